@@ -1,0 +1,1 @@
+//! Reads the running host: the only room with aya, root, /proc and /sys.

@@ -1,0 +1,147 @@
+//! The one bucket function: log-linear over microseconds, eight buckets to each doubling.
+//!
+//! Its edges fall on the powers of two of a microsecond, so that a row of ours covers exactly what the row of
+//! `runqlat` with the same label covers. Below 1 us the buckets are 125 ns wide.
+//!
+//! The kernel side cannot afford a division by 1,000 in the hook. `ns * 67109 >> 23` is `ns / 125` with a relative
+//! error of 2e-6: one multiplication and a shift.
+
+/// Buckets to a doubling, as a power of two.
+const SUB_BITS: u32 = 3;
+const SUB: u64 = 1 << SUB_BITS;
+
+/// Number of buckets: 8 linear ones below 1 us, then 8 for each of 29 doublings.
+pub const BUCKETS: usize = 240;
+
+/// `ns * NUM >> SHIFT` counts units of 125 ns (an eighth of a microsecond).
+const NUM: u64 = 67_109;
+const SHIFT: u32 = 23;
+
+/// Waits from here on (about 8 min 23 s) share the last bucket, which has no upper end.
+pub const LAST_LOW_NS: u64 = low_ns(BUCKETS - 1);
+
+/// Upper bound of the relative error of any value read back from a bucket: a bucket is at most this part of its
+/// lower edge wide. Holds from 1 us on; below, the error is at most 125 ns.
+pub const RELATIVE_ERROR: f64 = 1.0 / SUB as f64;
+
+/// The bucket that a wait of `ns` nanoseconds falls into; always below [`BUCKETS`].
+#[inline(always)]
+pub const fn bucket_of(ns: u64) -> usize {
+    if ns >= LAST_LOW_NS {
+        return BUCKETS - 1;
+    }
+    // Below 2^32: the last bucket's lower edge is 15 << 28 units.
+    let units = (ns * NUM) >> SHIFT;
+    if units < SUB {
+        return units as usize;
+    }
+    let exponent = log2(units);
+    let sub = (units >> (exponent - SUB_BITS)) & (SUB - 1);
+    ((((exponent - SUB_BITS + 1) << SUB_BITS) as u64) + sub) as usize
+}
+
+/// The smallest number of nanoseconds that falls into `bucket` or a later one.
+pub const fn low_ns(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    let units =
+        if bucket < SUB { bucket } else { (SUB + (bucket & (SUB - 1))) << ((bucket >> SUB_BITS) - 1) };
+    (units << SHIFT).div_ceil(NUM)
+}
+
+/// The upper edge of `bucket`, exclusive. The last bucket also holds everything beyond its edge.
+pub const fn high_ns(bucket: usize) -> u64 {
+    low_ns(bucket + 1)
+}
+
+/// Floor of the binary logarithm of a number above 0. BPF has no count-leading-zeros instruction; five compares are
+/// cheaper than the bit smearing that the compiler would put in its place. In 64 bits throughout: a narrower type costs
+/// two shifts at each step. Below 2^32.
+#[inline(always)]
+const fn log2(mut v: u64) -> u32 {
+    let mut n = 0;
+    if v >= 1 << 16 {
+        v >>= 16;
+        n += 16;
+    }
+    if v >= 1 << 8 {
+        v >>= 8;
+        n += 8;
+    }
+    if v >= 1 << 4 {
+        v >>= 4;
+        n += 4;
+    }
+    if v >= 1 << 2 {
+        v >>= 2;
+        n += 2;
+    }
+    if v >= 1 << 1 {
+        n += 1;
+    }
+    n
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn edges_fall_on_powers_of_two_of_a_microsecond() {
+        for k in 0..29 {
+            let edge = 1_000u64 << k;
+            let low = low_ns(8 + 8 * k);
+            assert!(low.abs_diff(edge) as f64 <= 2.1e-6 * edge as f64, "2^{k} us: {low} ns");
+        }
+        assert_eq!(low_ns(0), 0);
+        assert_eq!(low_ns(8), 1_000);
+        assert_eq!(bucket_of(999), 7);
+        assert_eq!(bucket_of(1_000), 8);
+    }
+
+    #[test]
+    fn every_bucket_begins_at_its_lower_edge_and_ends_before_its_upper_one() {
+        for b in 0..BUCKETS {
+            assert_eq!(bucket_of(low_ns(b)), b);
+            assert_eq!(bucket_of(high_ns(b) - 1), b);
+        }
+    }
+
+    #[test]
+    fn the_extremes_have_a_bucket() {
+        assert_eq!(bucket_of(0), 0);
+        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
+        assert_eq!(bucket_of(LAST_LOW_NS), BUCKETS - 1);
+        assert_eq!(bucket_of(LAST_LOW_NS - 1), BUCKETS - 2);
+    }
+
+    fn any_ns() -> impl Strategy<Value = u64> {
+        // As many draws in each order of magnitude: a uniform u64 is nearly always beyond the last bucket.
+        (0u32..64, any::<u64>()).prop_map(|(shift, v)| v >> shift)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        #[test]
+        fn a_wait_lies_between_the_edges_of_its_bucket(ns in any_ns()) {
+            let b = bucket_of(ns);
+            prop_assert!(b < BUCKETS);
+            prop_assert!(low_ns(b) <= ns);
+            prop_assert!(ns < high_ns(b) || b == BUCKETS - 1);
+        }
+
+        #[test]
+        fn a_longer_wait_is_never_in_an_earlier_bucket(a in any_ns(), b in any_ns()) {
+            let (shorter, longer) = (a.min(b), a.max(b));
+            prop_assert!(bucket_of(shorter) <= bucket_of(longer));
+        }
+
+        #[test]
+        fn a_bucket_is_at_most_an_eighth_of_its_lower_edge_wide(b in 8..BUCKETS) {
+            let width = (high_ns(b) - low_ns(b)) as f64;
+            // The edges are whole nanoseconds: one of rounding.
+            prop_assert!(width <= RELATIVE_ERROR * low_ns(b) as f64 + 1.0);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The kernel fields that the BPF side reads, each named once.
+//!
+//! rustc emits no CO-RE relocations. User space resolves each entry of [`KERNEL_FIELDS`] in the running kernel's BTF
+//! and hands the offsets over as one constant global before the programs are loaded; the verifier then sees plain
+//! loads at known offsets, and drops the branches behind a field that this kernel does not have.
+
+/// The offset of a field that this kernel does not have.
+pub const ABSENT: u32 = u32::MAX;
+
+/// Where one field lies, and whether cgscope can do without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// The kernel structure, as BTF names it.
+    pub structure: &'static str,
+    /// The path of members below it, alternatives (renamed fields) separated by `|`.
+    pub path: &'static str,
+    /// Without a required field there is no exact measurement at all.
+    pub required: bool,
+}
+
+macro_rules! kernel_fields {
+    ($($(#[$doc:meta])* $name:ident: $structure:literal, $path:literal, $required:literal;)*) => {
+        /// Byte offsets into kernel structures, [`ABSENT`] where the kernel has no such field.
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct Offsets { $($(#[$doc])* pub $name: u32,)* }
+
+        /// What to look up in BTF, in the order of the members of [`Offsets`].
+        pub const KERNEL_FIELDS: &[Field] =
+            &[$(Field { structure: $structure, path: $path, required: $required },)*];
+
+        impl Offsets {
+            /// No field known: what the object file holds before user space sets it.
+            pub const UNKNOWN: Self = Self { $($name: ABSENT,)* };
+
+            /// From offsets in the order of [`KERNEL_FIELDS`].
+            pub const fn from_array(offsets: [u32; FIELD_COUNT]) -> Self {
+                let [$($name,)*] = offsets;
+                Self { $($name,)* }
+            }
+        }
+    };
+}
+
+/// Number of fields in [`Offsets`].
+pub const FIELD_COUNT: usize = KERNEL_FIELDS.len();
+
+kernel_fields! {
+    /// `pid_t`: the thread's id, in the initial PID namespace.
+    task_pid: "task_struct", "pid", true;
+    /// `pid_t`: the process's id, in the initial PID namespace.
+    task_tgid: "task_struct", "tgid", true;
+    /// `char[16]`.
+    task_comm: "task_struct", "comm", true;
+    /// `u64`, ns of CLOCK_MONOTONIC at fork.
+    task_start_time: "task_struct", "start_time", true;
+    /// `unsigned int` since 5.14 as `__state`, `long` before as `state`.
+    task_state: "task_struct", "__state|state", true;
+    /// `int`: 1 while the task is on a CPU.
+    task_on_cpu: "task_struct", "on_cpu", true;
+    /// `int`: 1 while the task is on a run queue.
+    task_on_rq: "task_struct", "on_rq", true;
+    /// `unsigned long`: voluntary switches, counted before the tracepoint.
+    task_nvcsw: "task_struct", "nvcsw", true;
+    /// `unsigned long`: involuntary switches, counted before the tracepoint.
+    task_nivcsw: "task_struct", "nivcsw", true;
+    /// `u64`, ns: run time, up to the last update by tick or switch.
+    task_run_ns: "task_struct", "se.sum_exec_runtime", true;
+    /// `u64`: moves between CPUs.
+    task_migrations: "task_struct", "se.nr_migrations", true;
+    /// `struct cfs_rq *`: kept right for tasks of every class (`set_task_rq`); needs CONFIG_FAIR_GROUP_SCHED.
+    task_cfs_rq: "task_struct", "se.cfs_rq", true;
+    /// `unsigned long long`, ns: the kernel's own sum of waits; needs CONFIG_SCHED_INFO.
+    task_run_delay: "task_struct", "sched_info.run_delay", true;
+    /// `unsigned long long`, ns of `rq->clock`: since when the task waits, 0 when it does not.
+    task_last_queued: "task_struct", "sched_info.last_queued", true;
+    /// `struct css_set *`.
+    task_cgroups: "task_struct", "cgroups", false;
+    /// `struct task_group *`: the nearest group that has the cpu controller; needs CONFIG_CGROUP_SCHED.
+    task_sched_group: "task_struct", "sched_task_group", false;
+    /// `struct rq *`.
+    cfs_rq_rq: "cfs_rq", "rq", true;
+    /// `u64`, ns: the clock of `sched_info`, current at the hook.
+    rq_clock: "rq", "clock", true;
+    /// `int`.
+    rq_cpu: "rq", "cpu", true;
+    /// `struct cgroup *` of the default hierarchy (v2).
+    css_set_cgroup: "css_set", "dfl_cgrp", false;
+    /// `struct cgroup *` of the cpu controller's group; null for an autogroup.
+    task_group_cgroup: "task_group", "css.cgroup", false;
+    /// `struct kernfs_node *`.
+    cgroup_kn: "cgroup", "kn", false;
+    /// `u64`: the inode number of the cgroup's directory.
+    kernfs_id: "kernfs_node", "id", false;
+    /// `size_t`: bytes of the iterator's buffer in use.
+    seq_count: "seq_file", "count", true;
+    /// `size_t`: size of the iterator's buffer.
+    seq_size: "seq_file", "size", true;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_are_one_u32_for_each_field_in_order() {
+        assert_eq!(size_of::<Offsets>(), 4 * FIELD_COUNT);
+        let mut offsets = [0u32; FIELD_COUNT];
+        for (i, o) in offsets.iter_mut().enumerate() {
+            *o = i as u32;
+        }
+        let offsets = Offsets::from_array(offsets);
+        assert_eq!(offsets.task_pid, 0);
+        assert_eq!(offsets.seq_size, FIELD_COUNT as u32 - 1);
+    }
+}

@@ -1,0 +1,14 @@
+//! What both sides of cgscope agree on: the bucket function, the records that cross from the kernel to user
+//! space, the kernel fields that are read, and the names of every loss.
+//!
+//! `no_std`, no dependency and no feature, so that the BPF side compiles exactly what user space compiles.
+#![no_std]
+
+pub mod bucket;
+pub mod fields;
+pub mod loss;
+pub mod wire;
+
+pub use bucket::{BUCKETS, bucket_of, high_ns, low_ns};
+pub use fields::{ABSENT, FIELD_COUNT, Field, KERNEL_FIELDS, Offsets};
+pub use loss::{KERNEL_LOSSES, Loss};

@@ -1,0 +1,56 @@
+//! Every way in which something can be lost, counted where it happens and shown in every output.
+
+macro_rules! losses {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// A way in which a figure can be incomplete. The discriminant is the index of its counter.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u32)]
+        pub enum Loss { $($(#[$doc])* $variant,)* }
+
+        impl Loss {
+            /// All of them, in the order of their counters.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            /// The name in `losses` of every output.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+losses! {
+    /// A task came on a CPU without storage although every task is followed; its wait is added to its next one.
+    SwitchWithoutStorage = "switch_without_storage",
+    /// A stamp lay later than the run queue's clock; the wait was dropped.
+    StampAfterClock = "stamp_after_clock",
+    /// No memory for the storage of a new task; it is followed from the next reading on, if all tasks are.
+    StorageNotCreated = "storage_not_created",
+    /// An exited task's cgroup found no room in the table of exited tasks; its waits are in cgroup id 0.
+    ExitedWithoutCgroup = "exited_without_cgroup",
+    /// An exited task's waits could not be added anywhere; only their number of tasks is known.
+    ExitedNotCounted = "exited_not_counted",
+    /// User space: a task's histogram does not add up to its number of waits.
+    HistogramTorn = "histogram_torn",
+    /// User space: a reading of the kernel's tasks ended early.
+    ReadingCutShort = "reading_cut_short",
+    /// User space: an interval ended late by more than half of its length.
+    IntervalLate = "interval_late",
+    /// User space: samples of a recording that could not be read back.
+    SamplesUnreadable = "samples_unreadable",
+}
+
+/// Counters kept by the BPF side: the losses before [`Loss::HistogramTorn`].
+pub const KERNEL_LOSSES: usize = Loss::HistogramTorn as usize;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_discriminant_is_the_place_in_all() {
+        for (i, loss) in Loss::ALL.iter().enumerate() {
+            assert_eq!(*loss as usize, i);
+        }
+    }
+}

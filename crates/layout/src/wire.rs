@@ -1,0 +1,184 @@
+//! The records that cross from the kernel to user space, and the storage behind them.
+//!
+//! All are `repr(C)` without padding. Both sides are built together, so there is no version.
+
+use crate::bucket::BUCKETS;
+
+/// The counts of each bucket; they only rise, and wrap at 2^32.
+pub type Counts = [u32; BUCKETS];
+
+/// What the hook keeps about the waits of one task. Everything only rises but `expected_run_delay_ns` (which follows
+/// the kernel's) and `unstamped_since_ns`. One cache line, so that the hook touches two: this and one bucket.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// The `sched_info.run_delay` that the task will have at its next arrival if it does not migrate while it waits.
+    pub expected_run_delay_ns: u64,
+    /// Sum of completed waits.
+    pub total_ns: u64,
+    /// Number of completed waits.
+    pub count: u64,
+    /// The longest completed wait since the task is followed.
+    pub max_ns: u64,
+    /// Since when (`rq->clock`) the task waits after it was preempted with its state already set; 0: it does not.
+    pub unstamped_since_ns: u64,
+    /// Sum of the waits that the kernel does not count: preempted with the state already set.
+    pub unstamped_ns: u64,
+    /// Their number.
+    pub unstamped_count: u64,
+    /// [`INHERIT`] and later bits.
+    pub flags: u64,
+}
+
+/// In [`Waits::flags`]: children of this task are followed, too.
+pub const INHERIT: u64 = 1;
+
+/// A number for a task that no other task of this boot has: a tid alone is reused. Taken once, when the task begins to
+/// be followed, because `execve` in a thread hands it the tid and the start time of the process (`de_thread`).
+#[inline(always)]
+pub const fn serial(tid: u32, start_ns: u64) -> u64 {
+    // A tid has at most 22 bits (PID_MAX_LIMIT). The same tid twice, 2^42 ns (73 minutes) apart to the nanosecond, is
+    // what it takes to collide.
+    ((tid as u64) << 42) | (start_ns & ((1 << 42) - 1))
+}
+
+/// The readings of a task that add up: over the tasks of a cgroup, and over those that exited.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Completed waits.
+    pub waits: u64,
+    /// Their sum.
+    pub wait_ns: u64,
+    /// The kernel's own sum of waits.
+    pub run_delay_ns: u64,
+    /// Waits that the kernel does not count.
+    pub unstamped: u64,
+    /// Their sum.
+    pub unstamped_ns: u64,
+    /// Time on a CPU.
+    pub on_cpu_ns: u64,
+    /// Voluntary switches.
+    pub voluntary: u64,
+    /// Involuntary switches.
+    pub involuntary: u64,
+    /// Moves between CPUs.
+    pub migrations: u64,
+}
+
+/// The value of the task storage map.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TaskStorage {
+    /// Kept by the hook.
+    pub waits: Waits,
+    /// See [`serial`].
+    pub serial: u64,
+    /// What user space has been told last; an exiting task hands over the rest.
+    pub told: Totals,
+    /// Kept by the hook.
+    pub counts: Counts,
+    /// What user space has been told last.
+    pub told_counts: Counts,
+}
+
+/// One task, as the iterator reports it; [`Counts`] follow it in the stream if [`HAS_COUNTS`] is set.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskRecord {
+    /// Bytes of this record together with its counts.
+    pub len: u32,
+    /// [`HAS_COUNTS`], [`ON_CPU`], [`ON_RQ`].
+    pub flags: u32,
+    /// See [`serial`].
+    pub serial: u64,
+    /// Thread id.
+    pub tid: u32,
+    /// Process id.
+    pub tgid: u32,
+    /// NUL-padded name.
+    pub comm: [u8; 16],
+    /// ns of CLOCK_MONOTONIC.
+    pub start_ns: u64,
+    /// Of the default hierarchy; 0: unknown.
+    pub cgroup_id: u64,
+    /// Of the hierarchy with the cpu controller; 0: unknown, or an autogroup.
+    pub cpu_cgroup_id: u64,
+    /// The CPU it runs on, or last ran on or was queued on.
+    pub cpu: u32,
+    /// `task_struct.__state`: 0 running or runnable.
+    pub state: u32,
+    /// `sched_info.last_queued`: since when it waits, 0 when it does not.
+    pub last_queued_ns: u64,
+    /// The clock of its run queue; that of an idle CPU stands still.
+    pub rq_clock_ns: u64,
+    /// The kernel's readings.
+    pub totals: Totals,
+    /// The hook's.
+    pub waits: Waits,
+}
+
+/// In [`TaskRecord::flags`]: the counts follow.
+pub const HAS_COUNTS: u32 = 1;
+/// In [`TaskRecord::flags`]: on a CPU at this moment.
+pub const ON_CPU: u32 = 2;
+/// In [`TaskRecord::flags`]: on a run queue (running or waiting).
+pub const ON_RQ: u32 = 4;
+
+/// The value of the table of exited tasks, by cgroup id: what user space had not been told of them.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Exited {
+    /// Tasks that exited.
+    pub tasks: u64,
+    /// The longest wait in the life of any of them.
+    pub max_ns: u64,
+    /// Their sums.
+    pub totals: Totals,
+    /// Their histogram.
+    pub counts: [u64; BUCKETS],
+}
+
+/// Places in the table of exited tasks: cgroups that had a followed task exit since the start.
+pub const EXITED_CGROUPS: usize = 16_384;
+/// Places in the table of selected processes and threads.
+pub const SELECTED_MAX: usize = 65_536;
+
+/// What user space sets before the programs are loaded.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// 1: follow every task. 0: those in the table of the selected, and the children of processes among them.
+    pub follow_all: u64,
+    /// CLOCK_MONOTONIC at the start, ns: a task born later has waited only under our eyes.
+    pub born_after_ns: u64,
+}
+
+/// Key of the table of the selected: a process id.
+pub const SELECT_PROCESS: u64 = 1 << 32;
+/// Key of the table of the selected: a thread id.
+pub const SELECT_THREAD: u64 = 2 << 32;
+
+/// Names of the object's maps, programs and globals, for the loader.
+pub mod names {
+    /// `static`: [`super::Config`].
+    pub const CONFIG: &str = "CONFIG";
+    /// `static`: [`crate::Offsets`].
+    pub const OFFSETS: &str = "OFFSETS";
+    /// Task storage: [`super::TaskStorage`].
+    pub const TASKS: &str = "TASKS";
+    /// Hash, cgroup id: [`super::Exited`].
+    pub const EXITED: &str = "EXITED";
+    /// Hash, process or thread: what is selected.
+    pub const SELECTED: &str = "SELECTED";
+    /// Per-CPU array of loss counters.
+    pub const LOSSES: &str = "LOSSES";
+    /// The one hook.
+    pub const ON_SWITCH: &str = "on_switch";
+    /// A task was born.
+    pub const ON_NEW_TASK: &str = "on_new_task";
+    /// A task is gone for good.
+    pub const ON_TASK_FREE: &str = "on_task_free";
+    /// The reading of all tasks.
+    pub const READ_TASKS: &str = "read_tasks";
+}

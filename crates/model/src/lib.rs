@@ -1,0 +1,1 @@
+//! Samples, Intervals and what is derived from them: pure, no aya, tokio, file system or clock.

@@ -1,0 +1,87 @@
+//! The one hook: every switch of every CPU passes here, under the run queue lock.
+//!
+//! At this point of `__schedule` the switch counters of `prev` are already new, while `next->sched_info` is still
+//! that of the wait that ends now (`sched_info_switch` comes after the tracepoint; Linux 5.5 to 7.3).
+
+use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
+use cgscope_layout::{Loss, bucket_of, wire::TaskStorage};
+use core::ffi::c_void;
+
+use crate::{
+    kernel::{Task, follow_all},
+    maps::{lost, storage},
+};
+
+#[btf_tracepoint(function = "sched_switch")]
+pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
+    let next = Task::new(ctx.arg::<*const c_void>(2));
+    if next.tid() != 0 {
+        match storage(next) {
+            Some(storage) => arrive(next, storage),
+            None if follow_all() => lost(Loss::SwitchWithoutStorage),
+            None => {}
+        }
+    }
+    // The low byte alone is the bool.
+    let preempted = ctx.arg::<u64>(0) as u8 != 0;
+    if preempted {
+        let prev = Task::new(ctx.arg::<*const c_void>(1));
+        if prev.state() != 0 {
+            stamp(prev);
+        }
+    }
+    0
+}
+
+/// `next` comes on the CPU: its wait is over.
+#[inline(always)]
+fn arrive(next: Task, storage: &mut TaskStorage) {
+    let queued_ns = next.last_queued_ns();
+    let run_delay_ns = next.run_delay_ns();
+    let clock_ns = next.run_queue().clock_ns();
+    let waits = &mut storage.waits;
+
+    // What the kernel booked since the last arrival was waited on another CPU, before a migration.
+    let elsewhere_ns = run_delay_ns.wrapping_sub(waits.expected_run_delay_ns);
+    // The kernel adds this after the tracepoint, wrapping where the stamp is later than the clock; follow it.
+    let here_ns = if queued_ns == 0 { 0 } else { clock_ns.wrapping_sub(queued_ns) };
+    waits.expected_run_delay_ns = run_delay_ns.wrapping_add(here_ns);
+
+    if waits.unstamped_since_ns != 0 {
+        // Migrated since: the kernel's stamp on the new CPU ends our part.
+        let end_ns = if queued_ns == 0 { clock_ns } else { queued_ns };
+        waits.unstamped_ns += end_ns.saturating_sub(waits.unstamped_since_ns);
+        waits.unstamped_count += 1;
+        waits.unstamped_since_ns = 0;
+    }
+    if queued_ns == 0 && elsewhere_ns == 0 {
+        return;
+    }
+    if queued_ns > clock_ns {
+        lost(Loss::StampAfterClock);
+        return;
+    }
+    let wait_ns = elsewhere_ns.wrapping_add(here_ns);
+    waits.total_ns += wait_ns;
+    waits.count += 1;
+    if wait_ns > waits.max_ns {
+        waits.max_ns = wait_ns;
+    }
+    let bucket = bucket_of(wait_ns);
+    // Always true; the verifier wants to see it.
+    if let Some(count) = storage.counts.get_mut(bucket) {
+        *count = count.wrapping_add(1);
+    }
+}
+
+/// `prev` was preempted with its state already set, on its way to sleep: it waits on the run queue, but the kernel
+/// does not stamp it (`sched_info_depart` looks at the state). Rare.
+#[inline(always)]
+fn stamp(prev: Task) {
+    if prev.tid() == 0 {
+        return;
+    }
+    if let Some(storage) = storage(prev) {
+        storage.waits.unstamped_since_ns = prev.run_queue().clock_ns();
+    }
+}

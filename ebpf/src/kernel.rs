@@ -1,0 +1,202 @@
+//! The only reads of kernel memory: plain loads through BTF pointers, at offsets that are constants to the verifier.
+//!
+//! A load through a pointer that turns out to be null or gone yields 0; the kernel guards it (`PROBE_MEM`). So a
+//! chain of pointers needs no checks.
+
+use core::{
+    ffi::c_void,
+    ptr::{addr_of, read_volatile},
+};
+
+use cgscope_layout::{
+    ABSENT, Offsets,
+    wire::{Config, Totals},
+};
+
+/// Set by user space before loading. Read as volatile: to the compiler they are constants of this very file.
+#[unsafe(no_mangle)]
+static OFFSETS: Offsets = Offsets::UNKNOWN;
+
+#[unsafe(no_mangle)]
+static CONFIG: Config = Config { follow_all: 0, born_after_ns: 0 };
+
+macro_rules! offset {
+    ($field:ident) => {
+        // SAFETY: a static of ours.
+        unsafe { read_volatile(addr_of!(OFFSETS.$field)) }
+    };
+}
+
+/// 1 if every task is followed.
+#[inline(always)]
+pub fn follow_all() -> bool {
+    // SAFETY: a static of ours.
+    unsafe { read_volatile(addr_of!(CONFIG.follow_all)) != 0 }
+}
+
+/// ns of CLOCK_MONOTONIC: later-born tasks have waited only under our eyes.
+#[inline(always)]
+pub fn born_after_ns() -> u64 {
+    // SAFETY: a static of ours.
+    unsafe { read_volatile(addr_of!(CONFIG.born_after_ns)) }
+}
+
+#[inline(always)]
+fn load<T: Copy + Default>(base: *const c_void, offset: u32) -> T {
+    if offset == ABSENT {
+        return T::default();
+    }
+    // SAFETY: the verifier admits the load only at an offset that BTF has for this type, and the kernel turns a fault into 0.
+    unsafe { base.cast::<u8>().add(offset as usize).cast::<T>().read_volatile() }
+}
+
+#[inline(always)]
+fn follow(base: *const c_void, offset: u32) -> *const c_void {
+    if offset == ABSENT {
+        return core::ptr::null();
+    }
+    // SAFETY: as in `load`.
+    unsafe { base.cast::<u8>().add(offset as usize).cast::<*const c_void>().read_volatile() }
+}
+
+/// A `struct task_struct *` that the verifier trusts.
+#[derive(Clone, Copy)]
+pub struct Task(*const c_void);
+
+impl Task {
+    #[inline(always)]
+    pub fn new(pointer: *const c_void) -> Self {
+        Self(pointer)
+    }
+
+    #[inline(always)]
+    pub fn pointer(self) -> *mut c_void {
+        self.0.cast_mut()
+    }
+
+    /// 0 for the idle task of every CPU.
+    #[inline(always)]
+    pub fn tid(self) -> u32 {
+        load(self.0, offset!(task_pid))
+    }
+
+    #[inline(always)]
+    pub fn tgid(self) -> u32 {
+        load(self.0, offset!(task_tgid))
+    }
+
+    #[inline(always)]
+    pub fn comm(self) -> [u8; 16] {
+        let at = offset!(task_comm);
+        let mut words = [0u64; 2];
+        words[0] = load(self.0, at);
+        words[1] = load(self.0, at + 8);
+        // SAFETY: same size, any bits are valid.
+        unsafe { core::mem::transmute(words) }
+    }
+
+    #[inline(always)]
+    pub fn start_ns(self) -> u64 {
+        load(self.0, offset!(task_start_time))
+    }
+
+    #[inline(always)]
+    pub fn state(self) -> u32 {
+        load(self.0, offset!(task_state))
+    }
+
+    #[inline(always)]
+    pub fn on_cpu(self) -> bool {
+        load::<u32>(self.0, offset!(task_on_cpu)) != 0
+    }
+
+    #[inline(always)]
+    pub fn on_rq(self) -> bool {
+        load::<u32>(self.0, offset!(task_on_rq)) != 0
+    }
+
+    #[inline(always)]
+    pub fn run_delay_ns(self) -> u64 {
+        load(self.0, offset!(task_run_delay))
+    }
+
+    #[inline(always)]
+    pub fn last_queued_ns(self) -> u64 {
+        load(self.0, offset!(task_last_queued))
+    }
+
+    /// The run queue that the task is on, or was on last. `se.cfs_rq` is set for tasks of every class.
+    #[inline(always)]
+    pub fn run_queue(self) -> RunQueue {
+        RunQueue(follow(follow(self.0, offset!(task_cfs_rq)), offset!(cfs_rq_rq)))
+    }
+
+    /// Id of the cgroup in the default hierarchy; 0: unknown.
+    #[inline(always)]
+    pub fn cgroup_id(self) -> u64 {
+        cgroup_id(follow(follow(self.0, offset!(task_cgroups)), offset!(css_set_cgroup)))
+    }
+
+    /// Id of the cgroup in the hierarchy of the cpu controller; 0: unknown, or an autogroup.
+    #[inline(always)]
+    pub fn cpu_cgroup_id(self) -> u64 {
+        cgroup_id(follow(follow(self.0, offset!(task_sched_group)), offset!(task_group_cgroup)))
+    }
+
+    /// The kernel's own readings; those of the hook are left 0.
+    #[inline(always)]
+    pub fn totals(self) -> Totals {
+        Totals {
+            run_delay_ns: self.run_delay_ns(),
+            on_cpu_ns: load(self.0, offset!(task_run_ns)),
+            voluntary: load(self.0, offset!(task_nvcsw)),
+            involuntary: load(self.0, offset!(task_nivcsw)),
+            migrations: load(self.0, offset!(task_migrations)),
+            ..Totals::default()
+        }
+    }
+}
+
+#[inline(always)]
+fn cgroup_id(cgroup: *const c_void) -> u64 {
+    load(follow(cgroup, offset!(cgroup_kn)), offset!(kernfs_id))
+}
+
+/// A `struct rq *`.
+#[derive(Clone, Copy)]
+pub struct RunQueue(*const c_void);
+
+impl RunQueue {
+    /// ns; up to date wherever the scheduler has just worked on this run queue, in the base of `last_queued`.
+    #[inline(always)]
+    pub fn clock_ns(self) -> u64 {
+        load(self.0, offset!(rq_clock))
+    }
+
+    #[inline(always)]
+    pub fn cpu(self) -> u32 {
+        load(self.0, offset!(rq_cpu))
+    }
+}
+
+/// A `struct seq_file *`: what an iterator writes to.
+#[derive(Clone, Copy)]
+pub struct SeqFile(*mut c_void);
+
+impl SeqFile {
+    #[inline(always)]
+    pub fn new(pointer: *mut c_void) -> Self {
+        Self(pointer)
+    }
+
+    #[inline(always)]
+    pub fn pointer(self) -> *mut c_void {
+        self.0
+    }
+
+    /// Bytes that can still be written before the kernel hands the buffer to user space.
+    #[inline(always)]
+    pub fn room(self) -> u64 {
+        load::<u64>(self.0, offset!(seq_size)).wrapping_sub(load::<u64>(self.0, offset!(seq_count)))
+    }
+}

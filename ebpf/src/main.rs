@@ -1,0 +1,26 @@
+//! The kernel side of cgscope. Read in this order:
+//!
+//! 1. [`hook`]: the one hook on the way of every switch;
+//! 2. [`lifecycle`]: tasks that are born and tasks that are gone;
+//! 3. [`reading`]: the iterator that hands everything to user space;
+//! 4. [`maps`] and [`kernel`]: where it is kept, and the only reads of kernel memory.
+#![no_std]
+#![no_main]
+// For the atomic addition of `lifecycle`.
+#![feature(asm_experimental_arch)]
+
+mod hook;
+mod kernel;
+mod lifecycle;
+mod maps;
+mod reading;
+
+/// `bpf_get_current_task_btf`, `bpf_seq_write` and task storage are for GPL-compatible programs.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "license")]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo) -> ! {
+    loop {}
+}

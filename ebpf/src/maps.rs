@@ -1,0 +1,135 @@
+//! Where everything is kept.
+
+use core::{ffi::c_void, ptr};
+
+use aya_ebpf::{
+    bindings::{
+        BPF_F_NO_PREALLOC, BPF_LOCAL_STORAGE_GET_F_CREATE, bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE,
+    },
+    btf_maps::{Array, HashMap, PerCpuArray},
+    helpers::generated::bpf_task_storage_get,
+    macros::btf_map,
+};
+use cgscope_layout::{
+    KERNEL_LOSSES, Loss,
+    wire::{EXITED_CGROUPS, Exited, SELECTED_MAX, TaskStorage, serial},
+};
+
+use crate::kernel::Task;
+
+/// Task storage, of which aya-ebpf 0.2 has no type. The pointers stand for BTF and are never followed.
+#[repr(C)]
+struct TaskStorageMap {
+    r#type: *const [i32; BPF_MAP_TYPE_TASK_STORAGE as usize],
+    key: *const i32,
+    value: *const TaskStorage,
+    max_entries: *const [i32; 0],
+    map_flags: *const [i32; BPF_F_NO_PREALLOC as usize],
+}
+
+// SAFETY: never read or written as memory; the kernel guards what is behind it.
+unsafe impl Sync for TaskStorageMap {}
+
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".maps")]
+static TASKS: TaskStorageMap = TaskStorageMap {
+    r#type: ptr::null(),
+    key: ptr::null(),
+    value: ptr::null(),
+    max_entries: ptr::null(),
+    map_flags: ptr::null(),
+};
+
+/// By cgroup id. Not preallocated: 16,384 places of 1 KiB would be there on every host.
+#[btf_map]
+static EXITED: HashMap<u64, Exited, EXITED_CGROUPS, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
+
+/// What a new place in EXITED begins with; never written.
+#[btf_map]
+static NO_EXITED: Array<Exited, 1> = Array::new();
+
+/// The storage that `reading` gives to a task that was there before us. One reader at a time fills it.
+#[btf_map]
+static NEW_STORAGE: Array<TaskStorage, 1> = Array::new();
+
+#[btf_map]
+static SELECTED: HashMap<u64, u64, SELECTED_MAX, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
+
+#[btf_map]
+static LOSSES: PerCpuArray<u64, { KERNEL_LOSSES }> = PerCpuArray::new();
+
+#[inline(always)]
+fn storage_get(task: Task, initial: *mut c_void, flags: u64) -> Option<&'static mut TaskStorage> {
+    // SAFETY: the map and the task are what the helper expects; the storage lives as long as the task, which outlives the program's run.
+    unsafe {
+        let map = (&raw const TASKS).cast_mut().cast::<c_void>();
+        bpf_task_storage_get(map, task.pointer().cast(), initial, flags).cast::<TaskStorage>().as_mut()
+    }
+}
+
+/// The storage of a task, if it is followed. Never creates: an allocation under the run queue lock can deadlock
+/// before Linux 6.4 (GFP_ATOMIC may wake kswapd).
+#[inline(always)]
+pub fn storage(task: Task) -> Option<&'static mut TaskStorage> {
+    storage_get(task, ptr::null_mut(), 0)
+}
+
+/// An empty storage for a task that was just born. Only where allocating is allowed.
+#[inline(always)]
+pub fn create_storage(task: Task) -> Option<&'static mut TaskStorage> {
+    created(task, storage_get(task, ptr::null_mut(), BPF_LOCAL_STORAGE_GET_F_CREATE.into()))
+}
+
+/// A storage for a task that has already waited `run_delay_ns`. It must be complete when the hook first sees it, so
+/// it is filled before it is created. Only the reader calls this.
+#[inline(always)]
+pub fn create_storage_at(task: Task, run_delay_ns: u64) -> Option<&'static mut TaskStorage> {
+    let initial = NEW_STORAGE.get_ptr_mut(0)?;
+    // SAFETY: a map value of ours; the reader is alone.
+    unsafe { (*initial).waits.expected_run_delay_ns = run_delay_ns };
+    created(task, storage_get(task, initial.cast(), BPF_LOCAL_STORAGE_GET_F_CREATE.into()))
+}
+
+#[inline(always)]
+fn created(task: Task, storage: Option<&'static mut TaskStorage>) -> Option<&'static mut TaskStorage> {
+    match storage {
+        None => {
+            lost(Loss::StorageNotCreated);
+            None
+        }
+        Some(storage) => {
+            if storage.serial == 0 {
+                storage.serial = serial(task.tid(), task.start_ns());
+            }
+            Some(storage)
+        }
+    }
+}
+
+/// True if user space has selected this process or thread.
+#[inline(always)]
+pub fn selected(key: u64) -> bool {
+    SELECTED.get_ptr(key).is_some()
+}
+
+/// The place of a cgroup among the exited, made where there is none.
+#[inline(always)]
+pub fn exited(cgroup_id: u64) -> Option<*mut Exited> {
+    if let Some(place) = EXITED.get_ptr_mut(cgroup_id) {
+        return Some(place);
+    }
+    let empty = NO_EXITED.get_ptr(0)?;
+    // Another CPU may have made it meanwhile: then this one fails, and the lookup finds that.
+    // SAFETY: a map value that nobody writes.
+    let _ = EXITED.insert(cgroup_id, unsafe { &*empty }, 1);
+    EXITED.get_ptr_mut(cgroup_id)
+}
+
+/// Counts a loss. Cold: a loss is rare by design.
+#[inline(always)]
+pub fn lost(loss: Loss) {
+    if let Some(count) = LOSSES.get_ptr_mut(loss as u32) {
+        // SAFETY: this CPU's own counter.
+        unsafe { *count += 1 };
+    }
+}

@@ -1,0 +1,142 @@
+//! The reading: one record a task, streamed to user space by a task iterator.
+//!
+//! The kernel collects records in a buffer of 32 KiB and hands that over; a task whose record does not fit any more
+//! is shown again in the next buffer. `told` must say what user space really got, so the room is looked at first.
+
+use core::{ffi::c_void, ptr};
+
+use aya_ebpf::helpers::generated::bpf_seq_write;
+use cgscope_layout::{
+    BUCKETS,
+    wire::{
+        Counts, HAS_COUNTS, INHERIT, ON_CPU, ON_RQ, SELECT_PROCESS, SELECT_THREAD, TaskRecord, TaskStorage, Totals,
+    },
+};
+
+use crate::{
+    kernel::{SeqFile, Task, born_after_ns, follow_all},
+    maps::{create_storage_at, selected, storage},
+};
+
+/// `struct bpf_iter__task` (Linux 5.8), each member a pointer in 8 bytes.
+#[repr(C)]
+pub struct TaskContext {
+    meta: *const Meta,
+    task: *const c_void,
+}
+
+/// The head of `struct bpf_iter_meta`.
+#[repr(C)]
+struct Meta {
+    seq: *mut c_void,
+}
+
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "iter/task")]
+pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
+    // SAFETY: the context of an iterator over tasks.
+    let (seq, task) = unsafe {
+        let task = ptr::read_volatile(&raw const (*ctx).task);
+        let meta = ptr::read_volatile(&raw const (*ctx).meta);
+        (SeqFile::new(ptr::read_volatile(&raw const (*meta).seq)), task)
+    };
+    if task.is_null() {
+        return 0;
+    }
+    let task = Task::new(task);
+    let Some(storage) = storage(task).or_else(|| adopt(task)) else { return 0 };
+    if seq.room() < (size_of::<TaskRecord>() + size_of::<Counts>()) as u64 {
+        // Longer than the room: the kernel hands over what is there and shows this task again.
+        // SAFETY: a map value is readable in its whole size.
+        unsafe { bpf_seq_write(seq.pointer().cast(), ptr::from_mut(storage).cast(), size_of::<TaskStorage>() as u32) };
+        return 0;
+    }
+    tell(seq, task, storage);
+    0
+}
+
+/// Begins to follow a task that was there before us, or whose storage could not be made at its birth.
+#[inline(always)]
+fn adopt(task: Task) -> Option<&'static mut TaskStorage> {
+    let born_later = task.start_ns() > born_after_ns();
+    let mut flags = 0;
+    if !follow_all() {
+        // A later-born task is followed by inheritance or not at all: its id may be one that was selected once.
+        if born_later {
+            return None;
+        }
+        if selected(SELECT_PROCESS | u64::from(task.tgid())) {
+            flags = INHERIT;
+        } else if !selected(SELECT_THREAD | u64::from(task.tid())) {
+            return None;
+        }
+    }
+    // All waits of a later-born task are ours to count, those before this moment, too.
+    let counted_ns = if born_later { 0 } else { task.run_delay_ns() };
+    let storage = create_storage_at(task, counted_ns)?;
+    storage.waits.flags |= flags;
+    Some(storage)
+}
+
+#[inline(always)]
+fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
+    let waits = storage.waits;
+    let changed = waits.count != storage.told.waits;
+    let queue = task.run_queue();
+    let mut flags = 0;
+    let mut len = size_of::<TaskRecord>() as u32;
+    if changed {
+        flags |= HAS_COUNTS;
+        len += size_of::<Counts>() as u32;
+    }
+    if task.on_cpu() {
+        flags |= ON_CPU;
+    }
+    if task.on_rq() {
+        flags |= ON_RQ;
+    }
+    let record = TaskRecord {
+        len,
+        flags,
+        serial: storage.serial,
+        tid: task.tid(),
+        tgid: task.tgid(),
+        comm: task.comm(),
+        start_ns: task.start_ns(),
+        cgroup_id: task.cgroup_id(),
+        cpu_cgroup_id: task.cpu_cgroup_id(),
+        cpu: queue.cpu(),
+        state: task.state(),
+        last_queued_ns: task.last_queued_ns(),
+        rq_clock_ns: queue.clock_ns(),
+        totals: Totals {
+            waits: waits.count,
+            wait_ns: waits.total_ns,
+            unstamped: waits.unstamped_count,
+            unstamped_ns: waits.unstamped_ns,
+            ..task.totals()
+        },
+        waits,
+    };
+    storage.told = record.totals;
+    // SAFETY: both are readable in the size given.
+    unsafe { bpf_seq_write(seq.pointer().cast(), (&raw const record).cast_mut().cast(), size_of::<TaskRecord>() as u32) };
+    if changed {
+        copy(&storage.counts, &mut storage.told_counts);
+        // What was told is written, not what the hook may have added since.
+        let counts = (&raw mut storage.told_counts).cast();
+        // SAFETY: as above.
+        unsafe { bpf_seq_write(seq.pointer().cast(), counts, size_of::<Counts>() as u32) };
+    }
+}
+
+/// Word by word: BPF has no `memcpy` to call.
+#[inline(always)]
+fn copy(from: &Counts, to: &mut Counts) {
+    let from = from.as_ptr().cast::<u64>();
+    let to = to.as_mut_ptr().cast::<u64>();
+    for word in 0..BUCKETS / 2 {
+        // SAFETY: BUCKETS counters of 4 bytes, aligned to 8 in `TaskStorage`.
+        unsafe { to.add(word).write_volatile(from.add(word).read_volatile()) };
+    }
+}
