@@ -18,7 +18,7 @@ use cgscope_layout::{
 static OFFSETS: Offsets = Offsets::UNKNOWN;
 
 #[unsafe(no_mangle)]
-static CONFIG: Config = Config { follow_all: 0, born_after_ns: 0 };
+static CONFIG: Config = Config { follow_all: 0, born_after_ns: 0, cgroup_v2: 0 };
 
 macro_rules! offset {
     ($field:ident) => {
@@ -131,16 +131,16 @@ impl Task {
         RunQueue(follow(follow(self.0, offset!(task_cfs_rq)), offset!(cfs_rq_rq)))
     }
 
-    /// Id of the cgroup in the default hierarchy; 0: unknown.
+    /// Id of the task's cgroup in the hierarchy that user space chose; 0: unknown, or an autogroup.
     #[inline(always)]
     pub fn cgroup_id(self) -> u64 {
-        cgroup_id(follow(follow(self.0, offset!(task_cgroups)), offset!(css_set_cgroup)))
-    }
-
-    /// Id of the cgroup in the hierarchy of the cpu controller; 0: unknown, or an autogroup.
-    #[inline(always)]
-    pub fn cpu_cgroup_id(self) -> u64 {
-        cgroup_id(follow(follow(self.0, offset!(task_sched_group)), offset!(task_group_cgroup)))
+        // SAFETY: a static of ours.
+        let cgroup = if unsafe { read_volatile(addr_of!(CONFIG.cgroup_v2)) } != 0 {
+            follow(follow(self.0, offset!(task_cgroups)), offset!(css_set_cgroup))
+        } else {
+            follow(follow(self.0, offset!(task_sched_group)), offset!(task_group_cgroup))
+        };
+        load(follow(cgroup, offset!(cgroup_kn)), offset!(kernfs_id))
     }
 
     /// The kernel's own readings; those of the hook are left 0.
@@ -155,11 +155,6 @@ impl Task {
             ..Totals::default()
         }
     }
-}
-
-#[inline(always)]
-fn cgroup_id(cgroup: *const c_void) -> u64 {
-    load(follow(cgroup, offset!(cgroup_kn)), offset!(kernfs_id))
 }
 
 /// A `struct rq *`.

@@ -42,7 +42,7 @@ pub fn on_new_task(ctx: BtfTracePointContext) -> i32 {
 pub fn on_task_free(ctx: BtfTracePointContext) -> i32 {
     let task = Task::new(ctx.arg::<*const c_void>(0));
     let Some(storage) = storage(task) else { return 0 };
-    let place = match exited(task.cpu_cgroup_id()) {
+    let place = match exited(task.cgroup_id()) {
         Some(place) => Some(place),
         None => {
             lost(Loss::ExitedWithoutCgroup);

@@ -104,7 +104,6 @@ fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
         comm: task.comm(),
         start_ns: task.start_ns(),
         cgroup_id: task.cgroup_id(),
-        cpu_cgroup_id: task.cpu_cgroup_id(),
         cpu: queue.cpu(),
         state: task.state(),
         last_queued_ns: task.last_queued_ns(),

@@ -100,10 +100,8 @@ pub struct TaskRecord {
     pub comm: [u8; 16],
     /// ns of CLOCK_MONOTONIC.
     pub start_ns: u64,
-    /// Of the default hierarchy; 0: unknown.
+    /// Its cgroup in the hierarchy that [`Config::cgroup_v2`] names; 0: unknown, or an autogroup.
     pub cgroup_id: u64,
-    /// Of the hierarchy with the cpu controller; 0: unknown, or an autogroup.
-    pub cpu_cgroup_id: u64,
     /// The CPU it runs on, or last ran on or was queued on.
     pub cpu: u32,
     /// `task_struct.__state`: 0 running or runnable.
@@ -152,6 +150,9 @@ pub struct Config {
     pub follow_all: u64,
     /// CLOCK_MONOTONIC at the start, ns: a task born later has waited only under our eyes.
     pub born_after_ns: u64,
+    /// 1: a task's cgroup is that of the default hierarchy (v2), also where the cpu controller is not enabled that
+    /// deep. 0: that of the cpu controller's own hierarchy (v1 and hybrid hosts).
+    pub cgroup_v2: u64,
 }
 
 /// Key of the table of the selected: a process id.

@@ -1,1 +1,19 @@
-//! Samples, Intervals and what is derived from them: pure, no aya, tokio, file system or clock.
+//! Samples, Intervals and what is derived from them. Pure: no aya, no tokio, no file system, no clock.
+//!
+//! A [`Sample`] holds cumulative readings; only [`Interval::between`] subtracts. Live, recorded and replayed figures
+//! all come out of that one function.
+
+pub mod doctor;
+pub mod hist;
+pub mod interval;
+pub mod json;
+pub mod sample;
+pub mod selection;
+pub mod totals;
+pub mod units;
+
+pub use hist::Hist;
+pub use interval::{Group, Interval, TaskInterval, Wait};
+pub use sample::{Cost, ExitedReading, Losses, Pending, Sample, TaskReading};
+pub use selection::Selection;
+pub use totals::Totals;

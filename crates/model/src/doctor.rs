@@ -1,0 +1,1 @@
+//! What this host offers: facts judged by a pure function.

@@ -1,0 +1,282 @@
+//! What happened between two Samples. The only place that subtracts readings.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{Cost, ExitedReading, Hist, Losses, Pending, Sample, TaskReading, Totals};
+
+/// Everything that happened between two Samples.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Interval {
+    /// Wall clock at its start, ns since 1970.
+    pub start_unix_ns: u64,
+    /// Length, ns.
+    pub duration_ns: u64,
+    /// Tasks that were there at its end, ascending by serial.
+    pub tasks: Vec<TaskInterval>,
+    /// What tasks that went had not been read for, by cgroup.
+    pub exited: Vec<ExitedInterval>,
+    /// Paths of the cgroups, ascending by id.
+    pub cgroups: Vec<(u64, Arc<str>)>,
+    /// Losses in it.
+    pub losses: Losses,
+    /// What cgscope itself cost in it.
+    pub cost: CostInterval,
+}
+
+/// One task over an interval.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskInterval {
+    /// As it was at the end.
+    pub reading: TaskReading,
+    /// What came on top in the interval.
+    pub totals: Totals,
+    /// The waits completed in it.
+    pub wait: Wait,
+}
+
+/// The exited tasks of a cgroup over an interval.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExitedInterval {
+    /// The cgroup's id; 0: not known.
+    pub cgroup_id: u64,
+    /// Tasks that exited.
+    pub tasks: u64,
+    /// What they had not been read for.
+    pub totals: Totals,
+    /// The waits among it.
+    pub wait: Wait,
+}
+
+/// Completed waits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wait {
+    /// How many.
+    pub count: u64,
+    /// Their sum, ns.
+    pub total_ns: u64,
+    /// The longest, ns: exact where it is the longest of the task's life, else the upper end of its bucket.
+    pub max_ns: u64,
+    /// Their distribution.
+    pub hist: Hist,
+}
+
+impl Wait {
+    fn new(totals: &Totals, hist: Hist, max_before_ns: u64, max_now_ns: u64) -> Self {
+        let max_ns = match hist.highest_ns() {
+            None => 0,
+            Some(_) if max_now_ns > max_before_ns => max_now_ns,
+            Some(highest) => highest.min(max_now_ns),
+        };
+        Self { count: totals.waits, total_ns: totals.wait_ns, max_ns, hist }
+    }
+
+    /// Adds the waits of another task.
+    pub fn add(&mut self, other: &Self) {
+        self.count += other.count;
+        self.total_ns = self.total_ns.saturating_add(other.total_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
+        self.hist.add(&other.hist);
+    }
+
+    /// See [`Hist::quantile_ns`].
+    pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
+        self.hist.quantile_ns(quantile, self.max_ns)
+    }
+}
+
+/// What cgscope itself cost over an interval. What could not be measured is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CostInterval {
+    /// Runs of the hook.
+    pub hook_runs: Option<u64>,
+    /// Time in the hook over all CPUs, ns.
+    pub hook_ns: Option<u64>,
+    /// CPU time of this process, ns.
+    pub cpu_ns: Option<u64>,
+    /// Resident memory of this process at the end, bytes.
+    pub rss_bytes: Option<u64>,
+}
+
+impl CostInterval {
+    fn between(a: &Cost, b: &Cost) -> Self {
+        let since = |b: Option<u64>, a: Option<u64>| b?.checked_sub(a?);
+        let hook_runs = since(b.switches, a.switches);
+        let hook_ns = hook_runs.zip(b.hook_ns_per_run).map(|(runs, ns)| (runs as f64 * ns) as u64);
+        Self { hook_runs, hook_ns, cpu_ns: since(b.cpu_ns, a.cpu_ns), rss_bytes: b.rss_bytes }
+    }
+}
+
+/// Tasks taken together: a process, a cgroup, the whole host.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Group {
+    /// Readings over the interval, exited tasks included where the grouping can tell.
+    pub totals: Totals,
+    /// Completed waits.
+    pub wait: Wait,
+    /// Tasks waiting at the end of the interval.
+    pub pending: u64,
+    /// The longest of these waits so far, ns.
+    pub pending_max_ns: u64,
+    /// Threads at the end.
+    pub threads: u64,
+    /// Processes at the end that have a thread in the group.
+    pub processes: u64,
+    /// Tasks that exited.
+    pub exited: u64,
+}
+
+impl Group {
+    fn add_task(&mut self, task: &TaskInterval) {
+        self.totals.add(&task.totals);
+        self.wait.add(&task.wait);
+        self.threads += 1;
+        if let Some(Pending { ns, .. }) = task.reading.pending {
+            self.pending += 1;
+            self.pending_max_ns = self.pending_max_ns.max(ns);
+        }
+    }
+
+    fn add_exited(&mut self, exited: &ExitedInterval) {
+        self.totals.add(&exited.totals);
+        self.wait.add(&exited.wait);
+        self.exited += exited.tasks;
+    }
+}
+
+impl Interval {
+    /// What happened between `a` and the later `b`.
+    ///
+    /// A task that is only in `b` counts from its birth if it was born after `a`; otherwise it has no reading for this
+    /// interval and is left out. So is a task whose counters went backwards.
+    pub fn between(a: &Sample, b: &Sample) -> Self {
+        let mut earlier = a.tasks.iter().peekable();
+        let tasks = b.tasks.iter().filter_map(|now| {
+            while earlier.next_if(|before| before.serial < now.serial).is_some() {}
+            let before = earlier.next_if(|before| before.serial == now.serial);
+            task_between(before, now, a.mono_ns)
+        });
+        Self {
+            start_unix_ns: a.unix_ns,
+            duration_ns: b.mono_ns.saturating_sub(a.mono_ns),
+            tasks: tasks.collect(),
+            exited: exited_between(&a.exited, &b.exited),
+            cgroups: names(a, b),
+            losses: b.losses.since(&a.losses),
+            cost: CostInterval::between(&a.cost, &b.cost),
+        }
+    }
+
+    /// The path of a cgroup, as under the mount; `None` if it was gone before it could be read.
+    pub fn cgroup_path(&self, id: u64) -> Option<&Arc<str>> {
+        self.cgroups.binary_search_by_key(&id, |(id, _)| *id).ok().map(|i| &self.cgroups[i].1)
+    }
+
+    /// All tasks and all that exited.
+    pub fn total(&self) -> Group {
+        let mut total = self.sum(self.tasks.iter());
+        for exited in &self.exited {
+            total.add_exited(exited);
+        }
+        total
+    }
+
+    /// By process id, living tasks only: what exited is known by cgroup.
+    pub fn by_process(&self) -> BTreeMap<u32, Group> {
+        self.group_tasks(|task| Some(task.reading.tgid))
+    }
+
+    /// By cgroup path, each with all below it; `None` holds what is in cgroups whose path is not known.
+    pub fn by_cgroup(&self) -> BTreeMap<Option<Arc<str>>, Group> {
+        let mut by_id: BTreeMap<u64, Vec<&TaskInterval>> = BTreeMap::new();
+        for task in &self.tasks {
+            by_id.entry(task.reading.cgroup_id).or_default().push(task);
+        }
+        let mut members: BTreeMap<Option<Arc<str>>, Vec<&TaskInterval>> = BTreeMap::new();
+        for (id, tasks) in &by_id {
+            for path in self.path_and_ancestors(*id) {
+                members.entry(path).or_default().extend(tasks);
+            }
+        }
+        let mut groups: BTreeMap<_, _> =
+            members.into_iter().map(|(path, tasks)| (path, self.sum(tasks.into_iter()))).collect();
+        for exited in &self.exited {
+            for path in self.path_and_ancestors(exited.cgroup_id) {
+                groups.entry(path).or_default().add_exited(exited);
+            }
+        }
+        groups
+    }
+
+    fn path_and_ancestors(&self, id: u64) -> Vec<Option<Arc<str>>> {
+        let Some(path) = self.cgroup_path(id) else { return vec![None] };
+        let ends = path.char_indices().skip(1).filter(|(_, c)| *c == '/').map(|(i, _)| i);
+        let mut paths: Vec<Option<Arc<str>>> = vec![Some("/".into())];
+        paths.extend(ends.map(|end| Some(Arc::from(&path[..end]))));
+        if path.len() > 1 {
+            paths.push(Some(path.clone()));
+        }
+        paths
+    }
+
+    fn group_tasks<K: Ord>(&self, key: impl Fn(&TaskInterval) -> Option<K>) -> BTreeMap<K, Group> {
+        let mut members: BTreeMap<K, Vec<&TaskInterval>> = BTreeMap::new();
+        for task in &self.tasks {
+            if let Some(key) = key(task) {
+                members.entry(key).or_default().push(task);
+            }
+        }
+        members.into_iter().map(|(key, tasks)| (key, self.sum(tasks.into_iter()))).collect()
+    }
+
+    fn sum<'a>(&self, tasks: impl Iterator<Item = &'a TaskInterval>) -> Group {
+        let mut group = Group::default();
+        let mut processes = std::collections::BTreeSet::new();
+        for task in tasks {
+            group.add_task(task);
+            processes.insert(task.reading.tgid);
+        }
+        group.processes = processes.len() as u64;
+        group
+    }
+}
+
+fn task_between(before: Option<&TaskReading>, now: &TaskReading, since_ns: u64) -> Option<TaskInterval> {
+    let (totals, hist, max_before_ns) = match before {
+        Some(before) => {
+            let unchanged = Arc::ptr_eq(&before.hist, &now.hist);
+            let hist = if unchanged { Hist::default() } else { now.hist.since(&before.hist)? };
+            (now.totals.since(&before.totals)?, hist, before.max_ns)
+        }
+        None if now.start_ns >= since_ns => (now.totals, (*now.hist).clone(), 0),
+        None => return None,
+    };
+    let wait = Wait::new(&totals, hist, max_before_ns, now.max_ns);
+    Some(TaskInterval { reading: now.clone(), totals, wait })
+}
+
+fn exited_between(a: &[ExitedReading], b: &[ExitedReading]) -> Vec<ExitedInterval> {
+    let mut earlier = a.iter().peekable();
+    b.iter()
+        .filter_map(|now| {
+            while earlier.next_if(|before| before.cgroup_id < now.cgroup_id).is_some() {}
+            let before = earlier.next_if(|before| before.cgroup_id == now.cgroup_id);
+            let (totals, tasks, hist, max_before_ns) = match before {
+                Some(before) => (
+                    now.totals.since(&before.totals)?,
+                    now.tasks.checked_sub(before.tasks)?,
+                    now.hist.since(&before.hist)?,
+                    before.max_ns,
+                ),
+                None => (now.totals, now.tasks, (*now.hist).clone(), 0),
+            };
+            let wait = Wait::new(&totals, hist, max_before_ns, now.max_ns);
+            (tasks != 0).then_some(ExitedInterval { cgroup_id: now.cgroup_id, tasks, totals, wait })
+        })
+        .collect()
+}
+
+fn names(a: &Sample, b: &Sample) -> Vec<(u64, Arc<str>)> {
+    // A cgroup that was removed in the interval has its name in `a` alone; the later name wins.
+    let all: BTreeMap<u64, Arc<str>> = a.cgroups.iter().chain(&b.cgroups).cloned().collect();
+    all.into_iter().collect()
+}

@@ -1,0 +1,129 @@
+//! What was read, once: cumulative readings, names and losses. Nothing here is subtracted or judged.
+
+use std::sync::Arc;
+
+use cgscope_layout::Loss;
+use serde::{Deserialize, Serialize};
+
+use crate::{Hist, Totals};
+
+/// Everything read at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Wall clock, ns since 1970.
+    pub unix_ns: u64,
+    /// CLOCK_MONOTONIC, ns: what durations are taken from.
+    pub mono_ns: u64,
+    /// One entry a followed task, ascending by `serial`.
+    pub tasks: Vec<TaskReading>,
+    /// What exited tasks had not been read for, by cgroup, ascending by id.
+    pub exited: Vec<ExitedReading>,
+    /// Paths of the cgroups named above, as under the mount, ascending by id. Missing: gone before it could be read.
+    pub cgroups: Vec<(u64, Arc<str>)>,
+    /// Losses so far.
+    pub losses: Losses,
+    /// What cgscope itself has cost so far.
+    pub cost: Cost,
+}
+
+/// One task, as read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskReading {
+    /// Tells this task from any other, also where a tid is reused.
+    pub serial: u64,
+    /// Thread id.
+    pub tid: u32,
+    /// Process id.
+    pub tgid: u32,
+    /// Name of the thread.
+    pub comm: Arc<str>,
+    /// Start, ns of CLOCK_MONOTONIC.
+    pub start_ns: u64,
+    /// The cgroup's id; 0: not known.
+    pub cgroup_id: u64,
+    /// The CPU it is on, or was on last.
+    pub cpu: u32,
+    /// The NUMA node of that CPU, where the host tells.
+    pub node: Option<u32>,
+    /// On a CPU at this moment.
+    pub on_cpu: bool,
+    /// Set while it waits for a CPU.
+    pub pending: Option<Pending>,
+    /// The longest completed wait so far, ns.
+    pub max_ns: u64,
+    /// Cumulative readings.
+    pub totals: Totals,
+    /// Completed waits so far. Shared with the previous Sample where nothing was added.
+    pub hist: Arc<Hist>,
+}
+
+/// A wait that is not over yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pending {
+    /// So far, ns.
+    pub ns: u64,
+    /// The part of it that the kernel has already added to its own sum: waited on another CPU before a migration.
+    pub booked_ns: u64,
+}
+
+/// The exited tasks of a cgroup: what had not been read before they went.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExitedReading {
+    /// The cgroup's id; 0: not known.
+    pub cgroup_id: u64,
+    /// Tasks that exited.
+    pub tasks: u64,
+    /// The longest wait in the life of any of them, ns.
+    pub max_ns: u64,
+    /// Their sums.
+    pub totals: Totals,
+    /// Their waits.
+    pub hist: Arc<Hist>,
+}
+
+/// A counter for each [`Loss`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Losses(Vec<u64>);
+
+impl Losses {
+    /// Counts `n` more.
+    pub fn add(&mut self, loss: Loss, n: u64) {
+        let index = loss as usize;
+        if self.0.len() <= index {
+            self.0.resize(index + 1, 0);
+        }
+        self.0[index] = self.0[index].saturating_add(n);
+    }
+
+    /// The count of one.
+    pub fn get(&self, loss: Loss) -> u64 {
+        self.0.get(loss as usize).copied().unwrap_or(0)
+    }
+
+    /// Those with a count.
+    pub fn nonzero(&self) -> impl Iterator<Item = (Loss, u64)> + '_ {
+        Loss::ALL.iter().map(|loss| (*loss, self.get(*loss))).filter(|(_, count)| *count != 0)
+    }
+
+    /// What came since `before`. A counter that went backwards counts anew.
+    pub fn since(&self, before: &Self) -> Self {
+        let mut out = Self::default();
+        for (loss, count) in self.nonzero() {
+            out.add(loss, count.checked_sub(before.get(loss)).unwrap_or(count));
+        }
+        out
+    }
+}
+
+/// What cgscope itself has cost so far. What could not be measured is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// Switches of the host since boot: each ran the hook once.
+    pub switches: Option<u64>,
+    /// Time of one run of the hook, ns, measured by the kernel (`bpf_stats`) in short windows.
+    pub hook_ns_per_run: Option<f64>,
+    /// CPU time of this process, ns.
+    pub cpu_ns: Option<u64>,
+    /// Resident memory of this process, bytes.
+    pub rss_bytes: Option<u64>,
+}

@@ -1,0 +1,96 @@
+//! Which tasks a user asked for. Processes and threads are selected in the kernel, where leaving a task out saves its
+//! cost; the rest is left out here, of an Interval.
+
+use regex::Regex;
+use serde::{Deserialize, Serialize};
+
+use crate::Interval;
+
+/// What a user asked for. Empty lists and `None` select everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Selection {
+    /// Processes, with all their threads and children.
+    pub pids: Vec<u32>,
+    /// Single threads.
+    pub tids: Vec<u32>,
+    /// The cgroup of the *waiting* task, with all below it; normalised by [`normal_path`].
+    pub cgroup: Option<String>,
+    /// A regular expression on the thread's name.
+    pub comm: Option<String>,
+    /// CPUs a task was last on.
+    pub cpus: Vec<u32>,
+    /// NUMA nodes a task was last on.
+    pub nodes: Vec<u32>,
+}
+
+impl Selection {
+    /// True if the kernel side follows every task.
+    pub fn follows_all(&self) -> bool {
+        self.pids.is_empty() && self.tids.is_empty()
+    }
+
+    /// True if nothing was asked for: the whole host.
+    pub fn is_whole_host(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Leaves out what was not asked for. What exited is known by cgroup alone: a selection by name, CPU or node
+    /// leaves it out.
+    pub fn apply(&self, interval: &mut Interval) -> Result<(), regex::Error> {
+        let comm = self.comm.as_deref().map(Regex::new).transpose()?;
+        let cgroups = std::mem::take(&mut interval.cgroups);
+        let in_cgroup = |id: u64| match &self.cgroup {
+            None => true,
+            Some(root) => cgroups
+                .binary_search_by_key(&id, |(id, _)| *id)
+                .is_ok_and(|i| is_at_or_below(&cgroups[i].1, root)),
+        };
+        interval.tasks.retain(|task| {
+            let task = &task.reading;
+            in_cgroup(task.cgroup_id)
+                && comm.as_ref().is_none_or(|comm| comm.is_match(&task.comm))
+                && (self.cpus.is_empty() || self.cpus.contains(&task.cpu))
+                && (self.nodes.is_empty() || task.node.is_some_and(|node| self.nodes.contains(&node)))
+        });
+        let by_task = comm.is_some() || !self.cpus.is_empty() || !self.nodes.is_empty();
+        interval.exited.retain(|exited| !by_task && in_cgroup(exited.cgroup_id));
+        interval.cgroups = cgroups;
+        Ok(())
+    }
+}
+
+/// `/a/b` for `a/b/`, `/a//b` and `/a/b`; the root is `/`.
+pub fn normal_path(path: &str) -> String {
+    let mut out = String::new();
+    for part in path.split('/').filter(|part| !part.is_empty()) {
+        out.push('/');
+        out.push_str(part);
+    }
+    if out.is_empty() { "/".into() } else { out }
+}
+
+fn is_at_or_below(path: &str, root: &str) -> bool {
+    root == "/" || path == root || path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cgroup_selects_itself_and_all_below_but_no_namesake() {
+        assert!(is_at_or_below("/a", "/a"));
+        assert!(is_at_or_below("/a/b", "/a"));
+        assert!(!is_at_or_below("/ab", "/a"));
+        assert!(is_at_or_below("/ab", "/"));
+    }
+
+    #[test]
+    fn paths_are_normalised() {
+        for path in ["a/b", "/a/b", "/a/b/", "//a//b"] {
+            assert_eq!(normal_path(path), "/a/b");
+        }
+        assert_eq!(normal_path("/"), "/");
+        assert_eq!(normal_path(""), "/");
+    }
+}

@@ -1,0 +1,50 @@
+//! The readings that add up: over the tasks of a cgroup, over time, and over those that exited.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! totals {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Cumulative readings of one task (or, once subtracted and added, of many), times in nanoseconds.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        pub struct Totals { $($(#[$doc])* pub $name: u64,)* }
+
+        impl Totals {
+            /// What came since `before`; `None` if any counter went backwards: then there is no reading.
+            pub fn since(&self, before: &Self) -> Option<Self> {
+                Some(Self { $($name: self.$name.checked_sub(before.$name)?,)* })
+            }
+
+            /// Adds the readings of another task.
+            pub fn add(&mut self, other: &Self) {
+                $(self.$name = self.$name.wrapping_add(other.$name);)*
+            }
+        }
+
+        impl From<cgscope_layout::wire::Totals> for Totals {
+            fn from(wire: cgscope_layout::wire::Totals) -> Self {
+                Self { $($name: wire.$name,)* }
+            }
+        }
+    };
+}
+
+totals! {
+    /// Completed waits on a run queue.
+    waits,
+    /// Their sum, including the parts waited on other CPUs before a migration.
+    wait_ns,
+    /// The kernel's own sum (`/proc/PID/schedstat`, second field).
+    run_delay_ns,
+    /// Waits that the kernel does not count: preempted with the state already set.
+    unstamped,
+    /// Their sum.
+    unstamped_ns,
+    /// Time on a CPU.
+    on_cpu_ns,
+    /// Voluntary switches.
+    voluntary,
+    /// Involuntary switches.
+    involuntary,
+    /// Moves between CPUs.
+    migrations,
+}

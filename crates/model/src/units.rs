@@ -1,0 +1,70 @@
+//! Figures as people read them.
+
+/// A duration with three significant digits: `870ns`, `12.3us`, `4.56ms`, `1.20s`, `2m05s`.
+pub fn duration(ns: u64) -> String {
+    let f = ns as f64;
+    match ns {
+        0..1_000 => format!("{ns}ns"),
+        1_000..1_000_000 => three(f / 1e3, "us"),
+        1_000_000..1_000_000_000 => three(f / 1e6, "ms"),
+        1_000_000_000..60_000_000_000 => three(f / 1e9, "s"),
+        _ => {
+            let s = ns / 1_000_000_000;
+            format!("{}m{:02}s", s / 60, s % 60)
+        }
+    }
+}
+
+fn three(value: f64, unit: &str) -> String {
+    let digits = if value < 9.995 {
+        2
+    } else if value < 99.95 {
+        1
+    } else {
+        0
+    };
+    format!("{value:.digits$}{unit}")
+}
+
+/// Bytes in binary units: `512B`, `1.5MiB`.
+pub fn bytes(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if value < 1024.0 {
+            return if unit == "B" { format!("{bytes}B") } else { format!("{value:.1}{unit}") };
+        }
+        value /= 1024.0;
+    }
+    format!("{value:.1}TiB")
+}
+
+/// A share of `whole` in percent; `None` where there is no whole.
+pub fn percent(part: u64, whole: u64) -> Option<f64> {
+    (whole != 0).then(|| 100.0 * part as f64 / whole as f64)
+}
+
+/// Events a second.
+pub fn per_second(count: u64, duration_ns: u64) -> Option<f64> {
+    (duration_ns != 0).then(|| count as f64 * 1e9 / duration_ns as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_three_digits() {
+        let said: Vec<_> =
+            [0, 999, 1_000, 12_345, 999_499, 4_560_000, 50_000_000, 1_200_000_000, 125_000_000_000]
+                .map(duration)
+                .into();
+        assert_eq!(said, ["0ns", "999ns", "1.00us", "12.3us", "999us", "4.56ms", "50.0ms", "1.20s", "2m05s"]);
+    }
+
+    #[test]
+    fn nothing_is_a_share_of_nothing() {
+        assert_eq!(percent(0, 0), None);
+        assert_eq!(percent(1, 4), Some(25.0));
+        assert_eq!(per_second(3, 0), None);
+    }
+}
