@@ -8,7 +8,7 @@ use cgscope_layout::{Loss, bucket_of, wire::TaskStorage};
 use core::ffi::c_void;
 
 use crate::{
-    kernel::{Task, follow_all},
+    kernel::{Task, born_after_ns, follow_all},
     maps::{lost, storage},
 };
 
@@ -18,8 +18,7 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     if next.tid() != 0 {
         match storage(next) {
             Some(storage) => arrive(next, storage),
-            None if follow_all() => lost(Loss::SwitchWithoutStorage),
-            None => {}
+            None => not_followed(next),
         }
     }
     // The low byte alone is the bool.
@@ -31,6 +30,16 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
         }
     }
     0
+}
+
+/// No storage: not selected, or something went wrong. Cold.
+#[inline(never)]
+fn not_followed(next: Task) {
+    if !follow_all() {
+        return;
+    }
+    let born_later = next.start_ns() > born_after_ns();
+    lost(if born_later { Loss::SwitchWithoutStorage } else { Loss::SwitchOfHiddenTask });
 }
 
 /// `next` comes on the CPU: its wait is over.

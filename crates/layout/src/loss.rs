@@ -22,6 +22,9 @@ macro_rules! losses {
 losses! {
     /// A task came on a CPU without storage although every task is followed; its wait is added to its next one.
     SwitchWithoutStorage = "switch_without_storage",
+    /// A task that was there before us came on a CPU, and the kernel's task iterator does not show it: a hardened
+    /// kernel may hide processes. Its waits are in no figure.
+    SwitchOfHiddenTask = "switch_of_hidden_task",
     /// A stamp lay later than the run queue's clock; the wait was dropped.
     StampAfterClock = "stamp_after_clock",
     /// No memory for the storage of a new task; it is followed from the next reading on, if all tasks are.
@@ -30,8 +33,6 @@ losses! {
     ExitedWithoutCgroup = "exited_without_cgroup",
     /// An exited task's waits could not be added anywhere; only their number of tasks is known.
     ExitedNotCounted = "exited_not_counted",
-    /// User space: a task's histogram does not add up to its number of waits.
-    HistogramTorn = "histogram_torn",
     /// User space: a reading of the kernel's tasks ended early.
     ReadingCutShort = "reading_cut_short",
     /// User space: an interval ended late by more than half of its length.
@@ -40,8 +41,16 @@ losses! {
     SamplesUnreadable = "samples_unreadable",
 }
 
-/// Counters kept by the BPF side: the losses before [`Loss::HistogramTorn`].
-pub const KERNEL_LOSSES: usize = Loss::HistogramTorn as usize;
+impl Loss {
+    /// True for what this host never shows, as opposed to what was lost of what it shows: said in every output, but no
+    /// reason to call a run incomplete.
+    pub const fn is_of_host(self) -> bool {
+        matches!(self, Self::SwitchOfHiddenTask)
+    }
+}
+
+/// Counters kept by the BPF side: the losses before [`Loss::ReadingCutShort`].
+pub const KERNEL_LOSSES: usize = Loss::ReadingCutShort as usize;
 
 #[cfg(test)]
 mod tests {

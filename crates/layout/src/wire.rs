@@ -155,6 +155,13 @@ pub struct Config {
     pub cgroup_v2: u64,
 }
 
+impl Config {
+    /// Its words in order, as the loader writes them.
+    pub const fn words(&self) -> [u64; 3] {
+        [self.follow_all, self.born_after_ns, self.cgroup_v2]
+    }
+}
+
 /// Key of the table of the selected: a process id.
 pub const SELECT_PROCESS: u64 = 1 << 32;
 /// Key of the table of the selected: a thread id.

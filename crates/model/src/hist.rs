@@ -15,6 +15,15 @@ impl Hist {
         Self(buckets.filter(|(_, count)| *count != 0).map(|(bucket, count)| (bucket as u8, count)).collect())
     }
 
+    /// The same histogram as the kernel counts on: `counts` are its counters, which wrap at 2^32.
+    pub fn advanced_to(&self, counts: &[u32; BUCKETS]) -> Self {
+        let mut earlier = self.0.iter().peekable();
+        Self::from_counts(counts.iter().enumerate().map(|(bucket, now)| {
+            let before = earlier.next_if(|(b, _)| usize::from(*b) == bucket).map_or(0, |(_, count)| *count);
+            before + u64::from(now.wrapping_sub(before as u32))
+        }))
+    }
+
     /// From single waits.
     pub fn from_waits_ns(waits: impl IntoIterator<Item = u64>) -> Self {
         let mut counts = [0u64; BUCKETS];
@@ -177,6 +186,17 @@ mod tests {
         assert!(more.since(&few).is_some());
         assert_eq!(few.since(&more), None);
         assert_eq!(Hist::default().since(&few), None);
+    }
+
+    #[test]
+    fn counters_that_wrap_go_on_counting() {
+        let mut counts = [0u32; BUCKETS];
+        counts[5] = u32::MAX;
+        let before = Hist::default().advanced_to(&counts);
+        counts[5] = 2;
+        counts[9] = 1;
+        let after = before.advanced_to(&counts);
+        assert_eq!(after.since(&before), Some(Hist(vec![(5, 3), (9, 1)])));
     }
 
     #[test]

@@ -34,6 +34,14 @@ pub struct TaskInterval {
     pub wait: Wait,
 }
 
+impl TaskInterval {
+    fn append(&mut self, next: Self) {
+        self.reading = next.reading;
+        self.totals.add(&next.totals);
+        self.wait.add(&next.wait);
+    }
+}
+
 /// The exited tasks of a cgroup over an interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExitedInterval {
@@ -45,6 +53,14 @@ pub struct ExitedInterval {
     pub totals: Totals,
     /// The waits among it.
     pub wait: Wait,
+}
+
+impl ExitedInterval {
+    fn append(&mut self, next: Self) {
+        self.tasks += next.tasks;
+        self.totals.add(&next.totals);
+        self.wait.add(&next.wait);
+    }
 }
 
 /// Completed waits.
@@ -103,6 +119,20 @@ impl CostInterval {
         let hook_runs = since(b.switches, a.switches);
         let hook_ns = hook_runs.zip(b.hook_ns_per_run).map(|(runs, ns)| (runs as f64 * ns) as u64);
         Self { hook_runs, hook_ns, cpu_ns: since(b.cpu_ns, a.cpu_ns), rss_bytes: b.rss_bytes }
+    }
+
+    fn append(&mut self, next: &Self) {
+        // The time in the hook is known once it has been measured; until then the runs alone are.
+        let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a + b);
+        self.hook_ns = match (self.hook_ns, self.hook_runs, next.hook_ns, next.hook_runs) {
+            (None, Some(before), Some(ns), Some(runs)) if runs != 0 => {
+                Some(ns + (before as f64 * ns as f64 / runs as f64) as u64)
+            }
+            (ours, _, theirs, _) => sum(ours, theirs),
+        };
+        self.hook_runs = sum(self.hook_runs, next.hook_runs);
+        self.cpu_ns = sum(self.cpu_ns, next.cpu_ns);
+        self.rss_bytes = next.rss_bytes;
     }
 }
 
@@ -164,6 +194,22 @@ impl Interval {
             losses: b.losses.since(&a.losses),
             cost: CostInterval::between(&a.cost, &b.cost),
         }
+    }
+
+    /// Adds the interval that follows this one. Tasks that went meanwhile stay, with what was read of them.
+    pub fn append(&mut self, next: Self) {
+        if self.duration_ns == 0 {
+            *self = next;
+            return;
+        }
+        self.duration_ns += next.duration_ns;
+        merge(&mut self.tasks, next.tasks, |task| task.reading.serial, TaskInterval::append);
+        merge(&mut self.exited, next.exited, |exited| exited.cgroup_id, ExitedInterval::append);
+        merge(&mut self.cgroups, next.cgroups, |(id, _)| *id, |old, new| *old = new);
+        for (loss, count) in next.losses.nonzero() {
+            self.losses.add(loss, count);
+        }
+        self.cost.append(&next.cost);
     }
 
     /// The path of a cgroup, as under the mount; `None` if it was gone before it could be read.
@@ -238,6 +284,23 @@ impl Interval {
         group.processes = processes.len() as u64;
         group
     }
+}
+
+/// Merges two lists in ascending order of `key`; `both` takes the later one into the earlier.
+fn merge<T, K: Ord>(into: &mut Vec<T>, from: Vec<T>, key: impl Fn(&T) -> K, both: impl Fn(&mut T, T)) {
+    let mut later = from.into_iter().peekable();
+    let mut merged = Vec::with_capacity(into.len() + later.len());
+    for mut old in into.drain(..) {
+        while let Some(new) = later.next_if(|new| key(new) < key(&old)) {
+            merged.push(new);
+        }
+        if let Some(new) = later.next_if(|new| key(new) == key(&old)) {
+            both(&mut old, new);
+        }
+        merged.push(old);
+    }
+    merged.extend(later);
+    *into = merged;
 }
 
 fn task_between(before: Option<&TaskReading>, now: &TaskReading, since_ns: u64) -> Option<TaskInterval> {
