@@ -1,1 +1,18 @@
-//! Reads the running host: the only room with aya, root, /proc and /sys.
+//! Reads the running host: the only room with aya, root, `/proc` and `/sys`.
+//!
+//! [`Collector::start`] resolves the kernel's fields ([`offsets`]), loads and attaches the BPF side ([`kernel_side`]);
+//! [`Collector::sample`] reads all tasks ([`stream`]), names cgroups ([`cgroups`]) and adds what cgscope itself costs.
+
+pub mod cgroups;
+mod collector;
+pub mod facts;
+mod failure;
+mod kernel_side;
+pub mod offsets;
+mod own_cost;
+mod proc;
+mod stream;
+
+pub use collector::{Collector, Options};
+pub use failure::Failure;
+pub use kernel_side::{EMPTY_HOOK_OBJECT, OBJECT};

@@ -1,0 +1,3 @@
+fn main() {
+    bpf_build::for_build_script();
+}

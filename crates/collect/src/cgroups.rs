@@ -1,0 +1,98 @@
+//! Paths of cgroups by id. The id is the inode number of the cgroup's directory.
+
+use std::{
+    collections::HashMap,
+    fs, io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// At most so often the tree is walked for ids that are not known: a host may make cgroups faster than we could walk.
+const WALK_EVERY: Duration = Duration::from_secs(1);
+
+/// The tree of one hierarchy, as last walked.
+#[derive(Debug)]
+pub struct CgroupTree {
+    mount: PathBuf,
+    paths: HashMap<u64, Arc<str>>,
+    walked: Option<Instant>,
+}
+
+impl CgroupTree {
+    /// Of the hierarchy mounted at `mount`.
+    pub fn new(mount: impl Into<PathBuf>) -> Self {
+        Self { mount: mount.into(), paths: HashMap::new(), walked: None }
+    }
+
+    /// Where it is mounted.
+    pub fn mount(&self) -> &Path {
+        &self.mount
+    }
+
+    /// Makes sure that the paths of `ids` are known, as far as they still exist. A path once seen is kept: the cgroup
+    /// may be gone while its figures are still shown.
+    pub fn learn(&mut self, ids: impl IntoIterator<Item = u64>, now: Instant) {
+        let unknown = ids.into_iter().any(|id| id != 0 && !self.paths.contains_key(&id));
+        let due = self.walked.is_none_or(|walked| now.duration_since(walked) >= WALK_EVERY);
+        if unknown && due {
+            self.walked = Some(now);
+            // A cgroup removed while we walk is no error: what is left is walked.
+            let mut found = HashMap::new();
+            let _ = walk(&self.mount, "/", &mut found);
+            self.paths.extend(found);
+        }
+    }
+
+    /// The path under the mount; `None` if it was gone before it could be read.
+    pub fn path(&self, id: u64) -> Option<&Arc<str>> {
+        self.paths.get(&id)
+    }
+
+    /// True if there is such a cgroup now.
+    pub fn exists(&self, path: &str) -> bool {
+        self.mount.join(path.trim_start_matches('/')).is_dir()
+    }
+}
+
+fn walk(directory: &Path, path: &str, found: &mut HashMap<u64, Arc<str>>) -> io::Result<()> {
+    found.insert(fs::metadata(directory)?.ino(), path.into());
+    for entry in fs::read_dir(directory)?.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            let name = entry.file_name();
+            let parent = path.trim_end_matches('/');
+            let _ = walk(&entry.path(), &format!("{parent}/{}", name.to_string_lossy()), found);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_those_under_the_mount_and_outlive_their_cgroup() {
+        let mount = std::env::temp_dir().join(format!("cgscope-tree-{}", std::process::id()));
+        fs::create_dir_all(mount.join("a/b")).unwrap();
+        let inode = |path: &str| fs::metadata(mount.join(path)).unwrap().ino();
+        let (root, b) = (inode(""), inode("a/b"));
+        let mut tree = CgroupTree::new(&mount);
+        let start = Instant::now();
+        tree.learn([b], start);
+        assert_eq!(tree.path(b).map(|p| &**p), Some("/a/b"));
+        assert_eq!(tree.path(root).map(|p| &**p), Some("/"));
+        assert!(tree.exists("/a/b") && tree.exists("a") && !tree.exists("/c"));
+
+        fs::remove_dir(mount.join("a/b")).unwrap();
+        fs::create_dir(mount.join("c")).unwrap();
+        let c = inode("c");
+        tree.learn([c], start);
+        assert_eq!(tree.path(c), None, "not walked again within a second");
+        tree.learn([c], start + WALK_EVERY);
+        assert_eq!(tree.path(c).map(|p| &**p), Some("/c"));
+        fs::remove_dir_all(&mount).unwrap();
+        assert_eq!(tree.path(b).map(|p| &**p), Some("/a/b"));
+    }
+}

@@ -1,0 +1,296 @@
+//! The collector: Samples of the running host.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    path::Path,
+    sync::Arc,
+    time::Instant,
+};
+
+use cgscope_layout::{
+    Loss,
+    wire::{Config, Counts, Exited, ON_CPU, TaskRecord},
+};
+use cgscope_model::{ExitedReading, Hist, Losses, Pending, Sample, Selection, TaskReading};
+
+use crate::{
+    Failure,
+    cgroups::CgroupTree,
+    facts,
+    kernel_side::KernelSide,
+    offsets,
+    own_cost::{OwnCost, monotonic_ns, unix_ns},
+    proc,
+    stream::{End, read_records},
+};
+
+/// What to collect.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Whose waits.
+    pub selection: Selection,
+}
+
+/// Reads the running host. Dropping it detaches and unloads the BPF side.
+pub struct Collector {
+    side: KernelSide,
+    tree: Option<CgroupTree>,
+    nodes: BTreeMap<u32, u32>,
+    /// What is kept of each task from one reading to the next.
+    known: HashMap<u64, Known>,
+    cost: OwnCost,
+    /// Losses of the BPF side before the first Sample: while tasks were taken in one after the other.
+    losses_at_start: Losses,
+    own_losses: Losses,
+    buffer: Vec<u8>,
+}
+
+struct Known {
+    comm_bytes: [u8; 16],
+    comm: Arc<str>,
+    hist: Arc<Hist>,
+}
+
+impl Collector {
+    /// Checks the selection, loads and attaches the BPF side, and begins to follow the selected tasks.
+    pub fn start(options: &Options) -> Result<Self, Failure> {
+        let selection = &options.selection;
+        let mounts = facts::cgroup_mounts_of_host();
+        let tree = mounts.path().map(CgroupTree::new);
+        check(selection, tree.as_ref())?;
+        let resolved = offsets::resolve(Path::new(offsets::VMLINUX_BTF))?;
+        let missing = resolved.missing_required();
+        if !missing.is_empty() {
+            return Err(Failure::new(
+                format!("this kernel does not have {}", missing.join(", ")),
+                "waits cannot be measured",
+                "`cgscope doctor` says which kernel option each of them needs",
+            ));
+        }
+        let config = Config {
+            follow_all: selection.follows_all().into(),
+            born_after_ns: monotonic_ns(),
+            cgroup_v2: mounts.is_v2().into(),
+        };
+        let mut collector = Self {
+            side: KernelSide::start(resolved.offsets, config, &selection.pids, &selection.tids)?,
+            tree,
+            nodes: facts::cpu_to_node(Path::new("/")),
+            known: HashMap::new(),
+            cost: OwnCost::default(),
+            losses_at_start: Losses::default(),
+            own_losses: Losses::default(),
+            buffer: Vec::new(),
+        };
+        // From here on every selected task is followed.
+        read_records(&mut collector.side.read_tasks()?, &mut collector.buffer, |_, _| {})
+            .map_err(reading_failed)?;
+        collector.losses_at_start = collector.kernel_losses()?;
+        Ok(collector)
+    }
+
+    /// Reads everything once.
+    pub fn sample(&mut self) -> Result<Sample, Failure> {
+        let (unix_ns, mono_ns) = (unix_ns(), monotonic_ns());
+        let tasks = self.read_tasks()?;
+        let exited = self.read_exited()?;
+        let mut losses = self.kernel_losses()?.since(&self.losses_at_start);
+        for (loss, count) in self.own_losses.nonzero() {
+            losses.add(loss, count);
+        }
+        let cgroups = self.name_cgroups(&tasks, &exited);
+        let cost = self.cost.read(&self.side);
+        Ok(Sample { unix_ns, mono_ns, tasks, exited, cgroups, losses, cost })
+    }
+
+    fn read_tasks(&mut self) -> Result<Vec<TaskReading>, Failure> {
+        let mut stream = self.side.read_tasks()?;
+        let before = std::mem::take(&mut self.known);
+        let mut known = HashMap::with_capacity(before.len());
+        let mut tasks = Vec::with_capacity(before.len());
+        // The clock of an idle CPU stands still; the latest clock of any is the best "now" that there is.
+        let mut now_ns = 0;
+        let end = read_records(&mut stream, &mut self.buffer, |record, counts| {
+            now_ns = now_ns.max(record.rq_clock_ns);
+            let kept = keep(before.get(&record.serial), record, counts);
+            tasks.push((reading(record, &kept, &self.nodes), *record));
+            known.insert(record.serial, kept);
+        })
+        .map_err(reading_failed)?;
+        if end == End::CutShort {
+            self.own_losses.add(Loss::ReadingCutShort, 1);
+        }
+        self.known = known;
+        let mut tasks: Vec<TaskReading> = tasks
+            .into_iter()
+            .map(|(mut task, record)| {
+                task.pending = pending(&record, now_ns);
+                task
+            })
+            .collect();
+        tasks.sort_unstable_by_key(|task| task.serial);
+        // A task whose record did not fit is shown twice only if it fitted the second time; keep what came last.
+        tasks.dedup_by_key(|task| task.serial);
+        Ok(tasks)
+    }
+
+    fn read_exited(&mut self) -> Result<Vec<ExitedReading>, Failure> {
+        let mut exited = Vec::new();
+        self.side.exited(|cgroup_id, place| exited.push(exited_reading(cgroup_id, place)))?;
+        exited.sort_unstable_by_key(|place| place.cgroup_id);
+        exited.dedup_by_key(|place| place.cgroup_id);
+        Ok(exited)
+    }
+
+    fn kernel_losses(&self) -> Result<Losses, Failure> {
+        let mut losses = Losses::default();
+        for (loss, count) in self.side.losses()? {
+            losses.add(loss, count);
+        }
+        Ok(losses)
+    }
+
+    fn name_cgroups(&mut self, tasks: &[TaskReading], exited: &[ExitedReading]) -> Vec<(u64, Arc<str>)> {
+        let Some(tree) = &mut self.tree else { return Vec::new() };
+        let ids: HashSet<u64> =
+            tasks.iter().map(|task| task.cgroup_id).chain(exited.iter().map(|place| place.cgroup_id)).collect();
+        tree.learn(ids.iter().copied(), Instant::now());
+        let mut named: Vec<_> = ids.into_iter().filter_map(|id| Some((id, tree.path(id)?.clone()))).collect();
+        named.sort_unstable_by_key(|(id, _)| *id);
+        named
+    }
+}
+
+fn check(selection: &Selection, tree: Option<&CgroupTree>) -> Result<(), Failure> {
+    for pid in &selection.pids {
+        match proc::process_of(*pid) {
+            Some(tgid) if tgid == *pid => {}
+            Some(tgid) => {
+                return Err(Failure::new(
+                    format!("{pid} is a thread of process {tgid}"),
+                    "",
+                    format!("use --pid {tgid} for the process or --tid {pid} for the thread"),
+                ));
+            }
+            None => return Err(Failure::new(format!("there is no process {pid}"), "", "")),
+        }
+    }
+    for tid in &selection.tids {
+        if proc::process_of(*tid).is_none() {
+            return Err(Failure::new(format!("there is no thread {tid}"), "", ""));
+        }
+    }
+    let Some(path) = &selection.cgroup else { return Ok(()) };
+    match tree {
+        Some(tree) if tree.exists(path) => Ok(()),
+        Some(tree) => Err(Failure::new(
+            format!("there is no cgroup {path} under {}", tree.mount().display()),
+            "",
+            "give the path as under that mount",
+        )),
+        None => Err(Failure::new(
+            "no cgroup hierarchy with the cpu controller is mounted",
+            "tasks cannot be selected by cgroup",
+            "mount -t cgroup2 none /sys/fs/cgroup",
+        )),
+    }
+}
+
+fn reading_failed(error: std::io::Error) -> Failure {
+    Failure::new(format!("the kernel's tasks could not be read ({error})"), "this interval has no figures", "")
+}
+
+fn keep(before: Option<&Known>, record: &TaskRecord, counts: Option<&Counts>) -> Known {
+    let hist = match (before, counts) {
+        (Some(before), None) => before.hist.clone(),
+        (Some(before), Some(counts)) => Arc::new(before.hist.advanced_to(counts)),
+        (None, Some(counts)) => Arc::new(Hist::default().advanced_to(counts)),
+        (None, None) => Arc::default(),
+    };
+    let comm = match before {
+        Some(before) if before.comm_bytes == record.comm => before.comm.clone(),
+        _ => comm(&record.comm),
+    };
+    Known { comm_bytes: record.comm, comm, hist }
+}
+
+fn comm(bytes: &[u8; 16]) -> Arc<str> {
+    let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(name).into()
+}
+
+fn reading(record: &TaskRecord, kept: &Known, nodes: &BTreeMap<u32, u32>) -> TaskReading {
+    let mut totals = cgscope_model::Totals::from(record.totals);
+    // The hook counts a wait before its bucket; whoever reads in between must not see one without the other.
+    totals.waits = kept.hist.count();
+    TaskReading {
+        serial: record.serial,
+        tid: record.tid,
+        tgid: record.tgid,
+        comm: kept.comm.clone(),
+        start_ns: record.start_ns,
+        cgroup_id: record.cgroup_id,
+        cpu: record.cpu,
+        node: nodes.get(&record.cpu).copied(),
+        on_cpu: record.flags & ON_CPU != 0,
+        pending: None,
+        max_ns: record.waits.max_ns,
+        totals,
+        hist: kept.hist.clone(),
+    }
+}
+
+/// The wait that a task is in at this moment: since its stamp, and what it waited on other CPUs before.
+fn pending(record: &TaskRecord, now_ns: u64) -> Option<Pending> {
+    if record.flags & ON_CPU != 0 {
+        return None;
+    }
+    let since_ns = match (record.last_queued_ns, record.waits.unstamped_since_ns) {
+        (0, 0) => return None,
+        (0, unstamped_ns) => unstamped_ns,
+        (queued_ns, _) => queued_ns,
+    };
+    // Read while the task arrives, `run_delay` may lag behind.
+    let booked_ns = record.totals.run_delay_ns.saturating_sub(record.waits.expected_run_delay_ns);
+    Some(Pending { ns: booked_ns + now_ns.saturating_sub(since_ns), booked_ns })
+}
+
+fn exited_reading(cgroup_id: u64, place: &Exited) -> ExitedReading {
+    let hist = Hist::from_counts(place.counts);
+    let mut totals = cgscope_model::Totals::from(place.totals);
+    totals.waits = hist.count();
+    ExitedReading { cgroup_id, tasks: place.tasks, max_ns: place.max_ns, totals, hist: Arc::new(hist) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cgscope_layout::wire::{Totals, Waits};
+
+    #[test]
+    fn a_pending_wait_counts_from_its_stamp_and_has_what_was_waited_elsewhere() {
+        let record = TaskRecord {
+            last_queued_ns: 1_000,
+            totals: Totals { run_delay_ns: 700, ..Default::default() },
+            waits: Waits { expected_run_delay_ns: 500, ..Default::default() },
+            ..Default::default()
+        };
+        assert_eq!(pending(&record, 4_000), Some(Pending { ns: 3_200, booked_ns: 200 }));
+        assert_eq!(pending(&TaskRecord { flags: ON_CPU, ..record }, 4_000), None);
+        assert_eq!(pending(&TaskRecord { last_queued_ns: 0, ..record }, 4_000), None);
+    }
+
+    #[test]
+    fn a_task_preempted_on_its_way_to_sleep_is_pending_without_a_stamp() {
+        let waits = Waits { unstamped_since_ns: 2_000, ..Default::default() };
+        let record = TaskRecord { waits, ..Default::default() };
+        assert_eq!(pending(&record, 5_000), Some(Pending { ns: 3_000, booked_ns: 0 }));
+    }
+
+    #[test]
+    fn a_name_ends_at_its_first_nul_and_may_be_no_utf8() {
+        assert_eq!(&*comm(b"bash\0\0\0\0\0\0\0\0\0\0\0\0"), "bash");
+        assert_eq!(&*comm(b"0123456789abcdef"), "0123456789abcdef");
+        assert_eq!(&*comm(b"\xff\0xxxxxxxxxxxxxx"), "\u{fffd}");
+    }
+}

@@ -1,0 +1,165 @@
+//! The BPF side: loaded, told what to follow, attached, read.
+
+use std::{fs::File, io::Read, os::fd::OwnedFd};
+
+use aya::{
+    Btf, Ebpf, EbpfLoader, Pod,
+    maps::{HashMap, MapData, PerCpuArray},
+    programs::{BtfTracePoint, Iter},
+    sys::{Stats, enable_stats},
+};
+use cgscope_layout::{
+    Loss, Offsets,
+    wire::{Config, Exited, SELECT_PROCESS, SELECT_THREAD, names},
+};
+
+use crate::Failure;
+
+/// The compiled BPF side.
+pub static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_BPF_OBJECT"));
+
+/// The hook with an empty body: what `cargo xtask overhead` measures cgscope against.
+pub static EMPTY_HOOK_OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_EMPTY_HOOK_OBJECT"));
+
+/// `Exited` as aya wants it.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+struct ExitedPod(Exited);
+
+// SAFETY: integers without padding.
+unsafe impl Pod for ExitedPod {}
+
+/// The BPF side, attached. Dropping it detaches and unloads everything.
+pub(crate) struct KernelSide {
+    bpf: Ebpf,
+}
+
+impl KernelSide {
+    /// Loads and attaches. On return every switch of every CPU runs the hook; tasks are followed from the first
+    /// [`read_tasks`](Self::read_tasks) on.
+    pub(crate) fn start(offsets: Offsets, config: Config, pids: &[u32], tids: &[u32]) -> Result<Self, Failure> {
+        let btf = Btf::from_sys_fs().map_err(failed("read the kernel's type information"))?;
+        let offsets = offsets.words();
+        let config = config.words();
+        let mut loader = EbpfLoader::new();
+        loader
+            .btf(Some(&btf))
+            .override_global(names::OFFSETS, &offsets[..], true)
+            .override_global(names::CONFIG, &config[..], true)
+            // Task storage: the kernel knows it, aya 0.14 has no type for it.
+            .allow_unsupported_maps();
+        let mut side = Self { bpf: loader.load(OBJECT).map_err(failed("create the BPF maps"))? };
+        side.prepare(pids, tids).map_err(failed("fill the BPF maps"))?;
+        side.attach(&btf).map_err(failed("load and attach the BPF programs"))?;
+        Ok(side)
+    }
+
+    fn prepare(&mut self, pids: &[u32], tids: &[u32]) -> AyaResult<()> {
+        let mut selected: HashMap<&mut MapData, u64, u64> = HashMap::try_from(self.map_mut(names::SELECTED)?)?;
+        for pid in pids {
+            selected.insert(SELECT_PROCESS | u64::from(*pid), 1, 0)?;
+        }
+        for tid in tids {
+            selected.insert(SELECT_THREAD | u64::from(*tid), 1, 0)?;
+        }
+        Ok(())
+    }
+
+    fn attach(&mut self, btf: &Btf) -> AyaResult<()> {
+        // Births and ends before switches: a task born in between has its storage when it first switches.
+        let hooks = [
+            (names::ON_TASK_FREE, "sched_process_free"),
+            (names::ON_NEW_TASK, "task_newtask"),
+            (names::ON_SWITCH, "sched_switch"),
+        ];
+        for (name, tracepoint) in hooks {
+            let program: &mut BtfTracePoint = self.program_mut(name)?.try_into()?;
+            program.load(tracepoint, btf)?;
+            program.attach()?;
+        }
+        let reading: &mut Iter = self.program_mut(names::READ_TASKS)?.try_into()?;
+        reading.load("task", btf)?;
+        Ok(())
+    }
+
+    /// A stream of task records; begins to follow tasks that are not followed yet.
+    pub(crate) fn read_tasks(&mut self) -> Result<impl Read + use<>, Failure> {
+        self.open_reading().map_err(failed("read the tasks"))
+    }
+
+    fn open_reading(&mut self) -> AyaResult<File> {
+        let reading: &mut Iter = self.program_mut(names::READ_TASKS)?.try_into()?;
+        let id = reading.attach()?;
+        Ok(reading.take_link(id)?.into_file()?)
+    }
+
+    /// Calls `each` with every cgroup that had a followed task exit, and the rest of these tasks.
+    pub(crate) fn exited(&self, mut each: impl FnMut(u64, &Exited)) -> Result<(), Failure> {
+        let mut read = || -> AyaResult<()> {
+            let exited: HashMap<&MapData, u64, ExitedPod> = HashMap::try_from(self.map(names::EXITED)?)?;
+            for entry in exited.iter() {
+                let (cgroup, place) = entry?;
+                each(cgroup, &place.0);
+            }
+            Ok(())
+        };
+        read().map_err(failed("read the exited tasks"))
+    }
+
+    /// Loss counters of the BPF side since the start.
+    pub(crate) fn losses(&self) -> Result<Vec<(Loss, u64)>, Failure> {
+        let read = || -> AyaResult<Vec<(Loss, u64)>> {
+            let counters: PerCpuArray<&MapData, u64> = PerCpuArray::try_from(self.map(names::LOSSES)?)?;
+            let kernel = Loss::ALL.iter().take(cgscope_layout::KERNEL_LOSSES);
+            kernel.map(|loss| Ok((*loss, counters.get(&(*loss as u32), 0)?.iter().sum()))).collect()
+        };
+        read().map_err(failed("read the loss counters"))
+    }
+
+    /// Time in the hook (ns) and its runs, counted by the kernel while [`measure`] is on.
+    pub(crate) fn hook_time(&self) -> Option<(u64, u64)> {
+        let program: &BtfTracePoint = self.bpf.program(names::ON_SWITCH)?.try_into().ok()?;
+        let info = program.info().ok()?;
+        Some((info.run_time().as_nanos() as u64, info.run_count()))
+    }
+
+    fn map(&self, name: &'static str) -> AyaResult<&aya::maps::Map> {
+        self.bpf.map(name).ok_or_else(|| format!("the object has no map {name}").into())
+    }
+
+    fn map_mut(&mut self, name: &'static str) -> AyaResult<&mut aya::maps::Map> {
+        self.bpf.map_mut(name).ok_or_else(|| format!("the object has no map {name}").into())
+    }
+
+    fn program_mut(&mut self, name: &'static str) -> AyaResult<&mut aya::programs::Program> {
+        self.bpf.program_mut(name).ok_or_else(|| format!("the object has no program {name}").into())
+    }
+}
+
+/// Lets the kernel count the run time of BPF programs for as long as the result lives (Linux 5.8).
+pub(crate) fn measure() -> Option<OwnedFd> {
+    enable_stats(Stats::RunTime).ok().map(Into::into)
+}
+
+/// Errors of aya in one type, before they become a [`Failure`].
+type AyaResult<T> = Result<T, Box<dyn std::error::Error>>;
+
+fn failed<E: Into<Box<dyn std::error::Error>>>(doing: &'static str) -> impl FnOnce(E) -> Failure {
+    move |error| {
+        let error: Box<dyn std::error::Error> = error.into();
+        let mut reasons = error.to_string();
+        let mut source = error.source();
+        while let Some(inner) = source {
+            let inner_text = inner.to_string();
+            if !reasons.contains(&inner_text) {
+                reasons = format!("{reasons}: {inner_text}");
+            }
+            source = inner.source();
+        }
+        Failure::new(
+            format!("the kernel did not let cgscope {doing} ({reasons})"),
+            "nothing can be measured",
+            "`cgscope doctor` says what this host lacks",
+        )
+    }
+}

@@ -1,0 +1,69 @@
+//! What cgscope itself costs, measured while it runs.
+
+use std::os::fd::OwnedFd;
+
+use cgscope_model::Cost;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::{kernel_side, kernel_side::KernelSide, proc};
+
+/// A figure from fewer runs of the hook than this is left to ripen.
+const ENOUGH_RUNS: u64 = 50;
+/// One reading in so many measures the hook: counting costs about as much as the hook's own bookkeeping.
+const MEASURE_EVERY: u64 = 30;
+
+/// Measures the hook in windows, and reads the rest.
+#[derive(Default)]
+pub(crate) struct OwnCost {
+    readings: u64,
+    window: Option<Window>,
+    ns_per_run: Option<f64>,
+}
+
+struct Window {
+    _counting: OwnedFd,
+    time_ns: u64,
+    runs: u64,
+}
+
+impl OwnCost {
+    /// To be called with every reading.
+    pub(crate) fn read(&mut self, side: &KernelSide) -> Cost {
+        self.step(side);
+        self.readings += 1;
+        Cost {
+            switches: proc::switches(),
+            hook_ns_per_run: self.ns_per_run,
+            cpu_ns: Some(nanoseconds(clock_gettime(ClockId::ProcessCPUTime))),
+            rss_bytes: proc::rss_bytes(),
+        }
+    }
+
+    fn step(&mut self, side: &KernelSide) {
+        let Some((time_ns, runs)) = side.hook_time() else { return };
+        if let Some(window) = &self.window {
+            let runs = runs.saturating_sub(window.runs);
+            if runs < ENOUGH_RUNS {
+                return;
+            }
+            self.ns_per_run = Some(time_ns.saturating_sub(window.time_ns) as f64 / runs as f64);
+            self.window = None;
+        } else if self.readings % MEASURE_EVERY == 0 || self.ns_per_run.is_none() {
+            self.window = kernel_side::measure().map(|counting| Window { _counting: counting, time_ns, runs });
+        }
+    }
+}
+
+fn nanoseconds(time: rustix::time::Timespec) -> u64 {
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// CLOCK_MONOTONIC, ns.
+pub(crate) fn monotonic_ns() -> u64 {
+    nanoseconds(clock_gettime(ClockId::Monotonic))
+}
+
+/// CLOCK_REALTIME, ns since 1970.
+pub(crate) fn unix_ns() -> u64 {
+    nanoseconds(clock_gettime(ClockId::Realtime))
+}
