@@ -1,2 +1,49 @@
-//! Entry.
-fn main() {}
+//! `cgscope`: why is this task, process, container or service not on a CPU although it could run?
+
+mod child;
+mod cli;
+mod exit;
+mod hist;
+mod request;
+mod run;
+mod sampler;
+mod session;
+mod text;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::{
+    cli::{Cli, Command},
+    exit::{Error, Result},
+};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match dispatch(cli.command) {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            if !error.sentence.is_empty() {
+                eprintln!("cgscope: {error}");
+            }
+            error.exit.into()
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Result {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::could_not_run(format!("the event loop could not be started ({error})")))?;
+    let result = runtime.block_on(async {
+        match command {
+            Command::Hist(options) => hist::run(&options).await,
+            _ => Err(Error::could_not_run("todo")),
+        }
+    });
+    // A thread that waits for a command we leave running must not hold us.
+    runtime.shutdown_background();
+    result
+}

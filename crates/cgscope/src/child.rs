@@ -1,0 +1,145 @@
+//! A command that is started for us: made, held back until it is followed, let go.
+
+use std::{
+    ffi::CString,
+    fs,
+    io::{self, Read, Write},
+    os::unix::process::CommandExt,
+    process::{Command, ExitStatus},
+    sync::mpsc,
+    thread,
+};
+
+use tokio::sync::oneshot;
+
+use crate::exit::{Error, Result};
+
+/// A command before its `execve`.
+pub struct Held {
+    /// Its process id.
+    pub pid: u32,
+    go: io::PipeWriter,
+    outcome: oneshot::Receiver<io::Result<ExitStatus>>,
+}
+
+/// A command that runs.
+pub struct Running {
+    /// Its process id.
+    pub pid: u32,
+    outcome: oneshot::Receiver<io::Result<ExitStatus>>,
+}
+
+impl Held {
+    /// Forks; the new process waits until [`Held::release`] lets it go on to the command.
+    pub fn start(command: &[String], user: Option<&str>) -> Result<Self> {
+        let failed = |error: io::Error| Error::could_not_run(format!("cannot start {:?}: {error}", command[0]));
+        let (go_reader, go) = io::pipe().map_err(failed)?;
+        let (mut pid_reader, pid_writer) = io::pipe().map_err(failed)?;
+        let mut process = Command::new(&command[0]);
+        process.args(&command[1..]);
+        if let Some(name) = user {
+            become_user(&mut process, name)?;
+        }
+        // SAFETY: between fork and exec only async-signal-safe calls: getpid, write, read.
+        unsafe {
+            process.pre_exec(move || {
+                (&pid_writer).write_all(&std::process::id().to_ne_bytes())?;
+                match (&go_reader).read(&mut [0])? {
+                    0 => Err(io::Error::other("cgscope could not start to follow it")),
+                    _ => Ok(()),
+                }
+            });
+        }
+        let outcome = run_in_thread(process);
+        let mut pid = [0; 4];
+        // If the fork failed there is no pid; the outcome says why.
+        match pid_reader.read_exact(&mut pid) {
+            Ok(()) => Ok(Self { pid: u32::from_ne_bytes(pid), go, outcome }),
+            Err(_) => Err(failed(io::Error::other("no new process could be made"))),
+        }
+    }
+
+    /// Lets the command run.
+    pub fn release(mut self) -> Running {
+        // A process that died meanwhile reads nothing; its outcome says so.
+        let _ = self.go.write_all(&[1]);
+        Running { pid: self.pid, outcome: self.outcome }
+    }
+}
+
+impl Running {
+    /// Its end; an error if the program could not be executed.
+    pub async fn wait(&mut self) -> io::Result<ExitStatus> {
+        (&mut self.outcome).await.unwrap_or_else(|_| Err(io::Error::other("the thread that waits for it is gone")))
+    }
+
+    /// Asks it to end.
+    pub fn terminate(&self) {
+        if let Some(pid) = rustix::process::Pid::from_raw(self.pid as i32) {
+            // It may be gone already.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+    }
+}
+
+/// `spawn` returns only when the command was executed, which is after we have let it go; so it has a thread of its own.
+fn run_in_thread(mut process: Command) -> oneshot::Receiver<io::Result<ExitStatus>> {
+    let (done, outcome) = oneshot::channel();
+    let (started, has_started) = mpsc::channel();
+    thread::spawn(move || {
+        let _ = started.send(());
+        let result = process.spawn();
+        // Drops our ends of the pipes, so that a failed fork is seen as an end of file.
+        drop(process);
+        let _ = done.send(result.and_then(|mut child| child.wait()));
+    });
+    let _ = has_started.recv();
+    outcome
+}
+
+fn become_user(process: &mut Command, name: &str) -> Result<()> {
+    let passwd = fs::read_to_string("/etc/passwd")
+        .map_err(|error| Error::could_not_run(format!("users cannot be looked up in /etc/passwd ({error})")))?;
+    let Some(user) = parse_user(&passwd, name) else {
+        return Err(Error::could_not_run(format!("there is no user {name:?} in /etc/passwd")));
+    };
+    let groups = CString::new(name).map_err(|_| Error::could_not_run("a user's name has no NUL in it"))?;
+    let gid = user.gid;
+    process.env("HOME", &user.home).env("USER", name).env("LOGNAME", name);
+    // SAFETY: setgid and setuid are async-signal-safe; initgroups reads files, and we have forked from a thread that
+    // holds no lock of the C library's user database.
+    unsafe {
+        process.pre_exec(move || {
+            if libc::initgroups(groups.as_ptr(), gid) != 0 || libc::setgid(gid) != 0 || libc::setuid(user.uid) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(())
+        });
+    }
+    Ok(())
+}
+
+struct User {
+    uid: u32,
+    gid: u32,
+    home: String,
+}
+
+fn parse_user(passwd: &str, name: &str) -> Option<User> {
+    let line = passwd.lines().find(|line| line.split(':').next() == Some(name))?;
+    let fields: Vec<&str> = line.split(':').collect();
+    Some(User { uid: fields.get(2)?.parse().ok()?, gid: fields.get(3)?.parse().ok()?, home: (*fields.get(5)?).into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_found_by_the_whole_name() {
+        let passwd = "root:x:0:0:root:/root:/bin/bash\nrooter:x:7:8::/home/r:/bin/sh\n";
+        let user = parse_user(passwd, "rooter").unwrap();
+        assert_eq!((user.uid, user.gid, user.home.as_str()), (7, 8, "/home/r"));
+        assert!(parse_user(passwd, "roo").is_none());
+    }
+}

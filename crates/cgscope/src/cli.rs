@@ -1,0 +1,233 @@
+//! What can be typed. What it means is in [`crate::request`].
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Why is this task, process, container or service not on a CPU although it could run?
+///
+/// Every wait of every task for a CPU, from one hook in the kernel's scheduler, exact to the kernel's own figure.
+#[derive(Debug, Parser)]
+#[command(name = "cgscope", version, max_term_width = 110)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Live screen: who waits for a CPU, and how long
+    Top(Top),
+    /// Histograms of waits as text, in the manner of runqlat
+    Hist(Hist),
+    /// Write what happens to a file, for `cgscope report`
+    Record(Record),
+    /// What happened in a recording, in words and tables
+    Report(Report),
+    /// What this host offers, what is off because of it, and how to mend it
+    Doctor(Doctor),
+}
+
+/// Whose waits.
+#[derive(Debug, Default, Args)]
+pub struct Select {
+    /// Processes: all their threads, and what they start from now on
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', help_heading = "Selection (none: the whole host)")]
+    pub pid: Vec<u32>,
+
+    /// Single threads
+    #[arg(short, long, value_name = "TID", value_delimiter = ',', help_heading = "Selection (none: the whole host)")]
+    pub tid: Vec<u32>,
+
+    /// Tasks of this cgroup and of all below it; the path as under the mount (of the cpu controller on hybrid hosts)
+    #[arg(long, value_name = "PATH", help_heading = "Selection (none: the whole host)")]
+    pub cgroup: Option<String>,
+
+    /// Threads whose name matches; tasks that ended within an interval are left out
+    #[arg(long, value_name = "REGEX", help_heading = "Selection (none: the whole host)")]
+    pub comm: Option<String>,
+
+    /// Tasks last seen on these CPUs, like 0-3,8; tasks that ended within an interval are left out
+    #[arg(long, value_name = "LIST", help_heading = "Selection (none: the whole host)")]
+    pub cpu: Option<String>,
+
+    /// Tasks last seen on these NUMA nodes; tasks that ended within an interval are left out
+    #[arg(long, value_name = "LIST", help_heading = "Selection (none: the whole host)")]
+    pub node: Option<String>,
+
+    /// Start the command as this user
+    #[arg(long, value_name = "NAME", requires = "command", help_heading = "Selection (none: the whole host)")]
+    pub user: Option<String>,
+
+    /// Say on standard error what is being done
+    #[arg(short, long)]
+    pub verbose: bool,
+
+    /// Start this command, follow it and its children, and end with it
+    #[arg(last = true, value_name = "CMD", conflicts_with_all = ["pid", "tid"])]
+    pub command: Vec<String>,
+}
+
+/// `cgscope top`
+#[derive(Debug, Args)]
+pub struct Top {
+    /// Whose waits.
+    #[command(flatten)]
+    pub select: Select,
+
+    /// Plain text to standard output instead of a screen
+    #[arg(short, long)]
+    pub batch: bool,
+
+    /// With -b: one JSON object a line instead of text
+    #[arg(long, requires = "batch")]
+    pub json: bool,
+
+    /// End after so many intervals
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub iterations: Option<u64>,
+
+    /// Length of an interval: 500ms, 5s, 2m; a plain number is seconds
+    #[arg(short, long, value_name = "SECS", default_value = "1s", value_parser = interval)]
+    pub delay: Duration,
+}
+
+/// `cgscope hist`
+#[derive(Debug, Args)]
+pub struct Hist {
+    /// Print after each interval of this length (500ms, 5s, 2m; a plain number is seconds); without: once, at the end
+    #[arg(value_parser = interval)]
+    pub interval: Option<Duration>,
+
+    /// End after so many intervals
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+
+    /// Whose waits.
+    #[command(flatten)]
+    pub select: Select,
+
+    /// End after this time
+    #[arg(long, value_name = "TIME", value_parser = interval, conflicts_with = "count")]
+    pub duration: Option<Duration>,
+
+    /// A histogram for each process
+    #[arg(short = 'P', long, group = "per")]
+    pub per_process: bool,
+
+    /// A histogram for each thread
+    #[arg(short = 'L', long, group = "per")]
+    pub per_thread: bool,
+
+    /// A histogram for each of these
+    #[arg(long, value_name = "WHAT", group = "per")]
+    pub by: Option<By>,
+
+    /// Rows in milliseconds instead of microseconds
+    #[arg(short, long)]
+    pub milliseconds: bool,
+
+    /// Print the time before each interval
+    #[arg(short = 'T', long)]
+    pub timestamp: bool,
+
+    /// One JSON object an interval (cgscope.interval/1) instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `hist --by` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    /// Each cgroup, with all below it.
+    Cgroup,
+}
+
+/// `cgscope record`
+#[derive(Debug, Args)]
+pub struct Record {
+    /// Whose waits.
+    #[command(flatten)]
+    pub select: Select,
+
+    /// The file to write; one that is there is kept as FILE.old
+    #[arg(short, long, value_name = "FILE", default_value = "cgscope.rec")]
+    pub output: PathBuf,
+
+    /// Length of an interval: what a kill loses at most
+    #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    pub interval: Duration,
+
+    /// End after this time
+    #[arg(short, long, value_name = "TIME", value_parser = interval)]
+    pub duration: Option<Duration>,
+}
+
+/// `cgscope report`
+#[derive(Debug, Args)]
+pub struct Report {
+    /// A file of `cgscope record`
+    pub file: PathBuf,
+
+    /// One JSON object an interval (cgscope.interval/1) instead of words
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `cgscope doctor`
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// One JSON object a finding instead of sentences
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Bounds of an interval: reading 5,000 tasks takes about 10 ms, and a day is what a clock in a terminal may show.
+const SHORTEST: Duration = Duration::from_millis(10);
+const LONGEST: Duration = Duration::from_secs(86_400);
+
+/// `500ms`, `5s`, `2m`, `1h`; a plain number is seconds.
+fn interval(text: &str) -> Result<Duration, String> {
+    let nonsense = || "a duration looks like 500ms, 5s, 2m or 1h; a plain number is seconds".to_owned();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let scale = match &text[digits.len()..] {
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3_600.0,
+        _ => return Err(nonsense()),
+    };
+    let value: f64 = digits.parse().map_err(|_| nonsense())?;
+    let seconds = value * scale;
+    if !seconds.is_finite() || seconds < SHORTEST.as_secs_f64() || seconds > LONGEST.as_secs_f64() {
+        return Err("a duration lies between 10ms and 24h".to_owned());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_take_units_and_plain_seconds() {
+        for (text, ms) in [("500ms", 500), ("5s", 5_000), ("2m", 120_000), ("1", 1_000), ("0.5", 500), ("1h", 3_600_000)] {
+            assert_eq!(interval(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+    }
+
+    #[test]
+    fn nonsense_durations_are_refused() {
+        for text in ["", "s", "abc", "-1", "0", "1e99", "nan", "inf", "5 s", "5x", "1ms", "25h", "5sm"] {
+            assert!(interval(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! How a command can end, in one place.
+
+use std::{fmt, io, process::ExitCode};
+
+use cgscope_collect::Failure;
+
+/// What the shell sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Exit {
+    /// Done.
+    Done = 0,
+    /// Done but incomplete: something was lost, or the target vanished.
+    Incomplete = 1,
+    /// Could not run.
+    CouldNotRun = 2,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// An error of a command, with how it makes the command end.
+#[derive(Debug)]
+pub struct Error {
+    /// One sentence.
+    pub sentence: String,
+    /// [`Exit::Incomplete`] where something was done, else [`Exit::CouldNotRun`].
+    pub exit: Exit,
+}
+
+/// What commands return.
+pub type Result<T = Exit> = std::result::Result<T, Error>;
+
+impl Error {
+    /// Nothing was done.
+    pub fn could_not_run(sentence: impl Into<String>) -> Self {
+        Self { sentence: sentence.into(), exit: Exit::CouldNotRun }
+    }
+
+    /// Something was done and stands.
+    pub fn incomplete(sentence: impl Into<String>) -> Self {
+        Self { sentence: sentence.into(), exit: Exit::Incomplete }
+    }
+
+    /// A result could not be written to standard output. A pipe that nobody reads any more is success.
+    pub fn output(error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self { sentence: String::new(), exit: Exit::Done };
+        }
+        Self::incomplete(format!("the result could not be written to standard output ({error})"))
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        Self::could_not_run(failure.to_string())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.sentence)
+    }
+}
+
+impl std::error::Error for Error {}

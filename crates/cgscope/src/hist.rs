@@ -1,0 +1,104 @@
+//! `cgscope hist`: histograms as text in runqlat's form, or as interval objects.
+
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
+
+use cgscope_model::{Interval, Wait, json::IntervalObject, units::duration};
+
+use crate::{
+    cli::{By, Hist},
+    exit::{Error, Result},
+    request::Target,
+    run::{Plan, for_each_interval},
+    session::Pace,
+    text::{self, Unit},
+};
+
+/// Without an interval, what exits is still read this often, so that it has a row of its own.
+const UNASKED_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Runs the command.
+pub async fn run(options: &Hist) -> Result {
+    let target = Target::new(&options.select)?;
+    let pace = Pace {
+        interval: options.interval.unwrap_or(UNASKED_INTERVAL),
+        duration: options.duration,
+        count: options.count,
+    };
+    if options.interval.is_none() && !options.json && options.duration.is_none() && target.command.is_empty() {
+        eprintln!("cgscope: measuring the waits of the {}; Ctrl-C ends and prints", target.words());
+    }
+    let plan = Plan { pace, merge: options.interval.is_none() };
+    let mut out = io::stdout().lock();
+    for_each_interval(&target, plan, |interval| print(&mut out, interval, options).map_err(|error| Error::output(&error)))
+        .await
+}
+
+fn print(out: &mut impl Write, interval: &Interval, options: &Hist) -> io::Result<()> {
+    if options.json {
+        serde_json::to_writer(&mut *out, &IntervalObject::new(interval))?;
+        return writeln!(out).and_then(|()| out.flush());
+    }
+    if options.timestamp {
+        writeln!(out, "{}", time_of_day(interval.start_unix_ns + interval.duration_ns))?;
+    }
+    let unit = if options.milliseconds { Unit::Milli } else { Unit::Micro };
+    for (name, wait) in parts(interval, options) {
+        if let Some(name) = name {
+            writeln!(out, "\n{name}")?;
+        }
+        write!(out, "{}", text::histogram(&wait, unit))?;
+        writeln!(out, "{}", text::wait_line(&wait))?;
+    }
+    if let Some(pending) = text::pending_line(interval) {
+        writeln!(out, "{pending}")?;
+    }
+    let length = duration(interval.duration_ns);
+    writeln!(out, "over {length}; {}; {}\n", text::cost_line(&interval.cost, interval.duration_ns), text::loss_line(&interval.losses))?;
+    out.flush()
+}
+
+/// The histograms to print, each with its heading, those with the most waiting last, next to the prompt.
+fn parts(interval: &Interval, options: &Hist) -> Vec<(Option<String>, Wait)> {
+    let mut parts: Vec<(Option<String>, Wait)> = if options.per_thread {
+        let name = |task: &cgscope_model::TaskInterval| format!("tid = {} {}", task.reading.tid, task.reading.comm);
+        interval.tasks.iter().map(|task| (Some(name(task)), task.wait.clone())).collect()
+    } else if options.per_process {
+        let groups = interval.by_process().into_iter();
+        groups.map(|(pid, group)| (Some(format!("pid = {pid} {}", process_name(interval, pid))), group.wait)).collect()
+    } else if options.by == Some(By::Cgroup) {
+        let groups = interval.by_cgroup().into_iter();
+        let name = |path: Option<std::sync::Arc<str>>| path.map_or("(removed)".into(), |path| path.to_string());
+        groups.map(|(path, group)| (Some(format!("cgroup = {}", name(path))), group.wait)).collect()
+    } else {
+        return vec![(None, interval.total().wait)];
+    };
+    parts.retain(|(_, wait)| wait.count != 0);
+    parts.sort_by_key(|(_, wait)| wait.total_ns);
+    parts
+}
+
+/// The name of its main thread, or of any that is there.
+fn process_name(interval: &Interval, pid: u32) -> &str {
+    let mut threads = interval.tasks.iter().map(|task| &task.reading).filter(|task| task.tgid == pid);
+    let main = interval.tasks.iter().map(|task| &task.reading).find(|task| task.tid == pid);
+    main.or_else(|| threads.next()).map_or("", |task| &task.comm)
+}
+
+/// `HH:MM:SS` in UTC: what a log elsewhere can be matched with.
+fn time_of_day(unix_ns: u64) -> String {
+    let s = unix_ns / 1_000_000_000 % 86_400;
+    format!("{:02}:{:02}:{:02} UTC", s / 3_600, s / 60 % 60, s % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_day_is_utc() {
+        assert_eq!(time_of_day(1_700_000_000_000_000_000), "22:13:20 UTC");
+    }
+}

@@ -1,0 +1,200 @@
+//! One measurement of the running host, from its start to whatever ends it first.
+
+use std::{
+    process::ExitStatus,
+    time::{Duration, Instant},
+};
+
+use cgscope_collect::{Collector, Options};
+use cgscope_model::Sample;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::sleep_until,
+};
+
+use crate::{
+    child::{Held, Running},
+    exit::{Error, Exit, Result},
+    request::Target,
+    sampler::{Item, Sampler},
+};
+
+/// Why a measurement ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// As long as was asked for.
+    Finished,
+    /// Ctrl-C, SIGTERM or SIGHUP.
+    Interrupted,
+    /// The command that was started has ended.
+    CommandEnded(ExitStatus),
+    /// No selected task is left.
+    TargetGone,
+}
+
+/// What comes next.
+pub enum Step {
+    /// A Sample.
+    Sample(Sample),
+    /// The last Sample, and why.
+    Last(Sample, End),
+}
+
+/// A measurement under way.
+pub struct Session {
+    sampler: Sampler,
+    child: Option<Running>,
+    signals: [Signal; 3],
+    deadline: Option<tokio::time::Instant>,
+    samples_left: Option<u64>,
+    watch_target: bool,
+    ending: Option<End>,
+    /// The selection, the started command now among it.
+    pub selection: cgscope_model::Selection,
+    /// What is selected, in words.
+    pub title: String,
+    verbose: bool,
+}
+
+/// How long and how often.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Between Samples.
+    pub interval: Duration,
+    /// End after this time.
+    pub duration: Option<Duration>,
+    /// End after so many intervals.
+    pub count: Option<u64>,
+}
+
+impl Session {
+    /// Starts the command if there is one, loads and attaches the BPF side, and begins to take Samples.
+    pub fn start(target: &Target, pace: Pace) -> Result<Self> {
+        let signals = listen()?;
+        let mut selection = target.selection.clone();
+        let held = match target.command.as_slice() {
+            [] => None,
+            command => Some(Held::start(command, target.user.as_deref())?),
+        };
+        selection.pids.extend(held.as_ref().map(|held| held.pid));
+        let started = Instant::now();
+        let collector = Collector::start(&Options { selection: selection.clone() })?;
+        if target.verbose {
+            eprintln!("cgscope: attached after {:.0?}, following {}", started.elapsed(), target.words());
+        }
+        Ok(Self {
+            sampler: Sampler::start(collector, pace.interval),
+            child: held.map(Held::release),
+            signals,
+            deadline: pace.duration.map(|duration| tokio::time::Instant::now() + duration),
+            samples_left: pace.count.map(|count| count.saturating_add(1)),
+            watch_target: !selection.follows_all(),
+            ending: None,
+            selection,
+            title: target.words(),
+            verbose: target.verbose,
+        })
+    }
+
+    /// The next Sample. Must not be called after [`Step::Last`].
+    pub async fn next(&mut self) -> Result<Step> {
+        loop {
+            tokio::select! {
+                biased;
+                item = self.sampler.next() => {
+                    let item = item.ok_or_else(|| Error::incomplete("the sampler is gone"))?;
+                    return Ok(self.step(item.map_err(|failure| Error::incomplete(failure.to_string()))?));
+                }
+                end = ended(self.ending.is_some(), &mut self.child, &mut self.signals, self.deadline) => self.end(end?),
+            }
+        }
+    }
+
+    fn step(&mut self, Item { sample, last }: Item) -> Step {
+        if let Some(end) = &self.ending {
+            // One that was taken before the end may still be on its way.
+            return if last { Step::Last(sample, end.clone()) } else { Step::Sample(sample) };
+        }
+        if let Some(left) = &mut self.samples_left {
+            *left -= 1;
+            if *left == 0 {
+                return Step::Last(sample, End::Finished);
+            }
+        }
+        if self.watch_target && self.child.is_none() && sample.tasks.is_empty() {
+            return Step::Last(sample, End::TargetGone);
+        }
+        Step::Sample(sample)
+    }
+
+    fn end(&mut self, end: End) {
+        if self.verbose {
+            eprintln!("cgscope: ending ({})", words(&end));
+        }
+        self.ending = Some(end);
+        self.sampler.finish();
+    }
+
+    /// Asks a command that still runs to end.
+    pub fn end_command(&mut self, end: &End) {
+        if let (Some(child), End::Finished) = (&self.child, end) {
+            child.terminate();
+            eprintln!("cgscope: the command still ran at the end of the measurement and was sent SIGTERM");
+        }
+    }
+}
+
+/// An end in words.
+pub fn words(end: &End) -> String {
+    match end {
+        End::Finished => "done".into(),
+        End::Interrupted => "interrupted".into(),
+        End::CommandEnded(status) if status.success() => "the command has ended".into(),
+        End::CommandEnded(status) => format!("the command ended with {status}"),
+        End::TargetGone => "the target has exited".into(),
+    }
+}
+
+/// How an end makes the command end.
+pub fn exit(end: &End) -> Exit {
+    match end {
+        End::TargetGone => Exit::Incomplete,
+        _ => Exit::Done,
+    }
+}
+
+fn listen() -> Result<[Signal; 3]> {
+    let listen = |kind| signal(kind).map_err(|error| Error::could_not_run(format!("signals cannot be received ({error})")));
+    Ok([listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?, listen(SignalKind::hangup())?])
+}
+
+async fn any(signals: &mut [Signal; 3]) {
+    let [interrupt, terminate, hangup] = signals;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        _ = hangup.recv() => {}
+    }
+}
+
+/// Whatever ends the measurement; once it is ending, only a second signal does.
+async fn ended(
+    ending: bool,
+    child: &mut Option<Running>,
+    signals: &mut [Signal; 3],
+    deadline: Option<tokio::time::Instant>,
+) -> Result<End> {
+    if ending {
+        any(signals).await;
+        return Err(Error::incomplete("interrupted twice: the last interval was given up"));
+    }
+    tokio::select! {
+        status = async { match child { Some(child) => child.wait().await, None => std::future::pending().await } } => {
+            // The thread has its outcome but once.
+            *child = None;
+            status.map(End::CommandEnded).map_err(|error| Error::could_not_run(format!("the command could not be run: {error}")))
+        }
+        () = any(signals) => Ok(End::Interrupted),
+        () = async { match deadline { Some(at) => sleep_until(at).await, None => std::future::pending().await } } => Ok(End::Finished),
+    }
+}

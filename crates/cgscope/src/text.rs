@@ -1,0 +1,165 @@
+//! Sentences and rows that several views share.
+
+use std::fmt::Write;
+
+use cgscope_model::{
+    Interval, Losses, Wait,
+    interval::CostInterval,
+    units::{bytes, duration, per_second, percent},
+};
+
+/// Width of a bar of a histogram, as runqlat's.
+const BAR: usize = 40;
+
+/// `n/a` for what could not be read.
+fn or_na(value: Option<String>) -> String {
+    value.unwrap_or_else(|| "n/a".into())
+}
+
+/// `1 wait`, `2 waits`.
+pub fn plural(count: u64, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+/// Number, sum and percentiles of waits, in one line.
+pub fn wait_line(wait: &Wait) -> String {
+    if wait.count == 0 {
+        return "no wait ended in this time".into();
+    }
+    let quantile = |q| or_na(wait.quantile_ns(q).map(duration));
+    format!(
+        "{}, {} in all; p50 {}, p90 {}, p99 {}, p99.9 {}, longest {}",
+        plural(wait.count, "wait"),
+        duration(wait.total_ns),
+        quantile(0.5),
+        quantile(0.9),
+        quantile(0.99),
+        quantile(0.999),
+        duration(wait.max_ns),
+    )
+}
+
+/// What cgscope itself cost, in one line.
+pub fn cost_line(cost: &CostInterval, duration_ns: u64) -> String {
+    let runs = cost.hook_runs.and_then(|runs| per_second(runs, duration_ns));
+    let per_run = cost.hook_ns.zip(cost.hook_runs).filter(|(_, runs)| *runs != 0);
+    let share = |ns: Option<u64>| or_na(ns.and_then(|ns| percent(ns, duration_ns)).map(|p| format!("{p:.2}%")));
+    format!(
+        "own cost: hook {} of one CPU ({} x {} switches/s), collector {} of one CPU, {}",
+        share(cost.hook_ns),
+        or_na(per_run.map(|(ns, runs)| format!("{}ns", ns / runs))),
+        or_na(runs.map(|runs| format!("{runs:.0}"))),
+        share(cost.cpu_ns),
+        or_na(cost.rss_bytes.map(bytes)),
+    )
+}
+
+/// Every loss by name, or that there was none.
+pub fn loss_line(losses: &Losses) -> String {
+    let named: Vec<String> = losses.nonzero().map(|(loss, count)| format!("{} {count}", loss.name())).collect();
+    if named.is_empty() { "losses: none".into() } else { format!("losses: {}", named.join(", ")) }
+}
+
+/// The tasks that wait at the end of an interval, in one line; `None` if there are none.
+pub fn pending_line(interval: &Interval) -> Option<String> {
+    let total = interval.total();
+    (total.pending != 0).then(|| {
+        format!("{} at the end, the longest for {} so far", waiting(total.pending), duration(total.pending_max_ns))
+    })
+}
+
+fn waiting(count: u64) -> String {
+    if count == 1 { "1 task was waiting".into() } else { format!("{count} tasks were waiting") }
+}
+
+/// The unit of a histogram's rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Microseconds.
+    Micro,
+    /// Milliseconds.
+    Milli,
+}
+
+impl Unit {
+    fn ns(self) -> u64 {
+        match self {
+            Self::Micro => 1_000,
+            Self::Milli => 1_000_000,
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Micro => "usecs",
+            Self::Milli => "msecs",
+        }
+    }
+}
+
+/// A histogram in runqlat's form; nothing for no waits.
+pub fn histogram(wait: &Wait, unit: Unit) -> String {
+    let rows = wait.hist.rows(unit.ns());
+    let Some(most) = rows.iter().map(|row| row.count).max() else { return String::new() };
+    let mut out = format!("{:>10}{:14} : count    distribution\n", unit.title(), "");
+    for row in rows {
+        let bar = bar(row.count, most);
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{:>10} -> {:<10} : {:<8} |{bar:BAR$}|", row.low, row.high, row.count);
+    }
+    out
+}
+
+/// A count is never drawn as nothing.
+fn bar(count: u64, most: u64) -> String {
+    let stars = (count as u128 * BAR as u128 / most.max(1) as u128) as usize;
+    "*".repeat(stars.max(usize::from(count != 0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cgscope_layout::Loss;
+    use cgscope_model::Hist;
+
+    fn wait(ns: &[u64]) -> Wait {
+        Wait {
+            count: ns.len() as u64,
+            total_ns: ns.iter().sum(),
+            max_ns: ns.iter().copied().max().unwrap_or(0),
+            hist: Hist::from_waits_ns(ns.iter().copied()),
+        }
+    }
+
+    #[test]
+    fn a_histogram_looks_like_runqlats() {
+        let mut waits = vec![3_000; 80];
+        waits.extend([700, 40_000]);
+        insta::assert_snapshot!(histogram(&wait(&waits), Unit::Micro));
+        insta::assert_snapshot!(histogram(&wait(&waits), Unit::Milli));
+        assert_eq!(histogram(&wait(&[]), Unit::Micro), "");
+    }
+
+    #[test]
+    fn waits_are_said_in_a_line() {
+        assert_eq!(
+            wait_line(&wait(&[1_000, 2_000_000])),
+            "2 waits, 2.00ms in all; p50 1.12us, p90 2.00ms, p99 2.00ms, p99.9 2.00ms, longest 2.00ms"
+        );
+        assert_eq!(wait_line(&wait(&[])), "no wait ended in this time");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_said_to_be_nothing() {
+        let line = cost_line(&CostInterval::default(), 1_000_000_000);
+        assert_eq!(line, "own cost: hook n/a of one CPU (n/a x n/a switches/s), collector n/a of one CPU, n/a");
+    }
+
+    #[test]
+    fn losses_are_named() {
+        let mut losses = Losses::default();
+        assert_eq!(loss_line(&losses), "losses: none");
+        losses.add(Loss::StampAfterClock, 3);
+        assert_eq!(loss_line(&losses), "losses: stamp_after_clock 3");
+    }
+}
