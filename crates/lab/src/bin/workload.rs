@@ -1,0 +1,189 @@
+//! Loads of a known kind, each bounded in number and time.
+//!
+//! Every command prints `ready` when its load is under way, and its result, if any, as the last line.
+
+use std::{
+    fs, hint,
+    io::{self, Write},
+    process::ExitCode,
+    thread,
+    time::{Duration, Instant},
+};
+
+const USAGE: &str = "workload burn THREADS SECONDS [pin] | sleep THREADS SECONDS | fork COUNT | threads COUNT";
+
+/// Children or threads alive at a time.
+const BATCH: usize = 100;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let number = |text: &str| text.parse::<usize>().ok();
+    let done = match words.as_slice() {
+        ["burn", threads, seconds, rest @ ..] => number(threads)
+            .zip(number(seconds))
+            .map(|(threads, seconds)| burn(threads, seconds as u64, rest.contains(&"pin"))),
+        ["sleep", threads, seconds] => {
+            number(threads).zip(number(seconds)).map(|(threads, seconds)| sleep(threads, seconds as u64))
+        }
+        ["fork", count] => number(count).map(fork),
+        ["threads", count] => number(count).map(threads),
+        _ => None,
+    };
+    match done {
+        Some(Ok(())) => ExitCode::SUCCESS,
+        Some(Err(error)) => {
+            eprintln!("workload: {error}");
+            ExitCode::FAILURE
+        }
+        None => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn ready() -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "ready")?;
+    out.flush()
+}
+
+/// Busy loops, free to move or each on a CPU of its own.
+fn burn(count: usize, seconds: u64, pin: bool) -> io::Result<()> {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let cpus = thread::available_parallelism()?.get();
+    thread::scope(|scope| {
+        for i in 0..count {
+            scope.spawn(move || {
+                if pin {
+                    pin_to(i % cpus);
+                }
+                while Instant::now() < end {
+                    spin(10_000);
+                }
+            });
+        }
+        ready()
+    })
+}
+
+/// Threads that do nothing at all.
+fn sleep(count: usize, seconds: u64) -> io::Result<()> {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    thread::scope(|scope| {
+        for _ in 0..count {
+            thread::Builder::new().stack_size(16 * 1024).spawn_scoped(scope, move || {
+                thread::sleep(end.saturating_duration_since(Instant::now()));
+            })?;
+        }
+        ready()
+    })
+}
+
+/// Short-lived processes. Prints the kernel's own sum of their waits, read of each as a zombie, when it is final, and of
+/// ours so far.
+fn fork(count: usize) -> io::Result<()> {
+    ready()?;
+    let mut run_delay_ns = 0;
+    let mut left = count;
+    while left > 0 {
+        let batch = left.min(BATCH);
+        let children: Vec<i32> = (0..batch).map(|i| fork_one(i as u64)).collect::<io::Result<_>>()?;
+        for child in children {
+            run_delay_ns += run_delay_of_zombie(child)?;
+        }
+        left -= batch;
+    }
+    println!("{}", run_delay_ns + run_delay("/proc/self/schedstat")?);
+    Ok(())
+}
+
+fn fork_one(i: u64) -> io::Result<i32> {
+    // SAFETY: this process has one thread, and the child calls nothing but sched_yield and _exit.
+    unsafe {
+        match libc::fork() {
+            -1 => Err(io::Error::last_os_error()),
+            0 => {
+                for _ in 0..=i % 4 {
+                    spin(5_000);
+                    libc::sched_yield();
+                }
+                libc::_exit(0)
+            }
+            child => Ok(child),
+        }
+    }
+}
+
+fn run_delay_of_zombie(child: i32) -> io::Result<u64> {
+    // SAFETY: waits for a child of ours without reaping it, then reaps it.
+    unsafe {
+        let mut info = std::mem::zeroed();
+        if libc::waitid(libc::P_PID, child as u32, &mut info, libc::WEXITED | libc::WNOWAIT) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // A zombie may still be on its way off the CPU; afterwards its figures are final.
+        let mut before = run_delay(&format!("/proc/{child}/schedstat"))?;
+        loop {
+            thread::sleep(Duration::from_micros(50));
+            let after = run_delay(&format!("/proc/{child}/schedstat"))?;
+            if after == before {
+                break;
+            }
+            before = after;
+        }
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+        Ok(before)
+    }
+}
+
+/// Short-lived threads. Prints the sum of their waits as each read it just before its end: a lower bound.
+fn threads(count: usize) -> io::Result<()> {
+    ready()?;
+    let mut run_delay_ns = 0;
+    let mut left = count;
+    while left > 0 {
+        let batch = left.min(BATCH);
+        let threads: Vec<_> = (0..batch)
+            .map(|i| {
+                thread::Builder::new().stack_size(64 * 1024).spawn(move || {
+                    for _ in 0..=i % 4 {
+                        spin(5_000);
+                        thread::yield_now();
+                    }
+                    run_delay("/proc/thread-self/schedstat")
+                })
+            })
+            .collect::<io::Result<_>>()?;
+        for thread in threads {
+            run_delay_ns += thread.join().map_err(|_| io::Error::other("a thread panicked"))??;
+        }
+        left -= batch;
+    }
+    println!("{run_delay_ns}");
+    Ok(())
+}
+
+fn run_delay(path: &str) -> io::Result<u64> {
+    let text = fs::read_to_string(path)?;
+    text.split_ascii_whitespace()
+        .nth(1)
+        .and_then(|field| field.parse().ok())
+        .ok_or_else(|| io::Error::other(format!("{path} reads {text:?}")))
+}
+
+fn spin(rounds: u32) {
+    for i in 0..rounds {
+        hint::black_box(i);
+    }
+}
+
+fn pin_to(cpu: usize) {
+    // SAFETY: a set of ours; a CPU that is not there is refused and leaves the thread free.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &set);
+    }
+}

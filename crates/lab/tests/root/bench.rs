@@ -1,0 +1,110 @@
+//! The means of the tests: cgscope's command and library, and the kernel's own figures.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    fs,
+    path::PathBuf,
+    process::{Command, Output},
+    time::Duration,
+};
+
+use cgscope_collect::{Collector, Options};
+use cgscope_model::{Interval, Sample, Selection};
+use serde_json::Value;
+
+/// The command under test: `CGSCOPE_BIN`, or the one that was built beside the loads.
+pub(crate) fn cgscope() -> Command {
+    let beside = || PathBuf::from(env!("CARGO_BIN_EXE_workload")).with_file_name("cgscope");
+    let path = std::env::var_os("CGSCOPE_BIN").map_or_else(beside, PathBuf::from);
+    assert!(path.exists(), "{} is not there: these tests are run by `cargo xtask test`", path.display());
+    Command::new(path)
+}
+
+/// Runs `cgscope ARGS` to its end.
+pub(crate) fn run<S: AsRef<OsStr>>(args: &[S]) -> Output {
+    cgscope().args(args).output().expect("cgscope is executed")
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("standard output is UTF-8")
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("standard error is UTF-8")
+}
+
+/// Each line of standard output as JSON.
+pub(crate) fn json_lines(output: &Output) -> Vec<Value> {
+    stdout(output).lines().map(|line| serde_json::from_str(line).expect("a JSON object a line")).collect()
+}
+
+/// A collector that follows these processes; the whole host for none.
+pub(crate) fn follow(pids: &[u32]) -> Collector {
+    let selection = Selection { pids: pids.to_vec(), ..Selection::default() };
+    Collector::start(&Options { selection }).unwrap_or_else(|failure| panic!("{failure}"))
+}
+
+/// A run of the collector, with the kernel's files read before and after the first and the last Sample.
+pub(crate) struct Run {
+    pub(crate) first: Sample,
+    pub(crate) whole: Interval,
+    pub(crate) last: Sample,
+    /// Around the first Sample: read before it and after it.
+    pub(crate) at_first: [BTreeMap<u32, Kernel>; 2],
+    /// Around the last one.
+    pub(crate) at_last: [BTreeMap<u32, Kernel>; 2],
+}
+
+/// Samples every 500 ms for `seconds`.
+pub(crate) fn measure(collector: &mut Collector, pids: &[u32], seconds: u64) -> Run {
+    let mut bracketed = || {
+        let before = kernel_figures(pids);
+        let sample = collector.sample().expect("a sample");
+        (sample, [before, kernel_figures(pids)])
+    };
+    let (first, at_first) = bracketed();
+    let (mut last, mut at_last) = (first.clone(), at_first.clone());
+    let mut whole = Interval::default();
+    for _ in 0..seconds * 2 {
+        std::thread::sleep(Duration::from_millis(500));
+        let (sample, figures) = bracketed();
+        whole.append(Interval::between(&last, &sample));
+        (last, at_last) = (sample, figures);
+    }
+    Run { first, whole, last, at_first, at_last }
+}
+
+/// The kernel's own figures of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kernel {
+    pub(crate) run_delay_ns: u64,
+    pub(crate) voluntary: u64,
+    pub(crate) involuntary: u64,
+}
+
+/// Of every thread of these processes that is there, from `/proc`.
+pub(crate) fn kernel_figures(pids: &[u32]) -> BTreeMap<u32, Kernel> {
+    let mut figures = BTreeMap::new();
+    for pid in pids {
+        let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { continue };
+        for thread in threads.flatten() {
+            let path = thread.path();
+            let read = |file: &str| fs::read_to_string(path.join(file)).ok();
+            let (Some(schedstat), Some(status)) = (read("schedstat"), read("status")) else { continue };
+            let switches = |name: &str| {
+                let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a counter of switches");
+                line.trim().parse().expect("a number")
+            };
+            let run_delay = schedstat.split_ascii_whitespace().nth(1).expect("three figures");
+            let kernel = Kernel {
+                run_delay_ns: run_delay.parse().expect("a number"),
+                voluntary: switches("voluntary_ctxt_switches:"),
+                involuntary: switches("nonvoluntary_ctxt_switches:"),
+            };
+            let tid = path.file_name().and_then(OsStr::to_str).expect("a thread id");
+            figures.insert(tid.parse().expect("a number"), kernel);
+        }
+    }
+    figures
+}

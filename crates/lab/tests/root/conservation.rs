@@ -1,0 +1,84 @@
+//! Nothing is lost: every wait of tasks that come and go is in a task, in its cgroup's exited, or in a loss counter.
+
+use std::{thread, time::Duration};
+
+use cgscope_collect::Collector;
+use cgscope_model::{Interval, Losses};
+
+use crate::{
+    bench::follow,
+    load::{Cgroup, Load, result},
+};
+
+/// Samples while the load runs, and once more when all of its tasks are gone. Returns the load's own result.
+fn measure_to_the_end(collector: &mut Collector, load: Load, out: &mut (impl std::io::Read + Send)) -> (Interval, u64) {
+    let mut earlier = collector.sample().expect("a sample");
+    let mut whole = Interval::default();
+    let mut add = |collector: &mut Collector| {
+        let sample = collector.sample().expect("a sample");
+        whole.append(Interval::between(&earlier, &sample));
+        earlier = sample;
+    };
+    let kernel = thread::scope(|scope| {
+        let ended = scope.spawn(|| {
+            let kernel = result(out);
+            load.wait();
+            kernel
+        });
+        while !ended.is_finished() {
+            thread::sleep(Duration::from_millis(200));
+            add(collector);
+        }
+        ended.join().expect("a result")
+    });
+    // The kernel frees the last ones after an RCU grace period.
+    thread::sleep(Duration::from_millis(500));
+    add(collector);
+    (whole, kernel)
+}
+
+#[test]
+fn ten_thousand_short_lived_processes_lose_no_wait() {
+    let cgroup = Cgroup::new("forks");
+    let mut collector = follow(&[]);
+    let (load, mut out) = Load::workload(&["fork", "10000"], Some(&cgroup));
+    let (whole, kernel_ns) = measure_to_the_end(&mut collector, load, &mut out);
+
+    let group = whole.by_cgroup().remove(&Some(cgroup.name.as_str().into())).expect("the load's cgroup");
+    assert!(group.exited >= 10_000, "{} exited", group.exited);
+    assert_eq!(group.wait.hist.count(), group.wait.count);
+    // Ours against what the kernel's tasks themselves had at their end: equal to the nanosecond, all being over.
+    assert_eq!(group.wait.total_ns, group.totals.run_delay_ns, "{:?}", group.totals);
+    // And against /proc of each child as a zombie, and of the parent shortly before its end.
+    let on_top_ns = group.wait.total_ns.checked_sub(kernel_ns).expect("at least what the kernel's files say");
+    assert!(on_top_ns < 50_000_000, "{on_top_ns} ns more than the {kernel_ns} ns of the kernel's files");
+    let lost: Losses = whole.losses;
+    assert!(lost.nonzero().all(|(loss, _)| loss.is_of_host()), "{lost:?}");
+}
+
+#[test]
+fn ten_thousand_short_lived_threads_lose_no_wait() {
+    let cgroup = Cgroup::new("threads");
+    let mut collector = follow(&[]);
+    let (load, mut out) = Load::workload(&["threads", "10000"], Some(&cgroup));
+    let (whole, threads_ns) = measure_to_the_end(&mut collector, load, &mut out);
+
+    let group = whole.by_cgroup().remove(&Some(cgroup.name.as_str().into())).expect("the load's cgroup");
+    assert!(group.exited >= 10_000, "{} exited", group.exited);
+    assert_eq!(group.wait.hist.count(), group.wait.count);
+    assert_eq!(group.wait.total_ns, group.totals.run_delay_ns, "{:?}", group.totals);
+    assert!(group.wait.total_ns >= threads_ns, "each thread had read at least that much before its end");
+    let lost = whole.losses;
+    assert!(lost.nonzero().all(|(loss, _)| loss.is_of_host()), "{lost:?}");
+}
+
+#[test]
+fn the_waits_of_children_stay_with_a_selected_process() {
+    let (load, mut out) = Load::workload(&["threads", "3000"], None);
+    let mut collector = follow(&[load.pid()]);
+    let (whole, _) = measure_to_the_end(&mut collector, load, &mut out);
+    let total = whole.total();
+    assert!(total.exited > 1_000, "{}", total.exited);
+    assert_eq!(total.wait.total_ns, total.totals.run_delay_ns, "{:?}", total.totals);
+    assert_eq!(whole.losses, Losses::default());
+}

@@ -1,0 +1,108 @@
+//! Field case 1: a busy loop under a quota of 50 %, beside runqlat.
+
+use std::{process::Command, thread, time::Duration};
+
+use serde_json::Value;
+
+use crate::{
+    bench::{json_lines, run, stderr},
+    load::{Cgroup, Load},
+};
+
+const SECONDS: u64 = 15;
+/// runqlat's row of the hump, in its own words and ours.
+const HUMP_NS: (u64, u64) = (32_768_000, 65_536_000);
+
+/// `cgscope hist --json -p PID` and `runqlat -p PID`, both over the same 15 s.
+fn both(load: &Load) -> (Value, Vec<(u64, u64, u64)>) {
+    let pid = load.pid().to_string();
+    thread::scope(|scope| {
+        let runqlat = scope.spawn(|| {
+            let seconds = SECONDS.to_string();
+            let output = Command::new("runqlat").args(["-p", &pid, &seconds, "1"]).output().expect("runqlat runs");
+            assert!(output.status.success(), "runqlat: {}", String::from_utf8_lossy(&output.stderr));
+            runqlat_rows(&String::from_utf8_lossy(&output.stdout))
+        });
+        let output = run(&["hist", "--json", "-p", &pid, &SECONDS.to_string(), "1"]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let interval = json_lines(&output).remove(0);
+        (interval, runqlat.join().expect("runqlat's rows"))
+    })
+}
+
+/// (low us, high us inclusive, count) of each row.
+fn runqlat_rows(text: &str) -> Vec<(u64, u64, u64)> {
+    text.lines()
+        .filter_map(|line| {
+            let (range, rest) = line.split_once(" : ")?;
+            let (low, high) = range.split_once("->")?;
+            let count = rest.split_ascii_whitespace().next()?;
+            Some((low.trim().parse().ok()?, high.trim().parse().ok()?, count.parse().ok()?))
+        })
+        .collect()
+}
+
+fn hist(interval: &Value) -> Vec<(u64, u64, u64)> {
+    let buckets = interval["total"]["hist"].as_array().expect("a histogram");
+    let number = |value: &Value| value.as_u64().expect("a number");
+    buckets.iter().map(|b| (number(&b[0]), number(&b[1]), number(&b[2]))).collect()
+}
+
+/// The wait time in the hump, by the middle of each bucket.
+fn hump_share(interval: &Value) -> f64 {
+    let time = |b: &(u64, u64, u64)| (b.0 + b.1) as f64 / 2.0 * b.2 as f64;
+    let buckets = hist(interval);
+    let all: f64 = buckets.iter().map(time).sum();
+    let hump: f64 = buckets.iter().filter(|b| b.0 + 100 >= HUMP_NS.0 && b.1 <= HUMP_NS.1 + 100).map(time).sum();
+    hump / all
+}
+
+#[test]
+fn a_quota_of_half_a_cpu_shows_as_waits_of_32_to_66_ms() {
+    let cgroup = Cgroup::new("half");
+    cgroup.limit(50_000, 100_000);
+    let load = Load::busy_loop(Some(&cgroup));
+    thread::sleep(Duration::from_millis(500));
+    let (interval, runqlat) = both(&load);
+
+    assert!(hump_share(&interval) >= 0.9, "{:?}", hist(&interval));
+    let waited = interval["total"]["total_ns"].as_u64().expect("a sum") as f64;
+    let share = waited / interval["duration_ns"].as_u64().expect("a duration") as f64;
+    assert!((0.4..0.6).contains(&share), "half of the time is spent waiting: {share}");
+
+    // runqlat's counts, row by row: each of ours lies in the same row or the one beside it.
+    let theirs: u64 = runqlat.iter().filter(|row| row.0 >= 16_384).map(|row| row.2).sum();
+    let ours: u64 = hist(&interval).iter().filter(|b| b.0 >= 16_384_000).map(|b| b.2).sum();
+    assert!(ours.abs_diff(theirs) <= 3, "{ours} long waits, runqlat has {theirs}: {runqlat:?}");
+    let top = |rows: &[(u64, u64, u64)]| rows.iter().max_by_key(|row| row.2 * row.1).map(|row| row.0).expect("a row");
+    let our_rows = rows_of(&interval);
+    let (ours, theirs) = (top(&our_rows), top(&runqlat));
+    assert!(ours / 2 <= theirs && theirs <= ours * 2, "the hump: ours at {ours} us, runqlat's at {theirs} us");
+}
+
+/// Our buckets summed up to runqlat's rows.
+fn rows_of(interval: &Value) -> Vec<(u64, u64, u64)> {
+    let mut rows: Vec<(u64, u64, u64)> = Vec::new();
+    for (low, high, count) in hist(interval) {
+        let us = (low + high) / 2_000;
+        let row = 1u64 << us.max(1).ilog2();
+        match rows.last_mut() {
+            Some(last) if last.0 == row => last.2 += count,
+            _ => rows.push((row, 2 * row - 1, count)),
+        }
+    }
+    rows
+}
+
+#[test]
+fn without_the_quota_there_is_no_such_wait() {
+    let load = Load::busy_loop(None);
+    thread::sleep(Duration::from_millis(500));
+    let (interval, runqlat) = both(&load);
+    let in_hump = hist(&interval).iter().filter(|b| b.0 >= HUMP_NS.0 - 100 && b.0 < HUMP_NS.1).map(|b| b.2).sum::<u64>();
+    assert_eq!(in_hump, 0, "{:?}, runqlat {runqlat:?}", hist(&interval));
+    // The two count the same switches, but for those at the edges of the two windows.
+    let theirs: u64 = runqlat.iter().map(|row| row.2).sum();
+    let ours = interval["total"]["count"].as_u64().expect("a count");
+    assert!(ours.abs_diff(theirs) <= 5 + theirs / 10, "{ours} waits, runqlat has {theirs}");
+}

@@ -1,0 +1,126 @@
+//! Loads that end with the test, also when it fails, and cgroups that go with them.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::process::CommandExt,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+/// A process group that ends with its value.
+pub(crate) struct Load {
+    child: Child,
+}
+
+impl Load {
+    /// Starts a command in a process group of its own, in `cgroup` if one is given.
+    pub(crate) fn start(program: &str, args: &[&str], cgroup: Option<&Cgroup>) -> Self {
+        let mut command = Command::new(program);
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
+        let procs = cgroup.map(|cgroup| {
+            fs::OpenOptions::new().write(true).open(cgroup.path.join("cgroup.procs")).expect("a cgroup of ours")
+        });
+        // SAFETY: one write of a byte between fork and exec.
+        unsafe { command.pre_exec(move || procs.as_ref().map_or(Ok(()), |mut procs| procs.write_all(b"0"))) };
+        Self { child: command.spawn().unwrap_or_else(|error| panic!("{program}: {error}")) }
+    }
+
+    /// A load of `src/bin/workload.rs`, returned when it is under way.
+    pub(crate) fn workload(args: &[&str], cgroup: Option<&Cgroup>) -> (Self, BufReader<std::process::ChildStdout>) {
+        let mut load = Self::start(env!("CARGO_BIN_EXE_workload"), args, cgroup);
+        let mut out = BufReader::new(load.child.stdout.take().expect("its output is ours"));
+        let mut line = String::new();
+        out.read_line(&mut line).expect("its output is readable");
+        assert_eq!(line, "ready\n", "the load {args:?} did not start");
+        (load, out)
+    }
+
+    /// A busy shell loop, as in field case 1.
+    pub(crate) fn busy_loop(cgroup: Option<&Cgroup>) -> Self {
+        Self::start("sh", &["-c", "while :; do :; done"], cgroup)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// This process and all below it that are there now.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        let mut all = vec![self.pid()];
+        let mut at = 0;
+        while let Some(pid) = all.get(at) {
+            let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+            all.extend(children.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+            at += 1;
+        }
+        all
+    }
+
+    /// Waits for its own end.
+    pub(crate) fn wait(mut self) {
+        let status = self.child.wait().expect("a child of ours");
+        assert!(status.success(), "the load ended with {status}");
+    }
+
+    pub(crate) fn kill(&mut self) {
+        // SAFETY: the group of a child that has not been reaped, so the id is still its.
+        unsafe { libc::kill(-(self.child.id() as i32), libc::SIGKILL) };
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            self.kill();
+        }
+    }
+}
+
+/// The last line of a load's output: its result.
+pub(crate) fn result(out: &mut impl Read) -> u64 {
+    let mut text = String::new();
+    out.read_to_string(&mut text).expect("its output is readable");
+    text.trim().parse().unwrap_or_else(|_| panic!("no result but {text:?}"))
+}
+
+/// A cgroup in the hierarchy of the cpu controller, removed with its value.
+pub(crate) struct Cgroup {
+    pub(crate) path: PathBuf,
+    pub(crate) name: String,
+    is_v2: bool,
+}
+
+impl Cgroup {
+    pub(crate) fn new(name: &str) -> Self {
+        let mounts = cgscope_collect::facts::cgroup_mounts_of_host();
+        let mount = mounts.path().expect("a hierarchy with the cpu controller");
+        let name = format!("cgscope-test-{}-{name}", std::process::id());
+        let path = mount.join(&name);
+        fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        Self { path, name: format!("/{name}"), is_v2: mounts.is_v2() }
+    }
+
+    /// A limit of `quota_us` in each `period_us`.
+    pub(crate) fn limit(&self, quota_us: u64, period_us: u64) {
+        let write = |file: &str, text: String| fs::write(self.path.join(file), text).expect("a limit");
+        if self.is_v2 {
+            write("cpu.max", format!("{quota_us} {period_us}"));
+        } else {
+            write("cpu.cfs_period_us", period_us.to_string());
+            write("cpu.cfs_quota_us", quota_us.to_string());
+        }
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // Its tasks are killed but may need a moment to go.
+        let end = Instant::now() + Duration::from_secs(5);
+        while fs::remove_dir(&self.path).is_err() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The sum of waits is the kernel's own.
+
+use std::{thread, time::Duration};
+
+use cgscope_model::{Interval, Losses, Sample};
+
+use crate::{
+    bench::{Run, follow, kernel_figures, measure},
+    load::Load,
+};
+
+/// What the kernel booked of a wait that was not over when the Sample was taken: in its sum already, in ours once the
+/// task arrives.
+fn booked_ns(sample: &Sample, serial: u64) -> u64 {
+    let task = sample.tasks.iter().find(|task| task.serial == serial);
+    task.and_then(|task| task.pending).map_or(0, |pending| pending.booked_ns)
+}
+
+/// Every followed task: our sum of waits against the kernel's, both read in the same instant.
+fn assert_sums_equal(run: &Run) {
+    assert!(!run.whole.tasks.is_empty(), "nothing was followed");
+    let mut exact = 0;
+    for task in &run.whole.tasks {
+        let reading = &task.reading;
+        let begun = booked_ns(&run.last, reading.serial) as i64 - booked_ns(&run.first, reading.serial) as i64;
+        let ours = task.totals.wait_ns as i64 + begun;
+        let kernel = task.totals.run_delay_ns as i64;
+        let allowed = kernel / 1_000 + task.wait.max_ns as i64;
+        assert!(
+            (ours - kernel).abs() <= allowed,
+            "{} {}: {ours} ns of waits, the kernel says {kernel}; {:?}",
+            reading.tid,
+            reading.comm,
+            task.totals,
+        );
+        exact += usize::from(ours == kernel);
+    }
+    // A reading between the hook and the kernel's own addition is off by that one wait; the others are not off at all.
+    let tasks = run.whole.tasks.len();
+    assert!(exact * 4 >= tasks * 3, "only {exact} of {tasks} sums equal the kernel's to the nanosecond");
+}
+
+/// The kernel's files, read before and after each of the two Samples: what we say it says must lie between.
+fn assert_between_the_files(run: &Run) {
+    let mut compared = 0;
+    for task in &run.whole.tasks {
+        let tid = &task.reading.tid;
+        let [Some(a), Some(b)] = run.at_first.each_ref().map(|figures| figures.get(tid)) else { continue };
+        let [Some(c), Some(d)] = run.at_last.each_ref().map(|figures| figures.get(tid)) else { continue };
+        for (name, ours, least, most) in [
+            ("run delay", task.totals.run_delay_ns, c.run_delay_ns - b.run_delay_ns, d.run_delay_ns - a.run_delay_ns),
+            ("voluntary", task.totals.voluntary, c.voluntary - b.voluntary, d.voluntary - a.voluntary),
+            ("involuntary", task.totals.involuntary, c.involuntary - b.involuntary, d.involuntary - a.involuntary),
+        ] {
+            assert!((least..=most).contains(&ours), "{name} of {tid}: {ours}, but {least} to {most} in /proc");
+        }
+        compared += 1;
+    }
+    assert!(compared > 0, "no thread was there from the first Sample to the last");
+}
+
+fn check(load: &Load, seconds: u64) -> Interval {
+    let pids = load.pids();
+    let run = measure(&mut follow(&pids), &pids, seconds);
+    assert_sums_equal(&run);
+    assert_between_the_files(&run);
+    assert_eq!(run.whole.losses, Losses::default());
+    run.whole
+}
+
+#[test]
+fn two_busy_loops_per_cpu_free_to_migrate() {
+    let cpus = thread::available_parallelism().expect("a number of CPUs").get();
+    let (load, _out) = Load::workload(&["burn", &(2 * cpus).to_string(), "20"], None);
+    let whole = check(&load, 5);
+    let total = whole.total();
+    // Twice as many as CPUs: on average each waits half of the time.
+    let share = total.wait.total_ns as f64 / (whole.duration_ns as f64 * cpus as f64);
+    assert!((0.8..1.3).contains(&share), "as many wait as run: {share}");
+    assert!(total.totals.involuntary > 10 * total.totals.voluntary);
+}
+
+#[test]
+fn threads_pinned_to_their_cpus() {
+    let (load, _out) = Load::workload(&["burn", "6", "20", "pin"], None);
+    check(&load, 4);
+}
+
+#[test]
+fn a_pipe_between_two_tasks() {
+    let load = Load::start("perf", &["bench", "sched", "pipe", "-l", "100000000"], None);
+    thread::sleep(Duration::from_millis(500));
+    let whole = check(&load, 4);
+    assert!(whole.total().totals.voluntary > 10_000, "the pipe switches all the time");
+}
+
+#[test]
+fn stress_ng_switching() {
+    let load = Load::start("stress-ng", &["--switch", "4", "--cpu", "2", "--timeout", "30s"], None);
+    thread::sleep(Duration::from_secs(1));
+    let whole = check(&load, 5);
+    assert!(whole.total().wait.count > 10_000);
+}
+
+#[test]
+fn switches_equal_the_kernels_while_a_task_rests() {
+    // Between two rests of the load nothing changes: the counts must be equal, not merely bounded.
+    let (load, _out) = Load::workload(&["sleep", "20", "30"], None);
+    let pids = load.pids();
+    let mut collector = follow(&pids);
+    thread::sleep(Duration::from_millis(300));
+    let sample = collector.sample().expect("a sample");
+    let kernel = kernel_figures(&pids);
+    assert_eq!(sample.tasks.len(), 21);
+    for task in &sample.tasks {
+        let kernel = kernel[&task.tid];
+        assert_eq!(
+            (task.totals.run_delay_ns, task.totals.voluntary, task.totals.involuntary),
+            (kernel.run_delay_ns, kernel.voluntary, kernel.involuntary)
+        );
+    }
+}
+
+#[test]
+fn tasks_attached_in_mid_life_count_from_the_start() {
+    // Four loops on one CPU each wait three quarters of the time: at the attach three of them are waiting.
+    let (load, _out) = Load::workload(&["burn", "8", "20", "pin"], None);
+    thread::sleep(Duration::from_millis(500));
+    let pids = load.pids();
+    let before = kernel_figures(&pids);
+    let mut collector = follow(&pids);
+    let first = collector.sample().expect("a sample");
+    assert!(first.tasks.iter().filter(|task| task.pending.is_some()).count() >= 4, "tasks wait at the first reading");
+    for task in first.tasks.iter().filter(|task| task.comm.starts_with("workload") && task.tid != task.tgid) {
+        assert!(task.totals.run_delay_ns >= before[&task.tid].run_delay_ns);
+    }
+    let run = measure(&mut collector, &pids, 3);
+    assert_sums_equal(&run);
+    // The wait under way at the attach began before it, and is counted in its whole length: as long as the others.
+    let burners: Vec<_> = run.whole.tasks.iter().filter(|task| task.totals.on_cpu_ns > 100_000_000).collect();
+    assert_eq!(burners.len(), 8);
+    for task in burners {
+        let (wait, run) = (task.totals.wait_ns as f64, task.totals.on_cpu_ns as f64);
+        assert!((0.5..0.95).contains(&(wait / (wait + run))), "{wait} {run}");
+    }
+}
