@@ -1,0 +1,108 @@
+//! The BPF side from within the build script of the crate that loads it.
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process;
+
+use crate::{Failure, Toolchain};
+
+/// The whole build script: compiles `ebpf/`, puts the objects into `OUT_DIR`, and hands their paths to the crate as
+/// `env!("CGSCOPE_BPF_OBJECT")` and `env!("CGSCOPE_EMPTY_HOOK_OBJECT")`. On failure it says why in cargo's own
+/// words and ends the build.
+pub fn for_build_script() {
+    if let Err(failure) = embed() {
+        println!("cargo::error={failure}");
+        process::exit(1);
+    }
+}
+
+fn embed() -> Result<(), Failure> {
+    let root = variable("CARGO_MANIFEST_DIR")?.join("../..");
+    let root = root.canonicalize().map_err(|why| Failure::File { path: root, why })?;
+    let out = variable("OUT_DIR")?;
+    for source in sources(&root)? {
+        println!("cargo::rerun-if-changed={}", source.display());
+    }
+    let shared = shared_dir(&out, &variable("TARGET")?);
+    let objects = Toolchain::find()?.compile(&root.join("ebpf"), &shared)?;
+    for (object, name) in
+        [(objects.cgscope, "CGSCOPE_BPF_OBJECT"), (objects.empty_hook, "CGSCOPE_EMPTY_HOOK_OBJECT")]
+    {
+        // A copy: the shared directory may by then hold what another branch made.
+        let copy = out.join(object.file_name().unwrap_or(name.as_ref()));
+        fs::copy(&object, &copy).map_err(|why| Failure::File { path: object, why })?;
+        println!("cargo::rustc-env={name}={}", copy.display());
+    }
+    Ok(())
+}
+
+fn variable(name: &'static str) -> Result<PathBuf, Failure> {
+    env::var_os(name).map(PathBuf::from).ok_or(Failure::NoBuildScript { variable: name })
+}
+
+/// What the objects are made from. Cargo looks into directories, so the one with results in it is left out: it would
+/// make every build a new one.
+fn sources(root: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let ebpf = root.join("ebpf");
+    let entries = ebpf.read_dir().map_err(|why| Failure::File { path: ebpf.clone(), why })?;
+    let mut sources: Vec<_> =
+        entries.flatten().filter(|entry| entry.file_name() != "target").map(|entry| entry.path()).collect();
+    sources.sort();
+    sources.push(root.join("crates/layout/src"));
+    sources.push(root.join("crates/layout/Cargo.toml"));
+    Ok(sources)
+}
+
+/// One directory for debug, release and clippy, so that they compile the BPF side once; not the one that the outer
+/// cargo has locked. `out` is `<target directory>[/<machine>]/<profile>/build/<package>/out`; where cargo lays it out
+/// in another way, each `out` gets a directory of its own.
+fn shared_dir(out: &Path, machine: &Path) -> PathBuf {
+    let build = out.ancestors().find(|dir| dir.ends_with("build"));
+    let above = build.and_then(|build| build.parent()?.parent());
+    let target = above.and_then(|dir| if dir.ends_with(machine) { dir.parent() } else { Some(dir) });
+    target.unwrap_or(out).join("bpf")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::{shared_dir, sources};
+
+    fn directory(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("bpf-build-{name}-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("the temporary directory can be written to");
+        dir
+    }
+
+    #[test]
+    fn all_profiles_and_machines_share_one_directory() {
+        let machine = Path::new("x86_64-unknown-linux-gnu");
+        for out in [
+            "/build/cgscope/target/debug/build/cgscope-collect-0123/out",
+            "/build/cgscope/target/release/build/cgscope-collect-0123/out",
+            "/build/cgscope/target/x86_64-unknown-linux-gnu/debug/build/cgscope-collect-0123/out",
+        ] {
+            assert_eq!(shared_dir(Path::new(out), machine), Path::new("/build/cgscope/target/bpf"));
+        }
+    }
+
+    #[test]
+    fn in_an_unknown_layout_nothing_is_shared() {
+        let out = Path::new("/elsewhere/out");
+        assert_eq!(shared_dir(out, Path::new("x86_64-unknown-linux-gnu")), out.join("bpf"));
+    }
+
+    #[test]
+    fn what_was_compiled_in_place_is_no_source() {
+        let root = directory("sources");
+        for dir in ["ebpf/src", "ebpf/target"] {
+            fs::create_dir_all(root.join(dir)).expect("the temporary directory can be written to");
+        }
+        let sources = sources(&root).expect("ebpf/ is there");
+        assert!(sources.contains(&root.join("ebpf/src")));
+        assert!(!sources.contains(&root.join("ebpf/target")));
+        fs::remove_dir_all(root).expect("it is ours");
+    }
+}

@@ -1,0 +1,83 @@
+//! The bpf-linker that reads what the compiler writes.
+//!
+//! The compiler hands over LLVM bitcode, which only the same or a later release of LLVM reads. So a linker of our
+//! own is kept per release, in the user's cache, where it survives `cargo clean` and meets no other project's.
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::compiler::said;
+
+/// The release that `ebpf/` is tested with.
+pub const VERSION: &str = "0.13.0";
+
+/// The releases of LLVM that this bpf-linker can be built with.
+pub const LLVMS: std::ops::RangeInclusive<u32> = 21..=23;
+
+/// A bpf-linker that starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Linker(PathBuf);
+
+impl Linker {
+    /// Our own for this release of LLVM; else one on PATH.
+    pub fn find(llvm: u32) -> Option<Self> {
+        let ours = root(llvm).map(|root| root.join("bin/bpf-linker"));
+        // A file is not enough: in a cache kept longer than the system's LLVM it does not start.
+        if let Some(ours) = ours.filter(|path| version(path).is_some()) {
+            return Some(Self(ours));
+        }
+        let path = env::var_os("PATH")?;
+        env::split_paths(&path)
+            .map(|dir| dir.join("bpf-linker"))
+            .find(|linker| version(linker).is_some_and(|version| is_new_enough(&version)))
+            .map(Self)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+/// Where `cargo install --root` puts our own; `None` without a home to put it in.
+pub fn root(llvm: u32) -> Option<PathBuf> {
+    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    Some(cache.join("cgscope").join(format!("bpf-linker-{VERSION}-llvm-{llvm}")))
+}
+
+fn version(linker: &Path) -> Option<String> {
+    if !linker.is_file() {
+        return None;
+    }
+    said(Command::new(linker).arg("--version"))
+}
+
+/// Whether a linker that is not ours will do. It does not tell its LLVM; from this release on it is 21 or later.
+fn is_new_enough(version: &str) -> bool {
+    let release = |text: &str| {
+        let mut parts = text.split('.').map(|part| part.parse::<u32>().ok());
+        Some((parts.next()??, parts.next()??))
+    };
+    let theirs = version.split_whitespace().nth(1).and_then(release);
+    theirs.is_some_and(|theirs| Some(theirs) >= release(VERSION))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_new_enough;
+
+    #[test]
+    fn a_linker_of_our_release_or_a_later_one_will_do() {
+        assert!(is_new_enough("bpf-linker 0.13.0\n"));
+        assert!(is_new_enough("bpf-linker 0.13.4"));
+        assert!(is_new_enough("bpf-linker 1.0.0"));
+    }
+
+    #[test]
+    fn an_older_linker_or_one_that_does_not_tell_will_not_do() {
+        assert!(!is_new_enough("bpf-linker 0.9.15"));
+        assert!(!is_new_enough("bpf-linker"));
+        assert!(!is_new_enough("bpf-linker dev"));
+    }
+}

@@ -1,0 +1,270 @@
+//! What to install where something is missing: a pure function of facts. Who gathers the facts and who carries the
+//! steps out is `cargo xtask setup`.
+use std::path::PathBuf;
+
+use crate::linker;
+
+/// A C compiler links host programs; the static C library makes cgscope one file that runs anywhere.
+const C_COMPILER: &str = "gcc";
+const STATIC_LIBC: &str = "libc6-dev";
+
+/// A compiler that has `core` for the BPF target, from packages alone.
+const COMPILER: [&str; 2] = ["rustc-web", "libstd-rust-web-dev-bpf"];
+
+/// What bpf-linker is built with.
+fn llvm_packages(llvm: u32) -> [String; 3] {
+    [format!("llvm-{llvm}-dev"), format!("libpolly-{llvm}-dev"), "libzstd-dev".to_owned()]
+}
+
+/// What is known of this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Facts {
+    /// Whether a C compiler is here.
+    pub c_compiler: bool,
+    /// Whether it has a static C library.
+    pub static_libc: bool,
+    /// The releases of LLVM in the compilers for the BPF side, the preferred first.
+    pub compilers: Vec<u32>,
+    /// Whether one of them has its linker.
+    pub complete: bool,
+    /// Whether rustup is here.
+    pub rustup: bool,
+    /// Where the linker is kept, by release of LLVM.
+    pub roots: Vec<(u32, PathBuf)>,
+    /// What apt knows; `None` where there is no apt.
+    pub apt: Option<Apt>,
+}
+
+/// What apt knows.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Apt {
+    /// Whether its lists were just fetched: then what it does not offer is not to be had.
+    pub updated: bool,
+    /// The packages that it can install, among those of [`packages`].
+    pub offered: Vec<String>,
+    /// Those that are installed.
+    pub installed: Vec<String>,
+}
+
+impl Apt {
+    fn can_have(&self, package: &str) -> bool {
+        self.has(package) || self.offered.iter().any(|offered| offered == package)
+    }
+
+    fn has(&self, package: &str) -> bool {
+        self.installed.iter().any(|installed| installed == package)
+    }
+}
+
+/// Every package that a plan may ask for, to ask apt about all of them at once.
+pub fn packages(compilers: &[u32]) -> Vec<String> {
+    let fixed = [C_COMPILER, STATIC_LIBC].into_iter().chain(COMPILER).map(str::to_owned);
+    fixed.chain(compilers.iter().flat_map(|llvm| llvm_packages(*llvm))).collect()
+}
+
+/// One thing to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Fetch the lists of packages.
+    AptUpdate,
+    /// Install these.
+    AptInstall(Vec<String>),
+    /// Install nightly with rust-src.
+    RustSrc,
+    /// Build bpf-linker.
+    Linker {
+        /// For this release of LLVM.
+        llvm: u32,
+        /// Into this directory.
+        root: PathBuf,
+    },
+}
+
+impl Step {
+    /// The command, word by word.
+    pub fn words(&self) -> Vec<String> {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        match self {
+            Self::AptUpdate => words("apt-get update"),
+            // Nothing of the user's goes: rustc-web would push out the distribution's other compiler.
+            Self::AptInstall(packages) => {
+                let mut command = words("apt-get install --yes --no-install-recommends --no-remove");
+                command.extend_from_slice(packages);
+                command
+            }
+            Self::RustSrc => words("rustup toolchain install nightly --profile minimal --component rust-src"),
+            Self::Linker { llvm, root } => {
+                let version = linker::VERSION;
+                let mut command = words(&format!(
+                    "cargo install bpf-linker --version {version} --locked --force --no-default-features \
+                     --features llvm-{llvm} --root"
+                ));
+                command.push(root.display().to_string());
+                command
+            }
+        }
+    }
+
+    /// Whether only root may do it.
+    pub fn needs_root(&self) -> bool {
+        matches!(self, Self::AptUpdate | Self::AptInstall(_))
+    }
+
+    /// A directory that must come first on PATH: bpf-linker asks the llvm-config there.
+    pub fn on_path(&self) -> Option<PathBuf> {
+        match self {
+            Self::Linker { llvm, .. } => Some(PathBuf::from(format!("/usr/lib/llvm-{llvm}/bin"))),
+            _ => None,
+        }
+    }
+}
+
+/// What to do now, in this order. After it the facts are gathered anew: which LLVM the linker needs, say, is known
+/// only when the compiler is there.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    /// What to do.
+    pub steps: Vec<Step>,
+    /// What is foreseen after that, in words.
+    pub then: Option<&'static str>,
+    /// What cannot be had by any step, in words: what is missing, what that prevents, what to do.
+    pub out_of_reach: Vec<String>,
+}
+
+impl Plan {
+    /// Whether everything is there.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty() && self.out_of_reach.is_empty()
+    }
+}
+
+/// What is to be done so that cgscope can be built, and so that the `extra` packages are there.
+pub fn plan(facts: &Facts, extra: &[&str]) -> Plan {
+    let Some(apt) = &facts.apt else { return by_hand(facts) };
+    let mut wanted = Wanted::default();
+    let of_c = [(facts.c_compiler, C_COMPILER), (facts.static_libc, STATIC_LIBC)];
+    wanted.packages(of_c.into_iter().filter(|(is_here, _)| !is_here).map(|(_, package)| package));
+    wanted.packages(extra.iter().copied());
+    if !facts.complete {
+        wanted.bpf_side(facts, apt);
+    }
+    wanted.plan(apt)
+}
+
+/// What a plan is made of, before apt is asked for it.
+#[derive(Default)]
+struct Wanted {
+    packages: Vec<String>,
+    /// What comes after the packages.
+    after: Option<Step>,
+    /// The first choice is not on offer; newer lists of apt may have it.
+    is_second_choice: bool,
+    then: Option<&'static str>,
+    out_of_reach: Vec<String>,
+}
+
+impl Wanted {
+    fn packages<S: Into<String>>(&mut self, packages: impl IntoIterator<Item = S>) {
+        self.packages.extend(packages.into_iter().map(Into::into));
+    }
+
+    /// The compiler, or if there is one its linker.
+    fn bpf_side(&mut self, facts: &Facts, apt: &Apt) {
+        let buildable = facts.roots.iter().find(|(llvm, _)| {
+            linker::LLVMS.contains(llvm) && llvm_packages(*llvm).iter().all(|name| apt.can_have(name))
+        });
+        if let Some((llvm, root)) = buildable {
+            self.packages(llvm_packages(*llvm));
+            self.after = Some(Step::Linker { llvm: *llvm, root: root.clone() });
+            self.is_second_choice = facts.compilers.first() != Some(llvm);
+            return;
+        }
+        self.is_second_choice = !facts.compilers.is_empty();
+        self.then = Some("bpf-linker, for the release of LLVM in that compiler");
+        if COMPILER.iter().all(|name| apt.can_have(name)) && !COMPILER.iter().all(|name| apt.has(name)) {
+            self.packages(COMPILER);
+            return;
+        }
+        self.is_second_choice = true;
+        if facts.compilers.is_empty() && facts.rustup {
+            self.after = Some(Step::RustSrc);
+        } else {
+            self.then = None;
+            self.out_of_reach.push(no_way(&facts.compilers));
+        }
+    }
+
+    fn plan(mut self, apt: &Apt) -> Plan {
+        self.packages.retain(|name| !apt.has(name));
+        let (offered, absent): (Vec<_>, Vec<_>) =
+            self.packages.into_iter().partition(|name| apt.can_have(name));
+        if !apt.updated && (self.is_second_choice || !absent.is_empty()) {
+            let then = Some("apt-get install of what is missing, and the linker for the kernel side");
+            return Plan { steps: vec![Step::AptUpdate], then, out_of_reach: Vec::new() };
+        }
+        if !absent.is_empty() {
+            self.out_of_reach.push(format!(
+                "apt offers no {}, which cgscope is built or tested with, so this cannot be done; \
+                 add the distribution's repository that has it",
+                absent.join(", no ")
+            ));
+        }
+        let install = (!offered.is_empty()).then_some(Step::AptInstall(offered));
+        Plan {
+            steps: install.into_iter().chain(self.after).collect(),
+            then: self.then,
+            out_of_reach: self.out_of_reach,
+        }
+    }
+}
+
+/// Without apt nothing is installed for the user; the steps are what is the same everywhere.
+fn by_hand(facts: &Facts) -> Plan {
+    let mut plan = Plan::default();
+    if !facts.c_compiler || !facts.static_libc {
+        plan.out_of_reach.push(
+            "a C compiler with a static C library (libc.a) is missing, so cgscope cannot be linked; \
+             install gcc and the package with glibc's static library (glibc-static, say)"
+                .to_owned(),
+        );
+    }
+    if facts.complete {
+        return plan;
+    }
+    match facts.roots.iter().find(|(llvm, _)| linker::LLVMS.contains(llvm)) {
+        Some((llvm, root)) => {
+            plan.out_of_reach.push(format!(
+                "bpf-linker for LLVM {llvm} is missing, so the kernel side cannot be linked; \
+                 put bpf-linker {} on PATH, or LLVM {llvm} with its headers and then build it",
+                linker::VERSION
+            ));
+            plan.steps.push(Step::Linker { llvm: *llvm, root: root.clone() });
+        }
+        None if facts.compilers.is_empty() => {
+            plan.steps.push(Step::RustSrc);
+            plan.then = Some("`cargo xtask setup` again, which then names the linker for that compiler");
+        }
+        None => plan.out_of_reach.push(no_way(&facts.compilers)),
+    }
+    plan
+}
+
+fn no_way(compilers: &[u32]) -> String {
+    let version = linker::VERSION;
+    let (low, high) = linker::LLVMS.into_inner();
+    match compilers.first() {
+        None => {
+            "no compiler for the kernel side is here and none can be installed, so it cannot be compiled; \
+                 install rustup and then nightly with rust-src"
+                .to_owned()
+        }
+        Some(llvm) => format!(
+            "the compiler for the kernel side has LLVM {llvm}, and there is no way to build bpf-linker for it \
+             here (it needs a home directory, and llvm-{llvm}-dev with a release from {low} to {high}), so the \
+             kernel side cannot be linked; put bpf-linker {version} or later on PATH"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;
