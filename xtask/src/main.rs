@@ -1,2 +1,74 @@
-//! Builds, tests and measures cgscope.
-fn main() {}
+//! Builds, tests and measures cgscope, and installs what that needs: `cargo xtask help`.
+use std::env;
+use std::process::ExitCode;
+
+mod binary;
+mod checks;
+mod failure;
+mod host;
+mod overhead;
+mod root;
+mod setup;
+mod steps;
+
+use failure::Failure;
+
+const HELP: &str = "\
+cargo xtask COMMAND
+
+  setup              install what cgscope is built with; says so before, and does nothing where all is there
+  build              setup, then the optimised, static binary at target/release/cgscope
+  run [ARGS...]      build, then cgscope ARGS as root; without ARGS: top
+  test [--unit|--root] [-- ARGS...]
+                     setup and the tools for tests, then format, lints, unit tests, tests as root;
+                     --unit: without those as root; --root: only those; ARGS go to the test binaries
+  overhead [ARGS...] what cgscope costs, side by side with other tools, as root
+  help               this text
+
+Exit: 0 done, 1 a step failed, 2 could not run.
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = match env::args_os().skip(1).map(|word| word.into_string()).collect() {
+        Ok(arguments) => arguments,
+        Err(word) => return failed(&Failure::Usage(format!("{} is not text", word.display()))),
+    };
+    match dispatch(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failed(&failure),
+    }
+}
+
+fn failed(failure: &Failure) -> ExitCode {
+    eprintln!("xtask: {failure}");
+    if matches!(failure, Failure::Usage(_)) {
+        eprint!("\n{HELP}");
+    }
+    failure.exit_code()
+}
+
+fn dispatch(arguments: &[String]) -> Result<(), Failure> {
+    let Some((command, rest)) = arguments.split_first() else {
+        print!("{HELP}");
+        return Ok(());
+    };
+    match command.as_str() {
+        "help" | "--help" | "-h" => {
+            print!("{HELP}");
+            Ok(())
+        }
+        "setup" => nothing_else(command, rest).and_then(|()| setup::ensure(&[])),
+        "build" => nothing_else(command, rest).and_then(|()| binary::build()).map(|_| ()),
+        "run" => binary::run(rest),
+        "test" => checks::run(&checks::Selection::parse(rest)?),
+        "overhead" => overhead::run(rest),
+        other => Err(Failure::Usage(format!("`{other}` is not a command"))),
+    }
+}
+
+fn nothing_else(command: &str, rest: &[String]) -> Result<(), Failure> {
+    match rest.first() {
+        None => Ok(()),
+        Some(word) => Err(Failure::Usage(format!("`{command}` takes no arguments, so not `{word}`"))),
+    }
+}

@@ -1,0 +1,104 @@
+//! The optimised binary, and running it.
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use crate::failure::Failure;
+use crate::root::AsRoot;
+use crate::{setup, steps};
+
+/// Where scripts find it.
+const PLACE: &str = "target/release/cgscope";
+
+/// Builds it, and says where it is.
+pub(crate) fn build() -> Result<PathBuf, Failure> {
+    setup::ensure(&[])?;
+    // One static file: it runs in a bare VM, in a container and on a host with another libc. Only the last step of
+    // the compiler is told so: as a setting for the whole workspace it forbids the libraries that derive macros are.
+    let mut cargo = steps::cargo(&["rustc", "--release", "--package", "cgscope", "--bin", "cgscope"]);
+    cargo.args(["--message-format=json-render-diagnostics", "--", "-C", "target-feature=+crt-static"]);
+    cargo.stdout(Stdio::piped()).stderr(Stdio::inherit());
+    let output = cargo.output().map_err(|why| steps::did_not_start(&cargo, &why))?;
+    if !output.status.success() {
+        return Err(Failure::Step(format!(
+            "build: cargo failed ({}), so there is no new {PLACE}; what it said is above",
+            output.status
+        )));
+    }
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let built = messages.lines().filter_map(executable).next_back();
+    let built = built.ok_or_else(|| {
+        Failure::Step(
+            "build: cargo named no executable, so it is unknown where it is; run `cargo build`".to_owned(),
+        )
+    })?;
+    let place = steps::workspace().join(PLACE);
+    if built != place {
+        put(&built, &place)?;
+        eprintln!("build: cargo was told to build elsewhere; {} is copied to {PLACE}", built.display());
+    }
+    Ok(place)
+}
+
+/// Builds it and becomes it.
+pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
+    let binary = build()?;
+    let as_root = AsRoot::become_root("cgscope", &format!("have root run {}", binary.display()))?;
+    let mut command = as_root.command(&binary.display().to_string());
+    match arguments {
+        [] => command.arg("top"),
+        arguments => command.args(arguments),
+    };
+    let why = command.exec();
+    Err(steps::did_not_start(&command, &why))
+}
+
+/// The path in a message of cargo that tells of an executable.
+fn executable(message: &str) -> Option<PathBuf> {
+    let (_, rest) = message.split_once(r#""executable":""#)?;
+    let mut path = String::new();
+    let mut letters = rest.chars();
+    loop {
+        match letters.next()? {
+            '"' => return Some(PathBuf::from(path)),
+            '\\' => path.push(letters.next()?),
+            letter => path.push(letter),
+        }
+    }
+}
+
+/// In one move, as what is there may be running.
+fn put(from: &Path, to: &Path) -> Result<(), Failure> {
+    let beside = to.with_extension("new");
+    let parent = to.parent().unwrap_or(to);
+    fs::create_dir_all(parent)
+        .and_then(|()| fs::copy(from, &beside))
+        .and_then(|_| fs::rename(&beside, to))
+        .map_err(|why| {
+            let (from, to) = (from.display(), to.display());
+            Failure::Step(format!(
+                "build: {from} was built but cannot be put at {to} ({why}); see that it is yours"
+            ))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::executable;
+
+    #[test]
+    fn the_executable_is_read_from_cargos_message() {
+        let message =
+            r#"{"reason":"compiler-artifact","executable":"/a \"b\"/release/cgscope","fresh":true}"#;
+        assert_eq!(executable(message), Some(PathBuf::from(r#"/a "b"/release/cgscope"#)));
+    }
+
+    #[test]
+    fn a_library_has_no_executable() {
+        assert_eq!(executable(r#"{"reason":"compiler-artifact","executable":null,"fresh":true}"#), None);
+        assert_eq!(executable(r#"{"reason":"build-finished","success":true}"#), None);
+    }
+}

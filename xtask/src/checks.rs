@@ -1,0 +1,109 @@
+//! Every test of cgscope, in the order of what is quickest to fail.
+use crate::failure::Failure;
+use crate::root::AsRoot;
+use crate::setup;
+use crate::steps::{self, Steps, cargo};
+
+/// Which of them.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Selection {
+    without_root: bool,
+    with_root: bool,
+    for_binaries: Vec<String>,
+}
+
+impl Selection {
+    pub(crate) fn parse(arguments: &[String]) -> Result<Self, Failure> {
+        let mut words = arguments.iter();
+        let (mut unit, mut root) = (false, false);
+        for word in words.by_ref() {
+            match word.as_str() {
+                "--unit" => unit = true,
+                "--root" => root = true,
+                "--" => break,
+                other => return Err(Failure::Usage(format!("`test` knows no `{other}`"))),
+            }
+        }
+        if unit && root {
+            return Err(Failure::Usage(
+                "`--unit` and `--root` leave no test; give one of them, or none".to_owned(),
+            ));
+        }
+        Ok(Self { without_root: !root, with_root: !unit, for_binaries: words.cloned().collect() })
+    }
+}
+
+pub(crate) fn run(selection: &Selection) -> Result<(), Failure> {
+    let mut steps = Steps::new("test");
+    // First, so that nobody waits for minutes to be told.
+    let as_root = if selection.with_root {
+        let otherwise = "run it as root, or without those tests: `cargo xtask test --unit`";
+        Some(AsRoot::become_root("a part of the tests", otherwise)?)
+    } else {
+        None
+    };
+    setup::ensure(if selection.with_root { &setup::TEST_TOOLS } else { &[] })?;
+    if selection.without_root {
+        without_root(&mut steps, &selection.for_binaries)?;
+    }
+    if let Some(as_root) = as_root {
+        with_root(&mut steps, &as_root, &selection.for_binaries)?;
+    }
+    steps.summary();
+    Ok(())
+}
+
+fn without_root(steps: &mut Steps, for_binaries: &[String]) -> Result<(), Failure> {
+    let ebpf = steps::workspace().join("ebpf");
+    steps.step("format", &mut cargo(&["fmt", "--all", "--check"]))?;
+    steps.step("format of ebpf/", cargo(&["fmt", "--check"]).current_dir(&ebpf))?;
+    steps.step("lints", &mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+
+    // As if for this machine: the lints of one compiler do not read the `core` of another, and only the other has one
+    // for BPF. The bootstrap lets a stable compiler take the unstable features that aya-ebpf needs.
+    let target = steps::users_target_dir().unwrap_or_else(|| steps::workspace().join("target"));
+    let mut clippy = cargo(&["clippy", "--target-dir"]);
+    clippy.arg(target.join("bpf-lints")).args(["--", "-D", "warnings"]);
+    steps.step("lints of ebpf/", clippy.current_dir(&ebpf).env("RUSTC_BOOTSTRAP", "1"))?;
+
+    steps.step("unit tests", cargo(&["test", "--workspace", "--"]).args(for_binaries))
+}
+
+fn with_root(steps: &mut Steps, as_root: &AsRoot, for_binaries: &[String]) -> Result<(), Failure> {
+    let mut test = cargo(&["test", "--release", "--package", "cgscope", "--test", "root"]);
+    // One by one: each loads programs and loads the machine, and counts what happens on it.
+    test.args(as_root.for_cargo()).args(["--", "--test-threads=1"]).args(for_binaries);
+    steps.step("tests as root", &mut test)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Selection;
+
+    fn parse(line: &str) -> Option<Selection> {
+        let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+        Selection::parse(&words).ok()
+    }
+
+    #[test]
+    fn without_a_word_every_test_runs() {
+        let all = parse("").expect("it is right");
+        assert!(all.without_root && all.with_root && all.for_binaries.is_empty());
+    }
+
+    #[test]
+    fn one_part_can_be_chosen_and_words_handed_to_the_binaries() {
+        let unit = parse("--unit").expect("it is right");
+        assert!(unit.without_root && !unit.with_root);
+        let root = parse("--root -- throttled --nocapture").expect("it is right");
+        assert!(!root.without_root && root.with_root);
+        assert_eq!(root.for_binaries, ["throttled", "--nocapture"]);
+    }
+
+    #[test]
+    fn what_is_not_known_or_leaves_no_test_is_refused() {
+        assert_eq!(parse("--all"), None);
+        assert_eq!(parse("throttled"), None);
+        assert_eq!(parse("--unit --root"), None);
+    }
+}

@@ -1,0 +1,16 @@
+//! What cgscope costs, side by side with other tools.
+use crate::failure::Failure;
+use crate::root::AsRoot;
+use crate::{setup, steps};
+
+pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
+    let as_root = AsRoot::become_root("measuring", "run it as root")?;
+    setup::ensure(&setup::TEST_TOOLS)?;
+    let mut cargo = steps::cargo(&["run", "--release", "--package", "cgscope-benches", "--bin", "overhead"]);
+    cargo.args(as_root.for_cargo()).arg("--").args(arguments);
+    let status = steps::status(&mut cargo)?;
+    if !status.success() {
+        return Err(Failure::Step(format!("overhead: it failed ({status}); what it said is above")));
+    }
+    Ok(())
+}

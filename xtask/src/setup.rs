@@ -1,0 +1,136 @@
+//! Installs what is missing, and says so before.
+use std::env;
+use std::io;
+use std::process::{Command, Stdio};
+
+use bpf_build::plan::{Plan, Step, plan};
+use bpf_build::without_cargo;
+
+use crate::failure::Failure;
+use crate::host;
+use crate::root::AsRoot;
+use crate::steps;
+
+/// What the tests and the measurements use besides: peers to compare with, load, terminals.
+pub(crate) const TEST_TOOLS: [&str; 9] = [
+    "libbpf-tools",
+    "sysstat",
+    "linux-perf",
+    "stress-ng",
+    "rt-tests",
+    "bpftool",
+    "tmux",
+    "procps",
+    "util-linux",
+];
+
+/// Sees to it that cgscope can be built, and that the `extra` packages are there. Silent where all is.
+pub(crate) fn ensure(extra: &[&str]) -> Result<(), Failure> {
+    let mut lists_are_new = false;
+    let mut done = None;
+    loop {
+        let facts = host::facts(extra, lists_are_new);
+        let plan = plan(&facts, extra);
+        if plan.is_empty() {
+            return Ok(());
+        }
+        announce(&plan, facts.apt.is_some());
+        if facts.apt.is_none() || plan.steps.is_empty() {
+            return Err(not_ours(&plan));
+        }
+        if done.as_ref() == Some(&plan) {
+            return Err(Failure::Host(
+                "the commands above were run and what they install is still missing, so cgscope cannot be built; \
+                 run them by hand and see what they say"
+                    .to_owned(),
+            ));
+        }
+        for step in &plan.steps {
+            let mut is_done = carry_out(step)?;
+            if !is_done && matches!(step, Step::AptInstall(_)) && !lists_are_new {
+                // Old lists name packages that the archive no longer has: once more with new ones.
+                is_done = carry_out(&Step::AptUpdate)?;
+                lists_are_new = true;
+            }
+            if !is_done {
+                return Err(Failure::Step(format!(
+                    "`{}` failed, so cgscope cannot be built or tested; what it said is above",
+                    in_words(step)
+                )));
+            }
+            lists_are_new |= *step == Step::AptUpdate;
+        }
+        done = Some(plan);
+    }
+}
+
+fn announce(plan: &Plan, is_ours: bool) {
+    for sentence in &plan.out_of_reach {
+        eprintln!("setup: {sentence}");
+    }
+    if !plan.steps.is_empty() {
+        let who = if is_ours { "this will be run" } else { "run this" };
+        eprintln!("setup: some of what cgscope is built or tested with is missing; {who}:");
+    }
+    for step in &plan.steps {
+        eprintln!("setup:   {}", in_words(step));
+    }
+    if let Some(then) = plan.then {
+        eprintln!("setup: and then: {then}");
+    }
+}
+
+fn not_ours(plan: &Plan) -> Failure {
+    let what = if plan.steps.is_empty() { "install it" } else { "run the commands above" };
+    Failure::Host(format!(
+        "what is missing cannot be installed from here, so cgscope cannot be built or tested; \
+         {what}, then run this again"
+    ))
+}
+
+/// The command as one would type it.
+fn in_words(step: &Step) -> String {
+    let words = step.words().join(" ");
+    match step.on_path() {
+        Some(dir) => format!("PATH={}:$PATH {words}", dir.display()),
+        None => words,
+    }
+}
+
+/// Whether it went well.
+fn carry_out(step: &Step) -> Result<bool, Failure> {
+    let words = step.words();
+    let Some((program, arguments)) = words.split_first() else { return Ok(true) };
+    let mut command = if step.needs_root() {
+        let by_hand = format!("have root run `{}`", in_words(step));
+        let as_root = AsRoot::become_root("installing packages", &by_hand)?;
+        let mut command = as_root.command("env");
+        command.args(["DEBIAN_FRONTEND=noninteractive", program.as_str()]);
+        command
+    } else {
+        as_user(program)
+    };
+    if let Some(first) = step.on_path() {
+        let path = env::var_os("PATH").unwrap_or_default();
+        let path = env::join_paths([first].into_iter().chain(env::split_paths(&path)));
+        command.env("PATH", path.unwrap_or_default());
+    }
+    eprintln!("setup: {}", in_words(step));
+    // Standard output is for results: `cargo xtask run hist | less` shows cgscope's.
+    command.args(arguments).stdout(Stdio::from(io::stderr()));
+    Ok(steps::status(&mut command)?.success())
+}
+
+fn as_user(program: &str) -> Command {
+    let mut command = match program {
+        "cargo" => Command::new(steps::cargo_path()),
+        _ => Command::new(program),
+    };
+    // Away from the workspace: its settings, and those of the cargo that runs us, are not for other programs.
+    without_cargo(&mut command).current_dir(env::temp_dir());
+    if let Some(toolchain) = env::var_os("RUSTUP_TOOLCHAIN") {
+        // That cargo's own compiler: another default may be too old.
+        command.env("RUSTUP_TOOLCHAIN", toolchain);
+    }
+    command
+}

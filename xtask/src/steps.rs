@@ -1,0 +1,103 @@
+//! Running programs one after the other, up to the first that fails.
+use std::env;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::Instant;
+
+use crate::failure::Failure;
+
+/// The top of the workspace.
+pub(crate) fn workspace() -> PathBuf {
+    let xtask = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let xtask = xtask.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")));
+    xtask.parent().map(Path::to_owned).unwrap_or(xtask)
+}
+
+/// The cargo that runs us.
+pub(crate) fn cargo_path() -> OsString {
+    env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"))
+}
+
+/// Where the user wants results, if not in `target/`. Said relative, it is so to where they stand.
+pub(crate) fn users_target_dir() -> Option<PathBuf> {
+    let dir = PathBuf::from(env::var_os("CARGO_TARGET_DIR").filter(|dir| !dir.is_empty())?);
+    Some(env::current_dir().map(|here| here.join(&dir)).unwrap_or(dir))
+}
+
+/// Cargo at the top of the workspace.
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
+    let mut cargo = Command::new(cargo_path());
+    cargo.current_dir(workspace()).args(arguments);
+    if let Some(dir) = users_target_dir() {
+        cargo.env("CARGO_TARGET_DIR", dir);
+    }
+    cargo
+}
+
+/// Runs it and waits.
+pub(crate) fn status(command: &mut Command) -> Result<ExitStatus, Failure> {
+    command.status().map_err(|why| did_not_start(command, &why))
+}
+
+pub(crate) fn did_not_start(command: &Command, why: &io::Error) -> Failure {
+    let program = command.get_program().display();
+    Failure::Host(format!("{program} did not start ({why}), so this cannot be done; see that it is on PATH"))
+}
+
+/// Steps under one heading, which end with a summary in one line.
+pub(crate) struct Steps {
+    heading: &'static str,
+    since: Instant,
+    passed: usize,
+}
+
+impl Steps {
+    pub(crate) fn new(heading: &'static str) -> Self {
+        Self { heading, since: Instant::now(), passed: 0 }
+    }
+
+    pub(crate) fn step(&mut self, name: &str, command: &mut Command) -> Result<(), Failure> {
+        eprintln!("{}: {name}", self.heading);
+        let status = status(command)?;
+        if !status.success() {
+            return Err(self.failed(name, &status.to_string()));
+        }
+        self.passed += 1;
+        Ok(())
+    }
+
+    pub(crate) fn failed(&self, name: &str, how: &str) -> Failure {
+        let Self { heading, passed, .. } = self;
+        Failure::Step(format!(
+            "{heading}: step `{name}` failed ({how}); {passed} before it passed, those after it did not run"
+        ))
+    }
+
+    pub(crate) fn summary(&self) {
+        eprintln!("{}: {} steps passed in {} s", self.heading, self.passed, self.since.elapsed().as_secs());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::Steps;
+
+    #[test]
+    fn the_first_step_that_fails_ends_it_and_is_named() {
+        let mut steps = Steps::new("test");
+        assert!(steps.step("first", &mut Command::new("true")).is_ok());
+        let failure = steps.step("second", &mut Command::new("false")).expect_err("it fails").to_string();
+        assert!(failure.contains("step `second` failed (exit status: 1); 1 before it passed"), "{failure}");
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let mut steps = Steps::new("test");
+        let failure = steps.step("first", &mut Command::new("no-such-program")).expect_err("it is not there");
+        assert!(failure.to_string().contains("no-such-program did not start"), "{failure}");
+    }
+}
