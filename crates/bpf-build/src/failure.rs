@@ -78,7 +78,7 @@ impl fmt::Display for Failure {
             Self::Refused { toolchain } => write!(
                 f,
                 "the kernel side (ebpf/) did not compile with {toolchain}, so there is nothing to load; \
-                 what the compiler said is above or below this line"
+                 what the compiler said is shown with this"
             ),
             Self::File { path, why } => write!(
                 f,

@@ -86,9 +86,12 @@ impl Step {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         match self {
             Self::AptUpdate => words("apt-get update"),
-            // Nothing of the user's goes: rustc-web would push out the distribution's other compiler.
+            // Nothing of the user's goes: rustc-web would push out the distribution's other compiler. And a machine
+            // that has just booted runs an apt of its own: its end is waited for.
             Self::AptInstall(packages) => {
-                let mut command = words("apt-get install --yes --no-install-recommends --no-remove");
+                let mut command = words(
+                    "apt-get install --yes --no-install-recommends --no-remove -o DPkg::Lock::Timeout=120",
+                );
                 command.extend_from_slice(packages);
                 command
             }
