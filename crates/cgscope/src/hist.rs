@@ -31,7 +31,8 @@ pub async fn run(options: &Hist) -> Result {
         eprintln!("cgscope: measuring the waits of the {}; Ctrl-C ends and prints", target.words());
     }
     let plan = Plan { pace, merge: options.interval.is_none() };
-    let mut out = io::stdout().lock();
+    // Standard output by itself is flushed at every line.
+    let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     for_each_interval(&target, plan, |interval| print(&mut out, interval, options).map_err(|error| Error::output(&error)))
         .await
 }

@@ -1,0 +1,82 @@
+//! What the hook costs beside its peers: `cargo xtask overhead`.
+//!
+//! One load, `perf bench sched pipe` on one CPU, under each subject in turn, round after round, so that a machine that
+//! changes its speed changes it for all. Each round runs the load twice under each subject: with the kernel counting the
+//! time of BPF programs (`kernel.bpf_stats_enabled`), for the cost of a switch and of a wakeup; and without, for the
+//! slowdown of the load.
+
+mod counting;
+mod sleepers;
+mod subject;
+mod table;
+
+use std::{process::Command, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+
+use crate::{
+    counting::{Counted, Counting},
+    subject::Subject,
+    table::{Row, print},
+};
+
+/// Measures what cgscope costs, side by side with an empty hook and with runqlat.
+#[derive(Parser)]
+struct Options {
+    /// Rounds: each runs the load twice under every subject
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+
+    /// Round trips of the pipe in one run of the load
+    #[arg(long, default_value_t = 300_000)]
+    loops: u64,
+
+    /// Leave out the part with 5,000 sleeping threads
+    #[arg(long)]
+    hook_only: bool,
+}
+
+fn main() -> Result<()> {
+    let options = Options::parse();
+    let subjects = [Subject::Nothing, Subject::EmptyHook, Subject::Cgscope, Subject::Runqlat, Subject::RunqlatPerProcess];
+    println!("perf bench sched pipe, {} round trips on one CPU, {} rounds", options.loops, options.rounds);
+    let mut rows: Vec<Row> = subjects.iter().map(|subject| Row::new(*subject)).collect();
+    for round in 1..=options.rounds {
+        for row in &mut rows {
+            eprintln!("round {round}: {}", row.subject.name());
+            let running = row.subject.start()?;
+            row.seconds.push(pipe(options.loops)?);
+            let counting = Counting::start()?;
+            let before = counting::read(&running.programs)?;
+            pipe(options.loops)?;
+            let after = counting::read(&running.programs)?;
+            drop(counting);
+            row.counted.push(Counted::between(&before, &after));
+        }
+    }
+    print(&rows)?;
+    if !options.hook_only {
+        sleepers::measure()?;
+    }
+    Ok(())
+}
+
+/// Runs the load; seconds.
+fn pipe(loops: u64) -> Result<f64> {
+    let loops = loops.to_string();
+    let output = Command::new("taskset")
+        .args(["-c", "0", "perf", "bench", "-f", "simple", "sched", "pipe", "-l", &loops])
+        .output()
+        .context("taskset and perf are needed; cargo xtask overhead installs them")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    match text.trim().parse() {
+        Ok(seconds) if output.status.success() => Ok(seconds),
+        _ => bail!("perf bench failed: {text}{}", String::from_utf8_lossy(&output.stderr)),
+    }
+}
+
+/// Time for what was just started or ended to settle.
+fn pause() {
+    std::thread::sleep(Duration::from_millis(300));
+}

@@ -1,0 +1,71 @@
+//! The collector: a host of 5,000 sleeping threads, read once a second.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Child, Command, Stdio},
+    time::Instant,
+};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::subject::cgscope;
+
+const THREADS: u32 = 5_000;
+const SECONDS: u32 = 10;
+
+/// Measures and prints.
+pub fn measure() -> Result<()> {
+    let _load = Sleepers::start()?;
+    println!("\n{THREADS} sleeping threads, `cgscope hist --json 1` for {SECONDS} s");
+    let mut child = Command::new(cgscope()?)
+        .args(["hist", "--verbose", "--json", "1", &SECONDS.to_string()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let started = Instant::now();
+    let mut said = BufReader::new(child.stderr.take().context("standard error")?);
+    let mut line = String::new();
+    said.read_line(&mut line)?;
+    println!("start to attached: {:.0} ms (at most 300)", started.elapsed().as_secs_f64() * 1e3);
+
+    let (mut cpu_ns, mut wall_ns, mut rss, mut tasks) = (0, 0, 0, 0);
+    for line in BufReader::new(child.stdout.take().context("standard output")?).lines() {
+        let interval: Value = serde_json::from_str(&line?)?;
+        let number = |value: &Value| value.as_u64().unwrap_or(0);
+        cpu_ns += number(&interval["self"]["cpu_ns"]);
+        wall_ns += number(&interval["duration_ns"]);
+        rss = number(&interval["self"]["rss_bytes"]).max(rss);
+        tasks = interval["tasks"].as_array().map_or(0, Vec::len);
+    }
+    child.wait()?;
+    println!("tasks read: {tasks}");
+    println!("CPU: {:.2} % of one core, JSON included (at most 2)", 100.0 * cpu_ns as f64 / wall_ns as f64);
+    println!("resident: {:.1} MiB (at most 30)", rss as f64 / 1048576.0);
+    Ok(())
+}
+
+/// Ends with the value.
+struct Sleepers(Child);
+
+impl Sleepers {
+    fn start() -> Result<Self> {
+        let path = std::env::current_exe()?.with_file_name("workload");
+        let mut child = Command::new(&path)
+            .args(["sleep", &THREADS.to_string(), "300"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("{}: this is run by `cargo xtask overhead`, which builds it", path.display()))?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().context("its output")?).read_line(&mut line)?;
+        anyhow::ensure!(line == "ready\n", "the load did not start");
+        Ok(Self(child))
+    }
+}
+
+impl Drop for Sleepers {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

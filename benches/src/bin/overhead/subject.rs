@@ -1,0 +1,106 @@
+//! What is measured.
+
+use std::{
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use aya::{Btf, Ebpf, programs::BtfTracePoint};
+use cgscope_collect::EMPTY_HOOK_OBJECT;
+
+use crate::{counting::program_ids, pause};
+
+/// Something that may be attached while the load runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// Nothing: what the load does by itself.
+    Nothing,
+    /// Our hook with an empty body.
+    EmptyHook,
+    /// `cgscope hist 1` of the whole host.
+    Cgscope,
+    /// `runqlat 1`: one histogram.
+    Runqlat,
+    /// `runqlat -P 1`: one for each process.
+    RunqlatPerProcess,
+}
+
+/// A subject, attached until the value is dropped.
+pub struct Running {
+    /// Its BPF programs.
+    pub programs: Vec<u32>,
+    _hook: Option<Ebpf>,
+    child: Option<Child>,
+}
+
+impl Subject {
+    /// For the table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::EmptyHook => "empty hook",
+            Self::Cgscope => "cgscope hist 1",
+            Self::Runqlat => "runqlat 1",
+            Self::RunqlatPerProcess => "runqlat -P 1",
+        }
+    }
+
+    /// Attaches it.
+    pub fn start(self) -> Result<Running> {
+        let before = program_ids()?;
+        let mut running = match self {
+            Self::Nothing => return Ok(Running { programs: Vec::new(), _hook: None, child: None }),
+            Self::EmptyHook => Running { programs: Vec::new(), _hook: Some(empty_hook()?), child: None },
+            Self::Cgscope => by_command(cgscope()?, &["hist", "1"])?,
+            Self::Runqlat => by_command("runqlat".into(), &["1"])?,
+            Self::RunqlatPerProcess => by_command("runqlat".into(), &["-P", "1"])?,
+        };
+        let end = Instant::now() + Duration::from_secs(10);
+        while running.programs.is_empty() {
+            if Instant::now() > end {
+                bail!("{} has loaded no BPF program", self.name());
+            }
+            pause();
+            running.programs = program_ids()?.into_iter().filter(|id| !before.contains(id)).collect();
+        }
+        pause();
+        Ok(running)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Some(child) = &mut self.child else { return pause() };
+        // SAFETY: a child of ours that has not been reaped.
+        unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+        let _ = child.wait();
+        pause();
+    }
+}
+
+fn empty_hook() -> Result<Ebpf> {
+    let btf = Btf::from_sys_fs()?;
+    let mut hook = Ebpf::load(EMPTY_HOOK_OBJECT)?;
+    let program: &mut BtfTracePoint = hook.program_mut("on_switch").context("the empty hook")?.try_into()?;
+    program.load("sched_switch", &btf)?;
+    program.attach()?;
+    Ok(hook)
+}
+
+fn by_command(program: PathBuf, args: &[&str]) -> Result<Running> {
+    let mut command = Command::new(&program);
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let child = command.spawn().with_context(|| format!("{} cannot be started", program.display()))?;
+    Ok(Running { programs: Vec::new(), _hook: None, child: Some(child) })
+}
+
+/// The command beside this one: `cargo xtask overhead` builds both.
+pub fn cgscope() -> Result<PathBuf> {
+    let path = std::env::current_exe()?.with_file_name("cgscope");
+    if !path.exists() {
+        bail!("{} is not there: this is run by `cargo xtask overhead`, which builds it", path.display());
+    }
+    Ok(path)
+}
