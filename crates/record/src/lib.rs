@@ -1,1 +1,17 @@
-//! The file of Samples: framed, versioned, checksummed.
+//! The file of Samples: framed, versioned, checksummed. The layout is in `docs/recording-format.md`.
+//!
+//! A recording is worth most after something went wrong, so it is read up to the last whole frame whatever happened
+//! to the writer (killed, disk full) or to the file (cut, damaged), and every reader is told how it ended.
+
+mod error;
+mod frame;
+mod header;
+mod read;
+mod rules;
+mod write;
+
+pub use error::{FileError, ReadError, WriteError};
+pub use frame::{MAGIC, MAX_PAYLOAD, VERSION};
+pub use header::{Cpu, End, Header, Reason};
+pub use read::{Damage, Ending, FileReader, Reader, open};
+pub use write::{FileWriter, Writer};

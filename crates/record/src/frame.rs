@@ -1,0 +1,128 @@
+//! One frame: length, checksum, kind, payload.
+
+use std::io::{self, Read};
+
+use serde::Serialize;
+
+use crate::WriteError;
+
+/// The first eight bytes of a recording. The 0x8B is no ASCII and no UTF-8 start, and the line ends reveal a transfer
+/// that rewrote them (as PNG's do).
+pub const MAGIC: [u8; 8] = *b"\x8Bcgs\r\n\x1A\n";
+
+/// Version of the format: raised by whatever an older reader cannot read, above all by any change to `Sample` or the
+/// structures in it (postcard names no fields). A new kind of frame needs no new version: readers skip it.
+pub const VERSION: u32 = 1;
+
+/// The longest payload that is written or read. A host with 100,000 tasks stays well below.
+pub const MAX_PAYLOAD: usize = 256 << 20;
+
+/// Bytes before the payload.
+pub(crate) const HEAD: usize = 9;
+
+/// Kinds of frames. 0 is none, so that a hole of zero bytes is no frame.
+pub(crate) mod kind {
+    pub(crate) const HEADER: u8 = 1;
+    pub(crate) const SAMPLE: u8 = 2;
+    pub(crate) const END: u8 = 3;
+}
+
+/// Appends the frame of `value` to `out`.
+pub(crate) fn append<T: Serialize>(mut out: Vec<u8>, kind: u8, value: &T) -> Result<Vec<u8>, WriteError> {
+    let start = out.len();
+    out.extend([0; HEAD - 1]);
+    out.push(kind);
+    let mut out = postcard::to_extend(value, out).map_err(WriteError::Encoding)?;
+    let payload = out.len() - start - HEAD;
+    let length = u32::try_from(payload).ok().filter(|_| payload <= MAX_PAYLOAD);
+    let length = length.ok_or(WriteError::TooLarge(payload))?.to_le_bytes();
+    let crc = checksum(length, kind, &out[start + HEAD..]).to_le_bytes();
+    out[start..start + 4].copy_from_slice(&length);
+    out[start + 4..start + 8].copy_from_slice(&crc);
+    Ok(out)
+}
+
+/// The length belongs to it: otherwise a damaged length would be found out only by what follows.
+fn checksum(length: [u8; 4], kind: u8, payload: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&length);
+    hasher.update(&[kind]);
+    hasher.update(payload);
+    hasher.finalize()
+}
+
+/// What stands at a place where a frame may begin.
+pub(crate) enum Found {
+    /// A whole one of this kind; its payload is in the buffer.
+    Frame(u8),
+    /// The end of the file.
+    Nothing,
+    /// The end of the file before the end of the frame.
+    Torn,
+    /// A length that no writer writes.
+    BadLength,
+    /// A checksum that does not fit.
+    BadChecksum,
+}
+
+/// Reads one frame, and tells how many bytes were read. The payload is read as it comes, not into a buffer of the
+/// length that the file claims: a damaged length must not allocate 256 MiB.
+pub(crate) fn read(input: &mut impl Read, payload: &mut Vec<u8>) -> io::Result<(Found, u64)> {
+    payload.clear();
+    let mut head = [0u8; HEAD];
+    let got = read_up_to(input, &mut head)?;
+    if got < HEAD {
+        return Ok((if got == 0 { Found::Nothing } else { Found::Torn }, got as u64));
+    }
+    let [l0, l1, l2, l3, c0, c1, c2, c3, kind] = head;
+    let length = [l0, l1, l2, l3];
+    let claimed = u32::from_le_bytes(length);
+    if claimed as usize > MAX_PAYLOAD {
+        return Ok((Found::BadLength, HEAD as u64));
+    }
+    let got = input.take(u64::from(claimed)).read_to_end(payload)? as u64;
+    let found = if got < u64::from(claimed) {
+        Found::Torn
+    } else if checksum(length, kind, payload) != u32::from_le_bytes([c0, c1, c2, c3]) {
+        Found::BadChecksum
+    } else {
+        Found::Frame(kind)
+    };
+    Ok((found, HEAD as u64 + got))
+}
+
+/// Like `read_exact`, but tells how much there was.
+pub(crate) fn read_up_to(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut got = 0;
+    while got < buffer.len() {
+        match input.read(&mut buffer[got..]) {
+            Ok(0) => break,
+            Ok(n) => got += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(got)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_that_the_file_only_claims_is_not_allocated() {
+        let mut file = (MAX_PAYLOAD as u32).to_le_bytes().to_vec();
+        file.extend([0; 100]);
+        let mut payload = Vec::new();
+        let (found, read) = read(&mut file.as_slice(), &mut payload).unwrap();
+        assert!(matches!(found, Found::Torn));
+        assert_eq!(read, 104);
+        assert!(payload.capacity() < 64 << 10, "{}", payload.capacity());
+    }
+
+    #[test]
+    fn a_hole_of_zeros_is_no_frame() {
+        let (found, _) = read(&mut [0; 64].as_slice(), &mut Vec::new()).unwrap();
+        assert!(matches!(found, Found::BadChecksum));
+    }
+}

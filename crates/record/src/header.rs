@@ -1,0 +1,85 @@
+//! What stands before and after the Samples.
+
+use std::fmt;
+
+use cgscope_model::{Losses, Selection, doctor::CgroupLayout};
+use serde::{Deserialize, Serialize};
+
+/// The first frame: what was asked for, and where.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// The cgscope that wrote it. Stays the first member in every version of the format, so that an older cgscope can
+    /// name the newer one that it cannot read.
+    pub cgscope_version: String,
+    /// Name of the host.
+    pub hostname: String,
+    /// `uname -r`.
+    pub kernel_release: String,
+    /// `uname -m`, in the words of Rust: `x86_64`, `aarch64`.
+    pub architecture: String,
+    /// CPUs that were online at the start, ascending.
+    pub cpus: Vec<Cpu>,
+    /// Which hierarchies of cgroups the host has: paths are those of the one with the cpu controller.
+    pub cgroups: CgroupLayout,
+    /// What was asked for.
+    pub selection: Selection,
+    /// The command that was started and followed, with its arguments.
+    pub command: Option<Vec<String>>,
+    /// From one Sample to the next, ns.
+    pub interval_ns: u64,
+    /// Wall clock at the start, ns since 1970.
+    pub start_unix_ns: u64,
+}
+
+/// A CPU that was online at the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// Its number.
+    pub cpu: u32,
+    /// Its NUMA node, where the host tells.
+    pub node: Option<u32>,
+}
+
+/// The last frame. Without it the writer was killed, or still writes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// Wall clock, ns since 1970.
+    pub unix_ns: u64,
+    /// Why it ended.
+    pub reason: Reason,
+    /// Samples that were taken and could not be written.
+    pub unwritten: u64,
+}
+
+/// Why a recording ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reason {
+    /// The time asked for was over.
+    Finished,
+    /// Ctrl-C or a signal.
+    Interrupted,
+    /// The command ended with this exit status.
+    CommandExited(i32),
+    /// The command was ended by this signal.
+    CommandKilled(i32),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Finished => write!(f, "the time asked for was over"),
+            Self::Interrupted => write!(f, "it was interrupted"),
+            Self::CommandExited(status) => write!(f, "the command ended with exit status {status}"),
+            Self::CommandKilled(signal) => write!(f, "the command was ended by signal {signal}"),
+        }
+    }
+}
+
+impl End {
+    /// What was lost before the file was written.
+    pub fn losses(&self) -> Losses {
+        let mut losses = Losses::default();
+        losses.add(cgscope_layout::Loss::SamplesUnreadable, self.unwritten);
+        losses
+    }
+}

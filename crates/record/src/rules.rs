@@ -1,0 +1,23 @@
+//! What holds for every Sample. The model relies on it, so a file is not believed, and what breaks it is not written.
+
+use cgscope_model::Sample;
+
+/// The rule that `sample` breaks, in words.
+pub(crate) fn broken(sample: &Sample) -> Option<&'static str> {
+    let hists = sample.tasks.iter().map(|task| &task.hist).chain(sample.exited.iter().map(|e| &e.hist));
+    if !ascending(sample.tasks.iter().map(|task| task.serial)) {
+        Some("its tasks are not in the order of their serials")
+    } else if !ascending(sample.exited.iter().map(|exited| exited.cgroup_id)) {
+        Some("its exited tasks are not in the order of their cgroups")
+    } else if !ascending(sample.cgroups.iter().map(|(id, _)| *id)) {
+        Some("its cgroups are not in the order of their ids")
+    } else if !hists.into_iter().all(|hist| hist.is_valid()) {
+        Some("a histogram in it has buckets that do not exist, or out of order")
+    } else {
+        None
+    }
+}
+
+fn ascending(keys: impl Iterator<Item = u64>) -> bool {
+    keys.is_sorted_by(|a, b| a < b)
+}

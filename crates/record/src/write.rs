@@ -1,0 +1,194 @@
+//! Writing. One frame is one write, and a frame is in the file whole or not at all.
+
+use std::{
+    fs::File,
+    io::{Seek, SeekFrom, Write},
+    path::{Path, PathBuf},
+};
+
+use cgscope_model::Sample;
+
+use crate::{
+    End, FileError, Header, MAGIC, Reason, VERSION, WriteError,
+    frame::{self, kind},
+    rules,
+};
+
+/// Writes a recording to anything.
+///
+/// Nothing is buffered from one frame to the next and there is no fsync: what `write` took is in the page cache, which
+/// outlives the process. `kill -9` thus costs at most the last interval; only a crash of the host costs more, and a
+/// sync each second would disturb the very disk and scheduler that are watched.
+#[derive(Debug)]
+pub struct Writer<W> {
+    output: W,
+    /// Kept from frame to frame for its memory.
+    buffer: Vec<u8>,
+    /// Where the last whole frame ends.
+    good: u64,
+    /// A write failed, and part of a frame may have been written.
+    broken: bool,
+    unwritten: u64,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins a recording.
+    pub fn create(output: W, header: &Header) -> Result<Self, WriteError> {
+        let mut writer = Self { output, buffer: Vec::new(), good: 0, broken: false, unwritten: 0 };
+        writer.begin(header)?;
+        Ok(writer)
+    }
+
+    fn begin(&mut self, header: &Header) -> Result<(), WriteError> {
+        let mut start = MAGIC.to_vec();
+        start.extend(VERSION.to_le_bytes());
+        self.put(frame::append(start, kind::HEADER, header)?)
+    }
+
+    /// Adds a Sample. After an I/O error nothing can be added any more ([`FileWriter`] mends that).
+    pub fn sample(&mut self, sample: &Sample) -> Result<(), WriteError> {
+        let done = match rules::broken(sample) {
+            Some(rule) => Err(WriteError::Invalid(rule)),
+            None => self.frame(kind::SAMPLE, sample),
+        };
+        if done.is_err() {
+            self.unwritten += 1;
+        }
+        done
+    }
+
+    /// Closes the recording and gives back what it was written to.
+    pub fn end(mut self, unix_ns: u64, reason: Reason) -> Result<W, WriteError> {
+        self.finish(unix_ns, reason)?;
+        Ok(self.output)
+    }
+
+    /// Bytes written in whole frames.
+    pub fn bytes(&self) -> u64 {
+        self.good
+    }
+
+    /// Samples that could not be written so far.
+    pub fn unwritten(&self) -> u64 {
+        self.unwritten
+    }
+
+    fn finish(&mut self, unix_ns: u64, reason: Reason) -> Result<(), WriteError> {
+        let end = End { unix_ns, reason, unwritten: self.unwritten };
+        self.frame(kind::END, &end)
+    }
+
+    fn frame<T: serde::Serialize>(&mut self, kind: u8, value: &T) -> Result<(), WriteError> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        self.put(frame::append(buffer, kind, value)?)
+    }
+
+    fn put(&mut self, bytes: Vec<u8>) -> Result<(), WriteError> {
+        if self.broken {
+            return Err(WriteError::Broken);
+        }
+        self.broken = true;
+        self.output.write_all(&bytes)?;
+        self.output.flush()?;
+        self.broken = false;
+        self.good += bytes.len() as u64;
+        self.buffer = bytes;
+        Ok(())
+    }
+}
+
+/// Writes a recording to a file. What a failed write left of a frame is taken away again, so the file stays readable,
+/// and takes Samples again once there is room.
+#[derive(Debug)]
+pub struct FileWriter {
+    path: PathBuf,
+    writer: Writer<File>,
+}
+
+impl FileWriter {
+    /// Creates the file, or empties the one that is there, and begins a recording.
+    pub fn create(path: impl Into<PathBuf>, header: &Header) -> Result<Self, FileError<WriteError>> {
+        let path = path.into();
+        let output = match File::create(&path) {
+            Ok(output) => output,
+            Err(error) => return Err(FileError { path, error: error.into() }),
+        };
+        let writer = Writer { output, buffer: Vec::new(), good: 0, broken: false, unwritten: 0 };
+        let mut file = Self { path, writer };
+        let done = file.writer.begin(header);
+        file.settle(done)?;
+        Ok(file)
+    }
+
+    /// Adds a Sample. After an error the next one may succeed; how many did not is in the end frame.
+    pub fn sample(&mut self, sample: &Sample) -> Result<(), FileError<WriteError>> {
+        let done = self.writer.sample(sample);
+        self.settle(done)
+    }
+
+    /// Closes the recording.
+    pub fn end(mut self, unix_ns: u64, reason: Reason) -> Result<(), FileError<WriteError>> {
+        let done = self.writer.finish(unix_ns, reason);
+        self.settle(done)
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes written in whole frames.
+    pub fn bytes(&self) -> u64 {
+        self.writer.bytes()
+    }
+
+    /// Samples that could not be written so far.
+    pub fn unwritten(&self) -> u64 {
+        self.writer.unwritten()
+    }
+
+    fn settle(&mut self, done: Result<(), WriteError>) -> Result<(), FileError<WriteError>> {
+        done.map_err(|error| {
+            self.take_back();
+            FileError { path: self.path.clone(), error }
+        })
+    }
+
+    /// Cuts the file back to its last whole frame. Fails on a pipe or a device: the writer then stays broken, and
+    /// readers report a torn end.
+    fn take_back(&mut self) {
+        let Writer { output, good, broken, .. } = &mut self.writer;
+        if *broken && output.set_len(*good).is_ok() && output.seek(SeekFrom::Start(*good)).is_ok() {
+            *broken = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Ending, open};
+
+    #[test]
+    fn what_a_failed_write_left_is_taken_away_and_the_file_takes_samples_again() {
+        let path = std::env::temp_dir().join(format!("cgscope-{}-taken-back.cgs", std::process::id()));
+        let mut file = FileWriter::create(&path, &Header::default()).unwrap();
+        file.sample(&Sample::default()).unwrap();
+
+        // As a full disk leaves it: half a frame, and an error.
+        file.writer.output.write_all(&[9; 100]).unwrap();
+        file.writer.broken = true;
+        file.writer.unwritten += 1;
+        assert!(file.settle(Err(WriteError::Broken)).is_err());
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), file.bytes());
+
+        file.sample(&Sample::default()).unwrap();
+        file.end(1, Reason::Finished).unwrap();
+        let mut reader = open(&path).unwrap();
+        assert_eq!(reader.by_ref().filter(Result::is_ok).count(), 2);
+        let end = End { unix_ns: 1, reason: Reason::Finished, unwritten: 1 };
+        assert_eq!(reader.ending(), Some(&Ending::Clean(end)));
+        std::fs::remove_file(&path).unwrap();
+    }
+}
