@@ -1,0 +1,223 @@
+use cgscope_model::Sample;
+use cgscope_record::{Damage, Ending, MAGIC, ReadError, Reader, VERSION};
+use proptest::prelude::*;
+
+use crate::support::{file, read, samples};
+
+#[test]
+fn a_file_cut_anywhere_gives_every_whole_sample_before_the_cut() {
+    let samples = samples(3);
+    let (file, ends) = file(&samples);
+    for cut in 0..=file.len() {
+        let whole = ends.iter().filter(|end| **end <= cut).count();
+        match read(&file[..cut]) {
+            Err(ReadError::Empty) => assert_eq!(cut, 0),
+            Err(error) => assert!(whole == 0 && matches!(error, ReadError::HeaderCut), "{cut}: {error}"),
+            Ok((back, ending)) => {
+                assert_eq!(back, samples[..(whole - 1).min(3)], "cut at {cut}");
+                match cut - ends[whole - 1] {
+                    0 if cut == file.len() => assert!(matches!(ending, Ending::Clean(_))),
+                    0 => assert_eq!(ending, Ending::Killed),
+                    rest => assert_eq!(ending, Ending::Torn { lost_bytes: rest as u64 }),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_changed_byte_never_changes_a_sample_and_is_never_taken_for_a_whole_file() {
+    let samples = samples(3);
+    let (file, ends) = file(&samples);
+    for at in 0..file.len() {
+        for change in 1..=255u8 {
+            let mut damaged = file.clone();
+            damaged[at] ^= change;
+            let whole = ends.iter().filter(|end| **end <= at).count();
+            match read(&damaged) {
+                Err(error) => assert_eq!(whole, 0, "{at}: {error}"),
+                Ok((back, ending)) => {
+                    assert!(whole > 0, "byte {at} of the header changed unnoticed");
+                    assert_eq!(back, samples[..whole - 1], "byte {at} ^ {change}");
+                    let lost = (file.len() - ends[whole - 1]) as u64;
+                    assert_eq!(ending.lost_bytes(), lost, "byte {at} ^ {change}: {ending}");
+                    assert_eq!(ending.losses().nonzero().count(), 1);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn damage_in_the_middle_ends_the_reading_and_is_located() {
+    let samples = samples(3);
+    let (mut file, ends) = file(&samples);
+    file[ends[2] - 1] ^= 1;
+    let (back, ending) = read(&file).unwrap();
+    assert_eq!(back, samples[..1]);
+    let lost_bytes = (file.len() - ends[1]) as u64;
+    assert_eq!(ending, Ending::Corrupt { at: ends[1] as u64, lost_bytes, damage: Damage::Checksum });
+    assert_eq!(
+        ending.to_string(),
+        format!(
+            "the recording is damaged at byte {} (a checksum does not fit); the {lost_bytes} bytes from there on are \
+             left out",
+            ends[1]
+        )
+    );
+}
+
+#[test]
+fn what_follows_the_end_is_reported() {
+    let (mut file, ends) = file(&samples(1));
+    file.extend(b"more");
+    let (back, ending) = read(&file).unwrap();
+    assert_eq!(back.len(), 1);
+    let at = *ends.last().unwrap() as u64;
+    assert_eq!(ending, Ending::Corrupt { at, lost_bytes: 4, damage: Damage::Misplaced });
+}
+
+#[test]
+fn two_recordings_in_one_file_are_not_taken_for_one() {
+    let (first, ends) = file(&samples(2));
+    let mut both = first[..ends[2]].to_vec();
+    both.extend(&first[12..]);
+    let (back, ending) = read(&both).unwrap();
+    assert_eq!(back.len(), 2);
+    assert!(matches!(ending, Ending::Corrupt { damage: Damage::Misplaced, .. }));
+}
+
+/// A frame of `kind` as another program might write it: the checksum fits.
+fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let mut checked = (payload.len() as u32).to_le_bytes().to_vec();
+    checked.push(kind);
+    checked.extend(payload);
+    let mut frame = (payload.len() as u32).to_le_bytes().to_vec();
+    frame.extend(crc32fast::hash(&checked).to_le_bytes());
+    frame.push(kind);
+    frame.extend(payload);
+    frame
+}
+
+/// A file of one Sample with `frame` before it.
+fn with(frame: &[u8], samples: &[Sample]) -> Vec<u8> {
+    let (mut file, ends) = file(samples);
+    file.splice(ends[0]..ends[0], frame.iter().copied());
+    file
+}
+
+#[test]
+fn a_frame_of_an_unknown_kind_is_skipped_and_counted() {
+    let samples = samples(2);
+    let file = with(&frame(200, b"from a later version"), &samples);
+    let mut reader = Reader::new(file.as_slice()).unwrap();
+    let back: Vec<_> = reader.by_ref().map(Result::unwrap).collect();
+    assert_eq!(back, samples);
+    assert_eq!(reader.skipped(), 1);
+    assert!(matches!(reader.ending(), Some(Ending::Clean(_))));
+}
+
+#[test]
+fn a_sample_that_breaks_the_rules_is_not_believed_although_its_checksum_fits() {
+    let mut unordered = crate::support::sample(1);
+    unordered.tasks.reverse();
+    let mut hist = postcard::to_stdvec(&crate::support::sample(1)).unwrap();
+    // The last bucket of the exited tasks' histogram, of 9 us, made one that does not exist.
+    let at = hist.windows(3).rposition(|bytes| bytes == [1, 33, 1]).expect("a histogram of one wait");
+    hist[at + 1] = 240;
+    for (payload, expected) in [
+        (postcard::to_stdvec(&unordered).unwrap(), "its tasks are not in the order of their serials"),
+        (hist, "a histogram in it has buckets that do not exist, or out of order"),
+    ] {
+        let (back, ending) = read(&with(&frame(2, &payload), &[])).unwrap();
+        assert!(back.is_empty());
+        let Ending::Corrupt { damage, .. } = ending else { panic!("{ending}") };
+        assert_eq!(damage, Damage::Sample(expected));
+    }
+}
+
+#[test]
+fn a_sample_of_another_shape_is_not_believed_although_its_checksum_fits() {
+    let mut longer = postcard::to_stdvec(&crate::support::sample(1)).unwrap();
+    longer.push(0);
+    for payload in [&b""[..], &[0xFF; 40], &longer] {
+        let (_, ending) = read(&with(&frame(2, payload), &samples(1))).unwrap();
+        assert!(matches!(ending, Ending::Corrupt { damage: Damage::Payload, .. }), "{ending}");
+    }
+}
+
+#[test]
+fn other_files_are_refused_in_words() {
+    let said = |file: &[u8]| Reader::new(file).err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(said(b"").starts_with("is empty: "));
+    for foreign in [&b"#!/bin/sh\n"[..], b"x", b"PERFILE2 and more", &[0; 100]] {
+        assert!(said(foreign).starts_with("is not a cgscope recording"));
+    }
+    assert!(said(&MAGIC).starts_with("ends before its header does"));
+}
+
+#[test]
+fn a_newer_version_is_refused_and_names_the_cgscope_that_wrote_it() {
+    let (mut file, _) = file(&samples(1));
+    file[8..12].copy_from_slice(&(VERSION + 1).to_le_bytes());
+    let error = Reader::new(file.as_slice()).map(|_| ()).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "is in version 2 of the format, newer than version 1 that this cgscope reads: it was written by cgscope \
+         0.1.0; read it with that version"
+    );
+    file.truncate(20);
+    let error = Reader::new(file.as_slice()).map(|_| ()).unwrap_err().to_string();
+    assert!(error.ends_with("read it with the newer cgscope that wrote it"), "{error}");
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let error = cgscope_record::open("/nonexistent/x.cgs").map(|_| ()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "/nonexistent/x.cgs could not be read: No such file or directory (os error 2)"
+    );
+}
+
+/// A device that fails after its bytes are used up.
+struct Failing<'a>(&'a [u8]);
+
+impl std::io::Read for Failing<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if self.0.is_empty() { Err(std::io::Error::other("unplugged")) } else { self.0.read(buffer) }
+    }
+}
+
+#[test]
+fn an_error_of_the_device_is_an_error_and_ends_the_iteration() {
+    let (file, ends) = file(&samples(3));
+    let mut reader = Reader::new(Failing(&file[..ends[2] + 5])).unwrap();
+    assert_eq!(reader.by_ref().take(2).filter(Result::is_ok).count(), 2);
+    assert!(matches!(reader.next(), Some(Err(ReadError::Io(_)))));
+    assert!(reader.next().is_none());
+    assert_eq!(reader.ending(), None);
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_are_no_recording(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        prop_assert!(read(&bytes).is_err());
+    }
+
+    #[test]
+    fn random_bytes_after_a_whole_sample_do_not_spoil_it(bytes in prop::collection::vec(any::<u8>(), 1..300)) {
+        let samples = samples(1);
+        let (mut file, ends) = file(&samples);
+        file.truncate(ends[1]);
+        file.extend(&bytes);
+        let (back, ending) = read(&file).unwrap();
+        prop_assert_eq!(back, samples);
+        prop_assert_eq!(ending.lost_bytes(), bytes.len() as u64);
+    }
+
+    #[test]
+    fn random_payloads_with_a_fitting_checksum_do_no_harm(kind in 0..5u8, payload in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = read(&with(&frame(kind, &payload), &samples(1))).unwrap();
+    }
+}

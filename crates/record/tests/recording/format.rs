@@ -1,0 +1,30 @@
+use cgscope_record::VERSION;
+
+use crate::support::{file, header, sample};
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// postcard names no fields: a member added to `Sample` or to anything in it makes every older file unreadable.
+/// Does this fail after such a change? Then raise `VERSION` if a release has written the present one, and put the new
+/// bytes here.
+#[test]
+fn the_bytes_of_this_version_are_pinned() {
+    let sample = hex(&postcard::to_stdvec(&sample(2)).unwrap());
+    assert_eq!((VERSION, sample.as_str()), (1, SAMPLE));
+    assert_eq!(hex(&postcard::to_stdvec(&header()).unwrap()), HEADER);
+}
+
+#[test]
+fn a_file_begins_with_magic_and_version() {
+    assert_eq!(hex(&file(&[]).0[..12]), "8b6367730d0a1a0a01000000");
+}
+
+const SAMPLE: &str = "\
+    8280a8b1e39fe7cb1780a8d6b9070207070706776f726b6572052a010000010c03f0a20402d8aa0400000000000000020801\
+    380109090906776f726b6572052a010000010c03b81702f02e00000000000000011402012a02a84601000000000000000001210102\
+    01012f2a042f612f62060000000000020102010000000000c04b4000018020";
+const HEADER: &str = "\
+    05302e312e3004686f737406362e31322e31067838365f36340200010001000101e7240000000000010205736c6565700131\
+    8094ebdc038080a8b1e39fe7cb17";

@@ -1,0 +1,53 @@
+use std::sync::Arc;
+
+use cgscope_record::{End, Ending, Reader, Reason, Writer};
+use proptest::prelude::*;
+
+use crate::support::{any_sample, file, header, read, samples};
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn what_was_written_is_read(samples in prop::collection::vec(any_sample(), 0..5)) {
+        let (back, ending) = read(&file(&samples).0).unwrap();
+        prop_assert_eq!(back, samples);
+        prop_assert_eq!(ending, Ending::Clean(End { unix_ns: 99, reason: Reason::Finished, unwritten: 0 }));
+    }
+}
+
+#[test]
+fn the_header_comes_first() {
+    let (file, _) = file(&[]);
+    assert_eq!(Reader::new(file.as_slice()).unwrap().header(), &header());
+}
+
+#[test]
+fn every_reason_for_the_end_is_told() {
+    for reason in [Reason::Finished, Reason::Interrupted, Reason::CommandExited(3), Reason::CommandKilled(9)]
+    {
+        let file = Writer::create(Vec::new(), &header()).unwrap().end(1, reason).unwrap();
+        let end = End { unix_ns: 1, reason, unwritten: 0 };
+        assert_eq!(read(&file).unwrap().1, Ending::Clean(end));
+    }
+}
+
+#[test]
+fn the_ending_is_known_only_after_the_last_sample() {
+    let (file, _) = file(&samples(2));
+    let mut reader = Reader::new(file.as_slice()).unwrap();
+    assert!(reader.next().is_some_and(|sample| sample.is_ok()));
+    assert_eq!(reader.ending(), None);
+    assert_eq!(reader.by_ref().count(), 1);
+    assert!(matches!(reader.ending(), Some(Ending::Clean(_))));
+    assert!(reader.next().is_none());
+}
+
+#[test]
+fn what_did_not_change_is_kept_once_for_all_samples() {
+    let (back, _) = read(&file(&samples(3)).0).unwrap();
+    assert!(Arc::ptr_eq(&back[0].tasks[0].hist, &back[2].tasks[0].hist));
+    assert!(Arc::ptr_eq(&back[0].tasks[1].comm, &back[2].tasks[1].comm));
+    assert!(Arc::ptr_eq(&back[0].cgroups[1].1, &back[2].cgroups[1].1));
+    assert_ne!(back[0].tasks[1].hist, back[2].tasks[1].hist);
+}

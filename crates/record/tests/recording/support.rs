@@ -1,0 +1,187 @@
+//! Samples to record, and both ways through a file.
+
+use std::sync::Arc;
+
+use cgscope_layout::{BUCKETS, Loss};
+use cgscope_model::{
+    Cost, ExitedReading, Hist, Losses, Pending, Sample, Selection, TaskReading, Totals, doctor::CgroupLayout,
+};
+use cgscope_record::{Cpu, Ending, Header, ReadError, Reader, Reason, Writer};
+use proptest::prelude::*;
+
+pub(crate) fn header() -> Header {
+    Header {
+        cgscope_version: "0.1.0".into(),
+        hostname: "host".into(),
+        kernel_release: "6.12.1".into(),
+        architecture: "x86_64".into(),
+        cpus: vec![Cpu { cpu: 0, node: Some(0) }, Cpu { cpu: 1, node: None }],
+        cgroups: CgroupLayout::V2,
+        selection: Selection { pids: vec![4711], ..Selection::default() },
+        command: Some(vec!["sleep".into(), "1".into()]),
+        interval_ns: 1_000_000_000,
+        start_unix_ns: 1_700_000_000_000_000_000,
+    }
+}
+
+pub(crate) fn task(serial: u64, waits_ns: &[u64]) -> TaskReading {
+    let totals = Totals { waits: waits_ns.len() as u64, wait_ns: waits_ns.iter().sum(), ..Totals::default() };
+    TaskReading {
+        serial,
+        tid: serial as u32,
+        tgid: serial as u32,
+        comm: "worker".into(),
+        start_ns: 5,
+        cgroup_id: 42,
+        cpu: 1,
+        node: None,
+        on_cpu: false,
+        pending: Some(Pending { ns: 12, booked_ns: 3 }),
+        max_ns: waits_ns.iter().copied().max().unwrap_or(0),
+        totals,
+        hist: Arc::new(Hist::from_waits_ns(waits_ns.iter().copied())),
+    }
+}
+
+/// Sample `n` of a small host.
+pub(crate) fn sample(n: u64) -> Sample {
+    let mut losses = Losses::default();
+    losses.add(Loss::HistogramTorn, n);
+    Sample {
+        unix_ns: 1_700_000_000_000_000_000 + n,
+        mono_ns: 1_000_000_000 * n,
+        tasks: vec![task(7, &[1_000, 70_000]), task(9, &vec![3_000; n as usize])],
+        exited: vec![ExitedReading {
+            cgroup_id: 42,
+            tasks: n,
+            max_ns: 9_000,
+            totals: Totals { waits: 1, ..Totals::default() },
+            hist: Arc::new(Hist::from_waits_ns([9_000])),
+        }],
+        cgroups: vec![(1, "/".into()), (42, "/a/b".into())],
+        losses,
+        cost: Cost { switches: Some(n), hook_ns_per_run: Some(55.5), cpu_ns: None, rss_bytes: Some(4096) },
+    }
+}
+
+pub(crate) fn samples(n: u64) -> Vec<Sample> {
+    (0..n).map(sample).collect()
+}
+
+/// The file of these Samples, and where each of its frames ends: the header's first.
+pub(crate) fn file(samples: &[Sample]) -> (Vec<u8>, Vec<usize>) {
+    let mut writer = Writer::create(Vec::new(), &header()).unwrap();
+    let mut ends = vec![writer.bytes() as usize];
+    for sample in samples {
+        writer.sample(sample).unwrap();
+        ends.push(writer.bytes() as usize);
+    }
+    let file = writer.end(99, Reason::Finished).unwrap();
+    ends.push(file.len());
+    (file, ends)
+}
+
+/// Everything in a file.
+pub(crate) fn read(file: &[u8]) -> Result<(Vec<Sample>, Ending), ReadError> {
+    let mut reader = Reader::new(file)?;
+    let samples = reader.by_ref().collect::<Result<_, _>>()?;
+    Ok((samples, reader.ending().expect("the iteration is over").clone()))
+}
+
+pub(crate) fn any_hist() -> impl Strategy<Value = Arc<Hist>> {
+    prop::collection::btree_map(0..BUCKETS, any::<u64>(), 0..20).prop_map(|counts| {
+        Arc::new(Hist::from_counts((0..BUCKETS).map(|bucket| counts.get(&bucket).copied().unwrap_or(0))))
+    })
+}
+
+fn any_totals() -> impl Strategy<Value = Totals> {
+    (any::<[u64; 5]>(), any::<[u64; 4]>()).prop_map(
+        |(
+            [waits, wait_ns, run_delay_ns, unstamped, unstamped_ns],
+            [on_cpu_ns, voluntary, involuntary, migrations],
+        )| {
+            Totals {
+                waits,
+                wait_ns,
+                run_delay_ns,
+                unstamped,
+                unstamped_ns,
+                on_cpu_ns,
+                voluntary,
+                involuntary,
+                migrations,
+            }
+        },
+    )
+}
+
+fn any_task() -> impl Strategy<Value = TaskReading> {
+    let ids = (any::<[u32; 3]>(), any::<[u64; 3]>(), any::<Option<u32>>(), any::<bool>());
+    (ids, ".{0,16}", any::<Option<(u64, u64)>>(), any_totals(), any_hist()).prop_map(
+        |(([tid, tgid, cpu], [start_ns, cgroup_id, max_ns], node, on_cpu), comm, pending, totals, hist)| {
+            TaskReading {
+                serial: 0,
+                tid,
+                tgid,
+                comm: comm.into(),
+                start_ns,
+                cgroup_id,
+                cpu,
+                node,
+                on_cpu,
+                pending: pending.map(|(ns, booked_ns)| Pending { ns, booked_ns }),
+                max_ns,
+                totals,
+                hist,
+            }
+        },
+    )
+}
+
+fn any_exited() -> impl Strategy<Value = ExitedReading> {
+    (any::<[u64; 2]>(), any_totals(), any_hist()).prop_map(|([tasks, max_ns], totals, hist)| ExitedReading {
+        cgroup_id: 0,
+        tasks,
+        max_ns,
+        totals,
+        hist,
+    })
+}
+
+fn any_cost() -> impl Strategy<Value = Cost> {
+    let ns = prop::option::of(0.0..1e9f64);
+    (any::<[Option<u64>; 3]>(), ns).prop_map(|([switches, cpu_ns, rss_bytes], hook_ns_per_run)| Cost {
+        switches,
+        hook_ns_per_run,
+        cpu_ns,
+        rss_bytes,
+    })
+}
+
+fn any_losses() -> impl Strategy<Value = Losses> {
+    prop::collection::vec((0..Loss::ALL.len(), any::<u64>()), 0..4).prop_map(|counts| {
+        let mut losses = Losses::default();
+        for (loss, count) in counts {
+            losses.add(Loss::ALL[loss], count);
+        }
+        losses
+    })
+}
+
+/// Any Sample that keeps the rules.
+pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
+    let tasks = prop::collection::btree_map(any::<u64>(), any_task(), 0..6);
+    let exited = prop::collection::btree_map(any::<u64>(), any_exited(), 0..3);
+    let cgroups = prop::collection::btree_map(any::<u64>(), "(/.{0,12}){1,3}", 0..4);
+    (any::<[u64; 2]>(), tasks, exited, cgroups, any_losses(), any_cost()).prop_map(
+        |([unix_ns, mono_ns], tasks, exited, cgroups, losses, cost)| Sample {
+            unix_ns,
+            mono_ns,
+            tasks: tasks.into_iter().map(|(serial, task)| TaskReading { serial, ..task }).collect(),
+            exited: exited.into_iter().map(|(cgroup_id, e)| ExitedReading { cgroup_id, ..e }).collect(),
+            cgroups: cgroups.into_iter().map(|(id, path)| (id, path.into())).collect(),
+            losses,
+            cost,
+        },
+    )
+}
