@@ -1,5 +1,120 @@
-//! What this host offers: facts judged by a pure function.
+//! What this host offers: facts, gathered elsewhere, and judged here by a pure function.
+//!
+//! Each judgement says what was found; where something is off, also what that prevents and how to mend it. Whether
+//! cgscope starts, what an output leaves out and what `cgscope doctor` prints come from the same facts.
+
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
+
+/// The oldest kernel that can work: task storage came with 5.11, for tracing programs with 5.13 (commit a10787e6d58c).
+pub const OLDEST_KERNEL: (u32, u32) = (5, 13);
+
+/// What is known about the host. `None`: could not be read, or nobody looked.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Facts {
+    /// `uname -r`.
+    pub kernel_release: Option<String>,
+    /// In the words of Rust: `x86_64`, `aarch64`.
+    pub architecture: Option<String>,
+    /// The program, for remedies that name it.
+    pub program: Option<String>,
+    /// The effective user id.
+    pub uid: Option<u32>,
+    /// The effective capabilities, as `CAP_BPF`.
+    pub capabilities: Option<BTreeSet<String>>,
+    /// In the initial user namespace.
+    pub initial_user_namespace: Option<bool>,
+    /// In the initial PID namespace.
+    pub initial_pid_namespace: Option<bool>,
+    /// The sign of a container that was found.
+    pub container: Option<String>,
+    /// The kernel's own description of its structures.
+    pub btf: Option<Btf>,
+    /// Kernel fields that it does not describe; known once the collector has looked them up.
+    pub fields_missing: Option<FieldsMissing>,
+    /// The kernel stamps waits (CONFIG_SCHED_INFO, live).
+    pub sched_info: Option<bool>,
+    /// The lockdown mode.
+    pub lockdown: Option<Lockdown>,
+    /// Where cgroups are mounted.
+    pub cgroups: Option<CgroupFacts>,
+    /// CPUs online.
+    pub cpus_online: Option<Vec<u32>>,
+    /// CPUs that could come online.
+    pub cpus_possible: Option<Vec<u32>>,
+    /// NUMA nodes; empty: the kernel has no NUMA support.
+    pub numa_nodes: Option<Vec<u32>>,
+    /// PREEMPT_RT.
+    pub realtime: Option<bool>,
+    /// The state of sched_ext: `disabled`, `enabled`, ...; `None`: the kernel has none.
+    pub sched_ext: Option<String>,
+    /// CONFIG_SCHED_PROXY_EXEC.
+    pub proxy_exec: Option<bool>,
+    /// `kernel.sched_autogroup_enabled`.
+    pub autogroup: Option<bool>,
+    /// `kernel.bpf_stats_enabled`.
+    pub bpf_stats: Option<bool>,
+    /// Loading, attaching and one reading; `None`: not tried.
+    pub trial: Option<Result<Trial, String>>,
+}
+
+impl Facts {
+    /// Major and minor version of the kernel.
+    pub fn kernel(&self) -> Option<(u32, u32)> {
+        parse_release(self.kernel_release.as_deref()?)
+    }
+
+    /// Whether a capability is held; `None`: not known.
+    pub fn holds(&self, capability: &str) -> Option<bool> {
+        Some(self.capabilities.as_ref()?.contains(capability))
+    }
+}
+
+/// `6.12.9-amd64` is 6.12.
+pub fn parse_release(release: &str) -> Option<(u32, u32)> {
+    let (major, rest) = release.trim().split_once('.')?;
+    let minor = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// `/sys/kernel/btf/vmlinux`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Btf {
+    /// Not there.
+    Absent,
+    /// There, and not for us: why.
+    Unreadable(String),
+    /// There, of this many bytes.
+    Present(u64),
+}
+
+/// Kernel fields that BTF does not describe, as `task_struct.se.cfs_rq`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FieldsMissing {
+    /// Without them nothing is measured.
+    pub required: Vec<String>,
+    /// Without them a feature is off.
+    pub optional: Vec<String>,
+}
+
+/// `/sys/kernel/security/lockdown`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Lockdown {
+    /// Off.
+    None,
+    /// The kernel may not be changed.
+    Integrity,
+    /// Nor may its memory be read.
+    Confidentiality,
+}
+
 /// Which hierarchies of cgroups a host has mounted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -13,4 +128,101 @@ pub enum CgroupLayout {
     /// None at all.
     #[default]
     None,
+}
+
+/// Where cgroups are mounted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CgroupFacts {
+    /// Which hierarchies there are.
+    pub layout: CgroupLayout,
+    /// The mount point of the hierarchy with the cpu controller.
+    pub cpu_mount: Option<String>,
+    /// That hierarchy is v2.
+    pub cpu_is_v2: bool,
+}
+
+/// What loading, attaching and one reading took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Trial {
+    /// From the start of loading until everything is attached.
+    pub attach_ms: u64,
+    /// The first reading of all tasks.
+    pub read_us: u64,
+    /// Tasks in it.
+    pub tasks: u64,
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// As it should be.
+    Ok,
+    /// Good to know; nothing is off.
+    Note,
+    /// A feature is off or a figure can be misread.
+    Degraded,
+    /// cgscope cannot run.
+    Missing,
+}
+
+impl Level {
+    /// As outputs name it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Note => "note",
+            Self::Degraded => "degraded",
+            Self::Missing => "missing",
+        }
+    }
+}
+
+/// One judgement; with `--json` one object a line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// What it is about, in one word.
+    pub topic: &'static str,
+    /// How bad it is.
+    pub level: Level,
+    /// What was found.
+    pub finding: String,
+    /// What that prevents.
+    pub effect: Option<String>,
+    /// How to mend it.
+    pub remedy: Option<String>,
+}
+
+impl Verdict {
+    /// All of it in one sentence: `finding: effect; remedy`.
+    pub fn sentence(&self) -> String {
+        let effect = self.effect.iter().map(|effect| format!(": {effect}"));
+        let remedy = self.remedy.iter().map(|remedy| format!("; {remedy}"));
+        std::iter::once(self.finding.clone()).chain(effect).chain(remedy).collect()
+    }
+}
+
+/// Judges the host. What decides whether cgscope runs at all comes first, the most fundamental of it foremost.
+pub fn judge(facts: &Facts) -> Vec<Verdict> {
+    rules::ALL.iter().flat_map(|rule| rule(facts)).collect()
+}
+
+/// The worst level among them.
+pub fn worst(verdicts: &[Verdict]) -> Level {
+    verdicts.iter().map(|verdict| verdict.level).max().unwrap_or(Level::Ok)
+}
+
+/// Why cgscope could not start, in the one sentence that helps most: the first thing missing on this host, or else what
+/// the error itself tells.
+pub fn explain_failure(facts: &Facts, error: &str) -> String {
+    // A rule may judge more strictly once it is known that something fails.
+    let facts = Facts { trial: Some(Err(error.into())), ..facts.clone() };
+    let cause = judge(&facts).into_iter().find(|verdict| verdict.level == Level::Missing);
+    match cause {
+        Some(cause) if cause.topic != rules::TRIAL => {
+            format!("{} (the error was: {error})", cause.sentence())
+        }
+        Some(cause) => cause.sentence(),
+        None => error.into(),
+    }
 }

@@ -1,0 +1,218 @@
+use super::*;
+
+/// A host where all is well.
+fn fine() -> Facts {
+    let every =
+        ["CAP_BPF", "CAP_PERFMON", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH", "CAP_SYSLOG"];
+    Facts {
+        kernel_release: Some("6.12.9-amd64".into()),
+        architecture: Some("x86_64".into()),
+        program: Some("/usr/bin/cgscope".into()),
+        uid: Some(0),
+        capabilities: Some(every.map(String::from).into()),
+        initial_user_namespace: Some(true),
+        initial_pid_namespace: Some(true),
+        container: None,
+        btf: Some(Btf::Present(6_400_000)),
+        fields_missing: Some(FieldsMissing::default()),
+        sched_info: Some(true),
+        lockdown: Some(Lockdown::None),
+        cgroups: Some(CgroupFacts {
+            layout: CgroupLayout::V2,
+            cpu_mount: Some("/sys/fs/cgroup".into()),
+            cpu_is_v2: true,
+        }),
+        cpus_online: Some(vec![0, 1, 2, 3]),
+        cpus_possible: Some((0..8).collect()),
+        numa_nodes: Some(vec![0, 1]),
+        realtime: None,
+        sched_ext: Some("disabled".into()),
+        proxy_exec: Some(false),
+        autogroup: Some(false),
+        bpf_stats: Some(false),
+        trial: Some(Ok(Trial { attach_ms: 120, read_us: 620, tasks: 250 })),
+    }
+}
+
+/// A user without any capability.
+fn unprivileged() -> Facts {
+    Facts { uid: Some(1000), capabilities: Some(BTreeSet::new()), trial: None, ..fine() }
+}
+
+fn without(capability: &str) -> Facts {
+    let mut facts = Facts { uid: Some(1000), ..fine() };
+    let held = facts.capabilities.as_mut().unwrap();
+    held.remove("CAP_SYS_ADMIN");
+    held.remove(capability);
+    facts
+}
+
+/// As `cgscope doctor` might print it; all that is fine is left out.
+fn said(facts: &Facts) -> String {
+    judge(facts).iter().filter(|verdict| verdict.level != Level::Ok).map(line).collect()
+}
+
+fn line(verdict: &Verdict) -> String {
+    let Verdict { topic, level, finding, .. } = verdict;
+    let effect = verdict.effect.iter().map(|effect| format!("    effect: {effect}\n"));
+    let remedy = verdict.remedy.iter().map(|remedy| format!("    remedy: {remedy}\n"));
+    std::iter::once(format!("{:<9} {topic}: {finding}\n", level.name())).chain(effect).chain(remedy).collect()
+}
+
+#[test]
+fn a_fine_host() {
+    let verdicts = judge(&fine());
+    assert_eq!(worst(&verdicts), Level::Ok);
+    insta::assert_snapshot!(verdicts.iter().map(line).collect::<String>());
+}
+
+#[test]
+fn a_host_of_which_nothing_is_known_is_not_called_fine() {
+    let verdicts = judge(&Facts::default());
+    assert_eq!(worst(&verdicts), Level::Note);
+    insta::assert_snapshot!(said(&Facts::default()));
+}
+
+#[test]
+fn an_unprivileged_user() {
+    assert_eq!(worst(&judge(&unprivileged())), Level::Missing);
+    insta::assert_snapshot!(said(&unprivileged()));
+}
+
+#[test]
+fn each_single_capability_is_named() {
+    let of = |capability| said(&without(capability));
+    insta::assert_snapshot!(
+        ["CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH"].map(of).join("--\n")
+    );
+}
+
+#[test]
+fn the_two_capabilities_that_are_needed_suffice() {
+    let two = ["CAP_BPF", "CAP_PERFMON"].map(String::from).into();
+    let facts = Facts { uid: Some(1000), capabilities: Some(two), ..fine() };
+    assert_eq!(worst(&judge(&facts)), Level::Degraded);
+}
+
+#[test]
+fn root_in_a_container_is_told_about_the_container() {
+    let facts = Facts {
+        uid: Some(0),
+        initial_pid_namespace: Some(false),
+        container: Some("/.dockerenv".into()),
+        trial: None,
+        ..unprivileged()
+    };
+    insta::assert_snapshot!(said(&facts));
+}
+
+#[test]
+fn a_rootless_container() {
+    let facts = Facts { initial_user_namespace: Some(false), trial: None, ..fine() };
+    insta::assert_snapshot!(said(&facts));
+}
+
+#[test]
+fn a_kernel_without_btf() {
+    let unreadable = Facts { btf: Some(Btf::Unreadable("Permission denied".into())), ..fine() };
+    insta::assert_snapshot!(said(&Facts { btf: Some(Btf::Absent), ..fine() }) + &said(&unreadable));
+}
+
+#[test]
+fn kernels_by_age() {
+    let of = |release: &str| said(&Facts { kernel_release: Some(release.into()), ..fine() });
+    insta::assert_snapshot!(["5.10.0-32-amd64", "5.15.0-119-generic", "6.1.0", "next"].map(of).join("--\n"));
+}
+
+#[test]
+fn a_kernel_with_fields_missing() {
+    let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
+    let fields = FieldsMissing {
+        required: names(&["task_struct.se.cfs_rq", "task_struct.sched_info.run_delay", "seq_file.count"]),
+        optional: names(&["task_struct.numa_preferred_nid"]),
+    };
+    let facts = Facts { fields_missing: Some(fields), sched_info: Some(false), trial: None, ..fine() };
+    insta::assert_snapshot!(said(&facts));
+}
+
+#[test]
+fn what_changes_who_is_charged_is_said() {
+    let facts = Facts {
+        realtime: Some(true),
+        sched_ext: Some("enabled".into()),
+        proxy_exec: Some(true),
+        autogroup: Some(true),
+        bpf_stats: Some(true),
+        ..fine()
+    };
+    insta::assert_snapshot!(said(&facts));
+}
+
+#[test]
+fn cgroups_in_every_shape() {
+    let shape = |layout, cpu_mount: Option<&str>| {
+        let cgroups = CgroupFacts { layout, cpu_mount: cpu_mount.map(Into::into), cpu_is_v2: false };
+        let verdicts = judge(&Facts { cgroups: Some(cgroups), autogroup: Some(true), ..fine() });
+        verdicts.iter().filter(|v| ["cgroups", "autogroup"].contains(&v.topic)).map(line).collect::<String>()
+    };
+    let shapes = [
+        shape(CgroupLayout::Hybrid, Some("/sys/fs/cgroup/cpu")),
+        shape(CgroupLayout::V1, None),
+        shape(CgroupLayout::None, None),
+    ];
+    insta::assert_snapshot!(shapes.join("--\n"));
+}
+
+#[test]
+fn lockdown_is_the_cause_only_where_something_failed() {
+    let locked = |trial| Facts { lockdown: Some(Lockdown::Confidentiality), trial, ..fine() };
+    let level = |facts: &Facts| worst(&judge(facts));
+    assert_eq!(level(&locked(Some(Ok(Trial::default())))), Level::Note);
+    assert_eq!(level(&locked(None)), Level::Degraded);
+    assert_eq!(level(&locked(Some(Err("EPERM".into())))), Level::Missing);
+}
+
+#[test]
+fn a_failed_start_is_explained_by_the_one_thing_that_matters() {
+    let error = "loading on_switch: Operation not permitted (os error 1)";
+    let old = Facts { kernel_release: Some("5.10.0".into()), btf: Some(Btf::Absent), ..unprivileged() };
+    let locked = Facts { lockdown: Some(Lockdown::Confidentiality), ..fine() };
+    let explained = [
+        explain_failure(&unprivileged(), error),
+        explain_failure(&old, error),
+        explain_failure(&Facts { btf: Some(Btf::Absent), ..fine() }, "no such file"),
+        explain_failure(&locked, error),
+        explain_failure(&fine(), error),
+        explain_failure(&fine(), "Cannot allocate memory (os error 12)"),
+    ];
+    insta::assert_snapshot!(explained.join("\n--\n"));
+}
+
+#[test]
+fn whatever_is_off_says_what_that_prevents_and_how_to_mend_it() {
+    for facts in
+        [unprivileged(), without("CAP_SYS_PTRACE"), Facts { btf: Some(Btf::Absent), ..Facts::default() }]
+    {
+        for verdict in judge(&facts).iter().filter(|verdict| verdict.level >= Level::Degraded) {
+            assert!(verdict.effect.is_some() && verdict.remedy.is_some(), "{verdict:?}");
+        }
+    }
+}
+
+#[test]
+fn a_verdict_is_one_json_object() {
+    let verdict = &judge(&unprivileged())[3];
+    assert_eq!(
+        serde_json::to_string(verdict).unwrap(),
+        r#"{"topic":"capabilities","level":"missing","finding":"CAP_BPF and CAP_PERFMON are not held (user id 1000)","effect":"the kernel refuses to load and attach the hook: nothing can be measured","remedy":"run it with sudo, or once: sudo setcap cap_bpf,cap_perfmon+ep /usr/bin/cgscope"}"#
+    );
+}
+
+#[test]
+fn releases_are_parsed() {
+    assert_eq!(parse_release("6.12.9-amd64"), Some((6, 12)));
+    assert_eq!(parse_release("7.2-rc1"), Some((7, 2)));
+    assert_eq!(parse_release("6.18.44-fc-v657\n"), Some((6, 18)));
+    assert_eq!(parse_release("6"), None);
+    assert_eq!(parse_release("next.gen"), None);
+}
