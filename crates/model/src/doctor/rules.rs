@@ -482,8 +482,10 @@ fn container(facts: &Facts) -> Vec<Verdict> {
         Some(sign) => note(
             TOPIC,
             format!(
-                "this is a container ({sign}): tasks of the whole host are seen, cgroup paths as far as mounted"
+                "a sign of a container was found ({sign}): if this is one, tasks of the whole host are still seen, but \
+                 cgroup paths only as far as they are mounted"
             ),
+        ),
         ),
     }
 }
