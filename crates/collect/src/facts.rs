@@ -1,7 +1,354 @@
-//! stub
-use std::{collections::BTreeMap, path::{Path, PathBuf}};
-pub struct M(Option<PathBuf>, bool);
-impl M { pub fn path(&self)->Option<PathBuf>{self.0.clone()} pub fn is_v2(&self)->bool{self.1} }
-pub fn cgroup_mounts_of_host()->M { M(Some("/sys/fs/cgroup/cpu".into()), false) }
-pub fn cpu_to_node(_:&Path)->BTreeMap<u32,u32>{ (0..2).map(|c|(c,0)).collect() }
-pub fn parse_cpu_list(_:&str)->Option<Vec<u32>>{None}
+//! Gathers what this host offers. It only reads; [`cgscope_model::doctor::judge`] judges.
+//!
+//! The parsers are plain functions on text. Reading begins at a directory of the caller's choice, so that hosts of
+//! every shape can be put together in a temporary one.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use cgscope_model::doctor::{Btf, CgroupFacts, CgroupLayout, Facts, Lockdown};
+
+/// Inode of the initial PID namespace (`PROC_PID_INIT_INO`).
+const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
+/// Inode of the initial user namespace (`PROC_USER_INIT_INO`).
+const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
+
+/// The capabilities by their bits (`include/uapi/linux/capability.h`); the last came with 5.9.
+const CAPABILITIES: [&str; 41] = [
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_DAC_READ_SEARCH",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_KILL",
+    "CAP_SETGID",
+    "CAP_SETUID",
+    "CAP_SETPCAP",
+    "CAP_LINUX_IMMUTABLE",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_NET_BROADCAST",
+    "CAP_NET_ADMIN",
+    "CAP_NET_RAW",
+    "CAP_IPC_LOCK",
+    "CAP_IPC_OWNER",
+    "CAP_SYS_MODULE",
+    "CAP_SYS_RAWIO",
+    "CAP_SYS_CHROOT",
+    "CAP_SYS_PTRACE",
+    "CAP_SYS_PACCT",
+    "CAP_SYS_ADMIN",
+    "CAP_SYS_BOOT",
+    "CAP_SYS_NICE",
+    "CAP_SYS_RESOURCE",
+    "CAP_SYS_TIME",
+    "CAP_SYS_TTY_CONFIG",
+    "CAP_MKNOD",
+    "CAP_LEASE",
+    "CAP_AUDIT_WRITE",
+    "CAP_AUDIT_CONTROL",
+    "CAP_SETFCAP",
+    "CAP_MAC_OVERRIDE",
+    "CAP_MAC_ADMIN",
+    "CAP_SYSLOG",
+    "CAP_WAKE_ALARM",
+    "CAP_BLOCK_SUSPEND",
+    "CAP_AUDIT_READ",
+    "CAP_PERFMON",
+    "CAP_BPF",
+    "CAP_CHECKPOINT_RESTORE",
+];
+
+/// Gathers everything but what takes a BPF program: `fields_missing` and `trial` are for the collector to fill in.
+/// `root` is `/` but in tests.
+pub fn gather(root: &Path) -> Facts {
+    let host = Host(root);
+    let release = host.line("proc/sys/kernel/osrelease");
+    let status = host.text("proc/self/status");
+    let status = status.as_deref();
+    Facts {
+        architecture: Some(std::env::consts::ARCH.into()),
+        program: host.link("proc/self/exe"),
+        uid: status.and_then(effective_uid),
+        capabilities: status.and_then(effective_capabilities),
+        initial_user_namespace: host.is_namespace("proc/self/ns/user", INITIAL_USER_NAMESPACE),
+        initial_pid_namespace: host.is_namespace("proc/self/ns/pid", INITIAL_PID_NAMESPACE),
+        container: host.sign_of_a_container(),
+        btf: Some(host.btf()),
+        fields_missing: None,
+        sched_info: status.map(|_| host.text("proc/self/schedstat").is_some_and(|text| counts(&text))),
+        lockdown: host.text("sys/kernel/security/lockdown").as_deref().and_then(lockdown),
+        cgroups: host.text("proc/self/mountinfo").map(|mountinfo| host.cgroups(&mountinfo)),
+        cpus_online: host.cpu_list("sys/devices/system/cpu/online"),
+        cpus_possible: host.cpu_list("sys/devices/system/cpu/possible"),
+        numa_nodes: host.numa_nodes(),
+        realtime: host.realtime(),
+        sched_ext: host.line("sys/kernel/sched_ext/state"),
+        proxy_exec: release.as_deref().and_then(|release| host.proxy_exec(release)),
+        autogroup: host.switch("proc/sys/kernel/sched_autogroup_enabled"),
+        bpf_stats: host.switch("proc/sys/kernel/bpf_stats_enabled"),
+        kernel_release: release,
+        trial: None,
+    }
+}
+
+/// The NUMA node of each online CPU; empty where the kernel tells no nodes.
+pub fn cpu_to_node(root: &Path) -> BTreeMap<u32, u32> {
+    let host = Host(root);
+    let nodes = host.numa_nodes().unwrap_or_default();
+    let cpus =
+        |node| host.cpu_list(&format!("sys/devices/system/node/node{node}/cpulist")).unwrap_or_default();
+    nodes.into_iter().flat_map(|node| cpus(node).into_iter().map(move |cpu| (cpu, node))).collect()
+}
+
+/// Where the hierarchies of cgroups are mounted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CgroupMounts {
+    /// The v1 hierarchy with the cpu controller.
+    pub cpu_v1: Option<PathBuf>,
+    /// The v2 hierarchy.
+    pub unified: Option<PathBuf>,
+    /// Any v1 hierarchy with a controller. One that only has a name (systemd's) is none.
+    pub has_v1: bool,
+}
+
+impl CgroupMounts {
+    /// The hierarchy of the cpu controller is v2: a controller is in one hierarchy at a time, and in v2 where no v1
+    /// hierarchy has it.
+    pub fn cpu_is_v2(&self) -> bool {
+        self.cpu_v1.is_none() && self.unified.is_some()
+    }
+
+    /// The mount point of the hierarchy with the cpu controller.
+    pub fn cpu(&self) -> Option<&Path> {
+        self.cpu_v1.as_deref().or(self.unified.as_deref())
+    }
+
+    /// Which hierarchies there are.
+    pub fn layout(&self) -> CgroupLayout {
+        match (self.has_v1, self.unified.is_some()) {
+            (true, true) => CgroupLayout::Hybrid,
+            (true, false) => CgroupLayout::V1,
+            (false, true) => CgroupLayout::V2,
+            (false, false) => CgroupLayout::None,
+        }
+    }
+}
+
+/// Finds the mounts of cgroups in `/proc/self/mountinfo`. Of several mounts of one hierarchy (bind mounts, container
+/// engines) the first that shows its root counts, else the first.
+pub fn cgroup_mounts(mountinfo: &str) -> CgroupMounts {
+    let mounts: Vec<_> = mountinfo.lines().filter_map(Mount::parse).collect();
+    let first = |wanted: &dyn Fn(&Mount<'_>) -> bool| {
+        let mut found = mounts.iter().filter(|mount| wanted(mount));
+        let first = found.clone().next();
+        found.find(|mount| mount.shows == "/").or(first).map(|mount| unescape(mount.point))
+    };
+    let has_option = |mount: &Mount<'_>, option: &str| mount.options.split(',').any(|one| one == option);
+    let is_named = |mount: &Mount<'_>| mount.options.split(',').any(|one| one.starts_with("name="));
+    CgroupMounts {
+        cpu_v1: first(&|mount| mount.kind == "cgroup" && has_option(mount, "cpu")),
+        unified: first(&|mount| mount.kind == "cgroup2"),
+        has_v1: mounts.iter().any(|mount| mount.kind == "cgroup" && !is_named(mount)),
+    }
+}
+
+/// A line of mountinfo: `ID PARENT DEV ROOT POINT OPTIONS [TAG...] - KIND SOURCE OPTIONS`.
+struct Mount<'a> {
+    /// The directory of the file system that the mount shows.
+    shows: &'a str,
+    point: &'a str,
+    kind: &'a str,
+    /// Of the file system.
+    options: &'a str,
+}
+
+impl<'a> Mount<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let (mount, system) = line.split_once(" - ")?;
+        let mut mount = mount.split(' ').skip(3);
+        let (shows, point) = (mount.next()?, mount.next()?);
+        let mut system = system.split(' ');
+        let (kind, _source, options) = (system.next()?, system.next()?, system.next()?);
+        Some(Self { shows, point, kind, options })
+    }
+}
+
+/// The kernel writes space, tab, newline and backslash as three octal digits.
+fn unescape(path: &str) -> PathBuf {
+    let named = [(r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", "\\")];
+    let mut rest = path;
+    let mut out = String::new();
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let (code, char) = named.iter().find(|(code, _)| rest.starts_with(code)).unwrap_or(&("\\", "\\"));
+        out.push_str(char);
+        rest = &rest[code.len()..];
+    }
+    (out + rest).into()
+}
+
+/// `0-3,8` is 0, 1, 2, 3, 8. `None` for anything else, also for a range too long to be meant.
+pub fn parse_cpu_list(list: &str) -> Option<Vec<u32>> {
+    /// Above the largest NR_CPUS of any architecture (8192).
+    const MOST: u32 = 1 << 16;
+    let list = list.trim();
+    let mut out = BTreeSet::new();
+    for part in list.split(',').filter(|_| !list.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (first.trim().parse::<u32>().ok()?, last.trim().parse::<u32>().ok()?);
+        if first > last || last >= MOST {
+            return None;
+        }
+        out.extend(first..=last);
+    }
+    Some(out.into_iter().collect())
+}
+
+/// The value of `NAME:` in `/proc/self/status`.
+fn status_value<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+fn effective_uid(status: &str) -> Option<u32> {
+    status_value(status, "Uid")?.split_whitespace().nth(1)?.parse().ok()
+}
+
+fn effective_capabilities(status: &str) -> Option<BTreeSet<String>> {
+    let bits = u64::from_str_radix(status_value(status, "CapEff")?, 16).ok()?;
+    let held = CAPABILITIES.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1);
+    Some(held.map(|(_, name)| (*name).into()).collect())
+}
+
+/// `/proc/self/schedstat`: without sched_info it is zero; a running process has been on a CPU at least once.
+fn counts(schedstat: &str) -> bool {
+    schedstat.split_whitespace().nth(2).is_some_and(|slices| slices != "0")
+}
+
+/// `none [integrity] confidentiality`: the one in brackets.
+fn lockdown(text: &str) -> Option<Lockdown> {
+    let (_, rest) = text.split_once('[')?;
+    match rest.split_once(']')?.0 {
+        "none" => Some(Lockdown::None),
+        "integrity" => Some(Lockdown::Integrity),
+        "confidentiality" => Some(Lockdown::Confidentiality),
+        _ => None,
+    }
+}
+
+/// `pid:[4026531836]`.
+fn namespace_inode(link: &str) -> Option<u64> {
+    link.split_once('[')?.1.strip_suffix(']')?.parse().ok()
+}
+
+/// Says `#1 SMP PREEMPT_RT`; the RT patches before 5.3 wrote it with a space.
+fn is_realtime(version: &str) -> bool {
+    version.contains("PREEMPT_RT") || version.contains("PREEMPT RT")
+}
+
+/// Built in, and not switched off by the boot parameter, which is on by default.
+fn proxy_exec(config: &str, cmdline: &str) -> bool {
+    let built_in = config.lines().any(|line| line == "CONFIG_SCHED_PROXY_EXEC=y");
+    let last =
+        cmdline.split_whitespace().filter_map(|word| word.strip_prefix("sched_proxy_exec=")).next_back();
+    built_in && !last.is_some_and(|value| ["0", "n", "N", "off", "false"].contains(&value))
+}
+
+/// What the cgroup of PID 1 is called in a container that has no cgroup namespace.
+fn engine_of(cgroup: &str) -> Option<&'static str> {
+    ["docker", "kubepods", "containerd", "libpod", "lxc"].into_iter().find(|engine| cgroup.contains(engine))
+}
+
+/// The directory where reading begins.
+struct Host<'a>(&'a Path);
+
+impl Host<'_> {
+    fn text(&self, path: &str) -> Option<String> {
+        let bytes = fs::read(self.0.join(path)).ok()?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn line(&self, path: &str) -> Option<String> {
+        self.text(path).map(|text| text.trim().to_owned()).filter(|line| !line.is_empty())
+    }
+
+    fn link(&self, path: &str) -> Option<String> {
+        Some(fs::read_link(self.0.join(path)).ok()?.to_string_lossy().into_owned())
+    }
+
+    /// A file that holds 0 or not.
+    fn switch(&self, path: &str) -> Option<bool> {
+        self.line(path)?.parse::<u64>().ok().map(|value| value != 0)
+    }
+
+    fn cpu_list(&self, path: &str) -> Option<Vec<u32>> {
+        parse_cpu_list(&self.text(path)?)
+    }
+
+    fn is_namespace(&self, path: &str, inode: u64) -> Option<bool> {
+        Some(namespace_inode(&self.link(path)?)? == inode)
+    }
+
+    fn btf(&self) -> Btf {
+        let open = fs::File::open(self.0.join("sys/kernel/btf/vmlinux"));
+        match open.and_then(|file| file.metadata()) {
+            Ok(metadata) => Btf::Present(metadata.len()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Btf::Absent,
+            Err(error) => Btf::Unreadable(error.to_string()),
+        }
+    }
+
+    fn cgroups(&self, mountinfo: &str) -> CgroupFacts {
+        let mounts = cgroup_mounts(mountinfo);
+        // A v2 hierarchy may be there without the cpu controller: it is off, or not delegated to this container.
+        let has_cpu = |mount: &Path| {
+            let controllers = format!("{}/cgroup.controllers", mount.display());
+            let controllers = self.text(controllers.trim_start_matches('/'));
+            controllers.is_none_or(|controllers| controllers.split_whitespace().any(|name| name == "cpu"))
+        };
+        let cpu = mounts.cpu().filter(|mount| !mounts.cpu_is_v2() || has_cpu(mount));
+        CgroupFacts {
+            layout: mounts.layout(),
+            cpu_mount: cpu.map(|mount| mount.display().to_string()),
+            cpu_is_v2: mounts.cpu_is_v2(),
+        }
+    }
+
+    fn numa_nodes(&self) -> Option<Vec<u32>> {
+        let system = self.0.join("sys/devices/system");
+        if system.join("cpu").is_dir() && !system.join("node").exists() {
+            return Some(Vec::new());
+        }
+        self.cpu_list("sys/devices/system/node/online")
+    }
+
+    /// `/sys/kernel/realtime` comes with the RT patches and is not in every kernel that is PREEMPT_RT.
+    fn realtime(&self) -> Option<bool> {
+        let version = self.text("proc/sys/kernel/version").map(|version| is_realtime(&version));
+        match self.switch("sys/kernel/realtime") {
+            Some(true) => Some(true),
+            other => version.or(other),
+        }
+    }
+
+    fn proxy_exec(&self, release: &str) -> Option<bool> {
+        let files = [format!("boot/config-{release}"), format!("lib/modules/{release}/config")];
+        let config = files.iter().find_map(|path| self.text(path))?;
+        Some(proxy_exec(&config, &self.text("proc/cmdline").unwrap_or_default()))
+    }
+
+    fn sign_of_a_container(&self) -> Option<String> {
+        let file = ["/run/.containerenv", "/.dockerenv", "/run/systemd/container"]
+            .into_iter()
+            .find(|path| self.0.join(path.trim_start_matches('/')).exists());
+        let by_cgroup =
+            || engine_of(&self.text("proc/1/cgroup")?).map(|engine| format!("cgroup of {engine}"));
+        file.map(String::from).or_else(by_cgroup)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+/// A host put together in a directory of this test's own, gone with it.
+struct Fake(PathBuf);
+
+impl Fake {
+    fn new(name: &str) -> Self {
+        let root = std::env::temp_dir().join(format!("cgscope-{}-{name}", std::process::id()));
+        fs::create_dir_all(&root).unwrap();
+        Self(root)
+    }
+
+    fn file(self, path: &str, text: &str) -> Self {
+        let path = self.0.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+        self
+    }
+
+    fn link(self, path: &str, target: &str) -> Self {
+        let path = self.0.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        symlink(target, path).unwrap();
+        self
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+const HYBRID: &str = "\
+23 27 0:22 / /sys rw,relatime - sysfs sysfs rw
+31 23 0:28 / /sys/fs/cgroup rw,relatime shared:9 - tmpfs tmpfs rw,mode=755
+33 31 0:30 / /sys/fs/cgroup/cpuacct rw,relatime - cgroup cgroup rw,cpuacct
+34 31 0:31 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset
+32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu
+40 31 0:37 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd
+41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+";
+
+const V2: &str = "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
+
+#[test]
+fn a_v2_host_is_read() {
+    let host = Fake::new("v2")
+        .file("proc/sys/kernel/osrelease", "6.18.1-amd64\n")
+        .file("proc/sys/kernel/version", "#1 SMP PREEMPT_DYNAMIC Debian\n")
+        .file("proc/sys/kernel/sched_autogroup_enabled", "1\n")
+        .file("proc/sys/kernel/bpf_stats_enabled", "0\n")
+        .file("proc/self/status", "Name:\tx\nUid:\t1000\t0\t0\t0\nCapEff:\t000000c000080000\n")
+        .file("proc/self/schedstat", "100 200 3\n")
+        .file("proc/self/mountinfo", V2)
+        .file("proc/1/cgroup", "0::/init.scope\n")
+        .file("proc/cmdline", "quiet\n")
+        .file("boot/config-6.18.1-amd64", "CONFIG_SMP=y\nCONFIG_SCHED_PROXY_EXEC=y\n")
+        .link("proc/self/exe", "/usr/bin/cgscope")
+        .link("proc/self/ns/pid", "pid:[4026531836]")
+        .link("proc/self/ns/user", "user:[4026532999]")
+        .file("sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory\n")
+        .file("sys/kernel/btf/vmlinux", "12345678")
+        .file("sys/kernel/security/lockdown", "none [integrity] confidentiality\n")
+        .file("sys/kernel/sched_ext/state", "enabled\n")
+        .file("sys/devices/system/cpu/online", "0-2\n")
+        .file("sys/devices/system/cpu/possible", "0-3\n")
+        .file("sys/devices/system/node/online", "0,2\n")
+        .file("sys/devices/system/node/node0/cpulist", "0-1\n")
+        .file("sys/devices/system/node/node2/cpulist", "2\n");
+    let expected = Facts {
+        kernel_release: Some("6.18.1-amd64".into()),
+        architecture: Some(std::env::consts::ARCH.into()),
+        program: Some("/usr/bin/cgscope".into()),
+        uid: Some(0),
+        capabilities: Some(["CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE"].map(String::from).into()),
+        initial_user_namespace: Some(false),
+        initial_pid_namespace: Some(true),
+        container: None,
+        btf: Some(Btf::Present(8)),
+        fields_missing: None,
+        sched_info: Some(true),
+        lockdown: Some(Lockdown::Integrity),
+        cgroups: Some(CgroupFacts {
+            layout: CgroupLayout::V2,
+            cpu_mount: Some("/sys/fs/cgroup".into()),
+            cpu_is_v2: true,
+        }),
+        cpus_online: Some(vec![0, 1, 2]),
+        cpus_possible: Some(vec![0, 1, 2, 3]),
+        numa_nodes: Some(vec![0, 2]),
+        realtime: Some(false),
+        sched_ext: Some("enabled".into()),
+        proxy_exec: Some(true),
+        autogroup: Some(true),
+        bpf_stats: Some(false),
+        trial: None,
+    };
+    assert_eq!(gather(&host.0), expected);
+    assert_eq!(cpu_to_node(&host.0), BTreeMap::from([(0, 0), (1, 0), (2, 2)]));
+}
+
+#[test]
+fn of_an_empty_directory_nothing_is_known() {
+    let host = Fake::new("empty");
+    let architecture = Some(std::env::consts::ARCH.into());
+    assert_eq!(gather(&host.0), Facts { architecture, btf: Some(Btf::Absent), ..Facts::default() });
+    assert!(cpu_to_node(&host.0).is_empty());
+}
+
+#[test]
+fn a_kernel_without_numa_or_sched_info_is_told_from_one_that_cannot_be_read() {
+    let host = Fake::new("small")
+        .file("proc/self/status", "Uid:\t0\t0\t0\t0\n")
+        .file("sys/devices/system/cpu/online", "0\n");
+    let facts = gather(&host.0);
+    assert_eq!(facts.numa_nodes, Some(vec![]));
+    assert_eq!(facts.sched_info, Some(false));
+    assert_eq!(facts.capabilities, None);
+}
+
+#[test]
+fn a_v2_hierarchy_without_the_cpu_controller_is_no_place_for_quotas() {
+    let host = Fake::new("undelegated")
+        .file("proc/self/mountinfo", V2)
+        .file("sys/fs/cgroup/cgroup.controllers", "memory pids cpuset\n");
+    let found = gather(&host.0).cgroups.unwrap();
+    assert_eq!((found.layout, found.cpu_mount), (CgroupLayout::V2, None));
+}
+
+#[test]
+fn containers_leave_signs() {
+    let docker = Fake::new("docker").file(".dockerenv", "");
+    let kubernetes = Fake::new("kubernetes").file("proc/1/cgroup", "4:cpu:/kubepods/besteffort/pod1/2\n");
+    assert_eq!(gather(&docker.0).container.as_deref(), Some("/.dockerenv"));
+    assert_eq!(gather(&kubernetes.0).container.as_deref(), Some("cgroup of kubepods"));
+}
+
+#[test]
+fn a_realtime_kernel_says_so_in_either_place() {
+    let by_file = Fake::new("rt-file")
+        .file("sys/kernel/realtime", "1\n")
+        .file("proc/sys/kernel/version", "#1 SMP PREEMPT\n");
+    let by_version = Fake::new("rt-version").file("proc/sys/kernel/version", "#1 SMP PREEMPT_RT Debian\n");
+    assert_eq!(gather(&by_file.0).realtime, Some(true));
+    assert_eq!(gather(&by_version.0).realtime, Some(true));
+}
+
+#[test]
+fn this_host_can_be_read() {
+    let facts = gather(Path::new("/"));
+    assert!(facts.kernel().is_some());
+    assert!(facts.capabilities.is_some() && facts.uid.is_some());
+    assert!(facts.initial_pid_namespace.is_some() && facts.initial_user_namespace.is_some());
+    assert!(facts.cpus_online.is_some_and(|cpus| !cpus.is_empty()));
+    let nodes = facts.numa_nodes.unwrap_or_default();
+    assert!(cpu_to_node(Path::new("/")).values().all(|node| nodes.contains(node)));
+}
+
+#[test]
+fn the_cpu_controller_of_a_hybrid_host_is_on_v1() {
+    let mounts = cgroup_mounts(HYBRID);
+    assert_eq!(mounts.cpu(), Some(Path::new("/sys/fs/cgroup/cpu")));
+    assert_eq!(mounts.unified.as_deref(), Some(Path::new("/sys/fs/cgroup/unified")));
+    assert!(!mounts.cpu_is_v2());
+    assert_eq!(mounts.layout(), CgroupLayout::Hybrid);
+}
+
+#[test]
+fn the_cpu_controller_is_found_where_it_shares_a_mount() {
+    let mounts = cgroup_mounts(
+        "40 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:10 master:3 - cgroup cgroup rw,cpu,cpuacct\n",
+    );
+    assert_eq!(mounts.cpu(), Some(Path::new("/sys/fs/cgroup/cpu,cpuacct")));
+    assert_eq!(mounts.layout(), CgroupLayout::V1);
+}
+
+#[test]
+fn a_hierarchy_that_only_has_a_name_makes_no_hybrid_host() {
+    let named = "40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd\n";
+    let mounts = cgroup_mounts(&format!("{named}{V2}"));
+    assert_eq!(mounts.layout(), CgroupLayout::V2);
+    assert!(mounts.cpu_is_v2());
+}
+
+#[test]
+fn the_mount_that_shows_the_root_is_preferred() {
+    let mounts = cgroup_mounts(&format!("50 29 0:26 /a /srv/a rw - cgroup2 cgroup2 rw\n{V2}"));
+    assert_eq!(mounts.cpu(), Some(Path::new("/sys/fs/cgroup")));
+    let mounts = cgroup_mounts("50 29 0:26 /a /srv/a\\040b\\134 rw - cgroup2 cgroup2 rw\n");
+    assert_eq!(mounts.cpu(), Some(Path::new("/srv/a b\\")));
+}
+
+#[test]
+fn mountinfo_of_any_shape_is_no_danger() {
+    assert_eq!(cgroup_mounts("").layout(), CgroupLayout::None);
+    assert_eq!(cgroup_mounts(" - \n1 2 3 - cgroup2\n- cgroup cgroup cpu\n").layout(), CgroupLayout::None);
+}
+
+#[test]
+fn cpu_lists_are_parsed() {
+    assert_eq!(parse_cpu_list("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
+    assert_eq!(parse_cpu_list("5"), Some(vec![5]));
+    assert_eq!(parse_cpu_list("8,0-1,1"), Some(vec![0, 1, 8]));
+    assert_eq!(parse_cpu_list("\n"), Some(vec![]));
+    for wrong in ["a", "3-1", "0-", "-1", "1,,2", "0-4294967295"] {
+        assert_eq!(parse_cpu_list(wrong), None, "{wrong}");
+    }
+}
+
+#[test]
+fn capabilities_have_their_names() {
+    let of = |bits: &str| effective_capabilities(&format!("CapEff:\t{bits}\n"));
+    assert_eq!(of("0000000000000000").unwrap().len(), 0);
+    assert_eq!(of("000001ffffffffff").unwrap().len(), CAPABILITIES.len());
+    assert!(!of("000001fffeffffff").unwrap().contains("CAP_SYS_RESOURCE"));
+    assert_eq!(of("zz"), None);
+}
+
+#[test]
+fn the_mode_of_lockdown_is_the_one_in_brackets() {
+    assert_eq!(lockdown("[none] integrity confidentiality"), Some(Lockdown::None));
+    assert_eq!(lockdown("none integrity [confidentiality]"), Some(Lockdown::Confidentiality));
+    assert_eq!(lockdown(""), None);
+}
+
+#[test]
+fn proxy_execution_can_be_switched_off_at_boot() {
+    let config = "CONFIG_SCHED_PROXY_EXEC=y";
+    assert!(proxy_exec(config, "ro quiet"));
+    assert!(!proxy_exec(config, "ro sched_proxy_exec=0"));
+    assert!(!proxy_exec("# CONFIG_SCHED_PROXY_EXEC is not set", "sched_proxy_exec=1"));
+}
+
+#[test]
+fn waits_are_stamped_where_schedstat_counts() {
+    assert!(counts("1 0 2\n"));
+    assert!(!counts("0 0 0\n"));
+    assert!(!counts(""));
+}
