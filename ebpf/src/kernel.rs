@@ -18,7 +18,7 @@ use cgscope_layout::{
 static OFFSETS: Offsets = Offsets::UNKNOWN;
 
 #[unsafe(no_mangle)]
-static CONFIG: Config = Config { follow_all: 0, born_after_ns: 0, cgroup_v2: 0 };
+static CONFIG: Config = Config { follow_all: 0, born_after_ns: 0, cgroup_v2: 0, root_cgroup_id: 0 };
 
 macro_rules! offset {
     ($field:ident) => {
@@ -39,6 +39,13 @@ pub fn follow_all() -> bool {
 pub fn born_after_ns() -> u64 {
     // SAFETY: a static of ours.
     unsafe { read_volatile(addr_of!(CONFIG.born_after_ns)) }
+}
+
+/// The root of the hierarchy that user space chose.
+#[inline(always)]
+pub fn root_cgroup_id() -> u64 {
+    // SAFETY: a static of ours.
+    unsafe { read_volatile(addr_of!(CONFIG.root_cgroup_id)) }
 }
 
 #[inline(always)]
@@ -131,7 +138,7 @@ impl Task {
         RunQueue(follow(follow(self.0, offset!(task_cfs_rq)), offset!(cfs_rq_rq)))
     }
 
-    /// Id of the task's cgroup in the hierarchy that user space chose; 0: unknown, or an autogroup.
+    /// Id of the task's cgroup in the hierarchy that user space chose; that of the root for a task in an autogroup.
     #[inline(always)]
     pub fn cgroup_id(self) -> u64 {
         // SAFETY: a static of ours.
@@ -140,7 +147,10 @@ impl Task {
         } else {
             follow(follow(self.0, offset!(task_sched_group)), offset!(task_group_cgroup))
         };
-        load(follow(cgroup, offset!(cgroup_kn)), offset!(kernfs_id))
+        match load(follow(cgroup, offset!(cgroup_kn)), offset!(kernfs_id)) {
+            0 => root_cgroup_id(),
+            id => id,
+        }
     }
 
     /// The kernel's own readings; those of the hook are left 0.

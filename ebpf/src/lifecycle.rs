@@ -11,7 +11,7 @@ use cgscope_layout::{
 };
 
 use crate::{
-    kernel::{Task, follow_all},
+    kernel::{Task, follow_all, root_cgroup_id},
     maps::{create_storage, exited, lost, storage},
 };
 
@@ -46,7 +46,7 @@ pub fn on_task_free(ctx: BtfTracePointContext) -> i32 {
         Some(place) => Some(place),
         None => {
             lost(Loss::ExitedWithoutCgroup);
-            exited(0)
+            exited(root_cgroup_id())
         }
     };
     match place {

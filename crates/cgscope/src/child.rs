@@ -32,7 +32,8 @@ pub struct Running {
 impl Held {
     /// Forks; the new process waits until [`Held::release`] lets it go on to the command.
     pub fn start(command: &[String], user: Option<&str>) -> Result<Self> {
-        let failed = |error: io::Error| Error::could_not_run(format!("cannot start {:?}: {error}", command[0]));
+        let failed =
+            |error: io::Error| Error::could_not_run(format!("cannot start {:?}: {error}", command[0]));
         let (go_reader, go) = io::pipe().map_err(failed)?;
         let (mut pid_reader, pid_writer) = io::pipe().map_err(failed)?;
         let mut process = Command::new(&command[0]);
@@ -70,7 +71,9 @@ impl Held {
 impl Running {
     /// Its end; an error if the program could not be executed.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
-        (&mut self.outcome).await.unwrap_or_else(|_| Err(io::Error::other("the thread that waits for it is gone")))
+        (&mut self.outcome)
+            .await
+            .unwrap_or_else(|_| Err(io::Error::other("the thread that waits for it is gone")))
     }
 
     /// Asks it to end.
@@ -98,8 +101,9 @@ fn run_in_thread(mut process: Command) -> oneshot::Receiver<io::Result<ExitStatu
 }
 
 fn become_user(process: &mut Command, name: &str) -> Result<()> {
-    let passwd = fs::read_to_string("/etc/passwd")
-        .map_err(|error| Error::could_not_run(format!("users cannot be looked up in /etc/passwd ({error})")))?;
+    let passwd = fs::read_to_string("/etc/passwd").map_err(|error| {
+        Error::could_not_run(format!("users cannot be looked up in /etc/passwd ({error})"))
+    })?;
     let Some(user) = parse_user(&passwd, name) else {
         return Err(Error::could_not_run(format!("there is no user {name:?} in /etc/passwd")));
     };
@@ -110,7 +114,10 @@ fn become_user(process: &mut Command, name: &str) -> Result<()> {
     // holds no lock of the C library's user database.
     unsafe {
         process.pre_exec(move || {
-            if libc::initgroups(groups.as_ptr(), gid) != 0 || libc::setgid(gid) != 0 || libc::setuid(user.uid) != 0 {
+            if libc::initgroups(groups.as_ptr(), gid) != 0
+                || libc::setgid(gid) != 0
+                || libc::setuid(user.uid) != 0
+            {
                 return Err(io::Error::last_os_error());
             }
             Ok(())
@@ -128,7 +135,11 @@ struct User {
 fn parse_user(passwd: &str, name: &str) -> Option<User> {
     let line = passwd.lines().find(|line| line.split(':').next() == Some(name))?;
     let fields: Vec<&str> = line.split(':').collect();
-    Some(User { uid: fields.get(2)?.parse().ok()?, gid: fields.get(3)?.parse().ok()?, home: (*fields.get(5)?).into() })
+    Some(User {
+        uid: fields.get(2)?.parse().ok()?,
+        gid: fields.get(3)?.parse().ok()?,
+        home: (*fields.get(5)?).into(),
+    })
 }
 
 #[cfg(test)]

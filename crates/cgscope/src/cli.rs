@@ -34,11 +34,23 @@ pub enum Command {
 #[derive(Debug, Default, Args)]
 pub struct Select {
     /// Processes: all their threads, and what they start from now on
-    #[arg(short, long, value_name = "PID", value_delimiter = ',', help_heading = "Selection (none: the whole host)")]
+    #[arg(
+        short,
+        long,
+        value_name = "PID",
+        value_delimiter = ',',
+        help_heading = "Selection (none: the whole host)"
+    )]
     pub pid: Vec<u32>,
 
     /// Single threads
-    #[arg(short, long, value_name = "TID", value_delimiter = ',', help_heading = "Selection (none: the whole host)")]
+    #[arg(
+        short,
+        long,
+        value_name = "TID",
+        value_delimiter = ',',
+        help_heading = "Selection (none: the whole host)"
+    )]
     pub tid: Vec<u32>,
 
     /// Tasks of this cgroup and of all below it; the path as under the mount (of the cpu controller on hybrid hosts)
@@ -58,7 +70,12 @@ pub struct Select {
     pub node: Option<String>,
 
     /// Start the command as this user
-    #[arg(long, value_name = "NAME", requires = "command", help_heading = "Selection (none: the whole host)")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "command",
+        help_heading = "Selection (none: the whole host)"
+    )]
     pub user: Option<String>,
 
     /// Say on standard error what is being done
@@ -219,7 +236,9 @@ mod tests {
 
     #[test]
     fn durations_take_units_and_plain_seconds() {
-        for (text, ms) in [("500ms", 500), ("5s", 5_000), ("2m", 120_000), ("1", 1_000), ("0.5", 500), ("1h", 3_600_000)] {
+        for (text, ms) in
+            [("500ms", 500), ("5s", 5_000), ("2m", 120_000), ("1", 1_000), ("0.5", 500), ("1h", 3_600_000)]
+        {
             assert_eq!(interval(text), Ok(Duration::from_millis(ms)), "{text}");
         }
     }

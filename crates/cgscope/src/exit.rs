@@ -2,8 +2,6 @@
 
 use std::{fmt, io, process::ExitCode};
 
-use cgscope_collect::Failure;
-
 /// What the shell sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
@@ -50,12 +48,6 @@ impl Error {
             return Self { sentence: String::new(), exit: Exit::Done };
         }
         Self::incomplete(format!("the result could not be written to standard output ({error})"))
-    }
-}
-
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        Self::could_not_run(failure.to_string())
     }
 }
 

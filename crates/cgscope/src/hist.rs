@@ -27,14 +27,17 @@ pub async fn run(options: &Hist) -> Result {
         duration: options.duration,
         count: options.count,
     };
-    if options.interval.is_none() && !options.json && options.duration.is_none() && target.command.is_empty() {
+    if options.interval.is_none() && !options.json && options.duration.is_none() && target.command.is_empty()
+    {
         eprintln!("cgscope: measuring the waits of the {}; Ctrl-C ends and prints", target.words());
     }
     let plan = Plan { pace, merge: options.interval.is_none() };
     // Standard output by itself is flushed at every line.
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
-    for_each_interval(&target, plan, |interval| print(&mut out, interval, options).map_err(|error| Error::output(&error)))
-        .await
+    for_each_interval(&target, plan, |interval| {
+        print(&mut out, interval, options).map_err(|error| Error::output(&error))
+    })
+    .await
 }
 
 fn print(out: &mut impl Write, interval: &Interval, options: &Hist) -> io::Result<()> {
@@ -57,21 +60,32 @@ fn print(out: &mut impl Write, interval: &Interval, options: &Hist) -> io::Resul
         writeln!(out, "{pending}")?;
     }
     let length = duration(interval.duration_ns);
-    writeln!(out, "over {length}; {}; {}\n", text::cost_line(&interval.cost, interval.duration_ns), text::loss_line(&interval.losses))?;
+    writeln!(
+        out,
+        "over {length}; {}; {}\n",
+        text::cost_line(&interval.cost, interval.duration_ns),
+        text::loss_line(&interval.losses)
+    )?;
     out.flush()
 }
 
 /// The histograms to print, each with its heading, those with the most waiting last, next to the prompt.
 fn parts(interval: &Interval, options: &Hist) -> Vec<(Option<String>, Wait)> {
     let mut parts: Vec<(Option<String>, Wait)> = if options.per_thread {
-        let name = |task: &cgscope_model::TaskInterval| format!("tid = {} {}", task.reading.tid, task.reading.comm);
+        let name =
+            |task: &cgscope_model::TaskInterval| format!("tid = {} {}", task.reading.tid, task.reading.comm);
         interval.tasks.iter().map(|task| (Some(name(task)), task.wait.clone())).collect()
     } else if options.per_process {
         let groups = interval.by_process().into_iter();
-        groups.map(|(pid, group)| (Some(format!("pid = {pid} {}", process_name(interval, pid))), group.wait)).collect()
+        groups
+            .map(|(pid, group)| {
+                (Some(format!("pid = {pid} {}", text::process_name(interval, pid))), group.wait)
+            })
+            .collect()
     } else if options.by == Some(By::Cgroup) {
         let groups = interval.by_cgroup().into_iter();
-        let name = |path: Option<std::sync::Arc<str>>| path.map_or("(removed)".into(), |path| path.to_string());
+        let name =
+            |path: Option<std::sync::Arc<str>>| path.map_or("(removed)".into(), |path| path.to_string());
         groups.map(|(path, group)| (Some(format!("cgroup = {}", name(path))), group.wait)).collect()
     } else {
         return vec![(None, interval.total().wait)];
@@ -79,13 +93,6 @@ fn parts(interval: &Interval, options: &Hist) -> Vec<(Option<String>, Wait)> {
     parts.retain(|(_, wait)| wait.count != 0);
     parts.sort_by_key(|(_, wait)| wait.total_ns);
     parts
-}
-
-/// The name of its main thread, or of any that is there.
-fn process_name(interval: &Interval, pid: u32) -> &str {
-    let mut threads = interval.tasks.iter().map(|task| &task.reading).filter(|task| task.tgid == pid);
-    let main = interval.tasks.iter().map(|task| &task.reading).find(|task| task.tid == pid);
-    main.or_else(|| threads.next()).map_or("", |task| &task.comm)
 }
 
 /// `HH:MM:SS` in UTC: what a log elsewhere can be matched with.

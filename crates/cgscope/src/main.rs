@@ -2,8 +2,11 @@
 
 mod child;
 mod cli;
+mod doctor;
 mod exit;
 mod hist;
+mod record;
+mod report;
 mod request;
 mod run;
 mod sampler;
@@ -40,7 +43,10 @@ fn dispatch(command: Command) -> Result {
     let result = runtime.block_on(async {
         match command {
             Command::Hist(options) => hist::run(&options).await,
-            _ => Err(Error::could_not_run("todo")),
+            Command::Record(options) => record::run(&options).await,
+            Command::Report(options) => report::run(&options),
+            Command::Doctor(options) => doctor::run(&options),
+            Command::Top(_) => Err(Error::could_not_run("top")),
         }
     });
     // A thread that waits for a command we leave running must not hold us.

@@ -28,7 +28,8 @@ impl Target {
         if let Some(comm) = &select.comm {
             Regex::new(comm).map_err(|error| {
                 let reason = error.to_string();
-                let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+                let reason =
+                    reason.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
                 Error::could_not_run(format!("--comm {comm:?} is not a regular expression: {reason}"))
             })?;
         }
@@ -61,7 +62,12 @@ impl Target {
 pub fn selection_words(selection: &Selection) -> String {
     let numbers = |list: &[u32]| list.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
     let mut words = Vec::new();
-    for (name, list) in [("process", &selection.pids), ("thread", &selection.tids), ("CPU", &selection.cpus), ("node", &selection.nodes)] {
+    for (name, list) in [
+        ("process", &selection.pids),
+        ("thread", &selection.tids),
+        ("CPU", &selection.cpus),
+        ("node", &selection.nodes),
+    ] {
         if !list.is_empty() {
             words.push(format!("{name} {}", numbers(list)));
         }

@@ -64,7 +64,9 @@ pub async fn for_each_interval(
 pub fn finish(session: &mut Session, end: &End) -> Exit {
     session.end_command(end);
     match end {
-        End::TargetGone => eprintln!("cgscope: {}: {}; figures are up to that moment", session.title, session::words(end)),
+        End::TargetGone => {
+            eprintln!("cgscope: {}: {}; figures are up to that moment", session.title, session::words(end))
+        }
         End::CommandEnded(status) if !status.success() => eprintln!("cgscope: {}", session::words(end)),
         _ => {}
     }

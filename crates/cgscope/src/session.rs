@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_collect::{Collector, Options};
+use cgscope_collect::{Collector, Failure, Options};
 use cgscope_model::Sample;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -14,6 +14,7 @@ use tokio::{
 
 use crate::{
     child::{Held, Running},
+    doctor,
     exit::{Error, Exit, Result},
     request::Target,
     sampler::{Item, Sampler},
@@ -78,7 +79,8 @@ impl Session {
         };
         selection.pids.extend(held.as_ref().map(|held| held.pid));
         let started = Instant::now();
-        let collector = Collector::start(&Options { selection: selection.clone() })?;
+        let collector = Collector::start(&Options { selection: selection.clone() })
+            .map_err(|failure| could_not_start(&failure))?;
         if target.verbose {
             eprintln!("cgscope: attached after {:.0?}, following {}", started.elapsed(), target.words());
         }
@@ -144,6 +146,11 @@ impl Session {
     }
 }
 
+/// Where the host refused, what it lacks says more than how it refused.
+fn could_not_start(failure: &Failure) -> Error {
+    Error::could_not_run(if failure.of_host { doctor::explain(failure) } else { failure.to_string() })
+}
+
 /// An end in words.
 pub fn words(end: &End) -> String {
     match end {
@@ -164,7 +171,9 @@ pub fn exit(end: &End) -> Exit {
 }
 
 fn listen() -> Result<[Signal; 3]> {
-    let listen = |kind| signal(kind).map_err(|error| Error::could_not_run(format!("signals cannot be received ({error})")));
+    let listen = |kind| {
+        signal(kind).map_err(|error| Error::could_not_run(format!("signals cannot be received ({error})")))
+    };
     Ok([listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?, listen(SignalKind::hangup())?])
 }
 

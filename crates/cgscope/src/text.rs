@@ -43,7 +43,8 @@ pub fn wait_line(wait: &Wait) -> String {
 pub fn cost_line(cost: &CostInterval, duration_ns: u64) -> String {
     let runs = cost.hook_runs.and_then(|runs| per_second(runs, duration_ns));
     let per_run = cost.hook_ns.zip(cost.hook_runs).filter(|(_, runs)| *runs != 0);
-    let share = |ns: Option<u64>| or_na(ns.and_then(|ns| percent(ns, duration_ns)).map(|p| format!("{p:.2}%")));
+    let share =
+        |ns: Option<u64>| or_na(ns.and_then(|ns| percent(ns, duration_ns)).map(|p| format!("{p:.2}%")));
     format!(
         "own cost: hook {} of one CPU ({} x {} switches/s), collector {} of one CPU, {}",
         share(cost.hook_ns),
@@ -56,7 +57,8 @@ pub fn cost_line(cost: &CostInterval, duration_ns: u64) -> String {
 
 /// Every loss by name, or that there was none.
 pub fn loss_line(losses: &Losses) -> String {
-    let named: Vec<String> = losses.nonzero().map(|(loss, count)| format!("{} {count}", loss.name())).collect();
+    let named: Vec<String> =
+        losses.nonzero().map(|(loss, count)| format!("{} {count}", loss.name())).collect();
     if named.is_empty() { "losses: none".into() } else { format!("losses: {}", named.join(", ")) }
 }
 
@@ -64,12 +66,23 @@ pub fn loss_line(losses: &Losses) -> String {
 pub fn pending_line(interval: &Interval) -> Option<String> {
     let total = interval.total();
     (total.pending != 0).then(|| {
-        format!("{} at the end, the longest for {} so far", waiting(total.pending), duration(total.pending_max_ns))
+        format!(
+            "{} at the end, the longest for {} so far",
+            waiting(total.pending),
+            duration(total.pending_max_ns)
+        )
     })
 }
 
 fn waiting(count: u64) -> String {
     if count == 1 { "1 task was waiting".into() } else { format!("{count} tasks were waiting") }
+}
+
+/// The name of a process: that of its main thread, or of any that is there.
+pub fn process_name(interval: &Interval, pid: u32) -> &str {
+    let mut threads = interval.tasks.iter().map(|task| &task.reading).filter(|task| task.tgid == pid);
+    let main = interval.tasks.iter().map(|task| &task.reading).find(|task| task.tid == pid);
+    main.or_else(|| threads.next()).map_or("", |task| &task.comm)
 }
 
 /// The unit of a histogram's rows.
@@ -152,7 +165,10 @@ mod tests {
     #[test]
     fn what_was_not_measured_is_not_said_to_be_nothing() {
         let line = cost_line(&CostInterval::default(), 1_000_000_000);
-        assert_eq!(line, "own cost: hook n/a of one CPU (n/a x n/a switches/s), collector n/a of one CPU, n/a");
+        assert_eq!(
+            line,
+            "own cost: hook n/a of one CPU (n/a x n/a switches/s), collector n/a of one CPU, n/a"
+        );
     }
 
     #[test]

@@ -31,6 +31,11 @@ impl CgroupTree {
         &self.mount
     }
 
+    /// The id of the root.
+    pub fn root_id(&self) -> Option<u64> {
+        fs::metadata(&self.mount).ok().map(|root| root.ino())
+    }
+
     /// Makes sure that the paths of `ids` are known, as far as they still exist. A path once seen is kept: the cgroup
     /// may be gone while its figures are still shown.
     pub fn learn(&mut self, ids: impl IntoIterator<Item = u64>, now: Instant) {

@@ -16,10 +16,11 @@ use cgscope_model::{ExitedReading, Hist, Losses, Pending, Sample, Selection, Tas
 use crate::{
     Failure,
     cgroups::CgroupTree,
-    facts,
+    clock::{monotonic_ns, unix_ns},
+    facts::{self, CgroupMounts},
     kernel_side::KernelSide,
     offsets,
-    own_cost::{OwnCost, monotonic_ns, unix_ns},
+    own_cost::OwnCost,
     proc,
     stream::{End, read_records},
 };
@@ -55,13 +56,14 @@ impl Collector {
     /// Checks the selection, loads and attaches the BPF side, and begins to follow the selected tasks.
     pub fn start(options: &Options) -> Result<Self, Failure> {
         let selection = &options.selection;
-        let mounts = facts::cgroup_mounts_of_host();
-        let tree = mounts.path().map(CgroupTree::new);
+        let host = Path::new("/");
+        let mounts = CgroupMounts::read(host);
+        let tree = mounts.cpu().map(CgroupTree::new);
         check(selection, tree.as_ref())?;
         let resolved = offsets::resolve(Path::new(offsets::VMLINUX_BTF))?;
         let missing = resolved.missing_required();
         if !missing.is_empty() {
-            return Err(Failure::new(
+            return Err(Failure::of_host(
                 format!("this kernel does not have {}", missing.join(", ")),
                 "waits cannot be measured",
                 "`cgscope doctor` says which kernel option each of them needs",
@@ -70,12 +72,13 @@ impl Collector {
         let config = Config {
             follow_all: selection.follows_all().into(),
             born_after_ns: monotonic_ns(),
-            cgroup_v2: mounts.is_v2().into(),
+            cgroup_v2: mounts.cpu_is_v2().into(),
+            root_cgroup_id: tree.as_ref().and_then(CgroupTree::root_id).unwrap_or_default(),
         };
         let mut collector = Self {
             side: KernelSide::start(resolved.offsets, config, &selection.pids, &selection.tids)?,
             tree,
-            nodes: facts::cpu_to_node(Path::new("/")),
+            nodes: facts::cpu_to_node(host),
             known: HashMap::new(),
             cost: OwnCost::default(),
             losses_at_start: Losses::default(),
@@ -155,8 +158,11 @@ impl Collector {
 
     fn name_cgroups(&mut self, tasks: &[TaskReading], exited: &[ExitedReading]) -> Vec<(u64, Arc<str>)> {
         let Some(tree) = &mut self.tree else { return Vec::new() };
-        let ids: HashSet<u64> =
-            tasks.iter().map(|task| task.cgroup_id).chain(exited.iter().map(|place| place.cgroup_id)).collect();
+        let ids: HashSet<u64> = tasks
+            .iter()
+            .map(|task| task.cgroup_id)
+            .chain(exited.iter().map(|place| place.cgroup_id))
+            .collect();
         tree.learn(ids.iter().copied(), Instant::now());
         let mut named: Vec<_> = ids.into_iter().filter_map(|id| Some((id, tree.path(id)?.clone()))).collect();
         named.sort_unstable_by_key(|(id, _)| *id);
@@ -200,7 +206,11 @@ fn check(selection: &Selection, tree: Option<&CgroupTree>) -> Result<(), Failure
 }
 
 fn reading_failed(error: std::io::Error) -> Failure {
-    Failure::new(format!("the kernel's tasks could not be read ({error})"), "this interval has no figures", "")
+    Failure::new(
+        format!("the kernel's tasks could not be read ({error})"),
+        "this interval has no figures",
+        "",
+    )
 }
 
 fn keep(before: Option<&Known>, record: &TaskRecord, counts: Option<&Counts>) -> Known {

@@ -115,6 +115,11 @@ pub struct CgroupMounts {
 }
 
 impl CgroupMounts {
+    /// Those that this process sees.
+    pub fn read(root: &Path) -> Self {
+        cgroup_mounts(&Host(root).text("proc/self/mountinfo").unwrap_or_default())
+    }
+
     /// The hierarchy of the cpu controller is v2: a controller is in one hierarchy at a time, and in v2 where no v1
     /// hierarchy has it.
     pub fn cpu_is_v2(&self) -> bool {

@@ -11,12 +11,19 @@ pub struct Failure {
     pub effect: String,
     /// What to do.
     pub remedy: String,
+    /// The host refused: `cgscope doctor` may know a better sentence.
+    pub of_host: bool,
 }
 
 impl Failure {
     /// All three parts; `effect` and `remedy` may be empty.
     pub fn new(what: impl Into<String>, effect: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { what: what.into(), effect: effect.into(), remedy: remedy.into() }
+        Self { what: what.into(), effect: effect.into(), remedy: remedy.into(), of_host: false }
+    }
+
+    /// The same, where it is the host that refused.
+    pub fn of_host(what: impl Into<String>, effect: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { of_host: true, ..Self::new(what, effect, remedy) }
     }
 }
 

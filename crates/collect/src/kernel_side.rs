@@ -37,7 +37,12 @@ pub(crate) struct KernelSide {
 impl KernelSide {
     /// Loads and attaches. On return every switch of every CPU runs the hook; tasks are followed from the first
     /// [`read_tasks`](Self::read_tasks) on.
-    pub(crate) fn start(offsets: Offsets, config: Config, pids: &[u32], tids: &[u32]) -> Result<Self, Failure> {
+    pub(crate) fn start(
+        offsets: Offsets,
+        config: Config,
+        pids: &[u32],
+        tids: &[u32],
+    ) -> Result<Self, Failure> {
         let btf = Btf::from_sys_fs().map_err(failed("read the kernel's type information"))?;
         let offsets = offsets.words();
         let config = config.words();
@@ -55,7 +60,8 @@ impl KernelSide {
     }
 
     fn prepare(&mut self, pids: &[u32], tids: &[u32]) -> AyaResult<()> {
-        let mut selected: HashMap<&mut MapData, u64, u64> = HashMap::try_from(self.map_mut(names::SELECTED)?)?;
+        let mut selected: HashMap<&mut MapData, u64, u64> =
+            HashMap::try_from(self.map_mut(names::SELECTED)?)?;
         for pid in pids {
             selected.insert(SELECT_PROCESS | u64::from(*pid), 1, 0)?;
         }
@@ -156,7 +162,7 @@ fn failed<E: Into<Box<dyn std::error::Error>>>(doing: &'static str) -> impl FnOn
             }
             source = inner.source();
         }
-        Failure::new(
+        Failure::of_host(
             format!("the kernel did not let cgscope {doing} ({reasons})"),
             "nothing can be measured",
             "`cgscope doctor` says what this host lacks",

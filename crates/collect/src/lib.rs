@@ -4,6 +4,7 @@
 //! [`Collector::sample`] reads all tasks ([`stream`]), names cgroups ([`cgroups`]) and adds what cgscope itself costs.
 
 pub mod cgroups;
+pub mod clock;
 mod collector;
 pub mod facts;
 mod failure;

@@ -30,7 +30,7 @@ impl Resolved {
 /// Looks up every field in the BTF file at `path`.
 pub fn resolve(path: &Path) -> Result<Resolved, Failure> {
     let btf = read(path).map_err(|error| {
-        Failure::new(
+        Failure::of_host(
             format!("the kernel's type information at {} cannot be read ({error})", path.display()),
             "cgscope cannot tell where the scheduler keeps its figures",
             "use a kernel built with CONFIG_DEBUG_INFO_BTF=y, as those of the distributions are",
@@ -61,11 +61,14 @@ fn find(btf: &Btf, field: &Field) -> Option<u32> {
         Type::Struct(structure) => Some(structure),
         _ => None,
     })?;
-    field.path.split('|').find_map(|path| {
-        let mut names = path.split('.');
-        bit_offset(btf, &structure, names.next()?, &mut names)
-    })
-    .and_then(|bits| (bits % 8 == 0).then_some(bits / 8))
+    field
+        .path
+        .split('|')
+        .find_map(|path| {
+            let mut names = path.split('.');
+            bit_offset(btf, &structure, names.next()?, &mut names)
+        })
+        .and_then(|bits| (bits % 8 == 0).then_some(bits / 8))
 }
 
 /// The offset in bits of member `name` and of the members named after it. Members without a name (anonymous structs and
@@ -86,7 +89,9 @@ fn bit_offset<'a>(
         } else if member_name == name {
             return match rest.next() {
                 None => Some(member.bit_offset()),
-                Some(next) => Some(member.bit_offset() + bit_offset(btf, &aggregate(btf, member)?, next, rest)?),
+                Some(next) => {
+                    Some(member.bit_offset() + bit_offset(btf, &aggregate(btf, member)?, next, rest)?)
+                }
             };
         }
     }
@@ -100,7 +105,9 @@ fn aggregate(btf: &Btf, member: &btf_rs::Member) -> Option<btf_rs::Struct> {
         ty = match ty {
             Type::Struct(inner) | Type::Union(inner) => return Some(inner),
             Type::Typedef(inner) => btf.resolve_chained_type(&inner).ok()?,
-            Type::Const(inner) | Type::Volatile(inner) | Type::Restrict(inner) => btf.resolve_chained_type(&inner).ok()?,
+            Type::Const(inner) | Type::Volatile(inner) | Type::Restrict(inner) => {
+                btf.resolve_chained_type(&inner).ok()?
+            }
             _ => return None,
         };
     }

@@ -3,9 +3,8 @@
 use std::os::fd::OwnedFd;
 
 use cgscope_model::Cost;
-use rustix::time::{ClockId, clock_gettime};
 
-use crate::{kernel_side, kernel_side::KernelSide, proc};
+use crate::{clock, kernel_side, kernel_side::KernelSide, proc};
 
 /// A figure from fewer runs of the hook than this is left to ripen.
 const ENOUGH_RUNS: u64 = 50;
@@ -34,7 +33,7 @@ impl OwnCost {
         Cost {
             switches: proc::switches(),
             hook_ns_per_run: self.ns_per_run,
-            cpu_ns: Some(nanoseconds(clock_gettime(ClockId::ProcessCPUTime))),
+            cpu_ns: Some(clock::process_cpu_ns()),
             rss_bytes: proc::rss_bytes(),
         }
     }
@@ -49,21 +48,8 @@ impl OwnCost {
             self.ns_per_run = Some(time_ns.saturating_sub(window.time_ns) as f64 / runs as f64);
             self.window = None;
         } else if self.readings % MEASURE_EVERY == 0 || self.ns_per_run.is_none() {
-            self.window = kernel_side::measure().map(|counting| Window { _counting: counting, time_ns, runs });
+            self.window =
+                kernel_side::measure().map(|counting| Window { _counting: counting, time_ns, runs });
         }
     }
-}
-
-fn nanoseconds(time: rustix::time::Timespec) -> u64 {
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// CLOCK_MONOTONIC, ns.
-pub(crate) fn monotonic_ns() -> u64 {
-    nanoseconds(clock_gettime(ClockId::Monotonic))
-}
-
-/// CLOCK_REALTIME, ns since 1970.
-pub(crate) fn unix_ns() -> u64 {
-    nanoseconds(clock_gettime(ClockId::Realtime))
 }

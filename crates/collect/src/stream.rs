@@ -32,7 +32,9 @@ pub(crate) fn read_records(
     loop {
         let read = match stream.read(&mut buffer[held..]) {
             // The kernel could not show a single task in a whole buffer's worth of others: ask again.
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => continue,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                continue;
+            }
             other => other?,
         };
         if read == 0 {
@@ -91,7 +93,8 @@ mod tests {
         for tid in 0..tasks {
             let with_counts = tid % 3 == 0;
             let len = RECORD + if with_counts { COUNTS } else { 0 };
-            let record = TaskRecord { len: len as u32, flags: u32::from(with_counts), tid, ..Default::default() };
+            let record =
+                TaskRecord { len: len as u32, flags: u32::from(with_counts), tid, ..Default::default() };
             // SAFETY: integers without padding.
             bytes.extend(unsafe { std::slice::from_raw_parts((&raw const record).cast::<u8>(), RECORD) });
             if with_counts {
@@ -123,7 +126,8 @@ mod tests {
         let bytes = stream(10);
         for length in 1..bytes.len() {
             let mut tasks = 0;
-            let end = read_records(&mut Pieces(&bytes[..length], 4096), &mut Vec::new(), |_, _| tasks += 1).unwrap();
+            let end = read_records(&mut Pieces(&bytes[..length], 4096), &mut Vec::new(), |_, _| tasks += 1)
+                .unwrap();
             let whole = (0..10).scan(0, |at, tid| {
                 *at += if tid % 3 == 0 { RECORD + COUNTS } else { RECORD };
                 Some(*at)

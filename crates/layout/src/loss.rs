@@ -29,7 +29,7 @@ losses! {
     StampAfterClock = "stamp_after_clock",
     /// No memory for the storage of a new task; it is followed from the next reading on, if all tasks are.
     StorageNotCreated = "storage_not_created",
-    /// An exited task's cgroup found no room in the table of exited tasks; its waits are in cgroup id 0.
+    /// An exited task's cgroup found no room in the table of exited tasks; its waits are in the root's.
     ExitedWithoutCgroup = "exited_without_cgroup",
     /// An exited task's waits could not be added anywhere; only their number of tasks is known.
     ExitedNotCounted = "exited_not_counted",

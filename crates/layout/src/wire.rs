@@ -100,7 +100,7 @@ pub struct TaskRecord {
     pub comm: [u8; 16],
     /// ns of CLOCK_MONOTONIC.
     pub start_ns: u64,
-    /// Its cgroup in the hierarchy that [`Config::cgroup_v2`] names; 0: unknown, or an autogroup.
+    /// Its cgroup in the hierarchy that [`Config::cgroup_v2`] names.
     pub cgroup_id: u64,
     /// The CPU it runs on, or last ran on or was queued on.
     pub cpu: u32,
@@ -153,12 +153,15 @@ pub struct Config {
     /// 1: a task's cgroup is that of the default hierarchy (v2), also where the cpu controller is not enabled that
     /// deep. 0: that of the cpu controller's own hierarchy (v1 and hybrid hosts).
     pub cgroup_v2: u64,
+    /// The root of that hierarchy. A task in an autogroup (`kernel.sched_autogroup_enabled`, v1 and hybrid hosts) is in
+    /// the root cgroup, but its scheduler group belongs to no cgroup.
+    pub root_cgroup_id: u64,
 }
 
 impl Config {
     /// Its words in order, as the loader writes them.
-    pub const fn words(&self) -> [u64; 3] {
-        [self.follow_all, self.born_after_ns, self.cgroup_v2]
+    pub const fn words(&self) -> [u64; 4] {
+        [self.follow_all, self.born_after_ns, self.cgroup_v2, self.root_cgroup_id]
     }
 }
 

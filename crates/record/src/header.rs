@@ -62,6 +62,8 @@ pub enum Reason {
     CommandExited(i32),
     /// The command was ended by this signal.
     CommandKilled(i32),
+    /// No selected task was left.
+    TargetGone,
 }
 
 impl fmt::Display for Reason {
@@ -70,6 +72,7 @@ impl fmt::Display for Reason {
             Self::Finished => write!(f, "the time asked for was over"),
             Self::Interrupted => write!(f, "it was interrupted"),
             Self::CommandExited(status) => write!(f, "the command ended with exit status {status}"),
+            Self::TargetGone => write!(f, "no selected task was left"),
             Self::CommandKilled(signal) => write!(f, "the command was ended by signal {signal}"),
         }
     }

@@ -80,11 +80,13 @@ impl Ending {
 impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Clean(End { reason, unwritten: 0, .. }) => write!(f, "the recording ended as {reason}"),
+            Self::Clean(End { reason, unwritten: 0, .. }) => {
+                write!(f, "the recording ended because {reason}")
+            }
             Self::Clean(End { reason, unwritten, .. }) => {
                 write!(
                     f,
-                    "the recording ended as {reason}; samples that could not be written to it: {unwritten}"
+                    "the recording ended because {reason}; samples that could not be written to it: {unwritten}"
                 )
             }
             Self::Killed => write!(f, "the recording has no end: cgscope was killed, or still records"),

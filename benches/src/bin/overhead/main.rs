@@ -39,7 +39,13 @@ struct Options {
 
 fn main() -> Result<()> {
     let options = Options::parse();
-    let subjects = [Subject::Nothing, Subject::EmptyHook, Subject::Cgscope, Subject::Runqlat, Subject::RunqlatPerProcess];
+    let subjects = [
+        Subject::Nothing,
+        Subject::EmptyHook,
+        Subject::Cgscope,
+        Subject::Runqlat,
+        Subject::RunqlatPerProcess,
+    ];
     println!("perf bench sched pipe, {} round trips on one CPU, {} rounds", options.loops, options.rounds);
     let mut rows: Vec<Row> = subjects.iter().map(|subject| Row::new(*subject)).collect();
     for round in 1..=options.rounds {

@@ -55,7 +55,9 @@ impl Sleepers {
             .args(["sleep", &THREADS.to_string(), "300"])
             .stdout(Stdio::piped())
             .spawn()
-            .with_context(|| format!("{}: this is run by `cargo xtask overhead`, which builds it", path.display()))?;
+            .with_context(|| {
+                format!("{}: this is run by `cargo xtask overhead`, which builds it", path.display())
+            })?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().context("its output")?).read_line(&mut line)?;
         anyhow::ensure!(line == "ready\n", "the load did not start");

@@ -36,7 +36,9 @@ impl Row {
     /// The same without what empty programs would cost at the same places.
     fn net_ns(&self, empty: &Self) -> f64 {
         let rounds = self.counted.iter().zip(&empty.counted);
-        median(rounds.map(|(c, empty)| (c.total_ns as f64 - c.runs as f64 * empty.switch_ns) / c.switches.max(1) as f64))
+        median(rounds.map(|(c, empty)| {
+            (c.total_ns as f64 - c.runs as f64 * empty.switch_ns) / c.switches.max(1) as f64
+        }))
     }
 
     /// The load's time, round by round against another's.
@@ -47,23 +49,43 @@ impl Row {
 
 /// Prints all rows and what follows from them.
 pub fn print(rows: &[Row]) -> Result<()> {
-    let [nothing, empty, cgscope, runqlat, per_process] = rows else { anyhow::bail!("five subjects make the table") };
+    let [nothing, empty, cgscope, runqlat, per_process] = rows else {
+        anyhow::bail!("five subjects make the table")
+    };
     println!("\nmedians of {} rounds", nothing.seconds.len());
-    println!("{:<16} {:>11} {:>11} {:>14} {:>12} {:>10}", "", "ns/switch", "ns/wakeup", "all/switch", "net/switch", "load");
+    println!(
+        "{:<16} {:>11} {:>11} {:>14} {:>12} {:>10}",
+        "", "ns/switch", "ns/wakeup", "all/switch", "net/switch", "load"
+    );
     for row in rows {
         let cost = if row.subject == Subject::Nothing {
             format!("{:>11} {:>11} {:>14} {:>12}", "-", "-", "-", "-")
         } else {
-            format!("{:>11.1} {:>11.1} {:>14.1} {:>12.1}", row.switch_ns(), row.wakeup_ns(), row.gross_ns(), row.net_ns(empty))
+            format!(
+                "{:>11.1} {:>11.1} {:>14.1} {:>12.1}",
+                row.switch_ns(),
+                row.wakeup_ns(),
+                row.gross_ns(),
+                row.net_ns(empty)
+            )
         };
         println!("{:<16} {cost} {:>9.3}x", row.subject.name(), row.slowdown(nothing));
     }
-    println!("all/switch: time of all programs of the tool for each switch; net: less an empty program at each place");
-    println!("\ncgscope against the empty hook, gross: {:.2} x (at most 2)", cgscope.gross_ns() / empty.gross_ns());
+    println!(
+        "all/switch: time of all programs of the tool for each switch; net: less an empty program at each place"
+    );
+    println!(
+        "\ncgscope against the empty hook, gross: {:.2} x (at most 2)",
+        cgscope.gross_ns() / empty.gross_ns()
+    );
     for peer in [runqlat, per_process] {
         let share = cgscope.net_ns(empty) / peer.net_ns(empty);
         println!("cgscope against {}, net: 1/{:.1} (at most 1/4)", peer.subject.name(), 1.0 / share);
-        println!("cgscope against {}, time of the load: {:.3} x", peer.subject.name(), cgscope.slowdown(peer));
+        println!(
+            "cgscope against {}, time of the load: {:.3} x",
+            peer.subject.name(),
+            cgscope.slowdown(peer)
+        );
     }
     Ok(())
 }

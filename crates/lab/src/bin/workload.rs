@@ -10,7 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-const USAGE: &str = "workload burn THREADS SECONDS [pin] | sleep THREADS SECONDS | fork COUNT | threads COUNT";
+const USAGE: &str =
+    "workload burn THREADS SECONDS [pin] | sleep THREADS SECONDS | fork COUNT | threads COUNT";
 
 /// Children or threads alive at a time.
 const BATCH: usize = 100;

@@ -93,7 +93,8 @@ pub(crate) fn kernel_figures(pids: &[u32]) -> BTreeMap<u32, Kernel> {
             let read = |file: &str| fs::read_to_string(path.join(file)).ok();
             let (Some(schedstat), Some(status)) = (read("schedstat"), read("status")) else { continue };
             let switches = |name: &str| {
-                let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a counter of switches");
+                let line =
+                    status.lines().find_map(|line| line.strip_prefix(name)).expect("a counter of switches");
                 line.trim().parse().expect("a number")
             };
             let run_delay = schedstat.split_ascii_whitespace().nth(1).expect("three figures");

@@ -11,7 +11,11 @@ use crate::{
 };
 
 /// Samples while the load runs, and once more when all of its tasks are gone. Returns the load's own result.
-fn measure_to_the_end(collector: &mut Collector, load: Load, out: &mut (impl std::io::Read + Send)) -> (Interval, u64) {
+fn measure_to_the_end(
+    collector: &mut Collector,
+    load: Load,
+    out: &mut (impl std::io::Read + Send),
+) -> (Interval, u64) {
     let mut earlier = collector.sample().expect("a sample");
     let mut whole = Interval::default();
     let mut add = |collector: &mut Collector| {

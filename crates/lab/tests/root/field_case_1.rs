@@ -19,7 +19,8 @@ fn both(load: &Load) -> (Value, Vec<(u64, u64, u64)>) {
     thread::scope(|scope| {
         let runqlat = scope.spawn(|| {
             let seconds = SECONDS.to_string();
-            let output = Command::new("runqlat").args(["-p", &pid, &seconds, "1"]).output().expect("runqlat runs");
+            let output =
+                Command::new("runqlat").args(["-p", &pid, &seconds, "1"]).output().expect("runqlat runs");
             assert!(output.status.success(), "runqlat: {}", String::from_utf8_lossy(&output.stderr));
             runqlat_rows(&String::from_utf8_lossy(&output.stdout))
         });
@@ -53,7 +54,8 @@ fn hump_share(interval: &Value) -> f64 {
     let time = |b: &(u64, u64, u64)| (b.0 + b.1) as f64 / 2.0 * b.2 as f64;
     let buckets = hist(interval);
     let all: f64 = buckets.iter().map(time).sum();
-    let hump: f64 = buckets.iter().filter(|b| b.0 + 100 >= HUMP_NS.0 && b.1 <= HUMP_NS.1 + 100).map(time).sum();
+    let hump: f64 =
+        buckets.iter().filter(|b| b.0 + 100 >= HUMP_NS.0 && b.1 <= HUMP_NS.1 + 100).map(time).sum();
     hump / all
 }
 
@@ -74,10 +76,15 @@ fn a_quota_of_half_a_cpu_shows_as_waits_of_32_to_66_ms() {
     let theirs: u64 = runqlat.iter().filter(|row| row.0 >= 16_384).map(|row| row.2).sum();
     let ours: u64 = hist(&interval).iter().filter(|b| b.0 >= 16_384_000).map(|b| b.2).sum();
     assert!(ours.abs_diff(theirs) <= 3, "{ours} long waits, runqlat has {theirs}: {runqlat:?}");
-    let top = |rows: &[(u64, u64, u64)]| rows.iter().max_by_key(|row| row.2 * row.1).map(|row| row.0).expect("a row");
+    let top = |rows: &[(u64, u64, u64)]| {
+        rows.iter().max_by_key(|row| row.2 * row.1).map(|row| row.0).expect("a row")
+    };
     let our_rows = rows_of(&interval);
     let (ours, theirs) = (top(&our_rows), top(&runqlat));
-    assert!(ours / 2 <= theirs && theirs <= ours * 2, "the hump: ours at {ours} us, runqlat's at {theirs} us");
+    assert!(
+        ours / 2 <= theirs && theirs <= ours * 2,
+        "the hump: ours at {ours} us, runqlat's at {theirs} us"
+    );
 }
 
 /// Our buckets summed up to runqlat's rows.
@@ -99,7 +106,11 @@ fn without_the_quota_there_is_no_such_wait() {
     let load = Load::busy_loop(None);
     thread::sleep(Duration::from_millis(500));
     let (interval, runqlat) = both(&load);
-    let in_hump = hist(&interval).iter().filter(|b| b.0 >= HUMP_NS.0 - 100 && b.0 < HUMP_NS.1).map(|b| b.2).sum::<u64>();
+    let in_hump = hist(&interval)
+        .iter()
+        .filter(|b| b.0 >= HUMP_NS.0 - 100 && b.0 < HUMP_NS.1)
+        .map(|b| b.2)
+        .sum::<u64>();
     assert_eq!(in_hump, 0, "{:?}, runqlat {runqlat:?}", hist(&interval));
     // The two count the same switches, but for those at the edges of the two windows.
     let theirs: u64 = runqlat.iter().map(|row| row.2).sum();

@@ -4,10 +4,12 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     os::unix::process::CommandExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
+
+use cgscope_collect::facts::CgroupMounts;
 
 /// A process group that ends with its value.
 pub(crate) struct Load {
@@ -20,7 +22,10 @@ impl Load {
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
         let procs = cgroup.map(|cgroup| {
-            fs::OpenOptions::new().write(true).open(cgroup.path.join("cgroup.procs")).expect("a cgroup of ours")
+            fs::OpenOptions::new()
+                .write(true)
+                .open(cgroup.path.join("cgroup.procs"))
+                .expect("a cgroup of ours")
         });
         // SAFETY: one write of a byte between fork and exec.
         unsafe { command.pre_exec(move || procs.as_ref().map_or(Ok(()), |mut procs| procs.write_all(b"0"))) };
@@ -28,7 +33,10 @@ impl Load {
     }
 
     /// A load of `src/bin/workload.rs`, returned when it is under way.
-    pub(crate) fn workload(args: &[&str], cgroup: Option<&Cgroup>) -> (Self, BufReader<std::process::ChildStdout>) {
+    pub(crate) fn workload(
+        args: &[&str],
+        cgroup: Option<&Cgroup>,
+    ) -> (Self, BufReader<std::process::ChildStdout>) {
         let mut load = Self::start(env!("CARGO_BIN_EXE_workload"), args, cgroup);
         let mut out = BufReader::new(load.child.stdout.take().expect("its output is ours"));
         let mut line = String::new();
@@ -95,12 +103,12 @@ pub(crate) struct Cgroup {
 
 impl Cgroup {
     pub(crate) fn new(name: &str) -> Self {
-        let mounts = cgscope_collect::facts::cgroup_mounts_of_host();
-        let mount = mounts.path().expect("a hierarchy with the cpu controller");
+        let mounts = CgroupMounts::read(Path::new("/"));
+        let mount = mounts.cpu().expect("a hierarchy with the cpu controller");
         let name = format!("cgscope-test-{}-{name}", std::process::id());
         let path = mount.join(&name);
         fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        Self { path, name: format!("/{name}"), is_v2: mounts.is_v2() }
+        Self { path, name: format!("/{name}"), is_v2: mounts.cpu_is_v2() }
     }
 
     /// A limit of `quota_us` in each `period_us`.

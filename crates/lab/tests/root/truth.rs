@@ -22,7 +22,8 @@ fn assert_sums_equal(run: &Run) {
     let mut exact = 0;
     for task in &run.whole.tasks {
         let reading = &task.reading;
-        let begun = booked_ns(&run.last, reading.serial) as i64 - booked_ns(&run.first, reading.serial) as i64;
+        let begun =
+            booked_ns(&run.last, reading.serial) as i64 - booked_ns(&run.first, reading.serial) as i64;
         let ours = task.totals.wait_ns as i64 + begun;
         let kernel = task.totals.run_delay_ns as i64;
         let allowed = kernel / 1_000 + task.wait.max_ns as i64;
@@ -48,11 +49,24 @@ fn assert_between_the_files(run: &Run) {
         let [Some(a), Some(b)] = run.at_first.each_ref().map(|figures| figures.get(tid)) else { continue };
         let [Some(c), Some(d)] = run.at_last.each_ref().map(|figures| figures.get(tid)) else { continue };
         for (name, ours, least, most) in [
-            ("run delay", task.totals.run_delay_ns, c.run_delay_ns - b.run_delay_ns, d.run_delay_ns - a.run_delay_ns),
+            (
+                "run delay",
+                task.totals.run_delay_ns,
+                c.run_delay_ns - b.run_delay_ns,
+                d.run_delay_ns - a.run_delay_ns,
+            ),
             ("voluntary", task.totals.voluntary, c.voluntary - b.voluntary, d.voluntary - a.voluntary),
-            ("involuntary", task.totals.involuntary, c.involuntary - b.involuntary, d.involuntary - a.involuntary),
+            (
+                "involuntary",
+                task.totals.involuntary,
+                c.involuntary - b.involuntary,
+                d.involuntary - a.involuntary,
+            ),
         ] {
-            assert!((least..=most).contains(&ours), "{name} of {tid}: {ours}, but {least} to {most} in /proc");
+            assert!(
+                (least..=most).contains(&ours),
+                "{name} of {tid}: {ours}, but {least} to {most} in /proc"
+            );
         }
         compared += 1;
     }
@@ -130,7 +144,10 @@ fn tasks_attached_in_mid_life_count_from_the_start() {
     let before = kernel_figures(&pids);
     let mut collector = follow(&pids);
     let first = collector.sample().expect("a sample");
-    assert!(first.tasks.iter().filter(|task| task.pending.is_some()).count() >= 4, "tasks wait at the first reading");
+    assert!(
+        first.tasks.iter().filter(|task| task.pending.is_some()).count() >= 4,
+        "tasks wait at the first reading"
+    );
     for task in first.tasks.iter().filter(|task| task.comm.starts_with("workload") && task.tid != task.tgid) {
         assert!(task.totals.run_delay_ns >= before[&task.tid].run_delay_ns);
     }

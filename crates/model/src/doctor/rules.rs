@@ -375,20 +375,13 @@ fn cgroups(facts: &Facts) -> Vec<Verdict> {
 
 fn autogroup(facts: &Facts) -> Vec<Verdict> {
     const TOPIC: &str = "autogroup";
-    let v2 = facts.cgroups.as_ref().is_some_and(|found| found.cpu_is_v2);
     match facts.autogroup {
         // The file is absent without CONFIG_SCHED_AUTOGROUP.
         None | Some(false) => ok(TOPIC, "sched_autogroup is off"),
-        Some(true) if v2 => note(
+        Some(true) => note(
             TOPIC,
-            "kernel.sched_autogroup_enabled is 1: sessions in the root cgroup compete as groups of their own",
-        ),
-        Some(true) => off(
-            Level::Degraded,
-            TOPIC,
-            "kernel.sched_autogroup_enabled is 1",
-            "tasks of the root cgroup that have a terminal are in groups that are no cgroup's: their cgroup is null",
-            "sudo sysctl kernel.sched_autogroup_enabled=0",
+            "kernel.sched_autogroup_enabled is 1: sessions in the root cgroup compete as groups of their own; all are \
+             shown as the root cgroup",
         ),
     }
 }
@@ -485,7 +478,6 @@ fn container(facts: &Facts) -> Vec<Verdict> {
                 "a sign of a container was found ({sign}): if this is one, tasks of the whole host are still seen, but \
                  cgroup paths only as far as they are mounted"
             ),
-        ),
         ),
     }
 }

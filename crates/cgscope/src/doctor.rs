@@ -1,0 +1,67 @@
+//! `cgscope doctor`: what this host offers, said in sentences.
+
+use std::{
+    io::{self, Write},
+    path::Path,
+    time::Instant,
+};
+
+use cgscope_collect::{Collector, Failure, Options, facts, offsets};
+use cgscope_model::doctor::{Facts, FieldsMissing, Level, Trial, judge, worst};
+
+use crate::{
+    cli::Doctor,
+    exit::{Error, Exit, Result},
+};
+
+/// Runs the command. Exit 0: all is there, or off but not needed; 1: something is degraded; 2: cgscope cannot measure.
+pub fn run(options: &Doctor) -> Result {
+    let verdicts = judge(&gather());
+    let mut out = io::stdout().lock();
+    for verdict in &verdicts {
+        let written = if options.json {
+            serde_json::to_writer(&mut out, verdict).map_err(io::Error::from).and_then(|()| writeln!(out))
+        } else {
+            writeln!(out, "{:<8} {}", verdict.level.name(), verdict.sentence())
+        };
+        written.map_err(|error| Error::output(&error))?;
+    }
+    Ok(match worst(&verdicts) {
+        Level::Ok | Level::Note => Exit::Done,
+        Level::Degraded => Exit::Incomplete,
+        Level::Missing => Exit::CouldNotRun,
+    })
+}
+
+/// All facts, with a trial of the real thing.
+fn gather() -> Facts {
+    let mut facts = known_facts();
+    facts.trial = Some(trial().map_err(|failure| failure.to_string()));
+    facts
+}
+
+fn known_facts() -> Facts {
+    let mut facts = facts::gather(Path::new("/"));
+    facts.fields_missing = offsets::resolve(Path::new(offsets::VMLINUX_BTF)).ok().map(|resolved| {
+        let names = |required: bool| {
+            let missing = resolved.missing.iter().filter(|field| field.required == required);
+            missing.map(|field| format!("{}.{}", field.structure, field.path)).collect()
+        };
+        FieldsMissing { required: names(true), optional: names(false) }
+    });
+    facts
+}
+
+fn trial() -> std::result::Result<Trial, Failure> {
+    let started = Instant::now();
+    let mut collector = Collector::start(&Options::default())?;
+    let attach_ms = started.elapsed().as_millis() as u64;
+    let started = Instant::now();
+    let sample = collector.sample()?;
+    Ok(Trial { attach_ms, read_us: started.elapsed().as_micros() as u64, tasks: sample.tasks.len() as u64 })
+}
+
+/// Why measuring could not start, in the one sentence that helps most.
+pub fn explain(failure: &Failure) -> String {
+    cgscope_model::doctor::explain_failure(&known_facts(), &failure.to_string())
+}
