@@ -46,19 +46,7 @@ pub(crate) fn ensure(extra: &[&str]) -> Result<(), Failure> {
             ));
         }
         for step in &plan.steps {
-            let mut is_done = carry_out(step)?;
-            if !is_done && matches!(step, Step::AptInstall(_)) && !lists_are_new {
-                // Old lists name packages that the archive no longer has: once more with new ones.
-                is_done = carry_out(&Step::AptUpdate)?;
-                lists_are_new = true;
-            }
-            if !is_done {
-                return Err(Failure::Step(format!(
-                    "`{}` failed, so cgscope cannot be built or tested; what it said is above",
-                    in_words(step)
-                )));
-            }
-            lists_are_new |= *step == Step::AptUpdate;
+            carry_out(step, &mut lists_are_new)?;
         }
         done = Some(plan);
     }
@@ -97,8 +85,25 @@ fn in_words(step: &Step) -> String {
     }
 }
 
+fn carry_out(step: &Step, lists_are_new: &mut bool) -> Result<(), Failure> {
+    let mut is_done = attempt(step)?;
+    if !is_done && matches!(step, Step::AptInstall(_)) && !*lists_are_new {
+        // Old lists name packages that the archive no longer has: once more with new ones.
+        *lists_are_new = true;
+        is_done = attempt(&Step::AptUpdate)? && attempt(step)?;
+    }
+    *lists_are_new |= *step == Step::AptUpdate;
+    if is_done {
+        return Ok(());
+    }
+    Err(Failure::Step(format!(
+        "`{}` failed, so cgscope cannot be built or tested; what it said is above",
+        in_words(step)
+    )))
+}
+
 /// Whether it went well.
-fn carry_out(step: &Step) -> Result<bool, Failure> {
+fn attempt(step: &Step) -> Result<bool, Failure> {
     let words = step.words();
     let Some((program, arguments)) = words.split_first() else { return Ok(true) };
     let mut command = if step.needs_root() {
