@@ -76,7 +76,12 @@ impl Steps {
     }
 
     pub(crate) fn summary(&self) {
-        eprintln!("{}: {} steps passed in {} s", self.heading, self.passed, self.since.elapsed().as_secs());
+        eprintln!(
+            "{}: passed (steps: {}, seconds: {})",
+            self.heading,
+            self.passed,
+            self.since.elapsed().as_secs()
+        );
     }
 }
 
