@@ -1,4 +1,5 @@
 //! Every test of cgscope, in the order of what is quickest to fail.
+use crate::binary;
 use crate::failure::Failure;
 use crate::root::AsRoot;
 use crate::setup;
@@ -70,7 +71,9 @@ fn without_root(steps: &mut Steps, for_binaries: &[String]) -> Result<(), Failur
 }
 
 fn with_root(steps: &mut Steps, as_root: &AsRoot, for_binaries: &[String]) -> Result<(), Failure> {
-    let mut test = cargo(&["test", "--release", "--package", "cgscope", "--test", "root"]);
+    // They run the binary that users get, and look for it beside their own.
+    steps.done("the binary", binary::build().map(drop))?;
+    let mut test = cargo(&["test", "--release", "--package", "cgscope-lab", "--test", "root"]);
     // One by one: each loads programs and loads the machine, and counts what happens on it.
     test.args(as_root.for_cargo()).args(["--", "--test-threads=1"]).args(for_binaries);
     steps.step("tests as root", &mut test)

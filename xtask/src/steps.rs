@@ -68,7 +68,14 @@ impl Steps {
         Ok(())
     }
 
-    pub(crate) fn failed(&self, name: &str, how: &str) -> Failure {
+    /// A step that is more than one program.
+    pub(crate) fn done(&mut self, name: &str, result: Result<(), Failure>) -> Result<(), Failure> {
+        result.map_err(|failure| self.failed(name, &failure.to_string()))?;
+        self.passed += 1;
+        Ok(())
+    }
+
+    fn failed(&self, name: &str, how: &str) -> Failure {
         let Self { heading, passed, .. } = self;
         Failure::Step(format!(
             "{heading}: step `{name}` failed ({how}); {passed} before it passed, those after it did not run"
