@@ -1,5 +1,4 @@
 //! The pure rooms: `cargo bench -p cgscope-benches`.
-#![expect(missing_docs, reason = "benchmarks are named")]
 
 use std::{hint::black_box, sync::Arc};
 

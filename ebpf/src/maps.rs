@@ -4,7 +4,8 @@ use core::{ffi::c_void, ptr};
 
 use aya_ebpf::{
     bindings::{
-        BPF_F_NO_PREALLOC, BPF_LOCAL_STORAGE_GET_F_CREATE, bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE,
+        BPF_F_NO_PREALLOC, BPF_LOCAL_STORAGE_GET_F_CREATE, BPF_NOEXIST,
+        bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE,
     },
     btf_maps::{Array, HashMap, PerCpuArray},
     helpers::generated::bpf_task_storage_get,
@@ -118,10 +119,10 @@ pub fn exited(cgroup_id: u64) -> Option<*mut Exited> {
     if let Some(place) = EXITED.get_ptr_mut(cgroup_id) {
         return Some(place);
     }
-    let empty = NO_EXITED.get_ptr(0)?;
+    // SAFETY: a map value that nobody writes. By reference all the way: a copy would not fit on the stack.
+    let empty: &Exited = unsafe { &*NO_EXITED.get_ptr(0)? };
     // Another CPU may have made it meanwhile: then this one fails, and the lookup finds that.
-    // SAFETY: a map value that nobody writes.
-    let _ = EXITED.insert(cgroup_id, unsafe { &*empty }, 1);
+    let _ = EXITED.insert(cgroup_id, empty, BPF_NOEXIST.into());
     EXITED.get_ptr_mut(cgroup_id)
 }
 

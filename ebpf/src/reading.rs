@@ -9,7 +9,8 @@ use aya_ebpf::helpers::generated::bpf_seq_write;
 use cgscope_layout::{
     BUCKETS,
     wire::{
-        Counts, HAS_COUNTS, INHERIT, ON_CPU, ON_RQ, SELECT_PROCESS, SELECT_THREAD, TaskRecord, TaskStorage, Totals,
+        Counts, HAS_COUNTS, INHERIT, ON_CPU, ON_RQ, SELECT_PROCESS, SELECT_THREAD, TaskRecord, TaskStorage,
+        Totals,
     },
 };
 
@@ -48,7 +49,13 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
     if seq.room() < (size_of::<TaskRecord>() + size_of::<Counts>()) as u64 {
         // Longer than the room: the kernel hands over what is there and shows this task again.
         // SAFETY: a map value is readable in its whole size.
-        unsafe { bpf_seq_write(seq.pointer().cast(), ptr::from_mut(storage).cast(), size_of::<TaskStorage>() as u32) };
+        unsafe {
+            bpf_seq_write(
+                seq.pointer().cast(),
+                ptr::from_mut(storage).cast(),
+                size_of::<TaskStorage>() as u32,
+            )
+        };
         return 0;
     }
     tell(seq, task, storage);
@@ -119,7 +126,13 @@ fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     };
     storage.told = record.totals;
     // SAFETY: both are readable in the size given.
-    unsafe { bpf_seq_write(seq.pointer().cast(), (&raw const record).cast_mut().cast(), size_of::<TaskRecord>() as u32) };
+    unsafe {
+        bpf_seq_write(
+            seq.pointer().cast(),
+            (&raw const record).cast_mut().cast(),
+            size_of::<TaskRecord>() as u32,
+        )
+    };
     if changed {
         copy(&storage.counts, &mut storage.told_counts);
         // What was told is written, not what the hook may have added since.

@@ -1,7 +1,6 @@
 //! A command that is started for us: made, held back until it is followed, let go.
 
 use std::{
-    ffi::CString,
     fs,
     io::{self, Read, Write},
     os::unix::process::CommandExt,
@@ -101,21 +100,21 @@ fn run_in_thread(mut process: Command) -> oneshot::Receiver<io::Result<ExitStatu
 }
 
 fn become_user(process: &mut Command, name: &str) -> Result<()> {
-    let passwd = fs::read_to_string("/etc/passwd").map_err(|error| {
-        Error::could_not_run(format!("users cannot be looked up in /etc/passwd ({error})"))
-    })?;
-    let Some(user) = parse_user(&passwd, name) else {
+    let read = |path: &str| {
+        fs::read_to_string(path)
+            .map_err(|error| Error::could_not_run(format!("users cannot be looked up in {path} ({error})")))
+    };
+    let Some(user) = parse_user(&read("/etc/passwd")?, name) else {
         return Err(Error::could_not_run(format!("there is no user {name:?} in /etc/passwd")));
     };
-    let groups = CString::new(name).map_err(|_| Error::could_not_run("a user's name has no NUL in it"))?;
-    let gid = user.gid;
+    let mut groups = parse_groups(&read("/etc/group")?, name);
+    groups.push(user.gid);
     process.env("HOME", &user.home).env("USER", name).env("LOGNAME", name);
-    // SAFETY: setgid and setuid are async-signal-safe; initgroups reads files, and we have forked from a thread that
-    // holds no lock of the C library's user database.
+    // SAFETY: three system calls between fork and exec. Not `Command::uid`: that would leave the user no groups.
     unsafe {
         process.pre_exec(move || {
-            if libc::initgroups(groups.as_ptr(), gid) != 0
-                || libc::setgid(gid) != 0
+            if libc::setgroups(groups.len(), groups.as_ptr()) != 0
+                || libc::setgid(user.gid) != 0
                 || libc::setuid(user.uid) != 0
             {
                 return Err(io::Error::last_os_error());
@@ -142,6 +141,16 @@ fn parse_user(passwd: &str, name: &str) -> Option<User> {
     })
 }
 
+/// Ids of the groups that list the user.
+fn parse_groups(group: &str, name: &str) -> Vec<u32> {
+    let groups = group.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        let members = fields.get(3)?.split(',').any(|member| member == name);
+        members.then(|| fields[2].parse().ok()).flatten()
+    });
+    groups.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,5 +161,6 @@ mod tests {
         let user = parse_user(passwd, "rooter").unwrap();
         assert_eq!((user.uid, user.gid, user.home.as_str()), (7, 8, "/home/r"));
         assert!(parse_user(passwd, "roo").is_none());
+        assert_eq!(parse_groups("a:x:5:rooter,b\nb:x:6:root\nc:x:7:\nd:x:8:b,rooter\n", "rooter"), [5, 8]);
     }
 }

@@ -144,7 +144,7 @@ impl KernelSide {
 
 /// Lets the kernel count the run time of BPF programs for as long as the result lives (Linux 5.8).
 pub(crate) fn measure() -> Option<OwnedFd> {
-    enable_stats(Stats::RunTime).ok().map(Into::into)
+    enable_stats(Stats::RunTime).ok()
 }
 
 /// Errors of aya in one type, before they become a [`Failure`].

@@ -47,7 +47,7 @@ impl OwnCost {
             }
             self.ns_per_run = Some(time_ns.saturating_sub(window.time_ns) as f64 / runs as f64);
             self.window = None;
-        } else if self.readings % MEASURE_EVERY == 0 || self.ns_per_run.is_none() {
+        } else if self.readings.is_multiple_of(MEASURE_EVERY) || self.ns_per_run.is_none() {
             self.window =
                 kernel_side::measure().map(|counting| Window { _counting: counting, time_ns, runs });
         }
