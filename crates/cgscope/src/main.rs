@@ -2,6 +2,7 @@
 
 mod child;
 mod cli;
+mod columns;
 mod doctor;
 mod exit;
 mod hist;
@@ -11,7 +12,9 @@ mod request;
 mod run;
 mod sampler;
 mod session;
+mod terminal;
 mod text;
+mod top;
 
 use std::process::ExitCode;
 
@@ -46,7 +49,7 @@ fn dispatch(command: Command) -> Result {
             Command::Record(options) => record::run(&options).await,
             Command::Report(options) => report::run(&options),
             Command::Doctor(options) => doctor::run(&options),
-            Command::Top(_) => Err(Error::could_not_run("top")),
+            Command::Top(options) => top::run(&options).await,
         }
     });
     // A thread that waits for a command we leave running must not hold us.

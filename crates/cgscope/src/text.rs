@@ -95,14 +95,24 @@ pub enum Unit {
 }
 
 impl Unit {
-    fn ns(self) -> u64 {
+    /// ns in one.
+    pub fn ns(self) -> u64 {
         match self {
             Self::Micro => 1_000,
             Self::Milli => 1_000_000,
         }
     }
 
-    fn title(self) -> &'static str {
+    /// The one that is not this one.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Micro => Self::Milli,
+            Self::Milli => Self::Micro,
+        }
+    }
+
+    /// As runqlat names it.
+    pub fn title(self) -> &'static str {
         match self {
             Self::Micro => "usecs",
             Self::Milli => "msecs",

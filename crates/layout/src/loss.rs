@@ -39,6 +39,8 @@ losses! {
     IntervalLate = "interval_late",
     /// User space: samples of a recording that could not be read back.
     SamplesUnreadable = "samples_unreadable",
+    /// In a recording of a newer version: a loss that this one has no name for.
+    Other = "other",
 }
 
 impl Loss {

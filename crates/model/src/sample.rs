@@ -81,13 +81,34 @@ pub struct ExitedReading {
     pub hist: Arc<Hist>,
 }
 
-/// A counter for each [`Loss`].
+/// A counter for each [`Loss`]. In files by name: numbers change with the version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<(String, u64)>", into = "Vec<(String, u64)>")]
 pub struct Losses(Vec<u64>);
+
+impl From<Vec<(String, u64)>> for Losses {
+    fn from(named: Vec<(String, u64)>) -> Self {
+        let mut losses = Self::default();
+        for (name, count) in named {
+            let loss = Loss::ALL.iter().find(|loss| loss.name() == name);
+            losses.add(*loss.unwrap_or(&Loss::Other), count);
+        }
+        losses
+    }
+}
+
+impl From<Losses> for Vec<(String, u64)> {
+    fn from(losses: Losses) -> Self {
+        losses.nonzero().map(|(loss, count)| (loss.name().to_owned(), count)).collect()
+    }
+}
 
 impl Losses {
     /// Counts `n` more.
     pub fn add(&mut self, loss: Loss, n: u64) {
+        if n == 0 {
+            return;
+        }
         let index = loss as usize;
         if self.0.len() <= index {
             self.0.resize(index + 1, 0);

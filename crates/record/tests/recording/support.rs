@@ -46,7 +46,7 @@ pub(crate) fn task(serial: u64, waits_ns: &[u64]) -> TaskReading {
 /// Sample `n` of a small host.
 pub(crate) fn sample(n: u64) -> Sample {
     let mut losses = Losses::default();
-    losses.add(Loss::HistogramTorn, n);
+    losses.add(Loss::ReadingCutShort, n);
     Sample {
         unix_ns: 1_700_000_000_000_000_000 + n,
         mono_ns: 1_000_000_000 * n,

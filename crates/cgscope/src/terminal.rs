@@ -1,0 +1,59 @@
+//! The terminal: taken over, and given back on every way out.
+
+use std::io::{self, IsTerminal, Stdout, stdout};
+
+use crossterm::{
+    cursor::{Hide, Show},
+    execute,
+    terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode},
+};
+use ratatui::{Terminal, backend::CrosstermBackend};
+
+use crate::exit::{Error, Result};
+
+/// A screen of our own; dropping it gives the terminal back as it was.
+pub struct Screen {
+    /// For drawing.
+    pub terminal: Terminal<CrosstermBackend<Stdout>>,
+}
+
+impl Screen {
+    /// Takes the terminal over.
+    pub fn take() -> Result<Self> {
+        if !stdout().is_terminal() || !io::stdin().is_terminal() {
+            return Err(Error::could_not_run(
+                "the screen needs a terminal on standard input and output: use `cgscope top -b` for text",
+            ));
+        }
+        give_back_before_panics();
+        let taken = enable_raw_mode().and_then(|()| execute!(stdout(), EnterAlternateScreen, Hide));
+        let terminal = taken.and_then(|()| Terminal::new(CrosstermBackend::new(stdout())));
+        terminal.map(|terminal| Self { terminal }).map_err(|error| {
+            give_back();
+            Error::could_not_run(format!(
+                "the terminal cannot be taken over ({error}): use `cgscope top -b` for text"
+            ))
+        })
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+fn give_back() {
+    // Nobody is left to tell: the terminal may be gone.
+    let _ = execute!(stdout(), LeaveAlternateScreen, Show);
+    let _ = disable_raw_mode();
+}
+
+/// A message that is printed on the alternate screen is gone with it.
+fn give_back_before_panics() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        give_back();
+        print(panic);
+    }));
+}

@@ -1,0 +1,191 @@
+//! Drawing: the state in, cells out. Nothing is changed here.
+
+use ratatui::{
+    Frame,
+    layout::{Constraint, Layout, Rect},
+    style::{Color, Modifier, Style},
+    text::{Line, Span},
+    widgets::{Paragraph, Wrap},
+};
+
+use crate::{
+    columns::{Column, fit},
+    top::{header, histogram, state::App},
+};
+
+/// The smallest screen that shows something.
+pub const SMALLEST: (u16, u16) = (60, 12);
+/// From this width on the histogram is beside the table.
+const WIDE: u16 = 150;
+/// There, its width: the label of a row, and a bar that can be read.
+const HISTOGRAM_WIDTH: u16 = 66;
+
+/// Colours, or none: with `NO_COLOR` set only bold and reverse are left.
+#[derive(Clone, Copy, Debug)]
+pub struct Theme {
+    colour: bool,
+}
+
+impl Theme {
+    /// With or without colours.
+    pub const fn new(colour: bool) -> Self {
+        Self { colour }
+    }
+
+    fn fg(self, colour: Color) -> Style {
+        if self.colour { Style::new().fg(colour) } else { Style::new() }
+    }
+
+    /// What explains figures.
+    pub fn quiet(self) -> Style {
+        self.fg(Color::DarkGray)
+    }
+
+    /// Headings.
+    pub fn heading(self) -> Style {
+        Style::new().add_modifier(Modifier::BOLD)
+    }
+
+    /// Losses.
+    pub fn alarm(self) -> Style {
+        self.fg(Color::Red).add_modifier(Modifier::BOLD)
+    }
+
+    /// What waits.
+    pub fn wait(self) -> Style {
+        self.fg(Color::Yellow)
+    }
+
+    /// The selected row.
+    pub fn selected(self) -> Style {
+        Style::new().add_modifier(Modifier::REVERSED)
+    }
+}
+
+/// Height of the table of tasks for a screen of this size: what the state scrolls by.
+pub fn table_height(area: Rect) -> usize {
+    let rows = regions(area).map_or(0, |regions| regions.tasks.height);
+    usize::from(rows.saturating_sub(1))
+}
+
+struct Regions {
+    header: Rect,
+    tasks: Rect,
+    histogram: Rect,
+    footer: Rect,
+}
+
+fn regions(area: Rect) -> Option<Regions> {
+    if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
+        return None;
+    }
+    let [header, body, footer] =
+        Layout::vertical([Constraint::Length(header::HEIGHT), Constraint::Min(0), Constraint::Length(1)])
+            .areas(area);
+    let [tasks, histogram] = if area.width >= WIDE {
+        Layout::horizontal([Constraint::Fill(1), Constraint::Length(HISTOGRAM_WIDTH)]).spacing(1).areas(body)
+    } else {
+        Layout::vertical([Constraint::Fill(1), Constraint::Max(histogram::HEIGHT.min(body.height * 3 / 5))])
+            .areas(body)
+    };
+    Some(Regions { header, tasks, histogram, footer })
+}
+
+/// Draws everything.
+pub fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme) {
+    let area = frame.area();
+    let Some(regions) = regions(area) else {
+        let (width, height) = SMALLEST;
+        let sentence = format!(
+            "cgscope top needs a terminal of at least {width}x{height}, this one is {}x{}: enlarge it, or use `cgscope top -b`.",
+            area.width, area.height
+        );
+        frame.render_widget(Paragraph::new(sentence).wrap(Wrap { trim: true }), area);
+        return;
+    };
+    frame.render_widget(Paragraph::new(header::lines(app, theme)), regions.header);
+    if app.help {
+        let body = regions.tasks.union(regions.histogram);
+        frame.render_widget(Paragraph::new(help(theme)), body);
+    } else {
+        frame.render_widget(Paragraph::new(tasks(app, theme, regions.tasks)), regions.tasks);
+        let histogram = histogram::lines(app, theme, regions.histogram);
+        frame.render_widget(Paragraph::new(histogram), regions.histogram);
+    }
+    frame.render_widget(Paragraph::new(footer(app, theme)), regions.footer);
+}
+
+/// The columns that fit a width, each with its own; the cgroup takes what is left.
+fn columns_for(width: usize) -> Vec<(Column, usize)> {
+    // What is left out first where there is no room.
+    const LEAST_NEEDED: [Column; 9] = [
+        Column::Migrations,
+        Column::Pid,
+        Column::Waits,
+        Column::P50,
+        Column::Voluntary,
+        Column::Cpu,
+        Column::Cgroup,
+        Column::Involuntary,
+        Column::OnCpu,
+    ];
+    let needs =
+        |columns: &[Column]| columns.iter().map(|column| usize::from(column.width()) + 1).sum::<usize>();
+    let mut columns = Column::ALL.to_vec();
+    for unneeded in LEAST_NEEDED {
+        if needs(&columns) <= width + 1 {
+            break;
+        }
+        columns.retain(|column| *column != unneeded);
+    }
+    let left = (width + 1).saturating_sub(needs(&columns));
+    let widen =
+        |column: Column| usize::from(column.width()) + if column == Column::Cgroup { left } else { 0 };
+    columns.iter().map(|column| (*column, widen(*column))).collect()
+}
+
+fn tasks(app: &App, theme: Theme, area: Rect) -> Vec<Line<'static>> {
+    let columns = columns_for(area.width.into());
+    let heading = columns.iter().flat_map(|(column, width)| {
+        let style =
+            if *column == app.sort { theme.wait().add_modifier(Modifier::BOLD) } else { theme.heading() };
+        [Span::styled(fit(*column, column.title(), *width), style), Span::raw(" ")]
+    });
+    let mut lines = vec![Line::from_iter(heading)];
+    let Some(interval) = app.interval.as_deref() else {
+        lines.push(Line::styled("measuring the first interval ...", theme.quiet()));
+        return lines;
+    };
+    let rows = app.rows();
+    if rows.is_empty() {
+        lines.push(Line::styled("no task of the selection is there", theme.quiet()));
+    }
+    for (row, task) in rows.iter().enumerate().skip(app.first_row).take(area.height.saturating_sub(1).into())
+    {
+        let cells = columns.iter().flat_map(|(column, width)| {
+            let waits = *column == Column::Pending && task.reading.pending.is_some();
+            let style = if waits { theme.wait() } else { Style::new() };
+            [Span::styled(fit(*column, &column.cell(task, interval), *width), style), Span::raw(" ")]
+        });
+        let line = Line::from_iter(cells);
+        lines.push(if app.selected_row() == Some(row) { line.style(theme.selected()) } else { line });
+    }
+    lines
+}
+
+fn footer(app: &App, theme: Theme) -> Line<'static> {
+    if let Some(ended) = &app.ended {
+        return Line::styled(format!("{ended}: no more intervals; q quits"), theme.alarm());
+    }
+    let paused = if app.paused { "PAUSED " } else { "" };
+    let keys = "q quit  ↑↓ select  < > sort  r reverse  a all  u unit  space pause  ? help";
+    Line::from(vec![Span::styled(paused, theme.alarm()), Span::styled(keys, theme.quiet())])
+}
+
+fn help(theme: Theme) -> Vec<Line<'static>> {
+    let mut lines = vec![Line::styled("What the columns mean", theme.heading())];
+    let column = |column: &Column| format!("{:>8}  {}", column.title(), column.meaning());
+    lines.extend(Column::ALL.iter().map(column).map(Line::raw));
+    lines.push(Line::styled("any key goes back", theme.quiet()));
+    lines
+}

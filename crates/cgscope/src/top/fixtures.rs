@@ -1,0 +1,67 @@
+//! Intervals as real data makes them: by subtracting two Samples.
+
+use std::sync::Arc;
+
+use cgscope_model::{Hist, Interval, Pending, Sample, TaskReading, Totals};
+
+/// A task that did these waits in the interval.
+pub fn task(tid: u32, waits_ns: &[u64]) -> TaskReading {
+    let hist = Hist::from_waits_ns(waits_ns.iter().copied());
+    let wait_ns = waits_ns.iter().sum();
+    TaskReading {
+        serial: u64::from(tid) << 42,
+        tid,
+        tgid: tid / 10 * 10,
+        comm: format!("task-{tid}").into(),
+        start_ns: 5_000,
+        cgroup_id: u64::from(tid % 3),
+        cpu: tid % 4,
+        node: Some(0),
+        on_cpu: false,
+        pending: None,
+        max_ns: waits_ns.iter().copied().max().unwrap_or(0),
+        totals: Totals {
+            waits: hist.count(),
+            wait_ns,
+            run_delay_ns: wait_ns,
+            on_cpu_ns: 1_000_000_000u64.saturating_sub(wait_ns),
+            voluntary: 12,
+            involuntary: u64::from(tid) * 100,
+            migrations: 3,
+            ..Totals::default()
+        },
+        hist: Arc::new(hist),
+    }
+}
+
+/// The same, waiting now.
+pub fn waiting(task: TaskReading, ns: u64) -> TaskReading {
+    TaskReading { pending: Some(Pending { ns, booked_ns: 0 }), ..task }
+}
+
+/// A second in which these tasks were born and did what they did.
+pub fn interval(tasks: Vec<TaskReading>) -> Arc<Interval> {
+    Arc::new(Interval::between(&before(), &after(tasks)))
+}
+
+pub fn before() -> Sample {
+    let mut before = Sample { unix_ns: 1_700_000_000_000_000_000, mono_ns: 1_000, ..Sample::default() };
+    before.cost.switches = Some(0);
+    before.cost.cpu_ns = Some(0);
+    before
+}
+
+pub fn after(mut tasks: Vec<TaskReading>) -> Sample {
+    tasks.sort_by_key(|task| task.serial);
+    let cgroups = vec![
+        (0, "/".into()),
+        (1, "/system.slice/web.service".into()),
+        (2, "/kubepods/burstable/pod7f/main".into()),
+    ];
+    let mut after = Sample { mono_ns: 1_000_001_000, tasks, cgroups, ..before() };
+    after.cost.switches = Some(25_000);
+    after.cost.hook_ns_per_run = Some(62.0);
+    after.cost.cpu_ns = Some(3_000_000);
+    after.cost.rss_bytes = Some(9 << 20);
+    after
+}

@@ -1,0 +1,106 @@
+//! The header: the answer for all tasks, what it cost, and what was lost.
+
+use cgscope_model::{
+    Interval,
+    units::{bytes, duration, per_second, percent},
+};
+use ratatui::text::{Line, Span};
+
+use crate::{
+    text::plural,
+    top::{draw::Theme, state::App},
+};
+
+/// Lines.
+pub const HEIGHT: u16 = 5;
+
+/// The lines of the header.
+pub fn lines(app: &App, theme: Theme) -> Vec<Line<'static>> {
+    let mut title = vec![
+        Span::styled("cgscope top", theme.heading()),
+        Span::raw(format!("  {}", app.title)),
+        Span::styled(format!("  every {}", duration(app.delay.as_nanos() as u64)), theme.quiet()),
+    ];
+    let Some(interval) = app.interval.as_deref() else { return vec![Line::from(title)] };
+    let total = interval.total();
+    title.push(Span::styled(
+        format!(
+            "  {} in {}",
+            plural(total.threads, "thread"),
+            plural(total.processes, "process").replace("processs", "processes")
+        ),
+        theme.quiet(),
+    ));
+    let wait = &total.wait;
+    let quantile = |q| wait.quantile_ns(q).map_or("-".into(), duration);
+    let waiting = wait.total_ns as f64 / interval.duration_ns.max(1) as f64;
+    vec![
+        Line::from(title),
+        Line::from(vec![
+            Span::styled("waiting  ", theme.quiet()),
+            Span::styled(format!("{waiting:.2} tasks on average"), theme.wait()),
+            Span::raw(format!(
+                "  {}/s  p50 {}  p99 {}  longest {}",
+                per_second(wait.count, interval.duration_ns).map_or("-".into(), |rate| format!("{rate:.0}")),
+                quantile(0.5),
+                quantile(0.99),
+                if wait.count == 0 { "-".into() } else { duration(wait.max_ns) },
+            )),
+        ]),
+        pending(&total, theme),
+        cost(interval, theme),
+        losses(interval, theme),
+    ]
+}
+
+fn processes(count: u64) -> String {
+    if count == 1 { "1 process".into() } else { format!("{count} processes") }
+}
+
+fn pending(total: &cgscope_model::Group, theme: Theme) -> Line<'static> {
+    let label = Span::styled("now      ", theme.quiet());
+    if total.pending == 0 {
+        return Line::from(vec![label, Span::raw("nobody is waiting")]);
+    }
+    let verb = if total.pending == 1 { "is" } else { "are" };
+    let now = format!(
+        "{} {verb} waiting, the longest for {} so far",
+        plural(total.pending, "task"),
+        duration(total.pending_max_ns)
+    );
+    Line::from(vec![label, Span::styled(now, theme.wait())])
+}
+
+fn cost(interval: &Interval, theme: Theme) -> Line<'static> {
+    let cost = &interval.cost;
+    let length = interval.duration_ns;
+    let share =
+        |ns: Option<u64>| ns.and_then(|ns| percent(ns, length)).map_or("n/a".into(), |p| format!("{p:.2}%"));
+    let runs = cost.hook_runs.and_then(|runs| per_second(runs, length));
+    let per_run = cost.hook_ns.zip(cost.hook_runs).filter(|(_, runs)| *runs != 0).map(|(ns, runs)| ns / runs);
+    Line::from(vec![
+        Span::styled("own cost ", theme.quiet()),
+        Span::raw(format!(
+            "hook {} of one CPU ({} x {}/s)  collector {}  {}",
+            share(cost.hook_ns),
+            per_run.map_or("n/a".into(), |ns| format!("{ns}ns")),
+            runs.map_or("n/a".into(), |runs| format!("{runs:.0}")),
+            share(cost.cpu_ns),
+            cost.rss_bytes.map_or("n/a".into(), bytes),
+        )),
+    ])
+}
+
+fn losses(interval: &Interval, theme: Theme) -> Line<'static> {
+    let label = Span::styled("losses   ", theme.quiet());
+    let named: Vec<_> = interval.losses.nonzero().collect();
+    if named.is_empty() {
+        return Line::from(vec![label, Span::raw("none")]);
+    }
+    let spans = named.iter().map(|(loss, count)| {
+        // What the host never shows is no alarm: nothing went wrong.
+        let style = if loss.is_of_host() { theme.quiet() } else { theme.alarm() };
+        Span::styled(format!("{} {count}   ", loss.name()), style)
+    });
+    Line::from_iter(std::iter::once(label).chain(spans))
+}

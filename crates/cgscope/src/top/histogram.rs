@@ -1,0 +1,118 @@
+//! The histogram of the selected task, or of all.
+
+use cgscope_model::{
+    Interval, TaskInterval, Wait,
+    units::{duration, per_second},
+};
+use ratatui::{
+    layout::Rect,
+    text::{Line, Span},
+};
+
+use crate::{
+    text::plural,
+    top::{
+        draw::Theme,
+        state::{App, Selected},
+    },
+};
+
+/// Lines it asks for where it is below the table: heading, figures and sixteen rows.
+pub const HEIGHT: u16 = 20;
+/// Of a row before its bar: `32768 -> 65535  1234567 `.
+const LABEL: usize = 30;
+
+/// The lines, at most as many as the area has.
+pub fn lines(app: &App, theme: Theme, area: Rect) -> Vec<Line<'static>> {
+    let Some(interval) = app.interval.as_deref() else { return Vec::new() };
+    let (mut lines, wait) = if app.all_tasks {
+        (vec![Line::styled("all tasks, since the start", theme.heading())], &app.total_since_start)
+    } else {
+        match (app.selected_task(), &app.selected) {
+            (Some(task), Some(selected)) => (of_task(task, selected, interval, theme), &selected.since),
+            _ => return Vec::new(),
+        }
+    };
+    lines.push(Line::raw(percentiles(wait)));
+    let room = usize::from(area.height).saturating_sub(lines.len());
+    lines.extend(rows(app, wait, theme, area.width.into(), room));
+    lines
+}
+
+fn of_task(
+    task: &TaskInterval,
+    selected: &Selected,
+    interval: &Interval,
+    theme: Theme,
+) -> Vec<Line<'static>> {
+    let reading = &task.reading;
+    let rate =
+        |count| per_second(count, interval.duration_ns).map_or("-".into(), |rate| format!("{rate:.1}/s"));
+    let kernel = task.totals.run_delay_ns;
+    let ours = task.wait.total_ns;
+    let agreement = if kernel == ours { "the same".into() } else { format!("{} there", duration(kernel)) };
+    vec![
+        Line::from(vec![
+            Span::styled(format!("{} {}", reading.tid, reading.comm), theme.heading()),
+            Span::styled(
+                format!("  {} since it was selected", plural(selected.since.count, "wait")),
+                theme.quiet(),
+            ),
+        ]),
+        Line::raw(format!(
+            "waited {} (kernel: {agreement}), switches: {} vol, {} invol",
+            duration(ours),
+            rate(task.totals.voluntary),
+            rate(task.totals.involuntary),
+        )),
+    ]
+}
+
+fn percentiles(wait: &Wait) -> String {
+    let quantile = |q| wait.quantile_ns(q).map_or("-".into(), duration);
+    format!(
+        "p50 {} p90 {} p99 {} p99.9 {} max {}",
+        quantile(0.5),
+        quantile(0.9),
+        quantile(0.99),
+        quantile(0.999),
+        if wait.count == 0 { "-".into() } else { duration(wait.max_ns) }
+    )
+}
+
+/// Rows in the manner of runqlat. Where not all fit, those of the shortest waits are left out.
+fn rows(app: &App, wait: &Wait, theme: Theme, width: usize, room: usize) -> Vec<Line<'static>> {
+    let rows = wait.hist.rows(app.unit.ns());
+    let Some(most) = rows.iter().map(|row| row.count).max() else {
+        return vec![Line::styled("no wait yet", theme.quiet())];
+    };
+    let bar_width = width.saturating_sub(LABEL).max(1);
+    let mut lines = vec![Line::styled(format!("{:>20} {:>8}", app.unit.title(), "count"), theme.quiet())];
+    let shown = room.saturating_sub(lines.len());
+    lines.extend(rows.iter().skip(rows.len().saturating_sub(shown)).map(|row| {
+        let label = format!("{:>8} -> {:<8} {:>8} ", row.low, row.high, row.count);
+        Line::from(vec![Span::raw(label), Span::styled(bar(row.count, most, bar_width), theme.wait())])
+    }));
+    lines
+}
+
+/// In eighths of a cell; a count is never drawn as nothing.
+fn bar(count: u64, most: u64, width: usize) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (u128::from(count) * 8 * width as u128 / u128::from(most.max(1))) as usize;
+    let eighths = eighths.max(usize::from(count != 0));
+    format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_bar_fills_the_width_and_the_shortest_is_seen() {
+        assert_eq!(bar(1_000_000, 1_000_000, 10), "██████████");
+        assert_eq!(bar(1, 1_000_000, 10), "▏");
+        assert_eq!(bar(0, 1_000_000, 10), "");
+        assert_eq!(bar(1, 2, 3), "█▌");
+    }
+}

@@ -1,0 +1,149 @@
+//! `cgscope top`: the live screen, or text with `-b`.
+
+pub mod draw;
+#[cfg(test)]
+pub mod fixtures;
+mod header;
+mod histogram;
+pub mod state;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    io::{self, Write},
+    sync::Arc,
+};
+
+use cgscope_model::{Interval, Sample, json::IntervalObject};
+use crossterm::event::{Event, EventStream, KeyEventKind};
+use futures_util::StreamExt;
+use ratatui::layout::Rect;
+
+use crate::{
+    cli::Top,
+    columns::{Column, fit, sorted},
+    exit::{Error, Exit, Result},
+    request::Target,
+    run::{Plan, finish, for_each_interval, losses, select},
+    session::{self, Pace, Session, Step},
+    terminal::Screen,
+    text,
+    top::{
+        draw::{Theme, draw, table_height},
+        state::{Action, App},
+    },
+};
+
+/// Rows of the table in text.
+const BATCH_ROWS: usize = 20;
+
+/// Runs the command.
+pub async fn run(options: &Top) -> Result {
+    let target = Target::new(&options.select)?;
+    let pace = Pace { interval: options.delay, duration: None, count: options.iterations };
+    if options.batch {
+        let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+        let plan = Plan { pace, merge: false };
+        return for_each_interval(&target, plan, |interval| {
+            print(&mut out, interval, options.json).map_err(|error| Error::output(&error))
+        })
+        .await;
+    }
+    screen(&target, pace).await
+}
+
+/// The loop of the screen: keys, Samples, signals; drawing where something changed.
+async fn screen(target: &Target, pace: Pace) -> Result {
+    let mut screen = Screen::take()?;
+    let theme = Theme::new(std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()));
+    let mut session = Session::start(target, pace)?;
+    let mut app = App::new(session.title.clone(), pace.interval);
+    let mut keys = EventStream::new();
+    let mut earlier: Option<Sample> = None;
+    let mut worst = Exit::Done;
+    let mut end = None;
+    loop {
+        paint(&mut screen, &mut app, theme)?;
+        tokio::select! {
+            key = keys.next() => match key {
+                Some(Ok(event)) => if on_event(&mut app, &event) == Action::Quit { break },
+                // The terminal is gone.
+                Some(Err(_)) | None => break,
+            },
+            step = session.next(), if end.is_none() => {
+                let (sample, ended) = match step? {
+                    Step::Sample(sample) => (sample, None),
+                    Step::Last(sample, ended) => (sample, Some(ended)),
+                };
+                if let Some(earlier) = &earlier {
+                    let mut interval = Interval::between(earlier, &sample);
+                    select(&session, &mut interval)?;
+                    worst = worst.max(losses(&interval));
+                    app.on_interval(Arc::new(interval));
+                }
+                earlier = Some(sample);
+                match ended {
+                    None => {}
+                    Some(session::End::Interrupted | session::End::Finished) => { end = ended; break }
+                    Some(_) => {
+                        app.ended = ended.as_ref().map(session::words);
+                        end = ended;
+                    }
+                }
+            }
+        }
+    }
+    // Only what is printed after this is seen.
+    drop(screen);
+    Ok(end.map_or(worst, |end| worst.max(finish(&mut session, &end))))
+}
+
+fn paint(screen: &mut Screen, app: &mut App, theme: Theme) -> Result<()> {
+    let gone = |error: io::Error| Error::incomplete(format!("the terminal cannot be drawn on ({error})"));
+    let size = screen.terminal.size().map_err(gone)?;
+    app.scroll_to_selected(table_height(Rect::new(0, 0, size.width, size.height)));
+    screen.terminal.draw(|frame| draw(frame, app, theme)).map_err(gone)?;
+    Ok(())
+}
+
+fn on_event(app: &mut App, event: &Event) -> Action {
+    match event {
+        Event::Key(key) if key.kind != KeyEventKind::Release => app.on_key(*key),
+        Event::Resize(..) => Action::Draw,
+        _ => Action::None,
+    }
+}
+
+fn print(out: &mut impl Write, interval: &Interval, json: bool) -> io::Result<()> {
+    if json {
+        serde_json::to_writer(&mut *out, &IntervalObject::new(interval))?;
+        writeln!(out)?;
+    } else {
+        out.write_all(batch_text(interval).as_bytes())?;
+    }
+    out.flush()
+}
+
+/// An interval as text: the header's figures, then the tasks that waited most.
+fn batch_text(interval: &Interval) -> String {
+    let total = interval.total();
+    let mut text = format!("{}\n", text::wait_line(&total.wait));
+    text.extend(text::pending_line(interval).map(|line| line + "\n"));
+    text += &format!("{}\n", text::cost_line(&interval.cost, interval.duration_ns));
+    text += &format!("{}\n", text::loss_line(&interval.losses));
+    let row = |cell: &dyn Fn(Column) -> String| {
+        let cells: Vec<String> =
+            Column::ALL.iter().map(|column| fit(*column, &cell(*column), width_of(*column))).collect();
+        format!("{}\n", cells.join(" ").trim_end())
+    };
+    text += &row(&|column| column.title().into());
+    for task in sorted(interval, Column::WaitShare, false).into_iter().take(BATCH_ROWS) {
+        text += &row(&|column| column.cell(task, interval));
+    }
+    text + "\n"
+}
+
+/// Nothing bounds the last column of a text.
+fn width_of(column: Column) -> usize {
+    if column == Column::Cgroup { 200 } else { column.width().into() }
+}
