@@ -1,0 +1,259 @@
+//! Properties of `Interval::between` over random histories of a host: tasks are born, wait, are read and exit, and what
+//! was read is what the kernel side would have handed over.
+#![expect(missing_docs, reason = "tests are sentences")]
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use cgscope_model::{ExitedReading, Group, Hist, Interval, Sample, TaskReading, Totals};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Event {
+    Birth {
+        cgroup: u64,
+    },
+    /// The task with this number (modulo those alive) waits so long.
+    Wait {
+        task: usize,
+        ns: u64,
+    },
+    /// It moves to another cgroup.
+    Move {
+        task: usize,
+        cgroup: u64,
+    },
+    Exit {
+        task: usize,
+    },
+    Read,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let cgroup = 1u64..5;
+    prop_oneof![
+        2 => cgroup.clone().prop_map(|cgroup| Event::Birth { cgroup }),
+        8 => (any::<usize>(), 0u64..1 << 36).prop_map(|(task, ns)| Event::Wait { task, ns }),
+        1 => (any::<usize>(), cgroup).prop_map(|(task, cgroup)| Event::Move { task, cgroup }),
+        2 => any::<usize>().prop_map(|task| Event::Exit { task }),
+        2 => Just(Event::Read),
+    ]
+}
+
+#[derive(Clone, Debug, Default)]
+struct Task {
+    reading: Option<TaskReading>,
+    waits: Vec<u64>,
+    /// How many of the waits have been read.
+    told: usize,
+}
+
+/// A host, as the kernel side sees it.
+#[derive(Default)]
+struct Host {
+    now_ns: u64,
+    next: u64,
+    alive: BTreeMap<u64, Task>,
+    exited: BTreeMap<u64, (u64, Vec<u64>)>,
+    /// All waits ever.
+    all: Vec<u64>,
+}
+
+impl Host {
+    fn pick(&self, task: usize) -> Option<u64> {
+        (!self.alive.is_empty()).then(|| *self.alive.keys().nth(task % self.alive.len()).unwrap())
+    }
+
+    fn apply(&mut self, event: &Event) {
+        self.now_ns += 1_000;
+        match event {
+            Event::Birth { cgroup } => {
+                self.next += 1;
+                let reading = TaskReading {
+                    serial: self.next,
+                    tid: self.next as u32,
+                    tgid: (self.next / 3) as u32,
+                    comm: "task".into(),
+                    start_ns: self.now_ns,
+                    cgroup_id: *cgroup,
+                    cpu: 0,
+                    node: None,
+                    on_cpu: false,
+                    pending: None,
+                    max_ns: 0,
+                    totals: Totals::default(),
+                    hist: Arc::default(),
+                };
+                self.alive.insert(self.next, Task { reading: Some(reading), ..Task::default() });
+            }
+            Event::Wait { task, ns } => {
+                let Some(task) = self.pick(*task) else { return };
+                self.alive.get_mut(&task).unwrap().waits.push(*ns);
+                self.all.push(*ns);
+            }
+            Event::Move { task, cgroup } => {
+                let Some(task) = self.pick(*task) else { return };
+                self.alive.get_mut(&task).unwrap().reading.as_mut().unwrap().cgroup_id = *cgroup;
+            }
+            Event::Exit { task } => {
+                let Some(task) = self.pick(*task) else { return };
+                let task = self.alive.remove(&task).unwrap();
+                let place = self.exited.entry(task.reading.unwrap().cgroup_id).or_default();
+                place.0 += 1;
+                place.1.extend(&task.waits[task.told..]);
+            }
+            Event::Read => {}
+        }
+    }
+
+    fn read(&mut self) -> Sample {
+        self.now_ns += 1_000;
+        let totals = |waits: &[u64]| Totals {
+            waits: waits.len() as u64,
+            wait_ns: waits.iter().sum(),
+            run_delay_ns: waits.iter().sum(),
+            ..Totals::default()
+        };
+        let max = |waits: &[u64]| waits.iter().copied().max().unwrap_or(0);
+        let tasks = self.alive.values_mut().map(|task| {
+            task.told = task.waits.len();
+            let hist = Arc::new(Hist::from_waits_ns(task.waits.iter().copied()));
+            TaskReading {
+                totals: totals(&task.waits),
+                max_ns: max(&task.waits),
+                hist,
+                ..task.reading.clone().unwrap()
+            }
+        });
+        let tasks = tasks.collect();
+        let exited = self.exited.iter().map(|(cgroup_id, (tasks, waits))| ExitedReading {
+            cgroup_id: *cgroup_id,
+            tasks: *tasks,
+            max_ns: max(waits),
+            totals: totals(waits),
+            hist: Arc::new(Hist::from_waits_ns(waits.iter().copied())),
+        });
+        let exited = exited.collect();
+        let cgroups =
+            (1..5).map(|id| (id, format!("/{}", ["a", "a/b", "a/b/c", "d"][id as usize - 1]).into()));
+        Sample {
+            unix_ns: self.now_ns,
+            mono_ns: self.now_ns,
+            tasks,
+            exited,
+            cgroups: cgroups.collect(),
+            ..Sample::default()
+        }
+    }
+}
+
+/// The Samples of a history: at its start, at every `Read`, and at its end.
+fn samples(events: &[Event]) -> (Vec<Sample>, Vec<u64>) {
+    let mut host = Host::default();
+    let mut samples = vec![host.read()];
+    for event in events {
+        host.apply(event);
+        if matches!(event, Event::Read) {
+            samples.push(host.read());
+        }
+    }
+    samples.push(host.read());
+    (samples, host.all)
+}
+
+fn intervals(samples: &[Sample]) -> Vec<Interval> {
+    samples.windows(2).map(|pair| Interval::between(&pair[0], &pair[1])).collect()
+}
+
+fn appended(intervals: Vec<Interval>) -> Interval {
+    let mut whole = Interval::default();
+    for interval in intervals {
+        whole.append(interval);
+    }
+    whole
+}
+
+fn essence(group: &Group) -> (u64, u64, Hist) {
+    (group.wait.count, group.wait.total_ns, group.wait.hist.clone())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn every_wait_is_in_exactly_one_interval(events in prop::collection::vec(event(), 0..120)) {
+        let (samples, all) = samples(&events);
+        let expected = (all.len() as u64, all.iter().sum::<u64>(), Hist::from_waits_ns(all.iter().copied()));
+        let parts = intervals(&samples);
+        let sum: u64 = parts.iter().map(|interval| interval.total().wait.total_ns).sum();
+        prop_assert_eq!(sum, expected.1);
+        prop_assert_eq!(essence(&appended(parts).total()), expected);
+    }
+
+    #[test]
+    fn appending_intervals_in_any_grouping_gives_the_same(
+        events in prop::collection::vec(event(), 0..120),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let (samples, _) = samples(&events);
+        let mut parts = intervals(&samples);
+        let at_once = appended(parts.clone());
+        let tail = parts.split_off(cut.index(parts.len()));
+        let (mut head, tail) = (appended(parts), appended(tail));
+        if tail.duration_ns != 0 {
+            head.append(tail);
+        }
+        prop_assert_eq!(head, at_once);
+    }
+
+    #[test]
+    fn a_cgroup_holds_all_below_it_and_the_root_holds_everything(events in prop::collection::vec(event(), 0..120)) {
+        let (samples, _) = samples(&events);
+        for interval in intervals(&samples) {
+            let groups = interval.by_cgroup();
+            let sum = |path: &str| groups.get(&Some(path.into())).map_or(0, |group| group.wait.total_ns);
+            let total = interval.total();
+            prop_assert_eq!(sum("/"), total.wait.total_ns);
+            prop_assert!(sum("/a") >= sum("/a/b") && sum("/a/b") >= sum("/a/b/c"));
+            prop_assert_eq!(sum("/a") + sum("/d"), total.wait.total_ns);
+            let of_tasks: u64 = interval.tasks.iter().map(|task| task.wait.total_ns).sum();
+            let of_processes: u64 = interval.by_process().values().map(|group| group.wait.total_ns).sum();
+            prop_assert_eq!(of_tasks, of_processes);
+        }
+    }
+
+    #[test]
+    fn the_longest_wait_is_never_understated_and_within_the_bound(events in prop::collection::vec(event(), 0..120)) {
+        let (samples, all) = samples(&events);
+        let whole = appended(intervals(&samples));
+        let longest = all.iter().copied().max().unwrap_or(0);
+        let said = whole.total().wait.max_ns;
+        prop_assert!(said >= longest && said as f64 <= longest as f64 * 1.126 + 125.0, "{} {}", said, longest);
+    }
+
+    #[test]
+    fn nothing_happens_between_a_sample_and_itself(events in prop::collection::vec(event(), 0..60)) {
+        let (samples, _) = samples(&events);
+        let last = &samples[samples.len() - 1];
+        let interval = Interval::between(last, last);
+        prop_assert_eq!(essence(&interval.total()), (0, 0, Hist::default()));
+        prop_assert_eq!(interval.duration_ns, 0);
+    }
+
+    #[test]
+    fn counters_that_went_backwards_are_no_reading(events in prop::collection::vec(event(), 1..60)) {
+        // In the wrong order every task that waited or is new has no reading; none has a negative one.
+        let (samples, _) = samples(&events);
+        let interval = Interval::between(&samples[samples.len() - 1], &samples[0]);
+        prop_assert!(interval.tasks.iter().all(|task| task.wait.total_ns == 0));
+    }
+}
+
+#[test]
+fn a_task_that_was_there_before_and_is_first_read_now_has_no_reading_yet() {
+    let mut host = Host::default();
+    host.apply(&Event::Birth { cgroup: 1 });
+    host.apply(&Event::Wait { task: 0, ns: 7_000 });
+    let before = Sample { tasks: Vec::new(), ..host.read() };
+    let interval = Interval::between(&before, &host.read());
+    assert!(interval.tasks.is_empty());
+}
