@@ -8,9 +8,13 @@ use cgscope_layout::{Loss, bucket_of, wire::TaskStorage};
 use core::ffi::c_void;
 
 use crate::{
+    burial::bury,
     kernel::{Task, born_after_ns, follow_all},
     maps::{lost, storage},
 };
+
+/// The state of a task at its last switch (0x80 since Linux 4.14).
+const TASK_DEAD: u32 = 0x80;
 
 #[btf_tracepoint(function = "sched_switch")]
 pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
@@ -21,15 +25,24 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
             None => not_followed(next),
         }
     }
-    // The low byte alone is the bool.
-    let preempted = ctx.arg::<u64>(0) as u8 != 0;
-    if preempted {
-        let prev = Task::new(ctx.arg::<*const c_void>(1));
-        if prev.state() != 0 {
-            stamp(prev);
-        }
+    let prev = Task::new(ctx.arg::<*const c_void>(1));
+    let state = prev.state();
+    if state != 0 {
+        // The low byte alone is the bool.
+        let preempted = ctx.arg::<u64>(0) as u8 != 0;
+        leave(prev, state, preempted);
     }
     0
+}
+
+/// `prev` goes to sleep or dies. The idle task never does.
+#[inline(always)]
+fn leave(prev: Task, state: u32, preempted: bool) {
+    if state & TASK_DEAD != 0 {
+        bury(prev);
+    } else if preempted {
+        stamp(prev);
+    }
 }
 
 /// No storage: not selected, or something went wrong. Cold.
@@ -87,9 +100,6 @@ fn arrive(next: Task, storage: &mut TaskStorage) {
 /// does not stamp it (`sched_info_depart` looks at the state). Rare.
 #[inline(always)]
 fn stamp(prev: Task) {
-    if prev.tid() == 0 {
-        return;
-    }
     if let Some(storage) = storage(prev) {
         storage.waits.unstamped_since_ns = prev.run_queue().clock_ns();
     }

@@ -112,6 +112,12 @@ impl Task {
         load(self.0, offset!(task_state))
     }
 
+    /// On its way out: PF_EXITING, set early in `do_exit` (0x4 in all versions).
+    #[inline(always)]
+    pub fn is_exiting(self) -> bool {
+        load::<u32>(self.0, offset!(task_flags)) & 4 != 0
+    }
+
     #[inline(always)]
     pub fn on_cpu(self) -> bool {
         load::<u32>(self.0, offset!(task_on_cpu)) != 0

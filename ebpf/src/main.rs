@@ -1,17 +1,18 @@
 //! The kernel side of cgscope. Read in this order:
 //!
 //! 1. [`hook`]: the one hook on the way of every switch;
-//! 2. [`lifecycle`]: tasks that are born and tasks that are gone;
+//! 2. [`birth`] and [`burial`]: tasks that are born and tasks that are dead;
 //! 3. [`reading`]: the iterator that hands everything to user space;
 //! 4. [`maps`] and [`kernel`]: where it is kept, and the only reads of kernel memory.
 #![no_std]
 #![no_main]
-// For the atomic addition of `lifecycle`.
+// For the atomic addition of `burial`.
 #![feature(asm_experimental_arch)]
 
+mod birth;
+mod burial;
 mod hook;
 mod kernel;
-mod lifecycle;
 mod maps;
 mod reading;
 

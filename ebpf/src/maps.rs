@@ -101,6 +101,8 @@ fn created(task: Task, storage: Option<&'static mut TaskStorage>) -> Option<&'st
         Some(storage) => {
             if storage.serial == 0 {
                 storage.serial = serial(task.tid(), task.start_ns());
+                storage.cgroup_id = task.cgroup_id();
+                make_place(storage.cgroup_id);
             }
             Some(storage)
         }
@@ -113,17 +115,24 @@ pub fn selected(key: u64) -> bool {
     SELECTED.get_ptr(key).is_some()
 }
 
-/// The place of a cgroup among the exited, made where there is none.
+/// The place of a cgroup among the exited, if it has one. Never makes one: see [`storage`].
 #[inline(always)]
 pub fn exited(cgroup_id: u64) -> Option<*mut Exited> {
-    if let Some(place) = EXITED.get_ptr_mut(cgroup_id) {
-        return Some(place);
-    }
-    // SAFETY: a map value that nobody writes. By reference all the way: a copy would not fit on the stack.
-    let empty: &Exited = unsafe { &*NO_EXITED.get_ptr(0)? };
-    // Another CPU may have made it meanwhile: then this one fails, and the lookup finds that.
-    let _ = EXITED.insert(cgroup_id, empty, BPF_NOEXIST.into());
     EXITED.get_ptr_mut(cgroup_id)
+}
+
+/// Makes a place for a cgroup. Only where allocating is allowed. Where there is no room left, its dead go elsewhere, which
+/// is counted then.
+#[inline(always)]
+pub fn make_place(cgroup_id: u64) {
+    if exited(cgroup_id).is_some() {
+        return;
+    }
+    let Some(empty) = NO_EXITED.get_ptr(0) else { return };
+    // SAFETY: a map value that nobody writes. By reference all the way: a copy would not fit on the stack.
+    let empty: &Exited = unsafe { &*empty };
+    // Another CPU may have made it meanwhile: then this one fails, and that one counts.
+    let _ = EXITED.insert(cgroup_id, empty, BPF_NOEXIST.into());
 }
 
 /// Counts a loss. Cold: a loss is rare by design.

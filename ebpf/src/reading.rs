@@ -7,16 +7,16 @@ use core::{ffi::c_void, ptr};
 
 use aya_ebpf::helpers::generated::bpf_seq_write;
 use cgscope_layout::{
-    BUCKETS,
+    BUCKETS, Loss,
     wire::{
-        Counts, HAS_COUNTS, INHERIT, ON_CPU, ON_RQ, SELECT_PROCESS, SELECT_THREAD, TaskRecord, TaskStorage,
-        Totals,
+        Counts, HANDED_OVER, HAS_COUNTS, INHERIT, ON_CPU, ON_RQ, SELECT_PROCESS, SELECT_THREAD, TaskRecord,
+        TaskStorage, Totals,
     },
 };
 
 use crate::{
     kernel::{SeqFile, Task, born_after_ns, follow_all},
-    maps::{create_storage_at, selected, storage},
+    maps::{create_storage_at, lost, make_place, selected, storage},
 };
 
 /// `struct bpf_iter__task` (Linux 5.8), each member a pointer in 8 bytes.
@@ -45,6 +45,10 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
         return 0;
     }
     let task = Task::new(task);
+    if task.is_exiting() {
+        // What is left of it is handed over at its last switch; telling of it now could be once too often.
+        return 0;
+    }
     let Some(storage) = storage(task).or_else(|| adopt(task)) else { return 0 };
     if seq.room() < (size_of::<TaskRecord>() + size_of::<Counts>()) as u64 {
         // Longer than the room: the kernel hands over what is there and shows this task again.
@@ -125,6 +129,10 @@ fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
         waits,
     };
     storage.told = record.totals;
+    if storage.cgroup_id != record.cgroup_id {
+        make_place(record.cgroup_id);
+        storage.cgroup_id = record.cgroup_id;
+    }
     // SAFETY: both are readable in the size given.
     unsafe {
         bpf_seq_write(
@@ -139,6 +147,11 @@ fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
         let counts = (&raw mut storage.told_counts).cast();
         // SAFETY: as above.
         unsafe { bpf_seq_write(seq.pointer().cast(), counts, size_of::<Counts>() as u32) };
+    }
+    // SAFETY: a map value, written by the hook meanwhile.
+    if unsafe { ptr::read_volatile(&raw const storage.waits.flags) } & HANDED_OVER != 0 {
+        // It began to exit and died since the beginning of this program.
+        lost(Loss::ReadingOvertaken);
     }
 }
 

@@ -85,9 +85,8 @@ impl Collector {
             own_losses: Losses::default(),
             buffer: Vec::new(),
         };
-        // From here on every selected task is followed.
-        read_records(&mut collector.side.read_tasks()?, &mut collector.buffer, |_, _| {})
-            .map_err(reading_failed)?;
+        // From here on every selected task is followed. What is told now is not told again: it is kept.
+        collector.read_tasks()?;
         collector.losses_at_start = collector.kernel_losses()?;
         // Reading the kernel's types takes 15 MiB for a moment; without this the C library keeps them.
         // SAFETY: no preconditions.

@@ -10,7 +10,7 @@ use aya::{
 };
 use cgscope_layout::{
     Loss, Offsets,
-    wire::{Config, Exited, SELECT_PROCESS, SELECT_THREAD, names},
+    wire::{Config, Exited, SELECT_PROCESS, SELECT_THREAD, Totals, names},
 };
 
 use crate::Failure;
@@ -25,6 +25,11 @@ pub static EMPTY_HOOK_OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 struct ExitedPod(Exited);
+
+impl ExitedPod {
+    const EMPTY: Self =
+        Self(Exited { tasks: 0, max_ns: 0, totals: Totals::NONE, counts: [0; cgscope_layout::BUCKETS] });
+}
 
 // SAFETY: integers without padding.
 unsafe impl Pod for ExitedPod {}
@@ -45,21 +50,25 @@ impl KernelSide {
     ) -> Result<Self, Failure> {
         let btf = Btf::from_sys_fs().map_err(failed("read the kernel's type information"))?;
         let offsets = offsets.words();
-        let config = config.words();
+        let words = config.words();
         let mut loader = EbpfLoader::new();
         loader
             .btf(Some(&btf))
             .override_global(names::OFFSETS, &offsets[..], true)
-            .override_global(names::CONFIG, &config[..], true)
+            .override_global(names::CONFIG, &words[..], true)
             // Task storage: the kernel knows it, aya 0.14 has no type for it.
             .allow_unsupported_maps();
         let mut side = Self { bpf: loader.load(OBJECT).map_err(failed("create the BPF maps"))? };
-        side.prepare(pids, tids).map_err(failed("fill the BPF maps"))?;
+        side.prepare(config.root_cgroup_id, pids, tids).map_err(failed("fill the BPF maps"))?;
         side.attach(&btf).map_err(failed("load and attach the BPF programs"))?;
         Ok(side)
     }
 
-    fn prepare(&mut self, pids: &[u32], tids: &[u32]) -> AyaResult<()> {
+    fn prepare(&mut self, root_cgroup_id: u64, pids: &[u32], tids: &[u32]) -> AyaResult<()> {
+        // The last resort for the dead of cgroups without a place.
+        let mut exited: HashMap<&mut MapData, u64, ExitedPod> =
+            HashMap::try_from(self.map_mut(names::EXITED)?)?;
+        exited.insert(root_cgroup_id, ExitedPod::EMPTY, 0)?;
         let mut selected: HashMap<&mut MapData, u64, u64> =
             HashMap::try_from(self.map_mut(names::SELECTED)?)?;
         for pid in pids {
@@ -72,12 +81,8 @@ impl KernelSide {
     }
 
     fn attach(&mut self, btf: &Btf) -> AyaResult<()> {
-        // Births and ends before switches: a task born in between has its storage when it first switches.
-        let hooks = [
-            (names::ON_TASK_FREE, "sched_process_free"),
-            (names::ON_NEW_TASK, "task_newtask"),
-            (names::ON_SWITCH, "sched_switch"),
-        ];
+        // Births before switches: a task born in between has its storage when it first switches.
+        let hooks = [(names::ON_NEW_TASK, "task_newtask"), (names::ON_SWITCH, "sched_switch")];
         for (name, tracepoint) in hooks {
             let program: &mut BtfTracePoint = self.program_mut(name)?.try_into()?;
             program.load(tracepoint, btf)?;

@@ -61,6 +61,8 @@ kernel_fields! {
     task_start_time: "task_struct", "start_time", true;
     /// `unsigned int` since 5.14 as `__state`, `long` before as `state`.
     task_state: "task_struct", "__state|state", true;
+    /// `unsigned int`: PF_EXITING among others.
+    task_flags: "task_struct", "flags", true;
     /// `int`: 1 while the task is on a CPU.
     task_on_cpu: "task_struct", "on_cpu", true;
     /// `int`: 1 while the task is on a run queue.

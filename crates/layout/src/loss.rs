@@ -27,12 +27,17 @@ losses! {
     SwitchOfHiddenTask = "switch_of_hidden_task",
     /// A stamp lay later than the run queue's clock; the wait was dropped.
     StampAfterClock = "stamp_after_clock",
-    /// No memory for the storage of a new task; it is followed from the next reading on, if all tasks are.
+    /// The storage of a new task could not be made (no memory, or another was just being made on that CPU). If all tasks
+    /// are followed, it is from the next reading on; if it dies before, its waits are in its cgroup's sum but in no
+    /// histogram. Otherwise it is not followed.
     StorageNotCreated = "storage_not_created",
-    /// An exited task's cgroup found no room in the table of exited tasks; its waits are in the root's.
-    ExitedWithoutCgroup = "exited_without_cgroup",
+    /// A task died in a cgroup that has no place in the table of exited tasks: it moved there since the last reading, or
+    /// the table is full. Its waits are with the cgroup it was in before, or with the root.
+    ExitedInOtherCgroup = "exited_in_other_cgroup",
     /// An exited task's waits could not be added anywhere; only their number of tasks is known.
     ExitedNotCounted = "exited_not_counted",
+    /// A task died while it was being read: what it did since the reading before is counted twice.
+    ReadingOvertaken = "reading_overtaken",
     /// User space: a reading of the kernel's tasks ended early.
     ReadingCutShort = "reading_cut_short",
     /// User space: an interval ended late by more than half of its length.

@@ -32,6 +32,8 @@ pub struct Waits {
 
 /// In [`Waits::flags`]: children of this task are followed, too.
 pub const INHERIT: u64 = 1;
+/// In [`Waits::flags`]: the task is dead, and what was not told of it is with its cgroup.
+pub const HANDED_OVER: u64 = 2;
 
 /// A number for a task that no other task of this boot has: a tid alone is reused. Taken once, when the task begins to
 /// be followed, because `execve` in a thread hands it the tid and the start time of the process (`de_thread`).
@@ -66,6 +68,21 @@ pub struct Totals {
     pub migrations: u64,
 }
 
+impl Totals {
+    /// Nothing.
+    pub const NONE: Self = Self {
+        waits: 0,
+        wait_ns: 0,
+        run_delay_ns: 0,
+        unstamped: 0,
+        unstamped_ns: 0,
+        on_cpu_ns: 0,
+        voluntary: 0,
+        involuntary: 0,
+        migrations: 0,
+    };
+}
+
 /// The value of the task storage map.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +91,9 @@ pub struct TaskStorage {
     pub waits: Waits,
     /// See [`serial`].
     pub serial: u64,
-    /// What user space has been told last; an exiting task hands over the rest.
+    /// The cgroup at the last reading, or at birth: the table of exited tasks has a place for it.
+    pub cgroup_id: u64,
+    /// What user space has been told last; a dead task hands over the rest.
     pub told: Totals,
     /// Kept by the hook.
     pub counts: Counts,
@@ -188,8 +207,6 @@ pub mod names {
     pub const ON_SWITCH: &str = "on_switch";
     /// A task was born.
     pub const ON_NEW_TASK: &str = "on_new_task";
-    /// A task is gone for good.
-    pub const ON_TASK_FREE: &str = "on_task_free";
     /// The reading of all tasks.
     pub const READ_TASKS: &str = "read_tasks";
 }

@@ -3,20 +3,22 @@
 use std::{thread, time::Duration};
 
 use cgscope_collect::Collector;
-use cgscope_model::{Interval, Losses};
+use cgscope_layout::Loss;
+use cgscope_model::{Interval, Losses, Sample};
 
 use crate::{
     bench::follow,
     load::{Cgroup, Load, result},
 };
 
-/// Samples while the load runs, and once more when all of its tasks are gone. Returns the load's own result.
+/// Samples from `earlier` on while the load runs, and once more when all of its tasks are gone. Returns the load's own
+/// result.
 fn measure_to_the_end(
     collector: &mut Collector,
+    mut earlier: Sample,
     load: Load,
     out: &mut (impl std::io::Read + Send),
 ) -> (Interval, u64) {
-    let mut earlier = collector.sample().expect("a sample");
     let mut whole = Interval::default();
     let mut add = |collector: &mut Collector| {
         let sample = collector.sample().expect("a sample");
@@ -35,54 +37,72 @@ fn measure_to_the_end(
         }
         ended.join().expect("a result")
     });
-    // The kernel frees the last ones after an RCU grace period.
-    thread::sleep(Duration::from_millis(500));
+    // A process can be waited for a moment before its last switch.
+    thread::sleep(Duration::from_millis(100));
     add(collector);
     (whole, kernel)
+}
+
+/// Now and then a storage cannot be made, because a task that was making one was preempted: counted, and rare. Its waits
+/// are in the sum all the same.
+fn assert_hardly_lost(losses: &Losses) {
+    for (loss, count) in losses.nonzero() {
+        let allowed = match loss {
+            Loss::StorageNotCreated => 50,
+            // Each of these tasks switches a few times.
+            Loss::SwitchWithoutStorage => 500,
+            _ if loss.is_of_host() => u64::MAX,
+            _ => 0,
+        };
+        assert!(count <= allowed, "{} {count}", loss.name());
+    }
 }
 
 #[test]
 fn ten_thousand_short_lived_processes_lose_no_wait() {
     let cgroup = Cgroup::new("forks");
     let mut collector = follow(&[]);
+    let before = collector.sample().expect("a sample");
     let (load, mut out) = Load::workload(&["fork", "10000"], Some(&cgroup));
-    let (whole, kernel_ns) = measure_to_the_end(&mut collector, load, &mut out);
+    let (whole, kernel_ns) = measure_to_the_end(&mut collector, before, load, &mut out);
 
+    assert_hardly_lost(&whole.losses);
     let group = whole.by_cgroup().remove(&Some(cgroup.name.as_str().into())).expect("the load's cgroup");
     assert!(group.exited >= 10_000, "{} exited", group.exited);
     assert_eq!(group.wait.hist.count(), group.wait.count);
+    assert!(group.wait.count >= 2 * 10_000, "each waits for its first run and after a yield");
     // Ours against what the kernel's tasks themselves had at their end: equal to the nanosecond, all being over.
     assert_eq!(group.wait.total_ns, group.totals.run_delay_ns, "{:?}", group.totals);
     // And against /proc of each child as a zombie, and of the parent shortly before its end.
     let on_top_ns = group.wait.total_ns.checked_sub(kernel_ns).expect("at least what the kernel's files say");
     assert!(on_top_ns < 50_000_000, "{on_top_ns} ns more than the {kernel_ns} ns of the kernel's files");
-    let lost: Losses = whole.losses;
-    assert!(lost.nonzero().all(|(loss, _)| loss.is_of_host()), "{lost:?}");
 }
 
 #[test]
 fn ten_thousand_short_lived_threads_lose_no_wait() {
     let cgroup = Cgroup::new("threads");
     let mut collector = follow(&[]);
+    let before = collector.sample().expect("a sample");
     let (load, mut out) = Load::workload(&["threads", "10000"], Some(&cgroup));
-    let (whole, threads_ns) = measure_to_the_end(&mut collector, load, &mut out);
+    let (whole, threads_ns) = measure_to_the_end(&mut collector, before, load, &mut out);
 
+    assert_hardly_lost(&whole.losses);
     let group = whole.by_cgroup().remove(&Some(cgroup.name.as_str().into())).expect("the load's cgroup");
     assert!(group.exited >= 10_000, "{} exited", group.exited);
     assert_eq!(group.wait.hist.count(), group.wait.count);
+    assert!(group.wait.count >= 2 * 10_000, "each waits for its first run and after a yield");
     assert_eq!(group.wait.total_ns, group.totals.run_delay_ns, "{:?}", group.totals);
     assert!(group.wait.total_ns >= threads_ns, "each thread had read at least that much before its end");
-    let lost = whole.losses;
-    assert!(lost.nonzero().all(|(loss, _)| loss.is_of_host()), "{lost:?}");
 }
 
 #[test]
 fn the_waits_of_children_stay_with_a_selected_process() {
     let (load, mut out) = Load::workload(&["threads", "3000"], None);
     let mut collector = follow(&[load.pid()]);
-    let (whole, _) = measure_to_the_end(&mut collector, load, &mut out);
+    let before = collector.sample().expect("a sample");
+    let (whole, _) = measure_to_the_end(&mut collector, before, load, &mut out);
     let total = whole.total();
     assert!(total.exited > 1_000, "{}", total.exited);
     assert_eq!(total.wait.total_ns, total.totals.run_delay_ns, "{:?}", total.totals);
-    assert_eq!(whole.losses, Losses::default());
+    assert_hardly_lost(&whole.losses);
 }

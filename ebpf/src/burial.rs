@@ -1,0 +1,130 @@
+//! Tasks that are dead: what user space has not been told of them goes to their cgroup.
+//!
+//! At its last switch (`TASK_DEAD`) a task has all its waits behind it, its counters are final, and the reader leaves it
+//! alone since it began to exit. So this is the one moment at which nothing can be missed or counted twice. It is under
+//! the run queue lock: nothing is allocated here, the places are made at birth and by the reader.
+
+use core::arch::asm;
+
+use cgscope_layout::{
+    BUCKETS, Loss, bucket_of,
+    wire::{Exited, HANDED_OVER, TaskStorage, Totals},
+};
+
+use crate::{
+    kernel::{Task, born_after_ns, follow_all, root_cgroup_id},
+    maps::{exited, lost, storage},
+};
+
+/// Hands over what is left of a task that runs no more. A function of its own: it is cold, and the hook is not.
+#[inline(never)]
+pub fn bury(task: Task) {
+    let Some(storage) = storage(task) else { return bury_unfollowed(task) };
+    if storage.waits.flags & HANDED_OVER != 0 {
+        return;
+    }
+    storage.waits.flags |= HANDED_OVER;
+    if let Some(place) = place_for(task, storage.cgroup_id) {
+        hand_over(task, storage, place);
+    }
+}
+
+/// A task whose storage could not be made, and that did not live until the next reading: the kernel's sums are all there is
+/// of it. Its waits have no histogram, which `StorageNotCreated` has counted at its birth.
+#[inline(always)]
+fn bury_unfollowed(task: Task) {
+    if !follow_all() || task.start_ns() <= born_after_ns() {
+        return;
+    }
+    if let Some(place) = place_for(task, root_cgroup_id()) {
+        let totals = task.totals();
+        add(&mut place.tasks, 1);
+        add_rest(&mut place.totals, &Totals { wait_ns: totals.run_delay_ns, ..totals }, &Totals::NONE);
+    }
+}
+
+/// The place of the task's cgroup; where it has none, that of `otherwise`.
+#[inline(always)]
+fn place_for(task: Task, otherwise: u64) -> Option<&'static mut Exited> {
+    let place = match exited(task.cgroup_id()) {
+        Some(place) => Some(place),
+        None => {
+            lost(Loss::ExitedInOtherCgroup);
+            exited(otherwise).or_else(|| exited(root_cgroup_id()))
+        }
+    };
+    if place.is_none() {
+        lost(Loss::ExitedNotCounted);
+    }
+    // SAFETY: a map value; all writes to it are atomic or may be lost without harm.
+    place.map(|place| unsafe { &mut *place })
+}
+
+#[inline(always)]
+fn hand_over(task: Task, storage: &mut TaskStorage, place: &mut Exited) {
+    count_unseen_arrival(task, storage);
+    let waits = &storage.waits;
+    let now = Totals {
+        waits: waits.count,
+        wait_ns: waits.total_ns,
+        unstamped: waits.unstamped_count,
+        unstamped_ns: waits.unstamped_ns,
+        ..task.totals()
+    };
+    let told = &storage.told;
+    add(&mut place.tasks, 1);
+    add_rest(&mut place.totals, &now, told);
+    if waits.max_ns > place.max_ns {
+        // Two CPUs at once may lose the smaller: the histogram still has it.
+        place.max_ns = waits.max_ns;
+    }
+    if now.waits == told.waits {
+        return;
+    }
+    for bucket in 0..BUCKETS {
+        let rest = storage.counts[bucket].wrapping_sub(storage.told_counts[bucket]);
+        if rest != 0 {
+            add(&mut place.counts[bucket], u64::from(rest));
+        }
+    }
+}
+
+/// Adds what came since `told`.
+#[inline(always)]
+fn add_rest(sums: &mut Totals, now: &Totals, told: &Totals) {
+    add(&mut sums.waits, now.waits.wrapping_sub(told.waits));
+    add(&mut sums.wait_ns, now.wait_ns.wrapping_sub(told.wait_ns));
+    add(&mut sums.run_delay_ns, now.run_delay_ns.wrapping_sub(told.run_delay_ns));
+    add(&mut sums.unstamped, now.unstamped.wrapping_sub(told.unstamped));
+    add(&mut sums.unstamped_ns, now.unstamped_ns.wrapping_sub(told.unstamped_ns));
+    add(&mut sums.on_cpu_ns, now.on_cpu_ns.wrapping_sub(told.on_cpu_ns));
+    add(&mut sums.voluntary, now.voluntary.wrapping_sub(told.voluntary));
+    add(&mut sums.involuntary, now.involuntary.wrapping_sub(told.involuntary));
+    add(&mut sums.migrations, now.migrations.wrapping_sub(told.migrations));
+}
+
+/// The hook sees every arrival but those that the kernel does not show it: a hardened kernel may run no tracing program
+/// while a process that it hides is on the CPU, so not at the switch away from it either. What the kernel booked for such
+/// an arrival is found at the next one; after the last one it is found here.
+#[inline(always)]
+fn count_unseen_arrival(task: Task, storage: &mut TaskStorage) {
+    let waits = &mut storage.waits;
+    let unseen_ns = task.run_delay_ns().wrapping_sub(waits.expected_run_delay_ns);
+    if unseen_ns == 0 {
+        return;
+    }
+    waits.expected_run_delay_ns = waits.expected_run_delay_ns.wrapping_add(unseen_ns);
+    waits.total_ns += unseen_ns;
+    waits.count += 1;
+    if let Some(count) = storage.counts.get_mut(bucket_of(unseen_ns)) {
+        *count = count.wrapping_add(1);
+    }
+}
+
+/// Tasks of one cgroup may die on several CPUs at once. By hand: core has no `fetch_add` for a machine without
+/// compare-and-swap, which BPF before Linux 5.12 is.
+#[inline(always)]
+fn add(sum: &mut u64, value: u64) {
+    // SAFETY: an aligned word of a map value.
+    unsafe { asm!("lock *(u64 *)({sum} + 0) += {value}", sum = in(reg) sum, value = in(reg) value) };
+}
