@@ -1,11 +1,18 @@
 //! What cgscope costs, side by side with other tools.
 use crate::failure::Failure;
 use crate::root::AsRoot;
-use crate::{setup, steps};
+use crate::{binary, setup, steps};
 
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let as_root = AsRoot::become_root("measuring", "run it as root")?;
     setup::ensure(&setup::TEST_TOOLS)?;
+    // It starts the binary that users get, and the loads of the lab, and looks for both beside itself.
+    binary::build()?;
+    let loads =
+        steps::status(&mut steps::cargo(&["build", "--release", "--package", "cgscope-lab", "--bins"]))?;
+    if !loads.success() {
+        return Err(Failure::Step(format!("overhead: the loads could not be built ({loads})")));
+    }
     let mut cargo = steps::cargo(&["run", "--release", "--package", "cgscope-benches", "--bin", "overhead"]);
     cargo.args(as_root.for_cargo()).arg("--").args(arguments);
     let status = steps::status(&mut cargo)?;

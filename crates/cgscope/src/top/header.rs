@@ -24,11 +24,7 @@ pub fn lines(app: &App, theme: Theme) -> Vec<Line<'static>> {
     let Some(interval) = app.interval.as_deref() else { return vec![Line::from(title)] };
     let total = interval.total();
     title.push(Span::styled(
-        format!(
-            "  {} in {}",
-            plural(total.threads, "thread"),
-            plural(total.processes, "process").replace("processs", "processes")
-        ),
+        format!("  {} of {}", plural(total.threads, "thread"), processes(total.processes)),
         theme.quiet(),
     ));
     let wait = &total.wait;

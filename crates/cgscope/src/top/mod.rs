@@ -64,6 +64,10 @@ async fn screen(target: &Target, pace: Pace) -> Result {
     let mut end = None;
     loop {
         paint(&mut screen, &mut app, theme)?;
+        if app.interval.is_some() && std::env::var_os("CGSCOPE_TEST_PANIC").is_some() {
+            // For the test that a panic gives the terminal back; what else would panic in the middle of drawing?
+            panic!("a panic that was asked for");
+        }
         tokio::select! {
             key = keys.next() => match key {
                 Some(Ok(event)) => if on_event(&mut app, &event) == Action::Quit { break },
