@@ -70,10 +70,13 @@ fn arrive(next: Task, storage: &mut TaskStorage) {
     waits.expected_run_delay_ns = run_delay_ns.wrapping_add(here_ns);
 
     if waits.unstamped_since_ns != 0 {
-        // Migrated since: the kernel's stamp on the new CPU ends our part.
-        let end_ns = if queued_ns == 0 { clock_ns } else { queued_ns };
-        waits.unstamped_ns += end_ns.saturating_sub(waits.unstamped_since_ns);
-        waits.unstamped_count += 1;
+        // An arrival that we did not see (see `burial`) would make it a wait since before that.
+        if storage.unstamped_switches == next.switches() {
+            // Migrated since: the kernel's stamp on the new CPU ends our part.
+            let end_ns = if queued_ns == 0 { clock_ns } else { queued_ns };
+            waits.unstamped_ns += end_ns.saturating_sub(waits.unstamped_since_ns);
+            waits.unstamped_count += 1;
+        }
         waits.unstamped_since_ns = 0;
     }
     if queued_ns == 0 && elsewhere_ns == 0 {
@@ -102,5 +105,6 @@ fn arrive(next: Task, storage: &mut TaskStorage) {
 fn stamp(prev: Task) {
     if let Some(storage) = storage(prev) {
         storage.waits.unstamped_since_ns = prev.run_queue().clock_ns();
+        storage.unstamped_switches = prev.switches();
     }
 }

@@ -159,6 +159,13 @@ impl Task {
         }
     }
 
+    /// Times that it left a CPU; already counted at the hook.
+    #[inline(always)]
+    pub fn switches(self) -> u64 {
+        let voluntary: u64 = load(self.0, offset!(task_nvcsw));
+        voluntary.wrapping_add(load(self.0, offset!(task_nivcsw)))
+    }
+
     /// The kernel's own readings; those of the hook are left 0.
     #[inline(always)]
     pub fn totals(self) -> Totals {

@@ -91,7 +91,11 @@ fn adopt(task: Task) -> Option<&'static mut TaskStorage> {
 
 #[inline(always)]
 fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
-    let waits = storage.waits;
+    let mut waits = storage.waits;
+    if storage.unstamped_switches != task.switches() {
+        // It has run since.
+        waits.unstamped_since_ns = 0;
+    }
     let changed = waits.count != storage.told.waits;
     let queue = task.run_queue();
     let mut flags = 0;

@@ -9,7 +9,7 @@ use std::{
 
 use cgscope_layout::{
     Loss,
-    wire::{Config, Counts, Exited, ON_CPU, TaskRecord},
+    wire::{Config, Counts, Exited, ON_CPU, ON_RQ, TaskRecord},
 };
 use cgscope_model::{ExitedReading, Hist, Losses, Pending, Sample, Selection, TaskReading};
 
@@ -254,7 +254,7 @@ fn reading(record: &TaskRecord, kept: &Known, nodes: &BTreeMap<u32, u32>) -> Tas
 
 /// The wait that a task is in at this moment: since its stamp, and what it waited on other CPUs before.
 fn pending(record: &TaskRecord, now_ns: u64) -> Option<Pending> {
-    if record.flags & ON_CPU != 0 {
+    if record.flags & ON_CPU != 0 || record.flags & ON_RQ == 0 {
         return None;
     }
     let since_ns = match (record.last_queued_ns, record.waits.unstamped_since_ns) {
@@ -282,20 +282,22 @@ mod tests {
     #[test]
     fn a_pending_wait_counts_from_its_stamp_and_has_what_was_waited_elsewhere() {
         let record = TaskRecord {
+            flags: ON_RQ,
             last_queued_ns: 1_000,
             totals: Totals { run_delay_ns: 700, ..Default::default() },
             waits: Waits { expected_run_delay_ns: 500, ..Default::default() },
             ..Default::default()
         };
         assert_eq!(pending(&record, 4_000), Some(Pending { ns: 3_200, booked_ns: 200 }));
-        assert_eq!(pending(&TaskRecord { flags: ON_CPU, ..record }, 4_000), None);
+        assert_eq!(pending(&TaskRecord { flags: ON_CPU | ON_RQ, ..record }, 4_000), None);
         assert_eq!(pending(&TaskRecord { last_queued_ns: 0, ..record }, 4_000), None);
+        assert_eq!(pending(&TaskRecord { flags: 0, ..record }, 4_000), None, "asleep");
     }
 
     #[test]
     fn a_task_preempted_on_its_way_to_sleep_is_pending_without_a_stamp() {
         let waits = Waits { unstamped_since_ns: 2_000, ..Default::default() };
-        let record = TaskRecord { waits, ..Default::default() };
+        let record = TaskRecord { flags: ON_RQ, waits, ..Default::default() };
         assert_eq!(pending(&record, 5_000), Some(Pending { ns: 3_000, booked_ns: 0 }));
     }
 

@@ -89,6 +89,8 @@ impl Totals {
 pub struct TaskStorage {
     /// Kept by the hook.
     pub waits: Waits,
+    /// The task's switches when `waits.unstamped_since_ns` was taken: if it has switched since, it has run since.
+    pub unstamped_switches: u64,
     /// See [`serial`].
     pub serial: u64,
     /// The cgroup at the last reading, or at birth: the table of exited tasks has a place for it.
