@@ -1,1 +1,250 @@
-//! later
+//! Whatever is wrong, it is said in one sentence, with the exit code that scripts rely on.
+
+use std::{
+    fs,
+    os::unix::process::CommandExt,
+    path::PathBuf,
+    process::{Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    bench::{cgscope, json_lines, run, stderr, stdout},
+    files::Dir,
+    load::Load,
+};
+
+/// Ids of all BPF programs that are loaded.
+fn programs() -> Vec<String> {
+    let output = Command::new("bpftool").args(["prog", "show"]).output().expect("bpftool runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let ids = text
+        .lines()
+        .filter(|line| line.contains(": tracing"))
+        .map(|line| line.split(':').next().unwrap_or(""));
+    ids.map(str::to_owned).collect()
+}
+
+/// The kernel unloads a program a moment after its last user is gone.
+fn assert_nothing_stays_loaded(before: &[String]) {
+    let end = Instant::now() + Duration::from_secs(5);
+    while let Some(id) = programs().iter().find(|id| !before.contains(id)) {
+        assert!(Instant::now() < end, "program {id} stays loaded");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Checks code and sentence of a run that could do nothing.
+fn assert_refused(output: &Output, words: &[&str]) {
+    let said = stderr(output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert_eq!(stdout(output), "", "{said}");
+    for word in words {
+        assert!(said.contains(word), "{word:?} is not in {said:?}");
+    }
+}
+
+fn assert_one_sentence(output: &Output, words: &[&str]) {
+    assert_refused(output, words);
+    assert_eq!(stderr(output).lines().count(), 1, "{}", stderr(output));
+}
+
+/// Runs the shell line with `$0` the command under test.
+fn shell(line: &str) -> Output {
+    Command::new("sh").args(["-c", line]).arg(cgscope().get_program()).output().expect("sh runs")
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    for (args, words) in [
+        (&["--pid", "4194303"][..], &["no process 4194303"][..]),
+        (&["--tid", "4194303"], &["no thread 4194303"]),
+        (&["--cgroup", "/no/such"], &["no cgroup /no/such", "/sys/fs/cgroup"]),
+        (&["--comm", "a("], &["regular expression", "unclosed group"]),
+        (&["--cpu", "1-"], &["--cpu takes a list"]),
+        (&["--node", "x"], &["--node takes a list"]),
+        (&["--", "/no/such/program"], &["No such file"]),
+        (&["--", "/etc/passwd"], &["Permission denied"]),
+        (&["--user", "no-such-user", "--", "true"], &["no user", "no-such-user"]),
+    ] {
+        let args: Vec<&str> = ["hist", "1", "1"].iter().chain(args).copied().collect();
+        assert_one_sentence(&run(&args), words);
+    }
+}
+
+#[test]
+fn a_thread_is_no_process() {
+    let (load, _out) = Load::workload(&["sleep", "2", "30"], None);
+    let threads = fs::read_dir(format!("/proc/{}/task", load.pid())).expect("threads");
+    let ids = threads.flatten().map(|thread| thread.file_name().to_string_lossy().into_owned());
+    let tid = ids.into_iter().find(|tid| *tid != load.pid().to_string()).expect("a second thread");
+    assert_one_sentence(&run(&["hist", "1", "1", "--pid", &tid]), &["is a thread of process", "--tid"]);
+}
+
+#[test]
+fn nonsense_is_refused_before_anything_starts() {
+    let before = programs();
+    for args in [
+        &["hist", "0"][..],
+        &["hist", "abc"],
+        &["hist", "1e99"],
+        &["hist", ""],
+        &["hist", "--", "--interval"],
+        &["hist", "1", "0"],
+        &["hist", "1", "-1"],
+        &["hist", "--no-such-flag"],
+        &["hist", "-p", "x"],
+        &["hist", "-p", "1", "--", "true"],
+        &["hist", "--user", "root"],
+        &["hist", "-P", "-L"],
+        &["top", "--json"],
+        &["top", "-d", "-3"],
+        &["record", "--duration", "never"],
+        &["report"],
+        &["no-such-command"],
+    ] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
+        assert_eq!(stdout(&output), "", "{args:?}");
+        assert!(!stderr(&output).is_empty(), "{args:?}");
+    }
+    assert_nothing_stays_loaded(&before);
+}
+
+/// The command where a user without rights can execute it.
+fn for_everyone() -> (Dir, PathBuf) {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = Dir::new("everyone");
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("a directory of ours");
+    let path = dir.path().join("cgscope");
+    fs::copy(cgscope().get_program(), &path).expect("a copy");
+    (dir, path)
+}
+
+#[test]
+fn without_root_the_missing_capability_is_named_and_the_remedy_too() {
+    let (_dir, path) = for_everyone();
+    let output =
+        Command::new(&path).args(["hist", "1", "1"]).uid(65_534).gid(65_534).output().expect("it runs");
+    assert_one_sentence(&output, &["CAP_BPF and CAP_PERFMON", "sudo", "setcap"]);
+    let output =
+        Command::new(&path).args(["doctor", "--json"]).uid(65_534).gid(65_534).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(json_lines(&output).iter().any(|line| line["level"] == "missing"), "{}", stdout(&output));
+}
+
+#[test]
+fn each_missing_capability_is_named() {
+    for (dropped, named) in [("-bpf,-sys_admin", "CAP_BPF"), ("-perfmon,-sys_admin", "CAP_PERFMON")] {
+        let output = shell(&format!("setpriv --bounding-set {dropped} --inh-caps -all \"$0\" hist 1 1"));
+        assert_one_sentence(&output, &[named, "not held"]);
+    }
+}
+
+#[test]
+fn without_btf_the_kernel_option_is_named() {
+    let output =
+        shell("unshare --mount sh -c 'mount -t tmpfs none /sys/kernel/btf && exec \"$0\" hist 1 1' \"$0\"");
+    assert_one_sentence(&output, &["/sys/kernel/btf/vmlinux", "CONFIG_DEBUG_INFO_BTF"]);
+}
+
+#[test]
+fn a_target_that_exits_leaves_its_result_and_exit_1() {
+    let (mut load, _out) = Load::workload(&["burn", "3", "60", "pin"], None);
+    let pid = load.pid().to_string();
+    let output = thread::scope(|scope| {
+        let run = scope.spawn(|| run(&["hist", "-p", &pid]));
+        thread::sleep(Duration::from_millis(2_500));
+        load.kill();
+        run.join().expect("a result")
+    });
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stdout(&output).contains("distribution"), "{}", stdout(&output));
+    assert!(stderr(&output).contains("the target has exited"), "{}", stderr(&output));
+}
+
+/// Starts `hist` of the host, and sends it these signals.
+fn interrupted(signals: &[i32]) -> Output {
+    let child =
+        cgscope().arg("hist").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    thread::sleep(Duration::from_millis(1_500));
+    for signal in signals {
+        // SAFETY: a child of ours that is not reaped yet.
+        unsafe { libc::kill(child.id() as i32, *signal) };
+        thread::sleep(Duration::from_millis(1));
+    }
+    child.wait_with_output().expect("it ends")
+}
+
+#[test]
+fn ctrl_c_and_sigterm_print_what_there_is() {
+    let before = programs();
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        let output = interrupted(&[signal]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert!(stdout(&output).contains("distribution"), "{}", stdout(&output));
+    }
+    assert_nothing_stays_loaded(&before);
+}
+
+#[test]
+fn a_second_ctrl_c_ends_at_once_and_says_what_was_given_up() {
+    let before = programs();
+    let output = interrupted(&[libc::SIGINT, libc::SIGINT]);
+    match output.status.code() {
+        // It was done before the second one came.
+        Some(0) => {}
+        Some(1) => assert!(stderr(&output).contains("interrupted twice"), "{}", stderr(&output)),
+        other => panic!("{other:?}: {}", stderr(&output)),
+    }
+    assert!(stdout(&output).contains("distribution"), "what was measured is printed either way");
+    assert_nothing_stays_loaded(&before);
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_any_more_is_success() {
+    let output = shell("{ \"$0\" hist 0.1 30; echo ended with $? >&2; } | head -n 1");
+    assert!(stderr(&output).contains("ended with 0"), "{}", stderr(&output));
+}
+
+#[test]
+fn standard_output_carries_the_result_alone_and_no_control_codes() {
+    let output = run(&["hist", "-v", "--json", "0.2", "3"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(json_lines(&output).len(), 3);
+    assert!(stderr(&output).contains("attached after"));
+    for args in [&["hist", "0.2", "1"][..], &["top", "-b", "-n", "1", "-d", "0.2"], &["doctor"], &["--help"]]
+    {
+        let output = run(args);
+        assert!(!stdout(&output).contains('\x1b'), "{args:?}");
+    }
+}
+
+#[test]
+fn a_full_standard_output_is_no_success() {
+    let output = shell("\"$0\" hist 0.2 1 > /dev/full");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("standard output"), "{}", stderr(&output));
+}
+
+#[test]
+fn this_host_is_healthy_to_the_doctor() {
+    let output = run(&["doctor"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+    let findings = json_lines(&run(&["doctor", "--json"]));
+    assert!(findings.len() > 10);
+    for key in ["topic", "level", "finding", "effect", "remedy"] {
+        assert!(findings.iter().all(|finding| finding.get(key).is_some()), "{key}");
+    }
+}
+
+#[test]
+fn a_command_is_followed_with_its_children_as_the_user_asked_for() {
+    let output =
+        run(&["hist", "--json", "--user", "nobody", "--", "sh", "-c", "id -u >&2; (sleep 0.1 & wait)"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("65534"), "{}", stderr(&output));
+    let interval = json_lines(&output).remove(0);
+    assert!(interval["total"]["count"].as_u64().expect("a count") > 2, "{interval}");
+}

@@ -6,7 +6,9 @@
 mod bad_input;
 mod bench;
 mod conservation;
+mod cost;
 mod field_case_1;
+mod files;
 mod load;
 mod record;
 mod screen;

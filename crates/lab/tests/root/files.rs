@@ -1,0 +1,51 @@
+//! Directories that go with their value.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+/// A directory in the place for temporary files.
+pub(crate) struct Dir {
+    path: PathBuf,
+    mounted: bool,
+}
+
+impl Dir {
+    pub(crate) fn new(name: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("cgscope-test-{}-{number}-{name}", std::process::id()));
+        fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        Self { path, mounted: false }
+    }
+
+    /// One that holds no more than `kib`.
+    pub(crate) fn small(name: &str, kib: u32) -> Self {
+        let mut dir = Self::new(name);
+        let size = format!("size={kib}k");
+        let status = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "none"]).arg(&dir.path).status();
+        assert!(status.expect("mount runs").success());
+        dir.mounted = true;
+        dir
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.path.join(name).display().to_string()
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        if self.mounted {
+            let _ = Command::new("umount").arg(&self.path).status();
+        }
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
