@@ -1,6 +1,5 @@
 //! Properties of `Interval::between` over random histories of a host: tasks are born, wait, are read and exit, and what
 //! was read is what the kernel side would have handed over.
-#![expect(missing_docs, reason = "tests are sentences")]
 
 use std::{collections::BTreeMap, sync::Arc};
 

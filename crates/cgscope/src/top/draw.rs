@@ -3,14 +3,14 @@
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},
-    style::{Color, Modifier, Style},
+    style::{Modifier, Style},
     text::{Line, Span},
     widgets::{Paragraph, Wrap},
 };
 
 use crate::{
     columns::{Column, fit},
-    top::{header, histogram, state::App},
+    top::{header, histogram, state::App, theme::Theme},
 };
 
 /// The smallest screen that shows something.
@@ -19,48 +19,6 @@ pub const SMALLEST: (u16, u16) = (60, 12);
 const WIDE: u16 = 150;
 /// There, its width: the label of a row, and a bar that can be read.
 const HISTOGRAM_WIDTH: u16 = 66;
-
-/// Colours, or none: with `NO_COLOR` set only bold and reverse are left.
-#[derive(Clone, Copy, Debug)]
-pub struct Theme {
-    colour: bool,
-}
-
-impl Theme {
-    /// With or without colours.
-    pub const fn new(colour: bool) -> Self {
-        Self { colour }
-    }
-
-    fn fg(self, colour: Color) -> Style {
-        if self.colour { Style::new().fg(colour) } else { Style::new() }
-    }
-
-    /// What explains figures.
-    pub fn quiet(self) -> Style {
-        self.fg(Color::DarkGray)
-    }
-
-    /// Headings.
-    pub fn heading(self) -> Style {
-        Style::new().add_modifier(Modifier::BOLD)
-    }
-
-    /// Losses.
-    pub fn alarm(self) -> Style {
-        self.fg(Color::Red).add_modifier(Modifier::BOLD)
-    }
-
-    /// What waits.
-    pub fn wait(self) -> Style {
-        self.fg(Color::Yellow)
-    }
-
-    /// The selected row.
-    pub fn selected(self) -> Style {
-        Style::new().add_modifier(Modifier::REVERSED)
-    }
-}
 
 /// Height of the table of tasks for a screen of this size: what the state scrolls by.
 pub fn table_height(area: Rect) -> usize {

@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 
 use crate::{
     text::plural,
-    top::{draw::Theme, state::App},
+    top::{state::App, theme::Theme},
 };
 
 /// Lines.

@@ -12,8 +12,8 @@ use ratatui::{
 use crate::{
     text::plural,
     top::{
-        draw::Theme,
         state::{App, Selected},
+        theme::Theme,
     },
 };
 

@@ -8,6 +8,7 @@ mod histogram;
 pub mod state;
 #[cfg(test)]
 mod tests;
+mod theme;
 
 use std::{
     io::{self, Write},
@@ -29,8 +30,9 @@ use crate::{
     terminal::Screen,
     text,
     top::{
-        draw::{Theme, draw, table_height},
+        draw::{draw, table_height},
         state::{Action, App},
+        theme::Theme,
     },
 };
 

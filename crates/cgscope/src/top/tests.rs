@@ -9,9 +9,10 @@ use ratatui::{Terminal, backend::TestBackend, layout::Rect};
 
 use super::{
     batch_text,
-    draw::{Theme, draw, table_height},
+    draw::{draw, table_height},
     fixtures::{after, before, interval, task, waiting},
     state::App,
+    theme::Theme,
 };
 
 fn app() -> App {
