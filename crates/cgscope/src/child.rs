@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{self, Read, Write},
-    os::unix::process::CommandExt,
+    os::{fd::AsRawFd, unix::process::CommandExt},
     process::{Command, ExitStatus},
     sync::mpsc,
     thread,
@@ -40,9 +40,12 @@ impl Held {
         if let Some(name) = user {
             become_user(&mut process, name)?;
         }
-        // SAFETY: between fork and exec only async-signal-safe calls: getpid, write, read.
+        let our_end = go.as_raw_fd();
+        // SAFETY: between fork and exec only async-signal-safe calls: close, getpid, write, read.
         unsafe {
             process.pre_exec(move || {
+                // Its copy of our end: with it open, it would wait for itself if we went.
+                libc::close(our_end);
                 (&pid_writer).write_all(&std::process::id().to_ne_bytes())?;
                 match (&go_reader).read(&mut [0])? {
                     0 => Err(io::Error::other("cgscope could not start to follow it")),

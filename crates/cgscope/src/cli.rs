@@ -235,6 +235,34 @@ mod tests {
     }
 
     #[test]
+    fn the_help_of_every_command() {
+        let mut all = Cli::command().term_width(100);
+        all.build();
+        let commands = all.get_subcommands_mut().filter(|command| command.get_name() != "help");
+        let helps = commands.map(|command| {
+            let name = command.get_name().to_owned();
+            format!("# {name}\n\n{}", command.render_long_help())
+        });
+        insta::assert_snapshot!(helps.collect::<Vec<_>>().join("\n\n"));
+    }
+
+    #[test]
+    fn the_commands_in_the_readme_are_commands() {
+        let readme = include_str!("../../../README.md");
+        let section = readme.split("## Use\n").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
+        let code = section.lines().filter_map(|line| line.strip_prefix("    "));
+        let mut seen = 0;
+        for line in code {
+            let line = line.trim_start_matches("sudo ");
+            let words = line.split('#').next().unwrap_or_default().split_whitespace();
+            let parsed = Cli::try_parse_from(words);
+            assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+            seen += 1;
+        }
+        assert!(seen >= 9, "{seen} commands");
+    }
+
+    #[test]
     fn durations_take_units_and_plain_seconds() {
         for (text, ms) in
             [("500ms", 500), ("5s", 5_000), ("2m", 120_000), ("1", 1_000), ("0.5", 500), ("1h", 3_600_000)]

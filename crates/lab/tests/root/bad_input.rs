@@ -74,6 +74,23 @@ fn what_is_not_there_is_named() {
 }
 
 #[test]
+fn a_command_that_cannot_be_followed_is_not_left_behind() {
+    let marker = format!("{}.5", 100_000 + std::process::id());
+    let output = run(&["hist", "--cgroup", "/no/such", "--", "sleep", &marker]);
+    assert_eq!(output.status.code(), Some(2));
+    let end = Instant::now() + Duration::from_secs(5);
+    let is_left = || {
+        let processes = fs::read_dir("/proc").expect("processes").flatten();
+        let lines = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
+        lines.into_iter().any(|line| String::from_utf8_lossy(&line).contains(&marker))
+    };
+    while is_left() {
+        assert!(Instant::now() < end, "the process that was to become the command still waits");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
 fn a_thread_is_no_process() {
     let (load, _out) = Load::workload(&["sleep", "2", "30"], None);
     let threads = fs::read_dir(format!("/proc/{}/task", load.pid())).expect("threads");
