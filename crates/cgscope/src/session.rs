@@ -112,6 +112,15 @@ impl Session {
         }
     }
 
+    /// For a screen that stays after [`Step::Last`]: until then the next step, afterwards `None` at the first signal.
+    pub async fn next_or_signal(&mut self, ended: bool) -> Result<Option<Step>> {
+        if ended {
+            any(&mut self.signals).await;
+            return Ok(None);
+        }
+        self.next().await.map(Some)
+    }
+
     fn step(&mut self, Item { sample, last }: Item) -> Step {
         if let Some(end) = &self.ending {
             // One that was taken before the end may still be on its way.

@@ -147,9 +147,9 @@ pub struct Group {
     pub pending: u64,
     /// The longest of these waits so far, ns.
     pub pending_max_ns: u64,
-    /// Threads at the end.
+    /// Threads at the end; of appended intervals, also those that were there at the end of an earlier one.
     pub threads: u64,
-    /// Processes at the end that have a thread in the group.
+    /// Processes that have one of these threads.
     pub processes: u64,
     /// Tasks that exited.
     pub exited: u64,
@@ -203,6 +203,11 @@ impl Interval {
             return;
         }
         self.duration_ns += next.duration_ns;
+        for task in &mut self.tasks {
+            // Whoever is still there has a later reading; the others wait no more.
+            task.reading.pending = None;
+            task.reading.on_cpu = false;
+        }
         merge(&mut self.tasks, next.tasks, |task| task.reading.serial, TaskInterval::append);
         merge(&mut self.exited, next.exited, |exited| exited.cgroup_id, ExitedInterval::append);
         merge(&mut self.cgroups, next.cgroups, |(id, _)| *id, |old, new| *old = new);

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use cgscope_model::{ExitedReading, Group, Hist, Interval, Sample, TaskReading, Totals};
+use cgscope_model::{ExitedReading, Group, Hist, Interval, Pending, Sample, TaskReading, Totals};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -245,6 +245,20 @@ proptest! {
         let interval = Interval::between(&samples[samples.len() - 1], &samples[0]);
         prop_assert!(interval.tasks.iter().all(|task| task.wait.total_ns == 0));
     }
+}
+
+#[test]
+fn a_task_that_went_while_it_waited_waits_no_more_at_the_end() {
+    let mut host = Host::default();
+    let empty = host.read();
+    host.apply(&Event::Birth { cgroup: 1 });
+    let mut waiting = host.read();
+    waiting.tasks[0].pending = Some(Pending { ns: 5, booked_ns: 0 });
+    let mut whole = Interval::between(&empty, &waiting);
+    assert_eq!(whole.total().pending, 1);
+    host.apply(&Event::Exit { task: 0 });
+    whole.append(Interval::between(&waiting, &host.read()));
+    assert_eq!((whole.total().pending, whole.total().exited), (0, 1));
 }
 
 #[test]

@@ -76,10 +76,11 @@ async fn screen(target: &Target, pace: Pace) -> Result {
                 // The terminal is gone.
                 Some(Err(_)) | None => break,
             },
-            step = session.next(), if end.is_none() => {
+            step = session.next_or_signal(end.is_some()) => {
                 let (sample, ended) = match step? {
-                    Step::Sample(sample) => (sample, None),
-                    Step::Last(sample, ended) => (sample, Some(ended)),
+                    Some(Step::Sample(sample)) => (sample, None),
+                    Some(Step::Last(sample, ended)) => (sample, Some(ended)),
+                    None => break,
                 };
                 if let Some(earlier) = &earlier {
                     let mut interval = Interval::between(earlier, &sample);

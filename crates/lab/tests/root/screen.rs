@@ -176,6 +176,20 @@ fn a_target_that_exits_is_said_and_the_last_figures_stay() {
 }
 
 #[test]
+fn sigterm_ends_the_screen_of_a_target_that_has_exited() {
+    let (mut load, _out) = Load::workload(&["burn", "2", "60"], None);
+    let terminal = Terminal::new(120, 30);
+    terminal.top(&format!("--pid {}", load.pid()));
+    terminal.wait_for("tasks on average");
+    load.kill();
+    terminal.wait_for("the target has exited");
+    // SAFETY: the child of a shell of ours, which runs.
+    assert_eq!(unsafe { libc::kill(terminal.top_pid(), libc::SIGTERM) }, 0);
+    terminal.wait_for("left with 1");
+    terminal.assert_given_back();
+}
+
+#[test]
 fn a_terminal_that_is_too_small_says_so_and_recovers() {
     let terminal = Terminal::new(40, 8);
     terminal.top("");
