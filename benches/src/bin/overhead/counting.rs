@@ -1,32 +1,32 @@
 //! The kernel's own count of the time in BPF programs.
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, os::fd::OwnedFd};
 
 use anyhow::{Context, Result};
-use aya::programs::{ProgramInfo, loaded_programs};
+use aya::{
+    programs::{ProgramInfo, loaded_programs},
+    sys::{Stats, enable_stats},
+};
 
-const SYSCTL: &str = "/proc/sys/kernel/bpf_stats_enabled";
-
-/// While it lives the kernel counts; then the setting is what it was.
-pub struct Counting {
-    before: String,
-}
+/// While it lives the kernel counts, as with `kernel.bpf_stats_enabled` set to 1 (Linux 5.8). The setting itself is left
+/// alone: this ends with the process, however that ends.
+pub struct Counting(OwnedFd);
 
 impl Counting {
     /// Begins to count.
     pub fn start() -> Result<Self> {
-        let before = fs::read_to_string(SYSCTL).context(SYSCTL)?;
-        fs::write(SYSCTL, "1").context("the kernel cannot be told to count; root is needed")?;
-        Ok(Self { before })
+        Ok(Self(enable_stats(Stats::RunTime).context("the kernel cannot be told to count; root is needed")?))
+    }
+
+    /// Ends it.
+    pub fn stop(self) {
+        drop(self.0);
     }
 }
 
-impl Drop for Counting {
-    fn drop(&mut self) {
-        if let Err(error) = fs::write(SYSCTL, self.before.trim()) {
-            eprintln!("{SYSCTL} could not be set back to {}: {error}", self.before.trim());
-        }
-    }
+/// True if the host counts all the time: then the runs without counting have it, too.
+pub fn is_always_on() -> bool {
+    fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled").is_ok_and(|text| text.trim() == "1")
 }
 
 /// Ids of all programs that are loaded now.

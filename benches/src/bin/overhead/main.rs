@@ -2,7 +2,7 @@
 //!
 //! One load, `perf bench sched pipe` on one CPU, under each subject in turn, round after round, so that a machine that
 //! changes its speed changes it for all. Each round runs the load twice under each subject: with the kernel counting the
-//! time of BPF programs (`kernel.bpf_stats_enabled`), for the cost of a switch and of a wakeup; and without, for the
+//! time of BPF programs (as `kernel.bpf_stats_enabled` does), for the cost of a switch and of a wakeup; and without, for the
 //! slowdown of the load.
 
 mod counting;
@@ -47,6 +47,9 @@ fn main() -> Result<()> {
         Subject::RunqlatPerProcess,
     ];
     println!("perf bench sched pipe, {} round trips on one CPU, {} rounds", options.loops, options.rounds);
+    if counting::is_always_on() {
+        println!("kernel.bpf_stats_enabled is 1: the load is slowed by the counting, too");
+    }
     let mut rows: Vec<Row> = subjects.iter().map(|subject| Row::new(*subject)).collect();
     for round in 1..=options.rounds {
         for row in &mut rows {
@@ -57,7 +60,7 @@ fn main() -> Result<()> {
             let before = counting::read(&running.programs)?;
             pipe(options.loops)?;
             let after = counting::read(&running.programs)?;
-            drop(counting);
+            counting.stop();
             row.counted.push(Counted::between(&before, &after));
         }
     }
