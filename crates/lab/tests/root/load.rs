@@ -32,7 +32,7 @@ impl Load {
         Self { child: command.spawn().unwrap_or_else(|error| panic!("{program}: {error}")) }
     }
 
-    /// A load of `src/bin/workload.rs`, returned when it is under way.
+    /// A load of the binary of that name, returned when it is under way.
     pub(crate) fn workload(
         args: &[&str],
         cgroup: Option<&Cgroup>,
