@@ -92,7 +92,7 @@ impl Output {
             }
         })?;
         self.samples += 1;
-        self.losses = sample.losses.nonzero().any(|(loss, _)| !loss.is_of_host());
+        self.losses = sample.losses.nonzero().any(|(loss, _)| !loss.leaves_result_whole());
         Ok(())
     }
 

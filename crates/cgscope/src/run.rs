@@ -80,7 +80,11 @@ pub fn select(session: &Session, interval: &mut Interval) -> Result<()> {
 
 /// A measurement that lost something of what the host shows is incomplete.
 pub fn losses(interval: &Interval) -> Exit {
-    if interval.losses.nonzero().any(|(loss, _)| !loss.is_of_host()) { Exit::Incomplete } else { Exit::Done }
+    if interval.losses.nonzero().any(|(loss, _)| !loss.leaves_result_whole()) {
+        Exit::Incomplete
+    } else {
+        Exit::Done
+    }
 }
 
 /// The rest between the last tick and the end of a run that was interrupted: not an interval that was asked for, unless

@@ -49,10 +49,10 @@ losses! {
 }
 
 impl Loss {
-    /// True for what this host never shows, as opposed to what was lost of what it shows: said in every output, but no
-    /// reason to call a run incomplete.
-    pub const fn is_of_host(self) -> bool {
-        matches!(self, Self::SwitchOfHiddenTask)
+    /// True for what this host never shows and for what only shifts the bounds of an interval, as opposed to what was lost
+    /// of what the host shows: said in every output, but no reason to call a run incomplete.
+    pub const fn leaves_result_whole(self) -> bool {
+        matches!(self, Self::SwitchOfHiddenTask | Self::IntervalLate)
     }
 }
 

@@ -95,7 +95,7 @@ fn losses(interval: &Interval, theme: Theme) -> Line<'static> {
     }
     let spans = named.iter().map(|(loss, count)| {
         // What the host never shows is no alarm: nothing went wrong.
-        let style = if loss.is_of_host() { theme.quiet() } else { theme.alarm() };
+        let style = if loss.leaves_result_whole() { theme.quiet() } else { theme.alarm() };
         Span::styled(format!("{} {count}   ", loss.name()), style)
     });
     Line::from_iter(std::iter::once(label).chain(spans))
