@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use cgscope_layout::bucket::LAST_LOW_NS;
+
 use crate::{Cost, ExitedReading, Hist, Losses, Pending, Sample, TaskReading, Totals};
 
 /// Everything that happened between two Samples.
@@ -80,7 +82,10 @@ impl Wait {
     fn new(totals: &Totals, hist: Hist, max_before_ns: u64, max_now_ns: u64) -> Self {
         let max_ns = match hist.highest_ns() {
             None => 0,
-            Some(_) if max_now_ns > max_before_ns => max_now_ns,
+            // A dead task's longest wait may be long past: it counts only where this histogram reaches it.
+            Some(highest) if max_now_ns > max_before_ns && max_now_ns <= highest.max(LAST_LOW_NS) => {
+                max_now_ns
+            }
             Some(highest) => highest.min(max_now_ns),
         };
         Self { count: totals.waits, total_ns: totals.wait_ns, max_ns, hist }
@@ -338,7 +343,9 @@ fn exited_between(a: &[ExitedReading], b: &[ExitedReading]) -> Vec<ExitedInterva
                 None => (now.totals, now.tasks, (*now.hist).clone(), 0),
             };
             let wait = Wait::new(&totals, hist, max_before_ns, now.max_ns);
-            (tasks != 0).then_some(ExitedInterval { cgroup_id: now.cgroup_id, tasks, totals, wait })
+            // A death may be read in its parts: what is late has no task with it.
+            let nothing = tasks == 0 && totals == Totals::default() && wait.hist.is_empty();
+            (!nothing).then_some(ExitedInterval { cgroup_id: now.cgroup_id, tasks, totals, wait })
         })
         .collect()
 }
