@@ -78,9 +78,6 @@ fn hand_over(task: Task, storage: &mut TaskStorage, place: &mut Exited) {
         // Two CPUs at once may lose the smaller: the histogram still has it.
         place.max_ns = waits.max_ns;
     }
-    if now.waits == told.waits {
-        return;
-    }
     for bucket in 0..BUCKETS {
         let rest = storage.counts[bucket].wrapping_sub(storage.told_counts[bucket]);
         if rest != 0 {
@@ -116,6 +113,9 @@ fn count_unseen_arrival(task: Task, storage: &mut TaskStorage) {
     waits.expected_run_delay_ns = waits.expected_run_delay_ns.wrapping_add(unseen_ns);
     waits.total_ns += unseen_ns;
     waits.count += 1;
+    if unseen_ns > waits.max_ns {
+        waits.max_ns = unseen_ns;
+    }
     if let Some(count) = storage.counts.get_mut(bucket_of(unseen_ns)) {
         *count = count.wrapping_add(1);
     }

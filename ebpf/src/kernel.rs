@@ -18,7 +18,8 @@ use cgscope_layout::{
 static OFFSETS: Offsets = Offsets::UNKNOWN;
 
 #[unsafe(no_mangle)]
-static CONFIG: Config = Config { follow_all: 0, born_after_ns: 0, cgroup_v2: 0, root_cgroup_id: 0 };
+static CONFIG: Config =
+    Config { follow_all: 0, born_after_ns: 0, cgroup_v2: 0, root_cgroup_id: 0, select_born_before_ns: 0 };
 
 macro_rules! offset {
     ($field:ident) => {
@@ -39,6 +40,13 @@ pub fn follow_all() -> bool {
 pub fn born_after_ns() -> u64 {
     // SAFETY: a static of ours.
     unsafe { read_volatile(addr_of!(CONFIG.born_after_ns)) }
+}
+
+/// ns of CLOCK_MONOTONIC: later-born tasks are not selected by their ids.
+#[inline(always)]
+pub fn select_born_before_ns() -> u64 {
+    // SAFETY: a static of ours.
+    unsafe { read_volatile(addr_of!(CONFIG.select_born_before_ns)) }
 }
 
 /// The root of the hierarchy that user space chose.

@@ -15,7 +15,7 @@ use cgscope_layout::{
 };
 
 use crate::{
-    kernel::{SeqFile, Task, born_after_ns, follow_all},
+    kernel::{SeqFile, Task, born_after_ns, follow_all, select_born_before_ns},
     maps::{create_storage_at, lost, make_place, selected, storage},
 };
 
@@ -50,7 +50,8 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
         return 0;
     }
     let Some(storage) = storage(task).or_else(|| adopt(task)) else { return 0 };
-    if seq.room() < (size_of::<TaskRecord>() + size_of::<Counts>()) as u64 {
+    // `seq_write` wants one byte more than it writes.
+    if seq.room() <= (size_of::<TaskRecord>() + size_of::<Counts>()) as u64 {
         // Longer than the room: the kernel hands over what is there and shows this task again.
         // SAFETY: a map value is readable in its whole size.
         unsafe {
@@ -72,8 +73,9 @@ fn adopt(task: Task) -> Option<&'static mut TaskStorage> {
     let born_later = task.start_ns() > born_after_ns();
     let mut flags = 0;
     if !follow_all() {
-        // A later-born task is followed by inheritance or not at all: its id may be one that was selected once.
-        if born_later {
+        // A later-born task is followed by inheritance or not at all: its id may be one that was selected once. But a thread
+        // that was born while we started has inherited nothing.
+        if task.start_ns() > select_born_before_ns() {
             return None;
         }
         if selected(SELECT_PROCESS | u64::from(task.tgid())) {

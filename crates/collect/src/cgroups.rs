@@ -1,7 +1,7 @@
 //! Paths of cgroups by id. The id is the inode number of the cgroup's directory.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -9,21 +9,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// At most so often the tree is walked for ids that are not known: a host may make cgroups faster than we could walk.
-const WALK_EVERY: Duration = Duration::from_secs(1);
+use crate::collector::printable;
+
+/// At most so often (a little less than the usual interval) the tree is walked for ids that are not known: a host may make cgroups faster than we could walk.
+const WALK_EVERY: Duration = Duration::from_millis(900);
 
 /// The tree of one hierarchy, as last walked.
 #[derive(Debug)]
 pub struct CgroupTree {
     mount: PathBuf,
     paths: HashMap<u64, Arc<str>>,
+    /// Ids that a walk did not find: gone before, or outside of what this mount shows.
+    gone: HashSet<u64>,
     walked: Option<Instant>,
 }
 
 impl CgroupTree {
     /// Of the hierarchy mounted at `mount`.
     pub fn new(mount: impl Into<PathBuf>) -> Self {
-        Self { mount: mount.into(), paths: HashMap::new(), walked: None }
+        Self { mount: mount.into(), paths: HashMap::new(), gone: HashSet::new(), walked: None }
     }
 
     /// Where it is mounted.
@@ -39,14 +43,17 @@ impl CgroupTree {
     /// Makes sure that the paths of `ids` are known, as far as they still exist. A path once seen is kept: the cgroup
     /// may be gone while its figures are still shown.
     pub fn learn(&mut self, ids: impl IntoIterator<Item = u64>, now: Instant) {
-        let unknown = ids.into_iter().any(|id| id != 0 && !self.paths.contains_key(&id));
+        let is_known = |id: &u64| *id == 0 || self.paths.contains_key(id) || self.gone.contains(id);
+        let unknown: Vec<u64> = ids.into_iter().filter(|id| !is_known(id)).collect();
         let due = self.walked.is_none_or(|walked| now.duration_since(walked) >= WALK_EVERY);
-        if unknown && due {
+        if !unknown.is_empty() && due {
             self.walked = Some(now);
             // A cgroup removed while we walk is no error: what is left is walked.
             let mut found = HashMap::new();
             let _ = walk(&self.mount, "/", &mut found);
             self.paths.extend(found);
+            // An id is never given again: whoever was not found never will be.
+            self.gone.extend(unknown.into_iter().filter(|id| !self.paths.contains_key(id)));
         }
     }
 
@@ -62,7 +69,7 @@ impl CgroupTree {
 }
 
 fn walk(directory: &Path, path: &str, found: &mut HashMap<u64, Arc<str>>) -> io::Result<()> {
-    found.insert(fs::metadata(directory)?.ino(), path.into());
+    found.insert(fs::metadata(directory)?.ino(), printable(path));
     for entry in fs::read_dir(directory)?.flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             let name = entry.file_name();
@@ -95,7 +102,7 @@ mod tests {
         let c = inode("c");
         fs::remove_dir(mount.join("a/b")).unwrap();
         tree.learn([c], start);
-        assert_eq!(tree.path(c), None, "not walked again within a second");
+        assert_eq!(tree.path(c), None, "not walked again so soon");
         tree.learn([c], start + WALK_EVERY);
         assert_eq!(tree.path(c).map(|p| &**p), Some("/c"));
         fs::remove_dir_all(&mount).unwrap();

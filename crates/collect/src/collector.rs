@@ -25,6 +25,9 @@ use crate::{
     stream::{End, read_records},
 };
 
+/// Longer than starting ever takes, and shorter than an id takes to come back.
+const STARTING_NS: u64 = 2_000_000_000;
+
 /// What to collect.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -69,9 +72,11 @@ impl Collector {
                 "`cgscope doctor` says which kernel option each of them needs",
             ));
         }
+        let now_ns = monotonic_ns();
         let config = Config {
             follow_all: selection.follows_all().into(),
-            born_after_ns: monotonic_ns(),
+            born_after_ns: now_ns,
+            select_born_before_ns: now_ns + STARTING_NS,
             cgroup_v2: mounts.cpu_is_v2().into(),
             root_cgroup_id: tree.as_ref().and_then(CgroupTree::root_id).unwrap_or_default(),
         };
@@ -170,6 +175,13 @@ impl Collector {
 }
 
 fn check(selection: &Selection, tree: Option<&CgroupTree>) -> Result<(), Failure> {
+    if !selection.follows_all() && facts::gather(Path::new("/")).initial_pid_namespace == Some(false) {
+        return Err(Failure::new(
+            "this is not the initial PID namespace, where the kernel side counts ids",
+            "processes and threads cannot be selected by id",
+            "run cgscope on the host, or select by --cgroup or --comm",
+        ));
+    }
     for pid in &selection.pids {
         match proc::process_of(*pid) {
             Some(tgid) if tgid == *pid => {}
@@ -228,7 +240,15 @@ fn keep(before: Option<&Known>, record: &TaskRecord, counts: Option<&Counts>) ->
 
 fn comm(bytes: &[u8; 16]) -> Arc<str> {
     let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(name).into()
+    printable(&String::from_utf8_lossy(name))
+}
+
+/// Anybody can name a thread or a cgroup: what would steer a terminal is replaced.
+pub(crate) fn printable(text: &str) -> Arc<str> {
+    text.chars()
+        .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
+        .collect::<String>()
+        .into()
 }
 
 fn reading(record: &TaskRecord, kept: &Known, nodes: &BTreeMap<u32, u32>) -> TaskReading {
@@ -305,6 +325,7 @@ mod tests {
     fn a_name_ends_at_its_first_nul_and_may_be_no_utf8() {
         assert_eq!(&*comm(b"bash\0\0\0\0\0\0\0\0\0\0\0\0"), "bash");
         assert_eq!(&*comm(b"0123456789abcdef"), "0123456789abcdef");
+        assert_eq!(&*comm(b"a\x1b[2Jb\0xxxxxxxxx"), "a\u{fffd}[2Jb", "a name must not steer a terminal");
         assert_eq!(&*comm(b"\xff\0xxxxxxxxxxxxxx"), "\u{fffd}");
     }
 }

@@ -177,12 +177,14 @@ pub struct Config {
     /// The root of that hierarchy. A task in an autogroup (`kernel.sched_autogroup_enabled`, v1 and hybrid hosts) is in
     /// the root cgroup, but its scheduler group belongs to no cgroup.
     pub root_cgroup_id: u64,
+    /// CLOCK_MONOTONIC, ns: a process or thread born later is not the one that was selected, though its id may be.
+    pub select_born_before_ns: u64,
 }
 
 impl Config {
     /// Its words in order, as the loader writes them.
-    pub const fn words(&self) -> [u64; 4] {
-        [self.follow_all, self.born_after_ns, self.cgroup_v2, self.root_cgroup_id]
+    pub const fn words(&self) -> [u64; 5] {
+        [self.follow_all, self.born_after_ns, self.cgroup_v2, self.root_cgroup_id, self.select_born_before_ns]
     }
 }
 
