@@ -3,8 +3,11 @@
 use std::{
     fs,
     io::{self, Read, Write},
-    os::{fd::AsRawFd, unix::process::CommandExt},
-    process::{Command, ExitStatus},
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::process::CommandExt,
+    },
+    process::{Command, ExitStatus, Stdio},
     sync::mpsc,
     thread,
 };
@@ -12,6 +15,18 @@ use std::{
 use tokio::sync::oneshot;
 
 use crate::exit::{Error, Result};
+
+/// Where the output of a command goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Output {
+    /// To ours.
+    #[default]
+    AsOurs,
+    /// Our standard output carries the result alone.
+    ToStandardError,
+    /// Our terminal is a screen.
+    Nowhere,
+}
 
 /// A command before its `execve`.
 pub struct Held {
@@ -30,13 +45,22 @@ pub struct Running {
 
 impl Held {
     /// Forks; the new process waits until [`Held::release`] lets it go on to the command.
-    pub fn start(command: &[String], user: Option<&str>) -> Result<Self> {
+    pub fn start(command: &[String], user: Option<&str>, output: Output) -> Result<Self> {
         let failed =
             |error: io::Error| Error::could_not_run(format!("cannot start {:?}: {error}", command[0]));
         let (go_reader, go) = io::pipe().map_err(failed)?;
         let (mut pid_reader, pid_writer) = io::pipe().map_err(failed)?;
         let mut process = Command::new(&command[0]);
         process.args(&command[1..]);
+        match output {
+            Output::AsOurs => {}
+            Output::ToStandardError => {
+                process.stdout(io::stderr().as_fd().try_clone_to_owned().map_err(failed)?);
+            }
+            Output::Nowhere => {
+                process.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            }
+        }
         if let Some(name) = user {
             become_user(&mut process, name)?;
         }

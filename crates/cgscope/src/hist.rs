@@ -8,6 +8,7 @@ use std::{
 use cgscope_model::{Interval, Wait, json::IntervalObject, units::duration};
 
 use crate::{
+    child::Output,
     cli::{By, Hist},
     exit::{Error, Result},
     request::Target,
@@ -21,7 +22,8 @@ const UNASKED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs the command.
 pub async fn run(options: &Hist) -> Result {
-    let target = Target::new(&options.select)?;
+    let mut target = Target::new(&options.select)?;
+    target.output = Output::ToStandardError;
     let pace = Pace {
         interval: options.interval.unwrap_or(UNASKED_INTERVAL),
         duration: options.duration,
@@ -29,7 +31,7 @@ pub async fn run(options: &Hist) -> Result {
     };
     if options.interval.is_none() && !options.json && options.duration.is_none() && target.command.is_empty()
     {
-        eprintln!("cgscope: measuring the waits of the {}; Ctrl-C ends and prints", target.words());
+        say!("cgscope: measuring the waits of the {}; Ctrl-C ends and prints", target.words());
     }
     let plan = Plan { pace, merge: options.interval.is_none() };
     // Standard output by itself is flushed at every line.

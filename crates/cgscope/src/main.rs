@@ -1,5 +1,14 @@
 //! `cgscope`: why is this task, process, container or service not on a CPU although it could run?
 
+/// Says something on standard error. Nobody may be there to hear it (a lost connection, a pipe that is closed): that must
+/// not end what is being done, as `eprintln` would.
+macro_rules! say {
+    ($($word:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($word)*);
+    }};
+}
+
 mod child;
 mod cli;
 mod columns;
@@ -31,7 +40,7 @@ fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         Err(error) => {
             if !error.sentence.is_empty() {
-                eprintln!("cgscope: {error}");
+                say!("cgscope: {error}");
             }
             error.exit.into()
         }

@@ -29,7 +29,7 @@ pub async fn run(options: &Record) -> Result {
     check_writable(&options.output)?;
     let mut session = Session::start(&target, pace)?;
     let mut file = Output::create(&options.output, &header(&session, &target, options))?;
-    eprintln!(
+    say!(
         "cgscope: recording the {} to {}{}",
         session.title,
         options.output.display(),
@@ -42,8 +42,8 @@ pub async fn run(options: &Record) -> Result {
         };
         file.sample(&sample)?;
         if let Some(end) = end {
-            let exit = finish(&mut session, &end);
-            return Ok(exit.max(file.end(&sample, &end)?));
+            let exit = file.end(&sample, &end)?;
+            return Ok(exit.max(finish(&mut session, &end)));
         }
     }
 }
@@ -109,7 +109,7 @@ impl Output {
         let (path, samples, losses) = (self.writer.path().to_owned(), self.samples, self.losses);
         let bytes = self.writer.bytes();
         self.writer.end(last.unix_ns, reason).map_err(|error| Error::incomplete(error.to_string()))?;
-        eprintln!(
+        say!(
             "cgscope: {samples} Samples, {} in {}{}; `cgscope report {}` says what happened",
             units::bytes(bytes),
             path.display(),
@@ -135,7 +135,7 @@ fn keep_old(path: &Path) -> Result<()> {
     }
     let old = old_path(path);
     fs::rename(path, &old).map_err(|error| cannot_write(path, &error))?;
-    eprintln!("cgscope: {} was there; it is kept as {}", path.display(), old.display());
+    say!("cgscope: {} was there; it is kept as {}", path.display(), old.display());
     Ok(())
 }
 

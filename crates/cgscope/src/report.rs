@@ -45,6 +45,11 @@ pub fn run(options: &Report) -> Result {
         earlier = Some(sample);
     }
     let ending = reader.ending();
+    if let Some(ending) = ending {
+        for (loss, count) in ending.losses().nonzero() {
+            whole.losses.add(loss, count);
+        }
+    }
     if !options.json {
         let text = words(&options.file.display().to_string(), &header, &whole, samples, ending);
         out.write_all(text.as_bytes()).map_err(|error| Error::output(&error))?;
@@ -61,7 +66,7 @@ fn json(out: &mut impl Write, interval: &Interval) -> io::Result<()> {
 /// How the recording ended, on standard error where something is missing.
 fn said_ending(reader: &FileReader, ending: Option<&Ending>) -> Exit {
     if reader.skipped() != 0 {
-        eprintln!(
+        say!(
             "cgscope: {} of kinds that this version does not know were left out",
             plural(reader.skipped(), "frame")
         );
@@ -69,7 +74,7 @@ fn said_ending(reader: &FileReader, ending: Option<&Ending>) -> Exit {
     match ending {
         Some(Ending::Clean(_)) => Exit::Done,
         Some(ending) => {
-            eprintln!("cgscope: {ending}");
+            say!("cgscope: {ending}");
             Exit::Incomplete
         }
         None => Exit::Incomplete,

@@ -5,6 +5,7 @@ use cgscope_model::{Selection, selection::normal_path};
 use regex::Regex;
 
 use crate::{
+    child::Output,
     cli::Select,
     exit::{Error, Result},
 };
@@ -18,6 +19,8 @@ pub struct Target {
     pub command: Vec<String>,
     /// As whom.
     pub user: Option<String>,
+    /// Where its output goes.
+    pub output: Output,
     /// Say what is being done.
     pub verbose: bool,
 }
@@ -45,6 +48,7 @@ impl Target {
             selection,
             command: select.command.clone(),
             user: select.user.clone(),
+            output: Output::default(),
             verbose: select.verbose,
         })
     }

@@ -65,9 +65,9 @@ pub fn finish(session: &mut Session, end: &End) -> Exit {
     session.end_command(end);
     match end {
         End::TargetGone => {
-            eprintln!("cgscope: {}: {}; figures are up to that moment", session.title, session::words(end))
+            say!("cgscope: {}: {}; figures are up to that moment", session.title, session::words(end))
         }
-        End::CommandEnded(status) if !status.success() => eprintln!("cgscope: {}", session::words(end)),
+        End::CommandEnded(status) if !status.success() => say!("cgscope: {}", session::words(end)),
         _ => {}
     }
     session::exit(end)
@@ -87,9 +87,9 @@ pub fn losses(interval: &Interval) -> Exit {
     }
 }
 
-/// The rest between the last tick and the end of a run that was interrupted: not an interval that was asked for, unless
+/// The rest between the last tick and the end of a run that was interrupted or whose time was over: not an interval that was asked for, unless
 /// it is all that there is to say about what ended meanwhile.
 fn is_leftover(interval: &Interval, end: Option<&End>, plan: Plan) -> bool {
     let asked_ns = plan.pace.interval.as_nanos() as u64;
-    matches!(end, Some(End::Interrupted)) && interval.duration_ns < asked_ns / 10
+    matches!(end, Some(End::Interrupted | End::Finished)) && interval.duration_ns < asked_ns / 10
 }

@@ -71,18 +71,19 @@ pub struct Pace {
 impl Session {
     /// Starts the command if there is one, loads and attaches the BPF side, and begins to take Samples.
     pub fn start(target: &Target, pace: Pace) -> Result<Self> {
-        let signals = listen()?;
         let mut selection = target.selection.clone();
         let held = match target.command.as_slice() {
             [] => None,
-            command => Some(Held::start(command, target.user.as_deref())?),
+            command => Some(Held::start(command, target.user.as_deref(), target.output)?),
         };
+        // After the fork: a process that is held back must not inherit our way with signals.
+        let signals = listen()?;
         selection.pids.extend(held.as_ref().map(|held| held.pid));
         let started = Instant::now();
         let collector = Collector::start(&Options { selection: selection.clone() })
             .map_err(|failure| could_not_start(&failure))?;
         if target.verbose {
-            eprintln!("cgscope: attached after {:.0?}, following {}", started.elapsed(), target.words());
+            say!("cgscope: attached after {:.0?}, following {}", started.elapsed(), target.words());
         }
         Ok(Self {
             sampler: Sampler::start(collector, pace.interval),
@@ -133,14 +134,15 @@ impl Session {
             }
         }
         if self.watch_target && self.child.is_none() && sample.tasks.is_empty() {
-            return Step::Last(sample, End::TargetGone);
+            // Tasks that are on their way out are not read any more, and not counted before their last switch.
+            self.end(End::TargetGone);
         }
         Step::Sample(sample)
     }
 
     fn end(&mut self, end: End) {
         if self.verbose {
-            eprintln!("cgscope: ending ({})", words(&end));
+            say!("cgscope: ending ({})", words(&end));
         }
         self.ending = Some(end);
         self.sampler.finish();
@@ -150,7 +152,7 @@ impl Session {
     pub fn end_command(&mut self, end: &End) {
         if let (Some(child), End::Finished) = (&self.child, end) {
             child.terminate();
-            eprintln!("cgscope: the command still ran at the end of the measurement and was sent SIGTERM");
+            say!("cgscope: the command still ran at the end of the measurement and was sent SIGTERM");
         }
     }
 }

@@ -21,6 +21,7 @@ use futures_util::StreamExt;
 use ratatui::layout::Rect;
 
 use crate::{
+    child::Output,
     cli::Top,
     columns::{Column, fit, sorted},
     exit::{Error, Exit, Result},
@@ -41,7 +42,8 @@ const BATCH_ROWS: usize = 20;
 
 /// Runs the command.
 pub async fn run(options: &Top) -> Result {
-    let target = Target::new(&options.select)?;
+    let mut target = Target::new(&options.select)?;
+    target.output = if options.batch { Output::ToStandardError } else { Output::Nowhere };
     let pace = Pace { interval: options.delay, duration: None, count: options.iterations };
     if options.batch {
         let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
@@ -102,7 +104,9 @@ async fn screen(target: &Target, pace: Pace) -> Result {
     }
     // Only what is printed after this is seen.
     drop(screen);
-    Ok(end.map_or(worst, |end| worst.max(finish(&mut session, &end))))
+    // Whoever quits has seen enough: a command that still runs is ended, too.
+    let end = end.unwrap_or(session::End::Finished);
+    Ok(worst.max(finish(&mut session, &end)))
 }
 
 fn paint(screen: &mut Screen, app: &mut App, theme: Theme) -> Result<()> {

@@ -83,14 +83,14 @@ impl App {
 
     /// A new interval.
     pub fn on_interval(&mut self, interval: Arc<Interval>) {
-        if self.paused {
-            return;
-        }
         self.total_since_start.add(&interval.total().wait);
         if let Some(selected) = &mut self.selected
             && let Some(task) = find(&interval, selected.serial)
         {
             selected.since.add(&task.wait);
+        }
+        if self.paused {
+            return;
         }
         self.interval = Some(interval);
         self.follow_selected();
