@@ -87,9 +87,8 @@ pub fn losses(interval: &Interval) -> Exit {
     }
 }
 
-/// The rest between the last tick and the end of a run that was interrupted or whose time was over: not an interval that was asked for, unless
-/// it is all that there is to say about what ended meanwhile.
+/// The rest between the last tick and an interrupt: not an interval that was asked for.
 fn is_leftover(interval: &Interval, end: Option<&End>, plan: Plan) -> bool {
     let asked_ns = plan.pace.interval.as_nanos() as u64;
-    matches!(end, Some(End::Interrupted | End::Finished)) && interval.duration_ns < asked_ns / 10
+    matches!(end, Some(End::Interrupted)) && interval.duration_ns < asked_ns / 10
 }

@@ -7,10 +7,7 @@ use std::{
 
 use cgscope_collect::{Collector, Failure, Options};
 use cgscope_model::Sample;
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    time::sleep_until,
-};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{
     child::{Held, Running},
@@ -46,7 +43,6 @@ pub struct Session {
     sampler: Sampler,
     child: Option<Running>,
     signals: [Signal; 3],
-    deadline: Option<tokio::time::Instant>,
     samples_left: Option<u64>,
     watch_target: bool,
     ending: Option<End>,
@@ -86,10 +82,9 @@ impl Session {
             say!("cgscope: attached after {:.0?}, following {}", started.elapsed(), target.words());
         }
         Ok(Self {
-            sampler: Sampler::start(collector, pace.interval),
+            sampler: Sampler::start(collector, pace.interval, pace.duration),
             child: held.map(Held::release),
             signals,
-            deadline: pace.duration.map(|duration| tokio::time::Instant::now() + duration),
             samples_left: pace.count.map(|count| count.saturating_add(1)),
             watch_target: !selection.follows_all(),
             ending: None,
@@ -108,7 +103,7 @@ impl Session {
                     let item = item.ok_or_else(|| Error::incomplete("the sampler is gone"))?;
                     return Ok(self.step(item.map_err(|failure| Error::incomplete(failure.to_string()))?));
                 }
-                end = ended(self.ending.is_some(), &mut self.child, &mut self.signals, self.deadline) => self.end(end?),
+                end = ended(self.ending.is_some(), &mut self.child, &mut self.signals) => self.end(end?),
             }
         }
     }
@@ -126,6 +121,9 @@ impl Session {
         if let Some(end) = &self.ending {
             // One that was taken before the end may still be on its way.
             return if last { Step::Last(sample, end.clone()) } else { Step::Sample(sample) };
+        }
+        if last {
+            return Step::Last(sample, End::Finished);
         }
         if let Some(left) = &mut self.samples_left {
             *left -= 1;
@@ -198,12 +196,7 @@ async fn any(signals: &mut [Signal; 3]) {
 }
 
 /// Whatever ends the measurement; once it is ending, only a second signal does.
-async fn ended(
-    ending: bool,
-    child: &mut Option<Running>,
-    signals: &mut [Signal; 3],
-    deadline: Option<tokio::time::Instant>,
-) -> Result<End> {
+async fn ended(ending: bool, child: &mut Option<Running>, signals: &mut [Signal; 3]) -> Result<End> {
     if ending {
         any(signals).await;
         return Err(Error::incomplete("interrupted twice: the last interval was given up"));
@@ -215,6 +208,5 @@ async fn ended(
             status.map(End::CommandEnded).map_err(|error| Error::could_not_run(format!("the command could not be run: {error}")))
         }
         () = any(signals) => Ok(End::Interrupted),
-        () = async { match deadline { Some(at) => sleep_until(at).await, None => std::future::pending().await } } => Ok(End::Finished),
     }
 }
