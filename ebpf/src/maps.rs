@@ -12,8 +12,8 @@ use aya_ebpf::{
     macros::btf_map,
 };
 use cgscope_layout::{
-    KERNEL_LOSSES, Loss,
-    wire::{EXITED_CGROUPS, Exited, SELECTED_MAX, TaskStorage, serial},
+    KERNEL_LOSSES, Loss, bucket_of,
+    wire::{Counts, EXITED_CGROUPS, Exited, SELECTED_MAX, TaskStorage, serial},
 };
 
 use crate::kernel::Task;
@@ -82,13 +82,31 @@ pub fn create_storage(task: Task) -> Option<&'static mut TaskStorage> {
 }
 
 /// A storage for a task that has already waited `run_delay_ns`. It must be complete when the hook first sees it, so
-/// it is filled before it is created. Only the reader calls this.
+/// it is filled before it is created. With `ours`, that time counts as one wait of which the sum alone is known: a task
+/// that was born under our eyes has waited under them. Only the reader calls this.
 #[inline(always)]
-pub fn create_storage_at(task: Task, run_delay_ns: u64) -> Option<&'static mut TaskStorage> {
-    let initial = NEW_STORAGE.get_ptr_mut(0)?;
+pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'static mut TaskStorage> {
     // SAFETY: a map value of ours; the reader is alone.
-    unsafe { (*initial).waits.expected_run_delay_ns = run_delay_ns };
-    created(task, storage_get(task, initial.cast(), BPF_LOCAL_STORAGE_GET_F_CREATE.into()))
+    let initial = unsafe { &mut *NEW_STORAGE.get_ptr_mut(0)? };
+    initial.waits.expected_run_delay_ns = run_delay_ns;
+    let bucket = bucket_of(run_delay_ns);
+    let waits = u32::from(ours && run_delay_ns != 0);
+    let waited_ns = u64::from(waits) * run_delay_ns;
+    (initial.waits.total_ns, initial.waits.max_ns) = (waited_ns, waited_ns);
+    initial.waits.count = waits.into();
+    set(&mut initial.counts, bucket, waits);
+    let storage =
+        created(task, storage_get(task, (&raw mut *initial).cast(), BPF_LOCAL_STORAGE_GET_F_CREATE.into()));
+    set(&mut initial.counts, bucket, 0);
+    storage
+}
+
+/// The verifier wants to see that there is such a bucket.
+#[inline(always)]
+fn set(counts: &mut Counts, bucket: usize, to: u32) {
+    if let Some(count) = counts.get_mut(bucket) {
+        *count = to;
+    }
 }
 
 #[inline(always)]

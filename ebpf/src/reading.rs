@@ -85,8 +85,7 @@ fn adopt(task: Task) -> Option<&'static mut TaskStorage> {
         }
     }
     // All waits of a later-born task are ours to count, those before this moment, too.
-    let counted_ns = if born_later { 0 } else { task.run_delay_ns() };
-    let storage = create_storage_at(task, counted_ns)?;
+    let storage = create_storage_at(task, task.run_delay_ns(), born_later)?;
     storage.waits.flags |= flags;
     Some(storage)
 }
