@@ -7,7 +7,8 @@
 use core::arch::asm;
 
 use cgscope_layout::{
-    BUCKETS, Loss, bucket_of,
+    BUCKETS, CAUSES, Cause, Loss, bucket_of,
+    cause::{CELLS, SHARED_CAUSES, WHOLE, row_of},
     wire::{Exited, HANDED_OVER, TaskStorage, Totals},
 };
 
@@ -39,7 +40,10 @@ fn bury_unfollowed(task: Task) {
     if let Some(place) = place_for(task, root_cgroup_id()) {
         let totals = task.totals();
         add(&mut place.tasks, 1);
-        add_rest(&mut place.totals, &Totals { wait_ns: totals.run_delay_ns, ..totals }, &Totals::NONE);
+        let mut by_cause = [0; CAUSES];
+        by_cause[Cause::Unattributed as usize] = totals.run_delay_ns;
+        let totals = Totals { wait_ns: totals.run_delay_ns, by_cause, ..totals };
+        add_rest(&mut place.totals, &totals, &Totals::NONE);
     }
 }
 
@@ -69,6 +73,7 @@ fn hand_over(task: Task, storage: &mut TaskStorage, place: &mut Exited) {
         wait_ns: waits.total_ns,
         unstamped: waits.unstamped_count,
         unstamped_ns: waits.unstamped_ns,
+        by_cause: storage.by_cause,
         ..task.totals()
     };
     let told = &storage.told;
@@ -79,9 +84,15 @@ fn hand_over(task: Task, storage: &mut TaskStorage, place: &mut Exited) {
         place.max_ns = waits.max_ns;
     }
     for bucket in 0..BUCKETS {
-        let rest = storage.counts[bucket].wrapping_sub(storage.told_counts[bucket]);
+        let rest = storage.histogram.counts[bucket].wrapping_sub(storage.told_histogram.counts[bucket]);
         if rest != 0 {
             add(&mut place.counts[bucket], u64::from(rest));
+        }
+    }
+    for cell in 0..CELLS {
+        let rest = storage.histogram.shares[cell].wrapping_sub(storage.told_histogram.shares[cell]);
+        if rest != 0 {
+            add(&mut place.shares[cell], u64::from(rest));
         }
     }
 }
@@ -98,6 +109,9 @@ fn add_rest(sums: &mut Totals, now: &Totals, told: &Totals) {
     add(&mut sums.voluntary, now.voluntary.wrapping_sub(told.voluntary));
     add(&mut sums.involuntary, now.involuntary.wrapping_sub(told.involuntary));
     add(&mut sums.migrations, now.migrations.wrapping_sub(told.migrations));
+    for cause in 0..CAUSES {
+        add(&mut sums.by_cause[cause], now.by_cause[cause].wrapping_sub(told.by_cause[cause]));
+    }
 }
 
 /// The hook sees every arrival but those that the kernel does not show it: a hardened kernel may run no tracing program
@@ -112,12 +126,18 @@ fn count_unseen_arrival(task: Task, storage: &mut TaskStorage) {
     }
     waits.expected_run_delay_ns = waits.expected_run_delay_ns.wrapping_add(unseen_ns);
     waits.total_ns += unseen_ns;
+    storage.by_cause[Cause::Unattributed as usize] += unseen_ns;
     waits.count += 1;
     if unseen_ns > waits.max_ns {
         waits.max_ns = unseen_ns;
     }
-    if let Some(count) = storage.counts.get_mut(bucket_of(unseen_ns)) {
+    let bucket = bucket_of(unseen_ns);
+    if let Some(count) = storage.histogram.counts.get_mut(bucket) {
         *count = count.wrapping_add(1);
+    }
+    let cell = row_of(bucket) * SHARED_CAUSES + Cause::Unattributed as usize;
+    if let Some(share) = storage.histogram.shares.get_mut(cell) {
+        *share = share.wrapping_add(WHOLE);
     }
 }
 

@@ -4,13 +4,16 @@
 //! that of the wait that ends now (`sched_info_switch` comes after the tracepoint; Linux 5.5 to 7.3).
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
-use cgscope_layout::{Loss, bucket_of, wire::TaskStorage};
+use cgscope_layout::{Loss, bucket_of, ledger::Ring, wire::TaskStorage};
 use core::ffi::c_void;
 
 use crate::{
     burial::bury,
-    kernel::{Task, born_after_ns, follow_all},
-    maps::{lost, storage},
+    history,
+    kernel::{RunQueue, Task, born_after_ns, follow_all},
+    ledger,
+    maps::{lost, ring, storage, work},
+    work::{Wait, Work},
 };
 
 /// The state of a task at its last switch (0x80 since Linux 4.14).
@@ -18,20 +21,31 @@ const TASK_DEAD: u32 = 0x80;
 
 #[btf_tracepoint(function = "sched_switch")]
 pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
-    let next = Task::new(ctx.arg::<*const c_void>(2));
-    if next.tid() != 0 {
-        match storage(next) {
-            Some(storage) => arrive(next, storage),
-            None => not_followed(next),
-        }
-    }
     let prev = Task::new(ctx.arg::<*const c_void>(1));
+    let next = Task::new(ctx.arg::<*const c_void>(2));
+    let queue = next.run_queue();
+    let clock_ns = queue.clock_ns();
+    // Always there: it has a place for every CPU that there can be.
+    let Some(ring) = ring(queue.cpu()) else { return 0 };
+    // The rare and long ways first, where they all meet again: the verifier then follows each of them once.
+    history::settle(ring, prev, queue);
     let state = prev.state();
     if state != 0 {
         // The low byte alone is the bool.
         let preempted = ctx.arg::<u64>(0) as u8 != 0;
         leave(prev, state, preempted);
+    } else if prev.tid() != 0
+        && let Some(storage) = storage(prev)
+    {
+        ledger::leave(prev, storage, queue, clock_ns);
     }
+    if next.tid() != 0 {
+        match storage(next) {
+            Some(storage) => arrive(next, storage, queue, clock_ns, ring),
+            None => not_followed(next),
+        }
+    }
+    history::begin(ring, next, clock_ns);
     0
 }
 
@@ -57,10 +71,9 @@ fn not_followed(next: Task) {
 
 /// `next` comes on the CPU: its wait is over.
 #[inline(always)]
-fn arrive(next: Task, storage: &mut TaskStorage) {
+fn arrive(next: Task, storage: &mut TaskStorage, queue: RunQueue, clock_ns: u64, ring: &mut Ring) {
     let queued_ns = next.last_queued_ns();
     let run_delay_ns = next.run_delay_ns();
-    let clock_ns = next.run_queue().clock_ns();
     let waits = &mut storage.waits;
 
     // What the kernel booked since the last arrival was waited on another CPU, before a migration.
@@ -71,7 +84,7 @@ fn arrive(next: Task, storage: &mut TaskStorage) {
 
     if waits.unstamped_since_ns != 0 {
         // An arrival that we did not see (see `burial`) would make it a wait since before that.
-        if storage.unstamped_switches == next.switches() {
+        if storage.left.switches == next.switches() {
             // Migrated since: the kernel's stamp on the new CPU ends our part.
             let end_ns = if queued_ns == 0 { clock_ns } else { queued_ns };
             waits.unstamped_ns += end_ns.saturating_sub(waits.unstamped_since_ns);
@@ -94,8 +107,16 @@ fn arrive(next: Task, storage: &mut TaskStorage) {
     }
     let bucket = bucket_of(wait_ns);
     // Always true; the verifier wants to see it.
-    if let Some(count) = storage.counts.get_mut(bucket) {
+    if let Some(count) = storage.histogram.counts.get_mut(bucket) {
         *count = count.wrapping_add(1);
+    }
+    if wait_ns != 0
+        && let Some(work) = work(Work::HOOK)
+    {
+        let bucket = bucket as u64;
+        let cpu = queue.cpu();
+        Wait { queued_ns, clock_ns, elsewhere_ns, ns: wait_ns, bucket, cpu, padding: 0 }.put(work);
+        ledger::enter(next, storage, work, ring);
     }
 }
 
@@ -105,6 +126,8 @@ fn arrive(next: Task, storage: &mut TaskStorage) {
 fn stamp(prev: Task) {
     if let Some(storage) = storage(prev) {
         storage.waits.unstamped_since_ns = prev.run_queue().clock_ns();
-        storage.unstamped_switches = prev.switches();
+        storage.left.ns = 0;
+        storage.left.limit = 0;
+        storage.left.switches = prev.switches();
     }
 }

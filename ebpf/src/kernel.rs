@@ -8,6 +8,7 @@ use core::{
     ptr::{addr_of, read_volatile},
 };
 
+use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
 use cgscope_layout::{
     ABSENT, Offsets,
     wire::{Config, Totals},
@@ -18,8 +19,14 @@ use cgscope_layout::{
 static OFFSETS: Offsets = Offsets::UNKNOWN;
 
 #[unsafe(no_mangle)]
-static CONFIG: Config =
-    Config { follow_all: 0, born_after_ns: 0, cgroup_v2: 0, root_cgroup_id: 0, select_born_before_ns: 0 };
+static CONFIG: Config = Config {
+    follow_all: 0,
+    born_after_ns: 0,
+    cgroup_v2: 0,
+    root_cgroup_id: 0,
+    select_born_before_ns: 0,
+    blame_tasks: 0,
+};
 
 macro_rules! offset {
     ($field:ident) => {
@@ -33,6 +40,19 @@ macro_rules! offset {
 pub fn follow_all() -> bool {
     // SAFETY: a static of ours.
     unsafe { read_volatile(addr_of!(CONFIG.follow_all)) != 0 }
+}
+
+/// True if culprits are single tasks.
+#[inline(always)]
+pub fn blame_tasks() -> bool {
+    // SAFETY: a static of ours.
+    unsafe { read_volatile(addr_of!(CONFIG.blame_tasks)) != 0 }
+}
+
+/// True if this kernel throttles tasks one by one, on their way to user space, and says so in each (Linux 6.18).
+#[inline(always)]
+pub fn throttles_tasks() -> bool {
+    offset!(task_throttled) != ABSENT
 }
 
 /// ns of CLOCK_MONOTONIC: later-born tasks have waited only under our eyes.
@@ -55,6 +75,9 @@ pub fn root_cgroup_id() -> u64 {
     // SAFETY: a static of ours.
     unsafe { read_volatile(addr_of!(CONFIG.root_cgroup_id)) }
 }
+
+/// The deepest nesting of cgroups that is looked through for the quota that ran out.
+const LEVELS: usize = 16;
 
 #[inline(always)]
 fn load<T: Copy + Default>(base: *const c_void, offset: u32) -> T {
@@ -120,6 +143,13 @@ impl Task {
         load(self.0, offset!(task_state))
     }
 
+    /// PF_KTHREAD (0x200000 in all versions). Not the threads that the kernel makes for a process (io_uring, vhost): they
+    /// work for their cgroup.
+    #[inline(always)]
+    pub fn is_kernel_thread(self) -> bool {
+        load::<u32>(self.0, offset!(task_flags)) & 0x20_0000 != 0
+    }
+
     /// On its way out: PF_EXITING, set early in `do_exit` (0x4 in all versions).
     #[inline(always)]
     pub fn is_exiting(self) -> bool {
@@ -146,10 +176,63 @@ impl Task {
         load(self.0, offset!(task_last_queued))
     }
 
-    /// The run queue that the task is on, or was on last. `se.cfs_rq` is set for tasks of every class.
+    /// Since when it has been on its CPU, ns of `rq->clock`; 0 for the idle task.
+    #[inline(always)]
+    pub fn last_arrival_ns(self) -> u64 {
+        load(self.0, offset!(task_last_arrival))
+    }
+
+    /// It was taken off its CPU because a quota had run out; always false where the kernel does not say.
+    #[inline(always)]
+    pub fn is_throttled(self) -> bool {
+        load::<u8>(self.0, offset!(task_throttled)) != 0
+    }
+
+    /// Times that it changed its CPU, cut to 32 bits.
+    #[inline(always)]
+    pub fn migrations(self) -> u32 {
+        load::<u64>(self.0, offset!(task_migrations)) as u32
+    }
+
+    /// Address of its task group: to compare with, never to follow.
+    #[inline(always)]
+    pub fn group_address(self) -> u64 {
+        load(self.0, offset!(task_sched_group))
+    }
+
+    /// The queue of its group on its CPU. Kept right for tasks of every class.
+    #[inline(always)]
+    pub fn cfs_rq(self) -> CfsRunQueue {
+        CfsRunQueue(follow(self.0, offset!(task_cfs_rq)))
+    }
+
+    /// The run queue that the task is on, or was on last.
     #[inline(always)]
     pub fn run_queue(self) -> RunQueue {
-        RunQueue(follow(follow(self.0, offset!(task_cfs_rq)), offset!(cfs_rq_rq)))
+        self.cfs_rq().run_queue()
+    }
+
+    /// Id of the cgroup whose quota has run out under the task: the level that is throttled, or else the nearest one that
+    /// has a quota. 0 if there is none.
+    #[inline(never)]
+    pub fn limiting_cgroup_id(self) -> u64 {
+        let mut level = self.cfs_rq();
+        let mut parent = follow(self.0, offset!(task_parent));
+        let mut nearest = 0;
+        for _ in 0..LEVELS {
+            if level.is_out_of_quota() {
+                return level.cgroup_id();
+            }
+            if nearest == 0 && level.has_quota() {
+                nearest = level.cgroup_id();
+            }
+            if parent.is_null() {
+                break;
+            }
+            level = CfsRunQueue(follow(parent, offset!(entity_cfs_rq)));
+            parent = follow(parent, offset!(entity_parent));
+        }
+        nearest
     }
 
     /// Id of the task's cgroup in the hierarchy that user space chose; that of the root for a task in an autogroup.
@@ -188,6 +271,68 @@ impl Task {
     }
 }
 
+/// A `struct cfs_rq *`: a group's queue on one CPU.
+#[derive(Clone, Copy)]
+pub struct CfsRunQueue(*const c_void);
+
+impl CfsRunQueue {
+    #[inline(always)]
+    pub fn address(self) -> u64 {
+        self.0 as u64
+    }
+
+    #[inline(always)]
+    pub fn run_queue(self) -> RunQueue {
+        RunQueue(follow(self.0, offset!(cfs_rq_rq)))
+    }
+
+    /// How long it has stood in a hierarchy out of quota until `clock_ns`. It rises only while a task of it could run.
+    #[inline(always)]
+    pub fn throttled_ns(self, clock_ns: u64) -> u64 {
+        let before: u64 = load(self.0, offset!(cfs_rq_throttled_ns));
+        match load(self.0, offset!(cfs_rq_throttled_since)) {
+            0 => before,
+            since => before.wrapping_add(clock_ns.saturating_sub(since)),
+        }
+    }
+
+    /// The same for a queue of which only the address is known, as long as its group lives: a wait that ended elsewhere.
+    #[inline(always)]
+    pub fn throttled_ns_at(address: u64, clock_ns: u64) -> Option<u64> {
+        if offset!(cfs_rq_throttled_ns) == ABSENT {
+            return None;
+        }
+        let read = |offset: u32| {
+            let mut value = 0u64;
+            let from = (address + u64::from(offset)) as *const c_void;
+            // SAFETY: 8 bytes of ours; the helper checks where it reads from.
+            let failed = unsafe { bpf_probe_read_kernel((&raw mut value).cast(), 8, from) };
+            (failed == 0).then_some(value)
+        };
+        let before = read(offset!(cfs_rq_throttled_ns))?;
+        Some(match read(offset!(cfs_rq_throttled_since))? {
+            0 => before,
+            since => before.wrapping_add(clock_ns.saturating_sub(since)),
+        })
+    }
+
+    #[inline(always)]
+    fn has_quota(self) -> bool {
+        load::<u32>(self.0, offset!(cfs_rq_runtime_enabled)) != 0
+    }
+
+    #[inline(always)]
+    fn is_out_of_quota(self) -> bool {
+        load::<u64>(self.0, offset!(cfs_rq_throttled_clock)) != 0
+    }
+
+    #[inline(always)]
+    fn cgroup_id(self) -> u64 {
+        let cgroup = follow(follow(self.0, offset!(cfs_rq_group)), offset!(task_group_cgroup));
+        load(follow(cgroup, offset!(cgroup_kn)), offset!(kernfs_id))
+    }
+}
+
 /// A `struct rq *`.
 #[derive(Clone, Copy)]
 pub struct RunQueue(*const c_void);
@@ -202,6 +347,18 @@ impl RunQueue {
     #[inline(always)]
     pub fn cpu(self) -> u32 {
         load(self.0, offset!(rq_cpu))
+    }
+
+    /// When the CPU went idle last; 0 where the kernel does not say.
+    #[inline(always)]
+    pub fn idle_since_ns(self) -> u64 {
+        load(self.0, offset!(rq_clock_idle))
+    }
+
+    /// ns in interrupts; always 0 where the kernel does not account for them.
+    #[inline(always)]
+    pub fn irq_ns(self) -> u64 {
+        load(self.0, offset!(rq_irq_time))
     }
 }
 

@@ -11,10 +11,14 @@
 
 mod birth;
 mod burial;
+mod culprits;
+mod history;
 mod hook;
 mod kernel;
+mod ledger;
 mod maps;
 mod reading;
+mod work;
 
 /// `bpf_get_current_task_btf`, `bpf_seq_write` and task storage are for GPL-compatible programs.
 #[unsafe(no_mangle)]

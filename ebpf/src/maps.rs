@@ -12,11 +12,12 @@ use aya_ebpf::{
     macros::btf_map,
 };
 use cgscope_layout::{
-    KERNEL_LOSSES, Loss, bucket_of,
-    wire::{Counts, EXITED_CGROUPS, Exited, SELECTED_MAX, TaskStorage, serial},
+    Cause, KERNEL_LOSSES, Loss, bucket_of,
+    ledger::{Pairs, Ring},
+    wire::{Counts, EXITED_CGROUPS, Exited, SELECTED_MAX, TaskRecord, TaskStorage, serial},
 };
 
-use crate::kernel::Task;
+use crate::{kernel::Task, work::Work};
 
 /// Task storage, of which aya-ebpf 0.2 has no type. The pointers stand for BTF and are never followed.
 #[repr(C)]
@@ -53,8 +54,24 @@ static NO_EXITED: Array<Exited, 1> = Array::new();
 #[btf_map]
 static NEW_STORAGE: Array<TaskStorage, 1> = Array::new();
 
+/// The record that `reading` puts together: too large for the stack.
+#[btf_map]
+static RECORD: Array<TaskRecord, 1> = Array::new();
+
 #[btf_map]
 static SELECTED: HashMap<u64, u64, SELECTED_MAX, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
+
+/// By CPU. The loader sets the number of places: CPUs that there can be.
+#[btf_map]
+static RINGS: Array<Ring, 1> = Array::new();
+
+/// By CPU, as RINGS.
+#[btf_map]
+static PAIRS: Array<Pairs, 1> = Array::new();
+
+/// Where waits are split: [`Work::HOOK`] and [`Work::READER`].
+#[btf_map]
+static WORK: PerCpuArray<Work, 2> = PerCpuArray::new();
 
 #[btf_map]
 static LOSSES: PerCpuArray<u64, { KERNEL_LOSSES }> = PerCpuArray::new();
@@ -94,10 +111,11 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
     let waited_ns = u64::from(waits) * run_delay_ns;
     (initial.waits.total_ns, initial.waits.max_ns) = (waited_ns, waited_ns);
     initial.waits.count = waits.into();
-    set(&mut initial.counts, bucket, waits);
+    initial.by_cause[Cause::Unattributed as usize] = waited_ns;
+    set(&mut initial.histogram.counts, bucket, waits);
     let storage =
         created(task, storage_get(task, (&raw mut *initial).cast(), BPF_LOCAL_STORAGE_GET_F_CREATE.into()));
-    set(&mut initial.counts, bucket, 0);
+    set(&mut initial.histogram.counts, bucket, 0);
     storage
 }
 
@@ -151,6 +169,45 @@ pub fn make_place(cgroup_id: u64) {
     let empty: &Exited = unsafe { &*empty };
     // Another CPU may have made it meanwhile: then this one fails, and that one counts.
     let _ = EXITED.insert(cgroup_id, empty, BPF_NOEXIST.into());
+}
+
+/// Where a record is put together. Only the reader calls this, and it is alone.
+#[inline(always)]
+pub fn record() -> Option<&'static mut TaskRecord> {
+    // SAFETY: a map value of ours.
+    RECORD.get_ptr_mut(0).map(|record| unsafe { &mut *record })
+}
+
+/// The history of a CPU.
+#[inline(always)]
+pub fn ring(cpu: u32) -> Option<&'static mut Ring> {
+    // SAFETY: a map value; only the hook on that CPU writes it, and words that others read meanwhile are whole.
+    RINGS.get_ptr_mut(cpu).map(|ring| unsafe { &mut *ring })
+}
+
+/// The culprits met on a CPU.
+#[inline(always)]
+pub fn pairs(cpu: u32) -> Option<&'static mut Pairs> {
+    // SAFETY: as above.
+    PAIRS.get_ptr_mut(cpu).map(|pairs| unsafe { &mut *pairs })
+}
+
+/// This CPU's own place to split a wait in.
+#[inline(always)]
+pub fn work(which: u32) -> Option<&'static mut Work> {
+    // SAFETY: a map value of this CPU; whoever uses it stays on it and is alone there.
+    WORK.get_ptr_mut(which).map(|work| unsafe { &mut *work })
+}
+
+/// Word by word: BPF has no `memcpy` to call but a slow one.
+#[inline(always)]
+pub fn copy<T>(from: &T, to: &mut T) {
+    let from = ptr::from_ref(from).cast::<u64>();
+    let to = ptr::from_mut(to).cast::<u64>();
+    for word in 0..size_of::<T>() / 8 {
+        // SAFETY: within both, which consist of aligned words.
+        unsafe { to.add(word).write_volatile(from.add(word).read_volatile()) };
+    }
 }
 
 /// Counts a loss. Cold: a loss is rare by design.

@@ -7,16 +7,17 @@ use core::{ffi::c_void, ptr};
 
 use aya_ebpf::helpers::generated::bpf_seq_write;
 use cgscope_layout::{
-    BUCKETS, Loss,
+    CAUSES, Cause, Loss,
     wire::{
-        Counts, HANDED_OVER, HAS_COUNTS, INHERIT, ON_CPU, ON_RQ, SELECT_PROCESS, SELECT_THREAD, TaskRecord,
-        TaskStorage, Totals,
+        HANDED_OVER, HAS_HISTOGRAM, Histogram, INHERIT, ON_CPU, ON_RQ, SELECT_PROCESS, SELECT_THREAD,
+        TaskRecord, TaskStorage, Totals,
     },
 };
 
 use crate::{
     kernel::{SeqFile, Task, born_after_ns, follow_all, select_born_before_ns},
-    maps::{create_storage_at, lost, make_place, selected, storage},
+    ledger,
+    maps::{copy, create_storage_at, lost, make_place, record, selected, storage},
 };
 
 /// `struct bpf_iter__task` (Linux 5.8), each member a pointer in 8 bytes.
@@ -51,7 +52,7 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
     }
     let Some(storage) = storage(task).or_else(|| adopt(task)) else { return 0 };
     // `seq_write` wants one byte more than it writes.
-    if seq.room() <= (size_of::<TaskRecord>() + size_of::<Counts>()) as u64 {
+    if seq.room() <= (size_of::<TaskRecord>() + size_of::<Histogram>()) as u64 {
         // Longer than the room: the kernel hands over what is there and shows this task again.
         // SAFETY: a map value is readable in its whole size.
         unsafe {
@@ -93,7 +94,7 @@ fn adopt(task: Task) -> Option<&'static mut TaskStorage> {
 #[inline(always)]
 fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     let mut waits = storage.waits;
-    if storage.unstamped_switches != task.switches() {
+    if storage.left.switches != task.switches() {
         // It has run since.
         waits.unstamped_since_ns = 0;
     }
@@ -102,71 +103,59 @@ fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     let mut flags = 0;
     let mut len = size_of::<TaskRecord>() as u32;
     if changed {
-        flags |= HAS_COUNTS;
-        len += size_of::<Counts>() as u32;
+        flags |= HAS_HISTOGRAM;
+        len += size_of::<Histogram>() as u32;
     }
     if task.on_cpu() {
         flags |= ON_CPU;
     }
+    let Some(record) = record() else { return };
+    record.pending = [0; CAUSES];
+    record.pending_cause = Cause::Unattributed as u64;
     if task.on_rq() {
         flags |= ON_RQ;
+        if !task.on_cpu() {
+            record.pending_cause = ledger::pending(task, storage, &mut record.pending) as u64;
+        }
     }
-    let record = TaskRecord {
-        len,
-        flags,
-        serial: storage.serial,
-        tid: task.tid(),
-        tgid: task.tgid(),
-        comm: task.comm(),
-        start_ns: task.start_ns(),
-        cgroup_id: task.cgroup_id(),
-        cpu: queue.cpu(),
-        state: task.state(),
-        last_queued_ns: task.last_queued_ns(),
-        rq_clock_ns: queue.clock_ns(),
-        totals: Totals {
-            waits: waits.count,
-            wait_ns: waits.total_ns,
-            unstamped: waits.unstamped_count,
-            unstamped_ns: waits.unstamped_ns,
-            ..task.totals()
-        },
-        waits,
+    record.len = len;
+    record.flags = flags;
+    record.serial = storage.serial;
+    record.tid = task.tid();
+    record.tgid = task.tgid();
+    record.comm = task.comm();
+    record.start_ns = task.start_ns();
+    record.cgroup_id = task.cgroup_id();
+    record.cpu = queue.cpu();
+    record.state = task.state();
+    record.last_queued_ns = task.last_queued_ns();
+    record.rq_clock_ns = queue.clock_ns();
+    record.totals = Totals {
+        waits: waits.count,
+        wait_ns: waits.total_ns,
+        unstamped: waits.unstamped_count,
+        unstamped_ns: waits.unstamped_ns,
+        by_cause: storage.by_cause,
+        ..task.totals()
     };
+    copy(&waits, &mut record.waits);
     storage.told = record.totals;
     if storage.cgroup_id != record.cgroup_id {
         make_place(record.cgroup_id);
         storage.cgroup_id = record.cgroup_id;
     }
     // SAFETY: both are readable in the size given.
-    unsafe {
-        bpf_seq_write(
-            seq.pointer().cast(),
-            (&raw const record).cast_mut().cast(),
-            size_of::<TaskRecord>() as u32,
-        )
-    };
+    unsafe { bpf_seq_write(seq.pointer().cast(), (&raw mut *record).cast(), size_of::<TaskRecord>() as u32) };
     if changed {
-        copy(&storage.counts, &mut storage.told_counts);
+        copy(&storage.histogram, &mut storage.told_histogram);
         // What was told is written, not what the hook may have added since.
-        let counts = (&raw mut storage.told_counts).cast();
+        let counts = (&raw mut storage.told_histogram).cast();
         // SAFETY: as above.
-        unsafe { bpf_seq_write(seq.pointer().cast(), counts, size_of::<Counts>() as u32) };
+        unsafe { bpf_seq_write(seq.pointer().cast(), counts, size_of::<Histogram>() as u32) };
     }
     // SAFETY: a map value, written by the hook meanwhile.
     if unsafe { ptr::read_volatile(&raw const storage.waits.flags) } & HANDED_OVER != 0 {
         // It began to exit and died since the beginning of this program.
         lost(Loss::ReadingOvertaken);
-    }
-}
-
-/// Word by word: BPF has no `memcpy` to call.
-#[inline(always)]
-fn copy(from: &Counts, to: &mut Counts) {
-    let from = from.as_ptr().cast::<u64>();
-    let to = to.as_mut_ptr().cast::<u64>();
-    for word in 0..BUCKETS / 2 {
-        // SAFETY: BUCKETS counters of 4 bytes, aligned to 8 in `TaskStorage`.
-        unsafe { to.add(word).write_volatile(from.add(word).read_volatile()) };
     }
 }

@@ -143,13 +143,14 @@ fn bar(count: u64, most: u64) -> String {
 mod tests {
     use super::*;
     use cgscope_layout::Loss;
-    use cgscope_model::Hist;
+    use cgscope_model::{ByCause, Cause, Hist};
 
     fn wait(ns: &[u64]) -> Wait {
         Wait {
             count: ns.len() as u64,
             total_ns: ns.iter().sum(),
             max_ns: ns.iter().copied().max().unwrap_or(0),
+            by_cause: ByCause::only(Cause::Wakeup, ns.iter().sum()),
             hist: Hist::from_waits_ns(ns.iter().copied()),
         }
     }

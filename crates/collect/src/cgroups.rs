@@ -19,6 +19,7 @@ const WALK_EVERY: Duration = Duration::from_millis(900);
 pub struct CgroupTree {
     mount: PathBuf,
     paths: HashMap<u64, Arc<str>>,
+    ids: HashMap<Arc<str>, u64>,
     /// Ids that a walk did not find: gone before, or outside of what this mount shows.
     gone: HashSet<u64>,
     walked: Option<Instant>,
@@ -27,7 +28,13 @@ pub struct CgroupTree {
 impl CgroupTree {
     /// Of the hierarchy mounted at `mount`.
     pub fn new(mount: impl Into<PathBuf>) -> Self {
-        Self { mount: mount.into(), paths: HashMap::new(), gone: HashSet::new(), walked: None }
+        Self {
+            mount: mount.into(),
+            paths: HashMap::new(),
+            ids: HashMap::new(),
+            gone: HashSet::new(),
+            walked: None,
+        }
     }
 
     /// Where it is mounted.
@@ -51,6 +58,7 @@ impl CgroupTree {
             // A cgroup removed while we walk is no error: what is left is walked.
             let mut found = HashMap::new();
             let _ = walk(&self.mount, "/", &mut found);
+            self.ids.extend(found.iter().map(|(id, path)| (path.clone(), *id)));
             self.paths.extend(found);
             // An id is never given again: whoever was not found never will be.
             self.gone.extend(unknown.into_iter().filter(|id| !self.paths.contains_key(id)));
@@ -60,6 +68,13 @@ impl CgroupTree {
     /// The path under the mount; `None` if it was gone before it could be read.
     pub fn path(&self, id: u64) -> Option<&Arc<str>> {
         self.paths.get(&id)
+    }
+
+    /// The ids of a cgroup's ancestors, as far as they are known.
+    pub fn ancestors(&self, id: u64) -> impl Iterator<Item = u64> + '_ {
+        let path = self.paths.get(&id).map_or("", |path| path);
+        let ends = path.char_indices().filter(|(_, c)| *c == '/').map(|(end, _)| end.max(1));
+        ends.filter_map(|end| self.ids.get(&path[..end]).copied()).filter(move |ancestor| *ancestor != id)
     }
 
     /// True if there is such a cgroup now.
@@ -95,6 +110,8 @@ mod tests {
         tree.learn([b], start);
         assert_eq!(tree.path(b).map(|p| &**p), Some("/a/b"));
         assert_eq!(tree.path(root).map(|p| &**p), Some("/"));
+        assert_eq!(tree.ancestors(b).collect::<Vec<_>>(), [root, inode("a")]);
+        assert_eq!(tree.ancestors(root).count(), 0);
         assert!(tree.exists("/a/b") && tree.exists("a") && !tree.exists("/c"));
 
         // In this order: a disk, unlike a hierarchy of cgroups, gives a number that is free to the next directory.

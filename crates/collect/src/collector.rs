@@ -8,10 +8,13 @@ use std::{
 };
 
 use cgscope_layout::{
-    Loss,
-    wire::{Config, Counts, Exited, ON_CPU, ON_RQ, TaskRecord},
+    Cause, Loss,
+    ledger::KERNEL,
+    wire::{Config, Exited, Histogram, ON_CPU, ON_RQ, TaskRecord},
 };
-use cgscope_model::{ExitedReading, Hist, Losses, Pending, Sample, Selection, TaskReading};
+use cgscope_model::{
+    ByCause, CgroupReading, ExitedReading, Hist, Losses, PairReading, Pending, Sample, Selection, TaskReading,
+};
 
 use crate::{
     Failure,
@@ -19,6 +22,8 @@ use crate::{
     clock::{monotonic_ns, unix_ns},
     facts::{self, CgroupMounts},
     kernel_side::KernelSide,
+    ledger::Ledger,
+    limits::LimitFiles,
     offsets,
     own_cost::OwnCost,
     proc,
@@ -42,6 +47,10 @@ pub struct Collector {
     nodes: BTreeMap<u32, u32>,
     /// What is kept of each task from one reading to the next.
     known: HashMap<u64, Known>,
+    ledger: Ledger,
+    limits: LimitFiles,
+    /// All that the files of a cgroup tell is read where not the whole host is asked for.
+    whole_limits: bool,
     cost: OwnCost,
     /// Losses of the BPF side before the first Sample: while tasks were taken in one after the other.
     losses_at_start: Losses,
@@ -79,12 +88,17 @@ impl Collector {
             select_born_before_ns: now_ns + STARTING_NS,
             cgroup_v2: mounts.cpu_is_v2().into(),
             root_cgroup_id: tree.as_ref().and_then(CgroupTree::root_id).unwrap_or_default(),
+            blame_tasks: (!selection.follows_all()).into(),
         };
+        let cpus = facts::possible_cpus(host);
         let mut collector = Self {
-            side: KernelSide::start(resolved.offsets, config, &selection.pids, &selection.tids)?,
+            side: KernelSide::start(resolved.offsets, config, cpus, &selection.pids, &selection.tids)?,
             tree,
             nodes: facts::cpu_to_node(host),
             known: HashMap::new(),
+            ledger: Ledger::default(),
+            limits: LimitFiles::new(host),
+            whole_limits: !selection.is_whole_host(),
             cost: OwnCost::default(),
             losses_at_start: Losses::default(),
             own_losses: Losses::default(),
@@ -104,13 +118,30 @@ impl Collector {
         let (unix_ns, mono_ns) = (unix_ns(), monotonic_ns());
         let tasks = self.read_tasks()?;
         let exited = self.read_exited()?;
+        let ledger = &mut self.ledger;
+        self.side.pairs(|cpu, table| ledger.take(cpu, table))?;
+        let pairs = self.ledger.readings();
         let mut losses = self.kernel_losses()?.since(&self.losses_at_start);
         for (loss, count) in self.own_losses.nonzero() {
             losses.add(loss, count);
         }
-        let cgroups = self.name_cgroups(&tasks, &exited);
+        let mut cgroups = self.name_cgroups(&tasks, &exited, &pairs);
+        let limits = self.read_limits(&mut cgroups);
         let cost = self.cost.read(&self.side);
-        Ok(Sample { unix_ns, mono_ns, tasks, exited, cgroups, losses, cost })
+        Ok(Sample { unix_ns, mono_ns, tasks, exited, pairs, limits, cgroups, losses, cost })
+    }
+
+    /// Reads the limits of the cgroups in `named` and of their ancestors, and names these, too.
+    fn read_limits(&mut self, named: &mut Vec<(u64, Arc<str>)>) -> Vec<CgroupReading> {
+        let Some(tree) = &self.tree else { return Vec::new() };
+        let ancestors: Vec<u64> = named.iter().flat_map(|(id, _)| tree.ancestors(*id)).collect();
+        named.extend(ancestors.into_iter().filter_map(|id| Some((id, tree.path(id)?.clone()))));
+        named.sort_unstable_by_key(|(id, _)| *id);
+        named.dedup_by_key(|(id, _)| *id);
+        let limits = named.iter().filter_map(|(id, path)| self.limits.read(*id, path, self.whole_limits));
+        let limits = limits.collect();
+        self.limits.forget_unread();
+        limits
     }
 
     fn read_tasks(&mut self) -> Result<Vec<TaskReading>, Failure> {
@@ -120,9 +151,9 @@ impl Collector {
         let mut tasks = Vec::with_capacity(before.len());
         // The clock of an idle CPU stands still; the latest clock of any is the best "now" that there is.
         let mut now_ns = 0;
-        let end = read_records(&mut stream, &mut self.buffer, |record, counts| {
+        let end = read_records(&mut stream, &mut self.buffer, |record, histogram| {
             now_ns = now_ns.max(record.rq_clock_ns);
-            let kept = keep(before.get(&record.serial), record, counts);
+            let kept = keep(before.get(&record.serial), record, histogram);
             tasks.push((reading(record, &kept, &self.nodes), *record));
             known.insert(record.serial, kept);
         })
@@ -160,12 +191,19 @@ impl Collector {
         Ok(losses)
     }
 
-    fn name_cgroups(&mut self, tasks: &[TaskReading], exited: &[ExitedReading]) -> Vec<(u64, Arc<str>)> {
+    fn name_cgroups(
+        &mut self,
+        tasks: &[TaskReading],
+        exited: &[ExitedReading],
+        pairs: &[PairReading],
+    ) -> Vec<(u64, Arc<str>)> {
         let Some(tree) = &mut self.tree else { return Vec::new() };
         let ids: HashSet<u64> = tasks
             .iter()
             .map(|task| task.cgroup_id)
             .chain(exited.iter().map(|place| place.cgroup_id))
+            .chain(pairs.iter().flat_map(|pair| [pair.victim, pair.culprit]))
+            .filter(|id| *id != KERNEL)
             .collect();
         tree.learn(ids.iter().copied(), Instant::now());
         let mut named: Vec<_> = ids.into_iter().filter_map(|id| Some((id, tree.path(id)?.clone()))).collect();
@@ -224,11 +262,11 @@ fn reading_failed(error: std::io::Error) -> Failure {
     )
 }
 
-fn keep(before: Option<&Known>, record: &TaskRecord, counts: Option<&Counts>) -> Known {
-    let hist = match (before, counts) {
+fn keep(before: Option<&Known>, record: &TaskRecord, histogram: Option<&Histogram>) -> Known {
+    let hist = match (before, histogram) {
         (Some(before), None) => before.hist.clone(),
-        (Some(before), Some(counts)) => Arc::new(before.hist.advanced_to(counts)),
-        (None, Some(counts)) => Arc::new(Hist::default().advanced_to(counts)),
+        (Some(before), Some(now)) => Arc::new(before.hist.advanced_to(&now.counts, &now.shares)),
+        (None, Some(now)) => Arc::new(Hist::default().advanced_to(&now.counts, &now.shares)),
         (None, None) => Arc::default(),
     };
     let comm = match before {
@@ -238,7 +276,8 @@ fn keep(before: Option<&Known>, record: &TaskRecord, counts: Option<&Counts>) ->
     Known { comm_bytes: record.comm, comm, hist }
 }
 
-fn comm(bytes: &[u8; 16]) -> Arc<str> {
+/// A name up to its NUL.
+pub(crate) fn comm(bytes: &[u8; 16]) -> Arc<str> {
     let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     printable(&String::from_utf8_lossy(name))
 }
@@ -284,11 +323,20 @@ fn pending(record: &TaskRecord, now_ns: u64) -> Option<Pending> {
     };
     // Read while the task arrives, `run_delay` may lag behind.
     let booked_ns = record.totals.run_delay_ns.saturating_sub(record.waits.expected_run_delay_ns);
-    Some(Pending { ns: booked_ns + now_ns.saturating_sub(since_ns), booked_ns })
+    let ns = booked_ns + now_ns.saturating_sub(since_ns);
+    let mut by_cause = ByCause(record.pending);
+    by_cause.add(&ByCause::only(Cause::Unattributed, booked_ns));
+    // The clock of its run queue may be a tick behind.
+    let cause = Cause::ALL.get(record.pending_cause as usize).copied().unwrap_or(Cause::Unattributed);
+    by_cause.add(&ByCause::only(cause, ns.saturating_sub(by_cause.total())));
+    if by_cause.total() != ns {
+        by_cause = ByCause::only(cause, ns);
+    }
+    Some(Pending { ns, booked_ns, by_cause })
 }
 
 fn exited_reading(cgroup_id: u64, place: &Exited) -> ExitedReading {
-    let hist = Hist::from_counts(place.counts);
+    let hist = Hist::from_counts(place.counts, place.shares);
     let mut totals = cgscope_model::Totals::from(place.totals);
     totals.waits = hist.count();
     ExitedReading { cgroup_id, tasks: place.tasks, max_ns: place.max_ns, totals, hist: Arc::new(hist) }
@@ -305,10 +353,14 @@ mod tests {
             flags: ON_RQ,
             last_queued_ns: 1_000,
             totals: Totals { run_delay_ns: 700, ..Default::default() },
+            pending: [0, 0, 2_500, 0, 0, 0],
+            pending_cause: Cause::OtherCgroup as u64,
             waits: Waits { expected_run_delay_ns: 500, ..Default::default() },
             ..Default::default()
         };
-        assert_eq!(pending(&record, 4_000), Some(Pending { ns: 3_200, booked_ns: 200 }));
+        // In order: throttled, own, other, kernel, unattributed, wakeup. The clock was 500 ns behind.
+        let split = ByCause([0, 0, 3_000, 0, 200, 0]);
+        assert_eq!(pending(&record, 4_000), Some(Pending { ns: 3_200, booked_ns: 200, by_cause: split }));
         assert_eq!(pending(&TaskRecord { flags: ON_CPU | ON_RQ, ..record }, 4_000), None);
         assert_eq!(pending(&TaskRecord { last_queued_ns: 0, ..record }, 4_000), None);
         assert_eq!(pending(&TaskRecord { flags: 0, ..record }, 4_000), None, "asleep");
@@ -317,8 +369,16 @@ mod tests {
     #[test]
     fn a_task_preempted_on_its_way_to_sleep_is_pending_without_a_stamp() {
         let waits = Waits { unstamped_since_ns: 2_000, ..Default::default() };
-        let record = TaskRecord { flags: ON_RQ, waits, ..Default::default() };
-        assert_eq!(pending(&record, 5_000), Some(Pending { ns: 3_000, booked_ns: 0 }));
+        let record = TaskRecord {
+            flags: ON_RQ,
+            waits,
+            pending_cause: Cause::Unattributed as u64,
+            ..Default::default()
+        };
+        assert_eq!(
+            pending(&record, 5_000),
+            Some(Pending { ns: 3_000, booked_ns: 0, by_cause: ByCause::only(Cause::Unattributed, 3_000) })
+        );
     }
 
     #[test]

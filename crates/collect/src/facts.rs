@@ -103,6 +103,12 @@ pub fn cpu_to_node(root: &Path) -> BTreeMap<u32, u32> {
     nodes.into_iter().flat_map(|node| cpus(node).into_iter().map(move |cpu| (cpu, node))).collect()
 }
 
+/// How many CPUs there can ever be: the highest number and one. At least 1.
+pub fn possible_cpus(root: &Path) -> u32 {
+    let possible = Host(root).cpu_list("sys/devices/system/cpu/possible").unwrap_or_default();
+    possible.into_iter().max().map_or(1, |last| last + 1)
+}
+
 /// Where the hierarchies of cgroups are mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupMounts {

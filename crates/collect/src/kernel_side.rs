@@ -4,12 +4,14 @@ use std::{fs::File, io::Read, os::fd::OwnedFd};
 
 use aya::{
     Btf, Ebpf, EbpfLoader, Pod,
-    maps::{HashMap, MapData, PerCpuArray},
+    maps::{Array, HashMap, MapData, PerCpuArray},
     programs::{BtfTracePoint, Iter},
     sys::{Stats, enable_stats},
 };
 use cgscope_layout::{
     Loss, Offsets,
+    cause::CELLS,
+    ledger::Pairs,
     wire::{Config, Exited, SELECT_PROCESS, SELECT_THREAD, Totals, names},
 };
 
@@ -27,12 +29,25 @@ pub static EMPTY_HOOK_OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_
 struct ExitedPod(Exited);
 
 impl ExitedPod {
-    const EMPTY: Self =
-        Self(Exited { tasks: 0, max_ns: 0, totals: Totals::NONE, counts: [0; cgscope_layout::BUCKETS] });
+    const EMPTY: Self = Self(Exited {
+        tasks: 0,
+        max_ns: 0,
+        totals: Totals::NONE,
+        counts: [0; cgscope_layout::BUCKETS],
+        shares: [0; CELLS],
+    });
 }
 
 // SAFETY: integers without padding.
 unsafe impl Pod for ExitedPod {}
+
+/// `Pairs` as aya wants it.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+struct PairsPod(Pairs);
+
+// SAFETY: integers without padding.
+unsafe impl Pod for PairsPod {}
 
 /// The BPF side, attached. Dropping it detaches and unloads everything.
 pub(crate) struct KernelSide {
@@ -41,10 +56,11 @@ pub(crate) struct KernelSide {
 
 impl KernelSide {
     /// Loads and attaches. On return every switch of every CPU runs the hook; tasks are followed from the first
-    /// [`read_tasks`](Self::read_tasks) on.
+    /// [`read_tasks`](Self::read_tasks) on. `cpus`: how many there can be.
     pub(crate) fn start(
         offsets: Offsets,
         config: Config,
+        cpus: u32,
         pids: &[u32],
         tids: &[u32],
     ) -> Result<Self, Failure> {
@@ -56,6 +72,8 @@ impl KernelSide {
             .btf(Some(&btf))
             .override_global(names::OFFSETS, &offsets[..], true)
             .override_global(names::CONFIG, &words[..], true)
+            .map_max_entries(names::RINGS, cpus)
+            .map_max_entries(names::PAIRS, cpus)
             // Task storage: the kernel knows it, aya 0.14 has no type for it.
             .allow_unsupported_maps();
         let mut side = Self { bpf: loader.load(OBJECT).map_err(failed("create the BPF maps"))? };
@@ -117,6 +135,18 @@ impl KernelSide {
         read().map_err(failed("read the exited tasks"))
     }
 
+    /// Calls `each` with the table of culprits of every CPU.
+    pub(crate) fn pairs(&self, mut each: impl FnMut(u32, &Pairs)) -> Result<(), Failure> {
+        let mut read = || -> AyaResult<()> {
+            let tables: Array<&MapData, PairsPod> = Array::try_from(self.map(names::PAIRS)?)?;
+            for cpu in 0..tables.len() {
+                each(cpu, &tables.get(&cpu, 0)?.0);
+            }
+            Ok(())
+        };
+        read().map_err(failed("read the culprits"))
+    }
+
     /// Loss counters of the BPF side since the start.
     pub(crate) fn losses(&self) -> Result<Vec<(Loss, u64)>, Failure> {
         let read = || -> AyaResult<Vec<(Loss, u64)>> {
@@ -158,10 +188,10 @@ type AyaResult<T> = Result<T, Box<dyn std::error::Error>>;
 fn failed<E: Into<Box<dyn std::error::Error>>>(doing: &'static str) -> impl FnOnce(E) -> Failure {
     move |error| {
         let error: Box<dyn std::error::Error> = error.into();
-        let mut reasons = error.to_string();
+        let mut reasons = brief(&error.to_string());
         let mut source = error.source();
         while let Some(inner) = source {
-            let inner_text = inner.to_string();
+            let inner_text = brief(&inner.to_string());
             if !reasons.contains(&inner_text) {
                 reasons = format!("{reasons}: {inner_text}");
             }
@@ -173,4 +203,13 @@ fn failed<E: Into<Box<dyn std::error::Error>>>(doing: &'static str) -> impl FnOn
             "`cgscope doctor` says what this host lacks",
         )
     }
+}
+
+/// The first line and the last ones: between them the verifier may tell everything that it saw.
+fn brief(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    if lines.len() <= 6 {
+        return text.to_owned();
+    }
+    format!("{} [...] {}", lines[0], lines[lines.len() - 4..].join("; "))
 }

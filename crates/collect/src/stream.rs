@@ -2,13 +2,10 @@
 
 use std::io::{self, Read};
 
-use cgscope_layout::{
-    BUCKETS,
-    wire::{Counts, HAS_COUNTS, TaskRecord},
-};
+use cgscope_layout::wire::{HAS_HISTOGRAM, Histogram, TaskRecord};
 
 const RECORD: usize = size_of::<TaskRecord>();
-const COUNTS: usize = size_of::<Counts>();
+const HISTOGRAM: usize = size_of::<Histogram>();
 /// Twice the kernel's own buffer: each read then takes over all that it holds.
 const BUFFER: usize = 64 * 1024;
 
@@ -25,7 +22,7 @@ pub(crate) enum End {
 pub(crate) fn read_records(
     stream: &mut impl Read,
     buffer: &mut Vec<u8>,
-    mut each: impl FnMut(&TaskRecord, Option<&Counts>),
+    mut each: impl FnMut(&TaskRecord, Option<&Histogram>),
 ) -> io::Result<End> {
     buffer.resize(BUFFER, 0);
     let mut held = 0;
@@ -48,22 +45,20 @@ pub(crate) fn read_records(
 }
 
 /// Takes whole records off the front; returns the bytes used, or `None` for what is no record.
-fn take_records(bytes: &[u8], each: &mut impl FnMut(&TaskRecord, Option<&Counts>)) -> Option<usize> {
+fn take_records(bytes: &[u8], each: &mut impl FnMut(&TaskRecord, Option<&Histogram>)) -> Option<usize> {
     let mut used = 0;
     while let Some(head) = bytes[used..].first_chunk::<RECORD>() {
         // SAFETY: integers alone, of the size of the chunk; any bits are valid.
         let record = unsafe { head.as_ptr().cast::<TaskRecord>().read_unaligned() };
-        let with_counts = record.flags & HAS_COUNTS != 0;
-        if record.len as usize != RECORD + if with_counts { COUNTS } else { 0 } {
+        let with_histogram = record.flags & HAS_HISTOGRAM != 0;
+        if record.len as usize != RECORD + if with_histogram { HISTOGRAM } else { 0 } {
             return None;
         }
-        if with_counts {
-            let Some(tail) = bytes[used + RECORD..].first_chunk::<COUNTS>() else { break };
-            let mut counts = [0u32; BUCKETS];
-            for (count, word) in counts.iter_mut().zip(tail.as_chunks::<4>().0) {
-                *count = u32::from_ne_bytes(*word);
-            }
-            each(&record, Some(&counts));
+        if with_histogram {
+            let Some(tail) = bytes[used + RECORD..].first_chunk::<HISTOGRAM>() else { break };
+            // SAFETY: as above.
+            let histogram = unsafe { tail.as_ptr().cast::<Histogram>().read_unaligned() };
+            each(&record, Some(&histogram));
         } else {
             each(&record, None);
         }
@@ -75,6 +70,8 @@ fn take_records(bytes: &[u8], each: &mut impl FnMut(&TaskRecord, Option<&Counts>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const WORDS: u32 = (HISTOGRAM / 4) as u32;
 
     /// Hands out `bytes` in pieces of `piece`.
     struct Pieces<'a>(&'a [u8], usize);
@@ -91,14 +88,14 @@ mod tests {
     fn stream(tasks: u32) -> Vec<u8> {
         let mut bytes = Vec::new();
         for tid in 0..tasks {
-            let with_counts = tid % 3 == 0;
-            let len = RECORD + if with_counts { COUNTS } else { 0 };
+            let with_histogram = tid % 3 == 0;
+            let len = RECORD + if with_histogram { HISTOGRAM } else { 0 };
             let record =
-                TaskRecord { len: len as u32, flags: u32::from(with_counts), tid, ..Default::default() };
+                TaskRecord { len: len as u32, flags: u32::from(with_histogram), tid, ..Default::default() };
             // SAFETY: integers without padding.
             bytes.extend(unsafe { std::slice::from_raw_parts((&raw const record).cast::<u8>(), RECORD) });
-            if with_counts {
-                bytes.extend((0..BUCKETS as u32).flat_map(u32::to_ne_bytes));
+            if with_histogram {
+                bytes.extend((0..WORDS).flat_map(u32::to_ne_bytes));
             }
         }
         bytes
@@ -107,12 +104,12 @@ mod tests {
     #[test]
     fn records_are_found_whatever_pieces_they_come_in() {
         let bytes = stream(100);
-        for piece in [1, 7, RECORD, RECORD + COUNTS, 4096, 1 << 20] {
+        for piece in [1, 7, RECORD, RECORD + HISTOGRAM, 4096, 1 << 20] {
             let mut seen = Vec::new();
             let end = read_records(&mut Pieces(&bytes, piece), &mut Vec::new(), |record, counts| {
                 assert_eq!(counts.is_some(), record.tid % 3 == 0);
                 if let Some(counts) = counts {
-                    assert_eq!((counts[0], counts[BUCKETS - 1]), (0, BUCKETS as u32 - 1));
+                    assert_eq!((counts.counts[0], counts.shares.last()), (0, Some(&(WORDS - 1))));
                 }
                 seen.push(record.tid);
             });
@@ -129,7 +126,7 @@ mod tests {
             let end = read_records(&mut Pieces(&bytes[..length], 4096), &mut Vec::new(), |_, _| tasks += 1)
                 .unwrap();
             let whole = (0..10).scan(0, |at, tid| {
-                *at += if tid % 3 == 0 { RECORD + COUNTS } else { RECORD };
+                *at += if tid % 3 == 0 { RECORD + HISTOGRAM } else { RECORD };
                 Some(*at)
             });
             let ends: Vec<usize> = whole.collect();

@@ -81,12 +81,36 @@ kernel_fields! {
     task_run_delay: "task_struct", "sched_info.run_delay", true;
     /// `unsigned long long`, ns of `rq->clock`: since when the task waits, 0 when it does not.
     task_last_queued: "task_struct", "sched_info.last_queued", true;
+    /// `unsigned long long`, ns of `rq->clock`: since when the task has been on its CPU.
+    task_last_arrival: "task_struct", "sched_info.last_arrival", true;
+    /// `bool`: taken off its CPU because its group is out of quota (Linux 6.18, where tasks are throttled one by one).
+    task_throttled: "task_struct", "throttled", false;
+    /// `struct sched_entity *`: that of the task's group on this CPU.
+    task_parent: "task_struct", "se.parent", false;
     /// `struct css_set *`.
     task_cgroups: "task_struct", "cgroups", false;
     /// `struct task_group *`: the nearest group that has the cpu controller; needs CONFIG_CGROUP_SCHED.
     task_sched_group: "task_struct", "sched_task_group", false;
     /// `struct rq *`.
     cfs_rq_rq: "cfs_rq", "rq", true;
+    /// `struct task_group *`; needs CONFIG_FAIR_GROUP_SCHED.
+    cfs_rq_group: "cfs_rq", "tg", false;
+    /// `int`: this level has a quota; needs CONFIG_CFS_BANDWIDTH, as those below.
+    cfs_rq_runtime_enabled: "cfs_rq", "runtime_enabled", false;
+    /// `u64`, ns of `rq->clock`: since when this level has been out of quota with tasks that could run, 0: it is not.
+    cfs_rq_throttled_clock: "cfs_rq", "throttled_clock", false;
+    /// `u64`, ns of `rq->clock`: since when it has stood in a hierarchy out of quota (Linux 6.6).
+    cfs_rq_throttled_since: "cfs_rq", "throttled_clock_self", false;
+    /// `u64`, ns: how long it has stood in such before (Linux 6.6).
+    cfs_rq_throttled_ns: "cfs_rq", "throttled_clock_self_time", false;
+    /// `struct sched_entity *`: that of the group one level up.
+    entity_parent: "sched_entity", "parent", false;
+    /// `struct cfs_rq *`: the one that the entity is queued on.
+    entity_cfs_rq: "sched_entity", "cfs_rq", false;
+    /// `u64`, ns of `rq->clock`: when the CPU went idle last (Linux 5.19).
+    rq_clock_idle: "rq", "clock_idle", false;
+    /// `u64`, ns: time in interrupts; needs CONFIG_IRQ_TIME_ACCOUNTING.
+    rq_irq_time: "rq", "prev_irq_time", false;
     /// `u64`, ns: the clock of `sched_info`, current at the hook.
     rq_clock: "rq", "clock", true;
     /// `int`.

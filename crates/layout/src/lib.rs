@@ -5,10 +5,13 @@
 #![no_std]
 
 pub mod bucket;
+pub mod cause;
 pub mod fields;
+pub mod ledger;
 pub mod loss;
 pub mod wire;
 
 pub use bucket::{BUCKETS, bucket_of, high_ns, low_ns};
+pub use cause::{ByCause, CAUSES, Cause, Shares};
 pub use fields::{ABSENT, FIELD_COUNT, Field, KERNEL_FIELDS, Offsets};
 pub use loss::{KERNEL_LOSSES, Loss};

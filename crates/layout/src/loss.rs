@@ -38,6 +38,9 @@ losses! {
     ExitedNotCounted = "exited_not_counted",
     /// A task died while it was being read: what it did since the reading before is counted twice.
     ReadingOvertaken = "reading_overtaken",
+    /// The table of culprits of a CPU was full, and one that it had met within 10 s was dropped for another. Causes are not
+    /// affected; the culprits named may sum to less than their part.
+    CulpritForgotten = "culprit_forgotten",
     /// User space: a reading of the kernel's tasks ended early.
     ReadingCutShort = "reading_cut_short",
     /// User space: an interval ended late by more than half of its length.

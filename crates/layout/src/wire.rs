@@ -2,7 +2,11 @@
 //!
 //! All are `repr(C)` without padding. Both sides are built together, so there is no version.
 
-use crate::bucket::BUCKETS;
+use crate::{
+    bucket::BUCKETS,
+    cause::{ByCause, CAUSES, CELLS, Shares},
+    ledger::Left,
+};
 
 /// The counts of each bucket; they only rise, and wrap at 2^32.
 pub type Counts = [u32; BUCKETS];
@@ -66,6 +70,8 @@ pub struct Totals {
     pub involuntary: u64,
     /// Moves between CPUs.
     pub migrations: u64,
+    /// The completed waits by cause; they sum to `wait_ns`.
+    pub by_cause: ByCause,
 }
 
 impl Totals {
@@ -80,6 +86,7 @@ impl Totals {
         voluntary: 0,
         involuntary: 0,
         migrations: 0,
+        by_cause: [0; CAUSES],
     };
 }
 
@@ -89,8 +96,10 @@ impl Totals {
 pub struct TaskStorage {
     /// Kept by the hook.
     pub waits: Waits,
-    /// The task's switches when `waits.unstamped_since_ns` was taken: if it has switched since, it has run since.
-    pub unstamped_switches: u64,
+    /// Sums of completed waits by cause, kept by the hook.
+    pub by_cause: ByCause,
+    /// How it left its CPU last.
+    pub left: Left,
     /// See [`serial`].
     pub serial: u64,
     /// The cgroup at the last reading, or at birth: the table of exited tasks has a place for it.
@@ -98,18 +107,33 @@ pub struct TaskStorage {
     /// What user space has been told last; a dead task hands over the rest.
     pub told: Totals,
     /// Kept by the hook.
-    pub counts: Counts,
+    pub histogram: Histogram,
     /// What user space has been told last.
-    pub told_counts: Counts,
+    pub told_histogram: Histogram,
 }
 
-/// One task, as the iterator reports it; [`Counts`] follow it in the stream if [`HAS_COUNTS`] is set.
+/// Completed waits by length and by cause; the counters only rise, and wrap at 2^32.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    /// By bucket.
+    pub counts: Counts,
+    /// By row and cause.
+    pub shares: Shares,
+}
+
+impl Histogram {
+    /// Nothing.
+    pub const NONE: Self = Self { counts: [0; BUCKETS], shares: [0; CELLS] };
+}
+
+/// One task, as the iterator reports it; its [`Histogram`] follows in the stream if [`HAS_HISTOGRAM`] is set.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskRecord {
-    /// Bytes of this record together with its counts.
+    /// Bytes of this record together with its histogram.
     pub len: u32,
-    /// [`HAS_COUNTS`], [`ON_CPU`], [`ON_RQ`].
+    /// [`HAS_HISTOGRAM`], [`ON_CPU`], [`ON_RQ`].
     pub flags: u32,
     /// See [`serial`].
     pub serial: u64,
@@ -135,10 +159,14 @@ pub struct TaskRecord {
     pub totals: Totals,
     /// The hook's.
     pub waits: Waits,
+    /// The wait that it is in, from its beginning to `rq_clock_ns`, by cause.
+    pub pending: ByCause,
+    /// What it waits for at this moment, a [`crate::Cause`]: time after `rq_clock_ns` belongs there.
+    pub pending_cause: u64,
 }
 
-/// In [`TaskRecord::flags`]: the counts follow.
-pub const HAS_COUNTS: u32 = 1;
+/// In [`TaskRecord::flags`]: the histogram follows.
+pub const HAS_HISTOGRAM: u32 = 1;
 /// In [`TaskRecord::flags`]: on a CPU at this moment.
 pub const ON_CPU: u32 = 2;
 /// In [`TaskRecord::flags`]: on a run queue (running or waiting).
@@ -154,8 +182,10 @@ pub struct Exited {
     pub max_ns: u64,
     /// Their sums.
     pub totals: Totals,
-    /// Their histogram.
+    /// Their waits by bucket.
     pub counts: [u64; BUCKETS],
+    /// Their waits by row and cause.
+    pub shares: [u64; CELLS],
 }
 
 /// Places in the table of exited tasks: cgroups that had a followed task exit since the start.
@@ -179,12 +209,21 @@ pub struct Config {
     pub root_cgroup_id: u64,
     /// CLOCK_MONOTONIC, ns: a process or thread born later is not the one that was selected, though its id may be.
     pub select_born_before_ns: u64,
+    /// 1: culprits are single tasks, not only cgroups. For a selected target: on a whole host there would be too many.
+    pub blame_tasks: u64,
 }
 
 impl Config {
     /// Its words in order, as the loader writes them.
-    pub const fn words(&self) -> [u64; 5] {
-        [self.follow_all, self.born_after_ns, self.cgroup_v2, self.root_cgroup_id, self.select_born_before_ns]
+    pub const fn words(&self) -> [u64; 6] {
+        [
+            self.follow_all,
+            self.born_after_ns,
+            self.cgroup_v2,
+            self.root_cgroup_id,
+            self.select_born_before_ns,
+            self.blame_tasks,
+        ]
     }
 }
 
@@ -205,6 +244,10 @@ pub mod names {
     pub const EXITED: &str = "EXITED";
     /// Hash, process or thread: what is selected.
     pub const SELECTED: &str = "SELECTED";
+    /// Array, CPU: [`crate::ledger::Ring`].
+    pub const RINGS: &str = "RINGS";
+    /// Array, CPU: [`crate::ledger::Pairs`].
+    pub const PAIRS: &str = "PAIRS";
     /// Per-CPU array of loss counters.
     pub const LOSSES: &str = "LOSSES";
     /// The one hook.

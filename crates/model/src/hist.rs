@@ -1,94 +1,109 @@
-//! A histogram of waits over the buckets of [`cgscope_layout::bucket`].
+//! A histogram of waits over the buckets of [`cgscope_layout::bucket`], each row split by cause.
 
-use cgscope_layout::{BUCKETS, bucket_of, high_ns, low_ns};
+use cgscope_layout::{
+    BUCKETS, CAUSES, Cause, Shares, bucket_of,
+    cause::{CELLS, SHARED_CAUSES, WHOLE},
+    high_ns, low_ns,
+};
 use serde::{Deserialize, Serialize};
 
-/// Counts by bucket, sparse: (bucket, count), ascending, no zero counts. A task that waited a few times is what most
-/// hosts have thousands of.
+use crate::sparse::Sparse;
+
+/// Completed waits by length, and by row (a doubling) and cause.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hist(Vec<(u8, u64)>);
+pub struct Hist {
+    counts: Sparse<BUCKETS>,
+    /// In units of 1/[`WHOLE`] wait; [`Cause::Wakeup`] has what is left of a row's count.
+    shares: Sparse<CELLS>,
+}
 
 impl Hist {
-    /// From a count for each bucket, in order.
-    pub fn from_counts(counts: impl IntoIterator<Item = u64>) -> Self {
-        let buckets = counts.into_iter().enumerate().take(BUCKETS);
-        Self(buckets.filter(|(_, count)| *count != 0).map(|(bucket, count)| (bucket as u8, count)).collect())
+    /// From a count for each bucket and a share for each cell of row and cause, in order.
+    pub fn from_counts(counts: impl IntoIterator<Item = u64>, shares: impl IntoIterator<Item = u64>) -> Self {
+        Self { counts: Sparse::from_counts(counts), shares: Sparse::from_counts(shares) }
     }
 
-    /// The same histogram as the kernel counts on: `counts` are its counters, which wrap at 2^32.
-    pub fn advanced_to(&self, counts: &[u32; BUCKETS]) -> Self {
-        let mut earlier = self.0.iter().peekable();
-        Self::from_counts(counts.iter().enumerate().map(|(bucket, now)| {
-            let before = earlier.next_if(|(b, _)| usize::from(*b) == bucket).map_or(0, |(_, count)| *count);
-            before + u64::from(now.wrapping_sub(before as u32))
-        }))
+    /// The same histogram as the kernel counts on: its counters wrap at 2^32.
+    pub fn advanced_to(&self, counts: &[u32; BUCKETS], shares: &Shares) -> Self {
+        Self { counts: self.counts.advanced_to(counts), shares: self.shares.advanced_to(shares) }
     }
 
-    /// From single waits.
+    /// From single waits, all of [`Cause::Wakeup`].
     pub fn from_waits_ns(waits: impl IntoIterator<Item = u64>) -> Self {
         let mut counts = [0u64; BUCKETS];
         for ns in waits {
             counts[bucket_of(ns)] += 1;
         }
-        Self::from_counts(counts)
+        Self::from_counts(counts, [])
+    }
+
+    /// From single waits of one cause.
+    pub fn of_cause(cause: Cause, waits: impl IntoIterator<Item = u64>) -> Self {
+        let mut hist = Self::from_waits_ns(waits);
+        let mut shares = [0u64; CELLS];
+        if (cause as usize) < SHARED_CAUSES {
+            for (bucket, count) in hist.counts.iter() {
+                shares[cgscope_layout::cause::row_of(bucket) * SHARED_CAUSES + cause as usize] +=
+                    count * u64::from(WHOLE);
+            }
+        }
+        hist.shares = Sparse::from_counts(shares);
+        hist
     }
 
     /// True if every bucket exists, in order and with a count: what was read from a file may not be.
     pub fn is_valid(&self) -> bool {
-        self.0.windows(2).all(|pair| pair[0].0 < pair[1].0)
-            && self.0.iter().all(|(bucket, count)| usize::from(*bucket) < BUCKETS && *count != 0)
+        self.counts.is_valid() && self.shares.is_valid()
     }
 
     /// Number of waits.
     pub fn count(&self) -> u64 {
-        self.0.iter().map(|(_, count)| count).sum()
+        self.counts.total()
     }
 
     /// No wait at all.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.counts.is_empty()
     }
 
     /// (low_ns, high_ns exclusive, count) of each bucket with a count, ascending.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
-        self.0.iter().map(|(bucket, count)| {
-            let bucket = usize::from(*bucket);
-            (low_ns(bucket), high_ns(bucket), *count)
-        })
+        self.counts.iter().map(|(bucket, count)| (low_ns(bucket), high_ns(bucket), count))
+    }
+
+    /// Waits by cause in each row with a count, ascending.
+    pub fn octaves(&self) -> Vec<Octave> {
+        let mut octaves: Vec<Octave> = Vec::new();
+        for (bucket, count) in self.counts.iter() {
+            let row = cgscope_layout::cause::row_of(bucket);
+            match octaves.last_mut() {
+                Some(last) if last.row == row => last.count += count,
+                _ => octaves.push(Octave { row, count, by_cause: [0.0; CAUSES] }),
+            }
+        }
+        for (cell, share) in self.shares.iter() {
+            let at = octaves.binary_search_by_key(&(cell / SHARED_CAUSES), |octave| octave.row);
+            // Read while a wait is entered, a share may be there before its count.
+            if let Ok(at) = at {
+                octaves[at].by_cause[cell % SHARED_CAUSES] += share as f64 / f64::from(WHOLE);
+            }
+        }
+        for octave in &mut octaves {
+            let shared: f64 = octave.by_cause.iter().sum();
+            octave.by_cause[Cause::Wakeup as usize] = (octave.count as f64 - shared).max(0.0);
+        }
+        octaves
     }
 
     /// What came since `before`; `None` if a count went backwards.
     pub fn since(&self, before: &Self) -> Option<Self> {
-        let mut rest = before.0.iter().copied().peekable();
-        let mut out = Vec::with_capacity(self.0.len());
-        for &(bucket, count) in &self.0 {
-            let earlier = match rest.peek() {
-                Some((b, _)) if *b < bucket => return None,
-                Some((b, c)) if *b == bucket => *c,
-                _ => 0,
-            };
-            if earlier != 0 {
-                rest.next();
-            }
-            match count.checked_sub(earlier)? {
-                0 => {}
-                more => out.push((bucket, more)),
-            }
-        }
-        rest.peek().is_none().then_some(Self(out))
+        Some(Self { counts: self.counts.since(&before.counts)?, shares: self.shares.since(&before.shares)? })
     }
 
     /// Adds the waits of another histogram.
     pub fn add(&mut self, other: &Self) {
-        if other.is_empty() {
-            return;
-        }
-        let mut counts = [0u64; BUCKETS];
-        for (bucket, count) in self.0.iter().chain(&other.0) {
-            let sum = &mut counts[usize::from(*bucket)];
-            *sum = sum.saturating_add(*count);
-        }
-        *self = Self::from_counts(counts);
+        self.counts.add(&other.counts);
+        self.shares.add(&other.shares);
     }
 
     /// The wait that a share `quantile` (0 to 1) of all waits does not exceed, by nearest rank: the last nanosecond of
@@ -98,10 +113,9 @@ impl Hist {
         let total = self.count();
         let rank = ((quantile * total as f64).ceil() as u64).clamp(1, total.max(1));
         let mut seen = 0;
-        for (bucket, count) in &self.0 {
+        for (bucket, count) in self.counts.iter() {
             seen += count;
             if seen >= rank {
-                let bucket = usize::from(*bucket);
                 let last = if bucket == BUCKETS - 1 { max_ns } else { high_ns(bucket) - 1 };
                 return Some(last.min(max_ns));
             }
@@ -111,7 +125,7 @@ impl Hist {
 
     /// The upper end of the highest bucket with a count, inclusive.
     pub fn highest_ns(&self) -> Option<u64> {
-        self.0.last().map(|(bucket, _)| high_ns(usize::from(*bucket)) - 1)
+        self.counts.iter().next_back().map(|(bucket, _)| high_ns(bucket) - 1)
     }
 
     /// The same waits as an HdrHistogram, each at the middle of its bucket: for percentile ladders and for merging
@@ -130,22 +144,51 @@ impl Hist {
     /// last one with a count. Row `k` holds waits from `2^k` to below `2^(k+1)` units; row 0 begins at 0.
     pub fn rows(&self, unit_ns: u64) -> Vec<Row> {
         let mut rows: Vec<Row> = Vec::new();
+        // By the middle: with a unit of ms no edge of ours falls on theirs.
+        let of = |low: u64, high: u64| ((low + (high - low) / 2) / unit_ns).max(1).ilog2() as usize;
         for (low, high, count) in self.buckets() {
-            // By the middle: with a unit of ms no edge of ours falls on theirs.
-            let units = (low + (high - low) / 2) / unit_ns;
-            let k = units.max(1).ilog2() as usize;
+            let k = of(low, high);
             while rows.len() <= k {
-                let k = rows.len() as u32;
-                rows.push(Row { low: if k == 0 { 0 } else { 1 << k }, high: (2 << k) - 1, count: 0 });
+                rows.push(Row::empty(rows.len() as u32));
             }
             rows[k].count += count;
+        }
+        for octave in self.octaves() {
+            let k = of(octave.low_ns(), octave.high_ns());
+            // A row of ms may hold a part of an octave whose middle lies in the next.
+            let k = k.min(rows.len().saturating_sub(1));
+            for (sum, count) in rows[k].by_cause.iter_mut().zip(octave.by_cause) {
+                *sum += count;
+            }
         }
         rows
     }
 }
 
+/// The waits of a doubling, split by cause in proportion to their parts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Octave {
+    row: usize,
+    /// Waits in it.
+    pub count: u64,
+    /// The same by cause, in the order of [`Cause::ALL`]; they sum to `count`.
+    pub by_cause: [f64; CAUSES],
+}
+
+impl Octave {
+    /// Lower end, ns.
+    pub fn low_ns(&self) -> u64 {
+        low_ns(self.row * 8)
+    }
+
+    /// Upper end, ns, exclusive.
+    pub fn high_ns(&self) -> u64 {
+        high_ns(self.row * 8 + 7)
+    }
+}
+
 /// A row of [`Hist::rows`], both ends inclusive, in the unit asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
     /// Smallest whole number of units.
     pub low: u64,
@@ -153,6 +196,14 @@ pub struct Row {
     pub high: u64,
     /// Waits in it.
     pub count: u64,
+    /// The same by cause, in the order of [`Cause::ALL`]: a proportion for a bar.
+    pub by_cause: [f64; CAUSES],
+}
+
+impl Row {
+    fn empty(k: u32) -> Self {
+        Self { low: if k == 0 { 0 } else { 1 << k }, high: (2 << k) - 1, count: 0, by_cause: [0.0; CAUSES] }
+    }
 }
 
 #[cfg(test)]
@@ -168,10 +219,24 @@ mod tests {
     fn rows_are_those_of_runqlat() {
         let hist = Hist::from_waits_ns([0, 1_999, 2_000, 40_000_000, 65_535_000]);
         let rows = hist.rows(1_000);
-        assert_eq!(rows[0], Row { low: 0, high: 1, count: 2 });
-        assert_eq!(rows[1], Row { low: 2, high: 3, count: 1 });
-        assert_eq!(rows.last(), Some(&Row { low: 32_768, high: 65_535, count: 2 }));
+        let row = |k: usize| (rows[k].low, rows[k].high, rows[k].count);
+        assert_eq!(row(0), (0, 1, 2));
+        assert_eq!(row(1), (2, 3, 1));
+        assert_eq!(row(15), (32_768, 65_535, 2));
         assert_eq!(rows.len(), 16);
+    }
+
+    #[test]
+    fn a_row_is_split_by_cause_and_wakeup_has_the_rest() {
+        let mut hist = Hist::of_cause(Cause::Throttled, [40_000_000, 50_000_000]);
+        hist.add(&Hist::from_waits_ns([40_000_000]));
+        let rows = hist.rows(1_000);
+        let row = rows.last().expect("a row");
+        assert_eq!(row.by_cause[Cause::Throttled as usize], 2.0);
+        assert_eq!(row.by_cause[Cause::Wakeup as usize], 1.0);
+        assert_eq!(row.by_cause.iter().sum::<f64>(), row.count as f64);
+        let octave = hist.octaves()[0];
+        assert!(octave.low_ns() <= 40_000_000 && 50_000_000 < octave.high_ns());
     }
 
     #[test]
@@ -186,25 +251,6 @@ mod tests {
         assert!(more.since(&few).is_some());
         assert_eq!(few.since(&more), None);
         assert_eq!(Hist::default().since(&few), None);
-    }
-
-    #[test]
-    fn counters_that_wrap_go_on_counting() {
-        let mut counts = [0u32; BUCKETS];
-        counts[5] = u32::MAX;
-        let before = Hist::default().advanced_to(&counts);
-        counts[5] = 2;
-        counts[9] = 1;
-        let after = before.advanced_to(&counts);
-        assert_eq!(after.since(&before), Some(Hist(vec![(5, 3), (9, 1)])));
-    }
-
-    #[test]
-    fn what_a_file_may_hold_is_checked() {
-        assert!(Hist(vec![(3, 1), (7, 2)]).is_valid());
-        assert!(!Hist(vec![(7, 1), (3, 2)]).is_valid());
-        assert!(!Hist(vec![(240, 1)]).is_valid());
-        assert!(!Hist(vec![(3, 0)]).is_valid());
     }
 
     proptest! {

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use cgscope_layout::bucket::LAST_LOW_NS;
 
-use crate::{Cost, ExitedReading, Hist, Losses, Pending, Sample, TaskReading, Totals};
+use crate::{
+    ByCause, CgroupReading, Cost, ExitedReading, Hist, Losses, PairReading, Pending, Sample, TaskReading,
+    Totals, culprits, limits,
+};
 
 /// Everything that happened between two Samples.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -17,6 +20,10 @@ pub struct Interval {
     pub tasks: Vec<TaskInterval>,
     /// What tasks that went had not been read for, by cgroup.
     pub exited: Vec<ExitedInterval>,
+    /// Who made whom wait in it, ascending by key; ns of the interval. Waits count where they end.
+    pub pairs: Vec<PairReading>,
+    /// The limits of cgroups at its end, ascending by id, with what their counters rose by in it.
+    pub limits: Vec<CgroupReading>,
     /// Paths of the cgroups, ascending by id.
     pub cgroups: Vec<(u64, Arc<str>)>,
     /// Losses in it.
@@ -74,6 +81,8 @@ pub struct Wait {
     pub total_ns: u64,
     /// The longest, ns: exact where it is the longest of the task's life, else the upper end of its bucket.
     pub max_ns: u64,
+    /// Their sum by cause.
+    pub by_cause: ByCause,
     /// Their distribution.
     pub hist: Hist,
 }
@@ -88,7 +97,7 @@ impl Wait {
             }
             Some(highest) => highest.min(max_now_ns),
         };
-        Self { count: totals.waits, total_ns: totals.wait_ns, max_ns, hist }
+        Self { count: totals.waits, total_ns: totals.wait_ns, max_ns, by_cause: totals.by_cause, hist }
     }
 
     /// Adds the waits of another task.
@@ -96,6 +105,7 @@ impl Wait {
         self.count += other.count;
         self.total_ns = self.total_ns.saturating_add(other.total_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
+        self.by_cause.add(&other.by_cause);
         self.hist.add(&other.hist);
     }
 
@@ -152,6 +162,8 @@ pub struct Group {
     pub pending: u64,
     /// The longest of these waits so far, ns.
     pub pending_max_ns: u64,
+    /// These waits so far, by cause, summed over tasks.
+    pub pending_by_cause: ByCause,
     /// Threads at the end; of appended intervals, also those that were there at the end of an earlier one.
     pub threads: u64,
     /// Processes that have one of these threads.
@@ -165,9 +177,10 @@ impl Group {
         self.totals.add(&task.totals);
         self.wait.add(&task.wait);
         self.threads += 1;
-        if let Some(Pending { ns, .. }) = task.reading.pending {
+        if let Some(Pending { ns, by_cause, .. }) = &task.reading.pending {
             self.pending += 1;
-            self.pending_max_ns = self.pending_max_ns.max(ns);
+            self.pending_by_cause.add(by_cause);
+            self.pending_max_ns = self.pending_max_ns.max(*ns);
         }
     }
 
@@ -195,6 +208,8 @@ impl Interval {
             duration_ns: b.mono_ns.saturating_sub(a.mono_ns),
             tasks: tasks.collect(),
             exited: exited_between(&a.exited, &b.exited),
+            pairs: culprits::between(&a.pairs, &b.pairs),
+            limits: limits::between(&a.limits, &b.limits),
             cgroups: names(a, b),
             losses: b.losses.since(&a.losses),
             cost: CostInterval::between(&a.cost, &b.cost),
@@ -215,6 +230,8 @@ impl Interval {
         }
         merge(&mut self.tasks, next.tasks, |task| task.reading.serial, TaskInterval::append);
         merge(&mut self.exited, next.exited, |exited| exited.cgroup_id, ExitedInterval::append);
+        merge(&mut self.pairs, next.pairs, PairReading::key, |old, new| old.ns += new.ns);
+        merge(&mut self.limits, next.limits, |limits| limits.id, CgroupReading::append);
         merge(&mut self.cgroups, next.cgroups, |(id, _)| *id, |old, new| *old = new);
         for (loss, count) in next.losses.nonzero() {
             self.losses.add(loss, count);

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::{Group, Interval, TaskInterval, Totals, Wait};
+use cgscope_layout::{CAUSES, Cause};
+
+use crate::{ByCause, Group, Interval, TaskInterval, Totals, Wait, culprits::Culprit};
 
 /// Name and version of the object.
 pub const SCHEMA: &str = "cgscope.interval/1";
@@ -21,6 +23,7 @@ pub struct IntervalObject<'a> {
     pub duration_ns: u64,
     pub total: WaitObject,
     pub pending: PendingObject,
+    pub culprits: Vec<CulpritObject>,
     pub tasks: Vec<TaskObject<'a>>,
     pub cgroups: Vec<CgroupObject>,
     pub cpus: Option<Vec<u32>>,
@@ -43,18 +46,58 @@ pub struct WaitObject {
     pub p999_ns: Option<u64>,
     pub by_cause: CauseObject,
     pub hist: Vec<(u64, u64, u64)>,
+    pub hist_by_cause: Vec<(u64, u64, CauseCounts)>,
 }
 
-/// The parts of a wait. Not split yet: all null.
-#[derive(Serialize, Default)]
+/// The parts of waits; they sum to `total_ns`.
+#[derive(Serialize)]
 #[expect(missing_docs, reason = "as above")]
 pub struct CauseObject {
-    pub throttled_ns: Option<u64>,
-    pub own_cgroup_ns: Option<u64>,
-    pub other_cgroup_ns: Option<u64>,
-    pub kernel_ns: Option<u64>,
-    pub wakeup_ns: Option<u64>,
-    pub unattributed_ns: Option<u64>,
+    pub throttled_ns: u64,
+    pub own_cgroup_ns: u64,
+    pub other_cgroup_ns: u64,
+    pub kernel_ns: u64,
+    pub wakeup_ns: u64,
+    pub unattributed_ns: u64,
+}
+
+impl CauseObject {
+    fn new(by_cause: &ByCause) -> Self {
+        Self {
+            throttled_ns: by_cause.get(Cause::Throttled),
+            own_cgroup_ns: by_cause.get(Cause::OwnCgroup),
+            other_cgroup_ns: by_cause.get(Cause::OtherCgroup),
+            kernel_ns: by_cause.get(Cause::Kernel),
+            wakeup_ns: by_cause.get(Cause::Wakeup),
+            unattributed_ns: by_cause.get(Cause::Unattributed),
+        }
+    }
+}
+
+/// Waits of a row by cause, each wait divided in proportion to its parts.
+#[derive(Serialize)]
+#[expect(missing_docs, reason = "as above")]
+pub struct CauseCounts {
+    pub throttled: f64,
+    pub own_cgroup: f64,
+    pub other_cgroup: f64,
+    pub kernel: f64,
+    pub wakeup: f64,
+    pub unattributed: f64,
+}
+
+impl CauseCounts {
+    fn new(counts: &[f64; CAUSES]) -> Self {
+        let of = |cause: Cause| counts[cause as usize];
+        Self {
+            throttled: of(Cause::Throttled),
+            own_cgroup: of(Cause::OwnCgroup),
+            other_cgroup: of(Cause::OtherCgroup),
+            kernel: of(Cause::Kernel),
+            wakeup: of(Cause::Wakeup),
+            unattributed: of(Cause::Unattributed),
+        }
+    }
 }
 
 /// Waits that are not over.
@@ -63,6 +106,7 @@ pub struct CauseObject {
 pub struct PendingObject {
     pub count: u64,
     pub max_ns: u64,
+    pub by_cause: CauseObject,
 }
 
 /// T: a task.
@@ -110,12 +154,57 @@ pub struct CgroupObject {
     pub quota_us: Option<u64>,
     pub period_us: Option<u64>,
     pub burst_us: Option<u64>,
+    pub weight: Option<u64>,
+    pub cpus: Option<u32>,
     pub effective_cores: Option<f64>,
     pub limited_by: Option<String>,
     pub nr_periods: Option<u64>,
     pub nr_throttled: Option<u64>,
     pub throttled_ns: Option<u64>,
-    pub culprits: Option<Vec<String>>,
+    pub nr_bursts: Option<u64>,
+    pub burst_ns: Option<u64>,
+    pub local_throttled_ns: Option<u64>,
+    pub user_ns: Option<u64>,
+    pub system_ns: Option<u64>,
+    pub pressure_some_ns: Option<u64>,
+    pub pressure_full_ns: Option<u64>,
+    pub throttled_by: Vec<LimitObject>,
+    pub culprits: Vec<CulpritObject>,
+}
+
+/// A cgroup whose quota had run out while tasks waited for it.
+#[derive(Serialize)]
+#[expect(missing_docs, reason = "as above")]
+pub struct LimitObject {
+    pub path: Option<String>,
+    pub ns: u64,
+}
+
+/// Who ran while tasks waited. `tid` and `comm` where the target was selected by process or thread.
+#[derive(Serialize)]
+#[expect(missing_docs, reason = "as above")]
+pub struct CulpritObject {
+    pub path: Option<String>,
+    pub kernel: bool,
+    pub tid: Option<u32>,
+    pub comm: Option<String>,
+    pub ns: u64,
+}
+
+/// So many culprits are named; the others have done less.
+const CULPRITS: usize = 16;
+
+impl CulpritObject {
+    fn new(culprit: Culprit) -> Self {
+        let (tid, comm) = culprit.task.unzip();
+        Self {
+            path: culprit.path.map(|path| path.to_string()),
+            kernel: culprit.kernel,
+            tid,
+            comm: comm.map(|comm| comm.to_string()),
+            ns: culprit.ns,
+        }
+    }
 }
 
 /// What cgscope itself cost.
@@ -130,6 +219,7 @@ pub struct CostObject {
 
 impl WaitObject {
     fn new(wait: &Wait) -> Self {
+        let octaves = wait.hist.octaves();
         Self {
             count: wait.count,
             total_ns: wait.total_ns,
@@ -138,15 +228,23 @@ impl WaitObject {
             p90_ns: wait.quantile_ns(0.9),
             p99_ns: wait.quantile_ns(0.99),
             p999_ns: wait.quantile_ns(0.999),
-            by_cause: CauseObject::default(),
+            by_cause: CauseObject::new(&wait.by_cause),
             hist: wait.hist.buckets().collect(),
+            hist_by_cause: octaves
+                .iter()
+                .map(|octave| (octave.low_ns(), octave.high_ns(), CauseCounts::new(&octave.by_cause)))
+                .collect(),
         }
     }
 }
 
 impl PendingObject {
     fn new(group: &Group) -> Self {
-        Self { count: group.pending, max_ns: group.pending_max_ns }
+        Self {
+            count: group.pending,
+            max_ns: group.pending_max_ns,
+            by_cause: CauseObject::new(&group.pending_by_cause),
+        }
     }
 }
 
@@ -176,7 +274,11 @@ impl<'a> TaskObject<'a> {
 }
 
 impl CgroupObject {
-    fn new(path: Option<&str>, id: Option<u64>, group: &Group) -> Self {
+    fn new(path: Option<&str>, id: Option<u64>, group: &Group, interval: &Interval) -> Self {
+        let limits = path.and_then(|path| interval.limits_at(path)).cloned().unwrap_or_default();
+        let effective = path.and_then(|path| interval.effective_limit(path));
+        let culprits = path.map_or_else(Vec::new, |path| interval.culprits_of(path));
+        let throttled_by = path.map_or_else(Vec::new, |path| interval.limits_of(path));
         Self {
             path: path.map(Into::into),
             id,
@@ -187,15 +289,28 @@ impl CgroupObject {
             tasks: group.processes,
             threads: group.threads,
             exited: group.exited,
-            quota_us: None,
-            period_us: None,
-            burst_us: None,
-            effective_cores: None,
-            limited_by: None,
-            nr_periods: None,
-            nr_throttled: None,
-            throttled_ns: None,
-            culprits: None,
+            quota_us: limits.quota_us,
+            period_us: limits.period_us,
+            burst_us: limits.burst_us,
+            weight: limits.weight,
+            cpus: limits.cpus,
+            effective_cores: effective.map(|limit| limit.cores),
+            limited_by: path.and_then(|path| interval.limited_by(path)).map(|path| path.to_string()),
+            nr_periods: limits.nr_periods,
+            nr_throttled: limits.nr_throttled,
+            throttled_ns: limits.throttled_ns,
+            nr_bursts: limits.nr_bursts,
+            burst_ns: limits.burst_ns,
+            local_throttled_ns: limits.local_throttled_ns,
+            user_ns: limits.user_ns,
+            system_ns: limits.system_ns,
+            pressure_some_ns: limits.pressure_some_ns,
+            pressure_full_ns: limits.pressure_full_ns,
+            throttled_by: throttled_by
+                .into_iter()
+                .map(|(path, ns)| LimitObject { path: path.map(|path| path.to_string()), ns })
+                .collect(),
+            culprits: culprits.into_iter().take(CULPRITS).map(CulpritObject::new).collect(),
         }
     }
 }
@@ -213,12 +328,13 @@ impl<'a> IntervalObject<'a> {
             duration_ns: interval.duration_ns,
             total: WaitObject::new(&total.wait),
             pending: PendingObject::new(&total),
+            culprits: interval.culprits().into_iter().take(CULPRITS).map(CulpritObject::new).collect(),
             tasks: interval.tasks.iter().map(|task| TaskObject::new(task, interval)).collect(),
             cgroups: groups
                 .iter()
                 .map(|(path, group)| {
                     let path = path.as_deref();
-                    CgroupObject::new(path, path.and_then(|path| ids.get(path).copied()), group)
+                    CgroupObject::new(path, path.and_then(|path| ids.get(path).copied()), group, interval)
                 })
                 .collect(),
             cpus: None,

@@ -3,17 +3,25 @@
 //! A [`Sample`] holds cumulative readings; only [`Interval::between`] subtracts. Live, recorded and replayed figures
 //! all come out of that one function.
 
+pub mod causes;
+pub mod culprits;
 pub mod doctor;
 pub mod hist;
 pub mod interval;
 pub mod json;
+pub mod limits;
 pub mod sample;
 pub mod selection;
+pub mod sparse;
 pub mod totals;
 pub mod units;
 
+pub use causes::ByCause;
+pub use cgscope_layout::Cause;
+pub use culprits::{Blame, PairReading};
 pub use hist::Hist;
 pub use interval::{Group, Interval, TaskInterval, Wait};
+pub use limits::CgroupReading;
 pub use sample::{Cost, ExitedReading, Losses, Pending, Sample, TaskReading};
 pub use selection::Selection;
 pub use totals::Totals;

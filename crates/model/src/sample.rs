@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cgscope_layout::Loss;
 use serde::{Deserialize, Serialize};
 
-use crate::{Hist, Totals};
+use crate::{ByCause, CgroupReading, Hist, PairReading, Totals};
 
 /// Everything read at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -18,6 +18,10 @@ pub struct Sample {
     pub tasks: Vec<TaskReading>,
     /// What exited tasks had not been read for, by cgroup, ascending by id.
     pub exited: Vec<ExitedReading>,
+    /// Who made whom wait so far, ascending by key.
+    pub pairs: Vec<PairReading>,
+    /// Limits of the cgroups named above and of their ancestors, ascending by id.
+    pub limits: Vec<CgroupReading>,
     /// Paths of the cgroups named above, as under the mount, ascending by id. Missing: gone before it could be read.
     pub cgroups: Vec<(u64, Arc<str>)>,
     /// Losses so far.
@@ -58,12 +62,14 @@ pub struct TaskReading {
 }
 
 /// A wait that is not over yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pending {
     /// So far, ns.
     pub ns: u64,
     /// The part of it that the kernel has already added to its own sum: waited on another CPU before a migration.
     pub booked_ns: u64,
+    /// All of it by cause; the parts sum to `ns`.
+    pub by_cause: ByCause,
 }
 
 /// The exited tasks of a cgroup: what had not been read before they went.

@@ -54,6 +54,7 @@ impl Selection {
         });
         let by_task = comm.is_some() || !self.cpus.is_empty() || !self.nodes.is_empty();
         interval.exited.retain(|exited| !by_task && in_cgroup(exited.cgroup_id));
+        interval.pairs.retain(|pair| in_cgroup(pair.victim));
         interval.cgroups = cgroups;
         Ok(())
     }
@@ -69,7 +70,8 @@ pub fn normal_path(path: &str) -> String {
     if out.is_empty() { "/".into() } else { out }
 }
 
-fn is_at_or_below(path: &str, root: &str) -> bool {
+/// True for `root` itself and what lies below it.
+pub fn is_at_or_below(path: &str, root: &str) -> bool {
     root == "/" || path == root || path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'))
 }
 

@@ -2,27 +2,37 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ByCause;
+
 macro_rules! totals {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Cumulative readings of one task (or, once subtracted and added, of many), times in nanoseconds.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-        pub struct Totals { $($(#[$doc])* pub $name: u64,)* }
+        pub struct Totals {
+            $($(#[$doc])* pub $name: u64,)*
+            /// The completed waits by cause; they sum to `wait_ns`.
+            pub by_cause: ByCause,
+        }
 
         impl Totals {
             /// What came since `before`; `None` if any counter went backwards: then there is no reading.
             pub fn since(&self, before: &Self) -> Option<Self> {
-                Some(Self { $($name: self.$name.checked_sub(before.$name)?,)* })
+                Some(Self {
+                    $($name: self.$name.checked_sub(before.$name)?,)*
+                    by_cause: self.by_cause.since(&before.by_cause)?,
+                })
             }
 
             /// Adds the readings of another task.
             pub fn add(&mut self, other: &Self) {
                 $(self.$name = self.$name.wrapping_add(other.$name);)*
+                self.by_cause.add(&other.by_cause);
             }
         }
 
         impl From<cgscope_layout::wire::Totals> for Totals {
             fn from(wire: cgscope_layout::wire::Totals) -> Self {
-                Self { $($name: wire.$name,)* }
+                Self { $($name: wire.$name,)* by_cause: ByCause(wire.by_cause) }
             }
         }
     };

@@ -3,7 +3,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use cgscope_model::{ExitedReading, Group, Hist, Interval, Pending, Sample, TaskReading, Totals};
+use cgscope_model::{
+    ByCause, Cause, ExitedReading, Group, Hist, Interval, Pending, Sample, TaskReading, Totals,
+};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -110,6 +112,7 @@ impl Host {
             waits: waits.len() as u64,
             wait_ns: waits.iter().sum(),
             run_delay_ns: waits.iter().sum(),
+            by_cause: ByCause::only(Cause::Wakeup, waits.iter().sum()),
             ..Totals::default()
         };
         let max = |waits: &[u64]| waits.iter().copied().max().unwrap_or(0);
@@ -253,7 +256,7 @@ fn a_task_that_went_while_it_waited_waits_no_more_at_the_end() {
     let empty = host.read();
     host.apply(&Event::Birth { cgroup: 1 });
     let mut waiting = host.read();
-    waiting.tasks[0].pending = Some(Pending { ns: 5, booked_ns: 0 });
+    waiting.tasks[0].pending = Some(Pending { ns: 5, ..Pending::default() });
     let mut whole = Interval::between(&empty, &waiting);
     assert_eq!(whole.total().pending, 1);
     host.apply(&Event::Exit { task: 0 });

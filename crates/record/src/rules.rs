@@ -1,6 +1,6 @@
 //! What holds for every Sample. The model relies on it, so a file is not believed, and what breaks it is not written.
 
-use cgscope_model::Sample;
+use cgscope_model::{PairReading, Sample};
 
 /// The rule that `sample` breaks, in words.
 pub(crate) fn broken(sample: &Sample) -> Option<&'static str> {
@@ -9,6 +9,10 @@ pub(crate) fn broken(sample: &Sample) -> Option<&'static str> {
         Some("its tasks are not in the order of their serials")
     } else if !ascending(sample.exited.iter().map(|exited| exited.cgroup_id)) {
         Some("its exited tasks are not in the order of their cgroups")
+    } else if !ascending(sample.pairs.iter().map(PairReading::key)) {
+        Some("its pairs of victim and culprit are not in the order of their ids")
+    } else if !ascending(sample.limits.iter().map(|limits| limits.id)) {
+        Some("its limits are not in the order of their cgroups")
     } else if !ascending(sample.cgroups.iter().map(|(id, _)| *id)) {
         Some("its cgroups are not in the order of their ids")
     } else if !hists.into_iter().all(|hist| hist.is_valid()) {
@@ -18,6 +22,6 @@ pub(crate) fn broken(sample: &Sample) -> Option<&'static str> {
     }
 }
 
-fn ascending(keys: impl Iterator<Item = u64>) -> bool {
+fn ascending<K: PartialOrd + Copy>(keys: impl Iterator<Item = K>) -> bool {
     keys.is_sorted_by(|a, b| a < b)
 }

@@ -36,7 +36,7 @@ pub fn task(tid: u32, waits_ns: &[u64]) -> TaskReading {
 
 /// The same, waiting now.
 pub fn waiting(task: TaskReading, ns: u64) -> TaskReading {
-    TaskReading { pending: Some(Pending { ns, booked_ns: 0 }), ..task }
+    TaskReading { pending: Some(Pending { ns, ..Pending::default() }), ..task }
 }
 
 /// A second in which these tasks were born and did what they did.

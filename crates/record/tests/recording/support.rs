@@ -1,10 +1,11 @@
 //! Samples to record, and both ways through a file.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use cgscope_layout::{BUCKETS, Loss};
+use cgscope_layout::{BUCKETS, CAUSES, Cause, Loss, cause::CELLS};
 use cgscope_model::{
-    Cost, ExitedReading, Hist, Losses, Pending, Sample, Selection, TaskReading, Totals, doctor::CgroupLayout,
+    Blame, ByCause, CgroupReading, Cost, ExitedReading, Hist, Losses, PairReading, Pending, Sample,
+    Selection, TaskReading, Totals, doctor::CgroupLayout,
 };
 use cgscope_record::{Cpu, Ending, Header, ReadError, Reader, Reason, Writer};
 use proptest::prelude::*;
@@ -36,11 +37,15 @@ pub(crate) fn task(serial: u64, waits_ns: &[u64]) -> TaskReading {
         cpu: 1,
         node: None,
         on_cpu: false,
-        pending: Some(Pending { ns: 12, booked_ns: 3 }),
+        pending: Some(Pending { ns: 12, booked_ns: 3, by_cause: ByCause::only(Cause::Throttled, 12) }),
         max_ns: waits_ns.iter().copied().max().unwrap_or(0),
         totals,
         hist: Arc::new(Hist::from_waits_ns(waits_ns.iter().copied())),
     }
+}
+
+fn pair(victim: u64, culprit: u64, ns: u64) -> PairReading {
+    PairReading { victim, culprit, blame: Blame::Ran, tid: 5, comm: "hog".into(), ns }
 }
 
 /// Sample `n` of a small host.
@@ -56,7 +61,14 @@ pub(crate) fn sample(n: u64) -> Sample {
             tasks: n,
             max_ns: 9_000,
             totals: Totals { waits: 1, ..Totals::default() },
-            hist: Arc::new(Hist::from_waits_ns([9_000])),
+            hist: Arc::new(Hist::of_cause(Cause::OtherCgroup, [9_000])),
+        }],
+        pairs: vec![pair(42, 43, n)],
+        limits: vec![CgroupReading {
+            id: 42,
+            quota_us: Some(50_000),
+            period_us: Some(100_000),
+            ..Default::default()
         }],
         cgroups: vec![(1, "/".into()), (42, "/a/b".into())],
         losses,
@@ -89,16 +101,21 @@ pub(crate) fn read(file: &[u8]) -> Result<(Vec<Sample>, Ending), ReadError> {
 }
 
 pub(crate) fn any_hist() -> impl Strategy<Value = Arc<Hist>> {
-    prop::collection::btree_map(0..BUCKETS, any::<u64>(), 0..20).prop_map(|counts| {
-        Arc::new(Hist::from_counts((0..BUCKETS).map(|bucket| counts.get(&bucket).copied().unwrap_or(0))))
+    let cells = |n: usize| prop::collection::btree_map(0..n, any::<u64>(), 0..20);
+    (cells(BUCKETS), cells(CELLS)).prop_map(|(counts, shares)| {
+        let all = |n: usize, counts: BTreeMap<usize, u64>| {
+            (0..n).map(move |cell| counts.get(&cell).copied().unwrap_or(0))
+        };
+        Arc::new(Hist::from_counts(all(BUCKETS, counts), all(CELLS, shares)))
     })
 }
 
 fn any_totals() -> impl Strategy<Value = Totals> {
-    (any::<[u64; 5]>(), any::<[u64; 4]>()).prop_map(
+    (any::<[u64; 5]>(), any::<[u64; 4]>(), any::<[u64; CAUSES]>()).prop_map(
         |(
             [waits, wait_ns, run_delay_ns, unstamped, unstamped_ns],
             [on_cpu_ns, voluntary, involuntary, migrations],
+            by_cause,
         )| {
             Totals {
                 waits,
@@ -110,6 +127,7 @@ fn any_totals() -> impl Strategy<Value = Totals> {
                 voluntary,
                 involuntary,
                 migrations,
+                by_cause: ByCause(by_cause),
             }
         },
     )
@@ -129,7 +147,11 @@ fn any_task() -> impl Strategy<Value = TaskReading> {
                 cpu,
                 node,
                 on_cpu,
-                pending: pending.map(|(ns, booked_ns)| Pending { ns, booked_ns }),
+                pending: pending.map(|(ns, booked_ns)| Pending {
+                    ns,
+                    booked_ns,
+                    by_cause: ByCause([ns; CAUSES]),
+                }),
                 max_ns,
                 totals,
                 hist,
@@ -173,8 +195,21 @@ pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
     let tasks = prop::collection::btree_map(any::<u64>(), any_task(), 0..6);
     let exited = prop::collection::btree_map(any::<u64>(), any_exited(), 0..3);
     let cgroups = prop::collection::btree_map(any::<u64>(), "(/.{0,12}){1,3}", 0..4);
-    (any::<[u64; 2]>(), tasks, exited, cgroups, any_losses(), any_cost()).prop_map(
-        |([unix_ns, mono_ns], tasks, exited, cgroups, losses, cost)| Sample {
+    let pairs = prop::collection::btree_map(any::<[u64; 2]>(), any::<u64>(), 0..4);
+    let limits = prop::collection::btree_map(any::<u64>(), any::<[Option<u64>; 3]>(), 0..4);
+    (any::<[u64; 2]>(), tasks, exited, (cgroups, pairs, limits), any_losses(), any_cost()).prop_map(
+        |([unix_ns, mono_ns], tasks, exited, (cgroups, pairs, limits), losses, cost)| Sample {
+            pairs: pairs.into_iter().map(|([victim, culprit], ns)| pair(victim, culprit, ns)).collect(),
+            limits: limits
+                .into_iter()
+                .map(|(id, [quota_us, nr_periods, usage_ns])| CgroupReading {
+                    id,
+                    quota_us,
+                    nr_periods,
+                    usage_ns,
+                    ..CgroupReading::default()
+                })
+                .collect(),
             unix_ns,
             mono_ns,
             tasks: tasks.into_iter().map(|(serial, task)| TaskReading { serial, ..task }).collect(),

@@ -1,0 +1,96 @@
+//! The tables of culprits: one a CPU, read whole and added up.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use cgscope_layout::ledger::{Pair, Pairs, kind};
+use cgscope_model::{Blame, PairReading};
+
+use crate::collector::comm;
+
+/// A pair, as [`PairReading::key`].
+type Key = (u64, u64, Blame, u32);
+
+/// What has been read of the tables so far. In the kernel a pair may lose its place to another; its sum is kept here.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    /// By CPU and key, as last read: what the kernel's counter has risen by is new.
+    seen: HashMap<(u32, Key), u64>,
+    sums: BTreeMap<Key, (Arc<str>, u64)>,
+}
+
+impl Ledger {
+    /// Takes in the table of one CPU.
+    pub(crate) fn take(&mut self, cpu: u32, table: &Pairs) {
+        for pair in &table.pairs {
+            let Some(key) = key(pair) else { continue };
+            let seen = self.seen.entry((cpu, key)).or_default();
+            // One that fell has lost its place meanwhile and found another.
+            let new = pair.ns.checked_sub(*seen).unwrap_or(pair.ns);
+            *seen = pair.ns;
+            if new != 0 {
+                self.sums.entry(key).or_insert_with(|| (comm(&pair.comm), 0)).1 += new;
+            }
+        }
+    }
+
+    /// All pairs so far, ascending by key.
+    pub(crate) fn readings(&self) -> Vec<PairReading> {
+        let reading = |(&(victim, culprit, blame, tid), (comm, ns)): (&Key, &(Arc<str>, u64))| PairReading {
+            victim,
+            culprit,
+            blame,
+            tid,
+            comm: comm.clone(),
+            ns: *ns,
+        };
+        self.sums.iter().map(reading).collect()
+    }
+
+    /// Forgets the pairs of cgroups that are no more.
+    pub(crate) fn forget(&mut self, is_gone: impl Fn(u64) -> bool) {
+        let keep = |(victim, culprit, ..): &Key| !is_gone(*victim) && !is_gone(*culprit);
+        self.sums.retain(|key, _| keep(key));
+        self.seen.retain(|(_, key), _| keep(key));
+    }
+}
+
+fn key(pair: &Pair) -> Option<Key> {
+    let blame = match pair.kind {
+        kind::RAN => Blame::Ran,
+        kind::LIMITED => Blame::Limited,
+        _ => return None,
+    };
+    Some((pair.victim, pair.culprit, blame, pair.tid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cgscope_layout::ledger::PAIRS;
+
+    fn table(pairs: &[Pair]) -> Pairs {
+        let mut table = Pairs { pairs: [Pair::default(); PAIRS] };
+        table.pairs[7..7 + pairs.len()].copy_from_slice(pairs);
+        table
+    }
+
+    #[test]
+    fn pairs_add_up_over_cpus_and_outlive_their_place() {
+        let pair = |ns| Pair { victim: 5, culprit: 6, kind: kind::RAN, ns, ..Pair::default() };
+        let mut ledger = Ledger::default();
+        ledger.take(0, &table(&[pair(100)]));
+        ledger.take(1, &table(&[pair(40)]));
+        let ns = |ledger: &Ledger| ledger.readings().iter().map(|pair| pair.ns).collect::<Vec<_>>();
+        assert_eq!(ns(&ledger), [140]);
+        ledger.take(0, &table(&[pair(130)]));
+        assert_eq!(ns(&ledger), [170]);
+        // Its place was taken and it came back.
+        ledger.take(0, &table(&[pair(30)]));
+        assert_eq!(ns(&ledger), [200]);
+        ledger.forget(|id| id == 6);
+        assert!(ledger.readings().is_empty());
+    }
+}

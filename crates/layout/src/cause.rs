@@ -1,0 +1,79 @@
+//! Why a task waited: the parts that every wait is split into. They sum to the wait.
+
+use crate::bucket::BUCKETS;
+
+macro_rules! causes {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// A part of a wait. The discriminant is its place in [`ByCause`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        pub enum Cause { $($(#[$doc])* $variant,)* }
+
+        impl Cause {
+            /// All of them, in the order of [`ByCause`].
+            pub const ALL: [Self; CAUSES] = [$(Self::$variant,)*];
+
+            /// The name in every output.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+
+        /// Number of causes.
+        pub const CAUSES: usize = [$($name,)*].len();
+    };
+}
+
+causes! {
+    /// It could not run because its cgroup or an ancestor was out of quota.
+    Throttled = "throttled",
+    /// The CPU ran other tasks of the same cgroup.
+    OwnCgroup = "own_cgroup",
+    /// The CPU ran tasks of other cgroups.
+    OtherCgroup = "other_cgroup",
+    /// The CPU ran kernel threads, or interrupts where the kernel accounts for them (CONFIG_IRQ_TIME_ACCOUNTING).
+    Kernel = "kernel",
+    /// Not known: waited on another CPU before a migration, or longer ago than the history reaches.
+    Unattributed = "unattributed",
+    /// The CPU ran nobody: idle exit, interrupt to reschedule, the switch itself.
+    Wakeup = "wakeup",
+}
+
+/// ns by cause, in the order of [`Cause::ALL`].
+pub type ByCause = [u64; CAUSES];
+
+/// Rows of the histogram by cause: one to each doubling, eight buckets.
+pub const ROWS: usize = BUCKETS / 8;
+
+/// A wait counts this much in its row, divided among its causes in proportion to their parts.
+pub const WHOLE: u32 = 64;
+
+/// Causes that have a cell of their own in a row: all but the last ([`Cause::Wakeup`]), which has the rest. A wait of 0 ns,
+/// the commonest of all, thus costs nothing.
+pub const SHARED_CAUSES: usize = CAUSES - 1;
+
+/// Number of cells of a histogram by cause.
+pub const CELLS: usize = ROWS * SHARED_CAUSES;
+
+/// The histogram by cause: cell `row * SHARED_CAUSES + cause` in units of 1/[`WHOLE`] wait. The counters only rise, and wrap at 2^32.
+pub type Shares = [u32; CELLS];
+
+/// The row of a bucket.
+#[inline(always)]
+pub const fn row_of(bucket: usize) -> usize {
+    bucket / 8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_discriminant_is_the_place_in_all_and_wakeup_is_last() {
+        for (i, cause) in Cause::ALL.iter().enumerate() {
+            assert_eq!(*cause as usize, i);
+        }
+        assert_eq!(Cause::Wakeup as usize, SHARED_CAUSES);
+        assert!(CELLS <= 256, "a cell's number is kept in a byte");
+    }
+}

@@ -1,0 +1,114 @@
+//! What the hook remembers in order to split waits: who ran on each CPU, and how each runnable task left its CPU.
+
+/// Slices that are remembered of each CPU.
+pub const SLICES: usize = 256;
+/// A wait is looked back over at most so many slices; what lies before is unattributed.
+pub const LOOK_BACK: usize = 128;
+/// Places in the table of culprits of each CPU.
+pub const PAIRS: usize = 512;
+/// Places that a pair may take from the one that its hash gives.
+pub const PROBES: usize = 8;
+
+/// In [`Slice::who`]: nobody ran.
+pub const IDLE: u64 = 0;
+/// In [`Slice::who`]: a kernel thread ran. No cgroup has this id.
+pub const KERNEL: u64 = u64::MAX;
+
+/// Who ran on a CPU from `since_ns` until the slice that follows. Tasks of one cgroup in a row share a slice, unless
+/// single tasks are blamed ([`crate::wire::Config::blame_tasks`]).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Slice {
+    /// ns of `rq->clock`; 0: no slice.
+    pub since_ns: u64,
+    /// Id of the cgroup, [`IDLE`] or [`KERNEL`].
+    pub who: u64,
+    /// ns of it in interrupts, where the kernel accounts for them.
+    pub irq_ns: u32,
+    /// The task, where single tasks are blamed.
+    pub tid: u32,
+    /// Its name.
+    pub comm: [u8; 16],
+}
+
+/// The history of one CPU; written by its own hook alone, read by others without a lock.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Ring {
+    /// The number of the latest slice; its place is that modulo [`SLICES`].
+    pub head: u64,
+    /// The task that came last, as far as the hook has seen.
+    pub tid: u32,
+    /// No meaning.
+    pub padding: u32,
+    /// `rq->prev_irq_time` at the latest switch.
+    pub irq_seen_ns: u64,
+    /// The slices.
+    pub slices: [Slice; SLICES],
+}
+
+/// How a task left its CPU while it could have run on: the beginning of a wait.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// ns of `rq->clock`; 0: it went to sleep, or was preempted on its way there.
+    pub ns: u64,
+    /// Its switches then: if it has switched since, this is not the wait that ends now.
+    pub switches: u64,
+    /// How long its cfs_rq had stood throttled by then, ns.
+    pub throttle_ns: u64,
+    /// Address of that cfs_rq.
+    pub cfs_rq: u64,
+    /// Address of its task group.
+    pub group: u64,
+    /// Id of the cgroup whose quota had run out; 0: none had.
+    pub limit: u64,
+    /// The CPU.
+    pub cpu: u32,
+    /// Its migrations then, cut to 32 bits.
+    pub migrations: u32,
+}
+
+/// What a culprit did to a victim.
+pub mod kind {
+    /// It ran while the victim waited.
+    pub const RAN: u32 = 1;
+    /// Its quota had run out.
+    pub const LIMITED: u32 = 2;
+}
+
+/// Time that tasks of one cgroup waited because of another.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pair {
+    /// Id of the cgroup that waited.
+    pub victim: u64,
+    /// Id of the cgroup that ran or was out of quota, or [`KERNEL`].
+    pub culprit: u64,
+    /// See [`kind`]; 0: an empty place.
+    pub kind: u32,
+    /// The task that ran, where single tasks are blamed.
+    pub tid: u32,
+    /// Sum, ns.
+    pub ns: u64,
+    /// ns of `rq->clock` at the latest addition.
+    pub last_ns: u64,
+    /// Name of the task.
+    pub comm: [u8; 16],
+}
+
+/// The table of culprits of one CPU; written by its own hook alone.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Pairs {
+    /// In no order; see [`place_of`].
+    pub pairs: [Pair; PAIRS],
+}
+
+/// The first place at which a pair may be.
+#[inline(always)]
+pub const fn place_of(victim: u64, culprit: u64, tid: u32) -> usize {
+    // Fibonacci hashing: the golden ratio of 2^64.
+    let mixed = (victim ^ culprit.rotate_left(21) ^ ((tid as u64) << 40)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed >> 55) as usize & (PAIRS - 1)
+}

@@ -1,0 +1,178 @@
+//! The CPU limits of a cgroup and what they did to it, as its files tell.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Interval, selection::is_at_or_below};
+
+/// What the files of one cgroup say about its CPU limits, at one moment. Times are cumulative.
+///
+/// What could not be read is `None`, never 0. The versions named are the first kernels with the file or the line.
+/// v2 tells times in microseconds: there the nanoseconds are multiples of 1000.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CgroupReading {
+    /// Inode number of the cgroup's directory, as in [`Sample::cgroups`](crate::Sample).
+    pub id: u64,
+    /// CPU time it may use in a period, µs: v2 `cpu.max` (4.15), v1 `cpu.cfs_quota_us` (3.2). `None`: it has no
+    /// limit of its own (then `period_us` is set, and an ancestor may still have one), or it could not be read.
+    pub quota_us: Option<u64>,
+    /// Length of a period, µs, also where there is no quota: v2 `cpu.max`, v1 `cpu.cfs_period_us`.
+    pub period_us: Option<u64>,
+    /// What it may save up and use above the quota, µs: v2 `cpu.max.burst`, v1 `cpu.cfs_burst_us` (5.14).
+    pub burst_us: Option<u64>,
+    /// Its share among its siblings, 1 to 10000, by default 100: v2 `cpu.weight` (4.15), where 0 is a cgroup with
+    /// `cpu.idle` before 6.12. v1 `cpu.shares` is brought to this scale by [`weight_of_shares`].
+    pub weight: Option<u64>,
+    /// How many CPUs its tasks may run on: v2 `cpuset.cpus.effective` (5.0) of it or of the nearest ancestor that has
+    /// the file; v1 `cpuset.effective_cpus` (3.17), else `cpuset.cpus`, of the same path in the hierarchy of cpuset.
+    /// `None` also for an empty set: no task can run there.
+    pub cpus: Option<u32>,
+    /// CPU time used by it and those below it, ns: v2 `cpu.stat` (4.15), v1 `cpuacct.usage`.
+    pub usage_ns: Option<u64>,
+    /// Its part in user mode, ns: v2 `cpu.stat`, v1 `cpuacct.usage_user` (4.7). In v1 the kernel does not make the
+    /// two parts add up to the usage.
+    pub user_ns: Option<u64>,
+    /// Its part in the kernel, ns: v2 `cpu.stat`, v1 `cpuacct.usage_sys` (4.7).
+    pub system_ns: Option<u64>,
+    /// Periods that passed while it had something to run: `cpu.stat`.
+    pub nr_periods: Option<u64>,
+    /// Those in which its quota ran out: `cpu.stat`.
+    pub nr_throttled: Option<u64>,
+    /// Time its own quota kept it from running, ns, summed over CPUs, so that it may exceed the time that passed:
+    /// `cpu.stat`.
+    pub throttled_ns: Option<u64>,
+    /// Periods in which it used more than its quota: `cpu.stat` (5.16).
+    pub nr_bursts: Option<u64>,
+    /// What it used above its quota, ns, summed over CPUs: `cpu.stat` (5.16).
+    pub burst_ns: Option<u64>,
+    /// Time in which tasks of its own could have run but for a quota, its own or an ancestor's, ns, summed over CPUs:
+    /// `cpu.stat.local` (6.6).
+    pub local_throttled_ns: Option<u64>,
+    /// Time in which some task of it or below it waited for a CPU, ns: v2 `cpu.pressure` (4.20).
+    pub pressure_some_ns: Option<u64>,
+    /// Time in which tasks waited and none ran, ns: v2 `cpu.pressure` (5.13).
+    pub pressure_full_ns: Option<u64>,
+}
+
+impl CgroupReading {
+    /// The quota in CPUs; `None` without a quota of its own.
+    pub fn quota_cores(&self) -> Option<f64> {
+        let period = self.period_us.filter(|period| *period > 0)?;
+        Some(self.quota_us? as f64 / period as f64)
+    }
+}
+
+macro_rules! counters {
+    ($($name:ident),*) => {
+        impl CgroupReading {
+            /// What came since `before`: the limits as they are now, the counters as differences. A counter is `None`
+            /// where one of both readings is missing or it went backwards.
+            pub fn since(&self, before: Option<&Self>) -> Self {
+                let since = |now: Option<u64>, before: Option<u64>| now?.checked_sub(before?);
+                Self { $($name: since(self.$name, before.and_then(|before| before.$name)),)* ..self.clone() }
+            }
+
+            /// Adds what came later: its limits hold now, its counters come on top where both are known.
+            pub fn append(&mut self, later: Self) {
+                let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
+                    (Some(a), Some(b)) => Some(a.saturating_add(b)),
+                    (known, None) | (None, known) => known,
+                };
+                *self = Self { $($name: sum(self.$name, later.$name),)* ..later };
+            }
+        }
+    };
+}
+
+counters!(
+    usage_ns,
+    user_ns,
+    system_ns,
+    nr_periods,
+    nr_throttled,
+    throttled_ns,
+    nr_bursts,
+    burst_ns,
+    local_throttled_ns,
+    pressure_some_ns,
+    pressure_full_ns
+);
+
+/// The tightest of the quotas that hold for a cgroup.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EffectiveLimit {
+    /// Path of the cgroup that has it: the cgroup itself or an ancestor.
+    pub path: Arc<str>,
+    /// The quota in CPUs.
+    pub cores: f64,
+}
+
+impl Interval {
+    /// The limits of a cgroup by its path, its counters over this interval.
+    pub fn limits_at(&self, path: &str) -> Option<&CgroupReading> {
+        self.limits.iter().find(|limits| self.cgroup_path(limits.id).is_some_and(|at| &**at == path))
+    }
+
+    /// The tightest quota of a cgroup and its ancestors; `None`: none has one.
+    pub fn effective_limit(&self, path: &str) -> Option<EffectiveLimit> {
+        let quotas = self.limits.iter().filter_map(|limits| {
+            let at = self.cgroup_path(limits.id)?;
+            is_at_or_below(path, at).then_some(())?;
+            Some(EffectiveLimit { path: at.clone(), cores: limits.quota_cores()? })
+        });
+        quotas.min_by(|a, b| a.cores.total_cmp(&b.cores).then_with(|| a.path.len().cmp(&b.path.len())))
+    }
+
+    /// The cgroup whose quota held back the tasks of `path` and all below it: the one that ran out most in this interval, or,
+    /// where none did, the one with the tightest quota.
+    pub fn limited_by(&self, path: &str) -> Option<Arc<str>> {
+        let ran_out = self.limits_of(path).into_iter().find_map(|(limit, _)| limit);
+        ran_out.or_else(|| self.effective_limit(path).map(|limit| limit.path))
+    }
+}
+
+/// What came between two readings, ascending by id.
+pub(crate) fn between(a: &[CgroupReading], b: &[CgroupReading]) -> Vec<CgroupReading> {
+    let mut earlier = a.iter().peekable();
+    b.iter()
+        .map(|now| {
+            while earlier.next_if(|before| before.id < now.id).is_some() {}
+            now.since(earlier.next_if(|before| before.id == now.id))
+        })
+        .collect()
+}
+
+/// v1 `cpu.shares` on the scale of v2 `cpu.weight`, as the kernel converts (`sched_weight_to_cgroup` in
+/// `kernel/sched/sched.h`, 6.12): `shares * 100 / 1024`, to the nearest and no less than 1, no more than 10000.
+pub fn weight_of_shares(shares: u64) -> u64 {
+    (shares.saturating_mul(100).saturating_add(512) / 1024).clamp(1, 10_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limits_of_a_quota_in_cpus_need_both_numbers() {
+        let with = |quota_us, period_us| CgroupReading { quota_us, period_us, ..Default::default() };
+        assert_eq!(with(Some(250_000), Some(100_000)).quota_cores(), Some(2.5));
+        assert_eq!(with(Some(250_000), None).quota_cores(), None);
+        assert_eq!(with(None, Some(100_000)).quota_cores(), None);
+        assert_eq!(with(Some(250_000), Some(0)).quota_cores(), None);
+    }
+
+    #[test]
+    fn shares_become_weights_as_in_the_kernel() {
+        let weights = [0, 2, 3, 15, 16, 1024, 2048, 10_240, 262_144, u64::MAX].map(weight_of_shares);
+        assert_eq!(weights, [1, 1, 1, 1, 2, 100, 200, 1000, 10_000, 10_000]);
+    }
+
+    #[test]
+    fn a_reading_outlives_json() {
+        let reading =
+            CgroupReading { id: 7, quota_us: Some(1), burst_ns: Some(u64::MAX), ..Default::default() };
+        let json = serde_json::to_string(&reading).unwrap();
+        assert_eq!(serde_json::from_str::<CgroupReading>(&json).unwrap(), reading);
+    }
+}

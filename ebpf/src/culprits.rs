@@ -1,0 +1,110 @@
+//! Who made whom wait: a table of pairs for each CPU, written by the hook on that CPU alone, without lock or allocation.
+
+use cgscope_layout::{
+    Loss,
+    ledger::{PAIRS, PROBES, Pair, Pairs, kind, place_of},
+};
+
+use crate::{
+    history::slice,
+    kernel::blame_tasks,
+    maps::{lost, pairs, ring},
+};
+
+/// A pair that was met within this time is one that is still wanted.
+const RECENT_NS: u64 = 10_000_000_000;
+
+/// Where a charge is entered, and where the culprit is found.
+#[derive(Clone, Copy)]
+pub struct Place {
+    /// The CPU that enters it.
+    pub cpu: u32,
+    /// The CPU whose history has the culprit, and the number of the slice.
+    pub history: u32,
+    pub number: u64,
+}
+
+impl Place {
+    const KIND_BITS: u32 = 8;
+    const CPU_BITS: u32 = 16;
+
+    #[inline(always)]
+    fn packed(self, kind: u32) -> u64 {
+        let cpus = u64::from(self.cpu) | (u64::from(self.history) << Self::CPU_BITS);
+        u64::from(kind) | (cpus << Self::KIND_BITS) | (self.number << (Self::KIND_BITS + 2 * Self::CPU_BITS))
+    }
+
+    #[inline(always)]
+    fn unpacked(packed: u64) -> (Self, u32) {
+        let cpu = |from: u32| (packed >> from) as u32 & ((1 << Self::CPU_BITS) - 1);
+        let place = Self {
+            cpu: cpu(Self::KIND_BITS),
+            history: cpu(Self::KIND_BITS + Self::CPU_BITS),
+            number: packed >> (Self::KIND_BITS + 2 * Self::CPU_BITS),
+        };
+        (place, packed as u32 & ((1 << Self::KIND_BITS) - 1))
+    }
+}
+
+/// Enters that `victim` waited `ns` because of `who`.
+#[inline(always)]
+pub fn charge(victim: u64, who: u64, kind: u32, ns: u64, clock_ns: u64, place: Place) {
+    enter_charge(victim, who, ns, clock_ns, place.packed(kind));
+}
+
+/// Numbers alone, and exported: such a function is verified by itself, once, and not at each place that calls it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn enter_charge(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64) -> u32 {
+    let (at, kind) = Place::unpacked(packed);
+    let Some(table) = pairs(at.cpu) else { return 0 };
+    let by_task = if blame_tasks() && kind == kind::RAN { ring(at.history) } else { None };
+    let slice = by_task.map(|ring| slice(ring, at.number));
+    let tid = slice.as_ref().map_or(0, |slice| slice.tid);
+    let pair = place(table, victim, who, kind, tid, clock_ns);
+    if pair.ns == 0
+        && let Some(slice) = slice
+    {
+        pair.comm = slice.comm;
+    }
+    pair.ns += ns;
+    pair.last_ns = clock_ns;
+    0
+}
+
+#[inline(always)]
+fn at(table: &mut Pairs, place: usize) -> &mut Pair {
+    // SAFETY: the mask keeps it within the array.
+    unsafe { table.pairs.as_mut_ptr().add(place & (PAIRS - 1)).as_mut_unchecked() }
+}
+
+/// The place of a pair; a new one takes an empty place or that of the pair not met for longest.
+#[inline(always)]
+fn place(table: &mut Pairs, victim: u64, who: u64, kind: u32, tid: u32, clock_ns: u64) -> &mut Pair {
+    let first = place_of(victim, who, tid);
+    let mut oldest = first;
+    let mut oldest_ns = u64::MAX;
+    for probe in 0..PROBES {
+        let pair = at(table, first + probe);
+        if pair.victim == victim && pair.culprit == who && pair.tid == tid && pair.kind == kind {
+            return at(table, first + probe);
+        }
+        if pair.last_ns < oldest_ns {
+            (oldest, oldest_ns) = (first + probe, pair.last_ns);
+        }
+        if pair.kind == 0 {
+            break;
+        }
+    }
+    let pair = at(table, oldest);
+    if pair.kind != 0 && clock_ns.saturating_sub(oldest_ns) < RECENT_NS {
+        lost(Loss::CulpritForgotten);
+    }
+    // Whoever reads along sees a sum that fell before it sees another pair.
+    pair.ns = 0;
+    pair.victim = victim;
+    pair.culprit = who;
+    pair.kind = kind;
+    pair.tid = tid;
+    pair
+}

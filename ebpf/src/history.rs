@@ -1,0 +1,76 @@
+//! Who ran on each CPU lately: the other side of every wait.
+
+use cgscope_layout::ledger::{IDLE, KERNEL, Ring, SLICES, Slice};
+
+use crate::kernel::{RunQueue, Task, blame_tasks};
+
+const MASK: u64 = SLICES as u64 - 1;
+
+/// The place of a slice by its number. The mask shows the verifier that there is one.
+#[inline(always)]
+pub fn slice(ring: &mut Ring, number: u64) -> &mut Slice {
+    // SAFETY: the mask keeps it within the array.
+    unsafe { ring.slices.as_mut_ptr().add((number & MASK) as usize).as_mut_unchecked() }
+}
+
+/// Who `task` is to those who wait behind it.
+#[inline(always)]
+fn who(task: Task) -> u64 {
+    if task.tid() == 0 {
+        IDLE
+    } else if task.is_kernel_thread() {
+        KERNEL
+    } else {
+        task.cgroup_id()
+    }
+}
+
+/// Before a wait is looked at: the latest slice gets its interrupts, and a switch that the hook did not see (a hardened
+/// kernel runs no tracing program while a process that it hides is on the CPU) is made up for.
+#[inline(always)]
+pub fn settle(ring: &mut Ring, prev: Task, queue: RunQueue) {
+    let irq_ns = queue.irq_ns();
+    if irq_ns != ring.irq_seen_ns {
+        let latest = ring.head;
+        slice(ring, latest).irq_ns += (irq_ns - ring.irq_seen_ns) as u32;
+        ring.irq_seen_ns = irq_ns;
+    }
+    if prev.tid() != ring.tid {
+        unseen(ring, prev, queue);
+    }
+}
+
+/// `prev` came on the CPU unseen. The first switch of each CPU after the start looks the same.
+#[inline(never)]
+fn unseen(ring: &mut Ring, prev: Task, queue: RunQueue) {
+    let since_ns = if prev.tid() == 0 { queue.idle_since_ns() } else { prev.last_arrival_ns() };
+    let latest = ring.head;
+    if since_ns > slice(ring, latest).since_ns && since_ns <= queue.clock_ns() {
+        begin(ring, prev, since_ns);
+    }
+}
+
+/// `next` has the CPU from now on.
+#[inline(always)]
+pub fn begin(ring: &mut Ring, next: Task, clock_ns: u64) {
+    let tid = next.tid();
+    let who = who(next);
+    let changes = blame_tasks() && ring.tid != tid;
+    ring.tid = tid;
+    let number = ring.head;
+    let latest = slice(ring, number);
+    if latest.who == who && !changes && latest.since_ns != 0 {
+        return;
+    }
+    let number = number + 1;
+    let new = slice(ring, number);
+    new.since_ns = clock_ns;
+    new.who = who;
+    new.irq_ns = 0;
+    if blame_tasks() {
+        new.tid = tid;
+        new.comm = next.comm();
+    }
+    // Last: whoever reads along from another CPU then finds a whole slice.
+    ring.head = number;
+}

@@ -1,0 +1,211 @@
+//! Every wait, split by cause. The parts sum to the wait.
+//!
+//! A wait is looked back over in the history of the CPU on which it was spent: while the CPU ran others it was behind them,
+//! while it ran nobody it was being woken. Time in which a quota had run out comes first of all: it lies at the beginning of a
+//! wait, because it is the reason why the task left its CPU, and who ran meanwhile does not matter.
+
+use cgscope_layout::{
+    ByCause, Cause,
+    cause::{SHARED_CAUSES, WHOLE, row_of},
+    ledger::{IDLE, KERNEL, Left, Ring, kind},
+    wire::TaskStorage,
+};
+
+use crate::{
+    culprits::{Place, charge},
+    history::slice,
+    kernel::{CfsRunQueue, RunQueue, Task, blame_tasks, throttles_tasks},
+    maps::{ring, work},
+    work::{Wait, Work, cause_of, is_charged, look_back},
+};
+
+/// Splits the wait in `work` and enters it. The usual one began and ended while one and the same slice ran.
+#[inline(always)]
+pub fn enter(next: Task, storage: &mut TaskStorage, work: &mut Work, ring: &mut Ring) {
+    let wait = Wait::taken_from(work);
+    let number = ring.head;
+    let latest = slice(ring, number);
+    let simple = wait.elsewhere_ns == 0 && storage.left.limit == 0 && throttles_tasks();
+    if !simple || latest.irq_ns != 0 || latest.since_ns == 0 || wait.queued_ns < latest.since_ns {
+        return enter_composed(next, storage, work);
+    }
+    let cause = match latest.who {
+        IDLE => Cause::Wakeup,
+        KERNEL if !blame_tasks() => Cause::Kernel,
+        who => {
+            let victim = next.cgroup_id();
+            if is_charged(latest, victim) {
+                let place = Place { cpu: wait.cpu, history: wait.cpu, number };
+                charge(victim, who, kind::RAN, wait.ns, wait.clock_ns, place);
+            }
+            cause_of(latest, victim)
+        }
+    };
+    // By its number: each cause by itself would be a way of its own through what follows.
+    if let Some(sum) = storage.by_cause.get_mut(cause as usize) {
+        *sum += wait.ns;
+    }
+    count(storage, wait.bucket, cause as u64, u64::from(WHOLE));
+}
+
+#[inline(always)]
+fn count(storage: &mut TaskStorage, bucket: u64, cause: u64, share: u64) {
+    if cause >= SHARED_CAUSES as u64 {
+        return;
+    }
+    // Always there; the verifier wants to see it.
+    if let Some(cell) =
+        storage.histogram.shares.get_mut(row_of(bucket as usize) * SHARED_CAUSES + cause as usize)
+    {
+        *cell = cell.wrapping_add(share as u32);
+    }
+}
+
+/// A wait with more than one part.
+#[inline(never)]
+fn enter_composed(next: Task, storage: &mut TaskStorage, work: &mut Work) {
+    let wait = Wait::taken_from(work);
+    work.begin(next.cgroup_id(), wait.cpu, wait.clock_ns);
+    if wait.elsewhere_ns != 0 {
+        elsewhere(next, &storage.left, work);
+    }
+    if wait.queued_ns != 0 {
+        work.span(wait.cpu, wait.queued_ns, wait.clock_ns);
+        if wait.elsewhere_ns == 0 {
+            let throttled_ns = throttled(next, &storage.left, wait.clock_ns);
+            out_of_quota(next, &storage.left, work, throttled_ns);
+        }
+        look_back(Work::HOOK);
+    }
+    book(storage, work);
+}
+
+/// Takes the time out of quota from the beginning of the time to look back over.
+#[inline(always)]
+fn out_of_quota(next: Task, left: &Left, work: &mut Work, throttled_ns: u64) {
+    let throttled_ns = throttled_ns.min(work.to_ns - work.from_ns);
+    if throttled_ns == 0 {
+        return;
+    }
+    work.add(Cause::Throttled, throttled_ns);
+    work.from_ns += throttled_ns;
+    let limit = match left.limit {
+        0 => next.limiting_cgroup_id(),
+        limit => limit,
+    };
+    work.charge(limit, kind::LIMITED, throttled_ns, 0);
+}
+
+/// Enters the parts: to the nanosecond in the sums, in proportion in the histogram. What is lost there by rounding goes to
+/// the largest part.
+#[inline(always)]
+fn book(storage: &mut TaskStorage, work: &mut Work) {
+    let wait = &Wait::taken_from(work);
+    book_part(storage, wait, work, Cause::Throttled);
+    book_part(storage, wait, work, Cause::OwnCgroup);
+    book_part(storage, wait, work, Cause::OtherCgroup);
+    book_part(storage, wait, work, Cause::Kernel);
+    book_part(storage, wait, work, Cause::Unattributed);
+    book_part(storage, wait, work, Cause::Wakeup);
+    let (largest, rest) = work.rounding();
+    count(storage, wait.bucket, largest, rest);
+}
+
+#[inline(always)]
+fn book_part(storage: &mut TaskStorage, wait: &Wait, work: &mut Work, cause: Cause) {
+    let ns = work.parts[cause as usize];
+    if ns == 0 {
+        return;
+    }
+    storage.by_cause[cause as usize] += ns;
+    // Waits are shorter than 2^58 ns, and not 0.
+    let share = (ns * u64::from(WHOLE)).checked_div(wait.ns).unwrap_or(0);
+    work.shared(cause, ns, share);
+    count(storage, wait.bucket, cause as u64, share);
+}
+
+/// True if the wait that `task` is in, or that ends now, began as `left` says.
+#[inline(always)]
+fn begins(left: &Left, task: Task) -> bool {
+    left.ns != 0 && left.switches == task.switches()
+}
+
+/// How much of a wait that began and ends on this CPU was spent out of quota; more than the wait means all of it.
+#[inline(always)]
+fn throttled(task: Task, left: &Left, clock_ns: u64) -> u64 {
+    // Since Linux 6.18 a task is throttled when it returns to user space or not at all: one that was woken or
+    // preempted runs on in the kernel.
+    if throttles_tasks() && (left.limit == 0 || !begins(left, task)) {
+        return 0;
+    }
+    let cfs_rq = task.cfs_rq();
+    if left.cfs_rq != cfs_rq.address() {
+        return 0;
+    }
+    cfs_rq.throttled_ns(clock_ns).saturating_sub(left.throttle_ns)
+}
+
+/// The part of a wait that was spent on another CPU. It is known where the wait began with leaving that CPU and the task
+/// was moved but once.
+#[inline(never)]
+fn elsewhere(next: Task, left: &Left, work: &mut Work) {
+    let wait = Wait::taken_from(work);
+    if !begins(left, next) || left.migrations.wrapping_add(1) != next.migrations() {
+        work.add(Cause::Unattributed, wait.elsewhere_ns);
+        return;
+    }
+    work.span(left.cpu, left.ns, left.ns + wait.elsewhere_ns);
+    if left.limit != 0 && left.group == next.group_address() {
+        let now_ns = CfsRunQueue::throttled_ns_at(left.cfs_rq, wait.clock_ns).unwrap_or(left.throttle_ns);
+        out_of_quota(next, left, work, now_ns.saturating_sub(left.throttle_ns));
+    }
+    look_back(Work::HOOK);
+}
+
+/// `prev` leaves its CPU although it could run on: the beginning of a wait.
+#[inline(always)]
+pub fn leave(prev: Task, storage: &mut TaskStorage, queue: RunQueue, clock_ns: u64) {
+    let left = &mut storage.left;
+    left.ns = clock_ns;
+    left.switches = prev.switches();
+    left.cpu = queue.cpu();
+    left.migrations = prev.migrations();
+    left.limit = 0;
+    if prev.is_throttled() || !throttles_tasks() {
+        let cfs_rq = prev.cfs_rq();
+        left.cfs_rq = cfs_rq.address();
+        left.group = prev.group_address();
+        left.throttle_ns = cfs_rq.throttled_ns(clock_ns);
+        if throttles_tasks() {
+            left.limit = prev.limiting_cgroup_id();
+        }
+    }
+}
+
+/// The wait that `task` is in, as far as it has gone, by cause; returns what it waits for now.
+#[inline(never)]
+pub fn pending(task: Task, storage: &TaskStorage, by_cause: &mut ByCause) -> Cause {
+    let queue = task.run_queue();
+    let clock_ns = queue.clock_ns();
+    let queued_ns = task.last_queued_ns();
+    let Some(work) = work(Work::READER) else { return Cause::Unattributed };
+    let victim = task.cgroup_id();
+    work.begin(victim, Work::NOBODY, clock_ns);
+    let mut cause = Cause::Unattributed;
+    if queued_ns != 0 && queued_ns < clock_ns {
+        let throttled_ns = throttled(task, &storage.left, clock_ns).min(clock_ns - queued_ns);
+        work.add(Cause::Throttled, throttled_ns);
+        work.span(queue.cpu(), queued_ns + throttled_ns, clock_ns);
+        look_back(Work::READER);
+        if let Some(ring) = ring(queue.cpu()) {
+            let latest = ring.head;
+            cause = cause_of(slice(ring, latest), victim);
+        }
+        let all_of_it = throttled_ns != 0 && queued_ns + throttled_ns == clock_ns;
+        if task.is_throttled() || (!throttles_tasks() && all_of_it) {
+            cause = Cause::Throttled;
+        }
+    }
+    *by_cause = work.parts;
+    cause
+}

@@ -1,0 +1,287 @@
+//! Going back over the history of a CPU, to see behind whom a task waited.
+//!
+//! All of it is kept in memory of a map and read and written as volatile, and the function is exported. Both are for the verifier: what it
+//! reads from a map it knows nothing about, so all paths through a step look alike to it and it follows one; and an exported function it
+//! looks at once. Kept in registers, each comparison would narrow a range, no two paths would be alike, and a million
+//! instructions would not be enough.
+
+use core::{
+    ffi::c_void,
+    ptr::{from_mut, read_volatile, write_volatile},
+};
+
+use aya_ebpf::helpers::generated::bpf_loop;
+use cgscope_layout::{
+    Cause,
+    cause::{CAUSES, WHOLE},
+    ledger::{IDLE, KERNEL, LOOK_BACK, Ring, Slice, kind},
+};
+
+use crate::{
+    culprits::{Place, charge},
+    history::slice,
+    kernel::blame_tasks,
+    maps::{ring, work},
+};
+
+/// A wait of more than 0 ns that ends now.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Wait {
+    /// Since when on this CPU; 0: not at all.
+    pub queued_ns: u64,
+    pub clock_ns: u64,
+    /// Before, on other CPUs.
+    pub elsewhere_ns: u64,
+    /// Both together.
+    pub ns: u64,
+    pub bucket: u64,
+    pub cpu: u32,
+    /// No meaning.
+    pub padding: u32,
+}
+
+impl Wait {
+    /// Leaves it where it is split, and forgets what is known of it.
+    #[inline(always)]
+    pub fn put(self, work: &mut Work) {
+        set(&mut work.wait.queued_ns, self.queued_ns);
+        set(&mut work.wait.clock_ns, self.clock_ns);
+        set(&mut work.wait.elsewhere_ns, self.elsewhere_ns);
+        set(&mut work.wait.ns, self.ns);
+        set(&mut work.wait.bucket, self.bucket);
+        set(&mut work.wait.cpu, self.cpu);
+    }
+
+    #[inline(always)]
+    pub fn taken_from(work: &mut Work) -> Self {
+        Self {
+            queued_ns: get(&mut work.wait.queued_ns),
+            clock_ns: get(&mut work.wait.clock_ns),
+            elsewhere_ns: get(&mut work.wait.elsewhere_ns),
+            ns: get(&mut work.wait.ns),
+            bucket: get(&mut work.wait.bucket),
+            cpu: get(&mut work.wait.cpu),
+            padding: 0,
+        }
+    }
+}
+
+/// A wait that is being split.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Work {
+    /// As the hook found it.
+    wait: Wait,
+    /// Its parts, ns.
+    pub parts: [u64; CAUSES],
+    /// The time to look back over.
+    pub from_ns: u64,
+    pub to_ns: u64,
+    /// Its task's cgroup.
+    pub victim: u64,
+    /// The clock of the CPU that enters charges.
+    pub clock_ns: u64,
+    /// The CPU that it was spent on.
+    pub cpu: u32,
+    /// The CPU that enters charges; [`Work::NOBODY`] only looks.
+    pub charging: u32,
+    /// The slice to look at next.
+    number: u64,
+    /// The time from here on is explained.
+    end_ns: u64,
+    /// Where the slice before ended.
+    slice_end_ns: u64,
+    /// The largest part so far, and its cause.
+    largest_ns: u64,
+    largest: u64,
+    /// Sum of the shares given to causes.
+    shared: u64,
+}
+
+impl Work {
+    /// The place of the hook.
+    pub const HOOK: u32 = 0;
+    /// The place of the reader.
+    pub const READER: u32 = 1;
+    /// No CPU.
+    pub const NOBODY: u32 = 0xffff;
+
+    /// Begins with a wait that has no parts yet.
+    #[inline(always)]
+    pub fn begin(&mut self, victim: u64, charging: u32, clock_ns: u64) {
+        for cause in 0..CAUSES {
+            set(&mut self.parts[cause], 0);
+        }
+        self.victim = victim;
+        self.charging = charging;
+        self.clock_ns = clock_ns;
+        self.largest_ns = 0;
+        self.shared = 0;
+    }
+
+    /// The time to look back over.
+    #[inline(always)]
+    pub fn span(&mut self, cpu: u32, from_ns: u64, to_ns: u64) {
+        self.cpu = cpu;
+        self.from_ns = from_ns;
+        self.to_ns = to_ns;
+    }
+
+    #[inline(always)]
+    pub fn add(&mut self, cause: Cause, ns: u64) {
+        let part = &mut self.parts[cause as usize];
+        let before = get(part);
+        set(part, before + ns);
+    }
+
+    /// `cause` had `ns`, and was given `share` of the wait.
+    #[inline(always)]
+    pub fn shared(&mut self, cause: Cause, ns: u64, share: u64) {
+        let shared = get(&mut self.shared);
+        set(&mut self.shared, shared + share);
+        if ns > get(&mut self.largest_ns) {
+            set(&mut self.largest_ns, ns);
+            set(&mut self.largest, cause as u64);
+        }
+    }
+
+    /// The cause of the largest part, and the share that was given to none.
+    #[inline(always)]
+    pub fn rounding(&mut self) -> (u64, u64) {
+        (get(&mut self.largest), u64::from(WHOLE).wrapping_sub(get(&mut self.shared)))
+    }
+
+    /// Charges what is not in the history.
+    #[inline(always)]
+    pub fn charge(&mut self, who: u64, kind: u32, ns: u64, number: u64) {
+        let place = Place { cpu: get(&mut self.charging), history: get(&mut self.cpu), number };
+        charge(get(&mut self.victim), who, kind, ns, get(&mut self.clock_ns), place);
+    }
+}
+
+#[inline(always)]
+fn get<T>(word: &mut T) -> T {
+    // SAFETY: a reference.
+    unsafe { read_volatile(from_mut(word)) }
+}
+
+#[inline(always)]
+fn set<T>(word: &mut T, value: T) {
+    // SAFETY: a reference.
+    unsafe { write_volatile(from_mut(word), value) };
+}
+
+/// The cause of waiting while `slice` ran.
+#[inline(always)]
+pub fn cause_of(slice: &Slice, victim: u64) -> Cause {
+    match slice.who {
+        IDLE => Cause::Wakeup,
+        KERNEL => Cause::Kernel,
+        who if who == victim => Cause::OwnCgroup,
+        _ => Cause::OtherCgroup,
+    }
+}
+
+/// Where single tasks are blamed, siblings and kernel threads are of interest, too.
+#[inline(always)]
+pub fn is_charged(slice: &Slice, victim: u64) -> bool {
+    match slice.who {
+        IDLE => false,
+        KERNEL => blame_tasks(),
+        who => blame_tasks() || who != victim,
+    }
+}
+
+/// Splits the time between `from_ns` and `to_ns` by who ran then.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn look_back(which: u32) -> u32 {
+    let Some(work) = work(which) else { return 0 };
+    let Some(ring) = ring(get(&mut work.cpu)) else { return 0 };
+    set(&mut work.number, ring.head);
+    let to_ns = get(&mut work.to_ns);
+    set(&mut work.end_ns, to_ns);
+    set(&mut work.slice_end_ns, to_ns);
+    // Most waits lie behind a few slices: these without the helper (Linux 5.17), of which the verifier sees one step.
+    for _ in 0..STEPS {
+        if is_last(work, ring) {
+            break;
+        }
+    }
+    let mut which = which;
+    // SAFETY: the callback gets what it expects.
+    unsafe { bpf_loop((LOOK_BACK - STEPS) as u32, one_step as *mut c_void, (&raw mut which).cast(), 0) };
+    let unexplained_ns = get(&mut work.end_ns).saturating_sub(get(&mut work.from_ns));
+    work.add(Cause::Unattributed, unexplained_ns);
+    0
+}
+
+/// Steps that are taken without the helper.
+const STEPS: usize = 4;
+
+extern "C" fn one_step(_: u64, which: *mut c_void) -> i64 {
+    // SAFETY: what `look_back` gave.
+    let Some(work) = work(unsafe { *which.cast::<u32>() }) else { return 1 };
+    let Some(ring) = ring(get(&mut work.cpu)) else { return 1 };
+    is_last(work, ring).into()
+}
+
+/// Looks at the next slice; true if nothing is left to explain, or nothing to explain it.
+#[inline(always)]
+fn is_last(work: &mut Work, ring: &mut Ring) -> bool {
+    let number = get(&mut work.number);
+    set(&mut work.number, number.wrapping_sub(1));
+    let slice = slice(ring, number);
+    if get(&mut work.end_ns) <= get(&mut work.from_ns) {
+        return true;
+    }
+    if get(&mut slice.since_ns) == 0 {
+        return true;
+    }
+    step(work, slice, number);
+    false
+}
+
+/// One slice.
+#[inline(always)]
+fn step(work: &mut Work, slice: &mut Slice, number: u64) {
+    let since_ns = get(&mut slice.since_ns);
+    let slice_end_ns = get(&mut work.slice_end_ns);
+    set(&mut work.slice_end_ns, since_ns);
+    let end_ns = get(&mut work.end_ns);
+    if since_ns >= end_ns {
+        // Later than the wait: the history of another CPU has gone on.
+        return;
+    }
+    let from_ns = get(&mut work.from_ns);
+    let begin_ns = if since_ns > from_ns { since_ns } else { from_ns };
+    set(&mut work.end_ns, begin_ns);
+    let ns = end_ns - begin_ns;
+    let irq_ns = interrupted(slice, ns, slice_end_ns);
+    if irq_ns != 0 {
+        work.add(Cause::Kernel, irq_ns);
+    }
+    let cause = cause_of(slice, work.victim);
+    match cause {
+        Cause::Wakeup => work.add(Cause::Wakeup, ns - irq_ns),
+        Cause::Kernel => work.add(Cause::Kernel, ns - irq_ns),
+        Cause::OwnCgroup => work.add(Cause::OwnCgroup, ns - irq_ns),
+        _ => work.add(Cause::OtherCgroup, ns - irq_ns),
+    }
+    if get(&mut work.charging) != Work::NOBODY && is_charged(slice, work.victim) {
+        work.charge(slice.who, kind::RAN, ns - irq_ns, number);
+    }
+}
+
+/// How much of `ns` within a slice was spent in interrupts: its share of all of them.
+#[inline(always)]
+fn interrupted(slice: &Slice, ns: u64, slice_end_ns: u64) -> u64 {
+    let irq_ns = u64::from(slice.irq_ns);
+    if irq_ns == 0 {
+        return 0;
+    }
+    let length_ns = slice_end_ns.saturating_sub(slice.since_ns).max(ns);
+    // Waits of more than 2^32 ns behind interrupts of as much would overflow: there is no such host.
+    (irq_ns * ns).checked_div(length_ns).unwrap_or(0).min(ns)
+}
