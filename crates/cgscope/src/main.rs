@@ -34,7 +34,18 @@ use crate::{
     exit::{Error, Result},
 };
 
+/// The readings of thousands of tasks are megabytes that come and go with every Sample. By default the C library learns
+/// from the first of them to keep such blocks in its heap, which then stays in pieces: 43 MiB instead of 11 with 5,000 threads.
+#[cfg(target_env = "gnu")]
+fn give_memory_back() {
+    const LARGE_BYTES: libc::c_int = 256 * 1024;
+    // SAFETY: no preconditions; where it fails, nothing changes.
+    unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES) };
+}
+
 fn main() -> ExitCode {
+    #[cfg(target_env = "gnu")]
+    give_memory_back();
     let cli = Cli::parse();
     match dispatch(cli.command) {
         Ok(exit) => exit.into(),
