@@ -15,7 +15,7 @@ pub fn slice(ring: &mut Ring, number: u64) -> &mut Slice {
 
 /// Who `task` is to those who wait behind it.
 #[inline(always)]
-fn who(task: Task) -> u64 {
+pub fn who(task: Task) -> u64 {
     if task.tid() == 0 {
         IDLE
     } else if task.is_kernel_thread() {
@@ -46,15 +46,14 @@ fn unseen(ring: &mut Ring, prev: Task, queue: RunQueue) {
     let since_ns = if prev.tid() == 0 { queue.idle_since_ns() } else { prev.last_arrival_ns() };
     let latest = ring.head;
     if since_ns > slice(ring, latest).since_ns && since_ns <= queue.clock_ns() {
-        begin(ring, prev, since_ns);
+        begin(ring, prev, who(prev), since_ns);
     }
 }
 
-/// `next` has the CPU from now on.
+/// `next` has the CPU from now on; `who` is what [`who`] says of it.
 #[inline(always)]
-pub fn begin(ring: &mut Ring, next: Task, clock_ns: u64) {
+pub fn begin(ring: &mut Ring, next: Task, who: u64, clock_ns: u64) {
     let tid = next.tid();
-    let who = who(next);
     let changes = blame_tasks() && ring.tid != tid;
     ring.tid = tid;
     let number = ring.head;

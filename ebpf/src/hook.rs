@@ -12,8 +12,8 @@ use crate::{
     history,
     kernel::{RunQueue, Task, born_after_ns, follow_all},
     ledger,
-    maps::{lost, ring, storage, work},
-    work::{Wait, Work},
+    maps::{lost, ring, storage},
+    work::Wait,
 };
 
 /// The state of a task at its last switch (0x80 since Linux 4.14).
@@ -39,13 +39,14 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     {
         ledger::leave(prev, storage, queue, clock_ns);
     }
+    let who = history::who(next);
     if next.tid() != 0 {
         match storage(next) {
-            Some(storage) => arrive(next, storage, queue, clock_ns, ring),
+            Some(storage) => arrive(next, who, storage, queue, ring),
             None => not_followed(next),
         }
     }
-    history::begin(ring, next, clock_ns);
+    history::begin(ring, next, who, clock_ns);
     0
 }
 
@@ -71,7 +72,8 @@ fn not_followed(next: Task) {
 
 /// `next` comes on the CPU: its wait is over.
 #[inline(always)]
-fn arrive(next: Task, storage: &mut TaskStorage, queue: RunQueue, clock_ns: u64, ring: &mut Ring) {
+fn arrive(next: Task, who: u64, storage: &mut TaskStorage, queue: RunQueue, ring: &mut Ring) {
+    let clock_ns = queue.clock_ns();
     let queued_ns = next.last_queued_ns();
     let run_delay_ns = next.run_delay_ns();
     let waits = &mut storage.waits;
@@ -110,13 +112,10 @@ fn arrive(next: Task, storage: &mut TaskStorage, queue: RunQueue, clock_ns: u64,
     if let Some(count) = storage.histogram.counts.get_mut(bucket) {
         *count = count.wrapping_add(1);
     }
-    if wait_ns != 0
-        && let Some(work) = work(Work::HOOK)
-    {
-        let bucket = bucket as u64;
-        let cpu = queue.cpu();
-        Wait { queued_ns, clock_ns, elsewhere_ns, ns: wait_ns, bucket, cpu, padding: 0 }.put(work);
-        ledger::enter(next, storage, work, ring);
+    if wait_ns != 0 {
+        let (bucket, cpu) = (bucket as u64, queue.cpu());
+        let wait = Wait { queued_ns, clock_ns, elsewhere_ns, ns: wait_ns, bucket, cpu, padding: 0 };
+        ledger::enter(next, who, storage, wait, ring);
     }
 }
 

@@ -14,38 +14,40 @@ use cgscope_layout::{
 use crate::{
     culprits::{Place, charge},
     history::slice,
-    kernel::{CfsRunQueue, RunQueue, Task, blame_tasks, throttles_tasks},
+    kernel::{CfsRunQueue, RunQueue, Task, throttles_tasks},
     maps::{ring, work},
     work::{Wait, Work, cause_of, is_charged, look_back},
 };
 
-/// Splits the wait in `work` and enters it. The usual one began and ended while one and the same slice ran.
+/// Splits a wait and enters it. The usual one began and ended while one and the same slice ran. `who`: what the history calls
+/// the task.
 #[inline(always)]
-pub fn enter(next: Task, storage: &mut TaskStorage, work: &mut Work, ring: &mut Ring) {
-    let wait = Wait::taken_from(work);
+pub fn enter(next: Task, who: u64, storage: &mut TaskStorage, wait: Wait, ring: &mut Ring) {
     let number = ring.head;
     let latest = slice(ring, number);
     let simple = wait.elsewhere_ns == 0 && storage.left.limit == 0 && throttles_tasks();
     if !simple || latest.irq_ns != 0 || latest.since_ns == 0 || wait.queued_ns < latest.since_ns {
-        return enter_composed(next, storage, work);
-    }
-    let cause = match latest.who {
-        IDLE => Cause::Wakeup,
-        KERNEL if !blame_tasks() => Cause::Kernel,
-        who => {
-            let victim = next.cgroup_id();
-            if is_charged(latest, victim) {
-                let place = Place { cpu: wait.cpu, history: wait.cpu, number };
-                charge(victim, who, kind::RAN, wait.ns, wait.clock_ns, place);
-            }
-            cause_of(latest, victim)
+        // In memory, so that the verifier forgets what it knows of the wait: it would follow each way to here by itself.
+        if let Some(work) = work(Work::HOOK) {
+            wait.put(work);
+            enter_composed(next, storage, work);
         }
-    };
+        return;
+    }
+    let mut cause = Cause::Wakeup as u64;
+    if latest.who != IDLE {
+        let victim = if who == KERNEL { next.cgroup_id() } else { who };
+        cause = cause_of(latest, victim) as u64;
+        if is_charged(latest, victim) {
+            let place = Place { cpu: wait.cpu, history: wait.cpu, number };
+            charge(victim, latest.who, kind::RAN, wait.ns, wait.clock_ns, place);
+        }
+    }
     // By its number: each cause by itself would be a way of its own through what follows.
     if let Some(sum) = storage.by_cause.get_mut(cause as usize) {
         *sum += wait.ns;
     }
-    count(storage, wait.bucket, cause as u64, u64::from(WHOLE));
+    count(storage, wait.bucket, cause, u64::from(WHOLE));
 }
 
 #[inline(always)]
