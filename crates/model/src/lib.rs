@@ -6,6 +6,7 @@
 pub mod causes;
 pub mod culprits;
 pub mod doctor;
+pub mod findings;
 pub mod hist;
 pub mod interval;
 pub mod json;
@@ -19,6 +20,7 @@ pub mod units;
 pub use causes::ByCause;
 pub use cgscope_layout::Cause;
 pub use culprits::{Blame, PairReading};
+pub use findings::Finding;
 pub use hist::Hist;
 pub use interval::{Group, Interval, TaskInterval, Wait};
 pub use limits::CgroupReading;

@@ -1,0 +1,169 @@
+use super::*;
+use cgscope_layout::ledger::KERNEL;
+
+fn weight(weight: u64) -> CgroupReading {
+    CgroupReading { weight: Some(weight), ..Default::default() }
+}
+
+#[test]
+fn a_neighbour_is_noisy_from_10_percent_and_50ms() {
+    let of = |ran_ns, ns| {
+        Scene::new(&["/a"]).task("/a", ran_ns, &[(Cause::OtherCgroup, ns)]).at(Rule::NoisyNeighbour)
+    };
+    assert_eq!(of(900 * MS, 100 * MS), ["/a"]);
+    assert!(of(900 * MS, 100 * MS - 1).is_empty());
+    assert_eq!(of(0, 50 * MS), ["/a"]);
+    assert!(of(0, 50 * MS - 1).is_empty());
+}
+
+#[test]
+fn neighbours_are_named_with_their_share_and_the_weights_that_count() {
+    let scene = Scene::new(&["/web", "/web/a", "/batch", "/batch/b", "/c", "/d"])
+        .task("/web/a", 900 * MS, &[(Cause::OtherCgroup, 100 * MS), (Cause::Kernel, 500 * MS)])
+        .ran_before("/web/a", "/batch/b", 60 * MS)
+        .ran_before("/web/a", "/c", 30 * MS)
+        .ran_before("/web/a", "/d", 5 * MS)
+        .pair("/web/a", KERNEL, Blame::Ran, 500 * MS)
+        .pair("/web/a", 3, Blame::Ran, 700 * MS)
+        .limits("/web", weight(100))
+        .limits("/web/a", weight(1))
+        .limits("/batch", weight(200));
+    let mut scene = scene;
+    scene.interval.pairs[1].tid = 42;
+    scene.interval.pairs[1].comm = "stress".into();
+    scene.interval.tasks[0].totals.on_cpu_ns = 400 * MS;
+    let found = scene.only(Rule::NoisyNeighbour);
+    assert_eq!(
+        found.says,
+        "/web/a: its tasks waited 100ms while other cgroups had the CPU, 10.0% of the time they waited or ran: \
+         /batch/b for 60.0% of it and /c (stress, thread 42) for 30.0% of it"
+    );
+    assert_eq!(
+        found.advice,
+        "give /web (now 100) a higher cpu.weight (in v1 cpu.shares) or /batch (now 200) a lower one, /batch/b a quota \
+         (cpu.max), or each a cpuset of its own"
+    );
+    assert_eq!(found.lost_ns, 100 * MS);
+}
+
+#[test]
+fn a_neighbour_without_a_name_is_still_told_of() {
+    let scene = Scene::new(&["/a"]).task("/a", 0, &[(Cause::OtherCgroup, 100 * MS)]);
+    let says = scene.only(Rule::NoisyNeighbour).says;
+    assert!(says.ends_with("100.0% of the time they waited or ran"), "{says}");
+    let says = scene.pair("/a", 99, Blame::Ran, 100 * MS).only(Rule::NoisyNeighbour).says;
+    assert!(says.ends_with(": a cgroup that is gone for 100.0% of it"), "{says}");
+}
+
+#[test]
+fn a_neighbour_above_has_no_weight_beside_ours() {
+    let scene = Scene::new(&["/a"])
+        .task("/a", 0, &[(Cause::OtherCgroup, 100 * MS)])
+        .ran_before("/a", "/", 100 * MS)
+        .limits("/a", weight(100));
+    assert!(
+        scene.only(Rule::NoisyNeighbour).advice.starts_with("move those tasks of / to a cgroup of their own")
+    );
+}
+
+#[test]
+fn neighbours_are_told_at_the_lowest_cgroups_that_have_the_waiting() {
+    let behind = |ms: u64| [(Cause::OtherCgroup, ms * MS)];
+    let scene = Scene::new(&["/p", "/p/a", "/p/b", "/p/c"])
+        .task("/p/a", 0, &behind(60))
+        .task("/p/b", 0, &behind(60))
+        .task("/p/c", 0, &behind(30));
+    // Both together have 80%.
+    assert_eq!(scene.at(Rule::NoisyNeighbour), ["/p/a", "/p/b"]);
+    let scene = scene.task("/p/c", 0, &behind(1));
+    assert_eq!(scene.at(Rule::NoisyNeighbour), ["/p", "/p/a", "/p/b"]);
+}
+
+#[test]
+fn many_small_cgroups_are_told_of_together() {
+    let paths: Vec<String> = (0..10).map(|i| format!("/p/{i}")).chain(["/p".into()]).collect();
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let scene = paths
+        .iter()
+        .fold(Scene::new(&paths), |scene, path| scene.task(path, 0, &[(Cause::OtherCgroup, 20 * MS)]));
+    assert_eq!(scene.at(Rule::NoisyNeighbour), ["/p"]);
+}
+
+#[test]
+fn the_root_is_told_of_only_by_itself() {
+    let scene = Scene::new(&["/a"]).task("/", 0, &[(Cause::OtherCgroup, 400 * MS)]);
+    assert_eq!(scene.at(Rule::NoisyNeighbour), ["/"]);
+    let scene = scene.task("/a", 0, &[(Cause::OtherCgroup, 50 * MS)]);
+    assert_eq!(scene.at(Rule::NoisyNeighbour), ["/a"]);
+}
+
+/// Threads in `/a` that each ran 750 ms and waited `ns` for each other.
+fn own(threads: u64, ns: u64) -> Scene {
+    let scene = Scene::new(&["/a"]);
+    (0..threads).fold(scene, |scene, _| scene.task("/a", 750 * MS, &[(Cause::OwnCgroup, ns)]))
+}
+
+#[test]
+fn more_threads_than_cpus_are_in_each_others_way_from_25_percent() {
+    let mut scene = own(9, 250 * MS);
+    let found = scene.only(Rule::OwnContention);
+    assert_eq!(
+        found.says,
+        "/a: its tasks waited 2.25s for each other, 25.0% of the time they waited or ran: 9 threads were busy, and it \
+         may use 8 CPUs"
+    );
+    assert_eq!(
+        found.advice,
+        "start no more threads than it may use CPUs (8), or let it use more of them (cpuset.cpus)"
+    );
+    assert!(own(9, 250 * MS - 1).at(Rule::OwnContention).is_empty());
+    scene.host.cpus = None;
+    assert!(scene.at(Rule::OwnContention).is_empty(), "how many CPUs there are is not known");
+    let cpuset = CgroupReading { cpus: Some(4), ..Default::default() };
+    assert!(scene.limits("/a", cpuset).only(Rule::OwnContention).says.ends_with("may use 4 CPUs"));
+}
+
+#[test]
+fn short_contention_is_not_told_of() {
+    let of = |ns| {
+        let scene = Scene::new(&["/a"]).task("/a", 15 * MS, &[(Cause::OwnCgroup, ns)]);
+        scene.task("/a", 15 * MS, &[]).at(Rule::OwnContention)
+    };
+    assert_eq!(of(10 * MS), ["/a"]);
+    assert!(of(10 * MS - 1).is_empty());
+}
+
+#[test]
+fn few_threads_crowd_where_they_were_last_seen_on_fewer_cpus() {
+    let mut scene = own(3, 250 * MS);
+    let found = scene.only(Rule::OwnContention);
+    assert!(
+        found
+            .says
+            .ends_with("it may use 8 CPUs, more than its 3 busy threads need, but these were last seen on 1"),
+        "{}",
+        found.says
+    );
+    assert!(found.advice.contains("taskset -acp 1"), "{}", found.advice);
+    for (task, cpu) in scene.interval.tasks.iter_mut().zip(0..) {
+        task.reading.cpu = cpu;
+    }
+    assert_eq!(scene.all(), []);
+}
+
+#[test]
+fn contention_of_threads_that_are_gone_is_not_laid_to_those_that_are_left() {
+    let scene = own(2, 250 * MS).exited("/a", 0, &[(Cause::OwnCgroup, S)]);
+    assert!(scene.at(Rule::OwnContention).is_empty());
+}
+
+#[test]
+fn a_quota_that_runs_out_explains_contention_below_it() {
+    let mut scene = Scene::new(&["/a", "/a/b"]).limits("/a", periods(1.0, 5, 10));
+    for _ in 0..9 {
+        scene = scene.task("/a/b", 750 * MS, &[(Cause::OwnCgroup, 250 * MS)]);
+    }
+    assert!(scene.at(Rule::OwnContention).is_empty());
+    scene.interval.limits[0].nr_throttled = Some(0);
+    assert_eq!(scene.at(Rule::OwnContention), ["/a/b"]);
+}

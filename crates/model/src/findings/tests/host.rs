@@ -1,0 +1,90 @@
+use super::*;
+
+/// The whole host with 2 CPUs and 3 tasks.
+fn host(ran_ns: u64, waited_ns: u64) -> Scene {
+    let mut scene = Scene::new(&["/a"])
+        .task("/", ran_ns, &[(Cause::OwnCgroup, waited_ns)])
+        .task("/", 0, &[(Cause::OwnCgroup, 0)])
+        .task("/a", 0, &[(Cause::Throttled, S)]);
+    scene.host.cpus = Some(2);
+    scene
+}
+
+#[test]
+fn a_host_is_oversubscribed_above_120_percent_of_busy_cpus() {
+    let found = host(2 * S, 3 * S).only(Rule::CpuOversubscription);
+    assert_eq!(
+        found.says,
+        "on average 5.0 tasks wanted to run on 2 CPUs, busy for 100.0% of the time: they waited 3.00s"
+    );
+    assert_eq!((found.lost_ns, found.cgroup), (3 * S, None));
+    let speaks = |ran_ns, waited_ns| !host(ran_ns, waited_ns).at(Rule::CpuOversubscription).is_empty();
+    assert!(speaks(1_800 * MS, 600 * MS + 1));
+    assert!(!speaks(1_800 * MS, 600 * MS));
+    assert!(!speaks(1_800 * MS - 1, S));
+}
+
+#[test]
+fn only_a_whole_host_with_its_cpus_known_is_oversubscribed() {
+    let mut scene = host(2 * S, 3 * S);
+    scene.host.whole = false;
+    assert!(scene.at(Rule::CpuOversubscription).is_empty());
+    scene.host = Host { cpus: None, whole: true };
+    assert!(scene.at(Rule::CpuOversubscription).is_empty());
+}
+
+#[test]
+fn an_oversubscribed_host_explains_the_contention_in_its_root() {
+    let mut scene = host(2 * S, 3 * S);
+    assert!(scene.at(Rule::OwnContention).is_empty());
+    scene = scene.task("/", S, &[(Cause::OwnCgroup, S)]);
+    scene.host.whole = false;
+    assert_eq!(scene.at(Rule::OwnContention), ["/"]);
+}
+
+/// Waits for a wakeup, beside 20 ms of waiting for kernel threads.
+fn wakeups(waits: u64, ns: u64) -> Scene {
+    let mut all = vec![(Cause::Kernel, 20 * MS)];
+    all.extend((0..waits).map(|_| (Cause::Wakeup, ns)));
+    Scene::new(&["/a"]).task("/a", S, &all)
+}
+
+#[test]
+fn waking_is_slow_from_20_percent_of_all_waiting_50us_and_100_waits() {
+    let found = wakeups(100, 50_000).only(Rule::WakeupLatency);
+    assert_eq!(
+        found.says,
+        "tasks waited 5.00ms for CPUs that ran nobody, 20.0% of all waiting: 50.0us on average over 100 waits; the p99 of \
+         all waits is 52.0us"
+    );
+    assert_eq!(found.lost_ns, 5 * MS);
+    let speaks = |waits, ns| !wakeups(waits, ns).at(Rule::WakeupLatency).is_empty();
+    assert!(!speaks(99, 60_000));
+    assert!(!speaks(101, 49_000));
+    assert!(speaks(1_000, 50_000));
+    assert!(!speaks(1_000, 49_999));
+}
+
+#[test]
+fn what_is_not_attributed_is_told_from_5_percent_and_10ms() {
+    let of = |ns, all_ns| {
+        let waits = [(Cause::Unattributed, ns), (Cause::Kernel, all_ns - ns)];
+        let mut scene = Scene::new(&["/a"]).task("/a", S, &waits);
+        scene.interval.tasks[0].totals.migrations = 7;
+        scene
+    };
+    assert_eq!(
+        of(10 * MS, 200 * MS).only(Rule::Unattributed).says,
+        "the cause of 10.0ms of waiting, 5.0% of all, is not known: it passed on another CPU before a task was moved (7 \
+         moves in all), or longer ago than is looked back (at most 128 runs of a CPU)"
+    );
+    assert!(of(10 * MS - 1, 200 * MS - 20).at(Rule::Unattributed).is_empty());
+    assert!(of(10 * MS, 200 * MS + 1).at(Rule::Unattributed).is_empty());
+}
+
+#[test]
+fn tasks_of_cgroups_without_a_name_count_for_the_host() {
+    let mut scene = Scene::new(&["/a"]).task("/a", 0, &[(Cause::Unattributed, 20 * MS)]);
+    scene.interval.tasks[0].reading.cgroup_id = 0;
+    assert_eq!(scene.at(Rule::Unattributed), ["host"]);
+}

@@ -1,0 +1,234 @@
+use super::*;
+use crate::Pending;
+
+/// Field case 2: 20 threads under 1 CPU of quota, for 139.3 s.
+fn field_case_2() -> Scene {
+    let limits = CgroupReading {
+        usage_ns: Some(120_338_230_000),
+        user_ns: Some(115_792_691_000),
+        system_ns: Some(4_545_540_000),
+        throttled_ns: Some(263_624_194_000),
+        ..periods(1.0, 1194, 1393)
+    };
+    let mut scene = Scene::new(&["/pods", "/pods/a"]).limits("/pods/a", limits);
+    scene.interval.duration_ns = 139_300 * MS;
+    for _ in 0..20 {
+        // What the kernel counted, as if each of its nanoseconds had been one task's.
+        let waits = [(Cause::Throttled, 13_181_209_700), (Cause::OwnCgroup, 60 * S)];
+        scene = scene.task("/pods/a", 6_016_911_500, &waits);
+        scene.interval.tasks.last_mut().unwrap().reading.tgid = 1;
+    }
+    scene
+}
+
+#[test]
+fn field_case_2_is_told_with_its_figures() {
+    let found = field_case_2().only(Rule::Throttled);
+    assert_eq!(found.cgroup.as_deref(), Some("/pods/a"));
+    assert_eq!(
+        found.says,
+        "/pods/a: 85.7% of its 1393 periods ran out of quota (1 CPU: 100ms of every 100ms); its tasks were throttled \
+         for 4m23s while they ran 2m00s, 2.2 times as long; cpu.stat says throttled for 4m23s, 2.2 times as long as it \
+         used the CPU: that counts each CPU by itself, so it may exceed the 2m19s that passed"
+    );
+    assert_eq!(
+        found.advice,
+        "raise its limit (cpu.max, in v1 cpu.cfs_quota_us), or let fewer threads run at once; it is CPU-bound (96.2% \
+         of its CPU time in user mode)"
+    );
+    assert_eq!(found.lost_ns, 263_624_194_000);
+}
+
+#[test]
+fn field_case_2_has_too_many_threads_and_no_bursts_and_that_explains_its_own_contention() {
+    let scene = field_case_2();
+    let found = scene.only(Rule::ThreadsOverQuota);
+    assert_eq!(
+        found.says,
+        "/pods/a: 20 threads of 1 process share 1 CPU of quota, which they use up together before the period ends"
+    );
+    assert_eq!(
+        found.advice,
+        "start as many threads as the limit has CPUs (1): programs that count the host's CPUs (8) start too many; or \
+         raise the limit"
+    );
+    let rules: Vec<_> = scene.all().iter().map(|finding| finding.rule).collect();
+    assert_eq!(rules, [Rule::Throttled, Rule::ThreadsOverQuota]);
+}
+
+#[test]
+fn field_case_2_is_told_from_its_files_alone() {
+    let mut scene = field_case_2();
+    scene.interval.tasks.clear();
+    scene.interval.limits[0].usage_ns = None;
+    let found = scene.all();
+    assert_eq!(found.len(), 1);
+    assert_eq!(
+        found[0].says,
+        "/pods/a: 85.7% of its 1393 periods ran out of quota (1 CPU: 100ms of every 100ms); cpu.stat says throttled for \
+         4m23s: that counts each CPU by itself, so it may exceed the 2m19s that passed"
+    );
+}
+
+#[test]
+fn a_quota_is_told_of_from_5_percent_of_its_periods() {
+    let of =
+        |nr_throttled| Scene::new(&["/a"]).limits("/a", periods(1.0, nr_throttled, 1000)).at(Rule::Throttled);
+    assert_eq!(of(50), ["/a"]);
+    assert!(of(49).is_empty());
+}
+
+#[test]
+fn a_quota_is_told_of_from_5_percent_and_10ms_of_its_tasks_time() {
+    let of = |ran_ns, ns| {
+        let scene = Scene::new(&["/a"]).task("/a", ran_ns, &[(Cause::Throttled, ns)]);
+        scene.limits("/a", cores(4.0)).at(Rule::Throttled)
+    };
+    assert_eq!(of(190 * MS, 10 * MS), ["/a"]);
+    assert!(of(190 * MS, 10 * MS - 1).is_empty());
+    assert_eq!(of(950 * MS, 50 * MS), ["/a"]);
+    assert!(of(950 * MS, 50 * MS - 1).is_empty());
+}
+
+#[test]
+fn without_any_reading_of_a_quota_none_is_told_of() {
+    let scene = Scene::new(&["/a"]).task("/a", S, &[(Cause::Throttled, S)]);
+    assert_eq!(scene.all(), []);
+    // Its quota may have been lifted meanwhile: it did run out.
+    let scene = scene.limited("/a", "/a", S);
+    let found = scene.only(Rule::Throttled);
+    assert_eq!(
+        found.says,
+        "/a: its quota ran out; its tasks were throttled for 1.00s while they ran 1.00s, 1.0 times as long"
+    );
+    assert_eq!(scene.all().len(), 1);
+}
+
+#[test]
+fn throttling_is_told_where_the_quota_is_and_nowhere_above_or_below() {
+    let scene = Scene::new(&["/pods", "/pods/a", "/pods/a/c", "/pods/b"])
+        .task("/pods/a/c", S, &[(Cause::Throttled, S)])
+        .task("/pods/b", S, &[(Cause::Throttled, S / 2)])
+        .limits("/pods", cores(4.0))
+        .limits("/pods/a", periods(1.0, 5, 10))
+        .limits("/pods/a/c", cores(2.0))
+        .limited("/pods/a/c", "/pods/a", S)
+        .limited("/pods/b", "/pods/a", S / 2);
+    assert_eq!(scene.at(Rule::Throttled), ["/pods/a"]);
+    assert_eq!(scene.only(Rule::Throttled).lost_ns, 3 * S / 2);
+}
+
+#[test]
+fn two_quotas_that_ran_out_have_each_its_own_waiting() {
+    let scene = Scene::new(&["/pods", "/pods/a"])
+        .task("/pods/a", S, &[(Cause::Throttled, S)])
+        .limits("/pods", cores(4.0))
+        .limits("/pods/a", cores(1.0))
+        .limited("/pods/a", "/pods", 300 * MS)
+        // Of a selection by name, the pairs hold more than its tasks waited.
+        .limited("/pods/a", "/pods/a", 900 * MS);
+    let lost: Vec<_> = scene
+        .all()
+        .into_iter()
+        .filter(|finding| finding.rule == Rule::Throttled)
+        .map(|finding| (finding.cgroup.unwrap().to_string(), finding.lost_ns))
+        .collect();
+    assert_eq!(lost, [("/pods/a".to_owned(), 900 * MS), ("/pods".to_owned(), 100 * MS)]);
+}
+
+#[test]
+fn exited_tasks_were_throttled_too() {
+    let scene = Scene::new(&["/a"]).exited("/a", S, &[(Cause::Throttled, S)]).limits("/a", cores(1.0));
+    assert_eq!(scene.only(Rule::Throttled).lost_ns, S);
+}
+
+/// Throttled, with threads that ran for `ran_ns`, and 1 CPU and a half.
+fn threads(n: u64, ran_ns: u64) -> Scene {
+    let scene = Scene::new(&["/a"]).limits("/a", periods(1.5, 5, 10));
+    (0..n).fold(scene, |scene, _| scene.task("/a", ran_ns, &[]))
+}
+
+#[test]
+fn threads_are_too_many_above_the_quota_rounded_up() {
+    assert_eq!(threads(3, 10 * MS).at(Rule::ThreadsOverQuota), ["/a"]);
+    assert!(threads(2, 10 * MS).at(Rule::ThreadsOverQuota).is_empty());
+    assert!(threads(3, 10 * MS - 1).at(Rule::ThreadsOverQuota).is_empty());
+}
+
+#[test]
+fn threads_that_still_wait_are_busy_for_no_longer_than_the_interval() {
+    let mut scene = threads(3, 0);
+    for task in &mut scene.interval.tasks {
+        task.reading.pending = Some(Pending { ns: 10 * MS, ..Default::default() });
+    }
+    assert_eq!(scene.at(Rule::ThreadsOverQuota), ["/a"]);
+    scene.interval.tasks[0].reading.pending = Some(Pending { ns: u64::MAX, ..Default::default() });
+    assert_eq!(scene.at(Rule::ThreadsOverQuota), ["/a"]);
+}
+
+#[test]
+fn threads_are_not_too_many_where_no_quota_runs_out() {
+    let mut scene = threads(20, 10 * MS);
+    scene.interval.limits[0].nr_throttled = Some(0);
+    assert_eq!(scene.all(), []);
+}
+
+#[test]
+fn the_host_has_no_say_where_it_is_no_larger_than_the_quota() {
+    let mut scene = threads(3, 10 * MS);
+    scene.host.cpus = Some(2);
+    assert_eq!(
+        scene.only(Rule::ThreadsOverQuota).advice,
+        "start as many threads as the limit has CPUs (2); or raise the limit"
+    );
+}
+
+fn bursts(used_ns: Option<u64>, limits: CgroupReading) -> Scene {
+    Scene::new(&["/a"]).limits("/a", CgroupReading { usage_ns: used_ns, ..limits })
+}
+
+#[test]
+fn a_quota_runs_out_below_80_percent_of_use() {
+    let found = bursts(Some(400 * MS), periods(1.0, 3, 10)).only(Rule::ThrottledBelowLimit);
+    assert_eq!(
+        found.says,
+        "/a: it used 0.4 of 1 CPU on average, yet 30.0% of its periods ran out of quota: it works in bursts"
+    );
+    assert_eq!(
+        found.advice,
+        "allow a burst (cpu.max.burst, in v1 cpu.cfs_burst_us, Linux 5.14) of up to its quota (100ms), or make the \
+         period longer"
+    );
+    let speaks = |ns, throttled| {
+        !bursts(Some(ns), periods(1.0, throttled, 100)).at(Rule::ThrottledBelowLimit).is_empty()
+    };
+    assert!(speaks(800 * MS - 1, 5));
+    assert!(!speaks(800 * MS, 5));
+    assert!(!speaks(400 * MS, 4));
+}
+
+#[test]
+fn a_burst_that_is_allowed_already_is_said() {
+    let advice = |burst_us, nr_bursts| {
+        let limits = CgroupReading { burst_us: Some(burst_us), nr_bursts, ..periods(1.0, 3, 10) };
+        bursts(Some(400 * MS), limits).only(Rule::ThrottledBelowLimit).advice
+    };
+    assert!(advice(0, Some(0)).starts_with("allow a burst"));
+    assert_eq!(
+        advice(20_000, Some(1)),
+        "it may burst by 20.0ms already and did in 1 period: raise that (cpu.max.burst, in v1 cpu.cfs_burst_us) up to \
+         its quota (100ms), or make the period longer"
+    );
+    assert_eq!(
+        advice(100_000, None),
+        "it may burst by 100ms already, the most that its quota allows: make the period longer or raise the limit"
+    );
+}
+
+#[test]
+fn use_is_what_was_measured_only_where_all_was_measured() {
+    let mut scene = bursts(None, periods(1.0, 3, 10)).task("/a", 400 * MS, &[]);
+    assert_eq!(scene.at(Rule::ThrottledBelowLimit), ["/a"]);
+    scene.host.whole = false;
+    assert!(scene.at(Rule::ThrottledBelowLimit).is_empty());
+}

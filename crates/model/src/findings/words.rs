@@ -1,0 +1,87 @@
+//! Figures in sentences.
+
+use crate::units;
+
+/// `85.7%`, or no figure of nothing.
+pub(super) fn percent(part: u64, whole: u64) -> String {
+    units::percent(part, whole).map_or_else(|| "no share".into(), |percent| format!("{percent:.1}%"))
+}
+
+/// `1 thread`, `20 threads`.
+pub(super) fn count(n: u64, what: &str) -> String {
+    let plural = match what.strip_suffix("ss") {
+        _ if n == 1 => "",
+        Some(_) => "es",
+        None => "s",
+    };
+    format!("{n} {what}{plural}")
+}
+
+/// A number of CPUs with up to two decimals: `1`, `2.5`.
+pub(super) fn number(value: f64) -> String {
+    let two = format!("{value:.2}");
+    two.trim_end_matches('0').trim_end_matches('.').into()
+}
+
+/// `1 CPU`, `2.5 CPUs`.
+pub(super) fn cpus(cores: f64) -> String {
+    let number = number(cores);
+    let plural = if number == "1" { "" } else { "s" };
+    format!("{number} CPU{plural}")
+}
+
+/// How long one time is beside another: `2.2 times as long`, `55.0% as long`; `None` beside nothing.
+pub(super) fn as_long(part: u64, whole: u64) -> Option<String> {
+    let ratio = units::percent(part, whole)? / 100.0;
+    Some(if ratio < 1.0 {
+        format!("{:.1}% as long", ratio * 100.0)
+    } else {
+        format!("{ratio:.1} times as long")
+    })
+}
+
+/// Microseconds as a duration.
+pub(super) fn micros(us: u64) -> String {
+    units::duration(us.saturating_mul(1_000))
+}
+
+/// `a`, `a and b`, `a, b and c`.
+pub(super) fn list(parts: &[String]) -> String {
+    match parts {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+/// True if `part` is at least so many percent of `whole`; nothing is a share of nothing.
+pub(super) fn is_share(part: u64, whole: u64, percent: u64) -> bool {
+    whole != 0 && u128::from(part) * 100 >= u128::from(whole) * u128::from(percent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_a_thing_has_no_plural() {
+        assert_eq!(count(1, "thread"), "1 thread");
+        assert_eq!(count(20, "thread"), "20 threads");
+        assert_eq!(count(2, "process"), "2 processes");
+        assert_eq!([cpus(1.0), cpus(0.5), cpus(2.0), cpus(10.0)], ["1 CPU", "0.5 CPUs", "2 CPUs", "10 CPUs"]);
+    }
+
+    #[test]
+    fn a_time_beside_another_is_told_in_times_or_percent() {
+        assert_eq!(as_long(263, 120).as_deref(), Some("2.2 times as long"));
+        assert_eq!(as_long(1, 8).as_deref(), Some("12.5% as long"));
+        assert_eq!(as_long(1, 0), None);
+    }
+
+    #[test]
+    fn a_share_begins_at_its_percentage_and_not_below() {
+        assert!(is_share(5, 100, 5) && !is_share(4_999, 100_000, 5));
+        assert!(!is_share(0, 0, 5));
+        assert!(is_share(u64::MAX, u64::MAX, 100));
+    }
+}
