@@ -3,7 +3,7 @@
 use std::{hint::black_box, sync::Arc};
 
 use cgscope_layout::bucket_of;
-use cgscope_model::{Hist, Interval, Sample, TaskReading, Totals, json::IntervalObject};
+use cgscope_model::{Hist, Interval, Sample, TaskReading, Totals, findings::Host, json::IntervalObject};
 use divan::Bencher;
 
 fn main() {
@@ -69,5 +69,6 @@ fn between_5000_tasks_of_which_500_waited(bencher: Bencher<'_, '_>) {
 #[divan::bench]
 fn json_of_5000_tasks_of_which_500_waited(bencher: Bencher<'_, '_>) {
     let interval = Interval::between(&sample(5_000, 10, 1), &sample(5_000, 10, 2));
-    bencher.bench_local(|| serde_json::to_string(&IntervalObject::new(black_box(&interval))));
+    bencher
+        .bench_local(|| serde_json::to_string(&IntervalObject::new(black_box(&interval), &Host::default())));
 }

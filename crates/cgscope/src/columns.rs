@@ -1,9 +1,14 @@
 //! The columns of a table of tasks, each defined once: for the screen, for text, and for sorting.
 
 use cgscope_model::{
-    Interval, TaskInterval,
+    Cause, Interval, TaskInterval,
     units::{duration, per_second, percent},
 };
+
+use crate::causes;
+
+/// Characters of the bar of causes.
+const WHY_WIDTH: u16 = 8;
 
 /// A column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +23,10 @@ pub enum Column {
     Cpu,
     /// Share of the time spent waiting.
     WaitShare,
+    /// Share of the time waiting for quota.
+    Throttled,
+    /// The wait by cause, as a bar.
+    Why,
     /// Waits a second.
     Waits,
     /// Median.
@@ -44,12 +53,14 @@ use Column::*;
 
 impl Column {
     /// All, in the order of the table.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Tid,
         Pid,
         Comm,
         Cpu,
         WaitShare,
+        Throttled,
+        Why,
         Waits,
         P50,
         P99,
@@ -70,6 +81,8 @@ impl Column {
             Comm => "COMM",
             Cpu => "CPU",
             WaitShare => "WAIT%",
+            Throttled => "THROT%",
+            Why => "WHY",
             Waits => "WAITS/s",
             P50 => "p50",
             P99 => "p99",
@@ -91,6 +104,11 @@ impl Column {
             Comm => "name of the thread",
             Cpu => "CPU it is on, or was on last",
             WaitShare => "share of the interval that it waited for a CPU, in waits that ended in it",
+            Throttled => "share of the interval that it was out of quota, in waits that ended in it",
+            Why => {
+                "those waits by cause: T throttled, o behind own cgroup, # behind other cgroups, k behind the kernel, \
+                 . wakeup, ? unattributed"
+            }
             Waits => "waits that ended, a second",
             P50 => "half of its waits were at most this long",
             P99 => "99 of 100 of its waits were at most this long",
@@ -110,7 +128,8 @@ impl Column {
             Tid | Pid => 7,
             Comm => 15,
             Cpu => 4,
-            WaitShare => 6,
+            WaitShare | Throttled => 6,
+            Why => WHY_WIDTH,
             Waits | Involuntary | OnCpu | Pending => 8,
             P50 | P99 | Max | Voluntary | Migrations => 7,
             Cgroup => 12,
@@ -119,7 +138,7 @@ impl Column {
 
     /// Text is left-aligned, figures right.
     pub const fn is_text(self) -> bool {
-        matches!(self, Comm | Cgroup)
+        matches!(self, Comm | Why | Cgroup)
     }
 
     /// The cell; `-` for what there is not.
@@ -135,6 +154,8 @@ impl Column {
             Comm => reading.comm.to_string(),
             Cpu => reading.cpu.to_string(),
             WaitShare => share(task.wait.total_ns),
+            Throttled => share(task.wait.by_cause.get(Cause::Throttled)),
+            Why => causes::bar(&causes::parts(&task.wait.by_cause), WHY_WIDTH.into()),
             Waits => rate(task.wait.count),
             P50 => or_none(task.wait.quantile_ns(0.5).map(duration)),
             P99 => or_none(task.wait.quantile_ns(0.99).map(duration)),
@@ -157,6 +178,8 @@ impl Column {
             Cpu => u64::from(reading.cpu),
             // What waits now is part of the answer, although its wait is not over.
             WaitShare => task.wait.total_ns + reading.pending.map_or(0, |pending| pending.ns),
+            Throttled => task.wait.by_cause.get(Cause::Throttled),
+            Why => task.wait.by_cause.get(Cause::OtherCgroup),
             Waits => task.wait.count,
             P50 => task.wait.quantile_ns(0.5).unwrap_or(0),
             P99 => task.wait.quantile_ns(0.99).unwrap_or(0),

@@ -5,9 +5,12 @@ use std::{
     time::Duration,
 };
 
-use cgscope_model::{Interval, Wait, json::IntervalObject, units::duration};
+use cgscope_model::{
+    CgroupName, Interval, TaskInterval, Wait, findings::Host, json::IntervalObject, units::duration,
+};
 
 use crate::{
+    causes,
     child::Output,
     cli::{By, Hist},
     exit::{Error, Result},
@@ -36,27 +39,28 @@ pub async fn run(options: &Hist) -> Result {
     let plan = Plan { pace, merge: options.interval.is_none() };
     // Standard output by itself is flushed at every line.
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
-    for_each_interval(&target, plan, |interval| {
-        print(&mut out, interval, options).map_err(|error| Error::output(&error))
+    for_each_interval(&target, plan, |interval, host| {
+        print(&mut out, interval, host, options).map_err(|error| Error::output(&error))
     })
     .await
 }
 
-fn print(out: &mut impl Write, interval: &Interval, options: &Hist) -> io::Result<()> {
+fn print(out: &mut impl Write, interval: &Interval, host: &Host, options: &Hist) -> io::Result<()> {
     if options.json {
-        serde_json::to_writer(&mut *out, &IntervalObject::new(interval))?;
+        serde_json::to_writer(&mut *out, &IntervalObject::new(interval, host))?;
         return writeln!(out).and_then(|()| out.flush());
     }
     if options.timestamp {
         writeln!(out, "{}", time_of_day(interval.start_unix_ns + interval.duration_ns))?;
     }
     let unit = if options.milliseconds { Unit::Milli } else { Unit::Micro };
-    for (name, wait) in parts(interval, options) {
-        if let Some(name) = name {
+    for part in parts(interval, options) {
+        if let Some(name) = &part.name {
             writeln!(out, "\n{name}")?;
         }
-        write!(out, "{}", text::histogram(&wait, unit))?;
-        writeln!(out, "{}", text::wait_line(&wait))?;
+        write!(out, "{}", text::histogram(&part.wait, unit))?;
+        writeln!(out, "{}", text::wait_line(&part.wait))?;
+        write!(out, "{}", part.why)?;
     }
     if let Some(pending) = text::pending_line(interval) {
         writeln!(out, "{pending}")?;
@@ -71,29 +75,48 @@ fn print(out: &mut impl Write, interval: &Interval, options: &Hist) -> io::Resul
     out.flush()
 }
 
-/// The histograms to print, each with its heading, those with the most waiting last, next to the prompt.
-fn parts(interval: &Interval, options: &Hist) -> Vec<(Option<String>, Wait)> {
-    let mut parts: Vec<(Option<String>, Wait)> = if options.per_thread {
-        let name =
-            |task: &cgscope_model::TaskInterval| format!("tid = {} {}", task.reading.tid, task.reading.comm);
-        interval.tasks.iter().map(|task| (Some(name(task)), task.wait.clone())).collect()
+/// A histogram to print.
+struct Part {
+    name: Option<String>,
+    wait: Wait,
+    /// Lines that say why.
+    why: String,
+}
+
+impl Part {
+    /// Of single tasks: culprits are known by cgroup.
+    fn of_tasks(name: String, wait: Wait) -> Self {
+        let why = causes::line(&wait.by_cause).map_or_else(String::new, |causes| format!("why: {causes}\n"));
+        Self { name: Some(name), wait, why }
+    }
+
+    fn of_cgroup(path: Option<&str>, wait: Wait, interval: &Interval) -> Self {
+        let Some(path) = path else { return Self::of_tasks("cgroup = (removed)".into(), wait) };
+        let whose = CgroupName::of(path).words().map_or_else(String::new, |whose| format!(" ({whose})"));
+        let why = causes::lines(&wait.by_cause, interval, Some(path), &interval.culprits_of(path));
+        Self { name: Some(format!("cgroup = {path}{whose}")), wait, why }
+    }
+}
+
+/// The histograms to print, those with the most waiting last, next to the prompt.
+fn parts(interval: &Interval, options: &Hist) -> Vec<Part> {
+    let mut parts: Vec<Part> = if options.per_thread {
+        let name = |task: &TaskInterval| format!("tid = {} {}", task.reading.tid, task.reading.comm);
+        interval.tasks.iter().map(|task| Part::of_tasks(name(task), task.wait.clone())).collect()
     } else if options.per_process {
         let groups = interval.by_process().into_iter();
-        groups
-            .map(|(pid, group)| {
-                (Some(format!("pid = {pid} {}", text::process_name(interval, pid))), group.wait)
-            })
-            .collect()
+        let name = |pid| format!("pid = {pid} {}", text::process_name(interval, pid));
+        groups.map(|(pid, group)| Part::of_tasks(name(pid), group.wait)).collect()
     } else if options.by == Some(By::Cgroup) {
         let groups = interval.by_cgroup().into_iter();
-        let name =
-            |path: Option<std::sync::Arc<str>>| path.map_or("(removed)".into(), |path| path.to_string());
-        groups.map(|(path, group)| (Some(format!("cgroup = {}", name(path))), group.wait)).collect()
+        groups.map(|(path, group)| Part::of_cgroup(path.as_deref(), group.wait, interval)).collect()
     } else {
-        return vec![(None, interval.total().wait)];
+        let wait = interval.total().wait;
+        let why = causes::lines(&wait.by_cause, interval, None, &interval.culprits());
+        return vec![Part { name: None, wait, why }];
     };
-    parts.retain(|(_, wait)| wait.count != 0);
-    parts.sort_by_key(|(_, wait)| wait.total_ns);
+    parts.retain(|part| part.wait.count != 0);
+    parts.sort_by_key(|part| part.wait.total_ns);
     parts
 }
 

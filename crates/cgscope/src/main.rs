@@ -9,6 +9,7 @@ macro_rules! say {
     }};
 }
 
+mod causes;
 mod child;
 mod cli;
 mod columns;

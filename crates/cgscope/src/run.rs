@@ -1,6 +1,6 @@
 //! The loop of the commands that print: Samples in, Intervals out.
 
-use cgscope_model::{Interval, Sample};
+use cgscope_model::{Interval, Sample, findings::Host};
 
 use crate::{
     exit::{Error, Exit, Result},
@@ -21,7 +21,7 @@ pub struct Plan {
 pub async fn for_each_interval(
     target: &Target,
     plan: Plan,
-    mut each: impl FnMut(&Interval) -> Result<()>,
+    mut each: impl FnMut(&Interval, &Host) -> Result<()>,
 ) -> Result {
     let mut session = Session::start(target, plan.pace)?;
     let mut earlier: Option<Sample> = None;
@@ -34,7 +34,7 @@ pub async fn for_each_interval(
             Err(error) => {
                 // What was measured before is not given up.
                 if plan.merge && whole.duration_ns != 0 {
-                    each(&whole)?;
+                    each(&whole, &session.host)?;
                 }
                 return Err(error);
             }
@@ -46,7 +46,7 @@ pub async fn for_each_interval(
             if plan.merge {
                 whole.append(interval);
             } else if !is_leftover(&interval, end.as_ref(), plan) {
-                each(&interval)?;
+                each(&interval, &session.host)?;
             }
         }
         earlier = Some(sample);
@@ -55,7 +55,7 @@ pub async fn for_each_interval(
         }
     };
     if plan.merge {
-        each(&whole)?;
+        each(&whole, &session.host)?;
     }
     Ok(worst.max(finish(&mut session, &end)))
 }

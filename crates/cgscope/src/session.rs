@@ -6,7 +6,7 @@ use std::{
 };
 
 use cgscope_collect::{Collector, Failure, Options};
-use cgscope_model::Sample;
+use cgscope_model::{Sample, findings::Host};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{
@@ -50,6 +50,8 @@ pub struct Session {
     pub selection: cgscope_model::Selection,
     /// What is selected, in words.
     pub title: String,
+    /// What findings are judged by.
+    pub host: Host,
     verbose: bool,
 }
 
@@ -88,6 +90,7 @@ impl Session {
             samples_left: pace.count.map(|count| count.saturating_add(1)),
             watch_target: !selection.follows_all(),
             ending: None,
+            host: Host { cpus: online_cpus(), whole: selection.is_whole_host() },
             selection,
             title: target.words(),
             verbose: target.verbose,
@@ -153,6 +156,11 @@ impl Session {
             say!("cgscope: the command still ran at the end of the measurement and was sent SIGTERM");
         }
     }
+}
+
+fn online_cpus() -> Option<u32> {
+    // SAFETY: no preconditions.
+    u32::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).ok().filter(|cpus| *cpus != 0)
 }
 
 /// Where the host refused, what it lacks says more than how it refused.

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::causes;
+
 use cgscope_model::{
     Interval, Losses, Wait,
     interval::CostInterval,
@@ -120,13 +122,16 @@ impl Unit {
     }
 }
 
-/// A histogram in runqlat's form; nothing for no waits.
+/// A histogram in runqlat's form, each bar split by cause; nothing for no waits.
 pub fn histogram(wait: &Wait, unit: Unit) -> String {
     let rows = wait.hist.rows(unit.ns());
     let Some(most) = rows.iter().map(|row| row.count).max() else { return String::new() };
-    let mut out = format!("{:>10}{:14} : count    distribution\n", unit.title(), "");
+    let legend = causes::legend(&wait.by_cause);
+    let mut out =
+        format!("{:>10}{:14} : count    distribution  {legend}", unit.title(), "").trim_end().to_owned();
+    out.push('\n');
     for row in rows {
-        let bar = bar(row.count, most);
+        let bar = causes::bar(&row.by_cause, bar_length(row.count, most));
         // Writing to a String cannot fail.
         let _ = writeln!(out, "{:>10} -> {:<10} : {:<8} |{bar:BAR$}|", row.low, row.high, row.count);
     }
@@ -134,9 +139,9 @@ pub fn histogram(wait: &Wait, unit: Unit) -> String {
 }
 
 /// A count is never drawn as nothing.
-fn bar(count: u64, most: u64) -> String {
-    let stars = (count as u128 * BAR as u128 / most.max(1) as u128) as usize;
-    "*".repeat(stars.max(usize::from(count != 0)))
+fn bar_length(count: u64, most: u64) -> usize {
+    let length = (u128::from(count) * BAR as u128 / u128::from(most.max(1))) as usize;
+    length.max(usize::from(count != 0))
 }
 
 #[cfg(test)]

@@ -77,6 +77,16 @@ impl Interval {
         self.culprits_where(|_| true)
     }
 
+    /// The culprit of one pair.
+    pub fn culprit(&self, pair: &PairReading) -> Culprit {
+        Culprit {
+            path: self.cgroup_path(pair.culprit).cloned(),
+            kernel: pair.culprit == KERNEL,
+            task: (pair.tid != 0).then(|| (pair.tid, pair.comm.clone())),
+            ns: pair.ns,
+        }
+    }
+
     fn culprits_where(&self, victim: impl Fn(u64) -> bool) -> Vec<Culprit> {
         let mut sums: BTreeMap<(u64, u32), (u64, Arc<str>)> = BTreeMap::new();
         for pair in self.pairs.iter().filter(|pair| pair.blame == Blame::Ran && victim(pair.victim)) {

@@ -6,7 +6,11 @@ use serde::Serialize;
 
 use cgscope_layout::{CAUSES, Cause};
 
-use crate::{ByCause, Group, Interval, TaskInterval, Totals, Wait, culprits::Culprit};
+use crate::{
+    ByCause, CgroupName, Finding, Group, Interval, TaskInterval, Totals, Wait,
+    culprits::Culprit,
+    findings::{Host, findings},
+};
 
 /// Name and version of the object.
 pub const SCHEMA: &str = "cgscope.interval/1";
@@ -28,6 +32,7 @@ pub struct IntervalObject<'a> {
     pub cgroups: Vec<CgroupObject>,
     pub cpus: Option<Vec<u32>>,
     pub nodes: Option<Vec<u32>>,
+    pub findings: Vec<Finding>,
     pub losses: BTreeMap<&'static str, u64>,
     #[serde(rename = "self")]
     pub cost: CostObject,
@@ -143,6 +148,8 @@ pub struct UnstampedObject {
 #[expect(missing_docs, reason = "as above")]
 pub struct CgroupObject {
     pub path: Option<String>,
+    #[serde(flatten)]
+    pub name: CgroupName,
     pub id: Option<u64>,
     pub wait: WaitObject,
     pub pending: PendingObject,
@@ -281,6 +288,7 @@ impl CgroupObject {
         let throttled_by = path.map_or_else(Vec::new, |path| interval.limits_of(path));
         Self {
             path: path.map(Into::into),
+            name: path.map(CgroupName::of).unwrap_or_default(),
             id,
             wait: WaitObject::new(&group.wait),
             pending: PendingObject::new(group),
@@ -316,8 +324,8 @@ impl CgroupObject {
 }
 
 impl<'a> IntervalObject<'a> {
-    /// The object of an interval.
-    pub fn new(interval: &'a Interval) -> Self {
+    /// The object of an interval, with what is found in it on this host.
+    pub fn new(interval: &'a Interval, host: &Host) -> Self {
         let total = interval.total();
         let ids: BTreeMap<&str, u64> =
             interval.cgroups.iter().map(|(id, path)| (path.as_ref(), *id)).collect();
@@ -339,6 +347,7 @@ impl<'a> IntervalObject<'a> {
                 .collect(),
             cpus: None,
             nodes: None,
+            findings: findings(interval, host),
             losses: interval.losses.nonzero().map(|(loss, count)| (loss.name(), count)).collect(),
             cost: CostObject {
                 hook_ns: interval.cost.hook_ns,

@@ -4,6 +4,7 @@
 //! all come out of that one function.
 
 pub mod causes;
+pub mod cgroup_name;
 pub mod culprits;
 pub mod doctor;
 pub mod findings;
@@ -18,6 +19,7 @@ pub mod totals;
 pub mod units;
 
 pub use causes::ByCause;
+pub use cgroup_name::CgroupName;
 pub use cgscope_layout::Cause;
 pub use culprits::{Blame, PairReading};
 pub use findings::Finding;

@@ -9,6 +9,7 @@ use ratatui::{
 };
 
 use crate::{
+    causes,
     columns::{Column, fit},
     top::{header, histogram, state::App, theme::Theme},
 };
@@ -37,9 +38,12 @@ fn regions(area: Rect) -> Option<Regions> {
     if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
         return None;
     }
-    let [header, body, footer] =
-        Layout::vertical([Constraint::Length(header::HEIGHT), Constraint::Min(0), Constraint::Length(1)])
-            .areas(area);
+    let [header, body, footer] = Layout::vertical([
+        Constraint::Length(header::height(area.height)),
+        Constraint::Min(0),
+        Constraint::Length(1),
+    ])
+    .areas(area);
     let [tasks, histogram] = if area.width >= WIDE {
         Layout::horizontal([Constraint::Fill(1), Constraint::Length(HISTOGRAM_WIDTH)]).spacing(1).areas(body)
     } else {
@@ -61,7 +65,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme) {
         frame.render_widget(Paragraph::new(sentence).wrap(Wrap { trim: true }), area);
         return;
     };
-    frame.render_widget(Paragraph::new(header::lines(app, theme)), regions.header);
+    frame.render_widget(Paragraph::new(header::lines(app, theme, area.height)), regions.header);
     if app.help {
         let body = regions.tasks.union(regions.histogram);
         frame.render_widget(Paragraph::new(help(theme)), body);
@@ -76,11 +80,12 @@ pub fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme) {
 /// The columns that fit a width, each with its own; the cgroup takes what is left.
 fn columns_for(width: usize) -> Vec<(Column, usize)> {
     // What is left out first where there is no room.
-    const LEAST_NEEDED: [Column; 9] = [
+    const LEAST_NEEDED: [Column; 10] = [
         Column::Migrations,
         Column::Pid,
         Column::Waits,
         Column::P50,
+        Column::Throttled,
         Column::Voluntary,
         Column::Cpu,
         Column::Cgroup,
@@ -121,14 +126,25 @@ fn tasks(app: &App, theme: Theme, area: Rect) -> Vec<Line<'static>> {
     for (row, task) in rows.iter().enumerate().skip(app.first_row).take(area.height.saturating_sub(1).into())
     {
         let cells = columns.iter().flat_map(|(column, width)| {
+            if *column == Column::Why {
+                let parts = causes::parts(&task.wait.by_cause);
+                return padded(histogram::stacked(&parts, *width, theme), &parts, *width);
+            }
             let waits = *column == Column::Pending && task.reading.pending.is_some();
             let style = if waits { theme.wait() } else { Style::new() };
-            [Span::styled(fit(*column, &column.cell(task, interval), *width), style), Span::raw(" ")]
+            vec![Span::styled(fit(*column, &column.cell(task, interval), *width), style), Span::raw(" ")]
         });
         let line = Line::from_iter(cells);
         lines.push(if app.selected_row() == Some(row) { line.style(theme.selected()) } else { line });
     }
     lines
+}
+
+/// A bar and the blank after it; a task that did not wait has none.
+fn padded(mut bar: Vec<Span<'static>>, parts: &[f64; 6], width: usize) -> Vec<Span<'static>> {
+    let blank = if parts.iter().sum::<f64>() > 0.0 { 1 } else { width + 1 };
+    bar.push(Span::raw(" ".repeat(blank)));
+    bar
 }
 
 fn footer(app: &App, theme: Theme) -> Line<'static> {
@@ -144,6 +160,11 @@ fn help(theme: Theme) -> Vec<Line<'static>> {
     let mut lines = vec![Line::styled("What the columns mean", theme.heading())];
     let column = |column: &Column| format!("{:>8}  {}", column.title(), column.meaning());
     lines.extend(Column::ALL.iter().map(column).map(Line::raw));
+    let legend = causes::ORDER.iter().flat_map(|cause| {
+        let sign = if theme.has_colour() { "█".into() } else { causes::letter(*cause).to_string() };
+        [Span::styled(sign, theme.cause(*cause)), Span::raw(format!(" {}  ", causes::words(*cause)))]
+    });
+    lines.push(Line::from_iter(legend));
     lines.push(Line::styled("any key goes back", theme.quiet()));
     lines
 }

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use cgscope_model::{Hist, Interval, Pending, Sample, TaskReading, Totals};
+use cgscope_model::{
+    Blame, ByCause, Cause, Hist, Interval, PairReading, Pending, Sample, TaskReading, Totals,
+};
 
 /// A task that did these waits in the interval.
 pub fn task(tid: u32, waits_ns: &[u64]) -> TaskReading {
-    let hist = Hist::from_waits_ns(waits_ns.iter().copied());
+    let hist = Hist::of_cause(Cause::OtherCgroup, waits_ns.iter().copied());
     let wait_ns = waits_ns.iter().sum();
     TaskReading {
         serial: u64::from(tid) << 42,
@@ -28,10 +30,21 @@ pub fn task(tid: u32, waits_ns: &[u64]) -> TaskReading {
             voluntary: 12,
             involuntary: u64::from(tid) * 100,
             migrations: 3,
+            by_cause: split(tid, wait_ns),
             ..Totals::default()
         },
         hist: Arc::new(hist),
     }
+}
+
+/// Throttled, behind neighbours, woken: by tid, so that every bar has a part of its own.
+fn split(tid: u32, wait_ns: u64) -> ByCause {
+    let throttled = wait_ns * u64::from(tid % 4) / 4;
+    let other = (wait_ns - throttled) * u64::from(tid % 3) / 3;
+    let mut parts = ByCause::only(Cause::Throttled, throttled);
+    parts.add(&ByCause::only(Cause::OtherCgroup, other));
+    parts.add(&ByCause::only(Cause::Wakeup, wait_ns - throttled - other));
+    parts
 }
 
 /// The same, waiting now.
@@ -58,7 +71,9 @@ pub fn after(mut tasks: Vec<TaskReading>) -> Sample {
         (1, "/system.slice/web.service".into()),
         (2, "/kubepods/burstable/pod7f/main".into()),
     ];
-    let mut after = Sample { mono_ns: 1_000_001_000, tasks, cgroups, ..before() };
+    let blame = Blame::Ran;
+    let pair = PairReading { victim: 2, culprit: 1, blame, tid: 0, comm: "".into(), ns: 90_000_000 };
+    let mut after = Sample { mono_ns: 1_000_001_000, tasks, pairs: vec![pair], cgroups, ..before() };
     after.cost.switches = Some(25_000);
     after.cost.hook_ns_per_run = Some(62.0);
     after.cost.cpu_ns = Some(3_000_000);

@@ -1,21 +1,28 @@
 //! The header: the answer for all tasks, what it cost, and what was lost.
 
 use cgscope_model::{
-    Interval,
+    Group, Interval,
+    findings::findings,
     units::{bytes, duration, per_second, percent},
 };
 use ratatui::text::{Line, Span};
 
 use crate::{
+    causes,
     text::plural,
     top::{state::App, theme::Theme},
 };
 
-/// Lines.
-pub const HEIGHT: u16 = 5;
+/// From this height of the screen on there is room to say why.
+const TALL: u16 = 22;
 
-/// The lines of the header.
-pub fn lines(app: &App, theme: Theme) -> Vec<Line<'static>> {
+/// Lines on a screen of this height.
+pub fn height(screen: u16) -> u16 {
+    if screen < TALL { 5 } else { 8 }
+}
+
+/// The lines of the header, on a screen of this height.
+pub fn lines(app: &App, theme: Theme, screen: u16) -> Vec<Line<'static>> {
     let mut title = vec![
         Span::styled("cgscope top", theme.heading()),
         Span::raw(format!("  {}", app.title)),
@@ -30,7 +37,7 @@ pub fn lines(app: &App, theme: Theme) -> Vec<Line<'static>> {
     let wait = &total.wait;
     let quantile = |q| wait.quantile_ns(q).map_or("-".into(), duration);
     let waiting = wait.total_ns as f64 / interval.duration_ns.max(1) as f64;
-    vec![
+    let mut lines = vec![
         Line::from(title),
         Line::from(vec![
             Span::styled("waiting  ", theme.quiet()),
@@ -43,17 +50,48 @@ pub fn lines(app: &App, theme: Theme) -> Vec<Line<'static>> {
                 if wait.count == 0 { "-".into() } else { duration(wait.max_ns) },
             )),
         ]),
-        pending(&total, theme),
-        cost(interval, theme),
-        losses(interval, theme),
+    ];
+    if screen >= TALL {
+        lines.extend(why(&total, interval, app, theme));
+    }
+    lines.extend([pending(&total, theme), cost(interval, theme), losses(interval, theme)]);
+    lines
+}
+
+fn why(total: &Group, interval: &Interval, app: &App, theme: Theme) -> [Line<'static>; 3] {
+    [
+        Line::from(vec![
+            Span::styled("why      ", theme.quiet()),
+            Span::raw(causes::line(&total.wait.by_cause).unwrap_or_else(|| "-".into())),
+        ]),
+        Line::from(vec![
+            Span::styled("behind   ", theme.quiet()),
+            Span::raw(
+                causes::culprits_line(&interval.culprits())
+                    .unwrap_or_else(|| "nobody of another cgroup".into()),
+            ),
+        ]),
+        finding(interval, app, theme),
     ]
+}
+
+/// The worst of the findings; the report has them all.
+fn finding(interval: &Interval, app: &App, theme: Theme) -> Line<'static> {
+    let label = Span::styled("finding  ", theme.quiet());
+    let all = findings(interval, &app.host);
+    let Some(worst) = all.first() else { return Line::from(vec![label, Span::raw("none")]) };
+    let more = match all.len() - 1 {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    Line::from(vec![label, Span::styled(format!("{}{more}", worst.says), theme.alarm())])
 }
 
 fn processes(count: u64) -> String {
     if count == 1 { "1 process".into() } else { format!("{count} processes") }
 }
 
-fn pending(total: &cgscope_model::Group, theme: Theme) -> Line<'static> {
+fn pending(total: &Group, theme: Theme) -> Line<'static> {
     let label = Span::styled("now      ", theme.quiet());
     if total.pending == 0 {
         return Line::from(vec![label, Span::raw("nobody is waiting")]);

@@ -10,6 +10,7 @@ use ratatui::{
 };
 
 use crate::{
+    causes,
     text::plural,
     top::{
         state::{App, Selected},
@@ -17,8 +18,8 @@ use crate::{
     },
 };
 
-/// Lines it asks for where it is below the table: heading, figures and sixteen rows.
-pub const HEIGHT: u16 = 20;
+/// Lines it asks for where it is below the table: heading, figures, causes and sixteen rows.
+pub const HEIGHT: u16 = 21;
 /// Of a row before its bar: `32768 -> 65535  1234567 `.
 const LABEL: usize = 30;
 
@@ -34,6 +35,7 @@ pub fn lines(app: &App, theme: Theme, area: Rect) -> Vec<Line<'static>> {
         }
     };
     lines.push(Line::raw(percentiles(wait)));
+    lines.extend(causes::line(&wait.by_cause).map(|why| Line::raw(format!("why: {why}"))));
     let room = usize::from(area.height).saturating_sub(lines.len());
     lines.extend(rows(app, wait, theme, area.width.into(), room));
     lines
@@ -91,17 +93,26 @@ fn rows(app: &App, wait: &Wait, theme: Theme, width: usize, room: usize) -> Vec<
     let shown = room.saturating_sub(lines.len());
     lines.extend(rows.iter().skip(rows.len().saturating_sub(shown)).map(|row| {
         let label = format!("{:>8} -> {:<8} {:>8} ", row.low, row.high, row.count);
-        Line::from(vec![Span::raw(label), Span::styled(bar(row.count, most, bar_width), theme.wait())])
+        let mut spans = vec![Span::raw(label)];
+        spans.extend(stacked(&row.by_cause, bar_length(row.count, most, bar_width), theme));
+        Line::from(spans)
     }));
     lines
 }
 
-/// In eighths of a cell; a count is never drawn as nothing.
-fn bar(count: u64, most: u64, width: usize) -> String {
-    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-    let eighths = (u128::from(count) * 8 * width as u128 / u128::from(most.max(1))) as usize;
-    let eighths = eighths.max(usize::from(count != 0));
-    format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8])
+/// A count is never drawn as nothing.
+fn bar_length(count: u64, most: u64, width: usize) -> usize {
+    let cells = (u128::from(count) * width as u128 / u128::from(most.max(1))) as usize;
+    cells.max(usize::from(count != 0))
+}
+
+/// A bar in the colours of its causes; without colours, in their letters.
+pub fn stacked(parts: &[f64; 6], width: usize, theme: Theme) -> Vec<Span<'static>> {
+    let cells = causes::ORDER.into_iter().zip(causes::cells(parts, width)).filter(|(_, count)| *count != 0);
+    let sign = |cause| if theme.has_colour() { '█' } else { causes::letter(cause) };
+    cells
+        .map(|(cause, count)| Span::styled(String::from_iter(vec![sign(cause); count]), theme.cause(cause)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -110,9 +121,18 @@ mod tests {
 
     #[test]
     fn the_longest_bar_fills_the_width_and_the_shortest_is_seen() {
-        assert_eq!(bar(1_000_000, 1_000_000, 10), "██████████");
-        assert_eq!(bar(1, 1_000_000, 10), "▏");
-        assert_eq!(bar(0, 1_000_000, 10), "");
-        assert_eq!(bar(1, 2, 3), "█▌");
+        assert_eq!(bar_length(1_000_000, 1_000_000, 10), 10);
+        assert_eq!(bar_length(1, 1_000_000, 10), 1);
+        assert_eq!(bar_length(0, 1_000_000, 10), 0);
+    }
+
+    #[test]
+    fn parts_of_a_bar_are_told_apart_without_colours() {
+        let text = |theme| {
+            let spans = stacked(&[3.0, 1.0, 0.0, 0.0, 0.0, 0.0], 4, theme);
+            spans.iter().map(|span| span.content.as_ref()).collect::<Vec<_>>().join("|")
+        };
+        assert_eq!(text(Theme::new(false)), "TTT|o");
+        assert_eq!(text(Theme::new(true)), "███|█");
     }
 }

@@ -15,12 +15,17 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_model::{Interval, Sample, json::IntervalObject};
+use cgscope_model::{
+    Interval, Sample,
+    findings::{Host, findings},
+    json::IntervalObject,
+};
 use crossterm::event::{Event, EventStream, KeyEventKind};
 use futures_util::StreamExt;
 use ratatui::layout::Rect;
 
 use crate::{
+    causes,
     child::Output,
     cli::Top,
     columns::{Column, fit, sorted},
@@ -48,8 +53,8 @@ pub async fn run(options: &Top) -> Result {
     if options.batch {
         let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
         let plan = Plan { pace, merge: false };
-        return for_each_interval(&target, plan, |interval| {
-            print(&mut out, interval, options.json).map_err(|error| Error::output(&error))
+        return for_each_interval(&target, plan, |interval, host| {
+            print(&mut out, interval, host, options.json).map_err(|error| Error::output(&error))
         })
         .await;
     }
@@ -62,6 +67,7 @@ async fn screen(target: &Target, pace: Pace) -> Result {
     let theme = Theme::new(std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()));
     let mut session = Session::start(target, pace)?;
     let mut app = App::new(session.title.clone(), pace.interval);
+    app.host = session.host;
     let mut keys = EventStream::new();
     let mut earlier: Option<Sample> = None;
     let mut worst = Exit::Done;
@@ -125,20 +131,24 @@ fn on_event(app: &mut App, event: &Event) -> Action {
     }
 }
 
-fn print(out: &mut impl Write, interval: &Interval, json: bool) -> io::Result<()> {
+fn print(out: &mut impl Write, interval: &Interval, host: &Host, json: bool) -> io::Result<()> {
     if json {
-        serde_json::to_writer(&mut *out, &IntervalObject::new(interval))?;
+        serde_json::to_writer(&mut *out, &IntervalObject::new(interval, host))?;
         writeln!(out)?;
     } else {
-        out.write_all(batch_text(interval).as_bytes())?;
+        out.write_all(batch_text(interval, host).as_bytes())?;
     }
     out.flush()
 }
 
 /// An interval as text: the header's figures, then the tasks that waited most.
-fn batch_text(interval: &Interval) -> String {
+fn batch_text(interval: &Interval, host: &Host) -> String {
     let total = interval.total();
     let mut text = format!("{}\n", text::wait_line(&total.wait));
+    text += &causes::lines(&total.wait.by_cause, interval, None, &interval.culprits());
+    for finding in findings(interval, host) {
+        text += &format!("finding: {}\n", finding.says);
+    }
     text.extend(text::pending_line(interval).map(|line| line + "\n"));
     text += &format!("{}\n", text::cost_line(&interval.cost, interval.duration_ns));
     text += &format!("{}\n", text::loss_line(&interval.losses));

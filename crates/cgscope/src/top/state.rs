@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use cgscope_model::{Interval, TaskInterval, Wait};
+use cgscope_model::{Interval, TaskInterval, Wait, findings::Host};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::{
@@ -17,6 +17,8 @@ pub struct App {
     pub title: String,
     /// Length of an interval.
     pub delay: Duration,
+    /// What findings are judged by.
+    pub host: Host,
     /// The interval shown.
     pub interval: Option<Arc<Interval>>,
     /// The task whose histogram is shown.
@@ -67,6 +69,7 @@ impl App {
         Self {
             title,
             delay,
+            host: Host::default(),
             interval: None,
             selected: None,
             first_row: 0,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cgscope_layout::Loss;
-use cgscope_model::Interval;
+use cgscope_model::{Interval, findings::Host};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::{Terminal, backend::TestBackend, layout::Rect};
 
@@ -104,7 +104,7 @@ fn no_size_makes_it_panic() {
 
 #[test]
 fn text_has_the_same_figures_and_no_control_codes() {
-    let text = batch_text(app().interval.as_ref().unwrap());
+    let text = batch_text(app().interval.as_ref().unwrap(), &Host::default());
     assert!(!text.contains('\x1b'));
     insta::assert_snapshot!(text);
 }

@@ -1,5 +1,6 @@
 //! What the parts of the screen look like.
 
+use cgscope_model::Cause;
 use ratatui::style::{Color, Modifier, Style};
 
 /// Colours, or none: with `NO_COLOR` set only bold and reverse are left.
@@ -36,6 +37,23 @@ impl Theme {
     /// What waits.
     pub fn wait(self) -> Style {
         self.fg(Color::Yellow)
+    }
+
+    /// A part of a wait: colours that stay apart for the colour-blind (Okabe and Ito's, as near as 16 colours come).
+    pub fn cause(self, cause: Cause) -> Style {
+        self.fg(match cause {
+            Cause::Throttled => Color::LightRed,
+            Cause::OwnCgroup => Color::LightBlue,
+            Cause::OtherCgroup => Color::Yellow,
+            Cause::Kernel => Color::Magenta,
+            Cause::Wakeup => Color::Cyan,
+            Cause::Unattributed => Color::DarkGray,
+        })
+    }
+
+    /// True if parts of a bar differ by colour; else they differ by letter.
+    pub fn has_colour(self) -> bool {
+        self.colour
     }
 
     /// The selected row.

@@ -1,0 +1,152 @@
+//! The report in words.
+
+use std::fmt::Write as _;
+
+use cgscope_model::{
+    Cause, Group, Interval,
+    findings::{Host, findings},
+    units::{duration, percent},
+};
+use cgscope_record::{Ending, Header};
+
+use crate::{
+    causes,
+    report::tables,
+    request::selection_words,
+    text::{self, Unit, plural},
+};
+
+/// What is said of a recording beside its figures.
+pub struct Recording {
+    /// Its file, as it was named.
+    pub file: String,
+    /// Its header.
+    pub header: Header,
+    /// How many Samples it has.
+    pub samples: u64,
+    /// What findings are judged by.
+    pub host: Host,
+}
+
+impl Recording {
+    /// The whole report. Writing to a String cannot fail.
+    pub fn report(&self, whole: &Interval, ending: Option<&Ending>) -> String {
+        let mut out = String::new();
+        let _ = self.title(&mut out, whole, ending);
+        if whole.duration_ns == 0 {
+            let _ =
+                writeln!(out, "\nFewer than two Samples: there is nothing to compare, so nothing to report.");
+            return out;
+        }
+        let _ = self.findings(&mut out, whole);
+        let total = whole.total();
+        let _ = totals(&mut out, whole, &total);
+        let _ = write!(out, "\n{}", text::histogram(&total.wait, Unit::Micro));
+        let _ = tables::quotas(&mut out, whole);
+        let _ = tables::processes(&mut out, whole);
+        let _ = tables::cgroups(&mut out, whole);
+        let _ = tables::culprits(&mut out, whole);
+        let _ = writeln!(out, "\n{}", text::cost_line(&whole.cost, whole.duration_ns));
+        let _ = writeln!(out, "{}", text::loss_line(&whole.losses));
+        out
+    }
+
+    fn title(&self, out: &mut String, whole: &Interval, ending: Option<&Ending>) -> std::fmt::Result {
+        let header = &self.header;
+        let what = match &header.command {
+            Some(command) => format!("command {}", command.join(" ")),
+            None => selection_words(&header.selection),
+        };
+        writeln!(
+            out,
+            "{}: the {what} on {}, Linux {} {}, {}",
+            self.file,
+            header.hostname,
+            header.kernel_release,
+            header.architecture,
+            plural(header.cpus.len() as u64, "CPU"),
+        )?;
+        writeln!(
+            out,
+            "{} over {}, one every {}; {}",
+            plural(self.samples, "Sample"),
+            duration(whole.duration_ns),
+            duration(header.interval_ns),
+            ending.map_or("the end could not be read".into(), ToString::to_string),
+        )
+    }
+
+    fn findings(&self, out: &mut String, whole: &Interval) -> std::fmt::Result {
+        let findings = findings(whole, &self.host);
+        if findings.is_empty() {
+            return writeln!(out, "\nNo finding: nothing here is past its threshold.");
+        }
+        writeln!(out, "\n{}, the one that cost most first:", plural(findings.len() as u64, "finding"))?;
+        for (n, finding) in findings.iter().enumerate() {
+            writeln!(out, "{:>2}. {}.\n    {}.", n + 1, finding.says, capital(&finding.advice))?;
+        }
+        Ok(())
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// The answer first: how long was waited beside how long was run.
+fn totals(out: &mut String, whole: &Interval, total: &Group) -> std::fmt::Result {
+    let (waited, ran) = (total.wait.total_ns, total.totals.on_cpu_ns);
+    write!(out, "\n{}", text::wait_line(&total.wait))?;
+    match percent(waited, waited + ran) {
+        Some(share) => writeln!(
+            out,
+            "\nOf the {} in which its tasks could have run, they ran {} and waited {}: {share:.1}%.",
+            duration(waited + ran),
+            duration(ran),
+            duration(waited)
+        )?,
+        None => writeln!(out, "\nNothing ran and nothing waited.")?,
+    }
+    if let Some(why) = causes::line(&total.wait.by_cause) {
+        writeln!(out, "They waited {why}.")?;
+    }
+    if total.wait.by_cause.get(Cause::OtherCgroup) != 0
+        && let Some(behind) = causes::culprits_line(&whole.culprits())
+    {
+        writeln!(out, "Who ran meanwhile: {behind}.")?;
+    }
+    let kernel = total.totals.run_delay_ns;
+    writeln!(
+        out,
+        "The kernel's own sum is {}{}.",
+        duration(kernel),
+        if kernel == waited {
+            ", the same to the nanosecond".into()
+        } else {
+            format!(
+                ", {} from ours: waits that were not over at the first or the last Sample",
+                duration(kernel.abs_diff(waited))
+            )
+        }
+    )?;
+    if total.totals.unstamped != 0 {
+        writeln!(
+            out,
+            "Not in either: {} of tasks preempted on their way to sleep, {} in all.",
+            plural(total.totals.unstamped, "wait"),
+            duration(total.totals.unstamped_ns)
+        )?;
+    }
+    if let Some(pending) = text::pending_line(whole) {
+        writeln!(out, "{}.", capital(&pending))?;
+    }
+    writeln!(
+        out,
+        "{} voluntary and {} involuntary switches, {} between CPUs; {} ended.",
+        total.totals.voluntary,
+        total.totals.involuntary,
+        plural(total.totals.migrations, "move"),
+        plural(total.exited, "task")
+    )
+}

@@ -1,0 +1,154 @@
+//! What a cgroup's path says about whose it is: systemd, container runtimes and Kubernetes write it there.
+
+use serde::Serialize;
+
+/// Names found in a path; what is not in it is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CgroupName {
+    /// The systemd unit (`nginx.service`), not a slice, and not the scope of a container.
+    pub unit: Option<String>,
+    /// The container's id: 64 hexadecimal digits.
+    pub container: Option<String>,
+    /// The pod's uid, with dashes.
+    pub pod_uid: Option<String>,
+}
+
+/// Hexadecimal digits of a container's id that are enough to tell it, as the runtimes print it.
+const SHORT_ID: usize = 12;
+
+impl CgroupName {
+    /// From a path as under the mount. The deepest part of each kind counts.
+    pub fn of(path: &str) -> Self {
+        let mut name = Self::default();
+        for part in path.split('/') {
+            if let Some(uid) = pod_uid(part) {
+                name = Self { pod_uid: Some(uid), ..Self::default() };
+            } else if let Some(id) = container_id(part) {
+                (name.container, name.unit) = (Some(id.to_owned()), None);
+            } else if let Some(unit) = unit(part) {
+                name.unit = Some(unit);
+            }
+        }
+        name
+    }
+
+    /// In a few words: `nginx.service`, `container 0123456789ab of pod 7f3a...`; `None` if the path names nobody.
+    pub fn words(&self) -> Option<String> {
+        let container = self.container.as_ref().map(|id| format!("container {}", &id[..SHORT_ID]));
+        let pod = self.pod_uid.as_ref().map(|uid| format!("pod {uid}"));
+        let placed = match (container, pod) {
+            (Some(container), Some(pod)) => Some(format!("{container} of {pod}")),
+            (one, other) => one.or(other),
+        };
+        match (&self.unit, placed) {
+            (Some(unit), Some(placed)) => Some(format!("{unit} in {placed}")),
+            (unit, placed) => unit.clone().or(placed),
+        }
+    }
+}
+
+/// `pod<uid>` (cgroupfs driver) or `kubepods-burstable-pod<uid with underscores>.slice` (systemd driver).
+fn pod_uid(part: &str) -> Option<String> {
+    let inner = part.strip_suffix(".slice").filter(|inner| inner.starts_with("kubepods")).unwrap_or(part);
+    let (before, uid) = inner.rsplit_once("pod")?;
+    if !before.is_empty() && !before.starts_with("kubepods") {
+        return None;
+    }
+    let uid = uid.replace('_', "-");
+    // A static pod's uid is a hash without dashes.
+    let digits = uid.chars().filter(|c| *c != '-').count();
+    let is_uid = digits == 32 && uid.chars().all(|c| c == '-' || c.is_ascii_hexdigit());
+    is_uid.then_some(uid)
+}
+
+/// 64 digits, alone or as `docker-<id>.scope`, `cri-containerd-<id>.scope`, `crio-<id>.scope`, `libpod-<id>.scope`.
+fn container_id(part: &str) -> Option<&str> {
+    let inner = part.strip_suffix(".scope").unwrap_or(part);
+    let id = inner.rsplit(['-', ':']).next()?;
+    (id.len() == 64 && id.bytes().all(|c| c.is_ascii_hexdigit())).then_some(id)
+}
+
+/// A unit that runs processes. systemd writes special characters as `\x2d`.
+fn unit(part: &str) -> Option<String> {
+    let is_unit =
+        [".service", ".scope", ".socket", ".mount", ".swap"].iter().any(|kind| part.ends_with(kind));
+    is_unit.then(|| unescaped(part))
+}
+
+fn unescaped(part: &str) -> String {
+    let mut out = String::new();
+    let mut rest = part;
+    while let Some(at) = rest.find("\\x") {
+        let code = rest.get(at + 2..at + 4).and_then(|code| u8::from_str_radix(code, 16).ok());
+        out.push_str(&rest[..at]);
+        match code.filter(|code| code.is_ascii_graphic() || *code == b' ') {
+            Some(code) => {
+                out.push(code.into());
+                rest = &rest[at + 4..];
+            }
+            None => {
+                out.push_str("\\x");
+                rest = &rest[at + 2..];
+            }
+        }
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    const UID: &str = "7f3a1b2c-0d4e-4f5a-8b6c-9d0e1f2a3b4c";
+
+    fn words(path: &str) -> Option<String> {
+        CgroupName::of(path).words()
+    }
+
+    #[test]
+    fn services_are_named_by_their_unit() {
+        assert_eq!(words("/system.slice/nginx.service").as_deref(), Some("nginx.service"));
+        assert_eq!(words("/system.slice/a\\x2db.service/worker").as_deref(), Some("a-b.service"));
+        assert_eq!(words("/user.slice/user-1000.slice"), None);
+        assert_eq!(words("/"), None);
+    }
+
+    #[test]
+    fn containers_of_all_runtimes_and_drivers_are_named_by_id_and_pod() {
+        let short = "container 0123456789ab";
+        for path in [
+            format!("/docker/{ID}"),
+            format!("/system.slice/docker-{ID}.scope"),
+            format!("/machine.slice/libpod-{ID}.scope/container"),
+        ] {
+            assert_eq!(words(&path).as_deref(), Some(short), "{path}");
+        }
+        for path in [
+            format!("/kubepods/burstable/pod{UID}/{ID}"),
+            format!(
+                "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{}.slice/cri-containerd-{ID}.scope",
+                UID.replace('-', "_")
+            ),
+        ] {
+            assert_eq!(words(&path), Some(format!("{short} of pod {UID}")), "{path}");
+        }
+        let static_pod = "/kubepods/pod0123456789abcdef0123456789abcdef";
+        assert_eq!(words(static_pod).as_deref(), Some("pod 0123456789abcdef0123456789abcdef"));
+    }
+
+    #[test]
+    fn a_name_that_only_looks_alike_is_none() {
+        for path in ["/podium", "/podman", "/abc-pod-1", "/0123456789abcdef", "/a\\xzz"] {
+            assert_eq!(words(path), None, "{path}");
+        }
+        assert_eq!(words("/a\\xzz\\x2d.service").as_deref(), Some("a\\xzz-.service"));
+        assert_eq!(words("/é\\x").as_deref(), None);
+    }
+
+    #[test]
+    fn a_unit_inside_a_container_is_named_with_it() {
+        let path = format!("/docker/{ID}/system.slice/db.service");
+        assert_eq!(words(&path).as_deref(), Some("db.service in container 0123456789ab"));
+    }
+}
