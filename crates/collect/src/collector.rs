@@ -497,6 +497,44 @@ mod tests {
     }
 
     #[test]
+    fn a_place_that_was_given_back_changes_nothing_and_counts_anew() {
+        let place = |waits, ns| {
+            let mut place = Exited {
+                tasks: waits,
+                max_ns: ns,
+                totals: Totals { wait_ns: waits * ns, run_delay_ns: waits * ns, ..Totals::NONE },
+                counts: [0; cgscope_layout::BUCKETS],
+                shares: [0; cgscope_layout::cause::CELLS],
+            };
+            place.counts[cgscope_layout::bucket_of(ns)] = waits;
+            exited_reading(7, &place)
+        };
+        let sample = |exited| Sample { exited, ..Default::default() };
+        let (none, held) = (sample(vec![]), sample(vec![place(3, 5_000)]));
+        let waits = |a, b| cgscope_model::Interval::between(a, b).total().wait;
+        assert_eq!(waits(&none, &held).total_ns, 15_000);
+        assert!(cgscope_model::Interval::between(&held, &held).exited.is_empty());
+        assert!(cgscope_model::Interval::between(&held, &none).exited.is_empty());
+        assert_eq!(waits(&none, &sample(vec![place(1, 400)])).total_ns, 400, "one that came late");
+    }
+
+    #[test]
+    fn a_figure_that_was_added_moves_a_place() {
+        let mut place = ExitedReading {
+            cgroup_id: 7,
+            tasks: 1,
+            max_ns: 0,
+            totals: cgscope_model::Totals::default(),
+            hist: Arc::default(),
+        };
+        let before = motion(&place);
+        place.tasks += 1;
+        let after = motion(&place);
+        place.totals.wait_ns += 1;
+        assert!(before != after && after != motion(&place));
+    }
+
+    #[test]
     fn a_name_ends_at_its_first_nul_and_may_be_no_utf8() {
         assert_eq!(&*comm(b"bash\0\0\0\0\0\0\0\0\0\0\0\0"), "bash");
         assert_eq!(&*comm(b"0123456789abcdef"), "0123456789abcdef");

@@ -132,6 +132,8 @@ fn assert_hardly_lost(losses: &Losses) {
         let allowed = match loss {
             Loss::StorageNotCreated => 50,
             Loss::SwitchWithoutStorage => 500,
+            // Thousands of pairs within 10 s are more than the tables of two CPUs hold. Waits and causes are whole.
+            Loss::CulpritForgotten => 10_000,
             _ if loss.leaves_result_whole() => u64::MAX,
             _ => 0,
         };
@@ -196,7 +198,6 @@ fn ten_thousand_cgroups_made_and_removed_leave_no_error_no_leak_and_no_wrong_nam
     }
 
     let at_end = collector.held();
-    println!("held {at_start:?}, then {at_end:?}; {} MiB of {highest_rss}", highest_rss >> 20);
     for (at_start, at_end, what) in [
         (at_start.names, at_end.names, "names"),
         (at_start.places, at_end.places, "places"),
@@ -204,6 +205,7 @@ fn ten_thousand_cgroups_made_and_removed_leave_no_error_no_leak_and_no_wrong_nam
     ] {
         assert!(at_end <= at_start + 20, "{what}: {at_start}, then {at_end}");
     }
+    // That of this test, too.
     let grown = highest_rss.saturating_sub(first.cost.rss_bytes.unwrap_or(0));
     assert!(grown < 20 << 20, "{grown} bytes more");
 
@@ -252,6 +254,32 @@ fn a_name_longer_than_an_event_is_found_by_walking() {
     thread::sleep(Duration::from_secs(1));
     let after = sample(&mut collector);
     assert_eq!(name(&after, id), Some(&*expected));
+}
+
+#[test]
+fn of_more_cgroups_than_the_buffer_holds_the_living_are_found_and_the_gone_forgotten() {
+    let mut collector = follow(&[]);
+    let mut parent = Parent::new("flood");
+    sample(&mut collector);
+    let at_start = collector.held();
+    for i in 0..3_000 {
+        let (path, ..) = parent.make(&format!("{i}{}", "x".repeat(200)));
+        remove(&path);
+    }
+    let (path, id, expected) = parent.make("living");
+    parent.visit(&path);
+    thread::sleep(Duration::from_secs(1));
+    let after = sample(&mut collector);
+    assert!(after.losses.get(Loss::CgroupEventLost) > 0, "the buffer has become larger?");
+    assert_eq!(name(&after, id), Some(&*expected));
+    remove(&path);
+    for _ in 0..6 {
+        thread::sleep(Duration::from_millis(500));
+        sample(&mut collector);
+    }
+    let at_end = collector.held();
+    assert!(at_end.names <= at_start.names + 20, "{at_start:?}, then {at_end:?}");
+    assert!(at_end.places <= at_start.places + 20, "{at_start:?}, then {at_end:?}");
 }
 
 #[test]
