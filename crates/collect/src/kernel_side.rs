@@ -146,7 +146,8 @@ impl KernelSide {
         read().map_err(failed("read the exited tasks"))
     }
 
-    /// Gives back the places of cgroups among those that [`exited`](Self::exited) reads.
+    /// Gives back the places of cgroups among those that [`exited`](Self::exited) reads. Nothing may be entered there any
+    /// more: the kernel may give the memory to another place at once (`bpf_mem_alloc`, Linux 6.1).
     pub(crate) fn give_back(&mut self, cgroups: impl IntoIterator<Item = u64>) -> Result<(), Failure> {
         let give_back = || -> AyaResult<()> {
             let mut exited: HashMap<&mut MapData, u64, ExitedPod> =

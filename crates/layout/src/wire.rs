@@ -188,7 +188,7 @@ pub struct Exited {
     pub shares: [u64; CELLS],
 }
 
-/// Places in the table of exited tasks: cgroups that had a followed task exit since the start.
+/// Places in the table of exited tasks: cgroups that have a followed task, or had one and are not given back yet.
 pub const EXITED_CGROUPS: usize = 16_384;
 /// Places in the table of selected processes and threads.
 pub const SELECTED_MAX: usize = 65_536;
