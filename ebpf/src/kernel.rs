@@ -26,6 +26,7 @@ static CONFIG: Config = Config {
     root_cgroup_id: 0,
     select_born_before_ns: 0,
     blame_tasks: 0,
+    cgroup_hierarchy: u64::MAX,
 };
 
 macro_rules! offset {
@@ -74,6 +75,13 @@ pub fn select_born_before_ns() -> u64 {
 pub fn root_cgroup_id() -> u64 {
     // SAFETY: a static of ours.
     unsafe { read_volatile(addr_of!(CONFIG.root_cgroup_id)) }
+}
+
+/// The number of that hierarchy.
+#[inline(always)]
+fn cgroup_hierarchy() -> u64 {
+    // SAFETY: a static of ours.
+    unsafe { read_volatile(addr_of!(CONFIG.cgroup_hierarchy)) }
 }
 
 /// The deepest nesting of cgroups that is looked through for the quota that ran out.
@@ -330,6 +338,30 @@ impl CfsRunQueue {
     fn cgroup_id(self) -> u64 {
         let cgroup = follow(follow(self.0, offset!(cfs_rq_group)), offset!(task_group_cgroup));
         load(follow(cgroup, offset!(cgroup_kn)), offset!(kernfs_id))
+    }
+}
+
+/// A `struct cgroup *`.
+#[derive(Clone, Copy)]
+pub struct Cgroup(*const c_void);
+
+impl Cgroup {
+    #[inline(always)]
+    pub fn new(pointer: *const c_void) -> Self {
+        Self(pointer)
+    }
+
+    #[inline(always)]
+    pub fn id(self) -> u64 {
+        load(follow(self.0, offset!(cgroup_kn)), offset!(kernfs_id))
+    }
+
+    /// False where the kernel does not say: two hierarchies may have cgroups of one id.
+    #[inline(always)]
+    pub fn is_in_our_hierarchy(self) -> bool {
+        let known = offset!(cgroup_root) != ABSENT && offset!(cgroup_root_hierarchy) != ABSENT;
+        let hierarchy: u32 = load(follow(self.0, offset!(cgroup_root)), offset!(cgroup_root_hierarchy));
+        known && u64::from(hierarchy) == cgroup_hierarchy()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! 1. [`hook`]: the one hook on the way of every switch;
 //! 2. [`birth`] and [`burial`]: tasks that are born and tasks that are dead;
-//! 3. [`reading`]: the iterator that hands everything to user space;
+//! 3. [`reading`]: the iterator that hands everything to user space; [`cgroups`]: the names of cgroups;
 //! 4. [`maps`] and [`kernel`]: where it is kept, and the only reads of kernel memory.
 #![no_std]
 #![no_main]
@@ -11,6 +11,7 @@
 
 mod birth;
 mod burial;
+mod cgroups;
 mod culprits;
 mod history;
 mod hook;

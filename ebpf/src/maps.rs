@@ -7,14 +7,17 @@ use aya_ebpf::{
         BPF_F_NO_PREALLOC, BPF_LOCAL_STORAGE_GET_F_CREATE, BPF_NOEXIST,
         bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE,
     },
-    btf_maps::{Array, HashMap, PerCpuArray},
+    btf_maps::{Array, HashMap, PerCpuArray, RingBuf},
     helpers::generated::bpf_task_storage_get,
     macros::btf_map,
 };
 use cgscope_layout::{
     Cause, KERNEL_LOSSES, Loss, bucket_of,
     ledger::{Pairs, Ring},
-    wire::{Counts, EXITED_CGROUPS, Exited, SELECTED_MAX, TaskRecord, TaskStorage, serial},
+    wire::{
+        CGROUP_EVENTS_BYTES, CgroupEvent, Counts, EXITED_CGROUPS, Exited, SELECTED_MAX, TaskRecord,
+        TaskStorage, serial,
+    },
 };
 
 use crate::{kernel::Task, work::Work};
@@ -72,6 +75,14 @@ static PAIRS: Array<Pairs, 1> = Array::new();
 /// Where waits are split: [`Work::HOOK`] and [`Work::READER`].
 #[btf_map]
 static WORK: PerCpuArray<Work, 2> = PerCpuArray::new();
+
+/// What cgroups come and go, for user space to drain with each reading.
+#[btf_map]
+static CGROUP_EVENTS: RingBuf<CgroupEvent, CGROUP_EVENTS_BYTES> = RingBuf::new();
+
+/// Where an event is put together.
+#[btf_map]
+static CGROUP_EVENT: PerCpuArray<CgroupEvent, 1> = PerCpuArray::new();
 
 #[btf_map]
 static LOSSES: PerCpuArray<u64, { KERNEL_LOSSES }> = PerCpuArray::new();
@@ -197,6 +208,19 @@ pub fn pairs(cpu: u32) -> Option<&'static mut Pairs> {
 pub fn work(which: u32) -> Option<&'static mut Work> {
     // SAFETY: a map value of this CPU; whoever uses it stays on it and is alone there.
     WORK.get_ptr_mut(which).map(|work| unsafe { &mut *work })
+}
+
+/// Where an event is put together. Only one at a time happens on the whole host: see `cgroups`.
+#[inline(always)]
+pub fn cgroup_event() -> Option<&'static mut CgroupEvent> {
+    // SAFETY: a map value of this CPU; as above.
+    CGROUP_EVENT.get_ptr_mut(0).map(|event| unsafe { &mut *event })
+}
+
+/// The ring buffer of events, for the helpers.
+#[inline(always)]
+pub fn cgroup_events() -> *mut c_void {
+    (&raw const CGROUP_EVENTS).cast_mut().cast()
 }
 
 /// Word by word: BPF has no `memcpy` to call but a slow one.

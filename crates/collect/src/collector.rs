@@ -18,7 +18,7 @@ use cgscope_model::{
 
 use crate::{
     Failure,
-    cgroups::CgroupTree,
+    cgroups::{self, CgroupTree, Event, Remains},
     clock::{monotonic_ns, unix_ns},
     facts::{self, CgroupMounts},
     kernel_side::KernelSide,
@@ -48,14 +48,30 @@ pub struct Collector {
     /// What is kept of each task from one reading to the next.
     known: HashMap<u64, Known>,
     ledger: Ledger,
+    remains: Remains,
+    /// Places among the exited after the last Sample.
+    places: usize,
     limits: LimitFiles,
     /// All that the files of a cgroup tell is read where not the whole host is asked for.
     whole_limits: bool,
     cost: OwnCost,
     /// Losses of the BPF side before the first Sample: while tasks were taken in one after the other.
     losses_at_start: Losses,
+    /// Events of cgroups that were lost until the last Sample.
+    events_lost: u64,
     own_losses: Losses,
     buffer: Vec<u8>,
+}
+
+/// How much is held from one Sample to the next. It is bounded by what is there on the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Cgroups whose path is known.
+    pub names: usize,
+    /// Cgroups of which the BPF side has figures of exited tasks.
+    pub places: usize,
+    /// Pairs of a victim and a culprit.
+    pub pairs: usize,
 }
 
 struct Known {
@@ -89,6 +105,7 @@ impl Collector {
             cgroup_v2: mounts.cpu_is_v2().into(),
             root_cgroup_id: tree.as_ref().and_then(CgroupTree::root_id).unwrap_or_default(),
             blame_tasks: (!selection.follows_all()).into(),
+            cgroup_hierarchy: hierarchy_to_hear_of(tree.as_ref(), mounts.cpu_is_v2()),
         };
         let cpus = facts::possible_cpus(host);
         let mut collector = Self {
@@ -97,10 +114,13 @@ impl Collector {
             nodes: facts::cpu_to_node(host),
             known: HashMap::new(),
             ledger: Ledger::default(),
+            remains: Remains::default(),
+            places: 0,
             limits: LimitFiles::new(host),
             whole_limits: !selection.is_whole_host(),
             cost: OwnCost::default(),
             losses_at_start: Losses::default(),
+            events_lost: 0,
             own_losses: Losses::default(),
             buffer: Vec::new(),
         };
@@ -121,25 +141,94 @@ impl Collector {
         let ledger = &mut self.ledger;
         self.side.pairs(|cpu, table| ledger.take(cpu, table))?;
         let pairs = self.ledger.readings();
+        // After all that may name a cgroup: whatever it names was told of before, if at all.
+        let now = Instant::now();
+        self.hear_of_cgroups(now);
         let mut losses = self.kernel_losses()?.since(&self.losses_at_start);
         for (loss, count) in self.own_losses.nonzero() {
             losses.add(loss, count);
         }
-        let mut cgroups = self.name_cgroups(&tasks, &exited, &pairs);
+        self.heed_lost_events(losses.get(Loss::CgroupEventLost));
+        let mut cgroups = self.name_cgroups(&tasks, &exited, &pairs, now);
         let limits = self.read_limits(&mut cgroups);
+        self.give_back(&tasks, &exited, &pairs, now)?;
         let cost = self.cost.read(&self.side);
         Ok(Sample { unix_ns, mono_ns, tasks, exited, pairs, limits, cgroups, losses, cost })
     }
 
+    /// What is held now.
+    pub fn held(&self) -> Held {
+        let names = self.tree.as_ref().map_or(0, CgroupTree::len);
+        Held { names, places: self.places, pairs: self.ledger.len() }
+    }
+
+    fn hear_of_cgroups(&mut self, now: Instant) {
+        let Some(tree) = &mut self.tree else { return };
+        self.side.cgroup_events(|bytes| {
+            if let Some(event) = Event::parse(bytes) {
+                tree.hear(event, now);
+            }
+        });
+    }
+
+    fn heed_lost_events(&mut self, lost: u64) {
+        if lost != self.events_lost {
+            self.events_lost = lost;
+            if let Some(tree) = &mut self.tree {
+                tree.has_missed_events();
+            }
+        }
+    }
+
+    /// Gives back what is held for cgroups that are gone, once nothing comes on top any more: a task on its way out may do
+    /// its last switch after its cgroup was removed. The Sample just read still has it all.
+    fn give_back(
+        &mut self,
+        tasks: &[TaskReading],
+        exited: &[ExitedReading],
+        pairs: &[PairReading],
+        now: Instant,
+    ) -> Result<(), Failure> {
+        self.places = exited.len();
+        let Some(tree) = &self.tree else { return Ok(()) };
+        let mut figures: HashMap<u64, u64> = HashMap::new();
+        let of_places = exited.iter().map(|place| (place.cgroup_id, motion(place)));
+        let of_pairs = pairs.iter().flat_map(|pair| [(pair.victim, pair.ns), (pair.culprit, pair.ns)]);
+        for (id, figure) in of_places.chain(of_pairs).filter(|(id, _)| tree.is_long_gone(*id, now)) {
+            let sum = figures.entry(id).or_default();
+            *sum = sum.wrapping_add(figure);
+        }
+        for task in tasks {
+            figures.remove(&task.cgroup_id);
+        }
+        let settled = self.remains.settled(figures);
+        if settled.is_empty() {
+            return Ok(());
+        }
+        let places = exited.iter().map(|place| place.cgroup_id).filter(|id| settled.contains(id));
+        let places: Vec<u64> = places.collect();
+        self.places -= places.len();
+        self.ledger.forget(|id| settled.contains(&id));
+        self.side.give_back(places)
+    }
+
     /// Reads the limits of the cgroups in `named` and of their ancestors, and names these, too.
     fn read_limits(&mut self, named: &mut Vec<(u64, Arc<str>)>) -> Vec<CgroupReading> {
-        let Some(tree) = &self.tree else { return Vec::new() };
+        let Some(tree) = &mut self.tree else { return Vec::new() };
         let ancestors: Vec<u64> = named.iter().flat_map(|(id, _)| tree.ancestors(*id)).collect();
         named.extend(ancestors.into_iter().filter_map(|id| Some((id, tree.path(id)?.clone()))));
         named.sort_unstable_by_key(|(id, _)| *id);
         named.dedup_by_key(|(id, _)| *id);
-        let limits = named.iter().filter_map(|(id, path)| self.limits.read(*id, path, self.whole_limits));
-        let limits = limits.collect();
+        let mut limits = Vec::new();
+        for (id, path) in named.iter() {
+            if tree.is_gone(*id) {
+                continue;
+            }
+            match self.limits.read(*id, path, self.whole_limits) {
+                Some(reading) => limits.push(reading),
+                None => tree.suspect(*id),
+            }
+        }
         self.limits.forget_unread();
         limits
     }
@@ -196,6 +285,7 @@ impl Collector {
         tasks: &[TaskReading],
         exited: &[ExitedReading],
         pairs: &[PairReading],
+        now: Instant,
     ) -> Vec<(u64, Arc<str>)> {
         let Some(tree) = &mut self.tree else { return Vec::new() };
         let ids: HashSet<u64> = tasks
@@ -205,11 +295,36 @@ impl Collector {
             .chain(pairs.iter().flat_map(|pair| [pair.victim, pair.culprit]))
             .filter(|id| *id != KERNEL)
             .collect();
-        tree.learn(ids.iter().copied(), Instant::now());
+        tree.learn(ids.iter().copied(), now);
+        tree.forget(|id| ids.contains(&id), now);
         let mut named: Vec<_> = ids.into_iter().filter_map(|id| Some((id, tree.path(id)?.clone()))).collect();
         named.sort_unstable_by_key(|(id, _)| *id);
         named
     }
+}
+
+/// `u64::MAX` where what the BPF side could tell would be of no use.
+fn hierarchy_to_hear_of(tree: Option<&CgroupTree>, is_v2: bool) -> u64 {
+    if !tree.is_some_and(CgroupTree::shows_all) {
+        return u64::MAX;
+    }
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    cgroups::hierarchy(&own, is_v2).unwrap_or(u64::MAX)
+}
+
+/// A sum that is another one whenever a task was added.
+fn motion(place: &ExitedReading) -> u64 {
+    let totals = &place.totals;
+    [
+        totals.waits,
+        totals.wait_ns,
+        totals.run_delay_ns,
+        totals.on_cpu_ns,
+        totals.voluntary,
+        totals.involuntary,
+    ]
+    .iter()
+    .fold(place.tasks, |sum, figure| sum.wrapping_add(*figure))
 }
 
 fn check(selection: &Selection, tree: Option<&CgroupTree>) -> Result<(), Failure> {
@@ -379,6 +494,44 @@ mod tests {
             pending(&record, 5_000),
             Some(Pending { ns: 3_000, booked_ns: 0, by_cause: ByCause::only(Cause::Unattributed, 3_000) })
         );
+    }
+
+    #[test]
+    fn a_place_that_was_given_back_changes_nothing_and_counts_anew() {
+        let place = |waits, ns| {
+            let mut place = Exited {
+                tasks: waits,
+                max_ns: ns,
+                totals: Totals { wait_ns: waits * ns, run_delay_ns: waits * ns, ..Totals::NONE },
+                counts: [0; cgscope_layout::BUCKETS],
+                shares: [0; cgscope_layout::cause::CELLS],
+            };
+            place.counts[cgscope_layout::bucket_of(ns)] = waits;
+            exited_reading(7, &place)
+        };
+        let sample = |exited| Sample { exited, ..Default::default() };
+        let (none, held) = (sample(vec![]), sample(vec![place(3, 5_000)]));
+        let waits = |a, b| cgscope_model::Interval::between(a, b).total().wait;
+        assert_eq!(waits(&none, &held).total_ns, 15_000);
+        assert!(cgscope_model::Interval::between(&held, &held).exited.is_empty());
+        assert!(cgscope_model::Interval::between(&held, &none).exited.is_empty());
+        assert_eq!(waits(&none, &sample(vec![place(1, 400)])).total_ns, 400, "one that came late");
+    }
+
+    #[test]
+    fn a_figure_that_was_added_moves_a_place() {
+        let mut place = ExitedReading {
+            cgroup_id: 7,
+            tasks: 1,
+            max_ns: 0,
+            totals: cgscope_model::Totals::default(),
+            hist: Arc::default(),
+        };
+        let before = motion(&place);
+        place.tasks += 1;
+        let after = motion(&place);
+        place.totals.wait_ns += 1;
+        assert!(before != after && after != motion(&place));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{fs::File, io::Read, os::fd::OwnedFd};
 
 use aya::{
     Btf, Ebpf, EbpfLoader, Pod,
-    maps::{Array, HashMap, MapData, PerCpuArray},
+    maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf},
     programs::{BtfTracePoint, Iter},
     sys::{Stats, enable_stats},
 };
@@ -52,6 +52,7 @@ unsafe impl Pod for PairsPod {}
 /// The BPF side, attached. Dropping it detaches and unloads everything.
 pub(crate) struct KernelSide {
     bpf: Ebpf,
+    cgroup_events: RingBuf<MapData>,
 }
 
 impl KernelSide {
@@ -76,8 +77,14 @@ impl KernelSide {
             .map_max_entries(names::PAIRS, cpus)
             // Task storage: the kernel knows it, aya 0.14 has no type for it.
             .allow_unsupported_maps();
-        let mut side = Self { bpf: loader.load(OBJECT).map_err(failed("create the BPF maps"))? };
+        let mut bpf = loader.load(OBJECT).map_err(failed("create the BPF maps"))?;
+        let cgroup_events = take_ring(&mut bpf).map_err(failed("map a BPF ring buffer"))?;
+        let mut side = Self { bpf, cgroup_events };
         side.prepare(config.root_cgroup_id, pids, tids).map_err(failed("fill the BPF maps"))?;
+        if config.cgroup_hierarchy != u64::MAX {
+            // Without these the names of cgroups are found by walking: no reason not to measure.
+            let _ = side.attach_to(&CGROUP_TRACEPOINTS, &btf);
+        }
         side.attach(&btf).map_err(failed("load and attach the BPF programs"))?;
         Ok(side)
     }
@@ -100,14 +107,18 @@ impl KernelSide {
 
     fn attach(&mut self, btf: &Btf) -> AyaResult<()> {
         // Births before switches: a task born in between has its storage when it first switches.
-        let hooks = [(names::ON_NEW_TASK, "task_newtask"), (names::ON_SWITCH, "sched_switch")];
-        for (name, tracepoint) in hooks {
+        self.attach_to(&[(names::ON_NEW_TASK, "task_newtask"), (names::ON_SWITCH, "sched_switch")], btf)?;
+        let reading: &mut Iter = self.program_mut(names::READ_TASKS)?.try_into()?;
+        reading.load("task", btf)?;
+        Ok(())
+    }
+
+    fn attach_to(&mut self, tracepoints: &[(&'static str, &str)], btf: &Btf) -> AyaResult<()> {
+        for (name, tracepoint) in tracepoints {
             let program: &mut BtfTracePoint = self.program_mut(name)?.try_into()?;
             program.load(tracepoint, btf)?;
             program.attach()?;
         }
-        let reading: &mut Iter = self.program_mut(names::READ_TASKS)?.try_into()?;
-        reading.load("task", btf)?;
         Ok(())
     }
 
@@ -133,6 +144,30 @@ impl KernelSide {
             Ok(())
         };
         read().map_err(failed("read the exited tasks"))
+    }
+
+    /// Gives back the places of cgroups among those that [`exited`](Self::exited) reads. Nothing may be entered there any
+    /// more: the kernel may give the memory to another place at once (`bpf_mem_alloc`, Linux 6.1).
+    pub(crate) fn give_back(&mut self, cgroups: impl IntoIterator<Item = u64>) -> Result<(), Failure> {
+        let give_back = || -> AyaResult<()> {
+            let mut exited: HashMap<&mut MapData, u64, ExitedPod> =
+                HashMap::try_from(self.map_mut(names::EXITED)?)?;
+            for id in cgroups {
+                match exited.remove(&id) {
+                    Ok(()) | Err(MapError::KeyNotFound) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Ok(())
+        };
+        give_back().map_err(failed("forget cgroups that are gone"))
+    }
+
+    /// Calls `each` with every event of a cgroup since the last call.
+    pub(crate) fn cgroup_events(&mut self, mut each: impl FnMut(&[u8])) {
+        while let Some(event) = self.cgroup_events.next() {
+            each(&event);
+        }
     }
 
     /// Calls `each` with the table of culprits of every CPU.
@@ -175,6 +210,18 @@ impl KernelSide {
     fn program_mut(&mut self, name: &'static str) -> AyaResult<&mut aya::programs::Program> {
         self.bpf.program_mut(name).ok_or_else(|| format!("the object has no program {name}").into())
     }
+}
+
+const CGROUP_TRACEPOINTS: [(&str, &str); 3] = [
+    (names::ON_CGROUP_MADE, "cgroup_mkdir"),
+    (names::ON_CGROUP_REMOVED, "cgroup_rmdir"),
+    (names::ON_CGROUP_RENAMED, "cgroup_rename"),
+];
+
+fn take_ring(bpf: &mut Ebpf) -> AyaResult<RingBuf<MapData>> {
+    let name = names::CGROUP_EVENTS;
+    let map = bpf.take_map(name).ok_or_else(|| format!("the object has no map {name}"))?;
+    Ok(RingBuf::try_from(map)?)
 }
 
 /// Lets the kernel count the run time of BPF programs for as long as the result lives (Linux 5.8).

@@ -16,20 +16,21 @@ type Key = (u64, u64, Blame, u32);
 /// What has been read of the tables so far. In the kernel a pair may lose its place to another; its sum is kept here.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    /// By CPU and key, as last read: what the kernel's counter has risen by is new.
-    seen: HashMap<(u32, Key), u64>,
+    /// Of each CPU by key, as last read: what the kernel's counter has risen by is new. Only what its table still has.
+    seen: HashMap<u32, HashMap<Key, u64>>,
     sums: BTreeMap<Key, (Arc<str>, u64)>,
 }
 
 impl Ledger {
     /// Takes in the table of one CPU.
     pub(crate) fn take(&mut self, cpu: u32, table: &Pairs) {
+        let seen = self.seen.entry(cpu).or_default();
+        let before = std::mem::take(seen);
         for pair in &table.pairs {
             let Some(key) = key(pair) else { continue };
-            let seen = self.seen.entry((cpu, key)).or_default();
+            seen.insert(key, pair.ns);
             // One that fell has lost its place meanwhile and found another.
-            let new = pair.ns.checked_sub(*seen).unwrap_or(pair.ns);
-            *seen = pair.ns;
+            let new = pair.ns.checked_sub(before.get(&key).copied().unwrap_or(0)).unwrap_or(pair.ns);
             if new != 0 {
                 self.sums.entry(key).or_insert_with(|| (comm(&pair.comm), 0)).1 += new;
             }
@@ -49,11 +50,15 @@ impl Ledger {
         self.sums.iter().map(reading).collect()
     }
 
-    /// Forgets the pairs of cgroups that are no more.
+    /// How many pairs are known.
+    pub(crate) fn len(&self) -> usize {
+        self.sums.len()
+    }
+
+    /// Forgets the pairs of cgroups that are no more. What the tables still have of them is not new when it is read again.
     pub(crate) fn forget(&mut self, is_gone: impl Fn(u64) -> bool) {
         let keep = |(victim, culprit, ..): &Key| !is_gone(*victim) && !is_gone(*culprit);
         self.sums.retain(|key, _| keep(key));
-        self.seen.retain(|(_, key), _| keep(key));
     }
 }
 
@@ -90,7 +95,15 @@ mod tests {
         // Its place was taken and it came back.
         ledger.take(0, &table(&[pair(30)]));
         assert_eq!(ns(&ledger), [200]);
+        // It was not there at one reading, so all of it is new.
+        ledger.take(0, &table(&[]));
+        ledger.take(0, &table(&[pair(50)]));
+        assert_eq!(ns(&ledger), [250]);
         ledger.forget(|id| id == 6);
-        assert!(ledger.readings().is_empty());
+        assert_eq!((ledger.readings().len(), ledger.len()), (0, 0));
+        ledger.take(0, &table(&[pair(50)]));
+        assert_eq!(ns(&ledger), [], "nothing new");
+        ledger.take(0, &table(&[pair(57)]));
+        assert_eq!(ns(&ledger), [7]);
     }
 }

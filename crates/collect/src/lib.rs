@@ -16,7 +16,7 @@ mod own_cost;
 mod proc;
 mod stream;
 
-pub use collector::{Collector, Options};
+pub use collector::{Collector, Held, Options};
 pub use failure::Failure;
 pub use kernel_side::{EMPTY_HOOK_OBJECT, OBJECT};
 pub use limits::LimitFiles;

@@ -121,6 +121,10 @@ kernel_fields! {
     task_group_cgroup: "task_group", "css.cgroup", false;
     /// `struct kernfs_node *`.
     cgroup_kn: "cgroup", "kn", false;
+    /// `struct cgroup_root *`: its hierarchy.
+    cgroup_root: "cgroup", "root", false;
+    /// `int`: the number of the hierarchy, as in /proc/self/cgroup.
+    cgroup_root_hierarchy: "cgroup_root", "hierarchy_id", false;
     /// `u64`: the inode number of the cgroup's directory.
     kernfs_id: "kernfs_node", "id", false;
     /// `size_t`: bytes of the iterator's buffer in use.

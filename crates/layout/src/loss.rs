@@ -41,6 +41,9 @@ losses! {
     /// The table of culprits of a CPU was full, and one that it had met within 10 s was dropped for another. Causes are not
     /// affected; the culprits named may sum to less than their part.
     CulpritForgotten = "culprit_forgotten",
+    /// More cgroups came and went between two readings than the buffer for their names has room for. They are then looked
+    /// for in the hierarchy; one that has gone before that has no name, and its figures are whole.
+    CgroupEventLost = "cgroup_event_lost",
     /// User space: a reading of the kernel's tasks ended early.
     ReadingCutShort = "reading_cut_short",
     /// User space: an interval ended late by more than half of its length.
@@ -52,10 +55,10 @@ losses! {
 }
 
 impl Loss {
-    /// True for what this host never shows and for what only shifts the bounds of an interval, as opposed to what was lost
+    /// True for what this host never shows, for names alone, and for what only shifts the bounds of an interval, as opposed to what was lost
     /// of what the host shows: said in every output, but no reason to call a run incomplete.
     pub const fn leaves_result_whole(self) -> bool {
-        matches!(self, Self::SwitchOfHiddenTask | Self::IntervalLate)
+        matches!(self, Self::SwitchOfHiddenTask | Self::CgroupEventLost | Self::IntervalLate)
     }
 }
 

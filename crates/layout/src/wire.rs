@@ -188,10 +188,45 @@ pub struct Exited {
     pub shares: [u64; CELLS],
 }
 
-/// Places in the table of exited tasks: cgroups that had a followed task exit since the start.
+/// Places in the table of exited tasks: cgroups that have a followed task, or had one and are not given back yet.
 pub const EXITED_CGROUPS: usize = 16_384;
 /// Places in the table of selected processes and threads.
 pub const SELECTED_MAX: usize = 65_536;
+
+/// A cgroup came, went or has another name. Only as much of it is sent as the path takes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CgroupEvent {
+    /// See [`cgroup_event`].
+    pub kind: u32,
+    /// 1: the path is longer, or could not be read.
+    pub is_cut: u32,
+    /// The cgroup's id.
+    pub id: u64,
+    /// From the root of the hierarchy, up to its NUL; of those that are made only.
+    pub path: [u8; CGROUP_PATH],
+}
+
+impl CgroupEvent {
+    /// Bytes before the path.
+    pub const HEAD: usize = size_of::<Self>() - CGROUP_PATH;
+}
+
+/// What [`CgroupEvent::kind`] may be.
+pub mod cgroup_event {
+    /// It is new.
+    pub const MADE: u32 = 1;
+    /// It is gone.
+    pub const REMOVED: u32 = 2;
+    /// It, and with it all below it, has another path.
+    pub const RENAMED: u32 = 3;
+}
+
+/// Bytes of a path in an event, its NUL included.
+pub const CGROUP_PATH: usize = 256;
+/// Bytes of the buffer of events: some 5,000 cgroups that come and go between two readings. User space has it mapped twice,
+/// which counts as its memory.
+pub const CGROUP_EVENTS_BYTES: usize = 512 << 10;
 
 /// What user space sets before the programs are loaded.
 #[repr(C)]
@@ -211,11 +246,14 @@ pub struct Config {
     pub select_born_before_ns: u64,
     /// 1: culprits are single tasks, not only cgroups. For a selected target: on a whole host there would be too many.
     pub blame_tasks: u64,
+    /// The number of the hierarchy of [`Self::cgroup_v2`], as in /proc/self/cgroup: ids of different hierarchies collide.
+    /// `u64::MAX`: user space does not want to be told what cgroups come and go.
+    pub cgroup_hierarchy: u64,
 }
 
 impl Config {
     /// Its words in order, as the loader writes them.
-    pub const fn words(&self) -> [u64; 6] {
+    pub const fn words(&self) -> [u64; 7] {
         [
             self.follow_all,
             self.born_after_ns,
@@ -223,6 +261,7 @@ impl Config {
             self.root_cgroup_id,
             self.select_born_before_ns,
             self.blame_tasks,
+            self.cgroup_hierarchy,
         ]
     }
 }
@@ -250,10 +289,18 @@ pub mod names {
     pub const PAIRS: &str = "PAIRS";
     /// Per-CPU array of loss counters.
     pub const LOSSES: &str = "LOSSES";
+    /// Ring buffer: [`super::CgroupEvent`].
+    pub const CGROUP_EVENTS: &str = "CGROUP_EVENTS";
     /// The one hook.
     pub const ON_SWITCH: &str = "on_switch";
     /// A task was born.
     pub const ON_NEW_TASK: &str = "on_new_task";
+    /// A cgroup came.
+    pub const ON_CGROUP_MADE: &str = "on_cgroup_made";
+    /// A cgroup went.
+    pub const ON_CGROUP_REMOVED: &str = "on_cgroup_removed";
+    /// A cgroup has another name.
+    pub const ON_CGROUP_RENAMED: &str = "on_cgroup_renamed";
     /// The reading of all tasks.
     pub const READ_TASKS: &str = "read_tasks";
 }

@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod bench;
+mod cgroups;
 mod conservation;
 mod cost;
 mod field_case_1;

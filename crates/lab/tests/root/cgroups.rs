@@ -1,0 +1,331 @@
+//! Cgroups that come and go: each has its name as long as figures name it, and nothing of it is held for longer.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs,
+    io::{BufRead, BufReader, ErrorKind, Write},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+use cgscope_collect::Collector;
+use cgscope_layout::Loss;
+use cgscope_model::{Interval, Losses, Sample};
+
+use crate::{
+    bench::{follow, json_lines, run, stderr},
+    files::Dir,
+    load::Cgroup,
+};
+
+/// A shell that goes into a cgroup, lets a process live and die there, and comes back: what is born in a cgroup is counted
+/// there, however short its life.
+const VISIT: &str = r#"
+    while read -r there; do
+        echo $$ > "$there/cgroup.procs"
+        /bin/true
+        echo $$ > "$HOME_CGROUP/cgroup.procs"
+        echo back
+    done
+"#;
+
+struct Visitor {
+    child: Child,
+    orders: Option<ChildStdin>,
+    reports: BufReader<ChildStdout>,
+}
+
+impl Visitor {
+    fn new(home: &Path) -> Self {
+        let mut child = Command::new("sh")
+            .args(["-c", VISIT])
+            .env("HOME_CGROUP", home)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("sh");
+        fs::write(home.join("cgroup.procs"), child.id().to_string()).expect("a cgroup of ours");
+        let orders = child.stdin.take();
+        let reports = BufReader::new(child.stdout.take().expect("its output is ours"));
+        Self { child, orders, reports }
+    }
+
+    fn visit(&mut self, there: &Path) {
+        let orders = self.orders.as_mut().expect("not told to go");
+        writeln!(orders, "{}", there.display()).expect("it listens");
+        let mut report = String::new();
+        self.reports.read_line(&mut report).expect("it reports");
+        assert_eq!(report, "back\n");
+    }
+}
+
+impl Drop for Visitor {
+    /// It ends with its orders.
+    fn drop(&mut self) {
+        self.orders = None;
+        let _ = self.child.wait();
+    }
+}
+
+/// A cgroup with others below it, and a process that visits them.
+struct Parent {
+    visitor: Option<Visitor>,
+    cgroup: Cgroup,
+}
+
+impl Parent {
+    fn new(name: &str) -> Self {
+        let cgroup = Cgroup::new(name);
+        Self { visitor: Some(Visitor::new(&cgroup.path)), cgroup }
+    }
+
+    /// Makes a cgroup; returns its id, and the name that it must have.
+    fn make(&self, name: &str) -> (PathBuf, u64, String) {
+        let path = self.cgroup.path.join(name);
+        fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let id = fs::metadata(&path).expect("just made").ino();
+        (path, id, format!("{}/{name}", self.cgroup.name))
+    }
+
+    fn visit(&mut self, path: &Path) {
+        self.visitor.as_mut().expect("a visitor").visit(path);
+    }
+}
+
+impl Drop for Parent {
+    fn drop(&mut self) {
+        self.visitor = None;
+        for below in fs::read_dir(&self.cgroup.path).into_iter().flatten().flatten() {
+            if below.path().is_dir() {
+                remove(&below.path());
+            }
+        }
+    }
+}
+
+/// A process that has been waited for may be in its cgroup for another moment.
+fn remove(path: &Path) {
+    let end = Instant::now() + Duration::from_secs(5);
+    while let Err(error) = fs::remove_dir(path) {
+        if error.kind() == ErrorKind::NotFound || Instant::now() > end {
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn sample(collector: &mut Collector) -> Sample {
+    collector.sample().expect("a sample")
+}
+
+fn name(sample: &Sample, id: u64) -> Option<&str> {
+    sample.cgroups.iter().find(|(named, _)| *named == id).map(|(_, path)| &**path)
+}
+
+/// As in `conservation`: now and then a storage cannot be made, and the sums are whole all the same.
+fn assert_hardly_lost(losses: &Losses) {
+    for (loss, count) in losses.nonzero() {
+        let allowed = match loss {
+            Loss::StorageNotCreated => 50,
+            Loss::SwitchWithoutStorage => 500,
+            // Thousands of pairs within 10 s are more than the tables of two CPUs hold. Waits and causes are whole.
+            Loss::CulpritForgotten => 10_000,
+            _ if loss.leaves_result_whole() => u64::MAX,
+            _ => 0,
+        };
+        assert!(count <= allowed, "{} {count}", loss.name());
+    }
+}
+
+/// What each cgroup must be called, by id.
+type Names = Arc<Mutex<HashMap<u64, String>>>;
+
+/// Makes and removes `count` cgroups, a hundred at a time; every tenth has a process. Returns the ids of these.
+fn churn(parent: &mut Parent, count: usize, names: &Names) -> HashSet<u64> {
+    let mut visited = HashSet::new();
+    for batch in 0..count / 100 {
+        let made: Vec<_> = (0..100).map(|i| parent.make(&format!("c{batch}-{i}"))).collect();
+        let mut known = names.lock().expect("nobody panicked");
+        known.extend(made.iter().map(|(_, id, name)| (*id, name.clone())));
+        drop(known);
+        for (path, id, _) in made.iter().step_by(10) {
+            parent.visit(path);
+            visited.insert(*id);
+        }
+        made.iter().for_each(|(path, ..)| remove(path));
+    }
+    visited
+}
+
+#[test]
+fn ten_thousand_cgroups_made_and_removed_leave_no_error_no_leak_and_no_wrong_name() {
+    let mut collector = follow(&[]);
+    let mut parent = Parent::new("many");
+    let group = parent.cgroup.name.clone();
+    let first = sample(&mut collector);
+    let at_start = collector.held();
+    let names = Names::default();
+    let mut whole = Interval::default();
+    let mut earlier = first.clone();
+    let mut shown: HashMap<u64, HashSet<Arc<str>>> = HashMap::new();
+    let (mut highest_rss, mut with_figures) = (0, HashSet::new());
+    let mut follow_on = |collector: &mut Collector| {
+        let now = sample(collector);
+        highest_rss = highest_rss.max(now.cost.rss_bytes.unwrap_or(0));
+        with_figures.extend(now.exited.iter().map(|place| place.cgroup_id));
+        for (id, path) in &now.cgroups {
+            shown.entry(*id).or_default().insert(path.clone());
+        }
+        whole.append(Interval::between(&earlier, &now));
+        earlier = now;
+    };
+    let (visited, parent) = thread::scope(|scope| {
+        let churning = scope.spawn(|| (churn(&mut parent, 10_000, &names), parent));
+        while !churning.is_finished() {
+            thread::sleep(Duration::from_millis(200));
+            follow_on(&mut collector);
+        }
+        churning.join().expect("it made and removed them")
+    });
+    drop(parent);
+    for _ in 0..5 {
+        thread::sleep(Duration::from_millis(500));
+        follow_on(&mut collector);
+    }
+
+    let at_end = collector.held();
+    for (at_start, at_end, what) in [
+        (at_start.names, at_end.names, "names"),
+        (at_start.places, at_end.places, "places"),
+        (at_start.pairs, at_end.pairs, "pairs"),
+    ] {
+        assert!(at_end <= at_start + 20, "{what}: {at_start}, then {at_end}");
+    }
+    // That of this test, too.
+    let grown = highest_rss.saturating_sub(first.cost.rss_bytes.unwrap_or(0));
+    assert!(grown < 20 << 20, "{grown} bytes more");
+
+    let names = names.lock().expect("nobody panicked");
+    assert_eq!(names.len(), 10_000, "an id is given once");
+    for (id, name) in names.iter() {
+        for path in shown.remove(id).unwrap_or_default() {
+            assert_eq!(*path, **name, "{id}");
+        }
+    }
+    assert!(visited.is_subset(&with_figures), "each had a process");
+    assert_hardly_lost(&whole.losses);
+    let nameless: Vec<u64> = visited
+        .into_iter()
+        .filter(|id| whole.cgroup_path(*id).is_none_or(|path| **path != *names[id]))
+        .collect();
+    assert!(nameless.is_empty() || whole.losses.get(Loss::CgroupEventLost) > 0, "{nameless:?}");
+    let group = whole.by_cgroup().remove(&Some(group.as_str().into())).expect("the parent");
+    assert!(group.exited > 1_000, "{} exited", group.exited);
+    assert_eq!(group.wait.hist.count(), group.wait.count);
+    assert_eq!(group.wait.total_ns, group.totals.run_delay_ns, "{:?}", group.totals);
+}
+
+#[test]
+fn a_cgroup_that_lived_only_between_two_samples_has_its_name() {
+    let mut collector = follow(&[]);
+    let mut parent = Parent::new("short");
+    sample(&mut collector);
+    let (path, id, expected) = parent.make("life");
+    parent.visit(&path);
+    remove(&path);
+    let after = sample(&mut collector);
+    assert!(after.exited.iter().any(|place| place.cgroup_id == id && place.tasks == 1), "{:?}", after.exited);
+    assert_eq!(name(&after, id), Some(&*expected));
+    assert_eq!(after.losses.get(Loss::CgroupEventLost), 0);
+}
+
+#[test]
+fn a_name_longer_than_an_event_is_found_by_walking() {
+    let mut collector = follow(&[]);
+    let mut parent = Parent::new("long");
+    sample(&mut collector);
+    let (path, id, expected) = parent.make(&"x".repeat(255));
+    parent.visit(&path);
+    // Before that it is not walked again.
+    thread::sleep(Duration::from_secs(1));
+    let after = sample(&mut collector);
+    assert_eq!(name(&after, id), Some(&*expected));
+}
+
+#[test]
+fn of_more_cgroups_than_the_buffer_holds_the_living_are_found_and_the_gone_forgotten() {
+    let mut collector = follow(&[]);
+    let mut parent = Parent::new("flood");
+    sample(&mut collector);
+    let at_start = collector.held();
+    for i in 0..3_000 {
+        let (path, ..) = parent.make(&format!("{i}{}", "x".repeat(200)));
+        remove(&path);
+    }
+    let (path, id, expected) = parent.make("living");
+    parent.visit(&path);
+    thread::sleep(Duration::from_secs(1));
+    let after = sample(&mut collector);
+    assert!(after.losses.get(Loss::CgroupEventLost) > 0, "the buffer has become larger?");
+    assert_eq!(name(&after, id), Some(&*expected));
+    remove(&path);
+    for _ in 0..6 {
+        thread::sleep(Duration::from_millis(500));
+        sample(&mut collector);
+    }
+    let at_end = collector.held();
+    assert!(at_end.names <= at_start.names + 20, "{at_start:?}, then {at_end:?}");
+    assert!(at_end.places <= at_start.places + 20, "{at_start:?}, then {at_end:?}");
+}
+
+#[test]
+fn a_renamed_cgroup_and_all_below_it_have_the_new_name() {
+    let mut collector = follow(&[]);
+    let mut parent = Parent::new("renamed");
+    let (path, id, old) = parent.make("old");
+    let below = path.join("below");
+    fs::create_dir(&below).expect("a cgroup");
+    let below_id = fs::metadata(&below).expect("just made").ino();
+    parent.visit(&path);
+    parent.visit(&below);
+    let before = sample(&mut collector);
+    let new = path.with_file_name("new");
+    let renamed = fs::rename(&path, &new);
+    let after = sample(&mut collector);
+    let below = if renamed.is_ok() { new.join("below") } else { below };
+    remove(&below);
+    assert_eq!(name(&before, id), Some(&*old));
+    assert_eq!(name(&before, below_id), Some(&*format!("{old}/below")));
+    // v2 renames nothing.
+    if renamed.is_ok() {
+        let new = format!("{}/new", parent.cgroup.name);
+        assert_eq!(name(&after, id), Some(&*new));
+        assert_eq!(name(&after, below_id), Some(&*format!("{new}/below")));
+    }
+}
+
+#[test]
+fn a_cgroup_removed_during_a_recording_keeps_its_name_in_it() {
+    let dir = Dir::new("removed");
+    let file = dir.file("a.rec");
+    let output = thread::scope(|scope| {
+        let recording = scope.spawn(|| run(&["record", "-o", &file, "-d", "3"]));
+        thread::sleep(Duration::from_millis(1200));
+        let mut parent = Parent::new("recorded");
+        let (path, _, _) = parent.make("inside");
+        parent.visit(&path);
+        remove(&path);
+        recording.join().expect("a recording")
+    });
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let intervals = json_lines(&run(&["report", "--json", &file]));
+    let is_it = |path: &str| path.ends_with("-recorded/inside");
+    let named =
+        intervals.iter().flat_map(|interval| interval["cgroups"].as_array().expect("cgroups").clone());
+    let named: Vec<_> = named.filter(|cgroup| is_it(cgroup["path"].as_str().unwrap_or_default())).collect();
+    assert!(named.iter().any(|cgroup| cgroup["wait"]["count"] != 0), "{named:?}");
+}

@@ -1,0 +1,89 @@
+//! Cgroups that are made, removed and renamed: user space is told at once, so that one that lives between two readings has
+//! a name, too.
+//!
+//! The kernel calls these under `trace_cgroup_path_lock` (`TRACE_CGROUP_PATH`, Linux 4.19 to 6.18), one at a time on the
+//! whole host, and in the order in which it happened.
+
+use core::ffi::c_void;
+
+use aya_ebpf::{
+    bindings::BPF_RB_NO_WAKEUP,
+    helpers::generated::{bpf_probe_read_kernel, bpf_probe_read_kernel_str, bpf_ringbuf_output},
+    macros::btf_tracepoint,
+    programs::BtfTracePointContext,
+};
+use cgscope_layout::{
+    Loss,
+    wire::{CGROUP_PATH, CgroupEvent, cgroup_event},
+};
+
+use crate::{
+    kernel::Cgroup,
+    maps::{cgroup_event, cgroup_events, lost},
+};
+
+/// After everything that can fail; no task can be in it before (`cgroup_mkdir`).
+#[btf_tracepoint(function = "cgroup_mkdir")]
+pub fn on_cgroup_made(ctx: BtfTracePointContext) -> i32 {
+    tell(&ctx, cgroup_event::MADE)
+}
+
+/// It has no tasks any more, but those on their way to their last switch.
+#[btf_tracepoint(function = "cgroup_rmdir")]
+pub fn on_cgroup_removed(ctx: BtfTracePointContext) -> i32 {
+    tell(&ctx, cgroup_event::REMOVED)
+}
+
+/// Hierarchies of v1 only. The path is the new one.
+#[btf_tracepoint(function = "cgroup_rename")]
+pub fn on_cgroup_renamed(ctx: BtfTracePointContext) -> i32 {
+    tell(&ctx, cgroup_event::RENAMED)
+}
+
+#[inline(always)]
+fn tell(ctx: &BtfTracePointContext, kind: u32) -> i32 {
+    let cgroup = Cgroup::new(ctx.arg::<*const c_void>(0));
+    let id = cgroup.id();
+    if id == 0 || !cgroup.is_in_our_hierarchy() {
+        return 0;
+    }
+    let Some(event) = cgroup_event() else { return 0 };
+    event.kind = kind;
+    event.is_cut = 0;
+    event.id = id;
+    let path = if kind == cgroup_event::MADE { take_path(event, ctx.arg::<*const c_void>(1)) } else { 0 };
+    // For the verifier: never more than there is.
+    if path > CGROUP_PATH as u64 {
+        return 0;
+    }
+    let size = CgroupEvent::HEAD as u64 + path;
+    // Whoever reads comes by itself: waking it would cost more than all of this.
+    let flags = u64::from(BPF_RB_NO_WAKEUP);
+    // SAFETY: a map value, of which no more is read than it has.
+    if unsafe { bpf_ringbuf_output(cgroup_events(), (&raw mut *event).cast(), size, flags) } != 0 {
+        lost(Loss::CgroupEventLost);
+    }
+    0
+}
+
+/// Returns the bytes that it takes, its NUL included.
+#[inline(always)]
+fn take_path(event: &mut CgroupEvent, path: *const c_void) -> u64 {
+    let into = event.path.as_mut_ptr();
+    // SAFETY: the bytes of the event; the helper checks where it reads from.
+    let length = unsafe { bpf_probe_read_kernel_str(into.cast(), CGROUP_PATH as u32, path) };
+    if length == CGROUP_PATH as i64 {
+        let mut last = 0u8;
+        // SAFETY: as above; where a path that fits has its NUL.
+        unsafe {
+            let at = path.cast::<u8>().wrapping_add(CGROUP_PATH - 1);
+            bpf_probe_read_kernel((&raw mut last).cast(), 1, at.cast());
+        }
+        event.is_cut = u32::from(last != 0);
+    }
+    if length < 0 {
+        event.is_cut = 1;
+        return 0;
+    }
+    length as u64
+}
