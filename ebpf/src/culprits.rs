@@ -8,11 +8,8 @@ use cgscope_layout::{
 use crate::{
     history::slice,
     kernel::blame_tasks,
-    maps::{lost, pairs, ring},
+    maps::{lost, pairs, pairs_read_ns, ring},
 };
-
-/// A pair that was met within this time is one that is still wanted.
-const RECENT_NS: u64 = 10_000_000_000;
 
 /// Where a charge is entered, and where the culprit is found.
 #[derive(Clone, Copy)]
@@ -61,7 +58,7 @@ pub extern "C" fn enter_charge(victim: u64, who: u64, ns: u64, clock_ns: u64, pa
     let by_task = if blame_tasks() && kind == kind::RAN { ring(at.history) } else { None };
     let slice = by_task.map(|ring| slice(ring, at.number));
     let tid = slice.as_ref().map_or(0, |slice| slice.tid);
-    let pair = place(table, victim, who, kind, tid, clock_ns);
+    let pair = place(table, victim, who, kind, tid);
     if pair.ns == 0
         && let Some(slice) = slice
     {
@@ -80,7 +77,7 @@ fn at(table: &mut Pairs, place: usize) -> &mut Pair {
 
 /// The place of a pair; a new one takes an empty place or that of the pair not met for longest.
 #[inline(always)]
-fn place(table: &mut Pairs, victim: u64, who: u64, kind: u32, tid: u32, clock_ns: u64) -> &mut Pair {
+fn place(table: &mut Pairs, victim: u64, who: u64, kind: u32, tid: u32) -> &mut Pair {
     let first = place_of(victim, who, tid);
     let mut oldest = first;
     let mut oldest_ns = u64::MAX;
@@ -97,7 +94,7 @@ fn place(table: &mut Pairs, victim: u64, who: u64, kind: u32, tid: u32, clock_ns
         }
     }
     let pair = at(table, oldest);
-    if pair.kind != 0 && clock_ns.saturating_sub(oldest_ns) < RECENT_NS {
+    if pair.kind != 0 && oldest_ns > pairs_read_ns() {
         lost(Loss::CulpritForgotten);
     }
     // Whoever reads along sees a sum that fell before it sees another pair.

@@ -37,12 +37,15 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     } else if prev.tid() != 0
         && let Some(storage) = storage(prev)
     {
-        ledger::leave(prev, storage, queue, clock_ns);
+        ledger::leave(prev, storage, clock_ns);
     }
     let who = history::who(next);
     if next.tid() != 0 {
         match storage(next) {
-            Some(storage) => arrive(next, who, storage, queue, ring),
+            Some(storage) => {
+                arrive(next, who, storage, queue, ring);
+                ledger::came(next, storage, queue.cpu());
+            }
             None => not_followed(next),
         }
     }

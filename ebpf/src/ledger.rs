@@ -14,7 +14,7 @@ use cgscope_layout::{
 use crate::{
     culprits::{Place, charge},
     history::slice,
-    kernel::{CfsRunQueue, RunQueue, Task, throttles_tasks},
+    kernel::{CfsRunQueue, Task, throttles_tasks},
     maps::{ring, work},
     work::{Wait, Work, cause_of, is_charged, look_back},
 };
@@ -147,31 +147,39 @@ fn throttled(task: Task, left: &Left, clock_ns: u64) -> u64 {
     cfs_rq.throttled_ns(clock_ns).saturating_sub(left.throttle_ns)
 }
 
-/// The part of a wait that was spent on another CPU. It is known where the wait began with leaving that CPU and the task
-/// was moved but once.
+/// The part of a wait that was spent on another CPU. It is known where the task was moved but once since it last ran: then
+/// it was queued where it ran, and moved from there while it waited.
 #[inline(never)]
 fn elsewhere(next: Task, left: &Left, work: &mut Work) {
     let wait = Wait::taken_from(work);
-    if !begins(left, next) || left.migrations.wrapping_add(1) != next.migrations() {
+    if left.migrations.wrapping_add(1) != next.migrations() {
         work.add(Cause::Unattributed, wait.elsewhere_ns);
         return;
     }
-    work.span(left.cpu, left.ns, left.ns + wait.elsewhere_ns);
-    if left.limit != 0 && left.group == next.group_address() {
+    let begins_there = begins(left, next);
+    // Moving takes some microseconds at most.
+    let from_ns = if begins_there { left.ns } else { wait.end_elsewhere_ns() - wait.elsewhere_ns };
+    work.span(left.cpu, from_ns, from_ns + wait.elsewhere_ns);
+    if begins_there && left.limit != 0 && left.group == next.group_address() {
         let now_ns = CfsRunQueue::throttled_ns_at(left.cfs_rq, wait.clock_ns).unwrap_or(left.throttle_ns);
         out_of_quota(next, left, work, now_ns.saturating_sub(left.throttle_ns));
     }
     look_back(Work::HOOK);
 }
 
+/// `next` has come on `cpu`: where the next wait begins, if it is not moved before.
+#[inline(always)]
+pub fn came(next: Task, storage: &mut TaskStorage, cpu: u32) {
+    storage.left.cpu = cpu;
+    storage.left.migrations = next.migrations();
+}
+
 /// `prev` leaves its CPU although it could run on: the beginning of a wait.
 #[inline(always)]
-pub fn leave(prev: Task, storage: &mut TaskStorage, queue: RunQueue, clock_ns: u64) {
+pub fn leave(prev: Task, storage: &mut TaskStorage, clock_ns: u64) {
     let left = &mut storage.left;
     left.ns = clock_ns;
     left.switches = prev.switches();
-    left.cpu = queue.cpu();
-    left.migrations = prev.migrations();
     left.limit = 0;
     if prev.is_throttled() || !throttles_tasks() {
         let cfs_rq = prev.cfs_rq();
@@ -181,6 +189,25 @@ pub fn leave(prev: Task, storage: &mut TaskStorage, queue: RunQueue, clock_ns: u
         if throttles_tasks() {
             left.limit = prev.limiting_cgroup_id();
         }
+    }
+}
+
+/// For a task that is followed from now on and waits for quota: how it left its CPU before we looked. Otherwise nothing is known.
+#[inline(always)]
+pub fn was_throttled(task: Task, left: &mut Left) {
+    let queued_ns = task.last_queued_ns();
+    let waits_for_quota = task.is_throttled() && queued_ns != 0;
+    left.ns = if waits_for_quota { queued_ns } else { 0 };
+    left.limit = 0;
+    if waits_for_quota {
+        let cfs_rq = task.cfs_rq();
+        left.switches = task.switches();
+        left.throttle_ns = cfs_rq.throttled_ns(queued_ns);
+        left.cfs_rq = cfs_rq.address();
+        left.group = task.group_address();
+        left.limit = task.limiting_cgroup_id();
+        left.cpu = task.run_queue().cpu();
+        left.migrations = task.migrations();
     }
 }
 

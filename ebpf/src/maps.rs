@@ -20,7 +20,7 @@ use cgscope_layout::{
     },
 };
 
-use crate::{kernel::Task, work::Work};
+use crate::{kernel::Task, ledger, work::Work};
 
 /// Task storage, of which aya-ebpf 0.2 has no type. The pointers stand for BTF and are never followed.
 #[repr(C)]
@@ -84,6 +84,10 @@ static CGROUP_EVENTS: RingBuf<CgroupEvent, CGROUP_EVENTS_BYTES> = RingBuf::new()
 #[btf_map]
 static CGROUP_EVENT: PerCpuArray<CgroupEvent, 1> = PerCpuArray::new();
 
+/// Until when (`rq->clock`, ns) user space has read PAIRS; written by user space.
+#[btf_map]
+static PAIRS_READ: Array<u64, 1> = Array::new();
+
 #[btf_map]
 static LOSSES: PerCpuArray<u64, { KERNEL_LOSSES }> = PerCpuArray::new();
 
@@ -124,6 +128,7 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
     initial.waits.count = waits.into();
     initial.by_cause[Cause::Unattributed as usize] = waited_ns;
     set(&mut initial.histogram.counts, bucket, waits);
+    ledger::was_throttled(task, &mut initial.left);
     let storage =
         created(task, storage_get(task, (&raw mut *initial).cast(), BPF_LOCAL_STORAGE_GET_F_CREATE.into()));
     set(&mut initial.histogram.counts, bucket, 0);
@@ -232,6 +237,12 @@ pub fn copy<T>(from: &T, to: &mut T) {
         // SAFETY: within both, which consist of aligned words.
         unsafe { to.add(word).write_volatile(from.add(word).read_volatile()) };
     }
+}
+
+/// Until when user space has read the culprits.
+#[inline(always)]
+pub fn pairs_read_ns() -> u64 {
+    PAIRS_READ.get(0).copied().unwrap_or(0)
 }
 
 /// Counts a loss. Cold: a loss is rare by design.

@@ -53,6 +53,12 @@ impl Wait {
         set(&mut work.wait.cpu, self.cpu);
     }
 
+    /// When the part on other CPUs ended, ns.
+    #[inline(always)]
+    pub fn end_elsewhere_ns(&self) -> u64 {
+        if self.queued_ns == 0 { self.clock_ns } else { self.queued_ns }
+    }
+
     #[inline(always)]
     pub fn taken_from(work: &mut Work) -> Self {
         Self {

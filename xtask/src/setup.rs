@@ -12,7 +12,7 @@ use crate::root::AsRoot;
 use crate::steps;
 
 /// What the tests and the measurements use besides: peers to compare with, load, terminals.
-pub(crate) const TEST_TOOLS: [&str; 9] = [
+pub(crate) const TEST_TOOLS: [&str; 10] = [
     "libbpf-tools",
     "sysstat",
     "linux-perf",
@@ -20,6 +20,7 @@ pub(crate) const TEST_TOOLS: [&str; 9] = [
     "rt-tests",
     "bpftool",
     "tmux",
+    "ffmpeg",
     "procps",
     "util-linux",
 ];

@@ -13,7 +13,8 @@ use cgscope_layout::{
     wire::{Config, Exited, Histogram, ON_CPU, ON_RQ, TaskRecord},
 };
 use cgscope_model::{
-    ByCause, CgroupReading, ExitedReading, Hist, Losses, PairReading, Pending, Sample, Selection, TaskReading,
+    ByCause, CgroupReading, ExitedReading, Hist, Losses, PairReading, Pending, Sample, Selection,
+    TaskReading, Totals,
 };
 
 use crate::{
@@ -48,6 +49,8 @@ pub struct Collector {
     /// What is kept of each task from one reading to the next.
     known: HashMap<u64, Known>,
     ledger: Ledger,
+    /// The latest clock of any run queue at the latest reading of the tasks, ns.
+    clock_ns: u64,
     remains: Remains,
     /// Places among the exited after the last Sample.
     places: usize,
@@ -114,6 +117,7 @@ impl Collector {
             nodes: facts::cpu_to_node(host),
             known: HashMap::new(),
             ledger: Ledger::default(),
+            clock_ns: 0,
             remains: Remains::default(),
             places: 0,
             limits: LimitFiles::new(host),
@@ -140,6 +144,7 @@ impl Collector {
         let exited = self.read_exited()?;
         let ledger = &mut self.ledger;
         self.side.pairs(|cpu, table| ledger.take(cpu, table))?;
+        self.side.pairs_were_read(self.clock_ns)?;
         let pairs = self.ledger.readings();
         // After all that may name a cgroup: whatever it names was told of before, if at all.
         let now = Instant::now();
@@ -251,6 +256,7 @@ impl Collector {
             self.own_losses.add(Loss::ReadingCutShort, 1);
         }
         self.known = known;
+        self.clock_ns = now_ns;
         let mut tasks: Vec<TaskReading> = tasks
             .into_iter()
             .map(|(mut task, record)| {
@@ -407,8 +413,7 @@ pub(crate) fn printable(text: &str) -> Arc<str> {
 
 fn reading(record: &TaskRecord, kept: &Known, nodes: &BTreeMap<u32, u32>) -> TaskReading {
     let mut totals = cgscope_model::Totals::from(record.totals);
-    // The hook counts a wait before its bucket; whoever reads in between must not see one without the other.
-    totals.waits = kept.hist.count();
+    make_whole(&mut totals, &kept.hist);
     TaskReading {
         serial: record.serial,
         tid: record.tid,
@@ -450,24 +455,31 @@ fn pending(record: &TaskRecord, now_ns: u64) -> Option<Pending> {
     Some(Pending { ns, booked_ns, by_cause })
 }
 
+/// The hook enters a wait in its sum, its bucket and its causes one after the other; whoever reads in between must not see one
+/// without the others. What is entered last counts.
+fn make_whole(totals: &mut Totals, hist: &Hist) {
+    totals.waits = hist.count();
+    totals.wait_ns = totals.by_cause.total();
+}
+
 fn exited_reading(cgroup_id: u64, place: &Exited) -> ExitedReading {
     let hist = Hist::from_counts(place.counts, place.shares);
     let mut totals = cgscope_model::Totals::from(place.totals);
-    totals.waits = hist.count();
+    make_whole(&mut totals, &hist);
     ExitedReading { cgroup_id, tasks: place.tasks, max_ns: place.max_ns, totals, hist: Arc::new(hist) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_layout::wire::{Totals, Waits};
+    use cgscope_layout::wire::{self, Waits};
 
     #[test]
     fn a_pending_wait_counts_from_its_stamp_and_has_what_was_waited_elsewhere() {
         let record = TaskRecord {
             flags: ON_RQ,
             last_queued_ns: 1_000,
-            totals: Totals { run_delay_ns: 700, ..Default::default() },
+            totals: wire::Totals { run_delay_ns: 700, ..Default::default() },
             pending: [0, 0, 2_500, 0, 0, 0],
             pending_cause: Cause::OtherCgroup as u64,
             waits: Waits { expected_run_delay_ns: 500, ..Default::default() },
@@ -502,7 +514,7 @@ mod tests {
             let mut place = Exited {
                 tasks: waits,
                 max_ns: ns,
-                totals: Totals { wait_ns: waits * ns, run_delay_ns: waits * ns, ..Totals::NONE },
+                totals: wire::Totals { wait_ns: waits * ns, run_delay_ns: waits * ns, ..wire::Totals::NONE },
                 counts: [0; cgscope_layout::BUCKETS],
                 shares: [0; cgscope_layout::cause::CELLS],
             };

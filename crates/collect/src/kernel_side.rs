@@ -182,6 +182,15 @@ impl KernelSide {
         read().map_err(failed("read the culprits"))
     }
 
+    /// Tells the BPF side that what it charged until `clock_ns` has been read: those places may be taken.
+    pub(crate) fn pairs_were_read(&mut self, clock_ns: u64) -> Result<(), Failure> {
+        let mut write = || -> AyaResult<()> {
+            let mut word: Array<&mut MapData, u64> = Array::try_from(self.map_mut(names::PAIRS_READ)?)?;
+            Ok(word.set(0, clock_ns, 0)?)
+        };
+        write().map_err(failed("tell that the culprits were read"))
+    }
+
     /// Loss counters of the BPF side since the start.
     pub(crate) fn losses(&self) -> Result<Vec<(Loss, u64)>, Failure> {
         let read = || -> AyaResult<Vec<(Loss, u64)>> {

@@ -55,6 +55,9 @@ pub const SHARED_CAUSES: usize = CAUSES - 1;
 /// Number of cells of a histogram by cause.
 pub const CELLS: usize = ROWS * SHARED_CAUSES;
 
+// A cell's number is kept in a byte.
+const _: () = assert!(CELLS <= 256);
+
 /// The histogram by cause: cell `row * SHARED_CAUSES + cause` in units of 1/[`WHOLE`] wait. The counters only rise, and wrap at 2^32.
 pub type Shares = [u32; CELLS];
 
@@ -74,6 +77,5 @@ mod tests {
             assert_eq!(*cause as usize, i);
         }
         assert_eq!(Cause::Wakeup as usize, SHARED_CAUSES);
-        assert!(CELLS <= 256, "a cell's number is kept in a byte");
     }
 }

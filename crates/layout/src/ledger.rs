@@ -1,9 +1,9 @@
 //! What the hook remembers in order to split waits: who ran on each CPU, and how each runnable task left its CPU.
 
 /// Slices that are remembered of each CPU.
-pub const SLICES: usize = 256;
+pub const SLICES: usize = 512;
 /// A wait is looked back over at most so many slices; what lies before is unattributed.
-pub const LOOK_BACK: usize = 128;
+pub const LOOK_BACK: usize = 400;
 /// Places in the table of culprits of each CPU.
 pub const PAIRS: usize = 512;
 /// Places that a pair may take from the one that its hash gives.
@@ -47,7 +47,7 @@ pub struct Ring {
     pub slices: [Slice; SLICES],
 }
 
-/// How a task left its CPU while it could have run on: the beginning of a wait.
+/// How a task left its CPU while it could have run on, the beginning of a wait; and where it ran before.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Left {
@@ -63,9 +63,9 @@ pub struct Left {
     pub group: u64,
     /// Id of the cgroup whose quota had run out; 0: none had.
     pub limit: u64,
-    /// The CPU.
+    /// The CPU that it ran on last.
     pub cpu: u32,
-    /// Its migrations then, cut to 32 bits.
+    /// Its migrations when it came there, cut to 32 bits.
     pub migrations: u32,
 }
 

@@ -38,7 +38,7 @@ losses! {
     ExitedNotCounted = "exited_not_counted",
     /// A task died while it was being read: what it did since the reading before is counted twice.
     ReadingOvertaken = "reading_overtaken",
-    /// The table of culprits of a CPU was full, and one that it had met within 10 s was dropped for another. Causes are not
+    /// The table of culprits of a CPU was full, and one that user space had not read yet was dropped for another. Causes are not
     /// affected; the culprits named may sum to less than their part.
     CulpritForgotten = "culprit_forgotten",
     /// More cgroups came and went between two readings than the buffer for their names has room for. They are then looked
@@ -55,10 +55,14 @@ losses! {
 }
 
 impl Loss {
-    /// True for what this host never shows, for names alone, and for what only shifts the bounds of an interval, as opposed to what was lost
-    /// of what the host shows: said in every output, but no reason to call a run incomplete.
+    /// True for what this host never shows, for names that are missing beside whole figures, and for what only shifts the bounds
+    /// of an interval, as opposed to what was lost of what the host shows: said in every output, but no reason to call a run
+    /// incomplete.
     pub const fn leaves_result_whole(self) -> bool {
-        matches!(self, Self::SwitchOfHiddenTask | Self::CgroupEventLost | Self::IntervalLate)
+        matches!(
+            self,
+            Self::SwitchOfHiddenTask | Self::CulpritForgotten | Self::CgroupEventLost | Self::IntervalLate
+        )
     }
 }
 

@@ -287,6 +287,8 @@ pub mod names {
     pub const RINGS: &str = "RINGS";
     /// Array, CPU: [`crate::ledger::Pairs`].
     pub const PAIRS: &str = "PAIRS";
+    /// Array of one word: until when [`PAIRS`] has been read, ns of `rq->clock`.
+    pub const PAIRS_READ: &str = "PAIRS_READ";
     /// Per-CPU array of loss counters.
     pub const LOSSES: &str = "LOSSES";
     /// Ring buffer: [`super::CgroupEvent`].

@@ -10,8 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-const USAGE: &str =
-    "workload burn THREADS SECONDS [pin] | sleep THREADS SECONDS | fork COUNT | threads COUNT";
+const USAGE: &str = "workload burn THREADS SECONDS [pin] | sleep THREADS SECONDS | fork COUNT | threads COUNT | mergeable MIB SECONDS";
 
 /// Children or threads alive at a time.
 const BATCH: usize = 100;
@@ -28,6 +27,9 @@ fn main() -> ExitCode {
             number(threads).zip(number(seconds)).map(|(threads, seconds)| sleep(threads, seconds as u64))
         }
         ["fork", count] => number(count).map(fork),
+        ["mergeable", mib, seconds] => {
+            number(mib).zip(number(seconds)).map(|(mib, seconds)| mergeable(mib << 20, seconds as u64))
+        }
         ["threads", count] => number(count).map(threads),
         _ => None,
     };
@@ -48,6 +50,26 @@ fn ready() -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "ready")?;
     out.flush()
+}
+
+/// Memory whose pages differ, so that the kernel's search for equal ones never ends, and sleeps.
+fn mergeable(bytes: usize, seconds: u64) -> io::Result<()> {
+    let mut memory = vec![0u8; bytes];
+    for (n, page) in memory.chunks_mut(4096).enumerate() {
+        page[..8].copy_from_slice(&(n as u64 + 1).to_ne_bytes());
+    }
+    let start = memory.as_mut_ptr().align_offset(4096);
+    let whole = (bytes - start) & !4095;
+    // SAFETY: whole pages within our own memory.
+    let advised =
+        unsafe { libc::madvise(memory.as_mut_ptr().add(start).cast(), whole, libc::MADV_MERGEABLE) };
+    if advised != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    ready()?;
+    thread::sleep(Duration::from_secs(seconds));
+    hint::black_box(&memory);
+    Ok(())
 }
 
 /// Busy loops, free to move or each on a CPU of its own.

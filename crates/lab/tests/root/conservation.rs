@@ -97,7 +97,7 @@ fn ten_thousand_short_lived_threads_lose_no_wait() {
 
 #[test]
 fn the_waits_of_children_stay_with_a_selected_process() {
-    let (load, mut out) = Load::workload(&["threads", "3000"], None);
+    let (load, mut out) = Load::workload(&["threads", "12000"], None);
     let mut collector = follow(&[load.pid()]);
     let before = collector.sample().expect("a sample");
     let (whole, _) = measure_to_the_end(&mut collector, before, load, &mut out);

@@ -50,6 +50,11 @@ impl Load {
         Self::start("sh", &["-c", "while :; do :; done"], cgroup)
     }
 
+    /// The same, on one CPU.
+    pub(crate) fn pinned_loop(cpu: u32, cgroup: Option<&Cgroup>) -> Self {
+        Self::start("taskset", &["-c", &cpu.to_string(), "sh", "-c", "while :; do :; done"], cgroup)
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -109,6 +114,27 @@ impl Cgroup {
         let path = mount.join(&name);
         fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         Self { path, name: format!("/{name}"), is_v2: mounts.cpu_is_v2() }
+    }
+
+    /// One below this one. It goes before this one does: declare it later.
+    pub(crate) fn child(&self, name: &str) -> Self {
+        let path = self.path.join(name);
+        if self.is_v2 {
+            let _ = fs::write(self.path.join("cgroup.subtree_control"), "+cpu");
+        }
+        fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        Self { path, name: format!("{}/{name}", self.name), is_v2: self.is_v2 }
+    }
+
+    /// Time that stood throttled, as the kernel tells it now, ns.
+    pub(crate) fn throttled_ns(&self) -> u64 {
+        let stat = fs::read_to_string(self.path.join("cpu.stat")).expect("cpu.stat");
+        let field =
+            |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        match field("throttled_usec ") {
+            Some(us) => us * 1_000,
+            None => field("throttled_time ").expect("its throttled time"),
+        }
     }
 
     /// A limit of `quota_us` in each `period_us`.

@@ -1,0 +1,288 @@
+//! The wait ledger: every wait split by cause, against loads whose causes are known and against the kernel's own `cpu.stat`.
+
+use std::{fs, thread, time::Duration};
+
+use cgscope_model::{ByCause, Cause, Interval, Selection, Wait};
+
+use crate::{
+    bench::{follow, measure},
+    load::{Cgroup, Load},
+};
+
+/// Whole seconds of the whole host.
+fn measured(seconds: u64) -> Interval {
+    // Past the first period of a new quota, and past the loads' own start.
+    thread::sleep(Duration::from_millis(300));
+    let interval = measure(&mut follow(&[]), &[], seconds).whole;
+    for task in &interval.tasks {
+        let wait = &task.wait;
+        assert_eq!(wait.by_cause.total(), wait.total_ns, "{}: {:?}", task.reading.comm, wait.by_cause);
+    }
+    interval
+}
+
+fn wait_of(interval: &Interval, pids: &[u32]) -> Wait {
+    let mut wait = Wait::default();
+    for task in interval.tasks.iter().filter(|task| pids.contains(&task.reading.tgid)) {
+        wait.add(&task.wait);
+    }
+    assert_ne!(wait.count, 0, "the load has waited");
+    wait
+}
+
+/// Percent of a wait that is for these causes.
+fn share(by_cause: &ByCause, causes: &[Cause]) -> f64 {
+    let ns: u64 = causes.iter().map(|cause| by_cause.get(*cause)).sum();
+    100.0 * ns as f64 / by_cause.total() as f64
+}
+
+fn assert_share(wait: &Wait, causes: &[Cause], least: f64) {
+    let share = share(&wait.by_cause, causes);
+    assert!(share >= least, "{share:.2}% are {causes:?}, not {least}%: {:?}", wait.by_cause);
+}
+
+fn assert_near(ours: u64, theirs: u64, percent: f64, what: &str) {
+    let off = 100.0 * ours.abs_diff(theirs) as f64 / theirs.max(1) as f64;
+    assert!(off <= percent, "{what}: {ours} against {theirs}, {off:.2}% off");
+}
+
+/// A busy loop in `inner`, of which `limited` has half a CPU.
+fn half_a_cpu(limited: &Cgroup, inner: &Cgroup) {
+    limited.limit(50_000, 100_000);
+    let load = Load::busy_loop(Some(inner));
+    let interval = measured(8);
+    let wait = wait_of(&interval, &[load.pid()]);
+    assert_share(&wait, &[Cause::Throttled], 98.0);
+    let limits = interval.limits_at(&limited.name).expect("the cgroup with the quota is read");
+    let theirs = limits.throttled_ns.expect("cpu.stat");
+    // Both are booked when a throttled phase ends; one phase in 80 may end on either side of a reading.
+    assert_near(wait.by_cause.get(Cause::Throttled), theirs, 1.5, "throttled, against cpu.stat");
+    assert_eq!(interval.limited_by(&inner.name).as_deref(), Some(limited.name.as_str()));
+    let by = interval.limits_of(&inner.name);
+    assert_eq!(by.len(), 1, "{by:?}");
+    assert_eq!(by[0].0.as_deref(), Some(limited.name.as_str()), "the level whose quota ran out");
+    assert_eq!(by[0].1, wait.by_cause.get(Cause::Throttled), "every throttled ns has its quota");
+    let cores = interval.effective_limit(&inner.name).expect("a limit").cores;
+    assert!((cores - 0.5).abs() < 1e-9, "{cores}");
+}
+
+#[test]
+fn a_loop_under_a_quota_is_throttled_as_long_as_the_kernel_says() {
+    let cgroup = Cgroup::new("quota");
+    half_a_cpu(&cgroup, &cgroup);
+}
+
+#[test]
+fn the_quota_of_a_parent_is_named() {
+    let parent = Cgroup::new("parent");
+    let child = parent.child("child");
+    half_a_cpu(&parent, &child);
+}
+
+#[test]
+fn the_quota_of_a_grandparent_is_named() {
+    let grandparent = Cgroup::new("grandparent");
+    let parent = grandparent.child("parent");
+    let child = parent.child("child");
+    half_a_cpu(&grandparent, &child);
+}
+
+#[test]
+fn of_nested_quotas_the_one_that_ran_out_is_named() {
+    let parent = Cgroup::new("wider");
+    parent.limit(80_000, 100_000);
+    let child = parent.child("tighter");
+    half_a_cpu(&child, &child);
+}
+
+#[test]
+fn four_threads_on_a_quota_of_one_cpu_wait_for_it_and_for_each_other() {
+    let cgroup = Cgroup::new("threads");
+    cgroup.limit(100_000, 100_000);
+    let (load, _out) = Load::workload(&["burn", "4", "60"], Some(&cgroup));
+    let before_ns = cgroup.throttled_ns();
+    let interval = measured(8);
+    let after_ns = cgroup.throttled_ns();
+    let wait = wait_of(&interval, &load.pids());
+    assert_share(&wait, &[Cause::Throttled, Cause::OwnCgroup], 98.0);
+    // In its own unit: cpu.stat counts each CPU that stands, we each task that waits.
+    let stood_ns = interval.limits_at(&cgroup.name).and_then(|limits| limits.throttled_ns).expect("cpu.stat");
+    assert!(stood_ns <= after_ns - before_ns, "{stood_ns} of {}", after_ns - before_ns);
+    let waited_ns = wait.by_cause.get(Cause::Throttled);
+    assert!(waited_ns as f64 >= 0.95 * stood_ns as f64, "{waited_ns} ns waited, {stood_ns} ns stood");
+    assert!(waited_ns <= 4 * stood_ns, "{waited_ns} ns waited, {stood_ns} ns stood");
+}
+
+#[test]
+fn loops_of_one_cgroup_on_one_cpu_wait_for_their_own() {
+    let cgroup = Cgroup::new("own");
+    let loads = [Load::pinned_loop(0, Some(&cgroup)), Load::pinned_loop(0, Some(&cgroup))];
+    let wait = wait_of(&measured(5), &[loads[0].pid(), loads[1].pid()]);
+    assert_share(&wait, &[Cause::OwnCgroup], 95.0);
+}
+
+#[test]
+fn loops_of_two_cgroups_on_one_cpu_wait_for_the_other_and_it_is_named() {
+    let (a, b) = (Cgroup::new("a"), Cgroup::new("b"));
+    let loads = [Load::pinned_loop(0, Some(&a)), Load::pinned_loop(0, Some(&b))];
+    let interval = measured(5);
+    for (load, victim, culprit) in [(&loads[0], &a, &b), (&loads[1], &b, &a)] {
+        let wait = wait_of(&interval, &[load.pid()]);
+        assert_share(&wait, &[Cause::OtherCgroup], 95.0);
+        let culprits = interval.culprits_of(&victim.name);
+        let all: u64 = culprits.iter().map(|culprit| culprit.ns).sum();
+        assert_eq!(all, wait.by_cause.get(Cause::OtherCgroup), "every ns behind others has its culprit");
+        assert_eq!(culprits[0].path.as_deref(), Some(culprit.name.as_str()), "{culprits:?}");
+        assert!(culprits[0].ns as f64 >= 0.95 * all as f64, "{culprits:?}");
+    }
+}
+
+#[test]
+fn a_selected_process_is_told_which_task_was_in_its_way() {
+    let (a, b) = (Cgroup::new("victim"), Cgroup::new("hog"));
+    let victim = Load::pinned_loop(1, Some(&a));
+    let hog = Load::pinned_loop(1, Some(&b));
+    thread::sleep(Duration::from_millis(300));
+    let interval = measure(&mut follow(&[victim.pid()]), &[], 3).whole;
+    let culprits = interval.culprits();
+    let (tid, comm) = culprits[0].task.clone().expect("a task");
+    assert_eq!((tid, &*comm), (hog.pid(), "sh"), "{culprits:?}");
+    assert_eq!(culprits[0].path.as_deref(), Some(b.name.as_str()));
+}
+
+#[test]
+fn a_quota_and_a_neighbour_are_told_apart() {
+    let (limited, free) = (Cgroup::new("limited"), Cgroup::new("free"));
+    limited.limit(20_000, 100_000);
+    let loads = [Load::pinned_loop(1, Some(&limited)), Load::pinned_loop(1, Some(&free))];
+    let interval = measured(8);
+    let wait = wait_of(&interval, &[loads[0].pid()]);
+    let throttled_ns =
+        interval.limits_at(&limited.name).and_then(|limits| limits.throttled_ns).expect("cpu.stat");
+    assert_near(wait.by_cause.get(Cause::Throttled), throttled_ns, 5.0, "throttled, against cpu.stat");
+    // The neighbour ran while the loop was throttled and while it was in its way.
+    let ran = interval.tasks.iter().find(|task| task.reading.tgid == loads[1].pid()).expect("the neighbour");
+    let in_the_way_ns = ran.totals.on_cpu_ns - throttled_ns;
+    assert_near(wait.by_cause.get(Cause::OtherCgroup), in_the_way_ns, 5.0, "behind the neighbour");
+}
+
+#[test]
+fn timer_wakeups_on_an_idle_machine_are_wakeups() {
+    let load = Load::start("cyclictest", &["-q", "-t1", "-p80", "-i1000", "-D60"], None);
+    let wait = wait_of(&measured(4), &[load.pid()]);
+    // By their number: a wakeup that finds its CPU idle takes 0 ns by the kernel's clock, so the few that found it busy
+    // are most of the time that there is.
+    let octaves = wait.hist.octaves();
+    let wakeups: f64 = octaves.iter().map(|octave| octave.by_cause[Cause::Wakeup as usize]).sum();
+    let share = 100.0 * wakeups / wait.count as f64;
+    assert!(wait.count > 2_000, "{}", wait.count);
+    assert!(share >= 90.0, "{share:.2}% of {} waits, {:?}", wait.count, wait.by_cause);
+}
+
+/// A file of the kernel's settings, given back with its value.
+struct Setting(&'static str, String);
+
+impl Setting {
+    fn new(path: &'static str, value: &str) -> Self {
+        let before = fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        fs::write(path, value).unwrap_or_else(|error| panic!("{path}: {error}"));
+        Self(path, before)
+    }
+}
+
+impl Drop for Setting {
+    fn drop(&mut self) {
+        let _ = fs::write(self.0, self.1.trim());
+    }
+}
+
+/// The kernel's thread of this name.
+fn kernel_thread(name: &str) -> u32 {
+    let pids = fs::read_dir("/proc").expect("/proc").flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_it =
+        |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name);
+    pids.into_iter().find(is_it).unwrap_or_else(|| panic!("this kernel has no {name}"))
+}
+
+#[test]
+fn a_busy_kernel_thread_is_the_kernel_and_no_neighbour() {
+    let cgroup = Cgroup::new("kernel");
+    // The thread that merges equal pages scans without a pause, on one CPU with the loop.
+    let ksmd = kernel_thread("ksmd").to_string();
+    let (_memory, _out) = Load::workload(&["mergeable", "200", "60"], None);
+    let _settings = [
+        Setting::new("/sys/kernel/mm/ksm/sleep_millisecs", "0"),
+        Setting::new("/sys/kernel/mm/ksm/pages_to_scan", "100000"),
+        Setting::new("/sys/kernel/mm/ksm/run", "1"),
+    ];
+    let before = Load::start("taskset", &["-pc", "0", &ksmd], None);
+    before.wait();
+    let load = Load::pinned_loop(0, Some(&cgroup));
+    let interval = measured(5);
+    Load::start("taskset", &["-pc", "0-1023", &ksmd], None).wait();
+    let wait = wait_of(&interval, &[load.pid()]);
+    assert!(wait.total_ns > 500_000_000, "ksmd had the CPU for a good part: {}", wait.total_ns);
+    assert_share(&wait, &[Cause::Kernel], 90.0);
+}
+
+#[test]
+fn everything_at_once_sums_up_and_hardly_anything_is_unattributed() {
+    let (limited, free, mixed) =
+        (Cgroup::new("all-limited"), Cgroup::new("all-free"), Cgroup::new("all-mixed"));
+    limited.limit(60_000, 100_000);
+    let (_burn, _out) = Load::workload(&["burn", "3", "60"], Some(&limited));
+    let _free = [Load::busy_loop(Some(&free)), Load::busy_loop(Some(&free))];
+    let _mixed =
+        Load::start("stress-ng", &["--cpu", "2", "--switch", "2", "--timer", "1", "-t", "60"], Some(&mixed));
+    let interval = measured(8);
+    let mut total = Wait::default();
+    for task in &interval.tasks {
+        total.add(&task.wait);
+    }
+    let moves: u64 = interval.tasks.iter().map(|task| task.totals.migrations).sum();
+    assert!(moves > 20, "tasks migrate: {moves}");
+    assert_eq!(total.by_cause.total(), total.total_ns);
+    for cause in [Cause::Throttled, Cause::OwnCgroup, Cause::OtherCgroup] {
+        assert_share(&total, &[cause], 1.0);
+    }
+    let unattributed = share(&total.by_cause, &[Cause::Unattributed]);
+    println!("{moves} moves, {unattributed:.2}% unattributed");
+    assert!(unattributed <= 5.0, "{unattributed:.2}%: {:?}", total.by_cause);
+    let group = interval.total();
+    assert_eq!(group.wait.by_cause.total(), group.wait.total_ns, "with what exited, too");
+}
+
+#[test]
+fn a_pending_wait_is_split_as_far_as_it_has_gone() {
+    let cgroup = Cgroup::new("pending");
+    cgroup.limit(5_000, 1_000_000);
+    let load = Load::busy_loop(Some(&cgroup));
+    thread::sleep(Duration::from_millis(500));
+    let mut collector = follow(&[load.pid()]);
+    // It runs for 5 ms of each second.
+    let throttled = (0..10).filter(|_| {
+        thread::sleep(Duration::from_millis(150));
+        let sample = collector.sample().expect("a sample");
+        let Some(pending) = sample.tasks.first().and_then(|task| task.pending) else { return false };
+        assert_eq!(pending.by_cause.total(), pending.ns, "{pending:?}");
+        share(&pending.by_cause, &[Cause::Throttled]) >= 98.0
+    });
+    let throttled = throttled.count();
+    assert!(throttled >= 8, "throttled at {throttled} of 10 readings");
+}
+
+#[test]
+fn a_cgroup_is_selected_by_who_waits_not_by_who_runs() {
+    let (a, b) = (Cgroup::new("selected"), Cgroup::new("neighbour"));
+    let loads = [Load::pinned_loop(0, Some(&a)), Load::pinned_loop(0, Some(&b))];
+    let mut interval = measured(3);
+    let selection = Selection { cgroup: Some(a.name.clone()), ..Selection::default() };
+    selection.apply(&mut interval).expect("no expression");
+    let pids: Vec<u32> = interval.tasks.iter().map(|task| task.reading.tgid).collect();
+    assert_eq!(pids, [loads[0].pid()]);
+    let wait = interval.total().wait;
+    assert_share(&wait, &[Cause::OtherCgroup], 90.0);
+    assert!(wait.total_ns > 1_000_000_000, "the waits that a neighbour caused are in: {}", wait.total_ns);
+    assert_eq!(interval.culprits()[0].path.as_deref(), Some(b.name.as_str()));
+}
