@@ -91,10 +91,11 @@ fn out_of_quota(next: Task, left: &Left, work: &mut Work, throttled_ns: u64) {
     }
     work.add(Cause::Throttled, throttled_ns);
     work.from_ns += throttled_ns;
-    let limit = match left.limit {
-        0 => next.limiting_cgroup_id(),
-        limit => limit,
-    };
+    let mut limit = left.limit;
+    if !throttles_tasks() {
+        // Not known at the time: the quota may have run out while the task was queued.
+        next.find_limit(&mut limit);
+    }
     work.charge(limit, kind::LIMITED, throttled_ns, 0);
 }
 
@@ -187,28 +188,26 @@ pub fn leave(prev: Task, storage: &mut TaskStorage, clock_ns: u64) {
         left.group = prev.group_address();
         left.throttle_ns = cfs_rq.throttled_ns(clock_ns);
         if throttles_tasks() {
-            left.limit = prev.limiting_cgroup_id();
+            prev.find_limit(&mut left.limit);
         }
     }
 }
 
-/// For a task that is followed from now on and waits for quota: how it left its CPU before we looked. Otherwise nothing is known.
-#[inline(always)]
+/// For a task that is followed from now on and waits for quota: how it left its CPU before we looked. The hook leaves it alone
+/// meanwhile; if it comes on a CPU in this moment, its switches tell that this is of a wait past.
+#[inline(never)]
 pub fn was_throttled(task: Task, left: &mut Left) {
     let queued_ns = task.last_queued_ns();
-    let waits_for_quota = task.is_throttled() && queued_ns != 0;
-    left.ns = if waits_for_quota { queued_ns } else { 0 };
-    left.limit = 0;
-    if waits_for_quota {
-        let cfs_rq = task.cfs_rq();
-        left.switches = task.switches();
-        left.throttle_ns = cfs_rq.throttled_ns(queued_ns);
-        left.cfs_rq = cfs_rq.address();
-        left.group = task.group_address();
-        left.limit = task.limiting_cgroup_id();
-        left.cpu = task.run_queue().cpu();
-        left.migrations = task.migrations();
+    if queued_ns == 0 {
+        return;
     }
+    let cfs_rq = task.cfs_rq();
+    left.ns = queued_ns;
+    left.switches = task.switches();
+    left.throttle_ns = cfs_rq.throttled_ns(queued_ns);
+    left.cfs_rq = cfs_rq.address();
+    left.group = task.group_address();
+    task.find_limit(&mut left.limit);
 }
 
 /// The wait that `task` is in, as far as it has gone, by cause; returns what it waits for now.

@@ -8,7 +8,7 @@ use aya_ebpf::{
         bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE,
     },
     btf_maps::{Array, HashMap, PerCpuArray, RingBuf},
-    helpers::generated::bpf_task_storage_get,
+    helpers::generated::{bpf_probe_read_kernel, bpf_task_storage_get},
     macros::btf_map,
 };
 use cgscope_layout::{
@@ -20,7 +20,7 @@ use cgscope_layout::{
     },
 };
 
-use crate::{kernel::Task, ledger, work::Work};
+use crate::{kernel::Task, work::Work};
 
 /// Task storage, of which aya-ebpf 0.2 has no type. The pointers stand for BTF and are never followed.
 #[repr(C)]
@@ -128,7 +128,8 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
     initial.waits.count = waits.into();
     initial.by_cause[Cause::Unattributed as usize] = waited_ns;
     set(&mut initial.histogram.counts, bucket, waits);
-    ledger::was_throttled(task, &mut initial.left);
+    initial.left.cpu = task.run_queue().cpu();
+    initial.left.migrations = task.migrations();
     let storage =
         created(task, storage_get(task, (&raw mut *initial).cast(), BPF_LOCAL_STORAGE_GET_F_CREATE.into()));
     set(&mut initial.histogram.counts, bucket, 0);
@@ -228,15 +229,13 @@ pub fn cgroup_events() -> *mut c_void {
     (&raw const CGROUP_EVENTS).cast_mut().cast()
 }
 
-/// Word by word: BPF has no `memcpy` to call but a slow one.
+/// By a helper: BPF has no `memcpy` to call but a slow one, and a loop of our own the verifier follows word by word.
 #[inline(always)]
 pub fn copy<T>(from: &T, to: &mut T) {
-    let from = ptr::from_ref(from).cast::<u64>();
-    let to = ptr::from_mut(to).cast::<u64>();
-    for word in 0..size_of::<T>() / 8 {
-        // SAFETY: within both, which consist of aligned words.
-        unsafe { to.add(word).write_volatile(from.add(word).read_volatile()) };
-    }
+    // SAFETY: both are as large as said.
+    unsafe {
+        bpf_probe_read_kernel(ptr::from_mut(to).cast(), size_of::<T>() as u32, ptr::from_ref(from).cast())
+    };
 }
 
 /// Until when user space has read the culprits.

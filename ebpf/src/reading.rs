@@ -50,7 +50,10 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
         // What is left of it is handed over at its last switch; telling of it now could be once too often.
         return 0;
     }
-    let Some(storage) = storage(task).or_else(|| adopt(task)) else { return 0 };
+    if storage(task).is_none() {
+        adopt(task);
+    }
+    let Some(storage) = storage(task) else { return 0 };
     // `seq_write` wants one byte more than it writes.
     if seq.room() <= (size_of::<TaskRecord>() + size_of::<Histogram>()) as u64 {
         // Longer than the room: the kernel hands over what is there and shows this task again.
@@ -68,27 +71,31 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
     0
 }
 
-/// Begins to follow a task that was there before us, or whose storage could not be made at its birth.
-#[inline(always)]
-fn adopt(task: Task) -> Option<&'static mut TaskStorage> {
+/// Begins to follow a task that was there before us, or whose storage could not be made at its birth. A function that returns
+/// nothing: the verifier then follows the way on from here once, not for each way through it.
+#[inline(never)]
+fn adopt(task: Task) {
     let born_later = task.start_ns() > born_after_ns();
     let mut flags = 0;
     if !follow_all() {
         // A later-born task is followed by inheritance or not at all: its id may be one that was selected once. But a thread
         // that was born while we started has inherited nothing.
         if task.start_ns() > select_born_before_ns() {
-            return None;
+            return;
         }
         if selected(SELECT_PROCESS | u64::from(task.tgid())) {
             flags = INHERIT;
         } else if !selected(SELECT_THREAD | u64::from(task.tid())) {
-            return None;
+            return;
         }
     }
     // All waits of a later-born task are ours to count, those before this moment, too.
-    let storage = create_storage_at(task, task.run_delay_ns(), born_later)?;
-    storage.waits.flags |= flags;
-    Some(storage)
+    if let Some(storage) = create_storage_at(task, task.run_delay_ns(), born_later) {
+        storage.waits.flags |= flags;
+        if task.is_throttled() {
+            ledger::was_throttled(task, &mut storage.left);
+        }
+    }
 }
 
 #[inline(always)]

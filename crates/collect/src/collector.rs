@@ -7,15 +7,8 @@ use std::{
     time::Instant,
 };
 
-use cgscope_layout::{
-    Cause, Loss,
-    ledger::KERNEL,
-    wire::{Config, Exited, Histogram, ON_CPU, ON_RQ, TaskRecord},
-};
-use cgscope_model::{
-    ByCause, CgroupReading, ExitedReading, Hist, Losses, PairReading, Pending, Sample, Selection,
-    TaskReading, Totals,
-};
+use cgscope_layout::{Loss, ledger::KERNEL, wire::Config};
+use cgscope_model::{CgroupReading, ExitedReading, Losses, PairReading, Sample, Selection, TaskReading};
 
 use crate::{
     Failure,
@@ -28,6 +21,7 @@ use crate::{
     offsets,
     own_cost::OwnCost,
     proc,
+    readings::{Known, exited_reading, keep, pending, reading},
     stream::{End, read_records},
 };
 
@@ -75,12 +69,6 @@ pub struct Held {
     pub places: usize,
     /// Pairs of a victim and a culprit.
     pub pairs: usize,
-}
-
-struct Known {
-    comm_bytes: [u8; 16],
-    comm: Arc<str>,
-    hist: Arc<Hist>,
 }
 
 impl Collector {
@@ -383,152 +371,9 @@ fn reading_failed(error: std::io::Error) -> Failure {
     )
 }
 
-fn keep(before: Option<&Known>, record: &TaskRecord, histogram: Option<&Histogram>) -> Known {
-    let hist = match (before, histogram) {
-        (Some(before), None) => before.hist.clone(),
-        (Some(before), Some(now)) => Arc::new(before.hist.advanced_to(&now.counts, &now.shares)),
-        (None, Some(now)) => Arc::new(Hist::default().advanced_to(&now.counts, &now.shares)),
-        (None, None) => Arc::default(),
-    };
-    let comm = match before {
-        Some(before) if before.comm_bytes == record.comm => before.comm.clone(),
-        _ => comm(&record.comm),
-    };
-    Known { comm_bytes: record.comm, comm, hist }
-}
-
-/// A name up to its NUL.
-pub(crate) fn comm(bytes: &[u8; 16]) -> Arc<str> {
-    let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-    printable(&String::from_utf8_lossy(name))
-}
-
-/// Anybody can name a thread or a cgroup: what would steer a terminal is replaced.
-pub(crate) fn printable(text: &str) -> Arc<str> {
-    text.chars()
-        .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
-        .collect::<String>()
-        .into()
-}
-
-fn reading(record: &TaskRecord, kept: &Known, nodes: &BTreeMap<u32, u32>) -> TaskReading {
-    let mut totals = cgscope_model::Totals::from(record.totals);
-    make_whole(&mut totals, &kept.hist);
-    TaskReading {
-        serial: record.serial,
-        tid: record.tid,
-        tgid: record.tgid,
-        comm: kept.comm.clone(),
-        start_ns: record.start_ns,
-        cgroup_id: record.cgroup_id,
-        cpu: record.cpu,
-        node: nodes.get(&record.cpu).copied(),
-        on_cpu: record.flags & ON_CPU != 0,
-        pending: None,
-        max_ns: record.waits.max_ns,
-        totals,
-        hist: kept.hist.clone(),
-    }
-}
-
-/// The wait that a task is in at this moment: since its stamp, and what it waited on other CPUs before.
-fn pending(record: &TaskRecord, now_ns: u64) -> Option<Pending> {
-    if record.flags & ON_CPU != 0 || record.flags & ON_RQ == 0 {
-        return None;
-    }
-    let since_ns = match (record.last_queued_ns, record.waits.unstamped_since_ns) {
-        (0, 0) => return None,
-        (0, unstamped_ns) => unstamped_ns,
-        (queued_ns, _) => queued_ns,
-    };
-    // Read while the task arrives, `run_delay` may lag behind.
-    let booked_ns = record.totals.run_delay_ns.saturating_sub(record.waits.expected_run_delay_ns);
-    let ns = booked_ns + now_ns.saturating_sub(since_ns);
-    let mut by_cause = ByCause(record.pending);
-    by_cause.add(&ByCause::only(Cause::Unattributed, booked_ns));
-    // The clock of its run queue may be a tick behind.
-    let cause = Cause::ALL.get(record.pending_cause as usize).copied().unwrap_or(Cause::Unattributed);
-    by_cause.add(&ByCause::only(cause, ns.saturating_sub(by_cause.total())));
-    if by_cause.total() != ns {
-        by_cause = ByCause::only(cause, ns);
-    }
-    Some(Pending { ns, booked_ns, by_cause })
-}
-
-/// The hook enters a wait in its sum, its bucket and its causes one after the other; whoever reads in between must not see one
-/// without the others. What is entered last counts.
-fn make_whole(totals: &mut Totals, hist: &Hist) {
-    totals.waits = hist.count();
-    totals.wait_ns = totals.by_cause.total();
-}
-
-fn exited_reading(cgroup_id: u64, place: &Exited) -> ExitedReading {
-    let hist = Hist::from_counts(place.counts, place.shares);
-    let mut totals = cgscope_model::Totals::from(place.totals);
-    make_whole(&mut totals, &hist);
-    ExitedReading { cgroup_id, tasks: place.tasks, max_ns: place.max_ns, totals, hist: Arc::new(hist) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_layout::wire::{self, Waits};
-
-    #[test]
-    fn a_pending_wait_counts_from_its_stamp_and_has_what_was_waited_elsewhere() {
-        let record = TaskRecord {
-            flags: ON_RQ,
-            last_queued_ns: 1_000,
-            totals: wire::Totals { run_delay_ns: 700, ..Default::default() },
-            pending: [0, 0, 2_500, 0, 0, 0],
-            pending_cause: Cause::OtherCgroup as u64,
-            waits: Waits { expected_run_delay_ns: 500, ..Default::default() },
-            ..Default::default()
-        };
-        // In order: throttled, own, other, kernel, unattributed, wakeup. The clock was 500 ns behind.
-        let split = ByCause([0, 0, 3_000, 0, 200, 0]);
-        assert_eq!(pending(&record, 4_000), Some(Pending { ns: 3_200, booked_ns: 200, by_cause: split }));
-        assert_eq!(pending(&TaskRecord { flags: ON_CPU | ON_RQ, ..record }, 4_000), None);
-        assert_eq!(pending(&TaskRecord { last_queued_ns: 0, ..record }, 4_000), None);
-        assert_eq!(pending(&TaskRecord { flags: 0, ..record }, 4_000), None, "asleep");
-    }
-
-    #[test]
-    fn a_task_preempted_on_its_way_to_sleep_is_pending_without_a_stamp() {
-        let waits = Waits { unstamped_since_ns: 2_000, ..Default::default() };
-        let record = TaskRecord {
-            flags: ON_RQ,
-            waits,
-            pending_cause: Cause::Unattributed as u64,
-            ..Default::default()
-        };
-        assert_eq!(
-            pending(&record, 5_000),
-            Some(Pending { ns: 3_000, booked_ns: 0, by_cause: ByCause::only(Cause::Unattributed, 3_000) })
-        );
-    }
-
-    #[test]
-    fn a_place_that_was_given_back_changes_nothing_and_counts_anew() {
-        let place = |waits, ns| {
-            let mut place = Exited {
-                tasks: waits,
-                max_ns: ns,
-                totals: wire::Totals { wait_ns: waits * ns, run_delay_ns: waits * ns, ..wire::Totals::NONE },
-                counts: [0; cgscope_layout::BUCKETS],
-                shares: [0; cgscope_layout::cause::CELLS],
-            };
-            place.counts[cgscope_layout::bucket_of(ns)] = waits;
-            exited_reading(7, &place)
-        };
-        let sample = |exited| Sample { exited, ..Default::default() };
-        let (none, held) = (sample(vec![]), sample(vec![place(3, 5_000)]));
-        let waits = |a, b| cgscope_model::Interval::between(a, b).total().wait;
-        assert_eq!(waits(&none, &held).total_ns, 15_000);
-        assert!(cgscope_model::Interval::between(&held, &held).exited.is_empty());
-        assert!(cgscope_model::Interval::between(&held, &none).exited.is_empty());
-        assert_eq!(waits(&none, &sample(vec![place(1, 400)])).total_ns, 400, "one that came late");
-    }
 
     #[test]
     fn a_figure_that_was_added_moves_a_place() {
@@ -544,13 +389,5 @@ mod tests {
         let after = motion(&place);
         place.totals.wait_ns += 1;
         assert!(before != after && after != motion(&place));
-    }
-
-    #[test]
-    fn a_name_ends_at_its_first_nul_and_may_be_no_utf8() {
-        assert_eq!(&*comm(b"bash\0\0\0\0\0\0\0\0\0\0\0\0"), "bash");
-        assert_eq!(&*comm(b"0123456789abcdef"), "0123456789abcdef");
-        assert_eq!(&*comm(b"a\x1b[2Jb\0xxxxxxxxx"), "a\u{fffd}[2Jb", "a name must not steer a terminal");
-        assert_eq!(&*comm(b"\xff\0xxxxxxxxxxxxxx"), "\u{fffd}");
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use cgscope_layout::ledger::{Pair, Pairs, kind};
 use cgscope_model::{Blame, PairReading};
 
-use crate::collector::comm;
+use crate::readings::comm;
 
 /// A pair, as [`PairReading::key`].
 type Key = (u64, u64, Blame, u32);

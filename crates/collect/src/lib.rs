@@ -14,6 +14,7 @@ pub mod limits;
 pub mod offsets;
 mod own_cost;
 mod proc;
+mod readings;
 mod stream;
 
 pub use collector::{Collector, Held, Options};

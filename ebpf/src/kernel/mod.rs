@@ -8,7 +8,6 @@ use core::{
     ptr::{addr_of, read_volatile},
 };
 
-use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
 use cgscope_layout::{
     ABSENT, Offsets,
     wire::{Config, Totals},
@@ -29,12 +28,17 @@ static CONFIG: Config = Config {
     cgroup_hierarchy: u64::MAX,
 };
 
+/// The offset of a field, a constant to the verifier.
 macro_rules! offset {
     ($field:ident) => {
         // SAFETY: a static of ours.
         unsafe { read_volatile(addr_of!(OFFSETS.$field)) }
     };
 }
+
+mod queue;
+
+pub use queue::{CfsRunQueue, Cgroup, RunQueue};
 
 /// 1 if every task is followed.
 #[inline(always)]
@@ -83,9 +87,6 @@ fn cgroup_hierarchy() -> u64 {
     // SAFETY: a static of ours.
     unsafe { read_volatile(addr_of!(CONFIG.cgroup_hierarchy)) }
 }
-
-/// The deepest nesting of cgroups that is looked through for the quota that ran out.
-const LEVELS: usize = 16;
 
 #[inline(always)]
 fn load<T: Copy + Default>(base: *const c_void, offset: u32) -> T {
@@ -220,29 +221,6 @@ impl Task {
         self.cfs_rq().run_queue()
     }
 
-    /// Id of the cgroup whose quota has run out under the task: the level that is throttled, or else the nearest one that
-    /// has a quota. 0 if there is none.
-    #[inline(never)]
-    pub fn limiting_cgroup_id(self) -> u64 {
-        let mut level = self.cfs_rq();
-        let mut parent = follow(self.0, offset!(task_parent));
-        let mut nearest = 0;
-        for _ in 0..LEVELS {
-            if level.is_out_of_quota() {
-                return level.cgroup_id();
-            }
-            if nearest == 0 && level.has_quota() {
-                nearest = level.cgroup_id();
-            }
-            if parent.is_null() {
-                break;
-            }
-            level = CfsRunQueue(follow(parent, offset!(entity_cfs_rq)));
-            parent = follow(parent, offset!(entity_parent));
-        }
-        nearest
-    }
-
     /// Id of the task's cgroup in the hierarchy that user space chose; that of the root for a task in an autogroup.
     #[inline(always)]
     pub fn cgroup_id(self) -> u64 {
@@ -276,121 +254,6 @@ impl Task {
             migrations: load(self.0, offset!(task_migrations)),
             ..Totals::default()
         }
-    }
-}
-
-/// A `struct cfs_rq *`: a group's queue on one CPU.
-#[derive(Clone, Copy)]
-pub struct CfsRunQueue(*const c_void);
-
-impl CfsRunQueue {
-    #[inline(always)]
-    pub fn address(self) -> u64 {
-        self.0 as u64
-    }
-
-    #[inline(always)]
-    pub fn run_queue(self) -> RunQueue {
-        RunQueue(follow(self.0, offset!(cfs_rq_rq)))
-    }
-
-    /// How long it has stood in a hierarchy out of quota until `clock_ns`. It rises only while a task of it could run.
-    #[inline(always)]
-    pub fn throttled_ns(self, clock_ns: u64) -> u64 {
-        let before: u64 = load(self.0, offset!(cfs_rq_throttled_ns));
-        match load(self.0, offset!(cfs_rq_throttled_since)) {
-            0 => before,
-            since => before.wrapping_add(clock_ns.saturating_sub(since)),
-        }
-    }
-
-    /// The same for a queue of which only the address is known, as long as its group lives: a wait that ended elsewhere.
-    #[inline(always)]
-    pub fn throttled_ns_at(address: u64, clock_ns: u64) -> Option<u64> {
-        if offset!(cfs_rq_throttled_ns) == ABSENT {
-            return None;
-        }
-        let read = |offset: u32| {
-            let mut value = 0u64;
-            let from = (address + u64::from(offset)) as *const c_void;
-            // SAFETY: 8 bytes of ours; the helper checks where it reads from.
-            let failed = unsafe { bpf_probe_read_kernel((&raw mut value).cast(), 8, from) };
-            (failed == 0).then_some(value)
-        };
-        let before = read(offset!(cfs_rq_throttled_ns))?;
-        Some(match read(offset!(cfs_rq_throttled_since))? {
-            0 => before,
-            since => before.wrapping_add(clock_ns.saturating_sub(since)),
-        })
-    }
-
-    #[inline(always)]
-    fn has_quota(self) -> bool {
-        load::<u32>(self.0, offset!(cfs_rq_runtime_enabled)) != 0
-    }
-
-    #[inline(always)]
-    fn is_out_of_quota(self) -> bool {
-        load::<u64>(self.0, offset!(cfs_rq_throttled_clock)) != 0
-    }
-
-    #[inline(always)]
-    fn cgroup_id(self) -> u64 {
-        let cgroup = follow(follow(self.0, offset!(cfs_rq_group)), offset!(task_group_cgroup));
-        load(follow(cgroup, offset!(cgroup_kn)), offset!(kernfs_id))
-    }
-}
-
-/// A `struct cgroup *`.
-#[derive(Clone, Copy)]
-pub struct Cgroup(*const c_void);
-
-impl Cgroup {
-    #[inline(always)]
-    pub fn new(pointer: *const c_void) -> Self {
-        Self(pointer)
-    }
-
-    #[inline(always)]
-    pub fn id(self) -> u64 {
-        load(follow(self.0, offset!(cgroup_kn)), offset!(kernfs_id))
-    }
-
-    /// False where the kernel does not say: two hierarchies may have cgroups of one id.
-    #[inline(always)]
-    pub fn is_in_our_hierarchy(self) -> bool {
-        let known = offset!(cgroup_root) != ABSENT && offset!(cgroup_root_hierarchy) != ABSENT;
-        let hierarchy: u32 = load(follow(self.0, offset!(cgroup_root)), offset!(cgroup_root_hierarchy));
-        known && u64::from(hierarchy) == cgroup_hierarchy()
-    }
-}
-
-/// A `struct rq *`.
-#[derive(Clone, Copy)]
-pub struct RunQueue(*const c_void);
-
-impl RunQueue {
-    /// ns; up to date wherever the scheduler has just worked on this run queue, in the base of `last_queued`.
-    #[inline(always)]
-    pub fn clock_ns(self) -> u64 {
-        load(self.0, offset!(rq_clock))
-    }
-
-    #[inline(always)]
-    pub fn cpu(self) -> u32 {
-        load(self.0, offset!(rq_cpu))
-    }
-
-    /// When the CPU went idle last; 0 where the kernel does not say.
-    #[inline(always)]
-    pub fn idle_since_ns(self) -> u64 {
-        load(self.0, offset!(rq_clock_idle))
-    }
-
-    /// ns in interrupts; always 0 where the kernel does not account for them.
-    #[inline(always)]
-    pub fn irq_ns(self) -> u64 {
-        load(self.0, offset!(rq_irq_time))
     }
 }
 

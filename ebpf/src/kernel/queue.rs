@@ -1,0 +1,152 @@
+//! Run queues: of a CPU, and of a group on a CPU.
+
+use core::{
+    ffi::c_void,
+    ptr::{addr_of, read_volatile},
+};
+
+use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
+use cgscope_layout::ABSENT;
+
+use super::{OFFSETS, Task, cgroup_hierarchy, follow, load, throttles_tasks};
+
+/// The deepest nesting of cgroups that is looked through for the quota that ran out.
+const LEVELS: usize = 16;
+
+impl Task {
+    /// Id of the cgroup whose quota has run out under the task; where no level says so (before Linux 6.18 it may be over by now),
+    /// that of the nearest one with a quota. Leaves `limit` alone if there is none. Returns nothing: each of its ends would
+    /// be a way of its own through what follows.
+    #[inline(never)]
+    pub fn find_limit(self, limit: &mut u64) {
+        let mut level = self.cfs_rq();
+        let mut parent = follow(self.0, offset!(task_parent));
+        for _ in 0..LEVELS {
+            let is_it = if throttles_tasks() { level.is_out_of_quota() } else { level.has_quota() };
+            if is_it {
+                *limit = level.cgroup_id();
+                return;
+            }
+            if parent.is_null() {
+                return;
+            }
+            level = CfsRunQueue(follow(parent, offset!(entity_cfs_rq)));
+            parent = follow(parent, offset!(entity_parent));
+        }
+    }
+}
+
+/// A `struct cfs_rq *`: a group's queue on one CPU.
+#[derive(Clone, Copy)]
+pub struct CfsRunQueue(pub(super) *const c_void);
+
+impl CfsRunQueue {
+    #[inline(always)]
+    pub fn address(self) -> u64 {
+        self.0 as u64
+    }
+
+    #[inline(always)]
+    pub fn run_queue(self) -> RunQueue {
+        RunQueue(follow(self.0, offset!(cfs_rq_rq)))
+    }
+
+    /// How long it has stood in a hierarchy out of quota until `clock_ns`. It rises only while a task of it could run.
+    #[inline(always)]
+    pub fn throttled_ns(self, clock_ns: u64) -> u64 {
+        let before: u64 = load(self.0, offset!(cfs_rq_throttled_ns));
+        match load(self.0, offset!(cfs_rq_throttled_since)) {
+            0 => before,
+            since => before.wrapping_add(clock_ns.saturating_sub(since)),
+        }
+    }
+
+    /// The same for a queue of which only the address is known, as long as its group lives: a wait that ended elsewhere.
+    #[inline(always)]
+    pub fn throttled_ns_at(address: u64, clock_ns: u64) -> Option<u64> {
+        if offset!(cfs_rq_throttled_ns) == ABSENT {
+            return None;
+        }
+        let read = |offset: u32| {
+            let mut value = 0u64;
+            let from = (address + u64::from(offset)) as *const c_void;
+            // SAFETY: 8 bytes of ours; the helper checks where it reads from.
+            let failed = unsafe { bpf_probe_read_kernel((&raw mut value).cast(), 8, from) };
+            (failed == 0).then_some(value)
+        };
+        let before = read(offset!(cfs_rq_throttled_ns))?;
+        Some(match read(offset!(cfs_rq_throttled_since))? {
+            0 => before,
+            since => before.wrapping_add(clock_ns.saturating_sub(since)),
+        })
+    }
+
+    #[inline(always)]
+    fn has_quota(self) -> bool {
+        load::<u32>(self.0, offset!(cfs_rq_runtime_enabled)) != 0
+    }
+
+    #[inline(always)]
+    fn is_out_of_quota(self) -> bool {
+        load::<u64>(self.0, offset!(cfs_rq_throttled_clock)) != 0
+    }
+
+    #[inline(always)]
+    fn cgroup_id(self) -> u64 {
+        let cgroup = follow(follow(self.0, offset!(cfs_rq_group)), offset!(task_group_cgroup));
+        load(follow(cgroup, offset!(cgroup_kn)), offset!(kernfs_id))
+    }
+}
+
+/// A `struct cgroup *`.
+#[derive(Clone, Copy)]
+pub struct Cgroup(*const c_void);
+
+impl Cgroup {
+    #[inline(always)]
+    pub fn new(pointer: *const c_void) -> Self {
+        Self(pointer)
+    }
+
+    #[inline(always)]
+    pub fn id(self) -> u64 {
+        load(follow(self.0, offset!(cgroup_kn)), offset!(kernfs_id))
+    }
+
+    /// False where the kernel does not say: two hierarchies may have cgroups of one id.
+    #[inline(always)]
+    pub fn is_in_our_hierarchy(self) -> bool {
+        let known = offset!(cgroup_root) != ABSENT && offset!(cgroup_root_hierarchy) != ABSENT;
+        let hierarchy: u32 = load(follow(self.0, offset!(cgroup_root)), offset!(cgroup_root_hierarchy));
+        known && u64::from(hierarchy) == cgroup_hierarchy()
+    }
+}
+
+/// A `struct rq *`.
+#[derive(Clone, Copy)]
+pub struct RunQueue(pub(super) *const c_void);
+
+impl RunQueue {
+    /// ns; up to date wherever the scheduler has just worked on this run queue, in the base of `last_queued`.
+    #[inline(always)]
+    pub fn clock_ns(self) -> u64 {
+        load(self.0, offset!(rq_clock))
+    }
+
+    #[inline(always)]
+    pub fn cpu(self) -> u32 {
+        load(self.0, offset!(rq_cpu))
+    }
+
+    /// When the CPU went idle last; 0 where the kernel does not say.
+    #[inline(always)]
+    pub fn idle_since_ns(self) -> u64 {
+        load(self.0, offset!(rq_clock_idle))
+    }
+
+    /// ns in interrupts; always 0 where the kernel does not account for them.
+    #[inline(always)]
+    pub fn irq_ns(self) -> u64 {
+        load(self.0, offset!(rq_irq_time))
+    }
+}
