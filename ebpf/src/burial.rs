@@ -118,7 +118,7 @@ fn add_rest(sums: &mut Totals, now: &Totals, told: &Totals) {
 /// while a process that it hides is on the CPU, so not at the switch away from it either. What the kernel booked for such
 /// an arrival is found at the next one; after the last one it is found here.
 #[inline(always)]
-fn count_unseen_arrival(task: Task, storage: &mut TaskStorage) {
+pub fn count_unseen_arrival(task: Task, storage: &mut TaskStorage) {
     let waits = &mut storage.waits;
     let unseen_ns = task.run_delay_ns().wrapping_sub(waits.expected_run_delay_ns);
     if unseen_ns == 0 {

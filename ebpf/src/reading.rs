@@ -15,6 +15,7 @@ use cgscope_layout::{
 };
 
 use crate::{
+    burial::count_unseen_arrival,
     kernel::{SeqFile, Task, born_after_ns, follow_all, select_born_before_ns},
     ledger,
     maps::{copy, create_storage_at, lost, make_place, record, selected, storage},
@@ -94,6 +95,10 @@ fn adopt(task: Task) {
         storage.waits.flags |= flags;
         if task.is_throttled() {
             ledger::was_throttled(task, &mut storage.left);
+        } else if task.last_queued_ns() == 0 {
+            // It came on a CPU while its storage was being made: found now, or else at its next arrival, when user space has
+            // been told of a sum without it.
+            count_unseen_arrival(task, storage);
         }
     }
 }
