@@ -1,6 +1,6 @@
 //! Who ran on each CPU lately: the other side of every wait.
 
-use cgscope_layout::ledger::{IDLE, KERNEL, Ring, SLICES, Slice};
+use cgscope_layout::ledger::{FOLD_NS, IDLE, KERNEL, Ring, SLICES, Slice};
 
 use crate::kernel::{RunQueue, Task, blame_tasks};
 
@@ -32,7 +32,7 @@ pub fn settle(ring: &mut Ring, prev: Task, queue: RunQueue) {
     let irq_ns = queue.irq_ns();
     if irq_ns != ring.irq_seen_ns {
         let latest = ring.head;
-        slice(ring, latest).irq_ns += (irq_ns - ring.irq_seen_ns) as u32;
+        slice(ring, latest).kernel_ns += irq_ns - ring.irq_seen_ns;
         ring.irq_seen_ns = irq_ns;
     }
     if prev.tid() != ring.tid {
@@ -50,6 +50,19 @@ fn unseen(ring: &mut Ring, prev: Task, queue: RunQueue) {
     }
 }
 
+/// A short run of a kernel thread becomes a part of the slice that it interrupted, if that goes on.
+#[inline(always)]
+fn fold(ring: &mut Ring, number: u64, who: u64, clock_ns: u64) -> bool {
+    let ran_ns = clock_ns - slice(ring, number).since_ns;
+    let before = slice(ring, number.wrapping_sub(1));
+    let goes_on = before.who == who && before.since_ns != 0 && ran_ns < FOLD_NS;
+    if goes_on {
+        before.kernel_ns += ran_ns;
+        ring.head = number.wrapping_sub(1);
+    }
+    goes_on
+}
+
 /// `next` has the CPU from now on; `who` is what [`who`] says of it.
 #[inline(always)]
 pub fn begin(ring: &mut Ring, next: Task, who: u64, clock_ns: u64) {
@@ -61,11 +74,14 @@ pub fn begin(ring: &mut Ring, next: Task, who: u64, clock_ns: u64) {
     if latest.who == who && !changes && latest.since_ns != 0 {
         return;
     }
+    if latest.who == KERNEL && !blame_tasks() && fold(ring, number, who, clock_ns) {
+        return;
+    }
     let number = number + 1;
     let new = slice(ring, number);
     new.since_ns = clock_ns;
     new.who = who;
-    new.irq_ns = 0;
+    new.kernel_ns = 0;
     if blame_tasks() {
         new.tid = tid;
         new.comm = next.comm();

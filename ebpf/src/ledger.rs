@@ -26,7 +26,9 @@ pub fn enter(next: Task, who: u64, storage: &mut TaskStorage, wait: Wait, ring: 
     let number = ring.head;
     let latest = slice(ring, number);
     let simple = wait.elsewhere_ns == 0 && storage.left.limit == 0 && throttles_tasks();
-    if !simple || latest.irq_ns != 0 || latest.since_ns == 0 || wait.queued_ns < latest.since_ns {
+    // Of a slice in which the kernel had less than a 64th, all is with its cgroup.
+    let mixed = latest.kernel_ns << 6 > wait.clock_ns - latest.since_ns;
+    if !simple || mixed || latest.since_ns == 0 || wait.queued_ns < latest.since_ns {
         // In memory, so that the verifier forgets what it knows of the wait: it would follow each way to here by itself.
         if let Some(work) = work(Work::HOOK) {
             wait.put(work);

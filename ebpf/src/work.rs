@@ -264,30 +264,34 @@ fn step(work: &mut Work, slice: &mut Slice, number: u64) {
     let begin_ns = if since_ns > from_ns { since_ns } else { from_ns };
     set(&mut work.end_ns, begin_ns);
     let ns = end_ns - begin_ns;
-    let irq_ns = interrupted(slice, ns, slice_end_ns);
-    if irq_ns != 0 {
-        work.add(Cause::Kernel, irq_ns);
+    let kernel_ns = of_kernel(slice, ns, slice_end_ns);
+    if kernel_ns != 0 {
+        work.add(Cause::Kernel, kernel_ns);
     }
     let cause = cause_of(slice, work.victim);
     match cause {
-        Cause::Wakeup => work.add(Cause::Wakeup, ns - irq_ns),
-        Cause::Kernel => work.add(Cause::Kernel, ns - irq_ns),
-        Cause::OwnCgroup => work.add(Cause::OwnCgroup, ns - irq_ns),
-        _ => work.add(Cause::OtherCgroup, ns - irq_ns),
+        Cause::Wakeup => work.add(Cause::Wakeup, ns - kernel_ns),
+        Cause::Kernel => work.add(Cause::Kernel, ns - kernel_ns),
+        Cause::OwnCgroup => work.add(Cause::OwnCgroup, ns - kernel_ns),
+        _ => work.add(Cause::OtherCgroup, ns - kernel_ns),
     }
     if get(&mut work.charging) != Work::NOBODY && is_charged(slice, work.victim) {
-        work.charge(slice.who, kind::RAN, ns - irq_ns, number);
+        work.charge(slice.who, kind::RAN, ns - kernel_ns, number);
     }
 }
 
-/// How much of `ns` within a slice was spent in interrupts: its share of all of them.
+/// How much of `ns` within a slice the kernel had: its share of all that it had there.
 #[inline(always)]
-fn interrupted(slice: &Slice, ns: u64, slice_end_ns: u64) -> u64 {
-    let irq_ns = u64::from(slice.irq_ns);
-    if irq_ns == 0 {
+fn of_kernel(slice: &Slice, ns: u64, slice_end_ns: u64) -> u64 {
+    let kernel_ns = slice.kernel_ns;
+    if kernel_ns == 0 {
         return 0;
     }
-    let length_ns = slice_end_ns.saturating_sub(slice.since_ns).max(ns);
-    // Waits of more than 2^32 ns behind interrupts of as much would overflow: there is no such host.
-    (irq_ns * ns).checked_div(length_ns).unwrap_or(0).min(ns)
+    let length_ns = slice_end_ns.saturating_sub(slice.since_ns);
+    if ns >= length_ns {
+        return kernel_ns.min(ns);
+    }
+    // To a 1024th, without overflow below 2^54 ns.
+    let share = (kernel_ns << 10).checked_div(length_ns).unwrap_or(0);
+    ((ns * share) >> 10).min(ns)
 }

@@ -18,9 +18,13 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Live screen: who waits for a CPU, and how long
+    /// Live screen: who waits for a CPU, how long, why, and behind whom
     Top(Top),
-    /// Histograms of waits as text, in the manner of runqlat
+    /// Histograms of waits as text, in the manner of runqlat, with the bars split by cause
+    ///
+    /// A bar is divided in proportion to why its waits took as long as they did: T throttled (out of quota), o behind tasks of the own
+    /// cgroup, # behind other cgroups, k behind kernel threads, . wakeup (nobody ran), ? unattributed. Below it: the causes with their
+    /// figures, whose quota ran out, and who ran meanwhile.
     Hist(Hist),
     /// Write what happens to a file, for `cgscope report`
     Record(Record),

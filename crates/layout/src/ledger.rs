@@ -4,6 +4,9 @@
 pub const SLICES: usize = 512;
 /// A wait is looked back over at most so many slices; what lies before is unattributed.
 pub const LOOK_BACK: usize = 400;
+/// A kernel thread that runs for less than this between tasks of one cgroup takes no slice of its own: a load that calls one a
+/// hundred thousand times a second would else push the history out in milliseconds.
+pub const FOLD_NS: u64 = 50_000;
 /// Places in the table of culprits of each CPU.
 pub const PAIRS: usize = 512;
 /// Places that a pair may take from the one that its hash gives.
@@ -23,10 +26,12 @@ pub struct Slice {
     pub since_ns: u64,
     /// Id of the cgroup, [`IDLE`] or [`KERNEL`].
     pub who: u64,
-    /// ns of it in interrupts, where the kernel accounts for them.
-    pub irq_ns: u32,
+    /// ns of it in interrupts, where the kernel accounts for them, and in kernel threads that ran for less than [`FOLD_NS`].
+    pub kernel_ns: u64,
     /// The task, where single tasks are blamed.
     pub tid: u32,
+    /// No meaning.
+    pub padding: u32,
     /// Its name.
     pub comm: [u8; 16],
 }

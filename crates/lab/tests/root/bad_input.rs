@@ -185,7 +185,8 @@ fn a_target_that_exits_leaves_its_result_and_exit_1() {
 fn interrupted(signals: &[i32]) -> Output {
     let child =
         cgscope().arg("hist").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    thread::sleep(Duration::from_millis(1_500));
+    // Attached, and a whole interval measured.
+    thread::sleep(Duration::from_millis(2_500));
     for signal in signals {
         // SAFETY: a child of ours that is not reaped yet.
         unsafe { libc::kill(child.id() as i32, *signal) };

@@ -61,7 +61,7 @@ fn half_a_cpu(limited: &Cgroup, inner: &Cgroup) {
     let by = interval.limits_of(&inner.name);
     assert_eq!(by.len(), 1, "{by:?}");
     assert_eq!(by[0].0.as_deref(), Some(limited.name.as_str()), "the level whose quota ran out");
-    assert_eq!(by[0].1, wait.by_cause.get(Cause::Throttled), "every throttled ns has its quota");
+    assert_near(by[0].1, wait.by_cause.get(Cause::Throttled), 1.5, "every throttled ns has its quota");
     let cores = interval.effective_limit(&inner.name).expect("a limit").cores;
     assert!((cores - 0.5).abs() < 1e-9, "{cores}");
 }
@@ -131,7 +131,13 @@ fn loops_of_two_cgroups_on_one_cpu_wait_for_the_other_and_it_is_named() {
         assert_share(&wait, &[Cause::OtherCgroup], 95.0);
         let culprits = interval.culprits_of(&victim.name);
         let all: u64 = culprits.iter().map(|culprit| culprit.ns).sum();
-        assert_eq!(all, wait.by_cause.get(Cause::OtherCgroup), "every ns behind others has its culprit");
+        // Read one after the other: a wait may end in between.
+        assert_near(
+            all,
+            wait.by_cause.get(Cause::OtherCgroup),
+            1.0,
+            "every ns behind others has its culprit",
+        );
         assert_eq!(culprits[0].path.as_deref(), Some(culprit.name.as_str()), "{culprits:?}");
         assert!(culprits[0].ns as f64 >= 0.95 * all as f64, "{culprits:?}");
     }
@@ -241,7 +247,7 @@ fn everything_at_once_sums_up_and_hardly_anything_is_unattributed() {
         total.add(&task.wait);
     }
     let moves: u64 = interval.tasks.iter().map(|task| task.totals.migrations).sum();
-    assert!(moves > 20, "tasks migrate: {moves}");
+    assert!(moves > 100, "tasks migrate: {moves}");
     assert_eq!(total.by_cause.total(), total.total_ns);
     for cause in [Cause::Throttled, Cause::OwnCgroup, Cause::OtherCgroup] {
         assert_share(&total, &[cause], 1.0);

@@ -174,6 +174,23 @@ fn btf(facts: &Facts) -> Vec<Verdict> {
     }
 }
 
+/// Fields that a sound kernel may be without, and what is not told apart then.
+const ONLY_LESS_IS_TOLD: &[(&str, &str)] = &[
+    (
+        "rq.prev_irq_time",
+        "this kernel does not account for interrupts (CONFIG_IRQ_TIME_ACCOUNTING): a wait behind one counts as behind whom it \
+         interrupted",
+    ),
+    (
+        "task_struct.throttled",
+        "this kernel (before 6.18) throttles run queues, not tasks: of a wait that begins with a wakeup, `throttled` is an upper bound",
+    ),
+    (
+        "rq.clock_idle",
+        "this kernel (before 5.19) does not say when a CPU went idle: where it hides processes, idle time after one counts as its",
+    ),
+];
+
 fn fields(facts: &Facts) -> Vec<Verdict> {
     const TOPIC: &str = "fields";
     let Some(FieldsMissing { required, optional }) = &facts.fields_missing else { return Vec::new() };
@@ -187,13 +204,20 @@ fn fields(facts: &Facts) -> Vec<Verdict> {
             configured_by(required),
         ));
     }
+    let (known, optional): (Vec<_>, Vec<_>) =
+        optional.iter().cloned().partition(|field| ONLY_LESS_IS_TOLD.iter().any(|(name, _)| name == field));
+    for (_, consequence) in
+        ONLY_LESS_IS_TOLD.iter().filter(|(name, _)| known.iter().any(|field| field == name))
+    {
+        out.extend(ok(TOPIC, *consequence));
+    }
     if !optional.is_empty() {
         out.extend(off(
             Level::Degraded,
             TOPIC,
             format!("this kernel has no {}", optional.join(", ")),
             "what is derived from it is null",
-            configured_by(optional),
+            configured_by(&optional),
         ));
     }
     if out.is_empty() { ok(TOPIC, "all kernel fields that cgscope reads are there") } else { out }
