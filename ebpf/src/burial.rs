@@ -50,7 +50,7 @@ fn bury_unfollowed(task: Task) {
 /// The place of the task's cgroup; where it has none, that of `otherwise`.
 #[inline(always)]
 fn place_for(task: Task, otherwise: u64) -> Option<&'static mut Exited> {
-    let place = match exited(task.cgroup_id()) {
+    let place = match exited(task.cgroup_id_rarely()) {
         Some(place) => Some(place),
         None => {
             lost(Loss::ExitedInOtherCgroup);

@@ -38,7 +38,7 @@ pub fn enter(next: Task, who: u64, storage: &mut TaskStorage, wait: Wait, ring: 
     }
     let mut cause = Cause::Wakeup as u64;
     if latest.who != IDLE {
-        let victim = if who == KERNEL { next.cgroup_id() } else { who };
+        let victim = if who == KERNEL { next.cgroup_id_rarely() } else { who };
         cause = cause_of(latest, victim) as u64;
         if is_charged(latest, victim) {
             let place = Place { cpu: wait.cpu, history: wait.cpu, number };
@@ -69,7 +69,7 @@ fn count(storage: &mut TaskStorage, bucket: u64, cause: u64, share: u64) {
 #[inline(never)]
 fn enter_composed(next: Task, storage: &mut TaskStorage, work: &mut Work) {
     let wait = Wait::taken_from(work);
-    work.begin(next.cgroup_id(), wait.cpu, wait.clock_ns);
+    work.begin(next.cgroup_id_rarely(), wait.cpu, wait.clock_ns);
     if wait.elsewhere_ns != 0 {
         elsewhere(next, &storage.left, work);
     }
@@ -219,7 +219,7 @@ pub fn pending(task: Task, storage: &TaskStorage, by_cause: &mut ByCause) -> Cau
     let clock_ns = queue.clock_ns();
     let queued_ns = task.last_queued_ns();
     let Some(work) = work(Work::READER) else { return Cause::Unattributed };
-    let victim = task.cgroup_id();
+    let victim = task.cgroup_id_rarely();
     work.begin(victim, Work::NOBODY, clock_ns);
     let mut cause = Cause::Unattributed;
     if queued_ns != 0 && queued_ns < clock_ns {

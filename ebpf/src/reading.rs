@@ -137,7 +137,7 @@ fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     record.tgid = task.tgid();
     record.comm = task.comm();
     record.start_ns = task.start_ns();
-    record.cgroup_id = task.cgroup_id();
+    record.cgroup_id = task.cgroup_id_rarely();
     record.cpu = queue.cpu();
     record.state = task.state();
     record.last_queued_ns = task.last_queued_ns();

@@ -5,10 +5,9 @@ use core::{
     ptr::{addr_of, read_volatile},
 };
 
-use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
 use cgscope_layout::ABSENT;
 
-use super::{OFFSETS, Task, cgroup_hierarchy, follow, load, throttles_tasks};
+use super::{OFFSETS, Task, cgroup_hierarchy, follow, load, peek, throttles_tasks};
 
 /// The deepest nesting of cgroups that is looked through for the quota that ran out.
 const LEVELS: usize = 16;
@@ -19,19 +18,21 @@ impl Task {
     /// be a way of its own through what follows.
     #[inline(never)]
     pub fn find_limit(self, limit: &mut u64) {
-        let mut level = self.cfs_rq();
-        let mut parent = follow(self.0, offset!(task_parent));
+        let mut level = peek(self.0 as u64, offset!(task_cfs_rq));
+        let mut parent = peek(self.0 as u64, offset!(task_parent));
         for _ in 0..LEVELS {
-            let is_it = if throttles_tasks() { level.is_out_of_quota() } else { level.has_quota() };
-            if is_it {
-                *limit = level.cgroup_id();
+            let out_of_quota = peek(level, offset!(cfs_rq_throttled_clock)) != 0;
+            let has_quota = peek(level, offset!(cfs_rq_runtime_enabled)) as u32 != 0;
+            if if throttles_tasks() { out_of_quota } else { has_quota } {
+                let cgroup = peek(peek(level, offset!(cfs_rq_group)), offset!(task_group_cgroup));
+                *limit = peek(peek(cgroup, offset!(cgroup_kn)), offset!(kernfs_id));
                 return;
             }
-            if parent.is_null() {
+            if parent == 0 {
                 return;
             }
-            level = CfsRunQueue(follow(parent, offset!(entity_cfs_rq)));
-            parent = follow(parent, offset!(entity_parent));
+            level = peek(parent, offset!(entity_cfs_rq));
+            parent = peek(parent, offset!(entity_parent));
         }
     }
 }
@@ -67,34 +68,11 @@ impl CfsRunQueue {
         if offset!(cfs_rq_throttled_ns) == ABSENT {
             return None;
         }
-        let read = |offset: u32| {
-            let mut value = 0u64;
-            let from = (address + u64::from(offset)) as *const c_void;
-            // SAFETY: 8 bytes of ours; the helper checks where it reads from.
-            let failed = unsafe { bpf_probe_read_kernel((&raw mut value).cast(), 8, from) };
-            (failed == 0).then_some(value)
-        };
-        let before = read(offset!(cfs_rq_throttled_ns))?;
-        Some(match read(offset!(cfs_rq_throttled_since))? {
+        let before = peek(address, offset!(cfs_rq_throttled_ns));
+        Some(match peek(address, offset!(cfs_rq_throttled_since)) {
             0 => before,
             since => before.wrapping_add(clock_ns.saturating_sub(since)),
         })
-    }
-
-    #[inline(always)]
-    fn has_quota(self) -> bool {
-        load::<u32>(self.0, offset!(cfs_rq_runtime_enabled)) != 0
-    }
-
-    #[inline(always)]
-    fn is_out_of_quota(self) -> bool {
-        load::<u64>(self.0, offset!(cfs_rq_throttled_clock)) != 0
-    }
-
-    #[inline(always)]
-    fn cgroup_id(self) -> u64 {
-        let cgroup = follow(follow(self.0, offset!(cfs_rq_group)), offset!(task_group_cgroup));
-        load(follow(cgroup, offset!(cgroup_kn)), offset!(kernfs_id))
     }
 }
 
