@@ -58,6 +58,7 @@ fn fold(ring: &mut Ring, number: u64, who: u64, clock_ns: u64) -> bool {
     let goes_on = before.who == who && before.since_ns != 0 && ran_ns < FOLD_NS;
     if goes_on {
         before.kernel_ns += ran_ns;
+        ring.kernel_ns += ran_ns;
         ring.head = number.wrapping_sub(1);
     }
     goes_on
@@ -74,8 +75,15 @@ pub fn begin(ring: &mut Ring, next: Task, who: u64, clock_ns: u64) {
     if latest.who == who && !changes && latest.since_ns != 0 {
         return;
     }
-    if latest.who == KERNEL && !blame_tasks() && fold(ring, number, who, clock_ns) {
+    let (latest_who, latest_since_ns) = (latest.who, latest.since_ns);
+    if latest_who == KERNEL && !blame_tasks() && fold(ring, number, who, clock_ns) {
         return;
+    }
+    let ran_ns = clock_ns.saturating_sub(latest_since_ns);
+    match latest_who {
+        KERNEL => ring.kernel_ns += ran_ns,
+        IDLE if latest_since_ns != 0 => ring.idle_ns += ran_ns,
+        _ => {}
     }
     let number = number + 1;
     let new = slice(ring, number);

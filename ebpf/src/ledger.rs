@@ -80,8 +80,35 @@ fn enter_composed(next: Task, storage: &mut TaskStorage, work: &mut Work) {
             out_of_quota(next, &storage.left, work, throttled_ns);
         }
         look_back(Work::HOOK);
+        if wait.elsewhere_ns == 0
+            && work.parts[Cause::Unattributed as usize] != 0
+            && begins(&storage.left, next)
+        {
+            beyond_history(next, &storage.left, work);
+        }
     }
     book(storage, work);
+}
+
+/// A wait longer than the history, whose beginning was seen: what its CPU did in all since then is known, and what lies within the
+/// history, so that the rest is known, too; but not its culprits. Of what ran while the quota was out it takes the share in time.
+#[inline(never)]
+fn beyond_history(next: Task, left: &Left, work: &mut Work) {
+    let group_ran_ns = next.group_ran_ns();
+    let Some(ring) = ring(work.cpu) else { return };
+    if group_ran_ns == 0 {
+        return;
+    }
+    let unknown_ns = work.parts[Cause::Unattributed as usize];
+    let before_ns = unknown_ns + work.parts[Cause::Throttled as usize];
+    let share = (unknown_ns << 10).checked_div(before_ns).unwrap_or(0);
+    let rest = |sum_ns: u64, known_ns: u64| (sum_ns.saturating_sub(known_ns) * share) >> 10;
+    let kernel_ns = rest(ring.kernel_ns - left.kernel_ns, work.parts[Cause::Kernel as usize]).min(unknown_ns);
+    let idle_ns =
+        rest(ring.idle_ns - left.idle_ns, work.parts[Cause::Wakeup as usize]).min(unknown_ns - kernel_ns);
+    let own_ns = rest(group_ran_ns - left.group_ran_ns, work.parts[Cause::OwnCgroup as usize])
+        .min(unknown_ns - kernel_ns - idle_ns);
+    work.explain(kernel_ns, idle_ns, own_ns, unknown_ns - kernel_ns - idle_ns - own_ns);
 }
 
 /// Takes the time out of quota from the beginning of the time to look back over.
@@ -179,8 +206,11 @@ pub fn came(next: Task, storage: &mut TaskStorage, cpu: u32) {
 
 /// `prev` leaves its CPU although it could run on: the beginning of a wait.
 #[inline(always)]
-pub fn leave(prev: Task, storage: &mut TaskStorage, clock_ns: u64) {
+pub fn leave(prev: Task, storage: &mut TaskStorage, ring: &Ring, clock_ns: u64) {
     let left = &mut storage.left;
+    left.kernel_ns = ring.kernel_ns;
+    left.idle_ns = ring.idle_ns;
+    left.group_ran_ns = prev.group_ran_ns();
     left.ns = clock_ns;
     left.switches = prev.switches();
     left.limit = 0;

@@ -141,6 +141,16 @@ impl Work {
         set(part, before + ns);
     }
 
+    /// What was unattributed is explained.
+    #[inline(always)]
+    pub fn explain(&mut self, kernel_ns: u64, idle_ns: u64, own_ns: u64, other_ns: u64) {
+        set(&mut self.parts[Cause::Unattributed as usize], 0);
+        self.add(Cause::Kernel, kernel_ns);
+        self.add(Cause::Wakeup, idle_ns);
+        self.add(Cause::OwnCgroup, own_ns);
+        self.add(Cause::OtherCgroup, other_ns);
+    }
+
     /// `cause` had `ns`, and was given `share` of the wait.
     #[inline(always)]
     pub fn shared(&mut self, cause: Cause, ns: u64, share: u64) {

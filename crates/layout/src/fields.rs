@@ -105,6 +105,8 @@ kernel_fields! {
     cfs_rq_throttled_ns: "cfs_rq", "throttled_clock_self_time", false;
     /// `struct sched_entity *`: that of the group one level up.
     entity_parent: "sched_entity", "parent", false;
+    /// `u64`, ns: how long the group has run on its CPU, with all below it.
+    entity_run_ns: "sched_entity", "sum_exec_runtime", false;
     /// `struct cfs_rq *`: the one that the entity is queued on.
     entity_cfs_rq: "sched_entity", "cfs_rq", false;
     /// `u64`, ns of `rq->clock`: when the CPU went idle last (Linux 5.19).

@@ -48,6 +48,10 @@ pub struct Ring {
     pub padding: u32,
     /// `rq->prev_irq_time` at the latest switch.
     pub irq_seen_ns: u64,
+    /// Sum of all slices of kernel threads that are over, ns.
+    pub kernel_ns: u64,
+    /// Sum of all slices in which nobody ran, ns.
+    pub idle_ns: u64,
     /// The slices.
     pub slices: [Slice; SLICES],
 }
@@ -68,6 +72,12 @@ pub struct Left {
     pub group: u64,
     /// Id of the cgroup whose quota had run out; 0: none had.
     pub limit: u64,
+    /// [`Ring::kernel_ns`] of its CPU then.
+    pub kernel_ns: u64,
+    /// [`Ring::idle_ns`] of its CPU then.
+    pub idle_ns: u64,
+    /// How long its group had run on that CPU by then, ns.
+    pub group_ran_ns: u64,
     /// The CPU that it ran on last.
     pub cpu: u32,
     /// Its migrations when it came there, cut to 32 bits.

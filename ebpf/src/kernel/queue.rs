@@ -13,6 +13,12 @@ use super::{OFFSETS, Task, cgroup_hierarchy, follow, load, peek, throttles_tasks
 const LEVELS: usize = 16;
 
 impl Task {
+    /// How long its group has run on its CPU, with all below it, ns; 0 for a task of the root.
+    #[inline(always)]
+    pub fn group_ran_ns(self) -> u64 {
+        load(follow(self.0, offset!(task_parent)), offset!(entity_run_ns))
+    }
+
     /// Id of the cgroup whose quota has run out under the task; where no level says so (before Linux 6.18 it may be over by now),
     /// that of the nearest one with a quota. Leaves `limit` alone if there is none. Returns nothing: each of its ends would
     /// be a way of its own through what follows.
