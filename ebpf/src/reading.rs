@@ -51,10 +51,11 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
         // What is left of it is handed over at its last switch; telling of it now could be once too often.
         return 0;
     }
-    if storage(task).is_none() {
+    let found = storage(task).or_else(|| {
         adopt(task);
-    }
-    let Some(storage) = storage(task) else { return 0 };
+        storage(task)
+    });
+    let Some(storage) = found else { return 0 };
     // `seq_write` wants one byte more than it writes.
     if seq.room() <= (size_of::<TaskRecord>() + size_of::<Histogram>()) as u64 {
         // Longer than the room: the kernel hands over what is there and shows this task again.
@@ -137,7 +138,7 @@ fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     record.tgid = task.tgid();
     record.comm = task.comm();
     record.start_ns = task.start_ns();
-    record.cgroup_id = task.cgroup_id_rarely();
+    record.cgroup_id = task.cgroup_id();
     record.cpu = queue.cpu();
     record.state = task.state();
     record.last_queued_ns = task.last_queued_ns();

@@ -73,6 +73,9 @@ impl Hist {
 
     /// Waits by cause in each row with a count, ascending.
     pub fn octaves(&self) -> Vec<Octave> {
+        if self.is_empty() {
+            return Vec::new();
+        }
         let mut octaves: Vec<Octave> = Vec::new();
         for (bucket, count) in self.counts.iter() {
             let row = cgscope_layout::cause::row_of(bucket);
