@@ -91,14 +91,15 @@ fn enter_composed(next: Task, storage: &mut TaskStorage, work: &mut Work) {
 }
 
 /// A wait longer than the history, whose beginning was seen: what its CPU did in all since then is known, and what lies within the
-/// history, so that the rest is known, too; but not its culprits. Of what ran while the quota was out it takes the share in time.
+/// history, so that the rest is known, too; but not its culprits. The group has run with all below it: here children are its own. Of what ran while the quota was out it takes the share in time.
 #[inline(never)]
 fn beyond_history(next: Task, left: &Left, work: &mut Work) {
-    let group_ran_ns = next.group_ran_ns();
     let Some(ring) = ring(work.cpu) else { return };
-    if group_ran_ns == 0 {
+    // 0: a task of the root, or one whose beginning was found later. In another group by now its sum is another's.
+    if left.group_ran_ns == 0 || left.group != next.group_address() {
         return;
     }
+    let group_ran_ns = next.group_ran_ns();
     let unknown_ns = work.parts[Cause::Unattributed as usize];
     let before_ns = unknown_ns + work.parts[Cause::Throttled as usize];
     let share = (unknown_ns << 10).checked_div(before_ns).unwrap_or(0);
@@ -106,7 +107,7 @@ fn beyond_history(next: Task, left: &Left, work: &mut Work) {
     let kernel_ns = rest(ring.kernel_ns - left.kernel_ns, work.parts[Cause::Kernel as usize]).min(unknown_ns);
     let idle_ns =
         rest(ring.idle_ns - left.idle_ns, work.parts[Cause::Wakeup as usize]).min(unknown_ns - kernel_ns);
-    let own_ns = rest(group_ran_ns - left.group_ran_ns, work.parts[Cause::OwnCgroup as usize])
+    let own_ns = rest(group_ran_ns.saturating_sub(left.group_ran_ns), work.parts[Cause::OwnCgroup as usize])
         .min(unknown_ns - kernel_ns - idle_ns);
     work.explain(kernel_ns, idle_ns, own_ns, unknown_ns - kernel_ns - idle_ns - own_ns);
 }
@@ -211,13 +212,13 @@ pub fn leave(prev: Task, storage: &mut TaskStorage, ring: &Ring, clock_ns: u64) 
     left.kernel_ns = ring.kernel_ns;
     left.idle_ns = ring.idle_ns;
     left.group_ran_ns = prev.group_ran_ns();
+    left.group = prev.group_address();
     left.ns = clock_ns;
     left.switches = prev.switches();
     left.limit = 0;
     if prev.is_throttled() || !throttles_tasks() {
         let cfs_rq = prev.cfs_rq();
         left.cfs_rq = cfs_rq.address();
-        left.group = prev.group_address();
         left.throttle_ns = cfs_rq.throttled_ns(clock_ns);
         if throttles_tasks() {
             prev.find_limit(&mut left.limit);
@@ -239,6 +240,8 @@ pub fn was_throttled(task: Task, left: &mut Left) {
     left.throttle_ns = cfs_rq.throttled_ns(queued_ns);
     left.cfs_rq = cfs_rq.address();
     left.group = task.group_address();
+    // What the CPU had done by then is not known any more.
+    left.group_ran_ns = 0;
     task.find_limit(&mut left.limit);
 }
 
