@@ -44,6 +44,7 @@ fn sample(tasks: u32, busy: u32, round: u64) -> Sample {
         node: Some(0),
         on_cpu: false,
         pending: None,
+        placement: None,
         max_ns: 500_000,
         totals: if tid.is_multiple_of(busy) {
             Totals { waits: hist.count(), wait_ns: round * 1_000_000, ..Totals::default() }

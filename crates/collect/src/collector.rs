@@ -8,7 +8,9 @@ use std::{
 };
 
 use cgscope_layout::{Loss, ledger::KERNEL, wire::Config};
-use cgscope_model::{CgroupReading, ExitedReading, Losses, PairReading, Sample, Selection, TaskReading};
+use cgscope_model::{
+    CgroupReading, ExitedReading, Losses, Mode, PairReading, Sample, Selection, TaskReading,
+};
 
 use crate::{
     Failure,
@@ -146,7 +148,22 @@ impl Collector {
         let limits = self.read_limits(&mut cgroups);
         self.give_back(&tasks, &exited, &pairs, now)?;
         let cost = self.cost.read(&self.side);
-        Ok(Sample { unix_ns, mono_ns, tasks, exited, pairs, limits, cgroups, losses, cost })
+        let mode = Mode::Bpf;
+        let (cpus, nodes) = (Vec::new(), Vec::new());
+        Ok(Sample {
+            unix_ns,
+            mono_ns,
+            mode,
+            tasks,
+            exited,
+            pairs,
+            limits,
+            cgroups,
+            cpus,
+            nodes,
+            losses,
+            cost,
+        })
     }
 
     /// What is held now.

@@ -57,6 +57,7 @@ pub(crate) fn reading(record: &TaskRecord, kept: &Known, nodes: &BTreeMap<u32, u
         node: nodes.get(&record.cpu).copied(),
         on_cpu: record.flags & ON_CPU != 0,
         pending: None,
+        placement: None,
         max_ns: record.waits.max_ns,
         totals,
         hist: kept.hist.clone(),

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use cgscope_layout::bucket::LAST_LOW_NS;
 
 use crate::{
-    ByCause, CgroupReading, Cost, ExitedReading, Hist, Losses, PairReading, Pending, Sample, TaskReading,
-    Totals, culprits, limits,
+    ByCause, CgroupReading, Cost, ExitedReading, Hist, Losses, Mode, PairReading, Pending, Sample,
+    TaskReading, Totals, culprits, limits,
 };
 
 /// Everything that happened between two Samples.
@@ -16,6 +16,8 @@ pub struct Interval {
     pub start_unix_ns: u64,
     /// Length, ns.
     pub duration_ns: u64,
+    /// Where its readings come from.
+    pub mode: Mode,
     /// Tasks that were there at its end, ascending by serial.
     pub tasks: Vec<TaskInterval>,
     /// What tasks that went had not been read for, by cgroup.
@@ -206,6 +208,7 @@ impl Interval {
         Self {
             start_unix_ns: a.unix_ns,
             duration_ns: b.mono_ns.saturating_sub(a.mono_ns),
+            mode: b.mode,
             tasks: tasks.collect(),
             exited: exited_between(&a.exited, &b.exited),
             pairs: culprits::between(&a.pairs, &b.pairs),

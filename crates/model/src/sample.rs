@@ -5,7 +5,18 @@ use std::sync::Arc;
 use cgscope_layout::Loss;
 use serde::{Deserialize, Serialize};
 
-use crate::{ByCause, CgroupReading, Hist, PairReading, Totals};
+use crate::{ByCause, CgroupReading, CpuReading, Hist, NodeReading, PairReading, Placement, Totals};
+
+/// Where readings come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// From the hook in the kernel's scheduler: every wait by itself, with its cause.
+    #[default]
+    Bpf,
+    /// From `/proc` and the files of cgroups: sums of waits, no lengths, and causes only as far as `cpu.stat` tells them.
+    Coarse,
+}
 
 /// Everything read at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -14,6 +25,8 @@ pub struct Sample {
     pub unix_ns: u64,
     /// CLOCK_MONOTONIC, ns: what durations are taken from.
     pub mono_ns: u64,
+    /// Where the readings come from.
+    pub mode: Mode,
     /// One entry a followed task, ascending by `serial`.
     pub tasks: Vec<TaskReading>,
     /// What exited tasks had not been read for, by cgroup, ascending by id.
@@ -24,6 +37,10 @@ pub struct Sample {
     pub limits: Vec<CgroupReading>,
     /// Paths of the cgroups named above, as under the mount, ascending by id. Missing: gone before it could be read.
     pub cgroups: Vec<(u64, Arc<str>)>,
+    /// The CPUs that are online, ascending by number.
+    pub cpus: Vec<CpuReading>,
+    /// The NUMA nodes that are online, ascending by number; empty where the kernel tells none.
+    pub nodes: Vec<NodeReading>,
     /// Losses so far.
     pub losses: Losses,
     /// What cgscope itself has cost so far.
@@ -53,6 +70,8 @@ pub struct TaskReading {
     pub on_cpu: bool,
     /// Set while it waits for a CPU.
     pub pending: Option<Pending>,
+    /// Where it ran; `None` where there is only one node to run on, or nobody looked.
+    pub placement: Option<Arc<Placement>>,
     /// The longest completed wait so far, ns.
     pub max_ns: u64,
     /// Cumulative readings.

@@ -80,6 +80,7 @@ impl Host {
                     node: None,
                     on_cpu: false,
                     pending: None,
+                    placement: None,
                     max_ns: 0,
                     totals: Totals::default(),
                     hist: Arc::default(),

@@ -194,7 +194,7 @@ impl<R: Read> Reader<R> {
                 Next::Sample(mut sample) => {
                     self.at += read;
                     self.previous.share(&mut sample);
-                    return Ok(Some(sample));
+                    return Ok(Some(*sample));
                 }
                 Next::Skip => {
                     self.at += read;
@@ -229,7 +229,7 @@ impl<R: Read> Reader<R> {
                 None => Next::Damage(Damage::Payload),
                 Some(sample) => match rules::broken(&sample) {
                     Some(rule) => Next::Damage(Damage::Sample(rule)),
-                    None => Next::Sample(sample),
+                    None => Next::Sample(Box::new(sample)),
                 },
             },
             Found::Frame(_) => Next::Skip,
@@ -252,7 +252,7 @@ impl<R: Read> Iterator for Reader<R> {
 
 /// What a frame means for the iteration.
 enum Next {
-    Sample(Sample),
+    Sample(Box<Sample>),
     Skip,
     End(End),
     Damage(Damage),

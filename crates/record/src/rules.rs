@@ -5,6 +5,7 @@ use cgscope_model::{PairReading, Sample};
 /// The rule that `sample` breaks, in words.
 pub(crate) fn broken(sample: &Sample) -> Option<&'static str> {
     let hists = sample.tasks.iter().map(|task| &task.hist).chain(sample.exited.iter().map(|e| &e.hist));
+    let hists = hists.chain(sample.cpus.iter().filter_map(|cpu| Some(&cpu.waits.as_ref()?.hist)));
     if !ascending(sample.tasks.iter().map(|task| task.serial)) {
         Some("its tasks are not in the order of their serials")
     } else if !ascending(sample.exited.iter().map(|exited| exited.cgroup_id)) {
@@ -15,6 +16,10 @@ pub(crate) fn broken(sample: &Sample) -> Option<&'static str> {
         Some("its limits are not in the order of their cgroups")
     } else if !ascending(sample.cgroups.iter().map(|(id, _)| *id)) {
         Some("its cgroups are not in the order of their ids")
+    } else if !ascending(sample.cpus.iter().map(|cpu| cpu.cpu)) {
+        Some("its CPUs are not in the order of their numbers")
+    } else if !ascending(sample.nodes.iter().map(|node| node.node)) {
+        Some("its nodes are not in the order of their numbers")
     } else if !hists.into_iter().all(|hist| hist.is_valid()) {
         Some("a histogram in it has buckets that do not exist, or out of order")
     } else {

@@ -21,6 +21,7 @@ pub fn task(tid: u32, waits_ns: &[u64]) -> TaskReading {
         node: Some(0),
         on_cpu: false,
         pending: None,
+        placement: None,
         max_ns: waits_ns.iter().copied().max().unwrap_or(0),
         totals: Totals {
             waits: hist.count(),

@@ -53,6 +53,7 @@ impl Scene {
             node: None,
             on_cpu: false,
             pending: None,
+            placement: None,
             max_ns: wait.max_ns,
             totals,
             hist: Arc::default(),

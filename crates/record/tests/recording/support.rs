@@ -4,8 +4,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use cgscope_layout::{BUCKETS, CAUSES, Cause, Loss, cause::CELLS};
 use cgscope_model::{
-    Blame, ByCause, CgroupReading, Cost, ExitedReading, Hist, Losses, PairReading, Pending, Sample,
-    Selection, TaskReading, Totals, doctor::CgroupLayout,
+    Blame, ByCause, CgroupReading, Cost, CpuReading, CpuWaits, ExitedReading, Hist, Losses, Mode,
+    NodeReading, PairReading, Pending, Placement, Sample, Selection, TaskReading, Totals,
+    doctor::CgroupLayout,
 };
 use cgscope_record::{Cpu, Ending, Header, ReadError, Reader, Reason, Writer};
 use proptest::prelude::*;
@@ -38,10 +39,26 @@ pub(crate) fn task(serial: u64, waits_ns: &[u64]) -> TaskReading {
         node: None,
         on_cpu: false,
         pending: Some(Pending { ns: 12, booked_ns: 3, by_cause: ByCause::only(Cause::Throttled, 12) }),
+        placement: Some(Arc::new(Placement {
+            node_migrations: Some(2),
+            ran_ns: Some(vec![(0, 4_000)]),
+            preferred_node: None,
+            cpus_allowed: Some("0-3".into()),
+        })),
         max_ns: waits_ns.iter().copied().max().unwrap_or(0),
         totals,
         hist: Arc::new(Hist::from_waits_ns(waits_ns.iter().copied())),
     }
+}
+
+fn cpu(cpu: u32, n: u64) -> CpuReading {
+    let waits = CpuWaits {
+        max_ns: n,
+        by_cause: ByCause::only(Cause::Kernel, n),
+        hist: Arc::new(Hist::of_cause(Cause::Kernel, [n])),
+        came_from: vec![(1, n)],
+    };
+    CpuReading { cpu, node: Some(0), busy_ns: Some(n), idle_ns: None, waits: Some(waits) }
 }
 
 fn pair(victim: u64, culprit: u64, ns: u64) -> PairReading {
@@ -55,6 +72,7 @@ pub(crate) fn sample(n: u64) -> Sample {
     Sample {
         unix_ns: 1_700_000_000_000_000_000 + n,
         mono_ns: 1_000_000_000 * n,
+        mode: Mode::Bpf,
         tasks: vec![task(7, &[1_000, 70_000]), task(9, &vec![3_000; n as usize])],
         exited: vec![ExitedReading {
             cgroup_id: 42,
@@ -71,6 +89,8 @@ pub(crate) fn sample(n: u64) -> Sample {
             ..Default::default()
         }],
         cgroups: vec![(1, "/".into()), (42, "/a/b".into())],
+        cpus: vec![cpu(0, n), cpu(3, n)],
+        nodes: vec![NodeReading { node: 0, memory_bytes: Some(1 << 30), free_bytes: None }],
         losses,
         cost: Cost { switches: Some(n), hook_ns_per_run: Some(55.5), cpu_ns: None, rss_bytes: Some(4096) },
     }
@@ -152,6 +172,13 @@ fn any_task() -> impl Strategy<Value = TaskReading> {
                     booked_ns,
                     by_cause: ByCause([ns; CAUSES]),
                 }),
+                placement: pending.map(|(ns, moves)| {
+                    Arc::new(Placement {
+                        node_migrations: Some(moves),
+                        ran_ns: node.map(|node| vec![(node, ns)]),
+                        ..Placement::default()
+                    })
+                }),
                 max_ns,
                 totals,
                 hist,
@@ -197,26 +224,37 @@ pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
     let cgroups = prop::collection::btree_map(any::<u64>(), "(/.{0,12}){1,3}", 0..4);
     let pairs = prop::collection::btree_map(any::<[u64; 2]>(), any::<u64>(), 0..4);
     let limits = prop::collection::btree_map(any::<u64>(), any::<[Option<u64>; 3]>(), 0..4);
-    (any::<[u64; 2]>(), tasks, exited, (cgroups, pairs, limits), any_losses(), any_cost()).prop_map(
-        |([unix_ns, mono_ns], tasks, exited, (cgroups, pairs, limits), losses, cost)| Sample {
-            pairs: pairs.into_iter().map(|([victim, culprit], ns)| pair(victim, culprit, ns)).collect(),
-            limits: limits
-                .into_iter()
-                .map(|(id, [quota_us, nr_periods, usage_ns])| CgroupReading {
-                    id,
-                    quota_us,
-                    nr_periods,
-                    usage_ns,
-                    ..CgroupReading::default()
-                })
-                .collect(),
-            unix_ns,
-            mono_ns,
-            tasks: tasks.into_iter().map(|(serial, task)| TaskReading { serial, ..task }).collect(),
-            exited: exited.into_iter().map(|(cgroup_id, e)| ExitedReading { cgroup_id, ..e }).collect(),
-            cgroups: cgroups.into_iter().map(|(id, path)| (id, path.into())).collect(),
-            losses,
-            cost,
+    let cpus = prop::collection::btree_map(any::<u32>(), 1..u64::MAX, 0..4);
+    let coarse = any::<bool>();
+    let whens = (any::<[u64; 2]>(), coarse);
+    (whens, tasks, exited, (cgroups, pairs, limits), cpus, any_losses(), any_cost()).prop_map(
+        |(([unix_ns, mono_ns], coarse), tasks, exited, (cgroups, pairs, limits), cpus, losses, cost)| {
+            Sample {
+                mode: if coarse { Mode::Coarse } else { Mode::Bpf },
+                cpus: cpus.iter().map(|(number, n)| cpu(*number, *n)).collect(),
+                nodes: cpus
+                    .iter()
+                    .map(|(node, n)| NodeReading { node: *node, memory_bytes: None, free_bytes: Some(*n) })
+                    .collect(),
+                pairs: pairs.into_iter().map(|([victim, culprit], ns)| pair(victim, culprit, ns)).collect(),
+                limits: limits
+                    .into_iter()
+                    .map(|(id, [quota_us, nr_periods, usage_ns])| CgroupReading {
+                        id,
+                        quota_us,
+                        nr_periods,
+                        usage_ns,
+                        ..CgroupReading::default()
+                    })
+                    .collect(),
+                unix_ns,
+                mono_ns,
+                tasks: tasks.into_iter().map(|(serial, task)| TaskReading { serial, ..task }).collect(),
+                exited: exited.into_iter().map(|(cgroup_id, e)| ExitedReading { cgroup_id, ..e }).collect(),
+                cgroups: cgroups.into_iter().map(|(id, path)| (id, path.into())).collect(),
+                losses,
+                cost,
+            }
         },
     )
 }

@@ -1,0 +1,62 @@
+//! Where tasks run and where memory lies: CPUs and NUMA nodes, as read.
+//!
+//! CPU and node numbers are the kernel's own and may have gaps.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ByCause, Hist};
+
+/// One CPU that is online. Cumulative; what could not be read is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuReading {
+    /// Its number.
+    pub cpu: u32,
+    /// Its NUMA node, where the host tells.
+    pub node: Option<u32>,
+    /// Time in which it ran anything, interrupts included, ns: `/proc/stat`, in steps of 10 ms.
+    pub busy_ns: Option<u64>,
+    /// Time in which it ran nothing, ns: as above, with the time waited for I/O.
+    pub idle_ns: Option<u64>,
+    /// Waits of followed tasks that ended on it, and whence tasks came; `None` where they are not counted by CPU.
+    pub waits: Option<CpuWaits>,
+}
+
+/// What the hook counts by CPU. Cumulative.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuWaits {
+    /// The longest completed wait so far, ns.
+    pub max_ns: u64,
+    /// Their sum by cause.
+    pub by_cause: ByCause,
+    /// Their distribution.
+    pub hist: Arc<Hist>,
+    /// Times that a task which had last run on that other node came on this CPU: `(node, times)`, ascending by node.
+    pub came_from: Vec<(u32, u64)>,
+}
+
+/// One NUMA node, as `/sys/devices/system/node/nodeN/meminfo` tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeReading {
+    /// Its number.
+    pub node: u32,
+    /// Memory that it has, bytes.
+    pub memory_bytes: Option<u64>,
+    /// Memory of it that nobody uses, bytes.
+    pub free_bytes: Option<u64>,
+}
+
+/// Where a task ran, on a host with several nodes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Placement {
+    /// Times so far that it came on a CPU of another node than the one it had run on last; `None` where that is not
+    /// counted.
+    pub node_migrations: Option<u64>,
+    /// Time on a CPU so far by node, ns: `(node, ns)`, ascending by node. `None` where that is not counted.
+    pub ran_ns: Option<Vec<(u32, u64)>>,
+    /// The node that the kernel's balancing prefers for it (`task_struct.numa_preferred_nid`, CONFIG_NUMA_BALANCING).
+    pub preferred_node: Option<u32>,
+    /// CPUs that it may run on, as a list like `0-3,8` (`sched_getaffinity`), of tasks that were looked at for it.
+    pub cpus_allowed: Option<Arc<str>>,
+}
