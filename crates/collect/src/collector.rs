@@ -9,11 +9,12 @@ use std::{
 
 use cgscope_layout::{Loss, ledger::KERNEL, wire::Config};
 use cgscope_model::{
-    CgroupReading, ExitedReading, Losses, Mode, PairReading, Sample, Selection, TaskReading,
+    CgroupReading, CpuReading, ExitedReading, Losses, Mode, PairReading, Sample, Selection, TaskReading,
 };
 
 use crate::{
     Failure,
+    by_cpu::{CpuCounts, Places},
     cgroups::{self, CgroupTree, Event, Remains},
     clock::{monotonic_ns, unix_ns},
     facts::{self, CgroupMounts},
@@ -35,6 +36,8 @@ const STARTING_NS: u64 = 2_000_000_000;
 pub struct Options {
     /// Whose waits.
     pub selection: Selection,
+    /// Count waits by CPU, also where that is not needed to tell them by node.
+    pub by_cpu: bool,
 }
 
 /// Reads the running host. Dropping it detaches and unloads the BPF side.
@@ -42,6 +45,9 @@ pub struct Collector {
     side: KernelSide,
     tree: Option<CgroupTree>,
     nodes: BTreeMap<u32, u32>,
+    node_places: Places,
+    /// What was counted by CPU, where that is done.
+    cpu_counts: Option<CpuCounts>,
     /// What is kept of each task from one reading to the next.
     known: HashMap<u64, Known>,
     ledger: Ledger,
@@ -91,6 +97,9 @@ impl Collector {
             ));
         }
         let now_ns = monotonic_ns();
+        let nodes = facts::cpu_to_node(host);
+        let node_places = Places::new(&nodes);
+        let count_by_cpu = options.by_cpu || node_places.len() > 1;
         let config = Config {
             follow_all: selection.follows_all().into(),
             born_after_ns: now_ns,
@@ -99,12 +108,25 @@ impl Collector {
             root_cgroup_id: tree.as_ref().and_then(CgroupTree::root_id).unwrap_or_default(),
             blame_tasks: (!selection.follows_all()).into(),
             cgroup_hierarchy: hierarchy_to_hear_of(tree.as_ref(), mounts.cpu_is_v2()),
+            nodes: node_places.len() as u64,
+            count_by_cpu: count_by_cpu.into(),
         };
         let cpus = facts::possible_cpus(host);
+        let cpu_places = |(cpu, node): (&u32, &u32)| (*cpu, node_places.number_of(*node));
+        let cpu_places: Vec<_> = nodes.iter().map(cpu_places).collect();
         let mut collector = Self {
-            side: KernelSide::start(resolved.offsets, config, cpus, &selection.pids, &selection.tids)?,
+            side: KernelSide::start(
+                resolved.offsets,
+                config,
+                cpus,
+                &cpu_places,
+                &selection.pids,
+                &selection.tids,
+            )?,
             tree,
-            nodes: facts::cpu_to_node(host),
+            nodes,
+            node_places,
+            cpu_counts: count_by_cpu.then(CpuCounts::default),
             known: HashMap::new(),
             ledger: Ledger::default(),
             clock_ns: 0,
@@ -149,7 +171,7 @@ impl Collector {
         self.give_back(&tasks, &exited, &pairs, now)?;
         let cost = self.cost.read(&self.side);
         let mode = Mode::Bpf;
-        let (cpus, nodes) = (Vec::new(), Vec::new());
+        let (cpus, nodes) = (self.read_cpus()?, Vec::new());
         Ok(Sample {
             unix_ns,
             mono_ns,
@@ -250,10 +272,11 @@ impl Collector {
         let mut tasks = Vec::with_capacity(before.len());
         // The clock of an idle CPU stands still; the latest clock of any is the best "now" that there is.
         let mut now_ns = 0;
-        let end = read_records(&mut stream, &mut self.buffer, |record, histogram| {
+        let end = read_records(&mut stream, &mut self.buffer, |record, placement, histogram| {
             now_ns = now_ns.max(record.rq_clock_ns);
             let kept = keep(before.get(&record.serial), record, histogram);
-            tasks.push((reading(record, &kept, &self.nodes), *record));
+            let placement = placement.map(|raw| self.node_places.placement(raw, record.totals.on_cpu_ns));
+            tasks.push((reading(record, placement, &kept, &self.nodes), *record));
             known.insert(record.serial, kept);
         })
         .map_err(reading_failed)?;
@@ -273,6 +296,17 @@ impl Collector {
         // A task whose record did not fit is shown twice only if it fitted the second time; keep what came last.
         tasks.dedup_by_key(|task| task.serial);
         Ok(tasks)
+    }
+
+    fn read_cpus(&mut self) -> Result<Vec<CpuReading>, Failure> {
+        let Some(counts) = &mut self.cpu_counts else { return Ok(Vec::new()) };
+        let mut cpus = Vec::new();
+        self.side.cpus(|cpu, counters| {
+            let waits = counts.take(cpu, counters, &self.node_places);
+            let node = self.nodes.get(&cpu).copied();
+            cpus.push(CpuReading { cpu, node, waits: Some(waits), ..CpuReading::default() });
+        })?;
+        Ok(cpus)
     }
 
     fn read_exited(&mut self) -> Result<Vec<ExitedReading>, Failure> {
