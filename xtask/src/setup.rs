@@ -25,6 +25,9 @@ pub(crate) const TEST_TOOLS: [&str; 10] = [
     "util-linux",
 ];
 
+/// What the virtual machines need besides.
+pub(crate) const LAB_TOOLS: [&str; 2] = ["qemu-system-x86", "busybox-static"];
+
 /// Sees to it that cgscope can be built, and that the `extra` packages are there. Silent where all is.
 pub(crate) fn ensure(extra: &[&str]) -> Result<(), Failure> {
     let mut lists_are_new = false;

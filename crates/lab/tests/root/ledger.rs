@@ -238,15 +238,6 @@ fn a_busy_kernel_thread_is_the_kernel_and_no_neighbour() {
     assert_share(&wait, &[Cause::Kernel], 90.0);
 }
 
-fn keep_on_cpu(pid: u32, cpu: usize) {
-    // SAFETY: a set on our stack, in its own size.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(pid as i32, size_of::<libc::cpu_set_t>(), &set);
-    }
-}
-
 #[test]
 fn everything_at_once_sums_up_and_hardly_anything_is_unattributed() {
     let (limited, free, mixed) =
