@@ -26,7 +26,12 @@ pub(crate) const TEST_TOOLS: [&str; 10] = [
 ];
 
 /// What the virtual machines need besides.
-pub(crate) const LAB_TOOLS: [&str; 2] = ["qemu-system-x86", "busybox-static"];
+const LAB_TOOLS: [&str; 2] = ["qemu-system-x86", "busybox-static"];
+
+/// What the tests use in and outside of virtual machines.
+pub(crate) fn for_lab() -> Vec<&'static str> {
+    [&TEST_TOOLS[..], &LAB_TOOLS].concat()
+}
 
 /// Sees to it that cgscope can be built, and that the `extra` packages are there. Silent where all is.
 pub(crate) fn ensure(extra: &[&str]) -> Result<(), Failure> {

@@ -27,8 +27,11 @@ impl std::fmt::Display for Series {
 ///
 /// 5.10 is below what cgscope supports; 6.1 is the oldest supported that a release of Debian has; 6.12 has the clock of
 /// throttled time; 6.16 has the wakeups of 6.14 and is the last before throttling by task (6.18); 7.2 is the newest.
-pub(crate) const DEFAULT: [Series; 5] =
-    [Series(5, 10), Series(6, 1), Series(6, 12), Series(6, 16), Series(7, 2)];
+pub(crate) const DEFAULT: [Series; 5] = [Series(5, 10), OLDEST, Series(6, 12), Series(6, 16), NEWEST];
+
+/// Of the supported ones among them.
+pub(crate) const OLDEST: Series = Series(6, 1);
+pub(crate) const NEWEST: Series = Series(7, 2);
 
 /// An unpacked kernel.
 #[derive(Debug, Clone)]

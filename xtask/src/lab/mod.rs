@@ -36,6 +36,8 @@ pub(crate) struct Request {
     shell: bool,
     list: bool,
     all: bool,
+    /// A shell script to run in there in place of the tests.
+    script: Option<String>,
     filters: Vec<String>,
 }
 
@@ -43,11 +45,16 @@ impl Request {
     pub(crate) fn parse(arguments: &[String]) -> Result<Self, Failure> {
         let mut request = Self::default();
         let mut words = arguments.iter();
-        for word in words.by_ref() {
+        while let Some(word) = words.next() {
             match word.as_str() {
                 "--shell" => request.shell = true,
                 "--list" => request.list = true,
                 "--all" => request.all = true,
+                "--script" => {
+                    let file =
+                        words.next().ok_or_else(|| Failure::Usage("`--script` needs a file".to_owned()))?;
+                    request.script = Some(file.clone());
+                }
                 "--" => break,
                 kernel => match Series::parse(kernel) {
                     Some(series) => request.kernels.push(series),
@@ -69,6 +76,12 @@ impl Request {
         Ok(request)
     }
 
+    /// A part that takes some three minutes: the oldest and the newest kernel, and the tests that their differences show in.
+    pub(crate) fn for_checks() -> Self {
+        let kernels = vec![kernels::OLDEST, kernels::NEWEST];
+        Self { kernels, filters: ["truth::", "ledger::"].map(str::to_owned).to_vec(), ..Self::default() }
+    }
+
     fn has(&self, test: &str) -> bool {
         self.filters.is_empty() || self.filters.iter().any(|filter| test.contains(filter.as_str()))
     }
@@ -78,7 +91,7 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     if request.list {
         return list(request);
     }
-    setup::ensure(&[&setup::TEST_TOOLS[..], &setup::LAB_TOOLS].concat())?;
+    setup::ensure(&setup::for_lab())?;
     let qemu = Qemu::find()?;
     let kernels = kernels::fetch(&request.kernels)?;
     let binaries = build()?;
@@ -87,6 +100,9 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
         archive.file("/lab/job", 0o644, JOB_SHELL.as_bytes());
         let initrd = archive.finish();
         return kernels.iter().try_for_each(|kernel| vm::shell(&qemu, kernel, &initrd));
+    }
+    if let Some(script) = &request.script {
+        return run_script(script, &qemu, &kernels, &binaries);
     }
     let tests = names_of_tests(&binaries)?;
     let reports = run_all(request, &qemu, &kernels, &binaries, &tests)?;
@@ -128,6 +144,20 @@ fn names_of_tests(binaries: &Binaries) -> Result<Vec<String>, Failure> {
     let output = output.map_err(|why| steps::did_not_start(&command, &why))?;
     let text = String::from_utf8_lossy(&output.stdout);
     Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+}
+
+/// One kernel after the other; what is said comes out as it is said.
+fn run_script(file: &str, qemu: &Qemu, kernels: &[Kernel], binaries: &Binaries) -> Result<(), Failure> {
+    let script = std::fs::read(file)
+        .map_err(|why| Failure::Usage(format!("`{file}` cannot be read ({why}), so it cannot be run")))?;
+    for kernel in kernels {
+        let mut archive = image::base(binaries)?;
+        archive.file("/lab/job", 0o644, &script);
+        if let vm::End::Stopped(why) = vm::run(qemu, kernel, &archive.finish(), |piece| print!("{piece}"))? {
+            return Err(Failure::Step(format!("lab: {} was ended: {why}", kernel.series)));
+        }
+    }
+    Ok(())
 }
 
 /// Each kernel in a machine, some at a time.
@@ -176,8 +206,17 @@ fn run_one(
     archive.file("/lab/job", 0o644, job(fates).as_bytes());
     let initrd = archive.finish();
     let since = Instant::now();
-    let mut log = String::new();
-    let end = vm::run(qemu, kernel, &initrd, |piece| log += piece)?;
+    let (mut log, mut told) = (String::new(), since);
+    let end = vm::run(qemu, kernel, &initrd, |piece| {
+        let before = results::outcomes(&log).len();
+        log += piece;
+        let outcomes = results::outcomes(&log).len();
+        if outcomes > before {
+            let name = log.lines().filter_map(results::begun).nth(outcomes - 1).unwrap_or_default();
+            eprintln!("lab: {} {:.1} s for {name}", kernel.series, told.elapsed().as_secs_f64());
+            told = Instant::now();
+        }
+    })?;
     let mut outcomes: BTreeMap<String, Outcome> = fates
         .iter()
         .map(|(test, fate)| match fate {
