@@ -15,6 +15,7 @@ pub mod offsets;
 mod own_cost;
 mod proc;
 mod readings;
+mod source;
 mod stream;
 
 pub use collector::{Collector, Held, Options};
