@@ -12,7 +12,7 @@ use crate::{
     limits::LimitFiles,
     own_cost::OwnCost,
     proc,
-    source::{BpfSource, Found, Source},
+    source::{BpfSource, CoarseSource, Found, Source},
 };
 
 /// What to collect.
@@ -50,6 +50,15 @@ impl Collector {
             let nodes = facts::cpu_to_node(Path::new("/"));
             let bpf = BpfSource::start(&options.selection, mounts, tree, nodes)?;
             Ok(Source::Bpf(Box::new(bpf)))
+        })
+    }
+
+    /// The same without BPF, from `/proc` and the files of cgroups: [`Mode::Coarse`]. Needs no privilege.
+    pub fn start_coarse(options: &Options) -> Result<Self, Failure> {
+        Self::with_source(options, |mounts, _| {
+            let nodes = facts::cpu_to_node(Path::new("/"));
+            let coarse = CoarseSource::start(&options.selection, mounts, nodes)?;
+            Ok(Source::Coarse(Box::new(coarse)))
         })
     }
 

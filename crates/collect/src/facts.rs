@@ -166,6 +166,13 @@ pub fn cgroup_mounts(mountinfo: &str) -> CgroupMounts {
     }
 }
 
+/// The directory of its file system that the mount at `point` shows: `/`, or in a container perhaps its own cgroup alone.
+pub(crate) fn shown_at(mountinfo: &str, point: &Path) -> Option<String> {
+    // The last one mounted there is the one that is seen.
+    let mount = mountinfo.lines().filter_map(Mount::parse).rfind(|mount| unescape(mount.point) == point)?;
+    unescape(mount.shows).into_os_string().into_string().ok()
+}
+
 /// A line of mountinfo: `ID PARENT DEV ROOT POINT OPTIONS [TAG...] - KIND SOURCE OPTIONS`.
 struct Mount<'a> {
     /// The directory of the file system that the mount shows.

@@ -1,6 +1,7 @@
 //! Where the readings of tasks come from: the hook in the kernel, or `/proc`.
 
 mod bpf;
+mod coarse;
 
 use std::time::Instant;
 
@@ -10,6 +11,7 @@ use cgscope_model::{ExitedReading, Losses, Mode, PairReading, TaskReading};
 use crate::{Failure, cgroups::CgroupTree, kernel_side::KernelSide};
 
 pub(crate) use bpf::BpfSource;
+pub(crate) use coarse::CoarseSource;
 
 /// What a source tells at one moment.
 #[derive(Debug, Default)]
@@ -36,6 +38,8 @@ impl Found {
 pub(crate) enum Source {
     /// Every wait by itself.
     Bpf(Box<BpfSource>),
+    /// Sums of waits.
+    Coarse(Box<CoarseSource>),
 }
 
 impl Source {
@@ -43,6 +47,7 @@ impl Source {
     pub fn mode(&self) -> Mode {
         match self {
             Self::Bpf(_) => Mode::Bpf,
+            Self::Coarse(_) => Mode::Coarse,
         }
     }
 
@@ -50,6 +55,7 @@ impl Source {
     pub fn read(&mut self) -> Result<Found, Failure> {
         match self {
             Self::Bpf(bpf) => bpf.read(),
+            Self::Coarse(coarse) => coarse.read(),
         }
     }
 
@@ -57,6 +63,7 @@ impl Source {
     pub fn tell_of_cgroups(&mut self, tree: &mut CgroupTree, now: Instant) {
         match self {
             Self::Bpf(bpf) => bpf.tell_of_cgroups(tree, now),
+            Self::Coarse(coarse) => coarse.tell_of_cgroups(tree, now),
         }
     }
 
@@ -64,6 +71,7 @@ impl Source {
     pub fn losses(&self) -> Result<Losses, Failure> {
         match self {
             Self::Bpf(bpf) => bpf.losses(),
+            Self::Coarse(coarse) => Ok(coarse.losses().clone()),
         }
     }
 
@@ -71,6 +79,7 @@ impl Source {
     pub fn give_back(&mut self, found: &Found, tree: &CgroupTree, now: Instant) -> Result<(), Failure> {
         match self {
             Self::Bpf(bpf) => bpf.give_back(found, tree, now),
+            Self::Coarse(_) => Ok(()),
         }
     }
 
@@ -78,6 +87,7 @@ impl Source {
     pub fn hook(&self) -> Option<&KernelSide> {
         match self {
             Self::Bpf(bpf) => Some(bpf.side()),
+            Self::Coarse(_) => None,
         }
     }
 
@@ -85,6 +95,7 @@ impl Source {
     pub fn held(&self) -> (usize, usize) {
         match self {
             Self::Bpf(bpf) => bpf.held(),
+            Self::Coarse(_) => (0, 0),
         }
     }
 }

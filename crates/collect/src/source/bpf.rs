@@ -55,7 +55,7 @@ impl BpfSource {
     ) -> Result<Self, Failure> {
         let host = Path::new("/");
         if !selection.follows_all() && facts::gather(host).initial_pid_namespace == Some(false) {
-            return Err(Failure::new(
+            return Err(Failure::of_mode(
                 "this is not the initial PID namespace, where the kernel side counts ids",
                 "processes and threads cannot be selected by id",
                 "run cgscope on the host, or select by --cgroup or --comm",
