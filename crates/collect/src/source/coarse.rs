@@ -34,7 +34,6 @@ use cgroup_ids::CgroupIds;
 use files::ProcFiles;
 use follow::Follow;
 use text::Schedstat;
-use text::hides_processes;
 
 /// A task that does nothing may be moved to another cgroup; it is looked at again with every so manieth reading.
 const CGROUP_EVERY: u64 = 16;
@@ -116,7 +115,7 @@ impl CoarseSource {
         let follow = Follow::new(selection, since_ticks, &mut files, proc::process_of);
         let counts_births = matches!(follow, Follow::All)
             && facts.initial_pid_namespace == Some(true)
-            && !hides_processes(&mountinfo);
+            && facts.hides_processes == Some(false);
         Ok(Self {
             files,
             cgroups: CgroupIds::new(root, mounts, &mountinfo),

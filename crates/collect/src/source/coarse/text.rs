@@ -79,15 +79,6 @@ pub(crate) fn forks(stat: &[u8]) -> Option<u64> {
     number(lines.find_map(|line| line.strip_prefix(b"processes "))?)
 }
 
-/// True if this `/proc` may hide other users' processes: `hidepid=` other than 0 in `/proc/self/mountinfo`.
-pub(crate) fn hides_processes(mountinfo: &str) -> bool {
-    let of_proc = |line: &&str| line.split(' ').nth(4) == Some("/proc");
-    // The last one mounted is the one that is seen.
-    let line = mountinfo.lines().rfind(of_proc).unwrap_or_default();
-    let mut options = line.split([' ', ',']).filter_map(|option| option.strip_prefix("hidepid="));
-    options.any(|value| !matches!(value, "0" | "off"))
-}
-
 fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
 }
@@ -149,12 +140,8 @@ mod tests {
     }
 
     #[test]
-    fn forks_and_hidden_processes() {
+    fn forks_are_the_processes_line() {
         assert_eq!(forks(b"cpu 1 2\nctxt 5\nbtime 7\nprocesses 1234\nprocs_running 2\n"), Some(1234));
-        let mounts = |options| format!("22 1 0:21 / /proc rw,nosuid shared:5 - proc proc rw{options}\n");
-        assert!(!hides_processes(&mounts("")) && !hides_processes(&mounts(",hidepid=off")));
-        assert!(
-            hides_processes(&mounts(",gid=4,hidepid=invisible")) && hides_processes(&mounts(",hidepid=2"))
-        );
+        assert_eq!(forks(b"cpu 1 2\n"), None);
     }
 }
