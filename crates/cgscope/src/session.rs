@@ -81,7 +81,8 @@ impl Session {
         let signals = listen()?;
         selection.pids.extend(held.as_ref().map(|held| held.pid));
         let started = Instant::now();
-        let (collector, coarse) = mode::start(&Options { selection: selection.clone() }, target.mode)?;
+        let options = Options { selection: selection.clone(), by_cpu: false };
+        let (collector, coarse) = mode::start(&options, target.mode)?;
         if let Some(coarse) = coarse.as_ref().filter(|_| target.output != Output::Nowhere) {
             coarse.say();
         }

@@ -20,6 +20,8 @@ use crate::{
 pub struct Options {
     /// Whose waits.
     pub selection: Selection,
+    /// Count waits by CPU, also where that is not needed to tell them by node.
+    pub by_cpu: bool,
 }
 
 /// Reads the running host. Dropping it detaches and unloads the BPF side, if there is one.
@@ -48,7 +50,7 @@ impl Collector {
     pub fn start(options: &Options) -> Result<Self, Failure> {
         Self::with_source(options, |mounts, tree| {
             let nodes = facts::cpu_to_node(Path::new("/"));
-            let bpf = BpfSource::start(&options.selection, mounts, tree, nodes)?;
+            let bpf = BpfSource::start(options, mounts, tree, nodes)?;
             Ok(Source::Bpf(Box::new(bpf)))
         })
     }
@@ -105,8 +107,8 @@ impl Collector {
         }
         let cost = self.cost.read(self.source.hook());
         let mode = self.source.mode();
-        let Found { tasks, exited, pairs } = found;
-        let (cpus, nodes) = (Vec::new(), Vec::new());
+        let Found { tasks, exited, pairs, cpus } = found;
+        let nodes = Vec::new();
         Ok(Sample {
             unix_ns,
             mono_ns,

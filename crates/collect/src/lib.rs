@@ -3,6 +3,7 @@
 //! [`Collector::start`] has a source for its readings. The BPF side (`source/bpf.rs`) resolves the kernel's fields ([`offsets`]), loads and attaches the BPF side ([`kernel_side`]);
 //! [`Collector::sample`] reads all tasks ([`stream`]), names cgroups ([`cgroups`]) and adds what cgscope itself costs.
 
+mod by_cpu;
 pub mod cgroups;
 pub mod clock;
 mod collector;

@@ -6,7 +6,7 @@ mod coarse;
 use std::time::Instant;
 
 use cgscope_layout::ledger::KERNEL;
-use cgscope_model::{ExitedReading, Losses, Mode, PairReading, TaskReading};
+use cgscope_model::{CpuReading, ExitedReading, Losses, Mode, PairReading, TaskReading};
 
 use crate::{Failure, cgroups::CgroupTree, kernel_side::KernelSide};
 
@@ -22,6 +22,8 @@ pub(crate) struct Found {
     pub exited: Vec<ExitedReading>,
     /// Ascending by key.
     pub pairs: Vec<PairReading>,
+    /// Ascending by CPU.
+    pub cpus: Vec<CpuReading>,
 }
 
 impl Found {

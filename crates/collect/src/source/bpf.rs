@@ -7,11 +7,12 @@ use std::{
 };
 
 use cgscope_layout::{Loss, wire::Config};
-use cgscope_model::{ExitedReading, Losses, Selection, TaskReading};
+use cgscope_model::{CpuReading, ExitedReading, Losses, TaskReading};
 
 use super::Found;
 use crate::{
-    Failure,
+    Failure, Options,
+    by_cpu::{CpuCounts, Places},
     cgroups::{self, CgroupTree, Event, Remains},
     clock::monotonic_ns,
     facts::{self, CgroupMounts},
@@ -29,6 +30,9 @@ const STARTING_NS: u64 = 2_000_000_000;
 pub(crate) struct BpfSource {
     side: KernelSide,
     nodes: BTreeMap<u32, u32>,
+    node_places: Places,
+    /// What was counted by CPU, where that is done.
+    cpu_counts: Option<CpuCounts>,
     /// What is kept of each task from one reading to the next.
     known: HashMap<u64, Known>,
     ledger: Ledger,
@@ -48,11 +52,12 @@ pub(crate) struct BpfSource {
 impl BpfSource {
     /// Loads and attaches, and begins to follow the selected tasks.
     pub fn start(
-        selection: &Selection,
+        options: &Options,
         mounts: &CgroupMounts,
         tree: Option<&CgroupTree>,
         nodes: BTreeMap<u32, u32>,
     ) -> Result<Self, Failure> {
+        let selection = &options.selection;
         let host = Path::new("/");
         if !selection.follows_all() && facts::gather(host).initial_pid_namespace == Some(false) {
             return Err(Failure::of_mode(
@@ -71,6 +76,8 @@ impl BpfSource {
             ));
         }
         let now_ns = monotonic_ns();
+        let node_places = Places::new(&nodes);
+        let count_by_cpu = options.by_cpu || node_places.len() > 1;
         let config = Config {
             follow_all: selection.follows_all().into(),
             born_after_ns: now_ns,
@@ -79,11 +86,24 @@ impl BpfSource {
             root_cgroup_id: tree.and_then(CgroupTree::root_id).unwrap_or_default(),
             blame_tasks: (!selection.follows_all()).into(),
             cgroup_hierarchy: hierarchy_to_hear_of(tree, mounts.cpu_is_v2()),
+            nodes: node_places.len() as u64,
+            count_by_cpu: count_by_cpu.into(),
         };
         let cpus = facts::possible_cpus(host);
+        let cpu_places = |(cpu, node): (&u32, &u32)| (*cpu, node_places.number_of(*node));
+        let cpu_places: Vec<_> = nodes.iter().map(cpu_places).collect();
         let mut source = Self {
-            side: KernelSide::start(resolved.offsets, config, cpus, &selection.pids, &selection.tids)?,
+            side: KernelSide::start(
+                resolved.offsets,
+                config,
+                cpus,
+                &cpu_places,
+                &selection.pids,
+                &selection.tids,
+            )?,
             nodes,
+            node_places,
+            cpu_counts: count_by_cpu.then(CpuCounts::default),
             known: HashMap::new(),
             ledger: Ledger::default(),
             clock_ns: 0,
@@ -108,7 +128,8 @@ impl BpfSource {
         self.side.pairs(|cpu, table| ledger.take(cpu, table))?;
         self.side.pairs_were_read(self.clock_ns)?;
         let pairs = self.ledger.readings();
-        Ok(Found { tasks, exited, pairs })
+        let cpus = self.read_cpus()?;
+        Ok(Found { tasks, exited, pairs, cpus })
     }
 
     /// What came and went since the last call.
@@ -175,10 +196,11 @@ impl BpfSource {
         let mut tasks = Vec::with_capacity(before.len());
         // The clock of an idle CPU stands still; the latest clock of any is the best "now" that there is.
         let mut now_ns = 0;
-        let end = read_records(&mut stream, &mut self.buffer, |record, histogram| {
+        let end = read_records(&mut stream, &mut self.buffer, |record, placement, histogram| {
             now_ns = now_ns.max(record.rq_clock_ns);
             let kept = keep(before.get(&record.serial), record, histogram);
-            tasks.push((reading(record, &kept, &self.nodes), *record));
+            let placement = placement.map(|raw| self.node_places.placement(raw, record.totals.on_cpu_ns));
+            tasks.push((reading(record, placement, &kept, &self.nodes), *record));
             known.insert(record.serial, kept);
         })
         .map_err(reading_failed)?;
@@ -198,6 +220,17 @@ impl BpfSource {
         // A task whose record did not fit is shown twice only if it fitted the second time; keep what came last.
         tasks.dedup_by_key(|task| task.serial);
         Ok(tasks)
+    }
+
+    fn read_cpus(&mut self) -> Result<Vec<CpuReading>, Failure> {
+        let Some(counts) = &mut self.cpu_counts else { return Ok(Vec::new()) };
+        let mut cpus = Vec::new();
+        self.side.cpus(|cpu, counters| {
+            let waits = counts.take(cpu, counters, &self.node_places);
+            let node = self.nodes.get(&cpu).copied();
+            cpus.push(CpuReading { cpu, node, waits: Some(waits), ..CpuReading::default() });
+        })?;
+        Ok(cpus)
     }
 
     fn read_exited(&mut self) -> Result<Vec<ExitedReading>, Failure> {
