@@ -6,7 +6,7 @@ use std::{
 };
 
 use cgscope_model::{
-    CgroupName, Interval, TaskInterval, Wait, findings::Host, json::IntervalObject, units::duration,
+    CgroupName, Interval, Mode, TaskInterval, Wait, findings::Host, json::IntervalObject, units::duration,
 };
 
 use crate::{
@@ -14,6 +14,7 @@ use crate::{
     child::Output,
     cli::{By, Hist},
     exit::{Error, Result},
+    mode::NO_HISTOGRAM,
     request::Target,
     run::{Plan, for_each_interval},
     session::Pace,
@@ -53,13 +54,16 @@ fn print(out: &mut impl Write, interval: &Interval, host: &Host, options: &Hist)
     if options.timestamp {
         writeln!(out, "{}", time_of_day(interval.start_unix_ns + interval.duration_ns))?;
     }
+    if interval.mode == Mode::Coarse {
+        writeln!(out, "{NO_HISTOGRAM}")?;
+    }
     let unit = if options.milliseconds { Unit::Milli } else { Unit::Micro };
     for part in parts(interval, options) {
         if let Some(name) = &part.name {
             writeln!(out, "\n{name}")?;
         }
         write!(out, "{}", text::histogram(&part.wait, unit))?;
-        writeln!(out, "{}", text::wait_line(&part.wait))?;
+        writeln!(out, "{}", text::wait_line(&part.wait, interval.mode))?;
         write!(out, "{}", part.why)?;
     }
     if let Some(pending) = text::pending_line(interval) {
@@ -69,7 +73,7 @@ fn print(out: &mut impl Write, interval: &Interval, host: &Host, options: &Hist)
     writeln!(
         out,
         "over {length}; {}; {}\n",
-        text::cost_line(&interval.cost, interval.duration_ns),
+        text::cost_line(&interval.cost, interval.duration_ns, interval.mode),
         text::loss_line(&interval.losses)
     )?;
     out.flush()

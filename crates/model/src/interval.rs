@@ -6,7 +6,7 @@ use cgscope_layout::bucket::LAST_LOW_NS;
 
 use crate::{
     ByCause, CgroupReading, Cost, ExitedReading, Hist, Losses, Mode, PairReading, Pending, Sample,
-    TaskReading, Totals, culprits, limits,
+    TaskReading, Totals, coarse, culprits, limits,
 };
 
 /// Everything that happened between two Samples.
@@ -205,7 +205,7 @@ impl Interval {
             let before = earlier.next_if(|before| before.serial == now.serial);
             task_between(before, now, a.mono_ns)
         });
-        Self {
+        let mut interval = Self {
             start_unix_ns: a.unix_ns,
             duration_ns: b.mono_ns.saturating_sub(a.mono_ns),
             mode: b.mode,
@@ -216,7 +216,11 @@ impl Interval {
             cgroups: names(a, b),
             losses: b.losses.since(&a.losses),
             cost: CostInterval::between(&a.cost, &b.cost),
+        };
+        if interval.mode == Mode::Coarse {
+            coarse::attribute(&mut interval);
         }
+        interval
     }
 
     /// Adds the interval that follows this one. Tasks that went meanwhile stay, with what was read of them.

@@ -3,6 +3,8 @@
 use super::{Btf, CgroupLayout, Facts, FieldsMissing, Level, Lockdown, OLDEST_KERNEL, Trial, Verdict};
 use crate::units;
 
+pub(super) mod coarse;
+
 type Rule = fn(&Facts) -> Vec<Verdict>;
 
 /// In the order they are shown: first those without which nothing runs.
@@ -35,7 +37,7 @@ pub(super) const ALL: &[Rule] = &[
 /// The topic of the rule that only repeats an error.
 pub(super) const TRIAL: &str = "trial";
 
-const NOTHING: &str = "nothing can be measured";
+const NOTHING: &str = "the exact mode is off";
 const ALL_CAPABILITIES: &str = "cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search,cap_syslog";
 
 fn ok(topic: &'static str, finding: impl Into<String>) -> Vec<Verdict> {
@@ -485,8 +487,8 @@ fn pid_namespace(facts: &Facts) -> Vec<Verdict> {
             Level::Degraded,
             TOPIC,
             "this is a PID namespace of its own",
-            "process and thread ids are those of the host, and what /proc here calls by the same number is another \
-             process: -p and -t take the host's ids, and `-- CMD` cannot follow its command",
+            "the exact mode counts process and thread ids of the host, which here are those of other processes: -p, -t and \
+             `-- CMD` are measured in the coarse mode",
             "start the container with --pid=host, or run cgscope on the host",
         ),
     }

@@ -29,6 +29,7 @@ fn fine() -> Facts {
         sched_ext: Some("disabled".into()),
         proxy_exec: Some(false),
         autogroup: Some(false),
+        hides_processes: Some(false),
         bpf_stats: Some(false),
         trial: Some(Ok(Trial { attach_ms: 120, read_us: 620, tasks: 250 })),
     }
@@ -77,6 +78,25 @@ fn a_host_of_which_nothing_is_known_is_not_called_fine() {
 fn an_unprivileged_user() {
     assert_eq!(worst(&judge(&unprivileged())), Level::Missing);
     insta::assert_snapshot!(said(&unprivileged()));
+}
+
+#[test]
+fn whoever_cannot_measure_exactly_measures_coarsely_where_the_kernel_keeps_sums() {
+    let mode_of = |facts: &Facts| mode(facts, &judge(facts));
+    assert_eq!(mode_of(&fine()), Some(Mode::Bpf));
+    assert_eq!(mode_of(&unprivileged()), Some(Mode::Coarse));
+    assert_eq!(mode_of(&Facts { sched_info: Some(false), ..unprivileged() }), None);
+    assert_eq!(mode_of(&Facts { sched_info: Some(false), ..fine() }), None, "the hook reads the same stamps");
+    let hidden = Facts { hides_processes: Some(true), ..unprivileged() };
+    let about = |facts: &Facts| {
+        let verdicts = judge(facts).into_iter();
+        verdicts
+            .filter(|verdict| ["mode", "processes"].contains(&verdict.topic))
+            .map(|v| line(&v))
+            .collect::<String>()
+    };
+    let neither = Facts { sched_info: Some(false), ..unprivileged() };
+    insta::assert_snapshot!([fine(), hidden, neither].map(|facts| about(&facts)).join("--\n"));
 }
 
 #[test]
@@ -204,7 +224,7 @@ fn a_verdict_is_one_json_object() {
     let verdict = &judge(&unprivileged())[3];
     assert_eq!(
         serde_json::to_string(verdict).unwrap(),
-        r#"{"topic":"capabilities","level":"missing","finding":"CAP_BPF and CAP_PERFMON are not held (user id 1000)","effect":"the kernel refuses to load and attach the hook: nothing can be measured","remedy":"run it with sudo, or once: sudo setcap cap_bpf,cap_perfmon+ep /usr/bin/cgscope"}"#
+        r#"{"topic":"capabilities","level":"missing","finding":"CAP_BPF and CAP_PERFMON are not held (user id 1000)","effect":"the kernel refuses to load and attach the hook: the exact mode is off","remedy":"run it with sudo, or once: sudo setcap cap_bpf,cap_perfmon+ep /usr/bin/cgscope"}"#
     );
 }
 
