@@ -167,6 +167,7 @@ fn run_one(
         .iter()
         .map(|(test, fate)| match fate {
             Fate::Runs => ((*test).to_owned(), Outcome::Unfinished),
+            Fate::HostOnly(reason) => ((*test).to_owned(), Outcome::HostOnly(reason)),
             Fate::Not(reason) => ((*test).to_owned(), Outcome::Elsewhere(reason)),
         })
         .collect();
