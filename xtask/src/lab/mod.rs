@@ -152,16 +152,17 @@ fn run_one(
     archive.file("/lab/job", 0o644, job(fates).as_bytes());
     let initrd = archive.finish();
     let since = Instant::now();
-    let (mut log, mut told) = (String::new(), since);
+    let (mut log, mut told) = (String::new(), BTreeMap::new());
+    let mut last = since;
     let end = vm::run(qemu, kernel, &initrd, |piece| {
-        let before = results::outcomes(&log).len();
         log += piece;
-        let outcomes = results::outcomes(&log).len();
-        if outcomes > before {
-            let name = log.lines().filter_map(results::begun).nth(outcomes - 1).unwrap_or_default();
-            eprintln!("lab: {} {:.1} s for {name}", kernel.series, told.elapsed().as_secs_f64());
-            told = Instant::now();
+        let outcomes = results::outcomes(&log);
+        for (name, outcome) in outcomes.iter().filter(|(name, _)| !told.contains_key(*name)) {
+            let how = if *outcome == Outcome::Passed { "ok" } else { "FAILED" };
+            eprintln!("lab: {} {how} {name} ({:.1} s)", kernel.series, last.elapsed().as_secs_f64());
+            last = Instant::now();
         }
+        told = outcomes;
     })?;
     let mut outcomes: BTreeMap<String, Outcome> = fates
         .iter()

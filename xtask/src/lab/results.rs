@@ -59,11 +59,6 @@ pub(crate) fn told<'a>(log: &'a str, what: &str) -> Option<&'a str> {
     log.lines().find_map(|line| line.strip_prefix("lab: ")?.strip_prefix(what)?.strip_prefix(' '))
 }
 
-/// The test that begins in this line of libtest's.
-pub(crate) fn begun(line: &str) -> Option<&str> {
-    line.strip_prefix("test ")?.split_once(" ... ").map(|(name, _)| name)
-}
-
 /// The outcomes in what libtest writes. What a test's children write may stand before the outcome.
 pub(crate) fn outcomes(log: &str) -> BTreeMap<String, Outcome> {
     let mut outcomes = BTreeMap::new();
