@@ -22,7 +22,7 @@ impl Series {
 
 impl std::fmt::Display for Series {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}", self.0, self.1)
+        f.pad(&format!("{}.{}", self.0, self.1))
     }
 }
 
