@@ -18,10 +18,11 @@ enum Place {
 }
 
 /// By how a test's full name begins; the first that fits. A test that is not named here runs everywhere.
-const PLACES: [(&str, Place); 8] = [
+const PLACES: [(&str, Place); 9] = [
     ("coarse::", Place::Below),
     ("cost::", Place::Host("asserts times, which mean nothing under emulation")),
     ("field_case_2::", Place::Host("ffmpeg and its libraries are 250 MB")),
+    ("record::a_kill_loses_at_most_the_last_interval", Place::Host("asserts how soon a recording starts")),
     ("bad_input::", Place::Ends),
     ("record::", Place::Ends),
     ("screen::", Place::Ends),
