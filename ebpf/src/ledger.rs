@@ -196,7 +196,7 @@ fn throttled(task: Task, left: &Left, cpu: u32, clock_ns: u64) -> u64 {
     if left.cfs_rq != cfs_rq.address() {
         return 0;
     }
-    cfs_rq.throttled_ns(cpu, clock_ns).saturating_sub(left.throttle_ns)
+    cfs_rq.throttled_ns(&left.cfs_rq, cpu, clock_ns).saturating_sub(left.throttle_ns)
 }
 
 /// The part of a wait that was spent on another CPU. It is known where the task was moved but once since it last ran: then
@@ -247,7 +247,7 @@ pub fn leave(prev: Task, storage: &mut TaskStorage, ring: &Ring, cpu: u32, clock
     if prev.is_throttled() || !throttles_tasks() {
         let cfs_rq = prev.cfs_rq();
         left.cfs_rq = cfs_rq.address();
-        left.throttle_ns = cfs_rq.throttled_ns(cpu, clock_ns);
+        left.throttle_ns = cfs_rq.throttled_ns(&left.cfs_rq, cpu, clock_ns);
         if throttles_tasks() {
             prev.find_limit(&mut left.limit);
         }
@@ -265,8 +265,8 @@ pub fn was_throttled(task: Task, left: &mut Left) {
     let cfs_rq = task.cfs_rq();
     left.ns = queued_ns;
     left.switches = task.switches();
-    left.throttle_ns = cfs_rq.throttled_ns(task.run_queue().cpu(), queued_ns);
     left.cfs_rq = cfs_rq.address();
+    left.throttle_ns = cfs_rq.throttled_ns(&left.cfs_rq, task.run_queue().cpu(), queued_ns);
     left.group = task.group_address();
     // What the CPU had done by then is not known any more.
     left.group_ran_ns = 0;

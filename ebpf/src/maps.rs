@@ -16,14 +16,15 @@ use cgscope_layout::{
     ledger::{NO_CPU, Pairs, Ring},
     throttle::ThrottleClocks,
     wire::{
-        CGROUP_EVENTS_BYTES, CgroupEvent, Counts, CpuCounters, EXITED_CGROUPS, Exited, SELECTED_MAX,
-        TaskRecord, TaskStorage, serial,
+        CGROUP_EVENTS_BYTES, CgroupEvent, CpuCounters, EXITED_CGROUPS, Exited, SELECTED_MAX, TaskRecord,
+        TaskStorage, serial,
     },
 };
 
 use crate::{
     kernel::{Task, has_nodes},
     look_back::Work,
+    verifier::opaque,
 };
 
 /// Task storage, of which aya-ebpf 0.2 has no type. The pointers stand for BTF and are never followed.
@@ -140,12 +141,12 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
     let initial = unsafe { &mut *NEW_STORAGE.get_ptr_mut(0)? };
     initial.waits.expected_run_delay_ns = run_delay_ns;
     let bucket = bucket_of(run_delay_ns);
-    let waits = u32::from(ours && run_delay_ns != 0);
-    let waited_ns = u64::from(waits) * run_delay_ns;
+    let waits = u64::from(ours && run_delay_ns != 0);
+    let waited_ns = waits * run_delay_ns;
     (initial.waits.total_ns, initial.waits.max_ns) = (waited_ns, waited_ns);
-    initial.waits.count = waits.into();
+    initial.waits.count = waits;
     initial.by_cause[Cause::Unattributed as usize] = waited_ns;
-    set(&mut initial.histogram.counts, bucket, waits);
+    set_new_count(bucket as u64, waits);
     initial.left.cpu = task.run_queue().cpu();
     initial.left.migrations = task.migrations();
     if has_nodes() {
@@ -154,16 +155,21 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
     }
     let storage =
         created(task, storage_get(task, (&raw mut *initial).cast(), BPF_LOCAL_STORAGE_GET_F_CREATE.into()));
-    set(&mut initial.histogram.counts, bucket, 0);
+    set_new_count(bucket as u64, 0);
     storage
 }
 
-/// The verifier wants to see that there is such a bucket.
-#[inline(always)]
-fn set(counts: &mut Counts, bucket: usize, to: u32) {
-    if let Some(count) = counts.get_mut(bucket) {
-        *count = to;
+/// Enters waits of one bucket in [`NEW_STORAGE`]. Numbers alone, and exported: verified by itself. Within its caller Linux 6.1
+/// follows a way on which the bucket is within the bounds and was not when it was checked before.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn set_new_count(bucket: u64, to: u64) -> u32 {
+    // SAFETY: a map value of ours; the reader is alone.
+    let Some(initial) = NEW_STORAGE.get_ptr_mut(0).map(|initial| unsafe { &mut *initial }) else { return 0 };
+    if let Some(count) = initial.histogram.counts.get_mut(opaque(bucket as usize)) {
+        *count = to as u32;
     }
+    0
 }
 
 #[inline(always)]

@@ -60,11 +60,12 @@ impl CfsRunQueue {
     }
 
     /// How long it has stood in a hierarchy out of quota until `clock_ns`. It rises only while a task of it could run. `cpu`:
-    /// whose queue it is.
+    /// whose queue it is. `address`: its own as a number out of memory, where the verifier takes it for one.
     #[inline(always)]
-    pub fn throttled_ns(self, cpu: u32, clock_ns: u64) -> u64 {
+    pub fn throttled_ns(self, address: &u64, cpu: u32, clock_ns: u64) -> u64 {
         if keeps_throttle_clock() {
-            return throttle::stood_ns(u64::from(cpu), self.address(), clock_ns);
+            // SAFETY: a reference.
+            return throttle::stood_ns(u64::from(cpu), unsafe { read_volatile(address) }, clock_ns);
         }
         let before: u64 = load(self.0, offset!(cfs_rq_throttled_ns));
         match load(self.0, offset!(cfs_rq_throttled_since)) {
