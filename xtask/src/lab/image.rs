@@ -37,9 +37,14 @@ const PROGRAMS: [&str; 24] = [
     "yes",
 ];
 
-/// Read by programs of the list.
-const FILES: [&str; 4] =
-    ["/lib/terminfo/s/screen", "/lib/terminfo/t/tmux", "/lib/terminfo/x/xterm", "/lib/terminfo/l/linux"];
+/// Read by programs of the list: tmux refuses to start without a terminal that it knows and a locale with UTF-8.
+const FILES: [&str; 5] = [
+    "/lib/terminfo/s/screen",
+    "/lib/terminfo/t/tmux",
+    "/lib/terminfo/x/xterm",
+    "/lib/terminfo/l/linux",
+    "/usr/lib/locale/C.utf8/LC_CTYPE",
+];
 
 const INIT: &str = include_str!("init.sh");
 
