@@ -6,6 +6,8 @@
 mod bad_input;
 mod bench;
 mod cgroups;
+mod coarse;
+mod coarse_fallback;
 mod conservation;
 mod cost;
 mod field_case_1;
