@@ -205,7 +205,7 @@ fn every_command_works_in_the_coarse_mode() {
         assert_eq!(output.status.code(), Some(0), "{args:?}: {}", stderr(&output));
         assert_eq!(stderr(&output), "", "{args:?}: it was asked for");
         assert_eq!(text.matches("coarse: /proc tells").count(), 2, "{args:?}:\n{text}");
-        assert!(!text.contains("distribution") && !text.contains("p99 "), "{args:?}:\n{text}");
+        assert!(!text.contains("distribution") && !text.contains("p99.9"), "{args:?}:\n{text}");
     }
     for args in
         [&["hist", "--json", "0.5", "2"][..], &["top", "-b", "--json", "-n", "2", "-d", "0.5", "-p", &pid]]
@@ -235,7 +235,8 @@ fn a_coarse_recording_is_reported_as_coarse() {
     assert_eq!(intervals.len(), 3);
     intervals.iter().for_each(assert_is_coarse);
     let waited: u64 = intervals.iter().filter_map(|interval| interval["total"]["total_ns"].as_u64()).sum();
-    assert!((4_000_000_000..9_000_000_000).contains(&waited), "two of four wait all the time: {waited}");
+    // Two of the four wait all the time, and on a machine with other work more of them.
+    assert!((4_000_000_000..13_000_000_000).contains(&waited), "{waited}");
 }
 
 #[test]
