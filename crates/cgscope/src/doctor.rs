@@ -7,7 +7,7 @@ use std::{
 };
 
 use cgscope_collect::{Collector, Failure, Options, facts, offsets};
-use cgscope_model::doctor::{self, Facts, FieldsMissing, Level, Trial, Verdict, judge, mode, worst};
+use cgscope_model::doctor::{self, Facts, Level, Trial, Verdict, judge, mode, worst};
 
 use crate::{
     cli::Doctor,
@@ -45,13 +45,7 @@ fn gather() -> Facts {
 
 fn known_facts() -> Facts {
     let mut facts = facts::gather(Path::new("/"));
-    facts.fields_missing = offsets::resolve(Path::new(offsets::VMLINUX_BTF)).ok().map(|resolved| {
-        let names = |required: bool| {
-            let missing = resolved.missing.iter().filter(|field| field.required == required);
-            missing.map(|field| format!("{}.{}", field.structure, field.path)).collect()
-        };
-        FieldsMissing { required: names(true), optional: names(false) }
-    });
+    facts.features_off = offsets::resolve(Path::new(offsets::VMLINUX_BTF)).ok().map(|resolved| resolved.off);
     facts
 }
 
@@ -61,7 +55,12 @@ fn trial() -> std::result::Result<Trial, Failure> {
     let attach_ms = started.elapsed().as_millis() as u64;
     let started = Instant::now();
     let sample = collector.sample()?;
-    Ok(Trial { attach_ms, read_us: started.elapsed().as_micros() as u64, tasks: sample.tasks.len() as u64 })
+    Ok(Trial {
+        attach_ms,
+        read_us: started.elapsed().as_micros() as u64,
+        tasks: sample.tasks.len() as u64,
+        refused: collector.refused().to_vec(),
+    })
 }
 
 /// Why measuring could not start, in the one sentence that helps most.

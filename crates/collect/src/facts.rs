@@ -61,7 +61,7 @@ const CAPABILITIES: [&str; 41] = [
     "CAP_CHECKPOINT_RESTORE",
 ];
 
-/// Gathers everything but what takes a BPF program: `fields_missing` and `trial` are for the collector to fill in.
+/// Gathers everything but what takes a BPF program: `features_off` and `trial` are for the collector to fill in.
 /// `root` is `/` but in tests.
 pub fn gather(root: &Path) -> Facts {
     let host = Host(root);
@@ -77,7 +77,7 @@ pub fn gather(root: &Path) -> Facts {
         initial_pid_namespace: host.is_namespace("proc/self/ns/pid", INITIAL_PID_NAMESPACE),
         container: host.sign_of_a_container(),
         btf: Some(host.btf()),
-        fields_missing: None,
+        features_off: None,
         sched_info: status.map(|_| host.text("proc/self/schedstat").is_some_and(|text| counts(&text))),
         lockdown: host.text("sys/kernel/security/lockdown").as_deref().and_then(lockdown),
         cgroups: host.text("proc/self/mountinfo").map(|mountinfo| host.cgroups(&mountinfo)),

@@ -6,12 +6,15 @@
 
 pub mod bucket;
 pub mod cause;
+pub mod feature;
 pub mod fields;
 pub mod ledger;
 pub mod loss;
+pub mod throttle;
 pub mod wire;
 
 pub use bucket::{BUCKETS, bucket_of, high_ns, low_ns};
 pub use cause::{ByCause, CAUSES, Cause, Shares};
+pub use feature::{Feature, Probe};
 pub use fields::{ABSENT, FIELD_COUNT, Field, KERNEL_FIELDS, Offsets};
 pub use loss::{KERNEL_LOSSES, Loss};

@@ -9,12 +9,13 @@ mod tests;
 
 use std::collections::BTreeSet;
 
+use cgscope_layout::Feature;
 use serde::{Deserialize, Serialize};
 
 use crate::Mode;
 
-/// The oldest kernel that can work: task storage came with 5.11, for tracing programs with 5.13 (commit a10787e6d58c).
-pub const OLDEST_KERNEL: (u32, u32) = (5, 13);
+/// The oldest kernel that the exact mode can work on: see [`Feature::LoopHelper`].
+pub const OLDEST_KERNEL: (u32, u32) = (5, 17);
 
 /// What is known about the host. `None`: could not be read, or nobody looked.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -37,8 +38,8 @@ pub struct Facts {
     pub container: Option<String>,
     /// The kernel's own description of its structures.
     pub btf: Option<Btf>,
-    /// Kernel fields that it does not describe; known once the collector has looked them up.
-    pub fields_missing: Option<FieldsMissing>,
+    /// Features that the kernel does not have; known once the collector has looked them up.
+    pub features_off: Option<Vec<FeatureOff>>,
     /// The kernel stamps waits (CONFIG_SCHED_INFO, live).
     pub sched_info: Option<bool>,
     /// The lockdown mode.
@@ -98,13 +99,19 @@ pub enum Btf {
     Present(u64),
 }
 
-/// Kernel fields that BTF does not describe, as `task_struct.se.cfs_rq`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct FieldsMissing {
-    /// Without them nothing is measured.
-    pub required: Vec<String>,
-    /// Without them a feature is off.
-    pub optional: Vec<String>,
+/// A feature that the kernel does not have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FeatureOff {
+    /// Which one.
+    #[serde(serialize_with = "by_name")]
+    pub feature: Feature,
+    /// What of it is not there, as `task_struct.throttled` or `BPF_FUNC_loop`.
+    pub missing: Vec<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's own signature")]
+fn by_name<S: serde::Serializer>(feature: &Feature, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(feature.name())
 }
 
 /// `/sys/kernel/security/lockdown`.
@@ -146,7 +153,7 @@ pub struct CgroupFacts {
 }
 
 /// What loading, attaching and one reading took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Trial {
     /// From the start of loading until everything is attached.
     pub attach_ms: u64,
@@ -154,6 +161,8 @@ pub struct Trial {
     pub read_us: u64,
     /// Tasks in it.
     pub tasks: u64,
+    /// What the kernel refused of what measuring can do without, in sentences.
+    pub refused: Vec<String>,
 }
 
 /// How bad it is.

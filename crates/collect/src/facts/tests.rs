@@ -80,7 +80,7 @@ fn a_v2_host_is_read() {
         initial_pid_namespace: Some(true),
         container: None,
         btf: Some(Btf::Present(8)),
-        fields_missing: None,
+        features_off: None,
         sched_info: Some(true),
         lockdown: Some(Lockdown::Integrity),
         cgroups: Some(CgroupFacts {

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-const USAGE: &str = "workload burn THREADS SECONDS [pin] | sleep THREADS SECONDS | blink THREADS SECONDS | fork COUNT | threads COUNT | mergeable MIB SECONDS";
+const USAGE: &str = "workload burn THREADS SECONDS [pair|pin] | sleep THREADS SECONDS | blink THREADS SECONDS | fork COUNT | threads COUNT | mergeable MIB SECONDS";
 
 /// Children or threads alive at a time.
 const BATCH: usize = 100;
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     let done = match words.as_slice() {
         ["burn", threads, seconds, rest @ ..] => number(threads)
             .zip(number(seconds))
-            .map(|(threads, seconds)| burn(threads, seconds as u64, rest.contains(&"pin"))),
+            .map(|(threads, seconds)| burn(threads, seconds as u64, rest.first().copied())),
         ["sleep", threads, seconds] => {
             number(threads).zip(number(seconds)).map(|(threads, seconds)| sleep(threads, seconds as u64))
         }
@@ -75,15 +75,16 @@ fn mergeable(bytes: usize, seconds: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Busy loops, free to move or each on a CPU of its own.
-fn burn(count: usize, seconds: u64, pin: bool) -> io::Result<()> {
+/// Busy loops, free to move; or between the CPUs 0 and 1; or each kept on one of these: the same load on hosts of all sizes.
+fn burn(count: usize, seconds: u64, place: Option<&str>) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
-    let cpus = thread::available_parallelism()?.get();
     thread::scope(|scope| {
         for i in 0..count {
             scope.spawn(move || {
-                if pin {
-                    pin_to(i % cpus);
+                match place {
+                    Some("pair") => keep_on(&[0, 1]),
+                    Some("pin") => keep_on(&[i % 2]),
+                    _ => {}
                 }
                 while Instant::now() < end {
                     spin(10_000);
@@ -221,11 +222,11 @@ fn spin(rounds: u32) {
     }
 }
 
-fn pin_to(cpu: usize) {
-    // SAFETY: a set of ours; a CPU that is not there is refused and leaves the thread free.
+fn keep_on(cpus: &[usize]) {
+    // SAFETY: a set of ours; where none of the CPUs is there it is refused and leaves the thread free.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
+        cpus.iter().for_each(|cpu| libc::CPU_SET(*cpu, &mut set));
         libc::sched_setaffinity(0, size_of_val(&set), &set);
     }
 }
