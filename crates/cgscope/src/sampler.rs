@@ -27,13 +27,19 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// The first Sample comes at once, the others every `interval`, the last one after `duration` if there is one.
-    pub fn start(collector: Collector, interval: Duration, duration: Option<Duration>) -> Self {
+    /// The first Sample comes at once, unless it was taken already, the others every `interval`, the last one after `duration`
+    /// if there is one.
+    pub fn start(
+        collector: Collector,
+        first: Option<Sample>,
+        interval: Duration,
+        duration: Option<Duration>,
+    ) -> Self {
         // A reader that does not keep up makes the next Sample late, which is counted; it never makes them pile up.
         let (send, samples) = channel::channel(1);
         let (stop, stopped) = mpsc::channel();
         let thread =
-            thread::spawn(move || run(collector, Schedule::new(interval, duration), &stopped, &send));
+            thread::spawn(move || run(collector, first, Schedule::new(interval, duration), &stopped, &send));
         Self { samples, stop: Some(stop), thread: Some(thread) }
     }
 
@@ -99,10 +105,17 @@ impl Schedule {
 
 fn run(
     mut collector: Collector,
+    first: Option<Sample>,
     mut schedule: Schedule,
     stopped: &mpsc::Receiver<()>,
     send: &channel::Sender<Result<Item, Failure>>,
 ) {
+    if let Some(sample) = first {
+        if send.blocking_send(Ok(Item { sample, last: false })).is_err() {
+            return;
+        }
+        schedule.step();
+    }
     let mut late = 0;
     loop {
         let now = Instant::now();

@@ -82,7 +82,7 @@ impl Session {
         selection.pids.extend(held.as_ref().map(|held| held.pid));
         let started = Instant::now();
         let options = Options { selection: selection.clone(), by_cpu: false };
-        let (collector, coarse) = mode::start(&options, target.mode)?;
+        let (mut collector, coarse) = mode::start(&options, target.mode)?;
         if let Some(coarse) = coarse.as_ref().filter(|_| target.output != Output::Nowhere) {
             coarse.say();
         }
@@ -95,11 +95,14 @@ impl Session {
             let done = if coarse.is_some() { "ready" } else { "attached" };
             say!("cgscope: {done} after {:.0?}, following {}", started.elapsed(), target.words());
         }
+        // Of /proc, what a command does is seen only between two readings: the first one comes before it, and its end is read
+        // before it is reaped.
+        let first = (coarse.is_some() && held.is_some()).then(|| collector.sample()).transpose();
+        let first = first.map_err(|failure| Error::could_not_run(failure.to_string()))?;
         let (child, remains) = held.map(Held::release).unzip();
         Ok(Self {
-            // Of /proc, what a command did last can be read only until it is reaped.
             _remains: remains.filter(|_| coarse.is_some()),
-            sampler: Sampler::start(collector, pace.interval, pace.duration),
+            sampler: Sampler::start(collector, first, pace.interval, pace.duration),
             child,
             signals,
             samples_left: pace.count.map(|count| count.saturating_add(1)),

@@ -38,7 +38,11 @@ pub fn lines(app: &App, theme: Theme, area: Rect) -> Vec<Line<'static>> {
     if interval.mode == Mode::Coarse {
         lines.push(Line::raw(text::wait_line(wait, interval.mode)));
         lines.extend(causes::line(&wait.by_cause).map(|why| Line::raw(format!("why: {why}"))));
-        lines.push(Line::styled(NO_HISTOGRAM, theme.quiet()));
+        lines.extend(
+            wrapped(NO_HISTOGRAM, area.width.into())
+                .into_iter()
+                .map(|line| Line::styled(line, theme.quiet())),
+        );
         return lines;
     }
     lines.push(Line::raw(percentiles(wait)));
@@ -59,13 +63,7 @@ fn of_task(
         |count| per_second(count, interval.duration_ns).map_or("-".into(), |rate| format!("{rate:.1}/s"));
     let kernel = task.totals.run_delay_ns;
     let ours = task.wait.total_ns;
-    let agreement = if interval.mode == Mode::Coarse {
-        "it is its figure".into()
-    } else if kernel == ours {
-        "the same".into()
-    } else {
-        format!("{} there", duration(kernel))
-    };
+    let agreement = if kernel == ours { "the same".into() } else { format!("{} there", duration(kernel)) };
     vec![
         Line::from(vec![
             Span::styled(format!("{} {}", reading.tid, reading.comm), theme.heading()),
@@ -81,6 +79,21 @@ fn of_task(
             rate(task.totals.involuntary),
         )),
     ]
+}
+
+/// The words in lines of at most `width`.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.len() + 1 + word.len() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.into()),
+        }
+    }
+    lines
 }
 
 fn percentiles(wait: &Wait) -> String {
@@ -131,6 +144,12 @@ pub fn stacked(parts: &[f64; 6], width: usize, theme: Theme) -> Vec<Span<'static
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sentence_is_broken_between_words() {
+        assert_eq!(wrapped("so there is no histogram", 11), ["so there is", "no", "histogram"]);
+        assert_eq!(wrapped("histogram", 3), ["histogram"]);
+    }
 
     #[test]
     fn the_longest_bar_fills_the_width_and_the_shortest_is_seen() {

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-const USAGE: &str = "workload burn THREADS SECONDS [pair|pin] | sleep THREADS SECONDS | fork COUNT | threads COUNT | mergeable MIB SECONDS";
+const USAGE: &str = "workload burn THREADS SECONDS [pair|pin] | sleep THREADS SECONDS | blink THREADS SECONDS | fork COUNT | threads COUNT | mergeable MIB SECONDS";
 
 /// Children or threads alive at a time.
 const BATCH: usize = 100;
@@ -25,6 +25,9 @@ fn main() -> ExitCode {
             .map(|(threads, seconds)| burn(threads, seconds as u64, rest.first().copied())),
         ["sleep", threads, seconds] => {
             number(threads).zip(number(seconds)).map(|(threads, seconds)| sleep(threads, seconds as u64))
+        }
+        ["blink", threads, seconds] => {
+            number(threads).zip(number(seconds)).map(|(threads, seconds)| blink(threads, seconds as u64))
         }
         ["fork", count] => number(count).map(fork),
         ["mergeable", mib, seconds] => {
@@ -100,6 +103,22 @@ fn sleep(count: usize, seconds: u64) -> io::Result<()> {
             thread::Builder::new().stack_size(16 * 1024).spawn_scoped(scope, move || {
                 thread::sleep(end.saturating_duration_since(Instant::now()));
             })?;
+        }
+        ready()
+    })
+}
+
+/// Threads that sleep for a millisecond and run for some microseconds, over and over.
+fn blink(count: usize, seconds: u64) -> io::Result<()> {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    thread::scope(|scope| {
+        for _ in 0..count {
+            scope.spawn(|| {
+                while Instant::now() < end {
+                    spin(10_000);
+                    thread::sleep(Duration::from_millis(1));
+                }
+            });
         }
         ready()
     })

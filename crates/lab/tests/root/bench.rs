@@ -56,7 +56,15 @@ pub(crate) fn is_emulated() -> bool {
 /// A collector that follows these processes; the whole host for none.
 pub(crate) fn follow(pids: &[u32]) -> Collector {
     let selection = Selection { pids: pids.to_vec(), ..Selection::default() };
-    Collector::start(&Options { selection, by_cpu: false }).unwrap_or_else(|failure| panic!("{failure}"))
+    Collector::start(&Options { selection, ..Options::default() })
+        .unwrap_or_else(|failure| panic!("{failure}"))
+}
+
+/// The same in the coarse mode.
+pub(crate) fn follow_coarsely(pids: &[u32]) -> Collector {
+    let selection = Selection { pids: pids.to_vec(), ..Selection::default() };
+    let options = Options { selection, ..Options::default() };
+    Collector::start_coarse(&options).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
 /// A run of the collector, with the kernel's files read before and after the first and the last Sample.

@@ -7,6 +7,8 @@ mod bad_input;
 mod bench;
 mod by_cpu;
 mod cgroups;
+mod coarse;
+mod coarse_fallback;
 mod conservation;
 mod cost;
 mod field_case_1;

@@ -201,6 +201,27 @@ fn a_terminal_that_is_too_small_says_so_and_recovers() {
 }
 
 #[test]
+fn the_coarse_mode_says_so_and_shows_nothing_that_it_does_not_know() {
+    let (_load, _out) = Load::workload(&["burn", "6", "30", "pin"], None);
+    let terminal = Terminal::new(160, 40);
+    terminal.top("--mode coarse");
+    let screen = terminal.wait_for("tasks on average");
+    for said in ["COARSE: as asked for", "now      not known (coarse)", "behind   not known (coarse)"] {
+        assert!(screen.contains(said), "{said:?} is not on the screen:\n{screen}");
+    }
+    let screen = terminal.wait_for("workload");
+    assert!(screen.contains("there is no histogram"), "{screen}");
+    let heading = screen.lines().find(|line| line.contains("p99") && line.contains("TID")).expect("a table");
+    let end = heading.find("p99").expect("a column") + "p99".len();
+    let below = screen.lines().skip_while(|line| *line != heading).skip(1);
+    let row = below.into_iter().find(|line| line.contains("workload")).expect("the load");
+    assert_eq!(row.chars().nth(end - 1), Some('-'), "{row}");
+    terminal.press("q");
+    terminal.wait_for("left with 0");
+    terminal.assert_given_back();
+}
+
+#[test]
 fn without_a_terminal_the_screen_is_refused_in_one_sentence() {
     let output = crate::bench::run(&["top"]);
     assert_eq!(output.status.code(), Some(2));

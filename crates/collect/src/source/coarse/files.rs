@@ -103,16 +103,17 @@ fn read<'b>(directory: BorrowedFd<'_>, path: &str, buffer: &'b mut Vec<u8>) -> O
     let mut length = 0;
     loop {
         match rustix::io::read(&file, &mut buffer[length..]) {
-            Ok(0) => return Some(&buffer[..length]),
             Ok(more) => length += more,
-            Err(Errno::INTR) => {}
+            Err(Errno::INTR) => continue,
             Err(_) => return None,
         }
-        if length == buffer.len() {
-            if length >= LONGEST {
-                return None;
-            }
-            buffer.resize(2 * length, 0);
+        // These files are one record each (`single_open`): what leaves room is the end, and asking again costs a third more.
+        if length < buffer.len() {
+            return Some(&buffer[..length]);
         }
+        if length >= LONGEST {
+            return None;
+        }
+        buffer.resize(2 * length, 0);
     }
 }

@@ -1,0 +1,194 @@
+//! What is said and done where the exact mode cannot be had: each reason in turn, made for one child alone.
+
+use std::{
+    ffi::CStr,
+    io,
+    os::unix::process::CommandExt,
+    process::{Command, Output},
+    ptr,
+};
+
+use crate::{
+    bad_input::{assert_one_sentence, for_everyone},
+    bench::{cgscope, json_lines, run, stderr, stdout},
+};
+
+/// Numbers of `include/uapi/linux/capability.h`.
+const DAC_READ_SEARCH: i32 = 2;
+const SYS_PTRACE: i32 = 19;
+const SYS_ADMIN: i32 = 21;
+const SYS_RESOURCE: i32 = 24;
+const SYSLOG: i32 = 34;
+const PERFMON: i32 = 38;
+const BPF: i32 = 39;
+
+fn done(result: i32) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The command, with `prepare` done in the child before it is executed.
+fn prepared(args: &[&str], prepare: impl FnMut() -> io::Result<()> + Send + Sync + 'static) -> Output {
+    let mut command = cgscope();
+    command.args(args);
+    // SAFETY: `prepare` makes system calls alone.
+    unsafe { command.pre_exec(prepare) };
+    command.output().expect("it runs")
+}
+
+/// Root gets at its `execve` what the bounding set leaves it.
+fn without(capabilities: &[i32], args: &[&str]) -> Output {
+    let dropped = capabilities.to_vec();
+    prepared(args, move || {
+        // SAFETY: no pointers.
+        dropped.iter().try_for_each(|one| done(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, *one, 0, 0, 0) }))
+    })
+}
+
+/// Mounts of its own, which no change leaves.
+fn own_mounts() -> io::Result<()> {
+    mount(c"none", c"/", c"", libc::MS_REC | libc::MS_PRIVATE)
+}
+
+fn mount(source: &CStr, target: &CStr, kind: &CStr, flags: libc::c_ulong) -> io::Result<()> {
+    // SAFETY: strings that end with NUL.
+    done(unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, ptr::null()) })
+}
+
+fn hide_btf() -> io::Result<()> {
+    // SAFETY: no pointers.
+    done(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
+    own_mounts()?;
+    match mount(c"none", c"/sys/kernel/btf", c"tmpfs", 0) {
+        // A kernel that has none.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// A PID namespace with its `/proc`, as in a container.
+fn own_pids() -> io::Result<()> {
+    // SAFETY: system calls alone; whoever forks here has one thread.
+    unsafe {
+        done(libc::unshare(libc::CLONE_NEWPID | libc::CLONE_NEWNS))?;
+        own_mounts()?;
+        match libc::fork() {
+            -1 => Err(io::Error::last_os_error()),
+            0 => mount(c"proc", c"/proc", c"proc", 0),
+            child => {
+                // Nobody is to wait for a pipe that we hold.
+                libc::syscall(libc::SYS_close_range, 0u32, u32::MAX, 0u32);
+                let mut status = 0;
+                libc::waitpid(child, &mut status, 0);
+                libc::_exit(libc::WEXITSTATUS(status))
+            }
+        }
+    }
+}
+
+/// Whether root can measure exactly here: some kernels of the lab are too old.
+fn is_exact_here() -> bool {
+    run(&["hist", "--mode", "bpf", "0.1", "1"]).status.success()
+}
+
+fn assert_exact(output: &Output) {
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
+    assert_eq!(stderr(output), "");
+    assert_eq!(json_lines(output).remove(0)["mode"], "bpf");
+}
+
+/// One sentence on standard error, and the figures.
+fn assert_coarse(output: &Output, words: &[&str]) {
+    let said = stderr(output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    for word in words.iter().chain(&["; going on coarse"]) {
+        assert!(said.contains(word), "{word:?} is not in {said:?}");
+    }
+    let interval = json_lines(output).remove(0);
+    assert_eq!(interval["mode"], "coarse");
+    assert!(interval["total"]["count"].as_u64().expect("a count") > 0, "somebody has waited");
+}
+
+const AUTO: [&str; 4] = ["hist", "--json", "0.5", "1"];
+const BPF_ONLY: [&str; 5] = ["hist", "--mode", "bpf", "0.5", "1"];
+
+#[test]
+fn each_capability_dropped_in_turn_leaves_the_exact_mode_where_it_can_do_without() {
+    let exact = is_exact_here();
+    for (name, capability) in [
+        ("CAP_BPF", BPF),
+        ("CAP_PERFMON", PERFMON),
+        ("CAP_SYS_ADMIN", SYS_ADMIN),
+        ("CAP_SYS_PTRACE", SYS_PTRACE),
+        ("CAP_DAC_READ_SEARCH", DAC_READ_SEARCH),
+        ("CAP_SYS_RESOURCE", SYS_RESOURCE),
+        ("CAP_SYSLOG", SYSLOG),
+    ] {
+        println!("without {name}");
+        let output = without(&[capability], &AUTO);
+        if exact { assert_exact(&output) } else { assert_coarse(&output, &[]) }
+    }
+}
+
+#[test]
+fn without_the_capabilities_that_it_needs_the_exact_mode_is_left_with_their_names() {
+    for (name, capability) in [("CAP_BPF", BPF), ("CAP_PERFMON", PERFMON)] {
+        // CAP_SYS_ADMIN would stand for it.
+        let dropped = [capability, SYS_ADMIN];
+        let old = !is_exact_here();
+        let words = if old { ["too old", "boot kernel"] } else { [name, "not held"] };
+        assert_coarse(&without(&dropped, &AUTO), &words);
+        assert_one_sentence(&without(&dropped, &BPF_ONLY), &words);
+    }
+}
+
+#[test]
+fn a_user_without_rights_measures_coarsely() {
+    let (_dir, path) = for_everyone();
+    let as_nobody =
+        |args: &[&str]| Command::new(&path).args(args).uid(65_534).gid(65_534).output().expect("it runs");
+    let words =
+        if is_exact_here() { "CAP_BPF and CAP_PERFMON are not held (user id 65534)" } else { "too old" };
+    let output = as_nobody(&AUTO);
+    assert_coarse(&output, &[words]);
+    assert_one_sentence(&as_nobody(&BPF_ONLY), &[words]);
+    // His own processes and what they start are as good as anybody's.
+    let output = as_nobody(&["hist", "--mode", "coarse", "--", "sh", "-c", ":"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("1 wait") || stdout(&output).contains("waits"), "{}", stdout(&output));
+    let doctor = as_nobody(&["doctor", "--json"]);
+    assert_eq!(doctor.status.code(), Some(1));
+    let verdicts = json_lines(&doctor);
+    let mode = verdicts.iter().find(|verdict| verdict["topic"] == "mode").expect("a mode");
+    assert!(mode["finding"].as_str().expect("words").contains("coarse"), "{mode}");
+}
+
+#[test]
+fn without_btf_the_kernel_option_is_named_and_measuring_is_coarse() {
+    let words: &[&str] =
+        if is_exact_here() { &["/sys/kernel/btf/vmlinux", "CONFIG_DEBUG_INFO_BTF"] } else { &["too old"] };
+    assert_coarse(&prepared(&AUTO, hide_btf), words);
+    assert_one_sentence(&prepared(&BPF_ONLY, hide_btf), words);
+}
+
+#[test]
+fn in_a_pid_namespace_a_command_is_followed_coarsely_and_the_host_exactly() {
+    let exact = is_exact_here();
+    let command = ["hist", "--json", "--", "sh", "-c", ":"];
+    let words: &[&str] = if exact { &["not the initial PID namespace"] } else { &[] };
+    assert_coarse(&prepared(&command, own_pids), words);
+    if exact {
+        assert_exact(&prepared(&AUTO, own_pids));
+        assert_one_sentence(&prepared(&["hist", "--mode", "bpf", "--", "true"], own_pids), words);
+    }
+}
+
+#[test]
+fn what_was_asked_for_and_is_not_there_is_no_reason_to_go_on_coarse() {
+    for args in
+        [&["--pid", "4194303"][..], &["--cgroup", "/no/such"], &["--mode", "coarse", "--tid", "4194303"]]
+    {
+        let output = run(&[&["hist", "0.5", "1"], args].concat());
+        assert_one_sentence(&output, &["there is no"]);
+    }
+}
