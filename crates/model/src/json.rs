@@ -1,5 +1,7 @@
 //! The interval object that scripts rely on (`cgscope.interval/1`). What could not be read is null, never 0.
 
+mod nodes;
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -10,7 +12,10 @@ use crate::{
     ByCause, CgroupName, Finding, Group, Interval, TaskInterval, Totals, Wait,
     culprits::Culprit,
     findings::{Host, findings},
+    nodes::remote_share,
+    selection::is_at_or_below,
 };
+pub use nodes::{CpuObject, MemoryObject, NodeObject};
 
 /// Name and version of the object.
 pub const SCHEMA: &str = "cgscope.interval/1";
@@ -30,8 +35,9 @@ pub struct IntervalObject<'a> {
     pub culprits: Vec<CulpritObject>,
     pub tasks: Vec<TaskObject<'a>>,
     pub cgroups: Vec<CgroupObject>,
-    pub cpus: Option<Vec<u32>>,
-    pub nodes: Option<Vec<u32>>,
+    pub cpus: Option<Vec<CpuObject>>,
+    pub nodes: Option<Vec<NodeObject>>,
+    pub memory: Vec<MemoryObject<'a>>,
     pub findings: Vec<Finding>,
     pub losses: BTreeMap<&'static str, u64>,
     #[serde(rename = "self")]
@@ -131,6 +137,9 @@ pub struct TaskObject<'a> {
     pub involuntary: u64,
     pub migrations: u64,
     pub node_migrations: Option<u64>,
+    pub ran_by_node: Option<&'a [(u32, u64)]>,
+    pub preferred_node: Option<u32>,
+    pub cpus_allowed: Option<&'a str>,
     pub run_delay_ns: u64,
     pub unstamped: UnstampedObject,
 }
@@ -163,6 +172,9 @@ pub struct CgroupObject {
     pub burst_us: Option<u64>,
     pub weight: Option<u64>,
     pub cpus: Option<u32>,
+    pub cpuset: Option<String>,
+    pub mem_by_node: Option<Vec<(u32, u64)>>,
+    pub remote_share: Option<f64>,
     pub effective_cores: Option<f64>,
     pub limited_by: Option<String>,
     pub nr_periods: Option<u64>,
@@ -260,20 +272,24 @@ impl<'a> TaskObject<'a> {
         let Totals { unstamped, unstamped_ns, on_cpu_ns, voluntary, involuntary, migrations, .. } =
             task.totals;
         let reading = &task.reading;
+        let placement = reading.placement.as_deref();
         Self {
             tid: reading.tid,
             tgid: reading.tgid,
             comm: &reading.comm,
             cgroup: interval.cgroup_path(reading.cgroup_id).map(AsRef::as_ref),
             cpu: reading.cpu,
-            node: reading.node,
+            node: reading.node.or(interval.one_node),
             wait: WaitObject::new(&task.wait),
             pending_ns: reading.pending.map(|pending| pending.ns),
             on_cpu_ns,
             voluntary,
             involuntary,
             migrations,
-            node_migrations: None,
+            node_migrations: task.placement.node_migrations,
+            ran_by_node: task.placement.ran_ns.as_deref(),
+            preferred_node: placement.and_then(|placement| placement.preferred_node),
+            cpus_allowed: placement.and_then(|placement| placement.cpus_allowed.as_deref()),
             run_delay_ns: task.totals.run_delay_ns,
             unstamped: UnstampedObject { count: unstamped, total_ns: unstamped_ns },
         }
@@ -302,6 +318,9 @@ impl CgroupObject {
             burst_us: limits.burst_us,
             weight: limits.weight,
             cpus: limits.cpus,
+            cpuset: limits.cpuset.map(|cpus| cpus.to_string()),
+            remote_share: path.and_then(|path| remote_share_of(path, &limits.memory_by_node, interval)),
+            mem_by_node: (!limits.memory_by_node.is_empty()).then_some(limits.memory_by_node),
             effective_cores: effective.map(|limit| limit.cores),
             limited_by: path.and_then(|path| interval.limited_by(path)).map(|path| path.to_string()),
             nr_periods: limits.nr_periods,
@@ -321,6 +340,14 @@ impl CgroupObject {
             culprits: culprits.into_iter().take(CULPRITS).map(CulpritObject::new).collect(),
         }
     }
+}
+
+fn remote_share_of(path: &str, memory: &[(u32, u64)], interval: &Interval) -> Option<f64> {
+    if memory.is_empty() {
+        return None;
+    }
+    let is_inside = |id| interval.cgroup_path(id).is_some_and(|at| is_at_or_below(at, path));
+    remote_share(memory, &interval.ran_by_node(|task| is_inside(task.cgroup_id)))
 }
 
 impl<'a> IntervalObject<'a> {
@@ -345,8 +372,9 @@ impl<'a> IntervalObject<'a> {
                     CgroupObject::new(path, path.and_then(|path| ids.get(path).copied()), group, interval)
                 })
                 .collect(),
-            cpus: None,
-            nodes: None,
+            cpus: CpuObject::all(interval),
+            nodes: NodeObject::all(interval),
+            memory: interval.memory.iter().map(|memory| MemoryObject::new(memory, interval)).collect(),
             findings: findings(interval, host),
             losses: interval.losses.nonzero().map(|(loss, count)| (loss.name(), count)).collect(),
             cost: CostObject {

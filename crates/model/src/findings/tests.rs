@@ -58,7 +58,7 @@ impl Scene {
             totals,
             hist: Arc::default(),
         };
-        self.interval.tasks.push(TaskInterval { reading, totals, wait });
+        self.interval.tasks.push(TaskInterval { reading, totals, wait, placement: Default::default() });
         self
     }
 
