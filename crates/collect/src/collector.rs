@@ -22,6 +22,7 @@ use crate::{
     limits::LimitFiles,
     offsets,
     own_cost::OwnCost,
+    placement::{PlacementFiles, Wanted, check_places},
     proc,
     readings::{Known, exited_reading, keep, pending, reading},
     stream::{End, read_records},
@@ -35,6 +36,10 @@ const STARTING_NS: u64 = 2_000_000_000;
 pub struct Options {
     /// Whose waits.
     pub selection: Selection,
+    /// Count waits by the CPU that they end on also where all CPUs are on one node.
+    pub by_cpu: bool,
+    /// Read where the memory of the selected processes lies: see [`crate::memory`] for what that costs.
+    pub memory: bool,
 }
 
 /// Reads the running host. Dropping it detaches and unloads the BPF side.
@@ -51,6 +56,7 @@ pub struct Collector {
     /// Places among the exited after the last Sample.
     places: usize,
     limits: LimitFiles,
+    placement: PlacementFiles,
     /// All that the files of a cgroup tell is read where not the whole host is asked for.
     whole_limits: bool,
     cost: OwnCost,
@@ -81,6 +87,8 @@ impl Collector {
         let mounts = CgroupMounts::read(host);
         let tree = mounts.cpu().map(CgroupTree::new);
         check(selection, tree.as_ref())?;
+        let placement = PlacementFiles::new(host, Wanted { memory: options.memory });
+        check_places(selection, placement.cpu_nodes())?;
         let resolved = offsets::resolve(Path::new(offsets::VMLINUX_BTF))?;
         let missing = resolved.missing_required();
         if !missing.is_empty() {
@@ -110,7 +118,8 @@ impl Collector {
             clock_ns: 0,
             remains: Remains::default(),
             places: 0,
-            limits: LimitFiles::new(host),
+            limits: LimitFiles::new(host).with_memory_by_node(placement.has_several_nodes()),
+            placement,
             whole_limits: !selection.is_whole_host(),
             cost: OwnCost::default(),
             losses_at_start: Losses::default(),
@@ -130,7 +139,9 @@ impl Collector {
     /// Reads everything once.
     pub fn sample(&mut self) -> Result<Sample, Failure> {
         let (unix_ns, mono_ns) = (unix_ns(), monotonic_ns());
-        let tasks = self.read_tasks()?;
+        let cpus = self.placement.cpus();
+        let mut tasks = self.read_tasks()?;
+        self.placement.place(&mut tasks, mono_ns);
         let exited = self.read_exited()?;
         let ledger = &mut self.ledger;
         self.side.pairs(|cpu, table| ledger.take(cpu, table))?;
@@ -149,7 +160,8 @@ impl Collector {
         self.give_back(&tasks, &exited, &pairs, now)?;
         let cost = self.cost.read(&self.side);
         let mode = Mode::Bpf;
-        let (cpus, nodes) = (Vec::new(), Vec::new());
+        let nodes = self.placement.nodes();
+        let memory = self.placement.memory(&tasks);
         Ok(Sample {
             unix_ns,
             mono_ns,
@@ -161,6 +173,7 @@ impl Collector {
             cgroups,
             cpus,
             nodes,
+            memory,
             losses,
             cost,
         })

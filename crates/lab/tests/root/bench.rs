@@ -42,7 +42,8 @@ pub(crate) fn json_lines(output: &Output) -> Vec<Value> {
 /// A collector that follows these processes; the whole host for none.
 pub(crate) fn follow(pids: &[u32]) -> Collector {
     let selection = Selection { pids: pids.to_vec(), ..Selection::default() };
-    Collector::start(&Options { selection }).unwrap_or_else(|failure| panic!("{failure}"))
+    Collector::start(&Options { selection, ..Options::default() })
+        .unwrap_or_else(|failure| panic!("{failure}"))
 }
 
 /// A run of the collector, with the kernel's files read before and after the first and the last Sample.
