@@ -11,14 +11,14 @@ use std::{
     time::Instant,
 };
 
-use cgscope_model::{CpuReading, NodeReading, ProcessMemory, Selection, TaskReading};
+use cgscope_model::{CpuReading, NodeReading, ProcessMemory, Selection, TaskReading, placement::cpu_list};
 
 use crate::{
     Failure,
     facts::{self, parse_cpu_list},
     memory::MemoryFiles,
 };
-use affinity::{Affinities, CpusetFiles, cpu_list};
+use affinity::{Affinities, CpusetFiles};
 
 /// What of placement is read besides CPUs and nodes.
 #[derive(Clone, Copy, Debug, Default)]

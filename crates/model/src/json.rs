@@ -12,8 +12,7 @@ use crate::{
     ByCause, CgroupName, Finding, Group, Interval, TaskInterval, Totals, Wait,
     culprits::Culprit,
     findings::{Host, findings},
-    nodes::remote_share,
-    selection::is_at_or_below,
+    nodes::{ByNode, remote_share},
 };
 pub use nodes::{CpuObject, MemoryObject, NodeObject};
 
@@ -297,7 +296,7 @@ impl<'a> TaskObject<'a> {
 }
 
 impl CgroupObject {
-    fn new(path: Option<&str>, id: Option<u64>, group: &Group, interval: &Interval) -> Self {
+    fn new(path: Option<&str>, id: Option<u64>, group: &Group, interval: &Interval, ran_ns: &ByNode) -> Self {
         let limits = path.and_then(|path| interval.limits_at(path)).cloned().unwrap_or_default();
         let effective = path.and_then(|path| interval.effective_limit(path));
         let culprits = path.map_or_else(Vec::new, |path| interval.culprits_of(path));
@@ -319,7 +318,7 @@ impl CgroupObject {
             weight: limits.weight,
             cpus: limits.cpus,
             cpuset: limits.cpuset.map(|cpus| cpus.to_string()),
-            remote_share: path.and_then(|path| remote_share_of(path, &limits.memory_by_node, interval)),
+            remote_share: remote_share(&limits.memory_by_node, ran_ns),
             mem_by_node: (!limits.memory_by_node.is_empty()).then_some(limits.memory_by_node),
             effective_cores: effective.map(|limit| limit.cores),
             limited_by: path.and_then(|path| interval.limited_by(path)).map(|path| path.to_string()),
@@ -342,14 +341,6 @@ impl CgroupObject {
     }
 }
 
-fn remote_share_of(path: &str, memory: &[(u32, u64)], interval: &Interval) -> Option<f64> {
-    if memory.is_empty() {
-        return None;
-    }
-    let is_inside = |id| interval.cgroup_path(id).is_some_and(|at| is_at_or_below(at, path));
-    remote_share(memory, &interval.ran_by_node(|task| is_inside(task.cgroup_id)))
-}
-
 impl<'a> IntervalObject<'a> {
     /// The object of an interval, with what is found in it on this host.
     pub fn new(interval: &'a Interval, host: &Host) -> Self {
@@ -357,6 +348,9 @@ impl<'a> IntervalObject<'a> {
         let ids: BTreeMap<&str, u64> =
             interval.cgroups.iter().map(|(id, path)| (path.as_ref(), *id)).collect();
         let groups = interval.by_cgroup();
+        let has_memory = interval.limits.iter().any(|limits| !limits.memory_by_node.is_empty());
+        let ran = if has_memory { interval.ran_by_cgroup() } else { BTreeMap::new() };
+        let nowhere = ByNode::new();
         Self {
             schema: SCHEMA,
             start_unix_ns: interval.start_unix_ns,
@@ -369,7 +363,9 @@ impl<'a> IntervalObject<'a> {
                 .iter()
                 .map(|(path, group)| {
                     let path = path.as_deref();
-                    CgroupObject::new(path, path.and_then(|path| ids.get(path).copied()), group, interval)
+                    let id = path.and_then(|path| ids.get(path).copied());
+                    let ran_ns = path.and_then(|path| ran.get(path)).unwrap_or(&nowhere);
+                    CgroupObject::new(path, id, group, interval, ran_ns)
                 })
                 .collect(),
             cpus: CpuObject::all(interval),

@@ -1,10 +1,13 @@
 //! What happened on each CPU and each NUMA node in an interval, and how far tasks are from their memory.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use cgscope_layout::Cause;
 
-use crate::{CpuReading, CpuWaits, Hist, Interval, Placement, TaskInterval, TaskReading, Totals, Wait};
+use crate::{
+    CpuReading, CpuWaits, Hist, Interval, Placement, TaskInterval, TaskReading, Totals, Wait,
+    selection::path_and_ancestors,
+};
 
 /// Amounts by node: `(node, amount)`, ascending by node.
 pub type ByNode = Vec<(u32, u64)>;
@@ -162,6 +165,22 @@ impl Interval {
         sum_by_node(&ran.flatten().collect::<ByNode>())
     }
 
+    /// The same by the path of the cgroup, each with all below it.
+    pub fn ran_by_cgroup(&self) -> BTreeMap<Arc<str>, ByNode> {
+        let mut by_id: BTreeMap<u64, ByNode> = BTreeMap::new();
+        for task in &self.tasks {
+            by_id.entry(task.reading.cgroup_id).or_default().extend(task.ran_by_node());
+        }
+        let mut by_path: BTreeMap<Arc<str>, ByNode> = BTreeMap::new();
+        for (id, ran) in &by_id {
+            let ran = sum_by_node(ran);
+            for path in self.cgroup_path(*id).into_iter().flat_map(|path| path_and_ancestors(path)) {
+                by_path.entry(path.into()).or_default().extend(&ran);
+            }
+        }
+        by_path.into_iter().map(|(path, ran)| (path, sum_by_node(&ran))).collect()
+    }
+
     /// True where waits are known by the CPU that they ended on.
     fn counts_by_cpu(&self) -> bool {
         self.cpus.iter().any(|cpu| cpu.wait.is_some())
@@ -308,7 +327,7 @@ pub(crate) fn between(a: &[CpuReading], b: &[CpuReading]) -> Vec<CpuInterval> {
 }
 
 fn waits_between(before: &CpuWaits, now: &CpuWaits) -> Option<(Wait, ByNode)> {
-    let unchanged = std::sync::Arc::ptr_eq(&before.hist, &now.hist);
+    let unchanged = Arc::ptr_eq(&before.hist, &now.hist);
     let hist = if unchanged { Hist::default() } else { now.hist.since(&before.hist)? };
     let by_cause = now.by_cause.since(&before.by_cause)?;
     let totals = Totals { waits: hist.count(), wait_ns: by_cause.total(), by_cause, ..Totals::default() };

@@ -2,7 +2,7 @@
 //!
 //! CPU and node numbers are the kernel's own and may have gaps.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -86,4 +86,38 @@ pub struct ProcessMemory {
     /// The same bytes by the memory policy of their mapping, as the kernel writes it (`default`, `bind:1`,
     /// `interleave:0-1`), the most first.
     pub policies: Vec<(Arc<str>, u64)>,
+}
+
+/// `0-3,8` is 0, 1, 2, 3, 8. `None` for anything else, also for a range too long to be meant.
+pub fn parse_cpu_list(list: &str) -> Option<Vec<u32>> {
+    /// Above the largest NR_CPUS of any architecture (8192).
+    const MOST: u32 = 1 << 16;
+    let list = list.trim();
+    let mut out = BTreeSet::new();
+    for part in list.split(',').filter(|_| !list.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (first.trim().parse::<u32>().ok()?, last.trim().parse::<u32>().ok()?);
+        if first > last || last >= MOST {
+            return None;
+        }
+        out.extend(first..=last);
+    }
+    Some(out.into_iter().collect())
+}
+
+/// `0-3,8` of an ascending list.
+pub fn cpu_list(cpus: &[u32]) -> String {
+    let mut out = String::new();
+    let mut rest = cpus;
+    while let Some(first) = rest.first() {
+        let length = rest.windows(2).take_while(|pair| pair[1] == pair[0] + 1).count();
+        let last = rest[length];
+        let comma = if out.is_empty() { "" } else { "," };
+        out += &match length {
+            0 => format!("{comma}{first}"),
+            _ => format!("{comma}{first}-{last}"),
+        };
+        rest = &rest[length + 1..];
+    }
+    out
 }

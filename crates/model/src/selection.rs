@@ -89,6 +89,14 @@ pub fn is_at_or_below(path: &str, root: &str) -> bool {
     root == "/" || path == root || path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'))
 }
 
+/// `/a/b`, `/a` and `/`.
+pub(crate) fn path_and_ancestors(path: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(path), |path| {
+        let end = path.rfind('/').filter(|_| path.len() > 1)?;
+        Some(&path[..end.max(1)])
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

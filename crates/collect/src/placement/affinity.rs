@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_model::{Cpuset, TaskReading};
+use cgscope_model::{Cpuset, TaskReading, placement::cpu_list};
 
 use crate::{
     facts::{CgroupMounts, parse_cpu_list},
@@ -140,23 +140,6 @@ fn affinity(tid: u32) -> Option<Vec<u32>> {
         let bits = (0..MOST_CPUS).filter(|cpu| mask[cpu / 64] >> (cpu % 64) & 1 == 1);
         bits.map(|cpu| cpu as u32).collect()
     })
-}
-
-/// `0-3,8` of an ascending list.
-pub(super) fn cpu_list(cpus: &[u32]) -> String {
-    let mut out = String::new();
-    let mut rest = cpus;
-    while let Some(first) = rest.first() {
-        let length = rest.windows(2).take_while(|pair| pair[1] == pair[0] + 1).count();
-        let last = rest[length];
-        let comma = if out.is_empty() { "" } else { "," };
-        out += &match length {
-            0 => format!("{comma}{first}"),
-            _ => format!("{comma}{first}-{last}"),
-        };
-        rest = &rest[length + 1..];
-    }
-    out
 }
 
 /// Where cpusets are, and whether that is v2.

@@ -3,7 +3,7 @@ use std::{fs, sync::Arc};
 use cgscope_model::{Hist, Totals};
 
 use super::{
-    affinity::{cpu_list, cpuset_path, narrowing},
+    affinity::{cpuset_path, narrowing},
     *,
 };
 
