@@ -6,7 +6,12 @@ use std::{
 };
 
 use cgscope_model::{
-    CgroupName, Interval, TaskInterval, Wait, findings::Host, json::IntervalObject, units::duration,
+    CgroupName, Interval, TaskInterval, Wait,
+    findings::Host,
+    json::IntervalObject,
+    nodes::{CpuInterval, NodeGroup},
+    placement::cpu_list,
+    units::duration,
 };
 
 use crate::{
@@ -14,6 +19,7 @@ use crate::{
     child::Output,
     cli::{By, Hist},
     exit::{Error, Result},
+    nodes,
     request::Target,
     run::{Plan, for_each_interval},
     session::Pace,
@@ -27,6 +33,7 @@ const UNASKED_INTERVAL: Duration = Duration::from_secs(1);
 pub async fn run(options: &Hist) -> Result {
     let mut target = Target::new(&options.select)?;
     target.output = Output::ToStandardError;
+    target.by_cpu = options.per_cpu;
     let pace = Pace {
         interval: options.interval.unwrap_or(UNASKED_INTERVAL),
         duration: options.duration,
@@ -62,6 +69,9 @@ fn print(out: &mut impl Write, interval: &Interval, host: &Host, options: &Hist)
         writeln!(out, "{}", text::wait_line(&part.wait))?;
         write!(out, "{}", part.why)?;
     }
+    let mut memory = String::new();
+    let _ = nodes::memory_lines(&mut memory, interval);
+    write!(out, "{memory}")?;
     if let Some(pending) = text::pending_line(interval) {
         writeln!(out, "{pending}")?;
     }
@@ -98,6 +108,21 @@ impl Part {
     }
 }
 
+impl Part {
+    fn of_node(node: NodeGroup) -> Self {
+        let line = nodes::line(&node);
+        let part = Self::of_tasks(format!("node = {} (CPUs {})", node.node, cpu_list(&node.cpus)), node.wait);
+        Self { why: format!("{}{line}\n", part.why), ..part }
+    }
+
+    fn of_cpu(cpu: &CpuInterval, wait: Wait) -> Self {
+        let node = cpu.node.map_or_else(String::new, |node| format!(" (node {node})"));
+        let part = Self::of_tasks(format!("cpu = {}{node}", cpu.cpu), wait);
+        let busy = nodes::busy_words(cpu.busy_ns, cpu.idle_ns);
+        Self { why: format!("{}busy {busy}\n", part.why), ..part }
+    }
+}
+
 /// The histograms to print, those with the most waiting last, next to the prompt.
 fn parts(interval: &Interval, options: &Hist) -> Vec<Part> {
     let mut parts: Vec<Part> = if options.per_thread {
@@ -110,6 +135,11 @@ fn parts(interval: &Interval, options: &Hist) -> Vec<Part> {
     } else if options.by == Some(By::Cgroup) {
         let groups = interval.by_cgroup().into_iter();
         groups.map(|(path, group)| Part::of_cgroup(path.as_deref(), group.wait, interval)).collect()
+    } else if options.by == Some(By::Node) {
+        // A node without waits is part of the answer.
+        return interval.by_node().into_iter().map(Part::of_node).collect();
+    } else if options.per_cpu {
+        interval.by_cpu().into_iter().map(|(cpu, wait)| Part::of_cpu(cpu, wait)).collect()
     } else {
         let wait = interval.total().wait;
         let why = causes::lines(&wait.by_cause, interval, None, &interval.culprits());

@@ -78,8 +78,8 @@ impl Session {
         let signals = listen()?;
         selection.pids.extend(held.as_ref().map(|held| held.pid));
         let started = Instant::now();
-        let collector = Collector::start(&Options { selection: selection.clone(), ..Options::default() })
-            .map_err(|failure| could_not_start(&failure))?;
+        let options = Options { selection: selection.clone(), by_cpu: target.by_cpu, memory: target.memory };
+        let collector = Collector::start(&options).map_err(|failure| could_not_start(&failure))?;
         if target.verbose {
             say!("cgscope: attached after {:.0?}, following {}", started.elapsed(), target.words());
         }

@@ -159,6 +159,21 @@ impl Interval {
         nodes.into_values().collect()
     }
 
+    /// Each CPU with the waits that ended on it; where these are not counted by CPU, those of the tasks last seen on it.
+    pub fn by_cpu(&self) -> Vec<(&CpuInterval, Wait)> {
+        let is_counted = self.counts_by_cpu();
+        let of_tasks = |cpu: u32| {
+            let mut wait = Wait::default();
+            self.tasks.iter().filter(|task| task.reading.cpu == cpu).for_each(|task| wait.add(&task.wait));
+            wait
+        };
+        let wait = |cpu: &CpuInterval| match &cpu.wait {
+            _ if !is_counted => of_tasks(cpu.cpu),
+            wait => wait.clone().unwrap_or_default(),
+        };
+        self.cpus.iter().map(|cpu| (cpu, wait(cpu))).collect()
+    }
+
     /// Time on a CPU by node of the tasks for which `which` is true, ns: see [`TaskInterval::ran_by_node`].
     pub fn ran_by_node(&self, which: impl Fn(&TaskReading) -> bool) -> ByNode {
         let ran = self.tasks.iter().filter(|task| which(&task.reading)).map(TaskInterval::ran_by_node);

@@ -10,7 +10,7 @@ use cgscope_model::{
 use cgscope_record::{Ending, Header};
 
 use crate::{
-    causes,
+    causes, nodes,
     report::tables,
     request::selection_words,
     text::{self, Unit, plural},
@@ -42,6 +42,8 @@ impl Recording {
         let total = whole.total();
         let _ = totals(&mut out, whole, &total);
         let _ = write!(out, "\n{}", text::histogram(&total.wait, Unit::Micro));
+        let _ = nodes::table(&mut out, whole);
+        let _ = nodes::memory_lines(&mut out, whole);
         let _ = tables::quotas(&mut out, whole);
         let _ = tables::processes(&mut out, whole);
         let _ = tables::cgroups(&mut out, whole);
