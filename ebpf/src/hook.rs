@@ -9,11 +9,11 @@ use core::ffi::c_void;
 
 use crate::{
     burial::bury,
-    history,
-    kernel::{RunQueue, Task, born_after_ns, follow_all},
+    by_cpu, history,
+    kernel::{RunQueue, Task, born_after_ns, counts_by_cpu, follow_all},
     ledger,
+    look_back::Wait,
     maps::{lost, ring, storage},
-    work::Wait,
 };
 
 /// The state of a task at its last switch (0x80 since Linux 4.14).
@@ -114,6 +114,9 @@ fn arrive(next: Task, who: u64, storage: &mut TaskStorage, queue: RunQueue, ring
     // Always true; the verifier wants to see it.
     if let Some(count) = storage.histogram.counts.get_mut(bucket) {
         *count = count.wrapping_add(1);
+    }
+    if counts_by_cpu() {
+        by_cpu::count(queue.cpu(), bucket as u64, wait_ns);
     }
     if wait_ns != 0 {
         let (bucket, cpu) = (bucket as u64, queue.cpu());

@@ -7,16 +7,19 @@
 use cgscope_layout::{
     ByCause, Cause,
     cause::{SHARED_CAUSES, WHOLE, row_of},
-    ledger::{IDLE, KERNEL, Left, Ring, kind},
-    wire::TaskStorage,
+    ledger::{IDLE, KERNEL, Left, NO_CPU, Ring, kind},
+    wire::{Histogram, TaskStorage},
 };
 
 use crate::{
+    by_cpu,
     culprits::{Place, charge},
     history::slice,
-    kernel::{CfsRunQueue, Task, throttles_tasks},
-    maps::{ring, work},
-    work::{Wait, Work, cause_of, is_charged, look_back},
+    kernel::{CfsRunQueue, Task, counts_by_cpu, has_nodes, throttles_tasks},
+    look_back::{Wait, Work, cause_of, is_charged, look_back},
+    maps::{cpu_counters, ring, work},
+    placement,
+    verifier::opaque,
 };
 
 /// Splits a wait and enters it. The usual one began and ended while one and the same slice ran. `who`: what the history calls
@@ -46,21 +49,29 @@ pub fn enter(next: Task, who: u64, storage: &mut TaskStorage, wait: Wait, ring: 
         }
     }
     // By its number: each cause by itself would be a way of its own through what follows.
-    if let Some(sum) = storage.by_cause.get_mut(cause as usize) {
-        *sum += wait.ns;
+    add(&mut storage.by_cause, cause, wait.ns);
+    count(&mut storage.histogram, wait.bucket, cause, u64::from(WHOLE));
+    if counts_by_cpu() {
+        by_cpu::enter(wait.cpu, wait.bucket, cause, wait.ns);
     }
-    count(storage, wait.bucket, cause, u64::from(WHOLE));
 }
 
 #[inline(always)]
-fn count(storage: &mut TaskStorage, bucket: u64, cause: u64, share: u64) {
+pub fn add(by_cause: &mut ByCause, cause: u64, ns: u64) {
+    // Always there; the verifier wants to see it.
+    if let Some(sum) = by_cause.get_mut(opaque(cause as usize)) {
+        *sum += ns;
+    }
+}
+
+#[inline(always)]
+pub fn count(histogram: &mut Histogram, bucket: u64, cause: u64, share: u64) {
     if cause >= SHARED_CAUSES as u64 {
         return;
     }
     // Always there; the verifier wants to see it.
-    if let Some(cell) =
-        storage.histogram.shares.get_mut(row_of(bucket as usize) * SHARED_CAUSES + cause as usize)
-    {
+    let cell = opaque(row_of(bucket as usize) * SHARED_CAUSES + cause as usize);
+    if let Some(cell) = histogram.shares.get_mut(cell) {
         *cell = cell.wrapping_add(share as u32);
     }
 }
@@ -87,7 +98,12 @@ fn enter_composed(next: Task, storage: &mut TaskStorage, work: &mut Work) {
             beyond_history(next, &storage.left, work);
         }
     }
-    book(storage, work);
+    book(&mut storage.by_cause, &mut storage.histogram, work);
+    if counts_by_cpu()
+        && let Some(counters) = cpu_counters(wait.cpu)
+    {
+        book(&mut counters.by_cause, &mut counters.histogram, work);
+    }
 }
 
 /// A wait longer than the history, whose beginning was seen: what its CPU did in all since then is known, and what lies within the
@@ -131,30 +147,35 @@ fn out_of_quota(next: Task, left: &Left, work: &mut Work, throttled_ns: u64) {
 
 /// Enters the parts: to the nanosecond in the sums, in proportion in the histogram. What is lost there by rounding goes to
 /// the largest part.
-#[inline(always)]
-fn book(storage: &mut TaskStorage, work: &mut Work) {
+#[inline(never)]
+fn book(by_cause: &mut ByCause, histogram: &mut Histogram, work: &mut Work) {
     let wait = &Wait::taken_from(work);
-    book_part(storage, wait, work, Cause::Throttled);
-    book_part(storage, wait, work, Cause::OwnCgroup);
-    book_part(storage, wait, work, Cause::OtherCgroup);
-    book_part(storage, wait, work, Cause::Kernel);
-    book_part(storage, wait, work, Cause::Unattributed);
-    book_part(storage, wait, work, Cause::Wakeup);
+    work.begin_sharing();
+    for cause in [
+        Cause::Throttled,
+        Cause::OwnCgroup,
+        Cause::OtherCgroup,
+        Cause::Kernel,
+        Cause::Unattributed,
+        Cause::Wakeup,
+    ] {
+        book_part(by_cause, histogram, wait, work, cause);
+    }
     let (largest, rest) = work.rounding();
-    count(storage, wait.bucket, largest, rest);
+    count(histogram, wait.bucket, largest, rest);
 }
 
 #[inline(always)]
-fn book_part(storage: &mut TaskStorage, wait: &Wait, work: &mut Work, cause: Cause) {
+fn book_part(by_cause: &mut ByCause, histogram: &mut Histogram, wait: &Wait, work: &mut Work, cause: Cause) {
     let ns = work.parts[cause as usize];
     if ns == 0 {
         return;
     }
-    storage.by_cause[cause as usize] += ns;
+    by_cause[cause as usize] += ns;
     // Waits are shorter than 2^58 ns, and not 0.
     let share = (ns * u64::from(WHOLE)).checked_div(wait.ns).unwrap_or(0);
     work.shared(cause, ns, share);
-    count(storage, wait.bucket, cause as u64, share);
+    count(histogram, wait.bucket, cause as u64, share);
 }
 
 /// True if the wait that `task` is in, or that ends now, began as `left` says.
@@ -183,7 +204,7 @@ fn throttled(task: Task, left: &Left, clock_ns: u64) -> u64 {
 #[inline(never)]
 fn elsewhere(next: Task, left: &Left, work: &mut Work) {
     let wait = Wait::taken_from(work);
-    if left.migrations.wrapping_add(1) != next.migrations() {
+    if left.cpu == NO_CPU || left.migrations.wrapping_add(1) != next.migrations() {
         work.add(Cause::Unattributed, wait.elsewhere_ns);
         return;
     }
@@ -201,7 +222,12 @@ fn elsewhere(next: Task, left: &Left, work: &mut Work) {
 /// `next` has come on `cpu`: where the next wait begins, if it is not moved before.
 #[inline(always)]
 pub fn came(next: Task, storage: &mut TaskStorage, cpu: u32) {
-    storage.left.cpu = cpu;
+    if storage.left.cpu != cpu {
+        if has_nodes() {
+            placement::moved(next, &mut storage.placement, cpu);
+        }
+        storage.left.cpu = cpu;
+    }
     storage.left.migrations = next.migrations();
 }
 

@@ -11,15 +11,18 @@
 
 mod birth;
 mod burial;
+mod by_cpu;
 mod cgroups;
 mod culprits;
 mod history;
 mod hook;
 mod kernel;
 mod ledger;
+mod look_back;
 mod maps;
+mod placement;
 mod reading;
-mod work;
+mod verifier;
 
 /// `bpf_get_current_task_btf`, `bpf_seq_write` and task storage are for GPL-compatible programs.
 #[unsafe(no_mangle)]

@@ -13,14 +13,17 @@ use aya_ebpf::{
 };
 use cgscope_layout::{
     Cause, KERNEL_LOSSES, Loss, bucket_of,
-    ledger::{Pairs, Ring},
+    ledger::{NO_CPU, Pairs, Ring},
     wire::{
-        CGROUP_EVENTS_BYTES, CgroupEvent, Counts, EXITED_CGROUPS, Exited, SELECTED_MAX, TaskRecord,
-        TaskStorage, serial,
+        CGROUP_EVENTS_BYTES, CgroupEvent, Counts, CpuCounters, EXITED_CGROUPS, Exited, SELECTED_MAX,
+        TaskRecord, TaskStorage, serial,
     },
 };
 
-use crate::{kernel::Task, work::Work};
+use crate::{
+    kernel::{Task, has_nodes},
+    look_back::Work,
+};
 
 /// Task storage, of which aya-ebpf 0.2 has no type. The pointers stand for BTF and are never followed.
 #[repr(C)]
@@ -72,6 +75,14 @@ static RINGS: Array<Ring, 1> = Array::new();
 #[btf_map]
 static PAIRS: Array<Pairs, 1> = Array::new();
 
+/// By CPU, as RINGS. User space writes it, also when a CPU comes online.
+#[btf_map]
+static CPU_NODE: Array<u32, 1> = Array::new();
+
+/// By CPU, as RINGS.
+#[btf_map]
+static CPUS: Array<CpuCounters, 1> = Array::new();
+
 /// Where waits are split: [`Work::HOOK`] and [`Work::READER`].
 #[btf_map]
 static WORK: PerCpuArray<Work, 2> = PerCpuArray::new();
@@ -110,7 +121,9 @@ pub fn storage(task: Task) -> Option<&'static mut TaskStorage> {
 /// An empty storage for a task that was just born. Only where allocating is allowed.
 #[inline(always)]
 pub fn create_storage(task: Task) -> Option<&'static mut TaskStorage> {
-    created(task, storage_get(task, ptr::null_mut(), BPF_LOCAL_STORAGE_GET_F_CREATE.into()))
+    let storage = created(task, storage_get(task, ptr::null_mut(), BPF_LOCAL_STORAGE_GET_F_CREATE.into()))?;
+    storage.left.cpu = NO_CPU;
+    Some(storage)
 }
 
 /// A storage for a task that has already waited `run_delay_ns`. It must be complete when the hook first sees it, so
@@ -130,6 +143,10 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
     set(&mut initial.histogram.counts, bucket, waits);
     initial.left.cpu = task.run_queue().cpu();
     initial.left.migrations = task.migrations();
+    if has_nodes() {
+        initial.placement.place = node_place(initial.left.cpu);
+        initial.placement.since_ran_ns = task.ran_ns();
+    }
     let storage =
         created(task, storage_get(task, (&raw mut *initial).cast(), BPF_LOCAL_STORAGE_GET_F_CREATE.into()));
     set(&mut initial.histogram.counts, bucket, 0);
@@ -207,6 +224,19 @@ pub fn ring(cpu: u32) -> Option<&'static mut Ring> {
 pub fn pairs(cpu: u32) -> Option<&'static mut Pairs> {
     // SAFETY: as above.
     PAIRS.get_ptr_mut(cpu).map(|pairs| unsafe { &mut *pairs })
+}
+
+/// The place of a CPU's node plus one; 0 where it is not known.
+#[inline(always)]
+pub fn node_place(cpu: u32) -> u32 {
+    CPU_NODE.get(cpu).copied().unwrap_or(0)
+}
+
+/// What is counted on a CPU.
+#[inline(always)]
+pub fn cpu_counters(cpu: u32) -> Option<&'static mut CpuCounters> {
+    // SAFETY: a map value; only the hook on that CPU writes it, and words that others read meanwhile are whole.
+    CPUS.get_ptr_mut(cpu).map(|counters| unsafe { &mut *counters })
 }
 
 /// This CPU's own place to split a wait in.

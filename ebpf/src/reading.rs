@@ -9,14 +9,14 @@ use aya_ebpf::helpers::generated::bpf_seq_write;
 use cgscope_layout::{
     CAUSES, Cause, Loss,
     wire::{
-        HANDED_OVER, HAS_HISTOGRAM, Histogram, INHERIT, ON_CPU, ON_RQ, SELECT_PROCESS, SELECT_THREAD,
-        TaskRecord, TaskStorage, Totals,
+        HANDED_OVER, HAS_HISTOGRAM, HAS_PLACEMENT, Histogram, INHERIT, ON_CPU, ON_RQ, Placement,
+        SELECT_PROCESS, SELECT_THREAD, TaskRecord, TaskStorage, Totals,
     },
 };
 
 use crate::{
     burial::count_unseen_arrival,
-    kernel::{SeqFile, Task, born_after_ns, follow_all, select_born_before_ns},
+    kernel::{SeqFile, Task, born_after_ns, follow_all, has_nodes, select_born_before_ns},
     ledger,
     maps::{copy, create_storage_at, lost, make_place, record, selected, storage},
 };
@@ -57,7 +57,7 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
     });
     let Some(storage) = found else { return 0 };
     // `seq_write` wants one byte more than it writes.
-    if seq.room() <= (size_of::<TaskRecord>() + size_of::<Histogram>()) as u64 {
+    if seq.room() <= (size_of::<TaskRecord>() + size_of::<Placement>() + size_of::<Histogram>()) as u64 {
         // Longer than the room: the kernel hands over what is there and shows this task again.
         // SAFETY: a map value is readable in its whole size.
         unsafe {
@@ -122,6 +122,10 @@ fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     if task.on_cpu() {
         flags |= ON_CPU;
     }
+    if has_nodes() {
+        flags |= HAS_PLACEMENT;
+        len += size_of::<Placement>() as u32;
+    }
     let Some(record) = record() else { return };
     record.pending = [0; CAUSES];
     record.pending_cause = Cause::Unattributed as u64;
@@ -159,6 +163,12 @@ fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     }
     // SAFETY: both are readable in the size given.
     unsafe { bpf_seq_write(seq.pointer().cast(), (&raw mut *record).cast(), size_of::<TaskRecord>() as u32) };
+    if has_nodes() {
+        storage.placement.preferred_node = task.preferred_node();
+        let placement = (&raw mut storage.placement).cast();
+        // SAFETY: as above.
+        unsafe { bpf_seq_write(seq.pointer().cast(), placement, size_of::<Placement>() as u32) };
+    }
     if changed {
         copy(&storage.histogram, &mut storage.told_histogram);
         // What was told is written, not what the hook may have added since.

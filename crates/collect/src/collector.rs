@@ -1,7 +1,7 @@
 //! The collector: Samples of the running host.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     path::Path,
     sync::Arc,
     time::Instant,
@@ -9,11 +9,12 @@ use std::{
 
 use cgscope_layout::{Loss, ledger::KERNEL, wire::Config};
 use cgscope_model::{
-    CgroupReading, ExitedReading, Losses, Mode, PairReading, Sample, Selection, TaskReading,
+    CgroupReading, CpuReading, ExitedReading, Losses, Mode, PairReading, Sample, Selection, TaskReading,
 };
 
 use crate::{
     Failure,
+    by_cpu::{CpuCounts, Places},
     cgroups::{self, CgroupTree, Event, Remains},
     clock::{monotonic_ns, unix_ns},
     facts::{self, CgroupMounts},
@@ -36,7 +37,7 @@ const STARTING_NS: u64 = 2_000_000_000;
 pub struct Options {
     /// Whose waits.
     pub selection: Selection,
-    /// Count waits by the CPU that they end on also where all CPUs are on one node.
+    /// Count waits by CPU, also where that is not needed to tell them by node.
     pub by_cpu: bool,
     /// Read where the memory of the selected processes lies: see [`crate::memory`] for what that costs.
     pub memory: bool,
@@ -46,7 +47,9 @@ pub struct Options {
 pub struct Collector {
     side: KernelSide,
     tree: Option<CgroupTree>,
-    nodes: BTreeMap<u32, u32>,
+    node_places: Places,
+    /// What was counted by CPU, where that is done.
+    cpu_counts: Option<CpuCounts>,
     /// What is kept of each task from one reading to the next.
     known: HashMap<u64, Known>,
     ledger: Ledger,
@@ -99,6 +102,8 @@ impl Collector {
             ));
         }
         let now_ns = monotonic_ns();
+        let node_places = Places::new(placement.cpu_nodes());
+        let count_by_cpu = options.by_cpu || node_places.len() > 1;
         let config = Config {
             follow_all: selection.follows_all().into(),
             born_after_ns: now_ns,
@@ -107,12 +112,24 @@ impl Collector {
             root_cgroup_id: tree.as_ref().and_then(CgroupTree::root_id).unwrap_or_default(),
             blame_tasks: (!selection.follows_all()).into(),
             cgroup_hierarchy: hierarchy_to_hear_of(tree.as_ref(), mounts.cpu_is_v2()),
+            nodes: node_places.len() as u64,
+            count_by_cpu: count_by_cpu.into(),
         };
         let cpus = facts::possible_cpus(host);
+        let cpu_places = |(cpu, node): (&u32, &u32)| (*cpu, node_places.number_of(*node));
+        let cpu_places: Vec<_> = placement.cpu_nodes().iter().map(cpu_places).collect();
         let mut collector = Self {
-            side: KernelSide::start(resolved.offsets, config, cpus, &selection.pids, &selection.tids)?,
+            side: KernelSide::start(
+                resolved.offsets,
+                config,
+                cpus,
+                &cpu_places,
+                &selection.pids,
+                &selection.tids,
+            )?,
             tree,
-            nodes: facts::cpu_to_node(host),
+            node_places,
+            cpu_counts: count_by_cpu.then(CpuCounts::default),
             known: HashMap::new(),
             ledger: Ledger::default(),
             clock_ns: 0,
@@ -139,9 +156,13 @@ impl Collector {
     /// Reads everything once.
     pub fn sample(&mut self) -> Result<Sample, Failure> {
         let (unix_ns, mono_ns) = (unix_ns(), monotonic_ns());
-        let cpus = self.placement.cpus();
+        let mut cpus = self.placement.cpus();
+        if self.placement.has_changed() {
+            self.learn_nodes()?;
+        }
         let mut tasks = self.read_tasks()?;
         self.placement.place(&mut tasks, mono_ns);
+        self.read_waits_of(&mut cpus)?;
         let exited = self.read_exited()?;
         let ledger = &mut self.ledger;
         self.side.pairs(|cpu, table| ledger.take(cpu, table))?;
@@ -263,10 +284,11 @@ impl Collector {
         let mut tasks = Vec::with_capacity(before.len());
         // The clock of an idle CPU stands still; the latest clock of any is the best "now" that there is.
         let mut now_ns = 0;
-        let end = read_records(&mut stream, &mut self.buffer, |record, histogram| {
+        let end = read_records(&mut stream, &mut self.buffer, |record, placement, histogram| {
             now_ns = now_ns.max(record.rq_clock_ns);
             let kept = keep(before.get(&record.serial), record, histogram);
-            tasks.push((reading(record, &kept, &self.nodes), *record));
+            let placement = placement.map(|raw| self.node_places.placement(raw, record.totals.on_cpu_ns));
+            tasks.push((reading(record, placement, &kept, self.placement.cpu_nodes()), *record));
             known.insert(record.serial, kept);
         })
         .map_err(reading_failed)?;
@@ -286,6 +308,25 @@ impl Collector {
         // A task whose record did not fit is shown twice only if it fitted the second time; keep what came last.
         tasks.dedup_by_key(|task| task.serial);
         Ok(tasks)
+    }
+
+    /// Adds what is counted on these CPUs.
+    fn read_waits_of(&mut self, cpus: &mut [CpuReading]) -> Result<(), Failure> {
+        let Some(counts) = &mut self.cpu_counts else { return Ok(()) };
+        self.side.cpus(|number, counters| {
+            let waits = counts.take(number, counters, &self.node_places);
+            if let Ok(i) = cpus.binary_search_by_key(&number, |cpu| cpu.cpu) {
+                cpus[i].waits = Some(waits);
+            }
+        })
+    }
+
+    /// Tells the BPF side the nodes of CPUs that came.
+    fn learn_nodes(&mut self) -> Result<(), Failure> {
+        let nodes = self.placement.cpu_nodes();
+        self.node_places.learn(nodes);
+        let places = &self.node_places;
+        self.side.set_nodes(nodes.iter().map(|(cpu, node)| (*cpu, places.number_of(*node))))
     }
 
     fn read_exited(&mut self) -> Result<Vec<ExitedReading>, Failure> {

@@ -12,7 +12,7 @@ use cgscope_layout::{
     Loss, Offsets,
     cause::CELLS,
     ledger::Pairs,
-    wire::{Config, Exited, SELECT_PROCESS, SELECT_THREAD, Totals, names},
+    wire::{Config, CpuCounters, Exited, SELECT_PROCESS, SELECT_THREAD, Totals, names},
 };
 
 use crate::Failure;
@@ -49,6 +49,14 @@ struct PairsPod(Pairs);
 // SAFETY: integers without padding.
 unsafe impl Pod for PairsPod {}
 
+/// `CpuCounters` as aya wants it.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+struct CpuCountersPod(CpuCounters);
+
+// SAFETY: integers without padding.
+unsafe impl Pod for CpuCountersPod {}
+
 /// The BPF side, attached. Dropping it detaches and unloads everything.
 pub(crate) struct KernelSide {
     bpf: Ebpf,
@@ -57,11 +65,12 @@ pub(crate) struct KernelSide {
 
 impl KernelSide {
     /// Loads and attaches. On return every switch of every CPU runs the hook; tasks are followed from the first
-    /// [`read_tasks`](Self::read_tasks) on. `cpus`: how many there can be.
+    /// [`read_tasks`](Self::read_tasks) on. `cpus`: how many there can be; `nodes`: see [`set_nodes`](Self::set_nodes).
     pub(crate) fn start(
         offsets: Offsets,
         config: Config,
         cpus: u32,
+        nodes: &[(u32, u32)],
         pids: &[u32],
         tids: &[u32],
     ) -> Result<Self, Failure> {
@@ -75,6 +84,8 @@ impl KernelSide {
             .override_global(names::CONFIG, &words[..], true)
             .map_max_entries(names::RINGS, cpus)
             .map_max_entries(names::PAIRS, cpus)
+            .map_max_entries(names::CPU_NODE, cpus)
+            .map_max_entries(names::CPUS, if config.count_by_cpu == 0 { 1 } else { cpus })
             // Task storage: the kernel knows it, aya 0.14 has no type for it.
             .allow_unsupported_maps();
         let mut bpf = loader.load(OBJECT).map_err(failed("create the BPF maps"))?;
@@ -85,6 +96,7 @@ impl KernelSide {
             // Without these the names of cgroups are found by walking: no reason not to measure.
             let _ = side.attach_to(&CGROUP_TRACEPOINTS, &btf);
         }
+        side.set_nodes(nodes.iter().copied())?;
         side.attach(&btf).map_err(failed("load and attach the BPF programs"))?;
         Ok(side)
     }
@@ -180,6 +192,32 @@ impl KernelSide {
             Ok(())
         };
         read().map_err(failed("read the culprits"))
+    }
+
+    /// Tells the BPF side the place of each CPU's node, plus one. CPUs beyond those that there can be are left out.
+    pub(crate) fn set_nodes(&mut self, places: impl IntoIterator<Item = (u32, u32)>) -> Result<(), Failure> {
+        let write = || -> AyaResult<()> {
+            let mut nodes: Array<&mut MapData, u32> = Array::try_from(self.map_mut(names::CPU_NODE)?)?;
+            for (cpu, place) in places {
+                if cpu < nodes.len() {
+                    nodes.set(cpu, place, 0)?;
+                }
+            }
+            Ok(())
+        };
+        write().map_err(failed("tell which node a CPU is on"))
+    }
+
+    /// Calls `each` with what is counted on every CPU that there can be.
+    pub(crate) fn cpus(&self, mut each: impl FnMut(u32, &CpuCounters)) -> Result<(), Failure> {
+        let mut read = || -> AyaResult<()> {
+            let counters: Array<&MapData, CpuCountersPod> = Array::try_from(self.map(names::CPUS)?)?;
+            for cpu in 0..counters.len() {
+                each(cpu, &counters.get(&cpu, 0)?.0);
+            }
+            Ok(())
+        };
+        read().map_err(failed("read what is counted by CPU"))
     }
 
     /// Tells the BPF side that what it charged until `clock_ns` has been read: those places may be taken.

@@ -3,6 +3,7 @@
 //! [`Collector::start`] resolves the kernel's fields ([`offsets`]), loads and attaches the BPF side ([`kernel_side`]);
 //! [`Collector::sample`] reads all tasks ([`stream`]), names cgroups ([`cgroups`]) and adds what cgscope itself costs.
 
+mod by_cpu;
 pub mod cgroups;
 pub mod clock;
 mod collector;

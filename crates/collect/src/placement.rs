@@ -36,6 +36,7 @@ pub(crate) struct PlacementFiles {
     online: Vec<u32>,
     /// Read anew when these change.
     nodes: BTreeMap<u32, u32>,
+    has_changed: bool,
     /// `None` where thread ids mean other tasks here than on the kernel side.
     affinities: Option<Affinities>,
     memory: Option<MemoryFiles>,
@@ -48,12 +49,25 @@ impl PlacementFiles {
         let ids_are_ours = || facts::gather(root).initial_pid_namespace != Some(false);
         let affinities = (has_several(&nodes) && ids_are_ours()).then(Affinities::default);
         let memory = wanted.memory.then(|| MemoryFiles::new(root));
-        Self { root: root.into(), tick_ns: tick_ns(), online: Vec::new(), nodes, affinities, memory }
+        Self {
+            root: root.into(),
+            tick_ns: tick_ns(),
+            online: Vec::new(),
+            nodes,
+            has_changed: false,
+            affinities,
+            memory,
+        }
     }
 
     /// The node of each CPU.
     pub(crate) fn cpu_nodes(&self) -> &BTreeMap<u32, u32> {
         &self.nodes
+    }
+
+    /// CPUs came or went between the last two calls of [`cpus`](Self::cpus).
+    pub(crate) fn has_changed(&self) -> bool {
+        self.has_changed
     }
 
     /// There is more than one node with CPUs.
@@ -67,12 +81,11 @@ impl PlacementFiles {
         let stat = fs::read_to_string(self.root.join("proc/stat")).unwrap_or_default();
         let mut cpus = cpu_times(&stat, self.tick_ns);
         let online: Vec<u32> = cpus.iter().map(|cpu| cpu.cpu).collect();
-        if online != self.online {
-            if !self.online.is_empty() {
-                self.nodes = cpu_nodes(&self.root);
-            }
-            self.online = online;
+        self.has_changed = !self.online.is_empty() && online != self.online;
+        if self.has_changed {
+            self.nodes = cpu_nodes(&self.root);
         }
+        self.online = online;
         for cpu in &mut cpus {
             cpu.node = self.nodes.get(&cpu.cpu).copied();
         }

@@ -6,7 +6,7 @@ use cgscope_layout::{
     Cause,
     wire::{Exited, Histogram, ON_CPU, ON_RQ, TaskRecord},
 };
-use cgscope_model::{ByCause, ExitedReading, Hist, Pending, TaskReading, Totals};
+use cgscope_model::{ByCause, ExitedReading, Hist, Pending, Placement, TaskReading, Totals};
 
 /// What is kept of a task from one reading to the next.
 pub(crate) struct Known {
@@ -43,7 +43,13 @@ pub(crate) fn printable(text: &str) -> Arc<str> {
         .into()
 }
 
-pub(crate) fn reading(record: &TaskRecord, kept: &Known, nodes: &BTreeMap<u32, u32>) -> TaskReading {
+/// `placement`: where it ran, if that was told.
+pub(crate) fn reading(
+    record: &TaskRecord,
+    placement: Option<Placement>,
+    kept: &Known,
+    nodes: &BTreeMap<u32, u32>,
+) -> TaskReading {
     let mut totals = cgscope_model::Totals::from(record.totals);
     make_whole(&mut totals, &kept.hist);
     TaskReading {
@@ -57,7 +63,7 @@ pub(crate) fn reading(record: &TaskRecord, kept: &Known, nodes: &BTreeMap<u32, u
         node: nodes.get(&record.cpu).copied(),
         on_cpu: record.flags & ON_CPU != 0,
         pending: None,
-        placement: None,
+        placement: placement.map(Arc::new),
         max_ns: record.waits.max_ns,
         totals,
         hist: kept.hist.clone(),

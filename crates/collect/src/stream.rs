@@ -2,9 +2,10 @@
 
 use std::io::{self, Read};
 
-use cgscope_layout::wire::{HAS_HISTOGRAM, Histogram, TaskRecord};
+use cgscope_layout::wire::{HAS_HISTOGRAM, HAS_PLACEMENT, Histogram, Placement, TaskRecord};
 
 const RECORD: usize = size_of::<TaskRecord>();
+const PLACEMENT: usize = size_of::<Placement>();
 const HISTOGRAM: usize = size_of::<Histogram>();
 /// Twice the kernel's own buffer: each read then takes over all that it holds.
 const BUFFER: usize = 64 * 1024;
@@ -22,7 +23,7 @@ pub(crate) enum End {
 pub(crate) fn read_records(
     stream: &mut impl Read,
     buffer: &mut Vec<u8>,
-    mut each: impl FnMut(&TaskRecord, Option<&Histogram>),
+    mut each: impl FnMut(&TaskRecord, Option<&Placement>, Option<&Histogram>),
 ) -> io::Result<End> {
     buffer.resize(BUFFER, 0);
     let mut held = 0;
@@ -45,27 +46,40 @@ pub(crate) fn read_records(
 }
 
 /// Takes whole records off the front; returns the bytes used, or `None` for what is no record.
-fn take_records(bytes: &[u8], each: &mut impl FnMut(&TaskRecord, Option<&Histogram>)) -> Option<usize> {
+fn take_records(
+    bytes: &[u8],
+    each: &mut impl FnMut(&TaskRecord, Option<&Placement>, Option<&Histogram>),
+) -> Option<usize> {
     let mut used = 0;
-    while let Some(head) = bytes[used..].first_chunk::<RECORD>() {
-        // SAFETY: integers alone, of the size of the chunk; any bits are valid.
-        let record = unsafe { head.as_ptr().cast::<TaskRecord>().read_unaligned() };
-        let with_histogram = record.flags & HAS_HISTOGRAM != 0;
-        if record.len as usize != RECORD + if with_histogram { HISTOGRAM } else { 0 } {
+    while let Some(record) = part::<TaskRecord, RECORD>(&bytes[used..]) {
+        let has = |flag: u32, size: usize| if record.flags & flag != 0 { size } else { 0 };
+        let placement_end = RECORD + has(HAS_PLACEMENT, PLACEMENT);
+        let end = placement_end + has(HAS_HISTOGRAM, HISTOGRAM);
+        if record.len as usize != end {
             return None;
         }
-        if with_histogram {
-            let Some(tail) = bytes[used + RECORD..].first_chunk::<HISTOGRAM>() else { break };
-            // SAFETY: as above.
-            let histogram = unsafe { tail.as_ptr().cast::<Histogram>().read_unaligned() };
-            each(&record, Some(&histogram));
-        } else {
-            each(&record, None);
-        }
-        used += record.len as usize;
+        let Some(whole) = bytes.get(used..used + end) else { break };
+        let placement = part::<Placement, PLACEMENT>(&whole[RECORD..placement_end]);
+        let histogram = part::<Histogram, HISTOGRAM>(&whole[placement_end..]);
+        each(&record, placement.as_ref(), histogram.as_ref());
+        used += end;
     }
     Some(used)
 }
+
+/// The first bytes as a part of a record; `None` where there are fewer.
+fn part<T: Part, const SIZE: usize>(bytes: &[u8]) -> Option<T> {
+    const { assert!(size_of::<T>() == SIZE) };
+    let bytes = bytes.first_chunk::<SIZE>()?;
+    // SAFETY: integers alone, of the size of the chunk; any bits are valid.
+    Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// Integers alone.
+trait Part {}
+impl Part for TaskRecord {}
+impl Part for Placement {}
+impl Part for Histogram {}
 
 #[cfg(test)]
 mod tests {
@@ -85,15 +99,23 @@ mod tests {
         }
     }
 
+    /// Of the record of a task with what follows it.
+    fn length_of(tid: u32) -> usize {
+        let part = |divisor, size| if tid.is_multiple_of(divisor) { size } else { 0 };
+        RECORD + part(2, PLACEMENT) + part(3, HISTOGRAM)
+    }
+
     fn stream(tasks: u32) -> Vec<u8> {
         let mut bytes = Vec::new();
         for tid in 0..tasks {
             let with_histogram = tid % 3 == 0;
-            let len = RECORD + if with_histogram { HISTOGRAM } else { 0 };
-            let record =
-                TaskRecord { len: len as u32, flags: u32::from(with_histogram), tid, ..Default::default() };
+            let flags = u32::from(with_histogram) | if tid % 2 == 0 { HAS_PLACEMENT } else { 0 };
+            let record = TaskRecord { len: length_of(tid) as u32, flags, tid, ..Default::default() };
             // SAFETY: integers without padding.
             bytes.extend(unsafe { std::slice::from_raw_parts((&raw const record).cast::<u8>(), RECORD) });
+            if tid % 2 == 0 {
+                bytes.extend([tid as u8; PLACEMENT]);
+            }
             if with_histogram {
                 bytes.extend((0..WORDS).flat_map(u32::to_ne_bytes));
             }
@@ -106,13 +128,19 @@ mod tests {
         let bytes = stream(100);
         for piece in [1, 7, RECORD, RECORD + HISTOGRAM, 4096, 1 << 20] {
             let mut seen = Vec::new();
-            let end = read_records(&mut Pieces(&bytes, piece), &mut Vec::new(), |record, counts| {
-                assert_eq!(counts.is_some(), record.tid % 3 == 0);
-                if let Some(counts) = counts {
-                    assert_eq!((counts.counts[0], counts.shares.last()), (0, Some(&(WORDS - 1))));
-                }
-                seen.push(record.tid);
-            });
+            let end =
+                read_records(&mut Pieces(&bytes, piece), &mut Vec::new(), |record, placement, counts| {
+                    assert_eq!(counts.is_some(), record.tid % 3 == 0);
+                    let word = u64::from_ne_bytes([record.tid as u8; 8]);
+                    assert_eq!(
+                        placement.map(|placement| placement.ran_ns[1]),
+                        (record.tid % 2 == 0).then_some(word)
+                    );
+                    if let Some(counts) = counts {
+                        assert_eq!((counts.counts[0], counts.shares.last()), (0, Some(&(WORDS - 1))));
+                    }
+                    seen.push(record.tid);
+                });
             assert_eq!(end.unwrap(), End::Complete);
             assert_eq!(seen, (0..100).collect::<Vec<_>>());
         }
@@ -123,10 +151,11 @@ mod tests {
         let bytes = stream(10);
         for length in 1..bytes.len() {
             let mut tasks = 0;
-            let end = read_records(&mut Pieces(&bytes[..length], 4096), &mut Vec::new(), |_, _| tasks += 1)
-                .unwrap();
-            let whole = (0..10).scan(0, |at, tid| {
-                *at += if tid % 3 == 0 { RECORD + HISTOGRAM } else { RECORD };
+            let end =
+                read_records(&mut Pieces(&bytes[..length], 4096), &mut Vec::new(), |_, _, _| tasks += 1)
+                    .unwrap();
+            let whole = (0..10).scan(0, |at, tid: u32| {
+                *at += length_of(tid);
                 Some(*at)
             });
             let ends: Vec<usize> = whole.collect();
@@ -137,7 +166,8 @@ mod tests {
 
     #[test]
     fn what_is_no_record_is_not_taken_for_one() {
-        let end = read_records(&mut Pieces(&[7; 5_000], 4096), &mut Vec::new(), |_, _| panic!("no record"));
+        let end =
+            read_records(&mut Pieces(&[7; 5_000], 4096), &mut Vec::new(), |_, _, _| panic!("no record"));
         assert_eq!(end.unwrap(), End::CutShort);
     }
 }

@@ -85,6 +85,8 @@ kernel_fields! {
     task_last_arrival: "task_struct", "sched_info.last_arrival", true;
     /// `bool`: taken off its CPU because its group is out of quota (Linux 6.18, where tasks are throttled one by one).
     task_throttled: "task_struct", "throttled", false;
+    /// `int`: the node that the kernel's balancing prefers; needs CONFIG_NUMA_BALANCING, absent with PREEMPT_RT.
+    task_preferred_node: "task_struct", "numa_preferred_nid", false;
     /// `struct sched_entity *`: that of the task's group on this CPU.
     task_parent: "task_struct", "se.parent", false;
     /// `struct css_set *`.

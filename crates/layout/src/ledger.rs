@@ -78,11 +78,14 @@ pub struct Left {
     pub idle_ns: u64,
     /// How long its group had run on that CPU by then, ns.
     pub group_ran_ns: u64,
-    /// The CPU that it ran on last.
+    /// The CPU that it ran on last, or [`NO_CPU`].
     pub cpu: u32,
     /// Its migrations when it came there, cut to 32 bits.
     pub migrations: u32,
 }
+
+/// In [`Left::cpu`]: it has not run yet.
+pub const NO_CPU: u32 = u32::MAX;
 
 /// What a culprit did to a victim.
 pub mod kind {

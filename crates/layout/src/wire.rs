@@ -8,6 +8,9 @@ use crate::{
     ledger::Left,
 };
 
+/// NUMA nodes with CPUs that are told apart. A node's place among them is given by user space: node numbers may have gaps.
+pub const NODES: usize = 16;
+
 /// The counts of each bucket; they only rise, and wrap at 2^32.
 pub type Counts = [u32; BUCKETS];
 
@@ -100,6 +103,8 @@ pub struct TaskStorage {
     pub by_cause: ByCause,
     /// How it left its CPU last.
     pub left: Left,
+    /// Where it ran.
+    pub placement: Placement,
     /// See [`serial`].
     pub serial: u64,
     /// The cgroup at the last reading, or at birth: the table of exited tasks has a place for it.
@@ -127,13 +132,44 @@ impl Histogram {
     pub const NONE: Self = Self { counts: [0; BUCKETS], shares: [0; CELLS] };
 }
 
-/// One task, as the iterator reports it; its [`Histogram`] follows in the stream if [`HAS_HISTOGRAM`] is set.
+/// On which nodes a task ran. Kept where there are several, see [`Config::nodes`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Placement {
+    /// The place of the node that it ran on last, plus one; 0: it has not run on a known one.
+    pub place: u32,
+    /// `task_struct.numa_preferred_nid`, -1: none. Of a reading.
+    pub preferred_node: i32,
+    /// Times that it came on a CPU of another node than the one it had run on last.
+    pub node_migrations: u64,
+    /// Its time on CPUs when it came to that node, ns.
+    pub since_ran_ns: u64,
+    /// Its time on CPUs by place, ns, that since it came to the present node left out.
+    pub ran_ns: [u64; NODES],
+}
+
+/// What is counted on one CPU, where [`Config::count_by_cpu`] is set; only that CPU's own hook writes it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CpuCounters {
+    /// The longest completed wait.
+    pub max_ns: u64,
+    /// Sums of completed waits by cause.
+    pub by_cause: ByCause,
+    /// Completed waits.
+    pub histogram: Histogram,
+    /// Times that a task came which had last run on the node at this place.
+    pub came_from: [u64; NODES],
+}
+
+/// One task, as the iterator reports it. In the stream its [`Placement`] follows if [`HAS_PLACEMENT`] is set, and then its
+/// [`Histogram`] if [`HAS_HISTOGRAM`] is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskRecord {
-    /// Bytes of this record together with its histogram.
+    /// Bytes of this record together with what follows it.
     pub len: u32,
-    /// [`HAS_HISTOGRAM`], [`ON_CPU`], [`ON_RQ`].
+    /// [`HAS_HISTOGRAM`], [`HAS_PLACEMENT`], [`ON_CPU`], [`ON_RQ`].
     pub flags: u32,
     /// See [`serial`].
     pub serial: u64,
@@ -171,6 +207,8 @@ pub const HAS_HISTOGRAM: u32 = 1;
 pub const ON_CPU: u32 = 2;
 /// In [`TaskRecord::flags`]: on a run queue (running or waiting).
 pub const ON_RQ: u32 = 4;
+/// In [`TaskRecord::flags`]: the placement follows.
+pub const HAS_PLACEMENT: u32 = 8;
 
 /// The value of the table of exited tasks, by cgroup id: what user space had not been told of them.
 #[repr(C)]
@@ -249,11 +287,15 @@ pub struct Config {
     /// The number of the hierarchy of [`Self::cgroup_v2`], as in /proc/self/cgroup: ids of different hierarchies collide.
     /// `u64::MAX`: user space does not want to be told what cgroups come and go.
     pub cgroup_hierarchy: u64,
+    /// NUMA nodes that have CPUs, at most [`NODES`]. With one there is nothing to tell.
+    pub nodes: u64,
+    /// 1: waits are also counted by CPU.
+    pub count_by_cpu: u64,
 }
 
 impl Config {
     /// Its words in order, as the loader writes them.
-    pub const fn words(&self) -> [u64; 7] {
+    pub const fn words(&self) -> [u64; 9] {
         [
             self.follow_all,
             self.born_after_ns,
@@ -262,6 +304,8 @@ impl Config {
             self.select_born_before_ns,
             self.blame_tasks,
             self.cgroup_hierarchy,
+            self.nodes,
+            self.count_by_cpu,
         ]
     }
 }
@@ -289,6 +333,10 @@ pub mod names {
     pub const PAIRS: &str = "PAIRS";
     /// Array of one word: until when [`PAIRS`] has been read, ns of `rq->clock`.
     pub const PAIRS_READ: &str = "PAIRS_READ";
+    /// Array, CPU: the place of its node plus one, 0 where it is not known.
+    pub const CPU_NODE: &str = "CPU_NODE";
+    /// Array, CPU: [`super::CpuCounters`].
+    pub const CPUS: &str = "CPUS";
     /// Per-CPU array of loss counters.
     pub const LOSSES: &str = "LOSSES";
     /// Ring buffer: [`super::CgroupEvent`].

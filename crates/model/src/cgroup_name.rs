@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn services_are_named_by_their_unit() {
         assert_eq!(words("/system.slice/nginx.service").as_deref(), Some("nginx.service"));
-        assert_eq!(words("/system.slice/a\\x2db.service/worker").as_deref(), Some("a-b.service"));
+        assert_eq!(words("/system.slice/a\\x2db.service/pool").as_deref(), Some("a-b.service"));
         assert_eq!(words("/user.slice/user-1000.slice"), None);
         assert_eq!(words("/"), None);
     }

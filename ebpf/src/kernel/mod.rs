@@ -27,6 +27,8 @@ static CONFIG: Config = Config {
     select_born_before_ns: 0,
     blame_tasks: 0,
     cgroup_hierarchy: u64::MAX,
+    nodes: 0,
+    count_by_cpu: 0,
 };
 
 /// The offset of a field, a constant to the verifier.
@@ -53,6 +55,20 @@ pub fn follow_all() -> bool {
 pub fn blame_tasks() -> bool {
     // SAFETY: a static of ours.
     unsafe { read_volatile(addr_of!(CONFIG.blame_tasks)) != 0 }
+}
+
+/// True if there is more than one NUMA node to run on.
+#[inline(always)]
+pub fn has_nodes() -> bool {
+    // SAFETY: a static of ours.
+    unsafe { read_volatile(addr_of!(CONFIG.nodes)) > 1 }
+}
+
+/// True if waits are also counted by CPU.
+#[inline(always)]
+pub fn counts_by_cpu() -> bool {
+    // SAFETY: a static of ours.
+    unsafe { read_volatile(addr_of!(CONFIG.count_by_cpu)) != 0 }
 }
 
 /// True if this kernel throttles tasks one by one, on their way to user space, and says so in each (Linux 6.18).
@@ -218,6 +234,18 @@ impl Task {
         load::<u64>(self.0, offset!(task_migrations)) as u32
     }
 
+    /// Time on CPUs so far, ns; up to date wherever the task has just come on a CPU.
+    #[inline(always)]
+    pub fn ran_ns(self) -> u64 {
+        load(self.0, offset!(task_run_ns))
+    }
+
+    /// The node that the kernel's balancing prefers, -1: none.
+    #[inline(always)]
+    pub fn preferred_node(self) -> i32 {
+        if offset!(task_preferred_node) == ABSENT { -1 } else { load(self.0, offset!(task_preferred_node)) }
+    }
+
     /// Address of its task group: to compare with, never to follow.
     #[inline(always)]
     pub fn group_address(self) -> u64 {
@@ -279,7 +307,7 @@ impl Task {
     pub fn totals(self) -> Totals {
         Totals {
             run_delay_ns: self.run_delay_ns(),
-            on_cpu_ns: load(self.0, offset!(task_run_ns)),
+            on_cpu_ns: self.ran_ns(),
             voluntary: load(self.0, offset!(task_nvcsw)),
             involuntary: load(self.0, offset!(task_nivcsw)),
             migrations: load(self.0, offset!(task_migrations)),

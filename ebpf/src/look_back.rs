@@ -122,8 +122,13 @@ impl Work {
         self.victim = victim;
         self.charging = charging;
         self.clock_ns = clock_ns;
-        self.largest_ns = 0;
-        self.shared = 0;
+    }
+
+    /// Begins to give causes their shares.
+    #[inline(always)]
+    pub fn begin_sharing(&mut self) {
+        set(&mut self.largest_ns, 0);
+        set(&mut self.shared, 0);
     }
 
     /// The time to look back over.

@@ -1,0 +1,121 @@
+//! What the hook counts by CPU and by node, brought to the numbers of the host.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use cgscope_layout::wire::{self, CpuCounters, NODES};
+use cgscope_model::{ByCause, CpuWaits, Hist, Placement};
+
+/// The nodes that have CPUs, each at a place: the BPF side counts by place, because node numbers may have gaps. A node
+/// keeps its place.
+#[derive(Debug, Default)]
+pub(crate) struct Places(Vec<u32>);
+
+impl Places {
+    /// Those of a host, CPU to node. More than [`NODES`] cannot be told apart: then none has a place.
+    pub(crate) fn new(node_of_cpu: &BTreeMap<u32, u32>) -> Self {
+        let mut places = Self::default();
+        places.learn(node_of_cpu);
+        if places.0.len() > NODES { Self::default() } else { places }
+    }
+
+    /// Gives places to nodes that had no CPU before, as far as there are any.
+    pub(crate) fn learn(&mut self, node_of_cpu: &BTreeMap<u32, u32>) {
+        for node in node_of_cpu.values() {
+            if !self.0.contains(node) {
+                self.0.push(*node);
+            }
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len().min(NODES)
+    }
+
+    /// The place of a node as the BPF side has it: plus one; 0: none.
+    pub(crate) fn number_of(&self, node: u32) -> u32 {
+        let place = self.0.iter().take(NODES).position(|known| *known == node);
+        place.map_or(0, |place| place as u32 + 1)
+    }
+
+    fn by_node(&self, counts: &[u64; NODES]) -> Vec<(u32, u64)> {
+        let counts = self.0.iter().copied().zip(counts.iter().copied());
+        let mut counts: Vec<_> = counts.filter(|(_, count)| *count != 0).collect();
+        counts.sort_unstable();
+        counts
+    }
+
+    /// Where a task ran that has been on CPUs for `on_cpu_ns`.
+    pub(crate) fn placement(&self, raw: &wire::Placement, on_cpu_ns: u64) -> Placement {
+        let mut ran_ns = raw.ran_ns;
+        if let Some(sum) = (raw.place as usize).checked_sub(1).and_then(|place| ran_ns.get_mut(place)) {
+            *sum = sum.saturating_add(on_cpu_ns.saturating_sub(raw.since_ran_ns));
+        }
+        Placement {
+            node_migrations: Some(raw.node_migrations),
+            ran_ns: Some(self.by_node(&ran_ns)),
+            preferred_node: u32::try_from(raw.preferred_node).ok(),
+            ..Placement::default()
+        }
+    }
+}
+
+/// What was read of each CPU before: counters of the BPF side wrap at 2^32.
+#[derive(Debug, Default)]
+pub(crate) struct CpuCounts(HashMap<u32, Arc<Hist>>);
+
+impl CpuCounts {
+    /// Takes over what is counted on `cpu`.
+    pub(crate) fn take(&mut self, cpu: u32, counters: &CpuCounters, places: &Places) -> CpuWaits {
+        let hist = self.0.entry(cpu).or_default();
+        let now = hist.advanced_to(&counters.histogram.counts, &counters.histogram.shares);
+        if now != **hist {
+            *hist = Arc::new(now);
+        }
+        CpuWaits {
+            max_ns: counters.max_ns,
+            by_cause: ByCause(counters.by_cause),
+            hist: hist.clone(),
+            came_from: places.by_node(&counters.came_from),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(nodes: &[u32]) -> BTreeMap<u32, u32> {
+        nodes.iter().enumerate().map(|(cpu, node)| (cpu as u32, *node)).collect()
+    }
+
+    #[test]
+    fn nodes_with_gaps_have_places_and_keep_them() {
+        let mut places = Places::new(&host(&[0, 0, 8, 252]));
+        assert_eq!((places.number_of(0), places.number_of(8), places.number_of(252)), (1, 2, 3));
+        assert_eq!(places.number_of(4), 0);
+        places.learn(&host(&[0, 4, 8]));
+        assert_eq!((places.number_of(252), places.number_of(4)), (3, 4));
+    }
+
+    #[test]
+    fn more_nodes_than_can_be_told_apart_have_none() {
+        let many: Vec<u32> = (0..=NODES as u32).collect();
+        assert_eq!(Places::new(&host(&many)).len(), 0);
+        assert_eq!(Places::new(&host(&many[1..])).len(), NODES);
+    }
+
+    #[test]
+    fn time_since_a_task_came_to_its_node_is_that_nodes() {
+        let places = Places::new(&host(&[3, 1]));
+        let mut raw =
+            wire::Placement { place: 2, since_ran_ns: 700, node_migrations: 1, ..Default::default() };
+        (raw.preferred_node, raw.ran_ns[0], raw.ran_ns[1]) = (-1, 500, 200);
+        let placement = places.placement(&raw, 1_000);
+        assert_eq!(placement.ran_ns, Some(vec![(1, 500), (3, 500)]));
+        assert_eq!((placement.node_migrations, placement.preferred_node), (Some(1), None));
+    }
+}

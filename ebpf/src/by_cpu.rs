@@ -1,0 +1,27 @@
+//! Waits by the CPU on which they end, where user space asks for it: on hosts with several NUMA nodes, or for each CPU.
+//!
+//! Functions of their own: on other hosts the hook stays as small as it is.
+
+use cgscope_layout::cause::WHOLE;
+
+use crate::{ledger, maps::cpu_counters, verifier::opaque};
+
+/// A wait ends.
+#[inline(never)]
+pub fn count(cpu: u32, bucket: u64, ns: u64) {
+    let Some(counters) = cpu_counters(cpu) else { return };
+    if let Some(count) = counters.histogram.counts.get_mut(opaque(bucket as usize)) {
+        *count = count.wrapping_add(1);
+    }
+    if ns > counters.max_ns {
+        counters.max_ns = ns;
+    }
+}
+
+/// It has one cause.
+#[inline(never)]
+pub fn enter(cpu: u32, bucket: u64, cause: u64, ns: u64) {
+    let Some(counters) = cpu_counters(cpu) else { return };
+    ledger::add(&mut counters.by_cause, cause, ns);
+    ledger::count(&mut counters.histogram, bucket, cause, u64::from(WHOLE));
+}

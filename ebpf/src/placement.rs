@@ -1,0 +1,34 @@
+//! On which NUMA nodes tasks run.
+
+use cgscope_layout::wire::Placement;
+
+use crate::{
+    kernel::Task,
+    maps::{cpu_counters, node_place},
+    verifier::opaque,
+};
+
+/// `task` has come on another CPU than the one that it ran on last. Cold beside all other switches.
+#[inline(never)]
+pub fn moved(task: Task, placement: &mut Placement, cpu: u32) {
+    let (place, before) = (node_place(cpu), placement.place);
+    if place == 0 || place == before {
+        return;
+    }
+    let ran_ns = task.ran_ns();
+    if before != 0 {
+        placement.node_migrations += 1;
+        let before = opaque((before - 1) as usize);
+        // Always there; the verifier wants to see it.
+        if let Some(sum) = placement.ran_ns.get_mut(before) {
+            *sum += ran_ns.wrapping_sub(placement.since_ran_ns);
+        }
+        if let Some(counters) = cpu_counters(cpu)
+            && let Some(count) = counters.came_from.get_mut(before)
+        {
+            *count += 1;
+        }
+    }
+    placement.place = place;
+    placement.since_ran_ns = ran_ns;
+}
