@@ -2,7 +2,7 @@
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use crate::failure::Failure;
 use crate::root::AsRoot;
@@ -18,27 +18,40 @@ pub(crate) fn build() -> Result<PathBuf, Failure> {
     // the compiler is told so: as a setting for the whole workspace it forbids the libraries that derive macros are.
     let mut cargo = steps::cargo(&["rustc", "--release", "--package", "cgscope", "--bin", "cgscope"]);
     cargo.args(["--message-format=json-render-diagnostics", "--", "-C", "target-feature=+crt-static"]);
-    cargo.stdout(Stdio::piped()).stderr(Stdio::inherit());
-    let output = cargo.output().map_err(|why| steps::did_not_start(&cargo, &why))?;
-    if !output.status.success() {
-        return Err(Failure::Step(format!(
-            "build: cargo failed ({}), so there is no new {PLACE}; what it said is above",
-            output.status
-        )));
-    }
-    let messages = String::from_utf8_lossy(&output.stdout);
-    let built = messages.lines().filter_map(executable).next_back();
-    let built = built.ok_or_else(|| {
-        Failure::Step(
-            "build: cargo named no executable, so it is unknown where it is; run `cargo build`".to_owned(),
-        )
-    })?;
+    let built = named(&executables(&mut cargo)?, "cgscope")?;
     let place = steps::workspace().join(PLACE);
     if built != place {
         put(&built, &place)?;
         eprintln!("build: cargo was told to build elsewhere; {} is copied to {PLACE}", built.display());
     }
     Ok(place)
+}
+
+/// Has cargo build what there is to run, and says where all of it is.
+pub(crate) fn executables(cargo: &mut Command) -> Result<Vec<PathBuf>, Failure> {
+    cargo.stdout(Stdio::piped()).stderr(Stdio::inherit());
+    let output = cargo.output().map_err(|why| steps::did_not_start(cargo, &why))?;
+    if !output.status.success() {
+        return Err(Failure::Step(format!(
+            "build: cargo failed ({}), so there is nothing new to run; what it said is above",
+            output.status
+        )));
+    }
+    let messages = String::from_utf8_lossy(&output.stdout);
+    Ok(messages.lines().filter_map(executable).collect())
+}
+
+/// The one of that name, without what cargo adds to the names of tests.
+pub(crate) fn named(executables: &[PathBuf], name: &str) -> Result<PathBuf, Failure> {
+    let is_it = |path: &&PathBuf| {
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        file.split('-').next() == Some(name)
+    };
+    executables.iter().find(is_it).cloned().ok_or_else(|| {
+        Failure::Step(format!(
+            "build: cargo named no executable `{name}`, so it is unknown where it is; run `cargo build`"
+        ))
+    })
 }
 
 /// Builds it and becomes it.

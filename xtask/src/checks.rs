@@ -1,6 +1,7 @@
 //! Every test of cgscope, in the order of what is quickest to fail.
 use crate::binary;
 use crate::failure::Failure;
+use crate::lab;
 use crate::root::AsRoot;
 use crate::setup;
 use crate::steps::{self, Steps, cargo};
@@ -43,7 +44,7 @@ pub(crate) fn run(selection: &Selection) -> Result<(), Failure> {
     } else {
         None
     };
-    setup::ensure(if selection.with_root { &setup::TEST_TOOLS } else { &[] })?;
+    setup::ensure(&if selection.with_root { setup::for_lab() } else { Vec::new() })?;
     if selection.without_root {
         without_root(&mut steps, &selection.for_binaries)?;
     }
@@ -76,7 +77,12 @@ fn with_root(steps: &mut Steps, as_root: &AsRoot, for_binaries: &[String]) -> Re
     let mut test = cargo(&["test", "--release", "--package", "cgscope-lab", "--test", "root"]);
     // One by one: each loads programs and loads the machine, and counts what happens on it.
     test.args(as_root.for_cargo()).args(["--", "--test-threads=1"]).args(for_binaries);
-    steps.step("tests as root", &mut test)
+    steps.step("tests as root", &mut test)?;
+    if for_binaries.is_empty() {
+        eprintln!("test: other kernels");
+        steps.done("other kernels", lab::run(&lab::Request::for_checks()))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

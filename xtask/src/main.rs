@@ -6,6 +6,7 @@ mod binary;
 mod checks;
 mod failure;
 mod host;
+mod lab;
 mod overhead;
 mod root;
 mod setup;
@@ -22,6 +23,9 @@ cargo xtask COMMAND
   test [--unit|--root] [-- ARGS...]
                      setup and the tools for tests, then format, lints, unit tests, tests as root;
                      --unit: without those as root; --root: only those; ARGS go to the test binaries
+  lab [KERNEL...] [--all] [-- FILTER...]
+                     the tests as root on other kernels, each in a virtual machine, as a table; without KERNEL (6.12):
+                     all; --all: every test on each; --list: which kernels; --shell KERNEL: a shell in there
   overhead [ARGS...] what cgscope costs, side by side with other tools, as root
   help               this text
 
@@ -61,6 +65,7 @@ fn dispatch(arguments: &[String]) -> Result<(), Failure> {
         "build" => nothing_else(command, rest).and_then(|()| binary::build()).map(|_| ()),
         "run" => binary::run(rest),
         "test" => checks::run(&checks::Selection::parse(rest)?),
+        "lab" => lab::run(&lab::Request::parse(rest)?),
         "overhead" => overhead::run(rest),
         other => Err(Failure::Usage(format!("`{other}` is not a command"))),
     }

@@ -25,6 +25,14 @@ pub(crate) const TEST_TOOLS: [&str; 10] = [
     "util-linux",
 ];
 
+/// What the virtual machines need besides.
+const LAB_TOOLS: [&str; 2] = ["qemu-system-x86", "busybox-static"];
+
+/// What the tests use in and outside of virtual machines.
+pub(crate) fn for_lab() -> Vec<&'static str> {
+    [&TEST_TOOLS[..], &LAB_TOOLS].concat()
+}
+
 /// Sees to it that cgscope can be built, and that the `extra` packages are there. Silent where all is.
 pub(crate) fn ensure(extra: &[&str]) -> Result<(), Failure> {
     let mut lists_are_new = false;

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-const USAGE: &str = "workload burn THREADS SECONDS [pin] | bound CPUS THREADS SECONDS | far CPUS NODE MIB SECONDS | hop CPU CPU COUNT SECONDS | \
+const USAGE: &str = "workload burn THREADS SECONDS [pair|pin] | bound CPUS THREADS SECONDS | far CPUS NODE MIB SECONDS | hop CPU CPU COUNT SECONDS | \
                      sleep THREADS SECONDS | fork COUNT | threads COUNT | mergeable MIB SECONDS";
 
 /// Children or threads alive at a time.
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     let done = match words.as_slice() {
         ["burn", threads, seconds, rest @ ..] => number(threads)
             .zip(number(seconds))
-            .map(|(threads, seconds)| burn(threads, seconds as u64, rest.contains(&"pin"))),
+            .map(|(threads, seconds)| burn(threads, seconds as u64, rest.first().copied())),
         ["bound", cpus, threads, seconds] => number(threads)
             .zip(number(seconds))
             .zip(list(cpus))
@@ -85,15 +85,16 @@ fn mergeable(bytes: usize, seconds: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Busy loops, free to move or each on a CPU of its own.
-fn burn(count: usize, seconds: u64, pin: bool) -> io::Result<()> {
+/// Busy loops, free to move; or between the CPUs 0 and 1; or each kept on one of these: the same load on hosts of all sizes.
+fn burn(count: usize, seconds: u64, place: Option<&str>) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
-    let cpus = thread::available_parallelism()?.get();
     thread::scope(|scope| {
         for i in 0..count {
             scope.spawn(move || {
-                if pin {
-                    pin_to(i % cpus);
+                match place {
+                    Some("pair") => keep_on(&[0, 1]),
+                    Some("pin") => keep_on(&[i % 2]),
+                    _ => {}
                 }
                 while Instant::now() < end {
                     spin(10_000);
@@ -279,13 +280,8 @@ fn spin(rounds: u32) {
     }
 }
 
-fn pin_to(cpu: usize) {
-    keep_on(&[cpu]);
-}
-
-/// The calling thread runs on these CPUs only.
 fn keep_on(cpus: &[usize]) {
-    // SAFETY: a set of ours; CPUs that are not there are refused and leave the thread free.
+    // SAFETY: a set of ours; where none of the CPUs is there it is refused and leaves the thread free.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         cpus.iter().for_each(|cpu| libc::CPU_SET(*cpu, &mut set));

@@ -39,6 +39,15 @@ pub(crate) fn json_lines(output: &Output) -> Vec<Value> {
     stdout(output).lines().map(|line| serde_json::from_str(line).expect("a JSON object a line")).collect()
 }
 
+/// So many, or a tenth of it on a machine that emulates each instruction: `CGSCOPE_TEST_EMULATED` tells of that.
+pub(crate) fn scaled(count: u64) -> u64 {
+    if is_emulated() { count / 10 } else { count }
+}
+
+pub(crate) fn is_emulated() -> bool {
+    std::env::var_os("CGSCOPE_TEST_EMULATED").is_some()
+}
+
 /// A collector that follows these processes; the whole host for none.
 pub(crate) fn follow(pids: &[u32]) -> Collector {
     let selection = Selection { pids: pids.to_vec(), ..Selection::default() };

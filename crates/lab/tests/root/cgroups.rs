@@ -17,7 +17,7 @@ use cgscope_layout::Loss;
 use cgscope_model::{Interval, Losses, Sample};
 
 use crate::{
-    bench::{follow, json_lines, run, stderr},
+    bench::{follow, is_emulated, json_lines, run, scaled, stderr},
     files::Dir,
     load::Cgroup,
 };
@@ -132,6 +132,7 @@ fn assert_hardly_lost(losses: &Losses) {
         let allowed = match loss {
             Loss::StorageNotCreated => 50,
             Loss::SwitchWithoutStorage => 500,
+            Loss::ReadingOvertaken if is_emulated() => 20,
             // Thousands of pairs within 10 s are more than the tables of two CPUs hold. Waits and causes are whole.
             Loss::CulpritForgotten => 10_000,
             _ if loss.leaves_result_whole() => u64::MAX,
@@ -183,8 +184,9 @@ fn ten_thousand_cgroups_made_and_removed_leave_no_error_no_leak_and_no_wrong_nam
         whole.append(Interval::between(&earlier, &now));
         earlier = now;
     };
+    let count = scaled(10_000) as usize;
     let (visited, parent) = thread::scope(|scope| {
-        let churning = scope.spawn(|| (churn(&mut parent, 10_000, &names), parent));
+        let churning = scope.spawn(|| (churn(&mut parent, count, &names), parent));
         while !churning.is_finished() {
             thread::sleep(Duration::from_millis(200));
             follow_on(&mut collector);
@@ -210,7 +212,7 @@ fn ten_thousand_cgroups_made_and_removed_leave_no_error_no_leak_and_no_wrong_nam
     assert!(grown < 20 << 20, "{grown} bytes more");
 
     let names = names.lock().expect("nobody panicked");
-    assert_eq!(names.len(), 10_000, "an id is given once");
+    assert_eq!(names.len(), count, "an id is given once");
     for (id, name) in names.iter() {
         for path in shown.remove(id).unwrap_or_default() {
             assert_eq!(*path, **name, "{id}");
@@ -224,7 +226,7 @@ fn ten_thousand_cgroups_made_and_removed_leave_no_error_no_leak_and_no_wrong_nam
         .collect();
     assert!(nameless.is_empty() || whole.losses.get(Loss::CgroupEventLost) > 0, "{nameless:?}");
     let group = whole.by_cgroup().remove(&Some(group.as_str().into())).expect("the parent");
-    assert!(group.exited > 1_000, "{} exited", group.exited);
+    assert!(group.exited >= scaled(1_000), "{} exited", group.exited);
     assert_eq!(group.wait.hist.count(), group.wait.count);
     assert_eq!(group.wait.total_ns, group.totals.run_delay_ns, "{:?}", group.totals);
 }
@@ -312,9 +314,11 @@ fn a_renamed_cgroup_and_all_below_it_have_the_new_name() {
 fn a_cgroup_removed_during_a_recording_keeps_its_name_in_it() {
     let dir = Dir::new("removed");
     let file = dir.file("a.rec");
+    // Under way, and for long enough.
+    let (start_ms, seconds) = if is_emulated() { (6_000, "6") } else { (1_200, "3") };
     let output = thread::scope(|scope| {
-        let recording = scope.spawn(|| run(&["record", "-o", &file, "-d", "3"]));
-        thread::sleep(Duration::from_millis(1200));
+        let recording = scope.spawn(|| run(&["record", "-o", &file, "-d", seconds]));
+        thread::sleep(Duration::from_millis(start_ms));
         let mut parent = Parent::new("recorded");
         let (path, _, _) = parent.make("inside");
         parent.visit(&path);

@@ -7,7 +7,7 @@ use cgscope_layout::Loss;
 use cgscope_model::{Interval, Losses, Sample};
 
 use crate::{
-    bench::follow,
+    bench::{follow, is_emulated, scaled},
     load::{Cgroup, Load, result},
 };
 
@@ -51,6 +51,8 @@ fn assert_hardly_lost(losses: &Losses) {
             Loss::StorageNotCreated => 50,
             // Each of these tasks switches a few times.
             Loss::SwitchWithoutStorage => 500,
+            // A task has to die while it is read: rare, but for a reading that is slowed down.
+            Loss::ReadingOvertaken if is_emulated() => 20,
             _ if loss.leaves_result_whole() => u64::MAX,
             _ => 0,
         };
@@ -63,14 +65,15 @@ fn ten_thousand_short_lived_processes_lose_no_wait() {
     let cgroup = Cgroup::new("forks");
     let mut collector = follow(&[]);
     let before = collector.sample().expect("a sample");
-    let (load, mut out) = Load::workload(&["fork", "10000"], Some(&cgroup));
+    let count = scaled(10_000);
+    let (load, mut out) = Load::workload(&["fork", &count.to_string()], Some(&cgroup));
     let (whole, kernel_ns) = measure_to_the_end(&mut collector, before, load, &mut out);
 
     assert_hardly_lost(&whole.losses);
     let group = whole.by_cgroup().remove(&Some(cgroup.name.as_str().into())).expect("the load's cgroup");
-    assert!(group.exited >= 10_000, "{} exited", group.exited);
+    assert!(group.exited >= count, "{} exited", group.exited);
     assert_eq!(group.wait.hist.count(), group.wait.count);
-    assert!(group.wait.count >= 2 * 10_000, "each waits for its first run and after a yield");
+    assert!(group.wait.count >= 2 * count, "each waits for its first run and after a yield");
     // Ours against what the kernel's tasks themselves had at their end: equal to the nanosecond, all being over.
     assert_eq!(group.wait.total_ns, group.totals.run_delay_ns, "{:?}", group.totals);
     // And against /proc of each child as a zombie, and of the parent shortly before its end.
@@ -83,26 +86,27 @@ fn ten_thousand_short_lived_threads_lose_no_wait() {
     let cgroup = Cgroup::new("threads");
     let mut collector = follow(&[]);
     let before = collector.sample().expect("a sample");
-    let (load, mut out) = Load::workload(&["threads", "10000"], Some(&cgroup));
+    let count = scaled(10_000);
+    let (load, mut out) = Load::workload(&["threads", &count.to_string()], Some(&cgroup));
     let (whole, threads_ns) = measure_to_the_end(&mut collector, before, load, &mut out);
 
     assert_hardly_lost(&whole.losses);
     let group = whole.by_cgroup().remove(&Some(cgroup.name.as_str().into())).expect("the load's cgroup");
-    assert!(group.exited >= 10_000, "{} exited", group.exited);
+    assert!(group.exited >= count, "{} exited", group.exited);
     assert_eq!(group.wait.hist.count(), group.wait.count);
-    assert!(group.wait.count >= 2 * 10_000, "each waits for its first run and after a yield");
+    assert!(group.wait.count >= 2 * count, "each waits for its first run and after a yield");
     assert_eq!(group.wait.total_ns, group.totals.run_delay_ns, "{:?}", group.totals);
     assert!(group.wait.total_ns >= threads_ns, "each thread had read at least that much before its end");
 }
 
 #[test]
 fn the_waits_of_children_stay_with_a_selected_process() {
-    let (load, mut out) = Load::workload(&["threads", "12000"], None);
+    let (load, mut out) = Load::workload(&["threads", &scaled(12_000).to_string()], None);
     let mut collector = follow(&[load.pid()]);
     let before = collector.sample().expect("a sample");
     let (whole, _) = measure_to_the_end(&mut collector, before, load, &mut out);
     let total = whole.total();
-    assert!(total.exited > 1_000, "{}", total.exited);
+    assert!(total.exited > scaled(1_000), "{}", total.exited);
     assert_eq!(total.wait.total_ns, total.totals.run_delay_ns, "{:?}", total.totals);
     assert_hardly_lost(&whole.losses);
 }

@@ -5,26 +5,29 @@ use std::{process::Command, thread, time::Duration};
 use serde_json::Value;
 
 use crate::{
-    bench::{json_lines, run, stderr},
+    bench::{is_emulated, json_lines, run, stderr},
     load::{Cgroup, Load},
 };
 
-const SECONDS: u64 = 15;
+fn seconds() -> u64 {
+    if is_emulated() { 6 } else { 15 }
+}
+
 /// runqlat's row of the hump, in its own words and ours.
 const HUMP_NS: (u64, u64) = (32_768_000, 65_536_000);
 
-/// `cgscope hist --json -p PID` and `runqlat -p PID`, both over the same 15 s.
+/// `cgscope hist --json -p PID` and `runqlat -p PID`, both over the same seconds.
 fn both(load: &Load) -> (Value, Vec<(u64, u64, u64)>) {
     let pid = load.pid().to_string();
     thread::scope(|scope| {
         let runqlat = scope.spawn(|| {
-            let seconds = SECONDS.to_string();
+            let seconds = seconds().to_string();
             let output =
                 Command::new("runqlat").args(["-p", &pid, &seconds, "1"]).output().expect("runqlat runs");
             assert!(output.status.success(), "runqlat: {}", String::from_utf8_lossy(&output.stderr));
             runqlat_rows(&String::from_utf8_lossy(&output.stdout))
         });
-        let output = run(&["hist", "--json", "-p", &pid, &SECONDS.to_string(), "1"]);
+        let output = run(&["hist", "--json", "-p", &pid, &seconds().to_string(), "1"]);
         assert!(output.status.success(), "{}", stderr(&output));
         let interval = json_lines(&output).remove(0);
         (interval, runqlat.join().expect("runqlat's rows"))

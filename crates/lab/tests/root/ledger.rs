@@ -2,6 +2,7 @@
 
 use std::{fs, thread, time::Duration};
 
+use cgscope_collect::Collector;
 use cgscope_model::{ByCause, Cause, Interval, Selection, Wait};
 
 use crate::{
@@ -9,16 +10,26 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-/// Whole seconds of the whole host.
-fn measured(seconds: u64) -> Interval {
-    // Past the first period of a new quota, and past the loads' own start.
-    thread::sleep(Duration::from_millis(300));
-    let interval = measure(&mut follow(&[]), &[], seconds).whole;
-    for task in &interval.tasks {
-        let wait = &task.wait;
-        assert_eq!(wait.by_cause.total(), wait.total_ns, "{}: {:?}", task.reading.comm, wait.by_cause);
+/// The whole host, watched from before its loads are there: attaching takes a part of a busy machine, and seconds of an
+/// emulated one.
+struct Host(Collector);
+
+impl Host {
+    fn watched() -> Self {
+        Self(follow(&[]))
     }
-    interval
+
+    /// Whole seconds.
+    fn measured(&mut self, seconds: u64) -> Interval {
+        // Past the first period of a new quota, and past the loads' own start.
+        thread::sleep(Duration::from_millis(300));
+        let interval = measure(&mut self.0, &[], seconds).whole;
+        for task in &interval.tasks {
+            let wait = &task.wait;
+            assert_eq!(wait.by_cause.total(), wait.total_ns, "{}: {:?}", task.reading.comm, wait.by_cause);
+        }
+        interval
+    }
 }
 
 fn wait_of(interval: &Interval, pids: &[u32]) -> Wait {
@@ -47,12 +58,12 @@ fn assert_near(ours: u64, theirs: u64, percent: f64, what: &str) {
 }
 
 /// A busy loop in `inner`, of which `limited` has half a CPU.
-fn half_a_cpu(limited: &Cgroup, inner: &Cgroup) {
+fn half_a_cpu(host: &mut Host, limited: &Cgroup, inner: &Cgroup) {
     limited.limit(50_000, 100_000);
     let load = Load::busy_loop(Some(inner));
     // Once more where the machine was not ours: a virtual CPU that gets no time is late at waking up.
-    let attempt = || {
-        let interval = measured(8);
+    let mut attempt = || {
+        let interval = host.measured(8);
         let wait = wait_of(&interval, &[load.pid()]);
         (interval, wait)
     };
@@ -74,40 +85,45 @@ fn half_a_cpu(limited: &Cgroup, inner: &Cgroup) {
 
 #[test]
 fn a_loop_under_a_quota_is_throttled_as_long_as_the_kernel_says() {
+    let mut host = Host::watched();
     let cgroup = Cgroup::new("quota");
-    half_a_cpu(&cgroup, &cgroup);
+    half_a_cpu(&mut host, &cgroup, &cgroup);
 }
 
 #[test]
 fn the_quota_of_a_parent_is_named() {
+    let mut host = Host::watched();
     let parent = Cgroup::new("parent");
     let child = parent.child("child");
-    half_a_cpu(&parent, &child);
+    half_a_cpu(&mut host, &parent, &child);
 }
 
 #[test]
 fn the_quota_of_a_grandparent_is_named() {
+    let mut host = Host::watched();
     let grandparent = Cgroup::new("grandparent");
     let parent = grandparent.child("parent");
     let child = parent.child("child");
-    half_a_cpu(&grandparent, &child);
+    half_a_cpu(&mut host, &grandparent, &child);
 }
 
 #[test]
 fn of_nested_quotas_the_one_that_ran_out_is_named() {
+    let mut host = Host::watched();
     let parent = Cgroup::new("wider");
     parent.limit(80_000, 100_000);
     let child = parent.child("tighter");
-    half_a_cpu(&child, &child);
+    half_a_cpu(&mut host, &child, &child);
 }
 
 #[test]
 fn four_threads_on_a_quota_of_one_cpu_wait_for_it_and_for_each_other() {
+    let mut host = Host::watched();
     let cgroup = Cgroup::new("threads");
     cgroup.limit(100_000, 100_000);
     let (load, _out) = Load::workload(&["burn", "4", "60"], Some(&cgroup));
     let before_ns = cgroup.throttled_ns();
-    let interval = measured(8);
+    let interval = host.measured(8);
     let after_ns = cgroup.throttled_ns();
     let wait = wait_of(&interval, &load.pids());
     assert_share(&wait, &[Cause::Throttled, Cause::OwnCgroup], 98.0);
@@ -121,17 +137,19 @@ fn four_threads_on_a_quota_of_one_cpu_wait_for_it_and_for_each_other() {
 
 #[test]
 fn loops_of_one_cgroup_on_one_cpu_wait_for_their_own() {
+    let mut host = Host::watched();
     let cgroup = Cgroup::new("own");
     let loads = [Load::pinned_loop(0, Some(&cgroup)), Load::pinned_loop(0, Some(&cgroup))];
-    let wait = wait_of(&measured(5), &[loads[0].pid(), loads[1].pid()]);
+    let wait = wait_of(&host.measured(5), &[loads[0].pid(), loads[1].pid()]);
     assert_share(&wait, &[Cause::OwnCgroup], 95.0);
 }
 
 #[test]
 fn loops_of_two_cgroups_on_one_cpu_wait_for_the_other_and_it_is_named() {
+    let mut host = Host::watched();
     let (a, b) = (Cgroup::new("a"), Cgroup::new("b"));
     let loads = [Load::pinned_loop(0, Some(&a)), Load::pinned_loop(0, Some(&b))];
-    let interval = measured(5);
+    let interval = host.measured(5);
     for (load, victim, culprit) in [(&loads[0], &a, &b), (&loads[1], &b, &a)] {
         let wait = wait_of(&interval, &[load.pid()]);
         assert_share(&wait, &[Cause::OtherCgroup], 95.0);
@@ -164,10 +182,11 @@ fn a_selected_process_is_told_which_task_was_in_its_way() {
 
 #[test]
 fn a_quota_and_a_neighbour_are_told_apart() {
+    let mut host = Host::watched();
     let (limited, free) = (Cgroup::new("limited"), Cgroup::new("free"));
     limited.limit(20_000, 100_000);
     let loads = [Load::pinned_loop(1, Some(&limited)), Load::pinned_loop(1, Some(&free))];
-    let interval = measured(8);
+    let interval = host.measured(8);
     let wait = wait_of(&interval, &[loads[0].pid()]);
     let throttled_ns =
         interval.limits_at(&limited.name).and_then(|limits| limits.throttled_ns).expect("cpu.stat");
@@ -180,8 +199,9 @@ fn a_quota_and_a_neighbour_are_told_apart() {
 
 #[test]
 fn timer_wakeups_on_an_idle_machine_are_wakeups() {
+    let mut host = Host::watched();
     let load = Load::start("cyclictest", &["-q", "-t1", "-p80", "-i1000", "-D60"], None);
-    let wait = wait_of(&measured(4), &[load.pid()]);
+    let wait = wait_of(&host.measured(4), &[load.pid()]);
     // By their number: a wakeup that finds its CPU idle takes 0 ns by the kernel's clock, so the few that found it busy
     // are most of the time that there is.
     let octaves = wait.hist.octaves();
@@ -219,6 +239,7 @@ fn kernel_thread(name: &str) -> u32 {
 
 #[test]
 fn a_busy_kernel_thread_is_the_kernel_and_no_neighbour() {
+    let mut host = Host::watched();
     let cgroup = Cgroup::new("kernel");
     // The thread that merges equal pages scans without a pause, on one CPU with the loop.
     let ksmd = kernel_thread("ksmd").to_string();
@@ -231,31 +252,23 @@ fn a_busy_kernel_thread_is_the_kernel_and_no_neighbour() {
     let before = Load::start("taskset", &["-pc", "0", &ksmd], None);
     before.wait();
     let load = Load::pinned_loop(0, Some(&cgroup));
-    let interval = measured(5);
+    let interval = host.measured(5);
     Load::start("taskset", &["-pc", "0-1023", &ksmd], None).wait();
     let wait = wait_of(&interval, &[load.pid()]);
     assert!(wait.total_ns > 500_000_000, "ksmd had the CPU for a good part: {}", wait.total_ns);
     assert_share(&wait, &[Cause::Kernel], 90.0);
 }
 
-fn keep_on_cpu(pid: u32, cpu: usize) {
-    // SAFETY: a set on our stack, in its own size.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(pid as i32, size_of::<libc::cpu_set_t>(), &set);
-    }
-}
-
 #[test]
 fn everything_at_once_sums_up_and_hardly_anything_is_unattributed() {
+    let mut host = Host::watched();
     let (limited, free, mixed) =
         (Cgroup::new("all-limited"), Cgroup::new("all-free"), Cgroup::new("all-mixed"));
     limited.limit(30_000, 100_000);
     let (_burn, _out) = Load::workload(&["burn", "2", "60"], Some(&limited));
     let _free = Load::busy_loop(Some(&free));
     let _mixed = Load::start("stress-ng", &["--cpu", "1", "--switch", "1", "-t", "60"], Some(&mixed));
-    let interval = measured(8);
+    let interval = host.measured(8);
     let mut total = Wait::default();
     for task in &interval.tasks {
         total.add(&task.wait);
@@ -281,22 +294,27 @@ fn a_pending_wait_is_split_as_far_as_it_has_gone() {
     thread::sleep(Duration::from_millis(500));
     let mut collector = follow(&[load.pid()]);
     // It runs for 5 ms of each second.
-    let throttled = (0..10).filter(|_| {
-        thread::sleep(Duration::from_millis(150));
-        let sample = collector.sample().expect("a sample");
-        let Some(pending) = sample.tasks.first().and_then(|task| task.pending) else { return false };
+    let readings: Vec<_> = (0..10)
+        .map(|_| {
+            thread::sleep(Duration::from_millis(150));
+            let sample = collector.sample().expect("a sample");
+            sample.tasks.first().and_then(|task| task.pending)
+        })
+        .collect();
+    let throttled = readings.iter().flatten().filter(|pending| {
         assert_eq!(pending.by_cause.total(), pending.ns, "{pending:?}");
         share(&pending.by_cause, &[Cause::Throttled]) >= 98.0
     });
     let throttled = throttled.count();
-    assert!(throttled >= 8, "throttled at {throttled} of 10 readings");
+    assert!(throttled >= 8, "throttled at {throttled} of 10 readings: {readings:?}");
 }
 
 #[test]
 fn a_cgroup_is_selected_by_who_waits_not_by_who_runs() {
+    let mut host = Host::watched();
     let (a, b) = (Cgroup::new("selected"), Cgroup::new("neighbour"));
     let loads = [Load::pinned_loop(0, Some(&a)), Load::pinned_loop(0, Some(&b))];
-    let mut interval = measured(3);
+    let mut interval = host.measured(3);
     let selection = Selection { cgroup: Some(a.name.clone()), ..Selection::default() };
     selection.apply(&mut interval).expect("no expression");
     let pids: Vec<u32> = interval.tasks.iter().map(|task| task.reading.tgid).collect();

@@ -110,10 +110,12 @@ impl Cgroup {
     pub(crate) fn new(name: &str) -> Self {
         let mounts = CgroupMounts::read(Path::new("/"));
         let mount = mounts.cpu().expect("a hierarchy with the cpu controller");
+        let is_v2 = mounts.cpu_is_v2();
+        enable_cpu(mount, is_v2);
         let name = format!("cgscope-test-{}-{name}", std::process::id());
         let path = mount.join(&name);
         fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        Self { path, name: format!("/{name}"), is_v2: mounts.cpu_is_v2() }
+        Self { path, name: format!("/{name}"), is_v2 }
     }
 
     /// One whose tasks may run on these CPUs only, in the hierarchy of cpusets.
@@ -142,9 +144,7 @@ impl Cgroup {
     /// One below this one. It goes before this one does: declare it later.
     pub(crate) fn child(&self, name: &str) -> Self {
         let path = self.path.join(name);
-        if self.is_v2 {
-            let _ = fs::write(self.path.join("cgroup.subtree_control"), "+cpu");
-        }
+        enable_cpu(&self.path, self.is_v2);
         fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         Self { path, name: format!("{}/{name}", self.name), is_v2: self.is_v2 }
     }
@@ -169,6 +169,13 @@ impl Cgroup {
             write("cpu.cfs_period_us", period_us.to_string());
             write("cpu.cfs_quota_us", quota_us.to_string());
         }
+    }
+}
+
+/// A v2 cgroup has the files of a controller where the one above passes it on. One that has it already may refuse.
+fn enable_cpu(parent: &Path, is_v2: bool) {
+    if is_v2 {
+        let _ = fs::write(parent.join("cgroup.subtree_control"), "+cpu");
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod bench;
+mod by_cpu;
 mod cgroups;
 mod conservation;
 mod cost;

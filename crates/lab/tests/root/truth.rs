@@ -5,7 +5,7 @@ use std::{thread, time::Duration};
 use cgscope_model::{Interval, Losses, Sample};
 
 use crate::{
-    bench::{Run, follow, kernel_figures, measure},
+    bench::{Run, follow, kernel_figures, measure, scaled},
     load::Load,
 };
 
@@ -84,19 +84,18 @@ fn check(load: &Load, seconds: u64) -> Interval {
 
 #[test]
 fn two_busy_loops_per_cpu_free_to_migrate() {
-    let cpus = thread::available_parallelism().expect("a number of CPUs").get();
-    let (load, _out) = Load::workload(&["burn", &(2 * cpus).to_string(), "20"], None);
+    let (load, _out) = Load::workload(&["burn", "4", "90", "pair"], None);
     let whole = check(&load, 5);
     let total = whole.total();
     // Twice as many as CPUs: on average each waits half of the time.
-    let share = total.wait.total_ns as f64 / (whole.duration_ns as f64 * cpus as f64);
+    let share = total.wait.total_ns as f64 / (whole.duration_ns as f64 * 2.0);
     assert!((0.8..1.3).contains(&share), "as many wait as run: {share}");
     assert!(total.totals.involuntary > 10 * total.totals.voluntary);
 }
 
 #[test]
 fn threads_pinned_to_their_cpus() {
-    let (load, _out) = Load::workload(&["burn", "6", "20", "pin"], None);
+    let (load, _out) = Load::workload(&["burn", "6", "90", "pin"], None);
     check(&load, 4);
 }
 
@@ -105,7 +104,7 @@ fn a_pipe_between_two_tasks() {
     let load = Load::start("perf", &["bench", "sched", "pipe", "-l", "100000000"], None);
     thread::sleep(Duration::from_millis(500));
     let whole = check(&load, 4);
-    assert!(whole.total().totals.voluntary > 10_000, "the pipe switches all the time");
+    assert!(whole.total().totals.voluntary > scaled(10_000), "the pipe switches all the time");
 }
 
 #[test]
@@ -113,7 +112,7 @@ fn stress_ng_switching() {
     let load = Load::start("stress-ng", &["--switch", "4", "--cpu", "2", "--timeout", "30s"], None);
     thread::sleep(Duration::from_secs(1));
     let whole = check(&load, 5);
-    assert!(whole.total().wait.count > 10_000);
+    assert!(whole.total().wait.count > scaled(10_000));
 }
 
 #[test]
@@ -137,8 +136,8 @@ fn switches_equal_the_kernels_while_a_task_rests() {
 
 #[test]
 fn tasks_attached_in_mid_life_count_from_the_start() {
-    // Four loops on one CPU each wait three quarters of the time: at the attach three of them are waiting.
-    let (load, _out) = Load::workload(&["burn", "8", "20", "pin"], None);
+    // Four loops on each of two CPUs wait three quarters of the time: at the attach three of each four are waiting.
+    let (load, _out) = Load::workload(&["burn", "8", "90", "pin"], None);
     thread::sleep(Duration::from_millis(500));
     let pids = load.pids();
     let before = kernel_figures(&pids);

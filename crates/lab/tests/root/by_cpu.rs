@@ -1,0 +1,52 @@
+//! What is counted by CPU is what is counted by task, sorted another way.
+
+use std::{thread, time::Duration};
+
+use cgscope_collect::{Collector, Options};
+use cgscope_model::{ByCause, Sample, Selection};
+
+use crate::load::Load;
+
+fn stop(load: &Load) {
+    for pid in load.pids() {
+        // SAFETY: a process of ours that has not been reaped.
+        unsafe { libc::kill(pid as i32, libc::SIGSTOP) };
+    }
+    // Until the last of them is off its CPU.
+    thread::sleep(Duration::from_millis(300));
+}
+
+fn by_cpu(sample: &Sample) -> (u64, ByCause) {
+    let mut sum = (0, ByCause::default());
+    for waits in sample.cpus.iter().filter_map(|cpu| cpu.waits.as_ref()) {
+        sum.0 += waits.hist.count();
+        sum.1.add(&waits.by_cause);
+    }
+    sum
+}
+
+/// Of loops that are stopped: nothing is moving any more when the Sample is read, and nothing has exited.
+#[test]
+fn the_sums_by_cpu_are_the_sums_by_task() {
+    let loads = [
+        Load::busy_loop(None),
+        Load::busy_loop(None),
+        Load::busy_loop(None),
+        Load::pinned_loop(0, None),
+        Load::pinned_loop(0, None),
+    ];
+    let selection = Selection { pids: loads.iter().map(Load::pid).collect(), ..Selection::default() };
+    let options = Options { selection, by_cpu: true, ..Options::default() };
+    let mut collector = Collector::start(&options).unwrap_or_else(|failure| panic!("{failure}"));
+    thread::sleep(Duration::from_secs(2));
+    loads.iter().for_each(stop);
+    let sample = collector.sample().expect("a sample");
+
+    let mut by_task = (0, ByCause::default());
+    for task in &sample.tasks {
+        by_task.0 += task.totals.waits;
+        by_task.1.add(&task.totals.by_cause);
+    }
+    assert!(by_task.0 > 100, "hardly a load: {} waits", by_task.0);
+    assert_eq!(by_cpu(&sample), by_task);
+}

@@ -1,0 +1,132 @@
+//! Packages out of the distribution's archive that are never installed: downloaded with a state of apt's of our own, as the
+//! machine's knows one release only, and unpacked.
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::failure::Failure;
+use crate::steps;
+
+/// The releases whose kernels we want. Where the machine's mirror has one no longer, its kernels are not found.
+const SUITES: [&str; 4] = ["bullseye", "bookworm", "bookworm-backports", "trixie-backports"];
+
+/// A state of apt's, apart from the machine's.
+pub(crate) struct Apt {
+    place: PathBuf,
+}
+
+impl Apt {
+    /// Sets it up in `place` with the mirror that the machine itself uses, and fetches the lists.
+    pub(crate) fn new(place: PathBuf) -> Result<Self, Failure> {
+        let told = told(Command::new("apt-get").args([
+            "indextargets",
+            "--format",
+            "$(REPO_URI)",
+            "Created-By: Packages",
+        ]))?;
+        let mirror = mirror(&told).ok_or_else(|| {
+            Failure::Host(
+                "lab: the machine's apt has no source with Debian's packages, so no kernels can be had; \
+                 add one, or put kernels at the places that `cargo xtask lab --list` names"
+                    .to_owned(),
+            )
+        })?;
+        let apt = Self { place };
+        apt.write_settings(mirror).map_err(|why| {
+            let place = apt.place.display();
+            Failure::Host(format!("lab: {place} cannot be written ({why}), so no kernels can be had there"))
+        })?;
+        eprintln!("lab: reading the archive's lists of kernels");
+        // It fails where one of the releases has gone from the mirror, and has fetched the others all the same.
+        let _ = steps::status(apt.command("apt-get").arg("update").stdout(Stdio::null()))?;
+        Ok(apt)
+    }
+
+    fn write_settings(&self, mirror: &str) -> std::io::Result<()> {
+        for dir in ["state/lists/partial", "cache/archives/partial"] {
+            fs::create_dir_all(self.place.join(dir))?;
+        }
+        let sources: String = SUITES.iter().map(|suite| format!("deb {mirror} {suite} main\n")).collect();
+        fs::write(self.place.join("sources.list"), sources)?;
+        let place = self.place.display();
+        let settings = format!(
+            "Dir::Etc::sourcelist \"{place}/sources.list\";\n\
+             Dir::Etc::sourceparts \"-\";\n\
+             Dir::State \"{place}/state\";\n\
+             Dir::State::status \"/dev/null\";\n\
+             Dir::Cache \"{place}/cache\";\n\
+             Acquire::Languages \"none\";\n\
+             Acquire::IndexTargets::deb::DEP-11::DefaultEnabled \"false\";\n\
+             Acquire::IndexTargets::deb::DEP-11-icons::DefaultEnabled \"false\";\n\
+             APT::Sandbox::User \"root\";\n"
+        );
+        fs::write(self.place.join("apt.conf"), settings)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        // The machine's settings are read too, and may do things after an update; these are not for us.
+        command.env("APT_CONFIG", self.place.join("apt.conf")).env("LC_ALL", "C");
+        command
+    }
+
+    /// The names of all packages that begin with one of these.
+    pub(crate) fn names(&self, beginnings: &[&str]) -> Result<Vec<String>, Failure> {
+        let mut names = Vec::new();
+        for beginning in beginnings {
+            let told = told(self.command("apt-cache").args(["pkgnames", beginning]))?;
+            names.extend(told.lines().map(str::to_owned));
+        }
+        Ok(names)
+    }
+
+    /// Downloads a package and unpacks it into `to`.
+    pub(crate) fn unpack(&self, name: &str, to: &Path) -> Result<(), Failure> {
+        let debs = self.place.join("debs");
+        let made = fs::remove_dir_all(&debs).or(Ok(())).and_then(|()| fs::create_dir_all(&debs));
+        made.and_then(|()| fs::create_dir_all(to)).map_err(|why| {
+            Failure::Host(format!(
+                "lab: {} cannot be written ({why}), so {name} has no place",
+                debs.display()
+            ))
+        })?;
+        eprintln!("lab: downloading {name}");
+        let mut download = self.command("apt-get");
+        download.args(["download", name]).current_dir(&debs).stdout(Stdio::null());
+        let downloaded = steps::status(&mut download)?.success();
+        let deb = fs::read_dir(&debs).ok().and_then(|files| files.flatten().next()).filter(|_| downloaded);
+        let deb = deb.ok_or_else(|| {
+            Failure::Step(format!("lab: {name} could not be downloaded; what apt-get said is above"))
+        })?;
+        let unpacked = steps::status(Command::new("dpkg").arg("-x").arg(deb.path()).arg(to))?;
+        let _ = fs::remove_dir_all(&debs);
+        if !unpacked.success() {
+            return Err(Failure::Step(format!("lab: {name} could not be unpacked; what dpkg said is above")));
+        }
+        Ok(())
+    }
+}
+
+/// What a program writes to its standard output.
+fn told(command: &mut Command) -> Result<String, Failure> {
+    let output = command.stderr(Stdio::inherit()).output();
+    let output = output.map_err(|why| steps::did_not_start(command, &why))?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The main archive, told from those of updates and security by its last directory.
+fn mirror(uris: &str) -> Option<&str> {
+    uris.lines().find(|uri| uri.trim_end_matches('/').ends_with("/debian"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mirror;
+
+    #[test]
+    fn the_mirror_is_the_machines_own() {
+        let uris = "https://packages.example/other\nhttp://mirror.example/debian-security/\nhttp://mirror.example/debian/\n";
+        assert_eq!(mirror(uris), Some("http://mirror.example/debian/"));
+        assert_eq!(mirror("https://packages.example/other\n"), None);
+    }
+}

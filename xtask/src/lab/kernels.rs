@@ -1,0 +1,187 @@
+//! Which kernels, and how one comes out of the distribution's packages.
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+use crate::lab::archive::Apt;
+
+/// A series of kernels: `6.12`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Series(pub(crate) u32, pub(crate) u32);
+
+impl Series {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (major, minor) = text.split_once('.')?;
+        Some(Self(major.parse().ok()?, minor.parse().ok()?))
+    }
+}
+
+impl std::fmt::Display for Series {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
+/// What runs where no kernel is named. The archive keeps only some; of the others, the next one that it has is taken.
+///
+/// 5.10 is below what cgscope supports; 6.1 is the oldest supported that a release of Debian has; 6.12 has the clock of
+/// throttled time; 6.16 has the wakeups of 6.14 and is the last before throttling by task (6.18); 7.2 is the newest.
+pub(crate) const DEFAULT: [Series; 5] = [Series(5, 10), OLDEST, Series(6, 12), Series(6, 16), NEWEST];
+
+/// Of the supported ones among them.
+pub(crate) const OLDEST: Series = Series(6, 1);
+pub(crate) const NEWEST: Series = Series(7, 2);
+
+/// An unpacked kernel.
+#[derive(Debug, Clone)]
+pub(crate) struct Kernel {
+    pub(crate) series: Series,
+    pub(crate) image: PathBuf,
+}
+
+/// Where they are kept, and apt's lists; `None` without a home to put it in.
+pub(crate) fn cache() -> Option<PathBuf> {
+    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    Some(cache.join("cgscope/lab"))
+}
+
+pub(crate) fn no_home() -> Failure {
+    Failure::Host("lab: there is no home directory, so kernels have no place; set HOME".to_owned())
+}
+
+/// Sees to it that these are there. What is there is taken as it is; remove it to get the newest of the series.
+pub(crate) fn fetch(wanted: &[Series]) -> Result<Vec<Kernel>, Failure> {
+    let cache = cache().ok_or_else(no_home)?;
+    let mut apt = None;
+    let mut kernels = Vec::new();
+    for series in wanted {
+        let place = cache.join("kernels").join(series.to_string());
+        if image_in(&place).is_none() {
+            let apt = match &apt {
+                Some(apt) => apt,
+                None => apt.insert(Apt::new(cache.join("apt"))?),
+            };
+            download(apt, *series, &place)?;
+        }
+        let image = image_in(&place).ok_or_else(|| {
+            Failure::Step(format!("lab: the package of {series} has no kernel; look at {}", place.display()))
+        })?;
+        kernels.push(Kernel { series: *series, image });
+    }
+    Ok(kernels)
+}
+
+fn download(apt: &Apt, series: Series, place: &Path) -> Result<(), Failure> {
+    // From 6.19 on the image is in `linux-binary-*`, and `linux-image-*` has what makes it bootable on a machine.
+    let names = apt.names(&["linux-binary-", "linux-image-"])?;
+    let name = choose(&names, series).ok_or_else(|| {
+        Failure::Host(format!(
+            "lab: the archive has no kernel {series}, so it cannot be run; `apt-cache pkgnames linux-image` with \
+             APT_CONFIG={}/apt/apt.conf shows what it has",
+            cache().unwrap_or_default().display()
+        ))
+    })?;
+    let beside = place.with_extension("new");
+    let _ = fs::remove_dir_all(&beside);
+    apt.unpack(name, &beside)?;
+    keep_image(&beside, place)
+        .map_err(|why| Failure::Step(format!("lab: {name} cannot be put at {} ({why})", place.display())))?;
+    let _ = fs::remove_dir_all(&beside);
+    Ok(())
+}
+
+/// Modules, which are most of a package, are not needed.
+fn keep_image(unpacked: &Path, place: &Path) -> std::io::Result<()> {
+    let image = find_image(unpacked)
+        .ok_or_else(|| std::io::Error::new(std::io::ErrorKind::NotFound, "no vmlinuz in it"))?;
+    fs::create_dir_all(place)?;
+    fs::rename(image, place.join("vmlinuz"))
+}
+
+fn image_in(place: &Path) -> Option<PathBuf> {
+    Some(place.join("vmlinuz")).filter(|image| image.is_file())
+}
+
+/// In `boot/vmlinuz-VERSION`; in the newest packages in `usr/lib/modules/VERSION/vmlinuz`.
+fn find_image(unpacked: &Path) -> Option<PathBuf> {
+    let below = |dir: &str| fs::read_dir(unpacked.join(dir)).into_iter().flatten().flatten();
+    let in_boot = below("boot")
+        .map(|entry| entry.path())
+        .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz")));
+    in_boot.or_else(|| {
+        let mut beside_modules = below("usr/lib/modules").map(|entry| entry.path().join("vmlinuz"));
+        beside_modules.find(|path| path.is_file())
+    })
+}
+
+/// The package of the newest kernel of the series, or of the next series that is there up to the next one of ours.
+///
+/// `cloud`: the flavour for virtual machines. It has all that the tests look at, and a third of the size.
+fn choose(names: &[String], series: Series) -> Option<&str> {
+    let next = DEFAULT.into_iter().find(|next| *next > series).unwrap_or(Series(u32::MAX, 0));
+    let candidates = || names.iter().filter_map(|name| Some((version(name)?, name.as_str())));
+    let lowest = candidates().map(|(version, _)| Series(version[0], version[1]));
+    let lowest = lowest.filter(|found| *found >= series && *found < next).min()?;
+    let of_series = candidates().filter(|(version, _)| Series(version[0], version[1]) == lowest);
+    // Of two packages of the same kernel the one with the image: its name is first in the alphabet.
+    let best = of_series.max_by(|(a, a_name), (b, b_name)| a.cmp(b).then(b_name.cmp(a_name)));
+    best.map(|(_, name)| name)
+}
+
+/// The numbers in `linux-image-6.12.107+deb13-cloud-amd64`, four at least; `None` for what is no such kernel.
+fn version(name: &str) -> Option<Vec<u32>> {
+    let rest = name.strip_prefix("linux-image-").or_else(|| name.strip_prefix("linux-binary-"))?;
+    let version = rest.strip_suffix("-cloud-amd64")?;
+    let mut numbers: Vec<u32> = Vec::new();
+    for part in version.split(|c: char| !c.is_ascii_digit()).filter(|part| !part.is_empty()) {
+        numbers.push(part.parse().ok()?);
+    }
+    // A candidate for a release, `7.3-cloud-amd64`, has only two.
+    (numbers.len() > 2).then_some(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Series, choose};
+
+    fn names(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_newest_of_the_series_is_chosen() {
+        let names = names(
+            "linux-image-6.12.90+deb12-cloud-amd64 linux-image-6.12.107+deb13-cloud-amd64 \
+             linux-image-6.12.107+deb13-amd64 linux-image-6.12.107+deb13-cloud-amd64-unsigned \
+             linux-image-6.1.0-50-cloud-amd64 linux-image-6.1.0-47-cloud-amd64 linux-image-cloud-amd64",
+        );
+        assert_eq!(choose(&names, Series(6, 12)), Some("linux-image-6.12.107+deb13-cloud-amd64"));
+        assert_eq!(choose(&names, Series(6, 1)), Some("linux-image-6.1.0-50-cloud-amd64"));
+    }
+
+    #[test]
+    fn where_there_are_two_packages_the_image_is_in_the_binary_one() {
+        let names = names("linux-image-7.2.12+deb13-cloud-amd64 linux-binary-7.2.12+deb13-cloud-amd64");
+        assert_eq!(choose(&names, Series(7, 2)), Some("linux-binary-7.2.12+deb13-cloud-amd64"));
+    }
+
+    #[test]
+    fn the_next_series_is_taken_for_one_that_is_not_there() {
+        let names = names(
+            "linux-image-6.17.13+deb13-cloud-amd64 linux-image-6.18.15+deb13-cloud-amd64 \
+             linux-image-7.3.4+deb13-cloud-amd64 linux-image-7.3-cloud-amd64",
+        );
+        assert_eq!(choose(&names, Series(6, 16)), Some("linux-image-6.17.13+deb13-cloud-amd64"));
+        assert_eq!(choose(&names, Series(7, 2)), Some("linux-image-7.3.4+deb13-cloud-amd64"));
+        assert_eq!(choose(&names, Series(6, 1)), None, "that would be the place of 6.12");
+    }
+
+    #[test]
+    fn a_series_is_two_numbers() {
+        assert_eq!(Series::parse("6.12"), Some(Series(6, 12)));
+        assert_eq!(Series::parse("6"), None);
+        assert_eq!(Series::parse("--all"), None);
+    }
+}

@@ -1,0 +1,321 @@
+//! The tests of this machine's kernel on other kernels, each in a virtual machine.
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use crate::binary;
+use crate::failure::Failure;
+use crate::setup;
+use crate::steps;
+
+mod archive;
+mod cpio;
+mod image;
+mod kernels;
+mod plan;
+mod qemu;
+mod results;
+mod vm;
+
+use image::Binaries;
+use kernels::{Kernel, Series};
+use plan::Fate;
+use qemu::Qemu;
+use results::{Outcome, Report};
+
+/// At a time: each has four CPUs, and tests that wait more than they compute.
+const MACHINES: usize = 2;
+
+/// What was asked for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Request {
+    kernels: Vec<Series>,
+    shell: bool,
+    list: bool,
+    all: bool,
+    /// A shell script to run in there in place of the tests.
+    script: Option<String>,
+    filters: Vec<String>,
+}
+
+impl Request {
+    pub(crate) fn parse(arguments: &[String]) -> Result<Self, Failure> {
+        let mut request = Self::default();
+        let mut words = arguments.iter();
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--shell" => request.shell = true,
+                "--list" => request.list = true,
+                "--all" => request.all = true,
+                "--script" => {
+                    let file =
+                        words.next().ok_or_else(|| Failure::Usage("`--script` needs a file".to_owned()))?;
+                    request.script = Some(file.clone());
+                }
+                "--" => break,
+                kernel => match Series::parse(kernel) {
+                    Some(series) => request.kernels.push(series),
+                    None => {
+                        return Err(Failure::Usage(format!("`lab` knows no `{kernel}`; a kernel is `6.12`")));
+                    }
+                },
+            }
+        }
+        request.filters = words.cloned().collect();
+        if request.kernels.is_empty() {
+            request.kernels = kernels::DEFAULT.to_vec();
+            if request.shell {
+                return Err(Failure::Usage("`lab --shell` needs to be told which kernel".to_owned()));
+            }
+        }
+        request.kernels.sort_unstable();
+        request.kernels.dedup();
+        Ok(request)
+    }
+
+    /// A part that takes some three minutes: the oldest and the newest kernel, and the tests that their differences show in.
+    pub(crate) fn for_checks() -> Self {
+        let kernels = vec![kernels::OLDEST, kernels::NEWEST];
+        Self { kernels, filters: ["truth::", "ledger::"].map(str::to_owned).to_vec(), ..Self::default() }
+    }
+
+    fn has(&self, test: &str) -> bool {
+        self.filters.is_empty() || self.filters.iter().any(|filter| test.contains(filter.as_str()))
+    }
+}
+
+pub(crate) fn run(request: &Request) -> Result<(), Failure> {
+    if request.list {
+        return list(request);
+    }
+    setup::ensure(&setup::for_lab())?;
+    let qemu = Qemu::find()?;
+    let kernels = kernels::fetch(&request.kernels)?;
+    let binaries = build()?;
+    if request.shell {
+        let mut archive = image::base(&binaries)?;
+        archive.file("/lab/job", 0o644, JOB_SHELL.as_bytes());
+        let initrd = archive.finish();
+        return kernels.iter().try_for_each(|kernel| vm::shell(&qemu, kernel, &initrd));
+    }
+    if let Some(script) = &request.script {
+        return run_script(script, &qemu, &kernels, &binaries);
+    }
+    let tests = names_of_tests(&binaries)?;
+    let reports = run_all(request, &qemu, &kernels, &binaries, &tests)?;
+    print(&reports);
+    let failed: Vec<String> = reports
+        .iter()
+        .filter(|report| !report.has_passed())
+        .map(|report| report.series.to_string())
+        .collect();
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Step(format!("lab: not all is well on {}; what it is stands above", failed.join(", "))))
+}
+
+fn list(request: &Request) -> Result<(), Failure> {
+    let cache = kernels::cache().unwrap_or_default();
+    for series in &request.kernels {
+        let place = cache.join("kernels").join(series.to_string()).join("vmlinuz");
+        let state = if place.is_file() { "here" } else { "to be fetched" };
+        println!("{series:<6} {state:<14} {}", place.display());
+    }
+    Ok(())
+}
+
+/// The binaries as the tests on this machine use them.
+fn build() -> Result<Binaries, Failure> {
+    let cgscope = binary::build()?;
+    let mut cargo =
+        steps::cargo(&["test", "--release", "--package", "cgscope-lab", "--test", "root", "--no-run"]);
+    let built = binary::executables(cargo.arg("--message-format=json-render-diagnostics"))?;
+    let (tests, workload) = (binary::named(&built, "root")?, binary::named(&built, "workload")?);
+    Ok(Binaries { cgscope, tests, workload })
+}
+
+fn names_of_tests(binaries: &Binaries) -> Result<Vec<String>, Failure> {
+    let mut command = Command::new(&binaries.tests);
+    let output = command.args(["--list", "--format", "terse"]).stdin(Stdio::null()).output();
+    let output = output.map_err(|why| steps::did_not_start(&command, &why))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+}
+
+/// One kernel after the other; what is said comes out as it is said.
+fn run_script(file: &str, qemu: &Qemu, kernels: &[Kernel], binaries: &Binaries) -> Result<(), Failure> {
+    let script = std::fs::read(file)
+        .map_err(|why| Failure::Usage(format!("`{file}` cannot be read ({why}), so it cannot be run")))?;
+    for kernel in kernels {
+        let mut archive = image::base(binaries)?;
+        archive.file("/lab/job", 0o644, &script);
+        if let vm::End::Stopped(why) = vm::run(qemu, kernel, &archive.finish(), |piece| print!("{piece}"))? {
+            return Err(Failure::Step(format!("lab: {} was ended: {why}", kernel.series)));
+        }
+    }
+    Ok(())
+}
+
+/// Each kernel in a machine, some at a time.
+fn run_all(
+    request: &Request,
+    qemu: &Qemu,
+    kernels: &[Kernel],
+    binaries: &Binaries,
+    tests: &[String],
+) -> Result<Vec<Report>, Failure> {
+    let supported =
+        || kernels.iter().map(|kernel| kernel.series).filter(|series| plan::is_supported(*series));
+    let ends = [supported().min(), supported().max()];
+    let next = AtomicUsize::new(0);
+    let reports = Mutex::new(BTreeMap::new());
+    let work = || -> Result<(), Failure> {
+        while let Some(kernel) = kernels.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let whole = request.all || ends.contains(&Some(kernel.series));
+            let wanted = tests.iter().filter(|test| request.has(test));
+            let fates: Vec<(&str, Fate)> =
+                wanted.map(|test| (test.as_str(), plan::fate(test, kernel.series, whole))).collect();
+            let report = run_one(qemu, kernel, binaries, &fates)?;
+            if let Ok(mut reports) = reports.lock() {
+                reports.insert(report.series, report);
+            }
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..MACHINES).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| match worker.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    })?;
+    Ok(reports.into_inner().unwrap_or_default().into_values().collect())
+}
+
+fn run_one(
+    qemu: &Qemu,
+    kernel: &Kernel,
+    binaries: &Binaries,
+    fates: &[(&str, Fate)],
+) -> Result<Report, Failure> {
+    let mut archive = image::base(binaries)?;
+    archive.file("/lab/job", 0o644, job(fates).as_bytes());
+    let initrd = archive.finish();
+    let since = Instant::now();
+    let (mut log, mut told) = (String::new(), since);
+    let end = vm::run(qemu, kernel, &initrd, |piece| {
+        let before = results::outcomes(&log).len();
+        log += piece;
+        let outcomes = results::outcomes(&log).len();
+        if outcomes > before {
+            let name = log.lines().filter_map(results::begun).nth(outcomes - 1).unwrap_or_default();
+            eprintln!("lab: {} {:.1} s for {name}", kernel.series, told.elapsed().as_secs_f64());
+            told = Instant::now();
+        }
+    })?;
+    let mut outcomes: BTreeMap<String, Outcome> = fates
+        .iter()
+        .map(|(test, fate)| match fate {
+            Fate::Runs => ((*test).to_owned(), Outcome::Unfinished),
+            Fate::Not(reason) => ((*test).to_owned(), Outcome::Elsewhere(reason)),
+        })
+        .collect();
+    outcomes.extend(results::outcomes(&log));
+    let report = Report {
+        series: kernel.series,
+        release: results::told(&log, "kernel").unwrap_or_default().to_owned(),
+        outcomes,
+        seconds: since.elapsed().as_secs(),
+        doctor: results::told(&log, "doctor").and_then(|code| code.parse().ok()),
+        stopped: match end {
+            vm::End::Off => None,
+            vm::End::Stopped(why) => Some(why),
+        },
+        log,
+    };
+    let _ = std::fs::write(vm::place(kernel).join("tests.log"), &report.log);
+    eprintln!(
+        "lab: {}: {} passed, {} failed, {} did not end (seconds: {})",
+        report.series,
+        report.count(&Outcome::Passed),
+        report.count(&Outcome::Failed),
+        report.count(&Outcome::Unfinished),
+        report.seconds
+    );
+    Ok(report)
+}
+
+/// What the first process does.
+fn job(fates: &[(&str, Fate)]) -> String {
+    let names: Vec<&str> =
+        fates.iter().filter(|(_, fate)| *fate == Fate::Runs).map(|(test, _)| *test).collect();
+    let mut job = "cgscope doctor\necho \"lab: doctor $?\"\n".to_owned();
+    if !names.is_empty() {
+        job += &format!(
+            "/lab/root --color=never --test-threads=1 --exact {}\necho \"lab: tests $?\"\n",
+            names.join(" ")
+        );
+    }
+    job
+}
+
+const JOB_SHELL: &str = "\
+exec > /dev/ttyS0 2>&1 < /dev/ttyS0
+stty -F /dev/ttyS0 sane
+echo 'cgscope is on PATH, its tests are /lab/root; Ctrl-D or Ctrl-A X ends the machine.'
+setsid -c sh -i
+";
+
+fn print(reports: &[Report]) {
+    for report in reports.iter().filter(|report| !report.has_passed()) {
+        let said = report.said_of_failures();
+        if !said.is_empty() {
+            println!("--- {} ---\n{said}\n", report.series);
+        }
+        if let Some(why) = &report.stopped {
+            println!("--- {} was ended: {why}\n", report.series);
+        }
+    }
+    println!("{}\n{}", results::table(reports), results::notes(reports));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Fate, Request, Series, job, kernels};
+
+    fn parse(line: &str) -> Option<Request> {
+        let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+        Request::parse(&words).ok()
+    }
+
+    #[test]
+    fn without_a_word_every_kernel_runs() {
+        let request = parse("").expect("it is right");
+        assert_eq!(request.kernels, kernels::DEFAULT);
+        assert!(request.has("truth::a") && !request.all);
+    }
+
+    #[test]
+    fn kernels_and_tests_can_be_chosen() {
+        let request = parse("7.2 6.1 -- truth ledger::a").expect("it is right");
+        assert_eq!(request.kernels, [Series(6, 1), Series(7, 2)]);
+        assert!(request.has("truth::b") && request.has("ledger::a_b") && !request.has("ledger::c"));
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        assert_eq!(parse("newest"), None);
+        assert_eq!(parse("--shell"), None);
+    }
+
+    #[test]
+    fn only_what_is_to_run_is_in_the_job() {
+        let job = job(&[("truth::a", Fate::Runs), ("cost::b", Fate::Not("times"))]);
+        assert!(job.contains("--exact truth::a\n"), "{job}");
+        assert!(!self::job(&[]).contains("/lab/root"));
+    }
+}

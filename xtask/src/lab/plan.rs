@@ -1,0 +1,83 @@
+//! Which tests run where. Every test has a place, and each that does not run on a kernel is in the table with the reason.
+use crate::lab::kernels::Series;
+
+/// The oldest kernel that cgscope supports in full: its hook needs storage at tasks and an argument of 5.13.
+const OLDEST_SUPPORTED: Series = Series(5, 13);
+
+/// Where the tests of a module run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// On every supported kernel.
+    EveryKernel,
+    /// On the oldest and the newest, as they depend on the kernel little; on all with `--all`.
+    Ends,
+    /// On the host alone, for this reason.
+    Host(&'static str),
+    /// On kernels below the supported ones.
+    Below,
+}
+
+/// By how a test's full name begins; the first that fits. A test that is not named here runs everywhere.
+const PLACES: [(&str, Place); 8] = [
+    ("coarse::", Place::Below),
+    ("cost::", Place::Host("asserts times, which mean nothing under emulation")),
+    ("field_case_2::", Place::Host("ffmpeg and its libraries are 250 MB")),
+    ("bad_input::", Place::Ends),
+    ("record::", Place::Ends),
+    ("screen::", Place::Ends),
+    ("load::", Place::EveryKernel),
+    ("", Place::EveryKernel),
+];
+
+/// What becomes of a test on a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Runs,
+    /// Not here, for this reason.
+    Not(&'static str),
+}
+
+/// `ends`: whether the kernel is the oldest or the newest supported of those that run, or everything was asked for.
+pub(crate) fn fate(test: &str, kernel: Series, ends: bool) -> Fate {
+    let place = PLACES.iter().find(|(beginning, _)| test.starts_with(beginning));
+    let place = place.map_or(Place::EveryKernel, |(_, place)| *place);
+    match place {
+        Place::Host(reason) => Fate::Not(reason),
+        Place::Below if is_supported(kernel) => Fate::Not("for kernels below the supported ones"),
+        Place::Below => Fate::Runs,
+        _ if !is_supported(kernel) => Fate::Not("the kernel is below the supported ones"),
+        Place::Ends if !ends => Fate::Not("on the oldest and the newest kernel; on all with --all"),
+        Place::Ends | Place::EveryKernel => Fate::Runs,
+    }
+}
+
+pub(crate) fn is_supported(kernel: Series) -> bool {
+    kernel >= OLDEST_SUPPORTED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Fate, fate};
+    use crate::lab::kernels::Series;
+
+    #[test]
+    fn the_ledger_runs_on_every_supported_kernel() {
+        for kernel in [Series(6, 1), Series(6, 12), Series(7, 2)] {
+            assert_eq!(fate("ledger::a", kernel, false), Fate::Runs);
+            assert_ne!(fate("coarse::a", kernel, true), Fate::Runs);
+        }
+        assert_ne!(fate("ledger::a", Series(5, 10), true), Fate::Runs);
+        assert_eq!(fate("coarse::a", Series(5, 10), false), Fate::Runs);
+    }
+
+    #[test]
+    fn what_depends_on_the_kernel_little_runs_at_the_ends() {
+        assert_eq!(fate("screen::a", Series(6, 1), true), Fate::Runs);
+        assert_ne!(fate("screen::a", Series(6, 12), false), Fate::Runs);
+    }
+
+    #[test]
+    fn times_are_measured_on_the_host_alone() {
+        assert_ne!(fate("cost::a", Series(7, 2), true), Fate::Runs);
+    }
+}

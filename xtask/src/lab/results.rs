@@ -1,0 +1,235 @@
+//! What the tests in a machine said, and the table of it.
+use std::collections::BTreeMap;
+
+use crate::lab::kernels::Series;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Passed,
+    Failed,
+    /// It was to run, and nothing is known of its end.
+    Unfinished,
+    /// It was not to run, for this reason.
+    Elsewhere(&'static str),
+}
+
+/// Of one kernel.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) series: Series,
+    /// As the kernel itself names it; empty where it did not come up.
+    pub(crate) release: String,
+    pub(crate) outcomes: BTreeMap<String, Outcome>,
+    /// All that it said.
+    pub(crate) log: String,
+    pub(crate) seconds: u64,
+    /// How `cgscope doctor` ended, if it did.
+    pub(crate) doctor: Option<i32>,
+    /// Why it was ended, if it did not end by itself.
+    pub(crate) stopped: Option<String>,
+}
+
+impl Report {
+    pub(crate) fn count(&self, outcome: &Outcome) -> usize {
+        self.outcomes.values().filter(|other| *other == outcome).count()
+    }
+
+    pub(crate) fn has_passed(&self) -> bool {
+        let bad = [Outcome::Failed, Outcome::Unfinished];
+        self.stopped.is_none() && !self.release.is_empty() && bad.iter().all(|bad| self.count(bad) == 0)
+    }
+
+    /// The names of tests that came to this end.
+    pub(crate) fn names(&self, outcome: &Outcome) -> Vec<&str> {
+        let with = self.outcomes.iter().filter(|(_, other)| *other == outcome);
+        with.map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// What the tests that failed said: libtest's part between its two lists of failures.
+    pub(crate) fn said_of_failures(&self) -> String {
+        let parts = self.log.split("\nfailures:\n").skip(1).step_by(2);
+        parts.map(str::trim).collect::<Vec<_>>().join("\n\n")
+    }
+}
+
+/// The value of the first line `lab: WHAT VALUE`.
+pub(crate) fn told<'a>(log: &'a str, what: &str) -> Option<&'a str> {
+    log.lines().find_map(|line| line.strip_prefix("lab: ")?.strip_prefix(what)?.strip_prefix(' '))
+}
+
+/// The test that begins in this line of libtest's.
+pub(crate) fn begun(line: &str) -> Option<&str> {
+    line.strip_prefix("test ")?.split_once(" ... ").map(|(name, _)| name)
+}
+
+/// The outcomes in what libtest writes. What a test's children write may stand before the outcome.
+pub(crate) fn outcomes(log: &str) -> BTreeMap<String, Outcome> {
+    let mut outcomes = BTreeMap::new();
+    let mut running = None;
+    for line in log.lines().map(str::trim_end) {
+        let mut rest = line;
+        if let Some((name, then)) = line.strip_prefix("test ").and_then(|line| line.split_once(" ... ")) {
+            running = Some(name.to_owned());
+            rest = then;
+        }
+        let outcome = match rest {
+            rest if rest.ends_with("ok") => Outcome::Passed,
+            rest if rest.ends_with("FAILED") => Outcome::Failed,
+            _ => continue,
+        };
+        if let Some(name) = running.take() {
+            outcomes.insert(name, outcome);
+        }
+    }
+    outcomes
+}
+
+/// A table in Markdown: a row for each module, a column for each kernel; in a cell how many of the tests passed.
+pub(crate) fn table(reports: &[Report]) -> String {
+    let mut modules: Vec<&str> =
+        reports.iter().flat_map(|report| report.outcomes.keys()).map(|name| module(name)).collect();
+    modules.sort_unstable();
+    modules.dedup();
+    let mut rows = vec![row("tests", reports.iter().map(title))];
+    rows.push(row("---", reports.iter().map(|_| "---".to_owned())));
+    for name in modules {
+        rows.push(row(&format!("`{name}`"), reports.iter().map(|report| cell(report, name))));
+    }
+    rows.push(row(
+        "`cgscope doctor`",
+        reports.iter().map(|report| match report.doctor {
+            Some(code) => format!("exit {code}"),
+            None => "did not end".to_owned(),
+        }),
+    ));
+    rows.push(row("seconds", reports.iter().map(|report| report.seconds.to_string())));
+    rows.concat()
+}
+
+fn row(first: &str, cells: impl Iterator<Item = String>) -> String {
+    let cells: String = cells.map(|cell| format!(" {cell} |")).collect();
+    format!("| {first} |{cells}\n")
+}
+
+fn title(report: &Report) -> String {
+    // `6.12.107+deb13-cloud-amd64`: the rest says whose.
+    let release = report.release.split(['+', '-']).next().unwrap_or_default();
+    if release.is_empty() { report.series.to_string() } else { release.to_owned() }
+}
+
+fn module(test: &str) -> &str {
+    test.split_once("::").map_or(test, |(module, _)| module)
+}
+
+fn cell(report: &Report, name: &str) -> String {
+    let of_module: Vec<&Outcome> =
+        report.outcomes.iter().filter(|(test, _)| module(test) == name).map(|(_, outcome)| outcome).collect();
+    let count = |wanted: &Outcome| of_module.iter().filter(|outcome| **outcome == wanted).count();
+    let (passed, failed, open) =
+        (count(&Outcome::Passed), count(&Outcome::Failed), count(&Outcome::Unfinished));
+    if passed + failed + open == 0 {
+        return "-".to_owned();
+    }
+    let mut cell = format!("{passed} of {}", passed + failed + open);
+    if open > 0 {
+        cell += &format!(", {open} unfinished");
+    }
+    if failed > 0 { format!("**{cell}**") } else { cell }
+}
+
+/// What the table leaves out, by name.
+pub(crate) fn notes(reports: &[Report]) -> String {
+    let mut lines = String::new();
+    for (outcome, what) in [(Outcome::Failed, "failed"), (Outcome::Unfinished, "did not end")] {
+        for report in reports {
+            for name in report.names(&outcome) {
+                lines += &format!("* {} {what}: `{name}`\n", title(report));
+            }
+        }
+    }
+    for (reason, tests) in elsewhere(reports) {
+        lines += &format!("* not run, {reason}:\n");
+        for (test, kernels) in tests {
+            lines += &format!("  `{test}` ({kernels})\n");
+        }
+    }
+    lines
+}
+
+/// By reason and test, the kernels where it did not run.
+fn elsewhere(reports: &[Report]) -> BTreeMap<&'static str, BTreeMap<&str, String>> {
+    let mut all: BTreeMap<_, BTreeMap<&str, String>> = BTreeMap::new();
+    for report in reports {
+        for (name, outcome) in &report.outcomes {
+            let Outcome::Elsewhere(reason) = outcome else { continue };
+            let kernels = all.entry(*reason).or_default().entry(name).or_default();
+            let comma = if kernels.is_empty() { "" } else { ", " };
+            *kernels += &format!("{comma}{}", title(report));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Outcome, Report, notes, outcomes, table, told};
+    use crate::lab::kernels::Series;
+
+    const LOG: &str = "\
+lab: kernel 6.12.107+deb13-cloud-amd64
+lab: doctor 0
+
+running 3 tests
+test truth::a ... ok
+test truth::b ... a child wrote this
+FAILED
+test ledger::c ... ok
+test ledger::d ... ";
+
+    fn report() -> Report {
+        let mut outcomes = outcomes(LOG);
+        outcomes.insert("cost::e".to_owned(), Outcome::Elsewhere("it asserts times"));
+        outcomes.insert("ledger::d".to_owned(), Outcome::Unfinished);
+        let release = told(LOG, "kernel").expect("it is there").to_owned();
+        Report {
+            series: Series(6, 12),
+            release,
+            outcomes,
+            log: LOG.to_owned(),
+            seconds: 9,
+            doctor: Some(0),
+            stopped: None,
+        }
+    }
+
+    #[test]
+    fn outcomes_are_read_from_what_libtest_writes() {
+        let outcomes = outcomes(LOG);
+        assert_eq!(outcomes.get("truth::a"), Some(&Outcome::Passed));
+        assert_eq!(outcomes.get("truth::b"), Some(&Outcome::Failed));
+        assert_eq!(outcomes.get("ledger::d"), None);
+    }
+
+    #[test]
+    fn the_table_counts_by_module_and_the_notes_name_what_is_missing() {
+        let report = [report()];
+        let table = table(&report);
+        assert!(table.starts_with("| tests | 6.12.107 |\n| --- | --- |\n"), "{table}");
+        assert!(table.contains("| `truth` | **1 of 2** |"), "{table}");
+        assert!(table.contains("| `ledger` | 1 of 2, 1 unfinished |"), "{table}");
+        assert!(table.contains("| `cost` | - |"), "{table}");
+        let notes = notes(&report);
+        assert!(notes.contains("6.12.107 failed: `truth::b`"), "{notes}");
+        assert!(notes.contains("it asserts times:\n  `cost::e` (6.12.107)"), "{notes}");
+        assert!(!report[0].has_passed());
+    }
+
+    #[test]
+    fn a_machine_that_did_not_come_up_has_not_passed() {
+        let mut report = report();
+        report.outcomes.clear();
+        assert!(report.has_passed());
+        report.release.clear();
+        assert!(!report.has_passed());
+    }
+}
