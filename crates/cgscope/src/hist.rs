@@ -158,7 +158,30 @@ fn time_of_day(unix_ns: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn every_node_has_a_part_also_one_where_nobody_waited() {
+        let cpu = |cpu, node| CpuInterval { cpu, node: Some(node), ..CpuInterval::default() };
+        let interval = Interval { cpus: vec![cpu(0, 0), cpu(3, 8)], ..Interval::default() };
+        let Command::Hist(options) = Cli::parse_from(["cgscope", "hist", "--by", "node"]).command else {
+            panic!()
+        };
+        let parts = parts(&interval, &options);
+        let said: Vec<String> = parts
+            .iter()
+            .map(|part| format!("{}: {}", part.name.as_deref().unwrap_or(""), part.why))
+            .collect();
+        assert_eq!(
+            said[1],
+            "node = 8 (CPUs 3): busy n/a, n/a tasks running or waiting on average; moves between nodes n/a; memory n/a in use \
+             of n/a\n"
+        );
+        assert_eq!(said.len(), 2);
+    }
 
     #[test]
     fn the_time_of_day_is_utc() {

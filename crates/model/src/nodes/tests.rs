@@ -195,6 +195,21 @@ fn a_cpu_that_went_keeps_what_it_did_in_the_sum() {
 }
 
 #[test]
+fn a_cpu_has_the_waits_that_ended_on_it_or_of_the_tasks_last_seen_there() {
+    let counts = |interval: &Interval| -> Vec<(u32, u64)> {
+        interval.by_cpu().into_iter().map(|(cpu, wait)| (cpu.cpu, wait.count)).collect()
+    };
+    let mut interval = two_nodes();
+    assert_eq!(counts(&interval), [(0, 2), (4, 1), (6, 0)]);
+    interval.cpus.iter_mut().for_each(|cpu| cpu.wait = None);
+    assert_eq!(
+        counts(&interval),
+        [(0, 0), (4, 1), (6, 0)],
+        "the first task waited before the interval alone"
+    );
+}
+
+#[test]
 fn a_kernel_that_tells_no_cpus_and_no_nodes_has_none() {
     assert_eq!(Interval::default().by_node(), []);
 }
