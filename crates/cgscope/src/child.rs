@@ -5,9 +5,9 @@ use std::{
     io::{self, Read, Write},
     os::{
         fd::{AsFd, AsRawFd},
-        unix::process::CommandExt,
+        unix::process::{CommandExt, ExitStatusExt},
     },
-    process::{Command, ExitStatus, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     sync::mpsc,
     thread,
 };
@@ -34,6 +34,12 @@ pub struct Held {
     pub pid: u32,
     go: io::PipeWriter,
     outcome: oneshot::Receiver<io::Result<ExitStatus>>,
+    remains: Remains,
+}
+
+/// As long as it is there, a command that has ended stays to be read in `/proc`: it is not reaped.
+pub struct Remains {
+    _held: mpsc::Sender<()>,
 }
 
 /// A command that runs.
@@ -77,20 +83,20 @@ impl Held {
                 }
             });
         }
-        let outcome = run_in_thread(process);
+        let (outcome, remains) = run_in_thread(process);
         let mut pid = [0; 4];
         // If the fork failed there is no pid; the outcome says why.
         match pid_reader.read_exact(&mut pid) {
-            Ok(()) => Ok(Self { pid: u32::from_ne_bytes(pid), go, outcome }),
+            Ok(()) => Ok(Self { pid: u32::from_ne_bytes(pid), go, outcome, remains }),
             Err(_) => Err(failed(io::Error::other("no new process could be made"))),
         }
     }
 
     /// Lets the command run.
-    pub fn release(mut self) -> Running {
+    pub fn release(mut self) -> (Running, Remains) {
         // A process that died meanwhile reads nothing; its outcome says so.
         let _ = self.go.write_all(&[1]);
-        Running { pid: self.pid, outcome: self.outcome }
+        (Running { pid: self.pid, outcome: self.outcome }, self.remains)
     }
 }
 
@@ -112,18 +118,53 @@ impl Running {
 }
 
 /// `spawn` returns only when the command was executed, which is after we have let it go; so it has a thread of its own.
-fn run_in_thread(mut process: Command) -> oneshot::Receiver<io::Result<ExitStatus>> {
+fn run_in_thread(mut process: Command) -> (oneshot::Receiver<io::Result<ExitStatus>>, Remains) {
     let (done, outcome) = oneshot::channel();
+    let (held, is_held) = mpsc::channel();
     let (started, has_started) = mpsc::channel();
     thread::spawn(move || {
         let _ = started.send(());
         let result = process.spawn();
         // Drops our ends of the pipes, so that a failed fork is seen as an end of file.
         drop(process);
-        let _ = done.send(result.and_then(|mut child| child.wait()));
+        let _ = done.send(result.and_then(|mut child| {
+            let status = end_of(&child);
+            match is_held.try_recv() {
+                Err(mpsc::TryRecvError::Empty) => {
+                    // It is reaped when its remains are let go, or we end.
+                    thread::spawn(move || is_held.recv().is_err().then(|| child.wait()));
+                    status
+                }
+                _ => child.wait(),
+            }
+        }));
     });
     let _ = has_started.recv();
-    outcome
+    (outcome, Remains { _held: held })
+}
+
+/// Waits for its end and leaves it to be reaped.
+fn end_of(child: &Child) -> io::Result<ExitStatus> {
+    loop {
+        // SAFETY: zeroes are a valid value, and the kernel fills it in.
+        let (result, info) = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            (libc::waitid(libc::P_PID, child.id(), &mut info, libc::WEXITED | libc::WNOWAIT), info)
+        };
+        if result == 0 {
+            // SAFETY: of a child that has ended these are set.
+            let value = unsafe { info.si_status() };
+            return Ok(ExitStatus::from_raw(match info.si_code {
+                libc::CLD_EXITED => (value & 0xff) << 8,
+                libc::CLD_DUMPED => value | 0x80,
+                _ => value,
+            }));
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
 }
 
 fn become_user(process: &mut Command, name: &str) -> Result<()> {

@@ -88,6 +88,10 @@ pub struct Select {
     )]
     pub user: Option<String>,
 
+    /// How to measure
+    #[arg(long, value_name = "MODE", default_value = "auto")]
+    pub mode: ModeChoice,
+
     /// Say on standard error what is being done
     #[arg(short, long)]
     pub verbose: bool,
@@ -95,6 +99,18 @@ pub struct Select {
     /// Start this command, follow it and its children, and end with it
     #[arg(last = true, value_name = "CMD", conflicts_with_all = ["pid", "tid"])]
     pub command: Vec<String>,
+}
+
+/// What `--mode` takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ModeChoice {
+    /// Exactly where this host lets us, else coarsely, saying why
+    #[default]
+    Auto,
+    /// Exactly, from the hook in the kernel, or not at all
+    Bpf,
+    /// From /proc and the files of cgroups: sums of waits without histogram, and of the causes only quotas; needs no privilege
+    Coarse,
 }
 
 /// `cgscope top`

@@ -1,7 +1,7 @@
 //! The columns of a table of tasks, each defined once: for the screen, for text, and for sorting.
 
 use cgscope_model::{
-    Cause, Interval, TaskInterval,
+    Cause, Interval, Mode, TaskInterval,
     units::{duration, per_second, percent},
 };
 
@@ -147,6 +147,7 @@ impl Column {
         let length = interval.duration_ns;
         let or_none = |value: Option<String>| value.unwrap_or_else(|| "-".into());
         let share = |ns| or_none(percent(ns, length).map(|p| format!("{p:.1}")));
+        let is_exact = interval.mode == Mode::Bpf;
         let rate = |count| or_none(per_second(count, length).map(rate));
         match self {
             Tid => reading.tid.to_string(),
@@ -159,12 +160,12 @@ impl Column {
             Waits => rate(task.wait.count),
             P50 => or_none(task.wait.quantile_ns(0.5).map(duration)),
             P99 => or_none(task.wait.quantile_ns(0.99).map(duration)),
-            Max => or_none((task.wait.count != 0).then(|| duration(task.wait.max_ns))),
+            Max => or_none((is_exact && task.wait.count != 0).then(|| duration(task.wait.max_ns))),
             Pending => or_none(reading.pending.map(|pending| duration(pending.ns))),
             OnCpu => share(task.totals.on_cpu_ns),
             Voluntary => rate(task.totals.voluntary),
             Involuntary => rate(task.totals.involuntary),
-            Migrations => rate(task.totals.migrations),
+            Migrations => or_none(is_exact.then(|| rate(task.totals.migrations))),
             Cgroup => or_none(interval.cgroup_path(reading.cgroup_id).map(ToString::to_string)),
         }
     }

@@ -7,16 +7,18 @@ use std::{
 };
 
 use cgscope_collect::{Collector, Failure, Options, facts, offsets};
-use cgscope_model::doctor::{Facts, FieldsMissing, Level, Trial, judge, worst};
+use cgscope_model::doctor::{self, Facts, Level, Trial, Verdict, judge, mode, worst};
 
 use crate::{
     cli::Doctor,
     exit::{Error, Exit, Result},
 };
 
-/// Runs the command. Exit 0: all is there, or off but not needed; 1: something is degraded; 2: cgscope cannot measure.
+/// Runs the command. Exit 0: all is there, or off but not needed; 1: something is degraded, or measuring coarse; 2: cgscope
+/// cannot measure.
 pub fn run(options: &Doctor) -> Result {
-    let verdicts = judge(&gather());
+    let facts = gather();
+    let verdicts = judge(&facts);
     let mut out = io::stdout().lock();
     for verdict in &verdicts {
         let written = if options.json {
@@ -29,6 +31,7 @@ pub fn run(options: &Doctor) -> Result {
     Ok(match worst(&verdicts) {
         Level::Ok | Level::Note => Exit::Done,
         Level::Degraded => Exit::Incomplete,
+        Level::Missing if mode(&facts, &verdicts).is_some() => Exit::Incomplete,
         Level::Missing => Exit::CouldNotRun,
     })
 }
@@ -42,13 +45,7 @@ fn gather() -> Facts {
 
 fn known_facts() -> Facts {
     let mut facts = facts::gather(Path::new("/"));
-    facts.fields_missing = offsets::resolve(Path::new(offsets::VMLINUX_BTF)).ok().map(|resolved| {
-        let names = |required: bool| {
-            let missing = resolved.missing.iter().filter(|field| field.required == required);
-            missing.map(|field| format!("{}.{}", field.structure, field.path)).collect()
-        };
-        FieldsMissing { required: names(true), optional: names(false) }
-    });
+    facts.features_off = offsets::resolve(Path::new(offsets::VMLINUX_BTF)).ok().map(|resolved| resolved.off);
     facts
 }
 
@@ -63,5 +60,10 @@ fn trial() -> std::result::Result<Trial, Failure> {
 
 /// Why measuring could not start, in the one sentence that helps most.
 pub fn explain(failure: &Failure) -> String {
-    cgscope_model::doctor::explain_failure(&known_facts(), &failure.to_string())
+    doctor::explain_failure(&known_facts(), &failure.to_string())
+}
+
+/// The same as a verdict: what is missing on this host. `None` where nothing is known to be.
+pub fn cause(failure: &Failure) -> Option<Verdict> {
+    doctor::cause_of_failure(&known_facts(), &failure.to_string())
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use cgscope_model::{
-    CgroupName, Interval, TaskInterval, Wait,
+    CgroupName, Interval, Mode, TaskInterval, Wait,
     findings::Host,
     json::IntervalObject,
     nodes::{CpuInterval, NodeGroup},
@@ -19,6 +19,7 @@ use crate::{
     child::Output,
     cli::{By, Hist},
     exit::{Error, Result},
+    mode::NO_HISTOGRAM,
     nodes,
     request::Target,
     run::{Plan, for_each_interval},
@@ -60,13 +61,16 @@ fn print(out: &mut impl Write, interval: &Interval, host: &Host, options: &Hist)
     if options.timestamp {
         writeln!(out, "{}", time_of_day(interval.start_unix_ns + interval.duration_ns))?;
     }
+    if interval.mode == Mode::Coarse {
+        writeln!(out, "{NO_HISTOGRAM}")?;
+    }
     let unit = if options.milliseconds { Unit::Milli } else { Unit::Micro };
     for part in parts(interval, options) {
         if let Some(name) = &part.name {
             writeln!(out, "\n{name}")?;
         }
         write!(out, "{}", text::histogram(&part.wait, unit))?;
-        writeln!(out, "{}", text::wait_line(&part.wait))?;
+        writeln!(out, "{}", text::wait_line(&part.wait, interval.mode))?;
         write!(out, "{}", part.why)?;
     }
     let mut memory = String::new();
@@ -79,7 +83,7 @@ fn print(out: &mut impl Write, interval: &Interval, host: &Host, options: &Hist)
     writeln!(
         out,
         "over {length}; {}; {}\n",
-        text::cost_line(&interval.cost, interval.duration_ns),
+        text::cost_line(&interval.cost, interval.duration_ns, interval.mode),
         text::loss_line(&interval.losses)
     )?;
     out.flush()

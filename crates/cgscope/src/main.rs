@@ -16,6 +16,7 @@ mod columns;
 mod doctor;
 mod exit;
 mod hist;
+mod mode;
 mod nodes;
 mod record;
 mod report;

@@ -6,7 +6,7 @@ use regex::Regex;
 
 use crate::{
     child::Output,
-    cli::Select,
+    cli::{ModeChoice, Select},
     exit::{Error, Result},
 };
 
@@ -21,6 +21,8 @@ pub struct Target {
     pub user: Option<String>,
     /// Where its output goes.
     pub output: Output,
+    /// How to measure.
+    pub mode: ModeChoice,
     /// Say what is being done.
     pub verbose: bool,
     /// Count waits by CPU.
@@ -58,6 +60,7 @@ impl Target {
             command: select.command.clone(),
             user: select.user.clone(),
             output: Output::default(),
+            mode: select.mode,
             verbose: select.verbose,
             by_cpu: false,
             memory: select.memory,

@@ -5,14 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_collect::{Collector, Failure, Options};
+use cgscope_collect::Options;
 use cgscope_model::{Sample, findings::Host};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{
-    child::{Held, Running},
-    doctor,
+    child::{Held, Output, Remains, Running},
     exit::{Error, Exit, Result},
+    mode::{self, Coarse},
     request::Target,
     sampler::{Item, Sampler},
 };
@@ -42,6 +42,7 @@ pub enum Step {
 pub struct Session {
     sampler: Sampler,
     child: Option<Running>,
+    _remains: Option<Remains>,
     signals: [Signal; 3],
     samples_left: Option<u64>,
     watch_target: bool,
@@ -50,6 +51,8 @@ pub struct Session {
     pub selection: cgscope_model::Selection,
     /// What is selected, in words.
     pub title: String,
+    /// Why it is measured coarsely, if it is.
+    pub coarse: Option<Coarse>,
     /// What findings are judged by.
     pub host: Host,
     verbose: bool,
@@ -67,7 +70,7 @@ pub struct Pace {
 }
 
 impl Session {
-    /// Starts the command if there is one, loads and attaches the BPF side, and begins to take Samples.
+    /// Starts the command if there is one, begins to follow what is asked for, and to take Samples.
     pub fn start(target: &Target, pace: Pace) -> Result<Self> {
         let mut selection = target.selection.clone();
         let held = match target.command.as_slice() {
@@ -79,13 +82,20 @@ impl Session {
         selection.pids.extend(held.as_ref().map(|held| held.pid));
         let started = Instant::now();
         let options = Options { selection: selection.clone(), by_cpu: target.by_cpu, memory: target.memory };
-        let collector = Collector::start(&options).map_err(|failure| could_not_start(&failure))?;
-        if target.verbose {
-            say!("cgscope: attached after {:.0?}, following {}", started.elapsed(), target.words());
+        let (collector, coarse) = mode::start(&options, target.mode)?;
+        if let Some(coarse) = coarse.as_ref().filter(|_| target.output != Output::Nowhere) {
+            coarse.say();
         }
+        if target.verbose {
+            let done = if coarse.is_some() { "ready" } else { "attached" };
+            say!("cgscope: {done} after {:.0?}, following {}", started.elapsed(), target.words());
+        }
+        let (child, remains) = held.map(Held::release).unzip();
         Ok(Self {
+            // Of /proc, what a command did last can be read only until it is reaped.
+            _remains: remains.filter(|_| coarse.is_some()),
             sampler: Sampler::start(collector, pace.interval, pace.duration),
-            child: held.map(Held::release),
+            child,
             signals,
             samples_left: pace.count.map(|count| count.saturating_add(1)),
             watch_target: !selection.follows_all(),
@@ -93,6 +103,7 @@ impl Session {
             host: Host { cpus: online_cpus(), whole: selection.is_whole_host() },
             selection,
             title: target.words(),
+            coarse,
             verbose: target.verbose,
         })
     }
@@ -161,11 +172,6 @@ impl Session {
 fn online_cpus() -> Option<u32> {
     // SAFETY: no preconditions.
     u32::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).ok().filter(|cpus| *cpus != 0)
-}
-
-/// Where the host refused, what it lacks says more than how it refused.
-fn could_not_start(failure: &Failure) -> Error {
-    Error::could_not_run(if failure.of_host { doctor::explain(failure) } else { failure.to_string() })
 }
 
 /// An end in words.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::causes;
 
 use cgscope_model::{
-    Interval, Losses, Wait,
+    Interval, Losses, Mode, Wait,
     interval::CostInterval,
     units::{bytes, duration, per_second, percent},
 };
@@ -23,10 +23,19 @@ pub fn plural(count: u64, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// Number, sum and percentiles of waits, in one line.
-pub fn wait_line(wait: &Wait) -> String {
-    if wait.count == 0 {
+/// Number, sum and percentiles of waits, in one line; of coarse ones, their mean.
+pub fn wait_line(wait: &Wait, mode: Mode) -> String {
+    if wait.count == 0 && wait.total_ns == 0 {
         return "no wait ended in this time".into();
+    }
+    if mode == Mode::Coarse {
+        let mean = wait.total_ns.checked_div(wait.count).map(duration);
+        return format!(
+            "{}, {} in all; {} on average",
+            plural(wait.count, "wait"),
+            duration(wait.total_ns),
+            or_na(mean)
+        );
     }
     let quantile = |q| or_na(wait.quantile_ns(q).map(duration));
     format!(
@@ -42,11 +51,14 @@ pub fn wait_line(wait: &Wait) -> String {
 }
 
 /// What cgscope itself cost, in one line.
-pub fn cost_line(cost: &CostInterval, duration_ns: u64) -> String {
+pub fn cost_line(cost: &CostInterval, duration_ns: u64, mode: Mode) -> String {
     let runs = cost.hook_runs.and_then(|runs| per_second(runs, duration_ns));
     let per_run = cost.hook_ns.zip(cost.hook_runs).filter(|(_, runs)| *runs != 0);
     let share =
         |ns: Option<u64>| or_na(ns.and_then(|ns| percent(ns, duration_ns)).map(|p| format!("{p:.2}%")));
+    if mode == Mode::Coarse {
+        return format!("own cost: {} of one CPU, {}", share(cost.cpu_ns), or_na(cost.rss_bytes.map(bytes)));
+    }
     format!(
         "own cost: hook {} of one CPU ({} x {} switches/s), collector {} of one CPU, {}",
         share(cost.hook_ns),
@@ -172,15 +184,21 @@ mod tests {
     #[test]
     fn waits_are_said_in_a_line() {
         assert_eq!(
-            wait_line(&wait(&[1_000, 2_000_000])),
+            wait_line(&wait(&[1_000, 2_000_000]), Mode::Bpf),
             "2 waits, 2.00ms in all; p50 1.12us, p90 2.00ms, p99 2.00ms, p99.9 2.00ms, longest 2.00ms"
         );
-        assert_eq!(wait_line(&wait(&[])), "no wait ended in this time");
+        assert_eq!(wait_line(&wait(&[]), Mode::Bpf), "no wait ended in this time");
+        let coarse = Wait { hist: Hist::default(), max_ns: 0, ..wait(&[1_000, 2_000_000]) };
+        assert_eq!(wait_line(&coarse, Mode::Coarse), "2 waits, 2.00ms in all; 1.00ms on average");
     }
 
     #[test]
     fn what_was_not_measured_is_not_said_to_be_nothing() {
-        let line = cost_line(&CostInterval::default(), 1_000_000_000);
+        assert_eq!(
+            cost_line(&CostInterval::default(), 1_000_000_000, Mode::Coarse),
+            "own cost: n/a of one CPU, n/a"
+        );
+        let line = cost_line(&CostInterval::default(), 1_000_000_000, Mode::Bpf);
         assert_eq!(
             line,
             "own cost: hook n/a of one CPU (n/a x n/a switches/s), collector n/a of one CPU, n/a"

@@ -62,7 +62,7 @@ const CAPABILITIES: [&str; 41] = [
     "CAP_CHECKPOINT_RESTORE",
 ];
 
-/// Gathers everything but what takes a BPF program: `fields_missing` and `trial` are for the collector to fill in.
+/// Gathers everything but what takes a BPF program: `features_off` and `trial` are for the collector to fill in.
 /// `root` is `/` but in tests.
 pub fn gather(root: &Path) -> Facts {
     let host = Host(root);
@@ -78,7 +78,7 @@ pub fn gather(root: &Path) -> Facts {
         initial_pid_namespace: host.is_namespace("proc/self/ns/pid", INITIAL_PID_NAMESPACE),
         container: host.sign_of_a_container(),
         btf: Some(host.btf()),
-        fields_missing: None,
+        features_off: None,
         sched_info: status.map(|_| host.text("proc/self/schedstat").is_some_and(|text| counts(&text))),
         lockdown: host.text("sys/kernel/security/lockdown").as_deref().and_then(lockdown),
         cgroups: host.text("proc/self/mountinfo").map(|mountinfo| host.cgroups(&mountinfo)),
@@ -89,6 +89,7 @@ pub fn gather(root: &Path) -> Facts {
         sched_ext: host.line("sys/kernel/sched_ext/state"),
         proxy_exec: release.as_deref().and_then(|release| host.proxy_exec(release)),
         autogroup: host.switch("proc/sys/kernel/sched_autogroup_enabled"),
+        hides_processes: host.text("proc/self/mountinfo").map(|mountinfo| hides_processes(&mountinfo)),
         bpf_stats: host.switch("proc/sys/kernel/bpf_stats_enabled"),
         kernel_release: release,
         trial: None,
@@ -165,6 +166,22 @@ pub fn cgroup_mounts(mountinfo: &str) -> CgroupMounts {
         unified: first(&|mount| mount.kind == "cgroup2"),
         has_v1: mounts.iter().any(|mount| mount.kind == "cgroup" && !is_named(mount)),
     }
+}
+
+/// The directory of its file system that the mount at `point` shows: `/`, or in a container perhaps its own cgroup alone.
+pub(crate) fn shown_at(mountinfo: &str, point: &Path) -> Option<String> {
+    // The last one mounted there is the one that is seen.
+    let mount = mountinfo.lines().filter_map(Mount::parse).rfind(|mount| unescape(mount.point) == point)?;
+    unescape(mount.shows).into_os_string().into_string().ok()
+}
+
+/// True if this `/proc` may hide other users' processes: `hidepid=` other than 0 in `/proc/self/mountinfo`.
+fn hides_processes(mountinfo: &str) -> bool {
+    let of_proc = |line: &&str| line.split(' ').nth(4) == Some("/proc");
+    // The last one mounted is the one that is seen.
+    let line = mountinfo.lines().rfind(of_proc).unwrap_or_default();
+    let mut options = line.split([' ', ',']).filter_map(|option| option.strip_prefix("hidepid="));
+    options.any(|value| !matches!(value, "0" | "off"))
 }
 
 /// A line of mountinfo: `ID PARENT DEV ROOT POINT OPTIONS [TAG...] - KIND SOURCE OPTIONS`.

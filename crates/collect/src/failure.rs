@@ -11,19 +11,35 @@ pub struct Failure {
     pub effect: String,
     /// What to do.
     pub remedy: String,
+    /// Who is to blame.
+    pub kind: Kind,
+}
+
+/// Who is to blame for a [`Failure`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// What was asked for is not to be had in any mode.
+    Request,
     /// The host refused: `cgscope doctor` may know a better sentence.
-    pub of_host: bool,
+    Host,
+    /// This mode cannot do it here, as the sentence says.
+    Mode,
 }
 
 impl Failure {
     /// All three parts; `effect` and `remedy` may be empty.
     pub fn new(what: impl Into<String>, effect: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { what: what.into(), effect: effect.into(), remedy: remedy.into(), of_host: false }
+        Self { what: what.into(), effect: effect.into(), remedy: remedy.into(), kind: Kind::Request }
     }
 
     /// The same, where it is the host that refused.
     pub fn of_host(what: impl Into<String>, effect: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { of_host: true, ..Self::new(what, effect, remedy) }
+        Self { kind: Kind::Host, ..Self::new(what, effect, remedy) }
+    }
+
+    /// The same, where another mode may do.
+    pub fn of_mode(what: impl Into<String>, effect: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { kind: Kind::Mode, ..Self::new(what, effect, remedy) }
     }
 }
 

@@ -299,11 +299,31 @@ fn failed<E: Into<Box<dyn std::error::Error>>>(doing: &'static str) -> impl FnOn
     }
 }
 
+/// What the verifier says at the end of all that it saw and of why it refused.
+const STATISTICS: [&str; 5] =
+    ["verification time", "stack depth", "insns processed", "processed ", "max_states_per_insn"];
+
 /// The first line and the last ones: between them the verifier may tell everything that it saw.
 fn brief(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().collect();
+    let is_statistics = |line: &&str| STATISTICS.iter().any(|name| line.starts_with(name));
+    let lines: Vec<&str> = text.lines().filter(|line| !is_statistics(line)).collect();
     if lines.len() <= 6 {
-        return text.to_owned();
+        return lines.join("\n");
     }
-    format!("{} [...] {}", lines[0], lines[lines.len() - 4..].join("; "))
+    format!("{} [...] {}", lines[0], lines[lines.len() - 3..].join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_all_that_the_verifier_says_the_reason_is_left() {
+        let log = "0: R1=ctx()\n1: a\n2: b\n3: c\n4: d\n5: e\n6: (61) r1 = *(u32 *)(r2 +0)\naccess beyond the end of member \
+                   on_cpu\nverification time 12 usec\nstack depth 8+0\nprocessed 7 insns (limit 1000000)";
+        assert_eq!(
+            brief(log),
+            "0: R1=ctx() [...] 5: e; 6: (61) r1 = *(u32 *)(r2 +0); access beyond the end of member on_cpu"
+        );
+    }
 }

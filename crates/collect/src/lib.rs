@@ -1,6 +1,6 @@
 //! Reads the running host: the only room with aya, root, `/proc` and `/sys`.
 //!
-//! [`Collector::start`] resolves the kernel's fields ([`offsets`]), loads and attaches the BPF side ([`kernel_side`]);
+//! [`Collector::start`] has a source for its readings. The BPF side (`source/bpf.rs`) resolves the kernel's fields ([`offsets`]), loads and attaches the BPF side ([`kernel_side`]);
 //! [`Collector::sample`] reads all tasks ([`stream`]), names cgroups ([`cgroups`]) and adds what cgscope itself costs.
 
 mod by_cpu;
@@ -18,9 +18,10 @@ mod own_cost;
 mod placement;
 mod proc;
 mod readings;
+mod source;
 mod stream;
 
 pub use collector::{Collector, Held, Options};
-pub use failure::Failure;
+pub use failure::{Failure, Kind};
 pub use kernel_side::{EMPTY_HOOK_OBJECT, OBJECT};
 pub use limits::LimitFiles;

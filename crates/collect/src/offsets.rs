@@ -1,9 +1,10 @@
-//! Where the kernel's fields lie, from the running kernel's BTF.
+//! Where the kernel's fields lie, and which features it has, from the running kernel's BTF.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
-use btf_rs::{Backend, Btf, Type};
-use cgscope_layout::{ABSENT, FIELD_COUNT, Field, KERNEL_FIELDS, Offsets};
+use btf_rs::{Backend, Btf, BtfType, Type};
+use cgscope_layout::{ABSENT, FIELD_COUNT, Feature, Field, KERNEL_FIELDS, Offsets, Probe};
+use cgscope_model::doctor::FeatureOff;
 
 use crate::Failure;
 
@@ -15,19 +16,24 @@ pub const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
 pub struct Resolved {
     /// For the BPF side.
     pub offsets: Offsets,
-    /// Fields that this kernel does not have.
-    pub missing: Vec<Field>,
+    /// What this kernel does not have.
+    pub off: Vec<FeatureOff>,
 }
 
 impl Resolved {
-    /// The fields without which nothing can be measured, as `struct.path`.
-    pub fn missing_required(&self) -> Vec<String> {
-        let required = self.missing.iter().filter(|field| field.required);
-        required.map(|field| format!("{}.{}", field.structure, field.path)).collect()
+    /// True if the kernel has it.
+    pub fn has(&self, feature: Feature) -> bool {
+        self.off.iter().all(|off| off.feature != feature)
+    }
+
+    /// What is missing of all that nothing can be measured without.
+    pub fn missing_required(&self) -> Vec<&str> {
+        let needed = self.off.iter().filter(|off| off.feature.is_needed());
+        needed.flat_map(|off| &off.missing).map(String::as_str).collect()
     }
 }
 
-/// Looks up every field in the BTF file at `path`.
+/// Looks up every field and every feature in the BTF file at `path`.
 pub fn resolve(path: &Path) -> Result<Resolved, Failure> {
     let btf = read(path).map_err(|error| {
         Failure::of_host(
@@ -37,14 +43,64 @@ pub fn resolve(path: &Path) -> Result<Resolved, Failure> {
         )
     })?;
     let mut offsets = [ABSENT; FIELD_COUNT];
-    let mut missing = Vec::new();
+    let mut missing: BTreeMap<Feature, Vec<String>> = BTreeMap::new();
     for (offset, field) in offsets.iter_mut().zip(KERNEL_FIELDS) {
         match find(&btf, field) {
             Some(found) => *offset = found,
-            None => missing.push(*field),
+            None => {
+                missing.entry(field.feature).or_default().push(format!("{}.{}", field.structure, field.path));
+            }
         }
     }
-    Ok(Resolved { offsets: Offsets::from_array(offsets), missing })
+    for feature in Feature::ALL {
+        if let Some(absent) = probe(&btf, feature.probe()) {
+            missing.entry(*feature).or_default().push(absent);
+        }
+    }
+    let off = missing.into_iter().map(|(feature, missing)| FeatureOff { feature, missing });
+    Ok(Resolved { offsets: Offsets::from_array(offsets), off: off.collect() })
+}
+
+/// What is missing, by its name.
+fn probe(btf: &Btf, probe: Probe) -> Option<String> {
+    match probe {
+        Probe::Fields => None,
+        Probe::Enumerator(of, name) => (!has_enumerator(btf, of, name)).then(|| name.into()),
+        Probe::Arguments(tracepoint, at_least) => {
+            let has = arguments(btf, tracepoint).is_some_and(|arguments| arguments >= at_least);
+            (!has).then(|| format!("argument {at_least} of the tracepoint {tracepoint}"))
+        }
+        Probe::Functions(names) => {
+            let is_function = |ty: &Type| matches!(ty, Type::Func(_));
+            let has =
+                |name: &str| btf.resolve_types_by_name(name).is_ok_and(|types| types.iter().any(is_function));
+            names.iter().find(|name| !has(name)).map(|name| (*name).into())
+        }
+    }
+}
+
+fn has_enumerator(btf: &Btf, of: &str, name: &str) -> bool {
+    let is_it = |member: &dyn BtfType| btf.resolve_name(member).is_ok_and(|found| found == name);
+    let types = btf.resolve_types_by_name(of).unwrap_or_default();
+    types.iter().any(|ty| match ty {
+        Type::Enum(inner) => inner.members.iter().any(|member| is_it(member)),
+        Type::Enum64(inner) => inner.members.iter().any(|member| is_it(member)),
+        _ => false,
+    })
+}
+
+/// How many arguments a tracepoint passes: those of the function that it calls, as BPF sees them.
+fn arguments(btf: &Btf, tracepoint: &str) -> Option<usize> {
+    let types = btf.resolve_types_by_name(&format!("btf_trace_{tracepoint}")).ok()?;
+    let typedef = types.into_iter().find_map(|ty| match ty {
+        Type::Typedef(typedef) => Some(typedef),
+        _ => None,
+    })?;
+    let Type::Ptr(pointer) = btf.resolve_chained_type(&typedef).ok()? else { return None };
+    match btf.resolve_chained_type(&pointer).ok()? {
+        Type::FuncProto(prototype) => Some(prototype.parameters.len()),
+        _ => None,
+    }
 }
 
 fn read(path: &Path) -> Result<Btf, Box<dyn std::error::Error>> {

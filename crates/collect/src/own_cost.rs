@@ -26,12 +26,14 @@ struct Window {
 }
 
 impl OwnCost {
-    /// To be called with every reading.
-    pub(crate) fn read(&mut self, side: &KernelSide) -> Cost {
-        self.step(side);
+    /// To be called with every reading. Without a hook there is nothing that switches could cost.
+    pub(crate) fn read(&mut self, hook: Option<&KernelSide>) -> Cost {
+        if let Some(side) = hook {
+            self.step(side);
+        }
         self.readings += 1;
         Cost {
-            switches: proc::switches(),
+            switches: hook.and_then(|_| proc::switches()),
             hook_ns_per_run: self.ns_per_run,
             cpu_ns: Some(clock::process_cpu_ns()),
             rss_bytes: proc::rss_bytes(),

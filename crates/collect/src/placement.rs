@@ -20,6 +20,9 @@ use crate::{
 };
 use affinity::{Affinities, CpusetFiles};
 
+/// The node of each CPU that is online.
+pub(crate) type NodesOfCpus = BTreeMap<u32, u32>;
+
 /// What of placement is read besides CPUs and nodes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wanted {
@@ -139,6 +142,15 @@ pub(crate) fn check_places(selection: &Selection, nodes: &BTreeMap<u32, u32>) ->
         }
     }
     Ok(())
+}
+
+/// Adds what the hook counts to CPUs that are online. Both ascend by number.
+pub(crate) fn add_waits(cpus: &mut [CpuReading], counted: Vec<CpuReading>) {
+    for CpuReading { cpu: number, waits, .. } in counted {
+        if let Ok(i) = cpus.binary_search_by_key(&number, |cpu| cpu.cpu) {
+            cpus[i].waits = waits;
+        }
+    }
 }
 
 fn has_several(nodes: &BTreeMap<u32, u32>) -> bool {

@@ -4,22 +4,24 @@
 //! and hands the offsets over as one constant global before the programs are loaded; the verifier then sees plain
 //! loads at known offsets, and drops the branches behind a field that this kernel does not have.
 
+use crate::Feature;
+
 /// The offset of a field that this kernel does not have.
 pub const ABSENT: u32 = u32::MAX;
 
-/// Where one field lies, and whether cgscope can do without it.
+/// Where one field lies, and what it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
     /// The kernel structure, as BTF names it.
     pub structure: &'static str,
     /// The path of members below it, alternatives (renamed fields) separated by `|`.
     pub path: &'static str,
-    /// Without a required field there is no exact measurement at all.
-    pub required: bool,
+    /// What is off without it.
+    pub feature: Feature,
 }
 
 macro_rules! kernel_fields {
-    ($($(#[$doc:meta])* $name:ident: $structure:literal, $path:literal, $required:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident: $structure:literal, $path:literal, $feature:ident;)*) => {
         /// Byte offsets into kernel structures, [`ABSENT`] where the kernel has no such field.
         #[repr(C)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +29,7 @@ macro_rules! kernel_fields {
 
         /// What to look up in BTF, in the order of the members of [`Offsets`].
         pub const KERNEL_FIELDS: &[Field] =
-            &[$(Field { structure: $structure, path: $path, required: $required },)*];
+            &[$(Field { structure: $structure, path: $path, feature: Feature::$feature },)*];
 
         impl Offsets {
             /// No field known: what the object file holds before user space sets it.
@@ -52,89 +54,89 @@ pub const FIELD_COUNT: usize = KERNEL_FIELDS.len();
 
 kernel_fields! {
     /// `pid_t`: the thread's id, in the initial PID namespace.
-    task_pid: "task_struct", "pid", true;
+    task_pid: "task_struct", "pid", RunQueues;
     /// `pid_t`: the process's id, in the initial PID namespace.
-    task_tgid: "task_struct", "tgid", true;
+    task_tgid: "task_struct", "tgid", RunQueues;
     /// `char[16]`.
-    task_comm: "task_struct", "comm", true;
+    task_comm: "task_struct", "comm", RunQueues;
     /// `u64`, ns of CLOCK_MONOTONIC at fork.
-    task_start_time: "task_struct", "start_time", true;
+    task_start_time: "task_struct", "start_time", RunQueues;
     /// `unsigned int` since 5.14 as `__state`, `long` before as `state`.
-    task_state: "task_struct", "__state|state", true;
+    task_state: "task_struct", "__state|state", RunQueues;
     /// `unsigned int`: PF_EXITING among others.
-    task_flags: "task_struct", "flags", true;
-    /// `int`: 1 while the task is on a CPU.
-    task_on_cpu: "task_struct", "on_cpu", true;
-    /// `int`: 1 while the task is on a run queue.
-    task_on_rq: "task_struct", "on_rq", true;
+    task_flags: "task_struct", "flags", RunQueues;
+    /// `int`, since 7.2 `u8`: 1 while the task is on a CPU.
+    task_on_cpu: "task_struct", "on_cpu", RunQueues;
+    /// `int`, since 7.2 `u8`: 1 while the task is on a run queue.
+    task_on_rq: "task_struct", "on_rq", RunQueues;
     /// `unsigned long`: voluntary switches, counted before the tracepoint.
-    task_nvcsw: "task_struct", "nvcsw", true;
+    task_nvcsw: "task_struct", "nvcsw", RunQueues;
     /// `unsigned long`: involuntary switches, counted before the tracepoint.
-    task_nivcsw: "task_struct", "nivcsw", true;
+    task_nivcsw: "task_struct", "nivcsw", RunQueues;
     /// `u64`, ns: run time, up to the last update by tick or switch.
-    task_run_ns: "task_struct", "se.sum_exec_runtime", true;
+    task_run_ns: "task_struct", "se.sum_exec_runtime", RunQueues;
     /// `u64`: moves between CPUs.
-    task_migrations: "task_struct", "se.nr_migrations", true;
+    task_migrations: "task_struct", "se.nr_migrations", RunQueues;
     /// `struct cfs_rq *`: kept right for tasks of every class (`set_task_rq`); needs CONFIG_FAIR_GROUP_SCHED.
-    task_cfs_rq: "task_struct", "se.cfs_rq", true;
+    task_cfs_rq: "task_struct", "se.cfs_rq", RunQueues;
     /// `unsigned long long`, ns: the kernel's own sum of waits; needs CONFIG_SCHED_INFO.
-    task_run_delay: "task_struct", "sched_info.run_delay", true;
+    task_run_delay: "task_struct", "sched_info.run_delay", SchedInfo;
     /// `unsigned long long`, ns of `rq->clock`: since when the task waits, 0 when it does not.
-    task_last_queued: "task_struct", "sched_info.last_queued", true;
+    task_last_queued: "task_struct", "sched_info.last_queued", SchedInfo;
     /// `unsigned long long`, ns of `rq->clock`: since when the task has been on its CPU.
-    task_last_arrival: "task_struct", "sched_info.last_arrival", true;
+    task_last_arrival: "task_struct", "sched_info.last_arrival", SchedInfo;
     /// `bool`: taken off its CPU because its group is out of quota (Linux 6.18, where tasks are throttled one by one).
-    task_throttled: "task_struct", "throttled", false;
+    task_throttled: "task_struct", "throttled", TaskThrottling;
     /// `int`: the node that the kernel's balancing prefers; needs CONFIG_NUMA_BALANCING, absent with PREEMPT_RT.
-    task_preferred_node: "task_struct", "numa_preferred_nid", false;
+    task_preferred_node: "task_struct", "numa_preferred_nid", NumaPreference;
     /// `struct sched_entity *`: that of the task's group on this CPU.
-    task_parent: "task_struct", "se.parent", false;
+    task_parent: "task_struct", "se.parent", RunQueues;
     /// `struct css_set *`.
-    task_cgroups: "task_struct", "cgroups", false;
+    task_cgroups: "task_struct", "cgroups", Cgroups;
     /// `struct task_group *`: the nearest group that has the cpu controller; needs CONFIG_CGROUP_SCHED.
-    task_sched_group: "task_struct", "sched_task_group", false;
+    task_sched_group: "task_struct", "sched_task_group", Cgroups;
     /// `struct rq *`.
-    cfs_rq_rq: "cfs_rq", "rq", true;
+    cfs_rq_rq: "cfs_rq", "rq", RunQueues;
     /// `struct task_group *`; needs CONFIG_FAIR_GROUP_SCHED.
-    cfs_rq_group: "cfs_rq", "tg", false;
+    cfs_rq_group: "cfs_rq", "tg", Cgroups;
     /// `int`: this level has a quota; needs CONFIG_CFS_BANDWIDTH, as those below.
-    cfs_rq_runtime_enabled: "cfs_rq", "runtime_enabled", false;
+    cfs_rq_runtime_enabled: "cfs_rq", "runtime_enabled", Quotas;
     /// `u64`, ns of `rq->clock`: since when this level has been out of quota with tasks that could run, 0: it is not.
-    cfs_rq_throttled_clock: "cfs_rq", "throttled_clock", false;
+    cfs_rq_throttled_clock: "cfs_rq", "throttled_clock", Quotas;
     /// `u64`, ns of `rq->clock`: since when it has stood in a hierarchy out of quota (Linux 6.6).
-    cfs_rq_throttled_since: "cfs_rq", "throttled_clock_self", false;
+    cfs_rq_throttled_since: "cfs_rq", "throttled_clock_self", ThrottleClock;
     /// `u64`, ns: how long it has stood in such before (Linux 6.6).
-    cfs_rq_throttled_ns: "cfs_rq", "throttled_clock_self_time", false;
+    cfs_rq_throttled_ns: "cfs_rq", "throttled_clock_self_time", ThrottleClock;
     /// `struct sched_entity *`: that of the group one level up.
-    entity_parent: "sched_entity", "parent", false;
+    entity_parent: "sched_entity", "parent", RunQueues;
     /// `u64`, ns: how long the group has run on its CPU, with all below it.
-    entity_run_ns: "sched_entity", "sum_exec_runtime", false;
+    entity_run_ns: "sched_entity", "sum_exec_runtime", RunQueues;
     /// `struct cfs_rq *`: the one that the entity is queued on.
-    entity_cfs_rq: "sched_entity", "cfs_rq", false;
+    entity_cfs_rq: "sched_entity", "cfs_rq", RunQueues;
     /// `u64`, ns of `rq->clock`: when the CPU went idle last (Linux 5.19).
-    rq_clock_idle: "rq", "clock_idle", false;
+    rq_clock_idle: "rq", "clock_idle", IdleClock;
     /// `u64`, ns: time in interrupts; needs CONFIG_IRQ_TIME_ACCOUNTING.
-    rq_irq_time: "rq", "prev_irq_time", false;
+    rq_irq_time: "rq", "prev_irq_time", InterruptTime;
     /// `u64`, ns: the clock of `sched_info`, current at the hook.
-    rq_clock: "rq", "clock", true;
+    rq_clock: "rq", "clock", RunQueues;
     /// `int`.
-    rq_cpu: "rq", "cpu", true;
+    rq_cpu: "rq", "cpu", RunQueues;
     /// `struct cgroup *` of the default hierarchy (v2).
-    css_set_cgroup: "css_set", "dfl_cgrp", false;
+    css_set_cgroup: "css_set", "dfl_cgrp", Cgroups;
     /// `struct cgroup *` of the cpu controller's group; null for an autogroup.
-    task_group_cgroup: "task_group", "css.cgroup", false;
+    task_group_cgroup: "task_group", "css.cgroup", Cgroups;
     /// `struct kernfs_node *`.
-    cgroup_kn: "cgroup", "kn", false;
+    cgroup_kn: "cgroup", "kn", Cgroups;
     /// `struct cgroup_root *`: its hierarchy.
-    cgroup_root: "cgroup", "root", false;
+    cgroup_root: "cgroup", "root", Cgroups;
     /// `int`: the number of the hierarchy, as in /proc/self/cgroup.
-    cgroup_root_hierarchy: "cgroup_root", "hierarchy_id", false;
+    cgroup_root_hierarchy: "cgroup_root", "hierarchy_id", Cgroups;
     /// `u64`: the inode number of the cgroup's directory.
-    kernfs_id: "kernfs_node", "id", false;
+    kernfs_id: "kernfs_node", "id", Cgroups;
     /// `size_t`: bytes of the iterator's buffer in use.
-    seq_count: "seq_file", "count", true;
+    seq_count: "seq_file", "count", TaskIterator;
     /// `size_t`: size of the iterator's buffer.
-    seq_size: "seq_file", "size", true;
+    seq_size: "seq_file", "size", TaskIterator;
 }
 
 #[cfg(test)]

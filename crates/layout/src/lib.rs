@@ -6,6 +6,7 @@
 
 pub mod bucket;
 pub mod cause;
+pub mod feature;
 pub mod fields;
 pub mod ledger;
 pub mod loss;
@@ -13,5 +14,6 @@ pub mod wire;
 
 pub use bucket::{BUCKETS, bucket_of, high_ns, low_ns};
 pub use cause::{ByCause, CAUSES, Cause, Shares};
+pub use feature::{Feature, Probe};
 pub use fields::{ABSENT, FIELD_COUNT, Field, KERNEL_FIELDS, Offsets};
 pub use loss::{KERNEL_LOSSES, Loss};

@@ -50,18 +50,28 @@ losses! {
     IntervalLate = "interval_late",
     /// User space: samples of a recording that could not be read back.
     SamplesUnreadable = "samples_unreadable",
+    /// Coarse mode, whole host: a task was made and ended between two readings (`processes` of `/proc/stat` counts it). Nothing
+    /// of it is in any figure.
+    TaskUnseen = "task_unseen",
+    /// Coarse mode: a task ended. What it did since the reading before is in no figure.
+    TaskEndUnseen = "task_end_unseen",
     /// In a recording of a newer version: a loss that this one has no name for.
     Other = "other",
 }
 
 impl Loss {
-    /// True for what this host never shows, for names that are missing beside whole figures, and for what only shifts the bounds
-    /// of an interval, as opposed to what was lost of what the host shows: said in every output, but no reason to call a run
+    /// True for what this host never shows (the coarse mode never shows how a task ends), for names that are missing beside whole
+    /// figures, and for what only shifts the bounds of an interval, as opposed to what was lost of what the host shows: said in every output, but no reason to call a run
     /// incomplete.
     pub const fn leaves_result_whole(self) -> bool {
         matches!(
             self,
-            Self::SwitchOfHiddenTask | Self::CulpritForgotten | Self::CgroupEventLost | Self::IntervalLate
+            Self::SwitchOfHiddenTask
+                | Self::CulpritForgotten
+                | Self::CgroupEventLost
+                | Self::IntervalLate
+                | Self::TaskUnseen
+                | Self::TaskEndUnseen
         )
     }
 }

@@ -9,10 +9,13 @@ mod tests;
 
 use std::collections::BTreeSet;
 
+use cgscope_layout::Feature;
 use serde::{Deserialize, Serialize};
 
-/// The oldest kernel that can work: task storage came with 5.11, for tracing programs with 5.13 (commit a10787e6d58c).
-pub const OLDEST_KERNEL: (u32, u32) = (5, 13);
+use crate::Mode;
+
+/// The oldest kernel that the exact mode can work on: see [`Feature::LoopHelper`].
+pub const OLDEST_KERNEL: (u32, u32) = (5, 17);
 
 /// What is known about the host. `None`: could not be read, or nobody looked.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -35,8 +38,8 @@ pub struct Facts {
     pub container: Option<String>,
     /// The kernel's own description of its structures.
     pub btf: Option<Btf>,
-    /// Kernel fields that it does not describe; known once the collector has looked them up.
-    pub fields_missing: Option<FieldsMissing>,
+    /// Features that the kernel does not have; known once the collector has looked them up.
+    pub features_off: Option<Vec<FeatureOff>>,
     /// The kernel stamps waits (CONFIG_SCHED_INFO, live).
     pub sched_info: Option<bool>,
     /// The lockdown mode.
@@ -57,6 +60,8 @@ pub struct Facts {
     pub proxy_exec: Option<bool>,
     /// `kernel.sched_autogroup_enabled`.
     pub autogroup: Option<bool>,
+    /// `/proc` may hide other users' processes (`hidepid=`).
+    pub hides_processes: Option<bool>,
     /// `kernel.bpf_stats_enabled`.
     pub bpf_stats: Option<bool>,
     /// Loading, attaching and one reading; `None`: not tried.
@@ -94,13 +99,19 @@ pub enum Btf {
     Present(u64),
 }
 
-/// Kernel fields that BTF does not describe, as `task_struct.se.cfs_rq`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct FieldsMissing {
-    /// Without them nothing is measured.
-    pub required: Vec<String>,
-    /// Without them a feature is off.
-    pub optional: Vec<String>,
+/// A feature that the kernel does not have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FeatureOff {
+    /// Which one.
+    #[serde(serialize_with = "by_name")]
+    pub feature: Feature,
+    /// What of it is not there, as `task_struct.throttled` or `BPF_FUNC_loop`.
+    pub missing: Vec<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's own signature")]
+fn by_name<S: serde::Serializer>(feature: &Feature, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(feature.name())
 }
 
 /// `/sys/kernel/security/lockdown`.
@@ -162,7 +173,7 @@ pub enum Level {
     Note,
     /// A feature is off or a figure can be misread.
     Degraded,
-    /// cgscope cannot run.
+    /// The exact mode cannot run.
     Missing,
 }
 
@@ -202,9 +213,12 @@ impl Verdict {
     }
 }
 
-/// Judges the host. What decides whether cgscope runs at all comes first, the most fundamental of it foremost.
+/// Judges the host. What decides whether the exact mode runs at all comes first, the most fundamental of it foremost; last
+/// comes which mode that leaves.
 pub fn judge(facts: &Facts) -> Vec<Verdict> {
-    rules::ALL.iter().flat_map(|rule| rule(facts)).collect()
+    let mut verdicts: Vec<Verdict> = rules::ALL.iter().flat_map(|rule| rule(facts)).collect();
+    verdicts.extend(rules::coarse::judge(facts, &verdicts));
+    verdicts
 }
 
 /// The worst level among them.
@@ -212,13 +226,22 @@ pub fn worst(verdicts: &[Verdict]) -> Level {
     verdicts.iter().map(|verdict| verdict.level).max().unwrap_or(Level::Ok)
 }
 
-/// Why cgscope could not start, in the one sentence that helps most: the first thing missing on this host, or else what
-/// the error itself tells.
-pub fn explain_failure(facts: &Facts, error: &str) -> String {
+/// The mode that is used on such a host where none is asked for; `None`: neither works.
+pub fn mode(facts: &Facts, verdicts: &[Verdict]) -> Option<Mode> {
+    rules::coarse::mode(facts, verdicts)
+}
+
+/// Why the exact mode could not start: the first thing missing on this host. `None` where nothing is, as far as is known.
+pub fn cause_of_failure(facts: &Facts, error: &str) -> Option<Verdict> {
     // A rule may judge more strictly once it is known that something fails.
     let facts = Facts { trial: Some(Err(error.into())), ..facts.clone() };
-    let cause = judge(&facts).into_iter().find(|verdict| verdict.level == Level::Missing);
-    match cause {
+    judge(&facts).into_iter().find(|verdict| verdict.level == Level::Missing)
+}
+
+/// Why the exact mode could not start, in the one sentence that helps most: the first thing missing on this host, or else
+/// what the error itself tells.
+pub fn explain_failure(facts: &Facts, error: &str) -> String {
+    match cause_of_failure(facts, error) {
         Some(cause) if cause.topic != rules::TRIAL => {
             format!("{} (the error was: {error})", cause.sentence())
         }

@@ -8,7 +8,7 @@ use cgscope_layout::bucket::LAST_LOW_NS;
 
 use crate::{
     ByCause, CgroupReading, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending,
-    ProcessMemory, Sample, TaskReading, Totals, culprits, limits,
+    ProcessMemory, Sample, TaskReading, Totals, coarse, culprits, limits,
     nodes::{self, CpuInterval, TaskPlacement},
 };
 pub use cost::CostInterval;
@@ -189,7 +189,7 @@ impl Interval {
             let before = earlier.next_if(|before| before.serial == now.serial);
             task_between(before, now, a.mono_ns, one_node)
         });
-        Self {
+        let mut interval = Self {
             start_unix_ns: a.unix_ns,
             duration_ns: b.mono_ns.saturating_sub(a.mono_ns),
             mode: b.mode,
@@ -206,7 +206,11 @@ impl Interval {
             selected_cgroup: None,
             losses: b.losses.since(&a.losses),
             cost: CostInterval::between(&a.cost, &b.cost),
+        };
+        if interval.mode == Mode::Coarse {
+            coarse::attribute(&mut interval);
         }
+        interval
     }
 
     /// Adds the interval that follows this one. Tasks that went meanwhile stay, with what was read of them.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use cgscope_layout::{CAUSES, Cause};
 
 use crate::{
-    ByCause, CgroupName, Finding, Group, Interval, TaskInterval, Totals, Wait,
+    ByCause, CgroupName, Finding, Group, Interval, Mode, TaskInterval, Totals, Wait,
     culprits::Culprit,
     findings::{Host, findings},
     nodes::{ByNode, remote_share},
@@ -18,6 +18,11 @@ pub use nodes::{CpuObject, MemoryObject, NodeObject};
 
 /// Name and version of the object.
 pub const SCHEMA: &str = "cgscope.interval/1";
+
+/// What only the hook sees.
+fn exact<T>(mode: Mode, value: impl FnOnce() -> T) -> Option<T> {
+    (mode == Mode::Bpf).then(value)
+}
 
 /// One interval.
 #[derive(Serialize)]
@@ -29,9 +34,10 @@ pub struct IntervalObject<'a> {
     pub schema: &'static str,
     pub start_unix_ns: u64,
     pub duration_ns: u64,
+    pub mode: Mode,
     pub total: WaitObject,
-    pub pending: PendingObject,
-    pub culprits: Vec<CulpritObject>,
+    pub pending: Option<PendingObject>,
+    pub culprits: Option<Vec<CulpritObject>>,
     pub tasks: Vec<TaskObject<'a>>,
     pub cgroups: Vec<CgroupObject>,
     pub cpus: Option<Vec<CpuObject>>,
@@ -49,14 +55,14 @@ pub struct IntervalObject<'a> {
 pub struct WaitObject {
     pub count: u64,
     pub total_ns: u64,
-    pub max_ns: u64,
+    pub max_ns: Option<u64>,
     pub p50_ns: Option<u64>,
     pub p90_ns: Option<u64>,
     pub p99_ns: Option<u64>,
     pub p999_ns: Option<u64>,
     pub by_cause: CauseObject,
-    pub hist: Vec<(u64, u64, u64)>,
-    pub hist_by_cause: Vec<(u64, u64, CauseCounts)>,
+    pub hist: Option<Vec<(u64, u64, u64)>>,
+    pub hist_by_cause: Option<Vec<(u64, u64, CauseCounts)>>,
 }
 
 /// The parts of waits; they sum to `total_ns`.
@@ -64,21 +70,22 @@ pub struct WaitObject {
 #[expect(missing_docs, reason = "as above")]
 pub struct CauseObject {
     pub throttled_ns: u64,
-    pub own_cgroup_ns: u64,
-    pub other_cgroup_ns: u64,
-    pub kernel_ns: u64,
-    pub wakeup_ns: u64,
+    pub own_cgroup_ns: Option<u64>,
+    pub other_cgroup_ns: Option<u64>,
+    pub kernel_ns: Option<u64>,
+    pub wakeup_ns: Option<u64>,
     pub unattributed_ns: u64,
 }
 
 impl CauseObject {
-    fn new(by_cause: &ByCause) -> Self {
+    fn new(by_cause: &ByCause, mode: Mode) -> Self {
+        let who_ran = |cause| exact(mode, || by_cause.get(cause));
         Self {
             throttled_ns: by_cause.get(Cause::Throttled),
-            own_cgroup_ns: by_cause.get(Cause::OwnCgroup),
-            other_cgroup_ns: by_cause.get(Cause::OtherCgroup),
-            kernel_ns: by_cause.get(Cause::Kernel),
-            wakeup_ns: by_cause.get(Cause::Wakeup),
+            own_cgroup_ns: who_ran(Cause::OwnCgroup),
+            other_cgroup_ns: who_ran(Cause::OtherCgroup),
+            kernel_ns: who_ran(Cause::Kernel),
+            wakeup_ns: who_ran(Cause::Wakeup),
             unattributed_ns: by_cause.get(Cause::Unattributed),
         }
     }
@@ -134,13 +141,13 @@ pub struct TaskObject<'a> {
     pub on_cpu_ns: u64,
     pub voluntary: u64,
     pub involuntary: u64,
-    pub migrations: u64,
+    pub migrations: Option<u64>,
     pub node_migrations: Option<u64>,
     pub ran_by_node: Option<&'a [(u32, u64)]>,
     pub preferred_node: Option<u32>,
     pub cpus_allowed: Option<&'a str>,
     pub run_delay_ns: u64,
-    pub unstamped: UnstampedObject,
+    pub unstamped: Option<UnstampedObject>,
 }
 
 /// Waits that the kernel's figure leaves out: preempted with the state already set. Not in `wait`.
@@ -160,12 +167,12 @@ pub struct CgroupObject {
     pub name: CgroupName,
     pub id: Option<u64>,
     pub wait: WaitObject,
-    pub pending: PendingObject,
+    pub pending: Option<PendingObject>,
     pub usage_ns: u64,
     pub run_delay_ns: u64,
     pub tasks: u64,
     pub threads: u64,
-    pub exited: u64,
+    pub exited: Option<u64>,
     pub quota_us: Option<u64>,
     pub period_us: Option<u64>,
     pub burst_us: Option<u64>,
@@ -187,7 +194,7 @@ pub struct CgroupObject {
     pub pressure_some_ns: Option<u64>,
     pub pressure_full_ns: Option<u64>,
     pub throttled_by: Vec<LimitObject>,
-    pub culprits: Vec<CulpritObject>,
+    pub culprits: Option<Vec<CulpritObject>>,
 }
 
 /// A cgroup whose quota had run out while tasks waited for it.
@@ -213,6 +220,10 @@ pub struct CulpritObject {
 const CULPRITS: usize = 16;
 
 impl CulpritObject {
+    fn all(culprits: Vec<Culprit>, mode: Mode) -> Option<Vec<Self>> {
+        exact(mode, || culprits.into_iter().take(CULPRITS).map(Self::new).collect())
+    }
+
     fn new(culprit: Culprit) -> Self {
         let (tid, comm) = culprit.task.unzip();
         Self {
@@ -236,33 +247,33 @@ pub struct CostObject {
 }
 
 impl WaitObject {
-    fn new(wait: &Wait) -> Self {
+    fn new(wait: &Wait, mode: Mode) -> Self {
         let octaves = wait.hist.octaves();
+        let octaves = octaves
+            .iter()
+            .map(|octave| (octave.low_ns(), octave.high_ns(), CauseCounts::new(&octave.by_cause)));
         Self {
             count: wait.count,
             total_ns: wait.total_ns,
-            max_ns: wait.max_ns,
+            max_ns: exact(mode, || wait.max_ns),
             p50_ns: wait.quantile_ns(0.5),
             p90_ns: wait.quantile_ns(0.9),
             p99_ns: wait.quantile_ns(0.99),
             p999_ns: wait.quantile_ns(0.999),
-            by_cause: CauseObject::new(&wait.by_cause),
-            hist: wait.hist.buckets().collect(),
-            hist_by_cause: octaves
-                .iter()
-                .map(|octave| (octave.low_ns(), octave.high_ns(), CauseCounts::new(&octave.by_cause)))
-                .collect(),
+            by_cause: CauseObject::new(&wait.by_cause, mode),
+            hist: exact(mode, || wait.hist.buckets().collect()),
+            hist_by_cause: exact(mode, || octaves.collect()),
         }
     }
 }
 
 impl PendingObject {
-    fn new(group: &Group) -> Self {
-        Self {
+    fn new(group: &Group, mode: Mode) -> Option<Self> {
+        exact(mode, || Self {
             count: group.pending,
             max_ns: group.pending_max_ns,
-            by_cause: CauseObject::new(&group.pending_by_cause),
-        }
+            by_cause: CauseObject::new(&group.pending_by_cause, mode),
+        })
     }
 }
 
@@ -279,18 +290,18 @@ impl<'a> TaskObject<'a> {
             cgroup: interval.cgroup_path(reading.cgroup_id).map(AsRef::as_ref),
             cpu: reading.cpu,
             node: reading.node.or(interval.one_node),
-            wait: WaitObject::new(&task.wait),
+            wait: WaitObject::new(&task.wait, interval.mode),
             pending_ns: reading.pending.map(|pending| pending.ns),
             on_cpu_ns,
             voluntary,
             involuntary,
-            migrations,
+            migrations: exact(interval.mode, || migrations),
             node_migrations: task.placement.node_migrations,
             ran_by_node: task.placement.ran_ns.as_deref(),
             preferred_node: placement.and_then(|placement| placement.preferred_node),
             cpus_allowed: placement.and_then(|placement| placement.cpus_allowed.as_deref()),
             run_delay_ns: task.totals.run_delay_ns,
-            unstamped: UnstampedObject { count: unstamped, total_ns: unstamped_ns },
+            unstamped: exact(interval.mode, || UnstampedObject { count: unstamped, total_ns: unstamped_ns }),
         }
     }
 }
@@ -305,13 +316,13 @@ impl CgroupObject {
             path: path.map(Into::into),
             name: path.map(CgroupName::of).unwrap_or_default(),
             id,
-            wait: WaitObject::new(&group.wait),
-            pending: PendingObject::new(group),
+            wait: WaitObject::new(&group.wait, interval.mode),
+            pending: PendingObject::new(group, interval.mode),
             usage_ns: group.totals.on_cpu_ns,
             run_delay_ns: group.totals.run_delay_ns,
             tasks: group.processes,
             threads: group.threads,
-            exited: group.exited,
+            exited: exact(interval.mode, || group.exited),
             quota_us: limits.quota_us,
             period_us: limits.period_us,
             burst_us: limits.burst_us,
@@ -336,7 +347,7 @@ impl CgroupObject {
                 .into_iter()
                 .map(|(path, ns)| LimitObject { path: path.map(|path| path.to_string()), ns })
                 .collect(),
-            culprits: culprits.into_iter().take(CULPRITS).map(CulpritObject::new).collect(),
+            culprits: CulpritObject::all(culprits, interval.mode),
         }
     }
 }
@@ -355,9 +366,10 @@ impl<'a> IntervalObject<'a> {
             schema: SCHEMA,
             start_unix_ns: interval.start_unix_ns,
             duration_ns: interval.duration_ns,
-            total: WaitObject::new(&total.wait),
-            pending: PendingObject::new(&total),
-            culprits: interval.culprits().into_iter().take(CULPRITS).map(CulpritObject::new).collect(),
+            mode: interval.mode,
+            total: WaitObject::new(&total.wait, interval.mode),
+            pending: PendingObject::new(&total, interval.mode),
+            culprits: CulpritObject::all(interval.culprits(), interval.mode),
             tasks: interval.tasks.iter().map(|task| TaskObject::new(task, interval)).collect(),
             cgroups: groups
                 .iter()

@@ -5,6 +5,7 @@
 
 pub mod causes;
 pub mod cgroup_name;
+mod coarse;
 pub mod culprits;
 pub mod doctor;
 pub mod findings;

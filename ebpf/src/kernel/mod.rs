@@ -196,14 +196,16 @@ impl Task {
         load::<u32>(self.0, offset!(task_flags)) & 4 != 0
     }
 
+    /// One byte since Linux 7.2, an `int` of the same value before: its lowest byte tells.
     #[inline(always)]
     pub fn on_cpu(self) -> bool {
-        load::<u32>(self.0, offset!(task_on_cpu)) != 0
+        load::<u8>(self.0, offset!(task_on_cpu)) != 0
     }
 
+    /// As above.
     #[inline(always)]
     pub fn on_rq(self) -> bool {
-        load::<u32>(self.0, offset!(task_on_rq)) != 0
+        load::<u8>(self.0, offset!(task_on_rq)) != 0
     }
 
     #[inline(always)]

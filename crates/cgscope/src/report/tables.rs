@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use cgscope_model::{
-    Blame, Cause, CgroupName, CgroupReading, Group, Interval,
+    Blame, Cause, CgroupName, CgroupReading, Group, Interval, Mode,
     units::{duration, percent},
 };
 
@@ -18,7 +18,7 @@ const HEADINGS: &str =
     "      wait why        throt    waits      p50      p99  longest    on-cpu     vol   invol";
 const WHY: usize = 10;
 
-fn row(out: &mut String, group: &Group, name: &str) -> std::fmt::Result {
+fn row(out: &mut String, group: &Group, name: &str, mode: Mode) -> std::fmt::Result {
     let quantile = |q| group.wait.quantile_ns(q).map_or("-".into(), duration);
     let throttled = percent(group.wait.by_cause.get(Cause::Throttled), group.wait.total_ns);
     writeln!(
@@ -30,19 +30,19 @@ fn row(out: &mut String, group: &Group, name: &str) -> std::fmt::Result {
         group.wait.count,
         quantile(0.5),
         quantile(0.99),
-        if group.wait.count == 0 { "-".into() } else { duration(group.wait.max_ns) },
+        if mode == Mode::Coarse || group.wait.count == 0 { "-".into() } else { duration(group.wait.max_ns) },
         duration(group.totals.on_cpu_ns),
         group.totals.voluntary,
         group.totals.involuntary,
     )
 }
 
-fn table(out: &mut String, title: &str, mut rows: Vec<(String, Group)>) -> std::fmt::Result {
+fn table(out: &mut String, title: &str, mode: Mode, mut rows: Vec<(String, Group)>) -> std::fmt::Result {
     rows.retain(|(_, group)| group.wait.count != 0);
     rows.sort_by(|a, b| b.1.wait.total_ns.cmp(&a.1.wait.total_ns).then_with(|| a.0.cmp(&b.0)));
     writeln!(out, "\n{HEADINGS}  {title}")?;
     for (name, group) in rows.iter().take(ROWS) {
-        row(out, group, name)?;
+        row(out, group, name, mode)?;
     }
     more(out, rows.len().saturating_sub(ROWS))
 }
@@ -62,13 +62,13 @@ pub fn processes(out: &mut String, whole: &Interval) -> std::fmt::Result {
         ended.totals.add(&exited.totals);
     }
     rows.push(("(tasks that ended between two Samples)".into(), ended));
-    table(out, "process", rows)
+    table(out, "process", whole.mode, rows)
 }
 
 /// By cgroup.
 pub fn cgroups(out: &mut String, whole: &Interval) -> std::fmt::Result {
     let rows = whole.by_cgroup().into_iter().map(|(path, group)| (named(path.as_deref()), group));
-    table(out, "cgroup, with all below it", rows.collect())
+    table(out, "cgroup, with all below it", whole.mode, rows.collect())
 }
 
 /// A path, and whose it is.

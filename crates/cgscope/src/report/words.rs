@@ -3,14 +3,16 @@
 use std::fmt::Write as _;
 
 use cgscope_model::{
-    Cause, Group, Interval,
+    Cause, Group, Interval, Mode,
     findings::{Host, findings},
     units::{duration, percent},
 };
 use cgscope_record::{Ending, Header};
 
 use crate::{
-    causes, nodes,
+    causes,
+    mode::NO_HISTOGRAM,
+    nodes,
     report::tables,
     request::selection_words,
     text::{self, Unit, plural},
@@ -41,6 +43,9 @@ impl Recording {
         let _ = self.findings(&mut out, whole);
         let total = whole.total();
         let _ = totals(&mut out, whole, &total);
+        if whole.mode == Mode::Coarse {
+            let _ = writeln!(out, "\n{}", capital(NO_HISTOGRAM));
+        }
         let _ = write!(out, "\n{}", text::histogram(&total.wait, Unit::Micro));
         let _ = nodes::table(&mut out, whole);
         let _ = nodes::memory_lines(&mut out, whole);
@@ -48,7 +53,7 @@ impl Recording {
         let _ = tables::processes(&mut out, whole);
         let _ = tables::cgroups(&mut out, whole);
         let _ = tables::culprits(&mut out, whole);
-        let _ = writeln!(out, "\n{}", text::cost_line(&whole.cost, whole.duration_ns));
+        let _ = writeln!(out, "\n{}", text::cost_line(&whole.cost, whole.duration_ns, whole.mode));
         let _ = writeln!(out, "{}", text::loss_line(&whole.losses));
         out
     }
@@ -99,7 +104,7 @@ fn capital(text: &str) -> String {
 /// The answer first: how long was waited beside how long was run.
 fn totals(out: &mut String, whole: &Interval, total: &Group) -> std::fmt::Result {
     let (waited, ran) = (total.wait.total_ns, total.totals.on_cpu_ns);
-    write!(out, "\n{}", text::wait_line(&total.wait))?;
+    write!(out, "\n{}", text::wait_line(&total.wait, whole.mode))?;
     match percent(waited, waited + ran) {
         Some(share) => writeln!(
             out,
@@ -118,6 +123,29 @@ fn totals(out: &mut String, whole: &Interval, total: &Group) -> std::fmt::Result
     {
         writeln!(out, "Who ran meanwhile: {behind}.")?;
     }
+    if whole.mode == Mode::Coarse {
+        return writeln!(
+            out,
+            "{} voluntary and {} involuntary switches.",
+            total.totals.voluntary, total.totals.involuntary
+        );
+    }
+    agreement(out, waited, total)?;
+    if let Some(pending) = text::pending_line(whole) {
+        writeln!(out, "{}.", capital(&pending))?;
+    }
+    writeln!(
+        out,
+        "{} voluntary and {} involuntary switches, {} between CPUs; {} ended.",
+        total.totals.voluntary,
+        total.totals.involuntary,
+        plural(total.totals.migrations, "move"),
+        plural(total.exited, "task")
+    )
+}
+
+/// Our sum beside the kernel's.
+fn agreement(out: &mut String, waited: u64, total: &Group) -> std::fmt::Result {
     let kernel = total.totals.run_delay_ns;
     writeln!(
         out,
@@ -140,15 +168,5 @@ fn totals(out: &mut String, whole: &Interval, total: &Group) -> std::fmt::Result
             duration(total.totals.unstamped_ns)
         )?;
     }
-    if let Some(pending) = text::pending_line(whole) {
-        writeln!(out, "{}.", capital(&pending))?;
-    }
-    writeln!(
-        out,
-        "{} voluntary and {} involuntary switches, {} between CPUs; {} ended.",
-        total.totals.voluntary,
-        total.totals.involuntary,
-        plural(total.totals.migrations, "move"),
-        plural(total.exited, "task")
-    )
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! The header: the answer for all tasks, what it cost, and what was lost.
 
 use cgscope_model::{
-    Group, Interval,
+    Group, Interval, Mode,
     findings::findings,
     units::{bytes, duration, per_second, percent},
 };
@@ -13,6 +13,8 @@ use crate::{
     top::{state::App, theme::Theme},
 };
 
+/// In the coarse mode, what only the hook sees.
+const UNKNOWN: &str = "not known (coarse)";
 /// From this height of the screen on there is room to say why.
 const TALL: u16 = 22;
 
@@ -29,6 +31,10 @@ pub fn lines(app: &App, theme: Theme, screen: u16) -> Vec<Line<'static>> {
         Span::raw(format!("  {}", app.title)),
         Span::styled(format!("  every {}", duration(app.delay.as_nanos() as u64)), theme.quiet()),
     ];
+    if let Some(because) = &app.coarse {
+        title.push(Span::styled("  COARSE", theme.alarm()));
+        title.push(Span::styled(format!(": {because}"), theme.quiet()));
+    }
     let Some(interval) = app.interval.as_deref() else { return vec![Line::from(title)] };
     let total = interval.total();
     title.push(Span::styled(
@@ -38,6 +44,7 @@ pub fn lines(app: &App, theme: Theme, screen: u16) -> Vec<Line<'static>> {
     let wait = &total.wait;
     let quantile = |q| wait.quantile_ns(q).map_or("-".into(), duration);
     let waiting = wait.total_ns as f64 / interval.duration_ns.max(1) as f64;
+    let is_exact = interval.mode == Mode::Bpf;
     let mut lines = vec![
         Line::from(title),
         Line::from(vec![
@@ -48,7 +55,7 @@ pub fn lines(app: &App, theme: Theme, screen: u16) -> Vec<Line<'static>> {
                 per_second(wait.count, interval.duration_ns).map_or("-".into(), |rate| format!("{rate:.0}")),
                 quantile(0.5),
                 quantile(0.99),
-                if wait.count == 0 { "-".into() } else { duration(wait.max_ns) },
+                if is_exact && wait.count != 0 { duration(wait.max_ns) } else { "-".into() },
             )),
         ]),
     ];
@@ -59,7 +66,7 @@ pub fn lines(app: &App, theme: Theme, screen: u16) -> Vec<Line<'static>> {
                 .map(|line| Line::from(vec![Span::styled("nodes    ", theme.quiet()), Span::raw(line)])),
         );
     }
-    lines.extend([pending(&total, theme), cost(interval, theme), losses(interval, theme)]);
+    lines.extend([pending(&total, interval.mode, theme), cost(interval, theme), losses(interval, theme)]);
     lines
 }
 
@@ -71,10 +78,10 @@ fn why(total: &Group, interval: &Interval, app: &App, theme: Theme) -> [Line<'st
         ]),
         Line::from(vec![
             Span::styled("behind   ", theme.quiet()),
-            Span::raw(
-                causes::culprits_line(&interval.culprits())
-                    .unwrap_or_else(|| "nobody of another cgroup".into()),
-            ),
+            Span::raw(causes::culprits_line(&interval.culprits()).unwrap_or_else(|| match interval.mode {
+                Mode::Bpf => "nobody of another cgroup".into(),
+                Mode::Coarse => UNKNOWN.into(),
+            })),
         ]),
         finding(interval, app, theme),
     ]
@@ -96,8 +103,11 @@ fn processes(count: u64) -> String {
     if count == 1 { "1 process".into() } else { format!("{count} processes") }
 }
 
-fn pending(total: &Group, theme: Theme) -> Line<'static> {
+fn pending(total: &Group, mode: Mode, theme: Theme) -> Line<'static> {
     let label = Span::styled("now      ", theme.quiet());
+    if mode == Mode::Coarse {
+        return Line::from(vec![label, Span::raw(UNKNOWN)]);
+    }
     if total.pending == 0 {
         return Line::from(vec![label, Span::raw("nobody is waiting")]);
     }
@@ -117,15 +127,20 @@ fn cost(interval: &Interval, theme: Theme) -> Line<'static> {
         |ns: Option<u64>| ns.and_then(|ns| percent(ns, length)).map_or("n/a".into(), |p| format!("{p:.2}%"));
     let runs = cost.hook_runs.and_then(|runs| per_second(runs, length));
     let per_run = cost.hook_ns.zip(cost.hook_runs).filter(|(_, runs)| *runs != 0).map(|(ns, runs)| ns / runs);
+    let memory = cost.rss_bytes.map_or("n/a".into(), bytes);
+    let label = Span::styled("own cost ", theme.quiet());
+    if interval.mode == Mode::Coarse {
+        return Line::from(vec![label, Span::raw(format!("{} of one CPU  {memory}", share(cost.cpu_ns)))]);
+    }
     Line::from(vec![
-        Span::styled("own cost ", theme.quiet()),
+        label,
         Span::raw(format!(
             "hook {} of one CPU ({} x {}/s)  collector {}  {}",
             share(cost.hook_ns),
             per_run.map_or("n/a".into(), |ns| format!("{ns}ns")),
             runs.map_or("n/a".into(), |runs| format!("{runs:.0}")),
             share(cost.cpu_ns),
-            cost.rss_bytes.map_or("n/a".into(), bytes),
+            memory,
         )),
     ])
 }

@@ -1,7 +1,7 @@
 //! The histogram of the selected task, or of all.
 
 use cgscope_model::{
-    Interval, TaskInterval, Wait,
+    Interval, Mode, TaskInterval, Wait,
     units::{duration, per_second},
 };
 use ratatui::{
@@ -11,7 +11,8 @@ use ratatui::{
 
 use crate::{
     causes,
-    text::plural,
+    mode::NO_HISTOGRAM,
+    text::{self, plural},
     top::{
         state::{App, Selected},
         theme::Theme,
@@ -34,6 +35,12 @@ pub fn lines(app: &App, theme: Theme, area: Rect) -> Vec<Line<'static>> {
             _ => return Vec::new(),
         }
     };
+    if interval.mode == Mode::Coarse {
+        lines.push(Line::raw(text::wait_line(wait, interval.mode)));
+        lines.extend(causes::line(&wait.by_cause).map(|why| Line::raw(format!("why: {why}"))));
+        lines.push(Line::styled(NO_HISTOGRAM, theme.quiet()));
+        return lines;
+    }
     lines.push(Line::raw(percentiles(wait)));
     lines.extend(causes::line(&wait.by_cause).map(|why| Line::raw(format!("why: {why}"))));
     let room = usize::from(area.height).saturating_sub(lines.len());
@@ -52,7 +59,13 @@ fn of_task(
         |count| per_second(count, interval.duration_ns).map_or("-".into(), |rate| format!("{rate:.1}/s"));
     let kernel = task.totals.run_delay_ns;
     let ours = task.wait.total_ns;
-    let agreement = if kernel == ours { "the same".into() } else { format!("{} there", duration(kernel)) };
+    let agreement = if interval.mode == Mode::Coarse {
+        "it is its figure".into()
+    } else if kernel == ours {
+        "the same".into()
+    } else {
+        format!("{} there", duration(kernel))
+    };
     vec![
         Line::from(vec![
             Span::styled(format!("{} {}", reading.tid, reading.comm), theme.heading()),

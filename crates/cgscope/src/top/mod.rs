@@ -16,7 +16,7 @@ use std::{
 };
 
 use cgscope_model::{
-    Interval, Sample,
+    Interval, Mode, Sample,
     findings::{Host, findings},
     json::IntervalObject,
 };
@@ -30,6 +30,7 @@ use crate::{
     cli::Top,
     columns::{Column, fit, sorted},
     exit::{Error, Exit, Result},
+    mode::NO_HISTOGRAM,
     nodes,
     request::Target,
     run::{Plan, finish, for_each_interval, losses, select},
@@ -69,6 +70,7 @@ async fn screen(target: &Target, pace: Pace) -> Result {
     let mut session = Session::start(target, pace)?;
     let mut app = App::new(session.title.clone(), pace.interval);
     app.host = session.host;
+    app.coarse = session.coarse.as_ref().map(|coarse| coarse.because.clone());
     let mut keys = EventStream::new();
     let mut earlier: Option<Sample> = None;
     let mut worst = Exit::Done;
@@ -111,6 +113,9 @@ async fn screen(target: &Target, pace: Pace) -> Result {
     }
     // Only what is printed after this is seen.
     drop(screen);
+    if let Some(coarse) = &session.coarse {
+        coarse.say();
+    }
     // Whoever quits has seen enough: a command that still runs is ended, too.
     let end = end.unwrap_or(session::End::Finished);
     Ok(worst.max(finish(&mut session, &end)))
@@ -146,14 +151,18 @@ fn print(out: &mut impl Write, interval: &Interval, host: &Host, json: bool) -> 
 /// An interval as text: the header's figures, then the tasks that waited most.
 fn batch_text(interval: &Interval, host: &Host) -> String {
     let total = interval.total();
-    let mut text = format!("{}\n", text::wait_line(&total.wait));
+    let mut text = match interval.mode {
+        Mode::Bpf => String::new(),
+        Mode::Coarse => format!("{NO_HISTOGRAM}\n"),
+    };
+    text += &format!("{}\n", text::wait_line(&total.wait, interval.mode));
     text += &causes::lines(&total.wait.by_cause, interval, None, &interval.culprits());
     for finding in findings(interval, host) {
         text += &format!("finding: {}\n", finding.says);
     }
     text.extend(nodes::short_line(interval).map(|line| line + "\n"));
     text.extend(text::pending_line(interval).map(|line| line + "\n"));
-    text += &format!("{}\n", text::cost_line(&interval.cost, interval.duration_ns));
+    text += &format!("{}\n", text::cost_line(&interval.cost, interval.duration_ns, interval.mode));
     text += &format!("{}\n", text::loss_line(&interval.losses));
     let row = |cell: &dyn Fn(Column) -> String| {
         let cells: Vec<String> =

@@ -19,6 +19,8 @@ pub struct App {
     pub delay: Duration,
     /// What findings are judged by.
     pub host: Host,
+    /// Why it is measured coarsely, if it is.
+    pub coarse: Option<String>,
     /// The interval shown.
     pub interval: Option<Arc<Interval>>,
     /// The task whose histogram is shown.
@@ -70,6 +72,7 @@ impl App {
             title,
             delay,
             host: Host::default(),
+            coarse: None,
             interval: None,
             selected: None,
             first_row: 0,

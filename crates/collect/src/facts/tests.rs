@@ -80,7 +80,7 @@ fn a_v2_host_is_read() {
         initial_pid_namespace: Some(true),
         container: None,
         btf: Some(Btf::Present(8)),
-        fields_missing: None,
+        features_off: None,
         sched_info: Some(true),
         lockdown: Some(Lockdown::Integrity),
         cgroups: Some(CgroupFacts {
@@ -95,6 +95,7 @@ fn a_v2_host_is_read() {
         sched_ext: Some("enabled".into()),
         proxy_exec: Some(true),
         autogroup: Some(true),
+        hides_processes: Some(false),
         bpf_stats: Some(false),
         trial: None,
     };
@@ -239,4 +240,23 @@ fn waits_are_stamped_where_schedstat_counts() {
     assert!(counts("1 0 2\n"));
     assert!(!counts("0 0 0\n"));
     assert!(!counts(""));
+}
+
+#[test]
+fn a_proc_that_hides_processes_is_told_by_its_options() {
+    let mounts = |options| format!("22 1 0:21 / /proc rw,nosuid shared:5 - proc proc rw{options}\n");
+    assert!(!hides_processes(&mounts("")) && !hides_processes(&mounts(",hidepid=off")));
+    assert!(hides_processes(&mounts(",gid=4,hidepid=invisible")) && hides_processes(&mounts(",hidepid=2")));
+}
+
+#[test]
+fn what_a_mount_shows_of_its_hierarchy() {
+    let mountinfo = "\
+31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw
+32 31 0:29 /docker/a\\040b /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu
+";
+    let shown = |point: &str| shown_at(mountinfo, Path::new(point));
+    assert_eq!(shown("/sys/fs/cgroup/cpu").as_deref(), Some("/docker/a b"));
+    assert_eq!(shown("/sys/fs/cgroup").as_deref(), Some("/"));
+    assert_eq!(shown("/nowhere"), None);
 }

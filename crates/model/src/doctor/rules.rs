@@ -1,7 +1,10 @@
 //! One function a topic. What could not be read is said to be unknown, and never taken for fine.
 
-use super::{Btf, CgroupLayout, Facts, FieldsMissing, Level, Lockdown, OLDEST_KERNEL, Trial, Verdict};
+use super::{Btf, CgroupLayout, Facts, Level, Lockdown, OLDEST_KERNEL, Trial, Verdict};
 use crate::units;
+
+pub(super) mod coarse;
+mod features;
 
 type Rule = fn(&Facts) -> Vec<Verdict>;
 
@@ -12,7 +15,7 @@ pub(super) const ALL: &[Rule] = &[
     user_namespace,
     load_capabilities,
     btf,
-    fields,
+    features::features,
     sched_info,
     lockdown,
     trial,
@@ -35,7 +38,7 @@ pub(super) const ALL: &[Rule] = &[
 /// The topic of the rule that only repeats an error.
 pub(super) const TRIAL: &str = "trial";
 
-const NOTHING: &str = "nothing can be measured";
+const NOTHING: &str = "the exact mode is off";
 const ALL_CAPABILITIES: &str = "cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search,cap_syslog";
 
 fn ok(topic: &'static str, finding: impl Into<String>) -> Vec<Verdict> {
@@ -89,7 +92,7 @@ fn kernel(facts: &Facts) -> Vec<Verdict> {
             Level::Missing,
             TOPIC,
             format!("kernel {release} is too old"),
-            format!("it has no task storage for tracing programs: {NOTHING}"),
+            format!("it lacks what the hook needs (task storage: 5.13, bpf_loop: 5.17): {NOTHING}"),
             format!("boot kernel {major}.{minor} or newer"),
         ),
         Some(version) if version < (6, 1) => note(
@@ -174,79 +177,6 @@ fn btf(facts: &Facts) -> Vec<Verdict> {
     }
 }
 
-/// Fields that a sound kernel may be without, and what is not told apart then.
-const ONLY_LESS_IS_TOLD: &[(&str, &str)] = &[
-    (
-        "rq.prev_irq_time",
-        "this kernel does not account for interrupts (CONFIG_IRQ_TIME_ACCOUNTING): a wait behind one counts as behind whom it \
-         interrupted",
-    ),
-    (
-        "task_struct.throttled",
-        "this kernel (before 6.18) throttles run queues, not tasks: of a wait that begins with a wakeup, `throttled` is an upper bound",
-    ),
-    (
-        "rq.clock_idle",
-        "this kernel (before 5.19) does not say when a CPU went idle: where it hides processes, idle time after one counts as its",
-    ),
-];
-
-fn fields(facts: &Facts) -> Vec<Verdict> {
-    const TOPIC: &str = "fields";
-    let Some(FieldsMissing { required, optional }) = &facts.fields_missing else { return Vec::new() };
-    let mut out = Vec::new();
-    if !required.is_empty() {
-        out.extend(off(
-            Level::Missing,
-            TOPIC,
-            format!("this kernel has no {}", required.join(", ")),
-            format!("waits cannot be told exactly: {NOTHING}"),
-            configured_by(required),
-        ));
-    }
-    let (known, optional): (Vec<_>, Vec<_>) =
-        optional.iter().cloned().partition(|field| ONLY_LESS_IS_TOLD.iter().any(|(name, _)| name == field));
-    for (_, consequence) in
-        ONLY_LESS_IS_TOLD.iter().filter(|(name, _)| known.iter().any(|field| field == name))
-    {
-        out.extend(ok(TOPIC, *consequence));
-    }
-    if !optional.is_empty() {
-        out.extend(off(
-            Level::Degraded,
-            TOPIC,
-            format!("this kernel has no {}", optional.join(", ")),
-            "what is derived from it is null",
-            configured_by(&optional),
-        ));
-    }
-    if out.is_empty() { ok(TOPIC, "all kernel fields that cgscope reads are there") } else { out }
-}
-
-/// The options that bring the fields about.
-fn configured_by(fields: &[String]) -> String {
-    const OPTIONS: &[(&str, &str)] = &[
-        ("cfs_rq", "CONFIG_FAIR_GROUP_SCHED=y"),
-        ("throttle", "CONFIG_CFS_BANDWIDTH=y"),
-        ("sched_info", "CONFIG_TASK_DELAY_ACCT=y"),
-        ("sched_task_group", "CONFIG_CGROUP_SCHED=y"),
-        ("css", "CONFIG_CGROUPS=y"),
-        ("cgroup", "CONFIG_CGROUPS=y"),
-        ("numa", "CONFIG_NUMA_BALANCING=y"),
-    ];
-    let mut options: Vec<&str> = fields
-        .iter()
-        .filter_map(|field| OPTIONS.iter().find(|(part, _)| field.contains(part)).map(|(_, option)| *option))
-        .collect();
-    options.sort_unstable();
-    options.dedup();
-    if options.is_empty() {
-        "no option is known to bring it: please report it with the kernel's release".into()
-    } else {
-        format!("boot a kernel built with {}", options.join(", "))
-    }
-}
-
 fn sched_info(facts: &Facts) -> Vec<Verdict> {
     const TOPIC: &str = "sched_info";
     match facts.sched_info {
@@ -290,7 +220,9 @@ fn trial(facts: &Facts) -> Vec<Verdict> {
         }
         Some(Err(error)) => {
             let refused = ["EPERM", "not permitted", "EACCES", "ermission denied", "os error 1)"];
-            let remedy = if refused.iter().any(|word| error.contains(word)) {
+            // Whoever is refused by the verifier was let in as far as that.
+            let by_verifier = error.contains("Verifier output: 0:");
+            let remedy = if !by_verifier && refused.iter().any(|word| error.contains(word)) {
                 "the kernel refused although the capabilities are there: look for a seccomp filter (usual in \
                  containers) or a security module (`dmesg` names it)"
             } else {
@@ -485,8 +417,8 @@ fn pid_namespace(facts: &Facts) -> Vec<Verdict> {
             Level::Degraded,
             TOPIC,
             "this is a PID namespace of its own",
-            "process and thread ids are those of the host, and what /proc here calls by the same number is another \
-             process: -p and -t take the host's ids, and `-- CMD` cannot follow its command",
+            "the exact mode counts process and thread ids of the host, which here are those of other processes: -p, -t and \
+             `-- CMD` are measured in the coarse mode",
             "start the container with --pid=host, or run cgscope on the host",
         ),
     }

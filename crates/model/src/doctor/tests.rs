@@ -14,7 +14,7 @@ fn fine() -> Facts {
         initial_pid_namespace: Some(true),
         container: None,
         btf: Some(Btf::Present(6_400_000)),
-        fields_missing: Some(FieldsMissing::default()),
+        features_off: Some(Vec::new()),
         sched_info: Some(true),
         lockdown: Some(Lockdown::None),
         cgroups: Some(CgroupFacts {
@@ -29,6 +29,7 @@ fn fine() -> Facts {
         sched_ext: Some("disabled".into()),
         proxy_exec: Some(false),
         autogroup: Some(false),
+        hides_processes: Some(false),
         bpf_stats: Some(false),
         trial: Some(Ok(Trial { attach_ms: 120, read_us: 620, tasks: 250 })),
     }
@@ -80,6 +81,25 @@ fn an_unprivileged_user() {
 }
 
 #[test]
+fn whoever_cannot_measure_exactly_measures_coarsely_where_the_kernel_keeps_sums() {
+    let mode_of = |facts: &Facts| mode(facts, &judge(facts));
+    assert_eq!(mode_of(&fine()), Some(Mode::Bpf));
+    assert_eq!(mode_of(&unprivileged()), Some(Mode::Coarse));
+    assert_eq!(mode_of(&Facts { sched_info: Some(false), ..unprivileged() }), None);
+    assert_eq!(mode_of(&Facts { sched_info: Some(false), ..fine() }), None, "the hook reads the same stamps");
+    let hidden = Facts { hides_processes: Some(true), ..unprivileged() };
+    let about = |facts: &Facts| {
+        let verdicts = judge(facts).into_iter();
+        verdicts
+            .filter(|verdict| ["mode", "processes"].contains(&verdict.topic))
+            .map(|v| line(&v))
+            .collect::<String>()
+    };
+    let neither = Facts { sched_info: Some(false), ..unprivileged() };
+    insta::assert_snapshot!([fine(), hidden, neither].map(|facts| about(&facts)).join("--\n"));
+}
+
+#[test]
 fn each_single_capability_is_named() {
     let of = |capability| said(&without(capability));
     insta::assert_snapshot!(
@@ -124,15 +144,51 @@ fn kernels_by_age() {
     insta::assert_snapshot!(["5.10.0-32-amd64", "5.15.0-119-generic", "6.1.0", "next"].map(of).join("--\n"));
 }
 
+fn off(feature: Feature, missing: &[&str]) -> FeatureOff {
+    FeatureOff { feature, missing: missing.iter().map(|name| name.to_string()).collect() }
+}
+
 #[test]
-fn a_kernel_with_fields_missing() {
-    let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
-    let fields = FieldsMissing {
-        required: names(&["task_struct.se.cfs_rq", "task_struct.sched_info.run_delay", "seq_file.count"]),
-        optional: names(&["task_struct.numa_preferred_nid"]),
-    };
-    let facts = Facts { fields_missing: Some(fields), sched_info: Some(false), trial: None, ..fine() };
+fn a_kernel_without_what_is_needed() {
+    let features = vec![
+        off(Feature::RunQueues, &["task_struct.se.cfs_rq"]),
+        off(Feature::SchedInfo, &["task_struct.sched_info.run_delay", "task_struct.sched_info.last_queued"]),
+        off(Feature::NumaPreference, &["task_struct.numa_preferred_nid"]),
+    ];
+    let facts = Facts { features_off: Some(features), sched_info: Some(false), trial: None, ..fine() };
     insta::assert_snapshot!(said(&facts));
+}
+
+/// As Debian's 5.10, 6.1 and 6.12 are.
+#[test]
+fn what_older_kernels_are_without_is_said_by_its_name() {
+    let interrupts = || off(Feature::InterruptTime, &["rq.prev_irq_time"]);
+    let tasks = || off(Feature::TaskThrottling, &["task_struct.throttled"]);
+    let clock = || off(Feature::ThrottleClock, &["cfs_rq.throttled_clock_self"]);
+    let v5_10 = vec![
+        off(Feature::TaskStorage, &["BPF_FUNC_task_storage_get"]),
+        off(Feature::LoopHelper, &["BPF_FUNC_loop"]),
+        off(Feature::PrevStateArgument, &["argument 5 of the tracepoint sched_switch"]),
+        clock(),
+        tasks(),
+        off(Feature::IdleClock, &["rq.clock_idle"]),
+        interrupts(),
+    ];
+    let v6_1 = vec![clock(), tasks(), interrupts()];
+    let v6_12 = vec![tasks(), interrupts()];
+    let of = |features| said(&Facts { features_off: Some(features), ..fine() });
+    insta::assert_snapshot!([v5_10, v6_1, v6_12].map(of).join("--\n"));
+}
+
+/// A clock of throttled time, or the functions to keep one at: one of both will do.
+#[test]
+fn throttled_time_is_unknown_only_without_any_way_to_tell_it() {
+    let level = |features: Vec<FeatureOff>| worst(&judge(&Facts { features_off: Some(features), ..fine() }));
+    let clock = || off(Feature::ThrottleClock, &["cfs_rq.throttled_clock_self"]);
+    let functions = || off(Feature::ThrottleFunctions, &["tg_throttle_down"]);
+    assert_eq!(level(vec![clock()]), Level::Note);
+    assert_eq!(level(vec![functions()]), Level::Ok);
+    assert_eq!(level(vec![clock(), functions()]), Level::Degraded);
 }
 
 #[test]
@@ -204,7 +260,7 @@ fn a_verdict_is_one_json_object() {
     let verdict = &judge(&unprivileged())[3];
     assert_eq!(
         serde_json::to_string(verdict).unwrap(),
-        r#"{"topic":"capabilities","level":"missing","finding":"CAP_BPF and CAP_PERFMON are not held (user id 1000)","effect":"the kernel refuses to load and attach the hook: nothing can be measured","remedy":"run it with sudo, or once: sudo setcap cap_bpf,cap_perfmon+ep /usr/bin/cgscope"}"#
+        r#"{"topic":"capabilities","level":"missing","finding":"CAP_BPF and CAP_PERFMON are not held (user id 1000)","effect":"the kernel refuses to load and attach the hook: the exact mode is off","remedy":"run it with sudo, or once: sudo setcap cap_bpf,cap_perfmon+ep /usr/bin/cgscope"}"#
     );
 }
 

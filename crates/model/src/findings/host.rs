@@ -8,7 +8,7 @@ use super::{
     context::Context,
     words::{count, is_share, percent},
 };
-use crate::{Wait, units};
+use crate::{Mode, Wait, units};
 
 pub(super) fn cpu_oversubscription(context: &Context) -> Option<Finding> {
     let cpus = context.host.cpus.filter(|cpus| *cpus != 0 && context.host.whole)?;
@@ -79,7 +79,8 @@ fn wakeups(wait: &Wait) -> u64 {
 pub(super) fn unattributed(context: &Context) -> Option<Finding> {
     let sums = context.total;
     let ns = sums.by_cause.get(Cause::Unattributed);
-    if ns < UNATTRIBUTED_NS || !is_share(ns, sums.waited_ns, UNATTRIBUTED_PERCENT) {
+    let is_expected = context.interval.mode == Mode::Coarse;
+    if is_expected || ns < UNATTRIBUTED_NS || !is_share(ns, sums.waited_ns, UNATTRIBUTED_PERCENT) {
         return None;
     }
     let interval = context.interval;

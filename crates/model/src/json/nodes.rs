@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::WaitObject;
 use crate::{
-    Interval, ProcessMemory,
+    Interval, Mode, ProcessMemory,
     nodes::{CpuInterval, NodeGroup, remote_share},
 };
 
@@ -28,10 +28,10 @@ pub struct NodeObject {
 
 impl NodeObject {
     /// Of a node.
-    pub fn new(node: NodeGroup) -> Self {
+    pub fn new(node: NodeGroup, mode: Mode) -> Self {
         Self {
             node: node.node,
-            wait: WaitObject::new(&node.wait),
+            wait: WaitObject::new(&node.wait, mode),
             cpus: node.cpus,
             busy_ns: node.busy_ns,
             idle_ns: node.idle_ns,
@@ -48,7 +48,7 @@ impl NodeObject {
     /// Null where neither CPUs nor nodes could be read.
     pub(super) fn all(interval: &Interval) -> Option<Vec<Self>> {
         let nodes = interval.by_node();
-        (!nodes.is_empty()).then(|| nodes.into_iter().map(Self::new).collect())
+        (!nodes.is_empty()).then(|| nodes.into_iter().map(|node| Self::new(node, interval.mode)).collect())
     }
 }
 
@@ -64,14 +64,15 @@ pub struct CpuObject {
 }
 
 impl CpuObject {
-    fn new(cpu: &CpuInterval) -> Self {
-        let wait = cpu.wait.as_ref().map(WaitObject::new);
+    fn new(cpu: &CpuInterval, mode: Mode) -> Self {
+        let wait = cpu.wait.as_ref().map(|wait| WaitObject::new(wait, mode));
         Self { cpu: cpu.cpu, node: cpu.node, busy_ns: cpu.busy_ns, idle_ns: cpu.idle_ns, wait }
     }
 
     /// Null where they could not be read.
     pub(super) fn all(interval: &Interval) -> Option<Vec<Self>> {
-        (!interval.cpus.is_empty()).then(|| interval.cpus.iter().map(Self::new).collect())
+        (!interval.cpus.is_empty())
+            .then(|| interval.cpus.iter().map(|cpu| Self::new(cpu, interval.mode)).collect())
     }
 }
 

@@ -1,0 +1,72 @@
+//! How it is measured: exactly, or where that is not to be had, coarsely.
+
+use cgscope_collect::{Collector, Failure, Kind, Options};
+
+use crate::{
+    cli::ModeChoice,
+    doctor,
+    exit::{Error, Result},
+};
+
+/// What the coarse mode does not give, where somebody may look for it.
+pub const NO_HISTOGRAM: &str = "coarse: /proc tells the sum of waits, not how long each was, so there is no histogram; what \
+     tasks do between two readings and their end is not seen";
+
+/// Why it is measured coarsely.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Coarse {
+    /// What is missing, in a few words.
+    pub because: String,
+    /// What is missing, what that prevents, and what to do. `None`: it was asked for.
+    pub sentence: Option<String>,
+}
+
+impl Coarse {
+    /// Says it, unless it was asked for.
+    pub fn say(&self) {
+        if let Some(sentence) = &self.sentence {
+            say!(
+                "cgscope: {sentence}; going on coarse: sums of waits from /proc, no histogram, and of the causes only quotas"
+            );
+        }
+    }
+}
+
+/// Begins to measure in the mode asked for. Of itself it is coarse only where the host, or a limit of the exact mode, leaves
+/// no other.
+pub fn start(options: &Options, choice: ModeChoice) -> Result<(Collector, Option<Coarse>)> {
+    let because = match choice {
+        ModeChoice::Coarse => Coarse { because: "as asked for".into(), sentence: None },
+        ModeChoice::Bpf | ModeChoice::Auto => match Collector::start(options) {
+            Ok(collector) => return Ok((collector, None)),
+            Err(failure) if choice == ModeChoice::Bpf || failure.kind == Kind::Request => {
+                return Err(could_not_start(&failure));
+            }
+            Err(failure) => because(&failure),
+        },
+    };
+    let coarse = Collector::start_coarse(options);
+    let collector = coarse.map_err(|failure| match &because.sentence {
+        Some(sentence) if failure.kind != Kind::Request => {
+            Error::could_not_run(format!("{sentence}; and {failure}"))
+        }
+        _ => Error::could_not_run(failure.to_string()),
+    })?;
+    Ok((collector, Some(because)))
+}
+
+/// Where the host refused, what it lacks says more than how it refused.
+fn could_not_start(failure: &Failure) -> Error {
+    Error::could_not_run(match failure.kind {
+        Kind::Host => doctor::explain(failure),
+        Kind::Request | Kind::Mode => failure.to_string(),
+    })
+}
+
+fn because(failure: &Failure) -> Coarse {
+    let cause = (failure.kind == Kind::Host).then(|| doctor::cause(failure)).flatten();
+    match cause {
+        Some(cause) => Coarse { sentence: Some(cause.sentence()), because: cause.finding },
+        None => Coarse { because: failure.what.clone(), sentence: Some(failure.to_string()) },
+    }
+}

@@ -1,0 +1,314 @@
+//! The BPF side as a source: every wait by itself, with its cause.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::Path,
+    time::Instant,
+};
+
+use cgscope_layout::{Loss, wire::Config};
+use cgscope_model::{CpuReading, ExitedReading, Losses, TaskReading};
+
+use super::Found;
+use crate::{
+    Failure, Options,
+    by_cpu::{CpuCounts, Places},
+    cgroups::{self, CgroupTree, Event, Remains},
+    clock::monotonic_ns,
+    facts::{self, CgroupMounts},
+    kernel_side::KernelSide,
+    ledger::Ledger,
+    offsets,
+    readings::{Known, exited_reading, keep, pending, reading},
+    stream::{End, read_records},
+};
+
+/// Longer than starting ever takes, and shorter than an id takes to come back.
+const STARTING_NS: u64 = 2_000_000_000;
+
+/// The BPF side and what is kept of it from one reading to the next. Dropping it detaches and unloads.
+pub(crate) struct BpfSource {
+    side: KernelSide,
+    nodes: BTreeMap<u32, u32>,
+    node_places: Places,
+    /// What was counted by CPU, where that is done.
+    cpu_counts: Option<CpuCounts>,
+    /// What is kept of each task from one reading to the next.
+    known: HashMap<u64, Known>,
+    ledger: Ledger,
+    /// The latest clock of any run queue at the latest reading of the tasks, ns.
+    clock_ns: u64,
+    remains: Remains,
+    /// Places among the exited after the last reading.
+    places: usize,
+    /// Losses of the BPF side before the first reading: while tasks were taken in one after the other.
+    losses_at_start: Losses,
+    /// Events of cgroups that were lost until the last reading.
+    events_lost: u64,
+    own_losses: Losses,
+    buffer: Vec<u8>,
+}
+
+impl BpfSource {
+    /// Loads and attaches, and begins to follow the selected tasks.
+    pub fn start(
+        options: &Options,
+        mounts: &CgroupMounts,
+        tree: Option<&CgroupTree>,
+        nodes: BTreeMap<u32, u32>,
+    ) -> Result<Self, Failure> {
+        let selection = &options.selection;
+        let host = Path::new("/");
+        if !selection.follows_all() && facts::gather(host).initial_pid_namespace == Some(false) {
+            return Err(Failure::of_mode(
+                "this is not the initial PID namespace, where the kernel side counts ids",
+                "processes and threads cannot be selected by id",
+                "run cgscope on the host, or select by --cgroup or --comm",
+            ));
+        }
+        let resolved = offsets::resolve(Path::new(offsets::VMLINUX_BTF))?;
+        let missing = resolved.missing_required();
+        if !missing.is_empty() {
+            return Err(Failure::of_host(
+                format!("this kernel does not have {}", missing.join(", ")),
+                "waits cannot be measured",
+                "`cgscope doctor` says which kernel option each of them needs",
+            ));
+        }
+        let now_ns = monotonic_ns();
+        let node_places = Places::new(&nodes);
+        let count_by_cpu = options.by_cpu || node_places.len() > 1;
+        let config = Config {
+            follow_all: selection.follows_all().into(),
+            born_after_ns: now_ns,
+            select_born_before_ns: now_ns + STARTING_NS,
+            cgroup_v2: mounts.cpu_is_v2().into(),
+            root_cgroup_id: tree.and_then(CgroupTree::root_id).unwrap_or_default(),
+            blame_tasks: (!selection.follows_all()).into(),
+            cgroup_hierarchy: hierarchy_to_hear_of(tree, mounts.cpu_is_v2()),
+            nodes: node_places.len() as u64,
+            count_by_cpu: count_by_cpu.into(),
+        };
+        let cpus = facts::possible_cpus(host);
+        let cpu_places = |(cpu, node): (&u32, &u32)| (*cpu, node_places.number_of(*node));
+        let cpu_places: Vec<_> = nodes.iter().map(cpu_places).collect();
+        let mut source = Self {
+            side: KernelSide::start(
+                resolved.offsets,
+                config,
+                cpus,
+                &cpu_places,
+                &selection.pids,
+                &selection.tids,
+            )?,
+            nodes,
+            node_places,
+            cpu_counts: count_by_cpu.then(CpuCounts::default),
+            known: HashMap::new(),
+            ledger: Ledger::default(),
+            clock_ns: 0,
+            remains: Remains::default(),
+            places: 0,
+            losses_at_start: Losses::default(),
+            events_lost: 0,
+            own_losses: Losses::default(),
+            buffer: Vec::new(),
+        };
+        // From here on every selected task is followed. What is told now is not told again: it is kept.
+        source.read_tasks()?;
+        source.losses_at_start = source.kernel_losses()?;
+        Ok(source)
+    }
+
+    /// Reads everything once.
+    pub fn read(&mut self) -> Result<Found, Failure> {
+        let tasks = self.read_tasks()?;
+        let exited = self.read_exited()?;
+        let ledger = &mut self.ledger;
+        self.side.pairs(|cpu, table| ledger.take(cpu, table))?;
+        self.side.pairs_were_read(self.clock_ns)?;
+        let pairs = self.ledger.readings();
+        let cpus = self.read_cpus()?;
+        Ok(Found { tasks, exited, pairs, cpus })
+    }
+
+    /// What came and went since the last call.
+    pub fn tell_of_cgroups(&mut self, tree: &mut CgroupTree, now: Instant) {
+        self.side.cgroup_events(|bytes| {
+            if let Some(event) = Event::parse(bytes) {
+                tree.hear(event, now);
+            }
+        });
+        // Where they cannot be read now, they are at the next Sample.
+        let lost = self.kernel_losses().map_or(self.events_lost, |losses| losses.get(Loss::CgroupEventLost));
+        if lost != self.events_lost {
+            self.events_lost = lost;
+            tree.has_missed_events();
+        }
+    }
+
+    /// Losses since the first reading.
+    pub fn losses(&self) -> Result<Losses, Failure> {
+        let mut losses = self.kernel_losses()?.since(&self.losses_at_start);
+        for (loss, count) in self.own_losses.nonzero() {
+            losses.add(loss, count);
+        }
+        Ok(losses)
+    }
+
+    /// Gives back what is held for cgroups that are gone, once nothing comes on top any more: a task on its way out may do
+    /// its last switch after its cgroup was removed. What was found still has it all.
+    pub fn give_back(&mut self, found: &Found, tree: &CgroupTree, now: Instant) -> Result<(), Failure> {
+        let mut figures: HashMap<u64, u64> = HashMap::new();
+        let of_places = found.exited.iter().map(|place| (place.cgroup_id, motion(place)));
+        let of_pairs = found.pairs.iter().flat_map(|pair| [(pair.victim, pair.ns), (pair.culprit, pair.ns)]);
+        for (id, figure) in of_places.chain(of_pairs).filter(|(id, _)| tree.is_long_gone(*id, now)) {
+            let sum = figures.entry(id).or_default();
+            *sum = sum.wrapping_add(figure);
+        }
+        for task in &found.tasks {
+            figures.remove(&task.cgroup_id);
+        }
+        let settled = self.remains.settled(figures);
+        if settled.is_empty() {
+            return Ok(());
+        }
+        let places = found.exited.iter().map(|place| place.cgroup_id).filter(|id| settled.contains(id));
+        let places: Vec<u64> = places.collect();
+        self.places -= places.len();
+        self.ledger.forget(|id| settled.contains(&id));
+        self.side.give_back(places)
+    }
+
+    pub fn side(&self) -> &KernelSide {
+        &self.side
+    }
+
+    /// Places of exited tasks, and pairs.
+    pub fn held(&self) -> (usize, usize) {
+        (self.places, self.ledger.len())
+    }
+
+    fn read_tasks(&mut self) -> Result<Vec<TaskReading>, Failure> {
+        let mut stream = self.side.read_tasks()?;
+        let before = std::mem::take(&mut self.known);
+        let mut known = HashMap::with_capacity(before.len());
+        let mut tasks = Vec::with_capacity(before.len());
+        // The clock of an idle CPU stands still; the latest clock of any is the best "now" that there is.
+        let mut now_ns = 0;
+        let end = read_records(&mut stream, &mut self.buffer, |record, placement, histogram| {
+            now_ns = now_ns.max(record.rq_clock_ns);
+            let kept = keep(before.get(&record.serial), record, histogram);
+            let placement = placement.map(|raw| self.node_places.placement(raw, record.totals.on_cpu_ns));
+            tasks.push((reading(record, placement, &kept, &self.nodes), *record));
+            known.insert(record.serial, kept);
+        })
+        .map_err(reading_failed)?;
+        if end == End::CutShort {
+            self.own_losses.add(Loss::ReadingCutShort, 1);
+        }
+        self.known = known;
+        self.clock_ns = now_ns;
+        let mut tasks: Vec<TaskReading> = tasks
+            .into_iter()
+            .map(|(mut task, record)| {
+                task.pending = pending(&record, now_ns);
+                task
+            })
+            .collect();
+        tasks.sort_unstable_by_key(|task| task.serial);
+        // A task whose record did not fit is shown twice only if it fitted the second time; keep what came last.
+        tasks.dedup_by_key(|task| task.serial);
+        Ok(tasks)
+    }
+
+    /// Tells the BPF side the nodes of CPUs that came.
+    pub fn learn_nodes(&mut self, nodes: &BTreeMap<u32, u32>) -> Result<(), Failure> {
+        self.nodes = nodes.clone();
+        self.node_places.learn(nodes);
+        let places = &self.node_places;
+        self.side.set_nodes(nodes.iter().map(|(cpu, node)| (*cpu, places.number_of(*node))))
+    }
+
+    fn read_cpus(&mut self) -> Result<Vec<CpuReading>, Failure> {
+        let Some(counts) = &mut self.cpu_counts else { return Ok(Vec::new()) };
+        let mut cpus = Vec::new();
+        self.side.cpus(|cpu, counters| {
+            let waits = counts.take(cpu, counters, &self.node_places);
+            let node = self.nodes.get(&cpu).copied();
+            cpus.push(CpuReading { cpu, node, waits: Some(waits), ..CpuReading::default() });
+        })?;
+        Ok(cpus)
+    }
+
+    fn read_exited(&mut self) -> Result<Vec<ExitedReading>, Failure> {
+        let mut exited = Vec::new();
+        self.side.exited(|cgroup_id, place| exited.push(exited_reading(cgroup_id, place)))?;
+        exited.sort_unstable_by_key(|place| place.cgroup_id);
+        exited.dedup_by_key(|place| place.cgroup_id);
+        self.places = exited.len();
+        Ok(exited)
+    }
+
+    fn kernel_losses(&self) -> Result<Losses, Failure> {
+        let mut losses = Losses::default();
+        for (loss, count) in self.side.losses()? {
+            losses.add(loss, count);
+        }
+        Ok(losses)
+    }
+}
+
+/// `u64::MAX` where what the BPF side could tell would be of no use.
+fn hierarchy_to_hear_of(tree: Option<&CgroupTree>, is_v2: bool) -> u64 {
+    if !tree.is_some_and(CgroupTree::shows_all) {
+        return u64::MAX;
+    }
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    cgroups::hierarchy(&own, is_v2).unwrap_or(u64::MAX)
+}
+
+/// A sum that is another one whenever a task was added.
+fn motion(place: &ExitedReading) -> u64 {
+    let totals = &place.totals;
+    [
+        totals.waits,
+        totals.wait_ns,
+        totals.run_delay_ns,
+        totals.on_cpu_ns,
+        totals.voluntary,
+        totals.involuntary,
+    ]
+    .iter()
+    .fold(place.tasks, |sum, figure| sum.wrapping_add(*figure))
+}
+
+fn reading_failed(error: std::io::Error) -> Failure {
+    Failure::new(
+        format!("the kernel's tasks could not be read ({error})"),
+        "this interval has no figures",
+        "",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_figure_that_was_added_moves_a_place() {
+        let mut place = ExitedReading {
+            cgroup_id: 7,
+            tasks: 1,
+            max_ns: 0,
+            totals: cgscope_model::Totals::default(),
+            hist: Arc::default(),
+        };
+        let before = motion(&place);
+        place.tasks += 1;
+        let after = motion(&place);
+        place.totals.wait_ns += 1;
+        assert!(before != after && after != motion(&place));
+    }
+}

@@ -1,0 +1,312 @@
+//! `/proc` as a source: sums of waits, where BPF is not to be had.
+//!
+//! Of each thread one small file is read, `schedstat`. Where that has not changed the thread neither ran nor waited, and its
+//! other files say what they said before.
+
+mod cgroup_ids;
+mod files;
+mod follow;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    os::fd::{AsFd, BorrowedFd},
+    path::Path,
+    sync::Arc,
+    time::Instant,
+};
+
+use cgscope_layout::{Loss, wire::serial};
+use cgscope_model::{ByCause, Cause, Hist, Losses, Selection, TaskReading, Totals};
+
+use super::Found;
+use crate::{
+    Failure,
+    cgroups::CgroupTree,
+    clock::{self, monotonic_ns},
+    facts::{self, CgroupMounts},
+    proc,
+    readings::printable,
+};
+use cgroup_ids::CgroupIds;
+use files::ProcFiles;
+use follow::Follow;
+use text::Schedstat;
+
+/// A task that does nothing may be moved to another cgroup; it is looked at again with every so manieth reading.
+const CGROUP_EVERY: u64 = 16;
+
+/// What is kept of a task from one reading to the next.
+struct Known {
+    schedstat: Schedstat,
+    start_ticks: u64,
+    is_dead: bool,
+    /// The reading that saw it last.
+    seen: u64,
+    /// The reading that saw it change.
+    changed: u64,
+    reading: TaskReading,
+}
+
+/// Starts of tasks are told in ticks since boot; everything else here counts CLOCK_MONOTONIC.
+#[derive(Clone, Copy, Debug)]
+struct Ticks {
+    length_ns: u64,
+    /// What CLOCK_BOOTTIME is ahead: the time that the host slept.
+    ahead_ns: u64,
+}
+
+impl Ticks {
+    fn monotonic_ns(self, ticks: u64) -> u64 {
+        ticks.saturating_mul(self.length_ns).saturating_sub(self.ahead_ns)
+    }
+}
+
+/// Reads `/proc`.
+pub(crate) struct CoarseSource {
+    files: ProcFiles,
+    cgroups: Option<CgroupIds>,
+    follow: Follow,
+    nodes: BTreeMap<u32, u32>,
+    ticks: Ticks,
+    /// By thread id.
+    known: HashMap<u32, Known>,
+    no_waits: Arc<Hist>,
+    /// Counts the readings.
+    number: u64,
+    /// When the last reading began, ns.
+    read_ns: Option<u64>,
+    /// Births can be told: every task is shown that [`text::forks`] counts.
+    counts_births: bool,
+    births: Births,
+    losses: Losses,
+    pids: Vec<u32>,
+    tids: Vec<u32>,
+}
+
+impl CoarseSource {
+    /// Checks that `/proc` tells what is needed.
+    pub fn start(
+        selection: &Selection,
+        mounts: &CgroupMounts,
+        nodes: BTreeMap<u32, u32>,
+    ) -> Result<Self, Failure> {
+        let root = Path::new("/");
+        let mut files = ProcFiles::open(&root.join("proc")).map_err(|error| {
+            Failure::of_mode(
+                format!("/proc cannot be read ({error})"),
+                "nothing can be measured",
+                "mount -t proc proc /proc",
+            )
+        })?;
+        let facts = facts::gather(root);
+        if facts.sched_info == Some(false) {
+            return Err(Failure::of_mode(
+                "the kernel keeps no sums of waits (/proc/self/schedstat is absent or zero)",
+                "they cannot be measured in the coarse mode either",
+                "boot a kernel built with CONFIG_TASK_DELAY_ACCT=y or CONFIG_SCHEDSTATS=y, and without `nodelayacct`",
+            ));
+        }
+        let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let ticks = Ticks { length_ns: clock::tick_ns(), ahead_ns: clock::boottime_ahead_ns() };
+        let since_ticks = (monotonic_ns() + ticks.ahead_ns) / ticks.length_ns;
+        let follow = Follow::new(selection, since_ticks, &mut files, proc::process_of);
+        let counts_births = matches!(follow, Follow::All)
+            && facts.initial_pid_namespace == Some(true)
+            && facts.hides_processes == Some(false);
+        Ok(Self {
+            files,
+            cgroups: CgroupIds::new(root, mounts, &mountinfo),
+            follow,
+            nodes,
+            ticks,
+            known: HashMap::new(),
+            no_waits: Arc::default(),
+            number: 0,
+            read_ns: None,
+            counts_births,
+            births: Births::default(),
+            losses: Losses::default(),
+            pids: Vec::new(),
+            tids: Vec::new(),
+        })
+    }
+
+    /// Reads everything once.
+    pub fn read(&mut self) -> Result<Found, Failure> {
+        let now_ns = monotonic_ns();
+        self.number += 1;
+        if let Some(cgroups) = &mut self.cgroups {
+            cgroups.begin();
+        }
+        let forks = self.files.of_host("stat").and_then(text::forks);
+        let mut pids = std::mem::take(&mut self.pids);
+        self.follow.processes(&mut self.files, forks, &mut pids).map_err(reading_failed)?;
+        for pid in &pids {
+            self.read_process(*pid);
+        }
+        self.pids = pids;
+        self.forget_ended();
+        let unseen = self.births.unseen(forks);
+        if self.counts_births {
+            self.losses.add(Loss::TaskUnseen, unseen);
+        }
+        self.read_ns = Some(now_ns);
+        let number = self.number;
+        // One that has ended is shown for the last time with what it did last.
+        let shown = self.known.values().filter(|known| !known.is_dead || known.changed == number);
+        let mut tasks: Vec<TaskReading> = shown.map(|known| known.reading.clone()).collect();
+        tasks.sort_unstable_by_key(|task| task.serial);
+        Ok(Found { tasks, ..Found::default() })
+    }
+
+    /// The cgroups that were met.
+    pub fn tell_of_cgroups(&self, tree: &mut CgroupTree, now: Instant) {
+        if let Some(cgroups) = &self.cgroups {
+            cgroups.tell(tree, now);
+        }
+    }
+
+    /// Losses since the start.
+    pub fn losses(&self) -> &Losses {
+        &self.losses
+    }
+
+    fn read_process(&mut self, pid: u32) {
+        let mut tids = std::mem::take(&mut self.tids);
+        if let Some(threads) = self.files.threads(pid, &mut tids) {
+            for tid in &tids {
+                if self.follow.wants(pid, *tid) {
+                    // One that is gone by now is found to have ended.
+                    let _ = self.read_thread(threads.as_fd(), pid, *tid);
+                }
+            }
+        }
+        self.tids = tids;
+    }
+
+    /// `None` if it is gone.
+    fn read_thread(&mut self, threads: BorrowedFd<'_>, pid: u32, tid: u32) -> Option<()> {
+        let schedstat = self.files.of_thread(threads, tid, "schedstat").and_then(text::schedstat)?;
+        let (number, before) = (self.number, self.known.get_mut(&tid));
+        if let Some(known) = before
+            && known.schedstat == schedstat
+            && known.reading.tgid == pid
+        {
+            known.seen = number;
+            if (number + u64::from(tid)).is_multiple_of(CGROUP_EVERY) {
+                let id = cgroup_id(&mut self.files, self.cgroups.as_mut(), threads, tid);
+                known.reading.cgroup_id = id.unwrap_or(known.reading.cgroup_id);
+            }
+            return Some(());
+        }
+        let stat = self.files.of_thread(threads, tid, "stat").and_then(text::stat)?;
+        let (start_ticks, is_dead, cpu) = (stat.start_ticks, stat.is_dead, stat.cpu);
+        let before = self.known.get(&tid).filter(|known| known.start_ticks == start_ticks);
+        let comm = String::from_utf8_lossy(stat.comm);
+        let comm = match before {
+            Some(known) if *known.reading.comm == *comm => known.reading.comm.clone(),
+            _ => printable(&comm),
+        };
+        let switches = self.files.of_thread(threads, tid, "status").and_then(text::switches)?;
+        let cgroup_id = cgroup_id(&mut self.files, self.cgroups.as_mut(), threads, tid);
+        let start_ns = before.map_or_else(|| self.start_ns(start_ticks), |known| known.reading.start_ns);
+        let reading = TaskReading {
+            serial: before.map_or_else(|| serial(tid, start_ns), |known| known.reading.serial),
+            tid,
+            tgid: pid,
+            comm,
+            start_ns,
+            // The last one of a task whose cgroup was removed while it was on its way out.
+            cgroup_id: cgroup_id.or(before.map(|known| known.reading.cgroup_id)).unwrap_or_default(),
+            cpu,
+            node: self.nodes.get(&cpu).copied(),
+            on_cpu: false,
+            pending: None,
+            placement: None,
+            max_ns: 0,
+            totals: totals(schedstat, switches),
+            hist: self.no_waits.clone(),
+        };
+        self.births.born += u64::from(before.is_none());
+        let known = Known { schedstat, start_ticks, is_dead, seen: number, changed: number, reading };
+        if let Some(old) = self.known.insert(tid, known)
+            && old.start_ticks != start_ticks
+        {
+            self.losses.add(Loss::TaskEndUnseen, u64::from(!old.is_dead));
+        }
+        Some(())
+    }
+
+    /// Ticks are coarse: whoever was not there at the last reading did not start before it.
+    fn start_ns(&self, ticks: u64) -> u64 {
+        let start_ns = self.ticks.monotonic_ns(ticks);
+        match self.read_ns {
+            Some(read_ns) if start_ns + self.ticks.length_ns > read_ns => start_ns.max(read_ns),
+            _ => start_ns,
+        }
+    }
+
+    fn forget_ended(&mut self) {
+        let (number, losses) = (self.number, &mut self.losses);
+        self.known.retain(|_, known| {
+            let is_there = known.seen == number;
+            losses.add(Loss::TaskEndUnseen, u64::from(!is_there && !known.is_dead));
+            is_there
+        });
+    }
+}
+
+fn totals(schedstat: Schedstat, (voluntary, involuntary): (u64, u64)) -> Totals {
+    let Schedstat { on_cpu_ns, run_delay_ns, waits } = schedstat;
+    Totals {
+        waits,
+        wait_ns: run_delay_ns,
+        run_delay_ns,
+        on_cpu_ns,
+        voluntary,
+        involuntary,
+        by_cause: ByCause::only(Cause::Unattributed, run_delay_ns),
+        ..Totals::default()
+    }
+}
+
+fn cgroup_id(
+    files: &mut ProcFiles,
+    cgroups: Option<&mut CgroupIds>,
+    threads: BorrowedFd<'_>,
+    tid: u32,
+) -> Option<u64> {
+    cgroups?.id(files.of_thread(threads, tid, "cgroup")?)
+}
+
+/// Tasks that came and went between two readings.
+#[derive(Debug, Default)]
+struct Births {
+    /// Tasks made on this host, at the last reading.
+    forks: Option<u64>,
+    /// New ones in this reading.
+    born: u64,
+    /// Seen before they were counted: they were made while the reading went on.
+    early: u64,
+}
+
+impl Births {
+    /// How many there were since the last reading; `forks` was read before the tasks of this one.
+    fn unseen(&mut self, forks: Option<u64>) -> u64 {
+        let seen = std::mem::take(&mut self.born) + self.early;
+        let Some(made) = forks.zip(self.forks).map(|(now, before)| now.saturating_sub(before)) else {
+            self.forks = forks;
+            return 0;
+        };
+        self.forks = forks;
+        self.early = seen.saturating_sub(made);
+        made.saturating_sub(seen)
+    }
+}
+
+fn reading_failed(error: std::io::Error) -> Failure {
+    Failure::new(format!("/proc could not be read ({error})"), "this interval has no figures", "")
+}

@@ -1,0 +1,120 @@
+//! From the path in `/proc/PID/cgroup` to the cgroup's id.
+
+use std::{
+    collections::HashMap,
+    ffi::OsStr,
+    fs,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::text;
+use crate::{
+    cgroups::{CgroupTree, Event},
+    facts::{self, CgroupMounts},
+    readings::printable,
+};
+
+/// The cgroups that a reading meets.
+#[derive(Debug, Default)]
+pub(crate) struct CgroupIds {
+    mount: PathBuf,
+    /// The part of the hierarchy that the mount shows: `/`, or the cgroup of a container.
+    shows: Vec<u8>,
+    is_v2: bool,
+    /// By path below the mount, met in this reading. A path may be another cgroup's by the next one.
+    met: HashMap<Vec<u8>, Option<u64>>,
+}
+
+impl CgroupIds {
+    /// Of the hierarchy of the cpu controller; below `root`, which is `/` but in tests.
+    pub fn new(root: &Path, mounts: &CgroupMounts, mountinfo: &str) -> Option<Self> {
+        let mount = mounts.cpu()?;
+        let shows = facts::shown_at(mountinfo, mount)?.into_bytes();
+        let mount = root.join(mount.strip_prefix("/").unwrap_or(mount));
+        Some(Self { mount, shows, is_v2: mounts.cpu_is_v2(), met: HashMap::new() })
+    }
+
+    /// To be called before each reading.
+    pub fn begin(&mut self) {
+        self.met.clear();
+    }
+
+    /// The id of the cgroup that `/proc/PID/cgroup` tells; `None`: it is gone, or the mount does not show it.
+    pub fn id(&mut self, text: &[u8]) -> Option<u64> {
+        let path = text::cgroup_path(text, self.is_v2)?;
+        let below = if self.shows == b"/" { path } else { path.strip_prefix(&*self.shows)? };
+        let path = match below {
+            [] => b"/",
+            [b'/', ..] => below,
+            // A namesake: `/docker/ab` is not in `/docker/a`.
+            _ => return None,
+        };
+        if let Some(id) = self.met.get(path) {
+            return *id;
+        }
+        self.meet_ancestors(path);
+        self.meet(path)
+    }
+
+    fn meet(&mut self, path: &[u8]) -> Option<u64> {
+        let directory = self.mount.join(OsStr::from_bytes(path.strip_prefix(b"/").unwrap_or(path)));
+        let id = fs::metadata(directory).ok().filter(fs::Metadata::is_dir).map(|found| found.ino());
+        self.met.insert(path.to_vec(), id);
+        id
+    }
+
+    /// Their quotas hold for it, too.
+    fn meet_ancestors(&mut self, path: &[u8]) {
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end.max(1));
+        for ancestor in ends.map(|end| &path[..end]) {
+            if !self.met.contains_key(ancestor) {
+                self.meet(ancestor);
+            }
+        }
+    }
+
+    /// So that the tree need not be walked.
+    pub fn tell(&self, tree: &mut CgroupTree, now: std::time::Instant) {
+        for (path, id) in &self.met {
+            let Some(id) = *id else { continue };
+            let path: Arc<str> = printable(&String::from_utf8_lossy(path));
+            if tree.path(id) != Some(&path) || tree.is_gone(id) {
+                tree.hear(Event::Made(id, Some(path)), now);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(mount: &Path, shows: &str) -> CgroupIds {
+        CgroupIds { mount: mount.into(), shows: shows.into(), is_v2: true, met: HashMap::new() }
+    }
+
+    #[test]
+    fn a_path_is_taken_below_what_the_mount_shows() {
+        let mount = std::env::temp_dir().join(format!("cgscope-ids-{}", std::process::id()));
+        fs::create_dir_all(mount.join("a/b")).unwrap();
+        let inode = |path: &str| Some(fs::metadata(mount.join(path)).unwrap().ino());
+        let mut whole = ids(&mount, "/");
+        assert_eq!(whole.id(b"0::/a/b\n"), inode("a/b"));
+        assert_eq!(whole.id(b"0::/\n"), inode(""));
+        assert_eq!((whole.id(b"0::/a/c\n"), whole.id(b"1:cpu:/a\n")), (None, None));
+        let mut part = ids(&mount, "/docker/x");
+        assert_eq!(part.id(b"0::/docker/x/a\n"), inode("a"));
+        assert_eq!(part.id(b"0::/docker/x\n"), inode(""));
+        assert_eq!(part.id(b"0::/docker/xa\n"), None, "a namesake");
+        assert_eq!(part.id(b"0::/system.slice\n"), None, "not shown here");
+
+        let mut tree = CgroupTree::new(&mount);
+        whole.tell(&mut tree, std::time::Instant::now());
+        let b = inode("a/b").unwrap();
+        assert_eq!(tree.path(b).map(|path| &**path), Some("/a/b"));
+        assert_eq!(tree.ancestors(b).collect::<Vec<_>>(), [inode("").unwrap(), inode("a").unwrap()]);
+        fs::remove_dir_all(&mount).unwrap();
+    }
+}

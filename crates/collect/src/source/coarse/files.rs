@@ -1,0 +1,118 @@
+//! Reads the files of `/proc`, all into one buffer.
+
+use std::{
+    ffi::CStr,
+    fmt::Write as _,
+    fs::File,
+    io,
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+use rustix::{
+    fs::{Mode, OFlags, RawDir, openat},
+    io::Errno,
+};
+
+/// Of directory entries read at a time.
+const ENTRIES: usize = 32 << 10;
+/// Longer than any of the files read here but `/proc/stat`, whose lines of interrupts grow with their number.
+const LONGEST: usize = 1 << 20;
+
+/// A `/proc`, below a directory of the caller's choice.
+pub(crate) struct ProcFiles {
+    proc: OwnedFd,
+    entries: Vec<MaybeUninit<u8>>,
+    path: String,
+    buffer: Vec<u8>,
+}
+
+impl ProcFiles {
+    pub fn open(proc: &Path) -> io::Result<Self> {
+        Ok(Self {
+            proc: File::open(proc)?.into(),
+            entries: vec![MaybeUninit::uninit(); ENTRIES],
+            path: String::new(),
+            buffer: vec![0; 8 << 10],
+        })
+    }
+
+    /// The processes that are there, ascending.
+    pub fn processes(&mut self, into: &mut Vec<u32>) -> io::Result<()> {
+        into.clear();
+        let directory = openat(&self.proc, ".", DIRECTORY, Mode::empty())?;
+        numbers(directory.as_fd(), &mut self.entries, into)?;
+        into.sort_unstable();
+        Ok(())
+    }
+
+    /// The directory of a process's threads, and their ids; `None` if it is gone, or not to be seen.
+    pub fn threads(&mut self, pid: u32, into: &mut Vec<u32>) -> Option<OwnedFd> {
+        into.clear();
+        self.path.clear();
+        // Writing to a String cannot fail.
+        let _ = write!(self.path, "{pid}/task");
+        let directory = openat(&self.proc, self.path.as_str(), DIRECTORY, Mode::empty()).ok()?;
+        numbers(directory.as_fd(), &mut self.entries, into).ok()?;
+        Some(directory)
+    }
+
+    /// A file of a thread, in the directory from [`threads`](Self::threads).
+    pub fn of_thread(&mut self, threads: BorrowedFd<'_>, tid: u32, name: &str) -> Option<&[u8]> {
+        self.path.clear();
+        let _ = write!(self.path, "{tid}/{name}");
+        read(threads, &self.path, &mut self.buffer)
+    }
+
+    /// A file of a process.
+    pub fn of_process(&mut self, pid: u32, name: &str) -> Option<&[u8]> {
+        self.path.clear();
+        let _ = write!(self.path, "{pid}/{name}");
+        read(self.proc.as_fd(), &self.path, &mut self.buffer)
+    }
+
+    /// A file of the host.
+    pub fn of_host(&mut self, name: &str) -> Option<&[u8]> {
+        read(self.proc.as_fd(), name, &mut self.buffer)
+    }
+}
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// The entries whose name is a number.
+fn numbers(
+    directory: BorrowedFd<'_>,
+    entries: &mut [MaybeUninit<u8>],
+    into: &mut Vec<u32>,
+) -> Result<(), Errno> {
+    let mut list = RawDir::new(directory, entries);
+    while let Some(entry) = list.next() {
+        into.extend(number(entry?.file_name()));
+    }
+    Ok(())
+}
+
+fn number(name: &CStr) -> Option<u32> {
+    name.to_str().ok().filter(|name| name.starts_with(|c: char| c.is_ascii_digit()))?.parse().ok()
+}
+
+/// The whole file; `None` if it is gone or not for us.
+fn read<'b>(directory: BorrowedFd<'_>, path: &str, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
+    let file = openat(directory, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut length = 0;
+    loop {
+        match rustix::io::read(&file, &mut buffer[length..]) {
+            Ok(0) => return Some(&buffer[..length]),
+            Ok(more) => length += more,
+            Err(Errno::INTR) => {}
+            Err(_) => return None,
+        }
+        if length == buffer.len() {
+            if length >= LONGEST {
+                return None;
+            }
+            buffer.resize(2 * length, 0);
+        }
+    }
+}

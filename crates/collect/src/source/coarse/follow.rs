@@ -1,0 +1,147 @@
+//! Whose threads are read: everybody's, or those of chosen processes and of what they start.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cgscope_model::Selection;
+
+use super::{files::ProcFiles, text};
+
+/// Whose threads are read.
+#[derive(Debug)]
+pub(crate) enum Follow {
+    /// Everybody's.
+    All,
+    /// Those of some.
+    Chosen(Chosen),
+}
+
+/// Processes with all their threads and what they start, and single threads.
+#[derive(Debug, Default)]
+pub(crate) struct Chosen {
+    /// With the start of each, in clock ticks: an id may be given to another process.
+    processes: BTreeMap<u32, u64>,
+    /// Single threads by process.
+    threads: BTreeMap<u32, BTreeSet<u32>>,
+    /// Children are followed if they were started from then on, in clock ticks.
+    since_ticks: u64,
+    /// [`text::forks`] when children were last looked for.
+    forks: Option<u64>,
+}
+
+impl Follow {
+    /// What the selection asks for, children from `since_ticks` on. `process_of`: the process of a thread.
+    pub fn new(
+        selection: &Selection,
+        since_ticks: u64,
+        files: &mut ProcFiles,
+        process_of: impl Fn(u32) -> Option<u32>,
+    ) -> Self {
+        if selection.follows_all() {
+            return Self::All;
+        }
+        let mut chosen = Chosen { since_ticks, ..Chosen::default() };
+        for pid in &selection.pids {
+            let start = files.of_process(*pid, "stat").and_then(text::stat).map(|stat| stat.start_ticks);
+            chosen.processes.extend(start.map(|start| (*pid, start)));
+        }
+        for tid in &selection.tids {
+            if let Some(pid) = process_of(*tid) {
+                chosen.threads.entry(pid).or_default().insert(*tid);
+            }
+        }
+        Self::Chosen(chosen)
+    }
+
+    /// The processes to look into; `forks` as the host tells it now.
+    pub fn processes(
+        &mut self,
+        files: &mut ProcFiles,
+        forks: Option<u64>,
+        into: &mut Vec<u32>,
+    ) -> std::io::Result<()> {
+        match self {
+            Self::All => files.processes(into),
+            Self::Chosen(chosen) => {
+                chosen.look_for_children(files, forks, into)?;
+                into.clear();
+                into.extend(chosen.processes.keys().chain(chosen.threads.keys()));
+                into.sort_unstable();
+                into.dedup();
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether this thread of that process is asked for.
+    pub fn wants(&self, pid: u32, tid: u32) -> bool {
+        match self {
+            Self::All => true,
+            Self::Chosen(chosen) => {
+                chosen.processes.contains_key(&pid)
+                    || chosen.threads.get(&pid).is_some_and(|threads| threads.contains(&tid))
+            }
+        }
+    }
+}
+
+impl Chosen {
+    /// Where no task was made on the whole host, there are none.
+    fn look_for_children(
+        &mut self,
+        files: &mut ProcFiles,
+        forks: Option<u64>,
+        all: &mut Vec<u32>,
+    ) -> std::io::Result<()> {
+        let is_still = forks.is_some() && forks == self.forks;
+        self.forks = forks;
+        if is_still || self.processes.is_empty() {
+            return Ok(());
+        }
+        files.processes(all)?;
+        let mut parents = Vec::new();
+        for pid in &*all {
+            let Some(stat) = files.of_process(*pid, "stat").and_then(text::stat) else { continue };
+            match self.processes.get(pid) {
+                Some(start) if *start == stat.start_ticks => {}
+                _ => {
+                    self.processes.remove(pid);
+                    if stat.start_ticks >= self.since_ticks {
+                        parents.push((*pid, stat.ppid, stat.start_ticks));
+                    }
+                }
+            }
+        }
+        self.processes.retain(|pid, _| all.binary_search(pid).is_ok());
+        self.adopt(parents);
+        Ok(())
+    }
+
+    /// Children, and theirs: ids need not rise from parent to child.
+    fn adopt(&mut self, mut others: Vec<(u32, u32, u64)>) {
+        loop {
+            let before = others.len();
+            others.retain(|(pid, ppid, start)| {
+                let is_child = self.processes.contains_key(ppid);
+                if is_child {
+                    self.processes.insert(*pid, *start);
+                }
+                !is_child
+            });
+            if others.len() == before {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_are_followed_with_theirs_whatever_their_ids() {
+        let mut chosen = Chosen { processes: [(100, 5)].into(), ..Chosen::default() };
+        chosen.adopt(vec![(7, 300, 9), (200, 1, 9), (300, 100, 8)]);
+        assert_eq!(chosen.processes.keys().copied().collect::<Vec<_>>(), [7, 100, 300]);
+    }
+}

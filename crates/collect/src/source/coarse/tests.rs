@@ -1,0 +1,202 @@
+//! Hosts put together in a temporary directory.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use cgscope_model::{Interval, Sample};
+
+use super::*;
+
+/// A `/proc` of our own.
+struct Host(PathBuf);
+
+impl Host {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("cgscope-coarse-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let host = Self(std::env::temp_dir().join(name));
+        fs::create_dir_all(host.0.join("proc")).unwrap();
+        host.forks(100);
+        host
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.0.join("proc").join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn forks(&self, forks: u64) {
+        self.write("stat", &format!("cpu 1 2\nprocesses {forks}\n"));
+    }
+
+    /// A thread, with what it has run and waited (ns), its state, its parent and its start (ticks).
+    fn thread(&self, pid: u32, tid: u32, ran: u64, waited: u64, (state, ppid, start): (char, u32, u64)) {
+        let zeros = |n| vec!["0"; n].join(" ");
+        let stat = format!("{tid} (task) {state} {ppid} {} {start} {} 1 0\n", zeros(17), zeros(16));
+        for at in [format!("{pid}"), format!("{pid}/task/{tid}")] {
+            self.write(&format!("{at}/stat"), &stat);
+        }
+        let at = format!("{pid}/task/{tid}");
+        self.write(&format!("{at}/schedstat"), &format!("{ran} {waited} {}\n", waited / 10));
+        let switches = format!("voluntary_ctxt_switches:\t{ran}\nnonvoluntary_ctxt_switches:\t2\n");
+        self.write(&format!("{at}/status"), &format!("Name:\ttask\n{switches}"));
+        self.write(&format!("{at}/cgroup"), "0::/\n");
+    }
+
+    fn gone(&self, pid: u32) {
+        fs::remove_dir_all(self.0.join("proc").join(pid.to_string())).unwrap();
+    }
+
+    fn source(&self, pids: &[u32]) -> CoarseSource {
+        let mut files = ProcFiles::open(&self.0.join("proc")).unwrap();
+        let selection = Selection { pids: pids.to_vec(), ..Selection::default() };
+        let follow = Follow::new(&selection, 50, &mut files, |_| None);
+        CoarseSource {
+            files,
+            cgroups: None,
+            follow,
+            nodes: BTreeMap::new(),
+            ticks: Ticks { length_ns: 10_000_000, ahead_ns: 0 },
+            known: HashMap::new(),
+            no_waits: Arc::default(),
+            number: 0,
+            read_ns: None,
+            counts_births: pids.is_empty(),
+            births: Births::default(),
+            losses: Losses::default(),
+            pids: Vec::new(),
+            tids: Vec::new(),
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+const OLD: (char, u32, u64) = ('S', 1, 7);
+
+fn sample(source: &mut CoarseSource) -> Sample {
+    let mono_ns = monotonic_ns();
+    Sample {
+        mono_ns,
+        mode: cgscope_model::Mode::Coarse,
+        tasks: source.read().unwrap().tasks,
+        ..Sample::default()
+    }
+}
+
+fn tids(sample: &Sample) -> Vec<u32> {
+    sample.tasks.iter().map(|task| task.tid).collect()
+}
+
+#[test]
+fn what_a_thread_ran_and_waited_is_what_its_files_rise_by() {
+    let host = Host::new();
+    host.thread(5, 5, 1_000, 200, OLD);
+    host.thread(5, 6, 0, 0, OLD);
+    let mut source = host.source(&[]);
+    let a = sample(&mut source);
+    assert_eq!(tids(&a), [5, 6]);
+    host.thread(5, 5, 1_700, 250, OLD);
+    let whole = Interval::between(&a, &sample(&mut source)).total();
+    assert_eq!((whole.wait.count, whole.wait.total_ns, whole.totals.on_cpu_ns), (5, 50, 700));
+    assert_eq!((whole.totals.voluntary, whole.threads, whole.processes), (700, 2, 1));
+    assert_eq!(whole.wait.by_cause, ByCause::only(Cause::Unattributed, 50));
+    assert_eq!(source.losses, Losses::default());
+}
+
+#[test]
+fn whoever_is_born_counts_from_birth_and_whoever_ends_is_counted_as_not_seen() {
+    let host = Host::new();
+    host.thread(5, 5, 1_000, 200, OLD);
+    let mut source = host.source(&[]);
+    let a = sample(&mut source);
+    // Now, in ticks: which lie up to 10 ms before its birth, so perhaps before the last reading.
+    let now = monotonic_ns() / 10_000_000;
+    host.thread(9, 9, 300, 40, ('R', 5, now));
+    host.gone(5);
+    host.forks(104);
+    let b = sample(&mut source);
+    let interval = Interval::between(&a, &b);
+    assert_eq!(interval.tasks.iter().map(|task| task.reading.tid).collect::<Vec<_>>(), [9]);
+    assert_eq!(interval.total().wait.total_ns, 40);
+    // Four were made, one is there.
+    assert_eq!((source.losses.get(Loss::TaskUnseen), source.losses.get(Loss::TaskEndUnseen)), (3, 1));
+
+    // The same id, another task.
+    host.thread(9, 9, 100, 10, ('R', 5, now + 1));
+    host.forks(105);
+    let c = sample(&mut source);
+    assert_ne!(b.tasks[0].serial, c.tasks[0].serial);
+    assert_eq!((source.losses.get(Loss::TaskUnseen), source.losses.get(Loss::TaskEndUnseen)), (3, 2));
+}
+
+#[test]
+fn a_task_that_has_ended_is_shown_once_more_and_has_lost_nothing() {
+    let host = Host::new();
+    host.thread(5, 5, 1_000, 200, OLD);
+    let mut source = host.source(&[]);
+    let a = sample(&mut source);
+    host.thread(5, 5, 1_500, 260, ('Z', 1, 7));
+    let b = sample(&mut source);
+    assert_eq!(Interval::between(&a, &b).total().wait.total_ns, 60);
+    assert_eq!(tids(&sample(&mut source)), [] as [u32; 0]);
+    host.gone(5);
+    sample(&mut source);
+    assert_eq!(source.losses, Losses::default());
+}
+
+#[test]
+fn a_process_is_followed_with_what_it_starts_later() {
+    let host = Host::new();
+    host.thread(5, 5, 1_000, 200, OLD);
+    host.thread(6, 6, 1, 2, ('S', 5, 49));
+    host.thread(8, 8, 1, 2, OLD);
+    let mut source = host.source(&[5]);
+    assert_eq!(tids(&sample(&mut source)), [5], "a child that was there before is not asked for");
+    host.thread(4, 4, 1, 2, ('S', 7, 60));
+    host.thread(7, 7, 1, 2, ('S', 5, 60));
+    host.forks(102);
+    assert_eq!(tids(&sample(&mut source)), [4, 5, 7]);
+    // Its parent ends; it is followed on.
+    host.gone(7);
+    host.thread(4, 4, 9, 20, ('S', 1, 60));
+    host.forks(103);
+    assert_eq!(tids(&sample(&mut source)), [4, 5]);
+    // Another process of the same id is another one.
+    host.thread(4, 4, 1, 2, ('S', 1, 90));
+    host.forks(104);
+    assert_eq!(tids(&sample(&mut source)), [5]);
+}
+
+#[test]
+fn files_that_are_no_proc_are_no_tasks() {
+    let host = Host::new();
+    host.thread(5, 5, 1_000, 200, OLD);
+    host.write("5/task/5/schedstat", "nonsense");
+    host.write("12x/stat", "");
+    fs::create_dir_all(host.0.join("proc/77")).unwrap();
+    assert_eq!(tids(&sample(&mut host.source(&[]))), [] as [u32; 0]);
+    assert!(ProcFiles::open(Path::new("/nowhere")).is_err());
+}
+
+#[test]
+fn births_seen_before_they_are_counted_are_not_counted_twice() {
+    let mut births = Births::default();
+    assert_eq!(births.unseen(Some(100)), 0);
+    // Two were made while the reading went on.
+    births.born = 3;
+    assert_eq!(births.unseen(Some(101)), 0);
+    assert_eq!(births.unseen(Some(103)), 0);
+    births.born = 1;
+    assert_eq!(births.unseen(Some(109)), 5);
+    assert_eq!(births.unseen(None), 0);
+    assert_eq!(births.unseen(Some(200)), 0, "not known since when");
+}

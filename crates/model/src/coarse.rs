@@ -1,0 +1,215 @@
+//! Causes without BPF: of a wait that is only known as part of a sum, `cpu.stat` tells the part that a quota took.
+//!
+//! `throttled_usec` of a cgroup (v1: `throttled_time`) is the time in which its quota kept its queue on a CPU from running,
+//! counted once for each CPU however many tasks stood there. So it is a lower bound of the time that its tasks lost to the
+//! quota, and which of them lost it is not told: it is shared out in proportion to what each waited.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, btree_map::Entry},
+};
+
+use cgscope_layout::Cause;
+
+use crate::{Blame, ByCause, Interval, PairReading, selection::is_at_or_below};
+
+/// Attributes what quotas took of the waits in `interval`, inner cgroups first. What is left stays unattributed. The parts of
+/// a wait still sum to it, and those of a quota to no more than its `cpu.stat` says.
+pub(crate) fn attribute(interval: &mut Interval) {
+    let quotas = quotas(interval);
+    if quotas.is_empty() {
+        return;
+    }
+    let mut by_cgroup: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+    for (index, task) in interval.tasks.iter().enumerate().filter(|(_, task)| task.wait.total_ns != 0) {
+        by_cgroup.entry(task.reading.cgroup_id).or_default().push(index);
+    }
+    let mut pairs: BTreeMap<_, PairReading> = BTreeMap::new();
+    for (quota, throttled_ns) in quotas {
+        let Some(root) = interval.cgroup_path(quota).cloned() else { continue };
+        let is_below = |id: u64| interval.cgroup_path(id).is_some_and(|path| is_at_or_below(path, &root));
+        let tasks = by_cgroup.iter().filter(|(id, _)| is_below(**id)).flat_map(|(_, tasks)| tasks);
+        let tasks: Vec<usize> = tasks.copied().collect();
+        let open: Vec<u64> =
+            tasks.iter().map(|task| interval.tasks[*task].wait.by_cause.get(Cause::Unattributed)).collect();
+        for (task, ns) in tasks.into_iter().zip(shares(throttled_ns, &open)) {
+            let task = &mut interval.tasks[task];
+            throttle(&mut task.wait.by_cause, ns);
+            throttle(&mut task.totals.by_cause, ns);
+            let pair = PairReading {
+                victim: task.reading.cgroup_id,
+                culprit: quota,
+                blame: Blame::Limited,
+                tid: 0,
+                comm: "".into(),
+                ns,
+            };
+            match pairs.entry(pair.key()) {
+                _ if ns == 0 => {}
+                Entry::Occupied(mut known) => {
+                    let sum = &mut known.get_mut().ns;
+                    *sum = sum.saturating_add(ns);
+                }
+                Entry::Vacant(new) => drop(new.insert(pair)),
+            }
+        }
+    }
+    interval.pairs = pairs.into_values().collect();
+}
+
+/// The cgroups whose own quota took time, and how much, ns; the innermost first.
+fn quotas(interval: &Interval) -> Vec<(u64, u64)> {
+    let took = interval.limits.iter().filter_map(|limits| {
+        let ns = limits.throttled_ns.filter(|ns| *ns != 0)?;
+        Some((interval.cgroup_path(limits.id)?.matches('/').count(), limits.id, ns))
+    });
+    let mut took: Vec<_> = took.collect();
+    took.sort_unstable_by_key(|(depth, id, _)| (Reverse(*depth), *id));
+    took.into_iter().map(|(_, id, ns)| (id, ns)).collect()
+}
+
+fn throttle(by_cause: &mut ByCause, ns: u64) {
+    by_cause.0[Cause::Unattributed as usize] -= ns;
+    by_cause.0[Cause::Throttled as usize] += ns;
+}
+
+/// `ns` divided in proportion to `open`, none more than it has: together exactly `ns`, or all that is open.
+fn shares(ns: u64, open: &[u64]) -> Vec<u64> {
+    let total: u128 = open.iter().map(|open| u128::from(*open)).sum();
+    let given = u128::from(ns).min(total);
+    let (mut sum, mut until) = (0u128, 0u128);
+    open.iter()
+        .map(|open| {
+            sum += u128::from(*open);
+            // Saturating: a file may hold any figure. No more than is open comes to anybody, for no more than `total` is given.
+            let share =
+                (given.saturating_mul(sum).checked_div(total).unwrap_or(0) - until).min((*open).into());
+            until += share;
+            share as u64
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CgroupReading, Mode, Sample, TaskReading, Totals};
+    use proptest::prelude::*;
+
+    fn task(tid: u32, cgroup_id: u64, wait_ns: u64) -> TaskReading {
+        TaskReading {
+            serial: tid.into(),
+            tid,
+            tgid: tid,
+            comm: "t".into(),
+            start_ns: 5,
+            cgroup_id,
+            cpu: 0,
+            node: None,
+            on_cpu: false,
+            pending: None,
+            placement: None,
+            max_ns: 0,
+            totals: Totals {
+                waits: 3,
+                wait_ns,
+                run_delay_ns: wait_ns,
+                by_cause: ByCause::only(Cause::Unattributed, wait_ns),
+                ..Totals::default()
+            },
+            hist: Default::default(),
+        }
+    }
+
+    /// Cgroups 1 `/`, 2 `/a`, 3 `/a/b`, 4 `/c`, with what their quotas took.
+    fn interval(tasks: Vec<TaskReading>, throttled: [u64; 4]) -> Interval {
+        let paths = ["/", "/a", "/a/b", "/c"];
+        let limits = |ns: [u64; 4]| {
+            (1..).zip(ns).map(|(id, ns)| CgroupReading { id, throttled_ns: Some(ns), ..Default::default() })
+        };
+        let before = Sample { mode: Mode::Coarse, limits: limits([7; 4]).collect(), ..Sample::default() };
+        let after = Sample {
+            mono_ns: 1_000,
+            tasks,
+            limits: limits(throttled.map(|ns| ns + 7)).collect(),
+            cgroups: (1..).zip(paths.map(Into::into)).collect(),
+            ..before.clone()
+        };
+        Interval::between(&before, &after)
+    }
+
+    fn throttled(interval: &Interval) -> Vec<u64> {
+        interval.tasks.iter().map(|task| task.wait.by_cause.get(Cause::Throttled)).collect()
+    }
+
+    #[test]
+    fn a_quota_takes_from_all_below_it_in_proportion_and_from_nobody_else() {
+        let tasks = vec![task(1, 2, 300), task(2, 3, 100), task(3, 4, 500)];
+        let interval = interval(tasks, [0, 200, 0, 0]);
+        assert_eq!(throttled(&interval), [150, 50, 0]);
+        assert_eq!(interval.limits_of("/"), [(Some("/a".into()), 200)]);
+        assert_eq!(interval.limited_by("/a/b").as_deref(), Some("/a"));
+    }
+
+    #[test]
+    fn the_inner_quota_comes_first_and_nobody_is_throttled_for_longer_than_it_waited() {
+        let tasks = vec![task(1, 2, 300), task(2, 3, 100)];
+        let interval = interval(tasks, [0, 30, 80, 0]);
+        // Of the inner 80; of the outer 30 in proportion to 300 and 20.
+        assert_eq!(throttled(&interval), [28, 82]);
+        let more = super::tests::interval(vec![task(2, 3, 100)], [0, 0, 5_000, 0]);
+        assert_eq!(throttled(&more), [100], "several CPUs stood, or the wait is not over");
+    }
+
+    #[test]
+    fn a_host_without_quotas_has_no_cause() {
+        let interval = interval(vec![task(1, 2, 300)], [0; 4]);
+        assert_eq!(interval.tasks[0].wait.by_cause, ByCause::only(Cause::Unattributed, 300));
+        assert!(interval.pairs.is_empty());
+    }
+
+    #[test]
+    fn absurd_figures_are_survived() {
+        let open = [u64::MAX; 9];
+        assert!(shares(u64::MAX, &open).into_iter().zip(open).all(|(share, open)| share <= open));
+        assert!(shares(5, &[]).is_empty());
+        assert_eq!(shares(5, &[0, 0]), [0, 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn parts_sum_to_the_wait_and_no_quota_takes_more_than_it_says(
+            waits in prop::collection::vec((1u64..5, 0u64..u64::MAX / 16), 0..12),
+            took in prop::array::uniform4(0u64..u64::MAX / 4),
+        ) {
+            let tasks = (1..).zip(&waits).map(|(tid, (id, ns))| task(tid, *id, *ns)).collect();
+            let interval = interval(tasks, took);
+            for task in &interval.tasks {
+                prop_assert_eq!(task.wait.by_cause.total(), task.wait.total_ns);
+                prop_assert_eq!(task.totals.by_cause, task.wait.by_cause);
+            }
+            let mut all = 0;
+            for (id, took) in (1..).zip(took) {
+                let of_quota: u64 =
+                    interval.pairs.iter().filter(|pair| pair.culprit == id).map(|pair| pair.ns).sum();
+                prop_assert!(of_quota <= took);
+                all += of_quota;
+            }
+            prop_assert_eq!(all, throttled(&interval).iter().sum::<u64>());
+            prop_assert!(interval.pairs.is_sorted_by(|a, b| a.key() < b.key()));
+            // Nothing is left undivided that could be: the root holds everybody.
+            let waited: u64 = waits.iter().map(|(_, ns)| ns).sum();
+            prop_assert!(all >= took[0].min(waited));
+        }
+
+        #[test]
+        fn shares_are_in_proportion(ns in 0u64..1_000_000, open in prop::collection::vec(0u64..1_000_000, 1..20)) {
+            let total: u64 = open.iter().sum();
+            for (share, open) in shares(ns, &open).into_iter().zip(&open) {
+                prop_assert!(share <= *open);
+                let exact = ns.min(total) as f64 * *open as f64 / total.max(1) as f64;
+                prop_assert!((share as f64 - exact).abs() <= 1.0);
+            }
+        }
+    }
+}
