@@ -11,7 +11,7 @@ use crate::{
     facts::CgroupMounts,
     limits::LimitFiles,
     own_cost::OwnCost,
-    placement::{self, NodesOfCpus, PlacementFiles, Wanted, check_places},
+    placement::{self, NodesOfCpus, PlacementFiles, check_places},
     proc,
     source::{BpfSource, CoarseSource, Found, Source},
 };
@@ -74,7 +74,7 @@ impl Collector {
         let mounts = CgroupMounts::read(host);
         let tree = mounts.cpu().map(CgroupTree::new);
         check(&options.selection, tree.as_ref())?;
-        let placement = PlacementFiles::new(host, Wanted { memory: options.memory });
+        let placement = PlacementFiles::new(host, options.memory);
         check_places(&options.selection, placement.cpu_nodes())?;
         let source = source(&mounts, tree.as_ref(), placement.cpu_nodes().clone())?;
         // Reading the kernel's types takes 15 MiB for a moment; without this the C library keeps them.

@@ -23,13 +23,6 @@ use affinity::{Affinities, CpusetFiles};
 /// The node of each CPU that is online.
 pub(crate) type NodesOfCpus = BTreeMap<u32, u32>;
 
-/// What of placement is read besides CPUs and nodes.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wanted {
-    /// The memory of processes.
-    pub memory: bool,
-}
-
 /// Reads where tasks run and where memory lies.
 #[derive(Debug)]
 pub(crate) struct PlacementFiles {
@@ -46,12 +39,12 @@ pub(crate) struct PlacementFiles {
 }
 
 impl PlacementFiles {
-    /// `root` is `/` but in tests.
-    pub(crate) fn new(root: &Path, wanted: Wanted) -> Self {
+    /// `root` is `/` but in tests. With `memory`, that of processes is read.
+    pub(crate) fn new(root: &Path, memory: bool) -> Self {
         let nodes = cpu_nodes(root);
         let ids_are_ours = || facts::gather(root).initial_pid_namespace != Some(false);
         let affinities = (has_several(&nodes) && ids_are_ours()).then(Affinities::default);
-        let memory = wanted.memory.then(|| MemoryFiles::new(root));
+        let memory = memory.then(|| MemoryFiles::new(root));
         Self {
             root: root.into(),
             tick_ns: tick_ns(),

@@ -145,6 +145,8 @@ pub struct TaskObject<'a> {
     pub node_migrations: Option<u64>,
     pub ran_by_node: Option<&'a [(u32, u64)]>,
     pub preferred_node: Option<u32>,
+    /// Looked at in few tasks: left out of the others.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus_allowed: Option<&'a str>,
     pub run_delay_ns: u64,
     pub unstamped: Option<UnstampedObject>,

@@ -52,7 +52,7 @@ impl Fake {
     }
 
     fn files(&self) -> PlacementFiles {
-        PlacementFiles::new(&self.0, Wanted::default())
+        PlacementFiles::new(&self.0, false)
     }
 }
 

@@ -189,6 +189,7 @@ fn the_cpus_are_those_online_and_their_time_is_all_that_passed() {
         // Steps of 10 ms, and what a hypervisor took is in neither.
         let all = ns("busy_ns") + ns("idle_ns");
         assert!(all <= duration * 1.1 && all >= duration * 0.3, "{cpu} of {duration}");
+        assert!(cpu["wait"]["count"].is_u64(), "not counted: {cpu}");
     }
     assert!(cpus[0]["busy_ns"].as_f64() > Some(duration * 0.5), "{}", cpus[0]);
 }

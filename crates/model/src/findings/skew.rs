@@ -70,7 +70,12 @@ impl<'a> Skew<'a> {
             tasks.fold((0u64, 0u64), |sums, (_, ran, active)| (sums.0 + ran, sums.1 + active))
         };
         let (ran_ns, active_ns) = sums(&mut tasks.iter().filter(|(task, ..)| is_one(task)));
-        let (all_ran_ns, all_active_ns) = sums(&mut tasks.iter());
+        let (mut all_ran_ns, mut all_active_ns) = sums(&mut tasks.iter());
+        if context.interval.is_selection {
+            // Of the others it is known only that they kept the CPUs busy.
+            all_ran_ns = all_ran_ns.max(full.busy_ns.unwrap_or(0));
+            all_active_ns = all_active_ns.max(all_ran_ns.saturating_add(full.contended_ns()));
+        }
         let threads: Vec<_> = tasks
             .iter()
             .filter(|(task, ..)| is_one(task) && context.is_busy(task))

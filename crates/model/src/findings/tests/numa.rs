@@ -73,6 +73,18 @@ fn a_cpuset_that_holds_them_is_named_with_its_list_also_where_it_is_an_ancestors
 }
 
 #[test]
+fn a_selected_process_that_has_little_of_a_full_node_is_not_said_to_fill_it() {
+    let mut scene = host(&["/a"], 100, 1).threads("/a", 1, &held("0-1", None));
+    scene.interval.is_selection = true;
+    let found = scene.only(Rule::NodeSkew);
+    assert!(
+        found.says.contains("process 100 (game) of /a has 12.5% of the run time and 36.4% of"),
+        "{}",
+        found.says
+    );
+}
+
+#[test]
 fn a_cpuset_that_has_both_nodes_is_not_the_reason() {
     let held = held("0", Some(("/a", "0-2")));
     let found = host(&["/a"], 100, 1).threads("/a", 8, &held).only(Rule::NodeSkew);
