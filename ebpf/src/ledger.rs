@@ -87,7 +87,7 @@ fn enter_composed(next: Task, storage: &mut TaskStorage, work: &mut Work) {
     if wait.queued_ns != 0 {
         work.span(wait.cpu, wait.queued_ns, wait.clock_ns);
         if wait.elsewhere_ns == 0 {
-            let throttled_ns = throttled(next, &storage.left, wait.clock_ns);
+            let throttled_ns = throttled(next, &storage.left, wait.cpu, wait.clock_ns);
             out_of_quota(next, &storage.left, work, throttled_ns);
         }
         look_back(Work::HOOK);
@@ -186,7 +186,7 @@ fn begins(left: &Left, task: Task) -> bool {
 
 /// How much of a wait that began and ends on this CPU was spent out of quota; more than the wait means all of it.
 #[inline(always)]
-fn throttled(task: Task, left: &Left, clock_ns: u64) -> u64 {
+fn throttled(task: Task, left: &Left, cpu: u32, clock_ns: u64) -> u64 {
     // Since Linux 6.18 a task is throttled when it returns to user space or not at all: one that was woken or
     // preempted runs on in the kernel.
     if throttles_tasks() && (left.limit == 0 || !begins(left, task)) {
@@ -196,7 +196,7 @@ fn throttled(task: Task, left: &Left, clock_ns: u64) -> u64 {
     if left.cfs_rq != cfs_rq.address() {
         return 0;
     }
-    cfs_rq.throttled_ns(clock_ns).saturating_sub(left.throttle_ns)
+    cfs_rq.throttled_ns(cpu, clock_ns).saturating_sub(left.throttle_ns)
 }
 
 /// The part of a wait that was spent on another CPU. It is known where the task was moved but once since it last ran: then
@@ -212,8 +212,10 @@ fn elsewhere(next: Task, left: &Left, work: &mut Work) {
     // Moving takes some microseconds at most.
     let from_ns = if begins_there { left.ns } else { wait.end_elsewhere_ns() - wait.elsewhere_ns };
     work.span(left.cpu, from_ns, from_ns + wait.elsewhere_ns);
-    if begins_there && left.limit != 0 && left.group == next.group_address() {
-        let now_ns = CfsRunQueue::throttled_ns_at(left.cfs_rq, wait.clock_ns).unwrap_or(left.throttle_ns);
+    let may_be_throttled = left.limit != 0 || !throttles_tasks();
+    if begins_there && may_be_throttled && left.group == next.group_address() {
+        let now_ns =
+            CfsRunQueue::throttled_ns_at(left.cfs_rq, left.cpu, wait.clock_ns).unwrap_or(left.throttle_ns);
         out_of_quota(next, left, work, now_ns.saturating_sub(left.throttle_ns));
     }
     look_back(Work::HOOK);
@@ -233,7 +235,7 @@ pub fn came(next: Task, storage: &mut TaskStorage, cpu: u32) {
 
 /// `prev` leaves its CPU although it could run on: the beginning of a wait.
 #[inline(always)]
-pub fn leave(prev: Task, storage: &mut TaskStorage, ring: &Ring, clock_ns: u64) {
+pub fn leave(prev: Task, storage: &mut TaskStorage, ring: &Ring, cpu: u32, clock_ns: u64) {
     let left = &mut storage.left;
     left.kernel_ns = ring.kernel_ns;
     left.idle_ns = ring.idle_ns;
@@ -245,7 +247,7 @@ pub fn leave(prev: Task, storage: &mut TaskStorage, ring: &Ring, clock_ns: u64) 
     if prev.is_throttled() || !throttles_tasks() {
         let cfs_rq = prev.cfs_rq();
         left.cfs_rq = cfs_rq.address();
-        left.throttle_ns = cfs_rq.throttled_ns(clock_ns);
+        left.throttle_ns = cfs_rq.throttled_ns(cpu, clock_ns);
         if throttles_tasks() {
             prev.find_limit(&mut left.limit);
         }
@@ -263,7 +265,7 @@ pub fn was_throttled(task: Task, left: &mut Left) {
     let cfs_rq = task.cfs_rq();
     left.ns = queued_ns;
     left.switches = task.switches();
-    left.throttle_ns = cfs_rq.throttled_ns(queued_ns);
+    left.throttle_ns = cfs_rq.throttled_ns(task.run_queue().cpu(), queued_ns);
     left.cfs_rq = cfs_rq.address();
     left.group = task.group_address();
     // What the CPU had done by then is not known any more.
@@ -282,7 +284,7 @@ pub fn pending(task: Task, storage: &TaskStorage, by_cause: &mut ByCause) -> Cau
     work.begin(victim, Work::NOBODY, clock_ns);
     let mut cause = Cause::Unattributed;
     if queued_ns != 0 && queued_ns < clock_ns {
-        let throttled_ns = throttled(task, &storage.left, clock_ns).min(clock_ns - queued_ns);
+        let throttled_ns = throttled(task, &storage.left, queue.cpu(), clock_ns).min(clock_ns - queued_ns);
         work.add(Cause::Throttled, throttled_ns);
         work.span(queue.cpu(), queued_ns + throttled_ns, clock_ns);
         look_back(Work::READER);

@@ -3,7 +3,8 @@
 //! 1. [`hook`]: the one hook on the way of every switch;
 //! 2. [`birth`] and [`burial`]: tasks that are born and tasks that are dead;
 //! 3. [`reading`]: the iterator that hands everything to user space; [`cgroups`]: the names of cgroups;
-//! 4. [`maps`] and [`kernel`]: where it is kept, and the only reads of kernel memory.
+//! 4. [`throttle`]: where the kernel has no clock of throttled time;
+//! 5. [`maps`] and [`kernel`]: where it is kept, and the only reads of kernel memory.
 #![no_std]
 #![no_main]
 // For the atomic addition of `burial`.
@@ -22,6 +23,7 @@ mod look_back;
 mod maps;
 mod placement;
 mod reading;
+mod throttle;
 mod verifier;
 
 /// `bpf_get_current_task_btf`, `bpf_seq_write` and task storage are for GPL-compatible programs.

@@ -14,6 +14,7 @@ use aya_ebpf::{
 use cgscope_layout::{
     Cause, KERNEL_LOSSES, Loss, bucket_of,
     ledger::{NO_CPU, Pairs, Ring},
+    throttle::ThrottleClocks,
     wire::{
         CGROUP_EVENTS_BYTES, CgroupEvent, Counts, CpuCounters, EXITED_CGROUPS, Exited, SELECTED_MAX,
         TaskRecord, TaskStorage, serial,
@@ -82,6 +83,10 @@ static CPU_NODE: Array<u32, 1> = Array::new();
 /// By CPU, as RINGS.
 #[btf_map]
 static CPUS: Array<CpuCounters, 1> = Array::new();
+
+/// By CPU, as RINGS, where we keep these clocks.
+#[btf_map]
+static THROTTLE_CLOCKS: Array<ThrottleClocks, 1> = Array::new();
 
 /// Where waits are split: [`Work::HOOK`] and [`Work::READER`].
 #[btf_map]
@@ -237,6 +242,13 @@ pub fn node_place(cpu: u32) -> u32 {
 pub fn cpu_counters(cpu: u32) -> Option<&'static mut CpuCounters> {
     // SAFETY: a map value; only the hook on that CPU writes it, and words that others read meanwhile are whole.
     CPUS.get_ptr_mut(cpu).map(|counters| unsafe { &mut *counters })
+}
+
+/// The clocks of throttled time of a CPU.
+#[inline(always)]
+pub fn throttle_clocks(cpu: u32) -> Option<&'static mut ThrottleClocks> {
+    // SAFETY: a map value; read and written under the run queue lock of that CPU.
+    THROTTLE_CLOCKS.get_ptr_mut(cpu).map(|clocks| unsafe { &mut *clocks })
 }
 
 /// This CPU's own place to split a wait in.

@@ -25,7 +25,8 @@ cargo xtask COMMAND
                      --unit: without those as root; --root: only those; ARGS go to the test binaries
   lab [KERNEL...] [--all] [-- FILTER...]
                      the tests as root on other kernels, each in a virtual machine, as a table; without KERNEL (6.12):
-                     all; --all: every test on each; --list: which kernels; --shell KERNEL: a shell in there
+                     all; --all: every test on each; --list: which kernels; --shell KERNEL: a shell in there;
+                     --script FILE: a shell script in place of the tests
   overhead [ARGS...] what cgscope costs, side by side with other tools, as root
   help               this text
 

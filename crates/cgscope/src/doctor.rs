@@ -55,7 +55,12 @@ fn trial() -> std::result::Result<Trial, Failure> {
     let attach_ms = started.elapsed().as_millis() as u64;
     let started = Instant::now();
     let sample = collector.sample()?;
-    Ok(Trial { attach_ms, read_us: started.elapsed().as_micros() as u64, tasks: sample.tasks.len() as u64 })
+    Ok(Trial {
+        attach_ms,
+        read_us: started.elapsed().as_micros() as u64,
+        tasks: sample.tasks.len() as u64,
+        refused: collector.refused().to_vec(),
+    })
 }
 
 /// Why measuring could not start, in the one sentence that helps most.

@@ -86,6 +86,11 @@ impl Session {
         if let Some(coarse) = coarse.as_ref().filter(|_| target.output != Output::Nowhere) {
             coarse.say();
         }
+        if target.output != Output::Nowhere {
+            for refused in collector.refused() {
+                say!("cgscope: {refused}");
+            }
+        }
         if target.verbose {
             let done = if coarse.is_some() { "ready" } else { "attached" };
             say!("cgscope: {done} after {:.0?}, following {}", started.elapsed(), target.words());

@@ -9,6 +9,7 @@ use crate::{
     cgroups::CgroupTree,
     clock::{monotonic_ns, unix_ns},
     facts::CgroupMounts,
+    kernel_side::KernelSide,
     limits::LimitFiles,
     own_cost::OwnCost,
     placement::{self, NodesOfCpus, PlacementFiles, check_places},
@@ -135,6 +136,11 @@ impl Collector {
             losses,
             cost,
         })
+    }
+
+    /// What the kernel refused of what measuring can do without, in sentences.
+    pub fn refused(&self) -> &[String] {
+        self.source.hook().map_or(&[], KernelSide::refused)
     }
 
     /// What is held now.

@@ -5,7 +5,7 @@ use std::{fs::File, io::Read, os::fd::OwnedFd};
 use aya::{
     Btf, Ebpf, EbpfLoader, Pod,
     maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf},
-    programs::{BtfTracePoint, Iter},
+    programs::{BtfTracePoint, FEntry, Iter},
     sys::{Stats, enable_stats},
 };
 use cgscope_layout::{
@@ -61,44 +61,86 @@ unsafe impl Pod for CpuCountersPod {}
 pub(crate) struct KernelSide {
     bpf: Ebpf,
     cgroup_events: RingBuf<MapData>,
+    refused: Vec<String>,
+}
+
+/// What to load, and what to tell it.
+pub(crate) struct Plan<'a> {
+    pub(crate) offsets: Offsets,
+    pub(crate) config: Config,
+    /// CPUs that there can be.
+    pub(crate) cpus: u32,
+    /// See [`KernelSide::set_nodes`].
+    pub(crate) nodes: &'a [(u32, u32)],
+    pub(crate) pids: &'a [u32],
+    pub(crate) tids: &'a [u32],
 }
 
 impl KernelSide {
     /// Loads and attaches. On return every switch of every CPU runs the hook; tasks are followed from the first
-    /// [`read_tasks`](Self::read_tasks) on. `cpus`: how many there can be; `nodes`: see [`set_nodes`](Self::set_nodes).
-    pub(crate) fn start(
-        offsets: Offsets,
-        config: Config,
-        cpus: u32,
-        nodes: &[(u32, u32)],
-        pids: &[u32],
-        tids: &[u32],
-    ) -> Result<Self, Failure> {
+    /// [`read_tasks`](Self::read_tasks) on.
+    pub(crate) fn start(plan: &Plan<'_>) -> Result<Self, Failure> {
         let btf = Btf::from_sys_fs().map_err(failed("read the kernel's type information"))?;
-        let offsets = offsets.words();
-        let words = config.words();
+        let Plan { config, cpus, .. } = plan;
+        let (offsets, words) = (plan.offsets.words(), config.words());
+        // What is not asked for takes no memory.
+        let by_cpu_if = |asked: u64| if asked == 0 { 1 } else { *cpus };
         let mut loader = EbpfLoader::new();
         loader
             .btf(Some(&btf))
             .override_global(names::OFFSETS, &offsets[..], true)
             .override_global(names::CONFIG, &words[..], true)
-            .map_max_entries(names::RINGS, cpus)
-            .map_max_entries(names::PAIRS, cpus)
-            .map_max_entries(names::CPU_NODE, cpus)
-            .map_max_entries(names::CPUS, if config.count_by_cpu == 0 { 1 } else { cpus })
+            .map_max_entries(names::RINGS, *cpus)
+            .map_max_entries(names::PAIRS, *cpus)
+            .map_max_entries(names::CPU_NODE, *cpus)
+            .map_max_entries(names::CPUS, by_cpu_if(config.count_by_cpu))
+            .map_max_entries(names::THROTTLE_CLOCKS, by_cpu_if(config.keep_throttle_clock))
             // Task storage: the kernel knows it, aya 0.14 has no type for it.
             .allow_unsupported_maps();
         let mut bpf = loader.load(OBJECT).map_err(failed("create the BPF maps"))?;
         let cgroup_events = take_ring(&mut bpf).map_err(failed("map a BPF ring buffer"))?;
-        let mut side = Self { bpf, cgroup_events };
-        side.prepare(config.root_cgroup_id, pids, tids).map_err(failed("fill the BPF maps"))?;
-        if config.cgroup_hierarchy != u64::MAX {
-            // Without these the names of cgroups are found by walking: no reason not to measure.
-            let _ = side.attach_to(&CGROUP_TRACEPOINTS, &btf);
-        }
-        side.set_nodes(nodes.iter().copied())?;
+        let mut side = Self { bpf, cgroup_events, refused: Vec::new() };
+        side.prepare(config.root_cgroup_id, plan.pids, plan.tids).map_err(failed("fill the BPF maps"))?;
+        side.set_nodes(plan.nodes.iter().copied())?;
+        side.attach_helpful(config, &btf);
         side.attach(&btf).map_err(failed("load and attach the BPF programs"))?;
         Ok(side)
+    }
+
+    /// What the kernel refused of what measuring can do without, in sentences.
+    pub(crate) fn refused(&self) -> &[String] {
+        &self.refused
+    }
+
+    /// Attaches what measuring can do without.
+    fn attach_helpful(&mut self, config: &Config, btf: &Btf) {
+        if config.cgroup_hierarchy != u64::MAX
+            && let Err(error) = self.attach_to(&CGROUP_TRACEPOINTS, btf)
+        {
+            self.refused.push(format!(
+                "cgroups that come and go are not heard of ({}): one that lives between two readings has no name",
+                reasons(&*error)
+            ));
+        }
+        if config.keep_throttle_clock != 0
+            && let Err(error) = self.attach_throttle_clock(btf)
+        {
+            self.refused.push(format!(
+                "no clock of throttled time can be kept ({}): `throttled` is 0, and that time is with the other causes",
+                reasons(&*error)
+            ));
+        }
+    }
+
+    fn attach_throttle_clock(&mut self, btf: &Btf) -> AyaResult<()> {
+        let functions =
+            [(names::ON_THROTTLE, "tg_throttle_down"), (names::ON_UNTHROTTLE, "tg_unthrottle_up")];
+        for (name, function) in functions {
+            let program: &mut FEntry = self.program_mut(name)?.try_into()?;
+            program.load(function, btf)?;
+            program.attach()?;
+        }
+        Ok(())
     }
 
     fn prepare(&mut self, root_cgroup_id: u64, pids: &[u32], tids: &[u32]) -> AyaResult<()> {
@@ -281,22 +323,27 @@ type AyaResult<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn failed<E: Into<Box<dyn std::error::Error>>>(doing: &'static str) -> impl FnOnce(E) -> Failure {
     move |error| {
-        let error: Box<dyn std::error::Error> = error.into();
-        let mut reasons = brief(&error.to_string());
-        let mut source = error.source();
-        while let Some(inner) = source {
-            let inner_text = brief(&inner.to_string());
-            if !reasons.contains(&inner_text) {
-                reasons = format!("{reasons}: {inner_text}");
-            }
-            source = inner.source();
-        }
+        let reasons = reasons(&*error.into());
         Failure::of_host(
             format!("the kernel did not let cgscope {doing} ({reasons})"),
             "nothing can be measured",
             "`cgscope doctor` says what this host lacks",
         )
     }
+}
+
+/// An error with all that it came from.
+fn reasons(error: &dyn std::error::Error) -> String {
+    let mut reasons = brief(&error.to_string());
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let inner_text = brief(&inner.to_string());
+        if !reasons.contains(&inner_text) {
+            reasons = format!("{reasons}: {inner_text}");
+        }
+        source = inner.source();
+    }
+    reasons
 }
 
 /// What the verifier says at the end of all that it saw and of why it refused.

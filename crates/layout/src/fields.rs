@@ -107,6 +107,10 @@ kernel_fields! {
     cfs_rq_throttled_since: "cfs_rq", "throttled_clock_self", ThrottleClock;
     /// `u64`, ns: how long it has stood in such before (Linux 6.6).
     cfs_rq_throttled_ns: "cfs_rq", "throttled_clock_self_time", ThrottleClock;
+    /// `int`: levels above it, itself included, that are out of quota.
+    cfs_rq_throttle_count: "cfs_rq", "throttle_count", ThrottleFunctions;
+    /// `struct cfs_rq **`, by CPU: the group's queues.
+    task_group_cfs_rqs: "task_group", "cfs_rq", ThrottleFunctions;
     /// `struct sched_entity *`: that of the group one level up.
     entity_parent: "sched_entity", "parent", RunQueues;
     /// `u64`, ns: how long the group has run on its CPU, with all below it.

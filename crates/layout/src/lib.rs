@@ -10,6 +10,7 @@ pub mod feature;
 pub mod fields;
 pub mod ledger;
 pub mod loss;
+pub mod throttle;
 pub mod wire;
 
 pub use bucket::{BUCKETS, bucket_of, high_ns, low_ns};

@@ -44,6 +44,9 @@ losses! {
     /// More cgroups came and went between two readings than the buffer for their names has room for. They are then looked
     /// for in the hierarchy; one that has gone before that has no name, and its figures are whole.
     CgroupEventLost = "cgroup_event_lost",
+    /// Before Linux 6.6: more queues of cgroups stood throttled on a CPU than are kept a clock for. Of the waits there the
+    /// throttled part is with the other causes.
+    ThrottleClockForgotten = "throttle_clock_forgotten",
     /// User space: a reading of the kernel's tasks ended early.
     ReadingCutShort = "reading_cut_short",
     /// User space: an interval ended late by more than half of its length.

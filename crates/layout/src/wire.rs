@@ -291,11 +291,13 @@ pub struct Config {
     pub nodes: u64,
     /// 1: waits are also counted by CPU.
     pub count_by_cpu: u64,
+    /// 1: the kernel keeps no clock of throttled time, and we do.
+    pub keep_throttle_clock: u64,
 }
 
 impl Config {
     /// Its words in order, as the loader writes them.
-    pub const fn words(&self) -> [u64; 9] {
+    pub const fn words(&self) -> [u64; 10] {
         [
             self.follow_all,
             self.born_after_ns,
@@ -306,6 +308,7 @@ impl Config {
             self.cgroup_hierarchy,
             self.nodes,
             self.count_by_cpu,
+            self.keep_throttle_clock,
         ]
     }
 }
@@ -337,6 +340,8 @@ pub mod names {
     pub const CPU_NODE: &str = "CPU_NODE";
     /// Array, CPU: [`super::CpuCounters`].
     pub const CPUS: &str = "CPUS";
+    /// Array, CPU: [`crate::throttle::ThrottleClocks`].
+    pub const THROTTLE_CLOCKS: &str = "THROTTLE_CLOCKS";
     /// Per-CPU array of loss counters.
     pub const LOSSES: &str = "LOSSES";
     /// Ring buffer: [`super::CgroupEvent`].
@@ -351,6 +356,10 @@ pub mod names {
     pub const ON_CGROUP_REMOVED: &str = "on_cgroup_removed";
     /// A cgroup has another name.
     pub const ON_CGROUP_RENAMED: &str = "on_cgroup_renamed";
+    /// A queue begins to stand in a hierarchy out of quota, where no level above it was out before.
+    pub const ON_THROTTLE: &str = "on_throttle";
+    /// It ends.
+    pub const ON_UNTHROTTLE: &str = "on_unthrottle";
     /// The reading of all tasks.
     pub const READ_TASKS: &str = "read_tasks";
 }

@@ -153,7 +153,7 @@ pub struct CgroupFacts {
 }
 
 /// What loading, attaching and one reading took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Trial {
     /// From the start of loading until everything is attached.
     pub attach_ms: u64,
@@ -161,6 +161,8 @@ pub struct Trial {
     pub read_us: u64,
     /// Tasks in it.
     pub tasks: u64,
+    /// What the kernel refused of what measuring can do without, in sentences.
+    pub refused: Vec<String>,
 }
 
 /// How bad it is.

@@ -29,6 +29,7 @@ static CONFIG: Config = Config {
     cgroup_hierarchy: u64::MAX,
     nodes: 0,
     count_by_cpu: 0,
+    keep_throttle_clock: 0,
 };
 
 /// The offset of a field, a constant to the verifier.
@@ -41,7 +42,7 @@ macro_rules! offset {
 
 mod queue;
 
-pub use queue::{CfsRunQueue, Cgroup, RunQueue};
+pub use queue::{CfsRunQueue, Cgroup, RunQueue, Throttled};
 
 /// 1 if every task is followed.
 #[inline(always)]
@@ -69,6 +70,13 @@ pub fn has_nodes() -> bool {
 pub fn counts_by_cpu() -> bool {
     // SAFETY: a static of ours.
     unsafe { read_volatile(addr_of!(CONFIG.count_by_cpu)) != 0 }
+}
+
+/// True if the kernel keeps no clock of throttled time, and we do.
+#[inline(always)]
+pub fn keeps_throttle_clock() -> bool {
+    // SAFETY: a static of ours.
+    unsafe { read_volatile(addr_of!(CONFIG.keep_throttle_clock)) != 0 }
 }
 
 /// True if this kernel throttles tasks one by one, on their way to user space, and says so in each (Linux 6.18).

@@ -7,7 +7,8 @@ use core::{
 
 use cgscope_layout::ABSENT;
 
-use super::{OFFSETS, Task, cgroup_hierarchy, follow, load, peek, throttles_tasks};
+use super::{OFFSETS, Task, cgroup_hierarchy, follow, keeps_throttle_clock, load, peek, throttles_tasks};
+use crate::throttle;
 
 /// The deepest nesting of cgroups that is looked through for the quota that ran out.
 const LEVELS: usize = 16;
@@ -58,9 +59,13 @@ impl CfsRunQueue {
         RunQueue(follow(self.0, offset!(cfs_rq_rq)))
     }
 
-    /// How long it has stood in a hierarchy out of quota until `clock_ns`. It rises only while a task of it could run.
+    /// How long it has stood in a hierarchy out of quota until `clock_ns`. It rises only while a task of it could run. `cpu`:
+    /// whose queue it is.
     #[inline(always)]
-    pub fn throttled_ns(self, clock_ns: u64) -> u64 {
+    pub fn throttled_ns(self, cpu: u32, clock_ns: u64) -> u64 {
+        if keeps_throttle_clock() {
+            return throttle::stood_ns(u64::from(cpu), self.address(), clock_ns);
+        }
         let before: u64 = load(self.0, offset!(cfs_rq_throttled_ns));
         match load(self.0, offset!(cfs_rq_throttled_since)) {
             0 => before,
@@ -68,9 +73,13 @@ impl CfsRunQueue {
         }
     }
 
-    /// The same for a queue of which only the address is known, as long as its group lives: a wait that ended elsewhere.
+    /// The same for a queue of which only the address is known, as long as its group lives: a wait that ended elsewhere. `cpu`:
+    /// whose queue it is.
     #[inline(always)]
-    pub fn throttled_ns_at(address: u64, clock_ns: u64) -> Option<u64> {
+    pub fn throttled_ns_at(address: u64, cpu: u32, clock_ns: u64) -> Option<u64> {
+        if keeps_throttle_clock() {
+            return Some(throttle::stood_ns(u64::from(cpu), address, clock_ns));
+        }
         if offset!(cfs_rq_throttled_ns) == ABSENT {
             return None;
         }
@@ -79,6 +88,29 @@ impl CfsRunQueue {
             0 => before,
             since => before.wrapping_add(clock_ns.saturating_sub(since)),
         })
+    }
+}
+
+/// A queue that begins or ends to stand in a hierarchy out of quota, from the arguments of the functions that walk it.
+#[derive(Clone, Copy)]
+pub struct Throttled {
+    pub cpu: u32,
+    pub clock_ns: u64,
+    /// Address of its `struct cfs_rq`.
+    pub cfs_rq: u64,
+    /// Levels out of quota.
+    pub levels: u32,
+}
+
+impl Throttled {
+    /// `group`: its `struct task_group *`; `queue`: the `struct rq *`.
+    #[inline(always)]
+    pub fn of(group: u64, queue: u64) -> Self {
+        let cpu = peek(queue, offset!(rq_cpu)) as u32;
+        let queues = peek(group, offset!(task_group_cfs_rqs));
+        let cfs_rq = peek(queues, cpu * size_of::<u64>() as u32);
+        let levels = peek(cfs_rq, offset!(cfs_rq_throttle_count)) as u32;
+        Self { cpu, clock_ns: peek(queue, offset!(rq_clock)), cfs_rq, levels }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Packages out of the distribution's archive that are never installed: downloaded with a state of apt's of our own, as the
 //! machine's knows one release only, and unpacked.
+use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,20 +11,26 @@ use crate::steps;
 /// The releases whose kernels we want. Where the machine's mirror has one no longer, its kernels are not found.
 const SUITES: [&str; 4] = ["bullseye", "bookworm", "bookworm-backports", "trixie-backports"];
 
-/// A state of apt's, apart from the machine's.
+/// A state of apt's, apart from the machine's. Nothing is fetched before it is wanted.
 pub(crate) struct Apt {
     place: PathBuf,
+    has_lists: Cell<bool>,
 }
 
 impl Apt {
-    /// Sets it up in `place` with the mirror that the machine itself uses, and fetches the lists.
-    pub(crate) fn new(place: PathBuf) -> Result<Self, Failure> {
-        let told = told(Command::new("apt-get").args([
-            "indextargets",
-            "--format",
-            "$(REPO_URI)",
-            "Created-By: Packages",
-        ]))?;
+    /// Its files are below `place`.
+    pub(crate) fn new(place: PathBuf) -> Self {
+        Self { place, has_lists: Cell::new(false) }
+    }
+
+    /// Fetches new lists, once, from the mirror that the machine itself uses.
+    fn update(&self) -> Result<(), Failure> {
+        if self.has_lists.replace(true) {
+            return Ok(());
+        }
+        let mut asked = Command::new("apt-get");
+        asked.args(["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]);
+        let told = told(&mut asked)?;
         let mirror = mirror(&told).ok_or_else(|| {
             Failure::Host(
                 "lab: the machine's apt has no source with Debian's packages, so no kernels can be had; \
@@ -31,15 +38,14 @@ impl Apt {
                     .to_owned(),
             )
         })?;
-        let apt = Self { place };
-        apt.write_settings(mirror).map_err(|why| {
-            let place = apt.place.display();
+        self.write_settings(mirror).map_err(|why| {
+            let place = self.place.display();
             Failure::Host(format!("lab: {place} cannot be written ({why}), so no kernels can be had there"))
         })?;
-        eprintln!("lab: reading the archive's lists of kernels");
+        eprintln!("lab: reading the archive's lists of packages");
         // It fails where one of the releases has gone from the mirror, and has fetched the others all the same.
-        let _ = steps::status(apt.command("apt-get").arg("update").stdout(Stdio::null()))?;
-        Ok(apt)
+        let _ = steps::status(self.command("apt-get").arg("update").stdout(Stdio::null()))?;
+        Ok(())
     }
 
     fn write_settings(&self, mirror: &str) -> std::io::Result<()> {
@@ -72,6 +78,7 @@ impl Apt {
 
     /// The names of all packages that begin with one of these.
     pub(crate) fn names(&self, beginnings: &[&str]) -> Result<Vec<String>, Failure> {
+        self.update()?;
         let mut names = Vec::new();
         for beginning in beginnings {
             let told = told(self.command("apt-cache").args(["pkgnames", beginning]))?;
@@ -82,6 +89,7 @@ impl Apt {
 
     /// Downloads a package and unpacks it into `to`.
     pub(crate) fn unpack(&self, name: &str, to: &Path) -> Result<(), Failure> {
+        self.update()?;
         let debs = self.place.join("debs");
         let made = fs::remove_dir_all(&debs).or(Ok(())).and_then(|()| fs::create_dir_all(&debs));
         made.and_then(|()| fs::create_dir_all(to)).map_err(|why| {

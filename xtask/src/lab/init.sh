@@ -19,6 +19,8 @@ echo "+cpu +cpuset +memory" > /sys/fs/cgroup/cgroup.subtree_control
 # Console and results are apart: what the kernel says would break the lines of the tests.
 exec > /dev/ttyS1 2>&1 < /dev/null
 stty -F /dev/ttyS1 raw -echo
-echo "lab: kernel $(uname -r)"
+# A release of Debian has one name for all of its updates, and the version beside it: "... Debian 6.1.176-1 (2026-07-02)".
+version=$(uname -v | sed -n 's/.* Debian \([^ ]*\).*/\1/p')
+echo "lab: kernel ${version:-$(uname -r)}"
 . /lab/job
 poweroff -f

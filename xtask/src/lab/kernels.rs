@@ -1,10 +1,13 @@
 //! Which kernels, and how one comes out of the distribution's packages.
 use std::env;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 use crate::lab::archive::Apt;
+use crate::lab::plan;
+use crate::lab::request::Request;
 
 /// A series of kernels: `6.12`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,7 +22,7 @@ impl Series {
 
 impl std::fmt::Display for Series {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}", self.0, self.1)
+        f.pad(&format!("{}.{}", self.0, self.1))
     }
 }
 
@@ -40,37 +43,40 @@ pub(crate) struct Kernel {
     pub(crate) image: PathBuf,
 }
 
-/// Where they are kept, and apt's lists; `None` without a home to put it in.
-pub(crate) fn cache() -> Option<PathBuf> {
+/// Where they are kept, and apt's lists.
+pub(crate) fn cache() -> Result<PathBuf, Failure> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
-    Some(cache.join("cgscope/lab"))
-}
-
-pub(crate) fn no_home() -> Failure {
-    Failure::Host("lab: there is no home directory, so kernels have no place; set HOME".to_owned())
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+    cache.map(|cache| cache.join("cgscope/lab")).ok_or_else(|| {
+        Failure::Host("lab: there is no home directory, so kernels have no place; set HOME".to_owned())
+    })
 }
 
 /// Sees to it that these are there. What is there is taken as it is; remove it to get the newest of the series.
-pub(crate) fn fetch(wanted: &[Series]) -> Result<Vec<Kernel>, Failure> {
-    let cache = cache().ok_or_else(no_home)?;
-    let mut apt = None;
+pub(crate) fn fetch(apt: &Apt, request: &Request) -> Result<Vec<Kernel>, Failure> {
     let mut kernels = Vec::new();
-    for series in wanted {
-        let place = cache.join("kernels").join(series.to_string());
-        if image_in(&place).is_none() {
-            let apt = match &apt {
-                Some(apt) => apt,
-                None => apt.insert(Apt::new(cache.join("apt"))?),
-            };
-            download(apt, *series, &place)?;
+    for series in &request.kernels {
+        match fetch_one(apt, *series) {
+            Ok(kernel) => kernels.push(kernel),
+            // Archives let go of what is old.
+            Err(failure @ Failure::Host(_)) if !request.named && !plan::is_supported(*series) => {
+                eprintln!("{failure}");
+            }
+            Err(failure) => return Err(failure),
         }
-        let image = image_in(&place).ok_or_else(|| {
-            Failure::Step(format!("lab: the package of {series} has no kernel; look at {}", place.display()))
-        })?;
-        kernels.push(Kernel { series: *series, image });
     }
     Ok(kernels)
+}
+
+fn fetch_one(apt: &Apt, series: Series) -> Result<Kernel, Failure> {
+    let place = cache()?.join("kernels").join(series.to_string());
+    if image_in(&place).is_none() {
+        download(apt, series, &place)?;
+    }
+    let image = image_in(&place).ok_or_else(|| {
+        Failure::Step(format!("lab: the package of {series} has no kernel; look at {}", place.display()))
+    })?;
+    Ok(Kernel { series, image })
 }
 
 fn download(apt: &Apt, series: Series, place: &Path) -> Result<(), Failure> {
@@ -78,9 +84,8 @@ fn download(apt: &Apt, series: Series, place: &Path) -> Result<(), Failure> {
     let names = apt.names(&["linux-binary-", "linux-image-"])?;
     let name = choose(&names, series).ok_or_else(|| {
         Failure::Host(format!(
-            "lab: the archive has no kernel {series}, so it cannot be run; `apt-cache pkgnames linux-image` with \
-             APT_CONFIG={}/apt/apt.conf shows what it has",
-            cache().unwrap_or_default().display()
+            "lab: the archive has no kernel {series}, so it cannot be run; put one at {}/vmlinuz",
+            place.display()
         ))
     })?;
     let beside = place.with_extension("new");
@@ -93,9 +98,9 @@ fn download(apt: &Apt, series: Series, place: &Path) -> Result<(), Failure> {
 }
 
 /// Modules, which are most of a package, are not needed.
-fn keep_image(unpacked: &Path, place: &Path) -> std::io::Result<()> {
-    let image = find_image(unpacked)
-        .ok_or_else(|| std::io::Error::new(std::io::ErrorKind::NotFound, "no vmlinuz in it"))?;
+fn keep_image(unpacked: &Path, place: &Path) -> io::Result<()> {
+    let image =
+        find_image(unpacked).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no vmlinuz in it"))?;
     fs::create_dir_all(place)?;
     fs::rename(image, place.join("vmlinuz"))
 }
@@ -106,14 +111,13 @@ fn image_in(place: &Path) -> Option<PathBuf> {
 
 /// In `boot/vmlinuz-VERSION`; in the newest packages in `usr/lib/modules/VERSION/vmlinuz`.
 fn find_image(unpacked: &Path) -> Option<PathBuf> {
-    let below = |dir: &str| fs::read_dir(unpacked.join(dir)).into_iter().flatten().flatten();
-    let in_boot = below("boot")
-        .map(|entry| entry.path())
-        .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz")));
-    in_boot.or_else(|| {
-        let mut beside_modules = below("usr/lib/modules").map(|entry| entry.path().join("vmlinuz"));
-        beside_modules.find(|path| path.is_file())
-    })
+    let below = |dir: &str| {
+        fs::read_dir(unpacked.join(dir)).into_iter().flatten().flatten().map(|entry| entry.path())
+    };
+    let is_image =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz"));
+    let beside_modules = below("usr/lib/modules").map(|dir| dir.join("vmlinuz"));
+    below("boot").chain(beside_modules).find(|path| is_image(path) && path.is_file())
 }
 
 /// The package of the newest kernel of the series, or of the next series that is there up to the next one of ours.

@@ -17,83 +17,29 @@ mod image;
 mod kernels;
 mod plan;
 mod qemu;
+mod request;
 mod results;
 mod vm;
 
+use archive::Apt;
 use image::Binaries;
-use kernels::{Kernel, Series};
+use kernels::Kernel;
 use plan::Fate;
 use qemu::Qemu;
+pub(crate) use request::Request;
 use results::{Outcome, Report};
 
 /// At a time: each has four CPUs, and tests that wait more than they compute.
 const MACHINES: usize = 2;
-
-/// What was asked for.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Request {
-    kernels: Vec<Series>,
-    shell: bool,
-    list: bool,
-    all: bool,
-    /// A shell script to run in there in place of the tests.
-    script: Option<String>,
-    filters: Vec<String>,
-}
-
-impl Request {
-    pub(crate) fn parse(arguments: &[String]) -> Result<Self, Failure> {
-        let mut request = Self::default();
-        let mut words = arguments.iter();
-        while let Some(word) = words.next() {
-            match word.as_str() {
-                "--shell" => request.shell = true,
-                "--list" => request.list = true,
-                "--all" => request.all = true,
-                "--script" => {
-                    let file =
-                        words.next().ok_or_else(|| Failure::Usage("`--script` needs a file".to_owned()))?;
-                    request.script = Some(file.clone());
-                }
-                "--" => break,
-                kernel => match Series::parse(kernel) {
-                    Some(series) => request.kernels.push(series),
-                    None => {
-                        return Err(Failure::Usage(format!("`lab` knows no `{kernel}`; a kernel is `6.12`")));
-                    }
-                },
-            }
-        }
-        request.filters = words.cloned().collect();
-        if request.kernels.is_empty() {
-            request.kernels = kernels::DEFAULT.to_vec();
-            if request.shell {
-                return Err(Failure::Usage("`lab --shell` needs to be told which kernel".to_owned()));
-            }
-        }
-        request.kernels.sort_unstable();
-        request.kernels.dedup();
-        Ok(request)
-    }
-
-    /// A part that takes some three minutes: the oldest and the newest kernel, and the tests that their differences show in.
-    pub(crate) fn for_checks() -> Self {
-        let kernels = vec![kernels::OLDEST, kernels::NEWEST];
-        Self { kernels, filters: ["truth::", "ledger::"].map(str::to_owned).to_vec(), ..Self::default() }
-    }
-
-    fn has(&self, test: &str) -> bool {
-        self.filters.is_empty() || self.filters.iter().any(|filter| test.contains(filter.as_str()))
-    }
-}
 
 pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     if request.list {
         return list(request);
     }
     setup::ensure(&setup::for_lab())?;
-    let qemu = Qemu::find()?;
-    let kernels = kernels::fetch(&request.kernels)?;
+    let apt = Apt::new(kernels::cache()?.join("apt"));
+    let qemu = Qemu::find(&apt)?;
+    let kernels = kernels::fetch(&apt, request)?;
     let binaries = build()?;
     if request.shell {
         let mut archive = image::base(&binaries)?;
@@ -119,7 +65,7 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
 }
 
 fn list(request: &Request) -> Result<(), Failure> {
-    let cache = kernels::cache().unwrap_or_default();
+    let cache = kernels::cache()?;
     for series in &request.kernels {
         let place = cache.join("kernels").join(series.to_string()).join("vmlinuz");
         let state = if place.is_file() { "here" } else { "to be fetched" };
@@ -206,21 +152,23 @@ fn run_one(
     archive.file("/lab/job", 0o644, job(fates).as_bytes());
     let initrd = archive.finish();
     let since = Instant::now();
-    let (mut log, mut told) = (String::new(), since);
+    let (mut log, mut told) = (String::new(), BTreeMap::new());
+    let mut last = since;
     let end = vm::run(qemu, kernel, &initrd, |piece| {
-        let before = results::outcomes(&log).len();
         log += piece;
-        let outcomes = results::outcomes(&log).len();
-        if outcomes > before {
-            let name = log.lines().filter_map(results::begun).nth(outcomes - 1).unwrap_or_default();
-            eprintln!("lab: {} {:.1} s for {name}", kernel.series, told.elapsed().as_secs_f64());
-            told = Instant::now();
+        let outcomes = results::outcomes(&log);
+        for (name, outcome) in outcomes.iter().filter(|(name, _)| !told.contains_key(*name)) {
+            let how = if *outcome == Outcome::Passed { "ok" } else { "FAILED" };
+            eprintln!("lab: {} {how} {name} ({:.1} s)", kernel.series, last.elapsed().as_secs_f64());
+            last = Instant::now();
         }
+        told = outcomes;
     })?;
     let mut outcomes: BTreeMap<String, Outcome> = fates
         .iter()
         .map(|(test, fate)| match fate {
             Fate::Runs => ((*test).to_owned(), Outcome::Unfinished),
+            Fate::HostOnly(reason) => ((*test).to_owned(), Outcome::HostOnly(reason)),
             Fate::Not(reason) => ((*test).to_owned(), Outcome::Elsewhere(reason)),
         })
         .collect();
@@ -285,32 +233,7 @@ fn print(reports: &[Report]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Fate, Request, Series, job, kernels};
-
-    fn parse(line: &str) -> Option<Request> {
-        let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-        Request::parse(&words).ok()
-    }
-
-    #[test]
-    fn without_a_word_every_kernel_runs() {
-        let request = parse("").expect("it is right");
-        assert_eq!(request.kernels, kernels::DEFAULT);
-        assert!(request.has("truth::a") && !request.all);
-    }
-
-    #[test]
-    fn kernels_and_tests_can_be_chosen() {
-        let request = parse("7.2 6.1 -- truth ledger::a").expect("it is right");
-        assert_eq!(request.kernels, [Series(6, 1), Series(7, 2)]);
-        assert!(request.has("truth::b") && request.has("ledger::a_b") && !request.has("ledger::c"));
-    }
-
-    #[test]
-    fn what_is_not_known_is_refused() {
-        assert_eq!(parse("newest"), None);
-        assert_eq!(parse("--shell"), None);
-    }
+    use super::{Fate, job};
 
     #[test]
     fn only_what_is_to_run_is_in_the_job() {

@@ -30,16 +30,14 @@ impl Qemu {
     }
 
     /// That of the machine; or where it is too old, the one that its release has as a backport, unpacked and not installed.
-    pub(crate) fn find() -> Result<Self, Failure> {
+    pub(crate) fn find(apt: &Apt) -> Result<Self, Failure> {
         let installed = PathBuf::from("qemu-system-x86_64");
         if is_new_enough(&installed) {
             return Ok(Self { program: installed, data: None });
         }
-        let cache = kernels::cache().ok_or_else(kernels::no_home)?;
-        let place = cache.join("qemu");
+        let place = kernels::cache()?.join("qemu");
         let program = place.join("usr/bin/qemu-system-x86_64");
         if !is_new_enough(&program) {
-            let apt = Apt::new(cache.join("apt"))?;
             for name in ["qemu-system-x86", "qemu-system-data"] {
                 apt.unpack(&format!("{name}/bookworm-backports"), &place)?;
             }

@@ -9,7 +9,9 @@ pub(crate) enum Outcome {
     Failed,
     /// It was to run, and nothing is known of its end.
     Unfinished,
-    /// It was not to run, for this reason.
+    /// It runs on the host alone, for this reason.
+    HostOnly(&'static str),
+    /// It was not to run on this kernel, for this reason.
     Elsewhere(&'static str),
 }
 
@@ -55,11 +57,6 @@ impl Report {
 /// The value of the first line `lab: WHAT VALUE`.
 pub(crate) fn told<'a>(log: &'a str, what: &str) -> Option<&'a str> {
     log.lines().find_map(|line| line.strip_prefix("lab: ")?.strip_prefix(what)?.strip_prefix(' '))
-}
-
-/// The test that begins in this line of libtest's.
-pub(crate) fn begun(line: &str) -> Option<&str> {
-    line.strip_prefix("test ")?.split_once(" ... ").map(|(name, _)| name)
 }
 
 /// The outcomes in what libtest writes. What a test's children write may stand before the outcome.
@@ -128,7 +125,8 @@ fn cell(report: &Report, name: &str) -> String {
     let (passed, failed, open) =
         (count(&Outcome::Passed), count(&Outcome::Failed), count(&Outcome::Unfinished));
     if passed + failed + open == 0 {
-        return "-".to_owned();
+        let is_hosts = of_module.iter().any(|outcome| matches!(outcome, Outcome::HostOnly(_)));
+        return if is_hosts { "host" } else { "-" }.to_owned();
     }
     let mut cell = format!("{passed} of {}", passed + failed + open);
     if open > 0 {
@@ -147,27 +145,37 @@ pub(crate) fn notes(reports: &[Report]) -> String {
             }
         }
     }
-    for (reason, tests) in elsewhere(reports) {
-        lines += &format!("* not run, {reason}:\n");
-        for (test, kernels) in tests {
-            lines += &format!("  `{test}` ({kernels})\n");
+    lines + &host_only(reports) + &elsewhere(reports)
+}
+
+/// Test by test: nothing else tells that they did not run.
+fn host_only(reports: &[Report]) -> String {
+    let mut tests: BTreeMap<&str, &str> = BTreeMap::new();
+    for (name, outcome) in reports.iter().flat_map(|report| &report.outcomes) {
+        if let Outcome::HostOnly(reason) = outcome {
+            tests.insert(name, reason);
+        }
+    }
+    tests.into_iter().map(|(name, reason)| format!("* host only, {reason}: `{name}`\n")).collect()
+}
+
+/// By reason and kernel how many of each module.
+fn elsewhere(reports: &[Report]) -> String {
+    let mut lines = String::new();
+    for report in reports {
+        let mut reasons: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
+        for (name, outcome) in &report.outcomes {
+            if let Outcome::Elsewhere(reason) = outcome {
+                *reasons.entry(reason).or_default().entry(module(name)).or_default() += 1;
+            }
+        }
+        for (reason, modules) in reasons {
+            let modules: Vec<_> =
+                modules.into_iter().map(|(name, count)| format!("`{name}` ({count})")).collect();
+            lines += &format!("* not on {}, {reason}: {}\n", title(report), modules.join(", "));
         }
     }
     lines
-}
-
-/// By reason and test, the kernels where it did not run.
-fn elsewhere(reports: &[Report]) -> BTreeMap<&'static str, BTreeMap<&str, String>> {
-    let mut all: BTreeMap<_, BTreeMap<&str, String>> = BTreeMap::new();
-    for report in reports {
-        for (name, outcome) in &report.outcomes {
-            let Outcome::Elsewhere(reason) = outcome else { continue };
-            let kernels = all.entry(*reason).or_default().entry(name).or_default();
-            let comma = if kernels.is_empty() { "" } else { ", " };
-            *kernels += &format!("{comma}{}", title(report));
-        }
-    }
-    all
 }
 
 #[cfg(test)]
@@ -188,7 +196,8 @@ test ledger::d ... ";
 
     fn report() -> Report {
         let mut outcomes = outcomes(LOG);
-        outcomes.insert("cost::e".to_owned(), Outcome::Elsewhere("it asserts times"));
+        outcomes.insert("cost::e".to_owned(), Outcome::HostOnly("it asserts times"));
+        outcomes.insert("screen::f".to_owned(), Outcome::Elsewhere("on another"));
         outcomes.insert("ledger::d".to_owned(), Outcome::Unfinished);
         let release = told(LOG, "kernel").expect("it is there").to_owned();
         Report {
@@ -217,10 +226,11 @@ test ledger::d ... ";
         assert!(table.starts_with("| tests | 6.12.107 |\n| --- | --- |\n"), "{table}");
         assert!(table.contains("| `truth` | **1 of 2** |"), "{table}");
         assert!(table.contains("| `ledger` | 1 of 2, 1 unfinished |"), "{table}");
-        assert!(table.contains("| `cost` | - |"), "{table}");
+        assert!(table.contains("| `cost` | host |") && table.contains("| `screen` | - |"), "{table}");
         let notes = notes(&report);
         assert!(notes.contains("6.12.107 failed: `truth::b`"), "{notes}");
-        assert!(notes.contains("it asserts times:\n  `cost::e` (6.12.107)"), "{notes}");
+        assert!(notes.contains("* host only, it asserts times: `cost::e`\n"), "{notes}");
+        assert!(notes.contains("* not on 6.12.107, on another: `screen` (1)\n"), "{notes}");
         assert!(!report[0].has_passed());
     }
 

@@ -106,7 +106,8 @@ pub(crate) fn shell(qemu: &Qemu, kernel: &Kernel, initrd: &[u8]) -> Result<(), F
     let mut command = machine(qemu, kernel, &initrd);
     // Ctrl-C belongs to the shell inside; Ctrl-A X ends the machine.
     command.args(["-chardev", "stdio,id=terminal,mux=on,signal=off", "-serial", "chardev:terminal"]);
-    let ended = steps::status(command.args(["-mon", "chardev=terminal"]));
+    // The second line is there in every machine.
+    let ended = steps::status(command.args(["-mon", "chardev=terminal", "-serial", "null"]));
     let _ = fs::remove_file(initrd);
     ended.map(drop)
 }

@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use cgscope_layout::{Loss, wire::Config};
+use cgscope_layout::{Feature, Loss, wire::Config};
 use cgscope_model::{CpuReading, ExitedReading, Losses, TaskReading};
 
 use super::Found;
@@ -16,7 +16,7 @@ use crate::{
     cgroups::{self, CgroupTree, Event, Remains},
     clock::monotonic_ns,
     facts::{self, CgroupMounts},
-    kernel_side::KernelSide,
+    kernel_side::{KernelSide, Plan},
     ledger::Ledger,
     offsets,
     readings::{Known, exited_reading, keep, pending, reading},
@@ -88,19 +88,21 @@ impl BpfSource {
             cgroup_hierarchy: hierarchy_to_hear_of(tree, mounts.cpu_is_v2()),
             nodes: node_places.len() as u64,
             count_by_cpu: count_by_cpu.into(),
+            keep_throttle_clock: (!resolved.has(Feature::ThrottleClock)
+                && resolved.has(Feature::ThrottleFunctions))
+            .into(),
         };
-        let cpus = facts::possible_cpus(host);
         let cpu_places = |(cpu, node): (&u32, &u32)| (*cpu, node_places.number_of(*node));
         let cpu_places: Vec<_> = nodes.iter().map(cpu_places).collect();
         let mut source = Self {
-            side: KernelSide::start(
-                resolved.offsets,
+            side: KernelSide::start(&Plan {
+                offsets: resolved.offsets,
                 config,
-                cpus,
-                &cpu_places,
-                &selection.pids,
-                &selection.tids,
-            )?,
+                cpus: facts::possible_cpus(host),
+                nodes: &cpu_places,
+                pids: &selection.pids,
+                tids: &selection.tids,
+            })?,
             nodes,
             node_places,
             cpu_counts: count_by_cpu.then(CpuCounts::default),

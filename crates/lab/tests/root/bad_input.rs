@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    bench::{cgscope, json_lines, run, stderr, stdout},
+    bench::{cgscope, json_lines, patience, run, stderr, stdout},
     files::Dir,
     load::Load,
 };
@@ -175,7 +175,7 @@ fn a_target_that_exits_leaves_its_result_and_exit_1() {
     let pid = load.pid().to_string();
     let output = thread::scope(|scope| {
         let run = scope.spawn(|| run(&["hist", "-p", &pid]));
-        thread::sleep(Duration::from_millis(2_500));
+        thread::sleep(patience(2_500));
         load.kill();
         run.join().expect("a result")
     });
@@ -189,7 +189,7 @@ fn interrupted(signals: &[i32]) -> Output {
     let child =
         cgscope().arg("hist").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     // Attached, and a whole interval measured.
-    thread::sleep(Duration::from_millis(2_500));
+    thread::sleep(patience(2_500));
     for signal in signals {
         // SAFETY: a child of ours that is not reaped yet.
         unsafe { libc::kill(child.id() as i32, *signal) };

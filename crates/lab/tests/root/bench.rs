@@ -44,6 +44,11 @@ pub(crate) fn scaled(count: u64) -> u64 {
     if is_emulated() { count / 10 } else { count }
 }
 
+/// So long until cgscope is attached and has measured a while: `ms`, or four times that on a machine that is emulated.
+pub(crate) fn patience(ms: u64) -> Duration {
+    Duration::from_millis(if is_emulated() { 4 * ms } else { ms })
+}
+
 pub(crate) fn is_emulated() -> bool {
     std::env::var_os("CGSCOPE_TEST_EMULATED").is_some()
 }

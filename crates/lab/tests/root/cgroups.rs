@@ -17,7 +17,7 @@ use cgscope_layout::Loss;
 use cgscope_model::{Interval, Losses, Sample};
 
 use crate::{
-    bench::{follow, is_emulated, json_lines, run, scaled, stderr},
+    bench::{follow, is_emulated, json_lines, patience, run, scaled, stderr},
     files::Dir,
     load::Cgroup,
 };
@@ -315,10 +315,10 @@ fn a_cgroup_removed_during_a_recording_keeps_its_name_in_it() {
     let dir = Dir::new("removed");
     let file = dir.file("a.rec");
     // Under way, and for long enough.
-    let (start_ms, seconds) = if is_emulated() { (6_000, "6") } else { (1_200, "3") };
+    let seconds = if is_emulated() { "8" } else { "3" };
     let output = thread::scope(|scope| {
         let recording = scope.spawn(|| run(&["record", "-o", &file, "-d", seconds]));
-        thread::sleep(Duration::from_millis(start_ms));
+        thread::sleep(patience(1_200));
         let mut parent = Parent::new("recorded");
         let (path, _, _) = parent.make("inside");
         parent.visit(&path);

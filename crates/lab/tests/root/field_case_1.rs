@@ -70,7 +70,9 @@ fn a_quota_of_half_a_cpu_shows_as_waits_of_32_to_66_ms() {
     thread::sleep(Duration::from_millis(500));
     let (interval, runqlat) = both(&load);
 
-    assert!(hump_share(&interval) >= 0.9, "{:?}", hist(&interval));
+    // Under emulation timers are late.
+    let least = if is_emulated() { 0.75 } else { 0.9 };
+    assert!(hump_share(&interval) >= least, "{:?}", hist(&interval));
     let waited = interval["total"]["total_ns"].as_u64().expect("a sum") as f64;
     let share = waited / interval["duration_ns"].as_u64().expect("a duration") as f64;
     assert!((0.4..0.6).contains(&share), "half of the time is spent waiting: {share}");

@@ -109,7 +109,9 @@ fn a_pipe_between_two_tasks() {
 
 #[test]
 fn stress_ng_switching() {
-    let load = Load::start("stress-ng", &["--switch", "4", "--cpu", "2", "--timeout", "30s"], None);
+    // On two CPUs: beside it attaching takes its time.
+    let switching = ["-c", "0,1", "stress-ng", "--switch", "4", "--cpu", "2", "--timeout", "90s"];
+    let load = Load::start("taskset", &switching, None);
     thread::sleep(Duration::from_secs(1));
     let whole = check(&load, 5);
     assert!(whole.total().wait.count > scaled(10_000));

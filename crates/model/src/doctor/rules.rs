@@ -214,9 +214,17 @@ fn lockdown(facts: &Facts) -> Vec<Verdict> {
 fn trial(facts: &Facts) -> Vec<Verdict> {
     match &facts.trial {
         None => Vec::new(),
-        Some(Ok(Trial { attach_ms, read_us, tasks })) => {
+        Some(Ok(Trial { attach_ms, read_us, tasks, refused })) => {
             let read = units::duration(read_us.saturating_mul(1_000));
-            ok(TRIAL, format!("loaded and attached in {attach_ms}ms; {tasks} tasks read in {read}"))
+            let passed = format!("loaded and attached in {attach_ms}ms; {tasks} tasks read in {read}");
+            let refused = refused.iter().map(|what| Verdict {
+                topic: TRIAL,
+                level: Level::Degraded,
+                finding: what.clone(),
+                effect: None,
+                remedy: None,
+            });
+            ok(TRIAL, passed).into_iter().chain(refused).collect()
         }
         Some(Err(error)) => {
             let refused = ["EPERM", "not permitted", "EACCES", "ermission denied", "os error 1)"];

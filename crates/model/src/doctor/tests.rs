@@ -31,7 +31,7 @@ fn fine() -> Facts {
         autogroup: Some(false),
         hides_processes: Some(false),
         bpf_stats: Some(false),
-        trial: Some(Ok(Trial { attach_ms: 120, read_us: 620, tasks: 250 })),
+        trial: Some(Ok(Trial { attach_ms: 120, read_us: 620, tasks: 250, refused: Vec::new() })),
     }
 }
 

@@ -1,0 +1,104 @@
+//! Our own clock of throttled time, for kernels that keep none (before Linux 6.6).
+//!
+//! `throttle_cfs_rq` and `unthrottle_cfs_rq` walk a group and all below it, and call one of two functions for each queue, under
+//! the run queue lock. Their addresses are taken, so no compiler folds them into their caller.
+
+use core::ptr::{from_mut, read_volatile};
+
+use aya_ebpf::{macros::fentry, programs::FEntryContext};
+use cgscope_layout::{
+    Loss,
+    throttle::{CLOCK_PROBES, CLOCKS, ThrottleClock, ThrottleClocks, clock_place_of},
+};
+
+use crate::{
+    kernel::Throttled,
+    maps::{lost, throttle_clocks},
+};
+
+/// Before the queue's count of levels out of quota rises.
+#[fentry(function = "tg_throttle_down")]
+pub fn on_throttle(ctx: FEntryContext) -> i32 {
+    let queue = Throttled::of(ctx.arg::<u64>(0), ctx.arg::<u64>(1));
+    if queue.levels == 0
+        && let Some(clocks) = throttle_clocks(queue.cpu)
+    {
+        match place(clocks, queue.cfs_rq) {
+            Some(clock) => clock.since_ns = queue.clock_ns,
+            None => lost(Loss::ThrottleClockForgotten),
+        }
+    }
+    0
+}
+
+/// Before it falls.
+#[fentry(function = "tg_unthrottle_up")]
+pub fn on_unthrottle(ctx: FEntryContext) -> i32 {
+    let queue = Throttled::of(ctx.arg::<u64>(0), ctx.arg::<u64>(1));
+    if queue.levels == 1
+        && let Some(clocks) = throttle_clocks(queue.cpu)
+        && let Some(clock) = place(clocks, queue.cfs_rq)
+        && clock.since_ns != 0
+    {
+        clock.sum_ns += queue.clock_ns.saturating_sub(clock.since_ns);
+        clock.since_ns = 0;
+    }
+    0
+}
+
+#[inline(always)]
+fn at(clocks: &mut ThrottleClocks, place: usize) -> &mut ThrottleClock {
+    // SAFETY: the mask keeps it within the array.
+    unsafe { clocks.clocks.as_mut_ptr().add(place & (CLOCKS - 1)).as_mut_unchecked() }
+}
+
+/// The place of a queue's clock; a new one takes an empty place, or that of one that does not stand. `None`: all stand.
+#[inline(always)]
+fn place(clocks: &mut ThrottleClocks, cfs_rq: u64) -> Option<&mut ThrottleClock> {
+    let first = clock_place_of(cfs_rq);
+    let mut free = CLOCKS;
+    for probe in 0..CLOCK_PROBES {
+        let clock = at(clocks, first + probe);
+        if clock.cfs_rq == cfs_rq {
+            return Some(at(clocks, first + probe));
+        }
+        if clock.since_ns == 0 && free == CLOCKS {
+            free = first + probe;
+        }
+        if clock.cfs_rq == 0 {
+            break;
+        }
+    }
+    if free == CLOCKS {
+        return None;
+    }
+    clocks.used += 1;
+    let clock = at(clocks, free);
+    clock.cfs_rq = cfs_rq;
+    clock.sum_ns = 0;
+    Some(clock)
+}
+
+/// How long the queue has stood in a hierarchy out of quota until `clock_ns`. Numbers alone, and exported: verified by itself,
+/// once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn stood_ns(cpu: u64, cfs_rq: u64, clock_ns: u64) -> u64 {
+    let Some(clocks) = throttle_clocks(cpu as u32) else { return 0 };
+    // On a host without quotas that is all.
+    if clocks.used == 0 {
+        return 0;
+    }
+    let first = clock_place_of(cfs_rq);
+    let mut stood_ns = 0;
+    for probe in 0..CLOCK_PROBES {
+        let clock = from_mut(at(clocks, first + probe));
+        // SAFETY: a reference. As volatile, so that the verifier knows nothing of what it finds, and all ways look alike.
+        let ThrottleClock { cfs_rq: whose, since_ns, sum_ns } = unsafe { read_volatile(clock) };
+        if whose == cfs_rq {
+            stood_ns = if since_ns == 0 { sum_ns } else { sum_ns + clock_ns.saturating_sub(since_ns) };
+            break;
+        }
+    }
+    stood_ns
+}

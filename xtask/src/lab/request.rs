@@ -1,0 +1,99 @@
+//! What `cargo xtask lab` was asked for.
+use crate::failure::Failure;
+use crate::lab::kernels::{self, Series};
+
+/// What was asked for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(super) kernels: Vec<Series>,
+    /// They were named, so each must be there.
+    pub(super) named: bool,
+    pub(super) shell: bool,
+    pub(super) list: bool,
+    pub(super) all: bool,
+    /// A shell script to run in there in place of the tests.
+    pub(super) script: Option<String>,
+    pub(super) filters: Vec<String>,
+}
+
+impl Request {
+    pub(crate) fn parse(arguments: &[String]) -> Result<Self, Failure> {
+        let mut request = Self::default();
+        let mut words = arguments.iter();
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--shell" => request.shell = true,
+                "--list" => request.list = true,
+                "--all" => request.all = true,
+                "--script" => {
+                    let file =
+                        words.next().ok_or_else(|| Failure::Usage("`--script` needs a file".to_owned()))?;
+                    request.script = Some(file.clone());
+                }
+                "--" => break,
+                kernel => match Series::parse(kernel) {
+                    Some(series) => request.kernels.push(series),
+                    None => {
+                        return Err(Failure::Usage(format!("`lab` knows no `{kernel}`; a kernel is `6.12`")));
+                    }
+                },
+            }
+        }
+        request.filters = words.cloned().collect();
+        request.named = !request.kernels.is_empty();
+        if !request.named {
+            request.kernels = kernels::DEFAULT.to_vec();
+            if request.shell {
+                return Err(Failure::Usage("`lab --shell` needs to be told which kernel".to_owned()));
+            }
+        }
+        request.kernels.sort_unstable();
+        request.kernels.dedup();
+        Ok(request)
+    }
+
+    /// A part that takes some three minutes: the oldest and the newest kernel, and the tests that their differences show in.
+    pub(crate) fn for_checks() -> Self {
+        let kernels = vec![kernels::OLDEST, kernels::NEWEST];
+        Self {
+            kernels,
+            named: true,
+            filters: ["truth::", "ledger::"].map(str::to_owned).to_vec(),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn has(&self, test: &str) -> bool {
+        self.filters.is_empty() || self.filters.iter().any(|filter| test.contains(filter.as_str()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Request, Series, kernels};
+
+    fn parse(line: &str) -> Option<Request> {
+        let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+        Request::parse(&words).ok()
+    }
+
+    #[test]
+    fn without_a_word_every_kernel_runs() {
+        let request = parse("").expect("it is right");
+        assert_eq!(request.kernels, kernels::DEFAULT);
+        assert!(request.has("truth::a") && !request.all);
+    }
+
+    #[test]
+    fn kernels_and_tests_can_be_chosen() {
+        let request = parse("7.2 6.1 -- truth ledger::a").expect("it is right");
+        assert_eq!(request.kernels, [Series(6, 1), Series(7, 2)]);
+        assert!(request.has("truth::b") && request.has("ledger::a_b") && !request.has("ledger::c"));
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        assert_eq!(parse("newest"), None);
+        assert_eq!(parse("--shell"), None);
+    }
+}
