@@ -73,6 +73,12 @@ pub struct Select {
     #[arg(long, value_name = "LIST", help_heading = "Selection (none: the whole host)")]
     pub node: Option<String>,
 
+    /// Also read on which NUMA nodes the memory of the chosen processes lies, at most every second, of the 16 with the most CPU
+    /// time. The kernel goes over their page tables for it: some milliseconds for each GiB in pages of 4 KiB, in which
+    /// the process cannot map memory; so much time is left between two readings that it is at most 1 %
+    #[arg(long, help_heading = "Selection (none: the whole host)")]
+    pub memory: bool,
+
     /// Start the command as this user
     #[arg(
         long,
@@ -158,6 +164,10 @@ pub struct Hist {
     #[arg(short = 'L', long, group = "per")]
     pub per_thread: bool,
 
+    /// A histogram for each CPU
+    #[arg(short = 'C', long, group = "per")]
+    pub per_cpu: bool,
+
     /// A histogram for each of these
     #[arg(long, value_name = "WHAT", group = "per")]
     pub by: Option<By>,
@@ -180,6 +190,8 @@ pub struct Hist {
 pub enum By {
     /// Each cgroup, with all below it.
     Cgroup,
+    /// Each NUMA node: the waits for its CPUs, how busy they are, who moves in and out, and the memory in use.
+    Node,
 }
 
 /// `cgscope record`

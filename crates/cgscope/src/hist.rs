@@ -6,7 +6,12 @@ use std::{
 };
 
 use cgscope_model::{
-    CgroupName, Interval, Mode, TaskInterval, Wait, findings::Host, json::IntervalObject, units::duration,
+    CgroupName, Interval, Mode, TaskInterval, Wait,
+    findings::Host,
+    json::IntervalObject,
+    nodes::{CpuInterval, NodeGroup},
+    placement::cpu_list,
+    units::duration,
 };
 
 use crate::{
@@ -15,6 +20,7 @@ use crate::{
     cli::{By, Hist},
     exit::{Error, Result},
     mode::NO_HISTOGRAM,
+    nodes,
     request::Target,
     run::{Plan, for_each_interval},
     session::Pace,
@@ -28,6 +34,7 @@ const UNASKED_INTERVAL: Duration = Duration::from_secs(1);
 pub async fn run(options: &Hist) -> Result {
     let mut target = Target::new(&options.select)?;
     target.output = Output::ToStandardError;
+    target.by_cpu = options.per_cpu;
     let pace = Pace {
         interval: options.interval.unwrap_or(UNASKED_INTERVAL),
         duration: options.duration,
@@ -66,6 +73,9 @@ fn print(out: &mut impl Write, interval: &Interval, host: &Host, options: &Hist)
         writeln!(out, "{}", text::wait_line(&part.wait, interval.mode))?;
         write!(out, "{}", part.why)?;
     }
+    let mut memory = String::new();
+    let _ = nodes::memory_lines(&mut memory, interval);
+    write!(out, "{memory}")?;
     if let Some(pending) = text::pending_line(interval) {
         writeln!(out, "{pending}")?;
     }
@@ -102,6 +112,21 @@ impl Part {
     }
 }
 
+impl Part {
+    fn of_node(node: NodeGroup) -> Self {
+        let line = nodes::line(&node);
+        let part = Self::of_tasks(format!("node = {} (CPUs {})", node.node, cpu_list(&node.cpus)), node.wait);
+        Self { why: format!("{}{line}\n", part.why), ..part }
+    }
+
+    fn of_cpu(cpu: &CpuInterval, wait: Wait) -> Self {
+        let node = cpu.node.map_or_else(String::new, |node| format!(" (node {node})"));
+        let part = Self::of_tasks(format!("cpu = {}{node}", cpu.cpu), wait);
+        let busy = nodes::busy_words(cpu.busy_ns, cpu.idle_ns);
+        Self { why: format!("{}busy {busy}\n", part.why), ..part }
+    }
+}
+
 /// The histograms to print, those with the most waiting last, next to the prompt.
 fn parts(interval: &Interval, options: &Hist) -> Vec<Part> {
     let mut parts: Vec<Part> = if options.per_thread {
@@ -114,6 +139,11 @@ fn parts(interval: &Interval, options: &Hist) -> Vec<Part> {
     } else if options.by == Some(By::Cgroup) {
         let groups = interval.by_cgroup().into_iter();
         groups.map(|(path, group)| Part::of_cgroup(path.as_deref(), group.wait, interval)).collect()
+    } else if options.by == Some(By::Node) {
+        // A node without waits is part of the answer.
+        return interval.by_node().into_iter().map(Part::of_node).collect();
+    } else if options.per_cpu {
+        interval.by_cpu().into_iter().map(|(cpu, wait)| Part::of_cpu(cpu, wait)).collect()
     } else {
         let wait = interval.total().wait;
         let why = causes::lines(&wait.by_cause, interval, None, &interval.culprits());
@@ -132,7 +162,30 @@ fn time_of_day(unix_ns: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn every_node_has_a_part_also_one_where_nobody_waited() {
+        let cpu = |cpu, node| CpuInterval { cpu, node: Some(node), ..CpuInterval::default() };
+        let interval = Interval { cpus: vec![cpu(0, 0), cpu(3, 8)], ..Interval::default() };
+        let Command::Hist(options) = Cli::parse_from(["cgscope", "hist", "--by", "node"]).command else {
+            panic!()
+        };
+        let parts = parts(&interval, &options);
+        let said: Vec<String> = parts
+            .iter()
+            .map(|part| format!("{}: {}", part.name.as_deref().unwrap_or(""), part.why))
+            .collect();
+        assert_eq!(
+            said[1],
+            "node = 8 (CPUs 3): busy n/a, n/a tasks running or waiting on average; moves between nodes n/a; memory n/a in use \
+             of n/a\n"
+        );
+        assert_eq!(said.len(), 2);
+    }
 
     #[test]
     fn the_time_of_day_is_utc() {

@@ -17,6 +17,7 @@ mod doctor;
 mod exit;
 mod hist;
 mod mode;
+mod nodes;
 mod record;
 mod report;
 mod request;

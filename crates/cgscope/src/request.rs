@@ -1,7 +1,7 @@
 //! What was typed, turned into what it means.
 
 use cgscope_collect::facts::parse_cpu_list;
-use cgscope_model::{Selection, selection::normal_path};
+use cgscope_model::{Selection, placement::cpu_list, selection::normal_path};
 use regex::Regex;
 
 use crate::{
@@ -25,6 +25,10 @@ pub struct Target {
     pub mode: ModeChoice,
     /// Say what is being done.
     pub verbose: bool,
+    /// Count waits by CPU.
+    pub by_cpu: bool,
+    /// Read where the memory of the processes lies.
+    pub memory: bool,
 }
 
 impl Target {
@@ -37,6 +41,11 @@ impl Target {
                     reason.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
                 Error::could_not_run(format!("--comm {comm:?} is not a regular expression: {reason}"))
             })?;
+        }
+        if select.memory && select.pid.is_empty() && select.tid.is_empty() && select.command.is_empty() {
+            return Err(Error::could_not_run(
+                "--memory looks at chosen processes: name them with --pid or --tid, or start a command",
+            ));
         }
         let selection = Selection {
             pids: select.pid.clone(),
@@ -53,6 +62,8 @@ impl Target {
             output: Output::default(),
             mode: select.mode,
             verbose: select.verbose,
+            by_cpu: false,
+            memory: select.memory,
         })
     }
 
@@ -69,14 +80,14 @@ impl Target {
 pub fn selection_words(selection: &Selection) -> String {
     let numbers = |list: &[u32]| list.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
     let mut words = Vec::new();
-    for (name, list) in [
-        ("process", &selection.pids),
-        ("thread", &selection.tids),
-        ("CPU", &selection.cpus),
-        ("node", &selection.nodes),
-    ] {
+    for (name, list) in [("process", &selection.pids), ("thread", &selection.tids)] {
         if !list.is_empty() {
             words.push(format!("{name} {}", numbers(list)));
+        }
+    }
+    for (name, list) in [("CPU", &selection.cpus), ("node", &selection.nodes)] {
+        if !list.is_empty() {
+            words.push(format!("tasks on {name} {}", cpu_list(list)));
         }
     }
     if let Some(cgroup) = &selection.cgroup {
@@ -108,9 +119,20 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_read_of_chosen_processes_only() {
+        let select = Select { memory: true, ..Select::default() };
+        assert!(
+            Target::new(&select).unwrap_err().to_string().starts_with("--memory looks at chosen processes")
+        );
+        assert!(Target::new(&Select { pid: vec![1], ..select }).unwrap().memory);
+    }
+
+    #[test]
     fn a_selection_is_said_in_words() {
         let selection = Selection { pids: vec![1, 2], cgroup: Some("/a".into()), ..Selection::default() };
         assert_eq!(selection_words(&selection), "process 1,2, cgroup /a");
         assert_eq!(selection_words(&Selection::default()), "whole host");
+        let selection = Selection { cpus: vec![0, 1, 2, 8], nodes: vec![1], ..Selection::default() };
+        assert_eq!(selection_words(&selection), "tasks on CPU 0-2,8, tasks on node 1");
     }
 }

@@ -81,7 +81,7 @@ impl Session {
         let signals = listen()?;
         selection.pids.extend(held.as_ref().map(|held| held.pid));
         let started = Instant::now();
-        let options = Options { selection: selection.clone(), by_cpu: false };
+        let options = Options { selection: selection.clone(), by_cpu: target.by_cpu, memory: target.memory };
         let (mut collector, coarse) = mode::start(&options, target.mode)?;
         if let Some(coarse) = coarse.as_ref().filter(|_| target.output != Output::Nowhere) {
             coarse.say();

@@ -58,7 +58,7 @@ impl Places {
             node_migrations: Some(raw.node_migrations),
             ran_ns: Some(self.by_node(&ran_ns)),
             preferred_node: u32::try_from(raw.preferred_node).ok(),
-            cpus_allowed: None,
+            ..Placement::default()
         }
     }
 }

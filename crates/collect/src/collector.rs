@@ -8,10 +8,11 @@ use crate::{
     Failure,
     cgroups::CgroupTree,
     clock::{monotonic_ns, unix_ns},
-    facts::{self, CgroupMounts},
+    facts::CgroupMounts,
     kernel_side::KernelSide,
     limits::LimitFiles,
     own_cost::OwnCost,
+    placement::{self, NodesOfCpus, PlacementFiles, check_places},
     proc,
     source::{BpfSource, CoarseSource, Found, Source},
 };
@@ -23,6 +24,8 @@ pub struct Options {
     pub selection: Selection,
     /// Count waits by CPU, also where that is not needed to tell them by node.
     pub by_cpu: bool,
+    /// Read where the memory of the selected processes lies: see [`crate::memory`] for what that costs.
+    pub memory: bool,
 }
 
 /// Reads the running host. Dropping it detaches and unloads the BPF side, if there is one.
@@ -30,6 +33,7 @@ pub struct Collector {
     source: Source,
     tree: Option<CgroupTree>,
     limits: LimitFiles,
+    placement: PlacementFiles,
     /// All that the files of a cgroup tell is read where not the whole host is asked for.
     whole_limits: bool,
     cost: OwnCost,
@@ -49,8 +53,7 @@ pub struct Held {
 impl Collector {
     /// Checks the selection, loads and attaches the BPF side, and begins to follow the selected tasks.
     pub fn start(options: &Options) -> Result<Self, Failure> {
-        Self::with_source(options, |mounts, tree| {
-            let nodes = facts::cpu_to_node(Path::new("/"));
+        Self::with_source(options, |mounts, tree, nodes| {
             let bpf = BpfSource::start(options, mounts, tree, nodes)?;
             Ok(Source::Bpf(Box::new(bpf)))
         })
@@ -58,8 +61,7 @@ impl Collector {
 
     /// The same without BPF, from `/proc` and the files of cgroups: [`Mode::Coarse`]. Needs no privilege.
     pub fn start_coarse(options: &Options) -> Result<Self, Failure> {
-        Self::with_source(options, |mounts, _| {
-            let nodes = facts::cpu_to_node(Path::new("/"));
+        Self::with_source(options, |mounts, _, nodes| {
             let coarse = CoarseSource::start(&options.selection, mounts, nodes)?;
             Ok(Source::Coarse(Box::new(coarse)))
         })
@@ -67,20 +69,23 @@ impl Collector {
 
     fn with_source(
         options: &Options,
-        source: impl FnOnce(&CgroupMounts, Option<&CgroupTree>) -> Result<Source, Failure>,
+        source: impl FnOnce(&CgroupMounts, Option<&CgroupTree>, NodesOfCpus) -> Result<Source, Failure>,
     ) -> Result<Self, Failure> {
         let host = Path::new("/");
         let mounts = CgroupMounts::read(host);
         let tree = mounts.cpu().map(CgroupTree::new);
         check(&options.selection, tree.as_ref())?;
-        let source = source(&mounts, tree.as_ref())?;
+        let placement = PlacementFiles::new(host, options.memory);
+        check_places(&options.selection, placement.cpu_nodes())?;
+        let source = source(&mounts, tree.as_ref(), placement.cpu_nodes().clone())?;
         // Reading the kernel's types takes 15 MiB for a moment; without this the C library keeps them.
         // SAFETY: no preconditions.
         unsafe { libc::malloc_trim(0) };
         Ok(Self {
             source,
             tree,
-            limits: LimitFiles::new(host),
+            limits: LimitFiles::new(host).with_memory_by_node(placement.has_several_nodes()),
+            placement,
             whole_limits: !options.selection.is_whole_host(),
             cost: OwnCost::default(),
         })
@@ -94,7 +99,13 @@ impl Collector {
     /// Reads everything once.
     pub fn sample(&mut self) -> Result<Sample, Failure> {
         let (unix_ns, mono_ns) = (unix_ns(), monotonic_ns());
-        let found = self.source.read()?;
+        let mut cpus = self.placement.cpus();
+        if self.placement.has_changed() {
+            self.source.learn_nodes(self.placement.cpu_nodes())?;
+        }
+        let mut found = self.source.read()?;
+        self.placement.place(&mut found.tasks, mono_ns);
+        placement::add_waits(&mut cpus, std::mem::take(&mut found.cpus));
         // After all that may name a cgroup: whatever it names was told of before, if at all.
         let now = Instant::now();
         if let Some(tree) = &mut self.tree {
@@ -108,8 +119,8 @@ impl Collector {
         }
         let cost = self.cost.read(self.source.hook());
         let mode = self.source.mode();
-        let Found { tasks, exited, pairs, cpus } = found;
-        let nodes = Vec::new();
+        let Found { tasks, exited, pairs, .. } = found;
+        let (nodes, memory) = (self.placement.nodes(), self.placement.memory(&tasks));
         Ok(Sample {
             unix_ns,
             mono_ns,
@@ -121,6 +132,7 @@ impl Collector {
             cgroups,
             cpus,
             nodes,
+            memory,
             losses,
             cost,
         })

@@ -10,6 +10,7 @@ use std::{
 };
 
 use cgscope_model::doctor::{Btf, CgroupFacts, CgroupLayout, Facts, Lockdown};
+pub use cgscope_model::placement::parse_cpu_list;
 
 /// Inode of the initial PID namespace (`PROC_PID_INIT_INO`).
 const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
@@ -217,23 +218,6 @@ fn unescape(path: &str) -> PathBuf {
         rest = &rest[code.len()..];
     }
     (out + rest).into()
-}
-
-/// `0-3,8` is 0, 1, 2, 3, 8. `None` for anything else, also for a range too long to be meant.
-pub fn parse_cpu_list(list: &str) -> Option<Vec<u32>> {
-    /// Above the largest NR_CPUS of any architecture (8192).
-    const MOST: u32 = 1 << 16;
-    let list = list.trim();
-    let mut out = BTreeSet::new();
-    for part in list.split(',').filter(|_| !list.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (first.trim().parse::<u32>().ok()?, last.trim().parse::<u32>().ok()?);
-        if first > last || last >= MOST {
-            return None;
-        }
-        out.extend(first..=last);
-    }
-    Some(out.into_iter().collect())
 }
 
 /// The value of `NAME:` in `/proc/self/status`.

@@ -10,11 +10,15 @@ use std::{
     io::Read,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use cgscope_model::{CgroupReading, limits::weight_of_shares};
 
-use crate::facts::{CgroupMounts, cgroup_mounts, parse_cpu_list};
+use crate::{
+    facts::{CgroupMounts, cgroup_mounts, parse_cpu_list},
+    memory::{numa_stat, numa_stat_v1},
+};
 
 /// How many reads of a cgroup its settings are good for.
 const SETTINGS_EVERY: u64 = 5;
@@ -92,6 +96,7 @@ fn ns(us: &str) -> Option<u64> {
 pub struct LimitFiles {
     mounts: Mounts,
     reader: Reader,
+    reads_memory: bool,
     /// By id: a path may be given to another cgroup while the one before is still asked for.
     known: HashMap<u64, Known>,
     /// The turn of the next cgroup that is new.
@@ -113,7 +118,15 @@ struct Known {
 impl LimitFiles {
     /// Of the hierarchies mounted now, told by `proc/self/mountinfo` below `root`. `root` is `/` but in tests.
     pub fn new(root: &Path) -> Self {
-        Self { mounts: Mounts::read(root), reader: Reader::default(), known: HashMap::new(), turn: 0 }
+        let (mounts, reader) = (Mounts::read(root), Reader::default());
+        Self { mounts, reader, reads_memory: false, known: HashMap::new(), turn: 0 }
+    }
+
+    /// Also reads where memory lies, with the settings: of use where there are several nodes, and about as dear as all else
+    /// together (the kernel sums it up over all CPUs).
+    pub fn with_memory_by_node(mut self, reads_memory: bool) -> Self {
+        self.reads_memory = reads_memory;
+        self
     }
 
     /// Reads one cgroup by its path under the cpu controller's mount (`/` is the root, then `/a/b`) and its id, the
@@ -165,7 +178,10 @@ impl LimitFiles {
     }
 
     fn read_settings(&mut self, id: u64, path: &str) -> CgroupReading {
-        let mut settings = CgroupReading { id, cpus: self.read_cpus(path), ..Default::default() };
+        let cpuset = self.read_cpuset(path).filter(|cpuset| cpu_count(cpuset).is_some());
+        let memory_by_node = if self.reads_memory { self.read_memory(path) } else { Vec::new() };
+        let cpus = cpuset.as_deref().and_then(cpu_count);
+        let mut settings = CgroupReading { id, cpus, cpuset, memory_by_node, ..Default::default() };
         let Some(cpu) = &self.mounts.cpu else { return settings };
         let files = self.reader.enter(cpu, path);
         if self.mounts.cpu_is_v2 {
@@ -181,13 +197,14 @@ impl LimitFiles {
         settings
     }
 
-    fn read_cpus(&mut self, path: &str) -> Option<u32> {
+    fn read_cpuset(&mut self, path: &str) -> Option<Arc<str>> {
+        let list = |text: &str| Arc::from(text.trim());
         if let Some(mount) = &self.mounts.cpuset_v1 {
             let files = self.reader.enter(mount, path);
             if let Some(text) = files.text("cpuset.effective_cpus") {
-                return cpu_count(text);
+                return Some(list(text));
             }
-            return files.text("cpuset.cpus").and_then(cpu_count);
+            return files.text("cpuset.cpus").map(list);
         }
         let mount = self.mounts.unified.as_deref()?;
         // With cpu in v1, v2 need not have this cgroup, and then its ancestors there say nothing about it.
@@ -196,10 +213,20 @@ impl LimitFiles {
         }
         for path in Path::new(path).ancestors() {
             if let Some(text) = self.reader.enter(mount, path).text("cpuset.cpus.effective") {
-                return cpu_count(text);
+                return Some(list(text));
             }
         }
         None
+    }
+
+    fn read_memory(&mut self, path: &str) -> Vec<(u32, u64)> {
+        if let Some(mount) = &self.mounts.memory_v1 {
+            let page_bytes = rustix::param::page_size() as u64;
+            let text = self.reader.enter(mount, path).text("memory.numa_stat");
+            return text.map_or_else(Vec::new, |text| numa_stat_v1(text, page_bytes));
+        }
+        let Some(mount) = &self.mounts.unified else { return Vec::new() };
+        self.reader.enter(mount, path).text("memory.numa_stat").map_or_else(Vec::new, numa_stat)
     }
 
     fn read_effects(&mut self, path: &str, into: &mut CgroupReading) {
@@ -235,6 +262,7 @@ struct Mounts {
     cpu_is_v2: bool,
     unified: Option<PathBuf>,
     cpuset_v1: Option<PathBuf>,
+    memory_v1: Option<PathBuf>,
     /// The same as `cpu` where they are mounted together.
     cpuacct_v1: Option<PathBuf>,
 }
@@ -250,6 +278,7 @@ impl Mounts {
             cpu_is_v2: mounts.cpu_is_v2(),
             unified: mounts.unified.as_deref().map(below),
             cpuset_v1: mount_v1(&mountinfo, "cpuset").as_deref().map(below),
+            memory_v1: mount_v1(&mountinfo, "memory").as_deref().map(below),
             cpuacct_v1: mount_v1(&mountinfo, "cpuacct").as_deref().map(below),
         }
     }
@@ -263,7 +292,7 @@ impl Mounts {
 
 /// The v1 hierarchy with that controller, chosen among its mounts as the one with cpu is: the lines that have the
 /// controller are shown to [`cgroup_mounts`] as if they had cpu. Their last field is the options.
-fn mount_v1(mountinfo: &str, controller: &str) -> Option<PathBuf> {
+pub(crate) fn mount_v1(mountinfo: &str, controller: &str) -> Option<PathBuf> {
     let has_it = |line: &&str| {
         line.rsplit_once(' ').is_some_and(|(_, options)| options.split(',').any(|one| one == controller))
     };

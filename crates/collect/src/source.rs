@@ -8,7 +8,7 @@ use std::time::Instant;
 use cgscope_layout::ledger::KERNEL;
 use cgscope_model::{CpuReading, ExitedReading, Losses, Mode, PairReading, TaskReading};
 
-use crate::{Failure, cgroups::CgroupTree, kernel_side::KernelSide};
+use crate::{Failure, cgroups::CgroupTree, kernel_side::KernelSide, placement::NodesOfCpus};
 
 pub(crate) use bpf::BpfSource;
 pub(crate) use coarse::CoarseSource;
@@ -58,6 +58,15 @@ impl Source {
         match self {
             Self::Bpf(bpf) => bpf.read(),
             Self::Coarse(coarse) => coarse.read(),
+        }
+    }
+
+    /// Takes over the nodes of CPUs, of which some came or went.
+    pub fn learn_nodes(&mut self, nodes: &NodesOfCpus) -> Result<(), Failure> {
+        match self {
+            Self::Bpf(bpf) => bpf.learn_nodes(nodes),
+            // The collector knows them.
+            Self::Coarse(_) => Ok(()),
         }
     }
 

@@ -6,7 +6,9 @@
 mod contention;
 mod context;
 mod host;
+mod numa;
 mod quota;
+mod skew;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -54,6 +56,28 @@ pub const WAKEUP_WAITS: u64 = 100;
 pub const UNATTRIBUTED_PERCENT: u64 = 5;
 /// ... and from so long on, ns summed over tasks.
 pub const UNATTRIBUTED_NS: u64 = 10_000_000;
+/// A node is full if its CPUs were busy for this share of the time, percent...
+pub const NODE_BUSY_PERCENT: u64 = 90;
+/// ... and tasks waited for them for this share of that, percent: below it the queues are those of any busy CPU...
+pub const NODE_WAIT_PERCENT: u64 = 10;
+/// ... and for so long, ns summed over tasks.
+pub const NODE_WAIT_NS: u64 = 10_000_000;
+/// A node idles if its CPUs were busy for at most this share of the time, percent: the scheduler spreads what it may spread
+/// within some ticks, so that over an interval nodes differ by less.
+pub const NODE_IDLE_PERCENT: u64 = 30;
+/// Memory is far from the threads if this share of it is on another node than they are, percent...
+pub const REMOTE_PERCENT: u64 = 50;
+/// ... and so much more than memory spread evenly over all nodes would be, percentage points: who spreads it has chosen so...
+pub const REMOTE_ABOVE_EVEN_PERCENT: u64 = 5;
+/// ... of so many bytes: less fits in caches...
+pub const REMOTE_BYTES: u64 = 16 << 20;
+/// ... and they ran for this share of the interval, percent of one CPU.
+pub const REMOTE_RAN_PERCENT: u64 = 10;
+/// Threads bounce between nodes from so many moves a second on, on average over the busy ones: filling the caches anew takes
+/// milliseconds...
+pub const NODE_MOVES_PER_SECOND: u64 = 10;
+/// ... and so many in all. Fewer may be the start of a program.
+pub const NODE_MOVES: u64 = 20;
 /// So many findings are told; the others cost less.
 pub const MOST: usize = 12;
 
@@ -107,6 +131,18 @@ rules! {
     /// Idle CPUs take long to wake.
     WakeupLatency = "wakeup_latency",
         "waking up is at least 20% of all waiting and takes 50us or more on average over at least 100 waits";
+    /// One node is full while another idles.
+    NodeSkew = "node_skew",
+        "of several NUMA nodes with CPUs one was busy for at least 90% of the time, and tasks waited for its CPUs for at \
+         least 10% of that and for 10ms, while another was busy for at most 30%";
+    /// Threads are far from their memory.
+    RemoteMemory = "remote_memory",
+        "at least 50% of the memory of a process or cgroup, and 5% of it more than if it were spread evenly, is on another \
+         NUMA node than its threads ran; of at least 16.0MiB, with threads that ran for 10% of one CPU";
+    /// Threads move between nodes all the time.
+    NodeBouncing = "node_bouncing",
+        "the threads of a process came on another NUMA node at least 10 times a second, on average over those that ran or \
+         waited for at least 1% of the interval, and 20 times in all";
     /// Waiting without a known cause.
     Unattributed = "unattributed",
         "the cause of at least 5% of all waiting, and of 10ms, is not known";
@@ -155,6 +191,7 @@ pub fn findings(interval: &Interval, host: &Host) -> Vec<Finding> {
     findings.extend(contention::own_contention(&context, oversubscribed.is_some()));
     findings.extend(oversubscribed);
     findings.extend(host::wakeup_latency(&context));
+    findings.extend(numa::findings(&context));
     findings.extend(host::unattributed(&context));
     findings.sort_by(|a, b| order(a).cmp(&order(b)));
     findings.truncate(MOST);

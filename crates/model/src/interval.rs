@@ -1,13 +1,17 @@
 //! What happened between two Samples. The only place that subtracts readings.
 
+mod cost;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use cgscope_layout::bucket::LAST_LOW_NS;
 
 use crate::{
-    ByCause, CgroupReading, Cost, ExitedReading, Hist, Losses, Mode, PairReading, Pending, Sample,
-    TaskReading, Totals, coarse, culprits, limits,
+    ByCause, CgroupReading, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending,
+    ProcessMemory, Sample, TaskReading, Totals, coarse, culprits, limits,
+    nodes::{self, CpuInterval, TaskPlacement},
 };
+pub use cost::CostInterval;
 
 /// Everything that happened between two Samples.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,6 +32,18 @@ pub struct Interval {
     pub limits: Vec<CgroupReading>,
     /// Paths of the cgroups, ascending by id.
     pub cgroups: Vec<(u64, Arc<str>)>,
+    /// CPUs that were online at its end, ascending by number.
+    pub cpus: Vec<CpuInterval>,
+    /// NUMA nodes as they were at its end, ascending by number.
+    pub nodes: Vec<NodeReading>,
+    /// The node of all CPUs, where there is but one.
+    pub one_node: Option<u32>,
+    /// Where memory of processes lay at its end, ascending by process id.
+    pub memory: Vec<ProcessMemory>,
+    /// Not the whole host: a selection left out tasks, in the kernel or by [`Selection::apply`](crate::Selection::apply).
+    pub is_selection: bool,
+    /// The cgroup that was selected, if one was.
+    pub selected_cgroup: Option<Arc<str>>,
     /// Losses in it.
     pub losses: Losses,
     /// What cgscope itself cost in it.
@@ -43,11 +59,14 @@ pub struct TaskInterval {
     pub totals: Totals,
     /// The waits completed in it.
     pub wait: Wait,
+    /// Where it ran in it.
+    pub placement: TaskPlacement,
 }
 
 impl TaskInterval {
     fn append(&mut self, next: Self) {
         self.reading = next.reading;
+        self.placement.append(next.placement);
         self.totals.add(&next.totals);
         self.wait.add(&next.wait);
     }
@@ -90,7 +109,7 @@ pub struct Wait {
 }
 
 impl Wait {
-    fn new(totals: &Totals, hist: Hist, max_before_ns: u64, max_now_ns: u64) -> Self {
+    pub(crate) fn new(totals: &Totals, hist: Hist, max_before_ns: u64, max_now_ns: u64) -> Self {
         let max_ns = match hist.highest_ns() {
             None => 0,
             // A dead task's longest wait may be long past: it counts only where this histogram reaches it.
@@ -114,42 +133,6 @@ impl Wait {
     /// See [`Hist::quantile_ns`].
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         self.hist.quantile_ns(quantile, self.max_ns)
-    }
-}
-
-/// What cgscope itself cost over an interval. What could not be measured is `None`.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct CostInterval {
-    /// Runs of the hook.
-    pub hook_runs: Option<u64>,
-    /// Time in the hook over all CPUs, ns.
-    pub hook_ns: Option<u64>,
-    /// CPU time of this process, ns.
-    pub cpu_ns: Option<u64>,
-    /// Resident memory of this process at the end, bytes.
-    pub rss_bytes: Option<u64>,
-}
-
-impl CostInterval {
-    fn between(a: &Cost, b: &Cost) -> Self {
-        let since = |b: Option<u64>, a: Option<u64>| b?.checked_sub(a?);
-        let hook_runs = since(b.switches, a.switches);
-        let hook_ns = hook_runs.zip(b.hook_ns_per_run).map(|(runs, ns)| (runs as f64 * ns) as u64);
-        Self { hook_runs, hook_ns, cpu_ns: since(b.cpu_ns, a.cpu_ns), rss_bytes: b.rss_bytes }
-    }
-
-    fn append(&mut self, next: &Self) {
-        // The time in the hook is known once it has been measured; until then the runs alone are.
-        let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a + b);
-        self.hook_ns = match (self.hook_ns, self.hook_runs, next.hook_ns, next.hook_runs) {
-            (None, Some(before), Some(ns), Some(runs)) if runs != 0 => {
-                Some(ns + (before as f64 * ns as f64 / runs as f64) as u64)
-            }
-            (ours, _, theirs, _) => sum(ours, theirs),
-        };
-        self.hook_runs = sum(self.hook_runs, next.hook_runs);
-        self.cpu_ns = sum(self.cpu_ns, next.cpu_ns);
-        self.rss_bytes = next.rss_bytes;
     }
 }
 
@@ -199,11 +182,12 @@ impl Interval {
     /// A task that is only in `b` counts from its birth if it was born after `a`; otherwise it has no reading for this
     /// interval and is left out. So is a task whose counters went backwards.
     pub fn between(a: &Sample, b: &Sample) -> Self {
+        let one_node = nodes::only_node(&b.cpus);
         let mut earlier = a.tasks.iter().peekable();
         let tasks = b.tasks.iter().filter_map(|now| {
             while earlier.next_if(|before| before.serial < now.serial).is_some() {}
             let before = earlier.next_if(|before| before.serial == now.serial);
-            task_between(before, now, a.mono_ns)
+            task_between(before, now, a.mono_ns, one_node)
         });
         let mut interval = Self {
             start_unix_ns: a.unix_ns,
@@ -214,6 +198,12 @@ impl Interval {
             pairs: culprits::between(&a.pairs, &b.pairs),
             limits: limits::between(&a.limits, &b.limits),
             cgroups: names(a, b),
+            cpus: nodes::between(&a.cpus, &b.cpus),
+            nodes: b.nodes.clone(),
+            one_node,
+            memory: b.memory.clone(),
+            is_selection: false,
+            selected_cgroup: None,
             losses: b.losses.since(&a.losses),
             cost: CostInterval::between(&a.cost, &b.cost),
         };
@@ -240,6 +230,10 @@ impl Interval {
         merge(&mut self.pairs, next.pairs, PairReading::key, |old, new| old.ns += new.ns);
         merge(&mut self.limits, next.limits, |limits| limits.id, CgroupReading::append);
         merge(&mut self.cgroups, next.cgroups, |(id, _)| *id, |old, new| *old = new);
+        merge(&mut self.cpus, next.cpus, |cpu| cpu.cpu, CpuInterval::append);
+        merge(&mut self.memory, next.memory, |memory| memory.tgid, |old, new| *old = new);
+        (self.nodes, self.one_node) = (next.nodes, next.one_node);
+        (self.is_selection, self.selected_cgroup) = (next.is_selection, next.selected_cgroup);
         for (loss, count) in next.losses.nonzero() {
             self.losses.add(loss, count);
         }
@@ -337,7 +331,12 @@ fn merge<T, K: Ord>(into: &mut Vec<T>, from: Vec<T>, key: impl Fn(&T) -> K, both
     *into = merged;
 }
 
-fn task_between(before: Option<&TaskReading>, now: &TaskReading, since_ns: u64) -> Option<TaskInterval> {
+fn task_between(
+    before: Option<&TaskReading>,
+    now: &TaskReading,
+    since_ns: u64,
+    one_node: Option<u32>,
+) -> Option<TaskInterval> {
     let (totals, hist, max_before_ns) = match before {
         Some(before) => {
             let unchanged = Arc::ptr_eq(&before.hist, &now.hist);
@@ -348,7 +347,14 @@ fn task_between(before: Option<&TaskReading>, now: &TaskReading, since_ns: u64) 
         None => return None,
     };
     let wait = Wait::new(&totals, hist, max_before_ns, now.max_ns);
-    Some(TaskInterval { reading: now.clone(), totals, wait })
+    let placement = match one_node {
+        Some(node) => TaskPlacement::on(node, totals.on_cpu_ns),
+        None => {
+            let before = before.map(|before| before.placement.as_deref());
+            TaskPlacement::between(before, now.placement.as_deref())
+        }
+    };
+    Some(TaskInterval { reading: now.clone(), totals, wait, placement })
 }
 
 fn exited_between(a: &[ExitedReading], b: &[ExitedReading]) -> Vec<ExitedInterval> {

@@ -1,5 +1,7 @@
 //! The interval object that scripts rely on (`cgscope.interval/1`). What could not be read is null, never 0.
 
+mod nodes;
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -10,7 +12,9 @@ use crate::{
     ByCause, CgroupName, Finding, Group, Interval, Mode, TaskInterval, Totals, Wait,
     culprits::Culprit,
     findings::{Host, findings},
+    nodes::{ByNode, remote_share},
 };
+pub use nodes::{CpuObject, MemoryObject, NodeObject};
 
 /// Name and version of the object.
 pub const SCHEMA: &str = "cgscope.interval/1";
@@ -36,8 +40,9 @@ pub struct IntervalObject<'a> {
     pub culprits: Option<Vec<CulpritObject>>,
     pub tasks: Vec<TaskObject<'a>>,
     pub cgroups: Vec<CgroupObject>,
-    pub cpus: Option<Vec<u32>>,
-    pub nodes: Option<Vec<u32>>,
+    pub cpus: Option<Vec<CpuObject>>,
+    pub nodes: Option<Vec<NodeObject>>,
+    pub memory: Vec<MemoryObject<'a>>,
     pub findings: Vec<Finding>,
     pub losses: BTreeMap<&'static str, u64>,
     #[serde(rename = "self")]
@@ -138,6 +143,11 @@ pub struct TaskObject<'a> {
     pub involuntary: u64,
     pub migrations: Option<u64>,
     pub node_migrations: Option<u64>,
+    pub ran_by_node: Option<&'a [(u32, u64)]>,
+    pub preferred_node: Option<u32>,
+    /// Looked at in few tasks: left out of the others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus_allowed: Option<&'a str>,
     pub run_delay_ns: u64,
     pub unstamped: Option<UnstampedObject>,
 }
@@ -170,6 +180,9 @@ pub struct CgroupObject {
     pub burst_us: Option<u64>,
     pub weight: Option<u64>,
     pub cpus: Option<u32>,
+    pub cpuset: Option<String>,
+    pub mem_by_node: Option<Vec<(u32, u64)>>,
+    pub remote_share: Option<f64>,
     pub effective_cores: Option<f64>,
     pub limited_by: Option<String>,
     pub nr_periods: Option<u64>,
@@ -271,20 +284,24 @@ impl<'a> TaskObject<'a> {
         let Totals { unstamped, unstamped_ns, on_cpu_ns, voluntary, involuntary, migrations, .. } =
             task.totals;
         let reading = &task.reading;
+        let placement = reading.placement.as_deref();
         Self {
             tid: reading.tid,
             tgid: reading.tgid,
             comm: &reading.comm,
             cgroup: interval.cgroup_path(reading.cgroup_id).map(AsRef::as_ref),
             cpu: reading.cpu,
-            node: reading.node,
+            node: reading.node.or(interval.one_node),
             wait: WaitObject::new(&task.wait, interval.mode),
             pending_ns: reading.pending.map(|pending| pending.ns),
             on_cpu_ns,
             voluntary,
             involuntary,
             migrations: exact(interval.mode, || migrations),
-            node_migrations: None,
+            node_migrations: task.placement.node_migrations,
+            ran_by_node: task.placement.ran_ns.as_deref(),
+            preferred_node: placement.and_then(|placement| placement.preferred_node),
+            cpus_allowed: placement.and_then(|placement| placement.cpus_allowed.as_deref()),
             run_delay_ns: task.totals.run_delay_ns,
             unstamped: exact(interval.mode, || UnstampedObject { count: unstamped, total_ns: unstamped_ns }),
         }
@@ -292,7 +309,7 @@ impl<'a> TaskObject<'a> {
 }
 
 impl CgroupObject {
-    fn new(path: Option<&str>, id: Option<u64>, group: &Group, interval: &Interval) -> Self {
+    fn new(path: Option<&str>, id: Option<u64>, group: &Group, interval: &Interval, ran_ns: &ByNode) -> Self {
         let limits = path.and_then(|path| interval.limits_at(path)).cloned().unwrap_or_default();
         let effective = path.and_then(|path| interval.effective_limit(path));
         let culprits = path.map_or_else(Vec::new, |path| interval.culprits_of(path));
@@ -313,6 +330,9 @@ impl CgroupObject {
             burst_us: limits.burst_us,
             weight: limits.weight,
             cpus: limits.cpus,
+            cpuset: limits.cpuset.map(|cpus| cpus.to_string()),
+            remote_share: remote_share(&limits.memory_by_node, ran_ns),
+            mem_by_node: (!limits.memory_by_node.is_empty()).then_some(limits.memory_by_node),
             effective_cores: effective.map(|limit| limit.cores),
             limited_by: path.and_then(|path| interval.limited_by(path)).map(|path| path.to_string()),
             nr_periods: limits.nr_periods,
@@ -341,6 +361,9 @@ impl<'a> IntervalObject<'a> {
         let ids: BTreeMap<&str, u64> =
             interval.cgroups.iter().map(|(id, path)| (path.as_ref(), *id)).collect();
         let groups = interval.by_cgroup();
+        let has_memory = interval.limits.iter().any(|limits| !limits.memory_by_node.is_empty());
+        let ran = if has_memory { interval.ran_by_cgroup() } else { BTreeMap::new() };
+        let nowhere = ByNode::new();
         Self {
             schema: SCHEMA,
             start_unix_ns: interval.start_unix_ns,
@@ -354,11 +377,14 @@ impl<'a> IntervalObject<'a> {
                 .iter()
                 .map(|(path, group)| {
                     let path = path.as_deref();
-                    CgroupObject::new(path, path.and_then(|path| ids.get(path).copied()), group, interval)
+                    let id = path.and_then(|path| ids.get(path).copied());
+                    let ran_ns = path.and_then(|path| ran.get(path)).unwrap_or(&nowhere);
+                    CgroupObject::new(path, id, group, interval, ran_ns)
                 })
                 .collect(),
-            cpus: None,
-            nodes: None,
+            cpus: CpuObject::all(interval),
+            nodes: NodeObject::all(interval),
+            memory: interval.memory.iter().map(|memory| MemoryObject::new(memory, interval)).collect(),
             findings: findings(interval, host),
             losses: interval.losses.nonzero().map(|(loss, count)| (loss.name(), count)).collect(),
             cost: CostObject {

@@ -28,6 +28,13 @@ pub struct CgroupReading {
     /// the file; v1 `cpuset.effective_cpus` (3.17), else `cpuset.cpus`, of the same path in the hierarchy of cpuset.
     /// `None` also for an empty set: no task can run there.
     pub cpus: Option<u32>,
+    /// The same CPUs as a list like `0-3,8`.
+    pub cpuset: Option<Arc<str>>,
+    /// Memory charged to it and those below it by node, bytes: `(node, bytes)`, ascending by node; empty: not read, as on
+    /// hosts with one node. v2 `memory.numa_stat` (5.10): `anon`, `file`, `kernel_stack`, `pagetables` and both
+    /// `slab_...`, of which none is part of another. v1 `hierarchical_total` (3.17) of the same path in the hierarchy of
+    /// memory, else `total`: what is on the lists for reclaim, without the kernel's own.
+    pub memory_by_node: Vec<(u32, u64)>,
     /// CPU time used by it and those below it, ns: v2 `cpu.stat` (4.15), v1 `cpuacct.usage`.
     pub usage_ns: Option<u64>,
     /// Its part in user mode, ns: v2 `cpu.stat`, v1 `cpuacct.usage_user` (4.7). In v1 the kernel does not make the

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use cgscope_layout::Loss;
 use serde::{Deserialize, Serialize};
 
-use crate::{ByCause, CgroupReading, CpuReading, Hist, NodeReading, PairReading, Placement, Totals};
+use crate::{
+    ByCause, CgroupReading, CpuReading, Hist, NodeReading, PairReading, Placement, ProcessMemory, Totals,
+};
 
 /// Where readings come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,8 +41,10 @@ pub struct Sample {
     pub cgroups: Vec<(u64, Arc<str>)>,
     /// The CPUs that are online, ascending by number.
     pub cpus: Vec<CpuReading>,
-    /// The NUMA nodes that are online, ascending by number; empty where the kernel tells none.
+    /// The NUMA nodes that are online, ascending by number; empty where they could not be read.
     pub nodes: Vec<NodeReading>,
+    /// Where the memory of processes lies, ascending by process id: of those for which that was asked.
+    pub memory: Vec<ProcessMemory>,
     /// Losses so far.
     pub losses: Losses,
     /// What cgscope itself has cost so far.

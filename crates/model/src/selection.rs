@@ -35,7 +35,8 @@ impl Selection {
     }
 
     /// Leaves out what was not asked for. What exited is known by cgroup alone: a selection by name, CPU or node
-    /// leaves it out.
+    /// leaves it out. Waits by CPU are those of all followed tasks: once some are left out here, waits are known only by the
+    /// CPU that a task was last on. Of CPUs and nodes those that were asked for stay.
     pub fn apply(&self, interval: &mut Interval) -> Result<(), regex::Error> {
         let comm = self.comm.as_deref().map(Regex::new).transpose()?;
         let cgroups = std::mem::take(&mut interval.cgroups);
@@ -55,6 +56,19 @@ impl Selection {
         let by_task = comm.is_some() || !self.cpus.is_empty() || !self.nodes.is_empty();
         interval.exited.retain(|exited| !by_task && in_cgroup(exited.cgroup_id));
         interval.pairs.retain(|pair| in_cgroup(pair.victim));
+        let is_chosen = |chosen: &[u32], number: u32| chosen.is_empty() || chosen.contains(&number);
+        interval.nodes.retain(|node| is_chosen(&self.nodes, node.node));
+        interval.cpus.retain(|cpu| {
+            is_chosen(&self.cpus, cpu.cpu)
+                && (self.nodes.is_empty() || cpu.node.is_some_and(|node| self.nodes.contains(&node)))
+        });
+        if by_task || self.cgroup.is_some() {
+            for cpu in &mut interval.cpus {
+                (cpu.wait, cpu.came_from) = (None, None);
+            }
+        }
+        interval.is_selection = !self.is_whole_host();
+        interval.selected_cgroup = self.cgroup.as_deref().map(Into::into);
         interval.cgroups = cgroups;
         Ok(())
     }
@@ -73,6 +87,14 @@ pub fn normal_path(path: &str) -> String {
 /// True for `root` itself and what lies below it.
 pub fn is_at_or_below(path: &str, root: &str) -> bool {
     root == "/" || path == root || path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// `/a/b`, `/a` and `/`.
+pub(crate) fn path_and_ancestors(path: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(path), |path| {
+        let end = path.rfind('/').filter(|_| path.len() > 1)?;
+        Some(&path[..end.max(1)])
+    })
 }
 
 #[cfg(test)]

@@ -20,6 +20,8 @@ pub(crate) fn broken(sample: &Sample) -> Option<&'static str> {
         Some("its CPUs are not in the order of their numbers")
     } else if !ascending(sample.nodes.iter().map(|node| node.node)) {
         Some("its nodes are not in the order of their numbers")
+    } else if !ascending(sample.memory.iter().map(|memory| memory.tgid)) {
+        Some("the memory of its processes is not in the order of their ids")
     } else if !hists.into_iter().all(|hist| hist.is_valid()) {
         Some("a histogram in it has buckets that do not exist, or out of order")
     } else {

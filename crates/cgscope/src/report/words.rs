@@ -12,6 +12,7 @@ use cgscope_record::{Ending, Header};
 use crate::{
     causes,
     mode::NO_HISTOGRAM,
+    nodes,
     report::tables,
     request::selection_words,
     text::{self, Unit, plural},
@@ -46,6 +47,8 @@ impl Recording {
             let _ = writeln!(out, "\n{}", capital(NO_HISTOGRAM));
         }
         let _ = write!(out, "\n{}", text::histogram(&total.wait, Unit::Micro));
+        let _ = nodes::table(&mut out, whole);
+        let _ = nodes::memory_lines(&mut out, whole);
         let _ = tables::quotas(&mut out, whole);
         let _ = tables::processes(&mut out, whole);
         let _ = tables::cgroups(&mut out, whole);

@@ -22,8 +22,8 @@ const WIDE: u16 = 150;
 const HISTOGRAM_WIDTH: u16 = 66;
 
 /// Height of the table of tasks for a screen of this size: what the state scrolls by.
-pub fn table_height(area: Rect) -> usize {
-    let rows = regions(area).map_or(0, |regions| regions.tasks.height);
+pub fn table_height(area: Rect, app: &App) -> usize {
+    let rows = regions(area, app).map_or(0, |regions| regions.tasks.height);
     usize::from(rows.saturating_sub(1))
 }
 
@@ -34,12 +34,12 @@ struct Regions {
     footer: Rect,
 }
 
-fn regions(area: Rect) -> Option<Regions> {
+fn regions(area: Rect, app: &App) -> Option<Regions> {
     if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
         return None;
     }
     let [header, body, footer] = Layout::vertical([
-        Constraint::Length(header::height(area.height)),
+        Constraint::Length(header::height(area.height, app)),
         Constraint::Min(0),
         Constraint::Length(1),
     ])
@@ -56,7 +56,7 @@ fn regions(area: Rect) -> Option<Regions> {
 /// Draws everything.
 pub fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme) {
     let area = frame.area();
-    let Some(regions) = regions(area) else {
+    let Some(regions) = regions(area, app) else {
         let (width, height) = SMALLEST;
         let sentence = format!(
             "cgscope top needs a terminal of at least {width}x{height}, this one is {}x{}: enlarge it, or use `cgscope top -b`.",

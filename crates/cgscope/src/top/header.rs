@@ -8,7 +8,7 @@ use cgscope_model::{
 use ratatui::text::{Line, Span};
 
 use crate::{
-    causes,
+    causes, nodes,
     text::plural,
     top::{state::App, theme::Theme},
 };
@@ -19,8 +19,9 @@ const UNKNOWN: &str = "not known (coarse)";
 const TALL: u16 = 22;
 
 /// Lines on a screen of this height.
-pub fn height(screen: u16) -> u16 {
-    if screen < TALL { 5 } else { 8 }
+pub fn height(screen: u16, app: &App) -> u16 {
+    let has_nodes = app.interval.as_deref().is_some_and(nodes::has_several);
+    if screen < TALL { 5 } else { 8 + u16::from(has_nodes) }
 }
 
 /// The lines of the header, on a screen of this height.
@@ -60,6 +61,10 @@ pub fn lines(app: &App, theme: Theme, screen: u16) -> Vec<Line<'static>> {
     ];
     if screen >= TALL {
         lines.extend(why(&total, interval, app, theme));
+        lines.extend(
+            nodes::short_line(interval)
+                .map(|line| Line::from(vec![Span::styled("nodes    ", theme.quiet()), Span::raw(line)])),
+        );
     }
     lines.extend([pending(&total, interval.mode, theme), cost(interval, theme), losses(interval, theme)]);
     lines

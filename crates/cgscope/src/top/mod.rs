@@ -31,6 +31,7 @@ use crate::{
     columns::{Column, fit, sorted},
     exit::{Error, Exit, Result},
     mode::NO_HISTOGRAM,
+    nodes,
     request::Target,
     run::{Plan, finish, for_each_interval, losses, select},
     session::{self, Pace, Session, Step},
@@ -123,7 +124,8 @@ async fn screen(target: &Target, pace: Pace) -> Result {
 fn paint(screen: &mut Screen, app: &mut App, theme: Theme) -> Result<()> {
     let gone = |error: io::Error| Error::incomplete(format!("the terminal cannot be drawn on ({error})"));
     let size = screen.terminal.size().map_err(gone)?;
-    app.scroll_to_selected(table_height(Rect::new(0, 0, size.width, size.height)));
+    let height = table_height(Rect::new(0, 0, size.width, size.height), app);
+    app.scroll_to_selected(height);
     screen.terminal.draw(|frame| draw(frame, app, theme)).map_err(gone)?;
     Ok(())
 }
@@ -158,6 +160,7 @@ fn batch_text(interval: &Interval, host: &Host) -> String {
     for finding in findings(interval, host) {
         text += &format!("finding: {}\n", finding.says);
     }
+    text.extend(nodes::short_line(interval).map(|line| line + "\n"));
     text.extend(text::pending_line(interval).map(|line| line + "\n"));
     text += &format!("{}\n", text::cost_line(&interval.cost, interval.duration_ns, interval.mode));
     text += &format!("{}\n", text::loss_line(&interval.losses));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cgscope_layout::Loss;
-use cgscope_model::{Interval, findings::Host};
+use cgscope_model::{Interval, NodeReading, findings::Host, nodes::CpuInterval};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::{Terminal, backend::TestBackend, layout::Rect};
 
@@ -27,7 +27,8 @@ fn app() -> App {
 
 fn screen(app: &mut App, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    app.scroll_to_selected(table_height(Rect::new(0, 0, width, height)));
+    let rows = table_height(Rect::new(0, 0, width, height), app);
+    app.scroll_to_selected(rows);
     terminal.draw(|frame| draw(frame, app, Theme::new(false))).unwrap();
     terminal.backend().to_string()
 }
@@ -45,6 +46,26 @@ fn a_narrow_screen_has_it_below_and_fewer_columns() {
 #[test]
 fn the_smallest_screen_still_says_who_waits() {
     insta::assert_snapshot!(screen(&mut app(), 60, 12));
+}
+
+#[test]
+fn a_tall_screen_of_a_host_with_several_nodes_has_a_line_for_them() {
+    let mut app = app();
+    let mut interval = (**app.interval.as_ref().unwrap()).clone();
+    interval.nodes = [0, 1].map(|node| NodeReading { node, ..NodeReading::default() }).into();
+    interval.cpus = [0, 1]
+        .map(|node| CpuInterval {
+            cpu: 4 * node,
+            node: Some(node),
+            busy_ns: Some(u64::from(node) * 900_000_000),
+            idle_ns: Some(1_000_000_000 - u64::from(node) * 900_000_000),
+            ..CpuInterval::default()
+        })
+        .into();
+    app.on_interval(interval.into());
+    let screen = screen(&mut app, 100, 30);
+    assert!(screen.contains("node 0: busy 0.0%, 0.6 runnable; node 1: busy 90.0%, 0.9 runnable"), "{screen}");
+    assert!(!self::screen(&mut app, 100, 20).contains("node 0:"));
 }
 
 #[test]

@@ -1,3 +1,5 @@
+mod nodes;
+
 use std::fs;
 
 use super::*;
@@ -99,6 +101,8 @@ fn a_v2_cgroup_with_everything_is_read() {
         burst_us: Some(50_000),
         weight: Some(79),
         cpus: Some(5),
+        cpuset: Some("0-3,8".into()),
+        memory_by_node: Vec::new(),
         usage_ns: Some(900_000),
         user_ns: Some(600_000),
         system_ns: Some(300_000),
@@ -121,7 +125,7 @@ fn without_the_cpu_controller_there_is_no_limit_and_the_ancestors_cpus_count() {
         .file("sys/fs/cgroup/a/b/c/cgroup.procs", "")
         .file("sys/fs/cgroup/a/b/c/cpu.stat", "usage_usec 9\nuser_usec 6\nsystem_usec 3\n");
     let id = host.id("sys/fs/cgroup/a/b/c");
-    let settings = CgroupReading { id, cpus: Some(5), ..Default::default() };
+    let settings = CgroupReading { id, cpus: Some(5), cpuset: Some("0-3,8".into()), ..Default::default() };
     let mut limits = host.limits();
     assert_eq!(limits.read(id, "/a/b/c", false), Some(settings.clone()));
     let times = (Some(9_000), Some(6_000), Some(3_000));
@@ -133,7 +137,7 @@ fn without_the_cpu_controller_there_is_no_limit_and_the_ancestors_cpus_count() {
 fn the_root_of_v2_has_its_cpus_only() {
     let host = Fake::new("root", V2).file("sys/fs/cgroup/cpuset.cpus.effective", "0-1\n");
     let id = host.id("sys/fs/cgroup");
-    let expected = CgroupReading { id, cpus: Some(2), ..Default::default() };
+    let expected = CgroupReading { id, cpus: Some(2), cpuset: Some("0-1".into()), ..Default::default() };
     assert_eq!(host.limits().read(id, "/", true), Some(expected));
 }
 
@@ -166,6 +170,7 @@ fn a_v1_cgroup_is_read_with_cpuacct_in_its_directory_and_cpuset_in_another() {
         burst_us: Some(50_000),
         weight: Some(200),
         cpus: Some(3),
+        cpuset: Some("0-2".into()),
         usage_ns: Some(900_123),
         user_ns: Some(600_001),
         system_ns: Some(300_002),
@@ -181,23 +186,6 @@ fn a_v1_cgroup_is_read_with_cpuacct_in_its_directory_and_cpuset_in_another() {
     let host = host.file("sys/fs/cgroup/cpu,cpuacct/a/cpu.stat.local", "throttled_time 31\n");
     let expected = CgroupReading { local_throttled_ns: Some(31), ..expected };
     assert_eq!(host.limits().read(id, "/a", false), Some(expected));
-}
-
-#[test]
-fn the_cpus_of_v1_are_those_set_where_no_effective_ones_are_told_and_unknown_where_the_path_is_not() {
-    let host = Fake::new("cpuset", V1)
-        .files("sys/fs/cgroup/cpu,cpuacct/a", &ALL_V1)
-        .files("sys/fs/cgroup/cpu,cpuacct/b", &ALL_V1)
-        .files("sys/fs/cgroup/cpu,cpuacct/c", &ALL_V1)
-        .file("sys/fs/cgroup/cpuset/a/cpuset.cpus", "0-7\n")
-        .file("sys/fs/cgroup/cpuset/c/cpuset.effective_cpus", "\n")
-        .file("sys/fs/cgroup/cpuset/cpuset.cpus", "0-63\n");
-    let mut limits = host.limits();
-    let mut cpus = |name: &str| {
-        let id = host.id(&format!("sys/fs/cgroup/cpu,cpuacct/{name}"));
-        limits.read(id, &format!("/{name}"), false).unwrap().cpus
-    };
-    assert_eq!((cpus("a"), cpus("b"), cpus("c")), (Some(8), None, None));
 }
 
 #[test]
@@ -217,6 +205,7 @@ fn on_a_hybrid_host_the_v1_hierarchy_of_cpu_counts() {
         period_us: Some(100_000),
         weight: Some(100),
         cpus: Some(4),
+        cpuset: Some("0-3".into()),
         ..Default::default()
     };
     let mut limits = host.limits();

@@ -224,6 +224,14 @@ impl BpfSource {
         Ok(tasks)
     }
 
+    /// Tells the BPF side the nodes of CPUs that came.
+    pub fn learn_nodes(&mut self, nodes: &BTreeMap<u32, u32>) -> Result<(), Failure> {
+        self.nodes = nodes.clone();
+        self.node_places.learn(nodes);
+        let places = &self.node_places;
+        self.side.set_nodes(nodes.iter().map(|(cpu, node)| (*cpu, places.number_of(*node))))
+    }
+
     fn read_cpus(&mut self) -> Result<Vec<CpuReading>, Failure> {
         let Some(counts) = &mut self.cpu_counts else { return Ok(Vec::new()) };
         let mut cpus = Vec::new();

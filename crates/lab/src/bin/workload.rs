@@ -10,7 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-const USAGE: &str = "workload burn THREADS SECONDS [pair|pin] | sleep THREADS SECONDS | blink THREADS SECONDS | fork COUNT | threads COUNT | mergeable MIB SECONDS";
+const USAGE: &str = "workload burn THREADS SECONDS [pair|pin] | bound CPUS THREADS SECONDS | far CPUS NODE MIB SECONDS | hop CPU CPU COUNT SECONDS | \
+                     sleep THREADS SECONDS | blink THREADS SECONDS | fork COUNT | threads COUNT | mergeable MIB SECONDS";
 
 /// Children or threads alive at a time.
 const BATCH: usize = 100;
@@ -23,6 +24,18 @@ fn main() -> ExitCode {
         ["burn", threads, seconds, rest @ ..] => number(threads)
             .zip(number(seconds))
             .map(|(threads, seconds)| burn(threads, seconds as u64, rest.first().copied())),
+        ["bound", cpus, threads, seconds] => number(threads)
+            .zip(number(seconds))
+            .zip(list(cpus))
+            .map(|((threads, seconds), cpus)| bound(&cpus, threads, seconds as u64)),
+        ["far", cpus, node, mib, seconds] => number(node)
+            .zip(number(mib))
+            .zip(number(seconds).zip(list(cpus)))
+            .map(|((node, mib), (seconds, cpus))| far(&cpus, node, mib << 20, seconds as u64)),
+        ["hop", from, to, count, seconds] => number(from)
+            .zip(number(to))
+            .zip(number(count).zip(number(seconds)))
+            .map(|(cpus, (count, seconds))| hop(cpus.into(), count, seconds as u64)),
         ["sleep", threads, seconds] => {
             number(threads).zip(number(seconds)).map(|(threads, seconds)| sleep(threads, seconds as u64))
         }
@@ -93,6 +106,70 @@ fn burn(count: usize, seconds: u64, place: Option<&str>) -> io::Result<()> {
         }
         ready()
     })
+}
+
+/// Busy loops, each with an affinity mask of all these CPUs.
+fn bound(cpus: &[usize], count: usize, seconds: u64) -> io::Result<()> {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    thread::scope(|scope| {
+        for _ in 0..count {
+            scope.spawn(move || {
+                keep_on(cpus);
+                while Instant::now() < end {
+                    spin(10_000);
+                }
+            });
+        }
+        ready()
+    })
+}
+
+/// A thread on these CPUs that goes over memory bound to a node again and again.
+fn far(cpus: &[usize], node: usize, bytes: usize, seconds: u64) -> io::Result<()> {
+    keep_on(cpus);
+    let nodes = [1u64 << node];
+    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a mapping of its own, bound before its first page is there; node is below 64.
+    let memory = unsafe {
+        let start = libc::mmap(std::ptr::null_mut(), bytes, access, kind, -1, 0);
+        if start == libc::MAP_FAILED
+            || libc::syscall(libc::SYS_mbind, start, bytes, libc::MPOL_BIND, nodes.as_ptr(), 64usize, 0) != 0
+        {
+            return Err(io::Error::last_os_error());
+        }
+        std::slice::from_raw_parts_mut(start.cast::<u8>(), bytes)
+    };
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let mut touch = || memory.iter_mut().step_by(4096).for_each(|byte| *byte = byte.wrapping_add(1));
+    touch();
+    ready()?;
+    while Instant::now() < end {
+        touch();
+    }
+    Ok(())
+}
+
+/// A thread that waits on the first CPU for SIGUSR1, then moves itself so many times from one to the other, and stays. Prints
+/// how many times it moved once it has.
+fn hop(cpus: [usize; 2], count: usize, seconds: u64) -> io::Result<()> {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    keep_on(&cpus[..1]);
+    // SAFETY: a set and a number of ours.
+    unsafe {
+        let (mut signals, mut signal) = (std::mem::zeroed(), 0);
+        libc::sigemptyset(&mut signals);
+        libc::sigaddset(&mut signals, libc::SIGUSR1);
+        libc::sigprocmask(libc::SIG_BLOCK, &signals, std::ptr::null_mut());
+        ready()?;
+        libc::sigwait(&signals, &mut signal);
+    }
+    for i in 1..=count {
+        keep_on(&cpus[i % 2..=i % 2]);
+        spin(1_000);
+    }
+    println!("{count}");
+    thread::sleep(end.saturating_duration_since(Instant::now()));
+    Ok(())
 }
 
 /// Threads that do nothing at all.
@@ -229,4 +306,14 @@ fn keep_on(cpus: &[usize]) {
         cpus.iter().for_each(|cpu| libc::CPU_SET(*cpu, &mut set));
         libc::sched_setaffinity(0, size_of_val(&set), &set);
     }
+}
+
+/// `0-3,8`
+fn list(text: &str) -> Option<Vec<usize>> {
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        cpus.extend(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?);
+    }
+    Some(cpus)
 }

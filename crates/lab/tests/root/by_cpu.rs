@@ -36,7 +36,7 @@ fn the_sums_by_cpu_are_the_sums_by_task() {
         Load::pinned_loop(0, None),
     ];
     let selection = Selection { pids: loads.iter().map(Load::pid).collect(), ..Selection::default() };
-    let options = Options { selection, by_cpu: true };
+    let options = Options { selection, by_cpu: true, ..Options::default() };
     let mut collector = Collector::start(&options).unwrap_or_else(|failure| panic!("{failure}"));
     thread::sleep(Duration::from_secs(2));
     loads.iter().for_each(stop);

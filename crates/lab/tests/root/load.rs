@@ -118,6 +118,29 @@ impl Cgroup {
         Self { path, name: format!("/{name}"), is_v2 }
     }
 
+    /// One whose tasks may run on these CPUs only, in the hierarchy of cpusets.
+    pub(crate) fn of_cpus(name: &str, cpus: &str) -> Self {
+        let v1 = Path::new("/sys/fs/cgroup/cpuset");
+        let name = format!("cgscope-test-{}-{name}", std::process::id());
+        let (mount, is_v2) = if v1.join("cpuset.cpus").exists() {
+            (v1.to_owned(), false)
+        } else {
+            let mount =
+                CgroupMounts::read(Path::new("/")).unified.expect("a hierarchy with the cpuset controller");
+            let _ = fs::write(mount.join("cgroup.subtree_control"), "+cpuset");
+            (mount, true)
+        };
+        let path = mount.join(&name);
+        fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let cgroup = Self { path, name: format!("/{name}"), is_v2 };
+        if !is_v2 {
+            let mems = fs::read(mount.join("cpuset.mems")).expect("its nodes");
+            fs::write(cgroup.path.join("cpuset.mems"), mems).expect("its nodes");
+        }
+        fs::write(cgroup.path.join("cpuset.cpus"), cpus).expect("its CPUs");
+        cgroup
+    }
+
     /// One below this one. It goes before this one does: declare it later.
     pub(crate) fn child(&self, name: &str) -> Self {
         let path = self.path.join(name);

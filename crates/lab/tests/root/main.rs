@@ -16,6 +16,7 @@ mod field_case_2;
 mod files;
 mod ledger;
 mod load;
+mod numa;
 mod record;
 mod screen;
 mod truth;

@@ -6,11 +6,15 @@ use cgscope_layout::{Cause, ledger::KERNEL};
 
 use super::{
     EXPLAINED_PERCENT, Finding, NEIGHBOUR_NS, NEIGHBOUR_PERCENT, OWN_NS, OWN_PERCENT, Rule,
-    context::{Busy, Context, Sums, path_and_ancestors},
+    context::{Busy, Context, Sums},
     quota,
     words::{count, is_share, list, percent},
 };
-use crate::{Blame, selection::is_at_or_below, units};
+use crate::{
+    Blame,
+    selection::{is_at_or_below, path_and_ancestors},
+    units,
+};
 
 /// So many neighbours are named at most...
 const NEIGHBOURS: usize = 3;

@@ -8,7 +8,10 @@ use std::{
 use cgscope_layout::Cause;
 
 use super::{BUSY_THREAD_PERCENT, Host, words::is_share};
-use crate::{Blame, ByCause, CgroupReading, Interval, TaskInterval, Wait, selection::is_at_or_below};
+use crate::{
+    Blame, ByCause, CgroupReading, Interval, TaskInterval, Wait,
+    selection::{is_at_or_below, path_and_ancestors},
+};
 
 /// What tasks did, exited ones included.
 #[derive(Clone, Copy, Debug, Default)]
@@ -123,7 +126,8 @@ impl<'a> Context<'a> {
         self.busy(|at| is_at_or_below(at, path))
     }
 
-    fn is_busy(&self, task: &TaskInterval) -> bool {
+    /// It ran or waited for a share of the interval that counts.
+    pub fn is_busy(&self, task: &TaskInterval) -> bool {
         let duration_ns = self.interval.duration_ns;
         // A wait that is not over may have begun long before the interval.
         let pending_ns = task.reading.pending.map_or(0, |pending| pending.ns.min(duration_ns));
@@ -172,12 +176,4 @@ fn held(interval: &Interval, by_id: &BTreeMap<u64, Sums>) -> BTreeMap<Arc<str>, 
         }
     }
     held
-}
-
-/// `/a/b`, `/a` and `/`.
-pub(super) fn path_and_ancestors(path: &str) -> impl Iterator<Item = &str> {
-    std::iter::successors(Some(path), |path| {
-        let end = path.rfind('/').filter(|_| path.len() > 1)?;
-        Some(&path[..end.max(1)])
-    })
 }

@@ -37,7 +37,7 @@ pub(super) fn findings(context: &Context) -> Vec<Finding> {
 
 /// True if the quota of this cgroup or of an ancestor is told of.
 pub(super) fn is_throttled(context: &Context, path: &str) -> bool {
-    super::context::path_and_ancestors(path).any(|at| is_past_threshold(context, at))
+    crate::selection::path_and_ancestors(path).any(|at| is_past_threshold(context, at))
 }
 
 fn throttled<'a>(context: &'a Context) -> Vec<Throttled<'a>> {

@@ -2,6 +2,7 @@
 
 mod contention;
 mod host;
+mod numa;
 mod quota;
 
 use super::*;
@@ -58,7 +59,7 @@ impl Scene {
             totals,
             hist: Arc::default(),
         };
-        self.interval.tasks.push(TaskInterval { reading, totals, wait });
+        self.interval.tasks.push(TaskInterval { reading, totals, wait, placement: Default::default() });
         self
     }
 
@@ -155,6 +156,28 @@ fn thresholds_are_said_as_they_are() {
         (Rule::CpuOversubscription, vec![percent(OVERSUBSCRIBED_PERCENT), percent(CPUS_BUSY_PERCENT)]),
         (Rule::OwnContention, vec![percent(OWN_PERCENT), ms(OWN_NS)]),
         (Rule::WakeupLatency, vec![percent(WAKEUP_PERCENT), ms(WAKEUP_MEAN_NS), WAKEUP_WAITS.to_string()]),
+        (
+            Rule::NodeSkew,
+            vec![
+                percent(NODE_BUSY_PERCENT),
+                percent(NODE_WAIT_PERCENT),
+                ms(NODE_WAIT_NS),
+                percent(NODE_IDLE_PERCENT),
+            ],
+        ),
+        (
+            Rule::RemoteMemory,
+            vec![
+                percent(REMOTE_PERCENT),
+                percent(REMOTE_ABOVE_EVEN_PERCENT),
+                crate::units::bytes(REMOTE_BYTES),
+                percent(REMOTE_RAN_PERCENT),
+            ],
+        ),
+        (
+            Rule::NodeBouncing,
+            vec![NODE_MOVES_PER_SECOND.to_string(), percent(BUSY_THREAD_PERCENT), NODE_MOVES.to_string()],
+        ),
         (Rule::Unattributed, vec![percent(UNATTRIBUTED_PERCENT), ms(UNATTRIBUTED_NS)]),
     ];
     assert_eq!(figures.len(), Rule::ALL.len());

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use cgscope_layout::{BUCKETS, CAUSES, Cause, Loss, cause::CELLS};
 use cgscope_model::{
-    Blame, ByCause, CgroupReading, Cost, CpuReading, CpuWaits, ExitedReading, Hist, Losses, Mode,
-    NodeReading, PairReading, Pending, Placement, Sample, Selection, TaskReading, Totals,
+    Blame, ByCause, CgroupReading, Cost, CpuReading, CpuWaits, Cpuset, ExitedReading, Hist, Losses, Mode,
+    NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, Selection, TaskReading, Totals,
     doctor::CgroupLayout,
 };
 use cgscope_record::{Cpu, Ending, Header, ReadError, Reader, Reason, Writer};
@@ -44,6 +44,7 @@ pub(crate) fn task(serial: u64, waits_ns: &[u64]) -> TaskReading {
             ran_ns: Some(vec![(0, 4_000)]),
             preferred_node: None,
             cpus_allowed: Some("0-3".into()),
+            cpuset: Some(Arc::new(Cpuset { path: "/a".into(), cpus: "0-3".into() })),
         })),
         max_ns: waits_ns.iter().copied().max().unwrap_or(0),
         totals,
@@ -59,6 +60,10 @@ fn cpu(cpu: u32, n: u64) -> CpuReading {
         came_from: vec![(1, n)],
     };
     CpuReading { cpu, node: Some(0), busy_ns: Some(n), idle_ns: None, waits: Some(waits) }
+}
+
+fn memory(tgid: u32, n: u64) -> ProcessMemory {
+    ProcessMemory { tgid, by_node: vec![(0, n), (1, 2)], policies: vec![("bind:1".into(), n)] }
 }
 
 fn pair(victim: u64, culprit: u64, ns: u64) -> PairReading {
@@ -86,11 +91,14 @@ pub(crate) fn sample(n: u64) -> Sample {
             id: 42,
             quota_us: Some(50_000),
             period_us: Some(100_000),
+            cpuset: Some("0-3".into()),
+            memory_by_node: vec![(0, n), (8, 2)],
             ..Default::default()
         }],
         cgroups: vec![(1, "/".into()), (42, "/a/b".into())],
         cpus: vec![cpu(0, n), cpu(3, n)],
         nodes: vec![NodeReading { node: 0, memory_bytes: Some(1 << 30), free_bytes: None }],
+        memory: vec![memory(7, n)],
         losses,
         cost: Cost { switches: Some(n), hook_ns_per_run: Some(55.5), cpu_ns: None, rss_bytes: Some(4096) },
     }
@@ -236,6 +244,7 @@ pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
                     .iter()
                     .map(|(node, n)| NodeReading { node: *node, memory_bytes: None, free_bytes: Some(*n) })
                     .collect(),
+                memory: cpus.iter().map(|(tgid, n)| memory(*tgid, *n)).collect(),
                 pairs: pairs.into_iter().map(|([victim, culprit], ns)| pair(victim, culprit, ns)).collect(),
                 limits: limits
                     .into_iter()
@@ -244,6 +253,7 @@ pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
                         quota_us,
                         nr_periods,
                         usage_ns,
+                        memory_by_node: quota_us.iter().map(|bytes| (1, *bytes)).collect(),
                         ..CgroupReading::default()
                     })
                     .collect(),

@@ -1,0 +1,46 @@
+//! Which CPUs and whose memory.
+
+use super::*;
+
+#[test]
+fn the_cpus_of_v1_are_those_set_where_no_effective_ones_are_told_and_unknown_where_the_path_is_not() {
+    let host = Fake::new("cpuset", V1)
+        .files("sys/fs/cgroup/cpu,cpuacct/a", &ALL_V1)
+        .files("sys/fs/cgroup/cpu,cpuacct/b", &ALL_V1)
+        .files("sys/fs/cgroup/cpu,cpuacct/c", &ALL_V1)
+        .file("sys/fs/cgroup/cpuset/a/cpuset.cpus", "0-7\n")
+        .file("sys/fs/cgroup/cpuset/c/cpuset.effective_cpus", "\n")
+        .file("sys/fs/cgroup/cpuset/cpuset.cpus", "0-63\n");
+    let mut limits = host.limits();
+    let mut cpus = |name: &str| {
+        let id = host.id(&format!("sys/fs/cgroup/cpu,cpuacct/{name}"));
+        let read = limits.read(id, &format!("/{name}"), false).unwrap();
+        assert_eq!(read.cpus.is_some(), read.cpuset.is_some());
+        read.cpus
+    };
+    assert_eq!((cpus("a"), cpus("b"), cpus("c")), (Some(8), None, None));
+}
+
+#[test]
+fn where_memory_lies_is_read_where_that_is_asked_for() {
+    let v2 = Fake::new("memory", V2)
+        .files("sys/fs/cgroup/a", &ALL_V2)
+        .file("sys/fs/cgroup/a/memory.numa_stat", "anon N0=4096 N8=0\nfile N0=1 N8=2\nshmem N0=1 N8=2\n");
+    let id = v2.id("sys/fs/cgroup/a");
+    assert_eq!(v2.limits().read(id, "/a", true).unwrap().memory_by_node, []);
+    let read = v2.limits().with_memory_by_node(true).read(id, "/a", false).unwrap();
+    assert_eq!(read.memory_by_node, [(0, 4097), (8, 2)]);
+
+    let mounts = format!("{V1}35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n");
+    let v1 = Fake::new("memory-v1", &mounts)
+        .files("sys/fs/cgroup/cpu,cpuacct/a", &ALL_V1)
+        .files("sys/fs/cgroup/cpu,cpuacct/b", &ALL_V1)
+        .file("sys/fs/cgroup/memory/a/memory.numa_stat", "total=1 N0=1\nhierarchical_total=3 N0=1 N1=2\n");
+    let mut limits = v1.limits().with_memory_by_node(true);
+    let mut memory = |name: &str| {
+        let id = v1.id(&format!("sys/fs/cgroup/cpu,cpuacct/{name}"));
+        limits.read(id, &format!("/{name}"), false).unwrap().memory_by_node
+    };
+    let page = rustix::param::page_size() as u64;
+    assert_eq!((memory("a"), memory("b")), (vec![(0, page), (1, 2 * page)], vec![]));
+}

@@ -1,0 +1,209 @@
+//! CPUs and NUMA nodes, what they did, and what holds tasks to some of them.
+//!
+//! Parsers are plain functions on text. Reading begins at a directory of the caller's choice.
+
+mod affinity;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use cgscope_model::{CpuReading, NodeReading, ProcessMemory, Selection, TaskReading, placement::cpu_list};
+
+use crate::{
+    Failure,
+    facts::{self, parse_cpu_list},
+    memory::MemoryFiles,
+};
+use affinity::{Affinities, CpusetFiles};
+
+/// The node of each CPU that is online.
+pub(crate) type NodesOfCpus = BTreeMap<u32, u32>;
+
+/// Reads where tasks run and where memory lies.
+#[derive(Debug)]
+pub(crate) struct PlacementFiles {
+    root: PathBuf,
+    tick_ns: u64,
+    /// Online CPUs at the last reading, ascending.
+    online: Vec<u32>,
+    /// Read anew when these change.
+    nodes: BTreeMap<u32, u32>,
+    has_changed: bool,
+    /// `None` where thread ids mean other tasks here than on the kernel side.
+    affinities: Option<Affinities>,
+    memory: Option<MemoryFiles>,
+}
+
+impl PlacementFiles {
+    /// `root` is `/` but in tests. With `memory`, that of processes is read.
+    pub(crate) fn new(root: &Path, memory: bool) -> Self {
+        let nodes = cpu_nodes(root);
+        let ids_are_ours = || facts::gather(root).initial_pid_namespace != Some(false);
+        let affinities = (has_several(&nodes) && ids_are_ours()).then(Affinities::default);
+        let memory = memory.then(|| MemoryFiles::new(root));
+        Self {
+            root: root.into(),
+            tick_ns: tick_ns(),
+            online: Vec::new(),
+            nodes,
+            has_changed: false,
+            affinities,
+            memory,
+        }
+    }
+
+    /// The node of each CPU.
+    pub(crate) fn cpu_nodes(&self) -> &BTreeMap<u32, u32> {
+        &self.nodes
+    }
+
+    /// CPUs came or went between the last two calls of [`cpus`](Self::cpus).
+    pub(crate) fn has_changed(&self) -> bool {
+        self.has_changed
+    }
+
+    /// There is more than one node with CPUs.
+    pub(crate) fn has_several_nodes(&self) -> bool {
+        has_several(&self.nodes)
+    }
+
+    /// The CPUs that are online, ascending. `/proc/stat` is the dearest file here: the kernel sums up the interrupts of all
+    /// CPUs for it, about 1 ms on a host with some hundred of them.
+    pub(crate) fn cpus(&mut self) -> Vec<CpuReading> {
+        let stat = fs::read_to_string(self.root.join("proc/stat")).unwrap_or_default();
+        let mut cpus = cpu_times(&stat, self.tick_ns);
+        let online: Vec<u32> = cpus.iter().map(|cpu| cpu.cpu).collect();
+        self.has_changed = !self.online.is_empty() && online != self.online;
+        if self.has_changed {
+            self.nodes = cpu_nodes(&self.root);
+        }
+        self.online = online;
+        for cpu in &mut cpus {
+            cpu.node = self.nodes.get(&cpu.cpu).copied();
+        }
+        cpus
+    }
+
+    /// The nodes that are online, ascending: memory comes and goes without CPUs.
+    pub(crate) fn nodes(&self) -> Vec<NodeReading> {
+        let system = self.root.join("sys/devices/system");
+        let text = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
+        if has_no_numa(&self.root) {
+            return vec![node_memory(0, &text(self.root.join("proc/meminfo")))];
+        }
+        let online = parse_cpu_list(&text(system.join("node/online"))).unwrap_or_default();
+        let meminfo = |node| text(system.join(format!("node/node{node}/meminfo")));
+        online.into_iter().map(|node| node_memory(node, &meminfo(node))).collect()
+    }
+
+    /// Adds the nodes of these tasks, and what holds the busy ones to their CPUs.
+    pub(crate) fn place(&mut self, tasks: &mut [TaskReading], mono_ns: u64) {
+        for task in tasks.iter_mut() {
+            task.node = self.nodes.get(&task.cpu).copied();
+        }
+        if let Some(affinities) = &mut self.affinities {
+            let cpusets = CpusetFiles::new(&self.root, &self.online);
+            affinities.look_at(tasks, mono_ns, cpusets);
+        }
+    }
+
+    /// Where the memory of the processes of these tasks lies, ascending by id; empty where that was not asked for.
+    pub(crate) fn memory(&mut self, tasks: &[TaskReading]) -> Vec<ProcessMemory> {
+        self.memory.as_mut().map_or_else(Vec::new, |memory| memory.read(tasks, Instant::now()))
+    }
+}
+
+/// CPUs and nodes that were asked for must be there.
+pub(crate) fn check_places(selection: &Selection, nodes: &BTreeMap<u32, u32>) -> Result<(), Failure> {
+    // What could not be read cannot be checked.
+    if nodes.is_empty() {
+        return Ok(());
+    }
+    let cpus: Vec<u32> = nodes.keys().copied().collect();
+    let nodes: BTreeSet<u32> = nodes.values().copied().collect();
+    let nodes: Vec<u32> = nodes.into_iter().collect();
+    let asked =
+        [("CPU", &selection.cpus, cpus, "online CPUs"), ("node", &selection.nodes, nodes, "nodes with CPUs")];
+    for (what, asked, there, those) in asked {
+        if let Some(missing) = asked.iter().find(|number| !there.contains(number)) {
+            let what = format!("there is no {what} {missing}");
+            return Err(Failure::new(what, "", format!("the {those} are {}", cpu_list(&there))));
+        }
+    }
+    Ok(())
+}
+
+/// Adds what the hook counts to CPUs that are online. Both ascend by number.
+pub(crate) fn add_waits(cpus: &mut [CpuReading], counted: Vec<CpuReading>) {
+    for CpuReading { cpu: number, waits, .. } in counted {
+        if let Ok(i) = cpus.binary_search_by_key(&number, |cpu| cpu.cpu) {
+            cpus[i].waits = waits;
+        }
+    }
+}
+
+fn has_several(nodes: &BTreeMap<u32, u32>) -> bool {
+    let mut nodes = nodes.values();
+    nodes.next().is_some_and(|first| nodes.any(|node| node != first))
+}
+
+/// A kernel without CONFIG_NUMA tells no nodes; inside it all is node 0.
+fn has_no_numa(root: &Path) -> bool {
+    let system = root.join("sys/devices/system");
+    system.join("cpu").is_dir() && !system.join("node").exists()
+}
+
+/// The node of each online CPU; empty where they could not be read.
+pub(crate) fn cpu_nodes(root: &Path) -> BTreeMap<u32, u32> {
+    if !has_no_numa(root) {
+        return facts::cpu_to_node(root);
+    }
+    let online = fs::read_to_string(root.join("sys/devices/system/cpu/online")).unwrap_or_default();
+    parse_cpu_list(&online).unwrap_or_default().into_iter().map(|cpu| (cpu, 0)).collect()
+}
+
+/// ns in one unit of `/proc/stat`: USER_HZ is 100 on all but alpha and ia64.
+fn tick_ns() -> u64 {
+    // SAFETY: no preconditions.
+    let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    1_000_000_000 / u64::try_from(hz).ok().filter(|hz| *hz != 0).unwrap_or(100)
+}
+
+/// The lines of `/proc/stat` by CPU, ascending: `cpu3 USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL GUEST GUEST_NICE`.
+/// Only CPUs that are online have one. GUEST is in USER already.
+pub(crate) fn cpu_times(stat: &str, tick_ns: u64) -> Vec<CpuReading> {
+    let cpu = |line: &str| {
+        let (name, times) = line.strip_prefix("cpu")?.split_once(' ')?;
+        let cpu = name.parse().ok()?;
+        let ticks: Option<Vec<u64>> = times.split_ascii_whitespace().map(|word| word.parse().ok()).collect();
+        let ticks = ticks.filter(|ticks| ticks.len() >= 7);
+        let ns = |of: [usize; 5]| {
+            let ticks = ticks.as_ref()?;
+            let sum: u64 = of.iter().filter_map(|i| ticks.get(*i)).sum();
+            sum.checked_mul(tick_ns)
+        };
+        // 7 is STEAL: another guest ran, which is neither.
+        let (busy_ns, idle_ns) = (ns([0, 1, 2, 5, 6]), ns([3, 4, usize::MAX, usize::MAX, usize::MAX]));
+        Some(CpuReading { cpu, node: None, busy_ns, idle_ns, waits: None })
+    };
+    let mut cpus: Vec<CpuReading> = stat.lines().filter_map(cpu).collect();
+    cpus.sort_unstable_by_key(|cpu| cpu.cpu);
+    cpus.dedup_by_key(|cpu| cpu.cpu);
+    cpus
+}
+
+/// `Node 8 MemTotal:  1000 kB`, or the same lines of `/proc/meminfo` without their node.
+fn node_memory(node: u32, meminfo: &str) -> NodeReading {
+    let bytes = |name: &str| {
+        let line = meminfo.lines().find_map(|line| line.split_once(name).map(|(_, rest)| rest))?;
+        line.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
+    };
+    NodeReading { node, memory_bytes: bytes("MemTotal:"), free_bytes: bytes("MemFree:") }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! What holds tasks to some of the CPUs: affinity masks and cpusets.
+
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use cgscope_model::{Cpuset, TaskReading, placement::cpu_list};
+
+use crate::{
+    facts::{CgroupMounts, parse_cpu_list},
+    limits::mount_v1,
+};
+
+/// A task is looked at if it ran or waited for this share of the time since the last Sample, percent: what idles does not
+/// load a node.
+const BUSY_PERCENT: u64 = 1;
+/// So many tasks are looked at in a Sample, the busiest first: `sched_getaffinity` takes about 0.3 us, and the paths of
+/// the cpusets of those held back about 20 us, so at most 5 ms, and that only every fifth Sample.
+const TASKS: usize = 256;
+/// So many Samples a look is good for.
+const GOOD_FOR: u64 = 5;
+/// Above the largest NR_CPUS of any architecture. The kernel refuses a mask that is too short, and fills as much of a longer
+/// one as it has CPUs.
+const MOST_CPUS: usize = 8192;
+
+/// What is known of tasks from one Sample to the next.
+#[derive(Debug, Default)]
+pub(super) struct Affinities {
+    sample: u64,
+    before_ns: u64,
+    tasks: HashMap<u64, Task>,
+}
+
+#[derive(Debug, Default)]
+struct Task {
+    /// Ran and waited so far, ns.
+    active_ns: u64,
+    seen: u64,
+    /// In which Sample, and what was seen.
+    look: Option<(u64, Look)>,
+}
+
+#[derive(Clone, Debug)]
+struct Look {
+    cpus_allowed: Option<Arc<str>>,
+    cpuset: Option<Arc<Cpuset>>,
+}
+
+impl Affinities {
+    pub(super) fn look_at(&mut self, tasks: &mut [TaskReading], mono_ns: u64, mut cpusets: CpusetFiles<'_>) {
+        self.sample += 1;
+        let busy_ns = mono_ns.saturating_sub(self.before_ns) / 100 * BUSY_PERCENT;
+        self.before_ns = mono_ns;
+        let mut busy: Vec<(u64, usize)> = Vec::new();
+        for (i, task) in tasks.iter().enumerate() {
+            let since_ns = self.active_since(task);
+            if since_ns >= busy_ns.max(1) {
+                busy.push((since_ns, i));
+            }
+        }
+        busy.sort_unstable_by(|a, b| b.cmp(a));
+        for (_, i) in busy.into_iter().take(TASKS) {
+            let (serial, tid) = (tasks[i].serial, tasks[i].tid);
+            let Some(known) = self.tasks.get_mut(&serial) else { continue };
+            if known.look.as_ref().is_none_or(|(at, _)| self.sample - at >= GOOD_FOR) {
+                known.look = Some((self.sample, cpusets.look(tid)));
+            }
+        }
+        let sample = self.sample;
+        self.tasks.retain(|_, task| task.seen == sample);
+        for task in tasks {
+            let Some(Task { look: Some((at, look)), .. }) = self.tasks.get(&task.serial) else { continue };
+            if sample - at < GOOD_FOR && look.cpus_allowed.is_some() {
+                let placement = Arc::make_mut(task.placement.get_or_insert_default());
+                placement.cpus_allowed = look.cpus_allowed.clone();
+                placement.cpuset = look.cpuset.clone();
+            }
+        }
+    }
+
+    /// Ran and waited since the last Sample, ns; a wait that is not over counts as it stands.
+    fn active_since(&mut self, task: &TaskReading) -> u64 {
+        let known = self.tasks.entry(task.serial).or_default();
+        let active_ns = task.totals.on_cpu_ns.saturating_add(task.totals.wait_ns);
+        let since_ns = active_ns.saturating_sub(known.active_ns);
+        (known.active_ns, known.seen) = (active_ns, self.sample);
+        since_ns.saturating_add(task.pending.map_or(0, |pending| pending.ns))
+    }
+}
+
+/// Looks at tasks and at the cpusets that they are in, each cpuset once.
+pub(super) struct CpusetFiles<'a> {
+    root: &'a Path,
+    online: &'a [u32],
+    /// The mount, and whether it is v2; looked up for the first task that is held back.
+    mount: Option<Option<(PathBuf, bool)>>,
+    narrowing: HashMap<String, Option<Arc<Cpuset>>>,
+    masks: HashMap<String, Arc<str>>,
+}
+
+impl<'a> CpusetFiles<'a> {
+    pub(super) fn new(root: &'a Path, online: &'a [u32]) -> Self {
+        Self { root, online, mount: None, narrowing: HashMap::new(), masks: HashMap::new() }
+    }
+
+    fn look(&mut self, tid: u32) -> Look {
+        let mask = affinity(tid);
+        // A mask of all CPUs is held back by nothing.
+        let is_narrow = mask.as_ref().is_some_and(|mask| self.online.iter().any(|cpu| !mask.contains(cpu)));
+        let cpuset = if is_narrow { self.cpuset_of(tid) } else { None };
+        let cpus_allowed = mask.map(|mask| {
+            let list = cpu_list(&mask);
+            self.masks.entry(list.clone()).or_insert_with(|| list.into()).clone()
+        });
+        Look { cpus_allowed, cpuset }
+    }
+
+    fn cpuset_of(&mut self, tid: u32) -> Option<Arc<Cpuset>> {
+        let root = self.root;
+        let mount = self.mount.get_or_insert_with(|| cpuset_mount(root)).clone();
+        let (mount, is_v2) = mount?;
+        let cgroups = fs::read(self.root.join(format!("proc/{tid}/cgroup"))).ok()?;
+        let path = cpuset_path(&String::from_utf8_lossy(&cgroups), is_v2)?;
+        let online = self.online;
+        self.narrowing.entry(path).or_insert_with_key(|path| narrowing(&mount, is_v2, path, online)).clone()
+    }
+}
+
+/// The CPUs that a task may run on, ascending; `None` if it is gone.
+fn affinity(tid: u32) -> Option<Vec<u32>> {
+    let mut mask = [0u64; MOST_CPUS / 64];
+    // SAFETY: the kernel writes at most the length that it is given.
+    let length = unsafe {
+        libc::syscall(libc::SYS_sched_getaffinity, tid, size_of_val(&mask), mask.as_mut_ptr().cast::<u8>())
+    };
+    (length > 0).then(|| {
+        let bits = (0..MOST_CPUS).filter(|cpu| mask[cpu / 64] >> (cpu % 64) & 1 == 1);
+        bits.map(|cpu| cpu as u32).collect()
+    })
+}
+
+/// Where cpusets are, and whether that is v2.
+fn cpuset_mount(root: &Path) -> Option<(PathBuf, bool)> {
+    let mountinfo = fs::read(root.join("proc/self/mountinfo")).ok()?;
+    let mountinfo = String::from_utf8_lossy(&mountinfo);
+    let below = |mount: &Path| root.join(mount.strip_prefix("/").unwrap_or(mount));
+    if let Some(mount) = mount_v1(&mountinfo, "cpuset") {
+        return Some((below(&mount), false));
+    }
+    let CgroupMounts { unified, .. } = crate::facts::cgroup_mounts(&mountinfo);
+    unified.map(|mount| (below(&mount), true))
+}
+
+/// The path of a task's cpuset in `/proc/PID/cgroup`: `4:cpuset:/a`, of v2 `0::/a`.
+pub(super) fn cpuset_path(cgroups: &str, is_v2: bool) -> Option<String> {
+    let mut lines = cgroups.lines().filter_map(|line| {
+        let mut parts = line.splitn(3, ':');
+        Some((parts.next()?, parts.next()?, parts.next()?))
+    });
+    let is_it = |id: &str, controllers: &str| match is_v2 {
+        true => id == "0" && controllers.is_empty(),
+        false => controllers.split(',').any(|one| one == "cpuset"),
+    };
+    let (_, _, path) = lines.find(|(id, controllers, _)| is_it(id, controllers))?;
+    (!path.split('/').any(|name| name == "..")).then(|| path.to_owned())
+}
+
+/// The cpuset at `path` if it leaves out CPUs that are online, named after the highest cgroup with the same CPUs.
+pub(super) fn narrowing(mount: &Path, is_v2: bool, path: &str, online: &[u32]) -> Option<Arc<Cpuset>> {
+    let names: &[&str] =
+        if is_v2 { &["cpuset.cpus.effective"] } else { &["cpuset.effective_cpus", "cpuset.cpus"] };
+    // A v2 cgroup without the controller has no such file, and what holds its parent holds it.
+    let cpus = |at: &Path| {
+        let directory = mount.join(at);
+        let text = names.iter().find_map(|name| fs::read_to_string(directory.join(name)).ok())?;
+        parse_cpu_list(&text)
+    };
+    let mut found: Option<(&Path, Vec<u32>)> = None;
+    for at in Path::new(path.trim_start_matches('/')).ancestors() {
+        match (cpus(at), &found) {
+            (Some(cpus), None) => found = Some((at, cpus)),
+            (Some(cpus), Some((_, same))) if cpus == *same => found = Some((at, cpus)),
+            (Some(_), Some(_)) => break,
+            (None, _) => {}
+        }
+    }
+    let (at, cpus) = found?;
+    if online.iter().all(|cpu| cpus.contains(cpu)) {
+        return None;
+    }
+    let path = format!("/{}", at.display()).into();
+    Some(Arc::new(Cpuset { path, cpus: cpu_list(&cpus).into() }))
+}

@@ -1,0 +1,251 @@
+use std::{fs, sync::Arc};
+
+use cgscope_model::{Hist, Totals};
+
+use super::{
+    affinity::{cpuset_path, narrowing},
+    *,
+};
+
+/// A host put together in a directory of this test's own, gone with it.
+struct Fake(PathBuf);
+
+impl Fake {
+    fn new(name: &str) -> Self {
+        let root = std::env::temp_dir().join(format!("cgscope-placement-{}-{name}", std::process::id()));
+        fs::create_dir_all(root.join("sys/devices/system/cpu")).unwrap();
+        Self(root)
+    }
+
+    fn file(self, path: &str, text: &str) -> Self {
+        self.write(path, text);
+        self
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.0.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// The CPUs of each node that is online, each CPU busy for 2 and idle for 3 of the units.
+    fn nodes(self, nodes: &[(u32, &str)]) -> Self {
+        let numbers: Vec<u32> = nodes.iter().map(|(node, _)| *node).collect();
+        self.write("sys/devices/system/node/online", &format!("{}\n", cpu_list(&numbers)));
+        let mut online = Vec::new();
+        for (node, cpus) in nodes {
+            self.write(&format!("sys/devices/system/node/node{node}/cpulist"), &format!("{cpus}\n"));
+            let meminfo =
+                format!("Node {node} MemTotal:       1000 kB\nNode {node} MemFree:        {node} kB\n");
+            self.write(&format!("sys/devices/system/node/node{node}/meminfo"), &meminfo);
+            online.extend(parse_cpu_list(cpus).unwrap());
+        }
+        online.sort_unstable();
+        self.online(&online)
+    }
+
+    fn online(self, cpus: &[u32]) -> Self {
+        self.write("sys/devices/system/cpu/online", &cpu_list(cpus));
+        let lines = cpus.iter().map(|cpu| format!("cpu{cpu} 1 0 1 2 1 0 0 0 0 0\n"));
+        let stat = format!("cpu  9 9 9 9 9 9 9 9 9 9\n{}intr 5 6\nctxt 7\n", lines.collect::<String>());
+        self.file("proc/stat", &stat)
+    }
+
+    fn files(&self) -> PlacementFiles {
+        PlacementFiles::new(&self.0, false)
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn nodes_of(cpus: &[CpuReading]) -> Vec<(u32, Option<u32>)> {
+    cpus.iter().map(|cpu| (cpu.cpu, cpu.node)).collect()
+}
+
+fn task(tid: u32, cpu: u32) -> TaskReading {
+    TaskReading {
+        serial: tid.into(),
+        tid,
+        tgid: tid,
+        comm: "a".into(),
+        start_ns: 0,
+        cgroup_id: 0,
+        cpu,
+        node: None,
+        on_cpu: false,
+        pending: None,
+        placement: None,
+        max_ns: 0,
+        totals: Totals::default(),
+        hist: Arc::new(Hist::default()),
+    }
+}
+
+#[test]
+fn a_cpu_is_busy_with_all_but_idling_and_waiting_for_io() {
+    //               user nice system idle iowait irq softirq steal guest guest_nice
+    let stat = "cpu  1 1 1 1 1 1 1 1 1 1\ncpu10 1 2 4 8 16 32 64 128 256 512\ncpu2 0 0 0 5 0 0 0\n";
+    let cpus = cpu_times(stat, 10_000_000);
+    assert_eq!(nodes_of(&cpus), [(2, None), (10, None)]);
+    assert_eq!((cpus[1].busy_ns, cpus[1].idle_ns), (Some(1_030_000_000), Some(240_000_000)));
+    assert_eq!((cpus[0].busy_ns, cpus[0].idle_ns), (Some(0), Some(50_000_000)), "2.6.11 had no steal");
+}
+
+#[test]
+fn what_is_no_time_is_no_reading() {
+    let cpus = cpu_times("cpu0 1 2 3\ncpu1 a b c d e f g h\ncpux 1 1 1 1 1 1 1\ncpu\n\ncpu3\n", 1);
+    assert_eq!(nodes_of(&cpus), [(0, None), (1, None)]);
+    assert!(cpus.iter().all(|cpu| cpu.busy_ns.is_none() && cpu.idle_ns.is_none()));
+    let huge = format!("cpu0 {} 0 0 0 0 0 0\n", u64::MAX);
+    assert_eq!(cpu_times(&huge, 10)[0].busy_ns, None);
+}
+
+#[test]
+fn two_nodes_of_192_cpus_with_gaps_are_placed() {
+    let host = Fake::new("large").nodes(&[(0, "0-95,192-287"), (1, "96-190,300-396")]);
+    let mut files = host.files();
+    let cpus = files.cpus();
+    assert_eq!((cpus.len(), files.has_several_nodes()), (384, true));
+    assert_eq!(cpus.iter().filter(|cpu| cpu.node == Some(1)).count(), 192);
+    assert_eq!((cpus[383].cpu, cpus[383].node, cpus[383].busy_ns), (396, Some(1), Some(2 * files.tick_ns)));
+}
+
+#[test]
+fn nodes_may_be_far_between_and_without_cpus() {
+    let host = Fake::new("sparse").nodes(&[(0, "0-3"), (8, "8-11"), (252, "")]);
+    let mut files = host.files();
+    assert_eq!(files.cpus().len(), 8);
+    let nodes = files.nodes();
+    let of = |i: usize| (nodes[i].node, nodes[i].memory_bytes, nodes[i].free_bytes);
+    assert_eq!(nodes.len(), 3);
+    assert_eq!(of(1), (8, Some(1_024_000), Some(8_192)));
+    assert_eq!(of(2), (252, Some(1_024_000), Some(252 * 1024)));
+    assert!(files.has_several_nodes());
+    assert!(!Fake::new("memory-only").nodes(&[(0, "0-3"), (1, "")]).files().has_several_nodes());
+}
+
+#[test]
+fn one_cpu_is_a_node_of_its_own() {
+    let host = Fake::new("one").nodes(&[(0, "0")]);
+    let mut files = host.files();
+    assert_eq!(nodes_of(&files.cpus()), [(0, Some(0))]);
+    assert!(!files.has_several_nodes());
+    let mut tasks = [task(1, 0)];
+    files.place(&mut tasks, 1_000);
+    assert_eq!((tasks[0].node, tasks[0].placement.is_none()), (Some(0), true));
+}
+
+#[test]
+fn without_numa_all_is_node_0_with_the_memory_of_the_host() {
+    let host = Fake::new("no-numa").online(&[0, 2, 3]);
+    host.write("proc/meminfo", "MemTotal:        2000 kB\nMemFree:          500 kB\nSwapTotal: 1 kB\n");
+    let mut files = host.files();
+    assert_eq!(nodes_of(&files.cpus()), [(0, Some(0)), (2, Some(0)), (3, Some(0))]);
+    let node = NodeReading { node: 0, memory_bytes: Some(2_048_000), free_bytes: Some(512_000) };
+    assert_eq!(files.nodes(), [node]);
+}
+
+#[test]
+fn cpus_that_go_and_come_are_followed() {
+    let host = Fake::new("hotplug").nodes(&[(0, "0-1"), (1, "2-3")]);
+    let mut files = host.files();
+    assert_eq!(files.cpus().len(), 4);
+    let host = host.nodes(&[(0, "0"), (1, "3")]);
+    assert_eq!(nodes_of(&files.cpus()), [(0, Some(0)), (3, Some(1))]);
+    let mut tasks = [task(1, 3), task(2, 2)];
+    files.place(&mut tasks, 1);
+    assert_eq!((tasks[0].node, tasks[1].node), (Some(1), None));
+    let _host = host.nodes(&[(0, "0,2"), (1, "3-5")]);
+    assert_eq!(
+        nodes_of(&files.cpus()),
+        [(0, Some(0)), (2, Some(0)), (3, Some(1)), (4, Some(1)), (5, Some(1))]
+    );
+}
+
+#[test]
+fn a_host_that_shows_nothing_has_no_cpus_and_no_nodes() {
+    let host = Fake::new("nothing");
+    fs::create_dir_all(host.0.join("sys/devices/system/node")).unwrap();
+    let mut files = host.files();
+    assert_eq!((files.cpus(), files.nodes()), (vec![], vec![]));
+    assert!(check_places(&Selection { cpus: vec![900], ..Selection::default() }, files.cpu_nodes()).is_ok());
+}
+
+#[test]
+fn what_was_asked_for_and_is_not_there_is_named_with_what_is() {
+    let nodes = BTreeMap::from([(0, 0), (1, 0), (8, 4)]);
+    let refusal = |cpus: &[u32], nodes_asked: &[u32]| {
+        let (cpus, nodes_asked) = (cpus.to_vec(), nodes_asked.to_vec());
+        let selection = Selection { cpus, nodes: nodes_asked, ..Selection::default() };
+        check_places(&selection, &nodes).err().map(|failure| failure.to_string())
+    };
+    assert_eq!(refusal(&[0, 8], &[0, 4]), None);
+    assert_eq!(refusal(&[1, 2], &[]).as_deref(), Some("there is no CPU 2: the online CPUs are 0-1,8"));
+    assert_eq!(refusal(&[], &[1]).as_deref(), Some("there is no node 1: the nodes with CPUs are 0,4"));
+}
+
+#[test]
+fn lists_are_written_as_they_are_read() {
+    for list in ["", "0", "0-1", "0-3,8", "1,3,5-7,250", "0-95,192-287"] {
+        assert_eq!(cpu_list(&parse_cpu_list(list).unwrap()), list);
+    }
+}
+
+#[test]
+fn the_cpuset_of_a_task_is_in_its_hierarchy() {
+    let hybrid = "5:cpu,cpuacct:/c\n4:cpuset:/a:b\n1:name=systemd:/s\n0::/u\n";
+    assert_eq!(cpuset_path(hybrid, false).as_deref(), Some("/a:b"));
+    assert_eq!(cpuset_path(hybrid, true).as_deref(), Some("/u"));
+    assert_eq!(cpuset_path("0::/../b\n", true), None, "outside of what is mounted here");
+    assert_eq!(cpuset_path("5:cpu:/c\n", false), None);
+}
+
+#[test]
+fn the_cpuset_is_named_after_the_cgroup_that_sets_it() {
+    let host = Fake::new("cpusets")
+        .file("m/cpuset.cpus.effective", "0-7\n")
+        .file("m/a/cpuset.cpus.effective", "0-3\n")
+        .file("m/a/b/cpuset.cpus.effective", "0-3\n")
+        .file("m/a/b/c/cgroup.procs", "")
+        .file("m/wide/cpuset.cpus.effective", "0-7\n")
+        .file("v1/x/cpuset.effective_cpus", "4-5\n")
+        .file("v1/cpuset.effective_cpus", "0-7\n");
+    let online: Vec<u32> = (0..8).collect();
+    let found = |mount: &str, path: &str| {
+        let found = narrowing(&host.0.join(mount), mount == "m", path, &online);
+        found.map(|cpuset| (cpuset.path.to_string(), cpuset.cpus.to_string()))
+    };
+    let a = Some(("/a".to_owned(), "0-3".to_owned()));
+    assert_eq!([found("m", "/a"), found("m", "/a/b"), found("m", "/a/b/c")], [a.clone(), a.clone(), a]);
+    assert_eq!((found("m", "/wide"), found("m", "/"), found("m", "/gone")), (None, None, None));
+    assert_eq!(found("v1", "/x"), Some(("/x".into(), "4-5".into())));
+}
+
+#[test]
+fn a_busy_thread_is_looked_at_and_an_idle_one_is_not() {
+    // Two nodes that have all the CPUs there can be, so that no mask is one of all.
+    let host = Fake::new("busy").nodes(&[(0, "0-4095"), (1, "4096-8191")]);
+    let mut files = host.files();
+    files.cpus();
+    // SAFETY: no preconditions.
+    let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+    let mut look = |s: u64, ran_ns: u64| {
+        let mut tasks = [task(tid, 0)];
+        tasks[0].totals.on_cpu_ns = ran_ns;
+        files.place(&mut tasks, s * 1_000_000_000);
+        tasks[0].placement.as_ref().and_then(|placement| placement.cpus_allowed.clone())
+    };
+    assert_eq!(look(1, 1_000), None);
+    assert_eq!(look(2, 2_000), None);
+    let mask = look(3, 500_000_000).expect("its mask");
+    assert!(!parse_cpu_list(&mask).unwrap().is_empty(), "{mask}");
+    assert_eq!(look(4, 500_000_000), Some(mask), "good for some Samples");
+    for s in 5..8 {
+        look(s, 500_000_000);
+    }
+    assert_eq!(look(8, 500_000_000), None, "but not for ever");
+}

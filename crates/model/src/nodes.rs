@@ -1,0 +1,360 @@
+//! What happened on each CPU and each NUMA node in an interval, and how far tasks are from their memory.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use cgscope_layout::Cause;
+
+use crate::{
+    CpuReading, CpuWaits, Hist, Interval, Placement, TaskInterval, TaskReading, Totals, Wait,
+    selection::path_and_ancestors,
+};
+
+/// Amounts by node: `(node, amount)`, ascending by node.
+pub type ByNode = Vec<(u32, u64)>;
+
+/// One CPU over an interval. What could not be read is `None`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CpuInterval {
+    /// Its number.
+    pub cpu: u32,
+    /// Its NUMA node.
+    pub node: Option<u32>,
+    /// Time in which it ran anything, ns, of all tasks of the host. Together with `idle_ns` less than the interval
+    /// where it was offline for a part of it.
+    pub busy_ns: Option<u64>,
+    /// Time in which it ran nothing, ns.
+    pub idle_ns: Option<u64>,
+    /// Waits of followed tasks that ended on it; `None` where they are not counted by CPU or a selection left out tasks.
+    pub wait: Option<Wait>,
+    /// Tasks that came on it from another node, by that node; `None` as above.
+    pub came_from: Option<ByNode>,
+}
+
+impl CpuInterval {
+    pub(crate) fn append(&mut self, next: Self) {
+        let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
+            (Some(a), Some(b)) => Some(a.saturating_add(b)),
+            (known, None) | (None, known) => known,
+        };
+        self.node = next.node;
+        self.busy_ns = sum(self.busy_ns, next.busy_ns);
+        self.idle_ns = sum(self.idle_ns, next.idle_ns);
+        match (&mut self.wait, next.wait) {
+            (Some(wait), Some(more)) => wait.add(&more),
+            (ours, theirs) => *ours = ours.take().or(theirs),
+        }
+        match (&mut self.came_from, next.came_from) {
+            (Some(came), Some(more)) => *came = sum_by_node(came.iter().chain(&more)),
+            (ours, theirs) => *ours = ours.take().or(theirs),
+        }
+    }
+}
+
+/// Where a task ran over an interval. What is not known is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TaskPlacement {
+    /// Times that it came on a CPU of another node than the one it had run on last.
+    pub node_migrations: Option<u64>,
+    /// Time on a CPU by node, ns.
+    pub ran_ns: Option<ByNode>,
+}
+
+impl TaskPlacement {
+    /// Of a host on which all CPUs are on one node.
+    pub(crate) fn on(node: u32, ran_ns: u64) -> Self {
+        let ran_ns = if ran_ns == 0 { Vec::new() } else { vec![(node, ran_ns)] };
+        Self { node_migrations: Some(0), ran_ns: Some(ran_ns) }
+    }
+
+    /// What came since `before`, or since its birth.
+    pub(crate) fn between(before: Option<Option<&Placement>>, now: Option<&Placement>) -> Self {
+        let Some(now) = now else { return Self::default() };
+        let birth = Placement { node_migrations: Some(0), ran_ns: Some(Vec::new()), ..Placement::default() };
+        let Some(before) = before.unwrap_or(Some(&birth)) else { return Self::default() };
+        let moves = now.node_migrations.zip(before.node_migrations);
+        let ran = now.ran_ns.as_ref().zip(before.ran_ns.as_ref());
+        Self {
+            node_migrations: moves.and_then(|(now, before)| now.checked_sub(before)),
+            ran_ns: ran.and_then(|(now, before)| since_by_node(now, before)),
+        }
+    }
+
+    pub(crate) fn append(&mut self, next: Self) {
+        self.node_migrations =
+            self.node_migrations.zip(next.node_migrations).map(|(a, b)| a.saturating_add(b));
+        self.ran_ns = self.ran_ns.take().zip(next.ran_ns).map(|(a, b)| sum_by_node(a.iter().chain(&b)));
+    }
+}
+
+impl TaskInterval {
+    /// Time on a CPU by node, ns. Where it was not counted by node, all of it is with the node it was on last; empty where
+    /// that is not known either.
+    pub fn ran_by_node(&self) -> ByNode {
+        self.placement.ran_ns.clone().unwrap_or_else(|| {
+            self.reading.node.map(|node| (node, self.totals.on_cpu_ns)).into_iter().collect()
+        })
+    }
+}
+
+/// A node over an interval. What could not be read is `None`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeGroup {
+    /// Its number.
+    pub node: u32,
+    /// Its CPUs that were online, ascending.
+    pub cpus: Vec<u32>,
+    /// Time its CPUs ran anything, ns, summed over them; of all tasks of the host.
+    pub busy_ns: Option<u64>,
+    /// Time they ran nothing, ns.
+    pub idle_ns: Option<u64>,
+    /// Time that the tasks of this interval ran on it, ns: see [`TaskInterval::ran_by_node`].
+    pub ran_ns: u64,
+    /// Waits that ended on its CPUs. Where they are not counted by CPU: those of the tasks last seen on it.
+    pub wait: Wait,
+    /// Tasks running or waiting for its CPUs on average, the throttled left out.
+    pub runnable_avg: Option<f64>,
+    /// Times that a task came on one of its CPUs from another node.
+    pub migrations_in: Option<u64>,
+    /// Times that a task that had run on it came on a CPU of another node.
+    pub migrations_out: Option<u64>,
+    /// Memory that it has, bytes.
+    pub memory_bytes: Option<u64>,
+    /// Memory of it that nobody uses, bytes.
+    pub free_bytes: Option<u64>,
+    /// Memory in use on it, bytes: by the host, or by what was selected, where that is known.
+    pub used_bytes: Option<u64>,
+}
+
+impl NodeGroup {
+    /// Share of the time in which its CPUs ran anything, percent.
+    pub fn busy_percent(&self) -> Option<f64> {
+        let busy_ns = self.busy_ns?;
+        crate::units::percent(busy_ns, busy_ns.saturating_add(self.idle_ns?))
+    }
+
+    /// Waits for its CPUs, the throttled left out, ns: whoever is out of quota could not use another node.
+    pub fn contended_ns(&self) -> u64 {
+        self.wait.total_ns.saturating_sub(self.wait.by_cause.get(Cause::Throttled))
+    }
+}
+
+impl Interval {
+    /// Each node, ascending; empty where no CPU and no node could be read.
+    ///
+    /// Tasks that exited are with a node only where waits are counted by CPU or there is but one node.
+    pub fn by_node(&self) -> Vec<NodeGroup> {
+        let mut nodes: BTreeMap<u32, NodeGroup> = BTreeMap::new();
+        for node in self.nodes.iter().map(|node| node.node).chain(self.cpus.iter().filter_map(|cpu| cpu.node))
+        {
+            nodes.entry(node).or_insert_with(|| NodeGroup { node, ..NodeGroup::default() });
+        }
+        for group in nodes.values_mut() {
+            self.add_cpus(group);
+            self.add_memory(group);
+        }
+        self.add_tasks(&mut nodes);
+        for group in nodes.values_mut() {
+            group.runnable_avg = self.runnable_avg(group);
+        }
+        nodes.into_values().collect()
+    }
+
+    /// Each CPU with the waits that ended on it; where these are not counted by CPU, those of the tasks last seen on it.
+    pub fn by_cpu(&self) -> Vec<(&CpuInterval, Wait)> {
+        let is_counted = self.counts_by_cpu();
+        let of_tasks = |cpu: u32| {
+            let mut wait = Wait::default();
+            self.tasks.iter().filter(|task| task.reading.cpu == cpu).for_each(|task| wait.add(&task.wait));
+            wait
+        };
+        let wait = |cpu: &CpuInterval| match &cpu.wait {
+            _ if !is_counted => of_tasks(cpu.cpu),
+            wait => wait.clone().unwrap_or_default(),
+        };
+        self.cpus.iter().map(|cpu| (cpu, wait(cpu))).collect()
+    }
+
+    /// Time on a CPU by node of the tasks for which `which` is true, ns: see [`TaskInterval::ran_by_node`].
+    pub fn ran_by_node(&self, which: impl Fn(&TaskReading) -> bool) -> ByNode {
+        let ran = self.tasks.iter().filter(|task| which(&task.reading)).map(TaskInterval::ran_by_node);
+        sum_by_node(&ran.flatten().collect::<ByNode>())
+    }
+
+    /// The same by the path of the cgroup, each with all below it.
+    pub fn ran_by_cgroup(&self) -> BTreeMap<Arc<str>, ByNode> {
+        let mut by_id: BTreeMap<u64, ByNode> = BTreeMap::new();
+        for task in &self.tasks {
+            by_id.entry(task.reading.cgroup_id).or_default().extend(task.ran_by_node());
+        }
+        let mut by_path: BTreeMap<Arc<str>, ByNode> = BTreeMap::new();
+        for (id, ran) in &by_id {
+            let ran = sum_by_node(ran);
+            for path in self.cgroup_path(*id).into_iter().flat_map(|path| path_and_ancestors(path)) {
+                by_path.entry(path.into()).or_default().extend(&ran);
+            }
+        }
+        by_path.into_iter().map(|(path, ran)| (path, sum_by_node(&ran))).collect()
+    }
+
+    /// True where waits are known by the CPU that they ended on.
+    fn counts_by_cpu(&self) -> bool {
+        self.cpus.iter().any(|cpu| cpu.wait.is_some())
+    }
+
+    fn add_cpus(&self, group: &mut NodeGroup) {
+        let sum = |sum: Option<u64>, ns: Option<u64>| match (sum, ns) {
+            (Some(sum), Some(ns)) => Some(sum + ns),
+            (known, None) | (None, known) => known,
+        };
+        let (mut came, mut left) = (0, 0);
+        for cpu in &self.cpus {
+            let came_from = cpu.came_from.iter().flatten();
+            if cpu.node == Some(group.node) {
+                group.cpus.push(cpu.cpu);
+                group.busy_ns = sum(group.busy_ns, cpu.busy_ns);
+                group.idle_ns = sum(group.idle_ns, cpu.idle_ns);
+                came += total(came_from.filter(|(from, _)| *from != group.node));
+            } else {
+                left += total(came_from.filter(|(from, _)| *from == group.node));
+            }
+        }
+        // Of one node nobody comes to another, whether it is counted or not.
+        let is_known = self.one_node.is_some() || self.cpus.iter().any(|cpu| cpu.came_from.is_some());
+        (group.migrations_in, group.migrations_out) = is_known.then_some((came, left)).unzip();
+    }
+
+    fn add_memory(&self, group: &mut NodeGroup) {
+        let node = self.nodes.iter().find(|node| node.node == group.node);
+        (group.memory_bytes, group.free_bytes) =
+            node.map_or((None, None), |node| (node.memory_bytes, node.free_bytes));
+        let of_host = group.memory_bytes.zip(group.free_bytes).and_then(|(all, free)| all.checked_sub(free));
+        group.used_bytes = match &self.target_memory() {
+            Some(by_node) => Some(amount(by_node, group.node)),
+            None if self.is_selection => None,
+            None => of_host,
+        };
+    }
+
+    /// Where the memory of what was selected lies: of the processes that were looked at, or else of the cgroup.
+    fn target_memory(&self) -> Option<ByNode> {
+        if !self.memory.is_empty() {
+            return Some(sum_by_node(self.memory.iter().flat_map(|memory| &memory.by_node)));
+        }
+        let limits = self.limits_at(self.selected_cgroup.as_deref()?)?;
+        (!limits.memory_by_node.is_empty()).then(|| limits.memory_by_node.clone())
+    }
+
+    fn add_tasks(&self, nodes: &mut BTreeMap<u32, NodeGroup>) {
+        let by_cpu = self.counts_by_cpu();
+        for cpu in self.cpus.iter().filter(|_| by_cpu) {
+            if let (Some(group), Some(wait)) = (cpu.node.and_then(|node| nodes.get_mut(&node)), &cpu.wait) {
+                group.wait.add(wait);
+            }
+        }
+        for task in &self.tasks {
+            for (node, ns) in task.ran_by_node() {
+                if let Some(group) = nodes.get_mut(&node) {
+                    group.ran_ns += ns;
+                }
+            }
+            let last = task.reading.node.or(self.one_node).filter(|_| !by_cpu);
+            if let Some(group) = last.and_then(|node| nodes.get_mut(&node)) {
+                group.wait.add(&task.wait);
+            }
+        }
+        let Some(group) = self.one_node.and_then(|node| nodes.get_mut(&node)) else { return };
+        for exited in &self.exited {
+            group.ran_ns += exited.totals.on_cpu_ns;
+            if !by_cpu {
+                group.wait.add(&exited.wait);
+            }
+        }
+    }
+
+    /// The host's tasks are known by what its CPUs did, the exited among them; selected ones by themselves alone.
+    fn runnable_avg(&self, group: &NodeGroup) -> Option<f64> {
+        let running_ns = if self.is_selection { group.ran_ns } else { group.busy_ns? };
+        (self.duration_ns != 0)
+            .then(|| running_ns.saturating_add(group.contended_ns()) as f64 / self.duration_ns as f64)
+    }
+}
+
+/// The share of memory accesses that go to another node, if each thread uses each byte equally: over the nodes, the share
+/// of memory there times the share of the run time elsewhere. From 0 to 1; `None` without memory or run time.
+pub fn remote_share(memory: &[(u32, u64)], ran_ns: &[(u32, u64)]) -> Option<f64> {
+    let (bytes, ran) = (total(memory.iter()), total(ran_ns.iter()));
+    if bytes == 0 || ran == 0 {
+        return None;
+    }
+    let local = memory.iter().map(|(node, there)| *there as f64 * amount(ran_ns, *node) as f64);
+    Some((1.0 - local.sum::<f64>() / (bytes as f64 * ran as f64)).clamp(0.0, 1.0))
+}
+
+/// The sum of amounts, by node.
+pub fn sum_by_node<'a>(amounts: impl IntoIterator<Item = &'a (u32, u64)>) -> ByNode {
+    let mut sums: BTreeMap<u32, u64> = BTreeMap::new();
+    for (node, amount) in amounts {
+        let sum = sums.entry(*node).or_default();
+        *sum = sum.saturating_add(*amount);
+    }
+    sums.into_iter().collect()
+}
+
+/// The amount of one node.
+pub fn amount(amounts: &[(u32, u64)], node: u32) -> u64 {
+    total(amounts.iter().filter(|(at, _)| *at == node))
+}
+
+fn total<'a>(amounts: impl Iterator<Item = &'a (u32, u64)>) -> u64 {
+    amounts.fold(0, |sum, (_, amount)| sum.saturating_add(*amount))
+}
+
+/// Nodes without any are left out. `None` if an amount went backwards.
+fn since_by_node(now: &[(u32, u64)], before: &[(u32, u64)]) -> Option<ByNode> {
+    if before.iter().any(|(node, _)| !now.iter().any(|(at, _)| at == node)) {
+        return None;
+    }
+    let since: Option<ByNode> =
+        now.iter().map(|(node, ns)| Some((*node, ns.checked_sub(amount(before, *node))?))).collect();
+    since.map(|amounts| amounts.into_iter().filter(|(_, amount)| *amount != 0).collect())
+}
+
+/// What came between two readings, ascending by number: of the CPUs that are online at the end.
+pub(crate) fn between(a: &[CpuReading], b: &[CpuReading]) -> Vec<CpuInterval> {
+    let mut earlier = a.iter().peekable();
+    b.iter()
+        .map(|now| {
+            while earlier.next_if(|before| before.cpu < now.cpu).is_some() {}
+            let before = earlier.next_if(|before| before.cpu == now.cpu);
+            let since = |now: Option<u64>, before: Option<u64>| now?.checked_sub(before?);
+            let waits = now.waits.as_ref().zip(before.and_then(|before| before.waits.as_ref()));
+            let (wait, came_from) = waits.and_then(|(now, before)| waits_between(before, now)).unzip();
+            CpuInterval {
+                cpu: now.cpu,
+                node: now.node,
+                busy_ns: since(now.busy_ns, before.and_then(|before| before.busy_ns)),
+                idle_ns: since(now.idle_ns, before.and_then(|before| before.idle_ns)),
+                wait,
+                came_from,
+            }
+        })
+        .collect()
+}
+
+fn waits_between(before: &CpuWaits, now: &CpuWaits) -> Option<(Wait, ByNode)> {
+    let unchanged = Arc::ptr_eq(&before.hist, &now.hist);
+    let hist = if unchanged { Hist::default() } else { now.hist.since(&before.hist)? };
+    let by_cause = now.by_cause.since(&before.by_cause)?;
+    let totals = Totals { waits: hist.count(), wait_ns: by_cause.total(), by_cause, ..Totals::default() };
+    let came_from = since_by_node(&now.came_from, &before.came_from)?;
+    Some((Wait::new(&totals, hist, before.max_ns, now.max_ns), came_from))
+}
+
+/// The node of all CPUs, where it is the same.
+pub(crate) fn only_node(cpus: &[CpuReading]) -> Option<u32> {
+    let node = cpus.first()?.node?;
+    cpus.iter().all(|cpu| cpu.node == Some(node)).then_some(node)
+}
+
+#[cfg(test)]
+mod tests;

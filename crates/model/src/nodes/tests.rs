@@ -1,0 +1,234 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::{ByCause, NodeReading, ProcessMemory, Sample, Selection, TaskReading};
+
+const S: u64 = 1_000_000_000;
+
+fn waits(ns: &[u64], came_from: &[(u32, u64)]) -> CpuWaits {
+    CpuWaits {
+        max_ns: ns.iter().copied().max().unwrap_or(0),
+        by_cause: ByCause::only(Cause::OwnCgroup, ns.iter().sum()),
+        hist: Arc::new(Hist::of_cause(Cause::OwnCgroup, ns.iter().copied())),
+        came_from: came_from.to_vec(),
+    }
+}
+
+fn cpu(cpu: u32, node: u32, busy_ns: u64, idle_ns: u64) -> CpuReading {
+    CpuReading { cpu, node: Some(node), busy_ns: Some(busy_ns), idle_ns: Some(idle_ns), waits: None }
+}
+
+fn task(tid: u32, cpu: u32, node: u32, ran_ns: u64, placement: Option<Placement>) -> TaskReading {
+    let totals = Totals { on_cpu_ns: ran_ns, wait_ns: ran_ns / 2, waits: 1, ..Totals::default() };
+    TaskReading {
+        serial: tid.into(),
+        tid,
+        tgid: tid,
+        comm: "a".into(),
+        start_ns: 1,
+        cgroup_id: 1,
+        cpu,
+        node: Some(node),
+        on_cpu: true,
+        pending: None,
+        placement: placement.map(Arc::new),
+        max_ns: 0,
+        totals,
+        hist: Arc::default(),
+    }
+}
+
+fn sample(mono_ns: u64, cpus: Vec<CpuReading>, tasks: Vec<TaskReading>) -> Sample {
+    let node = |node| NodeReading { node, memory_bytes: Some(100), free_bytes: Some(60) };
+    let nodes =
+        if cpus.iter().any(|cpu| cpu.node == Some(8)) { vec![node(0), node(8)] } else { vec![node(0)] };
+    Sample { mono_ns, cpus, tasks, nodes, cgroups: vec![(1, "/".into())], ..Sample::default() }
+}
+
+/// Nodes 0 and 8 with gaps between their CPUs.
+fn two_nodes() -> Interval {
+    let with = |mut cpu: CpuReading, waits| {
+        cpu.waits = Some(waits);
+        cpu
+    };
+    let before = vec![
+        with(cpu(0, 0, S, S), waits(&[100], &[(8, 1)])),
+        with(cpu(4, 8, S, S), waits(&[], &[])),
+        with(cpu(6, 8, 0, 0), waits(&[], &[])),
+    ];
+    let after = vec![
+        with(cpu(0, 0, 2 * S, S), waits(&[100, S / 2, S], &[(8, 3)])),
+        with(cpu(4, 8, S, 2 * S), waits(&[7], &[(0, 1)])),
+        with(cpu(6, 8, 0, S), waits(&[], &[(0, 4)])),
+    ];
+    let placed = |moves, ran: &[(u32, u64)]| {
+        Some(Placement {
+            node_migrations: Some(moves),
+            ran_ns: Some(ran.to_vec()),
+            preferred_node: Some(8),
+            ..Placement::default()
+        })
+    };
+    let before = sample(S, before, vec![task(1, 0, 0, 10, placed(1, &[(0, 10)]))]);
+    let born = TaskReading { start_ns: 2 * S, ..task(2, 4, 8, 30, placed(2, &[(8, 30)])) };
+    let after = sample(2 * S, after, vec![task(1, 0, 0, 110, placed(6, &[(0, 60), (8, 50)])), born]);
+    Interval::between(&before, &after)
+}
+
+#[test]
+fn a_node_has_what_its_cpus_did_and_who_came_and_left() {
+    let nodes = two_nodes().by_node();
+    let [first, second] = nodes.as_slice() else { panic!("{nodes:?}") };
+    assert_eq!(
+        (first.node, first.cpus.as_slice(), second.node, second.cpus.as_slice()),
+        (0, &[0][..], 8, &[4, 6][..])
+    );
+    assert_eq!((first.busy_ns, first.idle_ns, first.busy_percent()), (Some(S), Some(0), Some(100.0)));
+    assert_eq!((second.busy_ns, second.idle_ns, second.busy_percent()), (Some(0), Some(2 * S), Some(0.0)));
+    assert_eq!((first.wait.count, first.wait.total_ns, first.wait.max_ns), (2, S + S / 2, S));
+    assert_eq!(first.runnable_avg, Some(2.5));
+    assert_eq!((first.migrations_in, first.migrations_out), (Some(2), Some(5)));
+    assert_eq!((second.migrations_in, second.migrations_out), (Some(5), Some(2)));
+    assert_eq!((first.used_bytes, first.ran_ns, second.ran_ns), (Some(40), 50, 80));
+}
+
+#[test]
+fn a_task_has_the_time_on_each_node_and_one_born_since_all_of_its_life() {
+    let interval = two_nodes();
+    assert_eq!(
+        interval.tasks[0].placement,
+        TaskPlacement { node_migrations: Some(5), ran_ns: Some(vec![(0, 50), (8, 50)]) }
+    );
+    assert_eq!(
+        interval.tasks[1].placement,
+        TaskPlacement { node_migrations: Some(2), ran_ns: Some(vec![(8, 30)]) }
+    );
+}
+
+#[test]
+fn appended_intervals_are_as_one() {
+    let mut whole = two_nodes();
+    whole.append(two_nodes());
+    let nodes = whole.by_node();
+    assert_eq!((nodes[0].busy_ns, nodes[0].wait.count, nodes[0].migrations_in), (Some(2 * S), 4, Some(4)));
+    assert_eq!(nodes[0].runnable_avg, Some(2.5));
+    assert_eq!(whole.tasks[0].placement.node_migrations, Some(10));
+    assert_eq!(whole.tasks[0].placement.ran_ns, Some(vec![(0, 100), (8, 100)]));
+}
+
+#[test]
+fn where_some_tasks_are_left_out_waits_are_with_the_node_a_task_was_on_last() {
+    let mut interval = two_nodes();
+    let selection = Selection { cgroup: Some("/".into()), nodes: vec![8], ..Selection::default() };
+    selection.apply(&mut interval).unwrap();
+    let nodes = interval.by_node();
+    assert_eq!((nodes.len(), nodes[0].node), (1, 8));
+    assert_eq!((nodes[0].wait.count, nodes[0].wait.total_ns), (1, 15));
+    assert_eq!((nodes[0].migrations_in, nodes[0].migrations_out, nodes[0].used_bytes), (None, None, None));
+    assert_eq!(nodes[0].runnable_avg, Some((30 + 15) as f64 / S as f64), "of what was selected");
+}
+
+#[test]
+fn a_host_with_one_node_has_everything_there_without_anybody_counting() {
+    let before = sample(
+        S,
+        vec![cpu(0, 0, 0, 0), cpu(1, 0, 0, 0)],
+        vec![task(1, 1, 0, 10, None), task(2, 0, 0, 5, None)],
+    );
+    let after = sample(
+        2 * S,
+        vec![cpu(0, 0, 5, 5), cpu(1, 0, 7, 3)],
+        vec![task(1, 1, 0, 50, None), task(2, 0, 0, 5, None)],
+    );
+    let interval = Interval::between(&before, &after);
+    assert_eq!(
+        interval.tasks[0].placement,
+        TaskPlacement { node_migrations: Some(0), ran_ns: Some(vec![(0, 40)]) }
+    );
+    assert_eq!(interval.tasks[1].placement, TaskPlacement { node_migrations: Some(0), ran_ns: Some(vec![]) });
+    let nodes = interval.by_node();
+    assert_eq!((nodes.len(), nodes[0].node, nodes[0].busy_ns, nodes[0].ran_ns), (1, 0, Some(12), 40));
+    assert_eq!((nodes[0].migrations_in, nodes[0].migrations_out), (Some(0), Some(0)));
+    assert_eq!(nodes[0].wait, interval.total().wait);
+}
+
+#[test]
+fn on_several_nodes_what_nobody_counted_is_not_known() {
+    let cpus = |n| vec![cpu(0, 0, n, n), cpu(1, 8, n, n)];
+    let interval = Interval::between(
+        &sample(S, cpus(0), vec![task(1, 1, 8, 10, None)]),
+        &sample(2 * S, cpus(5), vec![task(1, 1, 8, 50, None)]),
+    );
+    assert_eq!(interval.tasks[0].placement, TaskPlacement::default());
+    assert_eq!(interval.tasks[0].ran_by_node(), [(8, 40)], "all with the last");
+    let nodes = interval.by_node();
+    assert_eq!((nodes[0].migrations_in, nodes[1].migrations_out), (None, None));
+    assert_eq!((nodes[0].wait.total_ns, nodes[1].wait.total_ns), (0, 20));
+}
+
+#[test]
+fn a_cpu_that_comes_has_no_reading_yet_and_a_counter_that_falls_none() {
+    let before = sample(S, vec![cpu(0, 0, 9, 9), cpu(2, 8, 5, 5)], vec![]);
+    let after = sample(2 * S, vec![cpu(0, 0, 8, 10), cpu(3, 8, 7, 7)], vec![]);
+    let interval = Interval::between(&before, &after);
+    assert_eq!((interval.cpus[0].busy_ns, interval.cpus[0].idle_ns), (None, Some(1)));
+    assert_eq!((interval.cpus[1].cpu, interval.cpus[1].busy_ns), (3, None));
+    let nodes = interval.by_node();
+    assert_eq!(
+        (nodes[1].cpus.as_slice(), nodes[1].busy_percent(), nodes[1].runnable_avg),
+        (&[3][..], None, None)
+    );
+}
+
+#[test]
+fn a_cpu_that_went_keeps_what_it_did_in_the_sum() {
+    let at = |s: u64, cpus| sample(s * S, cpus, vec![]);
+    let mut whole = Interval::between(
+        &at(1, vec![cpu(0, 0, 0, 0), cpu(1, 0, 0, 0)]),
+        &at(2, vec![cpu(0, 0, 1, 2), cpu(1, 0, 3, 4)]),
+    );
+    whole.append(Interval::between(
+        &at(2, vec![cpu(0, 0, 1, 2), cpu(1, 0, 3, 4)]),
+        &at(3, vec![cpu(0, 0, 2, 3)]),
+    ));
+    assert_eq!(whole.by_node()[0].busy_ns, Some(2 + 3));
+}
+
+#[test]
+fn a_cpu_has_the_waits_that_ended_on_it_or_of_the_tasks_last_seen_there() {
+    let counts = |interval: &Interval| -> Vec<(u32, u64)> {
+        interval.by_cpu().into_iter().map(|(cpu, wait)| (cpu.cpu, wait.count)).collect()
+    };
+    let mut interval = two_nodes();
+    assert_eq!(counts(&interval), [(0, 2), (4, 1), (6, 0)]);
+    interval.cpus.iter_mut().for_each(|cpu| cpu.wait = None);
+    assert_eq!(
+        counts(&interval),
+        [(0, 0), (4, 1), (6, 0)],
+        "the first task waited before the interval alone"
+    );
+}
+
+#[test]
+fn a_kernel_that_tells_no_cpus_and_no_nodes_has_none() {
+    assert_eq!(Interval::default().by_node(), []);
+}
+
+#[test]
+fn memory_of_what_was_selected_comes_from_its_processes() {
+    let mut interval = two_nodes();
+    interval.memory = vec![ProcessMemory { tgid: 1, by_node: vec![(8, 7)], ..ProcessMemory::default() }];
+    interval.is_selection = true;
+    let used: Vec<_> = interval.by_node().iter().map(|node| node.used_bytes).collect();
+    assert_eq!(used, [Some(0), Some(7)]);
+}
+
+#[test]
+fn memory_is_remote_where_the_threads_are_not() {
+    assert_eq!(remote_share(&[(1, 100)], &[(0, 5)]), Some(1.0));
+    assert_eq!(remote_share(&[(0, 100)], &[(0, 5)]), Some(0.0));
+    assert_eq!(remote_share(&[(0, 50), (1, 50)], &[(0, 5), (1, 5)]), Some(0.5));
+    assert_eq!(remote_share(&[(0, 25), (1, 75)], &[(0, 5)]), Some(0.75));
+    assert_eq!(remote_share(&[], &[(0, 5)]), None);
+    assert_eq!(remote_share(&[(0, 1)], &[(0, 0)]), None);
+}
