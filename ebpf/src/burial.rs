@@ -68,14 +68,7 @@ fn place_for(task: Task, otherwise: u64) -> Option<&'static mut Exited> {
 fn hand_over(task: Task, storage: &mut TaskStorage, place: &mut Exited) {
     count_unseen_arrival(task, storage);
     let waits = &storage.waits;
-    let now = Totals {
-        waits: waits.count,
-        wait_ns: waits.total_ns,
-        unstamped: waits.unstamped_count,
-        unstamped_ns: waits.unstamped_ns,
-        by_cause: storage.by_cause,
-        ..task.totals()
-    };
+    let now = task.all_totals(waits, &storage.by_cause);
     let told = &storage.told;
     add(&mut place.tasks, 1);
     add_rest(&mut place.totals, &now, told);

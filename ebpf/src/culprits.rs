@@ -64,6 +64,9 @@ pub extern "C" fn enter_charge(victim: u64, who: u64, ns: u64, clock_ns: u64, pa
     {
         pair.comm = slice.comm;
     }
+    if pair.ns == 0 {
+        pair.born_ns = clock_ns;
+    }
     pair.ns += ns;
     pair.last_ns = clock_ns;
     0

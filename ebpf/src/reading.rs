@@ -10,7 +10,7 @@ use cgscope_layout::{
     CAUSES, Cause, Loss,
     wire::{
         HANDED_OVER, HAS_HISTOGRAM, HAS_PLACEMENT, Histogram, INHERIT, ON_CPU, ON_RQ, Placement,
-        SELECT_PROCESS, SELECT_THREAD, TaskRecord, TaskStorage, Totals,
+        SELECT_PROCESS, SELECT_THREAD, TaskRecord, TaskStorage,
     },
 };
 
@@ -147,14 +147,7 @@ fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     record.state = task.state();
     record.last_queued_ns = task.last_queued_ns();
     record.rq_clock_ns = queue.clock_ns();
-    record.totals = Totals {
-        waits: waits.count,
-        wait_ns: waits.total_ns,
-        unstamped: waits.unstamped_count,
-        unstamped_ns: waits.unstamped_ns,
-        by_cause: storage.by_cause,
-        ..task.totals()
-    };
+    record.totals = task.all_totals(&waits, &storage.by_cause);
     copy(&waits, &mut record.waits);
     storage.told = record.totals;
     if storage.cgroup_id != record.cgroup_id {

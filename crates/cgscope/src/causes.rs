@@ -3,13 +3,13 @@
 use std::fmt::Write;
 
 use cgscope_model::{
-    ByCause, Cause, Interval,
+    ByCause, CAUSES, Cause, Interval,
     culprits::Culprit,
     units::{duration, percent},
 };
 
 /// From the one that is mended most easily to the one that is not known: the order of bars and legends.
-pub const ORDER: [Cause; 6] = [
+pub const ORDER: [Cause; CAUSES] = [
     Cause::Throttled,
     Cause::OwnCgroup,
     Cause::OtherCgroup,
@@ -17,6 +17,9 @@ pub const ORDER: [Cause; 6] = [
     Cause::Wakeup,
     Cause::Unattributed,
 ];
+
+/// A cgroup that was gone before it could be named, or that the kernel did not tell.
+pub const UNNAMED: &str = "(unnamed cgroup)";
 
 /// So many culprits are named in a line.
 const NAMED: usize = 3;
@@ -52,9 +55,9 @@ pub fn legend(parts: &ByCause) -> String {
 }
 
 /// Cells of a bar of `width` for each cause, in [`ORDER`]: proportional, together exactly `width` unless there is nothing.
-pub fn cells(parts: &[f64; 6], width: usize) -> [usize; 6] {
+pub fn cells(parts: &[f64; CAUSES], width: usize) -> [usize; CAUSES] {
     let total: f64 = parts.iter().sum();
-    let mut cells = [0; 6];
+    let mut cells = [0; CAUSES];
     if total <= 0.0 {
         return cells;
     }
@@ -69,13 +72,13 @@ pub fn cells(parts: &[f64; 6], width: usize) -> [usize; 6] {
 }
 
 /// A bar of letters.
-pub fn bar(parts: &[f64; 6], width: usize) -> String {
+pub fn bar(parts: &[f64; CAUSES], width: usize) -> String {
     let letters = ORDER.into_iter().zip(cells(parts, width));
     letters.flat_map(|(cause, count)| std::iter::repeat_n(letter(cause), count)).collect()
 }
 
 /// As the parts of a bar.
-pub fn parts(by_cause: &ByCause) -> [f64; 6] {
+pub fn parts(by_cause: &ByCause) -> [f64; CAUSES] {
     by_cause.0.map(|ns| ns as f64)
 }
 
@@ -97,7 +100,7 @@ pub fn culprit(culprit: &Culprit) -> String {
     let place = match (&culprit.path, culprit.kernel) {
         (Some(path), _) => path.to_string(),
         (None, true) => "kernel threads".into(),
-        (None, false) => "(removed cgroup)".into(),
+        (None, false) => UNNAMED.into(),
     };
     match &culprit.task {
         Some((tid, comm)) if culprit.kernel => format!("{comm} [{tid}], a kernel thread"),
@@ -136,7 +139,7 @@ pub fn lines(by_cause: &ByCause, interval: &Interval, cgroup: Option<&str>, culp
             .limits_of(cgroup.unwrap_or("/"))
             .into_iter()
             .take(NAMED)
-            .map(|(path, ns)| format!("{} {}", path.as_deref().unwrap_or("(removed cgroup)"), duration(ns)))
+            .map(|(path, ns)| format!("{} {}", path.as_deref().unwrap_or(UNNAMED), duration(ns)))
             .collect();
         if !limits.is_empty() {
             let _ = writeln!(out, "quota of: {}", limits.join(", "));

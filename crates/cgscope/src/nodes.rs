@@ -6,10 +6,8 @@ use cgscope_model::{
     Interval,
     nodes::NodeGroup,
     placement::cpu_list,
-    units::{bytes, duration, percent},
+    units::{self, bytes, duration, percent},
 };
-
-use crate::text::plural;
 
 fn or_na(value: Option<String>) -> String {
     value.unwrap_or_else(|| "n/a".into())
@@ -24,7 +22,7 @@ pub fn busy_words(busy_ns: Option<u64>, idle_ns: Option<u64>) -> String {
 /// What happened on a node, in one line.
 pub fn line(node: &NodeGroup) -> String {
     let moves = match node.migrations_in.zip(node.migrations_out) {
-        Some((came, left)) => format!("{} came from other nodes, {left} left", plural(came, "task")),
+        Some((came, left)) => format!("{} came from other nodes, {left} left", units::count(came, "task")),
         None => "moves between nodes n/a".into(),
     };
     format!("{}; {moves}; memory {}", load(node), memory(node))

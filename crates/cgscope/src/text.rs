@@ -7,7 +7,7 @@ use crate::causes;
 use cgscope_model::{
     Interval, Losses, Mode, Wait,
     interval::CostInterval,
-    units::{bytes, duration, per_second, percent},
+    units::{self, bytes, duration, per_second, percent},
 };
 
 /// Width of a bar of a histogram, as runqlat's.
@@ -16,11 +16,6 @@ const BAR: usize = 40;
 /// `n/a` for what could not be read.
 fn or_na(value: Option<String>) -> String {
     value.unwrap_or_else(|| "n/a".into())
-}
-
-/// `1 wait`, `2 waits`.
-pub fn plural(count: u64, noun: &str) -> String {
-    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
 /// Number, sum and percentiles of waits, in one line; of coarse ones, their mean.
@@ -32,7 +27,7 @@ pub fn wait_line(wait: &Wait, mode: Mode) -> String {
         let mean = wait.total_ns.checked_div(wait.count).map(duration);
         return format!(
             "{}, {} in all; {} on average",
-            plural(wait.count, "wait"),
+            units::count(wait.count, "wait"),
             duration(wait.total_ns),
             or_na(mean)
         );
@@ -40,7 +35,7 @@ pub fn wait_line(wait: &Wait, mode: Mode) -> String {
     let quantile = |q| or_na(wait.quantile_ns(q).map(duration));
     format!(
         "{}, {} in all; p50 {}, p90 {}, p99 {}, p99.9 {}, longest {}",
-        plural(wait.count, "wait"),
+        units::count(wait.count, "wait"),
         duration(wait.total_ns),
         quantile(0.5),
         quantile(0.9),

@@ -16,8 +16,9 @@ type Key = (u64, u64, Blame, u32);
 /// What has been read of the tables so far. In the kernel a pair may lose its place to another; its sum is kept here.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    /// Of each CPU by key, as last read: what the kernel's counter has risen by is new. Only what its table still has.
-    seen: HashMap<u32, HashMap<Key, u64>>,
+    /// Of each CPU by key, as last read: when it began, and its sum. What the sum has risen by is new. Only what its table still
+    /// has.
+    seen: HashMap<u32, HashMap<Key, (u64, u64)>>,
     sums: BTreeMap<Key, (Arc<str>, u64)>,
 }
 
@@ -28,9 +29,11 @@ impl Ledger {
         let before = std::mem::take(seen);
         for pair in &table.pairs {
             let Some(key) = key(pair) else { continue };
-            seen.insert(key, pair.ns);
-            // One that fell has lost its place meanwhile and found another.
-            let new = pair.ns.checked_sub(before.get(&key).copied().unwrap_or(0)).unwrap_or(pair.ns);
+            seen.insert(key, (pair.born_ns, pair.ns));
+            // One that began anew has lost its place meanwhile and found another.
+            let known =
+                before.get(&key).filter(|(born_ns, _)| *born_ns == pair.born_ns).map_or(0, |(_, ns)| *ns);
+            let new = pair.ns.checked_sub(known).unwrap_or(pair.ns);
             if new != 0 {
                 self.sums.entry(key).or_insert_with(|| (comm(&pair.comm), 0)).1 += new;
             }
@@ -92,13 +95,15 @@ mod tests {
         assert_eq!(ns(&ledger), [140]);
         ledger.take(0, &table(&[pair(130)]));
         assert_eq!(ns(&ledger), [170]);
-        // Its place was taken and it came back.
-        ledger.take(0, &table(&[pair(30)]));
+        // Its place was taken and it came back, with less and with more.
+        ledger.take(0, &table(&[Pair { born_ns: 1, ..pair(30) }]));
         assert_eq!(ns(&ledger), [200]);
+        ledger.take(0, &table(&[Pair { born_ns: 2, ..pair(45) }]));
+        assert_eq!(ns(&ledger), [245]);
         // It was not there at one reading, so all of it is new.
         ledger.take(0, &table(&[]));
         ledger.take(0, &table(&[pair(50)]));
-        assert_eq!(ns(&ledger), [250]);
+        assert_eq!(ns(&ledger), [295]);
         ledger.forget(|id| id == 6);
         assert_eq!((ledger.readings().len(), ledger.len()), (0, 0));
         ledger.take(0, &table(&[pair(50)]));

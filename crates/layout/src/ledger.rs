@@ -111,6 +111,8 @@ pub struct Pair {
     pub ns: u64,
     /// ns of `rq->clock` at the latest addition.
     pub last_ns: u64,
+    /// ns of `rq->clock` at the first: another pair of the same name has begun anew.
+    pub born_ns: u64,
     /// Name of the task.
     pub comm: [u8; 16],
 }

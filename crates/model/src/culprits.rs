@@ -88,20 +88,12 @@ impl Interval {
     }
 
     fn culprits_where(&self, victim: impl Fn(u64) -> bool) -> Vec<Culprit> {
-        let mut sums: BTreeMap<(u64, u32), (u64, Arc<str>)> = BTreeMap::new();
+        let mut sums: BTreeMap<(u64, u32), Culprit> = BTreeMap::new();
         for pair in self.pairs.iter().filter(|pair| pair.blame == Blame::Ran && victim(pair.victim)) {
-            let sum = sums.entry((pair.culprit, pair.tid)).or_insert_with(|| (0, pair.comm.clone()));
-            sum.0 += pair.ns;
+            let sum = sums.entry((pair.culprit, pair.tid));
+            sum.and_modify(|culprit| culprit.ns += pair.ns).or_insert_with(|| self.culprit(pair));
         }
-        let mut culprits: Vec<Culprit> = sums
-            .into_iter()
-            .map(|((id, tid), (ns, comm))| Culprit {
-                path: self.cgroup_path(id).cloned(),
-                kernel: id == KERNEL,
-                task: (tid != 0).then_some((tid, comm)),
-                ns,
-            })
-            .collect();
+        let mut culprits: Vec<Culprit> = sums.into_values().collect();
         culprits.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.path.cmp(&b.path)));
         culprits
     }

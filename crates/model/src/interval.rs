@@ -8,7 +8,9 @@ use cgscope_layout::bucket::LAST_LOW_NS;
 
 use crate::{
     ByCause, CgroupReading, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending,
-    ProcessMemory, Sample, TaskReading, Totals, coarse, culprits, limits,
+    ProcessMemory, Sample, TaskReading, Totals, coarse, culprits,
+    findings::BUSY_THREAD_PERCENT,
+    limits,
     nodes::{self, CpuInterval, TaskPlacement},
 };
 pub use cost::CostInterval;
@@ -64,6 +66,15 @@ pub struct TaskInterval {
 }
 
 impl TaskInterval {
+    /// True if it ran or waited for a share of the interval that makes it count among threads: [`BUSY_THREAD_PERCENT`]. Any
+    /// program has idle threads.
+    pub fn is_busy(&self, duration_ns: u64) -> bool {
+        // A wait that is not over may have begun long before the interval.
+        let pending_ns = self.reading.pending.map_or(0, |pending| pending.ns.min(duration_ns));
+        let active_ns = self.totals.on_cpu_ns.saturating_add(self.wait.total_ns).saturating_add(pending_ns);
+        u128::from(active_ns) * 100 >= u128::from(duration_ns) * u128::from(BUSY_THREAD_PERCENT)
+    }
+
     fn append(&mut self, next: Self) {
         self.reading = next.reading;
         self.placement.append(next.placement);

@@ -23,7 +23,7 @@ pub mod units;
 
 pub use causes::ByCause;
 pub use cgroup_name::CgroupName;
-pub use cgscope_layout::Cause;
+pub use cgscope_layout::{CAUSES, Cause};
 pub use culprits::{Blame, PairReading};
 pub use findings::Finding;
 pub use hist::Hist;

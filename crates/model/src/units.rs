@@ -48,6 +48,16 @@ pub fn per_second(count: u64, duration_ns: u64) -> Option<f64> {
     (duration_ns != 0).then(|| count as f64 * 1e9 / duration_ns as f64)
 }
 
+/// `1 wait`, `2 waits`, `2 processes`.
+pub fn count(n: u64, what: &str) -> String {
+    let plural = match what.strip_suffix("ss") {
+        _ if n == 1 => "",
+        Some(_) => "es",
+        None => "s",
+    };
+    format!("{n} {what}{plural}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +69,13 @@ mod tests {
                 .map(duration)
                 .into();
         assert_eq!(said, ["0ns", "999ns", "1.00us", "12.3us", "999us", "4.56ms", "50.0ms", "1.20s", "2m05s"]);
+    }
+
+    #[test]
+    fn one_of_a_thing_has_no_plural() {
+        assert_eq!(count(1, "thread"), "1 thread");
+        assert_eq!(count(20, "thread"), "20 threads");
+        assert_eq!(count(2, "process"), "2 processes");
     }
 
     #[test]

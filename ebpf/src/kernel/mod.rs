@@ -10,8 +10,8 @@ use core::{
 
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
 use cgscope_layout::{
-    ABSENT, Offsets,
-    wire::{Config, Totals},
+    ABSENT, ByCause, Offsets,
+    wire::{Config, Totals, Waits},
 };
 
 /// Set by user space before loading. Read as volatile: to the compiler they are constants of this very file.
@@ -322,6 +322,21 @@ impl Task {
             involuntary: load(self.0, offset!(task_nivcsw)),
             migrations: load(self.0, offset!(task_migrations)),
             ..Totals::default()
+        }
+    }
+}
+
+impl Task {
+    /// The kernel's own readings and those of the hook.
+    #[inline(always)]
+    pub fn all_totals(self, waits: &Waits, by_cause: &ByCause) -> Totals {
+        Totals {
+            waits: waits.count,
+            wait_ns: waits.total_ns,
+            unstamped: waits.unstamped_count,
+            unstamped_ns: waits.unstamped_ns,
+            by_cause: *by_cause,
+            ..self.totals()
         }
     }
 }

@@ -5,14 +5,13 @@ mod words;
 
 use std::io::{self, Write};
 
-use cgscope_model::{Interval, Sample, findings::Host, json::IntervalObject};
+use cgscope_model::{Interval, Sample, findings::Host, json::IntervalObject, units};
 use cgscope_record::{Ending, FileReader, open};
 
 use crate::{
     cli::Report,
     exit::{Error, Exit, Result},
     run::losses,
-    text::plural,
 };
 
 /// Runs the command.
@@ -65,7 +64,7 @@ fn said_ending(reader: &FileReader, ending: Option<&Ending>) -> Exit {
     if reader.skipped() != 0 {
         say!(
             "cgscope: {} of kinds that this version does not know were left out",
-            plural(reader.skipped(), "frame")
+            units::count(reader.skipped(), "frame")
         );
     }
     match ending {

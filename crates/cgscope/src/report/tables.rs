@@ -4,10 +4,14 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use cgscope_model::{
     Blame, Cause, CgroupName, CgroupReading, Group, Interval, Mode,
+    selection::is_at_or_below,
     units::{duration, percent},
 };
 
-use crate::{causes, text::process_name};
+use crate::{
+    causes::{self, UNNAMED},
+    text::process_name,
+};
 
 /// Rows of each table.
 const ROWS: usize = 15;
@@ -148,22 +152,16 @@ fn usage(out: &mut String, limits: &CgroupReading, group: Option<&Group>) -> std
     )
 }
 
-/// Threads that ran or waited for at least 1 % of the time.
 fn busy_threads(whole: &Interval, path: &str) -> usize {
-    let busy = |task: &&cgscope_model::TaskInterval| {
-        let ns = task.totals.on_cpu_ns + task.wait.total_ns;
-        let inside = whole
-            .cgroup_path(task.reading.cgroup_id)
-            .is_some_and(|at| cgscope_model::selection::is_at_or_below(at, path));
-        inside && ns >= whole.duration_ns / 100
-    };
-    whole.tasks.iter().filter(busy).count()
+    let is_inside = |id| whole.cgroup_path(id).is_some_and(|at| is_at_or_below(at, path));
+    let busy = whole.tasks.iter().filter(|task| task.is_busy(whole.duration_ns));
+    busy.filter(|task| is_inside(task.reading.cgroup_id)).count()
 }
 
 /// Victims and culprits: who waited, behind whom, how long.
 pub fn culprits(out: &mut String, whole: &Interval) -> std::fmt::Result {
     let mut pairs: BTreeMap<(String, String), u64> = BTreeMap::new();
-    let name = |id| whole.cgroup_path(id).map_or("(removed cgroup)".into(), |path| path.to_string());
+    let name = |id| whole.cgroup_path(id).map_or(UNNAMED.into(), |path| path.to_string());
     for pair in whole.pairs.iter().filter(|pair| pair.blame == Blame::Ran) {
         let culprit = causes::culprit(&whole.culprit(pair));
         *pairs.entry((name(pair.victim), culprit)).or_default() += pair.ns;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use cgscope_model::{
     Cause, Group, Interval, Mode,
     findings::{Host, findings},
-    units::{duration, percent},
+    units::{self, duration, percent},
 };
 use cgscope_record::{Ending, Header};
 
@@ -15,7 +15,7 @@ use crate::{
     nodes,
     report::tables,
     request::selection_words,
-    text::{self, Unit, plural},
+    text::{self, Unit},
 };
 
 /// What is said of a recording beside its figures.
@@ -71,12 +71,12 @@ impl Recording {
             header.hostname,
             header.kernel_release,
             header.architecture,
-            plural(header.cpus.len() as u64, "CPU"),
+            units::count(header.cpus.len() as u64, "CPU"),
         )?;
         writeln!(
             out,
             "{} over {}, one every {}; {}",
-            plural(self.samples, "Sample"),
+            units::count(self.samples, "Sample"),
             duration(whole.duration_ns),
             duration(header.interval_ns),
             ending.map_or("the end could not be read".into(), ToString::to_string),
@@ -88,7 +88,7 @@ impl Recording {
         if findings.is_empty() {
             return writeln!(out, "\nNo finding: nothing here is past its threshold.");
         }
-        writeln!(out, "\n{}, the one that cost most first:", plural(findings.len() as u64, "finding"))?;
+        writeln!(out, "\n{}, the one that cost most first:", units::count(findings.len() as u64, "finding"))?;
         for (n, finding) in findings.iter().enumerate() {
             writeln!(out, "{:>2}. {}.\n    {}.", n + 1, finding.says, capital(&finding.advice))?;
         }
@@ -139,8 +139,8 @@ fn totals(out: &mut String, whole: &Interval, total: &Group) -> std::fmt::Result
         "{} voluntary and {} involuntary switches, {} between CPUs; {} ended.",
         total.totals.voluntary,
         total.totals.involuntary,
-        plural(total.totals.migrations, "move"),
-        plural(total.exited, "task")
+        units::count(total.totals.migrations, "move"),
+        units::count(total.exited, "task")
     )
 }
 
@@ -164,7 +164,7 @@ fn agreement(out: &mut String, waited: u64, total: &Group) -> std::fmt::Result {
         writeln!(
             out,
             "Not in either: {} of tasks preempted on their way to sleep, {} in all.",
-            plural(total.totals.unstamped, "wait"),
+            units::count(total.totals.unstamped, "wait"),
             duration(total.totals.unstamped_ns)
         )?;
     }

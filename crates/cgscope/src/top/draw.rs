@@ -1,5 +1,6 @@
 //! Drawing: the state in, cells out. Nothing is changed here.
 
+use cgscope_model::CAUSES;
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},
@@ -141,7 +142,7 @@ fn tasks(app: &App, theme: Theme, area: Rect) -> Vec<Line<'static>> {
 }
 
 /// A bar and the blank after it; a task that did not wait has none.
-fn padded(mut bar: Vec<Span<'static>>, parts: &[f64; 6], width: usize) -> Vec<Span<'static>> {
+fn padded(mut bar: Vec<Span<'static>>, parts: &[f64; CAUSES], width: usize) -> Vec<Span<'static>> {
     let blank = if parts.iter().sum::<f64>() > 0.0 { 1 } else { width + 1 };
     bar.push(Span::raw(" ".repeat(blank)));
     bar

@@ -3,13 +3,12 @@
 use cgscope_model::{
     Group, Interval, Mode,
     findings::findings,
-    units::{bytes, duration, per_second, percent},
+    units::{self, bytes, duration, per_second, percent},
 };
 use ratatui::text::{Line, Span};
 
 use crate::{
     causes, nodes,
-    text::plural,
     top::{state::App, theme::Theme},
 };
 
@@ -38,7 +37,7 @@ pub fn lines(app: &App, theme: Theme, screen: u16) -> Vec<Line<'static>> {
     let Some(interval) = app.interval.as_deref() else { return vec![Line::from(title)] };
     let total = interval.total();
     title.push(Span::styled(
-        format!("  {} of {}", plural(total.threads, "thread"), processes(total.processes)),
+        format!("  {} of {}", units::count(total.threads, "thread"), processes(total.processes)),
         theme.quiet(),
     ));
     let wait = &total.wait;
@@ -114,7 +113,7 @@ fn pending(total: &Group, mode: Mode, theme: Theme) -> Line<'static> {
     let verb = if total.pending == 1 { "is" } else { "are" };
     let now = format!(
         "{} {verb} waiting, the longest for {} so far",
-        plural(total.pending, "task"),
+        units::count(total.pending, "task"),
         duration(total.pending_max_ns)
     );
     Line::from(vec![label, Span::styled(now, theme.wait())])

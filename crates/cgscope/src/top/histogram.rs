@@ -1,8 +1,8 @@
 //! The histogram of the selected task, or of all.
 
 use cgscope_model::{
-    Interval, Mode, TaskInterval, Wait,
-    units::{duration, per_second},
+    CAUSES, Interval, Mode, TaskInterval, Wait,
+    units::{self, duration, per_second},
 };
 use ratatui::{
     layout::Rect,
@@ -12,7 +12,7 @@ use ratatui::{
 use crate::{
     causes,
     mode::NO_HISTOGRAM,
-    text::{self, plural},
+    text,
     top::{
         state::{App, Selected},
         theme::Theme,
@@ -68,7 +68,7 @@ fn of_task(
         Line::from(vec![
             Span::styled(format!("{} {}", reading.tid, reading.comm), theme.heading()),
             Span::styled(
-                format!("  {} since it was selected", plural(selected.since.count, "wait")),
+                format!("  {} since it was selected", units::count(selected.since.count, "wait")),
                 theme.quiet(),
             ),
         ]),
@@ -133,7 +133,7 @@ fn bar_length(count: u64, most: u64, width: usize) -> usize {
 }
 
 /// A bar in the colours of its causes; without colours, in their letters.
-pub fn stacked(parts: &[f64; 6], width: usize, theme: Theme) -> Vec<Span<'static>> {
+pub fn stacked(parts: &[f64; CAUSES], width: usize, theme: Theme) -> Vec<Span<'static>> {
     let cells = causes::ORDER.into_iter().zip(causes::cells(parts, width)).filter(|(_, count)| *count != 0);
     let sign = |cause| if theme.has_colour() { '█' } else { causes::letter(cause) };
     cells

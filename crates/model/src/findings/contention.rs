@@ -8,7 +8,7 @@ use super::{
     EXPLAINED_PERCENT, Finding, NEIGHBOUR_NS, NEIGHBOUR_PERCENT, OWN_NS, OWN_PERCENT, Rule,
     context::{Busy, Context, Sums},
     quota,
-    words::{count, is_share, list, percent},
+    words::{is_share, list, percent},
 };
 use crate::{
     Blame,
@@ -175,9 +175,9 @@ fn own_contention_of(context: &Context, path: &Arc<str>, sums: &Sums) -> Option<
 }
 
 fn too_many(busy: &Busy, cpus: u32) -> (String, String) {
-    let cpus_said = count(cpus.into(), "CPU");
+    let cpus_said = units::count(cpus.into(), "CPU");
     (
-        format!("{} were busy, and it may use {cpus_said}", count(busy.threads, "thread")),
+        format!("{} were busy, and it may use {cpus_said}", units::count(busy.threads, "thread")),
         format!(
             "start no more threads than it may use CPUs ({cpus}), or let it use more of them (cpuset.cpus)"
         ),
@@ -195,8 +195,8 @@ fn badly_spread(busy: &Busy, cpus: u32, own_ns: u64) -> Option<(String, String)>
     Some((
         format!(
             "it may use {}, more than its {} need, but these were last seen on {crowded}",
-            count(cpus.into(), "CPU"),
-            count(busy.threads, "busy thread"),
+            units::count(cpus.into(), "CPU"),
+            units::count(busy.threads, "busy thread"),
         ),
         format!("look whether an affinity pins them (taskset -acp {pid}), or a cpuset below this one"),
     ))

@@ -7,9 +7,9 @@ use std::{
 
 use cgscope_layout::Cause;
 
-use super::{BUSY_THREAD_PERCENT, Host, words::is_share};
+use super::Host;
 use crate::{
-    Blame, ByCause, CgroupReading, Interval, TaskInterval, Wait,
+    Blame, ByCause, CgroupReading, Interval, Wait,
     selection::{is_at_or_below, path_and_ancestors},
 };
 
@@ -108,7 +108,7 @@ impl<'a> Context<'a> {
     /// The busy threads among the tasks in cgroups that `at` is true for.
     pub fn busy(&self, at: impl Fn(&str) -> bool) -> Busy {
         let mut busy = Busy::default();
-        let tasks = self.interval.tasks.iter().filter(|task| self.is_busy(task));
+        let tasks = self.interval.tasks.iter().filter(|task| task.is_busy(self.interval.duration_ns));
         for task in tasks {
             let reading = &task.reading;
             if self.interval.cgroup_path(reading.cgroup_id).is_some_and(|path| at(path)) {
@@ -124,15 +124,6 @@ impl<'a> Context<'a> {
     /// The busy threads of a cgroup and all below it.
     pub fn busy_below(&self, path: &str) -> Busy {
         self.busy(|at| is_at_or_below(at, path))
-    }
-
-    /// It ran or waited for a share of the interval that counts.
-    pub fn is_busy(&self, task: &TaskInterval) -> bool {
-        let duration_ns = self.interval.duration_ns;
-        // A wait that is not over may have begun long before the interval.
-        let pending_ns = task.reading.pending.map_or(0, |pending| pending.ns.min(duration_ns));
-        let active_ns = task.totals.on_cpu_ns.saturating_add(task.wait.total_ns).saturating_add(pending_ns);
-        is_share(active_ns, duration_ns, BUSY_THREAD_PERCENT)
     }
 }
 

@@ -6,7 +6,7 @@ use super::{
     CPUS_BUSY_PERCENT, Finding, OVERSUBSCRIBED_PERCENT, Rule, UNATTRIBUTED_NS, UNATTRIBUTED_PERCENT,
     WAKEUP_MEAN_NS, WAKEUP_PERCENT, WAKEUP_WAITS,
     context::Context,
-    words::{count, is_share, percent},
+    words::{is_share, percent},
 };
 use crate::{Mode, Wait, units};
 
@@ -29,7 +29,7 @@ pub(super) fn cpu_oversubscription(context: &Context) -> Option<Finding> {
         cgroup: None,
         says: format!(
             "on average {wanted:.1} tasks wanted to run on {}, busy for {busy} of the time: they waited {}",
-            count(cpus.into(), "CPU"),
+            units::count(cpus.into(), "CPU"),
             units::duration(waited_ns),
         ),
         advice:
@@ -60,7 +60,7 @@ pub(super) fn wakeup_latency(context: &Context) -> Option<Finding> {
             units::duration(ns),
             percent(ns, sums.waited_ns),
             units::duration(ns / waits),
-            count(waits, "wait"),
+            units::count(waits, "wait"),
             p99.unwrap_or_default(),
         ),
         advice: "look for deep idle states of the CPUs (cpuidle: cpupower idle-info; cpupower idle-set -D 50 leaves \
@@ -94,7 +94,7 @@ pub(super) fn unattributed(context: &Context) -> Option<Finding> {
              ({} in all), or longer ago than is looked back (at most {LOOK_BACK} runs of a CPU)",
             units::duration(ns),
             percent(ns, sums.waited_ns),
-            count(migrations, "move"),
+            units::count(migrations, "move"),
         ),
         advice: "take the other causes for lower bounds; tasks kept on fewer CPUs (cpuset, taskset) are moved less"
             .into(),

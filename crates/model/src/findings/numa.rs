@@ -7,7 +7,7 @@ use super::{
     NODE_WAIT_PERCENT, REMOTE_ABOVE_EVEN_PERCENT, REMOTE_BYTES, REMOTE_PERCENT, REMOTE_RAN_PERCENT, Rule,
     context::Context,
     skew,
-    words::{count, is_share, percent},
+    words::{is_share, percent},
 };
 use crate::{
     Interval, ProcessMemory,
@@ -164,7 +164,7 @@ fn remote_finding(cgroup: Option<std::sync::Arc<str>>, says: String, tgid: Optio
 fn node_bouncing(context: &Context) -> Vec<Finding> {
     let interval = context.interval;
     let mut processes: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-    for task in interval.tasks.iter().filter(|task| context.is_busy(task)) {
+    for task in interval.tasks.iter().filter(|task| task.is_busy(interval.duration_ns)) {
         let (threads, moves) = processes.entry(task.reading.tgid).or_default();
         *threads += 1;
         *moves += task.placement.node_migrations.unwrap_or(0);
@@ -189,8 +189,8 @@ fn bouncing(interval: &Interval, tgid: u32, threads: u64, moves: u64, each: f64)
             "process {tgid} ({}): its {} came on another node {}, {each:.1} a second each, and each time left caches and \
              memory behind",
             process_name(interval, tgid),
-            count(threads, "busy thread"),
-            count(moves, "time"),
+            units::count(threads, "busy thread"),
+            units::count(moves, "time"),
         ),
         advice: format!(
             "keep the process on one node (numactl --cpunodebind, a cpuset), or look at what wakes its threads from the other \

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use super::{
     BELOW_LIMIT_PERCENT, Finding, Rule, THROTTLED_PERIODS_PERCENT, THROTTLED_WAIT_NS, THROTTLED_WAIT_PERCENT,
     context::{Busy, Context, Sums},
-    words::{as_long, count, cpus, is_share, micros, number, percent},
+    words::{as_long, cpus, is_share, micros, number, percent},
 };
 use crate::{CgroupReading, units};
 
@@ -97,7 +97,11 @@ fn periods_said(limits: &CgroupReading) -> String {
     };
     match limits.nr_throttled.zip(limits.nr_periods).filter(|(throttled, _)| *throttled != 0) {
         Some((throttled, all)) => {
-            format!("{} of its {} ran out of quota{quota}", percent(throttled, all), count(all, "period"))
+            format!(
+                "{} of its {} ran out of quota{quota}",
+                percent(throttled, all),
+                units::count(all, "period")
+            )
         }
         None => format!("its quota ran out{quota}"),
     }
@@ -164,8 +168,8 @@ fn threads_over_quota(throttled: &Throttled, context: &Context) -> Option<Findin
     let host = host
         .map(|host| format!(": programs that count the host's CPUs ({host}) start too many"))
         .unwrap_or_default();
-    let threads = count(busy.threads, "thread");
-    let processes = count(busy.processes.len() as u64, "process");
+    let threads = units::count(busy.threads, "thread");
+    let processes = units::count(busy.processes.len() as u64, "process");
     let quota = cpus(cores);
     Some(Finding {
         rule: Rule::ThreadsOverQuota,
@@ -215,7 +219,7 @@ fn burst_advice(limits: &CgroupReading) -> Option<String> {
             "allow a burst ({FILES}, Linux 5.14) of up to its quota ({quota}), or make the period longer"
         ));
     };
-    let periods = limits.nr_bursts.map(|bursts| format!(" and did in {}", count(bursts, "period")));
+    let periods = limits.nr_bursts.map(|bursts| format!(" and did in {}", units::count(bursts, "period")));
     let already = format!("it may burst by {} already{}", micros(burst_us), periods.unwrap_or_default());
     // The kernel refuses a burst above the quota.
     Some(if burst_us < quota_us {

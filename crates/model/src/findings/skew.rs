@@ -7,12 +7,13 @@ use cgscope_layout::Cause;
 use super::{
     context::Context,
     numa::process_name,
-    words::{count, is_share, list, percent},
+    words::{is_share, list, percent},
 };
 use crate::{
     TaskInterval,
     nodes::{NodeGroup, amount},
     placement::{cpu_list, parse_cpu_list},
+    units,
 };
 
 /// A process is named if it has this share of what goes on there, percent; else a cgroup that has it; else the process that
@@ -78,7 +79,7 @@ impl<'a> Skew<'a> {
         }
         let threads: Vec<_> = tasks
             .iter()
-            .filter(|(task, ..)| is_one(task) && context.is_busy(task))
+            .filter(|(task, ..)| is_one(task) && task.is_busy(context.interval.duration_ns))
             .map(|(task, _, active)| (*task, *active))
             .collect();
         let hold = hold(&threads, &idle.cpus);
@@ -100,7 +101,7 @@ impl<'a> Skew<'a> {
             "{who} has {} of the run time and {} of the running and waiting there, with {}; {}",
             percent(self.ran_ns, self.all_ran_ns),
             percent(self.active_ns, self.all_active_ns),
-            count(self.threads.len() as u64, "busy thread"),
+            units::count(self.threads.len() as u64, "busy thread"),
             self.why(),
         )
     }

@@ -7,16 +7,6 @@ pub(super) fn percent(part: u64, whole: u64) -> String {
     units::percent(part, whole).map_or_else(|| "no share".into(), |percent| format!("{percent:.1}%"))
 }
 
-/// `1 thread`, `20 threads`.
-pub(super) fn count(n: u64, what: &str) -> String {
-    let plural = match what.strip_suffix("ss") {
-        _ if n == 1 => "",
-        Some(_) => "es",
-        None => "s",
-    };
-    format!("{n} {what}{plural}")
-}
-
 /// A number of CPUs with up to two decimals: `1`, `2.5`.
 pub(super) fn number(value: f64) -> String {
     let two = format!("{value:.2}");
@@ -64,10 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_of_a_thing_has_no_plural() {
-        assert_eq!(count(1, "thread"), "1 thread");
-        assert_eq!(count(20, "thread"), "20 threads");
-        assert_eq!(count(2, "process"), "2 processes");
+    fn one_cpu_has_no_plural() {
         assert_eq!([cpus(1.0), cpus(0.5), cpus(2.0), cpus(10.0)], ["1 CPU", "0.5 CPUs", "2 CPUs", "10 CPUs"]);
     }
 
