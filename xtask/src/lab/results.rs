@@ -6,6 +6,8 @@ use crate::lab::kernels::Series;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,
+    /// It failed, and passed when it was tried once more.
+    PassedAgain,
     Failed,
     /// It was to run, and nothing is known of its end.
     Unfinished,
@@ -70,6 +72,11 @@ pub(crate) fn outcomes(log: &str) -> BTreeMap<String, Outcome> {
             rest = then;
         }
         let outcome = match rest {
+            rest if rest.ends_with("ok")
+                && running.as_ref().is_some_and(|name| outcomes.contains_key(name)) =>
+            {
+                Outcome::PassedAgain
+            }
             rest if rest.ends_with("ok") => Outcome::Passed,
             rest if rest.ends_with("FAILED") => Outcome::Failed,
             _ => continue,
@@ -122,8 +129,11 @@ fn cell(report: &Report, name: &str) -> String {
     let of_module: Vec<&Outcome> =
         report.outcomes.iter().filter(|(test, _)| module(test) == name).map(|(_, outcome)| outcome).collect();
     let count = |wanted: &Outcome| of_module.iter().filter(|outcome| **outcome == wanted).count();
-    let (passed, failed, open) =
-        (count(&Outcome::Passed), count(&Outcome::Failed), count(&Outcome::Unfinished));
+    let (passed, failed, open) = (
+        count(&Outcome::Passed) + count(&Outcome::PassedAgain),
+        count(&Outcome::Failed),
+        count(&Outcome::Unfinished),
+    );
     if passed + failed + open == 0 {
         let is_hosts = of_module.iter().any(|outcome| matches!(outcome, Outcome::HostOnly(_)));
         return if is_hosts { "host" } else { "-" }.to_owned();
@@ -138,7 +148,11 @@ fn cell(report: &Report, name: &str) -> String {
 /// What the table leaves out, by name.
 pub(crate) fn notes(reports: &[Report]) -> String {
     let mut lines = String::new();
-    for (outcome, what) in [(Outcome::Failed, "failed"), (Outcome::Unfinished, "did not end")] {
+    for (outcome, what) in [
+        (Outcome::Failed, "failed"),
+        (Outcome::Unfinished, "did not end"),
+        (Outcome::PassedAgain, "failed at first and passed when tried once more"),
+    ] {
         for report in reports {
             for name in report.names(&outcome) {
                 lines += &format!("* {} {what}: `{name}`\n", title(report));
@@ -217,6 +231,24 @@ test ledger::d ... ";
         assert_eq!(outcomes.get("truth::a"), Some(&Outcome::Passed));
         assert_eq!(outcomes.get("truth::b"), Some(&Outcome::Failed));
         assert_eq!(outcomes.get("ledger::d"), None);
+    }
+
+    #[test]
+    fn a_test_that_passes_when_it_is_tried_once_more_has_passed_and_is_named() {
+        let mut report = report();
+        report.log += "lab: again\ntest truth::b ... ok\n";
+        report.outcomes.extend(outcomes(&report.log));
+        report.outcomes.remove("ledger::d");
+        assert_eq!(report.outcomes.get("truth::b"), Some(&Outcome::PassedAgain));
+        assert!(report.has_passed());
+        let reports = [report];
+        assert!(table(&reports).contains("| `truth` | 2 of 2 |"));
+        assert!(
+            notes(&reports).contains("6.12.107 failed at first and passed when tried once more: `truth::b`")
+        );
+        let mut again = LOG.to_owned();
+        again += "test truth::b ... FAILED\n";
+        assert_eq!(outcomes(&again).get("truth::b"), Some(&Outcome::Failed));
     }
 
     #[test]
