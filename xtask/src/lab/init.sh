@@ -2,7 +2,7 @@
 # The first process of a virtual machine of `cargo xtask lab`. What it is to do is in /lab/job.
 export PATH=/usr/bin HOME=/root LANG=C.UTF-8 TERM=linux TMPDIR=/tmp RUST_BACKTRACE=0
 # Each instruction is emulated: the tests count to a tenth, and assert no times.
-export CGSCOPE_TEST_EMULATED=1
+export CGSCOPE_TEST_EMULATED=1 CGSCOPE_BIN=/usr/bin/cgscope
 /usr/bin/busybox --install -s /usr/bin
 mount -t proc proc /proc
 mount -t sysfs sys /sys

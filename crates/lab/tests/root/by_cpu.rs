@@ -7,7 +7,7 @@ use cgscope_model::{ByCause, Sample, Selection};
 
 use crate::load::Load;
 
-fn stop(load: &Load) {
+pub(crate) fn stop(load: &Load) {
     for pid in load.pids() {
         // SAFETY: a process of ours that has not been reaped.
         unsafe { libc::kill(pid as i32, libc::SIGSTOP) };
@@ -16,11 +16,21 @@ fn stop(load: &Load) {
     thread::sleep(Duration::from_millis(300));
 }
 
-fn by_cpu(sample: &Sample) -> (u64, ByCause) {
+/// Waits and their sums.
+pub(crate) fn by_cpu(sample: &Sample) -> (u64, ByCause) {
     let mut sum = (0, ByCause::default());
     for waits in sample.cpus.iter().filter_map(|cpu| cpu.waits.as_ref()) {
         sum.0 += waits.hist.count();
         sum.1.add(&waits.by_cause);
+    }
+    sum
+}
+
+pub(crate) fn by_task(sample: &Sample) -> (u64, ByCause) {
+    let mut sum = (0, ByCause::default());
+    for task in &sample.tasks {
+        sum.0 += task.totals.waits;
+        sum.1.add(&task.totals.by_cause);
     }
     sum
 }
@@ -42,11 +52,7 @@ fn the_sums_by_cpu_are_the_sums_by_task() {
     loads.iter().for_each(stop);
     let sample = collector.sample().expect("a sample");
 
-    let mut by_task = (0, ByCause::default());
-    for task in &sample.tasks {
-        by_task.0 += task.totals.waits;
-        by_task.1.add(&task.totals.by_cause);
-    }
-    assert!(by_task.0 > 100, "hardly a load: {} waits", by_task.0);
-    assert_eq!(by_cpu(&sample), by_task);
+    let sums = by_task(&sample);
+    assert!(sums.0 > 100, "hardly a load: {} waits", sums.0);
+    assert_eq!(by_cpu(&sample), sums);
 }

@@ -19,9 +19,9 @@ impl Host {
         Self(follow(&[]))
     }
 
-    /// Whole seconds; of an emulated machine five at most, so that four kernels take minutes.
+    /// Whole seconds; of an emulated machine three at most, so that four kernels take minutes.
     fn measured(&mut self, seconds: u64) -> Interval {
-        let seconds = if is_emulated() { seconds.min(5) } else { seconds };
+        let seconds = if is_emulated() { seconds.min(3) } else { seconds };
         // Past the first period of a new quota, and past the loads' own start.
         thread::sleep(Duration::from_millis(300));
         let interval = measure(&mut self.0, &[], seconds).whole;
@@ -53,8 +53,13 @@ fn assert_share(wait: &Wait, causes: &[Cause], least: f64) {
     assert!(share >= least, "{share:.2}% are {causes:?}, not {least}%: {:?}", wait.by_cause);
 }
 
+/// How far one figure is off another, percent of that.
+fn off(ours: u64, theirs: u64) -> f64 {
+    100.0 * ours.abs_diff(theirs) as f64 / theirs.max(1) as f64
+}
+
 fn assert_near(ours: u64, theirs: u64, percent: f64, what: &str) {
-    let off = 100.0 * ours.abs_diff(theirs) as f64 / theirs.max(1) as f64;
+    let off = off(ours, theirs);
     assert!(off <= percent, "{what}: {ours} against {theirs}, {off:.2}% off");
 }
 
@@ -64,18 +69,21 @@ fn half_a_cpu(host: &mut Host, limited: &Cgroup, inner: &Cgroup) {
     let load = Load::busy_loop(Some(inner));
     // Once more where the machine was not ours: a virtual CPU that gets no time is late at waking up.
     let mut attempt = || {
-        let interval = host.measured(8);
+        let interval = host.measured(12);
         let wait = wait_of(&interval, &[load.pid()]);
-        (interval, wait)
+        let limits = interval.limits_at(&limited.name).expect("the cgroup with the quota is read");
+        let theirs = limits.throttled_ns.expect("cpu.stat");
+        (interval, wait, theirs)
     };
-    let is_quiet = |(_, wait): &(Interval, Wait)| share(&wait.by_cause, &[Cause::Throttled]) >= 98.0;
-    let (interval, wait) = Some(attempt()).filter(is_quiet).unwrap_or_else(attempt);
-    assert_share(&wait, &[Cause::Throttled], 98.0);
-    let limits = interval.limits_at(&limited.name).expect("the cgroup with the quota is read");
-    let theirs = limits.throttled_ns.expect("cpu.stat");
-    // Both are booked when a throttled phase ends; one phase in 80 may end on either side of a reading, under emulation one
+    // Both are booked when a throttled phase ends; one phase in 120 may end on either side of a reading, under emulation one
     // of the few and longer ones.
-    let phase = if is_emulated() { 5.0 } else { 1.5 };
+    let phase = if is_emulated() { 6.0 } else { 1.0 };
+    let is_quiet = |(_, wait, theirs): &(Interval, Wait, u64)| {
+        let throttled_ns = wait.by_cause.get(Cause::Throttled);
+        share(&wait.by_cause, &[Cause::Throttled]) >= 98.0 && off(throttled_ns, *theirs) <= phase
+    };
+    let (interval, wait, theirs) = Some(attempt()).filter(is_quiet).unwrap_or_else(attempt);
+    assert_share(&wait, &[Cause::Throttled], 98.0);
     assert_near(wait.by_cause.get(Cause::Throttled), theirs, phase, "throttled, against cpu.stat");
     assert_eq!(interval.limited_by(&inner.name).as_deref(), Some(limited.name.as_str()));
     let by = interval.limits_of(&inner.name);
@@ -129,7 +137,8 @@ fn four_threads_on_a_quota_of_one_cpu_wait_for_it_and_for_each_other() {
     let interval = host.measured(8);
     let after_ns = cgroup.throttled_ns();
     let wait = wait_of(&interval, &load.pids());
-    assert_share(&wait, &[Cause::Throttled, Cause::OwnCgroup], 98.0);
+    // Four CPUs emulated on two: what stands in for one of them also runs what the other three wait for.
+    assert_share(&wait, &[Cause::Throttled, Cause::OwnCgroup], if is_emulated() { 95.0 } else { 98.0 });
     // In its own unit: cpu.stat counts each CPU that stands, we each task that waits.
     let stood_ns = interval.limits_at(&cgroup.name).and_then(|limits| limits.throttled_ns).expect("cpu.stat");
     assert!(stood_ns <= after_ns - before_ns, "{stood_ns} of {}", after_ns - before_ns);

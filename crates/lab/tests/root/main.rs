@@ -14,6 +14,7 @@ mod cost;
 mod field_case_1;
 mod field_case_2;
 mod files;
+mod hotplug;
 mod ledger;
 mod load;
 mod numa;
