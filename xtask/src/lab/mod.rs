@@ -30,7 +30,7 @@ pub(crate) use request::Request;
 use results::{Outcome, Report};
 
 /// At a time: each has four CPUs, and tests that wait more than they compute.
-const MACHINES: usize = 4;
+const MACHINES: usize = 2;
 
 pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     if request.list {
