@@ -1,6 +1,7 @@
 //! The kernel side of cgscope. Read in this order:
 //!
-//! 1. [`hook`]: the one hook on the way of every switch;
+//! 1. [`hook`]: the one hook on the way of every switch, with [`ledger`], [`history`], [`look_back`] and [`culprits`] for why it
+//!    waited, and [`by_cpu`] and [`placement`] for where;
 //! 2. [`birth`] and [`burial`]: tasks that are born and tasks that are dead;
 //! 3. [`reading`]: the iterator that hands everything to user space; [`cgroups`]: the names of cgroups;
 //! 4. [`throttle`]: where the kernel has no clock of throttled time;

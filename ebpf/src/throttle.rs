@@ -23,10 +23,7 @@ pub fn on_throttle(ctx: FEntryContext) -> i32 {
     if queue.levels == 0
         && let Some(clocks) = throttle_clocks(queue.cpu)
     {
-        match place(clocks, queue.cfs_rq) {
-            Some(clock) => clock.since_ns = queue.clock_ns,
-            None => lost(Loss::ThrottleClockForgotten),
-        }
+        place(clocks, queue.cfs_rq).since_ns = queue.clock_ns;
     }
     0
 }
@@ -37,11 +34,13 @@ pub fn on_unthrottle(ctx: FEntryContext) -> i32 {
     let queue = Throttled::of(ctx.arg::<u64>(0), ctx.arg::<u64>(1));
     if queue.levels == 1
         && let Some(clocks) = throttle_clocks(queue.cpu)
-        && let Some(clock) = place(clocks, queue.cfs_rq)
+        && let Some(clock) = find(clocks, queue.cfs_rq)
         && clock.since_ns != 0
     {
-        clock.sum_ns += queue.clock_ns.saturating_sub(clock.since_ns);
+        let stood_ns = queue.clock_ns.saturating_sub(clock.since_ns);
+        // In this order: whoever reads along without the lock may miss the phase for a moment, and not count it twice.
         clock.since_ns = 0;
+        clock.sum_ns += stood_ns;
     }
     0
 }
@@ -52,31 +51,47 @@ fn at(clocks: &mut ThrottleClocks, place: usize) -> &mut ThrottleClock {
     unsafe { clocks.clocks.as_mut_ptr().add(place & (CLOCKS - 1)).as_mut_unchecked() }
 }
 
-/// The place of a queue's clock; a new one takes an empty place, or that of one that does not stand. `None`: all stand.
+/// The clock of a queue, if it has one.
 #[inline(always)]
-fn place(clocks: &mut ThrottleClocks, cfs_rq: u64) -> Option<&mut ThrottleClock> {
+fn find(clocks: &mut ThrottleClocks, cfs_rq: u64) -> Option<&mut ThrottleClock> {
     let first = clock_place_of(cfs_rq);
-    let mut free = CLOCKS;
+    for probe in 0..CLOCK_PROBES {
+        if at(clocks, first + probe).cfs_rq == cfs_rq {
+            return Some(at(clocks, first + probe));
+        }
+    }
+    None
+}
+
+/// The place of a queue's clock. A new one takes an empty place, or else that of the one that has stood for longest or does not
+/// stand: a queue whose cgroup was removed while it stood is never told to end.
+#[inline(always)]
+fn place(clocks: &mut ThrottleClocks, cfs_rq: u64) -> &mut ThrottleClock {
+    let first = clock_place_of(cfs_rq);
+    let mut oldest = first;
+    let mut oldest_ns = u64::MAX;
     for probe in 0..CLOCK_PROBES {
         let clock = at(clocks, first + probe);
         if clock.cfs_rq == cfs_rq {
-            return Some(at(clocks, first + probe));
+            return at(clocks, first + probe);
         }
-        if clock.since_ns == 0 && free == CLOCKS {
-            free = first + probe;
+        if clock.since_ns < oldest_ns {
+            (oldest, oldest_ns) = (first + probe, clock.since_ns);
         }
         if clock.cfs_rq == 0 {
             break;
         }
     }
-    if free == CLOCKS {
-        return None;
+    let clock = at(clocks, oldest);
+    if clock.since_ns != 0 {
+        lost(Loss::ThrottleClockForgotten);
     }
     clocks.used += 1;
-    let clock = at(clocks, free);
+    // It goes on from the sum that is there: a wait that began under another clock of this place is bounded by its own length, and
+    // one under this very clock, come back, does not lose what it had.
+    let clock = at(clocks, oldest);
     clock.cfs_rq = cfs_rq;
-    clock.sum_ns = 0;
-    Some(clock)
+    clock
 }
 
 /// How long the queue has stood in a hierarchy out of quota until `clock_ns`. Numbers alone, and exported: verified by itself,

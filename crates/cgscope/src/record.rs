@@ -10,6 +10,7 @@ use cgscope_collect::{
     clock,
     facts::{self, CgroupMounts},
 };
+use cgscope_layout::Loss;
 use cgscope_model::{Sample, units};
 use cgscope_record::{Cpu, FileWriter, Header, Reason};
 
@@ -70,7 +71,8 @@ fn header(session: &Session, target: &Target, options: &Record) -> Header {
 struct Output {
     writer: FileWriter,
     samples: u64,
-    losses: bool,
+    /// Anything is lost; and what makes the recording incomplete.
+    losses: [bool; 2],
 }
 
 impl Output {
@@ -78,7 +80,7 @@ impl Output {
         keep_old(path)?;
         let writer =
             FileWriter::create(path, header).map_err(|error| Error::could_not_run(error.to_string()))?;
-        Ok(Self { writer, samples: 0, losses: false })
+        Ok(Self { writer, samples: 0, losses: [false; 2] })
     }
 
     fn sample(&mut self, sample: &Sample) -> Result<()> {
@@ -92,7 +94,8 @@ impl Output {
             }
         })?;
         self.samples += 1;
-        self.losses = sample.losses.nonzero().any(|(loss, _)| !loss.leaves_result_whole());
+        let any = |is_meant: fn(Loss) -> bool| sample.losses.nonzero().any(|(loss, _)| is_meant(loss));
+        self.losses = [any(|_| true), any(|loss| !loss.leaves_result_whole())];
         Ok(())
     }
 
@@ -106,7 +109,8 @@ impl Output {
                 (None, signal) => Reason::CommandKilled(signal.unwrap_or_default()),
             },
         };
-        let (path, samples, losses) = (self.writer.path().to_owned(), self.samples, self.losses);
+        let (path, samples, [losses, incomplete]) =
+            (self.writer.path().to_owned(), self.samples, self.losses);
         let bytes = self.writer.bytes();
         self.writer.end(last.unix_ns, reason).map_err(|error| Error::incomplete(error.to_string()))?;
         say!(
@@ -116,7 +120,7 @@ impl Output {
             if losses { ", with losses" } else { ", no losses" },
             path.display(),
         );
-        Ok(if losses { Exit::Incomplete } else { Exit::Done })
+        Ok(if incomplete { Exit::Incomplete } else { Exit::Done })
     }
 }
 

@@ -56,6 +56,14 @@ pub struct Session {
     /// What findings are judged by.
     pub host: Host,
     verbose: bool,
+    /// What the kernel refused of what measuring can do without, in sentences.
+    refused: Vec<String>,
+}
+
+fn say_refused(refused: &[String]) {
+    for refused in refused {
+        say!("cgscope: {refused}");
+    }
 }
 
 /// How long and how often.
@@ -87,9 +95,7 @@ impl Session {
             coarse.say();
         }
         if target.output != Output::Nowhere {
-            for refused in collector.refused() {
-                say!("cgscope: {refused}");
-            }
+            say_refused(collector.refused());
         }
         if target.verbose {
             let done = if coarse.is_some() { "ready" } else { "attached" };
@@ -100,6 +106,7 @@ impl Session {
         let first = (coarse.is_some() && held.is_some()).then(|| collector.sample()).transpose();
         let first = first.map_err(|failure| Error::could_not_run(failure.to_string()))?;
         let (child, remains) = held.map(Held::release).unzip();
+        let refused = collector.refused().to_vec();
         Ok(Self {
             _remains: remains.filter(|_| coarse.is_some()),
             sampler: Sampler::start(collector, first, pace.interval, pace.duration),
@@ -113,7 +120,16 @@ impl Session {
             title: target.words(),
             coarse,
             verbose: target.verbose,
+            refused,
         })
+    }
+
+    /// Says how measuring is less than it could be: for a screen that was not to be disturbed.
+    pub fn say_limits(&self) {
+        if let Some(coarse) = &self.coarse {
+            coarse.say();
+        }
+        say_refused(&self.refused);
     }
 
     /// The next Sample. Must not be called after [`Step::Last`].

@@ -105,6 +105,20 @@ pub fn cpu_to_node(root: &Path) -> BTreeMap<u32, u32> {
     nodes.into_iter().flat_map(|node| cpus(node).into_iter().map(move |cpu| (cpu, node))).collect()
 }
 
+/// The NUMA node of each CPU that is there, those that are offline included: what the kernel links to the CPU.
+pub fn present_cpu_to_node(root: &Path) -> BTreeMap<u32, u32> {
+    let cpus = root.join("sys/devices/system/cpu");
+    let number = |name: &std::ffi::OsStr, kind: &str| name.to_str()?.strip_prefix(kind)?.parse::<u32>().ok();
+    let entries = |directory: &Path| fs::read_dir(directory).into_iter().flatten().flatten();
+    entries(&cpus)
+        .filter_map(|entry| {
+            let cpu = number(&entry.file_name(), "cpu")?;
+            let node = entries(&entry.path()).find_map(|entry| number(&entry.file_name(), "node"))?;
+            Some((cpu, node))
+        })
+        .collect()
+}
+
 /// How many CPUs there can ever be: the highest number and one. At least 1.
 pub fn possible_cpus(root: &Path) -> u32 {
     let possible = Host(root).cpu_list("sys/devices/system/cpu/possible").unwrap_or_default();

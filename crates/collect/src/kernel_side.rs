@@ -133,8 +133,9 @@ impl KernelSide {
     }
 
     fn attach_throttle_clock(&mut self, btf: &Btf) -> AyaResult<()> {
+        // The end before the beginning: a clock that is begun and never ended would call every wait throttled.
         let functions =
-            [(names::ON_THROTTLE, "tg_throttle_down"), (names::ON_UNTHROTTLE, "tg_unthrottle_up")];
+            [(names::ON_UNTHROTTLE, "tg_unthrottle_up"), (names::ON_THROTTLE, "tg_throttle_down")];
         for (name, function) in functions {
             let program: &mut FEntry = self.program_mut(name)?.try_into()?;
             program.load(function, btf)?;

@@ -17,7 +17,7 @@ pub struct ThrottleClock {
     pub sum_ns: u64,
 }
 
-/// The clocks of one CPU; read and written under its run queue lock alone.
+/// The clocks of one CPU; written under its run queue lock alone, read by others without it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ThrottleClocks {

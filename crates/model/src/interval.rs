@@ -193,7 +193,7 @@ impl Interval {
     /// A task that is only in `b` counts from its birth if it was born after `a`; otherwise it has no reading for this
     /// interval and is left out. So is a task whose counters went backwards.
     pub fn between(a: &Sample, b: &Sample) -> Self {
-        let one_node = nodes::only_node(&b.cpus);
+        let one_node = nodes::only_node(&b.cpus).filter(|node| nodes::only_node(&a.cpus) == Some(*node));
         let mut earlier = a.tasks.iter().peekable();
         let tasks = b.tasks.iter().filter_map(|now| {
             while earlier.next_if(|before| before.serial < now.serial).is_some() {}

@@ -319,8 +319,15 @@ fn since_by_node(now: &[(u32, u64)], before: &[(u32, u64)]) -> Option<ByNode> {
     since.map(|amounts| amounts.into_iter().filter(|(_, amount)| *amount != 0).collect())
 }
 
-/// What came between two readings, ascending by number: of the CPUs that are online at the end.
+/// What came between two readings, ascending by number: of the CPUs that are online at the end. If another CPU came or went
+/// meanwhile, a part of the host is in neither reading: then nothing is known by CPU.
 pub(crate) fn between(a: &[CpuReading], b: &[CpuReading]) -> Vec<CpuInterval> {
+    let numbers = |cpus: &[CpuReading]| cpus.iter().map(|cpu| cpu.cpu).collect::<Vec<_>>();
+    if numbers(a) != numbers(b) {
+        let unknown =
+            |cpu: &CpuReading| CpuInterval { cpu: cpu.cpu, node: cpu.node, ..CpuInterval::default() };
+        return b.iter().map(unknown).collect();
+    }
     let mut earlier = a.iter().peekable();
     b.iter()
         .map(|now| {

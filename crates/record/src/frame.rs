@@ -12,7 +12,7 @@ pub const MAGIC: [u8; 8] = *b"\x8Bcgs\r\n\x1A\n";
 
 /// Version of the format: raised by whatever an older reader cannot read, above all by any change to `Sample` or the
 /// structures in it (postcard names no fields). A new kind of frame needs no new version: readers skip it.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The longest payload that is written or read. A host with 100,000 tasks stays well below.
 pub const MAX_PAYLOAD: usize = 256 << 20;

@@ -51,6 +51,11 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
         return run_script(script, &qemu, &kernels, &binaries);
     }
     let tests = names_of_tests(&binaries)?;
+    if let Some(filter) = request.without_a_test(&tests) {
+        return Err(Failure::Usage(format!(
+            "no test has `{filter}` in its name, so there is nothing to run for it"
+        )));
+    }
     let reports = run_all(request, &qemu, &kernels, &binaries, &tests)?;
     print(&reports);
     let failed: Vec<String> = reports
@@ -183,6 +188,7 @@ fn run_one(
         outcomes,
         seconds: since.elapsed().as_secs(),
         doctor: results::told(&log, "doctor").and_then(|code| code.parse().ok()),
+        tests: results::told(&log, "tests").and_then(|code| code.parse().ok()),
         stopped: match end {
             vm::End::Off => None,
             vm::End::Stopped(why) => Some(why),
@@ -214,14 +220,14 @@ fn job(fates: &[(&str, Fate)]) -> String {
 
 /// What failed is tried once more, alone: four CPUs are emulated on two, and may stand still for longer than a test allows for.
 const JOB_TESTS: &str = "\
-run() { /lab/root --color=never --test-threads=1 --exact $1 2>&1 | tee /tmp/said; }
+run() { { /lab/root --color=never --test-threads=1 --exact $1 2>&1; echo $? > /tmp/code; } | tee /tmp/said; }
 run \"$names\"
 failed=$(sed -n '/^failures:$/,$s/^    \\([a-z_0-9]*::[a-z_0-9:]*\\)$/\\1/p' /tmp/said | sort -u | tr '\\n' ' ')
 if [ -n \"$failed\" ]; then
     echo 'lab: again'
     run \"$failed\"
 fi
-echo \"lab: tests ended\"
+echo \"lab: tests $(cat /tmp/code)\"
 ";
 
 const JOB_SHELL: &str = "\

@@ -63,6 +63,12 @@ impl Request {
         }
     }
 
+    /// A filter that fits none of the tests.
+    pub(super) fn without_a_test(&self, tests: &[String]) -> Option<&str> {
+        let fits = |filter: &str| tests.iter().any(|test| test.contains(filter));
+        self.filters.iter().map(String::as_str).find(|filter| !fits(filter))
+    }
+
     pub(super) fn has(&self, test: &str) -> bool {
         self.filters.is_empty() || self.filters.iter().any(|filter| test.contains(filter.as_str()))
     }

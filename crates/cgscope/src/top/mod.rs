@@ -113,9 +113,7 @@ async fn screen(target: &Target, pace: Pace) -> Result {
     }
     // Only what is printed after this is seen.
     drop(screen);
-    if let Some(coarse) = &session.coarse {
-        coarse.say();
-    }
+    session.say_limits();
     // Whoever quits has seen enough: a command that still runs is ended, too.
     let end = end.unwrap_or(session::End::Finished);
     Ok(worst.max(finish(&mut session, &end)))

@@ -92,8 +92,10 @@ impl BpfSource {
                 && resolved.has(Feature::ThrottleFunctions))
             .into(),
         };
-        let cpu_places = |(cpu, node): (&u32, &u32)| (*cpu, node_places.number_of(*node));
-        let cpu_places: Vec<_> = nodes.iter().map(cpu_places).collect();
+        // Those that are offline, too: the first task that comes there is moved to a node that is known.
+        let present = facts::present_cpu_to_node(host).into_iter().chain(nodes.clone());
+        let cpu_places = present.map(|(cpu, node)| (cpu, node_places.number_of(node)));
+        let cpu_places: Vec<_> = cpu_places.collect();
         let mut source = Self {
             side: KernelSide::start(&Plan {
                 offsets: resolved.offsets,

@@ -365,7 +365,7 @@ fn numa(facts: &Facts) -> Vec<Verdict> {
     const TOPIC: &str = "numa";
     match facts.numa_nodes.as_deref() {
         None => unknown(TOPIC, "which NUMA nodes there are"),
-        Some([]) => note(TOPIC, "this kernel tells no NUMA nodes: what is by node is null"),
+        Some([]) => ok(TOPIC, "this kernel has no NUMA: all is on node 0"),
         Some([_]) => ok(TOPIC, "1 NUMA node"),
         Some(nodes) => ok(TOPIC, format!("{} NUMA nodes", nodes.len())),
     }

@@ -189,6 +189,8 @@ fn throttled_time_is_unknown_only_without_any_way_to_tell_it() {
     assert_eq!(level(vec![clock()]), Level::Note);
     assert_eq!(level(vec![functions()]), Level::Ok);
     assert_eq!(level(vec![clock(), functions()]), Level::Degraded);
+    let quotas = off(Feature::Quotas, &["cfs_rq.runtime_enabled"]);
+    assert_eq!(level(vec![quotas, clock(), functions()]), Level::Note, "nothing is ever throttled");
 }
 
 #[test]

@@ -167,12 +167,16 @@ fn on_several_nodes_what_nobody_counted_is_not_known() {
 }
 
 #[test]
-fn a_cpu_that_comes_has_no_reading_yet_and_a_counter_that_falls_none() {
+fn a_counter_that_falls_is_no_reading_and_where_cpus_come_or_go_none_is() {
     let before = sample(S, vec![cpu(0, 0, 9, 9), cpu(2, 8, 5, 5)], vec![]);
-    let after = sample(2 * S, vec![cpu(0, 0, 8, 10), cpu(3, 8, 7, 7)], vec![]);
-    let interval = Interval::between(&before, &after);
+    let fallen = sample(2 * S, vec![cpu(0, 0, 8, 10), cpu(2, 8, 7, 7)], vec![]);
+    let interval = Interval::between(&before, &fallen);
     assert_eq!((interval.cpus[0].busy_ns, interval.cpus[0].idle_ns), (None, Some(1)));
-    assert_eq!((interval.cpus[1].cpu, interval.cpus[1].busy_ns), (3, None));
+    assert_eq!((interval.cpus[1].cpu, interval.cpus[1].busy_ns), (2, Some(2)));
+    // Of CPU 2 nobody knows what it did before it went.
+    let after = sample(2 * S, vec![cpu(0, 0, 10, 10), cpu(3, 8, 7, 7)], vec![]);
+    let interval = Interval::between(&before, &after);
+    assert_eq!((interval.cpus[0].busy_ns, interval.cpus[0].idle_ns), (None, None));
     let nodes = interval.by_node();
     assert_eq!(
         (nodes[1].cpus.as_slice(), nodes[1].busy_percent(), nodes[1].runnable_avg),
@@ -181,7 +185,7 @@ fn a_cpu_that_comes_has_no_reading_yet_and_a_counter_that_falls_none() {
 }
 
 #[test]
-fn a_cpu_that_went_keeps_what_it_did_in_the_sum() {
+fn of_intervals_taken_together_those_in_which_no_cpu_went_are_summed() {
     let at = |s: u64, cpus| sample(s * S, cpus, vec![]);
     let mut whole = Interval::between(
         &at(1, vec![cpu(0, 0, 0, 0), cpu(1, 0, 0, 0)]),
@@ -191,7 +195,7 @@ fn a_cpu_that_went_keeps_what_it_did_in_the_sum() {
         &at(2, vec![cpu(0, 0, 1, 2), cpu(1, 0, 3, 4)]),
         &at(3, vec![cpu(0, 0, 2, 3)]),
     ));
-    assert_eq!(whole.by_node()[0].busy_ns, Some(2 + 3));
+    assert_eq!(whole.by_node()[0].busy_ns, Some(1 + 3));
 }
 
 #[test]

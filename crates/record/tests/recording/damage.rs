@@ -157,15 +157,22 @@ fn other_files_are_refused_in_words() {
 }
 
 #[test]
-fn a_newer_version_is_refused_and_names_the_cgscope_that_wrote_it() {
+fn another_version_is_refused_and_names_the_cgscope_that_wrote_it() {
     let (mut file, _) = file(&samples(1));
     file[8..12].copy_from_slice(&(VERSION + 1).to_le_bytes());
     let error = Reader::new(file.as_slice()).map(|_| ()).unwrap_err().to_string();
     assert_eq!(
         error,
-        "is in version 2 of the format, newer than version 1 that this cgscope reads: it was written by cgscope \
+        "is in version 3 of the format, newer than version 2 that this cgscope reads: it was written by cgscope \
          0.1.0; read it with that version"
     );
+    file[8..12].copy_from_slice(&(VERSION - 1).to_le_bytes());
+    let error = Reader::new(file.as_slice()).map(|_| ()).unwrap_err().to_string();
+    assert!(
+        error.starts_with("is in version 1 of the format, older than version 2 that this cgscope reads"),
+        "{error}"
+    );
+    file[8..12].copy_from_slice(&(VERSION + 1).to_le_bytes());
     file.truncate(20);
     let error = Reader::new(file.as_slice()).map(|_| ()).unwrap_err().to_string();
     assert!(error.ends_with("read it with the newer cgscope that wrote it"), "{error}");

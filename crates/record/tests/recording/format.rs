@@ -12,13 +12,13 @@ fn hex(bytes: &[u8]) -> String {
 #[test]
 fn the_bytes_of_this_version_are_pinned() {
     let sample = hex(&postcard::to_stdvec(&sample(2)).unwrap());
-    assert_eq!((VERSION, sample.as_str()), (1, SAMPLE));
+    assert_eq!((VERSION, sample.as_str()), (2, SAMPLE));
     assert_eq!(hex(&postcard::to_stdvec(&header()).unwrap()), HEADER);
 }
 
 #[test]
 fn a_file_begins_with_magic_and_version() {
-    assert_eq!(hex(&file(&[]).0[..12]), "8b6367730d0a1a0a01000000");
+    assert_eq!(hex(&file(&[]).0[..12]), "8b6367730d0a1a0a02000000");
 }
 
 const SAMPLE: &str = "\

@@ -114,6 +114,11 @@ fn without(missing: &FeatureOff, keeps_own_clock: bool, all_off: &[FeatureOff]) 
         || "a newer kernel has it".to_owned(),
         |option| format!("boot a kernel built with {option}"),
     );
+    let is_about_quotas =
+        matches!(feature, Feature::ThrottleClock | Feature::ThrottleFunctions | Feature::TaskThrottling);
+    if is_about_quotas && all_off.iter().any(|off| off.feature == Feature::Quotas) {
+        return ok(feature.name(), format!("{}: not needed, as there are no quotas", feature.name()));
+    }
     let no_functions = all_off.iter().any(|off| off.feature == Feature::ThrottleFunctions);
     let no_clock = feature == Feature::ThrottleClock && no_functions;
     match level {
