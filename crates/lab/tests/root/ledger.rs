@@ -48,7 +48,14 @@ fn share(by_cause: &ByCause, causes: &[Cause]) -> f64 {
     100.0 * ns as f64 / by_cause.total() as f64
 }
 
+/// How far off a figure may be, percent: three times as far where four CPUs are emulated on two, so that one may stand still for
+/// a slice of another, and what is measured is a third as long.
+fn room(percent: f64) -> f64 {
+    if is_emulated() { 3.0 * percent } else { percent }
+}
+
 fn assert_share(wait: &Wait, causes: &[Cause], least: f64) {
+    let least = 100.0 - room(100.0 - least);
     let share = share(&wait.by_cause, causes);
     assert!(share >= least, "{share:.2}% are {causes:?}, not {least}%: {:?}", wait.by_cause);
 }
@@ -59,7 +66,7 @@ fn off(ours: u64, theirs: u64) -> f64 {
 }
 
 fn assert_near(ours: u64, theirs: u64, percent: f64, what: &str) {
-    let off = off(ours, theirs);
+    let (off, percent) = (off(ours, theirs), room(percent));
     assert!(off <= percent, "{what}: {ours} against {theirs}, {off:.2}% off");
 }
 
@@ -75,12 +82,12 @@ fn half_a_cpu(host: &mut Host, limited: &Cgroup, inner: &Cgroup) {
         let theirs = limits.throttled_ns.expect("cpu.stat");
         (interval, wait, theirs)
     };
-    // Both are booked when a throttled phase ends; one phase in 120 may end on either side of a reading, under emulation one
-    // of the few and longer ones.
-    let phase = if is_emulated() { 6.0 } else { 1.0 };
+    // Both are booked when a throttled phase ends; one phase in 120 may end on either side of a reading, under emulation one of the
+    // 30 and longer ones.
+    let phase = if is_emulated() { 2.0 } else { 1.0 };
     let is_quiet = |(_, wait, theirs): &(Interval, Wait, u64)| {
         let throttled_ns = wait.by_cause.get(Cause::Throttled);
-        share(&wait.by_cause, &[Cause::Throttled]) >= 98.0 && off(throttled_ns, *theirs) <= phase
+        share(&wait.by_cause, &[Cause::Throttled]) >= 98.0 && off(throttled_ns, *theirs) <= room(phase)
     };
     let (interval, wait, theirs) = Some(attempt()).filter(is_quiet).unwrap_or_else(attempt);
     assert_share(&wait, &[Cause::Throttled], 98.0);
@@ -137,8 +144,7 @@ fn four_threads_on_a_quota_of_one_cpu_wait_for_it_and_for_each_other() {
     let interval = host.measured(8);
     let after_ns = cgroup.throttled_ns();
     let wait = wait_of(&interval, &load.pids());
-    // Four CPUs emulated on two: what stands in for one of them also runs what the other three wait for.
-    assert_share(&wait, &[Cause::Throttled, Cause::OwnCgroup], if is_emulated() { 95.0 } else { 98.0 });
+    assert_share(&wait, &[Cause::Throttled, Cause::OwnCgroup], 98.0);
     // In its own unit: cpu.stat counts each CPU that stands, we each task that waits.
     let stood_ns = interval.limits_at(&cgroup.name).and_then(|limits| limits.throttled_ns).expect("cpu.stat");
     assert!(stood_ns <= after_ns - before_ns, "{stood_ns} of {}", after_ns - before_ns);
@@ -293,7 +299,7 @@ fn everything_at_once_sums_up_and_hardly_anything_is_unattributed() {
     }
     let unattributed = share(&total.by_cause, &[Cause::Unattributed]);
     println!("{moves} moves, {unattributed:.2}% unattributed");
-    assert!(unattributed <= 5.0, "{unattributed:.2}%: {:?}", total.by_cause);
+    assert!(unattributed <= room(5.0), "{unattributed:.2}%: {:?}", total.by_cause);
     let group = interval.total();
     assert_eq!(group.wait.by_cause.total(), group.wait.total_ns, "with what exited, too");
 }
