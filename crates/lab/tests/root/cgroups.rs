@@ -325,8 +325,12 @@ fn a_cgroup_removed_during_a_recording_keeps_its_name_in_it() {
         remove(&path);
         recording.join().expect("a recording")
     });
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    // Of the whole host: any task on it may have lost something, which says 1.
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", stderr(&output));
     let intervals = json_lines(&run(&["report", "--json", &file]));
+    for interval in &intervals {
+        assert!(interval["losses"].get("cgroup_event_lost").is_none(), "{}", interval["losses"]);
+    }
     let is_it = |path: &str| path.ends_with("-recorded/inside");
     let named =
         intervals.iter().flat_map(|interval| interval["cgroups"].as_array().expect("cgroups").clone());
