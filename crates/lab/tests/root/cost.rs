@@ -11,7 +11,7 @@ use crate::{
 fn five_thousand_sleeping_threads_cost_at_most_2_percent_of_a_core_and_30_mib() {
     let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
     thread::sleep(Duration::from_secs(1));
-    // Others share this machine: the best of three is what cgscope needs.
+    // Others share this machine: the best of five is what cgscope needs.
     let mut best = f64::MAX;
     for _ in 0..3 {
         let output = run(&["hist", "--json", "1", "5"]);
