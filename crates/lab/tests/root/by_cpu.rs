@@ -8,12 +8,20 @@ use cgscope_model::{ByCause, Sample, Selection};
 use crate::load::Load;
 
 pub(crate) fn stop(load: &Load) {
-    for pid in load.pids() {
-        // SAFETY: a process of ours that has not been reaped.
-        unsafe { libc::kill(pid as i32, libc::SIGSTOP) };
-    }
+    signal(load, libc::SIGSTOP);
     // Until the last of them is off its CPU.
     thread::sleep(Duration::from_millis(300));
+}
+
+pub(crate) fn go_on(load: &Load) {
+    signal(load, libc::SIGCONT);
+}
+
+fn signal(load: &Load, signal: i32) {
+    for pid in load.pids() {
+        // SAFETY: a process of ours that has not been reaped.
+        unsafe { libc::kill(pid as i32, signal) };
+    }
 }
 
 /// Waits and their sums.
@@ -35,7 +43,8 @@ pub(crate) fn by_task(sample: &Sample) -> (u64, ByCause) {
     sum
 }
 
-/// Of loops that are stopped: nothing is moving any more when the Sample is read, and nothing has exited.
+/// Of loops that stand still when it begins and when the Sample is read: one that came on a CPU just as it began to be followed
+/// would have that wait by task alone.
 #[test]
 fn the_sums_by_cpu_are_the_sums_by_task() {
     let loads = [
@@ -47,7 +56,9 @@ fn the_sums_by_cpu_are_the_sums_by_task() {
     ];
     let selection = Selection { pids: loads.iter().map(Load::pid).collect(), ..Selection::default() };
     let options = Options { selection, by_cpu: true, ..Options::default() };
+    loads.iter().for_each(stop);
     let mut collector = Collector::start(&options).unwrap_or_else(|failure| panic!("{failure}"));
+    loads.iter().for_each(go_on);
     thread::sleep(Duration::from_secs(2));
     loads.iter().for_each(stop);
     let sample = collector.sample().expect("a sample");

@@ -8,7 +8,7 @@ use cgscope_model::{Sample, Selection};
 
 use crate::{
     bench::is_emulated,
-    by_cpu::{by_cpu, by_task, stop},
+    by_cpu::{by_cpu, by_task, go_on, stop},
     load::Load,
 };
 
@@ -44,7 +44,9 @@ fn a_cpu_that_goes_and_comes_back_takes_no_wait_with_it() {
     let loads: Vec<Load> = (0..6).map(|_| Load::busy_loop(None)).collect();
     let selection = Selection { pids: loads.iter().map(Load::pid).collect(), ..Selection::default() };
     let options = Options { selection, by_cpu: true, ..Options::default() };
+    loads.iter().for_each(stop);
     let mut collector = Collector::start(&options).unwrap_or_else(|failure| panic!("{failure}"));
+    loads.iter().for_each(go_on);
     let mut sample = || collector.sample().expect("a sample");
     assert_eq!(numbers(&sample()), all);
 
