@@ -14,7 +14,7 @@ use std::{
 use cgscope_model::{CpuReading, NodeReading, ProcessMemory, Selection, TaskReading, placement::cpu_list};
 
 use crate::{
-    Failure,
+    Failure, clock,
     facts::{self, parse_cpu_list},
     memory::MemoryFiles,
 };
@@ -47,7 +47,7 @@ impl PlacementFiles {
         let memory = memory.then(|| MemoryFiles::new(root));
         Self {
             root: root.into(),
-            tick_ns: tick_ns(),
+            tick_ns: clock::tick_ns(),
             online: Vec::new(),
             nodes,
             has_changed: false,
@@ -164,13 +164,6 @@ pub(crate) fn cpu_nodes(root: &Path) -> BTreeMap<u32, u32> {
     }
     let online = fs::read_to_string(root.join("sys/devices/system/cpu/online")).unwrap_or_default();
     parse_cpu_list(&online).unwrap_or_default().into_iter().map(|cpu| (cpu, 0)).collect()
-}
-
-/// ns in one unit of `/proc/stat`: USER_HZ is 100 on all but alpha and ia64.
-fn tick_ns() -> u64 {
-    // SAFETY: no preconditions.
-    let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    1_000_000_000 / u64::try_from(hz).ok().filter(|hz| *hz != 0).unwrap_or(100)
 }
 
 /// The lines of `/proc/stat` by CPU, ascending: `cpu3 USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL GUEST GUEST_NICE`.

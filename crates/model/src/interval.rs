@@ -12,6 +12,7 @@ use crate::{
     findings::BUSY_THREAD_PERCENT,
     limits,
     nodes::{self, CpuInterval, TaskPlacement},
+    selection::path_and_ancestors,
 };
 pub use cost::CostInterval;
 
@@ -294,13 +295,7 @@ impl Interval {
 
     fn path_and_ancestors(&self, id: u64) -> Vec<Option<Arc<str>>> {
         let Some(path) = self.cgroup_path(id) else { return vec![None] };
-        let ends = path.char_indices().skip(1).filter(|(_, c)| *c == '/').map(|(i, _)| i);
-        let mut paths: Vec<Option<Arc<str>>> = vec![Some("/".into())];
-        paths.extend(ends.map(|end| Some(Arc::from(&path[..end]))));
-        if path.len() > 1 {
-            paths.push(Some(path.clone()));
-        }
-        paths
+        path_and_ancestors(path).map(|path| Some(Arc::from(path))).collect()
     }
 
     fn group_tasks<K: Ord>(&self, key: impl Fn(&TaskInterval) -> Option<K>) -> BTreeMap<K, Group> {
