@@ -1,8 +1,12 @@
 //! What can be typed. What it means is in [`crate::request`].
 
-use std::{path::PathBuf, time::Duration};
+mod recordings;
+
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use recordings::{Record, Report};
 
 /// Why is this task, process, container or service not on a CPU although it could run?
 ///
@@ -192,37 +196,6 @@ pub enum By {
     Cgroup,
     /// Each NUMA node: the waits for its CPUs, how busy they are, who moves in and out, and the memory in use.
     Node,
-}
-
-/// `cgscope record`
-#[derive(Debug, Args)]
-pub struct Record {
-    /// Whose waits.
-    #[command(flatten)]
-    pub select: Select,
-
-    /// The file to write; one that is there is kept as FILE.old
-    #[arg(short, long, value_name = "FILE", default_value = "cgscope.rec")]
-    pub output: PathBuf,
-
-    /// Length of an interval: what a kill loses at most
-    #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = interval)]
-    pub interval: Duration,
-
-    /// End after this time
-    #[arg(short, long, value_name = "TIME", value_parser = interval)]
-    pub duration: Option<Duration>,
-}
-
-/// `cgscope report`
-#[derive(Debug, Args)]
-pub struct Report {
-    /// A file of `cgscope record`
-    pub file: PathBuf,
-
-    /// One JSON object an interval (cgscope.interval/1) instead of words
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// `cgscope doctor`

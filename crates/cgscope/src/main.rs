@@ -19,6 +19,7 @@ mod hist;
 mod mode;
 mod nodes;
 mod record;
+mod recording;
 mod report;
 mod request;
 mod run;

@@ -7,93 +7,78 @@ use cgscope_model::{
     findings::{Host, findings},
     units::{self, duration, percent},
 };
-use cgscope_record::{Ending, Header};
 
 use crate::{
     causes,
     mode::NO_HISTOGRAM,
     nodes,
+    recording::Recording,
     report::tables,
     request::selection_words,
     text::{self, Unit},
 };
 
-/// What is said of a recording beside its figures.
-pub struct Recording {
-    /// Its file, as it was named.
-    pub file: String,
-    /// Its header.
-    pub header: Header,
-    /// How many Samples it has.
-    pub samples: u64,
-    /// What findings are judged by.
-    pub host: Host,
+/// The whole report. Writing to a String cannot fail.
+pub fn report(recording: &Recording, whole: &Interval) -> String {
+    let mut out = String::new();
+    let _ = title(&mut out, recording, whole);
+    if whole.duration_ns == 0 {
+        let _ = writeln!(out, "\nFewer than two Samples: there is nothing to compare, so nothing to report.");
+        return out;
+    }
+    let _ = say_findings(&mut out, whole, &recording.host);
+    let total = whole.total();
+    let _ = totals(&mut out, whole, &total);
+    if whole.mode == Mode::Coarse {
+        let _ = writeln!(out, "\n{}", capital(NO_HISTOGRAM));
+    }
+    let _ = write!(out, "\n{}", text::histogram(&total.wait, Unit::Micro));
+    let _ = nodes::table(&mut out, whole);
+    let _ = nodes::memory_lines(&mut out, whole);
+    let _ = tables::quotas(&mut out, whole);
+    let _ = tables::processes(&mut out, whole);
+    let _ = tables::cgroups(&mut out, whole);
+    let _ = tables::culprits(&mut out, whole);
+    let _ = writeln!(out, "\n{}", text::cost_line(&whole.cost, whole.duration_ns, whole.mode));
+    let _ = writeln!(out, "{}", text::loss_line(&whole.losses));
+    out
 }
 
-impl Recording {
-    /// The whole report. Writing to a String cannot fail.
-    pub fn report(&self, whole: &Interval, ending: Option<&Ending>) -> String {
-        let mut out = String::new();
-        let _ = self.title(&mut out, whole, ending);
-        if whole.duration_ns == 0 {
-            let _ =
-                writeln!(out, "\nFewer than two Samples: there is nothing to compare, so nothing to report.");
-            return out;
-        }
-        let _ = self.findings(&mut out, whole);
-        let total = whole.total();
-        let _ = totals(&mut out, whole, &total);
-        if whole.mode == Mode::Coarse {
-            let _ = writeln!(out, "\n{}", capital(NO_HISTOGRAM));
-        }
-        let _ = write!(out, "\n{}", text::histogram(&total.wait, Unit::Micro));
-        let _ = nodes::table(&mut out, whole);
-        let _ = nodes::memory_lines(&mut out, whole);
-        let _ = tables::quotas(&mut out, whole);
-        let _ = tables::processes(&mut out, whole);
-        let _ = tables::cgroups(&mut out, whole);
-        let _ = tables::culprits(&mut out, whole);
-        let _ = writeln!(out, "\n{}", text::cost_line(&whole.cost, whole.duration_ns, whole.mode));
-        let _ = writeln!(out, "{}", text::loss_line(&whole.losses));
-        out
-    }
+fn title(out: &mut String, recording: &Recording, whole: &Interval) -> std::fmt::Result {
+    let header = recording.header();
+    let what = match &header.command {
+        Some(command) => format!("command {}", command.join(" ")),
+        None => selection_words(&header.selection),
+    };
+    writeln!(
+        out,
+        "{}: the {what} on {}, Linux {} {}, {}",
+        recording.file,
+        header.hostname,
+        header.kernel_release,
+        header.architecture,
+        units::count(header.cpus.len() as u64, "CPU"),
+    )?;
+    writeln!(
+        out,
+        "{} over {}, one every {}; {}",
+        units::count(recording.samples(), "Sample"),
+        duration(whole.duration_ns),
+        duration(header.interval_ns),
+        recording.ending().map_or("the end could not be read".into(), ToString::to_string),
+    )
+}
 
-    fn title(&self, out: &mut String, whole: &Interval, ending: Option<&Ending>) -> std::fmt::Result {
-        let header = &self.header;
-        let what = match &header.command {
-            Some(command) => format!("command {}", command.join(" ")),
-            None => selection_words(&header.selection),
-        };
-        writeln!(
-            out,
-            "{}: the {what} on {}, Linux {} {}, {}",
-            self.file,
-            header.hostname,
-            header.kernel_release,
-            header.architecture,
-            units::count(header.cpus.len() as u64, "CPU"),
-        )?;
-        writeln!(
-            out,
-            "{} over {}, one every {}; {}",
-            units::count(self.samples, "Sample"),
-            duration(whole.duration_ns),
-            duration(header.interval_ns),
-            ending.map_or("the end could not be read".into(), ToString::to_string),
-        )
+fn say_findings(out: &mut String, whole: &Interval, host: &Host) -> std::fmt::Result {
+    let findings = findings(whole, host);
+    if findings.is_empty() {
+        return writeln!(out, "\nNo finding: nothing here is past its threshold.");
     }
-
-    fn findings(&self, out: &mut String, whole: &Interval) -> std::fmt::Result {
-        let findings = findings(whole, &self.host);
-        if findings.is_empty() {
-            return writeln!(out, "\nNo finding: nothing here is past its threshold.");
-        }
-        writeln!(out, "\n{}, the one that cost most first:", units::count(findings.len() as u64, "finding"))?;
-        for (n, finding) in findings.iter().enumerate() {
-            writeln!(out, "{:>2}. {}.\n    {}.", n + 1, finding.says, capital(&finding.advice))?;
-        }
-        Ok(())
+    writeln!(out, "\n{}, the one that cost most first:", units::count(findings.len() as u64, "finding"))?;
+    for (n, finding) in findings.iter().enumerate() {
+        writeln!(out, "{:>2}. {}.\n    {}.", n + 1, finding.says, capital(&finding.advice))?;
     }
+    Ok(())
 }
 
 fn capital(text: &str) -> String {
