@@ -1,11 +1,9 @@
 //! Waits split by cause.
 
 use cgscope_layout::{CAUSES, Cause};
-use serde::{Deserialize, Serialize};
 
 /// ns by cause. The parts of a wait sum to the wait.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByCause(pub [u64; CAUSES]);
 
 impl ByCause {

@@ -3,12 +3,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use cgscope_layout::ledger::KERNEL;
-use serde::{Deserialize, Serialize};
 
 use crate::Interval;
 
 /// What a culprit did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Blame {
     /// It ran while the victim waited.
     Ran,
@@ -17,7 +16,7 @@ pub enum Blame {
 }
 
 /// How long tasks of one cgroup have waited because of another cgroup so far.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PairReading {
     /// Id of the cgroup whose tasks waited.
     pub victim: u64,

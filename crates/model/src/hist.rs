@@ -5,12 +5,11 @@ use cgscope_layout::{
     cause::{CELLS, SHARED_CAUSES, WHOLE},
     high_ns, low_ns,
 };
-use serde::{Deserialize, Serialize};
 
 use crate::sparse::Sparse;
 
 /// Completed waits by length, and by row (a doubling) and cause.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hist {
     counts: Sparse<BUCKETS>,
     /// In units of 1/[`WHOLE`] wait; [`Cause::Wakeup`] has what is left of a row's count.
@@ -21,6 +20,25 @@ impl Hist {
     /// From a count for each bucket and a share for each cell of row and cause, in order.
     pub fn from_counts(counts: impl IntoIterator<Item = u64>, shares: impl IntoIterator<Item = u64>) -> Self {
         Self { counts: Sparse::from_counts(counts), shares: Sparse::from_counts(shares) }
+    }
+
+    /// From the cells that have one: (bucket, count) and (cell of row and cause, share), each ascending; `None` if one does
+    /// not exist, is empty or out of order.
+    pub fn from_cells(
+        counts: impl IntoIterator<Item = (u32, u64)>,
+        shares: impl IntoIterator<Item = (u32, u64)>,
+    ) -> Option<Self> {
+        Some(Self { counts: Sparse::from_cells(counts)?, shares: Sparse::from_cells(shares)? })
+    }
+
+    /// What [`Self::from_cells`] takes: the buckets.
+    pub fn counts(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
+        self.counts.iter().map(|(bucket, count)| (bucket as u32, count))
+    }
+
+    /// What [`Self::from_cells`] takes: the shares.
+    pub fn shares(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
+        self.shares.iter().map(|(cell, share)| (cell as u32, share))
     }
 
     /// The same histogram as the kernel counts on: its counters wrap at 2^32.

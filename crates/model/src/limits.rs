@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use crate::{Interval, selection::is_at_or_below};
 
 /// What the files of one cgroup say about its CPU limits, at one moment. Times are cumulative.
 ///
 /// What could not be read is `None`, never 0. The versions named are the first kernels with the file or the line.
 /// v2 tells times in microseconds: there the nanoseconds are multiples of 1000.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct CgroupReading {
     /// Inode number of the cgroup's directory, as in [`Sample::cgroups`](crate::Sample).
     pub id: u64,
@@ -173,13 +171,5 @@ mod tests {
     fn shares_become_weights_as_in_the_kernel() {
         let weights = [0, 2, 3, 15, 16, 1024, 2048, 10_240, 262_144, u64::MAX].map(weight_of_shares);
         assert_eq!(weights, [1, 1, 1, 1, 2, 100, 200, 1000, 10_000, 10_000]);
-    }
-
-    #[test]
-    fn a_reading_outlives_json() {
-        let reading =
-            CgroupReading { id: 7, quota_us: Some(1), burst_ns: Some(u64::MAX), ..Default::default() };
-        let json = serde_json::to_string(&reading).unwrap();
-        assert_eq!(serde_json::from_str::<CgroupReading>(&json).unwrap(), reading);
     }
 }

@@ -4,12 +4,10 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use serde::{Deserialize, Serialize};
-
 use crate::{ByCause, Hist};
 
 /// One CPU that is online. Cumulative; what could not be read is `None`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct CpuReading {
     /// Its number.
     pub cpu: u32,
@@ -25,7 +23,7 @@ pub struct CpuReading {
 }
 
 /// What the hook counts by CPU. Cumulative.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct CpuWaits {
     /// The longest completed wait so far, ns.
     pub max_ns: u64,
@@ -39,7 +37,7 @@ pub struct CpuWaits {
 
 /// One NUMA node, as `/sys/devices/system/node/nodeN/meminfo` tells; of a kernel without NUMA node 0, as `/proc/meminfo`
 /// tells.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeReading {
     /// Its number.
     pub node: u32,
@@ -50,7 +48,7 @@ pub struct NodeReading {
 }
 
 /// Where a task ran, on a host with several nodes.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placement {
     /// Times so far that it came on a CPU of another node than the one it had run on last; `None` where that is not
     /// counted.
@@ -67,7 +65,7 @@ pub struct Placement {
 }
 
 /// A cgroup whose cpuset leaves out CPUs that are online.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cpuset {
     /// Its path in the hierarchy of the cpuset controller, as under the mount: of those above each other with the same
     /// CPUs the highest, which is where they were set.
@@ -77,7 +75,7 @@ pub struct Cpuset {
 }
 
 /// Where the memory of a process lies, from `/proc/PID/numa_maps`. Not cumulative.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessMemory {
     /// Process id.
     pub tgid: u32,

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use cgscope_layout::Loss;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::{
     ByCause, CgroupReading, CpuReading, Hist, NodeReading, PairReading, Placement, ProcessMemory, Totals,
 };
 
 /// Where readings come from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// From the hook in the kernel's scheduler: every wait by itself, with its cause.
@@ -21,7 +21,7 @@ pub enum Mode {
 }
 
 /// Everything read at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
     /// Wall clock, ns since 1970.
     pub unix_ns: u64,
@@ -52,7 +52,7 @@ pub struct Sample {
 }
 
 /// One task, as read.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TaskReading {
     /// Tells this task from any other, also where a tid is reused.
     pub serial: u64,
@@ -85,7 +85,7 @@ pub struct TaskReading {
 }
 
 /// A wait that is not over yet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
     /// So far, ns.
     pub ns: u64,
@@ -96,7 +96,7 @@ pub struct Pending {
 }
 
 /// The exited tasks of a cgroup: what had not been read before they went.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ExitedReading {
     /// The cgroup's id; 0: not known.
     pub cgroup_id: u64,
@@ -111,24 +111,17 @@ pub struct ExitedReading {
 }
 
 /// A counter for each [`Loss`]. In files by name: numbers change with the version.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Vec<(String, u64)>", into = "Vec<(String, u64)>")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses(Vec<u64>);
 
-impl From<Vec<(String, u64)>> for Losses {
-    fn from(named: Vec<(String, u64)>) -> Self {
+impl<N: AsRef<str>> FromIterator<(N, u64)> for Losses {
+    fn from_iter<I: IntoIterator<Item = (N, u64)>>(named: I) -> Self {
         let mut losses = Self::default();
         for (name, count) in named {
-            let loss = Loss::ALL.iter().find(|loss| loss.name() == name);
+            let loss = Loss::ALL.iter().find(|loss| loss.name() == name.as_ref());
             losses.add(*loss.unwrap_or(&Loss::Other), count);
         }
         losses
-    }
-}
-
-impl From<Losses> for Vec<(String, u64)> {
-    fn from(losses: Losses) -> Self {
-        losses.nonzero().map(|(loss, count)| (loss.name().to_owned(), count)).collect()
     }
 }
 
@@ -166,7 +159,7 @@ impl Losses {
 }
 
 /// What cgscope itself has cost so far. What could not be measured is `None`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     /// Switches of the host since boot: each ran the hook once.
     pub switches: Option<u64>,

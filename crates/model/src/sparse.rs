@@ -1,11 +1,8 @@
 //! Counts in numbered cells of which most are zero.
 
-use serde::{Deserialize, Serialize};
-
 /// (cell, count), ascending, no zero counts, cells below `N` (at most 256). A task that waited a few times is what most
 /// hosts have thousands of.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sparse<const N: usize>(Vec<(u8, u64)>);
 
 impl<const N: usize> Sparse<N> {
@@ -22,6 +19,12 @@ impl<const N: usize> Sparse<N> {
             let before = earlier.next_if(|(c, _)| usize::from(*c) == cell).map_or(0, |(_, count)| *count);
             before + u64::from(now.wrapping_sub(before as u32))
         }))
+    }
+
+    /// From (cell, count) in ascending order; `None` if a cell does not exist, has no count, or is out of order.
+    pub fn from_cells(cells: impl IntoIterator<Item = (u32, u64)>) -> Option<Self> {
+        let cells = cells.into_iter().map(|(cell, count)| Some((u8::try_from(cell).ok()?, count)));
+        Some(Self(cells.collect::<Option<_>>()?)).filter(Self::is_valid)
     }
 
     /// True if every cell exists, in order and with a count: what was read from a file may not be.

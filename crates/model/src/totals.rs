@@ -1,13 +1,11 @@
 //! The readings that add up: over the tasks of a cgroup, over time, and over those that exited.
 
-use serde::{Deserialize, Serialize};
-
 use crate::ByCause;
 
 macro_rules! totals {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Cumulative readings of one task (or, once subtracted and added, of many), times in nanoseconds.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Totals {
             $($(#[$doc])* pub $name: u64,)*
             /// The completed waits by cause; they sum to `wait_ns`.

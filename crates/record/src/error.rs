@@ -86,7 +86,7 @@ pub enum WriteError {
     /// The payload of this many bytes is longer than a frame may be.
     TooLarge(usize),
     /// It could not be encoded: a fault of cgscope.
-    Encoding(postcard::Error),
+    Encoding(serde_json::Error),
 }
 
 impl fmt::Display for WriteError {

@@ -2,17 +2,15 @@
 
 use std::io::{self, Read};
 
-use serde::Serialize;
-
 use crate::WriteError;
 
 /// The first eight bytes of a recording. The 0x8B is no ASCII and no UTF-8 start, and the line ends reveal a transfer
 /// that rewrote them (as PNG's do).
 pub const MAGIC: [u8; 8] = *b"\x8Bcgs\r\n\x1A\n";
 
-/// Version of the format: raised by whatever an older reader cannot read, above all by any change to `Sample` or the
-/// structures in it (postcard names no fields). A new kind of frame needs no new version: readers skip it.
-pub const VERSION: u32 = 2;
+/// Version of the format: raised by whatever an older reader cannot read. New kinds of frames, tables and columns need no new
+/// version: readers go over what they do not know, and what a file has not got is as in an empty row.
+pub const VERSION: u32 = 3;
 
 /// The longest payload that is written or read. A host with 100,000 tasks stays well below.
 pub const MAX_PAYLOAD: usize = 256 << 20;
@@ -23,23 +21,29 @@ pub(crate) const HEAD: usize = 9;
 /// Kinds of frames. 0 is none, so that a hole of zero bytes is no frame.
 pub(crate) mod kind {
     pub(crate) const HEADER: u8 = 1;
-    pub(crate) const SAMPLE: u8 = 2;
     pub(crate) const END: u8 = 3;
+    /// A Sample that stands for itself.
+    pub(crate) const KEY: u8 = 4;
+    /// What changed since the Sample before.
+    pub(crate) const DELTA: u8 = 5;
 }
 
-/// Appends the frame of `value` to `out`.
-pub(crate) fn append<T: Serialize>(mut out: Vec<u8>, kind: u8, value: &T) -> Result<Vec<u8>, WriteError> {
+/// Appends a frame to `out`; `payload` appends its bytes and tells its kind.
+pub(crate) fn append(
+    out: &mut Vec<u8>,
+    payload: impl FnOnce(&mut Vec<u8>) -> Result<u8, WriteError>,
+) -> Result<(), WriteError> {
     let start = out.len();
-    out.extend([0; HEAD - 1]);
-    out.push(kind);
-    let mut out = postcard::to_extend(value, out).map_err(WriteError::Encoding)?;
+    out.extend([0; HEAD]);
+    let kind = payload(out)?;
     let payload = out.len() - start - HEAD;
     let length = u32::try_from(payload).ok().filter(|_| payload <= MAX_PAYLOAD);
     let length = length.ok_or(WriteError::TooLarge(payload))?.to_le_bytes();
     let crc = checksum(length, kind, &out[start + HEAD..]).to_le_bytes();
     out[start..start + 4].copy_from_slice(&length);
     out[start + 4..start + 8].copy_from_slice(&crc);
-    Ok(out)
+    out[start + 8] = kind;
+    Ok(())
 }
 
 /// The length belongs to it: otherwise a damaged length would be found out only by what follows.

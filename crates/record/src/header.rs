@@ -3,13 +3,16 @@
 use std::fmt;
 
 use cgscope_model::{Losses, Selection, doctor::CgroupLayout};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-/// The first frame: what was asked for, and where.
+use crate::table::Table;
+
+/// The first frame: what was asked for, and where. What a file of another version has not got is as in an empty one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Header {
-    /// The cgscope that wrote it. Stays the first member in every version of the format, so that an older cgscope can
-    /// name the newer one that it cannot read.
+    /// The cgscope that wrote it. Stays in every version of the format, so that an older cgscope can name the newer one that
+    /// it cannot read.
     pub cgscope_version: String,
     /// Name of the host.
     pub hostname: String,
@@ -31,6 +34,14 @@ pub struct Header {
     pub start_unix_ns: u64,
 }
 
+/// The header's frame: the header, and what the frames after it are made of.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct First<H> {
+    #[serde(flatten)]
+    pub(crate) header: H,
+    pub(crate) tables: Vec<Table>,
+}
+
 /// A CPU that was online at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cpu {
@@ -46,13 +57,20 @@ pub struct End {
     /// Wall clock, ns since 1970.
     pub unix_ns: u64,
     /// Why it ended.
+    #[serde(deserialize_with = "reason_or_other")]
     pub reason: Reason,
     /// Samples that were taken and could not be written.
     pub unwritten: u64,
 }
 
+fn reason_or_other<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Reason, D::Error> {
+    let written = serde_json::Value::deserialize(deserializer)?;
+    Ok(serde_json::from_value(written).unwrap_or(Reason::Other))
+}
+
 /// Why a recording ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// The time asked for was over.
     Finished,
@@ -64,6 +82,8 @@ pub enum Reason {
     CommandKilled(i32),
     /// No selected task was left.
     TargetGone,
+    /// A later version of cgscope knows.
+    Other,
 }
 
 impl fmt::Display for Reason {
@@ -72,6 +92,7 @@ impl fmt::Display for Reason {
             Self::Finished => write!(f, "the time asked for was over"),
             Self::Interrupted => write!(f, "it was interrupted"),
             Self::CommandExited(status) => write!(f, "the command ended with exit status {status}"),
+            Self::Other => write!(f, "of something that only a later cgscope can tell"),
             Self::TargetGone => write!(f, "no selected task was left"),
             Self::CommandKilled(signal) => write!(f, "the command was ended by signal {signal}"),
         }

@@ -3,15 +3,23 @@
 //! A recording is worth most after something went wrong, so it is read up to the last whole frame whatever happened
 //! to the writer (killed, disk full) or to the file (cut, damaged), and every reader is told how it ended.
 
+mod cells;
+mod codec;
 mod error;
 mod frame;
 mod header;
+mod index;
 mod read;
+mod rows;
 mod rules;
+mod table;
 mod write;
 
+pub use cells::{Column, Kind};
 pub use error::{FileError, ReadError, WriteError};
 pub use frame::{MAGIC, MAX_PAYLOAD, VERSION};
 pub use header::{Cpu, End, Header, Reason};
-pub use read::{Damage, Ending, FileReader, Reader, open};
+pub use index::{Entry, Index};
+pub use read::{Damage, Ending, FileReader, Gap, Reader, open};
+pub use table::Table;
 pub use write::{FileWriter, Writer};

@@ -3,18 +3,21 @@
 use std::{
     fmt,
     fs::File,
-    io::{self, BufReader, Read},
+    io::{self, BufReader, Read, Seek, SeekFrom},
     path::PathBuf,
-    sync::Arc,
 };
 
 use cgscope_layout::Loss;
-use cgscope_model::{Hist, Losses, Sample};
-use serde::de::DeserializeOwned;
+use cgscope_model::{Losses, Sample};
+use memchr::memmem;
+use serde::Deserialize;
 
 use crate::{
     End, FileError, Header, MAGIC, ReadError, VERSION,
-    frame::{self, Found, kind},
+    codec::{Clocks, SYNC, SampleDecoder},
+    frame::{self, Found, HEAD, kind},
+    header::First,
+    index::Index,
     rules,
 };
 
@@ -30,7 +33,7 @@ pub enum Ending {
         /// Bytes of the incomplete frame.
         lost_bytes: u64,
     },
-    /// Damage. Nothing from there on is used: where the next frame begins is known only from the damaged one.
+    /// Damage, and no Sample after it that stands for itself.
     Corrupt {
         /// Where the damaged frame begins.
         at: u64,
@@ -54,6 +57,24 @@ pub enum Damage {
     Sample(&'static str),
     /// It does not belong there: a second header, or something after the end.
     Misplaced,
+}
+
+/// Damage in the middle: the reading goes on with the next Sample that stands for itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// Where the damaged frame begins.
+    pub at: u64,
+    /// Bytes from there to where it goes on.
+    pub lost_bytes: u64,
+    /// What is wrong there.
+    pub damage: Damage,
+}
+
+impl fmt::Display for Gap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at, lost_bytes, damage } = self;
+        write!(f, "the recording is damaged at byte {at} ({damage}); it goes on {lost_bytes} bytes later")
+    }
 }
 
 impl Ending {
@@ -122,11 +143,13 @@ impl fmt::Display for Damage {
 pub struct Reader<R> {
     input: R,
     header: Header,
-    /// Where the next frame begins.
+    decoder: SampleDecoder,
+    /// Where the first frame after the header begins, and the next one.
+    start: u64,
     at: u64,
     payload: Vec<u8>,
-    previous: Shared,
     skipped: u64,
+    gaps: Vec<Gap>,
     ending: Option<Ending>,
     failed: bool,
 }
@@ -138,11 +161,13 @@ pub type FileReader = Reader<BufReader<File>>;
 pub fn open(path: impl Into<PathBuf>) -> Result<FileReader, FileError<ReadError>> {
     let path = path.into();
     let reader = File::open(&path).map_err(ReadError::Io);
-    reader.and_then(|file| Reader::new(BufReader::new(file))).map_err(|error| FileError { path, error })
+    reader
+        .and_then(|file| Reader::new(BufReader::with_capacity(1 << 16, file)))
+        .map_err(|error| FileError { path, error })
 }
 
-impl<R: Read> Reader<R> {
-    /// Reads the header. Give it something buffered.
+impl<R: Read + Seek> Reader<R> {
+    /// Reads the header. Give it something buffered that is at its beginning.
     pub fn new(mut input: R) -> Result<Self, ReadError> {
         let mut start = [0u8; MAGIC.len() + 4];
         let got = frame::read_up_to(&mut input, &mut start)?;
@@ -161,14 +186,26 @@ impl<R: Read> Reader<R> {
         if found != VERSION {
             return Err(ReadError::Version { found, wrote: writer_of(&frame, &payload) });
         }
-        let header = match frame {
-            Found::Frame(kind::HEADER) => decode(&payload).ok_or(ReadError::HeaderDamaged)?,
+        let First { header, tables } = match frame {
+            Found::Frame(kind::HEADER) => {
+                serde_json::from_slice(&payload).map_err(|_| ReadError::HeaderDamaged)?
+            }
             Found::Nothing | Found::Torn => return Err(ReadError::HeaderCut),
             Found::Frame(_) | Found::BadLength | Found::BadChecksum => return Err(ReadError::HeaderDamaged),
         };
-        let at = start.len() as u64 + read;
-        let previous = Shared::default();
-        Ok(Self { input, header, at, payload, previous, skipped: 0, ending: None, failed: false })
+        let start = start.len() as u64 + read;
+        Ok(Self {
+            input,
+            header,
+            decoder: SampleDecoder::new(&tables)?,
+            start,
+            at: start,
+            payload,
+            skipped: 0,
+            gaps: Vec::new(),
+            ending: None,
+            failed: false,
+        })
     }
 
     /// What was asked for, and where.
@@ -181,63 +218,168 @@ impl<R: Read> Reader<R> {
         self.ending.as_ref()
     }
 
+    /// Damage that was gone over so far.
+    pub fn gaps(&self) -> &[Gap] {
+        &self.gaps
+    }
+
+    /// What is missing so far, as outputs show it.
+    pub fn losses(&self) -> Losses {
+        let mut losses = self.ending().map(Ending::losses).unwrap_or_default();
+        losses.add(Loss::SamplesUnreadable, self.gaps.len() as u64);
+        losses
+    }
+
     /// Frames left out so far because this version does not know their kind.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
+    /// Where all Samples are. Goes over the file without unpacking it; afterwards the iteration begins anew.
+    pub fn index(&mut self) -> Result<Index, ReadError> {
+        let mut index = Index::default();
+        self.go_to(self.start)?;
+        let mut payload = Vec::new();
+        loop {
+            let (found, read) = frame::read(&mut self.input, &mut payload)?;
+            match found {
+                Found::Frame(kind::KEY | kind::DELTA) => index.add(self.at, &found, &payload),
+                Found::Frame(kind::END) | Found::Nothing => break,
+                Found::Frame(_) => {}
+                Found::Torn | Found::BadLength | Found::BadChecksum => match self.find_key(self.at + 1)? {
+                    Some(next) => {
+                        self.go_to(next)?;
+                        continue;
+                    }
+                    None => break,
+                },
+            }
+            self.at += read;
+        }
+        self.go_to(self.start)?;
+        Ok(index)
+    }
+
+    /// Makes the Sample with this number in the index the next one. Past the last one the iteration is over.
+    pub fn seek(&mut self, index: &Index, number: usize) -> Result<(), ReadError> {
+        let Some((key, target)) = index.way_to(number) else {
+            while self.step()?.is_some() || self.ending.is_none() {}
+            return Ok(());
+        };
+        self.go_to(key)?;
+        while self.at < target && self.ending.is_none() {
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    fn go_to(&mut self, at: u64) -> io::Result<()> {
+        self.input.seek(SeekFrom::Start(at))?;
+        self.at = at;
+        self.decoder.clear();
+        (self.ending, self.failed) = (None, false);
+        Ok(())
+    }
+
     /// The next Sample; `None` once the ending is known.
     fn advance(&mut self) -> Result<Option<Sample>, ReadError> {
         while self.ending.is_none() {
-            let (found, read) = frame::read(&mut self.input, &mut self.payload)?;
-            match self.judge(&found) {
-                Next::Sample(mut sample) => {
-                    self.at += read;
-                    self.previous.share(&mut sample);
-                    return Ok(Some(*sample));
-                }
-                Next::Skip => {
-                    self.at += read;
-                    self.skipped += 1;
-                }
-                Next::End(end) => {
-                    let lost_bytes = io::copy(&mut self.input, &mut io::sink())?;
-                    let (at, damage) = (self.at + read, Damage::Misplaced);
-                    let more = Ending::Corrupt { at, lost_bytes, damage };
-                    self.ending = Some(if lost_bytes == 0 { Ending::Clean(end) } else { more });
-                }
-                Next::Damage(damage) => {
-                    let lost_bytes = read + io::copy(&mut self.input, &mut io::sink())?;
-                    self.ending = Some(Ending::Corrupt { at: self.at, lost_bytes, damage });
-                }
-                Next::Nothing => self.ending = Some(Ending::Killed),
-                Next::Torn => self.ending = Some(Ending::Torn { lost_bytes: read }),
+            let before = self.at;
+            let Some(clocks) = self.step()? else { continue };
+            let sample = self.decoder.sample(clocks);
+            match rules::out_of_order(&sample) {
+                None => return Ok(Some(sample)),
+                Some(rule) => self.damage(before, Damage::Sample(rule))?,
             }
         }
         Ok(None)
     }
 
-    fn judge(&self, found: &Found) -> Next {
-        match found {
-            Found::Nothing => Next::Nothing,
-            Found::Torn => Next::Torn,
-            Found::BadLength => Next::Damage(Damage::Length),
-            Found::BadChecksum => Next::Damage(Damage::Checksum),
-            Found::Frame(kind::HEADER) => Next::Damage(Damage::Misplaced),
-            Found::Frame(kind::END) => decode(&self.payload).map_or(Next::Damage(Damage::Payload), Next::End),
-            Found::Frame(kind::SAMPLE) => match decode(&self.payload) {
-                None => Next::Damage(Damage::Payload),
-                Some(sample) => match rules::broken(&sample) {
-                    Some(rule) => Next::Damage(Damage::Sample(rule)),
-                    None => Next::Sample(Box::new(sample)),
-                },
-            },
-            Found::Frame(_) => Next::Skip,
+    /// Goes over one frame; if it holds a Sample, the decoder has it now.
+    fn step(&mut self) -> Result<Option<Clocks>, ReadError> {
+        if self.ending.is_some() {
+            return Ok(None);
         }
+        let at = self.at;
+        let (found, read) = frame::read(&mut self.input, &mut self.payload)?;
+        self.at += read;
+        match found {
+            Found::Frame(kind @ (kind::KEY | kind::DELTA)) => {
+                match self.decoder.apply(kind == kind::KEY, &self.payload) {
+                    Some(clocks) => return Ok(Some(clocks)),
+                    None => self.damage(at, Damage::Payload)?,
+                }
+            }
+            Found::Frame(kind::END) => self.end(at)?,
+            // Another recording: nothing of it belongs to this one.
+            Found::Frame(kind::HEADER) => self.ending = Some(self.corrupt(at, Damage::Misplaced)?),
+            Found::Frame(_) => self.skipped += 1,
+            Found::Nothing => self.ending = Some(Ending::Killed),
+            Found::Torn => match self.find_key(at + 1)? {
+                Some(next) => self.gap(at, next, Damage::Length)?,
+                None => self.ending = Some(Ending::Torn { lost_bytes: read }),
+            },
+            Found::BadLength => self.damage(at, Damage::Length)?,
+            Found::BadChecksum => self.damage(at, Damage::Checksum)?,
+        }
+        Ok(None)
+    }
+
+    fn end(&mut self, at: u64) -> Result<(), ReadError> {
+        let Ok(end) = serde_json::from_slice::<End>(&self.payload) else {
+            return self.damage(at, Damage::Payload);
+        };
+        self.ending = Some(match self.corrupt(self.at, Damage::Misplaced)? {
+            Ending::Corrupt { lost_bytes: 0, .. } => Ending::Clean(end),
+            more => more,
+        });
+        Ok(())
+    }
+
+    /// What follows from a frame at `at` that cannot be used.
+    fn damage(&mut self, at: u64, damage: Damage) -> Result<(), ReadError> {
+        match self.find_key(at + 1)? {
+            Some(next) => self.gap(at, next, damage),
+            None => {
+                self.ending = Some(self.corrupt(at, damage)?);
+                Ok(())
+            }
+        }
+    }
+
+    fn gap(&mut self, at: u64, next: u64, damage: Damage) -> Result<(), ReadError> {
+        // After seeking the same one is met again.
+        if let Err(place) = self.gaps.binary_search_by_key(&at, |gap| gap.at) {
+            self.gaps.insert(place, Gap { at, lost_bytes: next - at, damage });
+        }
+        Ok(self.go_to(next)?)
+    }
+
+    fn corrupt(&mut self, at: u64, damage: Damage) -> io::Result<Ending> {
+        let end = self.input.seek(SeekFrom::End(0))?;
+        Ok(Ending::Corrupt { at, lost_bytes: end - at, damage })
+    }
+
+    /// Where the next whole key frame at or after `from` begins.
+    fn find_key(&mut self, from: u64) -> io::Result<Option<u64>> {
+        /// A file full of marks that are none must not be read once for each of them.
+        const MOST_FALSE: usize = 64;
+        let mut payload = Vec::new();
+        let mut from = from + HEAD as u64;
+        for _ in 0..MOST_FALSE {
+            let Some(mark) = find(&mut self.input, from, &SYNC)? else { return Ok(None) };
+            let frame = mark - HEAD as u64;
+            self.input.seek(SeekFrom::Start(frame))?;
+            if matches!(frame::read(&mut self.input, &mut payload)?.0, Found::Frame(kind::KEY)) {
+                return Ok(Some(frame));
+            }
+            from = mark + 1;
+        }
+        Ok(None)
     }
 }
 
-impl<R: Read> Iterator for Reader<R> {
+impl<R: Read + Seek> Iterator for Reader<R> {
     type Item = Result<Sample, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -250,63 +392,35 @@ impl<R: Read> Iterator for Reader<R> {
     }
 }
 
-/// What a frame means for the iteration.
-enum Next {
-    Sample(Box<Sample>),
-    Skip,
-    End(End),
-    Damage(Damage),
-    Nothing,
-    Torn,
+/// Where these bytes are next, at or after `from`.
+fn find(input: &mut (impl Read + Seek), from: u64, bytes: &[u8]) -> io::Result<Option<u64>> {
+    const PIECE: usize = 1 << 16;
+    let mut at = from;
+    let mut piece = vec![0; PIECE];
+    loop {
+        input.seek(SeekFrom::Start(at))?;
+        let got = frame::read_up_to(input, &mut piece)?;
+        if let Some(found) = memmem::find(&piece[..got], bytes) {
+            return Ok(Some(at + found as u64));
+        }
+        if got < PIECE {
+            return Ok(None);
+        }
+        // They may lie across the end of the piece.
+        at += (PIECE - bytes.len() + 1) as u64;
+    }
 }
 
-/// Every byte must be used: a payload of another shape is likelier to be found out.
-fn decode<T: DeserializeOwned>(payload: &[u8]) -> Option<T> {
-    postcard::take_from_bytes(payload).ok().filter(|(_, rest)| rest.is_empty()).map(|(value, _)| value)
-}
-
-/// The cgscope that wrote a header of another version: its first member in all of them.
+/// The cgscope that wrote a header of another version.
 fn writer_of(frame: &Found, payload: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Wrote {
+        cgscope_version: String,
+    }
     match frame {
-        Found::Frame(kind::HEADER) => postcard::take_from_bytes(payload).ok().map(|(version, _)| version),
+        Found::Frame(kind::HEADER) => {
+            serde_json::from_slice(payload).ok().map(|wrote: Wrote| wrote.cgscope_version)
+        }
         _ => None,
-    }
-}
-
-/// The names and histograms of the Sample before. Most tasks of a host sleep: what did not change is kept once for
-/// all Samples, as the collector does it, and not once for each.
-#[derive(Debug, Default)]
-struct Shared {
-    tasks: Vec<(u64, Arc<str>, Arc<Hist>)>,
-    cgroups: Vec<(u64, Arc<str>)>,
-}
-
-impl Shared {
-    fn share(&mut self, sample: &mut Sample) {
-        let mut earlier = self.tasks.iter().peekable();
-        for task in &mut sample.tasks {
-            while earlier.next_if(|before| before.0 < task.serial).is_some() {}
-            if let Some((_, comm, hist)) = earlier.next_if(|before| before.0 == task.serial) {
-                keep(&mut task.comm, comm);
-                keep(&mut task.hist, hist);
-            }
-        }
-        let mut earlier = self.cgroups.iter().peekable();
-        for (id, path) in &mut sample.cgroups {
-            while earlier.next_if(|before| before.0 < *id).is_some() {}
-            if let Some((_, before)) = earlier.next_if(|before| before.0 == *id) {
-                keep(path, before);
-            }
-        }
-        self.tasks.clear();
-        self.tasks
-            .extend(sample.tasks.iter().map(|task| (task.serial, task.comm.clone(), task.hist.clone())));
-        self.cgroups.clone_from(&sample.cgroups);
-    }
-}
-
-fn keep<T: PartialEq + ?Sized>(now: &mut Arc<T>, before: &Arc<T>) {
-    if **now == **before {
-        *now = Arc::clone(before);
     }
 }

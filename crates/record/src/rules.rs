@@ -5,7 +5,14 @@ use cgscope_model::{PairReading, Sample};
 /// The rule that `sample` breaks, in words.
 pub(crate) fn broken(sample: &Sample) -> Option<&'static str> {
     let hists = sample.tasks.iter().map(|task| &task.hist).chain(sample.exited.iter().map(|e| &e.hist));
-    let hists = hists.chain(sample.cpus.iter().filter_map(|cpu| Some(&cpu.waits.as_ref()?.hist)));
+    let mut hists = hists.chain(sample.cpus.iter().filter_map(|cpu| Some(&cpu.waits.as_ref()?.hist)));
+    let is_odd = !hists.all(|hist| hist.is_valid());
+    out_of_order(sample)
+        .or_else(|| is_odd.then_some("a histogram in it has buckets that do not exist, or out of order"))
+}
+
+/// The same, but for what the cells of a file cannot say.
+pub(crate) fn out_of_order(sample: &Sample) -> Option<&'static str> {
     if !ascending(sample.tasks.iter().map(|task| task.serial)) {
         Some("its tasks are not in the order of their serials")
     } else if !ascending(sample.exited.iter().map(|exited| exited.cgroup_id)) {
@@ -22,8 +29,6 @@ pub(crate) fn broken(sample: &Sample) -> Option<&'static str> {
         Some("its nodes are not in the order of their numbers")
     } else if !ascending(sample.memory.iter().map(|memory| memory.tgid)) {
         Some("the memory of its processes is not in the order of their ids")
-    } else if !hists.into_iter().all(|hist| hist.is_valid()) {
-        Some("a histogram in it has buckets that do not exist, or out of order")
     } else {
         None
     }

@@ -1,16 +1,19 @@
 //! Writing. One frame is one write, and a frame is in the file whole or not at all.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{Seek, SeekFrom, Write},
     path::{Path, PathBuf},
 };
 
 use cgscope_model::Sample;
+use serde::Serialize;
 
 use crate::{
     End, FileError, Header, MAGIC, Reason, VERSION, WriteError,
+    codec::{self, SampleEncoder},
     frame::{self, kind},
+    header::First,
     rules,
 };
 
@@ -29,32 +32,47 @@ pub struct Writer<W> {
     /// A write failed, and part of a frame may have been written.
     broken: bool,
     unwritten: u64,
+    encoder: SampleEncoder,
 }
 
 impl<W: Write> Writer<W> {
     /// Begins a recording.
     pub fn create(output: W, header: &Header) -> Result<Self, WriteError> {
-        let mut writer = Self { output, buffer: Vec::new(), good: 0, broken: false, unwritten: 0 };
+        let mut writer = Self::new(output)?;
         writer.begin(header)?;
         Ok(writer)
     }
 
+    fn new(output: W) -> Result<Self, WriteError> {
+        let encoder = SampleEncoder::new()?;
+        Ok(Self { output, buffer: Vec::new(), good: 0, broken: false, unwritten: 0, encoder })
+    }
+
     fn begin(&mut self, header: &Header) -> Result<(), WriteError> {
-        let mut start = MAGIC.to_vec();
-        start.extend(VERSION.to_le_bytes());
-        self.put(frame::append(start, kind::HEADER, header)?)
+        self.buffer.extend(MAGIC);
+        self.buffer.extend(VERSION.to_le_bytes());
+        json(&mut self.buffer, kind::HEADER, &First { header, tables: codec::tables() })?;
+        self.put()
     }
 
     /// Adds a Sample. After an I/O error nothing can be added any more ([`FileWriter`] mends that).
     pub fn sample(&mut self, sample: &Sample) -> Result<(), WriteError> {
         let done = match rules::broken(sample) {
             Some(rule) => Err(WriteError::Invalid(rule)),
-            None => self.frame(kind::SAMPLE, sample),
+            None => self.changes(sample),
         };
         if done.is_err() {
             self.unwritten += 1;
+            // The next one must not build on what is not in the file.
+            self.encoder.start_anew();
         }
         done
+    }
+
+    fn changes(&mut self, sample: &Sample) -> Result<(), WriteError> {
+        self.buffer.clear();
+        frame::append(&mut self.buffer, |out| Ok(self.encoder.encode(sample, out)?))?;
+        self.put()
     }
 
     /// Closes the recording and gives back what it was written to.
@@ -75,27 +93,28 @@ impl<W: Write> Writer<W> {
 
     fn finish(&mut self, unix_ns: u64, reason: Reason) -> Result<(), WriteError> {
         let end = End { unix_ns, reason, unwritten: self.unwritten };
-        self.frame(kind::END, &end)
+        self.buffer.clear();
+        json(&mut self.buffer, kind::END, &end)?;
+        self.put()
     }
 
-    fn frame<T: serde::Serialize>(&mut self, kind: u8, value: &T) -> Result<(), WriteError> {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.clear();
-        self.put(frame::append(buffer, kind, value)?)
-    }
-
-    fn put(&mut self, bytes: Vec<u8>) -> Result<(), WriteError> {
+    /// Writes the buffer.
+    fn put(&mut self) -> Result<(), WriteError> {
         if self.broken {
             return Err(WriteError::Broken);
         }
         self.broken = true;
-        self.output.write_all(&bytes)?;
+        self.output.write_all(&self.buffer)?;
         self.output.flush()?;
         self.broken = false;
-        self.good += bytes.len() as u64;
-        self.buffer = bytes;
+        self.good += self.buffer.len() as u64;
         Ok(())
     }
+}
+
+/// Appends a frame that says itself what it holds.
+fn json<T: Serialize>(out: &mut Vec<u8>, kind: u8, value: &T) -> Result<(), WriteError> {
+    frame::append(out, |out| serde_json::to_writer(out, value).map(|()| kind).map_err(WriteError::Encoding))
 }
 
 /// Writes a recording to a file. What a failed write left of a frame is taken away again, so the file stays readable,
@@ -110,15 +129,11 @@ impl FileWriter {
     /// Creates the file, or empties the one that is there, and begins a recording.
     pub fn create(path: impl Into<PathBuf>, header: &Header) -> Result<Self, FileError<WriteError>> {
         let path = path.into();
-        let output = match File::create(&path) {
-            Ok(output) => output,
-            Err(error) => return Err(FileError { path, error: error.into() }),
-        };
-        let writer = Writer { output, buffer: Vec::new(), good: 0, broken: false, unwritten: 0 };
-        let mut file = Self { path, writer };
-        let done = file.writer.begin(header);
-        file.settle(done)?;
-        Ok(file)
+        let begun = begin(&path, header);
+        match begun {
+            Ok(writer) => Ok(Self { path, writer }),
+            Err(error) => Err(FileError { path, error }),
+        }
     }
 
     /// Adds a Sample. After an error the next one may succeed; how many did not is in the end frame.
@@ -163,6 +178,23 @@ impl FileWriter {
             *broken = false;
         }
     }
+}
+
+/// Begins a recording beside the path, and moves it there: whoever is killed meanwhile leaves no file without a header. What is
+/// no regular file, like a pipe, is written as it is.
+fn begin(path: &Path, header: &Header) -> Result<Writer<File>, WriteError> {
+    if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
+        return Writer::create(File::options().write(true).open(path)?, header);
+    }
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    let begun = Writer::create(File::create(&beside)?, header)
+        .and_then(|writer| fs::rename(&beside, path).map(|()| writer).map_err(WriteError::Io));
+    if begun.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    begun
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Samples to record, and both ways through a file.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, io::Cursor, sync::Arc};
 
 use cgscope_layout::{BUCKETS, CAUSES, Cause, Loss, cause::CELLS};
 use cgscope_model::{
@@ -121,15 +121,20 @@ pub(crate) fn file(samples: &[Sample]) -> (Vec<u8>, Vec<usize>) {
     (file, ends)
 }
 
+/// A reader of a file in memory.
+pub(crate) fn reader(file: &[u8]) -> Result<Reader<Cursor<&[u8]>>, ReadError> {
+    Reader::new(Cursor::new(file))
+}
+
 /// Everything in a file.
 pub(crate) fn read(file: &[u8]) -> Result<(Vec<Sample>, Ending), ReadError> {
-    let mut reader = Reader::new(file)?;
+    let mut reader = reader(file)?;
     let samples = reader.by_ref().collect::<Result<_, _>>()?;
     Ok((samples, reader.ending().expect("the iteration is over").clone()))
 }
 
 pub(crate) fn any_hist() -> impl Strategy<Value = Arc<Hist>> {
-    let cells = |n: usize| prop::collection::btree_map(0..n, any::<u64>(), 0..20);
+    let cells = |n: usize| prop::collection::btree_map(0..n, 0..u64::MAX, 0..20);
     (cells(BUCKETS), cells(CELLS)).prop_map(|(counts, shares)| {
         let all = |n: usize, counts: BTreeMap<usize, u64>| {
             (0..n).map(move |cell| counts.get(&cell).copied().unwrap_or(0))
@@ -163,7 +168,8 @@ fn any_totals() -> impl Strategy<Value = Totals> {
 
 fn any_task() -> impl Strategy<Value = TaskReading> {
     let ids = (any::<[u32; 3]>(), any::<[u64; 3]>(), any::<Option<u32>>(), any::<bool>());
-    (ids, ".{0,16}", any::<Option<(u64, u64)>>(), any_totals(), any_hist()).prop_map(
+    let pending = prop::option::of((0..u64::MAX, 0..u64::MAX));
+    (ids, ".{0,16}", pending, any_totals(), any_hist()).prop_map(
         |(([tid, tgid, cpu], [start_ns, cgroup_id, max_ns], node, on_cpu), comm, pending, totals, hist)| {
             TaskReading {
                 serial: 0,
@@ -205,18 +211,25 @@ fn any_exited() -> impl Strategy<Value = ExitedReading> {
     })
 }
 
+/// What a file can hold: see `Kind::Optional`.
+fn any_optional() -> impl Strategy<Value = Option<u64>> {
+    prop::option::of(0..u64::MAX)
+}
+
 fn any_cost() -> impl Strategy<Value = Cost> {
     let ns = prop::option::of(0.0..1e9f64);
-    (any::<[Option<u64>; 3]>(), ns).prop_map(|([switches, cpu_ns, rss_bytes], hook_ns_per_run)| Cost {
-        switches,
-        hook_ns_per_run,
-        cpu_ns,
-        rss_bytes,
-    })
+    (prop::array::uniform3(any_optional()), ns).prop_map(
+        |([switches, cpu_ns, rss_bytes], hook_ns_per_run)| Cost {
+            switches,
+            hook_ns_per_run,
+            cpu_ns,
+            rss_bytes,
+        },
+    )
 }
 
 fn any_losses() -> impl Strategy<Value = Losses> {
-    prop::collection::vec((0..Loss::ALL.len(), any::<u64>()), 0..4).prop_map(|counts| {
+    prop::collection::vec((0..Loss::ALL.len(), 0..u64::MAX / 4), 0..4).prop_map(|counts| {
         let mut losses = Losses::default();
         for (loss, count) in counts {
             losses.add(Loss::ALL[loss], count);
@@ -231,7 +244,7 @@ pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
     let exited = prop::collection::btree_map(any::<u64>(), any_exited(), 0..3);
     let cgroups = prop::collection::btree_map(any::<u64>(), "(/.{0,12}){1,3}", 0..4);
     let pairs = prop::collection::btree_map(any::<[u64; 2]>(), any::<u64>(), 0..4);
-    let limits = prop::collection::btree_map(any::<u64>(), any::<[Option<u64>; 3]>(), 0..4);
+    let limits = prop::collection::btree_map(any::<u64>(), prop::array::uniform3(any_optional()), 0..4);
     let cpus = prop::collection::btree_map(any::<u32>(), 1..u64::MAX, 0..4);
     let coarse = any::<bool>();
     let whens = (any::<[u64; 2]>(), coarse);

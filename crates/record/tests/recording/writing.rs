@@ -3,9 +3,9 @@ use std::{
     path::PathBuf,
 };
 
-use cgscope_record::{Ending, FileWriter, Reader, Reason, WriteError, Writer, open};
+use cgscope_record::{Ending, FileWriter, Reason, WriteError, Writer, open};
 
-use crate::support::{file, header, read, sample, samples};
+use crate::support::{file, header, read, reader, sample, samples};
 
 /// A disk that is full after `room` bytes, and takes what fits before it says so.
 struct Full<'a> {
@@ -119,7 +119,7 @@ fn an_older_file_of_the_same_name_leaves_nothing_behind() {
     std::fs::write(&path.0, vec![7; 100_000]).unwrap();
     FileWriter::create(&path.0, &header()).unwrap().end(0, Reason::Finished).unwrap();
     let bytes = std::fs::read(&path.0).unwrap();
-    assert!(matches!(Reader::new(bytes.as_slice()).map(|_| ()), Ok(())));
+    assert!(matches!(reader(&bytes).map(|_| ()), Ok(())));
     assert!(matches!(read(&bytes).unwrap().1, Ending::Clean(_)));
 }
 

@@ -1,0 +1,301 @@
+//! Samples to payloads and back. A key frame stands for itself; a delta frame has what changed since the Sample before.
+
+use std::{io, sync::Arc};
+
+use cgscope_model::{
+    CgroupReading, CpuReading, ExitedReading, NodeReading, PairReading, ProcessMemory, Sample, TaskReading,
+};
+use integer_encoding::VarInt;
+
+use crate::{
+    cells::Texts,
+    frame::{MAX_PAYLOAD, kind},
+    rows::{Keyed, Named, Whole, tables},
+    table::{Bytes, Decoder, Encoder, Table, Unknown},
+};
+
+/// Stands at the beginning of every key frame's payload, so that one is found again after damage.
+pub(crate) const SYNC: [u8; 8] = *b"\x8BcgsKEY\n";
+
+/// Before the compressed bytes: wall clock and CLOCK_MONOTONIC (u64 each), bytes before compression (u32).
+pub(crate) const CLOCKS: usize = 16;
+const HEAD: usize = CLOCKS + 4;
+
+/// zstd's default: a level more costs the recorder more than it saves the disk.
+const LEVEL: i32 = 3;
+
+/// No payload unpacks to more than this many times its length. What compresses better is not compressed: a reader must not be
+/// made to allocate much by a small file.
+const MOST_TIMES: usize = 16;
+/// For the same reason a frame has at least this many bytes for each row that is new.
+const BYTES_A_ROW: usize = 8;
+
+/// A key frame comes again once the frames since the last one have this many times its bytes...
+const KEY_AFTER_TIMES: usize = 8;
+/// ... or are so many: what seeking to a Sample has to go over.
+const KEY_AFTER_FRAMES: usize = 512;
+
+macro_rules! tables_of_a_sample {
+    ($($name:ident: $row:ident,)*) => {
+        /// The tables as this version writes them.
+        pub(crate) fn tables() -> Vec<Table> {
+            vec![$(Table::of::<$row>(stringify!($name)),)*]
+        }
+
+        #[derive(Debug, Default)]
+        struct Encoders { $($name: Encoder<$row>,)* }
+
+        impl Encoders {
+            fn clear(&mut self) {
+                $(self.$name.clear();)*
+            }
+
+            fn encode(&mut self, sample: &Sample, texts: &mut Texts, out: &mut Vec<u8>) -> usize {
+                let mut new = 0;
+                $(new += self.$name.encode($row::of(sample), texts, out);)*
+                new
+            }
+        }
+
+        #[derive(Debug)]
+        #[allow(non_camel_case_types)]
+        enum AnyDecoder { $($name(Decoder<$row>),)* Unknown(Unknown) }
+
+        impl AnyDecoder {
+            fn new(table: &Table) -> Self {
+                match table.name.as_str() {
+                    $(stringify!($name) => Self::$name(Decoder::new(table)),)*
+                    _ => Self::Unknown(Unknown::new(table)),
+                }
+            }
+
+            fn clear(&mut self) {
+                match self {
+                    $(Self::$name(decoder) => decoder.clear(),)*
+                    Self::Unknown(unknown) => unknown.clear(),
+                }
+            }
+
+            fn decode(&mut self, bytes: &mut Bytes<'_>, texts: &[Arc<str>], new_left: &mut usize) -> Option<()> {
+                match self {
+                    $(Self::$name(decoder) => decoder.decode(bytes, texts, new_left),)*
+                    Self::Unknown(unknown) => unknown.skip(bytes),
+                }
+            }
+
+            fn give(&self, sample: &mut Sample) {
+                match self {
+                    $(Self::$name(decoder) => $row::give(decoder.rows(), sample),)*
+                    Self::Unknown(_) => {}
+                }
+            }
+        }
+    };
+}
+
+tables!(tables_of_a_sample);
+
+/// Writes Samples as payloads.
+pub(crate) struct SampleEncoder {
+    tables: Encoders,
+    texts: Texts,
+    compressor: zstd::bulk::Compressor<'static>,
+    /// The tables before and after compression; kept for their memory.
+    raw: Vec<u8>,
+    encoded: Vec<u8>,
+    /// Bytes of the last key frame, and of those after it; `None`: the next one is a key frame.
+    key_bytes: Option<usize>,
+    bytes_since: usize,
+    frames_since: usize,
+}
+
+impl SampleEncoder {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            tables: Encoders::default(),
+            texts: Texts::default(),
+            compressor: zstd::bulk::Compressor::new(LEVEL)?,
+            raw: Vec::new(),
+            encoded: Vec::new(),
+            key_bytes: None,
+            bytes_since: 0,
+            frames_since: 0,
+        })
+    }
+
+    /// The next frame is a key frame: the last one did not get into the file.
+    pub(crate) fn start_anew(&mut self) {
+        self.key_bytes = None;
+    }
+
+    /// Appends the payload of a Sample and tells its kind of frame.
+    pub(crate) fn encode(&mut self, sample: &Sample, out: &mut Vec<u8>) -> io::Result<u8> {
+        let is_due = |key| self.bytes_since >= KEY_AFTER_TIMES * key || self.frames_since >= KEY_AFTER_FRAMES;
+        let is_key = self.key_bytes.is_none_or(is_due);
+        let start = out.len();
+        if is_key {
+            self.tables.clear();
+            self.texts.clear();
+            out.extend(SYNC);
+        }
+        out.extend(sample.unix_ns.to_le_bytes());
+        out.extend(sample.mono_ns.to_le_bytes());
+        self.encoded.clear();
+        let new = self.tables.encode(sample, &mut self.texts, &mut self.encoded);
+        self.raw.clear();
+        put_texts(&mut self.texts, &mut self.raw);
+        self.raw.append(&mut self.encoded);
+        self.pack(new, out)?;
+        let bytes = out.len() - start;
+        if is_key {
+            (self.key_bytes, self.bytes_since, self.frames_since) = (Some(bytes), 0, 0);
+        } else {
+            self.bytes_since += bytes;
+            self.frames_since += 1;
+        }
+        Ok(if is_key { kind::KEY } else { kind::DELTA })
+    }
+
+    fn pack(&mut self, new: usize, out: &mut Vec<u8>) -> io::Result<()> {
+        self.encoded.clear();
+        self.encoded.reserve(zstd::zstd_safe::compress_bound(self.raw.len()));
+        let packed = self.compressor.compress_to_buffer(&self.raw, &mut self.encoded)?;
+        let fits = packed < self.raw.len() && self.raw.len() <= packed * MOST_TIMES && rows_fit(new, packed);
+        if !fits {
+            // Zeros at the end mean nothing.
+            self.raw.resize(self.raw.len().max(new * BYTES_A_ROW), 0);
+        }
+        out.extend((self.raw.len() as u32).to_le_bytes());
+        out.extend(if fits { &self.encoded } else { &self.raw });
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for SampleEncoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SampleEncoder").finish_non_exhaustive()
+    }
+}
+
+fn rows_fit(new: usize, bytes: usize) -> bool {
+    new <= bytes / BYTES_A_ROW
+}
+
+fn put_texts(texts: &mut Texts, out: &mut Vec<u8>) {
+    let put = |length: usize, out: &mut Vec<u8>| {
+        let mut bytes = [0; 10];
+        let of = length.encode_var(&mut bytes);
+        out.extend(&bytes[..of]);
+    };
+    put(texts.new.len(), out);
+    for text in texts.new.drain(..) {
+        put(text.len(), out);
+        out.extend(text.as_bytes());
+    }
+}
+
+/// Reads Samples from payloads.
+pub(crate) struct SampleDecoder {
+    tables: Vec<AnyDecoder>,
+    texts: Vec<Arc<str>>,
+    decompressor: zstd::bulk::Decompressor<'static>,
+    raw: Vec<u8>,
+    /// A key frame has been read, and nothing was damaged since.
+    has_base: bool,
+}
+
+impl SampleDecoder {
+    pub(crate) fn new(tables: &[Table]) -> io::Result<Self> {
+        Ok(Self {
+            tables: tables.iter().map(AnyDecoder::new).collect(),
+            texts: Vec::new(),
+            decompressor: zstd::bulk::Decompressor::new()?,
+            raw: Vec::new(),
+            has_base: false,
+        })
+    }
+
+    /// Forgets what was read: only a key frame can come next.
+    pub(crate) fn clear(&mut self) {
+        self.has_base = false;
+    }
+
+    /// Takes a frame; what [`Self::sample`] gives is then the Sample after it. `None`: it cannot have been written so.
+    pub(crate) fn apply(&mut self, is_key: bool, payload: &[u8]) -> Option<Clocks> {
+        let payload = if is_key { payload.strip_prefix(&SYNC)? } else { payload };
+        if is_key {
+            self.tables.iter_mut().for_each(AnyDecoder::clear);
+            self.texts = vec!["".into()];
+        } else if !self.has_base {
+            return None;
+        }
+        // Until all of it is taken.
+        self.has_base = false;
+        let clocks = Clocks::of(payload)?;
+        let (head, packed) = payload.split_at_checked(HEAD)?;
+        let length = u32::from_le_bytes(head[CLOCKS..].try_into().ok()?) as usize;
+        let mut raw = std::mem::take(&mut self.raw);
+        let taken =
+            self.unpack(length, packed, &mut raw).and_then(|()| self.tables(&mut Bytes(&raw), packed.len()));
+        self.raw = raw;
+        taken?;
+        self.has_base = true;
+        Some(clocks)
+    }
+
+    /// The Sample after the last frame.
+    pub(crate) fn sample(&self, clocks: Clocks) -> Sample {
+        let mut sample = Sample { unix_ns: clocks.unix_ns, mono_ns: clocks.mono_ns, ..Sample::default() };
+        for table in &self.tables {
+            table.give(&mut sample);
+        }
+        sample
+    }
+
+    fn unpack(&mut self, length: usize, packed: &[u8], raw: &mut Vec<u8>) -> Option<()> {
+        raw.clear();
+        if length == packed.len() {
+            raw.extend(packed);
+            return Some(());
+        }
+        if length > MAX_PAYLOAD || length > packed.len() * MOST_TIMES {
+            return None;
+        }
+        raw.reserve(length);
+        let got = self.decompressor.decompress_to_buffer(packed, raw).ok()?;
+        (got == length).then_some(())
+    }
+
+    fn tables(&mut self, bytes: &mut Bytes<'_>, length: usize) -> Option<()> {
+        for _ in 0..bytes.count(1)? {
+            let text = bytes.number().and_then(|length| bytes.take(length))?;
+            self.texts.push(std::str::from_utf8(text).ok()?.into());
+        }
+        let mut new_left = length / BYTES_A_ROW;
+        for table in &mut self.tables {
+            table.decode(bytes, &self.texts, &mut new_left)?;
+        }
+        bytes.0.iter().all(|byte| *byte == 0).then_some(())
+    }
+}
+
+impl std::fmt::Debug for SampleDecoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SampleDecoder").finish_non_exhaustive()
+    }
+}
+
+/// When a Sample was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Clocks {
+    pub(crate) unix_ns: u64,
+    pub(crate) mono_ns: u64,
+}
+
+impl Clocks {
+    /// Those of a payload, behind its [`SYNC`] if it has one.
+    pub(crate) fn of(payload: &[u8]) -> Option<Self> {
+        let word = |at: usize| Some(u64::from_le_bytes(payload.get(at..at + 8)?.try_into().ok()?));
+        Some(Self { unix_ns: word(0)?, mono_ns: word(8)? })
+    }
+}

@@ -1,0 +1,242 @@
+//! Rows to bytes.
+
+use std::{borrow::Borrow, cmp::Ordering};
+
+use integer_encoding::VarInt;
+
+use super::{CHANGED, SAME};
+use crate::{
+    cells::{Cell, Cells, Columns, Kind, NONE, Texts},
+    rows::Keyed,
+};
+
+/// Writes a table as it changes from Sample to Sample.
+#[derive(Debug)]
+pub(crate) struct Encoder<T: Keyed> {
+    kinds: Vec<Kind>,
+    /// Columns of numbers, and of lists.
+    numbers: usize,
+    lists: usize,
+    before: Rows<T>,
+    now: Rows<T>,
+    removed: Vec<usize>,
+    inserted: Vec<usize>,
+    changed: Vec<usize>,
+    /// Rows that are new or changed: the place now, and the one before.
+    touched: Vec<(usize, Option<usize>)>,
+}
+
+#[derive(Debug)]
+struct Rows<T: Keyed> {
+    keys: Vec<T::Key>,
+    cells: Cells,
+}
+
+impl<T: Keyed> Default for Rows<T> {
+    fn default() -> Self {
+        Self { keys: Vec::new(), cells: Cells::default() }
+    }
+}
+
+impl<T: Keyed> Rows<T> {
+    fn clear(&mut self) {
+        self.keys.clear();
+        self.cells.clear();
+    }
+}
+
+impl<T: Keyed> Default for Encoder<T> {
+    fn default() -> Self {
+        let mut columns = Columns::default();
+        T::columns(&mut columns);
+        let kinds: Vec<Kind> = columns.columns.iter().map(|column| column.kind).collect();
+        let lists = kinds.iter().filter(|kind| kind.is_list()).count();
+        Self {
+            numbers: kinds.len() - lists,
+            lists,
+            kinds,
+            before: Rows::default(),
+            now: Rows::default(),
+            removed: Vec::new(),
+            inserted: Vec::new(),
+            changed: Vec::new(),
+            touched: Vec::new(),
+        }
+    }
+}
+
+impl<T: Keyed> Encoder<T> {
+    /// Forgets what was written: all rows are new in the next Sample.
+    pub(crate) fn clear(&mut self) {
+        self.before.clear();
+    }
+
+    /// Appends what changed since the last call to `out`, and tells how many rows are new.
+    pub(crate) fn encode(
+        &mut self,
+        rows: impl Iterator<Item: Borrow<T>>,
+        texts: &mut Texts,
+        out: &mut Vec<u8>,
+    ) -> usize {
+        self.now.clear();
+        for row in rows {
+            let row = row.borrow();
+            self.now.keys.push(row.key());
+            row.put(&mut self.now.cells, texts);
+        }
+        self.compare();
+        for places in [&self.removed, &self.inserted, &self.changed] {
+            put_places(places, out);
+        }
+        if !self.touched.is_empty() {
+            self.columns(out);
+        }
+        std::mem::swap(&mut self.before, &mut self.now);
+        self.inserted.len()
+    }
+
+    /// Finds the rows that went, came and changed. Both lists ascend by key.
+    fn compare(&mut self) {
+        for list in [&mut self.removed, &mut self.inserted, &mut self.changed] {
+            list.clear();
+        }
+        self.touched.clear();
+        let (before, now) = (&self.before.keys, &self.now.keys);
+        let (mut old, mut new) = (0, 0);
+        while old < before.len() || new < now.len() {
+            let order = match (before.get(old), now.get(new)) {
+                (Some(before), Some(now)) => before.cmp(now),
+                (Some(_), None) => Ordering::Less,
+                (None, _) => Ordering::Greater,
+            };
+            match order {
+                Ordering::Less => self.removed.push(old),
+                Ordering::Greater => {
+                    self.inserted.push(new);
+                    self.touched.push((new, None));
+                }
+                Ordering::Equal if !self.is_same(old, new) => {
+                    self.changed.push(new);
+                    self.touched.push((new, Some(old)));
+                }
+                Ordering::Equal => {}
+            }
+            old += usize::from(order.is_le());
+            new += usize::from(order.is_ge());
+        }
+    }
+
+    fn is_same(&self, old: usize, new: usize) -> bool {
+        let (numbers, lists) = (self.numbers, self.lists);
+        let (before, now) = (&self.before.cells, &self.now.cells);
+        before.numbers[old * numbers..][..numbers] == now.numbers[new * numbers..][..numbers]
+            && (0..lists).all(|list| before.list_at(old * lists + list) == now.list_at(new * lists + list))
+    }
+
+    fn columns(&self, out: &mut Vec<u8>) {
+        let (mut number, mut list) = (0, 0);
+        for kind in &self.kinds {
+            let start = out.len();
+            out.push(CHANGED);
+            let has_any = if kind.is_list() {
+                list += 1;
+                self.list_column(list - 1, out)
+            } else {
+                number += 1;
+                self.number_column(number - 1, kind.base(), out)
+            };
+            if !has_any {
+                out.truncate(start);
+                out.push(SAME);
+            }
+        }
+    }
+
+    fn number_column(&self, column: usize, base: u64, out: &mut Vec<u8>) -> bool {
+        let mut has_any = false;
+        for (new, old) in &self.touched {
+            let now = self.now.cells.numbers[new * self.numbers + column];
+            let before = old.map_or(base, |old| self.before.cells.numbers[old * self.numbers + column]);
+            has_any |= now != before;
+            put(now.wrapping_sub(before) as i64, out);
+        }
+        has_any
+    }
+
+    fn list_column(&self, column: usize, out: &mut Vec<u8>) -> bool {
+        let mut has_any = false;
+        for (new, old) in &self.touched {
+            let now = self.now.cells.list_at(new * self.lists + column);
+            let before = old.map_or(&[][..], |old| self.before.cells.list_at(old * self.lists + column));
+            has_any |= put_list(before, now, out);
+        }
+        has_any
+    }
+}
+
+/// A number as the difference to another one: most are small, whether they rise or fall.
+fn put<N: VarInt>(number: N, out: &mut Vec<u8>) {
+    let mut bytes = [0; 10];
+    let length = number.encode_var(&mut bytes);
+    out.extend(&bytes[..length]);
+}
+
+/// How many, and from each to the next: what lies between them.
+fn put_places(places: &[usize], out: &mut Vec<u8>) {
+    put(places.len(), out);
+    let mut next = 0;
+    for place in places {
+        put(place - next, out);
+        next = place + 1;
+    }
+}
+
+/// The cells that differ: how many, and of each what lies between it and the one before, and the difference. True if any does.
+fn put_list(before: &[Cell], now: &[Cell], out: &mut Vec<u8>) -> bool {
+    let differ = Differing { before, now };
+    let count = differ.clone().count();
+    put(count, out);
+    let mut next = 0;
+    for (index, difference) in differ {
+        put(u64::from(index) - next, out);
+        put(difference, out);
+        next = u64::from(index) + 1;
+    }
+    count != 0
+}
+
+/// The cells in which two lists differ, ascending.
+#[derive(Clone)]
+struct Differing<'a> {
+    before: &'a [Cell],
+    now: &'a [Cell],
+}
+
+impl Iterator for Differing<'_> {
+    type Item = (u32, i64);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let index = match (self.before.first(), self.now.first()) {
+                (Some(before), Some(now)) => before.0.min(now.0),
+                (Some(one), None) | (None, Some(one)) => one.0,
+                (None, None) => return None,
+            };
+            let (before, now) = (pop(&mut self.before, index), pop(&mut self.now, index));
+            if before != now {
+                return Some((index, now.wrapping_sub(before) as i64));
+            }
+        }
+    }
+}
+
+/// Takes the number at this index off a list that has none before.
+fn pop(list: &mut &[Cell], index: u32) -> u64 {
+    match list.split_first() {
+        Some(((at, number), rest)) if *at == index => {
+            *list = rest;
+            *number
+        }
+        _ => NONE,
+    }
+}
