@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use cgscope_layout::Loss;
-use cgscope_model::{Interval, Losses, Sample, findings::Host, units};
-use cgscope_record::{Ending, FileReader, Header, open};
+use cgscope_model::{Interval, Losses, Mode, Sample, Selection, findings::Host, units};
+use cgscope_record::{Ending, FileReader, Header, ReadError, open};
 
 use crate::exit::{Error, Exit, Result};
 
@@ -17,6 +17,8 @@ pub struct Recording {
     pub host: Host,
     earlier: Option<Sample>,
     samples: u64,
+    /// Samples to an interval.
+    step: u64,
     worst: Exit,
 }
 
@@ -30,7 +32,7 @@ impl Recording {
             whole: header.selection.is_whole_host() && header.command.is_none(),
         };
         let file = path.display().to_string();
-        Ok(Self { reader, file, host, earlier: None, samples: 0, worst: Exit::Done })
+        Ok(Self { reader, file, host, earlier: None, samples: 0, step: 1, worst: Exit::Done })
     }
 
     /// What was asked for, and where.
@@ -38,20 +40,85 @@ impl Recording {
         self.reader.header()
     }
 
-    /// What happened from one Sample to the next, without what the selection leaves out; `None` after the last.
+    /// At most so many intervals, each over as many Samples as it takes: a long recording is read much faster so, and the sums
+    /// are the same. A selection by what changes with time (name, CPU, node) needs every Sample, and so does the coarse
+    /// mode, which shares out what quotas took from one to the next.
+    pub fn at_most(&mut self, intervals: u64) -> Result<()> {
+        let Selection { comm, cpus, nodes, .. } = &self.header().selection;
+        if comm.is_some() || !cpus.is_empty() || !nodes.is_empty() {
+            return Ok(());
+        }
+        let index = self.reader.index().map_err(|error| self.error(&error))?;
+        self.step = (index.entries().len() as u64).saturating_sub(1).div_ceil(intervals.max(1)).max(1);
+        if self.step > 1 {
+            self.reader.keep_gone_tasks();
+        }
+        Ok(())
+    }
+
+    /// What happened from one Sample to the next ([`Self::at_most`]: over several), without what the selection leaves out;
+    /// `None` after the last.
     pub fn next_interval(&mut self) -> Result<Option<Interval>> {
-        for sample in self.reader.by_ref() {
-            let sample = sample.map_err(|error| Error::incomplete(error.to_string()))?;
+        // The first Sample may say that it takes every one.
+        self.earlier = self.first()?;
+        let interval = if self.step > 1 { self.several()? } else { self.single()? };
+        let Some(mut interval) = interval else { return Ok(None) };
+        let applied = self.reader.header().selection.apply(&mut interval);
+        applied.map_err(|error| Error::could_not_run(error.to_string()))?;
+        self.worst = self.worst.max(crate::run::losses(&interval));
+        Ok(Some(interval))
+    }
+
+    fn single(&mut self) -> Result<Option<Interval>> {
+        while let Some(sample) = self.reader.next() {
+            let sample = sample.map_err(|error| self.error(&error))?;
             self.samples += 1;
-            let Some(earlier) = self.earlier.replace(sample) else { continue };
-            let now = self.earlier.as_ref().unwrap_or(&earlier);
-            let mut interval = Interval::between(&earlier, now);
-            let applied = self.reader.header().selection.apply(&mut interval);
-            applied.map_err(|error| Error::could_not_run(error.to_string()))?;
-            self.worst = self.worst.max(crate::run::losses(&interval));
-            return Ok(Some(interval));
+            if let Some(earlier) = self.earlier.replace(sample) {
+                let now = self.earlier.as_ref().unwrap_or(&earlier);
+                return Ok(Some(Interval::between(&earlier, now)));
+            }
         }
         Ok(None)
+    }
+
+    fn several(&mut self) -> Result<Option<Interval>> {
+        let mut whole = Interval::default();
+        let Some(mut earlier) = self.first()? else { return Ok(None) };
+        let (since_ns, before) = (earlier.mono_ns, std::mem::take(&mut earlier.tasks));
+        for _ in 0..self.step {
+            let next = self.reader.next_without_tasks().map_err(|error| self.error(&error))?;
+            let Some(sample) = next else { break };
+            self.samples += 1;
+            whole.append(Interval::between(&earlier, &sample));
+            earlier = sample;
+        }
+        if whole.duration_ns == 0 {
+            return Ok(None);
+        }
+        let Some(now) = self.reader.tasks().map_err(|error| self.error(&error))? else {
+            return Ok(Some(whole));
+        };
+        let whole = whole.with_tasks(since_ns, &before, &now, self.reader.take_gone_tasks());
+        earlier.tasks = now;
+        self.earlier = Some(earlier);
+        Ok(Some(whole))
+    }
+
+    /// The Sample that an interval begins with.
+    fn first(&mut self) -> Result<Option<Sample>> {
+        if self.earlier.is_none() {
+            let first = self.reader.next().transpose().map_err(|error| self.error(&error))?;
+            self.samples += u64::from(first.is_some());
+            if first.as_ref().is_some_and(|first| first.mode == Mode::Coarse) {
+                self.step = 1;
+            }
+            self.earlier = first;
+        }
+        Ok(self.earlier.take())
+    }
+
+    fn error(&self, error: &ReadError) -> Error {
+        Error::incomplete(format!("{} {error}", self.file))
     }
 
     /// How many Samples were read so far.
@@ -66,7 +133,7 @@ impl Recording {
 
     /// What is lost of the file itself: Samples that could not be written or read.
     pub fn losses(&self) -> Losses {
-        self.ending().map(Ending::losses).unwrap_or_default()
+        self.reader.losses()
     }
 
     /// Says on standard error where something is missing, and what that makes of the exit status.
@@ -80,6 +147,9 @@ impl Recording {
                 self.file
             );
         }
+        for gap in self.reader.gaps() {
+            say!("cgscope: {}: {gap}", self.file);
+        }
         match self.ending() {
             Some(Ending::Clean(_)) => worst,
             Some(ending) => {
@@ -87,6 +157,130 @@ impl Recording {
                 Exit::Incomplete
             }
             None => Exit::Incomplete,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::PathBuf, sync::Arc};
+
+    use cgscope_model::{ByCause, Cause, Hist, PairReading, TaskReading, Totals, interval::Appended};
+    use cgscope_record::{FileWriter, Reason};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A task that has waited `waits` times for a microsecond.
+    fn task(serial: u64, born_s: u64, waits: u64) -> TaskReading {
+        let totals = Totals {
+            waits,
+            wait_ns: waits * 1_000,
+            on_cpu_ns: waits * 7,
+            by_cause: ByCause::only(Cause::Kernel, waits * 1_000),
+            ..Totals::default()
+        };
+        TaskReading {
+            serial,
+            tid: serial as u32,
+            tgid: serial as u32 / 2,
+            comm: "t".into(),
+            start_ns: born_s * SECOND + 1,
+            cgroup_id: 1 + serial % 2,
+            cpu: 0,
+            node: None,
+            on_cpu: false,
+            pending: None,
+            placement: None,
+            max_ns: 1_000,
+            totals,
+            hist: Arc::new(Hist::of_cause(Cause::Kernel, (0..waits).map(|_| 1_000))),
+        }
+    }
+
+    /// Lives of tasks: born at, gone after; each waits once more a second.
+    fn samples(lives: &[(u64, u64)], seconds: u64) -> Vec<Sample> {
+        let at = |now: u64| {
+            let there = (0u64..).zip(lives).filter(|(_, (born, lived))| *born <= now && now < born + lived);
+            Sample {
+                unix_ns: now * SECOND,
+                mono_ns: now * SECOND + 2,
+                tasks: there.map(|(n, (born, _))| task(n + 1, *born, now - born + 1)).collect(),
+                cgroups: vec![(1, "/a".into()), (2, "/a/b".into())],
+                pairs: vec![PairReading {
+                    victim: 1,
+                    culprit: 2,
+                    blame: cgscope_model::Blame::Ran,
+                    tid: 0,
+                    comm: "".into(),
+                    // It is forgotten now and then, and counts anew.
+                    ns: 5 * (now % 7),
+                }],
+                ..Sample::default()
+            }
+        };
+        (0..seconds).map(at).collect()
+    }
+
+    struct File(PathBuf);
+
+    impl File {
+        fn of(samples: &[Sample]) -> Self {
+            let path = std::env::temp_dir().join(format!("cgscope-{}-steps.rec", std::process::id()));
+            let mut file = FileWriter::create(&path, &Header::default()).unwrap();
+            for sample in samples {
+                file.sample(sample).unwrap();
+            }
+            file.end(0, Reason::Finished).unwrap();
+            Self(path)
+        }
+
+        fn whole(&self, at_most: Option<u64>) -> (u64, Interval) {
+            let mut recording = Recording::open(&self.0).unwrap();
+            if let Some(at_most) = at_most {
+                recording.at_most(at_most).unwrap();
+            }
+            let (mut count, mut whole) = (0, Appended::default());
+            while let Some(interval) = recording.next_interval().unwrap() {
+                count += 1;
+                whole.push(interval);
+            }
+            assert!(matches!(recording.ending(), Some(Ending::Clean(_))));
+            (count, whole.into_interval())
+        }
+    }
+
+    impl Drop for File {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        #[test]
+        fn few_intervals_have_the_sums_of_all(
+            lives in prop::collection::vec((0u64..40, 1u64..50), 0..12),
+            seconds in 2u64..60,
+            at_most in 1u64..8,
+        ) {
+            let samples = samples(&lives, seconds);
+            let file = File::of(&samples);
+            let (all, exact) = file.whole(None);
+            let (few, whole) = file.whole(Some(at_most));
+            prop_assert_eq!(all, seconds - 1);
+            prop_assert!(few <= at_most);
+            prop_assert_eq!(&whole.pairs, &exact.pairs);
+            prop_assert_eq!(whole.duration_ns, exact.duration_ns);
+            let sums = |interval: &Interval| {
+                let by = interval.by_cgroup().into_iter().map(|(path, group)| (path, group.totals, group.wait.hist));
+                let tasks: Vec<_> = interval.tasks.iter().filter(|task| task.totals.waits != 0).collect();
+                (by.collect::<Vec<_>>(), tasks.iter().map(|task| (task.reading.serial, task.totals)).collect::<Vec<_>>())
+            };
+            prop_assert_eq!(sums(&whole), sums(&exact));
         }
     }
 }

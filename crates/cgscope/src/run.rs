@@ -1,6 +1,6 @@
 //! The loop of the commands that print: Samples in, Intervals out.
 
-use cgscope_model::{Interval, Sample, findings::Host};
+use cgscope_model::{Interval, Sample, findings::Host, interval::Appended};
 
 use crate::{
     exit::{Error, Exit, Result},
@@ -25,7 +25,7 @@ pub async fn for_each_interval(
 ) -> Result {
     let mut session = Session::start(target, plan.pace)?;
     let mut earlier: Option<Sample> = None;
-    let mut whole = Interval::default();
+    let mut whole = Appended::default();
     let mut worst = Exit::Done;
     let end = loop {
         let (sample, end) = match session.next().await {
@@ -33,6 +33,7 @@ pub async fn for_each_interval(
             Ok(Step::Last(sample, end)) => (sample, Some(end)),
             Err(error) => {
                 // What was measured before is not given up.
+                let whole = whole.into_interval();
                 if plan.merge && whole.duration_ns != 0 {
                     each(&whole, &session.host)?;
                 }
@@ -44,7 +45,7 @@ pub async fn for_each_interval(
             select(&session, &mut interval)?;
             worst = worst.max(losses(&interval));
             if plan.merge {
-                whole.append(interval);
+                whole.push(interval);
             } else if !is_leftover(&interval, end.as_ref(), plan) {
                 each(&interval, &session.host)?;
             }
@@ -55,7 +56,7 @@ pub async fn for_each_interval(
         }
     };
     if plan.merge {
-        each(&whole, &session.host)?;
+        each(&whole.into_interval(), &session.host)?;
     }
     Ok(worst.max(finish(&mut session, &end)))
 }

@@ -1,5 +1,6 @@
 //! What happened between two Samples. The only place that subtracts readings.
 
+mod appended;
 mod cost;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -14,6 +15,7 @@ use crate::{
     nodes::{self, CpuInterval, TaskPlacement},
     selection::path_and_ancestors,
 };
+pub use appended::Appended;
 pub use cost::CostInterval;
 
 /// Everything that happened between two Samples.
@@ -225,33 +227,6 @@ impl Interval {
         interval
     }
 
-    /// Adds the interval that follows this one. Tasks that went meanwhile stay, with what was read of them.
-    pub fn append(&mut self, next: Self) {
-        if self.duration_ns == 0 {
-            *self = next;
-            return;
-        }
-        self.duration_ns += next.duration_ns;
-        for task in &mut self.tasks {
-            // Whoever is still there has a later reading; the others wait no more.
-            task.reading.pending = None;
-            task.reading.on_cpu = false;
-        }
-        merge(&mut self.tasks, next.tasks, |task| task.reading.serial, TaskInterval::append);
-        merge(&mut self.exited, next.exited, |exited| exited.cgroup_id, ExitedInterval::append);
-        merge(&mut self.pairs, next.pairs, PairReading::key, |old, new| old.ns += new.ns);
-        merge(&mut self.limits, next.limits, |limits| limits.id, CgroupReading::append);
-        merge(&mut self.cgroups, next.cgroups, |(id, _)| *id, |old, new| *old = new);
-        merge(&mut self.cpus, next.cpus, |cpu| cpu.cpu, CpuInterval::append);
-        merge(&mut self.memory, next.memory, |memory| memory.tgid, |old, new| *old = new);
-        (self.nodes, self.one_node) = (next.nodes, next.one_node);
-        (self.is_selection, self.selected_cgroup) = (next.is_selection, next.selected_cgroup);
-        for (loss, count) in next.losses.nonzero() {
-            self.losses.add(loss, count);
-        }
-        self.cost.append(&next.cost);
-    }
-
     /// The path of a cgroup, as under the mount; `None` if it was gone before it could be read.
     pub fn cgroup_path(&self, id: u64) -> Option<&Arc<str>> {
         self.cgroups.binary_search_by_key(&id, |(id, _)| *id).ok().map(|i| &self.cgroups[i].1)
@@ -318,23 +293,6 @@ impl Interval {
         group.processes = processes.len() as u64;
         group
     }
-}
-
-/// Merges two lists in ascending order of `key`; `both` takes the later one into the earlier.
-fn merge<T, K: Ord>(into: &mut Vec<T>, from: Vec<T>, key: impl Fn(&T) -> K, both: impl Fn(&mut T, T)) {
-    let mut later = from.into_iter().peekable();
-    let mut merged = Vec::with_capacity(into.len() + later.len());
-    for mut old in into.drain(..) {
-        while let Some(new) = later.next_if(|new| key(new) < key(&old)) {
-            merged.push(new);
-        }
-        if let Some(new) = later.next_if(|new| key(new) == key(&old)) {
-            both(&mut old, new);
-        }
-        merged.push(old);
-    }
-    merged.extend(later);
-    *into = merged;
 }
 
 fn task_between(

@@ -71,14 +71,31 @@ impl<const N: usize> Sparse<N> {
 
     /// Adds the counts of another.
     pub fn add(&mut self, other: &Self) {
-        if other.is_empty() {
-            return;
+        let mut at = 0;
+        for (added, (cell, count)) in other.0.iter().enumerate() {
+            while self.0.get(at).is_some_and(|(before, _)| before < cell) {
+                at += 1;
+            }
+            match self.0.get_mut(at) {
+                Some((same, sum)) if same == cell => *sum = sum.saturating_add(*count),
+                // Cells of its own are rare: once most have a count, nothing moves any more.
+                _ => return self.merge(at, &other.0[added..]),
+            }
         }
-        let mut counts = [0u64; N];
-        for (cell, count) in self.iter().chain(other.iter()) {
-            counts[cell] = counts[cell].saturating_add(count);
+    }
+
+    /// Adds cells of which none is before place `from`.
+    fn merge(&mut self, from: usize, other: &[(u8, u64)]) {
+        let mut merged = Vec::with_capacity(self.0.len() + other.len());
+        merged.extend(&self.0[..from]);
+        let mut ours = self.0[from..].iter().copied().peekable();
+        for &(cell, count) in other {
+            merged.extend(std::iter::from_fn(|| ours.next_if(|(before, _)| *before < cell)));
+            let before = ours.next_if(|(before, _)| *before == cell).map_or(0, |(_, count)| count);
+            merged.push((cell, before.saturating_add(count)));
         }
-        *self = Self::from_counts(counts);
+        merged.extend(ours);
+        self.0 = merged;
     }
 }
 
@@ -92,6 +109,20 @@ mod tests {
         assert!(!Sparse::<240>(vec![(7, 1), (3, 2)]).is_valid());
         assert!(!Sparse::<240>(vec![(240, 1)]).is_valid());
         assert!(!Sparse::<240>(vec![(3, 0)]).is_valid());
+    }
+
+    #[test]
+    fn sums_are_those_of_each_cell() {
+        let cells = |cells: &[(u8, u64)]| Sparse::<240>(cells.to_vec());
+        let sum = |a: &[(u8, u64)], b: &[(u8, u64)]| {
+            let mut sum = cells(a);
+            sum.add(&cells(b));
+            sum.0
+        };
+        assert_eq!(sum(&[(1, 1), (5, 2), (9, 3)], &[(5, 10), (9, 10)]), [(1, 1), (5, 12), (9, 13)]);
+        assert_eq!(sum(&[(1, 1), (5, 2)], &[(0, 7), (5, 10), (6, 8)]), [(0, 7), (1, 1), (5, 12), (6, 8)]);
+        assert_eq!(sum(&[], &[(3, 1)]), [(3, 1)]);
+        assert_eq!(sum(&[(3, u64::MAX)], &[(3, 1)]), [(3, u64::MAX)]);
     }
 
     #[test]

@@ -42,6 +42,9 @@ impl Kind {
 /// Stands for what is not there. Optional numbers and those in lists are thus at most one less.
 pub(crate) const NONE: u64 = u64::MAX;
 
+/// No list is longer, so that a change in one is made at once: buckets, nodes, memory policies.
+pub(crate) const LONGEST: usize = 4096;
+
 /// A column of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Column {
@@ -105,7 +108,8 @@ impl Cells {
     }
 
     pub(crate) fn list(&mut self, cells: impl IntoIterator<Item = Cell>) {
-        self.cells.extend(cells.into_iter().map(|(index, number)| (index, number.min(NONE - 1))));
+        self.cells
+            .extend(cells.into_iter().take(LONGEST).map(|(index, number)| (index, number.min(NONE - 1))));
         self.ends.push(self.cells.len());
     }
 

@@ -83,11 +83,12 @@ macro_rules! tables_of_a_sample {
                 }
             }
 
-            fn give(&self, sample: &mut Sample) {
+            fn give(&mut self, texts: &[Arc<str>], sample: &mut Sample) -> Option<()> {
                 match self {
-                    $(Self::$name(decoder) => $row::give(decoder.rows(), sample),)*
+                    $(Self::$name(decoder) => $row::give(decoder.rows(texts)?, sample),)*
                     Self::Unknown(_) => {}
                 }
+                Some(())
             }
         }
     };
@@ -215,22 +216,35 @@ impl SampleDecoder {
         })
     }
 
-    /// Forgets what was read: only a key frame can come next.
+    /// What comes next does not follow what was read: it can only be a key frame.
+    pub(crate) fn break_off(&mut self) {
+        self.has_base = false;
+    }
+
+    /// Forgets what was read.
     pub(crate) fn clear(&mut self) {
         self.has_base = false;
+        self.tables.iter_mut().for_each(AnyDecoder::clear);
     }
 
     /// Takes a frame; what [`Self::sample`] gives is then the Sample after it. `None`: it cannot have been written so.
     pub(crate) fn apply(&mut self, is_key: bool, payload: &[u8]) -> Option<Clocks> {
+        let taken = self.take(is_key, payload);
+        if taken.is_none() {
+            // Some of it may have been taken.
+            self.clear();
+        }
+        taken
+    }
+
+    fn take(&mut self, is_key: bool, payload: &[u8]) -> Option<Clocks> {
         let payload = if is_key { payload.strip_prefix(&SYNC)? } else { payload };
+        let mut before = Vec::new();
         if is_key {
-            self.tables.iter_mut().for_each(AnyDecoder::clear);
-            self.texts = vec!["".into()];
+            before = self.begin()?;
         } else if !self.has_base {
             return None;
         }
-        // Until all of it is taken.
-        self.has_base = false;
         let clocks = Clocks::of(payload)?;
         let (head, packed) = payload.split_at_checked(HEAD)?;
         let length = u32::from_le_bytes(head[CLOCKS..].try_into().ok()?) as usize;
@@ -239,17 +253,63 @@ impl SampleDecoder {
             self.unpack(length, packed, &mut raw).and_then(|()| self.tables(&mut Bytes(&raw), packed.len()));
         self.raw = raw;
         taken?;
+        self.tasks_table().map_or(Some(()), |(tasks, texts)| tasks.end(before, texts))?;
         self.has_base = true;
         Some(clocks)
     }
 
-    /// The Sample after the last frame.
-    pub(crate) fn sample(&self, clocks: Clocks) -> Sample {
-        let mut sample = Sample { unix_ns: clocks.unix_ns, mono_ns: clocks.mono_ns, ..Sample::default() };
-        for table in &self.tables {
-            table.give(&mut sample);
+    /// Begins anew; the tasks of before, if it is asked which went.
+    fn begin(&mut self) -> Option<Vec<TaskReading>> {
+        let before = self.tasks_table().map_or(Some(Vec::new()), |(tasks, texts)| tasks.begin(texts));
+        for table in self.tables.iter_mut().filter(|table| !matches!(table, AnyDecoder::tasks(_))) {
+            table.clear();
         }
-        sample
+        self.texts = vec!["".into()];
+        before
+    }
+
+    fn tasks_table(&mut self) -> Option<(&mut Decoder<TaskReading>, &[Arc<str>])> {
+        let tasks = self.tables.iter_mut().find_map(|table| match table {
+            AnyDecoder::tasks(tasks) => Some(tasks),
+            _ => None,
+        });
+        Some((tasks?, &self.texts))
+    }
+
+    /// The Sample after the last frame; `None`: it cannot have been one.
+    pub(crate) fn sample(&mut self, clocks: Clocks) -> Option<Sample> {
+        let mut sample = self.sample_without_tasks(clocks)?;
+        sample.tasks = self.tasks()?;
+        Some(sample)
+    }
+
+    /// The same without its tasks: they are most of the work.
+    pub(crate) fn sample_without_tasks(&mut self, clocks: Clocks) -> Option<Sample> {
+        let mut sample = Sample { unix_ns: clocks.unix_ns, mono_ns: clocks.mono_ns, ..Sample::default() };
+        for table in self.tables.iter_mut().filter(|table| !matches!(table, AnyDecoder::tasks(_))) {
+            table.give(&self.texts, &mut sample)?;
+        }
+        Some(sample)
+    }
+
+    /// Its tasks.
+    pub(crate) fn tasks(&mut self) -> Option<Vec<TaskReading>> {
+        match self.tasks_table() {
+            Some((tasks, texts)) => Some(tasks.rows(texts)?.cloned().collect()),
+            None => Some(Vec::new()),
+        }
+    }
+
+    /// From here on tasks that go are kept.
+    pub(crate) fn keep_gone_tasks(&mut self) {
+        if let Some((tasks, _)) = self.tasks_table() {
+            tasks.keeps_gone = true;
+        }
+    }
+
+    /// The tasks that went since this was last asked, as they were read last, in the order in which they went.
+    pub(crate) fn take_gone_tasks(&mut self) -> Vec<TaskReading> {
+        self.tasks_table().map(|(tasks, _)| tasks.take_gone()).unwrap_or_default()
     }
 
     fn unpack(&mut self, length: usize, packed: &[u8], raw: &mut Vec<u8>) -> Option<()> {

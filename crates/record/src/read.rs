@@ -8,7 +8,7 @@ use std::{
 };
 
 use cgscope_layout::Loss;
-use cgscope_model::{Losses, Sample};
+use cgscope_model::{Losses, Sample, TaskReading};
 use memchr::memmem;
 use serde::Deserialize;
 
@@ -147,6 +147,8 @@ pub struct Reader<R> {
     /// Where the first frame after the header begins, and the next one.
     start: u64,
     at: u64,
+    /// Where the last one begins.
+    last: u64,
     payload: Vec<u8>,
     skipped: u64,
     gaps: Vec<Gap>,
@@ -200,6 +202,7 @@ impl<R: Read + Seek> Reader<R> {
             decoder: SampleDecoder::new(&tables)?,
             start,
             at: start,
+            last: start,
             payload,
             skipped: 0,
             gaps: Vec::new(),
@@ -274,22 +277,62 @@ impl<R: Read + Seek> Reader<R> {
     }
 
     fn go_to(&mut self, at: u64) -> io::Result<()> {
-        self.input.seek(SeekFrom::Start(at))?;
-        self.at = at;
         self.decoder.clear();
         (self.ending, self.failed) = (None, false);
+        self.go_on_at(at)
+    }
+
+    fn go_on_at(&mut self, at: u64) -> io::Result<()> {
+        self.input.seek(SeekFrom::Start(at))?;
+        self.at = at;
+        self.decoder.break_off();
         Ok(())
     }
 
+    /// The next Sample without its tasks, which are most of the work; [`Self::tasks`] gives them. `None` once the ending is known.
+    pub fn next_without_tasks(&mut self) -> Result<Option<Sample>, ReadError> {
+        self.advance(false)
+    }
+
+    /// The tasks of the last Sample. `None`: they make no sense, and the next Sample will be one after the damage.
+    pub fn tasks(&mut self) -> Result<Option<Vec<TaskReading>>, ReadError> {
+        let tasks = self.decoder.tasks();
+        let is_right = tasks.as_ref().is_some_and(|tasks| tasks.is_sorted_by(|a, b| a.serial < b.serial));
+        if is_right {
+            return Ok(tasks);
+        }
+        self.decoder.clear();
+        self.damage(self.last, Damage::Payload)?;
+        Ok(None)
+    }
+
+    /// From here on, tasks that go are kept for [`Self::take_gone_tasks`].
+    pub fn keep_gone_tasks(&mut self) {
+        self.decoder.keep_gone_tasks();
+    }
+
+    /// The tasks that were in a Sample since this was last asked, and are not in the last one: as they were read last, in the
+    /// order in which they went.
+    pub fn take_gone_tasks(&mut self) -> Vec<TaskReading> {
+        self.decoder.take_gone_tasks()
+    }
+
     /// The next Sample; `None` once the ending is known.
-    fn advance(&mut self) -> Result<Option<Sample>, ReadError> {
+    fn advance(&mut self, with_tasks: bool) -> Result<Option<Sample>, ReadError> {
         while self.ending.is_none() {
             let before = self.at;
+            self.last = before;
             let Some(clocks) = self.step()? else { continue };
-            let sample = self.decoder.sample(clocks);
-            match rules::out_of_order(&sample) {
-                None => return Ok(Some(sample)),
-                Some(rule) => self.damage(before, Damage::Sample(rule))?,
+            let sample = if with_tasks {
+                self.decoder.sample(clocks)
+            } else {
+                self.decoder.sample_without_tasks(clocks)
+            };
+            let rule = sample.as_ref().map(rules::out_of_order);
+            match (sample, rule) {
+                (Some(sample), Some(None)) => return Ok(Some(sample)),
+                (_, Some(Some(rule))) => self.damage(before, Damage::Sample(rule))?,
+                _ => self.damage(before, Damage::Payload)?,
             }
         }
         Ok(None)
@@ -352,7 +395,7 @@ impl<R: Read + Seek> Reader<R> {
         if let Err(place) = self.gaps.binary_search_by_key(&at, |gap| gap.at) {
             self.gaps.insert(place, Gap { at, lost_bytes: next - at, damage });
         }
-        Ok(self.go_to(next)?)
+        Ok(self.go_on_at(next)?)
     }
 
     fn corrupt(&mut self, at: u64, damage: Damage) -> io::Result<Ending> {
@@ -386,7 +429,7 @@ impl<R: Read + Seek> Iterator for Reader<R> {
         if self.failed {
             return None;
         }
-        let next = self.advance();
+        let next = self.advance(true);
         self.failed = next.is_err();
         next.transpose()
     }

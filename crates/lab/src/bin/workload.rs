@@ -11,7 +11,7 @@ use std::{
 };
 
 const USAGE: &str = "workload burn THREADS SECONDS [pair|pin] | bound CPUS THREADS SECONDS | far CPUS NODE MIB SECONDS | hop CPU CPU COUNT SECONDS | \
-                     sleep THREADS SECONDS | blink THREADS SECONDS | fork COUNT | threads COUNT | mergeable MIB SECONDS";
+                     sleep THREADS SECONDS | blink THREADS SECONDS | mix THREADS SECONDS | fork COUNT | threads COUNT | mergeable MIB SECONDS";
 
 /// Children or threads alive at a time.
 const BATCH: usize = 100;
@@ -41,6 +41,9 @@ fn main() -> ExitCode {
         }
         ["blink", threads, seconds] => {
             number(threads).zip(number(seconds)).map(|(threads, seconds)| blink(threads, seconds as u64))
+        }
+        ["mix", threads, seconds] => {
+            number(threads).zip(number(seconds)).map(|(threads, seconds)| mix(threads, seconds as u64))
         }
         ["fork", count] => number(count).map(fork),
         ["mergeable", mib, seconds] => {
@@ -194,6 +197,34 @@ fn blink(count: usize, seconds: u64) -> io::Result<()> {
                 while Instant::now() < end {
                     spin(10_000);
                     thread::sleep(Duration::from_millis(1));
+                }
+            });
+        }
+        ready()
+    })
+}
+
+/// What a host is made of: half of the threads sleep, the others wake once, 10, 100 or 200 times a second, fewer the more often;
+/// and one for each 500 runs all the time.
+fn mix(count: usize, seconds: u64) -> io::Result<()> {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    thread::scope(|scope| {
+        for i in 0..count {
+            let pause_ms = match i % 20 {
+                0..10 => seconds * 1_000,
+                10..15 => 1_000,
+                15..18 => 100,
+                18 => 10,
+                _ => 5,
+            };
+            let burns = i % 500 == 499;
+            scope.spawn(move || {
+                while Instant::now() < end {
+                    spin(20_000);
+                    let left = end.saturating_duration_since(Instant::now());
+                    if !burns {
+                        thread::sleep(Duration::from_millis(pause_ms).min(left));
+                    }
                 }
             });
         }

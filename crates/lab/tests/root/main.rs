@@ -15,6 +15,7 @@ mod field_case_1;
 mod field_case_2;
 mod files;
 mod hotplug;
+mod hour;
 mod ledger;
 mod load;
 mod numa;

@@ -6,12 +6,9 @@ use integer_encoding::VarInt;
 
 use super::{CHANGED, SAME, Table};
 use crate::{
-    cells::{Cell, Columns, Kind, NONE, Row},
+    cells::{Cell, Columns, Kind, LONGEST, NONE, Row},
     rows::Keyed,
 };
-
-/// No list is longer: buckets, nodes, memory policies.
-const LONGEST: usize = 1 << 16;
 
 /// The bytes that are left of a payload.
 #[derive(Debug)]
@@ -24,9 +21,33 @@ impl<'a> Bytes<'a> {
         Some(number)
     }
 
+    /// A difference. Most are of one byte.
+    #[inline]
+    fn change(&mut self) -> Option<u64> {
+        match self.0.split_first() {
+            Some((byte, rest)) if *byte < 0x80 => {
+                self.0 = rest;
+                Some(u64::from(byte >> 1) ^ 0u64.wrapping_sub((byte & 1).into()))
+            }
+            _ => self.number::<i64>().map(|change| change as u64),
+        }
+    }
+
+    #[inline]
+    fn gap(&mut self) -> Option<u64> {
+        match self.0.split_first() {
+            Some((byte, rest)) if *byte < 0x80 => {
+                self.0 = rest;
+                Some((*byte).into())
+            }
+            _ => self.number(),
+        }
+    }
+
     /// How many of something follow, of which each takes at least `bytes`.
     pub(crate) fn count(&mut self, bytes: usize) -> Option<usize> {
-        self.number::<usize>().filter(|count| *count <= self.0.len() / bytes)
+        let count = usize::try_from(self.gap()?).ok()?;
+        (count <= self.0.len() / bytes).then_some(count)
     }
 
     pub(crate) fn take(&mut self, length: usize) -> Option<&'a [u8]> {
@@ -44,7 +65,8 @@ impl<'a> Bytes<'a> {
         into.clear();
         let mut next = 0usize;
         for _ in 0..self.count(1)? {
-            let place = next.checked_add(self.number()?).filter(|place| *place < length)?;
+            let gap = usize::try_from(self.gap()?).ok()?;
+            let place = next.checked_add(gap).filter(|place| *place < length)?;
             into.push(place);
             next = place + 1;
         }
@@ -134,18 +156,21 @@ pub(crate) struct Decoder<T> {
     entries: Vec<Entry<T>>,
     places: Places,
     touched: Vec<usize>,
-    /// A list as it is put together; kept for its memory.
-    merged: Vec<Cell>,
+    /// Somebody asks for rows that went; and those that did since.
+    pub(crate) keeps_gone: bool,
+    gone: Vec<T>,
 }
 
 #[derive(Debug)]
 struct Entry<T> {
     /// `None` before it was put together for the first time.
     row: Option<T>,
+    /// The row is not as the cells are.
+    is_stale: bool,
+    /// A bit for each list that has changed since it was.
+    changed: u64,
     numbers: Box<[u64]>,
     lists: Box<[Vec<Cell>]>,
-    /// A bit for each list that has changed.
-    changed: u64,
 }
 
 impl<T: Keyed> Decoder<T> {
@@ -155,12 +180,38 @@ impl<T: Keyed> Decoder<T> {
             entries: Vec::new(),
             places: Places::default(),
             touched: Vec::new(),
-            merged: Vec::new(),
+            keeps_gone: false,
+            gone: Vec::new(),
         }
     }
 
+    /// Forgets all rows.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
+        self.gone.clear();
+    }
+
+    /// Begins a Sample that stands for itself: all its rows will be new. The rows of before, if somebody asks which went.
+    pub(crate) fn begin(&mut self, texts: &[Arc<str>]) -> Option<Vec<T>> {
+        let mut before = std::mem::take(&mut self.entries);
+        before.retain(|_| self.keeps_gone);
+        before.into_iter().map(|entry| entry.into_row(texts)).collect()
+    }
+
+    /// Ends it: those of `before` that are not there any more went.
+    pub(crate) fn end(&mut self, before: Vec<T>, texts: &[Arc<str>]) -> Option<()> {
+        if before.is_empty() {
+            return Some(());
+        }
+        let mut now = self.rows(texts)?.map(T::key).peekable();
+        let mut gone = before;
+        gone.retain(|row| {
+            while now.next_if(|now| *now < row.key()).is_some() {}
+            now.peek() != Some(&row.key())
+        });
+        drop(now);
+        self.gone.append(&mut gone);
+        Some(())
     }
 
     /// Takes the changes from `bytes`; `new_left` is how many rows may still be new in this frame.
@@ -172,7 +223,7 @@ impl<T: Keyed> Decoder<T> {
     ) -> Option<()> {
         let length = self.places.read(bytes, self.entries.len())?;
         *new_left = new_left.checked_sub(self.places.inserted.len())?;
-        self.come_and_go(length);
+        self.come_and_go(length, texts)?;
         if self.places.is_empty() {
             return Some(());
         }
@@ -187,29 +238,42 @@ impl<T: Keyed> Decoder<T> {
             }
         }
         for at in &self.touched {
-            self.entries[*at].build(texts)?;
+            self.entries[*at].is_stale = true;
         }
         Some(())
     }
 
     /// The rows as they are now.
-    pub(crate) fn rows(&self) -> impl ExactSizeIterator<Item = &T> {
-        self.entries.iter().map(|entry| entry.row.as_ref().expect("every row was built when it was new"))
+    pub(crate) fn rows(&mut self, texts: &[Arc<str>]) -> Option<impl Iterator<Item = &T>> {
+        for entry in self.entries.iter_mut().filter(|entry| entry.is_stale) {
+            entry.build(texts)?;
+        }
+        Some(self.entries.iter().filter_map(|entry| entry.row.as_ref()))
     }
 
-    fn come_and_go(&mut self, length: usize) {
+    /// The rows that went since this was last asked, as they were last.
+    pub(crate) fn take_gone(&mut self) -> Vec<T> {
+        std::mem::take(&mut self.gone)
+    }
+
+    fn come_and_go(&mut self, length: usize, texts: &[Arc<str>]) -> Option<()> {
         let Places { removed, inserted, .. } = &self.places;
         if removed.is_empty() && inserted.is_empty() {
-            return;
+            return Some(());
         }
         let mut gone = removed.iter().peekable();
         let mut at = 0;
-        self.entries.retain(|_| {
+        let went = self.entries.extract_if(.., |_| {
             at += 1;
-            gone.next_if(|place| **place == at - 1).is_none()
+            gone.next_if(|place| **place == at - 1).is_some()
         });
+        for entry in went {
+            if self.keeps_gone {
+                self.gone.push(entry.into_row(texts)?);
+            }
+        }
         if inserted.is_empty() {
-            return;
+            return Some(());
         }
         let mut new = inserted.iter().peekable();
         let mut old = std::mem::take(&mut self.entries).into_iter();
@@ -219,29 +283,31 @@ impl<T: Keyed> Decoder<T> {
                 None => old.next(),
             })
             .collect();
+        Some(())
     }
 
     fn number_column(&mut self, bytes: &mut Bytes<'_>, home: Home) -> Option<()> {
+        let Home::Number(column) = home else {
+            return skip_numbers(bytes, self.touched.len());
+        };
         for at in &self.touched {
-            let change = bytes.number::<i64>()?;
-            if let Home::Number(column) = home {
+            let change = bytes.change()?;
+            if change != 0 {
                 let number = &mut self.entries[*at].numbers[column];
-                *number = number.wrapping_add(change as u64);
+                *number = number.wrapping_add(change);
             }
         }
         Some(())
     }
 
     fn list_column(&mut self, bytes: &mut Bytes<'_>, home: Home) -> Option<()> {
+        let Home::List(column) = home else {
+            return (0..self.touched.len()).try_for_each(|_| skip_list(bytes));
+        };
         for at in &self.touched {
-            match home {
-                Home::List(column) => {
-                    let entry = &mut self.entries[*at];
-                    if change_list(&mut entry.lists[column], &mut self.merged, bytes)? {
-                        entry.changed |= 1u64.checked_shl(column as u32).unwrap_or(u64::MAX);
-                    }
-                }
-                _ => skip_list(bytes)?,
+            let entry = &mut self.entries[*at];
+            if change_list(&mut entry.lists[column], bytes)? {
+                entry.changed |= 1u64.checked_shl(column as u32).unwrap_or(u64::MAX);
             }
         }
         Some(())
@@ -252,52 +318,63 @@ impl<T: Keyed> Entry<T> {
     fn new(layout: &Layout) -> Self {
         Self {
             row: None,
+            is_stale: true,
             numbers: layout.base.clone().into(),
             lists: vec![Vec::new(); layout.lists].into(),
             changed: 0,
         }
     }
 
+    fn into_row(mut self, texts: &[Arc<str>]) -> Option<T> {
+        if self.is_stale {
+            self.build(texts)?;
+        }
+        self.row
+    }
+
     fn build(&mut self, texts: &[Arc<str>]) -> Option<()> {
         let before = self.row.as_ref().and_then(T::hist).map(|hist| (hist, self.changed));
         self.row = Some(T::take(&mut Row::new(&self.numbers, &self.lists, texts, before))?);
-        self.changed = 0;
+        (self.is_stale, self.changed) = (false, 0);
         Some(())
     }
 }
 
 /// Makes the changes in a list; true if there are any.
-fn change_list(list: &mut Vec<Cell>, merged: &mut Vec<Cell>, bytes: &mut Bytes<'_>) -> Option<bool> {
+fn change_list(list: &mut Vec<Cell>, bytes: &mut Bytes<'_>) -> Option<bool> {
     let count = bytes.count(2)?;
-    if count == 0 {
-        return Some(false);
-    }
-    merged.clear();
-    let mut before = list.iter().copied().peekable();
-    let mut next = 0u64;
+    let (mut next, mut at) = (0u64, 0);
     for _ in 0..count {
-        let index = u32::try_from(next.checked_add(bytes.number()?)?).ok()?;
+        let index = u32::try_from(next.checked_add(bytes.gap()?)?).ok()?;
+        let change = bytes.change().filter(|change| *change != 0)?;
         next = u64::from(index) + 1;
-        merged.extend(std::iter::from_fn(|| before.next_if(|(at, _)| *at < index)));
-        let number = before.next_if(|(at, _)| *at == index).map_or(NONE, |(_, number)| number);
-        let change = bytes.number::<i64>().filter(|change| *change != 0)?;
-        let number = number.wrapping_add(change as u64);
-        if number != NONE {
-            merged.push((index, number));
+        while list.get(at).is_some_and(|(before, _)| *before < index) {
+            at += 1;
+        }
+        let number = list
+            .get(at)
+            .filter(|(before, _)| *before == index)
+            .map(|(_, number)| number.wrapping_add(change));
+        match number {
+            Some(NONE) => {
+                list.remove(at);
+            }
+            Some(number) => list[at].1 = number,
+            None if list.len() < LONGEST => list.insert(at, (index, NONE.wrapping_add(change))),
+            None => return None,
         }
     }
-    merged.extend(before);
-    if merged.len() > LONGEST {
-        return None;
-    }
-    std::mem::swap(list, merged);
-    Some(true)
+    Some(count != 0)
+}
+
+fn skip_numbers(bytes: &mut Bytes<'_>, count: usize) -> Option<()> {
+    (0..count).try_for_each(|_| bytes.change().map(|_| ()))
 }
 
 fn skip_list(bytes: &mut Bytes<'_>) -> Option<()> {
     for _ in 0..bytes.count(2)? {
-        bytes.number::<u64>()?;
-        bytes.number::<i64>()?;
+        bytes.gap()?;
+        bytes.change()?;
     }
     Some(())
 }

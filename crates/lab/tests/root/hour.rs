@@ -1,0 +1,201 @@
+//! A long recording of a busy host, made up: what reading it costs does not depend on whether it has happened.
+
+use std::{path::Path, sync::Arc};
+
+use cgscope_layout::{
+    BUCKETS, bucket_of,
+    cause::{CELLS, SHARED_CAUSES, WHOLE, row_of},
+};
+use cgscope_model::{
+    ByCause, Cause, CgroupReading, CpuReading, ExitedReading, Hist, NodeReading, Sample, TaskReading, Totals,
+};
+use cgscope_record::{Cpu, FileWriter, Header, Reason};
+
+const SECOND: u64 = 1_000_000_000;
+const CGROUPS: u64 = 40;
+/// Tasks that end each second, and as many that begin.
+const CHURN: usize = 5;
+
+/// Numbers that look random and are the same in every run (Knuth's MMIX constants).
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 33
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+struct Task {
+    reading: TaskReading,
+    counts: [u64; BUCKETS],
+    shares: [u64; CELLS],
+}
+
+/// A host with `tasks` tasks: half of them sleep, the others wait once, 10, 100 or 200 times a second.
+pub(crate) struct MadeUp {
+    numbers: Numbers,
+    tasks: Vec<Task>,
+    exited: Vec<ExitedReading>,
+    born: u64,
+    seconds: u64,
+}
+
+impl MadeUp {
+    pub(crate) fn new(tasks: usize) -> Self {
+        let mut host =
+            Self { numbers: Numbers(1), tasks: Vec::new(), exited: Vec::new(), born: 0, seconds: 1_000 };
+        for _ in 0..tasks {
+            host.bear();
+        }
+        host
+    }
+
+    fn bear(&mut self) {
+        self.born += 1;
+        let id = self.born;
+        let reading = TaskReading {
+            // The order of births, as serials have it where tids rise.
+            serial: id << 42 | self.seconds,
+            tid: id as u32,
+            tgid: (id - id % 8) as u32,
+            comm: format!("worker/{}", id % 50).into(),
+            start_ns: self.seconds * SECOND + id,
+            cgroup_id: 1 + id % CGROUPS,
+            cpu: 0,
+            node: Some(0),
+            on_cpu: false,
+            pending: None,
+            placement: None,
+            max_ns: 0,
+            totals: Totals::default(),
+            hist: Arc::default(),
+        };
+        self.tasks.push(Task { reading, counts: [0; BUCKETS], shares: [0; CELLS] });
+    }
+
+    fn live(&mut self) {
+        self.seconds += 1;
+        for (i, task) in self.tasks.iter_mut().enumerate() {
+            let waits = match i % 20 {
+                0..10 => u64::from(self.seconds % 30 == i as u64 % 30),
+                10..15 => 1,
+                15..18 => 10,
+                18 => 100,
+                _ => 200,
+            };
+            if waits != 0 {
+                task.wait(waits, &mut self.numbers);
+            }
+        }
+        for _ in 0..CHURN {
+            let gone = self.numbers.below(self.tasks.len() as u64) as usize;
+            let gone = self.tasks.remove(gone).reading;
+            match self.exited.binary_search_by_key(&gone.cgroup_id, |exited| exited.cgroup_id) {
+                Ok(at) => self.exited[at].tasks += 1,
+                Err(at) => self.exited.insert(
+                    at,
+                    ExitedReading {
+                        cgroup_id: gone.cgroup_id,
+                        tasks: 1,
+                        max_ns: gone.max_ns,
+                        totals: Totals::default(),
+                        hist: Arc::default(),
+                    },
+                ),
+            }
+            self.bear();
+        }
+    }
+
+    /// The Sample of the next second.
+    pub(crate) fn next(&mut self) -> Sample {
+        self.live();
+        let now = self.seconds;
+        let limits = (1..=CGROUPS).map(|id| CgroupReading {
+            id,
+            quota_us: (id % 4 == 0).then_some(50_000),
+            period_us: Some(100_000),
+            usage_ns: Some(now * 7_000_000 * id),
+            nr_periods: (id % 4 == 0).then_some(now * 10),
+            nr_throttled: (id % 4 == 0).then_some(now * 3),
+            throttled_ns: (id % 4 == 0).then_some(now * 31_000_000),
+            ..CgroupReading::default()
+        });
+        let cpu = |cpu| CpuReading {
+            cpu,
+            node: Some(0),
+            busy_ns: Some(now * 800_000_000),
+            idle_ns: Some(now * 200_000_000),
+            waits: None,
+        };
+        Sample {
+            unix_ns: 1_700_000_000 * SECOND + now * SECOND,
+            mono_ns: now * SECOND,
+            tasks: self.tasks.iter().map(|task| task.reading.clone()).collect(),
+            exited: self.exited.clone(),
+            limits: limits.collect(),
+            cgroups: (1..=CGROUPS).map(|id| (id, format!("/made-up.slice/service-{id}").into())).collect(),
+            cpus: (0..8).map(cpu).collect(),
+            nodes: vec![NodeReading { node: 0, memory_bytes: Some(1 << 34), free_bytes: Some(1 << 33) }],
+            ..Sample::default()
+        }
+    }
+}
+
+impl Task {
+    fn wait(&mut self, waits: u64, numbers: &mut Numbers) {
+        let totals = &mut self.reading.totals;
+        for _ in 0..waits {
+            // A task waits within three doublings mostly, somewhere from 1 us to 16 ms, for two of the causes.
+            let serial = self.reading.serial >> 42;
+            let ns = 1_000u64 << (serial % 12 + numbers.below(3));
+            let ns = ns + numbers.below(ns);
+            let cause = Cause::ALL[(serial + numbers.below(2)) as usize % Cause::ALL.len()];
+            let bucket = bucket_of(ns);
+            self.counts[bucket] += 1;
+            if (cause as usize) < SHARED_CAUSES {
+                self.shares[row_of(bucket) * SHARED_CAUSES + cause as usize] += u64::from(WHOLE);
+            }
+            totals.by_cause.add(&ByCause::only(cause, ns));
+            totals.waits += 1;
+            totals.wait_ns += ns;
+            totals.run_delay_ns += ns;
+            self.reading.max_ns = self.reading.max_ns.max(ns);
+        }
+        totals.on_cpu_ns += waits * 20_000 + numbers.below(10_000);
+        totals.voluntary += waits - waits / 10;
+        totals.involuntary += waits / 10;
+        self.reading.cpu = numbers.below(8) as u32;
+        self.reading.hist = Arc::new(Hist::from_counts(self.counts, self.shares));
+    }
+}
+
+/// Writes a recording of so many seconds.
+pub(crate) fn record(path: &Path, host: &mut MadeUp, seconds: usize) {
+    let header = Header {
+        cgscope_version: "0.1.0".into(),
+        hostname: "made-up".into(),
+        kernel_release: "6.12".into(),
+        architecture: "x86_64".into(),
+        cpus: (0..8).map(|cpu| Cpu { cpu, node: Some(0) }).collect(),
+        interval_ns: SECOND,
+        start_unix_ns: 1_700_000_000 * SECOND,
+        ..Header::default()
+    };
+    let mut file = FileWriter::create(path, &header).expect("a file");
+    for _ in 0..=seconds {
+        file.sample(&host.next()).expect("a Sample");
+    }
+    file.end(0, Reason::Finished).expect("an end");
+}
+
+#[test]
+fn an_hour_is_made_up() {
+    let path = std::env::var("HOUR").unwrap_or("/tmp/hour.rec".into());
+    record(Path::new(&path), &mut MadeUp::new(1_000), 3_600);
+}
