@@ -23,8 +23,12 @@ impl<const N: usize> Sparse<N> {
 
     /// From (cell, count) in ascending order; `None` if a cell does not exist, has no count, or is out of order.
     pub fn from_cells(cells: impl IntoIterator<Item = (u32, u64)>) -> Option<Self> {
-        let cells = cells.into_iter().map(|(cell, count)| Some((u8::try_from(cell).ok()?, count)));
-        Some(Self(cells.collect::<Option<_>>()?)).filter(Self::is_valid)
+        let cells = cells.into_iter();
+        let mut known = Vec::with_capacity(cells.size_hint().0);
+        for (cell, count) in cells {
+            known.push((u8::try_from(cell).ok()?, count));
+        }
+        Some(Self(known)).filter(Self::is_valid)
     }
 
     /// True if every cell exists, in order and with a count: what was read from a file may not be.

@@ -16,6 +16,7 @@ mod field_case_2;
 mod files;
 mod hotplug;
 mod hour;
+mod kill;
 mod ledger;
 mod load;
 mod numa;

@@ -1,0 +1,75 @@
+//! Recorders that are killed: what they had taken is in the file.
+
+use std::{
+    fs,
+    process::Stdio,
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+
+use crate::{
+    bench::{cgscope, json_lines, run, stderr, stdout},
+    files::Dir,
+    hour::Numbers,
+};
+
+/// Kills a recorder this time after it has begun its file, and looks at what is left. How much is missing; `None` for all.
+fn kill_after(lived: Duration, interval_ms: u64, mode: &str, file: &str) -> Option<Duration> {
+    let interval = format!("{interval_ms}ms");
+    let mut child = cgscope()
+        .args(["record", "-o", file, "-i", &interval, "--mode", mode])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let begun = Instant::now();
+    while !fs::exists(file).expect("a directory of ours") {
+        assert!(begun.elapsed() < Duration::from_secs(30), "it has not begun its file");
+        thread::sleep(Duration::from_millis(1));
+    }
+    thread::sleep(lived);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a clock");
+    child.kill().expect("a child of ours");
+    child.wait().expect("a child of ours");
+    let report = run(&["report", "--json", file]);
+    assert_eq!(report.status.code(), Some(1), "{lived:?}: {}", stderr(&report));
+    let words = stdout(&run(&["report", file]));
+    let says_so = |said: &str| said.contains("cgscope was killed");
+    assert!(says_so(&stderr(&report)) && says_so(&words), "{lived:?}: {}{words}", stderr(&report));
+    let intervals = json_lines(&report);
+    let last = intervals.last()?;
+    let end = last["start_unix_ns"].as_u64()? + last["duration_ns"].as_u64()?;
+    Some(now.saturating_sub(Duration::from_nanos(end)))
+}
+
+/// At any instant: of the first Sample, of a key frame, between two, within a write.
+fn kill_at_random(times: u64, within_ms: u64, interval_ms: u64, mode: &str) {
+    let dir = Dir::new("kill");
+    let mut numbers = Numbers(times);
+    let (mut with_intervals, mut late) = (0, 0);
+    for i in 0..times {
+        let lived = Duration::from_micros(numbers.below(within_ms * 1_000));
+        let Some(missing) = kill_after(lived, interval_ms, mode, &dir.file(&format!("{i}.rec"))) else {
+            continue;
+        };
+        with_intervals += 1;
+        // One interval, and the time that a Sample takes. On a loaded machine the sampler itself may be late.
+        late += u64::from(missing > Duration::from_millis(2 * interval_ms + 20));
+        assert!(
+            missing < Duration::from_millis(2 * interval_ms + 500),
+            "{missing:?} are missing after {lived:?}"
+        );
+    }
+    assert!(with_intervals >= times * 2 / 3, "{with_intervals} of {times} had an interval");
+    assert!(late <= times / 10, "{late} of {times} had more than the last interval missing");
+}
+
+#[test]
+fn a_kill_at_any_instant_loses_at_most_the_last_interval() {
+    kill_at_random(80, 400, 20, "coarse");
+}
+
+#[test]
+fn so_it_is_with_bpf() {
+    kill_at_random(20, 1_000, 100, "bpf");
+}
