@@ -247,7 +247,8 @@ impl<R: Read + Seek> Reader<R> {
             let (found, read) = frame::read(&mut self.input, &mut payload)?;
             match found {
                 Found::Frame(kind::KEY | kind::DELTA) => index.add(self.at, &found, &payload),
-                Found::Frame(kind::END) | Found::Nothing => break,
+                Found::Frame(kind::END) if serde_json::from_slice::<End>(&payload).is_ok() => break,
+                Found::Frame(kind::HEADER) | Found::Nothing => break,
                 Found::Frame(_) => {}
                 Found::Torn | Found::BadLength | Found::BadChecksum => match self.find_key(self.at + 1)? {
                     Some(next) => {

@@ -1,0 +1,41 @@
+//! How much memory is in use, and was at most.
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+static NOW: AtomicUsize = AtomicUsize::new(0);
+static BEGUN_WITH: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+/// The system's allocator, with a count of the bytes in use.
+pub struct Counting;
+
+// SAFETY: all of it is the system's.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let now = NOW.fetch_add(layout.size(), Relaxed) + layout.size();
+        MOST.fetch_max(now, Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        NOW.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+/// From here on.
+pub fn begin() {
+    let now = NOW.load(Relaxed);
+    BEGUN_WITH.store(now, Relaxed);
+    MOST.store(now, Relaxed);
+}
+
+/// The most since then, bytes.
+pub fn most() -> usize {
+    MOST.load(Relaxed).saturating_sub(BEGUN_WITH.load(Relaxed))
+}
