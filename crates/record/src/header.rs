@@ -52,7 +52,7 @@ pub struct End {
 }
 
 /// Why a recording ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reason {
     /// The time asked for was over.
     Finished,
@@ -64,6 +64,14 @@ pub enum Reason {
     CommandKilled(i32),
     /// No selected task was left.
     TargetGone,
+    /// It goes on in another file, which begins with the last Sample of this one.
+    Continued,
+    /// A part of a longer recording that a trigger froze: which one and with which figures, in words.
+    Triggered(String),
+    /// The disk was full.
+    DiskFull,
+    /// The file could not be written any more, for another reason.
+    WriteFailed,
 }
 
 impl fmt::Display for Reason {
@@ -74,6 +82,10 @@ impl fmt::Display for Reason {
             Self::CommandExited(status) => write!(f, "the command ended with exit status {status}"),
             Self::TargetGone => write!(f, "no selected task was left"),
             Self::CommandKilled(signal) => write!(f, "the command was ended by signal {signal}"),
+            Self::Continued => write!(f, "it goes on in the next file"),
+            Self::Triggered(words) => write!(f, "a trigger froze this part ({words})"),
+            Self::DiskFull => write!(f, "the disk was full"),
+            Self::WriteFailed => write!(f, "its file could not be written any more"),
         }
     }
 }
