@@ -1,25 +1,43 @@
-//! `cgscope record`: Samples to a file.
+//! `cgscope record`: Samples to a file, to a series of files, or to a ring of which what matters is kept.
 
-use std::{
-    fs, io,
-    os::unix::process::ExitStatusExt,
-    path::{Path, PathBuf},
-};
+mod file;
+mod flight;
+mod freeze;
+mod names;
+mod progress;
+mod ring;
+mod rotate;
+mod sink;
+mod size;
+mod trigger;
+
+use std::{os::unix::process::ExitStatusExt, path::Path, time::Duration};
 
 use cgscope_collect::{
     clock,
     facts::{self, CgroupMounts},
 };
-use cgscope_layout::Loss;
-use cgscope_model::{Sample, units};
-use cgscope_record::{Cpu, FileWriter, Header, Reason};
+use cgscope_model::{Interval, Sample, units};
+use cgscope_record::{Cpu, Header, Reason};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+pub use size::size;
+pub use trigger::{Trigger, trigger};
 
 use crate::{
     cli::Record,
     exit::{Error, Exit, Result},
+    record::{
+        file::File,
+        flight::Flight,
+        progress::{Manner, Progress, State},
+        rotate::Rotating,
+        sink::{Next, Single, Sink},
+    },
     request::Target,
     run::finish,
-    session::{End, Pace, Session, Step},
+    session::{End, Pace, Ready, Session, Step},
+    text,
 };
 
 /// Runs the command.
@@ -27,29 +45,79 @@ pub async fn run(options: &Record) -> Result {
     let target = Target::new(&options.select)?;
     let pace = Pace { interval: options.interval, duration: options.duration, count: None };
     // The file first: nothing is started for a file that cannot be written.
-    check_writable(&options.output)?;
-    let mut session = Session::start(&target, pace)?;
-    let mut file = Output::create(&options.output, &header(&session, &target, options))?;
-    say!(
-        "cgscope: recording the {} to {}{}",
-        session.title,
-        options.output.display(),
-        if options.duration.is_none() && target.command.is_empty() { "; Ctrl-C ends" } else { "" }
-    );
-    loop {
-        let (sample, end) = match session.next().await? {
-            Step::Sample(sample) => (sample, None),
-            Step::Last(sample, end) => (sample, Some(end)),
-        };
-        file.sample(&sample)?;
-        if let Some(end) = end {
-            let exit = file.end(&sample, &end)?;
-            return Ok(exit.max(finish(&mut session, &end)));
+    file::check_writable(&options.output)?;
+    let ready = Ready::new(&target, pace)?;
+    if let Some(trigger) = options.trigger.iter().find(|trigger| trigger.needs_lengths())
+        && let Some(coarse) = &ready.coarse
+    {
+        return Err(Error::could_not_run(format!(
+            "--trigger '{trigger}' needs the lengths of single waits, which the coarse mode does not know ({}): here 'throttled' and \
+             'waiting' can trigger",
+            coarse.because
+        )));
+    }
+    // The command is let go last: it never runs unrecorded.
+    let asked = options.keep.is_some().then(listen).transpose()?;
+    let sink = create(options, &header(&ready, &target, options))?;
+    if !options.quiet {
+        say_start(&ready, &target, options);
+    }
+    Recorder::new(ready.go(), sink, asked, options, &target).run().await
+}
+
+fn create(options: &Record, header: &Header) -> Result<Box<dyn Sink>> {
+    let output = &options.output;
+    if let Some(keep) = options.keep {
+        let flight = Flight::create(output, header, plan(options, keep))?;
+        if !options.quiet {
+            say!("cgscope: {}", flight.words());
         }
+        return Ok(Box::new(flight));
+    }
+    let limits = rotate::Limits {
+        bytes: options.rotate_size,
+        age_ns: options.rotate_age.map(ns),
+        files: options.keep_files.map(|files| files as usize),
+    };
+    if limits.bytes.is_some() || limits.age_ns.is_some() {
+        return Ok(Box::new(Rotating::create(output, header, limits)?));
+    }
+    file::keep_old(output)?;
+    let file = File::create(output, header);
+    Ok(Box::new(Single(file.map_err(|failure| Error::could_not_run(failure.to_string()))?)))
+}
+
+fn plan(options: &Record, keep: Duration) -> flight::Plan {
+    let after = options.after.unwrap_or(keep / 5).max(options.interval);
+    flight::Plan {
+        keep_ns: ns(keep),
+        after_ns: ns(after),
+        cool_down_ns: ns(options.cool_down.unwrap_or(keep)),
+        most: options.triggers,
+        ring_bytes: options.ring_size,
+        triggers: options.trigger.clone(),
+        to_the_end: !options.select.command.is_empty(),
+        quiet: options.quiet,
     }
 }
 
-fn header(session: &Session, target: &Target, options: &Record) -> Header {
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn say_start(ready: &Ready, target: &Target, options: &Record) {
+    let where_to = match options.keep {
+        Some(_) => String::new(),
+        None if options.rotate_size.is_some() || options.rotate_age.is_some() => {
+            format!(" to files named like {}", names::stamped(&options.output, clock::unix_ns()).display())
+        }
+        None => format!(" to {}", options.output.display()),
+    };
+    let is_open = options.duration.is_none() && target.command.is_empty();
+    say!("cgscope: recording the {}{where_to}{}", ready.title, if is_open { "; Ctrl-C ends" } else { "" });
+}
+
+fn header(ready: &Ready, target: &Target, options: &Record) -> Header {
     let root = Path::new("/");
     let nodes = facts::cpu_to_node(root);
     let cpus = facts::gather(root).cpus_online.unwrap_or_default();
@@ -60,102 +128,139 @@ fn header(session: &Session, target: &Target, options: &Record) -> Header {
         architecture: std::env::consts::ARCH.into(),
         cpus: cpus.into_iter().map(|cpu| Cpu { cpu, node: nodes.get(&cpu).copied() }).collect(),
         cgroups: CgroupMounts::read(root).layout(),
-        selection: session.selection.clone(),
+        selection: ready.selection.clone(),
         command: (!target.command.is_empty()).then(|| target.command.clone()),
-        interval_ns: options.interval.as_nanos() as u64,
+        interval_ns: ns(options.interval),
         start_unix_ns: clock::unix_ns(),
     }
 }
 
-/// The file being written.
-struct Output {
-    writer: FileWriter,
+fn listen() -> Result<Signal> {
+    signal(SignalKind::user_defined1())
+        .map_err(|error| Error::could_not_run(format!("SIGUSR1 cannot be received ({error})")))
+}
+
+/// Never, where nobody listens.
+async fn asked_for(asked: &mut Option<Signal>) {
+    match asked {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// A recording under way.
+struct Recorder {
+    session: Session,
+    sink: Box<dyn Sink>,
+    asked: Option<Signal>,
+    progress: Progress,
+    quiet: bool,
     samples: u64,
-    /// Anything is lost; and what makes the recording incomplete.
-    losses: [bool; 2],
+    /// What it cost and how long it is; of what happened nothing.
+    whole: Interval,
+    latest: Option<Sample>,
 }
 
-impl Output {
-    fn create(path: &Path, header: &Header) -> Result<Self> {
-        keep_old(path)?;
-        let writer =
-            FileWriter::create(path, header).map_err(|error| Error::could_not_run(error.to_string()))?;
-        Ok(Self { writer, samples: 0, losses: [false; 2] })
+impl Recorder {
+    fn new(
+        session: Session,
+        sink: Box<dyn Sink>,
+        asked: Option<Signal>,
+        options: &Record,
+        target: &Target,
+    ) -> Self {
+        let progress = Progress::new(Manner::of(options.quiet, !target.command.is_empty()));
+        let (samples, whole, latest) = (0, Interval::default(), None);
+        Self { session, sink, asked, progress, quiet: options.quiet, samples, whole, latest }
     }
 
-    fn sample(&mut self, sample: &Sample) -> Result<()> {
-        // What is in the file so far stays readable.
-        self.writer.sample(sample).map_err(|error| {
-            let samples = self.samples;
-            if samples == 0 {
-                Error::could_not_run(error.to_string())
-            } else {
-                Error::incomplete(format!("{error}; the {samples} Samples before it are in the file"))
+    async fn run(mut self) -> Result {
+        loop {
+            let step = tokio::select! {
+                step = self.session.next() => step,
+                () = asked_for(&mut self.asked) => {
+                    self.sink.asked_for();
+                    continue;
+                }
+            };
+            let (sample, end) = match step {
+                Ok(Step::Sample(sample)) => (sample, None),
+                Ok(Step::Last(sample, end)) => (sample, Some(end)),
+                Err(error) => {
+                    self.sink.abandon();
+                    return Err(error);
+                }
+            };
+            self.count(&sample);
+            match (self.sink.sample(sample), end) {
+                (Err(broken), _) => return Err(self.broken(broken)),
+                (Ok(_), Some(end)) => return self.close(&end),
+                (Ok(Next::Enough), None) => return self.close(&End::Finished),
+                (Ok(Next::GoOn), None) => self.show(),
             }
-        })?;
-        self.samples += 1;
-        let any = |is_meant: fn(Loss) -> bool| sample.losses.nonzero().any(|(loss, _)| is_meant(loss));
-        self.losses = [any(|_| true), any(|loss| !loss.leaves_result_whole())];
-        Ok(())
+        }
     }
 
-    fn end(self, last: &Sample, end: &End) -> Result {
-        let reason = match end {
-            End::Finished => Reason::Finished,
-            End::Interrupted => Reason::Interrupted,
-            End::TargetGone => Reason::TargetGone,
-            End::CommandEnded(status) => match (status.code(), status.signal()) {
-                (Some(code), _) => Reason::CommandExited(code),
-                (None, signal) => Reason::CommandKilled(signal.unwrap_or_default()),
-            },
+    fn count(&mut self, sample: &Sample) {
+        let now = Sample {
+            unix_ns: sample.unix_ns,
+            mono_ns: sample.mono_ns,
+            mode: sample.mode,
+            losses: sample.losses.clone(),
+            cost: sample.cost,
+            ..Sample::default()
         };
-        let (path, samples, [losses, incomplete]) =
-            (self.writer.path().to_owned(), self.samples, self.losses);
-        let bytes = self.writer.bytes();
-        self.writer.end(last.unix_ns, reason).map_err(|error| Error::incomplete(error.to_string()))?;
-        say!(
-            "cgscope: {samples} Samples, {} in {}{}; `cgscope report {}` says what happened",
-            units::bytes(bytes),
-            path.display(),
-            if losses { ", with losses" } else { ", no losses" },
-            path.display(),
-        );
-        Ok(if incomplete { Exit::Incomplete } else { Exit::Done })
+        if let Some(latest) = &self.latest {
+            self.whole.append(Interval::between(latest, &now));
+        }
+        self.latest = Some(now);
+        self.samples += 1;
+    }
+
+    fn show(&mut self) {
+        let Some(latest) = &self.latest else { return };
+        let (sink, whole) = (&self.sink, &self.whole);
+        self.progress.show(|| {
+            let (elapsed_ns, bytes) = (whole.duration_ns, sink.bytes());
+            State { elapsed_ns, bytes, losses: &latest.losses, more: sink.state() }.words()
+        });
+    }
+
+    fn broken(self, broken: sink::Broken) -> Error {
+        let mut error = self.sink.end_after(broken);
+        if self.session.command_runs() {
+            error.sentence += "; the command goes on, and is not recorded any more";
+        }
+        error
+    }
+
+    fn close(mut self, end: &End) -> Result {
+        let ended = self.sink.end(reason(end))?;
+        let losses = self.latest.map(|latest| latest.losses).unwrap_or_default();
+        let incomplete = losses.nonzero().any(|(loss, _)| !loss.leaves_result_whole());
+        if !self.quiet {
+            let report = ended.report.map_or(String::new(), |file| {
+                format!("; `cgscope report {}` says what happened", file.display())
+            });
+            let (samples, lost) = (units::count(self.samples, "Sample"), text::loss_line(&losses));
+            say!("cgscope: {samples}, {}; {lost}{report}", ended.words);
+            say!("cgscope: {}", text::cost_line(&self.whole.cost, self.whole.duration_ns, self.whole.mode));
+        }
+        let exit = if incomplete { Exit::Incomplete } else { Exit::Done };
+        Ok(exit.max(finish(&mut self.session, end)))
     }
 }
 
-/// The path under which a file that was there is kept.
-fn old_path(path: &Path) -> PathBuf {
-    let mut old = path.as_os_str().to_owned();
-    old.push(".old");
-    old.into()
-}
-
-/// A file with something in it is never overwritten: it may be the recording of yesterday.
-fn keep_old(path: &Path) -> Result<()> {
-    let Ok(metadata) = fs::metadata(path) else { return Ok(()) };
-    if !metadata.is_file() || metadata.len() == 0 {
-        return Ok(());
+fn reason(end: &End) -> Reason {
+    match end {
+        End::Finished => Reason::Finished,
+        End::Interrupted => Reason::Interrupted,
+        End::TargetGone => Reason::TargetGone,
+        End::CommandEnded(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => Reason::CommandExited(code),
+            (None, signal) => Reason::CommandKilled(signal.unwrap_or_default()),
+        },
     }
-    let old = old_path(path);
-    fs::rename(path, &old).map_err(|error| cannot_write(path, &error))?;
-    say!("cgscope: {} was there; it is kept as {}", path.display(), old.display());
-    Ok(())
-}
-
-/// Tries without changing anything.
-fn check_writable(path: &Path) -> Result<()> {
-    let existed = path.exists();
-    let opened = fs::OpenOptions::new().append(true).create(true).open(path);
-    if opened.is_ok() && !existed {
-        let _ = fs::remove_file(path);
-    }
-    opened.map(drop).map_err(|error| cannot_write(path, &error))
-}
-
-fn cannot_write(path: &Path, error: &io::Error) -> Error {
-    Error::could_not_run(format!(
-        "{} cannot be written ({error}), so nothing is recorded: name another file with -o",
-        path.display()
-    ))
 }
