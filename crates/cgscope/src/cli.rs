@@ -274,6 +274,7 @@ mod tests {
         for line in code {
             let line = line.trim_start_matches("sudo ");
             let words = line.split('#').next().unwrap_or_default().split_whitespace();
+            let words = words.map(|word| word.trim_matches('\''));
             let parsed = Cli::try_parse_from(words);
             assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
             seen += 1;

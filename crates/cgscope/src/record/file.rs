@@ -26,9 +26,14 @@ pub struct File {
 }
 
 impl File {
-    /// Begins a recording; what was there under the name is overwritten.
+    /// Begins a recording; what was there under the name is overwritten. Nothing is left of one that cannot be begun.
     pub fn create(path: &Path, header: &Header) -> std::result::Result<Self, Failure> {
-        let writer = FileWriter::create(path, header)?;
+        let existed = path.exists();
+        let writer = FileWriter::create(path, header).inspect_err(|_| {
+            if !existed {
+                let _ = fs::remove_file(path);
+            }
+        })?;
         let room = Room::of(&writer);
         let start = header.start_unix_ns;
         Ok(Self { writer, room, samples: 0, first_ns: 0, last_ns: 0, last_unix_ns: start })

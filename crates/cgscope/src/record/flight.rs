@@ -273,7 +273,11 @@ impl Sink for Flight {
         Ok(Ended { words, report: self.frozen.pop() })
     }
 
-    fn end_after(self: Box<Self>, broken: Broken) -> Error {
+    fn end_after(mut self: Box<Self>, broken: Broken) -> Error {
+        // What is being copied has its own end.
+        if let Err(error) = self.settle(true) {
+            say!("cgscope: {error}");
+        }
         self.ring.leave_after(broken)
     }
 

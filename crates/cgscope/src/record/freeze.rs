@@ -46,6 +46,11 @@ pub struct Frozen {
 impl Freeze {
     /// Copies it.
     pub fn run(self) -> Result<Frozen> {
+        // Whatever fails, something has been recorded.
+        self.copy().map_err(|error| Error::incomplete(error.sentence))
+    }
+
+    fn copy(self) -> Result<Frozen> {
         keep_old(&self.path)?;
         let mut copy =
             Copy { path: &self.path, from_ns: self.from_ns, first: None, last_ns: None, file: None };

@@ -90,7 +90,7 @@ impl Ring {
         let _ = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive);
         let path = segment(&directory, 1);
         let file = File::create(&path, header).map_err(|failure| {
-            let _ = fs::remove_file(&path).and_then(|()| fs::remove_dir(&directory));
+            let _ = fs::remove_dir(&directory);
             Error::could_not_run(failure.to_string())
         })?;
         let (made, header) = (Made::of(&path), header.clone());
@@ -130,7 +130,10 @@ impl Ring {
         let path = segment(&self.directory, self.number);
         let header = Header { start_unix_ns: sample.unix_ns, ..self.header.clone() };
         let mut next = File::create(&path, &header)?;
-        next.sample(sample)?;
+        next.sample(sample).inspect_err(|_| {
+            // Nothing is in it that is not in the one before.
+            let _ = fs::remove_file(&path);
+        })?;
         let made = std::mem::replace(&mut self.made, Made::of(&path));
         let file = std::mem::replace(&mut self.file, next);
         let end_ns = file.last_ns();

@@ -53,9 +53,9 @@ const FEWEST_WAITS: u64 = 20;
 
 /// Reads an expression.
 pub fn trigger(text: &str) -> Result<Trigger, String> {
-    let (left, right) = text
-        .rsplit_once('>')
-        .ok_or_else(|| format!("a trigger is FIGURE>LIMIT or FIGURE(CGROUP)>LIMIT; {EXAMPLES}"))?;
+    let (left, right) = text.rsplit_once('>').ok_or_else(|| {
+        format!("a trigger is FIGURE>LIMIT or FIGURE(CGROUP)>LIMIT, in quotes for the shell; {EXAMPLES}")
+    })?;
     let (name, cgroup) = match left.trim().split_once('(') {
         None => (left.trim(), None),
         Some((name, rest)) => {
