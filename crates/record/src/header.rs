@@ -68,6 +68,8 @@ pub enum Reason {
     Continued,
     /// A part of a longer recording that a trigger froze: which one and with which figures, in words.
     Triggered(String),
+    /// Measuring failed, or the command could not be executed.
+    Failed,
     /// The disk was full.
     DiskFull,
     /// The file could not be written any more, for another reason.
@@ -84,6 +86,7 @@ impl fmt::Display for Reason {
             Self::CommandKilled(signal) => write!(f, "the command was ended by signal {signal}"),
             Self::Continued => write!(f, "it goes on in the next file"),
             Self::Triggered(words) => write!(f, "a trigger froze this part ({words})"),
+            Self::Failed => write!(f, "measuring could not go on"),
             Self::DiskFull => write!(f, "the disk was full"),
             Self::WriteFailed => write!(f, "its file could not be written any more"),
         }

@@ -31,6 +31,7 @@ fn every_reason_for_the_end_is_told() {
         Reason::CommandKilled(9),
         Reason::Continued,
         Reason::Triggered("p99>10ms: p99 of 120 waits was 14.2ms".into()),
+        Reason::Failed,
         Reason::DiskFull,
         Reason::WriteFailed,
     ] {
