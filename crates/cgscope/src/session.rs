@@ -220,6 +220,11 @@ impl Session {
         self.child.is_some()
     }
 
+    /// True once a signal has asked for the end.
+    pub fn is_interrupted(&self) -> bool {
+        self.ending == Some(End::Interrupted)
+    }
+
     /// Asks a command that still runs to end.
     pub fn end_command(&mut self, end: &End) {
         if let (Some(child), End::Finished) = (&self.child, end) {

@@ -281,8 +281,8 @@ impl Sink for Flight {
         self.ring.leave_after(broken)
     }
 
-    fn abandon(self: Box<Self>) {
+    fn abandon(self: Box<Self>, reason: Reason) {
         say!("cgscope: the ring stays in {}", self.ring.directory().display());
-        self.ring.leave(Reason::Interrupted);
+        self.ring.leave(reason);
     }
 }

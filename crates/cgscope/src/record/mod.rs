@@ -189,7 +189,8 @@ impl Recorder {
                 Ok(Step::Sample(sample)) => (sample, None),
                 Ok(Step::Last(sample, end)) => (sample, Some(end)),
                 Err(error) => {
-                    self.sink.abandon();
+                    let is_interrupted = self.session.is_interrupted();
+                    self.sink.abandon(if is_interrupted { Reason::Interrupted } else { Reason::Failed });
                     return Err(error);
                 }
             };

@@ -31,9 +31,9 @@ pub trait Sink {
     fn end_after(self: Box<Self>, broken: Broken) -> Error;
 
     /// Closes it in haste: measuring failed, or was interrupted twice.
-    fn abandon(self: Box<Self>) {
+    fn abandon(self: Box<Self>, reason: Reason) {
         // What failed first is what is said.
-        let _ = self.end(Reason::Interrupted);
+        let _ = self.end(reason);
     }
 }
 
@@ -83,7 +83,7 @@ impl Broken {
             Self::Write(failure) => file.end_after(&failure),
             Self::Other(error) => {
                 // What failed is something else: what is in this file is whole.
-                let _ = file.end(Reason::Interrupted);
+                let _ = file.end(Reason::Failed);
                 error
             }
         }
