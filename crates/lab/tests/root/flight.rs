@@ -34,7 +34,9 @@ fn ns(interval: &Value, name: &str) -> u64 {
 fn a_throttled_loop_triggers_and_what_was_around_it_is_frozen() {
     let dir = Dir::new("throttled");
     let cgroup = Cgroup::new("flight");
-    cgroup.limit(20_000, 100_000);
+    // On a busy machine, too, it is the quota that stops it.
+    cgroup.favour();
+    cgroup.limit(10_000, 100_000);
     let (file, trigger) = (dir.file("f.rec"), format!("throttled({})>20%", cgroup.name));
     let mut recording = Recording::start(&[
         "-o",
@@ -141,14 +143,17 @@ fn size(directory: &Path) -> u64 {
 
 #[test]
 fn a_ring_stays_within_its_size_and_its_time() {
-    for (keep, limit) in [("1h", "128K"), ("1s", "1G")] {
+    for (keep, limit) in [("1h", "256K"), ("1s", "1G")] {
         let dir = Dir::new("bounded");
         let file = dir.file("f.rec");
         let mut recording =
-            Recording::start(&["-o", &file, "-i", "20ms", "--keep", keep, "--ring-size", limit]);
+            Recording::start(&["-o", &file, "-i", "10ms", "--keep", keep, "--ring-size", limit]);
         let ring = PathBuf::from(dir.file("f.rec.ring"));
         recording.wait_for("the first Sample takes");
-        let (end, mut sizes, mut files) = (Instant::now() + patience(6_000), Vec::new(), 0);
+        if limit == "256K" {
+            recording.wait_for("--ring-size allows more");
+        }
+        let (end, mut sizes, mut files) = (Instant::now() + patience(3_000), Vec::new(), 0);
         while Instant::now() < end {
             sizes.push(size(&ring));
             files = files.max(recordings(&ring).len());
@@ -162,10 +167,9 @@ fn a_ring_stays_within_its_size_and_its_time() {
         assert!(matches!(code, Some(0 | 1)), "{said}");
         assert!(said.contains("nothing triggered, so nothing is frozen"), "{said}");
         assert!(!ring.exists() && recordings(dir.path()).is_empty(), "{said}");
-        if limit == "128K" {
+        if limit == "256K" {
             let most = sizes.iter().max().expect("it was looked at");
-            assert!((64 << 10..=128 << 10).contains(most), "{most} bytes: {said}");
-            assert!(said.contains("--ring-size allows more"), "{said}");
+            assert!((128 << 10..=256 << 10).contains(most), "{most} bytes: {said}");
         } else {
             assert!((900_000_000..1_600_000_000).contains(&held), "{held} ns are held");
             assert!(files <= 11, "{files} segments");
@@ -213,7 +217,7 @@ fn a_kill_leaves_segments_that_can_be_read_and_the_next_run_keeps_them() {
 
 #[test]
 fn a_full_disk_leaves_the_ring() {
-    let dir = Dir::small("full-ring", 128);
+    let dir = Dir::small("full-ring", 256);
     let output = run(&["record", "-o", &dir.file("f.rec"), "-i", "20ms", "-d", "60s", "--keep", "1h"]);
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
@@ -227,9 +231,9 @@ fn a_full_disk_leaves_the_ring() {
 
 #[test]
 fn a_part_that_does_not_fit_on_the_disk_is_said_and_the_ring_stays() {
-    let dir = Dir::small("full-frozen", 192);
+    let dir = Dir::small("full-frozen", 384);
     let args =
-        ["-o", &dir.file("f.rec"), "-i", "20ms", "--keep", "1h", "--after", "20ms", "--ring-size", "128K"];
+        ["-o", &dir.file("f.rec"), "-i", "10ms", "--keep", "1h", "--after", "20ms", "--ring-size", "256K"];
     let mut recording = Recording::start(&args);
     recording.wait_for("--ring-size allows more");
     recording.signal(libc::SIGUSR1);

@@ -161,7 +161,7 @@ fn rotation_by_age_loses_no_interval() {
 #[test]
 fn rotation_by_size_loses_no_interval() {
     let dir = Dir::new("by-size");
-    assert_rotation_loses_nothing(&dir, &["--rotate-size", "4K"], 3);
+    assert_rotation_loses_nothing(&dir, &["--rotate-size", "4K"], 2);
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn only_so_many_files_are_kept_and_foreign_ones_stay() {
 #[test]
 fn a_full_disk_ends_the_recording_and_the_file_says_so() {
     // Wherever in a page of the disk the last Sample ends.
-    for kib in [64, 72, 100, 128] {
+    for kib in [256, 264, 292, 320] {
         let dir = Dir::small("full", kib);
         let file = dir.file("a.rec");
         let output = run(&["record", "-o", &file, "-i", "20ms", "-d", "60s"]);
@@ -218,9 +218,9 @@ fn a_full_disk_ends_the_recording_and_the_file_says_so() {
 
 #[test]
 fn rotation_on_a_full_disk_leaves_every_file_whole() {
-    let dir = Dir::small("full-rotated", 128);
+    let dir = Dir::small("full-rotated", 256);
     let output =
-        run(&["record", "-o", &dir.file("a.rec"), "-i", "20ms", "-d", "60s", "--rotate-size", "24K"]);
+        run(&["record", "-o", &dir.file("a.rec"), "-i", "20ms", "-d", "60s", "--rotate-size", "48K"]);
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("the disk is full"), "{said}");
@@ -273,6 +273,30 @@ fn signals_end_a_recording_clean() {
         assert_eq!(reason(&ending), Some(&Reason::Interrupted));
         assert!(samples.len() >= 3, "{} Samples", samples.len());
     }
+}
+
+#[test]
+fn a_recording_that_cannot_go_on_says_so_at_its_end() {
+    let dir = Dir::new("failed");
+    let file = dir.file("a.rec");
+    let output = run(&["record", "-o", &file, "--", "/no/such/command"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("could not be run"), "{}", stderr(&output));
+    assert_eq!(reason(&read(Path::new(&file)).1), Some(&Reason::Failed));
+
+    let file = dir.file("b.rec");
+    let (load, _out) = Load::workload(&["sleep", "2", "60"], None);
+    let mut recording = Recording::start(&["-o", &file, "-p", &load.pid().to_string()]);
+    recording.wait_for("Ctrl-C ends");
+    thread::sleep(patience(500));
+    // Between them is the last reading, which takes 20 ms.
+    recording.signal(libc::SIGINT);
+    thread::sleep(Duration::from_millis(2));
+    recording.signal(libc::SIGINT);
+    let (code, said) = recording.wait();
+    // The second one may come too late.
+    assert!(code == Some(0) || code == Some(1) && said.contains("interrupted twice"), "{code:?}: {said}");
+    assert_eq!(reason(&read(Path::new(&file)).1), Some(&Reason::Interrupted));
 }
 
 #[test]
