@@ -212,21 +212,35 @@ const LONGEST: Duration = Duration::from_secs(86_400);
 
 /// `500ms`, `5s`, `2m`, `1h`; a plain number is seconds.
 fn interval(text: &str) -> Result<Duration, String> {
-    let nonsense = || "a duration looks like 500ms, 5s, 2m or 1h; a plain number is seconds".to_owned();
+    bounded(text, LONGEST, "a duration looks like 500ms, 5s, 2m or 1h", "24h")
+}
+
+/// The same, with days: for what is left running.
+fn long_time(text: &str) -> Result<Duration, String> {
+    bounded(text, LONGEST * 365, "a duration looks like 30s, 5m, 1h or 7d", "365d")
+}
+
+fn bounded(text: &str, longest: Duration, looks: &str, longest_words: &str) -> Result<Duration, String> {
+    let seconds = seconds(text).ok_or_else(|| format!("{looks}; a plain number is seconds"))?;
+    if !seconds.is_finite() || seconds < SHORTEST.as_secs_f64() || seconds > longest.as_secs_f64() {
+        return Err(format!("a duration lies between 10ms and {longest_words}"));
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// A number with a unit of time, or a plain one, in seconds.
+pub fn seconds(text: &str) -> Option<f64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let scale = match &text[digits.len()..] {
+        "us" => 1e-6,
         "ms" => 1e-3,
         "" | "s" => 1.0,
         "m" => 60.0,
         "h" => 3_600.0,
-        _ => return Err(nonsense()),
+        "d" => 86_400.0,
+        _ => return None,
     };
-    let value: f64 = digits.parse().map_err(|_| nonsense())?;
-    let seconds = value * scale;
-    if !seconds.is_finite() || seconds < SHORTEST.as_secs_f64() || seconds > LONGEST.as_secs_f64() {
-        return Err("a duration lies between 10ms and 24h".to_owned());
-    }
-    Ok(Duration::from_secs_f64(seconds))
+    Some(digits.parse::<f64>().ok()? * scale)
 }
 
 #[cfg(test)]
@@ -260,6 +274,7 @@ mod tests {
         for line in code {
             let line = line.trim_start_matches("sudo ");
             let words = line.split('#').next().unwrap_or_default().split_whitespace();
+            let words = words.map(|word| word.trim_matches('\''));
             let parsed = Cli::try_parse_from(words);
             assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
             seen += 1;
@@ -280,6 +295,15 @@ mod tests {
     fn nonsense_durations_are_refused() {
         for text in ["", "s", "abc", "-1", "0", "1e99", "nan", "inf", "5 s", "5x", "1ms", "25h", "5sm"] {
             assert!(interval(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_running_takes_days() {
+        assert_eq!(long_time("2d"), Ok(Duration::from_secs(2 * 86_400)));
+        assert_eq!(long_time("90"), Ok(Duration::from_secs(90)));
+        for text in ["", "0", "366d", "7w", "1dd", "-1d"] {
+            assert!(long_time(text).is_err(), "{text}");
         }
     }
 }

@@ -5,7 +5,7 @@
 macro_rules! say {
     ($($word:tt)*) => {{
         use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($word)*);
+        let _ = writeln!(std::io::stderr(), "{}{}", crate::terminal::end_line(), format_args!($($word)*));
     }};
 }
 

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_collect::Options;
+use cgscope_collect::{Collector, Options};
 use cgscope_model::{Sample, findings::Host};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -77,9 +77,26 @@ pub struct Pace {
     pub count: Option<u64>,
 }
 
-impl Session {
-    /// Starts the command if there is one, begins to follow what is asked for, and to take Samples.
-    pub fn start(target: &Target, pace: Pace) -> Result<Self> {
+/// A measurement that is set up: everything asked for is followed, and the command has not been let go yet. Dropped, the
+/// command never runs.
+pub struct Ready {
+    collector: Collector,
+    first: Option<Sample>,
+    held: Option<Held>,
+    signals: [Signal; 3],
+    pace: Pace,
+    verbose: bool,
+    /// The selection, the started command now among it.
+    pub selection: cgscope_model::Selection,
+    /// What is selected, in words.
+    pub title: String,
+    /// Why it is measured coarsely, if it is.
+    pub coarse: Option<Coarse>,
+}
+
+impl Ready {
+    /// Makes the process of the command if there is one, and begins to follow what is asked for.
+    pub fn new(target: &Target, pace: Pace) -> Result<Self> {
         let mut selection = target.selection.clone();
         let held = match target.command.as_slice() {
             [] => None,
@@ -105,23 +122,37 @@ impl Session {
         // before it is reaped.
         let first = (coarse.is_some() && held.is_some()).then(|| collector.sample()).transpose();
         let first = first.map_err(|failure| Error::could_not_run(failure.to_string()))?;
-        let (child, remains) = held.map(Held::release).unzip();
-        let refused = collector.refused().to_vec();
-        Ok(Self {
-            _remains: remains.filter(|_| coarse.is_some()),
-            sampler: Sampler::start(collector, first, pace.interval, pace.duration),
+        let (verbose, title) = (target.verbose, target.words());
+        Ok(Self { collector, first, held, signals, pace, verbose, selection, title, coarse })
+    }
+
+    /// Lets the command run, and begins to take Samples.
+    pub fn go(self) -> Session {
+        let (child, remains) = self.held.map(Held::release).unzip();
+        let refused = self.collector.refused().to_vec();
+        let Pace { interval, duration, count } = self.pace;
+        Session {
+            _remains: remains.filter(|_| self.coarse.is_some()),
+            sampler: Sampler::start(self.collector, self.first, interval, duration),
             child,
-            signals,
-            samples_left: pace.count.map(|count| count.saturating_add(1)),
-            watch_target: !selection.follows_all(),
+            signals: self.signals,
+            samples_left: count.map(|count| count.saturating_add(1)),
+            watch_target: !self.selection.follows_all(),
             ending: None,
-            host: Host { cpus: online_cpus(), whole: selection.is_whole_host() },
-            selection,
-            title: target.words(),
-            coarse,
-            verbose: target.verbose,
+            host: Host { cpus: online_cpus(), whole: self.selection.is_whole_host() },
+            selection: self.selection,
+            title: self.title,
+            coarse: self.coarse,
+            verbose: self.verbose,
             refused,
-        })
+        }
+    }
+}
+
+impl Session {
+    /// Starts the command if there is one, begins to follow what is asked for, and to take Samples.
+    pub fn start(target: &Target, pace: Pace) -> Result<Self> {
+        Ok(Ready::new(target, pace)?.go())
     }
 
     /// Says how measuring is less than it could be: for a screen that was not to be disturbed.
@@ -182,6 +213,16 @@ impl Session {
         }
         self.ending = Some(end);
         self.sampler.finish();
+    }
+
+    /// True while a command that was started still runs.
+    pub fn command_runs(&self) -> bool {
+        self.child.is_some()
+    }
+
+    /// True once a signal has asked for the end.
+    pub fn is_interrupted(&self) -> bool {
+        self.ending == Some(End::Interrupted)
     }
 
     /// Asks a command that still runs to end.

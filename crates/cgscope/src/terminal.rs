@@ -1,6 +1,9 @@
 //! The terminal: taken over, and given back on every way out.
 
-use std::io::{self, IsTerminal, Stdout, stdout};
+use std::{
+    io::{self, IsTerminal, Stdout, stdout},
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use crossterm::{
     cursor::{Hide, Show},
@@ -10,6 +13,20 @@ use crossterm::{
 use ratatui::{Terminal, backend::CrosstermBackend};
 
 use crate::exit::{Error, Result};
+
+/// A line that is rewritten stands at the end of standard error.
+static STANDS: AtomicBool = AtomicBool::new(false);
+
+/// What is to be written before a line that is rewritten: it takes the place of the one before.
+pub fn begin_line() -> &'static str {
+    STANDS.store(true, Ordering::Relaxed);
+    "\r\x1b[K"
+}
+
+/// What is to be written before words that stay: it takes away a line that is rewritten.
+pub fn end_line() -> &'static str {
+    if STANDS.swap(false, Ordering::Relaxed) { "\r\x1b[K" } else { "" }
+}
 
 /// A screen of our own; dropping it gives the terminal back as it was.
 pub struct Screen {

@@ -69,7 +69,7 @@ fn reason_or_other<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Reason,
 }
 
 /// Why a recording ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// The time asked for was over.
@@ -82,6 +82,16 @@ pub enum Reason {
     CommandKilled(i32),
     /// No selected task was left.
     TargetGone,
+    /// It goes on in another file, which begins with the last Sample of this one.
+    Continued,
+    /// A part of a longer recording that a trigger froze: which one and with which figures, in words.
+    Triggered(String),
+    /// Measuring failed, or the command could not be executed.
+    Failed,
+    /// The disk was full.
+    DiskFull,
+    /// The file could not be written any more, for another reason.
+    WriteFailed,
     /// A later version of cgscope knows.
     Other,
 }
@@ -95,6 +105,11 @@ impl fmt::Display for Reason {
             Self::Other => write!(f, "of something that only a later cgscope can tell"),
             Self::TargetGone => write!(f, "no selected task was left"),
             Self::CommandKilled(signal) => write!(f, "the command was ended by signal {signal}"),
+            Self::Continued => write!(f, "it goes on in the next file"),
+            Self::Triggered(words) => write!(f, "a trigger froze this part ({words})"),
+            Self::Failed => write!(f, "measuring could not go on"),
+            Self::DiskFull => write!(f, "the disk was full"),
+            Self::WriteFailed => write!(f, "its file could not be written any more"),
         }
     }
 }

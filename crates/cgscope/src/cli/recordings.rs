@@ -2,12 +2,14 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
-use super::{Select, interval};
+use super::{Select, interval, long_time};
+use crate::record::{Trigger, size, trigger};
 
 /// `cgscope record`
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("rotation").multiple(true)))]
 pub struct Record {
     /// Whose waits.
     #[command(flatten)]
@@ -22,9 +24,87 @@ pub struct Record {
     pub interval: Duration,
 
     /// End after this time
-    #[arg(short, long, value_name = "TIME", value_parser = interval)]
+    #[arg(short, long, value_name = "TIME", value_parser = long_time)]
     pub duration: Option<Duration>,
+
+    /// Say only what is wrong: no progress, no words at the start and the end
+    #[arg(short, long)]
+    pub quiet: bool,
+
+    /// Go on in another file at this size, like 100M
+    ///
+    /// Each file is called by its start, FILE-20261121T101500.000Z.rec in UTC, so that names sort by time, and is a recording
+    /// of its own. It begins with the last Sample of the one before: no interval falls between two files.
+    #[arg(long, value_name = "SIZE", value_parser = size, group = "rotation", help_heading = ROTATION)]
+    pub rotate_size: Option<u64>,
+
+    /// Go on in another file after this time: 30m, 1h, 7d
+    #[arg(long, value_name = "TIME", value_parser = long_time, group = "rotation", help_heading = ROTATION)]
+    pub rotate_age: Option<Duration>,
+
+    /// Keep so many files, the one that is written included; older ones that this run wrote are removed
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "rotation",
+        value_parser = clap::value_parser!(u32).range(2..),
+        help_heading = ROTATION
+    )]
+    pub keep_files: Option<u32>,
+
+    /// Hold only the latest part, at least of this length, until a trigger or SIGUSR1 freezes it into FILE
+    ///
+    /// It is held in FILE.ring, a directory of segments that are recordings themselves. It is removed at the end, and stays after a
+    /// kill. FILE is then called by the time of the trigger, FILE-20261121T101500.000Z.rec in UTC, unless --triggers is 1.
+    #[arg(long, value_name = "TIME", value_parser = long_time, conflicts_with = "rotation", help_heading = FLIGHT)]
+    pub keep: Option<Duration>,
+
+    /// Freeze when this holds for an interval: FIGURE>LIMIT or FIGURE(CGROUP)>LIMIT. Can be given several times
+    ///
+    /// Figures: p50, p90, p99, p999: a quantile of the waits that ended in the interval, where at least 20 did (p99: 100, p999: 1000).
+    /// max: the longest of them. pending: the longest wait that is not over. throttled, waiting: the share in percent of
+    /// the time in which tasks could run (they ran or waited; waits count where they end) that they were throttled, that they waited;
+    /// where that time is at least 1 % of the interval. Examples: 'p99>10ms', 'throttled>20%',
+    /// 'pending(/system.slice/db.service)>1s'. CGROUP is with all below it.
+    #[arg(long, value_name = "EXPR", value_parser = trigger, requires = "keep", help_heading = FLIGHT)]
+    pub trigger: Vec<Trigger>,
+
+    /// Go on for so long after a trigger before freezing [default: a fifth of --keep]
+    #[arg(long, value_name = "TIME", value_parser = long_time, requires = "keep", help_heading = FLIGHT)]
+    pub after: Option<Duration>,
+
+    /// Freeze at most so many times, then end
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(1..),
+        requires = "keep",
+        help_heading = FLIGHT
+    )]
+    pub triggers: u64,
+
+    /// Hear no trigger for so long after one was frozen [default: as --keep]
+    ///
+    /// A trigger that has frozen something is heard again only once an interval was not above its limit: what lasts for hours is
+    /// frozen once. SIGUSR1 is always heard.
+    #[arg(long, value_name = "TIME", value_parser = long_time, requires = "keep", help_heading = FLIGHT)]
+    pub cool_down: Option<Duration>,
+
+    /// Let the ring take no more than this, also where it then holds less than --keep
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "1G",
+        value_parser = size,
+        requires = "keep",
+        help_heading = FLIGHT
+    )]
+    pub ring_size: u64,
 }
+
+const ROTATION: &str = "Rotation";
+const FLIGHT: &str = "Flight recorder";
 
 /// `cgscope report`
 #[derive(Debug, Args)]

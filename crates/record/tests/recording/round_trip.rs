@@ -28,9 +28,18 @@ fn the_header_comes_first() {
 
 #[test]
 fn every_reason_for_the_end_is_told() {
-    for reason in [Reason::Finished, Reason::Interrupted, Reason::CommandExited(3), Reason::CommandKilled(9)]
-    {
-        let file = Writer::create(Vec::new(), &header()).unwrap().end(1, reason).unwrap();
+    for reason in [
+        Reason::Finished,
+        Reason::Interrupted,
+        Reason::CommandExited(3),
+        Reason::CommandKilled(9),
+        Reason::Continued,
+        Reason::Triggered("p99>10ms: p99 of 120 waits was 14.2ms".into()),
+        Reason::Failed,
+        Reason::DiskFull,
+        Reason::WriteFailed,
+    ] {
+        let file = Writer::create(Vec::new(), &header()).unwrap().end(1, reason.clone()).unwrap();
         let end = End { unix_ns: 1, reason, unwritten: 0 };
         assert_eq!(read(&file).unwrap().1, Ending::Clean(end));
     }

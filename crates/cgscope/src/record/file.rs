@@ -1,0 +1,248 @@
+//! One recording that is being written.
+
+use std::{
+    fs, io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use cgscope_model::{Sample, units};
+use cgscope_record::{FileError, FileWriter, Header, Reason, WriteError};
+use rustix::fs::FallocateFlags;
+
+use crate::exit::{Error, Result};
+
+/// Why a Sample could not be written.
+pub type Failure = FileError<WriteError>;
+
+/// A recording that is open for writing.
+pub struct File {
+    writer: FileWriter,
+    room: Option<Room>,
+    samples: u64,
+    first_ns: u64,
+    last_ns: u64,
+    last_unix_ns: u64,
+}
+
+impl File {
+    /// Begins a recording; what was there under the name is overwritten. Nothing is left of one that cannot be begun.
+    pub fn create(path: &Path, header: &Header) -> std::result::Result<Self, Failure> {
+        let existed = path.exists();
+        let writer = FileWriter::create(path, header).inspect_err(|_| {
+            if !existed {
+                let _ = fs::remove_file(path);
+            }
+        })?;
+        let room = Room::of(&writer);
+        let start = header.start_unix_ns;
+        Ok(Self { writer, room, samples: 0, first_ns: 0, last_ns: 0, last_unix_ns: start })
+    }
+
+    /// Adds a Sample.
+    pub fn sample(&mut self, sample: &Sample) -> std::result::Result<(), Failure> {
+        self.writer.sample(sample)?;
+        if let Some(room) = &self.room {
+            room.reserve(self.writer.bytes());
+        }
+        if self.samples == 0 {
+            self.first_ns = sample.mono_ns;
+        }
+        (self.samples, self.last_ns, self.last_unix_ns) = (self.samples + 1, sample.mono_ns, sample.unix_ns);
+        Ok(())
+    }
+
+    /// Closes the recording.
+    pub fn end(self, reason: Reason) -> std::result::Result<(), Failure> {
+        self.writer.end(self.last_unix_ns, reason)?;
+        if let Some(room) = self.room {
+            room.give_back();
+        }
+        Ok(())
+    }
+
+    /// Closes the recording after a failed write, and says what became of it.
+    pub fn end_after(self, failure: &Failure) -> Error {
+        let (samples, path) = (self.samples, self.path().to_owned());
+        let ended = self.end(reason_of(&failure.error)).is_ok();
+        if samples == 0 {
+            return Error::could_not_run(failure.to_string());
+        }
+        let end = if ended {
+            ""
+        } else {
+            " (it has no end, as there was no room for one: reports will say that cgscope was killed)"
+        };
+        Error::incomplete(format!(
+            "{failure}; the {} before it {} in {}{end}",
+            units::count(samples, "Sample"),
+            if samples == 1 { "is" } else { "are" },
+            path.display()
+        ))
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        self.writer.path()
+    }
+
+    /// Bytes written so far.
+    pub fn bytes(&self) -> u64 {
+        self.writer.bytes()
+    }
+
+    /// Samples written so far.
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// From the first Sample to the last, ns.
+    pub fn length_ns(&self) -> u64 {
+        self.last_ns.saturating_sub(self.first_ns)
+    }
+
+    /// When its last Sample was taken, ns of the monotonic clock.
+    pub fn last_ns(&self) -> u64 {
+        self.last_ns
+    }
+}
+
+fn reason_of(error: &WriteError) -> Reason {
+    match error {
+        WriteError::Io(error) if error.kind() == io::ErrorKind::StorageFull => Reason::DiskFull,
+        _ => Reason::WriteFailed,
+    }
+}
+
+/// Room on the disk behind the last Sample. A disk that is full refuses the next Sample, and then there must still be room to
+/// write that this is how the recording ended.
+struct Room(fs::File);
+
+/// An end frame is some hundred bytes long, with the words of a trigger up to a thousand.
+const ROOM_BYTES: u64 = 2048;
+
+impl Room {
+    fn of(writer: &FileWriter) -> Option<Self> {
+        // To open a pipe once more could wait for ever.
+        fs::metadata(writer.path()).ok().filter(fs::Metadata::is_file)?;
+        let room = Self(fs::OpenOptions::new().write(true).open(writer.path()).ok()?);
+        room.reserve(writer.bytes());
+        Some(room)
+    }
+
+    /// Not every file system can, and on a disk that is full nothing can: then the end has the room that there is.
+    fn reserve(&self, end: u64) {
+        let _ = rustix::fs::fallocate(&self.0, FallocateFlags::KEEP_SIZE, end, ROOM_BYTES);
+    }
+
+    /// What lies behind the end of the file is freed by setting its length once more.
+    fn give_back(self) {
+        if let Ok(metadata) = self.0.metadata() {
+            let _ = self.0.set_len(metadata.len());
+        }
+    }
+}
+
+/// Tells a file from any other that comes to have its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// Its name.
+    pub path: PathBuf,
+    inode: Option<(u64, u64)>,
+}
+
+impl Made {
+    /// Of a file that was just made.
+    pub fn of(path: &Path) -> Self {
+        Self { path: path.to_owned(), inode: inode(path) }
+    }
+
+    /// Removes it, if it is still the file that was made.
+    pub fn remove(&self) -> io::Result<()> {
+        match inode(&self.path) {
+            found if found.is_some() && found == self.inode => fs::remove_file(&self.path),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn inode(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+/// A file with something in it is never overwritten: it may be the recording of yesterday.
+pub fn keep_old(path: &Path) -> Result<()> {
+    let Ok(metadata) = fs::metadata(path) else { return Ok(()) };
+    if !metadata.is_file() || metadata.len() == 0 {
+        return Ok(());
+    }
+    let mut old = path.as_os_str().to_owned();
+    old.push(".old");
+    let old = PathBuf::from(old);
+    fs::rename(path, &old).map_err(|error| cannot_write(path, &error))?;
+    say!("cgscope: {} was there; it is kept as {}", path.display(), old.display());
+    Ok(())
+}
+
+/// Tries without changing anything.
+pub fn check_writable(path: &Path) -> Result<()> {
+    let existed = path.exists();
+    let opened = fs::OpenOptions::new().append(true).create(true).open(path);
+    if opened.is_ok() && !existed {
+        let _ = fs::remove_file(path);
+    }
+    opened.map(drop).map_err(|error| cannot_write(path, &error))
+}
+
+/// The refusal of a file.
+pub fn cannot_write(path: &Path, error: &io::Error) -> Error {
+    Error::could_not_run(format!(
+        "{} cannot be written ({error}), so nothing is recorded: name another file with -o",
+        path.display()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_file_that_was_made_is_removed() {
+        let path = std::env::temp_dir().join(format!("cgscope-{}-made", std::process::id()));
+        fs::write(&path, "ours").unwrap();
+        let made = Made::of(&path);
+        let aside = path.with_extension("aside");
+        fs::rename(&path, &aside).unwrap();
+        fs::write(&path, "foreign").unwrap();
+        made.remove().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "foreign");
+        fs::rename(&aside, &path).unwrap();
+        made.remove().unwrap();
+        assert!(!path.exists());
+        made.remove().unwrap();
+    }
+
+    #[test]
+    fn a_full_disk_is_told_from_other_failures() {
+        let of = |kind: io::ErrorKind| reason_of(&WriteError::Io(kind.into()));
+        assert_eq!(of(io::ErrorKind::StorageFull), Reason::DiskFull);
+        assert_eq!(of(io::ErrorKind::PermissionDenied), Reason::WriteFailed);
+        assert_eq!(reason_of(&WriteError::Broken), Reason::WriteFailed);
+    }
+
+    #[test]
+    fn the_room_behind_the_last_sample_is_given_back() {
+        let path = std::env::temp_dir().join(format!("cgscope-{}-room.rec", std::process::id()));
+        let mut file = File::create(&path, &Header::default()).unwrap();
+        file.sample(&Sample { mono_ns: 5, unix_ns: 7, ..Sample::default() }).unwrap();
+        let bytes = file.bytes();
+        assert_eq!(fs::metadata(&path).unwrap().len(), bytes, "the room is not part of the file");
+        file.end(Reason::Finished).unwrap();
+        let metadata = fs::metadata(&path).unwrap();
+        assert!(metadata.blocks() * 512 <= metadata.len().next_multiple_of(4096), "{metadata:?}");
+        let mut reader = cgscope_record::open(&path).unwrap();
+        assert_eq!(reader.by_ref().count(), 1);
+        assert!(matches!(reader.ending(), Some(cgscope_record::Ending::Clean(end)) if end.unix_ns == 7));
+        fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,102 @@
+use std::fs;
+
+use cgscope_record::open;
+
+use super::*;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A directory of its own, gone with its value.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("cgscope-{}-freeze-{name}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    /// Segments of these seconds.
+    fn segments(&self, of: &[&[u64]]) -> Vec<FileReader> {
+        let write = |(at, seconds): (usize, &&[u64])| {
+            let path = self.0.join(format!("{at}"));
+            let header = Header { hostname: "host".into(), interval_ns: SECOND, ..Header::default() };
+            let mut file = File::create(&path, &header).unwrap();
+            for second in *seconds {
+                let (mono_ns, unix_ns) = (second * SECOND, (1_000 + second) * SECOND);
+                file.sample(&Sample { mono_ns, unix_ns, ..Sample::default() }).unwrap();
+            }
+            file.end(Reason::Continued).unwrap();
+            open(&path).unwrap()
+        };
+        of.iter().enumerate().map(write).collect()
+    }
+
+    fn freeze(&self, segments: Vec<FileReader>, from: u64, at: u64) -> Freeze {
+        let reason = Reason::Triggered("p99>10ms".into());
+        let (from_ns, at_ns) = (from * SECOND, at * SECOND);
+        Freeze { segments, path: self.0.join("frozen.rec"), from_ns, at_ns, reason }
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn seconds(path: &Path) -> Vec<u64> {
+    open(path).unwrap().map(|sample| sample.unwrap().mono_ns / SECOND).collect()
+}
+
+#[test]
+fn a_frozen_part_has_every_sample_once_and_is_a_whole_recording() {
+    let dir = Dir::new("whole");
+    let segments = dir.segments(&[&[1, 2, 3], &[3, 4, 5], &[5, 6], &[6]]);
+    let frozen = dir.freeze(segments, 0, 4).run().unwrap();
+    assert_eq!(seconds(&frozen.path), [1, 2, 3, 4, 5, 6]);
+    let mut reader = open(&frozen.path).unwrap();
+    assert_eq!((reader.header().start_unix_ns, &*reader.header().hostname), (1_001 * SECOND, "host"));
+    assert_eq!(reader.by_ref().count(), 6);
+    let Some(Ending::Clean(end)) = reader.ending() else { panic!("{:?}", reader.ending()) };
+    assert_eq!((end.unix_ns, &end.reason), (1_006 * SECOND, &Reason::Triggered("p99>10ms".into())));
+    let said = frozen.to_string();
+    assert!(said.starts_with("froze 3.00s before the trigger and 2.00s from then on: 6 Samples, "), "{said}");
+}
+
+#[test]
+fn a_part_begins_with_the_last_sample_before_it() {
+    for (from, first) in [(3, 3), (4, 4), (5, 5), (6, 6)] {
+        let dir = Dir::new(&format!("begin-{from}"));
+        let frozen = dir.freeze(dir.segments(&[&[1, 3], &[3, 4, 5], &[5, 6]]), from, 6).run().unwrap();
+        assert_eq!(seconds(&frozen.path)[0], first);
+    }
+    let dir = Dir::new("between");
+    let mut freeze = dir.freeze(dir.segments(&[&[1, 3], &[3, 6]]), 0, 6);
+    freeze.from_ns = 5 * SECOND;
+    assert_eq!(seconds(&freeze.run().unwrap().path), [3, 6], "nothing of the five seconds is missing");
+}
+
+#[test]
+fn what_can_be_read_of_a_damaged_ring_is_frozen_and_the_rest_named() {
+    let dir = Dir::new("damaged");
+    let mut segments = dir.segments(&[&[1, 2, 3], &[3, 4]]);
+    let first = dir.0.join("0");
+    let bytes = fs::read(&first).unwrap();
+    fs::write(&first, &bytes[..bytes.len() - 30]).unwrap();
+    segments[0] = open(&first).unwrap();
+    let frozen = dir.freeze(segments, 0, 4).run().unwrap();
+    let read = seconds(&frozen.path);
+    assert_eq!((read.first(), read.last()), (Some(&1), Some(&4)));
+    assert!(
+        frozen.to_string().contains("a part is missing: in the ring the recording breaks off"),
+        "{frozen}"
+    );
+}
+
+#[test]
+fn nothing_is_frozen_of_an_empty_ring() {
+    let dir = Dir::new("empty");
+    let said = dir.freeze(dir.segments(&[&[]]), 0, 4).run().unwrap_err().to_string();
+    assert_eq!(said, "there is no Sample to freeze");
+}

@@ -1,0 +1,267 @@
+//! `cgscope record`: Samples to a file, to a series of files, or to a ring of which what matters is kept.
+
+mod file;
+mod flight;
+mod freeze;
+mod names;
+mod progress;
+mod ring;
+mod rotate;
+mod sink;
+mod size;
+mod trigger;
+
+use std::{os::unix::process::ExitStatusExt, path::Path, time::Duration};
+
+use cgscope_collect::{
+    clock,
+    facts::{self, CgroupMounts},
+};
+use cgscope_model::{Interval, Sample, units};
+use cgscope_record::{Cpu, Header, Reason};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+pub use size::size;
+pub use trigger::{Trigger, trigger};
+
+use crate::{
+    cli::Record,
+    exit::{Error, Exit, Result},
+    record::{
+        file::File,
+        flight::Flight,
+        progress::{Manner, Progress, State},
+        rotate::Rotating,
+        sink::{Next, Single, Sink},
+    },
+    request::Target,
+    run::finish,
+    session::{End, Pace, Ready, Session, Step},
+    text,
+};
+
+/// Runs the command.
+pub async fn run(options: &Record) -> Result {
+    let target = Target::new(&options.select)?;
+    let pace = Pace { interval: options.interval, duration: options.duration, count: None };
+    // The file first: nothing is started for a file that cannot be written.
+    file::check_writable(&options.output)?;
+    let ready = Ready::new(&target, pace)?;
+    if let Some(trigger) = options.trigger.iter().find(|trigger| trigger.needs_lengths())
+        && let Some(coarse) = &ready.coarse
+    {
+        return Err(Error::could_not_run(format!(
+            "--trigger '{trigger}' needs the lengths of single waits, which the coarse mode does not know ({}): here 'throttled' and \
+             'waiting' can trigger",
+            coarse.because
+        )));
+    }
+    // The command is let go last: it never runs unrecorded.
+    let asked = options.keep.is_some().then(listen).transpose()?;
+    let sink = create(options, &header(&ready, &target, options))?;
+    if !options.quiet {
+        say_start(&ready, &target, options);
+    }
+    Recorder::new(ready.go(), sink, asked, options, &target).run().await
+}
+
+fn create(options: &Record, header: &Header) -> Result<Box<dyn Sink>> {
+    let output = &options.output;
+    if let Some(keep) = options.keep {
+        let flight = Flight::create(output, header, plan(options, keep))?;
+        if !options.quiet {
+            say!("cgscope: {}", flight.words());
+        }
+        return Ok(Box::new(flight));
+    }
+    let limits = rotate::Limits {
+        bytes: options.rotate_size,
+        age_ns: options.rotate_age.map(ns),
+        files: options.keep_files.map(|files| files as usize),
+    };
+    if limits.bytes.is_some() || limits.age_ns.is_some() {
+        return Ok(Box::new(Rotating::create(output, header, limits)?));
+    }
+    file::keep_old(output)?;
+    let file = File::create(output, header);
+    Ok(Box::new(Single(file.map_err(|failure| Error::could_not_run(failure.to_string()))?)))
+}
+
+fn plan(options: &Record, keep: Duration) -> flight::Plan {
+    let after = options.after.unwrap_or(keep / 5).max(options.interval);
+    flight::Plan {
+        keep_ns: ns(keep),
+        after_ns: ns(after),
+        cool_down_ns: ns(options.cool_down.unwrap_or(keep)),
+        most: options.triggers,
+        ring_bytes: options.ring_size,
+        triggers: options.trigger.clone(),
+        to_the_end: !options.select.command.is_empty(),
+        quiet: options.quiet,
+    }
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn say_start(ready: &Ready, target: &Target, options: &Record) {
+    let where_to = match options.keep {
+        Some(_) => String::new(),
+        None if options.rotate_size.is_some() || options.rotate_age.is_some() => {
+            format!(" to files named like {}", names::stamped(&options.output, clock::unix_ns()).display())
+        }
+        None => format!(" to {}", options.output.display()),
+    };
+    let is_open = options.duration.is_none() && target.command.is_empty();
+    say!("cgscope: recording the {}{where_to}{}", ready.title, if is_open { "; Ctrl-C ends" } else { "" });
+}
+
+fn header(ready: &Ready, target: &Target, options: &Record) -> Header {
+    let root = Path::new("/");
+    let nodes = facts::cpu_to_node(root);
+    let cpus = facts::gather(root).cpus_online.unwrap_or_default();
+    Header {
+        cgscope_version: env!("CARGO_PKG_VERSION").into(),
+        hostname: rustix::system::uname().nodename().to_string_lossy().into(),
+        kernel_release: rustix::system::uname().release().to_string_lossy().into(),
+        architecture: std::env::consts::ARCH.into(),
+        cpus: cpus.into_iter().map(|cpu| Cpu { cpu, node: nodes.get(&cpu).copied() }).collect(),
+        cgroups: CgroupMounts::read(root).layout(),
+        selection: ready.selection.clone(),
+        command: (!target.command.is_empty()).then(|| target.command.clone()),
+        interval_ns: ns(options.interval),
+        start_unix_ns: clock::unix_ns(),
+    }
+}
+
+fn listen() -> Result<Signal> {
+    signal(SignalKind::user_defined1())
+        .map_err(|error| Error::could_not_run(format!("SIGUSR1 cannot be received ({error})")))
+}
+
+/// Never, where nobody listens.
+async fn asked_for(asked: &mut Option<Signal>) {
+    match asked {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// A recording under way.
+struct Recorder {
+    session: Session,
+    sink: Box<dyn Sink>,
+    asked: Option<Signal>,
+    progress: Progress,
+    quiet: bool,
+    samples: u64,
+    /// What it cost and how long it is; of what happened nothing.
+    whole: Interval,
+    latest: Option<Sample>,
+}
+
+impl Recorder {
+    fn new(
+        session: Session,
+        sink: Box<dyn Sink>,
+        asked: Option<Signal>,
+        options: &Record,
+        target: &Target,
+    ) -> Self {
+        let progress = Progress::new(Manner::of(options.quiet, !target.command.is_empty()));
+        let (samples, whole, latest) = (0, Interval::default(), None);
+        Self { session, sink, asked, progress, quiet: options.quiet, samples, whole, latest }
+    }
+
+    async fn run(mut self) -> Result {
+        loop {
+            let step = tokio::select! {
+                step = self.session.next() => step,
+                () = asked_for(&mut self.asked) => {
+                    self.sink.asked_for();
+                    continue;
+                }
+            };
+            let (sample, end) = match step {
+                Ok(Step::Sample(sample)) => (sample, None),
+                Ok(Step::Last(sample, end)) => (sample, Some(end)),
+                Err(error) => {
+                    let is_interrupted = self.session.is_interrupted();
+                    self.sink.abandon(if is_interrupted { Reason::Interrupted } else { Reason::Failed });
+                    return Err(error);
+                }
+            };
+            self.count(&sample);
+            match (self.sink.sample(sample), end) {
+                (Err(broken), _) => return Err(self.broken(broken)),
+                (Ok(_), Some(end)) => return self.close(&end),
+                (Ok(Next::Enough), None) => return self.close(&End::Finished),
+                (Ok(Next::GoOn), None) => self.show(),
+            }
+        }
+    }
+
+    fn count(&mut self, sample: &Sample) {
+        let now = Sample {
+            unix_ns: sample.unix_ns,
+            mono_ns: sample.mono_ns,
+            mode: sample.mode,
+            losses: sample.losses.clone(),
+            cost: sample.cost,
+            ..Sample::default()
+        };
+        if let Some(latest) = &self.latest {
+            self.whole.append(Interval::between(latest, &now));
+        }
+        self.latest = Some(now);
+        self.samples += 1;
+    }
+
+    fn show(&mut self) {
+        let Some(latest) = &self.latest else { return };
+        let (sink, whole) = (&self.sink, &self.whole);
+        self.progress.show(|| {
+            let (elapsed_ns, bytes) = (whole.duration_ns, sink.bytes());
+            State { elapsed_ns, bytes, losses: &latest.losses, more: sink.state() }.words()
+        });
+    }
+
+    fn broken(self, broken: sink::Broken) -> Error {
+        let mut error = self.sink.end_after(broken);
+        if self.session.command_runs() {
+            error.sentence += "; the command goes on, and is not recorded any more";
+        }
+        error
+    }
+
+    fn close(mut self, end: &End) -> Result {
+        let ended = self.sink.end(reason(end))?;
+        let losses = self.latest.map(|latest| latest.losses).unwrap_or_default();
+        let incomplete = losses.nonzero().any(|(loss, _)| !loss.leaves_result_whole());
+        if !self.quiet {
+            let report = ended.report.map_or(String::new(), |file| {
+                format!("; `cgscope report {}` says what happened", file.display())
+            });
+            let (samples, lost) = (units::count(self.samples, "Sample"), text::loss_line(&losses));
+            say!("cgscope: {samples}, {}; {lost}{report}", ended.words);
+            say!("cgscope: {}", text::cost_line(&self.whole.cost, self.whole.duration_ns, self.whole.mode));
+        }
+        let exit = if incomplete { Exit::Incomplete } else { Exit::Done };
+        Ok(exit.max(finish(&mut self.session, end)))
+    }
+}
+
+fn reason(end: &End) -> Reason {
+    match end {
+        End::Finished => Reason::Finished,
+        End::Interrupted => Reason::Interrupted,
+        End::TargetGone => Reason::TargetGone,
+        End::CommandEnded(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => Reason::CommandExited(code),
+            (None, signal) => Reason::CommandKilled(signal.unwrap_or_default()),
+        },
+    }
+}

@@ -1,0 +1,144 @@
+//! The line on standard error while something is recorded.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    time::{Duration, Instant},
+};
+
+use cgscope_model::{
+    Losses,
+    units::{bytes, duration, per_second},
+};
+
+use crate::{terminal, text};
+
+/// How the state is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// Not at all.
+    Silent,
+    /// One line that is rewritten: on a terminal.
+    Rewritten,
+    /// A line now and then: in a log.
+    Logged,
+}
+
+impl Manner {
+    /// For this run: `shares` is true where a command writes to the same terminal.
+    pub fn of(quiet: bool, shares: bool) -> Self {
+        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        match io::stderr().is_terminal() {
+            _ if quiet => Self::Silent,
+            true if shares => Self::Silent,
+            true if !is_dumb => Self::Rewritten,
+            _ => Self::Logged,
+        }
+    }
+
+    /// The shortest time between two lines.
+    fn pause(self) -> Duration {
+        match self {
+            Self::Rewritten => Duration::from_secs(1),
+            // Weeks of it lie in a journal.
+            Self::Silent | Self::Logged => Duration::from_secs(3_600),
+        }
+    }
+}
+
+/// Says how far a recording is.
+pub struct Progress {
+    manner: Manner,
+    latest: Option<Instant>,
+}
+
+/// What it says.
+pub struct State<'a> {
+    /// Since the first Sample.
+    pub elapsed_ns: u64,
+    /// Written so far.
+    pub bytes: u64,
+    /// So far.
+    pub losses: &'a Losses,
+    /// What else there is to say.
+    pub more: String,
+}
+
+impl Progress {
+    /// Begins; in a log the first line is due after a while only.
+    pub fn new(manner: Manner) -> Self {
+        Self { manner, latest: (manner != Manner::Rewritten).then(Instant::now) }
+    }
+
+    /// Shows the state if that is due.
+    pub fn show(&mut self, state: impl FnOnce() -> String) {
+        // A tick of a second may come a little early.
+        let slack = Duration::from_millis(50);
+        let is_due = self.latest.is_none_or(|latest| latest.elapsed() + slack >= self.manner.pause());
+        if self.manner == Manner::Silent || !is_due {
+            return;
+        }
+        self.latest = Some(Instant::now());
+        match self.manner {
+            Manner::Rewritten => rewrite(&state()),
+            _ => say!("cgscope: {}", state()),
+        }
+    }
+}
+
+fn rewrite(line: &str) {
+    let columns = rustix::termios::tcgetwinsize(io::stderr()).map_or(80, |size| usize::from(size.ws_col));
+    let line: String = line.chars().take(columns.max(20) - 1).collect();
+    let before = terminal::begin_line();
+    // Nobody may be there to see it.
+    let _ = write!(io::stderr(), "{before}{line}");
+}
+
+impl State<'_> {
+    /// In one line.
+    pub fn words(&self) -> String {
+        let rate = per_second(self.bytes, self.elapsed_ns)
+            .map_or(String::new(), |rate| format!(" ({}/s)", bytes(rate as u64)));
+        let more = if self.more.is_empty() { String::new() } else { format!("  {}", self.more) };
+        format!(
+            "{}  {}{rate}{more}  {}",
+            duration(self.elapsed_ns),
+            bytes(self.bytes),
+            text::loss_line(self.losses)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cgscope_layout::Loss;
+
+    #[test]
+    fn a_state_is_one_line() {
+        let mut losses = Losses::default();
+        fn state(losses: &Losses, more: &str) -> String {
+            State { elapsed_ns: 125_000_000_000, bytes: 1 << 20, losses, more: more.into() }.words()
+        }
+        assert_eq!(state(&losses, ""), "2m05s  1.0MiB (8.2KiB/s)  losses: none");
+        losses.add(Loss::IntervalLate, 3);
+        assert_eq!(state(&losses, "3 files"), "2m05s  1.0MiB (8.2KiB/s)  3 files  losses: interval_late 3");
+        let start = State { elapsed_ns: 0, bytes: 100, losses: &Losses::default(), more: String::new() };
+        assert_eq!(start.words(), "0ns  100B  losses: none");
+    }
+
+    #[test]
+    fn a_log_has_its_first_line_after_an_hour_and_a_quiet_run_none() {
+        for manner in [Manner::Logged, Manner::Silent] {
+            Progress::new(manner).show(|| panic!("{manner:?} says something at once"));
+        }
+        let mut progress = Progress { manner: Manner::Logged, latest: None };
+        let mut said = 0;
+        for _ in 0..3 {
+            progress.show(|| {
+                said += 1;
+                "an hour is over".into()
+            });
+        }
+        assert_eq!(said, 1);
+    }
+}

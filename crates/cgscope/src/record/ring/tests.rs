@@ -1,0 +1,155 @@
+use super::*;
+use cgscope_record::Ending;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A directory of its own, gone with its value.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("cgscope-{}-ring-{name}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn ring(&self, limits: Limits) -> Ring {
+        let header = Header { interval_ns: SECOND, ..Header::default() };
+        Ring::create(&self.0.join("a.rec"), &header, limits).unwrap()
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn sample(second: u64) -> Sample {
+    Sample { mono_ns: second * SECOND, unix_ns: second * SECOND, ..Sample::default() }
+}
+
+/// The seconds of its Samples, one list a segment.
+fn contents(ring: &mut Ring, last: u64) -> Vec<Vec<u64>> {
+    let read = |mut segment: FileReader| {
+        let seconds = segment.by_ref().map(|sample| sample.unwrap().mono_ns / SECOND).collect();
+        assert!(matches!(segment.ending(), Some(Ending::Clean(end)) if end.reason == Reason::Continued));
+        seconds
+    };
+    ring.open(&sample(last)).unwrap().into_iter().map(read).collect()
+}
+
+#[test]
+fn a_ring_holds_at_least_the_time_and_not_much_more() {
+    let dir = Dir::new("time");
+    let mut ring = dir.ring(Limits { keep_ns: 80 * SECOND, bytes: 1 << 30 });
+    for second in 0..1_000u64 {
+        ring.sample(&sample(second), (second * SECOND).saturating_sub(80 * SECOND)).unwrap();
+        let held = ring.held_ns() / SECOND;
+        assert!((second.min(80)..=80 + 10).contains(&held), "{held} held at {second}");
+        let files = fs::read_dir(ring.directory()).unwrap().count();
+        assert!(files <= 10, "{files} files");
+    }
+    let segments = contents(&mut ring, 999);
+    for two in segments.windows(2) {
+        assert_eq!(two[0].last(), two[1].first(), "no interval falls between segments");
+    }
+    assert!(segments[0][0] <= 919 && *segments.last().unwrap().last().unwrap() == 999, "{segments:?}");
+    ring.remove().unwrap();
+    assert_eq!(fs::read_dir(&dir.0).unwrap().count(), 0);
+}
+
+#[test]
+fn a_ring_is_never_larger_than_it_may_be() {
+    let dir = Dir::new("size");
+    let bytes = 16 << 10;
+    let mut ring = dir.ring(Limits { keep_ns: 100_000 * SECOND, bytes });
+    for second in 0..3_000u64 {
+        ring.sample(&sample(second), 0).unwrap();
+        let files = fs::read_dir(ring.directory()).unwrap();
+        let on_disk: u64 = files.map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
+        assert!(
+            on_disk <= bytes && ring.bytes() <= bytes,
+            "{on_disk} bytes, {} by its own count",
+            ring.bytes()
+        );
+    }
+    assert!(ring.shortened && ring.bytes() > bytes / 2, "{}", ring.bytes());
+    assert!(ring.written() > 2 * bytes);
+}
+
+#[test]
+fn what_is_still_needed_after_a_trigger_stays() {
+    let limits = Limits { keep_ns: 80, bytes: 1_000 };
+    let complete = [(10, 100), (20, 100), (30, 100)];
+    assert_eq!(limits.expendable(&complete, 110, 9), 0);
+    assert_eq!(limits.expendable(&complete, 110, 10), 1, "the next one begins at 10");
+    assert_eq!(limits.expendable(&complete, 110, 25), 2);
+    assert_eq!(limits.expendable(&complete, 110, 99), 3);
+    assert_eq!(limits.expendable(&complete, 701, 0), 1, "1001 bytes");
+    assert_eq!(limits.expendable(&complete, 700, 0), 0);
+    assert_eq!(limits.expendable(&complete, 5010, 0), 3);
+}
+
+#[test]
+fn a_segment_is_an_eighth_of_the_time_and_has_an_interval() {
+    let limits = Limits { keep_ns: 80, bytes: 1_600 };
+    assert!(limits.segment_is_full(2, 1, 10) && !limits.segment_is_full(2, 1, 9));
+    assert!(limits.segment_is_full(2, 100, 1) && !limits.segment_is_full(2, 99, 1));
+    assert!(!limits.segment_is_full(1, 5_000, 0));
+}
+
+#[test]
+fn what_was_opened_can_be_read_when_it_has_left_the_ring() {
+    let dir = Dir::new("opened");
+    let mut ring = dir.ring(Limits { keep_ns: 8 * SECOND, bytes: 1 << 30 });
+    for second in 0..8 {
+        ring.sample(&sample(second), 0).unwrap();
+    }
+    let opened = ring.open(&sample(7)).unwrap();
+    for second in 8..100 {
+        ring.sample(&sample(second), second * SECOND).unwrap();
+    }
+    let seconds: Vec<u64> =
+        opened.into_iter().flatten().map(|sample| sample.unwrap().mono_ns / SECOND).collect();
+    assert_eq!((seconds.first(), seconds.last()), (Some(&0), Some(&7)));
+}
+
+#[test]
+fn the_ring_of_a_killed_run_is_kept_and_that_of_a_living_one_refused() {
+    let dir = Dir::new("killed");
+    let limits = Limits { keep_ns: 8 * SECOND, bytes: 1 << 30 };
+    let mut ring = dir.ring(limits);
+    ring.sample(&sample(1), 0).unwrap();
+    let header = Header::default();
+    let Err(refused) = Ring::create(&dir.0.join("a.rec"), &header, limits) else {
+        panic!("two rings in one")
+    };
+    assert!(refused.to_string().contains("another cgscope that still runs"), "{refused}");
+    // As a kill leaves it.
+    drop(ring);
+    let ring = dir.ring(limits);
+    let kept: Vec<_> = fs::read_dir(&dir.0)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path != ring.directory())
+        .collect();
+    let [kept] = kept.as_slice() else { panic!("{kept:?}") };
+    assert!(names::is_stamped(&directory(&dir.0.join("a.rec")), kept), "{kept:?}");
+    let mut segment = open(segment(kept, 1)).unwrap();
+    assert_eq!(segment.by_ref().count(), 1);
+    assert_eq!(segment.ending(), Some(&Ending::Killed));
+    ring.remove().unwrap();
+    assert!(kept.exists());
+}
+
+#[test]
+fn what_is_not_of_the_ring_is_not_removed_with_it() {
+    let dir = Dir::new("foreign");
+    let ring = dir.ring(Limits { keep_ns: 8 * SECOND, bytes: 1 << 30 });
+    let foreign = ring.directory().join("notes.txt");
+    fs::write(&foreign, "mine").unwrap();
+    let said = ring.remove().unwrap_err().to_string();
+    assert!(said.contains("cannot be removed"), "{said}");
+    assert_eq!(fs::read_to_string(&foreign).unwrap(), "mine");
+}

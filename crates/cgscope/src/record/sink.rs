@@ -1,0 +1,120 @@
+//! Where Samples go: one file, a series of files, or a ring of which parts are kept.
+
+use std::path::PathBuf;
+
+use cgscope_model::{Sample, units};
+use cgscope_record::Reason;
+
+use crate::{
+    exit::{Error, Result},
+    record::file::{Failure, File},
+};
+
+/// What is written.
+pub trait Sink {
+    /// Takes the next Sample.
+    fn sample(&mut self, sample: Sample) -> std::result::Result<Next, Broken>;
+
+    /// Bytes written so far.
+    fn bytes(&self) -> u64;
+
+    /// What can be said of it while it is being written, beside its size; may be empty.
+    fn state(&self) -> String;
+
+    /// SIGUSR1: freeze what there is.
+    fn asked_for(&mut self) {}
+
+    /// Closes it after its last Sample.
+    fn end(self: Box<Self>, reason: Reason) -> Result<Ended>;
+
+    /// Closes it after a Sample that could not be written, and says what became of it.
+    fn end_after(self: Box<Self>, broken: Broken) -> Error;
+
+    /// Closes it in haste: measuring failed, or was interrupted twice.
+    fn abandon(self: Box<Self>, reason: Reason) {
+        // What failed first is what is said.
+        let _ = self.end(reason);
+    }
+}
+
+/// Whether more is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The next Sample.
+    GoOn,
+    /// Nothing: all that was asked for is done.
+    Enough,
+}
+
+/// What is there at the end.
+#[derive(Debug)]
+pub struct Ended {
+    /// In words.
+    pub words: String,
+    /// What to report on.
+    pub report: Option<PathBuf>,
+}
+
+/// Why nothing more can be written.
+#[derive(Debug)]
+pub enum Broken {
+    /// A Sample, and what followed it.
+    Write(Failure),
+    /// Something else, in words.
+    Other(Error),
+}
+
+impl From<Failure> for Broken {
+    fn from(failure: Failure) -> Self {
+        Self::Write(failure)
+    }
+}
+
+impl From<Error> for Broken {
+    fn from(error: Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl Broken {
+    /// Closes the file that was being written.
+    pub fn end(self, file: File) -> Error {
+        match self {
+            Self::Write(failure) => file.end_after(&failure),
+            Self::Other(error) => {
+                // What failed is something else: what is in this file is whole.
+                let _ = file.end(Reason::Failed);
+                error
+            }
+        }
+    }
+}
+
+/// One file.
+pub struct Single(pub File);
+
+impl Sink for Single {
+    fn sample(&mut self, sample: Sample) -> std::result::Result<Next, Broken> {
+        self.0.sample(&sample)?;
+        Ok(Next::GoOn)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+
+    fn state(&self) -> String {
+        String::new()
+    }
+
+    fn end(self: Box<Self>, reason: Reason) -> Result<Ended> {
+        let file = self.0.path().to_owned();
+        let words = format!("{} in {}", units::bytes(self.0.bytes()), file.display());
+        self.0.end(reason).map_err(|failure| Error::incomplete(failure.to_string()))?;
+        Ok(Ended { words, report: Some(file) })
+    }
+
+    fn end_after(self: Box<Self>, broken: Broken) -> Error {
+        broken.end(self.0)
+    }
+}

@@ -1,0 +1,228 @@
+//! What the flight recorder waits for: a figure of an interval above a limit.
+
+use std::{collections::HashSet, fmt};
+
+use cgscope_model::{
+    Cause, Interval, Wait,
+    findings::BUSY_THREAD_PERCENT,
+    selection::{is_at_or_below, normal_path},
+    units::{self, duration, percent},
+};
+
+use crate::cli::seconds;
+
+/// A figure and its limit: `p99(/system.slice)>10ms`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trigger {
+    figure: Figure,
+    /// The cgroup it is about, with all below it; `None`: everything that is recorded.
+    pub cgroup: Option<String>,
+    /// ns, or percent.
+    limit: f64,
+    text: String,
+}
+
+/// What can be watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Figure {
+    /// The wait that so many of a thousand do not exceed.
+    Quantile(u16),
+    /// The longest wait that ended.
+    Longest,
+    /// The longest wait that is not over.
+    Pending,
+    /// The share of this cause, or of all waits, in the time in which tasks ran or waited.
+    Share(Option<Cause>),
+}
+
+const FIGURES: [(&str, Figure); 8] = [
+    ("p50", Figure::Quantile(500)),
+    ("p90", Figure::Quantile(900)),
+    ("p99", Figure::Quantile(990)),
+    ("p999", Figure::Quantile(999)),
+    ("max", Figure::Longest),
+    ("pending", Figure::Pending),
+    ("throttled", Figure::Share(Some(Cause::Throttled))),
+    ("waiting", Figure::Share(None)),
+];
+
+const EXAMPLES: &str = "examples: 'p99>10ms', 'throttled>20%', 'pending(/system.slice/db.service)>1s'";
+
+/// Below this number of waits the median is noise, too.
+const FEWEST_WAITS: u64 = 20;
+
+/// Reads an expression.
+pub fn trigger(text: &str) -> Result<Trigger, String> {
+    let (left, right) = text.rsplit_once('>').ok_or_else(|| {
+        format!("a trigger is FIGURE>LIMIT or FIGURE(CGROUP)>LIMIT, in quotes for the shell; {EXAMPLES}")
+    })?;
+    let (name, cgroup) = match left.trim().split_once('(') {
+        None => (left.trim(), None),
+        Some((name, rest)) => {
+            let cgroup = rest.strip_suffix(')').map(str::trim).filter(|cgroup| cgroup.starts_with('/'));
+            let cgroup = cgroup.ok_or_else(|| format!("a cgroup is named as FIGURE(/PATH); {EXAMPLES}"))?;
+            (name.trim(), Some(normal_path(cgroup)))
+        }
+    };
+    let Some((name, figure)) = FIGURES.into_iter().find(|(known, _)| *known == name) else {
+        let known = FIGURES.map(|(known, _)| known).join(", ");
+        return Err(format!("{name:?} is none of the figures {known}; {EXAMPLES}"));
+    };
+    let limit = limit(figure, right.trim()).ok_or_else(|| {
+        let wanted = match figure {
+            Figure::Share(_) => "a share between 0% and 100%, with its %",
+            _ => "a time with its unit: us, ms, s, m or h",
+        };
+        format!("{:?} is no limit for {name}, which is compared with {wanted}; {EXAMPLES}", right.trim())
+    })?;
+    let of = cgroup.as_ref().map_or(String::new(), |cgroup| format!("({cgroup})"));
+    let text = format!("{name}{of}>{}", right.trim());
+    Ok(Trigger { figure, cgroup, limit, text })
+}
+
+fn limit(figure: Figure, text: &str) -> Option<f64> {
+    let number = match figure {
+        Figure::Share(_) => text.strip_suffix('%')?.trim().parse().ok().filter(|share| *share < 100.0),
+        _ if text.ends_with(|c: char| c.is_ascii_digit()) => None,
+        _ => seconds(text).map(|seconds| seconds * 1e9),
+    };
+    number.filter(|number: &f64| number.is_finite() && *number >= 0.0)
+}
+
+impl fmt::Display for Trigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Trigger {
+    /// True if only the hook in the kernel sees the figure.
+    pub fn needs_lengths(&self) -> bool {
+        !matches!(self.figure, Figure::Share(_))
+    }
+
+    /// The figure in words where it is above the limit. `None` also where there is too little to tell.
+    pub fn exceeded(&self, interval: &Interval) -> Option<String> {
+        let seen = Seen::new(interval, self.cgroup.as_deref());
+        let (value, words) = match self.figure {
+            Figure::Quantile(quantile) => seen.quantile(quantile)?,
+            Figure::Longest => {
+                let ns = seen.wait.max_ns;
+                (ns as f64, format!("the longest wait took {}", duration(ns)))
+            }
+            Figure::Pending => {
+                let ns = seen.pending_ns;
+                (ns as f64, format!("a task had been waiting for {} and still was", duration(ns)))
+            }
+            Figure::Share(cause) => seen.share(cause, interval.duration_ns)?,
+        };
+        (value > self.limit).then(|| format!("{self}: {words}"))
+    }
+}
+
+/// What an interval holds of a cgroup, or in all.
+#[derive(Default)]
+struct Seen {
+    wait: Wait,
+    on_cpu_ns: u64,
+    pending_ns: u64,
+}
+
+impl Seen {
+    fn new(interval: &Interval, cgroup: Option<&str>) -> Self {
+        let inside: Option<HashSet<u64>> = cgroup.map(|cgroup| {
+            let inside = interval.cgroups.iter().filter(|(_, path)| is_at_or_below(path, cgroup));
+            inside.map(|(id, _)| *id).collect()
+        });
+        let is_inside = |id: u64| inside.as_ref().is_none_or(|inside| inside.contains(&id));
+        let mut seen = Self::default();
+        for task in interval.tasks.iter().filter(|task| is_inside(task.reading.cgroup_id)) {
+            seen.add(&task.wait, task.totals.on_cpu_ns);
+            seen.pending_ns = seen.pending_ns.max(task.reading.pending.map_or(0, |pending| pending.ns));
+        }
+        for exited in interval.exited.iter().filter(|exited| is_inside(exited.cgroup_id)) {
+            seen.add(&exited.wait, exited.totals.on_cpu_ns);
+        }
+        seen
+    }
+
+    fn add(&mut self, wait: &Wait, on_cpu_ns: u64) {
+        self.on_cpu_ns += on_cpu_ns;
+        // Most tasks of a host sleep.
+        if wait.count != 0 || wait.total_ns != 0 {
+            self.wait.add(wait);
+        }
+    }
+
+    fn quantile(&self, per_mille: u16) -> Option<(f64, String)> {
+        if self.wait.count < fewest_waits(per_mille) {
+            return None;
+        }
+        let ns = self.wait.quantile_ns(f64::from(per_mille) / 1e3)?;
+        let name = FIGURES.iter().find(|(_, figure)| *figure == Figure::Quantile(per_mille))?.0;
+        Some((ns as f64, format!("{name} of {} was {}", units::count(self.wait.count, "wait"), duration(ns))))
+    }
+
+    fn share(&self, cause: Option<Cause>, duration_ns: u64) -> Option<(f64, String)> {
+        let able_ns = self.on_cpu_ns + self.wait.total_ns;
+        if u128::from(able_ns) * 100 < u128::from(duration_ns) * u128::from(BUSY_THREAD_PERCENT) {
+            return None;
+        }
+        let part = cause.map_or(self.wait.total_ns, |cause| self.wait.by_cause.get(cause));
+        let share = percent(part, able_ns)?;
+        let did = cause.map_or("waiting", Cause::name);
+        Some((
+            share,
+            format!("{share:.1}% of the {} in which tasks could run they were {did}", duration(able_ns)),
+        ))
+    }
+}
+
+/// So many that at least one of them lies above the quantile.
+fn fewest_waits(per_mille: u16) -> u64 {
+    (1_000 / u64::from(1_000 - per_mille)).max(FEWEST_WAITS)
+}
+
+/// Which triggers are to be heard.
+#[derive(Debug)]
+pub struct Watch {
+    /// False from the moment that a trigger froze something until its figure is no longer above the limit: what lasts for
+    /// hours is frozen once.
+    armed: Vec<bool>,
+    quiet_until_ns: u64,
+    left: u64,
+}
+
+impl Watch {
+    /// Of so many triggers, to freeze at most `most` times.
+    pub fn new(triggers: usize, most: u64) -> Self {
+        Self { armed: vec![true; triggers], quiet_until_ns: 0, left: most }
+    }
+
+    /// Which of those that are exceeded at this time freeze something; empty: nothing is to be frozen.
+    pub fn fires(&mut self, exceeded: &[bool], now_ns: u64) -> Vec<usize> {
+        let heard = now_ns >= self.quiet_until_ns && self.left > 0;
+        let fires: Vec<usize> =
+            (0..exceeded.len()).filter(|at| heard && exceeded[*at] && self.armed[*at]).collect();
+        for (armed, exceeded) in self.armed.iter_mut().zip(exceeded) {
+            *armed |= !exceeded;
+        }
+        for at in &fires {
+            self.armed[*at] = false;
+        }
+        fires
+    }
+
+    /// Something begins to be frozen: no trigger is heard before this time.
+    pub fn froze(&mut self, quiet_until_ns: u64) {
+        (self.quiet_until_ns, self.left) = (quiet_until_ns, self.left.saturating_sub(1));
+    }
+
+    /// How often something may still be frozen.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,245 @@
+//! The flight recorder: held, triggered, frozen, killed.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use cgscope_record::{Ending, Reason};
+use serde_json::Value;
+
+use crate::{
+    bench::{json_lines, patience, run, stderr, stdout},
+    files::Dir,
+    load::{Cgroup, Load},
+    recording::{Recording, read, reason, recordings},
+};
+
+/// The share of the time in which the tasks of a cgroup could run that they were throttled.
+fn throttled_share(interval: &Value, cgroup: &str) -> f64 {
+    let groups = interval["cgroups"].as_array().expect("cgroups");
+    let Some(group) = groups.iter().find(|group| group["path"] == cgroup) else { return 0.0 };
+    let number = |value: &Value| value.as_f64().unwrap_or(0.0);
+    let waited = number(&group["wait"]["total_ns"]);
+    number(&group["wait"]["by_cause"]["throttled_ns"]) / (waited + number(&group["usage_ns"])).max(1.0)
+}
+
+fn ns(interval: &Value, name: &str) -> u64 {
+    interval[name].as_u64().expect("a time")
+}
+
+#[test]
+fn a_throttled_loop_triggers_and_what_was_around_it_is_frozen() {
+    let dir = Dir::new("throttled");
+    let cgroup = Cgroup::new("flight");
+    // On a busy machine, too, it is the quota that stops it.
+    cgroup.favour();
+    cgroup.limit(10_000, 100_000);
+    let (file, trigger) = (dir.file("f.rec"), format!("throttled({})>20%", cgroup.name));
+    let mut recording = Recording::start(&[
+        "-o",
+        &file,
+        "-i",
+        "200ms",
+        "--keep",
+        "3",
+        "--after",
+        "2",
+        "--triggers",
+        "1",
+        "--trigger",
+        &trigger,
+    ]);
+    recording.wait_for("it is watched in case one comes");
+    thread::sleep(patience(5_000));
+    let load = Load::busy_loop(Some(&cgroup));
+    recording.wait_for("freezing the 3.00s before and the 2.00s after");
+    let (code, said) = recording.wait();
+    drop(load);
+    // Of the whole host: any task on it may have lost something, which says 1.
+    assert!(matches!(code, Some(0 | 1)), "{said}");
+    assert!(said.contains(&format!("{trigger}: ")) && said.contains("they were throttled"), "{said}");
+    assert!(!Path::new(&dir.file("f.rec.ring")).exists(), "the ring is removed: {said}");
+
+    let (samples, ending) = read(Path::new(&file));
+    assert!(samples.is_sorted_by(|a, b| a.mono_ns < b.mono_ns), "each Sample once");
+    let Some(Reason::Triggered(words)) = reason(&ending) else { panic!("{ending}") };
+    assert!(words.starts_with(&trigger), "{words}");
+
+    let report = run(&["report", &file]);
+    assert!(matches!(report.status.code(), Some(0 | 1)), "{}", stderr(&report));
+    let text = stdout(&report);
+    assert!(text.contains("a trigger froze this part") && text.contains(&trigger), "{text}");
+    let findings = text.split("finding").nth(1).expect("a finding");
+    assert!(findings.contains(&cgroup.name) && findings.contains("throttled"), "{text}");
+
+    let intervals = json_lines(&run(&["report", "--json", &file]));
+    let at = intervals.iter().position(|interval| throttled_share(interval, &cgroup.name) > 0.2);
+    let (at, last) = (at.expect("the interval that triggered"), intervals.len() - 1);
+    let before = ns(&intervals[at], "start_unix_ns") - ns(&intervals[0], "start_unix_ns");
+    let ends = |at: usize| ns(&intervals[at], "start_unix_ns") + ns(&intervals[at], "duration_ns");
+    let after = ends(last) - ends(at);
+    // Of the wall clock, which is set while it runs.
+    assert!(before >= 2_990_000_000 && after >= 1_990_000_000, "{before} ns before, {after} ns after");
+    assert!(before <= 4_500_000_000 && after <= 3_500_000_000, "{before} ns before, {after} ns after");
+}
+
+#[test]
+fn sigusr1_freezes_and_the_recorder_goes_on() {
+    let dir = Dir::new("usr1");
+    let file = dir.file("f.rec");
+    let mut recording = Recording::start(&["-o", &file, "-i", "100ms", "--keep", "2", "--after", "500ms"]);
+    recording.wait_for("the first Sample takes");
+    thread::sleep(patience(3_000));
+    for _ in 0..2 {
+        recording.signal(libc::SIGUSR1);
+        recording.wait_for("SIGUSR1; freezing");
+        recording.signal(libc::SIGUSR1);
+        recording.wait_for("is in what is being frozen already");
+        recording.wait_for("froze ");
+    }
+    recording.signal(libc::SIGINT);
+    let (code, said) = recording.wait();
+    assert!(matches!(code, Some(0 | 1)), "{said}");
+    assert!(said.contains("2 parts frozen"), "{said}");
+    let files = recordings(dir.path());
+    assert_eq!(files.len(), 2, "{files:?}: {said}");
+    for file in files {
+        let (samples, ending) = read(&file);
+        assert_eq!(reason(&ending), Some(&Reason::Triggered("SIGUSR1".into())));
+        let length = samples[samples.len() - 1].mono_ns - samples[0].mono_ns;
+        assert!((2_500_000_000..4_500_000_000).contains(&length), "{length} ns");
+    }
+    assert!(!Path::new(&dir.file("f.rec.ring")).exists(), "{said}");
+}
+
+#[test]
+fn what_is_being_frozen_at_the_end_is_frozen_as_far_as_it_goes() {
+    let dir = Dir::new("early");
+    let file = dir.file("f.rec");
+    let mut recording =
+        Recording::start(&["-o", &file, "-i", "100ms", "--keep", "1m", "--after", "1h", "--triggers", "1"]);
+    recording.wait_for("the first Sample takes");
+    thread::sleep(patience(500));
+    recording.signal(libc::SIGUSR1);
+    recording.wait_for("SIGUSR1; freezing");
+    thread::sleep(patience(500));
+    recording.signal(libc::SIGTERM);
+    let (code, said) = recording.wait();
+    assert!(matches!(code, Some(0 | 1)), "{said}");
+    let (samples, ending) = read(Path::new(&file));
+    assert!(samples.len() >= 8, "{} Samples: {said}", samples.len());
+    assert_eq!(reason(&ending), Some(&Reason::Triggered("SIGUSR1".into())));
+    assert!(!Path::new(&dir.file("f.rec.ring")).exists(), "{said}");
+}
+
+/// Bytes of the files in a directory that may come and go.
+fn size(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| Some(entry.metadata().ok()?.len())).sum()
+}
+
+#[test]
+fn a_ring_stays_within_its_size_and_its_time() {
+    for (keep, limit) in [("1h", "256K"), ("1s", "1G")] {
+        let dir = Dir::new("bounded");
+        let file = dir.file("f.rec");
+        let mut recording =
+            Recording::start(&["-o", &file, "-i", "10ms", "--keep", keep, "--ring-size", limit]);
+        let ring = PathBuf::from(dir.file("f.rec.ring"));
+        recording.wait_for("the first Sample takes");
+        if limit == "256K" {
+            recording.wait_for("--ring-size allows more");
+        }
+        let (end, mut sizes, mut files) = (Instant::now() + patience(3_000), Vec::new(), 0);
+        while Instant::now() < end {
+            sizes.push(size(&ring));
+            files = files.max(recordings(&ring).len());
+            thread::sleep(Duration::from_millis(10));
+        }
+        let segments = recordings(&ring);
+        let (oldest, newest) = (read(&segments[0]).0, read(&segments[segments.len() - 1]).0);
+        let held = newest[newest.len() - 1].mono_ns - oldest[0].mono_ns;
+        recording.signal(libc::SIGTERM);
+        let (code, said) = recording.wait();
+        assert!(matches!(code, Some(0 | 1)), "{said}");
+        assert!(said.contains("nothing triggered, so nothing is frozen"), "{said}");
+        assert!(!ring.exists() && recordings(dir.path()).is_empty(), "{said}");
+        if limit == "256K" {
+            let most = sizes.iter().max().expect("it was looked at");
+            assert!((128 << 10..=256 << 10).contains(most), "{most} bytes: {said}");
+        } else {
+            assert!((900_000_000..1_600_000_000).contains(&held), "{held} ns are held");
+            assert!(files <= 11, "{files} segments");
+        }
+    }
+}
+
+#[test]
+fn a_kill_leaves_segments_that_can_be_read_and_the_next_run_keeps_them() {
+    let dir = Dir::new("killed");
+    let file = dir.file("f.rec");
+    let args = ["-o", &file, "-i", "100ms", "--keep", "2"];
+    let mut recording = Recording::start(&args);
+    recording.wait_for("the first Sample takes");
+    thread::sleep(patience(2_500));
+
+    let second = run(&[&["record"], &args[..], &["-d", "1"]].concat());
+    assert_eq!(second.status.code(), Some(2), "{}", stderr(&second));
+    assert!(stderr(&second).contains("another cgscope that still runs"), "{}", stderr(&second));
+
+    recording.kill();
+    let ring = PathBuf::from(dir.file("f.rec.ring"));
+    let segments = recordings(&ring);
+    assert!(segments.len() >= 4, "{segments:?}");
+    for (at, segment) in (1..).zip(&segments) {
+        let (samples, ending) = read(segment);
+        assert!(!samples.is_empty());
+        let expected = if at < segments.len() { Some(&Reason::Continued) } else { None };
+        assert_eq!(reason(&ending), expected, "segment {at} of {}", segments.len());
+    }
+    assert_eq!(read(&segments[segments.len() - 1]).1, Ending::Killed);
+    let report = run(&["report", &segments[0].display().to_string()]);
+    assert!(stdout(&report).contains("it goes on in the next file"), "{}", stdout(&report));
+
+    let again = run(&[&["record"], &args[..], &["-d", "1"]].concat());
+    let said = stderr(&again);
+    assert!(matches!(again.status.code(), Some(0 | 1)), "{said}");
+    assert!(said.contains("an earlier run was killed and left its ring"), "{said}");
+    let kept: Vec<_> =
+        fs::read_dir(dir.path()).expect("ours").map(|entry| entry.expect("one").path()).collect();
+    let [kept] = kept.as_slice() else { panic!("{kept:?}") };
+    assert!(said.contains(&kept.display().to_string()), "{said}");
+    assert_eq!(recordings(kept).len(), segments.len());
+}
+
+#[test]
+fn a_full_disk_leaves_the_ring() {
+    let dir = Dir::small("full-ring", 256);
+    let output = run(&["record", "-o", &dir.file("f.rec"), "-i", "20ms", "-d", "60s", "--keep", "1h"]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("the disk is full") && said.contains("the ring stays in"), "{said}");
+    let segments = recordings(&dir.path().join("f.rec.ring"));
+    let (last, _) = segments.split_last().expect("segments");
+    let (samples, ending) = read(last);
+    assert!(!samples.is_empty());
+    assert_eq!(reason(&ending), Some(&Reason::DiskFull));
+}
+
+#[test]
+fn a_part_that_does_not_fit_on_the_disk_is_said_and_the_ring_stays() {
+    let dir = Dir::small("full-frozen", 384);
+    let args =
+        ["-o", &dir.file("f.rec"), "-i", "10ms", "--keep", "1h", "--after", "20ms", "--ring-size", "256K"];
+    let mut recording = Recording::start(&args);
+    recording.wait_for("--ring-size allows more");
+    recording.signal(libc::SIGUSR1);
+    let (code, said) = recording.wait();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("the disk is full") && said.contains("the ring stays in"), "{said}");
+    let ring = recordings(&dir.path().join("f.rec.ring"));
+    assert!(ring.iter().all(|segment| !read(segment).0.is_empty()) && ring.len() >= 4, "{ring:?}");
+}
