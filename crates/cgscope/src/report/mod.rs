@@ -27,6 +27,7 @@ use crate::{
     recording::Recording,
 };
 use rows::{Pair, Row};
+use words::About;
 
 /// Slices of time that are kept: some two to the pixel of a chart on a small screen.
 const SLICES: usize = 600;
@@ -78,8 +79,9 @@ pub fn run(options: &Report) -> Result {
         None if options.json => objects(&mut recording)?,
         None => {
             let whole = Whole::read(&mut recording)?;
+            let text = words::report(&About::new(&recording, &whole.interval), &whole);
             let mut out = io::stdout().lock();
-            let done = out.write_all(words::report(&recording, &whole).as_bytes()).and_then(|()| out.flush());
+            let done = out.write_all(text.as_bytes()).and_then(|()| out.flush());
             done.map_err(|error| Error::output(&error))?;
         }
     }
@@ -90,7 +92,7 @@ fn page(recording: &mut Recording, path: &Path) -> Result<()> {
     // First, so that nobody waits for what cannot be written.
     let output = html::output::Output::new(path)?;
     let whole = Whole::read(recording)?;
-    let page = html::page(recording, &whole);
+    let page = html::page(&About::new(recording, &whole.interval), &whole);
     output.write(&page)?;
     if let Some(path) = output.path() {
         say!("cgscope: a page of {} is in {}", units::bytes(page.len() as u64), path.display());

@@ -74,7 +74,9 @@ fn highest(values: &[f64]) -> f64 {
 
 fn line(out: &mut String, name: &str, values: &[f64], top: f64, of: &str) -> Result {
     let bars: String = values.iter().map(|value| level(*value, top)).collect();
-    writeln!(out, "  {name:<NAME$}{bars:<COLUMNS$} up to {:.2}{of}", highest(values))
+    let most = highest(values);
+    let most = if most > 0.0 && most < 0.01 { "0.01".into() } else { format!("{most:.2}") };
+    writeln!(out, "  {name:<NAME$}{bars:<COLUMNS$} up to {most}{of}")
 }
 
 /// What is not nothing is never drawn as nothing.

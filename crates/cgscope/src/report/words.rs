@@ -5,6 +5,7 @@ use std::fmt::{Result, Write as _};
 use cgscope_layout::Loss;
 use cgscope_model::{
     Cause, Finding, Group, Interval, Mode,
+    findings::Host,
     units::{self, duration, percent},
 };
 
@@ -21,23 +22,67 @@ use crate::{
 /// Where lines of words end.
 const WIDTH: usize = 100;
 
-/// The whole report. Writing to a String cannot fail.
-pub fn report(recording: &Recording, whole: &Whole) -> String {
-    let mut out = String::new();
-    let _ = title(&mut out, recording, &whole.interval);
-    if whole.interval.duration_ns == 0 {
-        let _ = writeln!(out, "\n{NOTHING}");
-        return out;
+/// What there is to say of a recording besides its intervals.
+pub struct About {
+    /// Its file, as it was named.
+    pub file: String,
+    /// What was recorded, and where.
+    pub what: String,
+    /// `Linux 6.12 x86_64, 2 CPUs`
+    pub host_words: String,
+    /// How much there is of it, from when on, and how it ended.
+    pub extent: String,
+    /// What findings are judged by.
+    pub host: Host,
+}
+
+impl About {
+    /// To be asked after the last interval was read.
+    pub fn new(recording: &Recording, whole: &Interval) -> Self {
+        let header = recording.header();
+        let what = match &header.command {
+            Some(command) => format!("command {}", command.join(" ")),
+            None => selection_words(&header.selection),
+        };
+        let cpus = units::count(header.cpus.len() as u64, "CPU");
+        Self {
+            file: recording.file.clone(),
+            what: format!("the {what} on {}", header.hostname),
+            host_words: format!("Linux {} {}, {cpus}", header.kernel_release, header.architecture),
+            extent: format!(
+                "{} over {} from {} on, one every {}; {}",
+                units::count(recording.samples(), "Sample"),
+                duration(whole.duration_ns),
+                text::utc(whole.start_unix_ns),
+                duration(header.interval_ns),
+                recording.ending().map_or("the end could not be read".into(), ToString::to_string),
+            ),
+            host: recording.host,
+        }
     }
-    let _ = body(&mut out, recording, whole);
-    out
 }
 
 /// What to say of a recording without an interval.
 pub const NOTHING: &str = "Fewer than two Samples: there is nothing to compare, so nothing to report.";
 
+/// The whole report.
+pub fn report(about: &About, whole: &Whole) -> String {
+    let title = title(about, &whole.interval);
+    match whole.interval.duration_ns {
+        0 => format!("{title}\n{NOTHING}\n"),
+        _ => title + &body_of(whole, &about.host),
+    }
+}
+
+/// All below the title. Writing to a String cannot fail.
+pub fn body_of(whole: &Whole, host: &Host) -> String {
+    let mut out = String::new();
+    let _ = body(&mut out, whole, host);
+    out
+}
+
 /// First what is wrong, then how much and when, then who; what the figures rest on comes last.
-fn body(out: &mut String, recording: &Recording, whole: &Whole) -> Result {
+fn body(out: &mut String, whole: &Whole, host: &Host) -> Result {
     let Whole { interval, timeline, findings, cgroups, processes, threads, pairs } = whole;
     let mode = interval.mode;
     say_findings(out, findings)?;
@@ -46,7 +91,7 @@ fn body(out: &mut String, recording: &Recording, whole: &Whole) -> Result {
     for sentence in sentences(whole, &total) {
         writeln!(out, "{}", wrapped(&sentence, WIDTH, ""))?;
     }
-    when::timeline(out, timeline, interval, recording.host.cpus)?;
+    when::timeline(out, timeline, interval, host.cpus)?;
     quotas::quotas(out, interval, cgroups)?;
     tables::table(out, "Cgroups, each with all below it", "cgroup", mode, cgroups)?;
     tables::table(out, "Processes", "process, cgroup", mode, processes)?;
@@ -63,48 +108,19 @@ fn body(out: &mut String, recording: &Recording, whole: &Whole) -> Result {
     writeln!(out, "{}", text::loss_line(&interval.losses))
 }
 
-/// What was recorded, and where: a sentence without a full stop.
-pub fn what(recording: &Recording) -> String {
-    let header = recording.header();
-    let what = match &header.command {
-        Some(command) => format!("command {}", command.join(" ")),
-        None => selection_words(&header.selection),
-    };
-    format!("the {what} on {}", header.hostname)
-}
-
-/// `Linux 6.12 x86_64, 2 CPUs`
-pub fn host(recording: &Recording) -> String {
-    let header = recording.header();
-    let cpus = units::count(header.cpus.len() as u64, "CPU");
-    format!("Linux {} {}, {cpus}", header.kernel_release, header.architecture)
-}
-
-/// How much there is of it, from when on, and how it ended.
-pub fn extent(recording: &Recording, whole: &Interval) -> String {
-    format!(
-        "{} over {} from {} on, one every {}; {}",
-        units::count(recording.samples(), "Sample"),
-        duration(whole.duration_ns),
-        text::utc(whole.start_unix_ns),
-        duration(recording.header().interval_ns),
-        recording.ending().map_or("the end could not be read".into(), ToString::to_string),
-    )
-}
-
 /// What makes the figures less than whole, if anything does.
 pub fn incomplete(whole: &Interval) -> Option<String> {
     let lost = whole.losses.nonzero().any(|(loss, _)| !Loss::leaves_result_whole(loss));
     lost.then(|| format!("Not everything was counted. {}.", capital(&text::loss_line(&whole.losses))))
 }
 
-fn title(out: &mut String, recording: &Recording, whole: &Interval) -> Result {
-    writeln!(out, "{}: {}, {}", recording.file, what(recording), host(recording))?;
-    writeln!(out, "{}", wrapped(&extent(recording, whole), WIDTH, ""))?;
-    match incomplete(whole) {
-        Some(incomplete) => writeln!(out, "{}", wrapped(&incomplete, WIDTH, "")),
-        None => Ok(()),
+fn title(about: &About, whole: &Interval) -> String {
+    let mut out = format!("{}: {}, {}\n", about.file, about.what, about.host_words);
+    for sentence in [Some(about.extent.clone()), incomplete(whole)].into_iter().flatten() {
+        out += &wrapped(&sentence, WIDTH, "");
+        out.push('\n');
     }
+    out
 }
 
 /// How many findings there are.

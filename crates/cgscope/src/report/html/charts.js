@@ -345,7 +345,7 @@ function quotaView(quota, time, number) {
   const out = throttled.map((n, i) => n === null || !periods[i] ? null : 100 * n / periods[i]);
   return {
     id: "quota-" + number, height: 120, title: quota.path, sub: quota.words,
-    legend: swatches([["ran", "used of the quota"], ["stroke out", "periods that ran out"]]),
+    legend: swatches([["ran", quota.used_is_read ? "used of the quota" : "these tasks used of the quota"], ["stroke out", "periods that ran out"]]),
     draw: (frame) => {
       const top = Math.max(100, ...used.map((one) => one || 0)) * 1.05;
       const y = (value) => frame.bottom - value / top * frame.height;

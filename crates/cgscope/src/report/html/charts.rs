@@ -1,10 +1,13 @@
 //! What the charts are drawn from.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+};
 
 use cgscope_layout::{BUCKETS, bucket_of, cause::row_of, high_ns, low_ns};
 use cgscope_model::{
-    CAUSES, Interval, Timeline, Wait,
+    CAUSES, CgroupReading, Interval, Timeline, Wait,
     selection::is_at_or_below,
     timeline::{Part, QuotaPart, Slice},
 };
@@ -101,19 +104,22 @@ pub struct PathOver {
 
 /// Those with most waiting, the root left out: it holds everything.
 pub fn paths(whole: &Whole) -> Vec<PathOver> {
-    let rows = whole
-        .cgroups
-        .iter()
-        .filter(|row| row.wait.count != 0 && row.name.starts_with('/') && row.name != "/");
-    let paths: Vec<&str> = rows.take(PATHS).map(|row| row.name.as_str()).collect();
-    let interval = &whole.interval;
+    let waited = whole.cgroups.iter().filter(|row| row.wait.count != 0);
+    let named = waited.filter(|row| row.name.starts_with('/') && row.name != "/");
+    let paths: Vec<&str> = named.take(PATHS).map(|row| row.name.as_str()).collect();
+    let parts = with_below(whole, &paths);
+    paths.iter().zip(&parts).map(|(path, parts)| PathOver::new(path, parts)).collect()
+}
+
+/// What tasks at and below each path did in each slice.
+fn with_below(whole: &Whole, paths: &[&str]) -> Vec<Vec<Part>> {
     let slices = whole.timeline.slices();
     let mut parts = vec![vec![Part::default(); slices.len()]; paths.len()];
     let mut chosen: HashMap<u64, Vec<usize>> = HashMap::new();
     for (i, slice) in slices.iter().enumerate() {
         for (id, part) in &slice.cgroups {
             let holders = chosen.entry(*id).or_insert_with(|| {
-                let Some(at) = interval.cgroup_path(*id) else { return Vec::new() };
+                let Some(at) = whole.interval.cgroup_path(*id) else { return Vec::new() };
                 (0..paths.len()).filter(|path| is_at_or_below(at, paths[*path])).collect()
             });
             for holder in holders {
@@ -121,7 +127,7 @@ pub fn paths(whole: &Whole) -> Vec<PathOver> {
             }
         }
     }
-    paths.iter().zip(&parts).map(|(path, parts)| PathOver::new(path, parts)).collect()
+    parts
 }
 
 impl PathOver {
@@ -145,9 +151,10 @@ impl PathOver {
 pub struct Quota {
     path: String,
     words: String,
-    cores: f64,
     allowed_us: Vec<Option<u64>>,
+    /// Where it was not read of the cgroup: what the measured tasks ran.
     used_us: Vec<Option<u64>>,
+    used_is_read: bool,
     periods: Vec<Option<u64>>,
     throttled: Vec<Option<u64>>,
     throttled_us: Vec<Option<u64>>,
@@ -156,30 +163,39 @@ pub struct Quota {
 /// Those that had something to run; the most throttled first.
 pub fn quotas(whole: &Whole) -> Vec<Quota> {
     let interval = &whole.interval;
-    let mut limits: Vec<_> = interval
-        .limits
-        .iter()
-        .filter(|limits| limits.quota_cores().is_some() && limits.nr_periods != Some(0))
-        .filter_map(|limits| Some((limits, interval.cgroup_path(limits.id)?)))
-        .collect();
-    limits.sort_by_key(|(limits, _)| std::cmp::Reverse((limits.throttled_ns, limits.usage_ns)));
-    let slices = whole.timeline.slices();
-    let quota = |(limits, path): &(&cgscope_model::CgroupReading, &std::sync::Arc<str>)| {
+    let limited = interval.limits.iter().filter(|limits| limits.quota_cores().is_some());
+    let used = limited.filter(|limits| limits.nr_periods != Some(0));
+    let mut quotas: Vec<(&CgroupReading, &str)> =
+        used.filter_map(|limits| Some((limits, &**interval.cgroup_path(limits.id)?))).collect();
+    quotas.sort_by_key(|(limits, _)| Reverse((limits.throttled_ns, limits.usage_ns)));
+    quotas.truncate(QUOTAS);
+    let paths: Vec<&str> = quotas.iter().map(|(_, path)| *path).collect();
+    let ran = with_below(whole, &paths);
+    quotas.iter().zip(&ran).map(|((limits, path), ran)| Quota::new(limits, path, ran, whole)).collect()
+}
+
+impl Quota {
+    fn new(limits: &CgroupReading, path: &str, ran: &[Part], whole: &Whole) -> Self {
+        let slices = whole.timeline.slices();
         let parts: Vec<Option<&QuotaPart>> =
             slices.iter().map(|slice| slice.quotas.get(&limits.id)).collect();
         let series = |of: fn(&QuotaPart) -> Option<u64>| parts.iter().map(|part| part.and_then(of)).collect();
-        Quota {
-            path: path.to_string(),
+        let is_read = parts.iter().flatten().any(|part| part.used_ns.is_some());
+        Self {
+            path: path.into(),
             words: limit_words(limits),
-            cores: limits.quota_cores().unwrap_or_default(),
             allowed_us: series(|part| Some(us(part.allowed_ns))),
-            used_us: series(|part| part.used_ns.map(us)),
+            used_us: if is_read {
+                series(|part| part.used_ns.map(us))
+            } else {
+                ran.iter().map(|part| Some(us(part.on_cpu_ns))).collect()
+            },
+            used_is_read: is_read,
             periods: series(|part| part.nr_periods),
             throttled: series(|part| part.nr_throttled),
             throttled_us: series(|part| part.throttled_ns.map(us)),
         }
-    };
-    limits.iter().take(QUOTAS).map(quota).collect()
+    }
 }
 
 /// The waits of a doubling.

@@ -8,10 +8,10 @@ use serde::Serialize;
 use super::charts::{HistRow, Over, PathOver, Quota, hist, paths, quotas};
 use crate::{
     causes::{self, ORDER},
-    recording::Recording,
     report::{
         Whole,
         rows::{Pair, Row},
+        words::About,
     },
 };
 
@@ -108,7 +108,7 @@ pub fn ordered<T: Copy>(parts: &[T; CAUSES]) -> [T; CAUSES] {
 }
 
 impl<'a> Data<'a> {
-    pub fn new(recording: &Recording, whole: &'a Whole, total: &Group) -> Self {
+    pub fn new(about: &About, whole: &'a Whole, total: &Group) -> Self {
         let interval = &whole.interval;
         let exact = interval.mode == Mode::Bpf;
         let row = |row: &'a Row| RowData::new(row, exact);
@@ -116,7 +116,7 @@ impl<'a> Data<'a> {
             start_unix_ms: interval.start_unix_ns / 1_000_000,
             duration_ns: interval.duration_ns,
             exact,
-            cpus: recording.host.cpus,
+            cpus: about.host.cpus,
             causes: ORDER
                 .map(|cause| CauseWords {
                     name: cause.name(),

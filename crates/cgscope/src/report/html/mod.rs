@@ -13,8 +13,11 @@ mod tests;
 
 use cgscope_model::{Finding, Mode, units::duration};
 
-use super::{Whole, words};
-use crate::{recording::Recording, text::capital};
+use super::{
+    Whole,
+    words::{self, About},
+};
+use crate::text::capital;
 use data::Data;
 use escape::{as_script, text};
 
@@ -32,11 +35,11 @@ const SCRIPT: &str = concat!(
 );
 
 /// Base64 of the SHA-256 of [`STYLE`] and [`SCRIPT`]: browsers run and apply nothing else. A test says what they have to be.
-const STYLE_HASH: &str = "XPrxk6rsh7i0a+Cv0CpXljAw91YKWbLgjWGIx/0Ae7Y=";
-const SCRIPT_HASH: &str = "7uVkQbJCSMerELWG16tS7vjJxLvmysQ2p24Qj93mVls=";
+const STYLE_HASH: &str = "4vk/qctYsMnO7Gkmc9s4K02Xyjkbqzoe+Zlj1IAGDps=";
+const SCRIPT_HASH: &str = "yYQlWSk65KsmVNiFAFSTvEZrvWkRR/66a5PrQvsCac8=";
 
 /// The page.
-pub fn page(recording: &Recording, whole: &Whole) -> String {
+pub fn page(about: &About, whole: &Whole) -> String {
     let interval = &whole.interval;
     let total = interval.total();
     let sentences = if interval.duration_ns == 0 {
@@ -48,10 +51,10 @@ pub fn page(recording: &Recording, whole: &Whole) -> String {
         ("style_hash", STYLE_HASH.to_owned()),
         ("script_hash", SCRIPT_HASH.to_owned()),
         ("version", text(env!("CARGO_PKG_VERSION"))),
-        ("title", text(&capital(&words::what(recording)))),
-        ("host", text(&words::host(recording))),
-        ("extent", text(&words::extent(recording, interval))),
-        ("file", text(&recording.file)),
+        ("title", text(&capital(&about.what))),
+        ("host", text(&about.host_words)),
+        ("extent", text(&about.extent)),
+        ("file", text(&about.file)),
         ("warnings", warnings(interval)),
         ("findings_heading", text(&words::findings_heading(&whole.findings))),
         ("findings", findings(&whole.findings)),
@@ -59,7 +62,7 @@ pub fn page(recording: &Recording, whole: &Whole) -> String {
         ("notes", notes(interval)),
         ("style", STYLE.to_owned()),
         ("script", SCRIPT.to_owned()),
-        ("data", as_script(&Data::new(recording, whole, &total))),
+        ("data", as_script(&Data::new(about, whole, &total))),
     ];
     BEGINNING.to_owned() + &filled(TEMPLATE, &parts)
 }
@@ -69,10 +72,11 @@ fn filled(template: &str, parts: &[(&str, String)]) -> String {
     let mut pieces = template.split("{{");
     let mut page = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
-        let (name, rest) = piece.split_once("}}").unwrap_or(("", piece));
-        let part = parts.iter().find(|(known, _)| *known == name);
-        page.push_str(part.map_or("", |(_, part)| part));
-        page.push_str(rest);
+        let known = piece.split_once("}}");
+        match known.and_then(|(name, rest)| Some((parts.iter().find(|(part, _)| *part == name)?, rest))) {
+            Some(((_, part), rest)) => page.extend([part.as_str(), rest]),
+            None => page.extend(["{{", piece]),
+        }
     }
     page
 }

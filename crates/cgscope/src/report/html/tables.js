@@ -158,7 +158,7 @@ function lengthsTable(data, parent) {
 function nodesTable(data, parent) {
   const or = (value, words) => value === null ? "-" : words(value);
   const rows = [
-    ["Node", (node) => String(node.node)], ["CPUs", (node) => node.cpus || "none"],
+    ["CPUs", (node) => node.cpus || "none"],
     ["Busy", (node) => or(node.busy_percent, (one) => one.toFixed(1) + "%")],
     ["Running or waiting", (node) => or(node.runnable_avg, (one) => one.toFixed(2))],
     ["These tasks ran", (node) => duration(node.ran_ns)], ["Waited", (node) => duration(node.total_ns)],
@@ -166,8 +166,10 @@ function nodesTable(data, parent) {
     ["Came from others", (node) => whole(node.migrations_in)], ["Left for others", (node) => whole(node.migrations_out)],
     ["Memory in use", (node) => bytes(node.used_bytes)], ["Memory", (node) => bytes(node.memory_bytes)],
   ];
-  parent.append(element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "NUMA nodes" }, element("table", {},
-    element("thead", {}, element("tr", {}, ...rows.map(([title]) => element("th", { scope: "col" }, title)))),
-    element("tbody", {}, ...data.nodes.map((node) => element("tr", {}, ...rows.map(([, cell]) => element("td", {}, cell(node)))))))));
+  const heads = data.nodes.map((node) => element("th", { scope: "col" }, "Node " + node.node));
+  const lines = rows.map(([title, cell]) =>
+    element("tr", {}, element("th", { scope: "row" }, title), ...data.nodes.map((node) => element("td", {}, cell(node)))));
+  parent.append(element("div", { class: "scroll nodes", tabindex: 0, role: "region", "aria-label": "NUMA nodes" }, element("table", {},
+    element("thead", {}, element("tr", {}, element("th", { scope: "col" }), ...heads)), element("tbody", {}, ...lines))));
   parent.hidden = false;
 }
