@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod bench;
+mod browser;
 mod by_cpu;
 mod cgroups;
 mod coarse;
@@ -19,5 +20,6 @@ mod ledger;
 mod load;
 mod numa;
 mod record;
+mod report;
 mod screen;
 mod truth;
