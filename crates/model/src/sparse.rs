@@ -66,9 +66,25 @@ impl<const N: usize> Sparse<N> {
         rest.peek().is_none().then_some(Self(out))
     }
 
+    /// Adds the counts of another where all its cells are there already, as soon they are of what is added up over time: a
+    /// fraction of the cost of building anew. False: nothing was added.
+    fn add_to_cells(&mut self, other: &Self) -> bool {
+        let mut cells = self.0.iter().map(|(cell, _)| cell);
+        if !other.0.iter().all(|(cell, _)| cells.any(|there| there == cell)) {
+            return false;
+        }
+        let mut cells = self.0.iter_mut();
+        for (cell, more) in &other.0 {
+            if let Some((_, count)) = cells.find(|(there, _)| there == cell) {
+                *count = count.saturating_add(*more);
+            }
+        }
+        true
+    }
+
     /// Adds the counts of another.
     pub fn add(&mut self, other: &Self) {
-        if other.is_empty() {
+        if other.is_empty() || self.add_to_cells(other) {
             return;
         }
         let mut counts = [0u64; N];
@@ -89,6 +105,18 @@ mod tests {
         assert!(!Sparse::<240>(vec![(7, 1), (3, 2)]).is_valid());
         assert!(!Sparse::<240>(vec![(240, 1)]).is_valid());
         assert!(!Sparse::<240>(vec![(3, 0)]).is_valid());
+    }
+
+    #[test]
+    fn cells_that_are_there_and_new_ones_are_added_alike() {
+        let add = |mut to: Sparse<240>, cells: &[(u8, u64)]| {
+            to.add(&Sparse(cells.to_vec()));
+            to
+        };
+        let there = Sparse::<240>(vec![(3, 1), (7, u64::MAX)]);
+        assert_eq!(add(there.clone(), &[(3, 4), (7, 1)]), Sparse(vec![(3, 5), (7, u64::MAX)]));
+        assert_eq!(add(there.clone(), &[(5, 2), (7, 1)]), Sparse(vec![(3, 1), (5, 2), (7, u64::MAX)]));
+        assert_eq!(add(Sparse::default(), &[(9, 2)]), Sparse(vec![(9, 2)]));
     }
 
     #[test]

@@ -45,7 +45,7 @@ function ticks(top, wanted) {
   if (!(top > 0)) return [0];
   const rough = top / wanted;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].find((n) => n * power >= rough) * power;
+  const step = [1, 2, 2.5, 5, 10].find((n) => n * power >= rough) * power;
   const found = [];
   for (let i = 0; i * step <= top * 1.0001; i++) found.push(i * step);
   return found;
@@ -277,10 +277,12 @@ function heatView(data, time) {
       const y = (ns) => frame.bottom - place(ns) * high;
       const paths = Array.from({ length: LEVELS + 1 }, () => "");
       heat.forEach((cells, i) => {
-        const x = frame.x(time.at[i]).toFixed(1);
-        const width = Math.max(frame.x(time.at[i] + time.length[i]) - frame.x(time.at[i]), .5).toFixed(1);
+        // Edges on whole pixels: neighbours share them, without a gap.
+        const x = Math.round(frame.x(time.at[i]));
+        const width = Math.max(Math.round(frame.x(time.at[i] + time.length[i])) - x, 1);
         for (let k = 0; k < cells.length; k += 2) {
-          paths[level(cells[k + 1])] += `M${x} ${(frame.bottom - (cells[k] + 1) * high).toFixed(1)}h${width}v${high.toFixed(1)}h-${width}z`;
+          const top = Math.round(frame.bottom - (cells[k] + 1) * high);
+          paths[level(cells[k + 1])] += `M${x} ${top}h${width}V${Math.round(frame.bottom - cells[k] * high)}h-${width}z`;
         }
       });
       const marks = [];
