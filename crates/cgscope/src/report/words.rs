@@ -30,8 +30,10 @@ pub struct About {
     pub what: String,
     /// `Linux 6.12 x86_64, 2 CPUs`
     pub host_words: String,
-    /// How much there is of it, from when on, and how it ended.
+    /// How much there is of it, and from when on.
     pub extent: String,
+    /// How it ended.
+    pub ending: String,
     /// What findings are judged by.
     pub host: Host,
 }
@@ -50,13 +52,13 @@ impl About {
             what: format!("the {what} on {}", header.hostname),
             host_words: format!("Linux {} {}, {cpus}", header.kernel_release, header.architecture),
             extent: format!(
-                "{} over {} from {} on, one every {}; {}",
+                "{} over {} from {} on, one every {}",
                 units::count(recording.samples(), "Sample"),
                 duration(whole.duration_ns),
                 text::utc(whole.start_unix_ns),
                 duration(header.interval_ns),
-                recording.ending().map_or("the end could not be read".into(), ToString::to_string),
             ),
+            ending: recording.ending().map_or("the end could not be read".into(), ToString::to_string),
             host: recording.host,
         }
     }
@@ -116,7 +118,9 @@ pub fn incomplete(whole: &Interval) -> Option<String> {
 
 fn title(about: &About, whole: &Interval) -> String {
     let mut out = format!("{}: {}, {}\n", about.file, about.what, about.host_words);
-    for sentence in [Some(about.extent.clone()), incomplete(whole)].into_iter().flatten() {
+    // Unwrapped: it is searched for.
+    out += &format!("{}\n{}\n", about.extent, capital(&about.ending));
+    if let Some(sentence) = incomplete(whole) {
         out += &wrapped(&sentence, WIDTH, "");
         out.push('\n');
     }

@@ -53,7 +53,7 @@ pub fn page(about: &About, whole: &Whole) -> String {
         ("version", text(env!("CARGO_PKG_VERSION"))),
         ("title", text(&capital(&about.what))),
         ("host", text(&about.host_words)),
-        ("extent", text(&about.extent)),
+        ("extent", text(&format!("{}; {}", about.extent, about.ending))),
         ("file", text(&about.file)),
         ("warnings", warnings(interval)),
         ("findings_heading", text(&words::findings_heading(&whole.findings))),

@@ -13,6 +13,7 @@ fn about() -> About {
         what: "the cgroup /<i> on host".into(),
         host_words: "Linux 6.12 x86_64, 4 CPUs".into(),
         extent: "9 Samples".into(),
+        ending: "the command ended with exit status 7".into(),
         host: HOST,
     }
 }
