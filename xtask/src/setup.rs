@@ -25,12 +25,15 @@ pub(crate) const TEST_TOOLS: [&str; 10] = [
     "util-linux",
 ];
 
+/// A browser for the tests of the report's page.
+const BROWSER: &str = "chromium";
+
 /// What the virtual machines need besides.
 const LAB_TOOLS: [&str; 2] = ["qemu-system-x86", "busybox-static"];
 
 /// What the tests use in and outside of virtual machines.
 pub(crate) fn for_lab() -> Vec<&'static str> {
-    [&TEST_TOOLS[..], &LAB_TOOLS].concat()
+    [&TEST_TOOLS[..], &LAB_TOOLS, &[BROWSER]].concat()
 }
 
 /// Sees to it that cgscope can be built, and that the `extra` packages are there. Silent where all is.

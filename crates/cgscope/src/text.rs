@@ -94,6 +94,50 @@ pub fn process_name(interval: &Interval, pid: u32) -> &str {
     main.or_else(|| threads.next()).map_or("", |task| &task.comm)
 }
 
+/// `HH:MM:SS UTC`: what a log elsewhere can be matched with.
+pub fn time_of_day(unix_ns: u64) -> String {
+    let s = unix_ns / 1_000_000_000 % 86_400;
+    format!("{:02}:{:02}:{:02} UTC", s / 3_600, s / 60 % 60, s % 60)
+}
+
+/// `YYYY-MM-DD HH:MM:SS UTC`
+pub fn utc(unix_ns: u64) -> String {
+    // Years begin in March here, so that the day of a leap year comes last; 400 years are 146,097 days.
+    let days = unix_ns / 86_400_000_000_000 + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (year, month) = if month < 10 { (year, month + 3) } else { (year + 1, month - 9) };
+    format!("{:04}-{month:02}-{day:02} {}", era * 400 + year, time_of_day(unix_ns))
+}
+
+/// With a capital letter first.
+pub fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// Words in lines of at most `width` characters, where no single word is longer; `indent` begins all lines but the first.
+/// Spaces stay within a line as they are.
+pub fn wrapped(text: &str, width: usize, indent: &str) -> String {
+    let mut out = String::new();
+    let mut at = 0;
+    for word in text.split_inclusive(' ') {
+        let length = word.trim_end_matches(' ').chars().count();
+        if at + length > width && at > indent.len() {
+            out.truncate(out.trim_end_matches(' ').len());
+            out.push('\n');
+            out.push_str(indent);
+            at = indent.len();
+        }
+        out.push_str(word);
+        at += word.chars().count();
+    }
+    out
+}
+
 /// The unit of a histogram's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
@@ -198,6 +242,29 @@ mod tests {
             line,
             "own cost: hook n/a of one CPU (n/a x n/a switches/s), collector n/a of one CPU, n/a"
         );
+    }
+
+    #[test]
+    fn a_moment_is_said_in_utc() {
+        let said = [0, 951_782_399, 951_782_400, 1_700_000_000, 4_107_542_399]
+            .map(|unix_s| utc(unix_s * 1_000_000_000));
+        assert_eq!(
+            said,
+            [
+                "1970-01-01 00:00:00 UTC",
+                "2000-02-28 23:59:59 UTC",
+                "2000-02-29 00:00:00 UTC",
+                "2023-11-14 22:13:20 UTC",
+                "2100-02-28 23:59:59 UTC",
+            ]
+        );
+    }
+
+    #[test]
+    fn words_are_wrapped_between_words_alone() {
+        assert_eq!(wrapped(" 1. one two three", 8, "    "), " 1. one\n    two\n    three");
+        assert_eq!(wrapped("/a/very/long/path and more", 10, ""), "/a/very/long/path\nand more");
+        assert_eq!(wrapped("", 10, ""), "");
     }
 
     #[test]

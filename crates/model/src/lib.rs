@@ -18,6 +18,7 @@ pub mod placement;
 pub mod sample;
 pub mod selection;
 pub mod sparse;
+pub mod timeline;
 pub mod totals;
 pub mod units;
 
@@ -32,4 +33,5 @@ pub use limits::CgroupReading;
 pub use placement::{CpuReading, CpuWaits, Cpuset, NodeReading, Placement, ProcessMemory};
 pub use sample::{Cost, ExitedReading, Losses, Mode, Pending, Sample, TaskReading};
 pub use selection::Selection;
+pub use timeline::Timeline;
 pub use totals::Totals;

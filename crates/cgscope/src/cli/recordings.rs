@@ -115,4 +115,9 @@ pub struct Report {
     /// One JSON object an interval (cgscope.interval/1) instead of words
     #[arg(long)]
     pub json: bool,
+
+    /// Write a page to look at in a browser instead of words; it needs no network and no other file. A former page is replaced,
+    /// anything else that is there is left alone; - is standard output
+    #[arg(long, value_name = "OUT", conflicts_with = "json")]
+    pub html: Option<PathBuf>,
 }

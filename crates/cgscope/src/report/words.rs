@@ -1,10 +1,11 @@
 //! The report in words.
 
-use std::fmt::Write as _;
+use std::fmt::{Result, Write as _};
 
+use cgscope_layout::Loss;
 use cgscope_model::{
-    Cause, Group, Interval, Mode,
-    findings::{Host, findings},
+    Cause, Finding, Group, Interval, Mode,
+    findings::Host,
     units::{self, duration, percent},
 };
 
@@ -13,145 +14,195 @@ use crate::{
     mode::NO_HISTOGRAM,
     nodes,
     recording::Recording,
-    report::tables,
+    report::{Whole, quotas, tables, when},
     request::selection_words,
-    text::{self, Unit},
+    text::{self, Unit, capital, wrapped},
 };
 
-/// The whole report. Writing to a String cannot fail.
-pub fn report(recording: &Recording, whole: &Interval) -> String {
+/// Where lines of words end.
+const WIDTH: usize = 100;
+
+/// What there is to say of a recording besides its intervals.
+pub struct About {
+    /// Its file, as it was named.
+    pub file: String,
+    /// What was recorded, and where.
+    pub what: String,
+    /// `Linux 6.12 x86_64, 2 CPUs`
+    pub host_words: String,
+    /// How much there is of it, and from when on.
+    pub extent: String,
+    /// How it ended.
+    pub ending: String,
+    /// What findings are judged by.
+    pub host: Host,
+}
+
+impl About {
+    /// To be asked after the last interval was read.
+    pub fn new(recording: &Recording, whole: &Interval) -> Self {
+        let header = recording.header();
+        let what = match &header.command {
+            Some(command) => format!("command {}", command.join(" ")),
+            None => selection_words(&header.selection),
+        };
+        let cpus = units::count(header.cpus.len() as u64, "CPU");
+        Self {
+            file: recording.file.clone(),
+            what: format!("the {what} on {}", header.hostname),
+            host_words: format!("Linux {} {}, {cpus}", header.kernel_release, header.architecture),
+            extent: format!(
+                "{} over {} from {} on, one every {}",
+                units::count(recording.samples(), "Sample"),
+                duration(whole.duration_ns),
+                text::utc(whole.start_unix_ns),
+                duration(header.interval_ns),
+            ),
+            ending: recording.ending().map_or("the end could not be read".into(), ToString::to_string),
+            host: recording.host,
+        }
+    }
+}
+
+/// What to say of a recording without an interval.
+pub const NOTHING: &str = "Fewer than two Samples: there is nothing to compare, so nothing to report.";
+
+/// The whole report.
+pub fn report(about: &About, whole: &Whole) -> String {
+    let title = title(about, &whole.interval);
+    match whole.interval.duration_ns {
+        0 => format!("{title}\n{NOTHING}\n"),
+        _ => title + &body_of(whole, &about.host),
+    }
+}
+
+/// All below the title. Writing to a String cannot fail.
+pub fn body_of(whole: &Whole, host: &Host) -> String {
     let mut out = String::new();
-    let _ = title(&mut out, recording, whole);
-    if whole.duration_ns == 0 {
-        let _ = writeln!(out, "\nFewer than two Samples: there is nothing to compare, so nothing to report.");
-        return out;
-    }
-    let _ = say_findings(&mut out, whole, &recording.host);
-    let total = whole.total();
-    let _ = totals(&mut out, whole, &total);
-    if whole.mode == Mode::Coarse {
-        let _ = writeln!(out, "\n{}", capital(NO_HISTOGRAM));
-    }
-    let _ = write!(out, "\n{}", text::histogram(&total.wait, Unit::Micro));
-    let _ = nodes::table(&mut out, whole);
-    let _ = nodes::memory_lines(&mut out, whole);
-    let _ = tables::quotas(&mut out, whole);
-    let _ = tables::processes(&mut out, whole);
-    let _ = tables::cgroups(&mut out, whole);
-    let _ = tables::culprits(&mut out, whole);
-    let _ = writeln!(out, "\n{}", text::cost_line(&whole.cost, whole.duration_ns, whole.mode));
-    let _ = writeln!(out, "{}", text::loss_line(&whole.losses));
+    let _ = body(&mut out, whole, host);
     out
 }
 
-fn title(out: &mut String, recording: &Recording, whole: &Interval) -> std::fmt::Result {
-    let header = recording.header();
-    let what = match &header.command {
-        Some(command) => format!("command {}", command.join(" ")),
-        None => selection_words(&header.selection),
-    };
-    writeln!(
-        out,
-        "{}: the {what} on {}, Linux {} {}, {}",
-        recording.file,
-        header.hostname,
-        header.kernel_release,
-        header.architecture,
-        units::count(header.cpus.len() as u64, "CPU"),
-    )?;
-    writeln!(
-        out,
-        "{} over {}, one every {}; {}",
-        units::count(recording.samples(), "Sample"),
-        duration(whole.duration_ns),
-        duration(header.interval_ns),
-        recording.ending().map_or("the end could not be read".into(), ToString::to_string),
-    )
+/// First what is wrong, then how much and when, then who; what the figures rest on comes last.
+fn body(out: &mut String, whole: &Whole, host: &Host) -> Result {
+    let Whole { interval, timeline, findings, cgroups, processes, threads, pairs } = whole;
+    let mode = interval.mode;
+    say_findings(out, findings)?;
+    let total = interval.total();
+    writeln!(out)?;
+    for sentence in sentences(whole, &total) {
+        writeln!(out, "{}", wrapped(&sentence, WIDTH, ""))?;
+    }
+    when::timeline(out, timeline, interval, host.cpus)?;
+    quotas::quotas(out, interval, cgroups)?;
+    tables::table(out, "Cgroups, each with all below it", "cgroup", mode, cgroups)?;
+    tables::table(out, "Processes", "process, cgroup", mode, processes)?;
+    tables::table(out, "Threads", "thread, cgroup", mode, threads)?;
+    tables::culprits(out, pairs)?;
+    if mode == Mode::Coarse {
+        writeln!(out, "\n{}", wrapped(&capital(NO_HISTOGRAM), WIDTH, ""))?;
+    } else if total.wait.count != 0 {
+        write!(out, "\nHow long waits were, and why:\n{}", text::histogram(&total.wait, Unit::Micro))?;
+    }
+    nodes::table(out, interval)?;
+    nodes::memory_lines(out, interval)?;
+    writeln!(out, "\n{}", text::cost_line(&interval.cost, interval.duration_ns, mode))?;
+    writeln!(out, "{}", text::loss_line(&interval.losses))
 }
 
-fn say_findings(out: &mut String, whole: &Interval, host: &Host) -> std::fmt::Result {
-    let findings = findings(whole, host);
-    if findings.is_empty() {
-        return writeln!(out, "\nNo finding: nothing here is past its threshold.");
+/// What makes the figures less than whole, if anything does.
+pub fn incomplete(whole: &Interval) -> Option<String> {
+    let lost = whole.losses.nonzero().any(|(loss, _)| !Loss::leaves_result_whole(loss));
+    lost.then(|| format!("Not everything was counted. {}.", capital(&text::loss_line(&whole.losses))))
+}
+
+fn title(about: &About, whole: &Interval) -> String {
+    let mut out = format!("{}: {}, {}\n", about.file, about.what, about.host_words);
+    // Unwrapped: it is searched for.
+    out += &format!("{}\n{}\n", about.extent, capital(&about.ending));
+    if let Some(sentence) = incomplete(whole) {
+        out += &wrapped(&sentence, WIDTH, "");
+        out.push('\n');
     }
-    writeln!(out, "\n{}, the one that cost most first:", units::count(findings.len() as u64, "finding"))?;
+    out
+}
+
+/// How many findings there are.
+pub fn findings_heading(findings: &[Finding]) -> String {
+    match findings.len() {
+        0 => "No finding: nothing here is past its threshold.".into(),
+        n => format!("{}, the one that cost most first:", units::count(n as u64, "finding")),
+    }
+}
+
+fn say_findings(out: &mut String, findings: &[Finding]) -> Result {
+    writeln!(out, "\n{}", findings_heading(findings))?;
     for (n, finding) in findings.iter().enumerate() {
-        writeln!(out, "{:>2}. {}.\n    {}.", n + 1, finding.says, capital(&finding.advice))?;
+        let says = format!("{:>2}. {}.", n + 1, finding.says);
+        writeln!(out, "{}", wrapped(&says, WIDTH, "    "))?;
+        writeln!(out, "{}", wrapped(&format!("    -> {}.", capital(&finding.advice)), WIDTH, "       "))?;
     }
     Ok(())
 }
 
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
-}
-
-/// The answer first: how long was waited beside how long was run.
-fn totals(out: &mut String, whole: &Interval, total: &Group) -> std::fmt::Result {
+/// The answer first: how long was waited beside how long was run, why, behind whom, and when.
+pub fn sentences(whole: &Whole, total: &Group) -> Vec<String> {
+    let interval = &whole.interval;
     let (waited, ran) = (total.wait.total_ns, total.totals.on_cpu_ns);
-    write!(out, "\n{}", text::wait_line(&total.wait, whole.mode))?;
-    match percent(waited, waited + ran) {
-        Some(share) => writeln!(
-            out,
-            "\nOf the {} in which its tasks could have run, they ran {} and waited {}: {share:.1}%.",
-            duration(waited + ran),
+    let mut said = vec![match percent(waited, waited.saturating_add(ran)) {
+        Some(share) => format!(
+            "Of the {} in which its tasks could have run, they ran {} and waited {}: {share:.1}%.",
+            duration(waited.saturating_add(ran)),
             duration(ran),
             duration(waited)
-        )?,
-        None => writeln!(out, "\nNothing ran and nothing waited.")?,
+        ),
+        None => "Nothing ran and nothing waited.".into(),
+    }];
+    said.extend(causes::line(&total.wait.by_cause).map(|why| format!("They waited {why}.")));
+    if total.wait.by_cause.get(Cause::OtherCgroup) != 0 {
+        let behind = causes::culprits_line(&interval.culprits());
+        said.extend(behind.map(|behind| format!("Who ran meanwhile: {behind}.")));
     }
-    if let Some(why) = causes::line(&total.wait.by_cause) {
-        writeln!(out, "They waited {why}.")?;
+    said.extend(when::worst(&whole.timeline, interval));
+    said.push(format!("{}.", capital(&text::wait_line(&total.wait, interval.mode))));
+    if interval.mode == Mode::Coarse {
+        let Group { totals, .. } = total;
+        said.push(format!("{} voluntary and {} involuntary switches.", totals.voluntary, totals.involuntary));
+        return said;
     }
-    if total.wait.by_cause.get(Cause::OtherCgroup) != 0
-        && let Some(behind) = causes::culprits_line(&whole.culprits())
-    {
-        writeln!(out, "Who ran meanwhile: {behind}.")?;
-    }
-    if whole.mode == Mode::Coarse {
-        return writeln!(
-            out,
-            "{} voluntary and {} involuntary switches.",
-            total.totals.voluntary, total.totals.involuntary
-        );
-    }
-    agreement(out, waited, total)?;
-    if let Some(pending) = text::pending_line(whole) {
-        writeln!(out, "{}.", capital(&pending))?;
-    }
-    writeln!(
-        out,
+    said.push(agreement(waited, total));
+    said.extend(unstamped(total));
+    said.extend(text::pending_line(interval).map(|pending| format!("{}.", capital(&pending))));
+    said.push(format!(
         "{} voluntary and {} involuntary switches, {} between CPUs; {} ended.",
         total.totals.voluntary,
         total.totals.involuntary,
         units::count(total.totals.migrations, "move"),
         units::count(total.exited, "task")
-    )
+    ));
+    said
 }
 
 /// Our sum beside the kernel's.
-fn agreement(out: &mut String, waited: u64, total: &Group) -> std::fmt::Result {
+fn agreement(waited: u64, total: &Group) -> String {
     let kernel = total.totals.run_delay_ns;
-    writeln!(
-        out,
-        "The kernel's own sum is {}{}.",
-        duration(kernel),
-        if kernel == waited {
-            ", the same to the nanosecond".into()
-        } else {
-            format!(
-                ", {} from ours: waits that were not over at the first or the last Sample",
-                duration(kernel.abs_diff(waited))
-            )
-        }
-    )?;
-    if total.totals.unstamped != 0 {
-        writeln!(
-            out,
+    let same = if kernel == waited {
+        ", the same to the nanosecond".into()
+    } else {
+        format!(
+            ", {} from ours: waits that were not over at the first or the last Sample",
+            duration(kernel.abs_diff(waited))
+        )
+    };
+    format!("The kernel's own sum is {}{same}.", duration(kernel))
+}
+
+fn unstamped(total: &Group) -> Option<String> {
+    (total.totals.unstamped != 0).then(|| {
+        format!(
             "Not in either: {} of tasks preempted on their way to sleep, {} in all.",
             units::count(total.totals.unstamped, "wait"),
             duration(total.totals.unstamped_ns)
-        )?;
-    }
-    Ok(())
+        )
+    })
 }

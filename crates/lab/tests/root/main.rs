@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod bench;
+mod browser;
 mod by_cpu;
 mod cgroups;
 mod coarse;
@@ -23,5 +24,6 @@ mod load;
 mod numa;
 mod record;
 mod recording;
+mod report;
 mod screen;
 mod truth;

@@ -62,9 +62,9 @@ fn a_ring_holds_at_least_the_time_and_not_much_more() {
 #[test]
 fn a_ring_is_never_larger_than_it_may_be() {
     let dir = Dir::new("size");
-    let bytes = 16 << 10;
+    let bytes = 256 << 10;
     let mut ring = dir.ring(Limits { keep_ns: 100_000 * SECOND, bytes });
-    for second in 0..3_000u64 {
+    for second in 0..12_000u64 {
         ring.sample(&sample(second), 0).unwrap();
         let files = fs::read_dir(ring.directory()).unwrap();
         let on_disk: u64 = files.map(|entry| entry.unwrap().metadata().unwrap().len()).sum();

@@ -1,0 +1,113 @@
+//! The report as one page that needs nothing else: no network, no other file, no framework.
+//!
+//! What is to be read first is in the markup; charts and tables are drawn from data that the page carries. Names of tasks and
+//! cgroups may be anything that a user of the host can think of: in the markup they are escaped, as data they cannot end
+//! their element, and the page shows them as text alone.
+
+mod charts;
+mod data;
+mod escape;
+pub mod output;
+#[cfg(test)]
+mod tests;
+
+use cgscope_model::{Finding, Mode, units::duration};
+
+use super::{
+    Whole,
+    words::{self, About},
+};
+use crate::text::capital;
+use data::Data;
+use escape::{as_script, text};
+
+/// What a page begins with, by which one of ours is known.
+pub const BEGINNING: &str = "<!doctype html>\n<!-- cgscope report -->\n";
+
+const TEMPLATE: &str = include_str!("page.html");
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = concat!(
+    "\"use strict\";\n",
+    include_str!("words.js"),
+    include_str!("charts.js"),
+    include_str!("tables.js"),
+    include_str!("page.js"),
+);
+
+/// Base64 of the SHA-256 of [`STYLE`] and [`SCRIPT`]: browsers run and apply nothing else. A test says what they have to be.
+const STYLE_HASH: &str = "LU+k2S+//+krBfV7UOvYKKpeazhsetqQWj4WkC+YniY=";
+const SCRIPT_HASH: &str = "ZncFVfBL1VNnNdq9a+0VxJogAL29Wk2AMPafprU8bW8=";
+
+/// The page.
+pub fn page(about: &About, whole: &Whole) -> String {
+    let interval = &whole.interval;
+    let total = interval.total();
+    let sentences = if interval.duration_ns == 0 {
+        vec![words::NOTHING.to_owned()]
+    } else {
+        words::sentences(whole, &total)
+    };
+    let parts = [
+        ("style_hash", STYLE_HASH.to_owned()),
+        ("script_hash", SCRIPT_HASH.to_owned()),
+        ("version", text(env!("CARGO_PKG_VERSION"))),
+        ("title", text(&capital(&about.what))),
+        ("host", text(&about.host_words)),
+        ("extent", text(&format!("{}; {}", about.extent, about.ending))),
+        ("file", text(&about.file)),
+        ("warnings", warnings(interval)),
+        ("findings_heading", text(&words::findings_heading(&whole.findings))),
+        ("findings", findings(&whole.findings)),
+        ("sentences", sentences.iter().map(|said| format!("<li>{}</li>\n", text(said))).collect()),
+        ("notes", notes(interval)),
+        ("style", STYLE.to_owned()),
+        ("script", SCRIPT.to_owned()),
+        ("data", as_script(&Data::new(about, whole, &total))),
+    ];
+    BEGINNING.to_owned() + &filled(TEMPLATE, &parts)
+}
+
+/// The template with each `{{name}}` replaced once: what comes in is not looked at again.
+fn filled(template: &str, parts: &[(&str, String)]) -> String {
+    let mut pieces = template.split("{{");
+    let mut page = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let known = piece.split_once("}}");
+        match known.and_then(|(name, rest)| Some((parts.iter().find(|(part, _)| *part == name)?, rest))) {
+            Some(((_, part), rest)) => page.extend([part.as_str(), rest]),
+            None => page.extend(["{{", piece]),
+        }
+    }
+    page
+}
+
+fn warnings(whole: &cgscope_model::Interval) -> String {
+    let coarse = (whole.mode == Mode::Coarse).then(|| format!("{}.", capital(crate::mode::NO_HISTOGRAM)));
+    let warnings = [words::incomplete(whole), coarse].into_iter().flatten();
+    warnings.map(|warning| format!("<p class=\"warning\">{}</p>\n", text(&warning))).collect()
+}
+
+fn findings(findings: &[Finding]) -> String {
+    findings.iter().map(finding).collect()
+}
+
+fn finding(finding: &Finding) -> String {
+    let Finding { rule, cgroup, says, advice, lost_ns } = finding;
+    let cgroup = cgroup.as_deref().map_or(String::new(), |path| format!(" data-cgroup=\"{}\"", text(path)));
+    format!(
+        "<li data-rule=\"{}\"{cgroup}>\n<p class=\"says\">{}.</p>\n<p class=\"advice\">{}.</p>\n<p class=\"cost\">{}</p>\n</li>\n",
+        text(rule.name()),
+        text(says),
+        text(&capital(advice)),
+        if *lost_ns == 0 { String::new() } else { format!("{} of waiting", duration(*lost_ns)) },
+    )
+}
+
+/// What the figures rest on.
+fn notes(whole: &cgscope_model::Interval) -> String {
+    let lines = [
+        crate::text::cost_line(&whole.cost, whole.duration_ns, whole.mode),
+        crate::text::loss_line(&whole.losses),
+    ];
+    lines.iter().map(|line| format!("<p>{}.</p>\n", text(&capital(line)))).collect()
+}

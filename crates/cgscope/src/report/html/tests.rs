@@ -1,0 +1,104 @@
+use std::{
+    io::Write,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use super::*;
+use crate::report::tests::HOST;
+
+fn about() -> About {
+    About {
+        file: "/tmp/<b>.rec".into(),
+        what: "the cgroup /<i> on host".into(),
+        host_words: "Linux 6.12 x86_64, 4 CPUs".into(),
+        extent: "9 Samples".into(),
+        ending: "the command ended with exit status 7".into(),
+        host: HOST,
+    }
+}
+
+/// Base64 of the SHA-256 of a text.
+fn hash(text: &str) -> String {
+    let mut sum = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    sum.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let said = String::from_utf8(sum.wait_with_output().unwrap().stdout).unwrap();
+    let bytes: Vec<u8> = (0..32).map(|i| u8::from_str_radix(&said[2 * i..2 * i + 2], 16).unwrap()).collect();
+    bytes.chunks(3).map(base64).collect()
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let bits = bytes.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - bytes.len()));
+    let letters = (0..=bytes.len()).map(|i| char::from(LETTERS[(bits >> (18 - 6 * i) & 63) as usize]));
+    format!("{:=<4}", letters.collect::<String>())
+}
+
+#[test]
+fn browsers_are_told_the_hashes_of_what_is_in_the_page() {
+    assert_eq!(hash("abc"), "ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=");
+    assert_eq!((STYLE_HASH, SCRIPT_HASH), (hash(STYLE).as_str(), hash(SCRIPT).as_str()));
+}
+
+/// What users of the host may call their tasks and cgroups.
+const HOSTILE: &str = "</script><script>alert(1)</script><!--<script>\"'&\u{2028}";
+
+#[test]
+fn no_name_can_leave_its_place() {
+    let escaped = text(HOSTILE);
+    assert!(!escaped.contains(['<', '>', '"', '\'']), "{escaped}");
+    let json = as_script(&[HOSTILE]);
+    assert!(!json.contains(['<', '>', '&']), "{json}");
+    let back: Vec<String> = serde_json::from_str(&json).unwrap();
+    assert_eq!(back, [HOSTILE]);
+}
+
+#[test]
+fn what_is_filled_in_is_not_taken_for_a_part_of_the_template() {
+    let parts = [("a", "{{b}}".to_owned()), ("b", "no".to_owned())];
+    assert_eq!(filled("1 {{a}} 2 {{b}} 3", &parts), "1 {{b}} 2 no 3");
+}
+
+#[test]
+fn every_part_of_the_template_is_filled_and_named_once_in_the_data() {
+    let page = page(&about(), &crate::report::tests::whole());
+    assert!(page.starts_with(BEGINNING));
+    assert!(!page.contains("{{"), "a part is missing");
+    let data = page.split("id=\"data\">").nth(1).and_then(|rest| rest.split("</script>").next()).unwrap();
+    let data: serde_json::Value = serde_json::from_str(data).unwrap();
+    let sum = |series: &serde_json::Value| -> u64 {
+        series.as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).sum()
+    };
+    let by_cause: u64 = data["over"]["by_cause_ns"].as_array().unwrap().iter().map(sum).sum();
+    assert_eq!(Some(by_cause), data["total"]["total_ns"].as_u64());
+    assert_eq!(Some(sum(&data["over"]["waits"])), data["total"]["count"].as_u64());
+    let heat: u64 = data["over"]["heat"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|cells| {
+            cells.as_array().unwrap().iter().skip(1).step_by(2).map(|n| n.as_u64().unwrap()).sum::<u64>()
+        })
+        .sum();
+    assert_eq!(Some(heat), data["total"]["count"].as_u64());
+    insta::assert_snapshot!(serde_json::to_string_pretty(&data["quotas"]).unwrap());
+}
+
+#[test]
+fn what_is_no_page_of_ours_is_left_alone() {
+    let dir = std::env::temp_dir().join(format!("cgscope-page-{}", std::process::id()));
+    std::fs::create_dir(&dir).unwrap();
+    let file = dir.join("a.html");
+    let page = format!("{BEGINNING}<html>");
+    output::Output::new(&file).unwrap().write(&page).unwrap();
+    output::Output::new(&file).unwrap().write(&page).unwrap();
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), page);
+    std::fs::write(&file, "notes of a year").unwrap();
+    let refused = output::Output::new(&file).unwrap_err();
+    assert!(refused.sentence.contains("something else than a page"), "{refused}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "notes of a year");
+    assert!(output::Output::new(&dir).unwrap_err().sentence.contains("a directory"));
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1, "nothing is left beside it");
+    assert_eq!(output::Output::new(Path::new("-")).unwrap(), output::Output::Standard);
+    std::fs::remove_dir_all(&dir).unwrap();
+}

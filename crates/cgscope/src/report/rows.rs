@@ -1,0 +1,135 @@
+//! The rows of the report's tables, the same for text and page: by cgroup, process and thread, and who waited behind whom.
+
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
+
+use cgscope_model::{Blame, CgroupName, Group, Interval, Totals, Wait};
+
+use crate::causes::{self, UNNAMED};
+
+/// Tasks of which nothing more is known than their cgroup.
+pub const ENDED: &str = "(tasks that ended between two Samples)";
+/// A cgroup without a path.
+pub const REMOVED: &str = "(removed before it was read)";
+
+/// A cgroup, a process or a thread over the recording.
+#[derive(Clone, Debug, Default)]
+pub struct Row {
+    /// Path of a cgroup, or the name of a process or thread.
+    pub name: String,
+    /// Whose the cgroup is, in a few words.
+    pub whose: Option<String>,
+    /// Process id of a process, thread id of a thread.
+    pub id: Option<u32>,
+    /// Process id of a thread.
+    pub process: Option<u32>,
+    /// Path of the cgroup of a process or thread.
+    pub cgroup: Option<Arc<str>>,
+    /// Threads of a cgroup or process.
+    pub threads: Option<u64>,
+    /// Completed waits.
+    pub wait: Wait,
+    /// Readings.
+    pub totals: Totals,
+}
+
+impl Row {
+    fn of_group(name: String, group: Group) -> Self {
+        Self { name, threads: Some(group.threads), wait: group.wait, totals: group.totals, ..Self::default() }
+    }
+}
+
+/// The longest waiting first, without those that neither waited nor ran.
+fn sorted(rows: impl Iterator<Item = Row>) -> Vec<Row> {
+    let mut rows: Vec<Row> = rows.filter(|row| row.wait.count != 0 || row.totals.on_cpu_ns != 0).collect();
+    rows.sort_by(|a, b| {
+        let key = |row: &Row| Reverse((row.wait.total_ns, row.totals.on_cpu_ns));
+        key(a).cmp(&key(b)).then_with(|| (&a.name, a.id).cmp(&(&b.name, b.id)))
+    });
+    rows
+}
+
+/// By cgroup, each with all below it.
+pub fn cgroups(whole: &Interval) -> Vec<Row> {
+    sorted(whole.by_cgroup().into_iter().map(|(path, group)| Row {
+        whose: path.as_deref().and_then(|path| CgroupName::of(path).words()),
+        ..Row::of_group(path.map_or(REMOVED.into(), |path| path.to_string()), group)
+    }))
+}
+
+/// By process, and what ended meanwhile.
+pub fn processes(whole: &Interval) -> Vec<Row> {
+    // The main thread names the process, or any that is there.
+    let mut names: BTreeMap<u32, (&str, u64)> = BTreeMap::new();
+    for task in whole.tasks.iter().map(|task| &task.reading) {
+        let name = names.entry(task.tgid).or_insert((&task.comm, task.cgroup_id));
+        if task.tid == task.tgid {
+            *name = (&task.comm, task.cgroup_id);
+        }
+    }
+    let rows = whole.by_process().into_iter().map(|(pid, group)| {
+        let (name, cgroup) = names.get(&pid).copied().unwrap_or_default();
+        let cgroup = whole.cgroup_path(cgroup).cloned();
+        Row { id: Some(pid), cgroup, ..Row::of_group(name.into(), group) }
+    });
+    sorted(rows.chain([ended(whole)]))
+}
+
+/// By thread, and what ended meanwhile.
+pub fn threads(whole: &Interval) -> Vec<Row> {
+    let rows = whole.tasks.iter().map(|task| Row {
+        name: task.reading.comm.to_string(),
+        id: Some(task.reading.tid),
+        process: Some(task.reading.tgid),
+        cgroup: whole.cgroup_path(task.reading.cgroup_id).cloned(),
+        wait: task.wait.clone(),
+        totals: task.totals,
+        ..Row::default()
+    });
+    sorted(rows.chain([ended(whole)]))
+}
+
+fn ended(whole: &Interval) -> Row {
+    let mut row = Row { name: ENDED.into(), ..Row::default() };
+    for exited in &whole.exited {
+        row.wait.add(&exited.wait);
+        row.totals.add(&exited.totals);
+    }
+    row
+}
+
+/// Who waited behind whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// Path of the cgroup whose tasks waited.
+    pub victim: String,
+    /// Who ran.
+    pub culprit: String,
+    /// How long, ns summed over tasks.
+    pub ns: u64,
+    /// How long the victim waited behind anybody, ns.
+    pub of_ns: u64,
+}
+
+/// The longest waiting first.
+pub fn pairs(whole: &Interval) -> Vec<Pair> {
+    let mut sums: BTreeMap<(String, String), u64> = BTreeMap::new();
+    let mut waited: BTreeMap<String, u64> = BTreeMap::new();
+    let name = |id| whole.cgroup_path(id).map_or(UNNAMED.into(), |path| path.to_string());
+    for pair in whole.pairs.iter().filter(|pair| pair.blame == Blame::Ran) {
+        let victim: String = name(pair.victim);
+        *waited.entry(victim.clone()).or_default() += pair.ns;
+        *sums.entry((victim, causes::culprit(&whole.culprit(pair)))).or_default() += pair.ns;
+    }
+    let mut pairs: Vec<Pair> = sums
+        .into_iter()
+        .map(|((victim, culprit), ns)| Pair {
+            of_ns: waited.get(&victim).copied().unwrap_or(0),
+            victim,
+            culprit,
+            ns,
+        })
+        .collect();
+    // By name where equal: the order they are in.
+    pairs.sort_by_key(|pair| Reverse(pair.ns));
+    pairs
+}

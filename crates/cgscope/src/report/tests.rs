@@ -1,0 +1,95 @@
+use cgscope_model::{ByCause, CgroupReading, TaskReading};
+
+use super::*;
+use crate::top::fixtures::{interval, task, waiting};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// What happens in second `n`: a task of a pod is throttled longest in second 5, others go on as always.
+fn second(n: u64) -> Interval {
+    let long = 40_000_000 * (6u64.saturating_sub(n.abs_diff(5)).max(1));
+    let mut throttled = task(5, &[long, long / 2]);
+    throttled.totals.by_cause = ByCause::only(cgscope_model::Cause::Throttled, throttled.totals.wait_ns);
+    let mut tasks: Vec<TaskReading> = vec![throttled, task(10, &[70_000; 12]), task(11, &[9_000_000; 3])];
+    if n == 7 {
+        tasks.push(waiting(task(12, &[]), 31_000_000));
+    }
+    let mut interval = (*interval(tasks)).clone();
+    interval.start_unix_ns += n * SECOND;
+    interval.limits = vec![CgroupReading {
+        id: 2,
+        quota_us: Some(50_000),
+        period_us: Some(100_000),
+        usage_ns: Some(480_000_000 + n * 1_000_000),
+        nr_periods: Some(10),
+        nr_throttled: Some(n),
+        throttled_ns: Some(n * 50_000_000),
+        ..CgroupReading::default()
+    }];
+    interval
+}
+
+/// Eight seconds.
+pub(super) fn whole() -> Whole {
+    of((0..8).map(second))
+}
+
+/// What a recording of these Intervals gives.
+pub(super) fn of(intervals: impl Iterator<Item = Interval>) -> Whole {
+    let (mut whole, mut timeline) = (Interval::default(), Timeline::new(SLICES));
+    for interval in intervals {
+        timeline.add(&interval);
+        whole.append(interval);
+    }
+    Whole::new(whole, timeline, &Losses::default(), &HOST)
+}
+
+/// Four CPUs, all of it measured.
+pub(super) const HOST: Host = Host { cpus: Some(4), whole: true };
+
+#[test]
+fn the_report_goes_from_what_is_wrong_to_who_and_when() {
+    insta::assert_snapshot!(words::body_of(&whole(), &HOST));
+}
+
+#[test]
+fn sparklines_fit_eighty_columns_however_long_it_took() {
+    for seconds in [2, 39, 40, 41, 599, 1_300] {
+        let whole = of((0..seconds).map(second));
+        let mut text = String::new();
+        when::timeline(&mut text, &whole.timeline, &whole.interval, HOST.cpus).unwrap();
+        assert!(text.lines().count() > 4, "{text}");
+        for line in text.lines().filter(|line| !line.starts_with("When")) {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+    }
+}
+
+#[test]
+fn one_moment_has_no_timeline() {
+    let whole = of([second(3)].into_iter());
+    let mut text = String::new();
+    when::timeline(&mut text, &whole.timeline, &whole.interval, HOST.cpus).unwrap();
+    assert_eq!((text.as_str(), when::worst(&whole.timeline, &whole.interval)), ("", None));
+}
+
+#[test]
+fn the_worst_moment_is_said_with_its_cgroup_and_cause() {
+    let whole = whole();
+    let said = when::worst(&whole.timeline, &whole.interval);
+    assert_eq!(
+        said.as_deref(),
+        Some(
+            "It was worst at 22:13:25 UTC, 5.00s after the start: for 1.00s there were 0.39 tasks waiting on average, \
+             100% of that in /kubepods/burstable/pod7f/main, there 98% throttled."
+        )
+    );
+}
+
+#[test]
+fn rows_of_threads_add_up_to_those_of_processes() {
+    let whole = whole();
+    let sum = |rows: &[Row]| rows.iter().map(|row| row.wait.total_ns).sum::<u64>();
+    assert_eq!(sum(&whole.threads), sum(&whole.processes));
+    assert_eq!(sum(&whole.threads), whole.interval.total().wait.total_ns);
+}

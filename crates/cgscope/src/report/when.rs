@@ -1,0 +1,112 @@
+//! When it happened: sparklines over time, and the worst moment in words.
+
+use std::fmt::{Result, Write as _};
+
+use cgscope_model::{
+    Cause, Interval, Mode, Timeline,
+    timeline::Slice,
+    units::{duration, percent},
+};
+
+use crate::{
+    causes::{self, UNNAMED},
+    text::time_of_day,
+};
+
+/// Columns of a sparkline: with its name and its highest value a line fits 80.
+const COLUMNS: usize = 40;
+const NAME: usize = 16;
+/// From nearly nothing to the top of the scale. Nothing at all is blank.
+const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// Sparklines and the worst moment; nothing where there is only one slice, which the totals are all about.
+pub fn timeline(out: &mut String, timeline: &Timeline, whole: &Interval, cpus: Option<u32>) -> Result {
+    let slices = timeline.slices();
+    let (Some(first), true) = (slices.first(), slices.len() > 1) else { return Ok(()) };
+    let columns: Vec<&[Slice]> = slices.chunks(slices.len().div_ceil(COLUMNS)).collect();
+    let length = columns.first().map_or(0, |column| length_ns(column));
+    writeln!(
+        out,
+        "\nWhen, {} of {} each from {} on, tasks at a time on average:",
+        cgscope_model::units::count(columns.len() as u64, "column"),
+        duration(length),
+        time_of_day(first.start_unix_ns)
+    )?;
+    let waiting = averages(&columns, |slice| slice.all.waited_ns());
+    let top = highest(&waiting);
+    line(out, "waiting", &waiting, top, "")?;
+    let causes: &[Cause] = match whole.mode {
+        Mode::Bpf => &[Cause::Throttled, Cause::OtherCgroup],
+        Mode::Coarse => &[Cause::Throttled],
+    };
+    for cause in causes {
+        let waiting = averages(&columns, |slice| slice.all.by_cause.get(*cause));
+        line(out, &format!("  {}", short(*cause)), &waiting, top, "")?;
+    }
+    let running = averages(&columns, |slice| slice.all.on_cpu_ns);
+    let of = cpus.map_or(String::new(), |cpus| format!(" of {cpus} CPUs"));
+    line(out, "running", &running, cpus.map_or(highest(&running), f64::from), &of)?;
+    let Some(worst) = timeline.worst() else { return Ok(()) };
+    let column = worst / slices.len().div_ceil(COLUMNS);
+    writeln!(out, "{:>1$} the worst moment", '^', NAME + column + 3)
+}
+
+/// Fits the column of names.
+fn short(cause: Cause) -> &'static str {
+    match cause {
+        Cause::OtherCgroup => "other cgroups",
+        cause => causes::words(cause),
+    }
+}
+
+fn length_ns(column: &[Slice]) -> u64 {
+    column.iter().map(|slice| slice.duration_ns).sum()
+}
+
+fn averages(columns: &[&[Slice]], ns: impl Fn(&Slice) -> u64) -> Vec<f64> {
+    let sum = |column: &&[Slice]| column.iter().map(&ns).sum::<u64>();
+    columns.iter().map(|column| sum(column) as f64 / length_ns(column).max(1) as f64).collect()
+}
+
+fn highest(values: &[f64]) -> f64 {
+    values.iter().copied().fold(0.0, f64::max)
+}
+
+fn line(out: &mut String, name: &str, values: &[f64], top: f64, of: &str) -> Result {
+    let bars: String = values.iter().map(|value| level(*value, top)).collect();
+    let most = highest(values);
+    let most = if most > 0.0 && most < 0.01 { "0.01".into() } else { format!("{most:.2}") };
+    writeln!(out, "  {name:<NAME$}{bars:<COLUMNS$} up to {most}{of}")
+}
+
+/// What is not nothing is never drawn as nothing.
+fn level(value: f64, top: f64) -> char {
+    if value <= 0.0 || top <= 0.0 {
+        return ' ';
+    }
+    let level = (value / top * LEVELS.len() as f64).ceil() as usize;
+    LEVELS[level.clamp(1, LEVELS.len()) - 1]
+}
+
+/// When most was waited, where, and why, in a sentence; `None` if nothing was, or there is but one moment.
+pub fn worst(timeline: &Timeline, whole: &Interval) -> Option<String> {
+    let slices = timeline.slices();
+    let slice = slices.get(timeline.worst()?).filter(|_| slices.len() > 1)?;
+    let waited_ns = slice.all.waited_ns();
+    let mut said = format!(
+        "It was worst at {}, {} after the start: for {} there were {:.2} tasks waiting on average",
+        time_of_day(slice.start_unix_ns),
+        duration(slice.start_unix_ns.saturating_sub(whole.start_unix_ns)),
+        duration(slice.duration_ns),
+        slice.average(waited_ns),
+    );
+    if let Some((id, part)) = slice.worst_cgroup() {
+        let path = whole.cgroup_path(id).map_or(UNNAMED, |path| path);
+        let share = |ns, of_ns| percent(ns, of_ns).unwrap_or_default();
+        let _ = write!(said, ", {:.0}% of that in {path}", share(part.waited_ns(), waited_ns));
+        if let Some((cause, ns)) = part.by_cause.iter().max_by_key(|(_, ns)| *ns) {
+            let _ = write!(said, ", there {:.0}% {}", share(ns, part.waited_ns()), causes::words(cause));
+        }
+    }
+    Some(said + ".")
+}
