@@ -20,6 +20,13 @@ pub enum Mode {
     Coarse,
 }
 
+impl Mode {
+    /// What only the hook sees: `None` in the coarse mode.
+    pub fn exact<T>(self, value: impl FnOnce() -> T) -> Option<T> {
+        (self == Self::Bpf).then(value)
+    }
+}
+
 /// Everything read at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
