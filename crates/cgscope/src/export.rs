@@ -3,12 +3,13 @@
 mod output;
 
 use cgscope_export::{About, Error as ExportError, Format, Sink};
-use cgscope_model::units;
+use cgscope_model::{Losses, units};
 
 use crate::{
     cli::{Export, ExportFormat},
     exit::{Error, Result},
     recording::Recording,
+    text,
 };
 use output::Output;
 
@@ -21,37 +22,49 @@ pub fn run(options: &Export) -> Result {
     let mut sink = format.sink(out, about(&recording)).map_err(failed)?;
     let read = write_all(&mut recording, &mut *sink, failed);
     // What was read before a failure of the recording is exported, as every command does with it.
-    let (intervals, broken) = match read {
-        Ok(intervals) => (intervals, None),
+    let (read, broken) = match read {
+        Ok(read) => (read, None),
         Err(Stop::Output(error)) => return Err(error),
-        Err(Stop::Recording(error, intervals)) => (intervals, Some(error)),
+        Err(Stop::Recording(error, read)) => (read, Some(error)),
     };
     sink.finish().map_err(failed)?;
     output.keep()?;
-    say(options, &recording, intervals);
+    say(options, &recording, read);
     let exit = recording.finish();
     broken.map_or(Ok(exit), Err)
+}
+
+/// What was read of a recording.
+#[derive(Default)]
+struct Read {
+    intervals: u64,
+    losses: Losses,
 }
 
 /// What ended it early.
 enum Stop {
     /// Nothing more can be written.
     Output(Error),
-    /// Nothing more can be read; so many intervals were.
-    Recording(Error, u64),
+    /// Nothing more can be read; so much was.
+    Recording(Error, Read),
 }
 
 fn write_all(
     recording: &mut Recording,
     sink: &mut dyn Sink,
     failed: impl Fn(ExportError) -> Error,
-) -> std::result::Result<u64, Stop> {
-    let mut intervals = 0;
-    while let Some(interval) = recording.next_interval().map_err(|error| Stop::Recording(error, intervals))? {
+) -> std::result::Result<Read, Stop> {
+    let mut read = Read::default();
+    loop {
+        let interval = match recording.next_interval() {
+            Ok(Some(interval)) => interval,
+            Ok(None) => return Ok(read),
+            Err(error) => return Err(Stop::Recording(error, read)),
+        };
         sink.interval(&interval).map_err(|error| Stop::Output(failed(error)))?;
-        intervals += 1;
+        read.intervals += 1;
+        read.losses.append(&interval.losses);
     }
-    Ok(intervals)
 }
 
 fn format(typed: ExportFormat) -> Format {
@@ -90,19 +103,21 @@ fn failed(options: &Export, output: &Output, error: ExportError) -> Error {
     }
 }
 
-fn say(options: &Export, recording: &Recording, intervals: u64) {
-    if intervals == 0 {
+fn say(options: &Export, recording: &Recording, mut read: Read) {
+    let file = options.file.display();
+    if read.intervals == 0 {
         say!(
-            "cgscope: {} has {}: there is nothing to compare, so nothing but the frame of the format was written",
-            options.file.display(),
+            "cgscope: {file} has {}: there is nothing to compare, so nothing but the frame of the format was written",
             units::count(recording.samples(), "Sample")
         );
-    } else if !output::is_stdout(&options.output) {
-        say!(
-            "cgscope: {} of {} in {}",
-            units::count(intervals, "interval"),
-            options.file.display(),
-            options.output.display()
-        );
+        return;
+    }
+    read.losses.append(&recording.losses());
+    if !output::is_stdout(&options.output) {
+        let intervals = units::count(read.intervals, "interval");
+        let losses = text::loss_line(&read.losses);
+        say!("cgscope: {intervals} of {file} in {}; {losses}", options.output.display());
+    } else if read.losses != Losses::default() {
+        say!("cgscope: {file}: {}", text::loss_line(&read.losses));
     }
 }

@@ -1,9 +1,12 @@
 //! An interval log of HdrHistogram: for each interval a histogram of all waits, without a tag, and one for each cgroup with all
 //! below it, tagged with its path. Values are ns.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    io::Write,
+    time::{Duration, SystemTime},
+};
 
-use cgscope_model::{Hist, Interval, Mode, cgroup_name::UNNAMED};
+use cgscope_model::{Hist, Interval, Losses, Mode, cgroup_name::UNNAMED};
 use hdrhistogram::serialization::{
     V2DeflateSerializer,
     interval_log::{IntervalLogWriter, IntervalLogWriterBuilder, IntervalLogWriterError, Tag},
@@ -16,6 +19,7 @@ pub(crate) struct Hdr {
     out: Out,
     serializer: V2DeflateSerializer,
     start_unix_ns: u64,
+    losses: Losses,
 }
 
 impl Hdr {
@@ -29,7 +33,7 @@ impl Hdr {
             .with_start_time(start)
             .with_base_time(start)
             .begin_log_with(&mut out, &mut serializer)?;
-        Ok(Self { out, serializer, start_unix_ns: about.start_unix_ns })
+        Ok(Self { out, serializer, start_unix_ns: about.start_unix_ns, losses: Losses::default() })
     }
 }
 
@@ -50,10 +54,12 @@ impl Sink for Hdr {
                 write(&mut log, &group.wait.hist, start, length, Tag::new(&tag))?;
             }
         }
+        self.losses.append(&interval.losses);
         Ok(())
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {
+        writeln!(self.out, "#losses: {}", self.losses)?;
         Ok(self.out.flush()?)
     }
 }

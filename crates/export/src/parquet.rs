@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, mem, sync::Arc};
 
-use cgscope_model::Interval;
+use cgscope_model::{Interval, Losses};
 use parquet::{
     basic::{Compression, LogicalType, Repetition, TimeUnit, Type as Physical},
     data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type},
@@ -28,6 +28,7 @@ pub(crate) struct Parquet {
     columns: Vec<(Column, Cells)>,
     rows: usize,
     about: About,
+    losses: Losses,
 }
 
 impl Parquet {
@@ -35,7 +36,6 @@ impl Parquet {
         let columns = table::columns();
         let fields = columns.iter().map(field).collect::<Result<Vec<_>>>()?;
         let schema = Type::group_type_builder("task").with_fields(fields).build()?;
-        let tell = |key: &str, value: String| KeyValue::new(key.to_owned(), value);
         let properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
             .set_statistics_enabled(EnabledStatistics::Chunk)
@@ -49,7 +49,11 @@ impl Parquet {
             let cells = Cells::of(column.kind);
             (column, cells)
         });
-        Ok(Self { writer, columns: columns.collect(), rows: 0, about })
+        Ok(Self { writer, columns: columns.collect(), rows: 0, about, losses: Losses::default() })
+    }
+
+    fn tell_losses(&mut self) {
+        self.writer.append_key_value_metadata(tell("losses", self.losses.to_string()));
     }
 
     fn write_group(&mut self) -> Result<()> {
@@ -78,15 +82,21 @@ impl Sink for Parquet {
             *rows += 1;
             Ok::<_, crate::Error>(())
         })?;
+        self.losses.append(&interval.losses);
         if self.rows >= GROUP { self.write_group() } else { Ok(()) }
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {
         self.write_group()?;
+        self.tell_losses();
         // Closing the writer flushes what it writes to.
         self.writer.close()?;
         Ok(())
     }
+}
+
+fn tell(key: &str, value: String) -> KeyValue {
+    KeyValue::new(key.to_owned(), value)
 }
 
 fn field(column: &Column) -> Result<TypePtr> {

@@ -8,7 +8,9 @@ mod waits;
 
 use std::{collections::BTreeMap, io::Write, sync::Arc};
 
-use cgscope_model::{Blame, Interval, TaskInterval, cgroup_name::UNNAMED, selection::path_and_ancestors};
+use cgscope_model::{
+    Blame, Interval, Losses, TaskInterval, cgroup_name::UNNAMED, selection::path_and_ancestors,
+};
 use flate2::{Compression, write::GzEncoder};
 use prost::Message;
 
@@ -32,6 +34,7 @@ pub(crate) struct Pprof {
     about: About,
     start_unix_ns: Option<u64>,
     duration_ns: u64,
+    losses: Losses,
     waits: BTreeMap<Place, Waits>,
     behind: BTreeMap<Behind, u64>,
 }
@@ -66,6 +69,7 @@ impl Pprof {
             about,
             start_unix_ns: None,
             duration_ns: 0,
+            losses: Losses::default(),
             waits: BTreeMap::new(),
             behind: BTreeMap::new(),
         }
@@ -90,7 +94,10 @@ impl Pprof {
             duration_nanos: self.duration_ns.cast_signed(),
             sample_type: SAMPLE_TYPES.map(|(name, unit)| tables.value_type(name, unit)).into(),
             default_sample_type: tables.string(DEFAULT_SAMPLE_TYPE),
-            comment: vec![tables.string(&self.about.words())],
+            comment: vec![
+                tables.string(&self.about.words()),
+                tables.string(&format!("losses: {}", self.losses)),
+            ],
             ..Profile::default()
         };
         for (place, waits) in &self.waits {
@@ -139,6 +146,7 @@ impl Sink for Pprof {
             self.waits.entry(place).or_default().add(&exited.wait);
         }
         self.add_pairs(interval);
+        self.losses.append(&interval.losses);
         Ok(())
     }
 

@@ -44,6 +44,13 @@ pub(crate) fn parquet_rows(bytes: Vec<u8>) -> Vec<Row> {
     rows.map(|row| row.get_column_iter().map(|(name, field)| (name.clone(), cell(field))).collect()).collect()
 }
 
+/// What stands beside the rows.
+pub(crate) fn parquet_metadata(bytes: Vec<u8>) -> BTreeMap<String, String> {
+    let reader = SerializedFileReader::new(bytes::Bytes::from(bytes)).expect("a Parquet file");
+    let told = reader.metadata().file_metadata().key_value_metadata().expect("metadata").iter();
+    told.map(|pair| (pair.key.clone(), pair.value.clone().unwrap_or_default())).collect()
+}
+
 /// The sum of a column.
 pub(crate) fn sum(rows: &[Row], column: &str) -> u64 {
     let number = |row: &Row| match row.get(column) {

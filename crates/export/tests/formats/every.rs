@@ -41,3 +41,20 @@ fn nothing_is_a_file_that_can_be_read() {
     let profile = decode::pprof_profile(&export(Format::Pprof, &[]));
     assert!(profile.sample.is_empty() && profile.sample_type.len() == 3);
 }
+
+#[test]
+fn losses_are_in_every_format_that_has_a_place_for_them() {
+    use crate::decode;
+    let intervals = intervals(3, Mode::Bpf);
+    let losses = "culprit_forgotten 6";
+    let log = String::from_utf8(export(Format::Hdr, &intervals)).expect("text");
+    assert_eq!(log.lines().last(), Some(format!("#losses: {losses}").as_str()));
+    let profile = decode::pprof_profile(&export(Format::Pprof, &intervals));
+    assert!(
+        profile.comment.iter().any(|at| profile.string_table[*at as usize] == format!("losses: {losses}"))
+    );
+    assert_eq!(decode::perfetto_trace(&export(Format::Perfetto, &intervals)).host("losses"), 6);
+    let told = decode::parquet_metadata(export(Format::Parquet, &intervals));
+    assert_eq!(told.get("losses").map(String::as_str), Some(losses));
+    assert_eq!(told.get("schema").map(String::as_str), Some(cgscope_export::table::SCHEMA));
+}

@@ -7,8 +7,8 @@ use std::{
 
 use cgscope_export::{About, Error, Format, Out};
 use cgscope_model::{
-    Blame, ByCause, Cause, CgroupReading, CpuReading, ExitedReading, Hist, Interval, Mode, PairReading,
-    Pending, Sample, TaskReading, Totals, findings::Host,
+    Blame, ByCause, Cause, CgroupReading, CpuReading, ExitedReading, Hist, Interval, Losses, Mode,
+    PairReading, Pending, Sample, TaskReading, Totals, findings::Host,
 };
 
 pub(crate) const START_NS: u64 = 1_700_000_000_000_000_123;
@@ -114,6 +114,7 @@ pub(crate) fn sample(n: u64, mode: Mode) -> Sample {
                 waits: None,
             })
             .collect(),
+        losses: Losses::from(vec![("culprit_forgotten".to_owned(), 2 * n)]),
         ..Sample::default()
     }
 }

@@ -30,6 +30,8 @@ struct Recorded {
     file: String,
     intervals: Vec<Value>,
     limited: String,
+    /// Of the report: a host that is busy with more than the load may lose something, which every command then says.
+    exit: Option<i32>,
 }
 
 impl Recorded {
@@ -46,18 +48,18 @@ impl Recorded {
             Load::start("sh", &["-c", "while :; do /bin/true; sleep 0.02; done"], Some(&neighbour)),
         ];
         thread::sleep(Duration::from_millis(300));
-        let output = run(&["record", "-o", &file, "-d", "3", "--mode", mode]);
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        let intervals = json_lines(&run(&["report", "--json", &file]));
+        record(&["-o", &file, "-d", "3", "--mode", mode]);
+        let report = run(&["report", "--json", &file]);
+        let intervals = json_lines(&report);
         assert_eq!(intervals.len(), 3);
-        Self { dir, file, intervals, limited: limited.name.clone() }
+        Self { dir, file, intervals, limited: limited.name.clone(), exit: report.status.code() }
     }
 
     /// Exports to a file of that name.
     fn export(&self, format: &str, name: &str) -> String {
         let out = self.dir.file(name);
         let output = export(&self.file, format, &out);
-        assert_eq!(output.status.code(), Some(0), "{format}: {}", stderr(&output));
+        assert_eq!(output.status.code(), self.exit, "{format}: {}", stderr(&output));
         assert_eq!(stdout(&output), "");
         out
     }
@@ -103,6 +105,12 @@ impl Recorded {
     }
 }
 
+/// Records; the exit status is 1 where something was lost.
+fn record(words: &[&str]) {
+    let output = run(&[&["record"], words].concat());
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", stderr(&output));
+}
+
 fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
 }
@@ -136,6 +144,8 @@ fn tables_sum_to_the_report_in_duckdb() {
             assert_eq!(decode::sum(rows, column), *sum, "{column}");
         }
     }
+    let told = decode::parquet_metadata(fs::read(&parquet).expect("an export"));
+    assert!(told["measured_by"].starts_with("cgscope ") && told.contains_key("losses"), "{told:?}");
     let Some(python) = Readers::find().python("DuckDB") else { return };
     let columns: Vec<&str> = expected.keys().map(String::as_str).collect();
     let sums = |table: &str| python.duckdb_sums(table, &columns);
@@ -159,6 +169,11 @@ fn the_interval_log_holds_every_wait_in_hdrhistograms_own_tool() {
         let of_tag = || log.iter().filter(|logged| logged.tag.as_deref() == tag);
         assert_eq!(of_tag().map(|logged| logged.histogram.len()).sum::<u64>(), expected, "{tag:?}");
         assert_eq!(of_tag().count(), 3, "one an interval");
+        for (logged, interval) in of_tag().zip(&recorded.intervals) {
+            let length = Duration::from_nanos(number(&interval["duration_ns"]));
+            assert!(logged.length.abs_diff(length) < Duration::from_millis(1), "{:?}", logged.length);
+        }
+        assert!(of_tag().is_sorted_by_key(|logged| logged.start));
         assert!(expected > 0);
         let Some(processor) = Readers::find().hdr_histogram() else { continue };
         let told = processor.process(&out, tag);
@@ -261,10 +276,10 @@ fn assert_nothing_beside(dir: &Dir, name: &str) {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// A short recording of the host.
+/// A short recording of what loses nothing: one sleeping process.
 fn short(dir: &Dir) -> String {
     let file = dir.file("a.rec");
-    let output = run(&["record", "-o", &file, "-d", "1", "-i", "0.1"]);
+    let output = run(&["record", "-o", &file, "-i", "0.1", "--", "sleep", "1"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     file
 }
