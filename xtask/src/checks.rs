@@ -2,6 +2,7 @@
 use crate::binary;
 use crate::failure::Failure;
 use crate::lab;
+use crate::readers;
 use crate::root::AsRoot;
 use crate::setup;
 use crate::steps::{self, Steps, cargo};
@@ -75,6 +76,10 @@ fn with_root(steps: &mut Steps, as_root: &AsRoot, for_binaries: &[String]) -> Re
     // They run the binary that users get, and look for it beside their own.
     steps.done("the binary", binary::build().map(drop))?;
     let mut test = cargo(&["test", "--release", "--package", "cgscope-lab", "--test", "root"]);
+    // Told by name: root may have another home.
+    if let Some(readers) = readers::for_tests() {
+        test.env(readers::VARIABLE, readers);
+    }
     // One by one: each loads programs and loads the machine, and counts what happens on it.
     test.args(as_root.for_cargo()).args(["--", "--test-threads=1"]).args(for_binaries);
     steps.step("tests as root", &mut test)?;

@@ -1,10 +1,12 @@
 //! What is on this machine: the facts that `bpf_build::plan` judges. Nothing here changes anything or uses a network.
-use std::path::Path;
+use std::env;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bpf_build::plan::{Apt, Facts, packages};
 use bpf_build::{Compiler, Toolchain, linker};
 
+use crate::failure::Failure;
 use crate::root::is_on_path;
 
 /// `extra`: packages that are wanted besides those that cgscope is built with.
@@ -45,6 +47,15 @@ fn apt(facts: &Facts, extra: &[&str], updated: bool) -> Apt {
     // apt takes half a second to read its lists, and every build asks.
     let offered = if is_all_there { Vec::new() } else { offered(&policy(&names)) };
     Apt { updated, offered, installed }
+}
+
+/// The directory `name` in the user's cache of cgscope, for what is called `what`.
+pub(crate) fn cache(name: &str, what: &str) -> Result<PathBuf, Failure> {
+    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+    cache.map(|cache| cache.join("cgscope").join(name)).ok_or_else(|| {
+        Failure::Host(format!("{name}: there is no home directory, so {what} have no place; set HOME"))
+    })
 }
 
 fn dpkg(names: &[&str]) -> String {

@@ -8,6 +8,7 @@ mod failure;
 mod host;
 mod lab;
 mod overhead;
+mod readers;
 mod root;
 mod setup;
 mod steps;
@@ -27,6 +28,7 @@ cargo xtask COMMAND
                      the tests as root on other kernels, each in a virtual machine, as a table; without KERNEL (6.12):
                      all; --all: every test on each; --list: which kernels; --shell KERNEL: a shell in there;
                      --script FILE: a shell script in place of the tests
+  readers            install the programs that read exports, for the tests
   overhead [ARGS...] what cgscope costs, side by side with other tools, as root
   help               this text
 
@@ -67,6 +69,7 @@ fn dispatch(arguments: &[String]) -> Result<(), Failure> {
         "run" => binary::run(rest),
         "test" => checks::run(&checks::Selection::parse(rest)?),
         "lab" => lab::run(&lab::Request::parse(rest)?),
+        "readers" => nothing_else(command, rest).and_then(|()| readers::run()),
         "overhead" => overhead::run(rest),
         other => Err(Failure::Usage(format!("`{other}` is not a command"))),
     }

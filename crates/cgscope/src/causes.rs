@@ -18,8 +18,7 @@ pub const ORDER: [Cause; CAUSES] = [
     Cause::Unattributed,
 ];
 
-/// A cgroup that was gone before it could be named, or that the kernel did not tell.
-pub const UNNAMED: &str = "(unnamed cgroup)";
+pub use cgscope_model::cgroup_name::UNNAMED;
 
 /// So many culprits are named in a line.
 const NAMED: usize = 3;
@@ -97,16 +96,7 @@ pub fn line(by_cause: &ByCause) -> Option<String> {
 
 /// The name of a culprit: its cgroup, and the task where single tasks are told apart.
 pub fn culprit(culprit: &Culprit) -> String {
-    let place = match (&culprit.path, culprit.kernel) {
-        (Some(path), _) => path.to_string(),
-        (None, true) => "kernel threads".into(),
-        (None, false) => UNNAMED.into(),
-    };
-    match &culprit.task {
-        Some((tid, comm)) if culprit.kernel => format!("{comm} [{tid}], a kernel thread"),
-        Some((tid, comm)) => format!("{comm} [{tid}] of {place}"),
-        None => place,
-    }
+    culprit.to_string()
 }
 
 /// Who ran meanwhile, the worst first; `None` if nobody did.

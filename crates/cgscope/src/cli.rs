@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use recordings::{Record, Report};
+pub use recordings::{Export, ExportFormat, Record, Report};
 
 /// Why is this task, process, container or service not on a CPU although it could run?
 ///
@@ -34,6 +34,8 @@ pub enum Command {
     Record(Record),
     /// What happened in a recording, in words and tables
     Report(Report),
+    /// A recording in the format of another tool
+    Export(Export),
     /// What this host offers, what is off because of it, and how to mend it
     Doctor(Doctor),
 }

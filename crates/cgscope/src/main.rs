@@ -15,6 +15,7 @@ mod cli;
 mod columns;
 mod doctor;
 mod exit;
+mod export;
 mod hist;
 mod mode;
 mod nodes;
@@ -72,6 +73,7 @@ fn dispatch(command: Command) -> Result {
             Command::Hist(options) => hist::run(&options).await,
             Command::Record(options) => record::run(&options).await,
             Command::Report(options) => report::run(&options),
+            Command::Export(options) => export::run(&options),
             Command::Doctor(options) => doctor::run(&options),
             Command::Top(options) => top::run(&options).await,
         }

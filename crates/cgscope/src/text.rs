@@ -66,9 +66,7 @@ pub fn cost_line(cost: &CostInterval, duration_ns: u64, mode: Mode) -> String {
 
 /// Every loss by name, or that there was none.
 pub fn loss_line(losses: &Losses) -> String {
-    let named: Vec<String> =
-        losses.nonzero().map(|(loss, count)| format!("{} {count}", loss.name())).collect();
-    if named.is_empty() { "losses: none".into() } else { format!("losses: {}", named.join(", ")) }
+    format!("losses: {losses}")
 }
 
 /// The tasks that wait at the end of an interval, in one line; `None` if there are none.

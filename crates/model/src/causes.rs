@@ -2,6 +2,8 @@
 
 use cgscope_layout::{CAUSES, Cause};
 
+use crate::Mode;
+
 /// ns by cause. The parts of a wait sum to the wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByCause(pub [u64; CAUSES]);
@@ -17,6 +19,16 @@ impl ByCause {
     /// ns of one cause.
     pub fn get(&self, cause: Cause) -> u64 {
         self.0[cause as usize]
+    }
+
+    /// ns of one cause as a reading of this mode knows it: the coarse mode does not see who ran.
+    pub fn known(&self, cause: Cause, mode: Mode) -> Option<u64> {
+        match cause {
+            Cause::Throttled | Cause::Unattributed => Some(self.get(cause)),
+            Cause::OwnCgroup | Cause::OtherCgroup | Cause::Kernel | Cause::Wakeup => {
+                mode.exact(|| self.get(cause))
+            }
+        }
     }
 
     /// Each cause and its ns.

@@ -13,6 +13,9 @@ pub struct CgroupName {
     pub pod_uid: Option<String>,
 }
 
+/// A cgroup that was gone before it could be named, or that the kernel did not tell.
+pub const UNNAMED: &str = "(unnamed cgroup)";
+
 /// Hexadecimal digits of a container's id that are enough to tell it, as the runtimes print it.
 const SHORT_ID: usize = 12;
 

@@ -1,10 +1,10 @@
 //! Who made whom wait.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use cgscope_layout::ledger::KERNEL;
 
-use crate::Interval;
+use crate::{Interval, cgroup_name::UNNAMED};
 
 /// What a culprit did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,6 +63,22 @@ pub struct Culprit {
     pub task: Option<(u32, Arc<str>)>,
     /// How long the cgroup's tasks waited behind it, ns summed over tasks.
     pub ns: u64,
+}
+
+impl fmt::Display for Culprit {
+    /// Its cgroup, and the task where single tasks are told apart.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = match (&self.path, self.kernel) {
+            (Some(path), _) => path,
+            (None, true) => "kernel threads",
+            (None, false) => UNNAMED,
+        };
+        match &self.task {
+            Some((tid, comm)) if self.kernel => write!(f, "{comm} [{tid}], a kernel thread"),
+            Some((tid, comm)) => write!(f, "{comm} [{tid}] of {place}"),
+            None => f.write_str(place),
+        }
+    }
 }
 
 impl Interval {

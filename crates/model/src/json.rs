@@ -19,11 +19,6 @@ pub use nodes::{CpuObject, MemoryObject, NodeObject};
 /// Name and version of the object.
 pub const SCHEMA: &str = "cgscope.interval/1";
 
-/// What only the hook sees.
-fn exact<T>(mode: Mode, value: impl FnOnce() -> T) -> Option<T> {
-    (mode == Mode::Bpf).then(value)
-}
-
 /// One interval.
 #[derive(Serialize)]
 #[expect(
@@ -79,7 +74,7 @@ pub struct CauseObject {
 
 impl CauseObject {
     fn new(by_cause: &ByCause, mode: Mode) -> Self {
-        let who_ran = |cause| exact(mode, || by_cause.get(cause));
+        let who_ran = |cause| by_cause.known(cause, mode);
         Self {
             throttled_ns: by_cause.get(Cause::Throttled),
             own_cgroup_ns: who_ran(Cause::OwnCgroup),
@@ -223,7 +218,7 @@ const CULPRITS: usize = 16;
 
 impl CulpritObject {
     fn all(culprits: Vec<Culprit>, mode: Mode) -> Option<Vec<Self>> {
-        exact(mode, || culprits.into_iter().take(CULPRITS).map(Self::new).collect())
+        mode.exact(|| culprits.into_iter().take(CULPRITS).map(Self::new).collect())
     }
 
     fn new(culprit: Culprit) -> Self {
@@ -257,21 +252,21 @@ impl WaitObject {
         Self {
             count: wait.count,
             total_ns: wait.total_ns,
-            max_ns: exact(mode, || wait.max_ns),
+            max_ns: mode.exact(|| wait.max_ns),
             p50_ns: wait.quantile_ns(0.5),
             p90_ns: wait.quantile_ns(0.9),
             p99_ns: wait.quantile_ns(0.99),
             p999_ns: wait.quantile_ns(0.999),
             by_cause: CauseObject::new(&wait.by_cause, mode),
-            hist: exact(mode, || wait.hist.buckets().collect()),
-            hist_by_cause: exact(mode, || octaves.collect()),
+            hist: mode.exact(|| wait.hist.buckets().collect()),
+            hist_by_cause: mode.exact(|| octaves.collect()),
         }
     }
 }
 
 impl PendingObject {
     fn new(group: &Group, mode: Mode) -> Option<Self> {
-        exact(mode, || Self {
+        mode.exact(|| Self {
             count: group.pending,
             max_ns: group.pending_max_ns,
             by_cause: CauseObject::new(&group.pending_by_cause, mode),
@@ -297,13 +292,13 @@ impl<'a> TaskObject<'a> {
             on_cpu_ns,
             voluntary,
             involuntary,
-            migrations: exact(interval.mode, || migrations),
+            migrations: interval.mode.exact(|| migrations),
             node_migrations: task.placement.node_migrations,
             ran_by_node: task.placement.ran_ns.as_deref(),
             preferred_node: placement.and_then(|placement| placement.preferred_node),
             cpus_allowed: placement.and_then(|placement| placement.cpus_allowed.as_deref()),
             run_delay_ns: task.totals.run_delay_ns,
-            unstamped: exact(interval.mode, || UnstampedObject { count: unstamped, total_ns: unstamped_ns }),
+            unstamped: interval.mode.exact(|| UnstampedObject { count: unstamped, total_ns: unstamped_ns }),
         }
     }
 }
@@ -324,7 +319,7 @@ impl CgroupObject {
             run_delay_ns: group.totals.run_delay_ns,
             tasks: group.processes,
             threads: group.threads,
-            exited: exact(interval.mode, || group.exited),
+            exited: interval.mode.exact(|| group.exited),
             quota_us: limits.quota_us,
             period_us: limits.period_us,
             burst_us: limits.burst_us,

@@ -1,6 +1,6 @@
 //! What was read, once: cumulative readings, names and losses. Nothing here is subtracted or judged.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use cgscope_layout::Loss;
 use serde::Serialize;
@@ -18,6 +18,13 @@ pub enum Mode {
     Bpf,
     /// From `/proc` and the files of cgroups: sums of waits, no lengths, and causes only as far as `cpu.stat` tells them.
     Coarse,
+}
+
+impl Mode {
+    /// What only the hook sees: `None` in the coarse mode.
+    pub fn exact<T>(self, value: impl FnOnce() -> T) -> Option<T> {
+        (self == Self::Bpf).then(value)
+    }
 }
 
 /// Everything read at one moment.
@@ -148,6 +155,13 @@ impl Losses {
         Loss::ALL.iter().map(|loss| (*loss, self.get(*loss))).filter(|(_, count)| *count != 0)
     }
 
+    /// Adds what was lost later.
+    pub fn append(&mut self, later: &Self) {
+        for (loss, count) in later.nonzero() {
+            self.add(loss, count);
+        }
+    }
+
     /// What came since `before`. A counter that went backwards counts anew.
     pub fn since(&self, before: &Self) -> Self {
         let mut out = Self::default();
@@ -155,6 +169,18 @@ impl Losses {
             out.add(loss, count.checked_sub(before.get(loss)).unwrap_or(count));
         }
         out
+    }
+}
+
+impl fmt::Display for Losses {
+    /// Each by name with its count, or `none`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for (loss, count) in self.nonzero() {
+            write!(f, "{separator}{} {count}", loss.name())?;
+            separator = ", ";
+        }
+        if separator.is_empty() { f.write_str("none") } else { Ok(()) }
     }
 }
 

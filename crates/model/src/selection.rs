@@ -90,7 +90,7 @@ pub fn is_at_or_below(path: &str, root: &str) -> bool {
 }
 
 /// `/a/b`, `/a` and `/`.
-pub(crate) fn path_and_ancestors(path: &str) -> impl Iterator<Item = &str> {
+pub fn path_and_ancestors(path: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(path), |path| {
         let end = path.rfind('/').filter(|_| path.len() > 1)?;
         Some(&path[..end.max(1)])

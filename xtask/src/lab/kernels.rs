@@ -1,10 +1,10 @@
 //! Which kernels, and how one comes out of the distribution's packages.
-use std::env;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
+use crate::host;
 use crate::lab::archive::Apt;
 use crate::lab::plan;
 use crate::lab::request::Request;
@@ -45,11 +45,7 @@ pub(crate) struct Kernel {
 
 /// Where they are kept, and apt's lists.
 pub(crate) fn cache() -> Result<PathBuf, Failure> {
-    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
-    cache.map(|cache| cache.join("cgscope/lab")).ok_or_else(|| {
-        Failure::Host("lab: there is no home directory, so kernels have no place; set HOME".to_owned())
-    })
+    host::cache("lab", "kernels")
 }
 
 /// Sees to it that these are there. What is there is taken as it is; remove it to get the newest of the series.

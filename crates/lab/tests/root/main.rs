@@ -12,6 +12,7 @@ mod coarse;
 mod coarse_fallback;
 mod conservation;
 mod cost;
+mod export;
 mod field_case_1;
 mod field_case_2;
 mod files;

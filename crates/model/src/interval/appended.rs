@@ -71,9 +71,7 @@ impl Interval {
         merge(&mut self.memory, next.memory, |memory| memory.tgid, |old, new| *old = new);
         (self.nodes, self.one_node) = (next.nodes, next.one_node);
         (self.is_selection, self.selected_cgroup) = (next.is_selection, next.selected_cgroup);
-        for (loss, count) in next.losses.nonzero() {
-            self.losses.add(loss, count);
-        }
+        self.losses.append(&next.losses);
         self.cost.append(&next.cost);
     }
 }

@@ -1,0 +1,107 @@
+//! An interval log of HdrHistogram: for each interval a histogram of all waits, without a tag, and one for each cgroup with all
+//! below it, tagged with its path. Values are ns.
+
+use std::{
+    io::Write,
+    time::{Duration, SystemTime},
+};
+
+use cgscope_model::{Hist, Interval, Losses, Mode, cgroup_name::UNNAMED};
+use hdrhistogram::serialization::{
+    V2DeflateSerializer,
+    interval_log::{IntervalLogWriter, IntervalLogWriterBuilder, IntervalLogWriterError, Tag},
+};
+
+use crate::{About, Error, Out, Result, Sink};
+
+/// Writes histograms as they come.
+pub(crate) struct Hdr {
+    out: Out,
+    serializer: V2DeflateSerializer,
+    start_unix_ns: u64,
+    losses: Losses,
+}
+
+impl Hdr {
+    pub(crate) fn new(mut out: Out, about: &About) -> Result<Self> {
+        let mut serializer = V2DeflateSerializer::new();
+        let start = SystemTime::UNIX_EPOCH + Duration::from_nanos(about.start_unix_ns);
+        IntervalLogWriterBuilder::new()
+            .add_comment("[Histogram log format version 1.3]")
+            .add_comment(&about.words())
+            .add_comment("Waits for a CPU, ns; without a tag: all; tagged: a cgroup with all below it")
+            .with_start_time(start)
+            .with_base_time(start)
+            .begin_log_with(&mut out, &mut serializer)?;
+        Ok(Self { out, serializer, start_unix_ns: about.start_unix_ns, losses: Losses::default() })
+    }
+}
+
+impl Sink for Hdr {
+    fn interval(&mut self, interval: &Interval) -> Result<()> {
+        if interval.mode == Mode::Coarse {
+            return Err(Error::NoHistogram);
+        }
+        // A clock that was set back has no negative time for it.
+        let start = Duration::from_nanos(interval.start_unix_ns.saturating_sub(self.start_unix_ns));
+        let length = Duration::from_nanos(interval.duration_ns);
+        // Without comments and times a new beginning adds nothing to the log.
+        let mut log = IntervalLogWriterBuilder::new().begin_log_with(&mut self.out, &mut self.serializer)?;
+        write(&mut log, &interval.total().wait.hist, start, length, None)?;
+        for (path, group) in interval.by_cgroup() {
+            if !group.wait.hist.is_empty() {
+                let tag = tag_text(path.as_deref().unwrap_or(UNNAMED));
+                write(&mut log, &group.wait.hist, start, length, Tag::new(&tag))?;
+            }
+        }
+        self.losses.append(&interval.losses);
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        writeln!(self.out, "#losses: {}", self.losses)?;
+        Ok(self.out.flush()?)
+    }
+}
+
+type Log<'a, 'b> = IntervalLogWriter<'a, 'b, Out, V2DeflateSerializer>;
+
+fn write(
+    log: &mut Log<'_, '_>,
+    hist: &Hist,
+    start: Duration,
+    length: Duration,
+    tag: Option<Tag<'_>>,
+) -> Result<()> {
+    log.write_histogram(&hist.to_hdr(), start, length, tag).map_err(|error| match error {
+        IntervalLogWriterError::IoError(error) => Error::Io(error),
+        IntervalLogWriterError::SerializeError(error) => Error::Refused(error.to_string()),
+    })
+}
+
+/// A path without what a tag cannot have: these characters as in a URL, and so `%` itself.
+fn tag_text(path: &str) -> String {
+    let mut tag = String::with_capacity(path.len());
+    for c in path.chars() {
+        match c {
+            ' ' => tag.push_str("%20"),
+            ',' => tag.push_str("%2C"),
+            '%' => tag.push_str("%25"),
+            '\n' => tag.push_str("%0A"),
+            '\r' => tag.push_str("%0D"),
+            c => tag.push(c),
+        }
+    }
+    tag
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Tag, tag_text};
+
+    #[test]
+    fn any_path_is_a_tag() {
+        assert_eq!(tag_text("/system.slice/a b,c%\n"), "/system.slice/a%20b%2Cc%25%0A");
+        assert!(Tag::new(&tag_text("/a b,c\r\n")).is_some());
+    }
+}

@@ -1,0 +1,95 @@
+//! Intervals in the formats of other tools. Pure: Intervals in one by one, bytes out.
+//!
+//! Formats with a row or a histogram an interval are written as they come; a profile is one sum over all of them.
+
+mod csv;
+mod error;
+mod hdr;
+mod names;
+mod parquet;
+pub mod perfetto;
+pub mod pprof;
+pub mod table;
+mod time;
+
+use std::io::Write;
+
+use cgscope_model::{Interval, findings::Host};
+
+pub use error::Error;
+
+/// What functions of this crate return.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Where the bytes go. Buffered by whoever makes it.
+pub type Out = Box<dyn Write + Send>;
+
+/// Takes Intervals in the order of time.
+pub trait Sink {
+    /// Writes what happened in one.
+    fn interval(&mut self, interval: &Interval) -> Result<()>;
+
+    /// Writes what stands at the end, and flushes. Without it what was written is not a whole file.
+    fn finish(self: Box<Self>) -> Result<()>;
+}
+
+/// What can be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// An interval log of HdrHistogram.
+    Hdr,
+    /// A trace of Perfetto: protobuf.
+    Perfetto,
+    /// A row for each task and interval, as text.
+    Csv,
+    /// The same rows, typed.
+    Parquet,
+    /// A profile of pprof: protobuf, with gzip.
+    Pprof,
+}
+
+impl Format {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Hdr, Self::Perfetto, Self::Csv, Self::Parquet, Self::Pprof];
+
+    /// True for what nobody wants on a terminal.
+    pub fn is_binary(self) -> bool {
+        matches!(self, Self::Perfetto | Self::Parquet | Self::Pprof)
+    }
+
+    /// The sink that writes it.
+    pub fn sink(self, out: Out, about: About) -> Result<Box<dyn Sink>> {
+        Ok(match self {
+            Self::Hdr => Box::new(hdr::Hdr::new(out, &about)?),
+            Self::Perfetto => Box::new(perfetto::Perfetto::new(out, about)?),
+            Self::Csv => Box::new(csv::Csv::new(out, about)?),
+            Self::Parquet => Box::new(parquet::Parquet::new(out, about)?),
+            Self::Pprof => Box::new(pprof::Pprof::new(out, about)),
+        })
+    }
+}
+
+/// Where and by what the Intervals were measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// The cgscope that measured them.
+    pub cgscope_version: String,
+    /// Name of the host.
+    pub hostname: String,
+    /// `uname -r`.
+    pub kernel_release: String,
+    /// `uname -m`, in the words of Rust.
+    pub architecture: String,
+    /// Wall clock at the start, ns since 1970.
+    pub start_unix_ns: u64,
+    /// What findings are judged by.
+    pub host: Host,
+}
+
+impl About {
+    /// In one line.
+    fn words(&self) -> String {
+        let Self { cgscope_version, hostname, kernel_release, architecture, .. } = self;
+        format!("cgscope {cgscope_version} on {hostname}, Linux {kernel_release} {architecture}")
+    }
+}

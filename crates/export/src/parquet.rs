@@ -1,0 +1,187 @@
+//! The rows of the tables, typed: every column optional, zstd, in groups of rows that fit into memory.
+
+use std::{collections::HashMap, mem, sync::Arc};
+
+use cgscope_model::{Interval, Losses};
+use parquet::{
+    basic::{Compression, LogicalType, Repetition, TimeUnit, Type as Physical, ZstdLevel},
+    data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type},
+    file::{
+        metadata::KeyValue,
+        properties::{EnabledStatistics, WriterProperties},
+        writer::{SerializedColumnWriter, SerializedFileWriter},
+    },
+    schema::types::{Type, TypePtr},
+};
+
+use crate::{
+    About, Out, Result, Sink,
+    table::{self, Cell, Column, Kind},
+};
+
+/// Rows of a group: readers take a group at a time, and so many are about 20 MiB here.
+const GROUP: usize = 1 << 16;
+
+/// Writes a group of rows whenever one is full.
+pub(crate) struct Parquet {
+    writer: SerializedFileWriter<Out>,
+    columns: Vec<(Column, Cells)>,
+    rows: usize,
+    about: About,
+    losses: Losses,
+}
+
+impl Parquet {
+    pub(crate) fn new(out: Out, about: About) -> Result<Self> {
+        let columns = table::columns();
+        let fields = columns.iter().map(field).collect::<Result<Vec<_>>>()?;
+        let schema = Type::group_type_builder("task").with_fields(fields).build()?;
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::ZSTD(ZstdLevel::default()))
+            .set_statistics_enabled(EnabledStatistics::Chunk)
+            .set_created_by(format!("cgscope {}", about.cgscope_version))
+            .set_key_value_metadata(Some(vec![
+                tell("schema", table::SCHEMA.to_owned()),
+                tell("measured_by", about.words()),
+            ]));
+        let writer = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties.build()))?;
+        let columns = columns.into_iter().map(|column| {
+            let cells = Cells::of(column.kind);
+            (column, cells)
+        });
+        Ok(Self { writer, columns: columns.collect(), rows: 0, about, losses: Losses::default() })
+    }
+
+    fn tell_losses(&mut self) {
+        self.writer.append_key_value_metadata(tell("losses", self.losses.to_string()));
+    }
+
+    fn write_group(&mut self) -> Result<()> {
+        if mem::take(&mut self.rows) == 0 {
+            return Ok(());
+        }
+        let mut group = self.writer.next_row_group()?;
+        for (_, cells) in &mut self.columns {
+            if let Some(mut column) = group.next_column()? {
+                cells.write(&mut column)?;
+                column.close()?;
+            }
+        }
+        group.close()?;
+        Ok(())
+    }
+}
+
+impl Sink for Parquet {
+    fn interval(&mut self, interval: &Interval) -> Result<()> {
+        let Self { columns, rows, about, .. } = self;
+        table::for_each_row(interval, about, |row| {
+            for (column, cells) in &mut *columns {
+                cells.push(column.cell(row));
+            }
+            *rows += 1;
+            Ok::<_, crate::Error>(())
+        })?;
+        self.losses.append(&interval.losses);
+        if self.rows >= GROUP { self.write_group() } else { Ok(()) }
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        self.write_group()?;
+        self.tell_losses();
+        // Closing the writer flushes what it writes to.
+        self.writer.close()?;
+        Ok(())
+    }
+}
+
+fn tell(key: &str, value: String) -> KeyValue {
+    KeyValue::new(key.to_owned(), value)
+}
+
+fn field(column: &Column) -> Result<TypePtr> {
+    let integer = |bit_width, is_signed| LogicalType::integer(bit_width, is_signed);
+    let (physical, logical) = match column.kind {
+        Kind::Text => (Physical::BYTE_ARRAY, LogicalType::String),
+        Kind::Int32 => (Physical::INT32, integer(32, true)),
+        Kind::Int64 => (Physical::INT64, integer(64, true)),
+        Kind::Id64 => (Physical::INT64, integer(64, false)),
+        Kind::Moment => (Physical::INT64, LogicalType::timestamp(true, TimeUnit::MICROS)),
+    };
+    let field = Type::primitive_type_builder(&column.name, physical)
+        .with_repetition(Repetition::OPTIONAL)
+        .with_logical_type(Some(logical));
+    Ok(Arc::new(field.build()?))
+}
+
+/// The cells of a column in the group that is being filled.
+struct Cells {
+    /// 1 for each cell, 0 for each null.
+    levels: Vec<i16>,
+    values: Values,
+    kind: Kind,
+}
+
+enum Values {
+    /// A text that occurs again shares its bytes.
+    Text(Vec<ByteArray>, HashMap<Box<str>, ByteArray>),
+    Int32(Vec<i32>),
+    Int64(Vec<i64>),
+}
+
+impl Cells {
+    fn of(kind: Kind) -> Self {
+        let values = match kind {
+            Kind::Text => Values::Text(Vec::new(), HashMap::new()),
+            Kind::Int32 => Values::Int32(Vec::new()),
+            Kind::Int64 | Kind::Id64 | Kind::Moment => Values::Int64(Vec::new()),
+        };
+        Self { levels: Vec::new(), values, kind }
+    }
+
+    fn push(&mut self, cell: Option<Cell<'_>>) {
+        self.levels.push(cell.is_some().into());
+        match (&mut self.values, cell) {
+            (Values::Text(texts, known), Some(Cell::Text(text))) => {
+                if !known.contains_key(text) {
+                    known.insert(text.into(), ByteArray::from(text));
+                }
+                texts.extend(known.get(text).cloned());
+            }
+            (Values::Int32(numbers), Some(Cell::Number(number))) => {
+                numbers.push(i32::try_from(number).unwrap_or(i32::MAX));
+            }
+            (Values::Int64(numbers), Some(Cell::Number(number))) => numbers.push(match self.kind {
+                // The same 64 bits: the type of the column says that they have no sign.
+                Kind::Id64 => number.cast_signed(),
+                Kind::Moment => (number / 1_000).cast_signed(),
+                _ => i64::try_from(number).unwrap_or(i64::MAX),
+            }),
+            (_, None) => {}
+            (Values::Text(..), Some(Cell::Number(_))) | (_, Some(Cell::Text(_))) => {
+                unreachable!("the cells of a column are of its kind")
+            }
+        }
+    }
+
+    fn write(&mut self, column: &mut SerializedColumnWriter<'_>) -> Result<()> {
+        let levels = Some(self.levels.as_slice());
+        match &mut self.values {
+            Values::Text(texts, known) => {
+                column.typed::<ByteArrayType>().write_batch(texts, levels, None)?;
+                texts.clear();
+                known.clear();
+            }
+            Values::Int32(numbers) => {
+                column.typed::<Int32Type>().write_batch(numbers, levels, None)?;
+                numbers.clear();
+            }
+            Values::Int64(numbers) => {
+                column.typed::<Int64Type>().write_batch(numbers, levels, None)?;
+                numbers.clear();
+            }
+        }
+        self.levels.clear();
+        Ok(())
+    }
+}

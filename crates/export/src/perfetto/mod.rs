@@ -1,0 +1,179 @@
+//! A trace of Perfetto: counters of waiting by cause, of running and of throttling for the host, each cgroup with all below it,
+//! processes and busy threads, how busy each CPU was, and findings as instants.
+//!
+//! A counter shows what its interval had, from the start of the interval on; its values sum to the whole.
+
+pub mod proto;
+mod tracks;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use cgscope_model::{Finding, Group, Interval, Totals, Wait, findings::findings};
+
+use crate::{About, Out, Result, Sink, names::process_names};
+use proto::{CounterUnit, DebugAnnotation};
+use tracks::{Scope, Tracks};
+
+/// The names of counters. Those of waiting have the cause behind them.
+pub mod counters {
+    /// Waits that ended, by cause: `waited: throttled`.
+    pub const WAITED: &str = "waited: ";
+    /// Waits that ended, all causes.
+    pub const WAITED_IN_ALL: &str = "waited";
+    /// How many waits ended.
+    pub const WAITS: &str = "waits";
+    /// Time on a CPU.
+    pub const RAN: &str = "ran";
+    /// Tasks that wait at the end of the interval.
+    pub const WAITING: &str = "waiting at the end";
+    /// The kernel's own counter of the time that the quota kept CPUs from running, each counted by itself.
+    pub const THROTTLED: &str = "cpu.stat throttled";
+    /// The kernel's own counter of the periods in which the quota ran out.
+    pub const PERIODS_THROTTLED: &str = "cpu.stat periods throttled";
+    /// Time in which a CPU ran anything.
+    pub const BUSY: &str = "busy";
+    /// Figures that are lost, of all kinds.
+    pub const LOSSES: &str = "losses";
+}
+
+/// The category of findings.
+pub const FINDING: &str = "finding";
+
+/// Writes packets as they come.
+pub(crate) struct Perfetto {
+    tracks: Tracks,
+    about: About,
+    end_unix_ns: u64,
+}
+
+impl Perfetto {
+    pub(crate) fn new(out: Out, about: About) -> Result<Self> {
+        let tracks = Tracks::new(out, about.hostname.clone(), about.start_unix_ns)?;
+        Ok(Self { tracks, end_unix_ns: about.start_unix_ns, about })
+    }
+
+    fn host(&mut self, interval: &Interval) -> Result<()> {
+        self.group(interval, &Scope::Host, &interval.total())?;
+        let losses = interval.losses.nonzero().map(|(_, count)| count).sum();
+        let at = interval.start_unix_ns;
+        self.tracks.count(&Scope::Host, counters::LOSSES, CounterUnit::Count, at, losses)?;
+        for cpu in &interval.cpus {
+            if let Some(busy_ns) = cpu.busy_ns {
+                let name = format!("{} CPU {:>3}", counters::BUSY, cpu.cpu);
+                self.tracks.count(&Scope::Cpus, &name, CounterUnit::TimeNs, at, busy_ns)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn cgroups(&mut self, interval: &Interval) -> Result<()> {
+        for (path, group) in interval.by_cgroup() {
+            self.group(interval, &Scope::Cgroup(path), &group)?;
+        }
+        let at = interval.start_unix_ns;
+        for limits in &interval.limits {
+            let Some(path) = interval.cgroup_path(limits.id) else { continue };
+            let scope = Scope::Cgroup(Some(path.clone()));
+            let kernels = [
+                (counters::THROTTLED, CounterUnit::TimeNs, limits.throttled_ns),
+                (counters::PERIODS_THROTTLED, CounterUnit::Count, limits.nr_throttled),
+            ];
+            for (name, unit, value) in kernels {
+                if let Some(value) = value.filter(|_| limits.quota_us.is_some()) {
+                    self.tracks.count(&scope, name, unit, at, value)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn group(&mut self, interval: &Interval, scope: &Scope, group: &Group) -> Result<()> {
+        let at = interval.start_unix_ns;
+        for (cause, _) in group.wait.by_cause.iter() {
+            if let Some(ns) = group.wait.by_cause.known(cause, interval.mode) {
+                let name = format!("{}{}", counters::WAITED, cause.name());
+                self.tracks.count(scope, &name, CounterUnit::TimeNs, at, ns)?;
+            }
+        }
+        if let Some(pending) = interval.mode.exact(|| group.pending) {
+            self.tracks.count(scope, counters::WAITING, CounterUnit::Count, at, pending)?;
+        }
+        self.waits(at, scope, &group.wait, &group.totals)
+    }
+
+    fn waits(&mut self, at: u64, scope: &Scope, wait: &Wait, totals: &Totals) -> Result<()> {
+        for (name, unit, value) in [
+            (counters::WAITED_IN_ALL, CounterUnit::TimeNs, wait.total_ns),
+            (counters::WAITS, CounterUnit::Count, wait.count),
+            (counters::RAN, CounterUnit::TimeNs, totals.on_cpu_ns),
+        ] {
+            self.tracks.count(scope, name, unit, at, value)?;
+        }
+        Ok(())
+    }
+
+    /// Processes that ran or waited, and their threads that did so for a share of the time that counts.
+    fn processes(&mut self, interval: &Interval) -> Result<()> {
+        let at = interval.start_unix_ns;
+        let names: BTreeMap<u32, Arc<str>> =
+            process_names(interval).into_iter().map(|(pid, name)| (pid, name.into())).collect();
+        let name = |pid: u32| names.get(&pid).cloned().unwrap_or_default();
+        for (pid, group) in interval.by_process() {
+            if group.wait.count != 0 || group.totals.on_cpu_ns != 0 {
+                self.waits(at, &Scope::Process(pid, name(pid)), &group.wait, &group.totals)?;
+            }
+        }
+        for task in interval.tasks.iter().filter(|task| task.is_busy(interval.duration_ns)) {
+            let reading = &task.reading;
+            // Described first: a thread belongs to the process of that id.
+            let process = Scope::Process(reading.tgid, name(reading.tgid));
+            self.tracks.describe_scope(&process)?;
+            let thread = Scope::Thread(reading.tgid, reading.serial, reading.tid, reading.comm.clone());
+            self.waits(at, &thread, &task.wait, &task.totals)?;
+        }
+        Ok(())
+    }
+
+    fn findings(&mut self, interval: &Interval) -> Result<()> {
+        for finding in findings(interval, &self.about.host) {
+            let scope = match &finding.cgroup {
+                Some(path) => Scope::Cgroup(Some(path.clone())),
+                None => Scope::Host,
+            };
+            self.tracks.say(&scope, interval.start_unix_ns, FINDING, &finding.says, annotations(&finding))?;
+        }
+        Ok(())
+    }
+}
+
+fn annotations(finding: &Finding) -> Vec<DebugAnnotation> {
+    let text = |name: &str, text: &str| DebugAnnotation {
+        name: Some(name.to_owned()),
+        string_value: Some(text.to_owned()),
+        uint_value: None,
+    };
+    let mut all = vec![text("rule", finding.rule.name()), text("advice", &finding.advice)];
+    all.extend(finding.cgroup.as_deref().map(|path| text("cgroup", path)));
+    all.push(DebugAnnotation {
+        name: Some("lost_ns".to_owned()),
+        uint_value: Some(finding.lost_ns),
+        string_value: None,
+    });
+    all
+}
+
+impl Sink for Perfetto {
+    fn interval(&mut self, interval: &Interval) -> Result<()> {
+        self.tracks.begin_interval();
+        self.host(interval)?;
+        self.cgroups(interval)?;
+        self.processes(interval)?;
+        self.findings(interval)?;
+        self.end_unix_ns = interval.start_unix_ns.saturating_add(interval.duration_ns);
+        self.tracks.end_interval(interval.start_unix_ns)
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        self.tracks.finish(self.end_unix_ns)
+    }
+}

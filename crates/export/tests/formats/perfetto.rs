@@ -1,0 +1,73 @@
+use cgscope_export::{Format, perfetto::counters};
+use cgscope_model::{Cause, Mode};
+
+use crate::{
+    decode::{Traced, perfetto_trace},
+    support::{START_NS, export, intervals, whole},
+};
+
+fn traced(count: u64, mode: Mode) -> Traced {
+    perfetto_trace(&export(Format::Perfetto, &intervals(count, mode)))
+}
+
+fn sum_at(traced: &Traced, end: &[&str]) -> u64 {
+    let ends = |track: &&Vec<String>| track.len() >= end.len() && track[track.len() - end.len()..] == *end;
+    let tracks: Vec<_> = traced.counters.keys().filter(ends).collect();
+    assert_eq!(tracks.len(), 1, "{end:?}: {tracks:?} of {:?}", traced.counters.keys());
+    traced.counters[tracks[0]]
+}
+
+#[test]
+fn the_counters_of_the_host_sum_to_the_whole() {
+    let traced = traced(3, Mode::Bpf);
+    let total = whole(&intervals(3, Mode::Bpf)).total();
+    for cause in Cause::ALL {
+        let name = format!("{}{}", counters::WAITED, cause.name());
+        assert_eq!(traced.host(&name), total.wait.by_cause.get(cause), "{cause:?}");
+    }
+    assert_eq!(traced.host(counters::WAITED_IN_ALL), total.wait.total_ns);
+    assert_eq!(traced.host(counters::WAITS), total.wait.count);
+    assert_eq!(traced.host(counters::RAN), total.totals.on_cpu_ns);
+    assert_eq!(sum_at(&traced, &["CPUs", "busy CPU   1"]), 3 * 600_000_000);
+}
+
+#[test]
+fn cgroups_lie_within_each_other_with_the_counters_of_the_kernel() {
+    let traced = traced(2, Mode::Bpf);
+    let web = ["cgroups", "/", "/system.slice", "/system.slice/web app.service"];
+    let of = |name| sum_at(&traced, &[&web[..], &[name]].concat());
+    assert_eq!(of(counters::THROTTLED), 2 * 400_000_000);
+    assert_eq!(of(counters::PERIODS_THROTTLED), 18);
+    assert_eq!(of("waited: throttled"), 2 * 140 * 3_000_000);
+    assert_eq!(of("waited: kernel"), 2 * 5 * 3_000_000, "what ended is in it");
+}
+
+#[test]
+fn processes_and_busy_threads_have_names() {
+    let traced = traced(2, Mode::Bpf);
+    assert_eq!(sum_at(&traced, &["web, \"main\"", counters::WAITS]), 2 * 2 * 140 + 2 * 2 * 100);
+    assert_eq!(sum_at(&traced, &["worker", counters::WAITS]), 2 * 2 * 40);
+}
+
+#[test]
+fn every_counter_ends_at_nothing() {
+    let traced = traced(2, Mode::Bpf);
+    assert!(!traced.last.is_empty() && traced.last.values().all(|value| *value == 0), "{:?}", traced.last);
+}
+
+#[test]
+fn findings_are_said_at_the_start_of_their_interval() {
+    let traced = traced(2, Mode::Bpf);
+    let throttled: Vec<_> = traced.instants.iter().filter(|(_, says)| says.contains("quota")).collect();
+    let at: Vec<u64> = throttled.iter().map(|(at, _)| *at).collect();
+    assert!(at.contains(&START_NS) && at.contains(&(START_NS + 1_000_000_000)), "{:?}", traced.instants);
+}
+
+#[test]
+fn what_the_coarse_mode_does_not_know_has_no_counter() {
+    let traced = traced(2, Mode::Coarse);
+    let named =
+        |name: &str| traced.counters.keys().any(|track| track.last().is_some_and(|last| last == name));
+    assert!(named("waited: throttled") && named("waited: unattributed"));
+    assert!(!named("waited: own_cgroup") && !named("waited: wakeup") && !named(counters::WAITING));
+}

@@ -1,0 +1,79 @@
+use std::collections::BTreeMap;
+
+use cgscope_export::{Format, pprof::ENDED};
+use cgscope_model::{Blame, Cause, Mode};
+
+use crate::{
+    decode::{Stack, pprof_profile, pprof_stacks},
+    support::{START_NS, export, intervals, whole},
+};
+
+fn stacks(count: u64, mode: Mode) -> Vec<Stack> {
+    pprof_stacks(&pprof_profile(&export(Format::Pprof, &intervals(count, mode))))
+}
+
+fn by_leaf(stacks: &[Stack], value: &str) -> BTreeMap<String, u64> {
+    let mut sums = BTreeMap::new();
+    for stack in stacks.iter().filter(|stack| stack.values[value] != 0) {
+        *sums.entry(stack.frames.last().expect("a leaf").clone()).or_default() += stack.values[value];
+    }
+    sums
+}
+
+#[test]
+fn the_leaves_sum_to_the_causes_and_the_waits_to_their_number() {
+    for mode in [Mode::Bpf, Mode::Coarse] {
+        let stacks = stacks(3, mode);
+        let total = whole(&intervals(3, mode)).total();
+        let wait = by_leaf(&stacks, "wait");
+        for cause in Cause::ALL {
+            let ns = total.wait.by_cause.get(cause);
+            assert_eq!(wait.get(cause.name()).copied().unwrap_or(0), ns, "{mode:?} {cause:?}");
+        }
+        assert_eq!(by_leaf(&stacks, "waits").values().sum::<u64>(), total.wait.count, "{mode:?}");
+    }
+}
+
+#[test]
+fn a_wait_is_counted_with_its_cause() {
+    let waits = by_leaf(&stacks(1, Mode::Bpf), "waits");
+    assert_eq!(waits["throttled"], 140);
+    assert_eq!(waits["other_cgroup"], 7);
+    assert_eq!(waits["kernel"], 5);
+    assert_eq!(waits["wakeup"], 140 + 7 + 5);
+}
+
+#[test]
+fn a_stack_goes_from_the_root_cgroup_down_to_the_cause() {
+    let stacks = stacks(2, Mode::Bpf);
+    let frames: Vec<String> = stacks.iter().map(|stack| stack.frames.join(" > ")).collect();
+    let web = "/ > /system.slice > /system.slice/web app.service";
+    for stack in [
+        format!("{web} > web, \"main\" [10] > worker [10/11] > throttled"),
+        format!("{web} > {ENDED} > kernel"),
+        "/ >  [12] >  [12/12] > other_cgroup".to_owned(),
+        "/ > behind /system.slice/web app.service".to_owned(),
+        format!("{web} > quota of /system.slice/web app.service"),
+    ] {
+        assert_eq!(frames.iter().filter(|frames| **frames == stack).count(), 1, "{stack} in {frames:#?}");
+    }
+}
+
+#[test]
+fn who_was_waited_for_is_a_value_of_its_own() {
+    let behind = by_leaf(&stacks(2, Mode::Bpf), "behind");
+    let whole = whole(&intervals(2, Mode::Bpf));
+    let of = |blame| whole.pairs.iter().filter(|pair| pair.blame == blame).map(|pair| pair.ns).sum::<u64>();
+    assert_eq!(behind["behind /system.slice/web app.service"], of(Blame::Ran));
+    assert_eq!(behind["quota of /system.slice/web app.service"], of(Blame::Limited));
+    assert_eq!(behind.len(), 2);
+}
+
+#[test]
+fn the_profile_says_when_and_which_value_to_show() {
+    let profile = pprof_profile(&export(Format::Pprof, &intervals(2, Mode::Bpf)));
+    assert_eq!(profile.time_nanos as u64, START_NS);
+    assert_eq!(profile.duration_nanos, 2_000_000_000);
+    assert_eq!(profile.string_table[0], "");
+    assert_eq!(profile.string_table[profile.default_sample_type as usize], "wait");
+}

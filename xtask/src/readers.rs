@@ -1,0 +1,165 @@
+//! The programs that read what `cgscope export` writes, for its tests: pinned, in the user's cache.
+use std::env;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::failure::Failure;
+use crate::host::cache;
+use crate::root::is_on_path;
+use crate::setup;
+use crate::steps;
+
+/// Where the tests look for them.
+pub(crate) const VARIABLE: &str = "CGSCOPE_READERS";
+
+/// The jar of `org.hdrhistogram:HdrHistogram`, as the tests know it.
+const JAR: &str = "HdrHistogram.jar";
+const HDR: &str = "org.hdrhistogram:HdrHistogram:2.2.2";
+/// The one that copies a single artifact without a project.
+const MAVEN_COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy";
+
+/// DuckDB reads the tables; Perfetto's package has the published messages of its traces.
+const PYTHON_PACKAGES: [&str; 3] = ["duckdb==2.0.0", "perfetto==0.59.1", "protobuf==7.36.2"];
+
+/// Programs, where they may be besides PATH, and the package that has them.
+const PROGRAMS: [(&str, &str, &str); 4] = [
+    ("java", "", "default-jre-headless"),
+    ("mvn", "", "maven"),
+    ("python3", "", "python3-venv"),
+    ("go", "/usr/local/go/bin", "golang-go"),
+];
+
+/// `cargo xtask readers`.
+pub(crate) fn run() -> Result<(), Failure> {
+    let place = place()?;
+    ensure_in(&place)?;
+    eprintln!("readers: all are there, in {}", place.display());
+    Ok(())
+}
+
+/// Before the tests: what cannot be had is said, and its tests read with our own libraries. Where they are.
+pub(crate) fn for_tests() -> Option<PathBuf> {
+    let place = match place() {
+        Ok(place) => place,
+        Err(failure) => {
+            eprintln!("{failure}; the tests read exports with cgscope's own libraries");
+            return None;
+        }
+    };
+    if let Err(failure) = ensure_in(&place) {
+        eprintln!("{failure}; what is missing is replaced by cgscope's own libraries in the tests");
+    }
+    Some(place)
+}
+
+fn place() -> Result<PathBuf, Failure> {
+    cache("readers", "readers")
+}
+
+fn ensure_in(place: &Path) -> Result<(), Failure> {
+    let is_missing = |(program, beside, _): &&(&str, &str, &str)| {
+        !is_on_path(program) && !Path::new(beside).join(program).is_file()
+    };
+    let missing: Vec<&str> = PROGRAMS.iter().filter(is_missing).map(|(_, _, package)| *package).collect();
+    if !missing.is_empty() {
+        setup::ensure(&missing)?;
+    }
+    fs::create_dir_all(place).map_err(|why| cannot_write(place, &why))?;
+    // Both are tried: one registry may be out of reach.
+    let results = [
+        installed(&place.join(JAR), HDR, || hdr(place)),
+        installed(&place.join("python"), &PYTHON_PACKAGES.join(" "), || python(&place.join("python"))),
+    ];
+    results.into_iter().collect()
+}
+
+/// Installs what is not there as `wanted` says: that is noted beside it once it is whole.
+fn installed(
+    path: &Path,
+    wanted: &str,
+    install: impl FnOnce() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let note = path.with_extension("version");
+    if path.exists() && fs::read_to_string(&note).is_ok_and(|there| there == wanted) {
+        return Ok(());
+    }
+    eprintln!("readers: installing {wanted} into {}", path.display());
+    let _ = fs::remove_file(&note);
+    install()?;
+    fs::write(&note, wanted).map_err(|why| cannot_write(&note, &why))
+}
+
+fn hdr(place: &Path) -> Result<(), Failure> {
+    let mut maven = Command::new("mvn");
+    maven.args(["--batch-mode", "--quiet", MAVEN_COPY, "-Dmdep.stripVersion=true"]);
+    maven.arg(format!("-Dartifact={HDR}")).arg(format!("-DoutputDirectory={}", place.display()));
+    carry_out(&mut maven, HDR)
+}
+
+fn python(environment: &Path) -> Result<(), Failure> {
+    let mut venv = Command::new("python3");
+    carry_out(venv.args(["-m", "venv", "--clear"]).arg(environment), "a Python environment")?;
+    let mut pip = Command::new(environment.join("bin/python"));
+    pip.args(["-m", "pip", "install", "--quiet", "--only-binary", ":all:"]).args(PYTHON_PACKAGES);
+    carry_out(&mut pip, &PYTHON_PACKAGES.join(", "))
+}
+
+fn carry_out(command: &mut Command, what: &str) -> Result<(), Failure> {
+    // Away from the workspace, as other programs have settings of their own; results alone go to standard output.
+    let status = steps::status(command.current_dir(env::temp_dir()).stdout(Stdio::from(io::stderr())))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Failure::Step(format!(
+        "readers: {what} could not be installed ({} ended with {status}); what it said is above",
+        command.get_program().display()
+    )))
+}
+
+fn cannot_write(path: &Path, why: &io::Error) -> Failure {
+    Failure::Host(format!(
+        "readers: {} cannot be written ({why}), so the readers of exports have no place",
+        path.display()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::fs;
+
+    use super::installed;
+
+    #[test]
+    fn what_is_there_as_wanted_is_not_installed_again() {
+        let dir = std::env::temp_dir().join(format!("xtask-readers-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory of ours");
+        let path = dir.join("reader.jar");
+        let times = Cell::new(0);
+        let install = || {
+            times.set(times.get() + 1);
+            fs::write(&path, "jar").expect("a file of ours");
+            Ok(())
+        };
+        for (version, so_far) in [("1", 1), ("1", 1), ("2", 2)] {
+            assert!(installed(&path, version, install).is_ok());
+            assert_eq!(times.get(), so_far);
+        }
+        fs::remove_file(&path).expect("a file of ours");
+        assert!(installed(&path, "2", install).is_ok());
+        assert_eq!(times.get(), 3, "it was gone");
+        let _ = fs::remove_dir_all(&dir);
+    }
+
+    #[test]
+    fn what_could_not_be_installed_is_tried_again() {
+        let dir = std::env::temp_dir().join(format!("xtask-readers-failed-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory of ours");
+        let failed = || Err(super::Failure::Step("no network".to_owned()));
+        assert!(installed(&dir.join("reader"), "1", failed).is_err());
+        assert!(!dir.join("reader.version").exists());
+        let _ = fs::remove_dir_all(&dir);
+    }
+}
