@@ -25,6 +25,7 @@ mod request;
 mod run;
 mod sampler;
 mod session;
+mod signals;
 mod terminal;
 mod text;
 mod top;
