@@ -20,6 +20,7 @@ mod mode;
 mod nodes;
 mod record;
 mod recording;
+mod replay;
 mod report;
 mod request;
 mod run;
@@ -73,6 +74,7 @@ fn dispatch(command: Command) -> Result {
             Command::Hist(options) => hist::run(&options).await,
             Command::Record(options) => record::run(&options).await,
             Command::Report(options) => report::run(&options),
+            Command::Replay(options) => replay::run(&options).await,
             Command::Doctor(options) => doctor::run(&options),
             Command::Top(options) => top::run(&options).await,
         }
