@@ -98,19 +98,34 @@ fn timeline(player: &Player, pass: &Pass, theme: Theme, width: usize) -> Vec<Spa
         .collect()
 }
 
-/// What there is to say: what is asked, what a key led to, what begins here, how it ended.
+/// What there is to say: what is asked, what a key led to, what begins here, what the pass has found, how it ended.
 pub fn status(replay: &Replay, theme: Theme) -> Line<'static> {
-    urgent(replay, theme).unwrap_or_else(|| {
-        let mut spans = vec![Span::styled(pass(replay), theme.quiet())];
+    if let Some(said) = said(replay, theme) {
+        return said;
+    }
+    let mut spans = Vec::from_iter(begins(replay, theme));
+    if replay.player.is_at_end() {
+        spans.push(end(replay, theme));
+    } else {
+        spans.push(Span::styled(pass(replay), theme.quiet()));
         if let Some(ending) = replay.ending.as_ref().filter(|ending| !ending.is_whole) {
             spans.push(Span::styled(format!("; {}", ending.words), theme.alarm()));
         }
-        Line::from(spans)
-    })
+    }
+    Line::from(spans)
 }
 
 /// The part of it that has a place also on a small screen, instead of the keys.
 pub fn urgent(replay: &Replay, theme: Theme) -> Option<Line<'static>> {
+    said(replay, theme).or_else(|| {
+        let end = replay.player.is_at_end().then(|| end(replay, theme));
+        let spans: Vec<_> = begins(replay, theme).into_iter().chain(end).collect();
+        (!spans.is_empty()).then(|| Line::from(spans))
+    })
+}
+
+/// What answers a key.
+fn said(replay: &Replay, theme: Theme) -> Option<Line<'static>> {
     if let Some(typed) = &replay.prompt {
         let help = "  14:03:20 (UTC), or so long after the start: 90s, 5m; Enter goes there, Esc back";
         return Some(Line::from(vec![
@@ -118,22 +133,16 @@ pub fn urgent(replay: &Replay, theme: Theme) -> Option<Line<'static>> {
             Span::styled(help, theme.quiet()),
         ]));
     }
-    if let Some(notice) = &replay.notice {
-        return Some(Line::styled(notice.clone(), theme.alarm()));
-    }
-    let mut spans = Vec::new();
-    if let Some(mark) = replay.player.mark_here() {
-        let begins = mark.begins.iter().map(|(rule, cgroup)| match cgroup {
-            Some(cgroup) => format!("{} {cgroup}", rule.name()),
-            None => rule.name().into(),
-        });
-        let begins = begins.collect::<Vec<_>>().join(", ");
-        spans.push(Span::styled(format!("begins here: {begins}  "), theme.alarm()));
-    }
-    if replay.player.is_at_end() {
-        spans.push(end(replay, theme));
-    }
-    (!spans.is_empty()).then(|| Line::from(spans))
+    replay.notice.clone().map(|notice| Line::styled(notice, theme.alarm()))
+}
+
+fn begins(replay: &Replay, theme: Theme) -> Option<Span<'static>> {
+    let begins = replay.player.mark_here()?.begins.iter().map(|(rule, cgroup)| match cgroup {
+        Some(cgroup) => format!("{} {cgroup}", rule.name()),
+        None => rule.name().into(),
+    });
+    let begins = begins.collect::<Vec<_>>().join(", ");
+    Some(Span::styled(format!("begins here: {begins}  "), theme.alarm()))
 }
 
 fn end(replay: &Replay, theme: Theme) -> Span<'static> {

@@ -19,5 +19,7 @@ mod ledger;
 mod load;
 mod numa;
 mod record;
+mod replay;
 mod screen;
+mod terminal;
 mod truth;
