@@ -6,7 +6,7 @@ use ratatui::text::{Line, Span};
 use crate::{
     replay::{
         player::Player,
-        state::{KEYS, Pass, Replay},
+        state::{Ending, KEYS, Pass, Replay},
     },
     top::theme::Theme,
 };
@@ -15,6 +15,8 @@ use crate::{
 pub const HEIGHT: u16 = 2;
 /// A shorter timeline tells nothing.
 const SHORTEST_BAR: usize = 8;
+/// More findings that begin at once would hide what else there is to say.
+const MOST_NAMED: usize = 2;
 
 /// Its keys, for the last line of the screen.
 pub const FOOTER: &str =
@@ -50,6 +52,8 @@ pub fn position(replay: &Replay, theme: Theme, width: usize) -> Line<'static> {
         Span::raw(words),
         Span::styled(format!("{count}  "), theme.quiet()),
     ];
+    // What is missing is said below, as far as there is room: this has a place on any screen.
+    spans.extend(incomplete(replay).map(|_| Span::styled("INCOMPLETE  ", theme.alarm())));
     let room = width.saturating_sub(spans.iter().map(Span::width).sum());
     if room >= SHORTEST_BAR {
         spans.extend(timeline(player, &replay.pass, theme, room));
@@ -103,14 +107,12 @@ pub fn status(replay: &Replay, theme: Theme) -> Line<'static> {
     if let Some(said) = said(replay, theme) {
         return said;
     }
-    let mut spans = Vec::from_iter(begins(replay, theme));
-    if replay.player.is_at_end() {
-        spans.push(end(replay, theme));
-    } else {
+    let mut spans = end_and_begins(replay, theme);
+    if !replay.player.is_at_end() {
         spans.push(Span::styled(pass(replay), theme.quiet()));
-        if let Some(ending) = replay.ending.as_ref().filter(|ending| !ending.is_whole) {
-            spans.push(Span::styled(format!("; {}", ending.words), theme.alarm()));
-        }
+        spans.extend(
+            incomplete(replay).map(|ending| Span::styled(format!("; {}", ending.words), theme.alarm())),
+        );
     }
     Line::from(spans)
 }
@@ -118,8 +120,7 @@ pub fn status(replay: &Replay, theme: Theme) -> Line<'static> {
 /// The part of it that has a place also on a small screen, instead of the keys.
 pub fn urgent(replay: &Replay, theme: Theme) -> Option<Line<'static>> {
     said(replay, theme).or_else(|| {
-        let end = replay.player.is_at_end().then(|| end(replay, theme));
-        let spans: Vec<_> = begins(replay, theme).into_iter().chain(end).collect();
+        let spans = end_and_begins(replay, theme);
         (!spans.is_empty()).then(|| Line::from(spans))
     })
 }
@@ -136,22 +137,38 @@ fn said(replay: &Replay, theme: Theme) -> Option<Line<'static>> {
     replay.notice.clone().map(|notice| Line::styled(notice, theme.alarm()))
 }
 
+/// The end first: of a last interval it matters most.
+fn end_and_begins(replay: &Replay, theme: Theme) -> Vec<Span<'static>> {
+    let end = replay.player.is_at_end().then(|| end(replay, theme));
+    end.into_iter().chain(begins(replay, theme)).collect()
+}
+
+/// How the recording ended, if something is missing.
+fn incomplete(replay: &Replay) -> Option<&Ending> {
+    replay.ending.as_ref().filter(|ending| !ending.is_whole)
+}
+
 fn begins(replay: &Replay, theme: Theme) -> Option<Span<'static>> {
-    let begins = replay.player.mark_here()?.begins.iter().map(|(rule, cgroup)| match cgroup {
+    let begins = &replay.player.mark_here()?.begins;
+    let named = begins.iter().take(MOST_NAMED).map(|(rule, cgroup)| match cgroup {
         Some(cgroup) => format!("{} {cgroup}", rule.name()),
         None => rule.name().into(),
     });
-    let begins = begins.collect::<Vec<_>>().join(", ");
-    Some(Span::styled(format!("begins here: {begins}  "), theme.alarm()))
+    let named = named.collect::<Vec<_>>().join(", ");
+    let more = match begins.len().saturating_sub(MOST_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(Span::styled(format!("begins here: {named}{more}  "), theme.alarm()))
 }
 
 fn end(replay: &Replay, theme: Theme) -> Span<'static> {
     match &replay.ending {
         Some(ending) => {
             let style = if ending.is_whole { theme.heading() } else { theme.alarm() };
-            Span::styled(format!("the end: {}", ending.words), style)
+            Span::styled(format!("the end: {}  ", ending.words), style)
         }
-        None => Span::styled(format!("the last interval; {}", pass(replay)), theme.quiet()),
+        None => Span::styled(format!("the last interval; {}  ", pass(replay)), theme.quiet()),
     }
 }
 

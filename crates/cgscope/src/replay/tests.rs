@@ -106,6 +106,18 @@ fn a_finding_that_begins_is_named_where_it_does() {
 }
 
 #[test]
+fn of_many_findings_that_begin_at_once_two_are_named() {
+    let mut app = app();
+    let begins = ["/a", "/b", "/c", "/d"].map(|path| (Rule::OwnContention, Some(path.into()))).into();
+    replay(&mut app).on_news(&News::Marks(60, vec![Mark { interval: 0, begins }]));
+    let screen = screen(&mut app, 120, 26);
+    assert!(
+        screen.contains("begins here: own_contention /a, own_contention /b and 2 more  looking"),
+        "{screen}"
+    );
+}
+
+#[test]
 fn the_end_says_how_the_recording_ended() {
     let mut app = app();
     press(&mut app, KeyCode::End);
@@ -119,6 +131,7 @@ fn the_end_says_how_the_recording_ended() {
     press(&mut app, KeyCode::Home);
     let start = screen(&mut app, 120, 26);
     assert!(start.contains("n and N go there; the recording breaks off in its last frame"), "{start}");
+    assert!(start.contains(" 1/60  INCOMPLETE  █─"), "{start}");
 }
 
 #[test]
