@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use recordings::{Record, Report};
+pub use recordings::{Record, Replay, Report};
 
 /// Why is this task, process, container or service not on a CPU although it could run?
 ///
@@ -34,6 +34,8 @@ pub enum Command {
     Record(Record),
     /// What happened in a recording, in words and tables
     Report(Report),
+    /// The screen of `cgscope top` over a recording: play, step, and jump to findings
+    Replay(Replay),
     /// What this host offers, what is off because of it, and how to mend it
     Doctor(Doctor),
 }
@@ -210,19 +212,23 @@ pub struct Doctor {
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// `500ms`, `5s`, `2m`, `1h`; a plain number is seconds.
-fn interval(text: &str) -> Result<Duration, String> {
-    let nonsense = || "a duration looks like 500ms, 5s, 2m or 1h; a plain number is seconds".to_owned();
+/// Seconds of `500ms`, `5s`, `2m`, `1h`; a plain number is seconds. They may be negative, infinite or NaN.
+pub fn seconds(text: &str) -> Option<f64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let scale = match &text[digits.len()..] {
         "ms" => 1e-3,
         "" | "s" => 1.0,
         "m" => 60.0,
         "h" => 3_600.0,
-        _ => return Err(nonsense()),
+        _ => return None,
     };
-    let value: f64 = digits.parse().map_err(|_| nonsense())?;
-    let seconds = value * scale;
+    digits.parse::<f64>().ok().map(|value| value * scale)
+}
+
+/// The length of something, as [`seconds`] reads it.
+fn interval(text: &str) -> Result<Duration, String> {
+    let nonsense = "a duration looks like 500ms, 5s, 2m or 1h; a plain number is seconds";
+    let seconds = seconds(text).ok_or(nonsense)?;
     if !seconds.is_finite() || seconds < SHORTEST.as_secs_f64() || seconds > LONGEST.as_secs_f64() {
         return Err("a duration lies between 10ms and 24h".to_owned());
     }

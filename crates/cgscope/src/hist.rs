@@ -11,7 +11,7 @@ use cgscope_model::{
     json::IntervalObject,
     nodes::{CpuInterval, NodeGroup},
     placement::cpu_list,
-    units::duration,
+    units::{self, duration},
 };
 
 use crate::{
@@ -59,7 +59,7 @@ fn print(out: &mut impl Write, interval: &Interval, host: &Host, options: &Hist)
         return writeln!(out).and_then(|()| out.flush());
     }
     if options.timestamp {
-        writeln!(out, "{}", time_of_day(interval.start_unix_ns + interval.duration_ns))?;
+        writeln!(out, "{}", units::time_of_day(interval.start_unix_ns + interval.duration_ns))?;
     }
     if interval.mode == Mode::Coarse {
         writeln!(out, "{NO_HISTOGRAM}")?;
@@ -154,12 +154,6 @@ fn parts(interval: &Interval, options: &Hist) -> Vec<Part> {
     parts
 }
 
-/// `HH:MM:SS` in UTC: what a log elsewhere can be matched with.
-fn time_of_day(unix_ns: u64) -> String {
-    let s = unix_ns / 1_000_000_000 % 86_400;
-    format!("{:02}:{:02}:{:02} UTC", s / 3_600, s / 60 % 60, s % 60)
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -185,10 +179,5 @@ mod tests {
              of n/a\n"
         );
         assert_eq!(said.len(), 2);
-    }
-
-    #[test]
-    fn the_time_of_day_is_utc() {
-        assert_eq!(time_of_day(1_700_000_000_000_000_000), "22:13:20 UTC");
     }
 }

@@ -20,11 +20,13 @@ mod mode;
 mod nodes;
 mod record;
 mod recording;
+mod replay;
 mod report;
 mod request;
 mod run;
 mod sampler;
 mod session;
+mod signals;
 mod terminal;
 mod text;
 mod top;
@@ -72,6 +74,7 @@ fn dispatch(command: Command) -> Result {
             Command::Hist(options) => hist::run(&options).await,
             Command::Record(options) => record::run(&options).await,
             Command::Report(options) => report::run(&options),
+            Command::Replay(options) => replay::run(&options).await,
             Command::Doctor(options) => doctor::run(&options),
             Command::Top(options) => top::run(&options).await,
         }

@@ -12,9 +12,8 @@ use crate::{
     causes,
     mode::NO_HISTOGRAM,
     nodes,
-    recording::Recording,
+    recording::{Recording, subject},
     report::tables,
-    request::selection_words,
     text::{self, Unit},
 };
 
@@ -46,10 +45,7 @@ pub fn report(recording: &Recording, whole: &Interval) -> String {
 
 fn title(out: &mut String, recording: &Recording, whole: &Interval) -> std::fmt::Result {
     let header = recording.header();
-    let what = match &header.command {
-        Some(command) => format!("command {}", command.join(" ")),
-        None => selection_words(&header.selection),
-    };
+    let what = subject(header);
     writeln!(
         out,
         "{}: the {what} on {}, Linux {} {}, {}",
@@ -65,7 +61,7 @@ fn title(out: &mut String, recording: &Recording, whole: &Interval) -> std::fmt:
         units::count(recording.samples(), "Sample"),
         duration(whole.duration_ns),
         duration(header.interval_ns),
-        recording.ending().map_or("the end could not be read".into(), ToString::to_string),
+        recording.ending_words(),
     )
 }
 

@@ -21,5 +21,7 @@ mod ledger;
 mod load;
 mod numa;
 mod record;
+mod replay;
 mod screen;
+mod terminal;
 mod truth;
