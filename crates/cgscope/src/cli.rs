@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use recordings::{Export, ExportFormat, Record, Report};
+pub use recordings::{Export, ExportFormat, Record, Replay, Report};
 
 /// Why is this task, process, container or service not on a CPU although it could run?
 ///
@@ -34,6 +34,8 @@ pub enum Command {
     Record(Record),
     /// What happened in a recording, in words and tables
     Report(Report),
+    /// The screen of `cgscope top` over a recording: play, step, and jump to findings
+    Replay(Replay),
     /// A recording in the format of another tool
     Export(Export),
     /// What this host offers, what is off because of it, and how to mend it

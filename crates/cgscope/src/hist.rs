@@ -11,7 +11,7 @@ use cgscope_model::{
     json::IntervalObject,
     nodes::{CpuInterval, NodeGroup},
     placement::cpu_list,
-    units::duration,
+    units::{self, duration},
 };
 
 use crate::{
@@ -59,7 +59,7 @@ fn print(out: &mut impl Write, interval: &Interval, host: &Host, options: &Hist)
         return writeln!(out).and_then(|()| out.flush());
     }
     if options.timestamp {
-        writeln!(out, "{}", text::time_of_day(interval.start_unix_ns + interval.duration_ns))?;
+        writeln!(out, "{}", units::time_of_day(interval.start_unix_ns + interval.duration_ns))?;
     }
     if interval.mode == Mode::Coarse {
         writeln!(out, "{NO_HISTOGRAM}")?;

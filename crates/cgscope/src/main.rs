@@ -21,11 +21,13 @@ mod mode;
 mod nodes;
 mod record;
 mod recording;
+mod replay;
 mod report;
 mod request;
 mod run;
 mod sampler;
 mod session;
+mod signals;
 mod terminal;
 mod text;
 mod top;
@@ -73,6 +75,7 @@ fn dispatch(command: Command) -> Result {
             Command::Hist(options) => hist::run(&options).await,
             Command::Record(options) => record::run(&options).await,
             Command::Report(options) => report::run(&options),
+            Command::Replay(options) => replay::run(&options).await,
             Command::Export(options) => export::run(&options),
             Command::Doctor(options) => doctor::run(&options),
             Command::Top(options) => top::run(&options).await,

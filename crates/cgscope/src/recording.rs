@@ -6,7 +6,29 @@ use cgscope_layout::Loss;
 use cgscope_model::{Interval, Losses, Mode, Sample, Selection, findings::Host, units};
 use cgscope_record::{Ending, FileReader, Header, ReadError, open};
 
-use crate::exit::{Error, Exit, Result};
+use crate::{
+    exit::{Error, Exit, Result},
+    request::selection_words,
+};
+
+/// What happened between two Samples, without what the selection leaves out.
+pub fn between(earlier: &Sample, now: &Sample, selection: &Selection) -> Result<Interval> {
+    let mut interval = Interval::between(earlier, now);
+    select(&mut interval, selection)?;
+    Ok(interval)
+}
+
+fn select(interval: &mut Interval, selection: &Selection) -> Result<()> {
+    selection.apply(interval).map_err(|error| Error::could_not_run(error.to_string()))
+}
+
+/// What was recorded, in words.
+pub fn subject(header: &Header) -> String {
+    match &header.command {
+        Some(command) => format!("command {}", command.join(" ")),
+        None => selection_words(&header.selection),
+    }
+}
 
 /// A recording that is being read.
 pub struct Recording {
@@ -63,8 +85,7 @@ impl Recording {
         self.earlier = self.first()?;
         let interval = if self.step > 1 { self.several()? } else { self.single()? };
         let Some(mut interval) = interval else { return Ok(None) };
-        let applied = self.reader.header().selection.apply(&mut interval);
-        applied.map_err(|error| Error::could_not_run(error.to_string()))?;
+        select(&mut interval, &self.reader.header().selection)?;
         self.worst = self.worst.max(crate::run::losses(&interval));
         Ok(Some(interval))
     }
@@ -136,18 +157,42 @@ impl Recording {
         self.reader.losses()
     }
 
+    /// How it ended, in words.
+    pub fn ending_words(&self) -> String {
+        self.ending().map_or("the end could not be read".into(), ToString::to_string)
+    }
+
+    /// Frames that were left out because this version does not know their kind.
+    pub fn skipped(&self) -> u64 {
+        self.reader.skipped()
+    }
+
+    /// That they were, in words.
+    pub fn skipped_words(&self) -> String {
+        let frames = units::count(self.skipped(), "frame");
+        format!("{frames} of kinds that this version does not know were left out of {}", self.file)
+    }
+
+    /// Damage that was gone over so far, in words.
+    pub fn gap_words(&self) -> impl Iterator<Item = String> {
+        self.reader.gaps().iter().map(ToString::to_string)
+    }
+
+    /// It was read to an end that its writer gave it, and nothing is missing of the file.
+    pub fn is_whole(&self) -> bool {
+        matches!(self.ending(), Some(Ending::Clean(_)))
+            && self.losses().nonzero().next().is_none()
+            && self.skipped() == 0
+    }
+
     /// Says on standard error where something is missing, and what that makes of the exit status.
     pub fn finish(&self) -> Exit {
         let unreadable = self.losses().get(Loss::SamplesUnreadable) != 0;
         let worst = if unreadable { Exit::Incomplete } else { self.worst };
-        if self.reader.skipped() != 0 {
-            say!(
-                "cgscope: {} of kinds that this version does not know were left out of {}",
-                units::count(self.reader.skipped(), "frame"),
-                self.file
-            );
+        if self.skipped() != 0 {
+            say!("cgscope: {}", self.skipped_words());
         }
-        for gap in self.reader.gaps() {
+        for gap in self.gap_words() {
             say!("cgscope: {}: {gap}", self.file);
         }
         match self.ending() {

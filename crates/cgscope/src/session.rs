@@ -7,7 +7,6 @@ use std::{
 
 use cgscope_collect::{Collector, Options};
 use cgscope_model::{Sample, findings::Host};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{
     child::{Held, Output, Remains, Running},
@@ -15,6 +14,7 @@ use crate::{
     mode::{self, Coarse},
     request::Target,
     sampler::{Item, Sampler},
+    signals::Signals,
 };
 
 /// Why a measurement ended.
@@ -43,7 +43,7 @@ pub struct Session {
     sampler: Sampler,
     child: Option<Running>,
     _remains: Option<Remains>,
-    signals: [Signal; 3],
+    signals: Signals,
     samples_left: Option<u64>,
     watch_target: bool,
     ending: Option<End>,
@@ -83,7 +83,7 @@ pub struct Ready {
     collector: Collector,
     first: Option<Sample>,
     held: Option<Held>,
-    signals: [Signal; 3],
+    signals: Signals,
     pace: Pace,
     verbose: bool,
     /// The selection, the started command now among it.
@@ -103,7 +103,7 @@ impl Ready {
             command => Some(Held::start(command, target.user.as_deref(), target.output)?),
         };
         // After the fork: a process that is held back must not inherit our way with signals.
-        let signals = listen()?;
+        let signals = Signals::listen()?;
         selection.pids.extend(held.as_ref().map(|held| held.pid));
         let started = Instant::now();
         let options = Options { selection: selection.clone(), by_cpu: target.by_cpu, memory: target.memory };
@@ -180,7 +180,7 @@ impl Session {
     /// For a screen that stays after [`Step::Last`]: until then the next step, afterwards `None` at the first signal.
     pub async fn next_or_signal(&mut self, ended: bool) -> Result<Option<Step>> {
         if ended {
-            any(&mut self.signals).await;
+            self.signals.any().await;
             return Ok(None);
         }
         self.next().await.map(Some)
@@ -258,26 +258,10 @@ pub fn exit(end: &End) -> Exit {
     }
 }
 
-fn listen() -> Result<[Signal; 3]> {
-    let listen = |kind| {
-        signal(kind).map_err(|error| Error::could_not_run(format!("signals cannot be received ({error})")))
-    };
-    Ok([listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?, listen(SignalKind::hangup())?])
-}
-
-async fn any(signals: &mut [Signal; 3]) {
-    let [interrupt, terminate, hangup] = signals;
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        _ = hangup.recv() => {}
-    }
-}
-
 /// Whatever ends the measurement; once it is ending, only a second signal does.
-async fn ended(ending: bool, child: &mut Option<Running>, signals: &mut [Signal; 3]) -> Result<End> {
+async fn ended(ending: bool, child: &mut Option<Running>, signals: &mut Signals) -> Result<End> {
     if ending {
-        any(signals).await;
+        signals.any().await;
         return Err(Error::incomplete("interrupted twice: the last interval was given up"));
     }
     tokio::select! {
@@ -286,6 +270,6 @@ async fn ended(ending: bool, child: &mut Option<Running>, signals: &mut [Signal;
             *child = None;
             status.map(End::CommandEnded).map_err(|error| Error::could_not_run(format!("the command could not be run: {error}")))
         }
-        () = any(signals) => Ok(End::Interrupted),
+        () = signals.any() => Ok(End::Interrupted),
     }
 }

@@ -35,20 +35,26 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Takes the terminal over.
-    pub fn take() -> Result<Self> {
-        if !stdout().is_terminal() || !io::stdin().is_terminal() {
-            return Err(Error::could_not_run(
-                "the screen needs a terminal on standard input and output: use `cgscope top -b` for text",
-            ));
+    /// Refuses where there is no terminal; `instead` is the command that prints text.
+    pub fn check(instead: &str) -> Result<()> {
+        if stdout().is_terminal() && io::stdin().is_terminal() {
+            return Ok(());
         }
+        Err(Error::could_not_run(format!(
+            "the screen needs a terminal on standard input and output: use `{instead}` for text"
+        )))
+    }
+
+    /// Takes the terminal over; `instead` as in [`Screen::check`].
+    pub fn take(instead: &str) -> Result<Self> {
+        Self::check(instead)?;
         give_back_before_panics();
         let taken = enable_raw_mode().and_then(|()| execute!(stdout(), EnterAlternateScreen, Hide));
         let terminal = taken.and_then(|()| Terminal::new(CrosstermBackend::new(stdout())));
         terminal.map(|terminal| Self { terminal }).map_err(|error| {
             give_back();
             Error::could_not_run(format!(
-                "the terminal cannot be taken over ({error}): use `cgscope top -b` for text"
+                "the terminal cannot be taken over ({error}): use `{instead}` for text"
             ))
         })
     }

@@ -92,12 +92,6 @@ pub fn process_name(interval: &Interval, pid: u32) -> &str {
     main.or_else(|| threads.next()).map_or("", |task| &task.comm)
 }
 
-/// `HH:MM:SS UTC`: what a log elsewhere can be matched with.
-pub fn time_of_day(unix_ns: u64) -> String {
-    let s = unix_ns / 1_000_000_000 % 86_400;
-    format!("{:02}:{:02}:{:02} UTC", s / 3_600, s / 60 % 60, s % 60)
-}
-
 /// `YYYY-MM-DD HH:MM:SS UTC`
 pub fn utc(unix_ns: u64) -> String {
     // Years begin in March here, so that the day of a leap year comes last; 400 years are 146,097 days.
@@ -108,7 +102,7 @@ pub fn utc(unix_ns: u64) -> String {
     let month = (5 * day + 2) / 153;
     let day = day - (153 * month + 2) / 5 + 1;
     let (year, month) = if month < 10 { (year, month + 3) } else { (year + 1, month - 9) };
-    format!("{:04}-{month:02}-{day:02} {}", era * 400 + year, time_of_day(unix_ns))
+    format!("{:04}-{month:02}-{day:02} {}", era * 400 + year, units::time_of_day(unix_ns))
 }
 
 /// With a capital letter first.

@@ -26,6 +26,12 @@ fn three(value: f64, unit: &str) -> String {
     format!("{value:.digits$}{unit}")
 }
 
+/// `HH:MM:SS UTC` of ns since 1970: what a log elsewhere can be matched with.
+pub fn time_of_day(unix_ns: u64) -> String {
+    let s = unix_ns / 1_000_000_000 % 86_400;
+    format!("{:02}:{:02}:{:02} UTC", s / 3_600, s / 60 % 60, s % 60)
+}
+
 /// Bytes in binary units: `512B`, `1.5MiB`.
 pub fn bytes(bytes: u64) -> String {
     let mut value = bytes as f64;
@@ -69,6 +75,11 @@ mod tests {
                 .map(duration)
                 .into();
         assert_eq!(said, ["0ns", "999ns", "1.00us", "12.3us", "999us", "4.56ms", "50.0ms", "1.20s", "2m05s"]);
+    }
+
+    #[test]
+    fn the_time_of_day_is_utc() {
+        assert_eq!(time_of_day(1_700_000_000_000_000_000), "22:13:20 UTC");
     }
 
     #[test]

@@ -5,7 +5,10 @@ use std::{path::PathBuf, time::Duration};
 use clap::{ArgGroup, Args, ValueEnum};
 
 use super::{Select, interval, long_time};
-use crate::record::{Trigger, size, trigger};
+use crate::{
+    record::{Trigger, size, trigger},
+    replay::{When, speed},
+};
 
 /// `cgscope record`
 #[derive(Debug, Args)]
@@ -150,4 +153,23 @@ pub enum ExportFormat {
     Parquet,
     /// Profile for `go tool pprof`: waiting by cgroup, process, thread and cause
     Pprof,
+}
+
+/// `cgscope replay`
+#[derive(Debug, Args)]
+pub struct Replay {
+    /// A file of `cgscope record`
+    pub file: PathBuf,
+
+    /// How many times as fast as it was recorded, 0.25 to 64
+    #[arg(short, long, value_name = "X", default_value = "1", value_parser = speed)]
+    pub speed: f64,
+
+    /// Begin there: a time of day in UTC as on the screen (14:03 or 14:03:20), or so long after the start (90s, 5m, 1h)
+    #[arg(long, value_name = "TIME")]
+    pub at: Option<When>,
+
+    /// Begin paused
+    #[arg(long)]
+    pub paused: bool,
 }

@@ -5,13 +5,10 @@ use std::fmt::{Result, Write as _};
 use cgscope_model::{
     Cause, Interval, Mode, Timeline,
     timeline::Slice,
-    units::{duration, percent},
+    units::{duration, percent, time_of_day},
 };
 
-use crate::{
-    causes::{self, UNNAMED},
-    text::time_of_day,
-};
+use crate::causes::{self, UNNAMED};
 
 /// Columns of a sparkline: with its name and its highest value a line fits 80.
 const COLUMNS: usize = 40;

@@ -13,9 +13,8 @@ use crate::{
     causes,
     mode::NO_HISTOGRAM,
     nodes,
-    recording::Recording,
+    recording::{Recording, subject},
     report::{Whole, quotas, tables, when},
-    request::selection_words,
     text::{self, Unit, capital, wrapped},
 };
 
@@ -42,14 +41,10 @@ impl About {
     /// To be asked after the last interval was read.
     pub fn new(recording: &Recording, whole: &Interval) -> Self {
         let header = recording.header();
-        let what = match &header.command {
-            Some(command) => format!("command {}", command.join(" ")),
-            None => selection_words(&header.selection),
-        };
         let cpus = units::count(header.cpus.len() as u64, "CPU");
         Self {
             file: recording.file.clone(),
-            what: format!("the {what} on {}", header.hostname),
+            what: format!("the {} on {}", subject(header), header.hostname),
             host_words: format!("Linux {} {}, {cpus}", header.kernel_release, header.architecture),
             extent: format!(
                 "{} over {} from {} on, one every {}",
@@ -58,7 +53,7 @@ impl About {
                 text::utc(whole.start_unix_ns),
                 duration(header.interval_ns),
             ),
-            ending: recording.ending().map_or("the end could not be read".into(), ToString::to_string),
+            ending: recording.ending_words(),
             host: recording.host,
         }
     }

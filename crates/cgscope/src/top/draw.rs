@@ -12,7 +12,12 @@ use ratatui::{
 use crate::{
     causes,
     columns::{Column, fit},
-    top::{header, histogram, state::App, theme::Theme},
+    replay,
+    top::{
+        header, histogram,
+        state::{App, Help},
+        theme::Theme,
+    },
 };
 
 /// The smallest screen that shows something.
@@ -32,6 +37,7 @@ struct Regions {
     header: Rect,
     tasks: Rect,
     histogram: Rect,
+    replay: Rect,
     footer: Rect,
 }
 
@@ -39,9 +45,15 @@ fn regions(area: Rect, app: &App) -> Option<Regions> {
     if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
         return None;
     }
-    let [header, body, footer] = Layout::vertical([
+    let replay_height = match app.replay {
+        None => 0,
+        Some(_) if header::is_tall(area.height) => replay::draw::HEIGHT,
+        Some(_) => 1,
+    };
+    let [header, body, replay, footer] = Layout::vertical([
         Constraint::Length(header::height(area.height, app)),
         Constraint::Min(0),
+        Constraint::Length(replay_height),
         Constraint::Length(1),
     ])
     .areas(area);
@@ -51,7 +63,7 @@ fn regions(area: Rect, app: &App) -> Option<Regions> {
         Layout::vertical([Constraint::Fill(1), Constraint::Max(histogram::HEIGHT.min(body.height * 3 / 5))])
             .areas(body)
     };
-    Some(Regions { header, tasks, histogram, footer })
+    Some(Regions { header, tasks, histogram, replay, footer })
 }
 
 /// Draws everything.
@@ -59,23 +71,35 @@ pub fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme) {
     let area = frame.area();
     let Some(regions) = regions(area, app) else {
         let (width, height) = SMALLEST;
+        let [command, instead] = app.commands();
         let sentence = format!(
-            "cgscope top needs a terminal of at least {width}x{height}, this one is {}x{}: enlarge it, or use `cgscope top -b`.",
+            "{command} needs a terminal of at least {width}x{height}, this one is {}x{}: enlarge it, or use `{instead}`.",
             area.width, area.height
         );
         frame.render_widget(Paragraph::new(sentence).wrap(Wrap { trim: true }), area);
         return;
     };
     frame.render_widget(Paragraph::new(header::lines(app, theme, area.height)), regions.header);
-    if app.help {
+    if let Some(page) = app.help {
         let body = regions.tasks.union(regions.histogram);
-        frame.render_widget(Paragraph::new(help(theme)), body);
+        let lines = match page {
+            Help::Keys => replay::draw::help(theme),
+            Help::Columns => help(theme),
+        };
+        frame.render_widget(Paragraph::new(lines), body);
     } else {
         frame.render_widget(Paragraph::new(tasks(app, theme, regions.tasks)), regions.tasks);
         let histogram = histogram::lines(app, theme, regions.histogram);
         frame.render_widget(Paragraph::new(histogram), regions.histogram);
     }
-    frame.render_widget(Paragraph::new(footer(app, theme)), regions.footer);
+    if let Some(replay) = &app.replay {
+        let area = regions.replay;
+        let lines =
+            [replay::draw::position(replay, theme, area.width.into()), replay::draw::status(replay, theme)];
+        frame.render_widget(Paragraph::new(lines.to_vec()), area);
+    }
+    let footer = footer(app, theme, header::is_tall(area.height));
+    frame.render_widget(Paragraph::new(footer), regions.footer);
 }
 
 /// The columns that fit a width, each with its own; the cgroup takes what is left.
@@ -117,7 +141,11 @@ fn tasks(app: &App, theme: Theme, area: Rect) -> Vec<Line<'static>> {
     });
     let mut lines = vec![Line::from_iter(heading)];
     let Some(interval) = app.interval.as_deref() else {
-        lines.push(Line::styled("measuring the first interval ...", theme.quiet()));
+        let first = match app.replay {
+            None => "measuring the first interval ...",
+            Some(_) => "reading the first interval ...",
+        };
+        lines.push(Line::styled(first, theme.quiet()));
         return lines;
     };
     let rows = app.rows();
@@ -148,7 +176,11 @@ fn padded(mut bar: Vec<Span<'static>>, parts: &[f64; CAUSES], width: usize) -> V
     bar
 }
 
-fn footer(app: &App, theme: Theme) -> Line<'static> {
+fn footer(app: &App, theme: Theme, is_tall: bool) -> Line<'static> {
+    if let Some(replay) = &app.replay {
+        let urgent = (!is_tall).then(|| replay::draw::urgent(replay, theme)).flatten();
+        return urgent.unwrap_or_else(|| Line::styled(replay::draw::FOOTER, theme.quiet()));
+    }
     if let Some(ended) = &app.ended {
         return Line::styled(format!("{ended}: no more intervals; q quits"), theme.alarm());
     }

@@ -17,16 +17,21 @@ const UNKNOWN: &str = "not known (coarse)";
 /// From this height of the screen on there is room to say why.
 const TALL: u16 = 22;
 
+/// A screen of this height has room to say why.
+pub fn is_tall(screen: u16) -> bool {
+    screen >= TALL
+}
+
 /// Lines on a screen of this height.
 pub fn height(screen: u16, app: &App) -> u16 {
     let has_nodes = app.interval.as_deref().is_some_and(nodes::has_several);
-    if screen < TALL { 5 } else { 8 + u16::from(has_nodes) }
+    if is_tall(screen) { 8 + u16::from(has_nodes) } else { 5 }
 }
 
 /// The lines of the header, on a screen of this height.
 pub fn lines(app: &App, theme: Theme, screen: u16) -> Vec<Line<'static>> {
     let mut title = vec![
-        Span::styled("cgscope top", theme.heading()),
+        Span::styled(app.commands()[0], theme.heading()),
         Span::raw(format!("  {}", app.title)),
         Span::styled(format!("  every {}", duration(app.delay.as_nanos() as u64)), theme.quiet()),
     ];
@@ -58,7 +63,7 @@ pub fn lines(app: &App, theme: Theme, screen: u16) -> Vec<Line<'static>> {
             )),
         ]),
     ];
-    if screen >= TALL {
+    if is_tall(screen) {
         lines.extend(why(&total, interval, app, theme));
         lines.extend(
             nodes::short_line(interval)

@@ -28,10 +28,10 @@ const LABEL: usize = 30;
 pub fn lines(app: &App, theme: Theme, area: Rect) -> Vec<Line<'static>> {
     let Some(interval) = app.interval.as_deref() else { return Vec::new() };
     let (mut lines, wait) = if app.all_tasks {
-        (vec![Line::styled("all tasks, since the start", theme.heading())], &app.total_since_start)
+        (vec![Line::styled(format!("all tasks, {}", since(app, "the start")), theme.heading())], &app.total)
     } else {
         match (app.selected_task(), &app.selected) {
-            (Some(task), Some(selected)) => (of_task(task, selected, interval, theme), &selected.since),
+            (Some(task), Some(selected)) => (of_task(task, selected, interval, app, theme), &selected.since),
             _ => return Vec::new(),
         }
     };
@@ -52,10 +52,16 @@ pub fn lines(app: &App, theme: Theme, area: Rect) -> Vec<Line<'static>> {
     lines
 }
 
+/// What a histogram is of.
+fn since(app: &App, start: &str) -> String {
+    if app.replay.is_some() { "in this interval".into() } else { format!("since {start}") }
+}
+
 fn of_task(
     task: &TaskInterval,
     selected: &Selected,
     interval: &Interval,
+    app: &App,
     theme: Theme,
 ) -> Vec<Line<'static>> {
     let reading = &task.reading;
@@ -68,7 +74,7 @@ fn of_task(
         Line::from(vec![
             Span::styled(format!("{} {}", reading.tid, reading.comm), theme.heading()),
             Span::styled(
-                format!("  {} since it was selected", units::count(selected.since.count, "wait")),
+                format!("  {} {}", units::count(selected.since.count, "wait"), since(app, "it was selected")),
                 theme.quiet(),
             ),
         ]),
@@ -112,7 +118,8 @@ fn percentiles(wait: &Wait) -> String {
 fn rows(app: &App, wait: &Wait, theme: Theme, width: usize, room: usize) -> Vec<Line<'static>> {
     let rows = wait.hist.rows(app.unit.ns());
     let Some(most) = rows.iter().map(|row| row.count).max() else {
-        return vec![Line::styled("no wait yet", theme.quiet())];
+        let none = if app.replay.is_some() { "no wait" } else { "no wait yet" };
+        return vec![Line::styled(none, theme.quiet())];
     };
     let bar_width = width.saturating_sub(LABEL).max(1);
     let mut lines = vec![Line::styled(format!("{:>20} {:>8}", app.unit.title(), "count"), theme.quiet())];

@@ -5,43 +5,33 @@ pub mod draw;
 pub mod fixtures;
 mod header;
 mod histogram;
+mod live;
+pub mod screen;
 pub mod state;
 #[cfg(test)]
 mod tests;
-mod theme;
+pub mod theme;
 
-use std::{
-    io::{self, Write},
-    sync::Arc,
-};
+use std::io::{self, Write};
 
 use cgscope_model::{
-    Interval, Mode, Sample,
+    Interval, Mode,
     findings::{Host, findings},
     json::IntervalObject,
 };
-use crossterm::event::{Event, EventStream, KeyEventKind};
-use futures_util::StreamExt;
-use ratatui::layout::Rect;
 
 use crate::{
     causes,
     child::Output,
     cli::Top,
     columns::{Column, fit, sorted},
-    exit::{Error, Exit, Result},
+    exit::{Error, Result},
     mode::NO_HISTOGRAM,
     nodes,
     request::Target,
-    run::{Plan, finish, for_each_interval, losses, select},
-    session::{self, Pace, Session, Step},
-    terminal::Screen,
+    run::{Plan, for_each_interval},
+    session::Pace,
     text,
-    top::{
-        draw::{draw, table_height},
-        state::{Action, App},
-        theme::Theme,
-    },
 };
 
 /// Rows of the table in text.
@@ -60,80 +50,7 @@ pub async fn run(options: &Top) -> Result {
         })
         .await;
     }
-    screen(&target, pace).await
-}
-
-/// The loop of the screen: keys, Samples, signals; drawing where something changed.
-async fn screen(target: &Target, pace: Pace) -> Result {
-    let mut screen = Screen::take()?;
-    let theme = Theme::new(std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()));
-    let mut session = Session::start(target, pace)?;
-    let mut app = App::new(session.title.clone(), pace.interval);
-    app.host = session.host;
-    app.coarse = session.coarse.as_ref().map(|coarse| coarse.because.clone());
-    let mut keys = EventStream::new();
-    let mut earlier: Option<Sample> = None;
-    let mut worst = Exit::Done;
-    let mut end = None;
-    loop {
-        paint(&mut screen, &mut app, theme)?;
-        if app.interval.is_some() && std::env::var_os("CGSCOPE_TEST_PANIC").is_some() {
-            // For the test that a panic gives the terminal back; what else would panic in the middle of drawing?
-            panic!("a panic that was asked for");
-        }
-        tokio::select! {
-            key = keys.next() => match key {
-                Some(Ok(event)) => if on_event(&mut app, &event) == Action::Quit { break },
-                // The terminal is gone.
-                Some(Err(_)) | None => break,
-            },
-            step = session.next_or_signal(end.is_some()) => {
-                let (sample, ended) = match step? {
-                    Some(Step::Sample(sample)) => (sample, None),
-                    Some(Step::Last(sample, ended)) => (sample, Some(ended)),
-                    None => break,
-                };
-                if let Some(earlier) = &earlier {
-                    let mut interval = Interval::between(earlier, &sample);
-                    select(&session, &mut interval)?;
-                    worst = worst.max(losses(&interval));
-                    app.on_interval(Arc::new(interval));
-                }
-                earlier = Some(sample);
-                match ended {
-                    None => {}
-                    Some(session::End::Interrupted | session::End::Finished) => { end = ended; break }
-                    Some(_) => {
-                        app.ended = ended.as_ref().map(session::words);
-                        end = ended;
-                    }
-                }
-            }
-        }
-    }
-    // Only what is printed after this is seen.
-    drop(screen);
-    session.say_limits();
-    // Whoever quits has seen enough: a command that still runs is ended, too.
-    let end = end.unwrap_or(session::End::Finished);
-    Ok(worst.max(finish(&mut session, &end)))
-}
-
-fn paint(screen: &mut Screen, app: &mut App, theme: Theme) -> Result<()> {
-    let gone = |error: io::Error| Error::incomplete(format!("the terminal cannot be drawn on ({error})"));
-    let size = screen.terminal.size().map_err(gone)?;
-    let height = table_height(Rect::new(0, 0, size.width, size.height), app);
-    app.scroll_to_selected(height);
-    screen.terminal.draw(|frame| draw(frame, app, theme)).map_err(gone)?;
-    Ok(())
-}
-
-fn on_event(app: &mut App, event: &Event) -> Action {
-    match event {
-        Event::Key(key) if key.kind != KeyEventKind::Release => app.on_key(*key),
-        Event::Resize(..) => Action::Draw,
-        _ => Action::None,
-    }
+    live::run(&target, pace).await
 }
 
 fn print(out: &mut impl Write, interval: &Interval, host: &Host, json: bool) -> io::Result<()> {

@@ -1,12 +1,16 @@
 //! What the screen shows: changed by intervals and keys, read by drawing. Nothing here draws, and drawing changes nothing.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use cgscope_model::{Interval, TaskInterval, Wait, findings::Host};
+use cgscope_model::{Interval, Mode, TaskInterval, Wait, findings::Host};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::{
     columns::{Column, sorted},
+    replay::state::Replay,
     text::Unit,
 };
 
@@ -33,16 +37,18 @@ pub struct App {
     pub reversed: bool,
     /// New intervals are not shown.
     pub paused: bool,
-    /// The help is shown.
-    pub help: bool,
+    /// The page of the help that is shown instead of tasks.
+    pub help: Option<Help>,
     /// The histogram is that of all tasks.
     pub all_tasks: bool,
     /// Of the histogram's rows.
     pub unit: Unit,
     /// Why no more intervals come.
     pub ended: Option<String>,
-    /// All tasks since the start.
-    pub total_since_start: Wait,
+    /// All tasks since the start; of a replay, in the interval shown.
+    pub total: Wait,
+    /// Where a replay is; `None`: this is the running host.
+    pub replay: Option<Replay>,
 }
 
 /// The selected task, followed by its serial: a tid may be reused, and the row changes with the order.
@@ -50,8 +56,17 @@ pub struct App {
 pub struct Selected {
     serial: u64,
     row: usize,
-    /// Its waits since it was selected.
+    /// Its waits since it was selected; of a replay, in the interval shown.
     pub since: Wait,
+}
+
+/// A page of the help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Help {
+    /// The keys of a replay; the next page is that of the columns.
+    Keys,
+    /// What the columns mean.
+    Columns,
 }
 
 /// What the loop does after a key.
@@ -79,17 +94,23 @@ impl App {
             sort: Column::WaitShare,
             reversed: false,
             paused: false,
-            help: false,
+            help: None,
             all_tasks: false,
             unit: Unit::Micro,
             ended: None,
-            total_since_start: Wait::default(),
+            total: Wait::default(),
+            replay: None,
         }
     }
 
     /// A new interval.
     pub fn on_interval(&mut self, interval: Arc<Interval>) {
-        self.total_since_start.add(&interval.total().wait);
+        if self.replay.is_some() {
+            // Whatever way led to an interval, the same is shown of it.
+            self.total = Wait::default();
+            self.selected.iter_mut().for_each(|selected| selected.since = Wait::default());
+        }
+        self.total.add(&interval.total().wait);
         if let Some(selected) = &mut self.selected
             && let Some(task) = find(&interval, selected.serial)
         {
@@ -100,6 +121,29 @@ impl App {
         }
         self.interval = Some(interval);
         self.follow_selected();
+    }
+
+    /// Interval `n` of a recording was read; `None`: damage is in the way, and the recording ends before it.
+    pub fn on_read(&mut self, n: usize, interval: Option<Arc<Interval>>) {
+        let Some(replay) = &mut self.replay else { return };
+        let Some(interval) = interval else { return replay.player.shorten(n) };
+        replay.shown = Some(n);
+        self.coarse = (interval.mode == Mode::Coarse).then(|| "so it was recorded".into());
+        self.on_interval(interval);
+    }
+
+    /// The clock goes on.
+    pub fn tick(&mut self, now: Instant) {
+        self.replay.iter_mut().for_each(|replay| replay.tick(now));
+    }
+
+    /// The command whose screen this is, and the one that prints text instead.
+    pub fn commands(&self) -> [&'static str; 2] {
+        if self.replay.is_some() {
+            ["cgscope replay", "cgscope report"]
+        } else {
+            ["cgscope top", "cgscope top -b"]
+        }
     }
 
     /// The tasks in the order shown.
@@ -163,9 +207,12 @@ impl App {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return if key.code == KeyCode::Char('c') { Action::Quit } else { Action::None };
         }
-        if self.help {
-            self.help = false;
+        if let Some(page) = self.help {
+            self.help = (page == Help::Keys && key.code == KeyCode::Char('?')).then_some(Help::Columns);
             return Action::Draw;
+        }
+        if let Some(action) = self.replay.as_mut().and_then(|replay| replay.on_key(key)) {
+            return action;
         }
         match key.code {
             KeyCode::Char('q') | KeyCode::Esc => return Action::Quit,
@@ -179,7 +226,9 @@ impl App {
             KeyCode::Char('>') | KeyCode::Right | KeyCode::Char('s') => return self.sort_by(1),
             KeyCode::Char('r') => self.reversed = !self.reversed,
             KeyCode::Char(' ') => self.paused = !self.paused,
-            KeyCode::Char('h' | '?') => self.help = true,
+            KeyCode::Char('h' | '?') => {
+                self.help = Some(if self.replay.is_some() { Help::Keys } else { Help::Columns });
+            }
             KeyCode::Char('a') => self.all_tasks = !self.all_tasks,
             KeyCode::Char('u') => self.unit = self.unit.other(),
             _ => return Action::None,
@@ -275,9 +324,9 @@ mod tests {
     fn keys_quit_and_the_help_goes_with_any_key() {
         let mut app = app(&[(1, 5)]);
         assert_eq!(press(&mut app, KeyCode::Char('?')), Action::Draw);
-        assert!(app.help);
+        assert!(app.help.is_some());
         assert_eq!(press(&mut app, KeyCode::Char('q')), Action::Draw);
-        assert!(!app.help);
+        assert!(app.help.is_none());
         assert_eq!(press(&mut app, KeyCode::Char('q')), Action::Quit);
         assert_eq!(app.on_key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Action::Quit);
         assert_eq!(press(&mut app, KeyCode::Char('z')), Action::None);

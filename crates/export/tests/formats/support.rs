@@ -114,7 +114,7 @@ pub(crate) fn sample(n: u64, mode: Mode) -> Sample {
                 waits: None,
             })
             .collect(),
-        losses: Losses::from(vec![("culprit_forgotten".to_owned(), 2 * n)]),
+        losses: Losses::from_iter([("culprit_forgotten", 2 * n)]),
         ..Sample::default()
     }
 }

@@ -25,6 +25,8 @@ mod load;
 mod numa;
 mod record;
 mod recording;
+mod replay;
 mod report;
 mod screen;
+mod terminal;
 mod truth;

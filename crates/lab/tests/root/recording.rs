@@ -17,7 +17,7 @@ use crate::{
     bench::{cgscope, patience, run, stderr, stdout},
     files::Dir,
     load::Load,
-    screen::Terminal,
+    terminal::Terminal,
 };
 
 /// A `cgscope record` in the background, killed with its value.

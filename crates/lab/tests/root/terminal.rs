@@ -1,0 +1,103 @@
+//! A terminal of tmux: keys in, the screen out.
+
+use std::{
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::bench::cgscope;
+
+/// A terminal with a shell in it; gone with its value.
+pub(crate) struct Terminal {
+    socket: String,
+}
+
+impl Terminal {
+    pub(crate) fn new(width: u16, height: u16) -> Self {
+        // A server of its own each: the one before may still be on its way out.
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let terminal = Self { socket: format!("cgscope-test-{}-{number}", std::process::id()) };
+        let (width, height) = (width.to_string(), height.to_string());
+        terminal.tmux(&[
+            "-f",
+            "/dev/null",
+            "new-session",
+            "-d",
+            "-x",
+            &width,
+            "-y",
+            &height,
+            "env PS1='$ ' sh",
+        ]);
+        terminal.wait_for("$");
+        terminal
+    }
+
+    pub(crate) fn tmux(&self, args: &[&str]) -> String {
+        let output = Command::new("tmux").args(["-L", &self.socket]).args(args).output().expect("tmux runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    pub(crate) fn press(&self, keys: &str) {
+        self.tmux(&["send-keys", keys]);
+    }
+
+    pub(crate) fn line(&self, text: &str) {
+        self.tmux(&["send-keys", "-l", text]);
+        self.press("Enter");
+    }
+
+    pub(crate) fn screen(&self) -> String {
+        self.tmux(&["capture-pane", "-p"])
+    }
+
+    pub(crate) fn wait_for(&self, text: &str) -> String {
+        self.wait_until(|screen| screen.contains(text), &format!("{text:?}"))
+    }
+
+    /// The first screen that is as `wanted` says; `what` it should be is said if none comes.
+    pub(crate) fn wait_until(&self, wanted: impl Fn(&str) -> bool, what: &str) -> String {
+        let end = Instant::now() + Duration::from_secs(15);
+        loop {
+            let screen = self.screen();
+            if wanted(&screen) {
+                return screen;
+            }
+            assert!(Instant::now() < end, "{what} does not come:\n{screen}");
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Starts cgscope with these arguments; where it has ended, `left with` its status is on the screen.
+    pub(crate) fn cgscope(&self, args: &str) {
+        // What the one before left must not be taken for its own.
+        self.line("clear");
+        self.wait_until(|screen| !screen.contains("left with"), "an empty screen");
+        self.line(&format!("{} {args}; echo left with $?", cgscope().get_program().display()));
+    }
+
+    /// The id of the cgscope that runs in this terminal.
+    pub(crate) fn cgscope_pid(&self) -> i32 {
+        let shell = self.tmux(&["display-message", "-p", "#{pane_pid}"]);
+        let shell = shell.trim();
+        let children =
+            std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children")).expect("a shell");
+        children.trim().parse().expect("one child: cgscope")
+    }
+
+    /// Whether the terminal is as a shell leaves it: its prompt seen, what is typed echoed, the cursor shown.
+    pub(crate) fn assert_given_back(&self) {
+        self.line("echo e''choed");
+        self.wait_for("\nechoed");
+        assert_eq!(self.tmux(&["display-message", "-p", "#{alternate_on} #{cursor_flag}"]).trim(), "0 1");
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.tmux(&["kill-server"]);
+    }
+}
