@@ -116,7 +116,8 @@ fn rows_are_written_as_they_come_and_not_kept() {
         let before = paper.bytes().len();
         sink.finish().expect("there is room");
         let bytes = paper.bytes();
-        assert!(before > bytes.len() / 2, "{format:?}: {before} of {}", bytes.len());
+        // What comes at the end is the last group and, of Parquet, where everything is.
+        assert!(before > bytes.len() / 3, "{format:?}: {before} of {}", bytes.len());
         if format == Format::Parquet {
             assert_eq!(parquet_rows(bytes).len(), 5 * INTERVALS, "in several groups of rows");
         }
