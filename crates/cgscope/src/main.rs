@@ -13,6 +13,7 @@ mod causes;
 mod child;
 mod cli;
 mod columns;
+mod diff;
 mod doctor;
 mod exit;
 mod hist;
@@ -72,6 +73,7 @@ fn dispatch(command: Command) -> Result {
             Command::Hist(options) => hist::run(&options).await,
             Command::Record(options) => record::run(&options).await,
             Command::Report(options) => report::run(&options),
+            Command::Diff(options) => diff::run(&options),
             Command::Doctor(options) => doctor::run(&options),
             Command::Top(options) => top::run(&options).await,
         }

@@ -51,6 +51,16 @@ impl Hist {
         hist
     }
 
+    /// (bucket, count) of each bucket with a count, ascending.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.counts.iter()
+    }
+
+    /// (cell, share) of each cell of row and cause with a share, ascending.
+    pub(crate) fn shares(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.shares.iter()
+    }
+
     /// True if every bucket exists, in order and with a count: what was read from a file may not be.
     pub fn is_valid(&self) -> bool {
         self.counts.is_valid() && self.shares.is_valid()
