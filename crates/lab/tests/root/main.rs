@@ -11,6 +11,7 @@ mod coarse;
 mod coarse_fallback;
 mod conservation;
 mod cost;
+mod diff;
 mod field_case_1;
 mod field_case_2;
 mod files;

@@ -17,7 +17,10 @@ use super::{
     series::{Both, Frame, bucket_at, is_rare, scale},
     side::{Recorded, same_settings},
 };
-use crate::findings::{Finding, Host, findings};
+use crate::{
+    findings::{Finding, Host, findings},
+    selection::is_at_or_below,
+};
 
 /// Subjects whose distributions are compared: those that waited most.
 const DISTRIBUTIONS: usize = 30;
@@ -91,16 +94,15 @@ fn activity(frame: &Frame, both: &Both) -> f64 {
 /// Those worth comparing: the most active of each kind. A cgroup that has nothing but another one below it is left out, but for
 /// its limits.
 fn chosen<'s, 'a>(frame: &Frame, subjects: &'s [Both<'a>]) -> Vec<(&'s Both<'a>, bool)> {
-    let mut deepest: HashMap<[u64; 6], usize> = HashMap::new();
+    let mut alike: HashMap<[u64; 6], Vec<&str>> = HashMap::new();
     let key = |both: &Both| {
         let of = |side: usize, measure| both.sums[side].get(measure);
         let measures = [Measure::Wait, Measure::OnCpu, Measure::Waits];
         std::array::from_fn(|i| of(i / 3, measures[i % 3]))
     };
-    for (at, both) in subjects.iter().enumerate() {
-        if matches!(both.subject, Subject::Cgroup(_)) {
-            // In order: who is below comes later.
-            deepest.insert(key(both), at);
+    for both in subjects {
+        if let Subject::Cgroup(path) = &both.subject {
+            alike.entry(key(both)).or_default().push(path);
         }
     }
     let mut chosen: Vec<(f64, usize)> = Vec::new();
@@ -119,11 +121,12 @@ fn chosen<'s, 'a>(frame: &Frame, subjects: &'s [Both<'a>]) -> Vec<(&'s Both<'a>,
         *count += 1;
         *count <= MOST_SUBJECTS
     });
-    let is_shadow = |both: &Both, at: usize| {
-        matches!(both.subject, Subject::Cgroup(_))
-            && deepest.get(&key(both)).is_some_and(|deepest| *deepest != at)
+    let is_shadow = |both: &Both| {
+        let Subject::Cgroup(path) = &both.subject else { return false };
+        let is_below = |other: &&str| *other != &**path && is_at_or_below(other, path);
+        alike.get(&key(both)).is_some_and(|paths| paths.iter().any(is_below))
     };
-    chosen.into_iter().map(|(_, at)| (&subjects[at], is_shadow(&subjects[at], at))).collect()
+    chosen.into_iter().map(|(_, at)| (&subjects[at], is_shadow(&subjects[at]))).collect()
 }
 
 fn kind(subject: &Subject) -> usize {
@@ -235,7 +238,7 @@ impl<'f, 's, 'a> Table<'f, 's, 'a> {
         for thousandths in LOOKED_AT {
             let quantile = f64::from(thousandths) / 1_000.0;
             let bucket = bucket_at(&hists, quantile);
-            let at = bucket.map(|bucket| self.add(self.frame.above(both, bucket)));
+            let at = bucket.map(|bucket| self.add(self.frame.above(both, bucket, quantile)));
             looked_at.extend(at);
             if QUANTILES.contains(&thousandths) {
                 let value =

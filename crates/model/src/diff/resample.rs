@@ -15,7 +15,7 @@
 use oorandom::Rand32;
 
 /// Fewer blocks than these on a side say nothing: there are too few ways to deal them.
-pub const FEWEST_BLOCKS: usize = 6;
+pub const FEWEST_BLOCKS: usize = 8;
 /// Times that blocks are dealt anew.
 const DEALS: usize = 2_000;
 /// Times that they are drawn with replacement.
@@ -23,7 +23,7 @@ pub(super) const DRAWS: usize = 1_000;
 /// The same recordings give the same answer.
 const SEED: u64 = 0x6367_7363_6f70_6531;
 /// More correlation than that is taken for that: what is left are then a few observations.
-const MOST_CORRELATION: f64 = 0.9;
+const MOST_CORRELATION: f64 = 0.97;
 
 /// A figure on both sides, block by block. The order of the sides does not matter to any result but the sign.
 #[derive(Clone, Debug)]
@@ -121,12 +121,15 @@ impl Series {
             squares += rest.iter().map(|e| e * e).sum::<f64>();
             products += rest.windows(2).map(|pair| pair[0] * pair[1]).sum::<f64>();
         }
-        if squares <= 0.0 {
+        if squares <= 0.0 || !shape.is_enough() {
             return 1.0;
         }
-        // Taken about their own mean, few values seem less correlated than they are.
-        let bias = 1.0 / shape.first.min(shape.second()) as f64;
-        let correlation = (products / squares + bias).clamp(0.0, MOST_CORRELATION);
+        // Taken about their own mean, few values seem less correlated than they are (Kendall's bias, -(1 + 4 r) / n); and what
+        // few values say of it is not sure: one standard error is added.
+        let few = shape.first.min(shape.second()) as f64;
+        let unbiased = (few * products / squares + 1.0) / (few - 4.0);
+        let correlation = unbiased + 1.0 / (shape.blocks as f64).sqrt();
+        let correlation = correlation.clamp(0.0, MOST_CORRELATION);
         (1.0 + correlation) / (1.0 - correlation)
     }
 
@@ -139,11 +142,16 @@ impl Series {
 
 /// For each series how likely chance alone gives any of them a difference as sure as its own: small is more than noise.
 pub(super) fn family_wise(series: &[Series], shape: &Shape) -> Vec<f64> {
+    family_wise_of(series, shape, DEALS)
+}
+
+/// The same with so many deals.
+pub(super) fn family_wise_of(series: &[Series], shape: &Shape, deals: usize) -> Vec<f64> {
     if !shape.is_enough() || series.is_empty() {
         return vec![1.0; series.len()];
     }
     let observed: Vec<f64> = series.iter().map(|series| series.observed(shape)).collect();
-    let mut largest = Deals::new(series, shape).largest();
+    let mut largest = Deals::new(series, shape).largest(deals);
     largest.sort_by(f64::total_cmp);
     let p = observed.iter().map(|distance| {
         // The deal that is the recordings themselves must count whatever is rounded.
@@ -184,7 +192,7 @@ impl<'a> Deals<'a> {
     }
 
     /// The largest difference of each deal.
-    fn largest(&self) -> Vec<f64> {
+    fn largest(&self, deals: usize) -> Vec<f64> {
         let width = self.all.len();
         let mut random = Rand32::new(SEED);
         let mut order: Vec<usize> = (0..self.shape.blocks).collect();
@@ -201,7 +209,7 @@ impl<'a> Deals<'a> {
             }
             self.distances(&sums)
         };
-        (0..DEALS).map(deal).collect()
+        (0..deals).map(deal).collect()
     }
 
     fn distances(&self, dealt: &[f64]) -> f64 {

@@ -85,9 +85,9 @@ impl<'a> Frame<'a> {
         ))
     }
 
-    /// The share of waits above a bucket, block by block.
-    pub fn above(&self, both: &Both, bucket: usize) -> Series {
-        const SMALL: f64 = 0.005;
+    /// The share of waits above the bucket of this quantile, block by block.
+    pub fn above(&self, both: &Both, bucket: usize, quantile: f64) -> Series {
+        let small = quantile.min(1.0 - quantile) / 50.0;
         self.series(
             |side| {
                 let blocks = self.blocks(side);
@@ -95,7 +95,7 @@ impl<'a> Frame<'a> {
                 let of = |bucket| both.rows[side].map_or_else(none, |rows| rows.above(bucket, blocks));
                 (of(bucket), both.rows[side].map_or_else(none, |rows| rows.waits(blocks)))
             },
-            SMALL,
+            small,
         )
     }
 
