@@ -202,8 +202,8 @@ fn few_intervals_are_compared_but_nothing_is_said_of_noise() {
 fn intervals_of_other_lengths_have_the_same_rates() {
     let diff = diff(quota(1, 120, 1, 50), quota(2, 20, 10, 50));
     assert_eq!(diff.called().count(), 0, "{:?}", diff.called().next());
-    let waits = of(&diff, &cgroup("/limited"), Figure::Waits);
-    assert_eq!((waits.before, waits.after), (Some(10.0), Some(10.0)));
+    let stood = of(&diff, &cgroup("/limited"), Figure::Stood);
+    assert_eq!((stood.before, stood.after), (Some(0.5), Some(0.5)));
 }
 
 /// Intervals of one task that waits so often, each wait so long.
@@ -364,9 +364,9 @@ fn a_task_that_moves_counts_where_it_waited() {
     for subject in
         [cgroup("/a"), cgroup("/b"), Subject::Program("sh".into()), Subject::Program("make".into())]
     {
-        assert_eq!(of(&diff, &subject, Figure::Waits).before, Some(5.0), "{subject:?}");
+        assert_eq!(of(&diff, &subject, Figure::Wait).before, Some(0.005), "{subject:?}");
     }
-    assert_eq!(of(&diff, &Subject::All, Figure::Waits).before, Some(10.0));
+    assert_eq!(of(&diff, &Subject::All, Figure::Wait).before, Some(0.01));
 }
 
 #[test]
