@@ -51,6 +51,11 @@ impl Hist {
         hist
     }
 
+    /// The same waits with a share for each cell of row and cause, in order.
+    pub(crate) fn with_shares(&self, shares: impl IntoIterator<Item = u64>) -> Self {
+        Self { counts: self.counts.clone(), shares: Sparse::from_counts(shares) }
+    }
+
     /// (bucket, count) of each bucket with a count, ascending.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         self.counts.iter()

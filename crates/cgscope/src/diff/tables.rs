@@ -149,7 +149,7 @@ fn histogram(out: &mut String, one: &Distribution) -> Result {
     let count = |side: usize, k: usize| rows[side].get(k).map_or(0, |row: &Row| row.count);
     let last = rows[0].len().max(rows[1].len());
     let first = (0..last).find(|k| count(0, *k) + count(1, *k) != 0).unwrap_or(0);
-    writeln!(out, "{:>10}{:14} : {:<28} {:<28}", "usecs", "", "share before", "share after")?;
+    writeln!(out, "{:>10}{:14} : {:<28} share after", "usecs", "", "share before")?;
     for k in first..last {
         let row = rows[0].get(k).or(rows[1].get(k));
         let (low, high) = row.map_or((0, 0), |row| (row.low, row.high));
@@ -178,8 +178,9 @@ pub fn ranked(out: &mut String, title: &str, sides: &[Vec<Ranked>; 2]) -> Result
     };
     let before: Vec<String> = (0..rows).map(|i| cell(0, i)).collect();
     let heading = format!("{:>8} {:>8}  {title}", "waiting", "on CPU");
-    let width = before.iter().chain([&heading]).map(|cell| cell.chars().count()).max().unwrap_or(0);
-    writeln!(out, "\n    {:<width$}   {heading}", format!("{heading}, before"))?;
+    let headings = format!("{heading}, before");
+    let width = before.iter().chain([&headings]).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    writeln!(out, "\n    {:<width$}   {heading}, after", headings)?;
     for (i, before) in before.iter().enumerate() {
         let line = format!("{:>2}. {before:<width$}   {}", i + 1, cell(1, i));
         writeln!(out, "{}", line.trim_end())?;

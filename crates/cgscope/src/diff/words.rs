@@ -6,6 +6,7 @@ use cgscope_model::{
     CgroupReading,
     diff::{
         Change, Diff, Distribution, FEWEST_BLOCKS, Figure, FindingChange, LimitChange, Presence, Subject,
+        Verdict,
     },
     units::{self, duration},
 };
@@ -106,7 +107,10 @@ fn distribution(diff: &Diff, one: &Distribution) -> Option<String> {
     let parts = [(990, "the slowest 1%"), (900, "the slowest 10%"), (500, "the median")];
     let told: Vec<(String, bool)> = parts
         .into_iter()
-        .filter_map(|(quantile, name)| of(quantile).map(|change| (moved(name, change), change.is_called())))
+        .filter_map(|(quantile, name)| {
+            let change = of(quantile)?;
+            Some((moved(name, change)?, change.is_called()))
+        })
         .collect();
     let whose = figures::whose(&one.subject);
     if told.iter().any(|(_, is_called)| *is_called) {
@@ -125,20 +129,25 @@ fn distribution(diff: &Diff, one: &Distribution) -> Option<String> {
     ))
 }
 
-/// `the slowest 1% got 3.2 times longer (4.1ms -> 13ms)`.
-fn moved(name: &str, change: &Change) -> String {
-    let (Some(before), Some(after)) = (change.before, change.after) else {
-        return format!("{name} is not known");
-    };
-    if !change.is_called() {
-        return format!("{name} did not change by more than noise");
+/// `the slowest 1% got 3.2 times longer (4.10ms to 13.1ms)`; `None` where it is not known.
+fn moved(name: &str, change: &Change) -> Option<String> {
+    let (before, after) = (change.before?, change.after?);
+    match change.verdict {
+        Verdict::MoreThanNoise => {}
+        Verdict::WithinNoise => return Some(format!("{name} did not change by more than noise")),
+        Verdict::Negligible => return Some(format!("{name} hardly changed")),
+        Verdict::TooFewEvents | Verdict::TooShort => return None,
     }
     let (times, how) = if after >= before {
         (after / before.max(1.0), "longer")
     } else {
         (before / after.max(1.0), "shorter")
     };
-    format!("{name} got {times:.1} times {how} ({} to {})", duration(before as u64), duration(after as u64))
+    Some(format!(
+        "{name} got {times:.1} times {how} ({} to {})",
+        duration(before as u64),
+        duration(after as u64)
+    ))
 }
 
 /// What was set: facts, not statistics.

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_layout::{BUCKETS, cause::CELLS};
+use cgscope_layout::cause::CELLS;
 
 use super::{
     Subject,
@@ -37,26 +37,22 @@ pub struct Side {
     first_limits: BTreeMap<Arc<str>, CgroupReading>,
     changed_limits: BTreeSet<Arc<str>>,
     whole: Interval,
-    hist: Box<Dense>,
+    shares: Shares,
 }
 
-/// The histogram of all waits, with causes.
+/// The causes in the histogram of all waits; its counts are those of all blocks.
 #[derive(Debug)]
-struct Dense {
-    counts: [u64; BUCKETS],
-    shares: [u64; CELLS],
-}
+struct Shares([u64; CELLS]);
 
-impl Default for Dense {
+impl Default for Shares {
     fn default() -> Self {
-        Self { counts: [0; BUCKETS], shares: [0; CELLS] }
+        Self([0; CELLS])
     }
 }
 
-impl Dense {
+impl Shares {
     fn add(&mut self, hist: &Hist) {
-        hist.counts().for_each(|(bucket, count)| self.counts[bucket] += count);
-        hist.shares().for_each(|(cell, share)| self.shares[cell] += share);
+        hist.shares().for_each(|(cell, share)| self.0[cell] += share);
     }
 }
 
@@ -215,7 +211,7 @@ impl Side {
     /// Adds it to the sums of its block; its histogram goes there alone.
     fn take_hist(&mut self, task: &mut TaskInterval, block: &mut Sums) {
         let hist = std::mem::take(&mut task.wait.hist);
-        self.hist.add(&hist);
+        self.shares.add(&hist);
         block.add_totals(&task.totals, task.wait.max_ns, &hist);
         if let Some(moves) = task.placement.node_migrations {
             block.add(Measure::NodeMigrations, moves);
@@ -224,7 +220,7 @@ impl Side {
 
     fn add_exited(&mut self, exited: &mut ExitedInterval, names: &[(u64, Arc<str>)]) {
         let hist = std::mem::take(&mut exited.wait.hist);
-        self.hist.add(&hist);
+        self.shares.add(&hist);
         self.leaf(exited.cgroup_id, names).sums.add_totals(&exited.totals, exited.wait.max_ns, &hist);
     }
 
@@ -371,7 +367,8 @@ impl Side {
         let mut whole = self.whole;
         whole.tasks = self.tasks.into_iter().map(|task| task.whole).collect();
         whole.tasks.sort_by_key(|task| task.reading.serial);
-        add_histogram(&mut whole, &self.hist);
+        let counts = self.subjects.get(&Subject::All).map(|all| self.rows[*all].sum().hist());
+        add_histogram(&mut whole, &counts.unwrap_or_default(), &self.shares);
         for (_, path) in &whole.cgroups {
             self.present.insert(Subject::Cgroup(path.clone()));
         }
@@ -422,11 +419,11 @@ pub(super) fn same_settings(a: &CgroupReading, b: &CgroupReading) -> bool {
 }
 
 /// Findings look at the histogram of all tasks together: it is with an entry of its own.
-fn add_histogram(whole: &mut Interval, hist: &Dense) {
+fn add_histogram(whole: &mut Interval, counts: &Hist, shares: &Shares) {
     if !matches!(whole.mode, Mode::Bpf) {
         return;
     }
-    let hist = Hist::from_counts(hist.counts, hist.shares);
+    let hist = counts.with_shares(shares.0);
     let wait = Wait { hist, ..Wait::default() };
     whole.exited.push(ExitedInterval { cgroup_id: u64::MAX, tasks: 0, totals: Totals::default(), wait });
 }
