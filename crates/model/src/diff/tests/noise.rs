@@ -169,7 +169,7 @@ fn found(kind: Kind, means: [f64; 2], counts: [usize; 2], tries: u64) -> [f64; 3
 fn a_change_is_found_with_its_size_and_the_others_are_left_alone() {
     for (kind, after, counts) in [
         (Kind::Plain, 0.5, [30, 30]),
-        (Kind::Plain, 0.4, [10, 300]),
+        (Kind::Plain, 0.5, [30, 300]),
         (Kind::Correlated(0.5), 0.5, [60, 60]),
         (Kind::Constant, 0.9, [8, 8]),
     ] {
