@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use recordings::{Export, ExportFormat, Record, Replay, Report};
+pub use recordings::{Diff, Export, ExportFormat, Record, Replay, Report};
 
 /// Why is this task, process, container or service not on a CPU although it could run?
 ///
@@ -36,6 +36,12 @@ pub enum Command {
     Report(Report),
     /// The screen of `cgscope top` over a recording: play, step, and jump to findings
     Replay(Replay),
+    /// What changed from one recording to another, and what of it is more than noise
+    ///
+    /// Two columns and the change for each figure, the largest change first. A difference is called more than noise if the blocks
+    /// of time of both recordings, dealt to the two sides at random, give the whole table one as sure in less than 1% of cases,
+    /// and if it is large enough to matter. How it is judged is in docs/diff.md.
+    Diff(Diff),
     /// A recording in the format of another tool
     Export(Export),
     /// What this host offers, what is off because of it, and how to mend it

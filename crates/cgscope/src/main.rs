@@ -13,6 +13,7 @@ mod causes;
 mod child;
 mod cli;
 mod columns;
+mod diff;
 mod doctor;
 mod exit;
 mod export;
@@ -77,6 +78,7 @@ fn dispatch(command: Command) -> Result {
             Command::Report(options) => report::run(&options),
             Command::Replay(options) => replay::run(&options).await,
             Command::Export(options) => export::run(&options),
+            Command::Diff(options) => diff::run(&options),
             Command::Doctor(options) => doctor::run(&options),
             Command::Top(options) => top::run(&options).await,
         }

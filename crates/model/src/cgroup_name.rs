@@ -50,6 +50,34 @@ impl CgroupName {
     }
 }
 
+/// A path with everything in it that is another after each start put as a word: ids of containers (`<container>`), uids of
+/// pods (`<pod>`), numbers of systemd's sessions and transient units (`<n>`). Two paths with the same form are likely the same
+/// service.
+pub fn without_ids(path: &str) -> String {
+    path.split('/').map(part_without_ids).collect::<Vec<_>>().join("/")
+}
+
+fn part_without_ids(part: &str) -> String {
+    if let Some(id) = container_id(part) {
+        return part.replace(id, "<container>");
+    }
+    if pod_uid(part).is_some()
+        && let Some(at) = part.rfind("pod")
+    {
+        let end = if part.ends_with(".slice") { ".slice" } else { "" };
+        return format!("{}<pod>{end}", &part[..at + 3]);
+    }
+    let Some((name, kind)) = part.rsplit_once('.') else { return part.into() };
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_hexdigit());
+    for before in ["session-", "run-u", "run-r", "run-p", "run-"] {
+        let number = name.strip_prefix(before).and_then(|rest| rest.split('-').next());
+        if matches!(kind, "scope" | "service") && number.is_some_and(is_number) {
+            return format!("{before}<n>.{kind}");
+        }
+    }
+    part.into()
+}
+
 /// `pod<uid>` (cgroupfs driver) or `kubepods-burstable-pod<uid with underscores>.slice` (systemd driver).
 fn pod_uid(part: &str) -> Option<String> {
     let inner = part.strip_suffix(".slice").filter(|inner| inner.starts_with("kubepods")).unwrap_or(part);
@@ -147,6 +175,28 @@ mod tests {
         }
         assert_eq!(words("/a\\xzz\\x2d.service").as_deref(), Some("a\\xzz-.service"));
         assert_eq!(words("/é\\x").as_deref(), None);
+    }
+
+    #[test]
+    fn what_differs_from_start_to_start_is_taken_out_of_a_path_and_nothing_else() {
+        let other = UID.replace('7', "8");
+        for (path, form) in [
+            (format!("/docker/{ID}"), "/docker/<container>"),
+            (format!("/system.slice/docker-{ID}.scope"), "/system.slice/docker-<container>.scope"),
+            (format!("/kubepods/burstable/pod{UID}/{ID}"), "/kubepods/burstable/pod<pod>/<container>"),
+            (
+                format!("/kubepods-besteffort-pod{}.slice", other.replace('-', "_")),
+                "/kubepods-besteffort-pod<pod>.slice",
+            ),
+            ("/user.slice/session-12.scope".into(), "/user.slice/session-<n>.scope"),
+            ("/system.slice/run-u47.service".into(), "/system.slice/run-u<n>.service"),
+            ("/system.slice/run-r0f3c.scope".into(), "/system.slice/run-r<n>.scope"),
+            ("/system.slice/web-1.service".into(), "/system.slice/web-1.service"),
+            ("/system.slice/run-tests.service".into(), "/system.slice/run-tests.service"),
+            ("/".into(), "/"),
+        ] {
+            assert_eq!(without_ids(&path), form);
+        }
     }
 
     #[test]

@@ -32,13 +32,13 @@ impl Hist {
     }
 
     /// What [`Self::from_cells`] takes: the buckets.
-    pub fn counts(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
-        self.counts.iter().map(|(bucket, count)| (bucket as u32, count))
+    pub fn counts(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.counts.iter()
     }
 
     /// What [`Self::from_cells`] takes: the shares.
-    pub fn shares(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
-        self.shares.iter().map(|(cell, share)| (cell as u32, share))
+    pub fn shares(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.shares.iter()
     }
 
     /// The same histogram as the kernel counts on: its counters wrap at 2^32.
@@ -67,6 +67,11 @@ impl Hist {
         }
         hist.shares = Sparse::from_counts(shares);
         hist
+    }
+
+    /// The same waits with a share for each cell of row and cause, in order.
+    pub(crate) fn with_shares(&self, shares: impl IntoIterator<Item = u64>) -> Self {
+        Self { counts: self.counts.clone(), shares: Sparse::from_counts(shares) }
     }
 
     /// True if every bucket exists, in order and with a count: what was read from a file may not be.

@@ -78,7 +78,7 @@ impl TaskInterval {
         u128::from(active_ns) * 100 >= u128::from(duration_ns) * u128::from(BUSY_THREAD_PERCENT)
     }
 
-    fn append(&mut self, next: Self) {
+    pub(crate) fn append(&mut self, next: Self) {
         self.reading = next.reading;
         self.placement.append(next.placement);
         self.totals.add(&next.totals);

@@ -7,6 +7,7 @@ pub mod causes;
 pub mod cgroup_name;
 mod coarse;
 pub mod culprits;
+pub mod diff;
 pub mod doctor;
 pub mod findings;
 pub mod hist;

@@ -339,8 +339,9 @@ impl Field for Arc<Hist> {
         columns.member("shares", |columns| columns.one(Kind::List));
     }
     fn put(&self, cells: &mut Cells, _: &mut Texts) {
-        cells.list(self.counts());
-        cells.list(self.shares());
+        // Both are numbered in a byte.
+        cells.list(self.counts().map(|(bucket, count)| (bucket as u32, count)));
+        cells.list(self.shares().map(|(cell, share)| (cell as u32, share)));
     }
     fn take(row: &mut Row<'_>) -> Option<Self> {
         // Most of what changes in a task is no wait; and whoever compares two Samples sees at once that nothing was added.

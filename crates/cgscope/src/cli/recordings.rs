@@ -173,3 +173,21 @@ pub struct Replay {
     #[arg(long)]
     pub paused: bool,
 }
+
+/// `cgscope diff`
+#[derive(Debug, Args)]
+pub struct Diff {
+    /// A file of `cgscope record`: how it was
+    pub before: PathBuf,
+
+    /// Another one: how it is now
+    pub after: PathBuf,
+
+    /// Every figure that was compared, not only the largest changes
+    #[arg(short, long)]
+    pub all: bool,
+
+    /// One JSON object a line (cgscope.diff/1) instead of words
+    #[arg(long)]
+    pub json: bool,
+}

@@ -12,6 +12,7 @@ mod coarse;
 mod coarse_fallback;
 mod conservation;
 mod cost;
+mod diff;
 mod export;
 mod field_case_1;
 mod field_case_2;

@@ -1,0 +1,240 @@
+//! What changed, in words.
+
+use std::fmt::{Result, Write as _};
+
+use cgscope_model::{
+    CgroupReading,
+    diff::{
+        Change, Diff, Distribution, FEWEST_BLOCKS, Figure, FindingChange, LimitChange, Presence, Subject,
+        Verdict,
+    },
+    units::{self, duration},
+};
+
+use super::{figures, headers, short_names, tables};
+use crate::recording::Recording;
+
+/// Names of those who were on one side alone.
+const ALONE: usize = 10;
+
+/// All of it. Writing to a String cannot fail.
+pub fn text(recordings: [&Recording; 2], diff: &Diff, all: bool) -> String {
+    let mut out = headers::lines(recordings, diff);
+    let _ = header_differences(&mut out, recordings, diff);
+    let _ = headline(&mut out, diff);
+    let _ = limits(&mut out, diff);
+    let _ = tables::changes(&mut out, diff, all);
+    let _ = tables::histograms(&mut out, diff);
+    let _ = tables::ranked(&mut out, "cgroup, with all below it", &diff.cgroups);
+    let _ = tables::ranked(&mut out, "program", &diff.programs);
+    let _ = alone(&mut out, diff);
+    let _ = findings(&mut out, recordings, diff);
+    out
+}
+
+/// Why nothing can be said.
+pub fn too_short(diff: &Diff) -> String {
+    let [before, after] = diff.lengths.map(|length| length.intervals);
+    format!(
+        "nothing can be said about noise: {} before and {} after, and at least {FEWEST_BLOCKS} are needed on each side; \
+         record longer, or with a shorter --interval",
+        units::count(before, "interval"),
+        units::count(after, "interval"),
+    )
+}
+
+fn header_differences(out: &mut String, recordings: [&Recording; 2], diff: &Diff) -> Result {
+    let differences = headers::differences(recordings, diff);
+    differences.iter().try_for_each(|difference| writeln!(out, "       {difference}"))
+}
+
+fn headline(out: &mut String, diff: &Diff) -> Result {
+    writeln!(out)?;
+    if !diff.is_enough() {
+        return writeln!(out, "{}.", capital(&too_short(diff)));
+    }
+    let called = diff.called().count();
+    let Some(first) = headline_change(diff) else {
+        return writeln!(
+            out,
+            "Nothing changed by more than noise: {} compared, none differs beyond what chance gives so many.",
+            units::count(diff.tested as u64, "figure")
+        );
+    };
+    writeln!(out, "Changed most: {}.", sentence(first))?;
+    for words in tables::told_distributions(diff).filter_map(|one| distribution(diff, one)) {
+        writeln!(out, "{}.", capital(&words))?;
+    }
+    writeln!(
+        out,
+        "{called} of {} compared changed by more than noise; the chance that any of them is noise is at most 1%.",
+        units::count(diff.tested as u64, "figure"),
+    )
+}
+
+/// The largest change; of those that are the same one, the one that says where it is.
+fn headline_change(diff: &Diff) -> Option<&Change> {
+    let first = diff.called().next()?;
+    let same =
+        diff.called().filter(|change| change.figure == first.figure && change.size >= first.size * 0.9);
+    same.min_by_key(|change| !matches!(change.subject, Subject::Cgroup(_)))
+}
+
+fn sentence(change: &Change) -> String {
+    let unit = change.figure.unit();
+    format!(
+        "{} of {}, from {} to {}{} ({}; 99% interval of the change {}); {}",
+        figures::name(change.figure),
+        figures::whose(&change.subject),
+        figures::value(unit, change.before),
+        figures::value(unit, change.after),
+        if unit == cgscope_model::diff::Unit::WallShare { " of wall time" } else { "" },
+        figures::relative(change),
+        figures::interval(change),
+        figures::verdict(change),
+    )
+}
+
+/// What became of the lengths of waits; `None` where they did not change by more than noise.
+fn distribution(diff: &Diff, one: &Distribution) -> Option<String> {
+    if !one.differs {
+        return None;
+    }
+    let of = |quantile: u16| {
+        let figure = Figure::Quantile(quantile);
+        diff.changes.iter().find(|change| change.subject == one.subject && change.figure == figure)
+    };
+    let parts = [(990, "the slowest 1%"), (900, "the slowest 10%"), (500, "the median")];
+    let told: Vec<(String, bool)> = parts
+        .into_iter()
+        .filter_map(|(quantile, name)| {
+            let change = of(quantile)?;
+            Some((moved(name, change)?, change.is_called()))
+        })
+        .collect();
+    let whose = figures::whose(&one.subject);
+    if told.iter().any(|(_, is_called)| *is_called) {
+        let words: Vec<String> = told.into_iter().map(|(words, _)| words).collect();
+        return Some(format!("waits of {whose}: {}", words.join("; ")));
+    }
+    let share = |hist: &cgscope_model::Hist| {
+        let below: u64 = hist.buckets().filter(|(low, ..)| *low < one.at_ns).map(|(.., count)| count).sum();
+        100.0 * below as f64 / hist.count().max(1) as f64
+    };
+    Some(format!(
+        "waits of {whose}: {:.0}% were shorter than {} before, {:.0}% after",
+        share(&one.before),
+        duration(one.at_ns),
+        share(&one.after)
+    ))
+}
+
+/// `the slowest 1% got 3.2 times longer (4.10ms to 13.1ms)`; `None` where it is not known.
+fn moved(name: &str, change: &Change) -> Option<String> {
+    let (before, after) = (change.before?, change.after?);
+    match change.verdict {
+        Verdict::MoreThanNoise => {}
+        Verdict::WithinNoise => return Some(format!("{name} did not change by more than noise")),
+        Verdict::Negligible => return Some(format!("{name} hardly changed")),
+        Verdict::TooFewEvents | Verdict::TooShort => return None,
+    }
+    let (times, how) = if after >= before {
+        (after / before.max(1.0), "longer")
+    } else {
+        (before / after.max(1.0), "shorter")
+    };
+    Some(format!(
+        "{name} got {times:.1} times {how} ({} to {})",
+        duration(before as u64),
+        duration(after as u64)
+    ))
+}
+
+/// What was set: facts, not statistics.
+fn limits(out: &mut String, diff: &Diff) -> Result {
+    for LimitChange { path, before, after, during } in &diff.limits {
+        for (what, before, after) in [
+            ("quota", quota(before), quota(after)),
+            ("burst", micros(before.burst_us), micros(after.burst_us)),
+            ("weight", number(before.weight), number(after.weight)),
+            ("CPUs", cpus(before), cpus(after)),
+        ] {
+            if before != after {
+                writeln!(out, "A limit was changed: {what} of {path}: {before} before, {after} after.")?;
+            }
+        }
+        for (during, side) in during.iter().zip(["first", "second"]) {
+            if *during {
+                writeln!(out, "Limits of {path} were changed while the {side} recording was taken.")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn quota(limits: &CgroupReading) -> String {
+    match limits.quota_cores() {
+        Some(cores) => {
+            format!("{cores:.2} CPUs ({} of every {})", micros(limits.quota_us), micros(limits.period_us))
+        }
+        None => "none".into(),
+    }
+}
+
+fn micros(us: Option<u64>) -> String {
+    us.map_or("none".into(), |us| duration(us.saturating_mul(1_000)))
+}
+
+fn number(number: Option<u64>) -> String {
+    number.map_or("not known".into(), |number| number.to_string())
+}
+
+fn cpus(limits: &CgroupReading) -> String {
+    let list = limits.cpuset.as_deref().map(ToString::to_string);
+    list.or(limits.cpus.map(|cpus| cpus.to_string())).unwrap_or_else(|| "not known".into())
+}
+
+fn alone(out: &mut String, diff: &Diff) -> Result {
+    for (side, title) in [(Presence::OnlyBefore, "Only before"), (Presence::OnlyAfter, "Only after")] {
+        let names: Vec<String> = diff
+            .alone
+            .iter()
+            .filter(|(_, at)| **at == side)
+            .map(|(subject, _)| figures::whose(subject))
+            .collect();
+        if names.is_empty() {
+            continue;
+        }
+        let more = names.len().saturating_sub(ALONE);
+        let more = if more == 0 { String::new() } else { format!(", {more} more") };
+        writeln!(out, "\n{title}: {}{more}", names[..names.len().min(ALONE)].join(", "))?;
+    }
+    Ok(())
+}
+
+fn findings(out: &mut String, recordings: [&Recording; 2], diff: &Diff) -> Result {
+    let [before, after] = short_names(recordings);
+    for (side, title) in [
+        (Presence::OnlyBefore, format!("Findings that are gone (in {before} alone)")),
+        (Presence::OnlyAfter, format!("Findings that are new (in {after} alone)")),
+    ] {
+        let these: Vec<&FindingChange> =
+            diff.findings.iter().filter(|change| change.presence == side).collect();
+        if !these.is_empty() {
+            writeln!(out, "\n{title}")?;
+        }
+        for FindingChange { finding, .. } in these {
+            writeln!(out, "  {}.\n    {}.", finding.says, capital(&finding.advice))?;
+        }
+    }
+    if diff.kept_findings != 0 {
+        let kept = units::count(diff.kept_findings as u64, "finding");
+        writeln!(out, "\n{kept} in both: `cgscope report` tells them.")?;
+    }
+    Ok(())
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}

@@ -1,0 +1,172 @@
+//! Two recordings of the same load differ in nothing, and a larger quota is found with its size.
+
+use std::{fs, process::Output, thread};
+
+use cgscope_model::Sample;
+use cgscope_record::{FileWriter, Reason, open};
+use serde_json::Value;
+
+use crate::{
+    bench::{json_lines, patience, run, stderr, stdout},
+    files::Dir,
+    load::{Cgroup, Load},
+};
+
+/// Intervals of a piece: 17 of 100 ms.
+const PIECE: usize = 17;
+const PIECES: usize = 40;
+
+/// A loop under a quota of half a CPU, and free ones, before whatever else this machine does. The free ones are all on one CPU,
+/// in each other's way: the rest of the other is left for cgscope.
+struct Loops {
+    _loads: Vec<Load>,
+    limited: Cgroup,
+    _free: Cgroup,
+    all: Cgroup,
+}
+
+impl Loops {
+    fn start(name: &str, free: usize) -> Self {
+        let all = Cgroup::new(name);
+        all.favour();
+        let (limited, beside) = (all.child("limited"), all.child("free"));
+        limited.limit(50_000, 100_000);
+        let mut loads = vec![Load::pinned_loop(1, Some(&limited))];
+        loads.extend((0..free).map(|_| Load::pinned_loop(0, Some(&beside))));
+        thread::sleep(patience(500));
+        Self { _loads: loads, limited, _free: beside, all }
+    }
+
+    fn record(&self, file: &str, seconds: &str, interval: &str) {
+        let output = run(&["record", "-o", file, "-d", seconds, "-i", interval, "--cgroup", &self.all.name]);
+        assert!(output.status.success(), "{}", stderr(&output));
+    }
+}
+
+fn diff(before: &str, after: &str) -> Vec<Value> {
+    let output = run(&["diff", "--json", before, after]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    json_lines(&output)
+}
+
+fn called(lines: &[Value]) -> Vec<&Value> {
+    lines.iter().filter(|line| line["verdict"] == "more_than_noise").collect()
+}
+
+/// Pieces of a recording, each a recording of its own.
+fn cut(dir: &Dir, file: &str) -> Vec<String> {
+    let mut reader = open(file).expect("a recording");
+    let header = reader.header().clone();
+    let samples: Vec<Sample> = reader.by_ref().map(|sample| sample.expect("a sample")).collect();
+    assert!(samples.len() > PIECE * PIECES, "{} samples", samples.len());
+    let piece = |i: usize| {
+        let path = dir.file(&format!("{i}.rec"));
+        let mut writer = FileWriter::create(&path, &header).expect("a file of ours");
+        // The first one is where the piece before ended.
+        for sample in &samples[i * PIECE..=(i + 1) * PIECE] {
+            writer.sample(sample).expect("it fits");
+        }
+        writer.end(samples[(i + 1) * PIECE].unix_ns, Reason::Finished).expect("it fits");
+        path
+    };
+    (0..PIECES).map(piece).collect()
+}
+
+#[test]
+fn of_twenty_pairs_of_the_same_load_at_least_nineteen_call_nothing() {
+    let dir = Dir::new("diff-same");
+    let loops = Loops::start("diff-same", 2);
+    let file = dir.file("all.rec");
+    loops.record(&file, "70", "100ms");
+    let pieces = cut(&dir, &file);
+    let mut alarms = Vec::new();
+    for pair in pieces.chunks_exact(2) {
+        let lines = diff(&pair[0], &pair[1]);
+        let summary = lines.iter().find(|line| line["kind"] == "summary").expect("a summary");
+        assert!(summary["enough"] == true && summary["tested"].as_u64() > Some(10), "{summary}");
+        let words = |line: &Value| {
+            ["figure", "about", "path", "comm", "before", "after", "low", "high", "p"]
+                .map(|name| line[name].to_string())
+                .join(" ")
+        };
+        let called: Vec<String> = called(&lines).into_iter().map(words).collect();
+        if !called.is_empty() {
+            alarms.push(called);
+        }
+    }
+    assert!(alarms.len() <= 1, "{alarms:#?}");
+}
+
+#[test]
+fn a_quota_of_60_instead_of_50_percent_is_found_with_its_size() {
+    let dir = Dir::new("diff-quota");
+    let loops = Loops::start("diff-quota", 0);
+    let (before, after) = (dir.file("before.rec"), dir.file("after.rec"));
+    loops.record(&before, "6", "200ms");
+    loops.limited.limit(60_000, 100_000);
+    thread::sleep(patience(300));
+    loops.record(&after, "6", "200ms");
+
+    let lines = diff(&before, &after);
+    let path = loops.limited.name.as_str();
+    let throttled = lines
+        .iter()
+        .find(|line| line["figure"] == "throttled" && line["path"] == path)
+        .unwrap_or_else(|| panic!("{path} is not in {lines:#?}"));
+    let number = |name: &str| throttled[name].as_f64().unwrap_or_else(|| panic!("{name} in {throttled}"));
+    assert_eq!(throttled["verdict"], "more_than_noise", "{throttled}");
+    assert!((0.45..0.55).contains(&number("before")), "{throttled}");
+    assert!((0.35..0.45).contains(&number("after")), "{throttled}");
+    assert!(number("low") < -0.08 && number("high") > -0.12 && number("high") < 0.0, "{throttled}");
+    let limits =
+        lines.iter().find(|line| line["kind"] == "limits" && line["path"] == path).expect("the quota");
+    assert_eq!(
+        (&limits["before"]["quota_us"], &limits["after"]["quota_us"]),
+        (&50_000.into(), &60_000.into())
+    );
+
+    let words = stdout(&run(&["diff", &before, &after]));
+    for said in ["Changed most: ", "A limit was changed: quota of", "more than noise", "throttled", path] {
+        assert!(words.contains(said), "{said:?} is not in:\n{words}");
+    }
+
+    // Swapped, everything is mirrored.
+    let back = diff(&after, &before);
+    assert_eq!(called(&back).len(), called(&lines).len());
+    let mirrored =
+        back.iter().find(|line| line["figure"] == "throttled" && line["path"] == path).expect("it too");
+    assert_eq!((&mirrored["before"], &mirrored["p"]), (&throttled["after"], &throttled["p"]));
+
+    the_same_file_twice(&before);
+    torn_and_empty(&dir, &before);
+}
+
+fn the_same_file_twice(file: &str) {
+    let lines = diff(file, file);
+    assert!(called(&lines).is_empty());
+    let changes = lines.iter().filter(|line| line["kind"] == "figure");
+    assert!(changes.clone().count() > 5 && changes.clone().all(|line| line["change"] == 0.0));
+    assert!(stdout(&run(&["diff", file, file])).contains("Nothing changed by more than noise"));
+}
+
+fn torn_and_empty(dir: &Dir, good: &str) {
+    let bytes = fs::read(good).expect("a recording");
+    let files =
+        [("torn", &bytes[..bytes.len() * 3 / 4]), ("short", &bytes[..bytes.len() / 6]), ("empty", &[][..])];
+    let diff = |name: &str, content: &[u8]| -> Output {
+        let file = dir.file(name);
+        fs::write(&file, content).expect("a file of ours");
+        run(&["diff", good, &file])
+    };
+    let [torn, short, empty] = files.map(|(name, content)| diff(name, content));
+    assert_eq!(torn.status.code(), Some(1));
+    assert!(
+        stderr(&torn).contains("breaks off") && stdout(&torn).contains("Nothing changed"),
+        "{}",
+        stdout(&torn)
+    );
+    assert_eq!(short.status.code(), Some(1));
+    assert!(stderr(&short).contains("nothing can be said about noise"), "{}", stderr(&short));
+    assert_eq!(empty.status.code(), Some(2));
+    assert!(stderr(&empty).contains("empty") && stdout(&empty).is_empty(), "{}", stderr(&empty));
+}

@@ -1,0 +1,387 @@
+//! What is kept of a recording: for each subject its counters and its histogram, summed over blocks of time.
+//!
+//! Intervals that follow each other resemble each other, so they are not counted as observations of their own: blocks of
+//! several are. Their number is bounded, so that an hour takes no more memory than a minute.
+
+use cgscope_layout::{BUCKETS, CAUSES, Cause};
+
+use crate::{Hist, Totals};
+
+/// A recording has at most this many blocks: when it has, each two become one. More would tell little more (the spread of a
+/// mean is known to 15 % from 24), and would take memory.
+pub const MOST_BLOCKS: usize = 48;
+/// Blocks are not made longer than leaves so many, where there are so many intervals.
+const FEW_BLOCKS: usize = 8;
+
+/// A counter of a block. The causes come first, in the order of [`Cause::ALL`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(super) enum Measure {
+    /// Completed waits, ns.
+    Wait = CAUSES as u8,
+    /// Completed waits.
+    Waits,
+    OnCpu,
+    Voluntary,
+    Involuntary,
+    Migrations,
+    NodeMigrations,
+    /// Periods of the quota.
+    Periods,
+    /// Those in which it ran out.
+    ThrottledPeriods,
+    /// `throttled_ns` of the quota.
+    Stood,
+    /// Run time, weighted by the share of memory elsewhere.
+    Remote,
+    /// Run time of which that is a share.
+    RemoteOf,
+    /// Time that the CPUs of the host ran anything, and that they were online.
+    Busy,
+    Online,
+    /// Time in the hook, and of the collector.
+    Hook,
+    Collector,
+    /// Waited behind one culprit, ns.
+    Behind,
+    /// The longest wait. Not summed: of two the longer one counts.
+    Longest,
+}
+
+/// Number of counters.
+const MEASURES: usize = Measure::Longest as usize + 1;
+
+/// The counter of a cause.
+pub(super) const fn of_cause(cause: Cause) -> usize {
+    cause as usize
+}
+
+/// The sums of the block that is being filled.
+#[derive(Clone, Debug)]
+pub(super) struct Sums {
+    measures: [u64; MEASURES],
+    buckets: [u32; BUCKETS],
+    is_touched: bool,
+}
+
+impl Default for Sums {
+    fn default() -> Self {
+        Self { measures: [0; MEASURES], buckets: [0; BUCKETS], is_touched: false }
+    }
+}
+
+impl Sums {
+    pub fn add(&mut self, measure: Measure, amount: u64) {
+        let sum = &mut self.measures[measure as usize];
+        *sum = sum.saturating_add(amount);
+        self.is_touched = true;
+    }
+
+    /// Adds what tasks did. The histogram is that of `totals.waits`.
+    pub fn add_totals(&mut self, totals: &Totals, max_ns: u64, hist: &Hist) {
+        self.is_touched = true;
+        for (sum, ns) in self.measures.iter_mut().zip(totals.by_cause.0) {
+            *sum = sum.saturating_add(ns);
+        }
+        for (measure, amount) in [
+            (Measure::Wait, totals.wait_ns),
+            (Measure::Waits, totals.waits),
+            (Measure::OnCpu, totals.on_cpu_ns),
+            (Measure::Voluntary, totals.voluntary),
+            (Measure::Involuntary, totals.involuntary),
+            (Measure::Migrations, totals.migrations),
+        ] {
+            let sum = &mut self.measures[measure as usize];
+            *sum = sum.saturating_add(amount);
+        }
+        let longest = &mut self.measures[Measure::Longest as usize];
+        *longest = (*longest).max(max_ns);
+        for (bucket, count) in hist.counts() {
+            let sum = &mut self.buckets[bucket];
+            *sum = sum.saturating_add(count.try_into().unwrap_or(u32::MAX));
+        }
+    }
+
+    /// Adds what others did.
+    pub fn merge(&mut self, other: &Self) {
+        if !other.is_touched {
+            return;
+        }
+        self.is_touched = true;
+        for (i, (sum, amount)) in self.measures.iter_mut().zip(other.measures).enumerate() {
+            *sum =
+                if i == Measure::Longest as usize { (*sum).max(amount) } else { sum.saturating_add(amount) };
+        }
+        for (sum, count) in self.buckets.iter_mut().zip(other.buckets) {
+            *sum = sum.saturating_add(count);
+        }
+    }
+
+    pub fn is_touched(&self) -> bool {
+        self.is_touched
+    }
+
+    /// As a row of this block; nothing if nothing was added. Empties the sums.
+    pub fn take_row(&mut self, block: usize) -> Option<Row> {
+        if !self.is_touched {
+            return None;
+        }
+        let measures = self.measures.iter().enumerate().filter(|(_, amount)| **amount != 0);
+        let buckets = self.buckets.iter().enumerate().filter(|(_, count)| **count != 0);
+        let row = Row {
+            block: block as u16,
+            measures: measures.map(|(measure, amount)| (measure as u8, *amount)).collect(),
+            buckets: buckets.map(|(bucket, count)| (bucket as u8, *count)).collect(),
+        };
+        *self = Self::default();
+        Some(row)
+    }
+
+    fn add_row(&mut self, row: &Row) {
+        self.is_touched = true;
+        for &(measure, amount) in &row.measures {
+            let sum = &mut self.measures[usize::from(measure)];
+            let is_longest = usize::from(measure) == Measure::Longest as usize;
+            *sum = if is_longest { (*sum).max(amount) } else { sum.saturating_add(amount) };
+        }
+        for &(bucket, count) in &row.buckets {
+            let sum = &mut self.buckets[usize::from(bucket)];
+            *sum = sum.saturating_add(count);
+        }
+    }
+
+    /// One counter.
+    pub fn get(&self, measure: Measure) -> u64 {
+        self.measures[measure as usize]
+    }
+
+    /// One counter by its place.
+    pub fn at(&self, measure: usize) -> u64 {
+        self.measures[measure]
+    }
+
+    /// The histogram, without causes.
+    pub fn hist(&self) -> Hist {
+        Hist::from_counts(self.buckets.iter().map(|count| u64::from(*count)), [])
+    }
+}
+
+/// A block of a subject: counters and buckets that are not 0.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Row {
+    block: u16,
+    measures: Box<[(u8, u64)]>,
+    buckets: Box<[(u8, u32)]>,
+}
+
+/// The blocks of a subject in which it did anything, ascending.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rows(Vec<Row>);
+
+impl Rows {
+    pub fn push(&mut self, row: Row) {
+        self.0.push(row);
+    }
+
+    /// Each `factor` blocks become one; a rest that is too short goes to the last one before it.
+    pub fn merge_blocks(&mut self, factor: usize, blocks: usize) {
+        let merged = merged_count(blocks, factor);
+        let block_of = |row: &Row| (usize::from(row.block) / factor).min(merged - 1);
+        self.regroup(block_of);
+    }
+
+    /// What comes after this block goes to it.
+    pub fn end_at(&mut self, last: usize) {
+        self.regroup(|row| usize::from(row.block).min(last));
+    }
+
+    /// Adds the blocks of another subject.
+    pub fn merge(&mut self, other: &Self) {
+        self.0.extend(other.0.iter().cloned());
+        self.0.sort_by_key(|row| row.block);
+        self.regroup(|row| usize::from(row.block));
+    }
+
+    fn regroup(&mut self, block_of: impl Fn(&Row) -> usize) {
+        let old = std::mem::take(&mut self.0);
+        let mut sums = Sums::default();
+        for (i, row) in old.iter().enumerate() {
+            let block = block_of(row);
+            let is_last = old.get(i + 1).is_none_or(|next| block_of(next) != block);
+            if is_last && !sums.is_touched {
+                self.0.push(Row { block: block as u16, ..row.clone() });
+                continue;
+            }
+            sums.add_row(row);
+            if is_last {
+                self.0.extend(sums.take_row(block));
+            }
+        }
+    }
+
+    /// All of it.
+    pub fn sum(&self) -> Sums {
+        let mut sums = Sums::default();
+        self.0.iter().for_each(|row| sums.add_row(row));
+        sums
+    }
+
+    /// A counter in each of so many blocks.
+    pub fn series(&self, measure: usize, blocks: usize) -> Vec<f64> {
+        let mut series = vec![0.0; blocks];
+        for row in &self.0 {
+            if let Ok(at) = row.measures.binary_search_by_key(&(measure as u8), |(measure, _)| *measure) {
+                series[usize::from(row.block)] = row.measures[at].1 as f64;
+            }
+        }
+        series
+    }
+
+    /// Waits above the middle of `bucket`, in each of so many blocks: those in it count half.
+    pub fn above(&self, bucket: usize, blocks: usize) -> Vec<f64> {
+        let mut series = vec![0.0; blocks];
+        for row in &self.0 {
+            let above = row.buckets.iter().map(|&(at, count)| match usize::from(at).cmp(&bucket) {
+                std::cmp::Ordering::Less => 0.0,
+                std::cmp::Ordering::Equal => f64::from(count) / 2.0,
+                std::cmp::Ordering::Greater => f64::from(count),
+            });
+            series[usize::from(row.block)] = above.sum();
+        }
+        series
+    }
+
+    /// Waits in the histogram, in each of so many blocks.
+    pub fn waits(&self, blocks: usize) -> Vec<f64> {
+        let mut series = vec![0.0; blocks];
+        for row in &self.0 {
+            series[usize::from(row.block)] = row.buckets.iter().map(|(_, count)| f64::from(*count)).sum();
+        }
+        series
+    }
+
+    /// The buckets of each block.
+    pub fn buckets(&self) -> impl Iterator<Item = (usize, &[(u8, u32)])> {
+        self.0.iter().map(|row| (usize::from(row.block), row.buckets.as_ref()))
+    }
+}
+
+/// How many blocks are left of so many when each `factor` become one: a rest of less than half goes to the one before.
+fn merged_count(blocks: usize, factor: usize) -> usize {
+    let rest = blocks % factor;
+    (blocks / factor + usize::from(rest * 2 >= factor && rest != 0)).max(1)
+}
+
+/// The blocks of a recording.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Blocks {
+    /// Length of each that is full, ns.
+    pub lengths_ns: Vec<u64>,
+    /// Intervals in a full one.
+    pub intervals_each: usize,
+    intervals: usize,
+    filling_ns: u64,
+    filled: usize,
+}
+
+impl Blocks {
+    /// Counts an interval; true if it fills the block.
+    pub fn count(&mut self, duration_ns: u64) -> bool {
+        self.intervals_each = self.intervals_each.max(1);
+        self.intervals += 1;
+        self.filling_ns += duration_ns;
+        self.filled += 1;
+        self.filled == self.intervals_each
+    }
+
+    /// Adds the last block to the one before it if it is not half as long: true if it was.
+    pub fn join_short_end(&mut self) -> bool {
+        let [.., before, last] = self.lengths_ns.as_slice() else { return false };
+        let is_short = last * 2 < *before;
+        if is_short && let (Some(last), Some(before)) = (self.lengths_ns.pop(), self.lengths_ns.last_mut()) {
+            *before += last;
+        }
+        is_short
+    }
+
+    /// Ends the block that is being filled, and says its number.
+    pub fn close(&mut self) -> usize {
+        self.lengths_ns.push(std::mem::take(&mut self.filling_ns));
+        self.filled = 0;
+        self.lengths_ns.len() - 1
+    }
+
+    /// True while a block has something in it and is not full.
+    pub fn is_filling(&self) -> bool {
+        self.filled != 0
+    }
+
+    /// Each `factor` become one.
+    pub fn merge(&mut self, factor: usize) {
+        let count = merged_count(self.lengths_ns.len(), factor);
+        let mut merged = vec![0; count];
+        for (i, ns) in self.lengths_ns.iter().enumerate() {
+            merged[(i / factor).min(count - 1)] += ns;
+        }
+        self.lengths_ns = merged;
+        self.intervals_each *= factor;
+    }
+
+    /// How many blocks to make one in the end. A block is about the cube root of the number of intervals long, which is the
+    /// order that loses least for series with a short memory, and leaves [`FEW_BLOCKS`].
+    pub fn final_factor(&self) -> usize {
+        let wanted = ((self.intervals as f64).cbrt() as usize).min(self.intervals / FEW_BLOCKS);
+        (wanted / self.intervals_each.max(1)).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(amounts: &[u64]) -> Rows {
+        let mut rows = Rows::default();
+        for (block, amount) in amounts.iter().enumerate() {
+            let mut sums = Sums::default();
+            sums.add(Measure::OnCpu, *amount);
+            sums.add(Measure::Longest, 0);
+            sums.measures[Measure::Longest as usize] = *amount;
+            rows.0.extend(sums.take_row(block));
+        }
+        rows
+    }
+
+    #[test]
+    fn merging_blocks_loses_nothing_and_a_short_rest_goes_to_the_last_one() {
+        let amounts: Vec<u64> = (1..=10).collect();
+        for (factor, expected) in [
+            (2, vec![3.0, 7.0, 11.0, 15.0, 19.0]),
+            (3, vec![6.0, 15.0, 34.0]),
+            (4, vec![10.0, 26.0, 19.0]),
+            (20, vec![55.0]),
+        ] {
+            let mut rows = rows(&amounts);
+            rows.merge_blocks(factor, 10);
+            let mut blocks = Blocks { lengths_ns: amounts.clone(), intervals_each: 1, ..Blocks::default() };
+            blocks.merge(factor);
+            assert_eq!(rows.series(Measure::OnCpu as usize, blocks.lengths_ns.len()), expected, "{factor}");
+            assert_eq!(blocks.lengths_ns.iter().map(|ns| *ns as f64).collect::<Vec<_>>(), expected);
+            assert_eq!(rows.sum().get(Measure::Longest), 10);
+        }
+    }
+
+    #[test]
+    fn two_subjects_are_added_block_by_block() {
+        let mut one = rows(&[1, 2, 3]);
+        one.merge(&rows(&[10, 20, 30, 40]));
+        assert_eq!(one.series(Measure::OnCpu as usize, 4), [11.0, 22.0, 33.0, 40.0]);
+    }
+
+    #[test]
+    fn blocks_grow_with_the_recording_and_stay_several() {
+        let factor = |intervals| Blocks { intervals, intervals_each: 1, ..Blocks::default() }.final_factor();
+        assert_eq!([1, 8, 16, 30, 48].map(factor), [1, 1, 2, 3, 3]);
+        let hour = Blocks { intervals: 3_600, intervals_each: 128, ..Blocks::default() };
+        assert_eq!(hour.final_factor(), 1);
+    }
+}

@@ -1,0 +1,342 @@
+//! The statistics: is a difference of two ratios more than blocks of time differ anyway?
+//!
+//! A figure is a sum over a sum (waiting over wall time, waits beyond a length over waits), each block of time giving a part
+//! of both. Two questions, two resamplings, both of whole blocks and the same ones for all figures:
+//!
+//! * *Is it more than noise?* Blocks are dealt to the two sides anew, many times. The largest difference of all figures, each
+//!   in its standard errors, is what chance alone gives the whole table; a figure is more than noise if it is beyond that
+//!   (Westfall and Young's max-T). So the error holds for the table, whatever depends on what, and does not lean on a shape of
+//!   the distribution: a few rare spikes are dealt to either side like everything else.
+//! * *How large is it?* Blocks are drawn with replacement within each side (bootstrap).
+//!
+//! Neither knows that neighbouring blocks resemble each other. Both are therefore widened by what the blocks' own correlation
+//! with the next one says.
+
+use oorandom::Rand32;
+
+/// Fewer blocks than these on a side say nothing: there are too few ways to deal them.
+pub const FEWEST_BLOCKS: usize = 8;
+/// Times that blocks are dealt anew.
+const DEALS: usize = 2_000;
+/// Times that they are drawn with replacement.
+pub(super) const DRAWS: usize = 1_000;
+/// The same recordings give the same answer.
+const SEED: u64 = 0x6367_7363_6f70_6531;
+/// More correlation than that is taken for that: what is left are then a few observations.
+const MOST_CORRELATION: f64 = 0.97;
+
+/// A figure on both sides, block by block. The order of the sides does not matter to any result but the sign.
+#[derive(Clone, Debug)]
+pub(super) struct Series {
+    /// Numerators of the blocks of both sides, one side after the other.
+    pub num: Vec<f64>,
+    /// Denominators.
+    pub den: Vec<f64>,
+    /// What a difference of the ratios is small beside: keeps those that never vary from being infinitely sure.
+    pub small: f64,
+}
+
+/// How the blocks lie.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
+    /// Blocks of the first side.
+    pub first: usize,
+    /// Blocks of both.
+    pub blocks: usize,
+    /// How long each side was, in any one unit.
+    pub lengths: [f64; 2],
+}
+
+impl Shape {
+    /// True if there are enough of them.
+    pub fn is_enough(&self) -> bool {
+        self.first >= FEWEST_BLOCKS && self.blocks - self.first >= FEWEST_BLOCKS
+    }
+
+    fn second(&self) -> usize {
+        self.blocks - self.first
+    }
+}
+
+/// Sums of a side.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    x: f64,
+    d: f64,
+    xx: f64,
+    xd: f64,
+    dd: f64,
+}
+
+impl Sums {
+    fn of(parts: impl Iterator<Item = (f64, f64)>) -> Self {
+        parts.fold(Self::default(), |sums, (x, d)| Self {
+            x: sums.x + x,
+            d: sums.d + d,
+            xx: sums.xx + x * x,
+            xd: sums.xd + x * d,
+            dd: sums.dd + d * d,
+        })
+    }
+
+    /// The ratio and its variance, of so many blocks; `None` of nothing.
+    fn ratio(&self, blocks: f64) -> Option<(f64, f64)> {
+        if self.d <= 0.0 {
+            return None;
+        }
+        let ratio = self.x / self.d;
+        let squares = (self.xx - 2.0 * ratio * self.xd + ratio * ratio * self.dd).max(0.0);
+        Some((ratio, squares * blocks / ((blocks - 1.0) * self.d * self.d)))
+    }
+}
+
+/// The difference in its standard errors. The variance is the larger of both sides' own (Welch) and of what the spread of both
+/// together gives for their lengths: a short recording without spikes does not show that there are none.
+fn distance(first: Sums, second: Sums, counts: [f64; 2], lengths: [f64; 2], widen: f64, small: f64) -> f64 {
+    let (Some((a, var_a)), Some((b, var_b))) = (first.ratio(counts[0]), second.ratio(counts[1])) else {
+        return 0.0;
+    };
+    let freedom = [counts[0] - 1.0, counts[1] - 1.0];
+    let spread =
+        (freedom[0] * var_a * lengths[0] + freedom[1] * var_b * lengths[1]) / (freedom[0] + freedom[1]);
+    let pooled = spread * (1.0 / lengths[0] + 1.0 / lengths[1]);
+    (a - b).abs() / ((var_a + var_b).max(pooled) * widen + small * small).sqrt()
+}
+
+impl Series {
+    fn sides<'a>(&'a self, shape: &Shape) -> [impl Iterator<Item = (f64, f64)> + Clone + 'a; 2] {
+        let part = |from: usize, to: usize| {
+            self.num[from..to].iter().copied().zip(self.den[from..to].iter().copied())
+        };
+        [part(0, shape.first), part(shape.first, shape.blocks)]
+    }
+
+    /// By how much correlation of neighbouring blocks widens the variance of a mean: 1 and more.
+    pub fn widening(&self, shape: &Shape) -> f64 {
+        let (mut squares, mut products) = (0.0, 0.0);
+        for side in self.sides(shape) {
+            let sums = Sums::of(side.clone());
+            let ratio = if sums.d > 0.0 { sums.x / sums.d } else { continue };
+            let rest: Vec<f64> = side.map(|(x, d)| x - ratio * d).collect();
+            squares += rest.iter().map(|e| e * e).sum::<f64>();
+            products += rest.windows(2).map(|pair| pair[0] * pair[1]).sum::<f64>();
+        }
+        if squares <= 0.0 || !shape.is_enough() {
+            return 1.0;
+        }
+        // Taken about their own mean, few values seem less correlated than they are (Kendall's bias, -(1 + 4 r) / n); and what
+        // few values say of it is not sure: one standard error is added.
+        let few = shape.first.min(shape.second()) as f64;
+        let unbiased = (few * products / squares + 1.0) / (few - 4.0);
+        let correlation = unbiased + 1.0 / (shape.blocks as f64).sqrt();
+        let correlation = correlation.clamp(0.0, MOST_CORRELATION);
+        (1.0 + correlation) / (1.0 - correlation)
+    }
+
+    fn observed(&self, shape: &Shape) -> f64 {
+        let [first, second] = self.sides(shape).map(Sums::of);
+        let counts = [shape.first as f64, shape.second() as f64];
+        distance(first, second, counts, shape.lengths, self.widening(shape), self.small)
+    }
+}
+
+/// For each series how likely chance alone gives any of them a difference as sure as its own: small is more than noise.
+pub(super) fn family_wise(series: &[Series], shape: &Shape) -> Vec<f64> {
+    family_wise_of(series, shape, DEALS)
+}
+
+/// The same with so many deals.
+pub(super) fn family_wise_of(series: &[Series], shape: &Shape, deals: usize) -> Vec<f64> {
+    if !shape.is_enough() || series.is_empty() {
+        return vec![1.0; series.len()];
+    }
+    let observed: Vec<f64> = series.iter().map(|series| series.observed(shape)).collect();
+    let mut largest = Deals::new(series, shape).largest(deals);
+    largest.sort_by(f64::total_cmp);
+    let p = observed.iter().map(|distance| {
+        // The deal that is the recordings themselves must count whatever is rounded.
+        let below = largest.partition_point(|chance| *chance < distance * (1.0 - 1e-9));
+        (1 + largest.len() - below) as f64 / (1 + largest.len()) as f64
+    });
+    p.collect()
+}
+
+/// What is summed up for each deal: five numbers a figure, block after block.
+struct Deals<'a> {
+    series: &'a [Series],
+    shape: &'a Shape,
+    terms: Vec<f64>,
+    all: Vec<f64>,
+}
+
+const TERMS: usize = 5;
+
+impl<'a> Deals<'a> {
+    fn new(series: &'a [Series], shape: &'a Shape) -> Self {
+        let width = series.len() * TERMS;
+        let mut terms = vec![0.0; width * shape.blocks];
+        for (i, series) in series.iter().enumerate() {
+            for (block, (x, d)) in series.num.iter().zip(&series.den).enumerate() {
+                let at = block * width + i;
+                let n = width / TERMS;
+                for (term, value) in [*x, *d, x * x, x * d, d * d].into_iter().enumerate() {
+                    terms[at + term * n] = value;
+                }
+            }
+        }
+        let mut all = vec![0.0; width];
+        for block in terms.chunks_exact(width) {
+            all.iter_mut().zip(block).for_each(|(sum, term)| *sum += term);
+        }
+        Self { series, shape, terms, all }
+    }
+
+    /// The largest difference of each deal.
+    fn largest(&self, deals: usize) -> Vec<f64> {
+        let width = self.all.len();
+        let mut random = Rand32::new(SEED);
+        let mut order: Vec<usize> = (0..self.shape.blocks).collect();
+        let mut sums = vec![0.0; width];
+        let deal = |_| {
+            for i in 0..self.shape.first {
+                let j = i + random.rand_range(0..(order.len() - i) as u32) as usize;
+                order.swap(i, j);
+            }
+            sums.fill(0.0);
+            for block in &order[..self.shape.first] {
+                let terms = &self.terms[block * width..(block + 1) * width];
+                sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
+            }
+            self.distances(&sums)
+        };
+        (0..deals).map(deal).collect()
+    }
+
+    fn distances(&self, dealt: &[f64]) -> f64 {
+        let n = self.series.len();
+        let counts = [self.shape.first as f64, self.shape.second() as f64];
+        let mut largest: f64 = 0.0;
+        for (i, series) in self.series.iter().enumerate() {
+            let sums = |of: &dyn Fn(usize) -> f64| Sums {
+                x: of(i),
+                d: of(n + i),
+                xx: of(2 * n + i),
+                xd: of(3 * n + i),
+                dd: of(4 * n + i),
+            };
+            let first = sums(&|at| dealt[at]);
+            let second = sums(&|at| self.all[at] - dealt[at]);
+            largest = largest.max(distance(first, second, counts, counts, 1.0, series.small));
+        }
+        largest
+    }
+}
+
+/// Draws of blocks with replacement: how often each block was drawn, a row a draw.
+pub(super) struct Draws {
+    times: Vec<f32>,
+    blocks: usize,
+}
+
+impl Draws {
+    pub fn new(shape: &Shape) -> Self {
+        let mut random = Rand32::new(SEED ^ 1);
+        let mut times = vec![0.0; DRAWS * shape.blocks];
+        for draw in times.chunks_exact_mut(shape.blocks.max(1)) {
+            for (from, to) in [(0, shape.first), (shape.first, shape.blocks)] {
+                for _ in from..to {
+                    draw[random.rand_range(from as u32..to as u32) as usize] += 1.0;
+                }
+            }
+        }
+        Self { times, blocks: shape.blocks }
+    }
+
+    /// Each draw.
+    pub fn iter(&self) -> impl Iterator<Item = &[f32]> {
+        self.times.chunks_exact(self.blocks.max(1))
+    }
+
+    /// The second ratio less the first one, in each draw; draws of nothing are left out.
+    pub fn differences(&self, series: &Series, shape: &Shape) -> Vec<f64> {
+        let ratio = |draw: &[f32], from: usize, to: usize| {
+            let (mut x, mut d) = (0.0, 0.0);
+            for (block, times) in draw.iter().enumerate().take(to).skip(from) {
+                x += series.num[block] * f64::from(*times);
+                d += series.den[block] * f64::from(*times);
+            }
+            (d > 0.0).then(|| x / d)
+        };
+        let difference =
+            |draw: &[f32]| Some(ratio(draw, shape.first, shape.blocks)? - ratio(draw, 0, shape.first)?);
+        self.iter().filter_map(difference).collect()
+    }
+}
+
+/// The interval about `estimate` that drawn estimates give with this confidence: their percentiles, moved out by what few blocks
+/// (a bootstrap of few is too narrow, as a normal distribution is beside Student's) and their correlation make of it.
+pub(super) fn interval(
+    mut drawn: Vec<f64>,
+    estimate: f64,
+    shape: &Shape,
+    widening: f64,
+    confidence: f64,
+) -> Option<(f64, f64)> {
+    if drawn.len() < DRAWS / 2 || !shape.is_enough() {
+        return None;
+    }
+    drawn.sort_by(f64::total_cmp);
+    let tail = (1.0 - confidence) / 2.0;
+    let at = |share: f64| drawn[((drawn.len() - 1) as f64 * share).round() as usize];
+    let few = shape.first.min(shape.second()) as f64;
+    let z = normal_quantile_99();
+    let factor = student(z, few - 1.0) / z * (few / (few - 1.0)).sqrt() * widening.sqrt();
+    Some((estimate + (at(tail) - estimate) * factor, estimate + (at(1.0 - tail) - estimate) * factor))
+}
+
+/// 99.5 % of a normal distribution is below it.
+const fn normal_quantile_99() -> f64 {
+    2.575_829_303_548_901
+}
+
+/// The quantile of Student's distribution where the normal one's is `z`, by Cornish and Fisher's expansion: within 2 % from 5
+/// degrees of freedom on.
+fn student(z: f64, freedom: f64) -> f64 {
+    let z2 = z * z;
+    let g1 = z * (z2 + 1.0) / 4.0;
+    let g2 = z * (5.0 * z2 * z2 + 16.0 * z2 + 3.0) / 96.0;
+    let g3 = z * (3.0 * z2.powi(3) + 19.0 * z2 * z2 + 17.0 * z2 - 15.0) / 384.0;
+    z + g1 / freedom + g2 / freedom.powi(2) + g3 / freedom.powi(3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn students_quantiles_are_those_of_the_tables() {
+        for (freedom, expected) in [(5.0, 4.032), (9.0, 3.250), (19.0, 2.861), (100.0, 2.626)] {
+            let ours = student(normal_quantile_99(), freedom);
+            assert!((ours - expected).abs() < 0.02 * expected, "{freedom}: {ours}");
+        }
+    }
+
+    #[test]
+    fn correlation_of_blocks_widens_and_none_does_not() {
+        let shape = Shape { first: 400, blocks: 800, lengths: [400.0, 400.0] };
+        let mut random = Rand32::new(7);
+        let mut noise = || f64::from(random.rand_float()) - 0.5;
+        let mut widening = |phi: f64| {
+            let mut x = 0.0;
+            let num = (0..800).map(|_| {
+                x = phi * x + noise();
+                10.0 + x
+            });
+            let series = Series { num: num.collect(), den: vec![1.0; 800], small: 0.0 };
+            series.widening(&shape)
+        };
+        assert!((1.0..1.2).contains(&widening(0.0)));
+        // (1 + 0.5) / (1 - 0.5)
+        assert!((2.5..3.6).contains(&widening(0.5)));
+    }
+}

@@ -1,0 +1,148 @@
+//! From blocks to series: which figures of which subjects are tested, and what they are made of.
+
+use super::{
+    FEW_EVENTS, Figure, Subject, Unit,
+    blocks::{Measure, Rows, Sums},
+    figure::{BEYOND, Of},
+    resample::{Series, Shape},
+    side::Recorded,
+};
+use crate::{Hist, Mode};
+
+/// A subject on both sides.
+pub(super) struct Both<'a> {
+    pub subject: Subject,
+    /// `None`: it did nothing there.
+    pub rows: [Option<&'a Rows>; 2],
+    pub sums: [Sums; 2],
+}
+
+/// What all series share.
+pub(super) struct Frame<'a> {
+    pub sides: [&'a Recorded; 2],
+    /// The order of the sides in series: the same whichever was named first, so that the answer is mirrored if they are swapped.
+    pub order: [usize; 2],
+    pub shape: Shape,
+    /// Length of the sides, ns.
+    pub wall_ns: [f64; 2],
+}
+
+impl<'a> Frame<'a> {
+    pub fn new(before: &'a Recorded, after: &'a Recorded) -> Self {
+        let sides = [before, after];
+        let key = |side: &Recorded| {
+            let waited = side.rows.get(&Subject::All).map(|rows| rows.sum().get(Measure::Wait));
+            (side.whole.start_unix_ns, side.whole.duration_ns, side.intervals, waited)
+        };
+        let order = if key(before) <= key(after) { [0, 1] } else { [1, 0] };
+        let wall_ns = sides.map(|side| side.blocks.lengths_ns.iter().sum::<u64>() as f64);
+        let blocks = sides.map(|side| side.blocks.lengths_ns.len());
+        let shape = Shape {
+            first: blocks[order[0]],
+            blocks: blocks[0] + blocks[1],
+            lengths: order.map(|side| wall_ns[side]),
+        };
+        Self { sides, order, shape, wall_ns }
+    }
+
+    pub fn modes(&self) -> [Mode; 2] {
+        self.sides.map(|side| side.whole.mode)
+    }
+
+    fn blocks(&self, side: usize) -> usize {
+        self.sides[side].blocks.lengths_ns.len()
+    }
+
+    /// Series of both sides. Each is told in its own mean block, so that all blocks weigh alike.
+    fn series(&self, of: impl Fn(usize) -> (Vec<f64>, Vec<f64>), small: f64) -> Series {
+        let mut series = Series { num: Vec::new(), den: Vec::new(), small };
+        for side in self.order {
+            let weight = self.blocks(side) as f64 / self.wall_ns[side];
+            let (num, den) = of(side);
+            series.num.extend(num.iter().map(|x| x * weight));
+            series.den.extend(den.iter().map(|d| d * weight));
+        }
+        series
+    }
+
+    /// A counted figure, block by block.
+    pub fn counted(&self, both: &Both, figure: Figure) -> Option<Series> {
+        let (measure, of) = figure.made_of()?;
+        let small = figure.least().change / scale(figure.unit()) / 10.0;
+        Some(self.series(
+            |side| {
+                let blocks = self.blocks(side);
+                let measured = |measure: usize| {
+                    both.rows[side].map_or_else(|| vec![0.0; blocks], |rows| rows.series(measure, blocks))
+                };
+                let den = match of {
+                    Of::Wall => self.sides[side].blocks.lengths_ns.iter().map(|ns| *ns as f64).collect(),
+                    Of::Measure(of) => measured(of as usize),
+                };
+                (measured(measure), den)
+            },
+            small,
+        ))
+    }
+
+    /// The share of waits above the bucket of this quantile, block by block.
+    pub fn above(&self, both: &Both, bucket: usize, quantile: f64) -> Series {
+        let small = quantile.min(1.0 - quantile) / 50.0;
+        self.series(
+            |side| {
+                let blocks = self.blocks(side);
+                let none = || vec![0.0; blocks];
+                let of = |bucket| both.rows[side].map_or_else(none, |rows| rows.above(bucket, blocks));
+                (of(bucket), both.rows[side].map_or_else(none, |rows| rows.waits(blocks)))
+            },
+            small,
+        )
+    }
+
+    /// A counted figure over a whole side, in its unit; `None` where it is a share of nothing.
+    pub fn value(&self, both: &Both, figure: Figure, side: usize) -> Option<f64> {
+        let (measure, of) = figure.made_of()?;
+        let of = match of {
+            Of::Wall => self.wall_ns[side],
+            Of::Measure(of) => both.sums[side].get(of) as f64,
+        };
+        (of > 0.0).then(|| both.sums[side].at(measure) as f64 / of * scale(figure.unit()))
+    }
+
+    /// Share of wall time.
+    pub fn share(&self, both: &Both, measure: Measure, side: usize) -> f64 {
+        both.sums[side].get(measure) as f64 / self.wall_ns[side].max(1.0)
+    }
+}
+
+/// From a ratio of counters to the unit.
+pub(super) fn scale(unit: Unit) -> f64 {
+    match unit {
+        Unit::PerSecond => 1e9,
+        Unit::WallShare | Unit::Share | Unit::Ns => 1.0,
+    }
+}
+
+/// True if there are too few events for a rate.
+pub(super) fn is_rare(both: &Both, figure: Figure) -> bool {
+    figure.events().is_some_and(|events| {
+        let count: u64 = both.sums.iter().map(|sums| sums.get(events)).sum();
+        (count as f64) < FEW_EVENTS
+    })
+}
+
+/// The bucket that the quantile of both sides together lies in; `None` where too few waits are beyond it.
+pub(super) fn bucket_at(hists: &[Hist; 2], quantile: f64) -> Option<usize> {
+    let total: u64 = hists.iter().map(Hist::count).sum();
+    if (total as f64) * quantile.min(1.0 - quantile) < BEYOND {
+        return None;
+    }
+    let mut all = hists[0].clone();
+    all.add(&hists[1]);
+    let rank = (quantile * total as f64).ceil() as u64;
+    let mut seen = 0;
+    all.counts().find_map(|(bucket, count)| {
+        seen += count;
+        (seen >= rank).then_some(bucket)
+    })
+}

@@ -1,0 +1,190 @@
+//! The statistics alone, over hundreds of tables of figures.
+
+use oorandom::Rand32;
+
+use crate::diff::{
+    CONFIDENCE, ERROR,
+    blocks::Blocks,
+    resample::{Draws, Series, Shape, family_wise_of, interval},
+};
+
+/// Fewer deals than in earnest: tests are not optimised.
+const DEALS: usize = 300;
+
+/// What a figure does from one interval to the next.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// Independent, nearly normal.
+    Plain,
+    /// As much as this of an interval is what the one before was.
+    Correlated(f64),
+    /// Nothing in most intervals, and lengths of very different size.
+    Rare,
+    /// Steady, with a spike now and then.
+    Spikes,
+    /// Always the same.
+    Constant,
+    /// A share of a number of events that differs.
+    ShareOfCounts,
+}
+
+/// A mixture, as tables are.
+const MIXED: [Kind; 6] =
+    [Kind::Plain, Kind::Correlated(0.5), Kind::Rare, Kind::Spikes, Kind::Constant, Kind::ShareOfCounts];
+
+struct Noise(Rand32);
+
+impl Noise {
+    fn new(seed: u64) -> Self {
+        Self(Rand32::new(seed))
+    }
+
+    fn uniform(&mut self) -> f64 {
+        f64::from(self.0.rand_float()).max(1e-9)
+    }
+
+    /// A sum of 12 uniform ones: normal enough.
+    fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
+    }
+
+    /// Numerators and denominators of so many intervals, about `mean`.
+    fn intervals(&mut self, kind: Kind, mean: f64, count: usize) -> (Vec<f64>, Vec<f64>) {
+        let mut last = self.normal();
+        let mut one = || match kind {
+            Kind::Plain => (mean * (1.0 + 0.2 * self.normal()), 1.0),
+            Kind::Correlated(phi) => {
+                last = phi * last + (1.0 - phi * phi).sqrt() * self.normal();
+                (mean * (1.0 + 0.2 * last), 1.0)
+            }
+            Kind::Rare if self.uniform() < 0.1 => (mean * 3.0 * self.uniform().powf(-0.6), 1.0),
+            Kind::Rare => (0.0, 1.0),
+            Kind::Spikes if self.uniform() < 0.05 => (mean * 10.0, 1.0),
+            Kind::Spikes => (mean * (1.0 + 0.05 * self.normal()), 1.0),
+            Kind::Constant => (mean, 1.0),
+            Kind::ShareOfCounts => {
+                let count = (20.0 * self.uniform()).ceil();
+                (mean * (0..count as usize).filter(|_| self.uniform() < 0.3).count() as f64, count)
+            }
+        };
+        (0..count).map(|_| one()).unzip()
+    }
+
+    /// A figure on both sides, in blocks as those of a recording.
+    fn series(&mut self, kind: Kind, means: [f64; 2], counts: [usize; 2]) -> (Series, Shape) {
+        let mut series = Series { num: Vec::new(), den: Vec::new(), small: 0.0005 };
+        let mut blocks = [0; 2];
+        for side in 0..2 {
+            let (num, den) = self.intervals(kind, means[side], counts[side]);
+            let each = block_length(counts[side]);
+            let blocked = |values: &[f64]| -> Vec<f64> {
+                let whole = values.chunks_exact(each);
+                whole.map(|block| block.iter().sum::<f64>() / each as f64).collect()
+            };
+            blocks[side] = blocked(&num).len();
+            series.num.extend(blocked(&num));
+            series.den.extend(blocked(&den));
+        }
+        let lengths = counts.map(|count| count as f64);
+        (series, Shape { first: blocks[0], blocks: blocks[0] + blocks[1], lengths })
+    }
+}
+
+/// Intervals in a block of a recording of so many.
+fn block_length(intervals: usize) -> usize {
+    let mut blocks = Blocks::default();
+    for _ in 0..intervals {
+        if blocks.count(1) {
+            blocks.close();
+            if blocks.lengths_ns.len() == crate::diff::blocks::MOST_BLOCKS {
+                blocks.merge(2);
+            }
+        }
+    }
+    blocks.intervals_each * blocks.final_factor()
+}
+
+/// The share of tables with anything called although both sides are the same.
+fn false_alarms(kinds: &[Kind], counts: [usize; 2], figures: usize, tries: u64) -> f64 {
+    let is_alarm = |seed: u64| {
+        let mut noise = Noise::new(seed);
+        let of = |i: usize| noise.series(kinds[i % kinds.len()], [1.0; 2], counts);
+        let (series, shapes): (Vec<_>, Vec<_>) = (0..figures).map(of).unzip();
+        family_wise_of(&series, &shapes[0], DEALS).into_iter().any(|p| p <= ERROR)
+    };
+    let alarms = (0..tries).filter(|seed| is_alarm(1_000 + seed)).count();
+    alarms as f64 / tries as f64
+}
+
+#[test]
+fn of_tables_without_a_change_at_most_one_in_twenty_calls_one() {
+    for counts in [[8, 8], [10, 10], [30, 30], [60, 60], [30, 300], [300, 300]] {
+        let share = false_alarms(&MIXED, counts, 12, 100);
+        assert!(share <= 0.05, "{counts:?}: {share}");
+    }
+}
+
+#[test]
+fn neither_memory_nor_rare_events_nor_spikes_look_like_a_change() {
+    for (kind, counts) in [
+        (Kind::Correlated(0.5), [30, 30]),
+        (Kind::Correlated(0.8), [60, 60]),
+        (Kind::Correlated(0.95), [300, 300]),
+        (Kind::Correlated(0.8), [30, 300]),
+        (Kind::Rare, [10, 10]),
+        (Kind::Rare, [30, 300]),
+        (Kind::Spikes, [30, 30]),
+        (Kind::Spikes, [30, 300]),
+        (Kind::ShareOfCounts, [10, 10]),
+    ] {
+        let share = false_alarms(&[kind], counts, 12, 60);
+        assert!(share <= 0.05, "{kind:?} {counts:?}: {share}");
+    }
+}
+
+/// A figure that changed beside others that did not: how often it is called, how often one of the others is, and how often the
+/// interval has the true change.
+fn found(kind: Kind, means: [f64; 2], counts: [usize; 2], tries: u64) -> [f64; 3] {
+    let mut times = [0.0; 3];
+    for seed in 0..tries {
+        let mut noise = Noise::new(50_000 + seed);
+        let (changed, shape) = noise.series(kind, means, counts);
+        let mut series = vec![changed.clone()];
+        series.extend((0..11).map(|i| noise.series(MIXED[i % MIXED.len()], [1.0; 2], counts).0));
+        let p = family_wise_of(&series, &shape, DEALS);
+        times[0] += f64::from(u8::from(p[0] <= ERROR));
+        times[1] += f64::from(u8::from(p[1..].iter().any(|p| *p <= ERROR)));
+        let mean = |from: usize, to: usize| {
+            changed.num[from..to].iter().sum::<f64>() / changed.den[from..to].iter().sum::<f64>()
+        };
+        let estimate = mean(shape.first, shape.blocks) - mean(0, shape.first);
+        let drawn = Draws::new(&shape).differences(&changed, &shape);
+        let (low, high) = interval(drawn, estimate, &shape, changed.widening(&shape), CONFIDENCE).unwrap();
+        times[2] += f64::from(u8::from((low..=high).contains(&(means[1] - means[0]))));
+    }
+    times.map(|times| times / tries as f64)
+}
+
+#[test]
+fn a_change_is_found_with_its_size_and_the_others_are_left_alone() {
+    for (kind, after, counts) in [
+        (Kind::Plain, 0.5, [30, 30]),
+        (Kind::Plain, 0.5, [30, 300]),
+        (Kind::Correlated(0.5), 0.5, [60, 60]),
+        (Kind::Constant, 0.9, [8, 8]),
+    ] {
+        let [called, others, covered] = found(kind, [1.0, after], counts, 40);
+        assert!(called >= 0.95, "{kind:?} {counts:?}: called in {called}");
+        assert!(others <= 0.05, "{kind:?} {counts:?}: others called in {others}");
+        assert!(covered >= 0.95, "{kind:?} {counts:?}: the interval has it in {covered}");
+    }
+}
+
+#[test]
+fn few_blocks_say_nothing_however_far_apart() {
+    let mut noise = Noise::new(1);
+    let (series, shape) = noise.series(Kind::Constant, [0.0, 5.0], [7, 60]);
+    assert_eq!(family_wise_of(std::slice::from_ref(&series), &shape, DEALS), [1.0]);
+    let (series, shape) = noise.series(Kind::Constant, [0.0, 5.0], [8, 60]);
+    assert!(family_wise_of(std::slice::from_ref(&series), &shape, DEALS)[0] <= ERROR);
+}

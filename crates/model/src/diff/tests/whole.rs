@@ -1,0 +1,397 @@
+//! From Intervals to an answer.
+
+use std::sync::Arc;
+
+use oorandom::Rand32;
+
+use crate::{
+    ByCause, Cause, CgroupReading, Hist, Interval, Mode, TaskInterval, TaskReading, Totals, Wait,
+    diff::{Change, Diff, FEWEST_BLOCKS, Figure, Presence, Side, Subject, Verdict, compare},
+    findings::{Host, Rule},
+};
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000 * MS;
+
+/// What a task does in an interval.
+#[derive(Clone)]
+struct Does {
+    serial: u64,
+    path: &'static str,
+    comm: &'static str,
+    ran_ns: u64,
+    waits: Vec<(Cause, u64)>,
+}
+
+impl Does {
+    fn new(serial: u64, path: &'static str, comm: &'static str) -> Self {
+        Self { serial, path, comm, ran_ns: 0, waits: Vec::new() }
+    }
+
+    fn task(&self, id: u64) -> TaskInterval {
+        let mut wait = Wait::default();
+        for (cause, ns) in &self.waits {
+            wait.add(&Wait {
+                count: 1,
+                total_ns: *ns,
+                max_ns: *ns,
+                by_cause: ByCause::only(*cause, *ns),
+                hist: Hist::of_cause(*cause, [*ns]),
+            });
+        }
+        let totals = Totals {
+            on_cpu_ns: self.ran_ns,
+            waits: wait.count,
+            wait_ns: wait.total_ns,
+            by_cause: wait.by_cause,
+            involuntary: wait.count,
+            ..Totals::default()
+        };
+        let reading = TaskReading {
+            serial: self.serial,
+            tid: self.serial as u32,
+            tgid: self.serial as u32,
+            comm: self.comm.into(),
+            start_ns: 0,
+            cgroup_id: id,
+            cpu: 0,
+            node: None,
+            on_cpu: false,
+            pending: None,
+            placement: None,
+            max_ns: wait.max_ns,
+            totals,
+            hist: Arc::default(),
+        };
+        TaskInterval { reading, totals, wait, placement: Default::default() }
+    }
+}
+
+/// An interval of these tasks.
+fn interval(at: u64, duration_ns: u64, does: &[Does]) -> Interval {
+    let mut paths: Vec<&str> = vec!["/"];
+    paths.extend(does.iter().map(|does| does.path));
+    paths.dedup();
+    let cgroups = paths.iter().zip(1..).map(|(path, id)| (id, Arc::from(*path))).collect();
+    let id = |path| 1 + paths.iter().position(|at| *at == path).unwrap() as u64;
+    Interval {
+        start_unix_ns: S + at * duration_ns,
+        duration_ns,
+        cgroups,
+        tasks: does.iter().map(|does| does.task(id(does.path))).collect(),
+        ..Interval::default()
+    }
+}
+
+fn recorded(intervals: impl IntoIterator<Item = Interval>) -> Side {
+    let mut side = Side::default();
+    intervals.into_iter().for_each(|interval| side.add(interval));
+    side
+}
+
+/// A task under a quota of so many ms in 100 ms, beside one that is left alone, noisily: intervals of so many periods.
+fn quota(seed: u64, count: u64, periods: u64, quota_ms: u64) -> Vec<Interval> {
+    let mut random = Rand32::new(seed);
+    let mut jitter = |most: u64| u64::from(random.rand_range(0..(most * 1_000) as u32)) * 1_000;
+    let mut all = Vec::new();
+    for at in 0..count {
+        let mut limited = Does::new(1, "/limited", "loop-7");
+        let mut free = Does::new(2, "/free", "nginx");
+        for _ in 0..periods {
+            let throttled_ns = (100 - quota_ms) * MS - 2 * MS + jitter(4);
+            limited.waits.push((Cause::Throttled, throttled_ns));
+            limited.ran_ns += 100 * MS - throttled_ns;
+            free.waits.extend([(Cause::Wakeup, 5_000 + jitter(1) / 100), (Cause::OwnCgroup, jitter(8))]);
+            free.ran_ns += jitter(20);
+        }
+        let mut interval = interval(seed * 1_000_000 + at, periods * 100 * MS, &[limited, free]);
+        interval.limits = vec![CgroupReading {
+            id: 2,
+            quota_us: Some(quota_ms * 1_000),
+            period_us: Some(100_000),
+            nr_periods: Some(periods),
+            nr_throttled: Some(periods),
+            throttled_ns: Some((100 - quota_ms) * MS * periods),
+            ..CgroupReading::default()
+        }];
+        all.push(interval);
+    }
+    all
+}
+
+fn diff(before: Vec<Interval>, after: Vec<Interval>) -> Diff {
+    compare(recorded(before), recorded(after), &[Host { cpus: Some(2), whole: true }; 2])
+}
+
+fn cgroup(path: &str) -> Subject {
+    Subject::Cgroup(path.into())
+}
+
+fn of<'a>(diff: &'a Diff, subject: &Subject, figure: Figure) -> &'a Change {
+    let found = diff.changes.iter().find(|change| change.subject == *subject && change.figure == figure);
+    found.unwrap_or_else(|| panic!("{} of {subject:?} is not there", figure.name()))
+}
+
+#[test]
+fn a_larger_quota_is_found_with_its_size_and_what_is_beside_it_is_left_alone() {
+    let diff = diff(quota(1, 30, 2, 50), quota(2, 30, 2, 60));
+    let throttled = of(&diff, &cgroup("/limited"), Figure::Cause(Cause::Throttled));
+    assert_eq!(throttled.verdict, Verdict::MoreThanNoise);
+    assert!((throttled.change().unwrap() + 0.1).abs() < 0.005, "{throttled:?}");
+    let (low, high) = throttled.interval.unwrap();
+    assert!(low < -0.1 && -0.1 < high && high < -0.08, "{low} to {high}");
+    assert!(of(&diff, &Subject::Program("loop-#".into()), Figure::OnCpu).is_called());
+    for change in diff.called() {
+        assert_ne!(change.subject, cgroup("/free"), "{change:?}");
+        assert_ne!(change.subject, Subject::Program("nginx".into()), "{change:?}");
+    }
+    let [limits] = diff.limits.as_slice() else { panic!("{:?}", diff.limits) };
+    assert_eq!((limits.before.quota_us, limits.after.quota_us), (Some(50_000), Some(60_000)));
+    assert!(diff.changes[0].is_called());
+}
+
+#[test]
+fn of_the_same_load_again_and_again_nothing_is_called() {
+    let called =
+        (0..20).filter(|i| diff(quota(10 + i, 30, 2, 50), quota(50 + i, 30, 2, 50)).called().count() != 0);
+    let called = called.count();
+    assert!(called <= 1, "{called} of 20");
+}
+
+#[test]
+fn the_same_recording_twice_has_no_change_at_all() {
+    let diff = diff(quota(1, 30, 2, 50), quota(1, 30, 2, 50));
+    assert!(diff.changes.iter().all(|change| change.change() == Some(0.0) && !change.is_called()));
+    assert!(diff.changes.len() > 10 && diff.tested > 10);
+    assert!(diff.distributions.iter().all(|one| one.distance == 0.0));
+    assert!(diff.alone.is_empty() && diff.limits.is_empty() && diff.findings.is_empty());
+    assert!(diff.kept_findings != 0, "the quota is found in both");
+}
+
+#[test]
+fn the_swapped_order_gives_the_mirrored_answer() {
+    let (there, back) =
+        (diff(quota(1, 30, 2, 50), quota(2, 45, 3, 60)), diff(quota(2, 45, 3, 60), quota(1, 30, 2, 50)));
+    assert_eq!(there.changes.len(), back.changes.len());
+    assert_eq!(there.called().count(), back.called().count());
+    for change in &there.changes {
+        let mirrored = of(&back, &change.subject, change.figure);
+        assert_eq!((change.before, change.after), (mirrored.after, mirrored.before));
+        assert_eq!((change.p, change.verdict, change.size), (mirrored.p, mirrored.verdict, mirrored.size));
+        let near = |a: f64, b: f64| (a + b).abs() <= 1e-9 * a.abs().max(1.0);
+        let intervals = change.interval.zip(mirrored.interval);
+        assert!(
+            intervals.is_none_or(|((low, high), (l, h))| near(low, h) && near(high, l)),
+            "{change:?}\n{mirrored:?}"
+        );
+    }
+}
+
+#[test]
+fn few_intervals_are_compared_but_nothing_is_said_of_noise() {
+    let diff = diff(quota(1, FEWEST_BLOCKS as u64 - 1, 2, 50), quota(2, 30, 2, 60));
+    assert!(!diff.is_enough());
+    let throttled = of(&diff, &cgroup("/limited"), Figure::Cause(Cause::Throttled));
+    assert_eq!((throttled.verdict, throttled.p, throttled.interval), (Verdict::TooShort, None, None));
+    assert!((throttled.change().unwrap() + 0.1).abs() < 0.01);
+    let empty = compare(Side::default(), Side::default(), &[Host::default(); 2]);
+    assert!(!empty.is_enough() && empty.called().count() == 0);
+}
+
+#[test]
+fn intervals_of_other_lengths_have_the_same_rates() {
+    let diff = diff(quota(1, 120, 1, 50), quota(2, 20, 10, 50));
+    assert_eq!(diff.called().count(), 0, "{:?}", diff.called().next());
+    let stood = of(&diff, &cgroup("/limited"), Figure::Stood);
+    assert_eq!((stood.before, stood.after), (Some(0.5), Some(0.5)));
+}
+
+/// Intervals of one task that waits so often, each wait so long.
+fn waiting(count: u64, waits: impl Fn(u64) -> Vec<u64>) -> Vec<Interval> {
+    let one = |at| {
+        let mut does = Does::new(1, "/a", "worker");
+        does.ran_ns = 100 * MS;
+        does.waits = waits(at).into_iter().map(|ns| (Cause::OtherCgroup, ns)).collect();
+        interval(at, S, &[does])
+    };
+    (0..count).map(one).collect()
+}
+
+#[test]
+fn always_nothing_before_and_always_something_after_is_found() {
+    let diff = diff(waiting(20, |_| vec![]), waiting(20, |_| vec![5 * MS; 10]));
+    let behind = of(&diff, &cgroup("/a"), Figure::Cause(Cause::OtherCgroup));
+    assert!(behind.is_called() && behind.before == Some(0.0), "{behind:?}");
+}
+
+#[test]
+fn a_rate_of_three_events_is_no_figure() {
+    let diff =
+        diff(waiting(20, |at| if at == 4 { vec![90 * MS; 3] } else { vec![] }), waiting(20, |_| vec![]));
+    assert_eq!(of(&diff, &cgroup("/a"), Figure::Wait).verdict, Verdict::TooFewEvents);
+    assert_eq!(diff.called().count(), 0);
+}
+
+#[test]
+fn one_large_spike_is_not_called() {
+    let diff =
+        diff(waiting(30, |at| vec![if at == 9 { 900 * MS } else { MS }; 12]), waiting(30, |_| vec![MS; 12]));
+    assert_eq!(of(&diff, &cgroup("/a"), Figure::Wait).verdict, Verdict::WithinNoise);
+}
+
+#[test]
+fn a_sure_change_that_does_not_matter_is_not_called() {
+    let diff = diff(waiting(30, |_| vec![MS; 100]), waiting(30, |_| vec![MS + 20_000; 100]));
+    assert_eq!(of(&diff, &cgroup("/a"), Figure::Wait).verdict, Verdict::Negligible);
+}
+
+#[test]
+fn a_longer_tail_is_told_apart_from_the_median() {
+    let tail = |slow: u64| {
+        move |at: u64| {
+            (0..100).map(|i| if i < 3 { slow + at % 7 * 10_000 } else { 50_000 + i % 9 * 5_000 }).collect()
+        }
+    };
+    let diff = diff(waiting(30, tail(2 * MS)), waiting(30, tail(6 * MS)));
+    let a = cgroup("/a");
+    let p99 = of(&diff, &a, Figure::Quantile(990));
+    assert!(p99.is_called(), "{p99:?}");
+    let times = p99.after.unwrap() / p99.before.unwrap();
+    assert!((2.6..3.4).contains(&times), "{times}");
+    assert!(!of(&diff, &a, Figure::Quantile(500)).is_called());
+    let distribution = diff.distributions.iter().find(|one| one.subject == a).unwrap();
+    assert!((distribution.distance - 0.03).abs() < 1e-9);
+    assert!(!distribution.differs, "3 % of the waits are below what is told of a distribution");
+}
+
+#[test]
+fn containers_with_other_ids_are_the_same_service_and_several_are_one() {
+    const IDS: [&str; 3] = [
+        "/kubepods/0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde0",
+        "/kubepods/0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde1",
+        "/kubepods/0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde2",
+    ];
+    let run = |ids: &'static [&'static str]| {
+        let one = |at| {
+            let does = ids.iter().zip(1..).map(|(path, serial)| {
+                let mut does = Does::new(serial, path, "app");
+                (does.ran_ns, does.waits) = (100 * MS, vec![(Cause::OtherCgroup, 20 * MS); 5]);
+                does
+            });
+            interval(at, S, &does.collect::<Vec<_>>())
+        };
+        (0..20).map(one).collect::<Vec<_>>()
+    };
+    let diff = diff(run(&IDS[..1]), run(&IDS[1..]));
+    let wait = of(&diff, &cgroup("/kubepods/<container>"), Figure::Wait);
+    assert_eq!(wait.presence, Presence::Both);
+    assert!(
+        (wait.before.unwrap() - 0.1).abs() < 1e-9 && (wait.after.unwrap() - 0.2).abs() < 1e-9,
+        "{wait:?}"
+    );
+    assert!(diff.alone.is_empty(), "{:?}", diff.alone);
+}
+
+#[test]
+fn who_was_on_one_side_alone_is_said_to_be() {
+    let other = |at| {
+        let mut does = Does::new(1, "/b", "other");
+        (does.ran_ns, does.waits) = (100 * MS, vec![(Cause::Wakeup, MS); 20]);
+        interval(at, S, &[does])
+    };
+    let diff = diff(waiting(20, |_| vec![MS; 20]), (0..20).map(other).collect());
+    let alone: Vec<_> = diff.alone.iter().map(|(subject, presence)| (subject.clone(), *presence)).collect();
+    assert_eq!(
+        alone,
+        [
+            (cgroup("/a"), Presence::OnlyBefore),
+            (cgroup("/b"), Presence::OnlyAfter),
+            (Subject::Program("other".into()), Presence::OnlyAfter),
+            (Subject::Program("worker".into()), Presence::OnlyBefore),
+        ]
+    );
+    assert!(of(&diff, &cgroup("/b"), Figure::Wait).before == Some(0.0));
+}
+
+#[test]
+fn what_a_coarse_recording_does_not_have_is_not_compared() {
+    let coarse = |intervals: Vec<Interval>| -> Vec<Interval> {
+        let blur = |mut interval: Interval| {
+            interval.mode = Mode::Coarse;
+            interval.tasks.iter_mut().for_each(|task| task.wait.hist = Hist::default());
+            interval
+        };
+        intervals.into_iter().map(blur).collect()
+    };
+    let diff = diff(coarse(quota(1, 30, 2, 50)), quota(2, 30, 2, 60));
+    assert!(of(&diff, &cgroup("/limited"), Figure::Cause(Cause::Throttled)).is_called());
+    assert!(of(&diff, &cgroup("/limited"), Figure::MeanWait).is_called());
+    let is_exact_only = |figure| {
+        matches!(figure, Figure::Quantile(_) | Figure::Cause(Cause::OwnCgroup | Cause::Unattributed))
+    };
+    assert!(diff.changes.iter().all(|change| !is_exact_only(change.figure)));
+    assert!(diff.distributions.is_empty());
+}
+
+#[test]
+fn an_hour_has_the_sums_of_its_intervals_in_few_blocks() {
+    let intervals = quota(3, 3_600, 1, 50);
+    let mut whole = Interval::default();
+    intervals.iter().cloned().for_each(|interval| whole.append(interval));
+    let diff = diff(intervals, quota(4, 601, 1, 50));
+    assert!((24..=48).contains(&diff.lengths[0].blocks) && (24..=48).contains(&diff.lengths[1].blocks));
+    assert_eq!(diff.lengths[0].duration_ns, whole.duration_ns);
+    let wait = of(&diff, &Subject::All, Figure::Wait).before.unwrap();
+    let expected = whole.total().wait.total_ns as f64 / whole.duration_ns as f64;
+    assert!((wait - expected).abs() < 1e-9);
+    assert_eq!(diff.called().count(), 0, "{:?}", diff.called().next());
+}
+
+#[test]
+fn a_task_that_moves_counts_where_it_waited() {
+    let moved = |at: u64| {
+        let mut does = Does::new(1, if at < 10 { "/a" } else { "/b" }, if at < 10 { "sh" } else { "make" });
+        (does.ran_ns, does.waits) = (10 * MS, vec![(Cause::Wakeup, MS); 10]);
+        let mut interval = interval(at, S, &[does]);
+        // Ids do not change their path.
+        if at >= 10 {
+            interval.cgroups = vec![(1, "/".into()), (3, "/b".into())];
+            interval.tasks[0].reading.cgroup_id = 3;
+        }
+        interval
+    };
+    let diff = diff((0..20).map(moved).collect(), (0..20).map(moved).collect());
+    for subject in
+        [cgroup("/a"), cgroup("/b"), Subject::Program("sh".into()), Subject::Program("make".into())]
+    {
+        assert_eq!(of(&diff, &subject, Figure::Wait).before, Some(0.005), "{subject:?}");
+    }
+    assert_eq!(of(&diff, &Subject::All, Figure::Wait).before, Some(0.01));
+}
+
+#[test]
+fn a_finding_that_went_is_told() {
+    let diff = diff(quota(1, 30, 2, 50), waiting(30, |_| vec![MS; 10]));
+    let gone: Vec<_> = diff.findings.iter().map(|change| (change.finding.rule, change.presence)).collect();
+    assert!(gone.contains(&(Rule::Throttled, Presence::OnlyBefore)), "{gone:?}");
+}
+
+#[test]
+fn json_is_one_object_a_line_with_the_schema() {
+    let diff = diff(quota(1, 30, 2, 50), quota(2, 30, 2, 60));
+    let lines: Vec<serde_json::Value> =
+        crate::diff::json::objects(&diff).map(|object| serde_json::to_value(object).unwrap()).collect();
+    assert!(lines.iter().all(|line| line["schema"] == "cgscope.diff/1" && line["kind"].is_string()));
+    assert_eq!(lines[0]["kind"], "summary");
+    let throttled = lines
+        .iter()
+        .find(|line| line["kind"] == "figure" && line["figure"] == "throttled" && line["path"] == "/limited");
+    let throttled = throttled.expect("the figure");
+    for member in [
+        "about", "unit", "presence", "before", "after", "change", "relative", "low", "high", "p", "verdict",
+        "size",
+    ] {
+        assert!(!throttled[member].is_null(), "{member} is not in {throttled}");
+    }
+    assert_eq!(throttled["verdict"], "more_than_noise");
+}
