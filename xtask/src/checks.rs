@@ -1,6 +1,7 @@
 //! Every test of cgscope, in the order of what is quickest to fail.
 use crate::binary;
 use crate::failure::Failure;
+use crate::fuzz;
 use crate::lab;
 use crate::readers;
 use crate::root::AsRoot;
@@ -45,7 +46,9 @@ pub(crate) fn run(selection: &Selection) -> Result<(), Failure> {
     } else {
         None
     };
-    setup::ensure(&if selection.with_root { setup::for_lab() } else { Vec::new() })?;
+    let mut extra = if selection.with_root { setup::for_lab() } else { Vec::new() };
+    extra.extend(selection.without_root.then_some(setup::FOR_FUZZ));
+    setup::ensure(&extra)?;
     if selection.without_root {
         without_root(&mut steps, &selection.for_binaries)?;
     }
@@ -69,7 +72,8 @@ fn without_root(steps: &mut Steps, for_binaries: &[String]) -> Result<(), Failur
     clippy.arg(target.join("bpf-lints")).args(["--", "-D", "warnings"]);
     steps.step("lints of ebpf/", clippy.current_dir(&ebpf).env("RUSTC_BOOTSTRAP", "1"))?;
 
-    steps.step("unit tests", cargo(&["test", "--workspace", "--"]).args(for_binaries))
+    steps.step("unit tests", cargo(&["test", "--workspace", "--"]).args(for_binaries))?;
+    if for_binaries.is_empty() { fuzz::for_checks(steps, &[]) } else { Ok(()) }
 }
 
 fn with_root(steps: &mut Steps, as_root: &AsRoot, for_binaries: &[String]) -> Result<(), Failure> {

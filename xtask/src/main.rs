@@ -5,6 +5,7 @@ use std::process::ExitCode;
 mod binary;
 mod checks;
 mod failure;
+mod fuzz;
 mod host;
 mod lab;
 mod overhead;
@@ -29,6 +30,8 @@ cargo xtask COMMAND
                      all; --all: every test on each; --list: which kernels; --shell KERNEL: a shell in there;
                      --script FILE: a shell script in place of the tests
   readers            install the programs that read exports, for the tests
+  fuzz [RUNS] [-- FLAGS...]
+                     reads RUNS recordings that libFuzzer makes up (200000: what the tests do); FLAGS go to libFuzzer
   overhead [ARGS...] what cgscope costs, side by side with other tools, as root
   help               this text
 
@@ -70,6 +73,7 @@ fn dispatch(arguments: &[String]) -> Result<(), Failure> {
         "test" => checks::run(&checks::Selection::parse(rest)?),
         "lab" => lab::run(&lab::Request::parse(rest)?),
         "readers" => nothing_else(command, rest).and_then(|()| readers::run()),
+        "fuzz" => fuzz::run(rest),
         "overhead" => overhead::run(rest),
         other => Err(Failure::Usage(format!("`{other}` is not a command"))),
     }

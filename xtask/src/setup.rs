@@ -28,6 +28,9 @@ pub(crate) const TEST_TOOLS: [&str; 10] = [
 /// A browser for the tests of the report's page.
 const BROWSER: &str = "chromium";
 
+/// libFuzzer is C++.
+pub(crate) const FOR_FUZZ: &str = "g++";
+
 /// What the virtual machines need besides.
 const LAB_TOOLS: [&str; 2] = ["qemu-system-x86", "busybox-static"];
 

@@ -152,6 +152,8 @@ pub struct Reader<R> {
     payload: Vec<u8>,
     skipped: u64,
     gaps: Vec<Gap>,
+    /// Since there nothing could be used, and why.
+    lost: Option<(u64, Damage)>,
     ending: Option<Ending>,
     failed: bool,
 }
@@ -206,6 +208,7 @@ impl<R: Read + Seek> Reader<R> {
             payload,
             skipped: 0,
             gaps: Vec::new(),
+            lost: None,
             ending: None,
             failed: false,
         })
@@ -279,7 +282,7 @@ impl<R: Read + Seek> Reader<R> {
 
     fn go_to(&mut self, at: u64) -> io::Result<()> {
         self.decoder.clear();
-        (self.ending, self.failed) = (None, false);
+        (self.ending, self.failed, self.lost) = (None, false, None);
         self.go_on_at(at)
     }
 
@@ -302,8 +305,7 @@ impl<R: Read + Seek> Reader<R> {
         if is_right {
             return Ok(tasks);
         }
-        self.decoder.clear();
-        self.damage(self.last, Damage::Payload)?;
+        self.distrust(self.last, Damage::Payload);
         Ok(None)
     }
 
@@ -332,8 +334,8 @@ impl<R: Read + Seek> Reader<R> {
             let rule = sample.as_ref().map(rules::out_of_order);
             match (sample, rule) {
                 (Some(sample), Some(None)) => return Ok(Some(sample)),
-                (_, Some(Some(rule))) => self.damage(before, Damage::Sample(rule))?,
-                _ => self.damage(before, Damage::Payload)?,
+                (_, Some(Some(rule))) => self.distrust(before, Damage::Sample(rule)),
+                _ => self.distrust(before, Damage::Payload),
             }
         }
         Ok(None)
@@ -348,20 +350,28 @@ impl<R: Read + Seek> Reader<R> {
         let (found, read) = frame::read(&mut self.input, &mut self.payload)?;
         self.at += read;
         match found {
+            // It builds on what could not be used.
+            Found::Frame(kind::DELTA) if self.lost.is_some() => {}
             Found::Frame(kind @ (kind::KEY | kind::DELTA)) => {
                 match self.decoder.apply(kind == kind::KEY, &self.payload) {
-                    Some(clocks) => return Ok(Some(clocks)),
-                    None => self.damage(at, Damage::Payload)?,
+                    Some(clocks) => {
+                        self.found_again(at);
+                        return Ok(Some(clocks));
+                    }
+                    None => self.distrust(at, Damage::Payload),
                 }
             }
-            Found::Frame(kind::END) => self.end(at)?,
+            Found::Frame(kind::END) => match serde_json::from_slice(&self.payload) {
+                Ok(end) => self.end(end)?,
+                Err(_) => self.distrust(at, Damage::Payload),
+            },
             // Another recording: nothing of it belongs to this one.
             Found::Frame(kind::HEADER) => self.ending = Some(self.corrupt(at, Damage::Misplaced)?),
             Found::Frame(_) => self.skipped += 1,
-            Found::Nothing => self.ending = Some(Ending::Killed),
+            Found::Nothing => self.finish(Ending::Killed)?,
             Found::Torn => match self.find_key(at + 1)? {
-                Some(next) => self.gap(at, next, Damage::Length)?,
-                None => self.ending = Some(Ending::Torn { lost_bytes: read }),
+                Some(next) => self.lose(at, Damage::Length, next)?,
+                None => self.finish(Ending::Torn { lost_bytes: read })?,
             },
             Found::BadLength => self.damage(at, Damage::Length)?,
             Found::BadChecksum => self.damage(at, Damage::Checksum)?,
@@ -369,34 +379,52 @@ impl<R: Read + Seek> Reader<R> {
         Ok(None)
     }
 
-    fn end(&mut self, at: u64) -> Result<(), ReadError> {
-        let Ok(end) = serde_json::from_slice::<End>(&self.payload) else {
-            return self.damage(at, Damage::Payload);
+    fn end(&mut self, end: End) -> Result<(), ReadError> {
+        match self.corrupt(self.at, Damage::Misplaced)? {
+            Ending::Corrupt { lost_bytes: 0, .. } => self.finish(Ending::Clean(end)),
+            more => self.finish(more),
+        }
+    }
+
+    /// What was lost and not found again is how it ended.
+    fn finish(&mut self, ending: Ending) -> Result<(), ReadError> {
+        let ending = match self.lost.take() {
+            Some((at, damage)) => self.corrupt(at, damage)?,
+            None => ending,
         };
-        self.ending = Some(match self.corrupt(self.at, Damage::Misplaced)? {
-            Ending::Corrupt { lost_bytes: 0, .. } => Ending::Clean(end),
-            more => more,
-        });
+        self.ending = Some(ending);
         Ok(())
     }
 
-    /// What follows from a frame at `at` that cannot be used.
+    /// A frame whose checksum fits, and so its length, holds what it should not: only a key frame can be believed next.
+    fn distrust(&mut self, at: u64, damage: Damage) {
+        self.decoder.clear();
+        self.lost.get_or_insert((at, damage));
+    }
+
+    /// What follows from a frame that is not as it was written: where the next one begins is not known.
     fn damage(&mut self, at: u64, damage: Damage) -> Result<(), ReadError> {
         match self.find_key(at + 1)? {
-            Some(next) => self.gap(at, next, damage),
+            Some(next) => self.lose(at, damage, next),
             None => {
-                self.ending = Some(self.corrupt(at, damage)?);
-                Ok(())
+                let ending = self.corrupt(at, damage)?;
+                self.finish(ending)
             }
         }
     }
 
-    fn gap(&mut self, at: u64, next: u64, damage: Damage) -> Result<(), ReadError> {
-        // After seeking the same one is met again.
-        if let Err(place) = self.gaps.binary_search_by_key(&at, |gap| gap.at) {
-            self.gaps.insert(place, Gap { at, lost_bytes: next - at, damage });
-        }
+    fn lose(&mut self, at: u64, damage: Damage, next: u64) -> Result<(), ReadError> {
+        self.lost.get_or_insert((at, damage));
         Ok(self.go_on_at(next)?)
+    }
+
+    /// A key frame at `at` could be used.
+    fn found_again(&mut self, at: u64) {
+        let Some((lost_at, damage)) = self.lost.take() else { return };
+        // After seeking the same one is met again.
+        if let Err(place) = self.gaps.binary_search_by_key(&lost_at, |gap| gap.at) {
+            self.gaps.insert(place, Gap { at: lost_at, lost_bytes: at - lost_at, damage });
+        }
     }
 
     fn corrupt(&mut self, at: u64, damage: Damage) -> io::Result<Ending> {

@@ -30,8 +30,8 @@ use crate::{
 use rows::{Pair, Row};
 use words::About;
 
-/// Into so many intervals a long recording is divided: one to the pixel of a chart on a small screen.
-const INTERVALS: u64 = 300;
+/// Into so many intervals a long recording is divided: two to the character of a wide terminal, and enough for a chart.
+const INTERVALS: u64 = 200;
 /// Slices of time that are kept: none of those is divided.
 const SLICES: usize = 2 * INTERVALS as usize;
 

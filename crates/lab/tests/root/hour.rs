@@ -1,6 +1,11 @@
 //! A long recording of a busy host, made up: what reading it costs does not depend on whether it has happened.
 
-use std::{path::Path, process::Stdio, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    process::Stdio,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use cgscope_layout::{
     BUCKETS, bucket_of,
@@ -209,8 +214,9 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Runs `cgscope` and tells its CPU time and its largest resident memory, bytes.
+/// Runs `cgscope` and tells how long it took and its largest resident memory, bytes.
 fn cost(args: &[&str]) -> (Duration, u64) {
+    let begun = Instant::now();
     let child = cgscope().args(args).stdout(Stdio::null()).spawn().expect("it starts");
     let mut status = 0;
     // SAFETY: both are written whole, and the child is ours.
@@ -220,11 +226,10 @@ fn cost(args: &[&str]) -> (Duration, u64) {
         usage
     };
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{args:?}: {status}");
-    let time = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1_000);
-    (time(usage.ru_utime) + time(usage.ru_stime), usage.ru_maxrss as u64 * 1024)
+    (begun.elapsed(), usage.ru_maxrss as u64 * 1024)
 }
 
-/// Within 2 s and 200 MiB. CPU time, which others on the machine cannot take, though they can make it longer: the best of three.
+/// Within 2 s and 200 MiB: the best of three, for others may use the machine.
 #[test]
 fn an_hour_of_a_thousand_tasks_is_written_small_and_read_soon() {
     let dir = Dir::new("hour");
@@ -234,7 +239,11 @@ fn an_hour_of_a_thousand_tasks_is_written_small_and_read_soon() {
     assert!(wrote < Duration::from_secs(36), "{wrote:?}");
     let bytes = std::fs::metadata(&file).expect("a file of ours").len();
     assert!(bytes < 60 * (2 << 20), "{bytes} bytes in an hour");
-    for args in [&["report", &file][..]] {
+    let page = dir.file("hour.html");
+    let other = dir.file("other.rec");
+    std::fs::copy(&file, &other).expect("there is room");
+    let commands = [&["report", &file][..], &["report", &file, "--html", &page], &["diff", &file, &other]];
+    for args in commands {
         let costs: Vec<_> = (0..3).map(|_| cost(args)).collect();
         let (time, memory) =
             (costs.iter().map(|(time, _)| *time).min(), costs.iter().map(|(_, memory)| *memory).max());
