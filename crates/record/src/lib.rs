@@ -5,6 +5,7 @@
 
 mod cells;
 mod codec;
+mod ending;
 mod error;
 mod frame;
 mod header;
@@ -16,10 +17,11 @@ mod table;
 mod write;
 
 pub use cells::{Column, Kind};
+pub use ending::{Damage, Ending, Gap};
 pub use error::{FileError, ReadError, WriteError};
 pub use frame::{MAGIC, MAX_PAYLOAD, VERSION};
 pub use header::{Cpu, End, Header, Reason};
 pub use index::{Entry, Index};
-pub use read::{Damage, Ending, FileReader, Gap, Reader, open};
+pub use read::{FileReader, Reader, open};
 pub use table::Table;
 pub use write::{FileWriter, Writer};

@@ -3,10 +3,12 @@
 //! In ascending order of their place: the rows that went (places of before), those that are new, those that changed (places of
 //! now). Then column by column the change of each row that is new or changed, as far as the column has any.
 
+mod bytes;
 mod decode;
 mod encode;
 
-pub(crate) use decode::{Bytes, Decoder, Unknown};
+pub(crate) use bytes::Bytes;
+pub(crate) use decode::{Decoder, Unknown};
 pub(crate) use encode::Encoder;
 
 use serde::{Deserialize, Serialize};
