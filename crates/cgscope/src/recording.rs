@@ -50,7 +50,7 @@ impl Recording {
         let reader = open(path).map_err(|error| Error::could_not_run(error.to_string()))?;
         let header = reader.header();
         let host = Host {
-            cpus: u32::try_from(header.cpus.len()).ok(),
+            cpus: u32::try_from(header.cpus.len()).ok().filter(|cpus| *cpus != 0),
             whole: header.selection.is_whole_host() && header.command.is_none(),
         };
         let file = path.display().to_string();
@@ -63,18 +63,15 @@ impl Recording {
     }
 
     /// At most so many intervals, each over as many Samples as it takes: a long recording is read much faster so, and the sums
-    /// are the same. A selection by what changes with time (name, CPU, node) needs every Sample, and so does the coarse
+    /// are the same. A selection by what changes with time (cgroup, name, CPU, node) needs every Sample, and so does the coarse
     /// mode, which shares out what quotas took from one to the next.
     pub fn at_most(&mut self, intervals: u64) -> Result<()> {
-        let Selection { comm, cpus, nodes, .. } = &self.header().selection;
-        if comm.is_some() || !cpus.is_empty() || !nodes.is_empty() {
+        let Selection { cgroup, comm, cpus, nodes, .. } = &self.header().selection;
+        if cgroup.is_some() || comm.is_some() || !cpus.is_empty() || !nodes.is_empty() {
             return Ok(());
         }
         let index = self.reader.index().map_err(|error| self.error(&error))?;
         self.step = (index.entries().len() as u64).saturating_sub(1).div_ceil(intervals.max(1)).max(1);
-        if self.step > 1 {
-            self.reader.keep_gone_tasks();
-        }
         Ok(())
     }
 
@@ -106,10 +103,14 @@ impl Recording {
         let mut whole = Interval::default();
         let Some(mut earlier) = self.first()? else { return Ok(None) };
         let (since_ns, before) = (earlier.mono_ns, std::mem::take(&mut earlier.tasks));
+        let mut late = Vec::new();
         for _ in 0..self.step {
             let next = self.reader.next_without_tasks().map_err(|error| self.error(&error))?;
             let Some(sample) = next else { break };
             self.samples += 1;
+            // Of whoever was there before it was read, only what comes after counts.
+            let new = self.reader.take_new_tasks().into_iter();
+            late.extend(new.filter(|task| task.start_ns < earlier.mono_ns));
             whole.append(Interval::between(&earlier, &sample));
             earlier = sample;
         }
@@ -119,7 +120,7 @@ impl Recording {
         let Some(now) = self.reader.tasks().map_err(|error| self.error(&error))? else {
             return Ok(Some(whole));
         };
-        let whole = whole.with_tasks(since_ns, &before, &now, self.reader.take_gone_tasks());
+        let whole = whole.with_tasks(since_ns, before, late, &now, self.reader.take_gone_tasks());
         earlier.tasks = now;
         self.earlier = Some(earlier);
         Ok(Some(whole))
@@ -132,6 +133,8 @@ impl Recording {
             self.samples += u64::from(first.is_some());
             if first.as_ref().is_some_and(|first| first.mode == Mode::Coarse) {
                 self.step = 1;
+            } else if self.step > 1 {
+                self.reader.keep_changes();
             }
             self.earlier = first;
         }
@@ -157,9 +160,10 @@ impl Recording {
         self.reader.losses()
     }
 
-    /// How it ended, in words.
+    /// How it ended, in words, and what is damaged before.
     pub fn ending_words(&self) -> String {
-        self.ending().map_or("the end could not be read".into(), ToString::to_string)
+        let ending = self.ending().map_or("the end could not be read".into(), ToString::to_string);
+        self.gap_words().into_iter().chain([ending]).collect::<Vec<_>>().join("; ")
     }
 
     /// Frames that were left out because this version does not know their kind.
@@ -173,9 +177,14 @@ impl Recording {
         format!("{frames} of kinds that this version does not know were left out of {}", self.file)
     }
 
-    /// Damage that was gone over so far, in words.
-    pub fn gap_words(&self) -> impl Iterator<Item = String> {
-        self.reader.gaps().iter().map(ToString::to_string)
+    /// Damage that was gone over so far, in words: each of the first few, and how many more.
+    pub fn gap_words(&self) -> Vec<String> {
+        const FEW: usize = 3;
+        let gaps = self.reader.gaps();
+        let mut words: Vec<String> = gaps.iter().take(FEW).map(ToString::to_string).collect();
+        let more = gaps.len().saturating_sub(FEW) as u64;
+        words.extend((more != 0).then(|| format!("and so in {}", units::count(more, "more place"))));
+        words
     }
 
     /// It was read to an end that its writer gave it, and nothing is missing of the file.
@@ -210,7 +219,9 @@ impl Recording {
 mod tests {
     use std::{path::PathBuf, sync::Arc};
 
-    use cgscope_model::{ByCause, Cause, Hist, PairReading, TaskReading, Totals, interval::Appended};
+    use cgscope_model::{
+        ByCause, Cause, ExitedReading, Hist, PairReading, TaskReading, Totals, interval::Appended,
+    };
     use cgscope_record::{FileWriter, Reason};
     use proptest::prelude::*;
 
@@ -218,7 +229,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// A task that has waited `waits` times for a microsecond.
+    /// A task that has waited `waits` times for a microsecond, and changes its cgroup every 10 s.
     fn task(serial: u64, born_s: u64, waits: u64) -> TaskReading {
         let totals = Totals {
             waits,
@@ -233,7 +244,7 @@ mod tests {
             tgid: serial as u32 / 2,
             comm: "t".into(),
             start_ns: born_s * SECOND + 1,
-            cgroup_id: 1 + serial % 2,
+            cgroup_id: 1 + (serial + (born_s + waits) / 10) % 2,
             cpu: 0,
             node: None,
             on_cpu: false,
@@ -245,14 +256,25 @@ mod tests {
         }
     }
 
-    /// Lives of tasks: born at, gone after; each waits once more a second.
-    fn samples(lives: &[(u64, u64)], seconds: u64) -> Vec<Sample> {
+    /// Lives of tasks: born at, gone after, not seen for so long; each waits once more a second.
+    fn samples(lives: &[(u64, u64, u64)], seconds: u64) -> Vec<Sample> {
         let at = |now: u64| {
-            let there = (0u64..).zip(lives).filter(|(_, (born, lived))| *born <= now && now < born + lived);
+            let is_there = |(_, (born, lived, hidden)): &(u64, &(u64, u64, u64))| {
+                *born + hidden <= now && now < born + lived
+            };
+            let there = (0u64..).zip(lives).filter(is_there);
+            let went = lives.iter().filter(|(born, lived, _)| born + lived <= now).count() as u64;
             Sample {
                 unix_ns: now * SECOND,
                 mono_ns: now * SECOND + 2,
-                tasks: there.map(|(n, (born, _))| task(n + 1, *born, now - born + 1)).collect(),
+                tasks: there.map(|(n, (born, ..))| task(n + 1, *born, now - born + 1)).collect(),
+                exited: vec![ExitedReading {
+                    cgroup_id: 1,
+                    tasks: went,
+                    max_ns: 5,
+                    totals: Totals { on_cpu_ns: went * 3, ..Totals::default() },
+                    hist: Arc::default(),
+                }],
                 cgroups: vec![(1, "/a".into()), (2, "/a/b".into())],
                 pairs: vec![PairReading {
                     victim: 1,
@@ -308,7 +330,7 @@ mod tests {
 
         #[test]
         fn few_intervals_have_the_sums_of_all(
-            lives in prop::collection::vec((0u64..40, 1u64..50), 0..12),
+            lives in prop::collection::vec((0u64..40, 1u64..50, 0u64..3), 0..12),
             seconds in 2u64..60,
             at_most in 1u64..8,
         ) {

@@ -13,8 +13,7 @@ use std::{
 };
 
 use cgscope_layout::wire::{CgroupEvent, cgroup_event};
-
-use crate::readings::printable;
+use cgscope_model::printable;
 
 /// At most so often (a little less than the usual interval) the tree is walked for what is not known: a host may make
 /// cgroups faster than we could walk.

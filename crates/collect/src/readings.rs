@@ -6,7 +6,7 @@ use cgscope_layout::{
     Cause,
     wire::{Exited, Histogram, ON_CPU, ON_RQ, TaskRecord},
 };
-use cgscope_model::{ByCause, ExitedReading, Hist, Pending, Placement, TaskReading, Totals};
+use cgscope_model::{ByCause, ExitedReading, Hist, Pending, Placement, TaskReading, Totals, printable};
 
 /// What is kept of a task from one reading to the next.
 pub(crate) struct Known {
@@ -33,14 +33,6 @@ pub(crate) fn keep(before: Option<&Known>, record: &TaskRecord, histogram: Optio
 pub(crate) fn comm(bytes: &[u8; 16]) -> Arc<str> {
     let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     printable(&String::from_utf8_lossy(name))
-}
-
-/// Anybody can name a thread or a cgroup: what would steer a terminal is replaced.
-pub(crate) fn printable(text: &str) -> Arc<str> {
-    text.chars()
-        .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
-        .collect::<String>()
-        .into()
 }
 
 /// `placement`: where it ran, if that was told.

@@ -32,7 +32,7 @@ pub use hist::Hist;
 pub use interval::{Group, Interval, TaskInterval, Wait};
 pub use limits::CgroupReading;
 pub use placement::{CpuReading, CpuWaits, Cpuset, NodeReading, Placement, ProcessMemory};
-pub use sample::{Cost, ExitedReading, Losses, Mode, Pending, Sample, TaskReading};
+pub use sample::{Cost, ExitedReading, Losses, Mode, Pending, Sample, TaskReading, printable};
 pub use selection::Selection;
 pub use timeline::Timeline;
 pub use totals::Totals;

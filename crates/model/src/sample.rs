@@ -9,6 +9,15 @@ use crate::{
     ByCause, CgroupReading, CpuReading, Hist, NodeReading, PairReading, Placement, ProcessMemory, Totals,
 };
 
+/// Anybody can name a thread or a cgroup, and anybody can send a recording: what would steer a terminal is replaced.
+pub fn printable(text: &str) -> Arc<str> {
+    if !text.contains(char::is_control) {
+        return text.into();
+    }
+    let printable = text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c });
+    printable.collect::<String>().into()
+}
+
 /// Where readings come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]

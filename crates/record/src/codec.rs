@@ -4,10 +4,12 @@ use std::{io, sync::Arc};
 
 use cgscope_model::{
     CgroupReading, CpuReading, ExitedReading, NodeReading, PairReading, ProcessMemory, Sample, TaskReading,
+    printable,
 };
 use integer_encoding::VarInt;
 
 use crate::{
+    WriteError,
     cells::Texts,
     frame::{MAX_PAYLOAD, kind},
     rows::{Keyed, Named, Whole, tables},
@@ -24,16 +26,29 @@ const HEAD: usize = CLOCKS + 4;
 /// zstd's default: a level more costs the recorder more than it saves the disk.
 const LEVEL: i32 = 3;
 
-/// No payload unpacks to more than this many times its length. What compresses better is not compressed: a reader must not be
-/// made to allocate much by a small file.
+/// No payload unpacks to more than this many times its length: a reader must not be made to allocate much by a small file.
 const MOST_TIMES: usize = 16;
-/// For the same reason a frame has at least this many bytes for each row that is new.
+/// For the same reason a frame has at least this many bytes for each row that is new...
 const BYTES_A_ROW: usize = 8;
+/// ... and one for so many that there are: each costs the reader some work in each frame.
+const ROWS_A_BYTE: usize = 16;
+
+/// The fewest bytes of tables that unpack to `raw`, with so many new rows of so many in all.
+fn least_bytes(raw: usize, rows: Rows) -> usize {
+    raw.div_ceil(MOST_TIMES).max(rows.new * BYTES_A_ROW).max(rows.all.div_ceil(ROWS_A_BYTE))
+}
+
+/// Rows of all tables in a frame.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rows {
+    new: usize,
+    all: usize,
+}
 
 /// A key frame comes again once the frames since the last one have this many times its bytes...
 const KEY_AFTER_TIMES: usize = 8;
-/// ... or are so many: what seeking to a Sample has to go over.
-const KEY_AFTER_FRAMES: usize = 512;
+/// ... or are so many: what seeking to a Sample has to go over, and what a damaged one costs.
+const KEY_AFTER_FRAMES: usize = 128;
 
 macro_rules! tables_of_a_sample {
     ($($name:ident: $row:ident,)*) => {
@@ -50,10 +65,13 @@ macro_rules! tables_of_a_sample {
                 $(self.$name.clear();)*
             }
 
-            fn encode(&mut self, sample: &Sample, texts: &mut Texts, out: &mut Vec<u8>) -> usize {
-                let mut new = 0;
-                $(new += self.$name.encode($row::of(sample), texts, out);)*
-                new
+            fn encode(&mut self, sample: &Sample, texts: &mut Texts, out: &mut Vec<u8>) -> Rows {
+                let mut rows = Rows::default();
+                $(
+                    rows.new += self.$name.encode($row::of(sample), texts, out);
+                    rows.all += self.$name.rows();
+                )*
+                rows
             }
         }
 
@@ -80,6 +98,13 @@ macro_rules! tables_of_a_sample {
                 match self {
                     $(Self::$name(decoder) => decoder.decode(bytes, texts, new_left),)*
                     Self::Unknown(unknown) => unknown.skip(bytes),
+                }
+            }
+
+            fn len(&self) -> usize {
+                match self {
+                    $(Self::$name(decoder) => decoder.len(),)*
+                    Self::Unknown(unknown) => unknown.len(),
                 }
             }
 
@@ -130,7 +155,7 @@ impl SampleEncoder {
     }
 
     /// Appends the payload of a Sample and tells its kind of frame.
-    pub(crate) fn encode(&mut self, sample: &Sample, out: &mut Vec<u8>) -> io::Result<u8> {
+    pub(crate) fn encode(&mut self, sample: &Sample, out: &mut Vec<u8>) -> Result<u8, WriteError> {
         let is_due = |key| self.bytes_since >= KEY_AFTER_TIMES * key || self.frames_since >= KEY_AFTER_FRAMES;
         let is_key = self.key_bytes.is_none_or(is_due);
         let start = out.len();
@@ -142,11 +167,14 @@ impl SampleEncoder {
         out.extend(sample.unix_ns.to_le_bytes());
         out.extend(sample.mono_ns.to_le_bytes());
         self.encoded.clear();
-        let new = self.tables.encode(sample, &mut self.texts, &mut self.encoded);
+        let rows = self.tables.encode(sample, &mut self.texts, &mut self.encoded);
         self.raw.clear();
         put_texts(&mut self.texts, &mut self.raw);
         self.raw.append(&mut self.encoded);
-        self.pack(new, out)?;
+        if self.raw.len() > MAX_PAYLOAD {
+            return Err(WriteError::TooLarge(self.raw.len()));
+        }
+        self.pack(least_bytes(self.raw.len(), rows), out)?;
         let bytes = out.len() - start;
         if is_key {
             (self.key_bytes, self.bytes_since, self.frames_since) = (Some(bytes), 0, 0);
@@ -157,18 +185,31 @@ impl SampleEncoder {
         Ok(if is_key { kind::KEY } else { kind::DELTA })
     }
 
-    fn pack(&mut self, new: usize, out: &mut Vec<u8>) -> io::Result<()> {
+    fn pack(&mut self, least: usize, out: &mut Vec<u8>) -> io::Result<()> {
         self.encoded.clear();
         self.encoded.reserve(zstd::zstd_safe::compress_bound(self.raw.len()));
-        let packed = self.compressor.compress_to_buffer(&self.raw, &mut self.encoded)?;
-        let fits = packed < self.raw.len() && self.raw.len() <= packed * MOST_TIMES && rows_fit(new, packed);
-        if !fits {
+        self.compressor.compress_to_buffer(&self.raw, &mut self.encoded)?;
+        fill(&mut self.encoded, least);
+        let is_packed = self.encoded.len() < self.raw.len();
+        if !is_packed && self.raw.len() < least {
             // Zeros at the end mean nothing.
-            self.raw.resize(self.raw.len().max(new * BYTES_A_ROW), 0);
+            self.raw.resize(least, 0);
         }
         out.extend((self.raw.len() as u32).to_le_bytes());
-        out.extend(if fits { &self.encoded } else { &self.raw });
+        out.extend(if is_packed { &self.encoded } else { &self.raw });
         Ok(())
+    }
+}
+
+/// Makes it `least` bytes long, by a frame of zstd that is skipped (RFC 8878, 3.1.2): its magic, its length, and that many bytes.
+fn fill(packed: &mut Vec<u8>, least: usize) {
+    const SKIPPED: u32 = 0x184D_2A50;
+    const HEAD: usize = 8;
+    if packed.len() < least {
+        let length = least.saturating_sub(packed.len() + HEAD);
+        packed.extend(SKIPPED.to_le_bytes());
+        packed.extend((length as u32).to_le_bytes());
+        packed.resize(packed.len() + length, 0);
     }
 }
 
@@ -176,10 +217,6 @@ impl std::fmt::Debug for SampleEncoder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SampleEncoder").finish_non_exhaustive()
     }
-}
-
-fn rows_fit(new: usize, bytes: usize) -> bool {
-    new <= bytes / BYTES_A_ROW
 }
 
 fn put_texts(texts: &mut Texts, out: &mut Vec<u8>) {
@@ -239,9 +276,9 @@ impl SampleDecoder {
 
     fn take(&mut self, is_key: bool, payload: &[u8]) -> Option<Clocks> {
         let payload = if is_key { payload.strip_prefix(&SYNC)? } else { payload };
-        let mut before = Vec::new();
+        let mut before = None;
         if is_key {
-            before = self.begin()?;
+            before = Some(self.begin()?);
         } else if !self.has_base {
             return None;
         }
@@ -300,11 +337,16 @@ impl SampleDecoder {
         }
     }
 
-    /// From here on tasks that go are kept.
-    pub(crate) fn keep_gone_tasks(&mut self) {
+    /// From here on tasks that come and go are kept.
+    pub(crate) fn keep_changes(&mut self) {
         if let Some((tasks, _)) = self.tasks_table() {
-            tasks.keeps_gone = true;
+            tasks.keeps_changes = true;
         }
+    }
+
+    /// The tasks that came since this was last asked, as they were read first, in the order in which they came.
+    pub(crate) fn take_new_tasks(&mut self) -> Vec<TaskReading> {
+        self.tasks_table().map(|(tasks, _)| tasks.take_came()).unwrap_or_default()
     }
 
     /// The tasks that went since this was last asked, as they were read last, in the order in which they went.
@@ -329,11 +371,15 @@ impl SampleDecoder {
     fn tables(&mut self, bytes: &mut Bytes<'_>, length: usize) -> Option<()> {
         for _ in 0..bytes.count(1)? {
             let text = bytes.number().and_then(|length| bytes.take(length))?;
-            self.texts.push(std::str::from_utf8(text).ok()?.into());
+            self.texts.push(printable(std::str::from_utf8(text).ok()?));
         }
         let mut new_left = length / BYTES_A_ROW;
         for table in &mut self.tables {
             table.decode(bytes, &self.texts, &mut new_left)?;
+        }
+        let rows: usize = self.tables.iter().map(AnyDecoder::len).sum();
+        if rows > length.saturating_mul(ROWS_A_BYTE) {
+            return None;
         }
         bytes.0.iter().all(|byte| *byte == 0).then_some(())
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use cgscope_layout::Loss;
-use cgscope_model::Losses;
+use cgscope_model::{Losses, units::count};
 
 use crate::End;
 
@@ -27,6 +27,8 @@ pub enum Ending {
         lost_bytes: u64,
         /// What is wrong there.
         damage: Damage,
+        /// Samples that are sure to be lost.
+        samples: u64,
     },
 }
 
@@ -54,12 +56,18 @@ pub struct Gap {
     pub lost_bytes: u64,
     /// What is wrong there.
     pub damage: Damage,
+    /// Samples that are sure to be lost: the damaged one, and those that build on it.
+    pub samples: u64,
 }
 
 impl fmt::Display for Gap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { at, lost_bytes, damage } = self;
-        write!(f, "the recording is damaged at byte {at} ({damage}); it goes on {lost_bytes} bytes later")
+        let Self { at, lost_bytes, damage, samples } = self;
+        write!(
+            f,
+            "the recording is damaged at byte {at} ({damage}); it goes on {lost_bytes} bytes later, without {} at least",
+            count(*samples, "Sample")
+        )
     }
 }
 
@@ -78,7 +86,8 @@ impl Ending {
         match self {
             Self::Clean(end) => losses = end.losses(),
             Self::Killed => {}
-            Self::Torn { .. } | Self::Corrupt { .. } => losses.add(Loss::SamplesUnreadable, 1),
+            Self::Torn { .. } => losses.add(Loss::SamplesUnreadable, 1),
+            Self::Corrupt { samples, .. } => losses.add(Loss::SamplesUnreadable, *samples),
         }
         losses
     }
@@ -102,7 +111,7 @@ impl fmt::Display for Ending {
                 "the recording breaks off in its last frame, of which {lost_bytes} bytes are left out: cgscope was \
                  killed as it wrote, or the file was cut"
             ),
-            Self::Corrupt { at, lost_bytes, damage } => write!(
+            Self::Corrupt { at, lost_bytes, damage, .. } => write!(
                 f,
                 "the recording is damaged at byte {at} ({damage}); the {lost_bytes} bytes from there on are left out"
             ),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use cgscope_model::{Losses, Selection, doctor::CgroupLayout};
+use cgscope_model::{Losses, Selection, doctor::CgroupLayout, printable};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::table::Table;
@@ -32,6 +32,20 @@ pub struct Header {
     pub interval_ns: u64,
     /// Wall clock at the start, ns since 1970.
     pub start_unix_ns: u64,
+}
+
+impl Header {
+    /// Without what would steer a terminal: it may come from anybody.
+    pub(crate) fn printable(mut self) -> Self {
+        let Self { cgscope_version, hostname, kernel_release, architecture, selection, command, .. } =
+            &mut self;
+        let texts = [cgscope_version, hostname, kernel_release, architecture];
+        let texts = texts.into_iter().chain(&mut selection.cgroup).chain(&mut selection.comm);
+        for text in texts.chain(command.iter_mut().flatten()) {
+            *text = printable(text).to_string();
+        }
+        self
+    }
 }
 
 /// The header's frame: the header, and what the frames after it are made of.
@@ -106,7 +120,7 @@ impl fmt::Display for Reason {
             Self::TargetGone => write!(f, "no selected task was left"),
             Self::CommandKilled(signal) => write!(f, "the command was ended by signal {signal}"),
             Self::Continued => write!(f, "it goes on in the next file"),
-            Self::Triggered(words) => write!(f, "a trigger froze this part ({words})"),
+            Self::Triggered(words) => write!(f, "a trigger froze this part ({})", printable(words)),
             Self::Failed => write!(f, "measuring could not go on"),
             Self::DiskFull => write!(f, "the disk was full"),
             Self::WriteFailed => write!(f, "its file could not be written any more"),

@@ -13,6 +13,7 @@ mod index;
 mod read;
 mod rows;
 mod rules;
+mod search;
 mod table;
 mod write;
 

@@ -8,16 +8,16 @@ use std::{
 
 use cgscope_layout::Loss;
 use cgscope_model::{Losses, Sample, TaskReading};
-use memchr::memmem;
 use serde::Deserialize;
 
 use crate::{
     Damage, End, Ending, FileError, Gap, Header, MAGIC, ReadError, VERSION,
-    codec::{Clocks, SYNC, SampleDecoder},
-    frame::{self, Found, HEAD, kind},
+    codec::{Clocks, SampleDecoder},
+    frame::{self, Found, kind},
     header::First,
     index::Index,
     rules,
+    search::Search,
 };
 
 /// Reads a recording: an iterator over its Samples, then [`Reader::ending`].
@@ -36,10 +36,19 @@ pub struct Reader<R> {
     payload: Vec<u8>,
     skipped: u64,
     gaps: Vec<Gap>,
-    /// Since there nothing could be used, and why.
-    lost: Option<(u64, Damage)>,
+    /// Since there nothing could be used.
+    lost: Option<Lost>,
+    search: Search,
     ending: Option<Ending>,
     failed: bool,
+}
+
+/// Where the reading broke off, and what was lost since.
+#[derive(Clone, Copy, Debug)]
+struct Lost {
+    at: u64,
+    damage: Damage,
+    samples: u64,
 }
 
 /// A [`Reader`] of a file.
@@ -74,7 +83,7 @@ impl<R: Read + Seek> Reader<R> {
         if found != VERSION {
             return Err(ReadError::Version { found, wrote: writer_of(&frame, &payload) });
         }
-        let First { header, tables } = match frame {
+        let First { header, tables }: First<Header> = match frame {
             Found::Frame(kind::HEADER) => {
                 serde_json::from_slice(&payload).map_err(|_| ReadError::HeaderDamaged)?
             }
@@ -84,7 +93,7 @@ impl<R: Read + Seek> Reader<R> {
         let start = start.len() as u64 + read;
         Ok(Self {
             input,
-            header,
+            header: header.printable(),
             decoder: SampleDecoder::new(&tables)?,
             start,
             at: start,
@@ -93,6 +102,7 @@ impl<R: Read + Seek> Reader<R> {
             skipped: 0,
             gaps: Vec::new(),
             lost: None,
+            search: Search::default(),
             ending: None,
             failed: false,
         })
@@ -116,7 +126,7 @@ impl<R: Read + Seek> Reader<R> {
     /// What is missing so far, as outputs show it.
     pub fn losses(&self) -> Losses {
         let mut losses = self.ending().map(Ending::losses).unwrap_or_default();
-        losses.add(Loss::SamplesUnreadable, self.gaps.len() as u64);
+        losses.add(Loss::SamplesUnreadable, self.gaps.iter().map(|gap| gap.samples).sum());
         losses
     }
 
@@ -137,9 +147,10 @@ impl<R: Read + Seek> Reader<R> {
                 Found::Frame(kind::END) if serde_json::from_slice::<End>(&payload).is_ok() => break,
                 Found::Frame(kind::HEADER) | Found::Nothing => break,
                 Found::Frame(_) => {}
+                Found::BadChecksum if self.is_frame(self.at + read)? => {}
                 Found::Torn | Found::BadLength | Found::BadChecksum => match self.find_key(self.at + 1)? {
                     Some(next) => {
-                        self.go_to(next)?;
+                        self.go_on_at(next)?;
                         continue;
                     }
                     None => break,
@@ -193,9 +204,15 @@ impl<R: Read + Seek> Reader<R> {
         Ok(None)
     }
 
-    /// From here on, tasks that go are kept for [`Self::take_gone_tasks`].
-    pub fn keep_gone_tasks(&mut self) {
-        self.decoder.keep_gone_tasks();
+    /// From here on, tasks that come and go are kept for [`Self::take_new_tasks`] and [`Self::take_gone_tasks`]: ask for both.
+    pub fn keep_changes(&mut self) {
+        self.decoder.keep_changes();
+    }
+
+    /// The tasks that were in a Sample since this was last asked and not in the one before it: as they were read first, in the
+    /// order in which they came.
+    pub fn take_new_tasks(&mut self) -> Vec<TaskReading> {
+        self.decoder.take_new_tasks()
     }
 
     /// The tasks that were in a Sample since this was last asked, and are not in the last one: as they were read last, in the
@@ -234,8 +251,7 @@ impl<R: Read + Seek> Reader<R> {
         let (found, read) = frame::read(&mut self.input, &mut self.payload)?;
         self.at += read;
         match found {
-            // It builds on what could not be used.
-            Found::Frame(kind::DELTA) if self.lost.is_some() => {}
+            Found::Frame(kind::DELTA) if self.lost.is_some() => self.lost_one_more(),
             Found::Frame(kind @ (kind::KEY | kind::DELTA)) => {
                 match self.decoder.apply(kind == kind::KEY, &self.payload) {
                     Some(clocks) => {
@@ -258,6 +274,8 @@ impl<R: Read + Seek> Reader<R> {
                 None => self.finish(Ending::Torn { lost_bytes: read })?,
             },
             Found::BadLength => self.damage(at, Damage::Length)?,
+            // A frame follows where this one says that it ends: then that is right.
+            Found::BadChecksum if self.is_frame(self.at)? => self.lost_from(at, Damage::Checksum),
             Found::BadChecksum => self.damage(at, Damage::Checksum)?,
         }
         Ok(None)
@@ -273,7 +291,12 @@ impl<R: Read + Seek> Reader<R> {
     /// What was lost and not found again is how it ended.
     fn finish(&mut self, ending: Ending) -> Result<(), ReadError> {
         let ending = match self.lost.take() {
-            Some((at, damage)) => self.corrupt(at, damage)?,
+            Some(lost) => Ending::Corrupt {
+                samples: lost.samples,
+                at: lost.at,
+                lost_bytes: self.bytes_from(lost.at)?,
+                damage: lost.damage,
+            },
             None => ending,
         };
         self.ending = Some(ending);
@@ -283,7 +306,7 @@ impl<R: Read + Seek> Reader<R> {
     /// A frame whose checksum fits, and so its length, holds what it should not: only a key frame can be believed next.
     fn distrust(&mut self, at: u64, damage: Damage) {
         self.decoder.clear();
-        self.lost.get_or_insert((at, damage));
+        self.lost_from(at, damage);
     }
 
     /// What follows from a frame that is not as it was written: where the next one begins is not known.
@@ -298,40 +321,48 @@ impl<R: Read + Seek> Reader<R> {
     }
 
     fn lose(&mut self, at: u64, damage: Damage, next: u64) -> Result<(), ReadError> {
-        self.lost.get_or_insert((at, damage));
+        self.lost_from(at, damage);
         Ok(self.go_on_at(next)?)
+    }
+
+    fn lost_from(&mut self, at: u64, damage: Damage) {
+        self.lost.get_or_insert(Lost { at, damage, samples: 0 });
+        self.lost_one_more();
+    }
+
+    fn lost_one_more(&mut self) {
+        if let Some(lost) = &mut self.lost {
+            lost.samples += 1;
+        }
     }
 
     /// A key frame at `at` could be used.
     fn found_again(&mut self, at: u64) {
-        let Some((lost_at, damage)) = self.lost.take() else { return };
+        let Some(lost) = self.lost.take() else { return };
         // After seeking the same one is met again.
-        if let Err(place) = self.gaps.binary_search_by_key(&lost_at, |gap| gap.at) {
-            self.gaps.insert(place, Gap { at: lost_at, lost_bytes: at - lost_at, damage });
+        if let Err(place) = self.gaps.binary_search_by_key(&lost.at, |gap| gap.at) {
+            let Lost { damage, samples, .. } = lost;
+            self.gaps.insert(place, Gap { at: lost.at, lost_bytes: at - lost.at, damage, samples });
         }
     }
 
     fn corrupt(&mut self, at: u64, damage: Damage) -> io::Result<Ending> {
-        let end = self.input.seek(SeekFrom::End(0))?;
-        Ok(Ending::Corrupt { at, lost_bytes: end - at, damage })
+        Ok(Ending::Corrupt { at, lost_bytes: self.bytes_from(at)?, damage, samples: 1 })
+    }
+
+    /// Whoever writes may cut the file meanwhile.
+    fn bytes_from(&mut self, at: u64) -> io::Result<u64> {
+        Ok(self.input.seek(SeekFrom::End(0))?.saturating_sub(at))
     }
 
     /// Where the next whole key frame at or after `from` begins.
     fn find_key(&mut self, from: u64) -> io::Result<Option<u64>> {
-        /// A file full of marks that are none must not be read once for each of them.
-        const MOST_FALSE: usize = 64;
-        let mut payload = Vec::new();
-        let mut from = from + HEAD as u64;
-        for _ in 0..MOST_FALSE {
-            let Some(mark) = find(&mut self.input, from, &SYNC)? else { return Ok(None) };
-            let frame = mark - HEAD as u64;
-            self.input.seek(SeekFrom::Start(frame))?;
-            if matches!(frame::read(&mut self.input, &mut payload)?.0, Found::Frame(kind::KEY)) {
-                return Ok(Some(frame));
-            }
-            from = mark + 1;
-        }
-        Ok(None)
+        self.search.key(&mut self.input, from)
+    }
+
+    /// A whole frame, or the end of the file, is there; the next read is there, too.
+    fn is_frame(&mut self, at: u64) -> io::Result<bool> {
+        self.search.is_frame(&mut self.input, at)
     }
 }
 
@@ -345,25 +376,6 @@ impl<R: Read + Seek> Iterator for Reader<R> {
         let next = self.advance(true);
         self.failed = next.is_err();
         next.transpose()
-    }
-}
-
-/// Where these bytes are next, at or after `from`.
-fn find(input: &mut (impl Read + Seek), from: u64, bytes: &[u8]) -> io::Result<Option<u64>> {
-    const PIECE: usize = 1 << 16;
-    let mut at = from;
-    let mut piece = vec![0; PIECE];
-    loop {
-        input.seek(SeekFrom::Start(at))?;
-        let got = frame::read_up_to(input, &mut piece)?;
-        if let Some(found) = memmem::find(&piece[..got], bytes) {
-            return Ok(Some(at + found as u64));
-        }
-        if got < PIECE {
-            return Ok(None);
-        }
-        // They may lie across the end of the piece.
-        at += (PIECE - bytes.len() + 1) as u64;
     }
 }
 

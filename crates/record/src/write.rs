@@ -71,7 +71,7 @@ impl<W: Write> Writer<W> {
 
     fn changes(&mut self, sample: &Sample) -> Result<(), WriteError> {
         self.buffer.clear();
-        frame::append(&mut self.buffer, |out| Ok(self.encoder.encode(sample, out)?))?;
+        frame::append(&mut self.buffer, |out| self.encoder.encode(sample, out))?;
         self.put()
     }
 

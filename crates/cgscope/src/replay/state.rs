@@ -213,9 +213,6 @@ fn ending(recording: &Recording, has_grown: bool) -> Ending {
     if has_grown {
         words += "; it has grown since it was opened: open it again to see the rest";
     }
-    for gap in recording.gap_words() {
-        words += &format!("; {gap}");
-    }
     if recording.skipped() != 0 {
         words += &format!("; {}", recording.skipped_words());
     }

@@ -19,7 +19,7 @@ use std::{
 };
 
 use cgscope_layout::{Loss, wire::serial};
-use cgscope_model::{ByCause, Cause, Hist, Losses, Selection, TaskReading, Totals};
+use cgscope_model::{ByCause, Cause, Hist, Losses, Selection, TaskReading, Totals, printable};
 
 use super::Found;
 use crate::{
@@ -28,7 +28,6 @@ use crate::{
     clock::{self, monotonic_ns},
     facts::{self, CgroupMounts},
     proc,
-    readings::printable,
 };
 use cgroup_ids::CgroupIds;
 use files::ProcFiles;

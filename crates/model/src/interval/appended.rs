@@ -9,12 +9,14 @@ use crate::{
 impl Interval {
     /// What happened over a longer time, of which `self` has all but the tasks: intervals without tasks, appended. Of the tasks
     /// it takes but the first and the last reading: `before` and `now` are those of its first and last Sample, ascending by
-    /// serial, `gone` those that were in a Sample between and are not in the last one, as they were read last. The sums
-    /// are those of appended intervals; `max_ns` and the order of what is equal may differ.
+    /// serial; `late` those that were not read from their birth on, as they were read first; `gone` those that were in a Sample
+    /// between and are not in the last one, as they were read last. The sums are those of appended intervals; `max_ns` may be more
+    /// exact, and a task counts in the cgroup where it was last.
     pub fn with_tasks(
         mut self,
         since_ns: u64,
-        before: &[TaskReading],
+        mut before: Vec<TaskReading>,
+        late: Vec<TaskReading>,
         now: &[TaskReading],
         mut gone: Vec<TaskReading>,
     ) -> Self {
@@ -25,6 +27,10 @@ impl Interval {
         for task in &mut gone {
             (task.pending, task.on_cpu) = (None, false);
         }
+        // Of one that was there at the beginning, or came twice, the first reading counts.
+        before.extend(late);
+        before.sort_by_key(|task| task.serial);
+        before.dedup_by_key(|task| task.serial);
         let mut earlier = before.iter().peekable();
         let mut went = gone.iter().peekable();
         let mut later = now.iter().peekable();

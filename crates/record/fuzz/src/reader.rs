@@ -52,10 +52,10 @@ fn read(file: &[u8]) {
         let _ = reader.next();
     }
     reader.seek(&index, 0).expect("memory does not fail");
-    reader.keep_gone_tasks();
+    reader.keep_changes();
     while reader.next_without_tasks().expect("memory does not fail").is_some() {
         let _ = reader.tasks().expect("memory does not fail");
-        let _ = reader.take_gone_tasks();
+        let _ = (reader.take_new_tasks(), reader.take_gone_tasks());
     }
 }
 

@@ -90,9 +90,10 @@ pub(crate) struct Decoder<T> {
     entries: Vec<Entry<T>>,
     places: Places,
     touched: Vec<usize>,
-    /// Somebody asks for rows that went; and those that did since.
-    pub(crate) keeps_gone: bool,
+    /// Somebody asks for rows that went or came; and those that did since.
+    pub(crate) keeps_changes: bool,
     gone: Vec<T>,
+    came: Vec<T>,
 }
 
 #[derive(Debug)]
@@ -114,8 +115,9 @@ impl<T: Keyed> Decoder<T> {
             entries: Vec::new(),
             places: Places::default(),
             touched: Vec::new(),
-            keeps_gone: false,
+            keeps_changes: false,
             gone: Vec::new(),
+            came: Vec::new(),
         }
     }
 
@@ -123,28 +125,44 @@ impl<T: Keyed> Decoder<T> {
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.gone.clear();
+        self.came.clear();
     }
 
     /// Begins a Sample that stands for itself: all its rows will be new. The rows of before, if somebody asks which went.
     pub(crate) fn begin(&mut self, texts: &[Arc<str>]) -> Option<Vec<T>> {
         let mut before = std::mem::take(&mut self.entries);
-        before.retain(|_| self.keeps_gone);
+        before.retain(|_| self.keeps_changes);
         before.into_iter().map(|entry| entry.into_row(texts)).collect()
     }
 
-    /// Ends it: those of `before` that are not there any more went.
-    pub(crate) fn end(&mut self, before: Vec<T>, texts: &[Arc<str>]) -> Option<()> {
-        if before.is_empty() {
+    /// Ends it: those of `before` that are not there any more went, and those that are there and were not in it came.
+    pub(crate) fn end(&mut self, before: Option<Vec<T>>, texts: &[Arc<str>]) -> Option<()>
+    where
+        T: Clone,
+    {
+        if !self.keeps_changes {
             return Some(());
         }
-        let mut now = self.rows(texts)?.map(T::key).peekable();
-        let mut gone = before;
-        gone.retain(|row| {
-            while now.next_if(|now| *now < row.key()).is_some() {}
-            now.peek() != Some(&row.key())
-        });
-        drop(now);
+        let Some(before) = before else {
+            // A Sample that builds on the one before says itself what is new.
+            for at in self.places.inserted.iter().copied() {
+                let entry = &mut self.entries[at];
+                entry.refresh(texts)?;
+                self.came.extend(entry.row.clone());
+            }
+            return Some(());
+        };
+        let mut now = self.rows(texts)?.peekable();
+        let (mut gone, mut came) = (Vec::new(), Vec::new());
+        for row in before {
+            came.extend(std::iter::from_fn(|| now.next_if(|now| now.key() < row.key())).cloned());
+            if now.next_if(|now| now.key() == row.key()).is_none() {
+                gone.push(row);
+            }
+        }
+        came.extend(now.cloned());
         self.gone.append(&mut gone);
+        self.came.append(&mut came);
         Some(())
     }
 
@@ -177,10 +195,14 @@ impl<T: Keyed> Decoder<T> {
         Some(())
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// The rows as they are now.
     pub(crate) fn rows(&mut self, texts: &[Arc<str>]) -> Option<impl Iterator<Item = &T>> {
-        for entry in self.entries.iter_mut().filter(|entry| entry.is_stale) {
-            entry.build(texts)?;
+        for entry in &mut self.entries {
+            entry.refresh(texts)?;
         }
         Some(self.entries.iter().filter_map(|entry| entry.row.as_ref()))
     }
@@ -188,6 +210,11 @@ impl<T: Keyed> Decoder<T> {
     /// The rows that went since this was last asked, as they were last.
     pub(crate) fn take_gone(&mut self) -> Vec<T> {
         std::mem::take(&mut self.gone)
+    }
+
+    /// The rows that came since this was last asked, as they were first.
+    pub(crate) fn take_came(&mut self) -> Vec<T> {
+        std::mem::take(&mut self.came)
     }
 
     fn come_and_go(&mut self, length: usize, texts: &[Arc<str>]) -> Option<()> {
@@ -202,7 +229,7 @@ impl<T: Keyed> Decoder<T> {
             gone.next_if(|place| **place == at - 1).is_some()
         });
         for entry in went {
-            if self.keeps_gone {
+            if self.keeps_changes {
                 self.gone.push(entry.into_row(texts)?);
             }
         }
@@ -260,13 +287,15 @@ impl<T: Keyed> Entry<T> {
     }
 
     fn into_row(mut self, texts: &[Arc<str>]) -> Option<T> {
-        if self.is_stale {
-            self.build(texts)?;
-        }
+        self.refresh(texts)?;
         self.row
     }
 
-    fn build(&mut self, texts: &[Arc<str>]) -> Option<()> {
+    /// Makes the row what the cells are.
+    fn refresh(&mut self, texts: &[Arc<str>]) -> Option<()> {
+        if !self.is_stale {
+            return Some(());
+        }
         let before = self.row.as_ref().and_then(T::hist).map(|hist| (hist, self.changed));
         self.row = Some(T::take(&mut Row::new(&self.numbers, &self.lists, texts, before))?);
         (self.is_stale, self.changed) = (false, 0);
@@ -329,6 +358,10 @@ impl Unknown {
 
     pub(crate) fn clear(&mut self) {
         self.rows = 0;
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.rows
     }
 
     pub(crate) fn skip(&mut self, bytes: &mut Bytes<'_>) -> Option<()> {

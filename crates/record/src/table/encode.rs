@@ -95,6 +95,11 @@ impl<T: Keyed> Encoder<T> {
         self.inserted.len()
     }
 
+    /// How many rows were written last.
+    pub(crate) fn rows(&self) -> usize {
+        self.before.keys.len()
+    }
+
     /// Finds the rows that went, came and changed. Both lists ascend by key.
     fn compare(&mut self) {
         for list in [&mut self.removed, &mut self.inserted, &mut self.changed] {

@@ -56,7 +56,10 @@ fn damage_in_the_middle_ends_the_reading_and_is_located() {
     let (back, ending) = read(&file).unwrap();
     assert_eq!(back, samples[..1]);
     let lost_bytes = (file.len() - ends[1]) as u64;
-    assert_eq!(ending, Ending::Corrupt { at: ends[1] as u64, lost_bytes, damage: Damage::Checksum });
+    assert_eq!(
+        ending,
+        Ending::Corrupt { at: ends[1] as u64, lost_bytes, damage: Damage::Checksum, samples: 2 }
+    );
     assert_eq!(
         ending.to_string(),
         format!(
@@ -74,7 +77,7 @@ fn what_follows_the_end_is_reported() {
     let (back, ending) = read(&file).unwrap();
     assert_eq!(back.len(), 1);
     let at = *ends.last().unwrap() as u64;
-    assert_eq!(ending, Ending::Corrupt { at, lost_bytes: 4, damage: Damage::Misplaced });
+    assert_eq!(ending, Ending::Corrupt { at, lost_bytes: 4, damage: Damage::Misplaced, samples: 1 });
 }
 
 #[test]
@@ -160,13 +163,53 @@ fn after_damage_the_reading_goes_on_with_the_next_sample_that_stands_for_itself(
     let mut reader = crate::support::reader(&damaged).unwrap();
     let back: Vec<Sample> = reader.by_ref().map(Result::unwrap).collect();
     assert_eq!(back[..4], samples[..4]);
-    assert!(back.len() > 300 && back[4..] == samples[samples.len() - (back.len() - 4)..], "{}", back.len());
+    assert!(back.len() > 500 && back[4..] == samples[samples.len() - (back.len() - 4)..], "{}", back.len());
     assert!(matches!(reader.ending(), Some(Ending::Torn { .. })));
     let [gap] = reader.gaps() else { panic!("{:?}", reader.gaps()) };
     assert_eq!((gap.at, gap.damage), (ends[4] as u64, Damage::Checksum));
-    assert_eq!(reader.losses().nonzero().map(|(_, count)| count).sum::<u64>(), 2);
+    let lost = (samples.len() - back.len()) as u64;
+    assert_eq!(gap.samples, lost, "every one is known: the lengths of the frames are right");
+    assert_eq!(
+        reader.losses().nonzero().map(|(_, count)| count).sum::<u64>(),
+        lost + 1,
+        "and the end is torn"
+    );
     assert!(gap.to_string().starts_with("the recording is damaged at byte "), "{gap}");
-    assert_eq!(reader.index().unwrap().entries().len(), back.len());
+    assert_eq!(reader.index().unwrap().entries().len() as u64, back.len() as u64 + lost - 1);
+}
+
+#[test]
+fn after_damage_no_other_recording_is_taken_for_the_rest_of_this_one() {
+    let (first, ends) = file(&samples(3));
+    let (second, _) = file(&samples(5));
+    for cut in [ends[2] - 5, ends[1] - 5] {
+        let mut both = first[..cut].to_vec();
+        both.extend(&second);
+        let (back, ending) = read(&both).unwrap();
+        assert_eq!(back, samples(3)[..ends.iter().filter(|end| **end <= cut).count() - 1]);
+        assert!(matches!(ending, Ending::Corrupt { .. } | Ending::Torn { .. }), "{ending}");
+    }
+}
+
+/// Whoever reads the rest of the file once for each mark reads for minutes; then rather nothing more is found.
+#[test]
+fn a_file_of_damage_alone_is_read_but_a_few_times() {
+    let (whole, ends) = file(&samples(1));
+    let key = whole[ends[0]..ends[1]].to_vec();
+    let mut file = whole[..ends[1]].to_vec();
+    for _ in 0..300 {
+        file.extend([9, 0, 0, 0, 1, 1, 1, 1, 4]);
+        for _ in 0..63 {
+            // It claims most of the file.
+            file.extend([0, 0, 3, 0, 1, 1, 1, 1, 4]);
+            file.extend(b"\x8BcgsKEY\n");
+        }
+        file.extend(&key);
+    }
+    let begun = std::time::Instant::now();
+    let (back, _) = read(&file).unwrap();
+    assert!(!back.is_empty());
+    assert!(begun.elapsed() < std::time::Duration::from_secs(2), "{:?}", begun.elapsed());
 }
 
 #[test]

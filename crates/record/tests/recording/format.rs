@@ -114,3 +114,29 @@ fn only_what_changed_is_written() {
     let same = ends[3] - ends[2];
     assert!(same < 60 && first > 5 * same, "{first} bytes, then {same}");
 }
+
+#[test]
+fn what_would_steer_a_terminal_is_replaced() {
+    let mut sample = crate::support::sample(1);
+    sample.tasks[0].comm = "\x1b[2J".into();
+    let header = Header { hostname: "\x1b]0;you\x07".into(), ..header() };
+    let mut writer = cgscope_record::Writer::create(Vec::new(), &header).unwrap();
+    writer.sample(&sample).unwrap();
+    let file = writer.end(1, cgscope_record::Reason::Triggered("p99\r\n".into())).unwrap();
+    let mut reader = crate::support::reader(&file).unwrap();
+    assert_eq!(reader.header().hostname, "\u{fffd}]0;you\u{fffd}");
+    assert_eq!(&*reader.next().unwrap().unwrap().tasks[0].comm, "\u{fffd}[2J");
+    assert!(reader.next().is_none());
+    assert!(!reader.ending().unwrap().to_string().contains(char::is_control));
+}
+
+/// A host on which everything is alike packs better than a reader would believe: then the frame is filled up.
+#[test]
+fn what_packs_well_is_still_read_and_small() {
+    let tasks: Vec<_> = (1..20_000).map(|serial| crate::support::task(serial, &[1_000])).collect();
+    let samples = vec![Sample { tasks, ..Sample::default() }; 2];
+    let (file, ends) = file(&samples);
+    assert_eq!(read(&file).unwrap().0, samples);
+    let [key, delta] = [ends[1] - ends[0], ends[2] - ends[1]];
+    assert!(key < 20_000 * 12 && delta < 20_000 / 10, "{key} and {delta} bytes");
+}

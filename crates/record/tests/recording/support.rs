@@ -169,7 +169,7 @@ fn any_totals() -> impl Strategy<Value = Totals> {
 fn any_task() -> impl Strategy<Value = TaskReading> {
     let ids = (any::<[u32; 3]>(), any::<[u64; 3]>(), any::<Option<u32>>(), any::<bool>());
     let pending = prop::option::of((0..u64::MAX, 0..u64::MAX));
-    (ids, ".{0,16}", pending, any_totals(), any_hist()).prop_map(
+    (ids, "\\PC{0,16}", pending, any_totals(), any_hist()).prop_map(
         |(([tid, tgid, cpu], [start_ns, cgroup_id, max_ns], node, on_cpu), comm, pending, totals, hist)| {
             TaskReading {
                 serial: 0,
@@ -242,7 +242,7 @@ fn any_losses() -> impl Strategy<Value = Losses> {
 pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
     let tasks = prop::collection::btree_map(any::<u64>(), any_task(), 0..6);
     let exited = prop::collection::btree_map(any::<u64>(), any_exited(), 0..3);
-    let cgroups = prop::collection::btree_map(any::<u64>(), "(/.{0,12}){1,3}", 0..4);
+    let cgroups = prop::collection::btree_map(any::<u64>(), "(/\\PC{0,12}){1,3}", 0..4);
     let pairs = prop::collection::btree_map(any::<[u64; 2]>(), any::<u64>(), 0..4);
     let limits = prop::collection::btree_map(any::<u64>(), prop::array::uniform3(any_optional()), 0..4);
     let cpus = prop::collection::btree_map(any::<u32>(), 1..u64::MAX, 0..4);

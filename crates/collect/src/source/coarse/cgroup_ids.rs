@@ -10,10 +10,11 @@ use std::{
 };
 
 use super::text;
+use cgscope_model::printable;
+
 use crate::{
     cgroups::{CgroupTree, Event},
     facts::{self, CgroupMounts},
-    readings::printable,
 };
 
 /// The cgroups that a reading meets.
