@@ -51,7 +51,7 @@ pub(crate) fn for_checks(steps: &mut Steps, arguments: &[String]) -> Result<(), 
     fuzz.args([
         &format!("-runs={runs}"),
         "-max_len=8192",
-        "-timeout=10",
+        "-timeout=60",
         "-rss_limit_mb=1024",
         "-verbosity=0",
     ]);
