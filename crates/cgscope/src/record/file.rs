@@ -39,6 +39,12 @@ impl File {
         Ok(Self { writer, room, samples: 0, first_ns: 0, last_ns: 0, last_unix_ns: start })
     }
 
+    /// The same for a file that a user named: what was there is kept.
+    pub fn begin(path: &Path, header: &Header) -> Result<Self> {
+        keep_old(path)?;
+        Self::create(path, header).map_err(|failure| Error::could_not_run(failure.to_string()))
+    }
+
     /// Adds a Sample.
     pub fn sample(&mut self, sample: &Sample) -> std::result::Result<(), Failure> {
         self.writer.sample(sample)?;
@@ -91,6 +97,11 @@ impl File {
         self.writer.bytes()
     }
 
+    /// How much is where.
+    pub fn words(&self) -> String {
+        format!("{} in {}", units::bytes(self.bytes()), self.path().display())
+    }
+
     /// Samples written so far.
     pub fn samples(&self) -> u64 {
         self.samples
@@ -107,7 +118,8 @@ impl File {
     }
 }
 
-fn reason_of(error: &WriteError) -> Reason {
+/// What a failed write makes of a recording.
+pub fn reason_of(error: &WriteError) -> Reason {
     match error {
         WriteError::Io(error) if error.kind() == io::ErrorKind::StorageFull => Reason::DiskFull,
         _ => Reason::WriteFailed,
@@ -197,7 +209,7 @@ pub fn check_writable(path: &Path) -> Result<()> {
 /// The refusal of a file.
 pub fn cannot_write(path: &Path, error: &io::Error) -> Error {
     Error::could_not_run(format!(
-        "{} cannot be written ({error}), so nothing is recorded: name another file with -o",
+        "{} cannot be written ({error}), so nothing is recorded: name another file",
         path.display()
     ))
 }
