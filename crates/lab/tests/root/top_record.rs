@@ -116,8 +116,8 @@ fn the_screen_says_that_it_records_and_where_when_it_is_left() {
     assert!(screen.lines().next().is_some_and(|line| line.contains("cgscope top  recording ")), "{screen}");
     std::thread::sleep(patience(1_000));
     terminal.press("q");
-    let screen = terminal.wait_for("left with ");
-    assert!(screen.contains("left with 0") || screen.contains("left with 1"), "{screen}");
+    let left = |screen: &str| ["left with 0", "left with 1"].iter().any(|words| screen.contains(words));
+    let screen = terminal.wait_until(left, "its end");
     // What was said before the screen came is there, too.
     for said in ["it is kept as", "Samples, ", "`cgscope replay "] {
         assert!(screen.contains(said), "{said:?}: {screen}");
