@@ -2,7 +2,7 @@
 
 mod recordings;
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -141,6 +141,10 @@ pub struct Top {
     /// With -b: one JSON object a line instead of text
     #[arg(long, requires = "batch")]
     pub json: bool,
+
+    /// Also record what is shown, for `cgscope replay` and `cgscope report`; a file that is there is kept as FILE.old
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
 
     /// End after so many intervals
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]

@@ -21,9 +21,10 @@ use crate::{
     exit::{Error, Result},
     mode::NO_HISTOGRAM,
     nodes,
+    record::Tee,
     request::Target,
     run::{Plan, for_each_interval},
-    session::Pace,
+    session::{Pace, Session},
     text::{self, Unit},
 };
 
@@ -47,7 +48,8 @@ pub async fn run(options: &Hist) -> Result {
     let plan = Plan { pace, merge: options.interval.is_none() };
     // Standard output by itself is flushed at every line.
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
-    for_each_interval(&target, plan, |interval, host| {
+    let session = Session::start(&target, pace)?;
+    for_each_interval(session, plan, Tee::default(), |interval, host| {
         print(&mut out, interval, host, options).map_err(|error| Error::output(&error))
     })
     .await

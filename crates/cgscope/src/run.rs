@@ -4,7 +4,8 @@ use cgscope_model::{Interval, Sample, findings::Host, interval::Appended};
 
 use crate::{
     exit::{Error, Exit, Result},
-    request::Target,
+    record::{self, Tee},
+    recording,
     session::{self, End, Pace, Session, Step},
 };
 
@@ -17,13 +18,31 @@ pub struct Plan {
     pub merge: bool,
 }
 
-/// Measures, and calls `each` with every interval.
+/// Measures, and calls `each` with every interval, when the Samples that it is made of have gone into the tee.
 pub async fn for_each_interval(
-    target: &Target,
+    mut session: Session,
     plan: Plan,
-    mut each: impl FnMut(&Interval, &Host) -> Result<()>,
+    mut tee: Tee,
+    each: impl FnMut(&Interval, &Host) -> Result<()>,
 ) -> Result {
-    let mut session = Session::start(target, plan.pace)?;
+    match measure(&mut session, plan, &mut tee, each).await {
+        Ok((worst, end)) => {
+            tee.end(record::reason(&end));
+            Ok(worst.max(tee.exit()).max(finish(&mut session, &end)))
+        }
+        Err(error) => {
+            tee.end(record::reason_of_error(&session, &error));
+            Err(Error { exit: error.exit.max(tee.exit()), ..error })
+        }
+    }
+}
+
+async fn measure(
+    session: &mut Session,
+    plan: Plan,
+    tee: &mut Tee,
+    mut each: impl FnMut(&Interval, &Host) -> Result<()>,
+) -> Result<(Exit, End)> {
     let mut earlier: Option<Sample> = None;
     let mut whole = Appended::default();
     let mut worst = Exit::Done;
@@ -40,13 +59,16 @@ pub async fn for_each_interval(
                 return Err(error);
             }
         };
-        if let Some(earlier) = &earlier {
-            let mut interval = Interval::between(earlier, &sample);
-            select(&session, &mut interval)?;
+        let interval = earlier.as_ref().map(|earlier| between(session, earlier, &sample)).transpose()?;
+        let is_leftover = interval.as_ref().is_some_and(|interval| is_leftover(interval, end.as_ref(), plan));
+        if !is_leftover {
+            tee.sample(&sample);
+        }
+        if let Some(interval) = interval {
             worst = worst.max(losses(&interval));
             if plan.merge {
                 whole.push(interval);
-            } else if !is_leftover(&interval, end.as_ref(), plan) {
+            } else if !is_leftover {
                 each(&interval, &session.host)?;
             }
         }
@@ -58,7 +80,7 @@ pub async fn for_each_interval(
     if plan.merge {
         each(&whole.into_interval(), &session.host)?;
     }
-    Ok(worst.max(finish(&mut session, &end)))
+    Ok((worst, end))
 }
 
 /// Says why it ended where that is not what was asked for.
@@ -74,9 +96,9 @@ pub fn finish(session: &mut Session, end: &End) -> Exit {
     session::exit(end)
 }
 
-/// Leaves out what was not asked for.
-pub fn select(session: &Session, interval: &mut Interval) -> Result<()> {
-    session.selection.apply(interval).map_err(|error| Error::could_not_run(error.to_string()))
+/// What happened between two Samples, without what was not asked for.
+pub fn between(session: &Session, earlier: &Sample, now: &Sample) -> Result<Interval> {
+    recording::between(earlier, now, &session.selection)
 }
 
 /// A measurement that lost something of what the host shows is incomplete.

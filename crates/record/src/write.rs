@@ -2,11 +2,12 @@
 
 use std::{
     fs::{self, File},
-    io::{Seek, SeekFrom, Write},
+    io::{self, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
 };
 
 use cgscope_model::Sample;
+use rustix::fs::FallocateFlags;
 use serde::Serialize;
 
 use crate::{
@@ -33,26 +34,34 @@ pub struct Writer<W> {
     broken: bool,
     unwritten: u64,
     encoder: SampleEncoder,
+    reserve: Reserve<W>,
 }
+
+/// Makes sure that so many bytes can be written from an offset on.
+type Reserve<W> = fn(&W, u64, u64) -> io::Result<()>;
+
+/// What is kept free behind a Sample: an end frame is some hundred bytes long, with the words of a trigger up to a thousand.
+const END_BYTES: u64 = 2048;
 
 impl<W: Write> Writer<W> {
     /// Begins a recording.
     pub fn create(output: W, header: &Header) -> Result<Self, WriteError> {
-        let mut writer = Self::new(output)?;
-        writer.begin(header)?;
-        Ok(writer)
+        Self::reserving(output, header, |_, _, _| Ok(()))
     }
 
-    fn new(output: W) -> Result<Self, WriteError> {
+    fn reserving(output: W, header: &Header, reserve: Reserve<W>) -> Result<Self, WriteError> {
         let encoder = SampleEncoder::new()?;
-        Ok(Self { output, buffer: Vec::new(), good: 0, broken: false, unwritten: 0, encoder })
+        let buffer = Vec::new();
+        let mut writer = Self { output, buffer, good: 0, broken: false, unwritten: 0, encoder, reserve };
+        writer.begin(header)?;
+        Ok(writer)
     }
 
     fn begin(&mut self, header: &Header) -> Result<(), WriteError> {
         self.buffer.extend(MAGIC);
         self.buffer.extend(VERSION.to_le_bytes());
         json(&mut self.buffer, kind::HEADER, &First { header, tables: codec::tables() })?;
-        self.put()
+        self.put_before_end()
     }
 
     /// Adds a Sample. After an I/O error nothing can be added any more ([`FileWriter`] mends that).
@@ -72,7 +81,7 @@ impl<W: Write> Writer<W> {
     fn changes(&mut self, sample: &Sample) -> Result<(), WriteError> {
         self.buffer.clear();
         frame::append(&mut self.buffer, |out| self.encoder.encode(sample, out))?;
-        self.put()
+        self.put_before_end()
     }
 
     /// Closes the recording and gives back what it was written to.
@@ -95,6 +104,13 @@ impl<W: Write> Writer<W> {
         let end = End { unix_ns, reason, unwritten: self.unwritten };
         self.buffer.clear();
         json(&mut self.buffer, kind::END, &end)?;
+        self.put()
+    }
+
+    /// Writes the buffer, if there is room for it and for an end behind it: the disk that refuses the next Sample must still take
+    /// the words that this is how the recording ended.
+    fn put_before_end(&mut self) -> Result<(), WriteError> {
+        (self.reserve)(&self.output, self.good, self.buffer.len() as u64 + END_BYTES)?;
         self.put()
     }
 
@@ -145,7 +161,10 @@ impl FileWriter {
     /// Closes the recording.
     pub fn end(mut self, unix_ns: u64, reason: Reason) -> Result<(), FileError<WriteError>> {
         let done = self.writer.finish(unix_ns, reason);
-        self.settle(done)
+        self.settle(done)?;
+        // What is reserved behind it is freed by setting its length once more; a pipe has none.
+        let _ = self.writer.output.set_len(self.writer.good);
+        Ok(())
     }
 
     /// The file.
@@ -189,12 +208,21 @@ fn begin(path: &Path, header: &Header) -> Result<Writer<File>, WriteError> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     let beside = PathBuf::from(beside);
-    let begun = Writer::create(File::create(&beside)?, header)
+    let begun = Writer::reserving(File::create(&beside)?, header, reserve)
         .and_then(|writer| fs::rename(&beside, path).map(|()| writer).map_err(WriteError::Io));
     if begun.is_err() {
         let _ = fs::remove_file(&beside);
     }
     begun
+}
+
+/// Not every file system can; there the end has the room that there is.
+fn reserve(file: &File, from: u64, bytes: u64) -> io::Result<()> {
+    let reserved = rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, from, bytes);
+    reserved.map_err(io::Error::from).or_else(|error| match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Err(error),
+        _ => Ok(()),
+    })
 }
 
 #[cfg(test)]
@@ -222,5 +250,30 @@ mod tests {
         let end = End { unix_ns: 1, reason: Reason::Finished, unwritten: 1 };
         assert_eq!(reader.ending(), Some(&Ending::Clean(end)));
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_sample_that_leaves_no_room_for_an_end_is_not_written() {
+        // So many bytes are left; what is reserved stays so.
+        static LEFT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+        fn reserve(_: &Vec<u8>, from: u64, bytes: u64) -> io::Result<()> {
+            let fits = from + bytes <= LEFT.load(std::sync::atomic::Ordering::Relaxed);
+            if fits { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
+        }
+        let enough = 1 << 20;
+        LEFT.store(enough, std::sync::atomic::Ordering::Relaxed);
+        let mut writer = Writer::reserving(Vec::new(), &Header::default(), reserve).unwrap();
+        let header = writer.bytes();
+        writer.sample(&Sample::default()).unwrap();
+        let first = writer.bytes() - header;
+        for room in [END_BYTES, END_BYTES + first / 2] {
+            LEFT.store(writer.bytes() + room, std::sync::atomic::Ordering::Relaxed);
+            let error = writer.sample(&Sample { mono_ns: 1, ..Sample::default() }).unwrap_err();
+            assert!(matches!(error, WriteError::Io(error) if error.kind() == io::ErrorKind::StorageFull));
+            assert_eq!(writer.bytes(), header + first, "nothing of it is written");
+        }
+        let before = writer.bytes();
+        let file = writer.end(1, Reason::DiskFull).unwrap();
+        assert!(file.len() as u64 - before <= END_BYTES, "the end had its room");
     }
 }

@@ -8,7 +8,6 @@ use std::{
 
 use cgscope_model::{Sample, units};
 use cgscope_record::{FileError, FileWriter, Header, Reason, WriteError};
-use rustix::fs::FallocateFlags;
 
 use crate::exit::{Error, Result};
 
@@ -18,7 +17,6 @@ pub type Failure = FileError<WriteError>;
 /// A recording that is open for writing.
 pub struct File {
     writer: FileWriter,
-    room: Option<Room>,
     samples: u64,
     first_ns: u64,
     last_ns: u64,
@@ -34,17 +32,19 @@ impl File {
                 let _ = fs::remove_file(path);
             }
         })?;
-        let room = Room::of(&writer);
         let start = header.start_unix_ns;
-        Ok(Self { writer, room, samples: 0, first_ns: 0, last_ns: 0, last_unix_ns: start })
+        Ok(Self { writer, samples: 0, first_ns: 0, last_ns: 0, last_unix_ns: start })
+    }
+
+    /// The same for a file that a user named: what was there is kept.
+    pub fn begin(path: &Path, header: &Header) -> Result<Self> {
+        keep_old(path)?;
+        Self::create(path, header).map_err(|failure| Error::could_not_run(failure.to_string()))
     }
 
     /// Adds a Sample.
     pub fn sample(&mut self, sample: &Sample) -> std::result::Result<(), Failure> {
         self.writer.sample(sample)?;
-        if let Some(room) = &self.room {
-            room.reserve(self.writer.bytes());
-        }
         if self.samples == 0 {
             self.first_ns = sample.mono_ns;
         }
@@ -54,11 +54,7 @@ impl File {
 
     /// Closes the recording.
     pub fn end(self, reason: Reason) -> std::result::Result<(), Failure> {
-        self.writer.end(self.last_unix_ns, reason)?;
-        if let Some(room) = self.room {
-            room.give_back();
-        }
-        Ok(())
+        self.writer.end(self.last_unix_ns, reason)
     }
 
     /// Closes the recording after a failed write, and says what became of it.
@@ -91,6 +87,11 @@ impl File {
         self.writer.bytes()
     }
 
+    /// How much is where.
+    pub fn words(&self) -> String {
+        format!("{} in {}", units::bytes(self.bytes()), self.path().display())
+    }
+
     /// Samples written so far.
     pub fn samples(&self) -> u64 {
         self.samples
@@ -107,39 +108,11 @@ impl File {
     }
 }
 
-fn reason_of(error: &WriteError) -> Reason {
+/// What a failed write makes of a recording.
+pub fn reason_of(error: &WriteError) -> Reason {
     match error {
         WriteError::Io(error) if error.kind() == io::ErrorKind::StorageFull => Reason::DiskFull,
         _ => Reason::WriteFailed,
-    }
-}
-
-/// Room on the disk behind the last Sample. A disk that is full refuses the next Sample, and then there must still be room to
-/// write that this is how the recording ended.
-struct Room(fs::File);
-
-/// An end frame is some hundred bytes long, with the words of a trigger up to a thousand.
-const ROOM_BYTES: u64 = 2048;
-
-impl Room {
-    fn of(writer: &FileWriter) -> Option<Self> {
-        // To open a pipe once more could wait for ever.
-        fs::metadata(writer.path()).ok().filter(fs::Metadata::is_file)?;
-        let room = Self(fs::OpenOptions::new().write(true).open(writer.path()).ok()?);
-        room.reserve(writer.bytes());
-        Some(room)
-    }
-
-    /// Not every file system can, and on a disk that is full nothing can: then the end has the room that there is.
-    fn reserve(&self, end: u64) {
-        let _ = rustix::fs::fallocate(&self.0, FallocateFlags::KEEP_SIZE, end, ROOM_BYTES);
-    }
-
-    /// What lies behind the end of the file is freed by setting its length once more.
-    fn give_back(self) {
-        if let Ok(metadata) = self.0.metadata() {
-            let _ = self.0.set_len(metadata.len());
-        }
     }
 }
 
@@ -197,7 +170,7 @@ pub fn check_writable(path: &Path) -> Result<()> {
 /// The refusal of a file.
 pub fn cannot_write(path: &Path, error: &io::Error) -> Error {
     Error::could_not_run(format!(
-        "{} cannot be written ({error}), so nothing is recorded: name another file with -o",
+        "{} cannot be written ({error}), so nothing is recorded: name another file",
         path.display()
     ))
 }

@@ -9,6 +9,7 @@ mod ring;
 mod rotate;
 mod sink;
 mod size;
+mod tee;
 mod trigger;
 
 use std::{os::unix::process::ExitStatusExt, path::Path, time::Duration};
@@ -22,6 +23,7 @@ use cgscope_record::{Cpu, Header, Reason};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub use size::size;
+pub use tee::{State as Recorded, Tee};
 pub use trigger::{Trigger, trigger};
 
 use crate::{
@@ -58,7 +60,7 @@ pub async fn run(options: &Record) -> Result {
     }
     // The command is let go last: it never runs unrecorded.
     let asked = options.keep.is_some().then(listen).transpose()?;
-    let sink = create(options, &header(&ready, &target, options))?;
+    let sink = create(options, &header(&ready, &target, options.interval))?;
     if !options.quiet {
         say_start(&ready, &target, options);
     }
@@ -82,9 +84,7 @@ fn create(options: &Record, header: &Header) -> Result<Box<dyn Sink>> {
     if limits.bytes.is_some() || limits.age_ns.is_some() {
         return Ok(Box::new(Rotating::create(output, header, limits)?));
     }
-    file::keep_old(output)?;
-    let file = File::create(output, header);
-    Ok(Box::new(Single(file.map_err(|failure| Error::could_not_run(failure.to_string()))?)))
+    Ok(Box::new(Single(File::begin(output, header)?)))
 }
 
 fn plan(options: &Record, keep: Duration) -> flight::Plan {
@@ -117,7 +117,7 @@ fn say_start(ready: &Ready, target: &Target, options: &Record) {
     say!("cgscope: recording the {}{where_to}{}", ready.title, if is_open { "; Ctrl-C ends" } else { "" });
 }
 
-fn header(ready: &Ready, target: &Target, options: &Record) -> Header {
+fn header(ready: &Ready, target: &Target, interval: Duration) -> Header {
     let root = Path::new("/");
     let nodes = facts::cpu_to_node(root);
     let cpus = facts::gather(root).cpus_online.unwrap_or_default();
@@ -130,7 +130,7 @@ fn header(ready: &Ready, target: &Target, options: &Record) -> Header {
         cgroups: CgroupMounts::read(root).layout(),
         selection: ready.selection.clone(),
         command: (!target.command.is_empty()).then(|| target.command.clone()),
-        interval_ns: ns(options.interval),
+        interval_ns: ns(interval),
         start_unix_ns: clock::unix_ns(),
     }
 }
@@ -189,8 +189,7 @@ impl Recorder {
                 Ok(Step::Sample(sample)) => (sample, None),
                 Ok(Step::Last(sample, end)) => (sample, Some(end)),
                 Err(error) => {
-                    let is_interrupted = self.session.is_interrupted();
-                    self.sink.abandon(if is_interrupted { Reason::Interrupted } else { Reason::Failed });
+                    self.sink.abandon(reason_of_error(&self.session, &error));
                     return Err(error);
                 }
             };
@@ -254,7 +253,8 @@ impl Recorder {
     }
 }
 
-fn reason(end: &End) -> Reason {
+/// How an end is called in the file.
+pub fn reason(end: &End) -> Reason {
     match end {
         End::Finished => Reason::Finished,
         End::Interrupted => Reason::Interrupted,
@@ -264,4 +264,10 @@ fn reason(end: &End) -> Reason {
             (None, signal) => Reason::CommandKilled(signal.unwrap_or_default()),
         },
     }
+}
+
+/// How it is called there that a measurement was given up: an error with which a command is done is that nobody reads it any more.
+pub fn reason_of_error(session: &Session, error: &Error) -> Reason {
+    let is_interrupted = session.is_interrupted() || error.exit == Exit::Done;
+    if is_interrupted { Reason::Interrupted } else { Reason::Failed }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cgscope_model::{Sample, units};
+use cgscope_model::Sample;
 use cgscope_record::Reason;
 
 use crate::{
@@ -109,7 +109,7 @@ impl Sink for Single {
 
     fn end(self: Box<Self>, reason: Reason) -> Result<Ended> {
         let file = self.0.path().to_owned();
-        let words = format!("{} in {}", units::bytes(self.0.bytes()), file.display());
+        let words = self.0.words();
         self.0.end(reason).map_err(|failure| Error::incomplete(failure.to_string()))?;
         Ok(Ended { words, report: Some(file) })
     }

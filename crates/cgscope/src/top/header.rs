@@ -9,6 +9,7 @@ use ratatui::text::{Line, Span};
 
 use crate::{
     causes, nodes,
+    record::Recorded,
     top::{state::App, theme::Theme},
 };
 
@@ -30,11 +31,12 @@ pub fn height(screen: u16, app: &App) -> u16 {
 
 /// The lines of the header, on a screen of this height.
 pub fn lines(app: &App, theme: Theme, screen: u16) -> Vec<Line<'static>> {
-    let mut title = vec![
-        Span::styled(app.commands()[0], theme.heading()),
+    let mut title = vec![Span::styled(app.commands()[0], theme.heading())];
+    title.extend(app.recorded.as_ref().map(|recorded| self::recorded(recorded, theme)));
+    title.extend([
         Span::raw(format!("  {}", app.title)),
         Span::styled(format!("  every {}", duration(app.delay.as_nanos() as u64)), theme.quiet()),
-    ];
+    ]);
     if let Some(because) = &app.coarse {
         title.push(Span::styled("  COARSE", theme.alarm()));
         title.push(Span::styled(format!(": {because}"), theme.quiet()));
@@ -72,6 +74,16 @@ pub fn lines(app: &App, theme: Theme, screen: u16) -> Vec<Line<'static>> {
     }
     lines.extend([pending(&total, interval.mode, theme), cost(interval, theme), losses(interval, theme)]);
     lines
+}
+
+/// Before what may be long, so that it is seen on a narrow screen, too.
+fn recorded(recorded: &Recorded, theme: Theme) -> Span<'static> {
+    match recorded {
+        Recorded::Recording(written) => {
+            Span::styled(format!("  recording {}", bytes(*written)), theme.quiet())
+        }
+        Recorded::Broken(reason) => Span::styled(format!("  NO LONGER RECORDED: {reason}"), theme.alarm()),
+    }
 }
 
 fn why(total: &Group, interval: &Interval, app: &App, theme: Theme) -> [Line<'static>; 3] {

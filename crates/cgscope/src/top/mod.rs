@@ -28,12 +28,16 @@ use crate::{
     exit::{Error, Result},
     mode::NO_HISTOGRAM,
     nodes,
+    record::Tee,
     request::Target,
     run::{Plan, for_each_interval},
-    session::Pace,
+    session::{Pace, Ready},
+    terminal::Screen,
     text,
 };
 
+/// What prints text where there is no terminal.
+const INSTEAD: &str = "cgscope top -b";
 /// Rows of the table in text.
 const BATCH_ROWS: usize = 20;
 
@@ -45,12 +49,22 @@ pub async fn run(options: &Top) -> Result {
     if options.batch {
         let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
         let plan = Plan { pace, merge: false };
-        return for_each_interval(&target, plan, |interval, host| {
+        let (ready, tee) = set_up(&target, pace, options)?;
+        return for_each_interval(ready.go(), plan, tee, |interval, host| {
             print(&mut out, interval, host, options.json).map_err(|error| Error::output(&error))
         })
         .await;
     }
-    live::run(&target, pace).await
+    // First: nothing is started for a terminal that is not there. It is taken over last: until then words on standard error are
+    // seen.
+    Screen::check(INSTEAD)?;
+    let (ready, tee) = set_up(&target, pace, options)?;
+    live::run(ready, tee, pace.interval).await
+}
+
+fn set_up(target: &Target, pace: Pace, options: &Top) -> Result<(Ready, Tee)> {
+    let path = options.record.as_deref();
+    Tee::set_up(path, !options.batch, pace.interval, target, || Ready::new(target, pace))
 }
 
 fn print(out: &mut impl Write, interval: &Interval, host: &Host, json: bool) -> io::Result<()> {

@@ -10,6 +10,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::{
     columns::{Column, sorted},
+    record::Recorded,
     replay::state::Replay,
     text::Unit,
 };
@@ -25,6 +26,8 @@ pub struct App {
     pub host: Host,
     /// Why it is measured coarsely, if it is.
     pub coarse: Option<String>,
+    /// How the recording of what is shown does, if there is one.
+    pub recorded: Option<Recorded>,
     /// The interval shown.
     pub interval: Option<Arc<Interval>>,
     /// The task whose histogram is shown.
@@ -88,6 +91,7 @@ impl App {
             delay,
             host: Host::default(),
             coarse: None,
+            recorded: None,
             interval: None,
             selected: None,
             first_row: 0,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use cgscope_layout::Loss;
 use cgscope_model::{Interval, NodeReading, findings::Host, nodes::CpuInterval};
+use cgscope_record::Reason;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::{Terminal, backend::TestBackend, layout::Rect};
 
@@ -14,6 +15,7 @@ use super::{
     state::App,
     theme::Theme,
 };
+use crate::record::Recorded;
 
 fn app() -> App {
     let mut app = App::new("whole host".into(), Duration::from_secs(1));
@@ -83,6 +85,16 @@ fn losses_are_on_the_screen() {
     let screen = screen(&mut app, 100, 20);
     assert!(screen.contains("stamp_after_clock 7"), "{screen}");
     assert!(screen.contains("switch_of_hidden_task 2"), "{screen}");
+}
+
+#[test]
+fn the_header_says_that_it_records_or_no_longer_does() {
+    let mut app = App::new("a selection with a very long name ".repeat(3), Duration::from_secs(1));
+    app.recorded = Some(Recorded::Recording(1 << 20));
+    let at = |app: &mut App| screen(app, 60, 12).lines().next().unwrap_or_default().to_owned();
+    assert!(at(&mut app).starts_with("\"cgscope top  recording 1.0MiB  a selection"), "{}", at(&mut app));
+    app.recorded = Some(Recorded::Broken(Reason::DiskFull));
+    assert!(at(&mut app).contains("  NO LONGER RECORDED: the disk was full  a sel"), "{}", at(&mut app));
 }
 
 #[test]

@@ -1,0 +1,191 @@
+//! `top --record`: what is shown is recorded, too.
+
+use std::{path::Path, time::Duration};
+
+use cgscope_model::{Sample, units};
+use cgscope_record::Reason;
+
+use crate::{
+    exit::{Exit, Result},
+    record::{
+        file::{self, Failure, File},
+        header,
+    },
+    request::Target,
+    session::Ready,
+};
+
+/// The recording of what is shown, if there is one. Where it cannot go on, what is shown does.
+#[derive(Default)]
+pub struct Tee {
+    file: Option<File>,
+    broken: Option<Reason>,
+    has_screen: bool,
+    /// What became of it, for when the screen is gone.
+    unsaid: Option<String>,
+}
+
+/// How the recording does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It goes on; so many bytes are written.
+    Recording(u64),
+    /// It could not go on, because of this.
+    Broken(Reason),
+}
+
+impl Tee {
+    /// Sets up a measurement and its recording, if `path` names a file. A file that cannot be written is refused before anything
+    /// starts, and before the command is let go. `has_screen`: words on standard error wait until [`Self::leave_screen`].
+    pub fn set_up(
+        path: Option<&Path>,
+        has_screen: bool,
+        interval: Duration,
+        target: &Target,
+        ready: impl FnOnce() -> Result<Ready>,
+    ) -> Result<(Ready, Self)> {
+        path.map_or(Ok(()), file::check_writable)?;
+        let ready = ready()?;
+        let begin = |path| File::begin(path, &header(&ready, target, interval));
+        let file = path.map(begin).transpose()?;
+        Ok((ready, Self { file, has_screen, ..Self::default() }))
+    }
+
+    /// Writes a Sample.
+    pub fn sample(&mut self, sample: &Sample) {
+        let Some(file) = &mut self.file else { return };
+        if let Err(failure) = file.sample(sample) {
+            self.fail(&failure);
+        }
+    }
+
+    fn fail(&mut self, failure: &Failure) {
+        let Some(file) = self.file.take() else { return };
+        self.broken = Some(file::reason_of(&failure.error));
+        let error = file.end_after(failure);
+        self.tell(format!("{error}; what is shown after that is not recorded"));
+    }
+
+    /// Closes the recording, unless that is done.
+    pub fn end(&mut self, reason: Reason) {
+        let Some(file) = self.file.take() else { return };
+        let (samples, path) = (units::count(file.samples(), "Sample"), file.path().display());
+        let words = format!("{samples}, {}; `cgscope replay {path}` shows it again", file.words());
+        match file.end(reason) {
+            Ok(()) => self.tell(words),
+            Err(failure) => {
+                self.broken = Some(file::reason_of(&failure.error));
+                self.tell(failure.to_string());
+            }
+        }
+    }
+
+    fn tell(&mut self, words: String) {
+        if self.has_screen {
+            self.unsaid = Some(words);
+        } else {
+            say!("cgscope: {words}");
+        }
+    }
+
+    /// The screen is gone: says what became of the recording.
+    pub fn leave_screen(&mut self) {
+        self.has_screen = false;
+        if let Some(words) = self.unsaid.take() {
+            self.tell(words);
+        }
+    }
+
+    /// How it does; `None`: nothing is recorded, or it is complete.
+    pub fn state(&self) -> Option<State> {
+        let broken = self.broken.clone().map(State::Broken);
+        broken.or_else(|| self.file.as_ref().map(|file| State::Recording(file.bytes())))
+    }
+
+    /// How it makes the command end.
+    pub fn exit(&self) -> Exit {
+        if self.broken.is_some() { Exit::Incomplete } else { Exit::Done }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::PathBuf};
+
+    use cgscope_record::{Ending, Header, open};
+
+    use super::*;
+
+    struct Recorded {
+        path: PathBuf,
+        tee: Tee,
+    }
+
+    impl Recorded {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("cgscope-{}-tee-{name}.rec", std::process::id()));
+            let file = File::begin(&path, &Header::default()).unwrap();
+            // As on a screen: nothing is said yet.
+            Self { path, tee: Tee { file: Some(file), has_screen: true, ..Tee::default() } }
+        }
+
+        fn read(&self) -> (usize, Reason) {
+            let mut reader = open(&self.path).unwrap();
+            let samples = reader.by_ref().filter(|sample| sample.is_ok()).count();
+            match reader.ending() {
+                Some(Ending::Clean(end)) => (samples, end.reason.clone()),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    impl Drop for Recorded {
+        fn drop(&mut self) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+
+    fn sample(mono_ns: u64) -> Sample {
+        Sample { mono_ns, ..Sample::default() }
+    }
+
+    #[test]
+    fn the_first_end_is_that_of_the_file() {
+        let mut recorded = Recorded::new("end");
+        let tee = &mut recorded.tee;
+        tee.sample(&sample(1));
+        assert!(matches!(tee.state(), Some(State::Recording(bytes)) if bytes > 0));
+        tee.sample(&sample(2));
+        tee.end(Reason::TargetGone);
+        tee.end(Reason::Interrupted);
+        assert_eq!((tee.state(), tee.exit()), (None, Exit::Done));
+        let words = tee.unsaid.as_deref().unwrap();
+        assert!(words.starts_with("2 Samples, ") && words.contains("`cgscope replay "), "{words}");
+        assert_eq!(recorded.read(), (2, Reason::TargetGone));
+    }
+
+    #[test]
+    fn what_cannot_be_written_ends_the_file_and_nothing_else() {
+        let mut recorded = Recorded::new("broken");
+        let tee = &mut recorded.tee;
+        tee.sample(&sample(1));
+        // Out of order: no file takes this.
+        tee.sample(&Sample { cgroups: vec![(2, "/b".into()), (1, "/a".into())], ..sample(2) });
+        assert_eq!((tee.state(), tee.exit()), (Some(State::Broken(Reason::WriteFailed)), Exit::Incomplete));
+        let said = tee.unsaid.clone().unwrap();
+        assert!(said.contains("the 1 Sample before it is in "), "{said}");
+        assert!(said.ends_with("what is shown after that is not recorded"), "{said}");
+        tee.sample(&sample(3));
+        tee.end(Reason::Finished);
+        assert_eq!(tee.unsaid.as_ref(), Some(&said), "it is said once");
+        assert_eq!(recorded.read(), (1, Reason::WriteFailed));
+    }
+
+    #[test]
+    fn without_a_file_nothing_is_said() {
+        let mut tee = Tee::default();
+        tee.sample(&sample(1));
+        tee.end(Reason::Finished);
+        assert_eq!((tee.state(), tee.exit(), tee.unsaid), (None, Exit::Done, None));
+    }
+}

@@ -1,0 +1,154 @@
+//! Live and replay are one code path: what is printed while it is recorded is, figure for figure, what the file gives.
+
+use std::{collections::BTreeSet, path::Path};
+
+use cgscope_record::Reason;
+use serde_json::Value;
+
+use crate::{
+    bench::{json_lines, run, stderr},
+    files::Dir,
+    load::{Cgroup, Load},
+    recording::{read, reason},
+};
+
+const INTERVALS: usize = 12;
+
+/// A quota that runs out, in it tasks that come and go; beside it sleepers and loops that are free.
+struct Busy {
+    // Tasks go before their cgroups do.
+    loads: Vec<Load>,
+    inner: Cgroup,
+    limited: Cgroup,
+}
+
+/// Each child computes for a moment, so that it has figures of its own, and ends.
+const COME_AND_GO: &str = "while :; do sh -c 'i=0; while [ $i -lt 300 ]; do i=$((i+1)); done'; done";
+
+impl Busy {
+    fn new() -> Self {
+        let limited = Cgroup::new("live");
+        limited.limit(20_000, 100_000);
+        let inner = limited.child("inner");
+        let loads = vec![
+            Load::workload(&["sleep", "8", "120"], None).0,
+            Load::workload(&["mix", "2", "120"], Some(&inner)).0,
+            Load::start("sh", &["-c", COME_AND_GO], Some(&limited)),
+            Load::start("sh", &["-c", COME_AND_GO], None),
+            Load::busy_loop(Some(&inner)),
+            Load::busy_loop(None),
+        ];
+        Self { loads, inner, limited }
+    }
+
+    fn pids(&self) -> String {
+        self.loads.iter().map(|load| load.pid().to_string()).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// The first place where two objects differ, as `tasks[3].wait.count: 5, 6`.
+fn first_difference(live: &Value, replayed: &Value) -> Option<String> {
+    match (live, replayed) {
+        (Value::Object(a), Value::Object(b)) => {
+            let keys: BTreeSet<_> = a.keys().chain(b.keys()).collect();
+            let at = |object: &serde_json::Map<String, Value>, key| object.get(key).cloned();
+            keys.into_iter().find_map(|key| match (at(a, key), at(b, key)) {
+                (Some(a), Some(b)) => first_difference(&a, &b).map(|rest| format!(".{key}{rest}")),
+                (a, b) => Some(format!(".{key}: {a:?}, {b:?}")),
+            })
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            let both = (0..).zip(a.iter().zip(b));
+            both.into_iter().find_map(|(n, (a, b))| first_difference(a, b).map(|rest| format!("[{n}]{rest}")))
+        }
+        _ => (live != replayed).then(|| format!(": {live}, {replayed}")),
+    }
+}
+
+/// Runs `top -b --json --record`, then `report --json`; returns the objects, which are the same.
+fn watch_and_report(select: &[&str]) -> Vec<Value> {
+    let dir = Dir::new("live");
+    let (file, count) = (dir.file("a.rec"), INTERVALS.to_string());
+    let top = ["top", "-b", "--json", "-n", &count, "-d", "0.3", "--record", &file];
+    let live = run(&[&top[..], select].concat());
+    // 1: something was lost, which both say.
+    assert!(matches!(live.status.code(), Some(0 | 1)), "{select:?}: {}", stderr(&live));
+    let report = run(&["report", "--json", &file]);
+    assert_eq!(report.status.code(), live.status.code(), "{select:?}: {}", stderr(&report));
+    let (live, replayed) = (json_lines(&live), json_lines(&report));
+    assert_eq!((live.len(), replayed.len()), (INTERVALS, INTERVALS), "{select:?}");
+    for (n, (live, replayed)) in live.iter().zip(&replayed).enumerate() {
+        if live != replayed {
+            let difference = first_difference(live, replayed);
+            panic!("{select:?}: interval {n} differs at {}", difference.unwrap_or_default());
+        }
+    }
+    assert_eq!(reason(&read(Path::new(&file)).1), Some(&Reason::Finished));
+    live
+}
+
+fn tids(interval: &Value) -> BTreeSet<u64> {
+    let tasks = interval["tasks"].as_array().expect("tasks");
+    tasks.iter().map(|task| task["tid"].as_u64().expect("an id")).collect()
+}
+
+fn throttled_ns(interval: &Value) -> u64 {
+    interval["total"]["by_cause"]["throttled_ns"].as_u64().expect("a sum")
+}
+
+/// That the load was there to be compared: tasks that came and went, and waits for the quota.
+fn assert_eventful(select: &[&str], intervals: &[Value]) {
+    let all: Vec<_> = intervals.iter().map(tids).collect();
+    let came_and_went = all.windows(2).filter(|two| two[0] != two[1]).count();
+    assert!(came_and_went >= 3, "{select:?}: tasks changed in {came_and_went} intervals");
+    let throttled: u64 = intervals.iter().map(throttled_ns).sum();
+    assert!(throttled > 500_000_000, "{select:?}: throttled for {throttled} ns");
+    let fields = ["tasks", "cgroups", "self", "total"];
+    assert!(fields.iter().all(|field| !intervals[0][field].is_null()), "{}", intervals[0]);
+}
+
+#[test]
+fn what_is_shown_of_the_whole_host_is_what_its_recording_gives() {
+    let _busy = Busy::new();
+    let intervals = watch_and_report(&[]);
+    assert_eventful(&[], &intervals);
+    let culprits = |interval: &Value| interval["cgroups"].to_string().contains("\"culprits\":[{");
+    assert!(intervals.iter().any(culprits), "somebody ran meanwhile");
+}
+
+#[test]
+fn what_is_shown_of_processes_is_what_their_recording_gives() {
+    let busy = Busy::new();
+    let select = ["-p", &busy.pids()];
+    assert_eventful(&select, &watch_and_report(&select));
+    // The memory of processes is read, too.
+    let select = ["-p", &busy.pids(), "--memory"];
+    let intervals = watch_and_report(&select);
+    assert!(intervals.iter().any(|interval| !interval["memory"].is_null()), "{}", intervals[0]);
+}
+
+#[test]
+fn what_is_shown_of_a_cgroup_is_what_its_recording_gives() {
+    let busy = Busy::new();
+    let select = ["--cgroup", &busy.limited.name];
+    assert_eventful(&select, &watch_and_report(&select));
+    watch_and_report(&["--cgroup", &busy.inner.name]);
+}
+
+#[test]
+fn what_is_shown_of_a_selection_that_changes_with_time_is_what_its_recording_gives() {
+    let _busy = Busy::new();
+    for select in [["--comm", "^sh$"], ["--cpu", "0"], ["--node", "0"]] {
+        let intervals = watch_and_report(&select);
+        assert!(intervals.iter().any(|interval| !tids(interval).is_empty()), "{select:?}");
+    }
+}
+
+#[test]
+fn what_is_shown_coarsely_is_what_its_recording_gives() {
+    let busy = Busy::new();
+    let select = ["--mode", "coarse"];
+    assert_eventful(&select, &watch_and_report(&select));
+    watch_and_report(&["--mode", "coarse", "--cgroup", &busy.limited.name]);
+    watch_and_report(&["--mode", "coarse", "-p", &busy.pids()]);
+}
