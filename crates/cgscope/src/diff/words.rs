@@ -67,7 +67,8 @@ fn headline(out: &mut String, diff: &Diff) -> Result {
     }
     writeln!(
         out,
-        "{called} of {} compared changed by more than noise; the chance that any of them is noise is at most 1%.",
+        "{called} of {} compared changed by more than noise: of deals of the same blocks of time to both sides at random, \
+         at most 1% have any difference as sure.",
         units::count(diff.tested as u64, "figure"),
     )
 }
