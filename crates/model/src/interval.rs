@@ -14,6 +14,7 @@ use crate::{
     limits,
     nodes::{self, CpuInterval, TaskPlacement},
     selection::path_and_ancestors,
+    sum,
 };
 pub use appended::Appended;
 pub use cost::CostInterval;
@@ -101,7 +102,7 @@ pub struct ExitedInterval {
 
 impl ExitedInterval {
     fn append(&mut self, next: Self) {
-        self.tasks += next.tasks;
+        sum::add(&mut self.tasks, next.tasks);
         self.totals.add(&next.totals);
         self.wait.add(&next.wait);
     }
@@ -137,8 +138,8 @@ impl Wait {
 
     /// Adds the waits of another task.
     pub fn add(&mut self, other: &Self) {
-        self.count += other.count;
-        self.total_ns = self.total_ns.saturating_add(other.total_ns);
+        sum::add(&mut self.count, other.count);
+        sum::add(&mut self.total_ns, other.total_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
         self.by_cause.add(&other.by_cause);
         self.hist.add(&other.hist);
@@ -186,7 +187,7 @@ impl Group {
     fn add_exited(&mut self, exited: &ExitedInterval) {
         self.totals.add(&exited.totals);
         self.wait.add(&exited.wait);
-        self.exited += exited.tasks;
+        sum::add(&mut self.exited, exited.tasks);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
-use cgscope_model::{Blame, CgroupName, Group, Interval, Totals, Wait};
+use cgscope_model::{Blame, CgroupName, Group, Interval, Totals, Wait, sum};
 
 use crate::causes::{self, UNNAMED};
 
@@ -117,8 +117,8 @@ pub fn pairs(whole: &Interval) -> Vec<Pair> {
     let name = |id| whole.cgroup_path(id).map_or(UNNAMED.into(), |path| path.to_string());
     for pair in whole.pairs.iter().filter(|pair| pair.blame == Blame::Ran) {
         let victim: String = name(pair.victim);
-        *waited.entry(victim.clone()).or_default() += pair.ns;
-        *sums.entry((victim, causes::culprit(&whole.culprit(pair)))).or_default() += pair.ns;
+        sum::add(waited.entry(victim.clone()).or_default(), pair.ns);
+        sum::add(sums.entry((victim, causes::culprit(&whole.culprit(pair)))).or_default(), pair.ns);
     }
     let mut pairs: Vec<Pair> = sums
         .into_iter()

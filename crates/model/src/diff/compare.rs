@@ -20,6 +20,7 @@ use super::{
 use crate::{
     findings::{Finding, Host, findings},
     selection::is_at_or_below,
+    sum,
 };
 
 /// Subjects whose distributions are compared: those that waited most.
@@ -61,7 +62,7 @@ fn length(side: &Recorded) -> Length {
     Length {
         intervals: side.intervals,
         blocks: side.blocks.lengths_ns.len(),
-        duration_ns: side.blocks.lengths_ns.iter().sum(),
+        duration_ns: sum::total(side.blocks.lengths_ns.iter().copied()),
         mode: side.whole.mode,
     }
 }

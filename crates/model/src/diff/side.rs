@@ -15,8 +15,9 @@ use super::{
 use crate::{
     Blame, CgroupReading, Hist, Interval, Mode, TaskInterval, Totals, Wait,
     interval::ExitedInterval,
-    nodes::{ByNode, remote_share, sum_by_node},
+    nodes::{ByNode, remote_share, sum_by_node, total},
     selection::path_and_ancestors,
+    sum,
 };
 
 /// One recording on its way in.
@@ -52,7 +53,7 @@ impl Default for Shares {
 
 impl Shares {
     fn add(&mut self, hist: &Hist) {
-        hist.shares().for_each(|(cell, share)| self.0[cell] += share);
+        hist.shares().for_each(|(cell, share)| sum::add(&mut self.0[cell], share));
     }
 }
 
@@ -314,7 +315,7 @@ impl Side {
         let all = self.all();
         for (busy_ns, idle_ns) in interval.cpus.iter().filter_map(|cpu| cpu.busy_ns.zip(cpu.idle_ns)) {
             self.sums[all].add(Measure::Busy, busy_ns);
-            self.sums[all].add(Measure::Online, busy_ns + idle_ns);
+            self.sums[all].add(Measure::Online, busy_ns.saturating_add(idle_ns));
         }
         let own = self.subject(Subject::Own);
         let cost = &interval.cost;
@@ -347,7 +348,7 @@ impl Side {
     }
 
     fn add_share(&mut self, subject: usize, memory: &[(u32, u64)], ran: &ByNode) {
-        let ran_ns: u64 = ran.iter().map(|(_, ns)| ns).sum();
+        let ran_ns = total(ran);
         if let Some(share) = remote_share(memory, ran) {
             self.sums[subject].add(Measure::Remote, (share * ran_ns as f64) as u64);
             self.sums[subject].add(Measure::RemoteOf, ran_ns);

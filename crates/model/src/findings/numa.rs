@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Interval, ProcessMemory,
-    nodes::{NodeGroup, remote_share},
+    nodes::{NodeGroup, remote_share, total},
     placement::cpu_list,
     selection::is_at_or_below,
     units,
@@ -127,7 +127,7 @@ fn remote_cgroups(interval: &Interval) -> Vec<(f64, Finding)> {
 
 /// How remote, where it is past the threshold, and that in words.
 fn remote_words(interval: &Interval, memory: &[(u32, u64)], ran: &[(u32, u64)]) -> Option<(f64, String)> {
-    let (bytes, ran_ns) = (sum(memory), sum(ran));
+    let (bytes, ran_ns) = (total(memory), total(ran));
     if bytes < REMOTE_BYTES || !is_share(ran_ns, interval.duration_ns, REMOTE_RAN_PERCENT) {
         return None;
     }
@@ -167,7 +167,7 @@ fn node_bouncing(context: &Context) -> Vec<Finding> {
     for task in interval.tasks.iter().filter(|task| task.is_busy(interval.duration_ns)) {
         let (threads, moves) = processes.entry(task.reading.tgid).or_default();
         *threads += 1;
-        *moves += task.placement.node_migrations.unwrap_or(0);
+        crate::sum::add(moves, task.placement.node_migrations.unwrap_or(0));
     }
     let mut found: Vec<(u64, Finding)> = processes
         .into_iter()
@@ -204,10 +204,6 @@ fn bouncing(interval: &Interval, tgid: u32, threads: u64, moves: u64, each: f64)
 pub(super) fn process_name(interval: &Interval, tgid: u32) -> &str {
     let threads = || interval.tasks.iter().map(|task| &task.reading).filter(|task| task.tgid == tgid);
     threads().find(|task| task.tid == tgid).or_else(|| threads().next()).map_or("", |task| &task.comm)
-}
-
-fn sum(amounts: &[(u32, u64)]) -> u64 {
-    amounts.iter().fold(0, |sum, (_, amount)| sum.saturating_add(*amount))
 }
 
 fn most(amounts: &[(u32, u64)]) -> Option<(u32, u64)> {
