@@ -8,11 +8,13 @@ mod tracks;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use cgscope_model::{Finding, Group, Interval, Totals, Wait, findings::findings};
+use cgscope_model::{
+    Finding, Group, Interval, Totals, Wait, findings::findings, selection::path_and_ancestors, sum,
+};
 
 use crate::{About, Out, Result, Sink, names::process_names};
 use proto::{CounterUnit, DebugAnnotation};
-use tracks::{Scope, Tracks};
+use tracks::{Scope, There, Tracks};
 
 /// The names of counters. Those of waiting have the cause behind them.
 pub mod counters {
@@ -54,7 +56,7 @@ impl Perfetto {
 
     fn host(&mut self, interval: &Interval) -> Result<()> {
         self.group(interval, &Scope::Host, &interval.total())?;
-        let losses = interval.losses.nonzero().map(|(_, count)| count).sum();
+        let losses = sum::total(interval.losses.nonzero().map(|(_, count)| count));
         let at = interval.start_unix_ns;
         self.tracks.count(&Scope::Host, counters::LOSSES, CounterUnit::Count, at, losses)?;
         for cpu in &interval.cpus {
@@ -146,6 +148,14 @@ impl Perfetto {
     }
 }
 
+fn there(interval: &Interval) -> There<'_> {
+    There {
+        processes: interval.tasks.iter().map(|task| task.reading.tgid).collect(),
+        threads: interval.tasks.iter().map(|task| task.reading.serial).collect(),
+        cgroups: interval.cgroups.iter().flat_map(|(_, path)| path_and_ancestors(path)).collect(),
+    }
+}
+
 fn annotations(finding: &Finding) -> Vec<DebugAnnotation> {
     let text = |name: &str, text: &str| DebugAnnotation {
         name: Some(name.to_owned()),
@@ -170,7 +180,7 @@ impl Sink for Perfetto {
         self.processes(interval)?;
         self.findings(interval)?;
         self.end_unix_ns = interval.start_unix_ns.saturating_add(interval.duration_ns);
-        self.tracks.end_interval(interval.start_unix_ns)
+        self.tracks.end_interval(interval.start_unix_ns, &there(interval))
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
