@@ -154,20 +154,31 @@ fn moved(name: &str, change: &Change) -> Option<String> {
 /// What was set: facts, not statistics.
 fn limits(out: &mut String, diff: &Diff) -> Result {
     for LimitChange { path, before, after, during } in &diff.limits {
-        for (what, before, after) in [
-            ("quota", quota(before), quota(after)),
-            ("burst", micros(before.burst_us), micros(after.burst_us)),
-            ("weight", number(before.weight), number(after.weight)),
-            ("CPUs", cpus(before), cpus(after)),
-        ] {
-            if before != after {
-                writeln!(out, "A limit was changed: {what} of {path}: {before} before, {after} after.")?;
-            }
+        match (before, after) {
+            (Some(before), Some(after)) => limit(out, path, before, after)?,
+            _ => writeln!(
+                out,
+                "Limits of {path} are not compared: several cgroups have that name but for their ids, with other limits each."
+            )?,
         }
         for (during, side) in during.iter().zip(["first", "second"]) {
             if *during {
                 writeln!(out, "Limits of {path} were changed while the {side} recording was taken.")?;
             }
+        }
+    }
+    Ok(())
+}
+
+fn limit(out: &mut String, path: &str, before: &CgroupReading, after: &CgroupReading) -> Result {
+    for (what, before, after) in [
+        ("quota", quota(before), quota(after)),
+        ("burst", micros(before.burst_us), micros(after.burst_us)),
+        ("weight", number(before.weight), number(after.weight)),
+        ("CPUs", cpus(before), cpus(after)),
+    ] {
+        if before != after {
+            writeln!(out, "A limit was changed: {what} of {path}: {before} before, {after} after.")?;
         }
     }
     Ok(())

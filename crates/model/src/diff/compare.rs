@@ -378,9 +378,12 @@ fn limits(frame: &Frame) -> Vec<LimitChange> {
         after: later.clone(),
         during: frame.sides.map(|side| side.changed_limits.contains(path)),
     });
-    changes
-        .filter(|change| !same_settings(&change.before, &change.after) || change.during.contains(&true))
-        .collect()
+    let is_told = |change: &LimitChange| {
+        let settings = change.before.as_ref().zip(change.after.as_ref());
+        let is_same = settings.is_some_and(|(before, after)| same_settings(before, after));
+        !is_same || change.during.contains(&true)
+    };
+    changes.filter(is_told).collect()
 }
 
 /// Findings that are new or gone, and how many both have.

@@ -74,6 +74,9 @@ struct Task {
     block: Option<Box<Sums>>,
 }
 
+/// By path; `None`: several cgroups are told by one name, and their limits are not the same.
+pub(super) type Limits = BTreeMap<Arc<str>, Option<CgroupReading>>;
+
 /// A recording that has been read.
 #[derive(Debug)]
 pub(super) struct Recorded {
@@ -84,7 +87,8 @@ pub(super) struct Recorded {
     /// All of it as one Interval. Of the histograms only the sum is in it.
     pub whole: Interval,
     pub intervals: u64,
-    pub limits: BTreeMap<Arc<str>, CgroupReading>,
+    /// What was set at the end.
+    pub limits: Limits,
     /// Cgroups whose limits changed on the way.
     pub changed_limits: BTreeSet<Arc<str>>,
     /// Paths that are told by another name, as they are other ones on the other side.
@@ -375,7 +379,7 @@ impl Side {
         }
         let limits = whole.limits.iter();
         let limits =
-            limits.filter_map(|limits| Some((whole.cgroup_path(limits.id)?.clone(), limits.clone())));
+            limits.filter_map(|limits| Some((whole.cgroup_path(limits.id)?.clone(), Some(limits.clone()))));
         let mut rows = self.rows;
         Recorded {
             blocks: self.blocks,
