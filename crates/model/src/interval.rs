@@ -87,6 +87,9 @@ impl TaskInterval {
     }
 }
 
+/// What exited tasks are called, of which no more is known than their cgroup.
+pub const ENDED: &str = "(tasks that ended between two Samples)";
+
 /// The exited tasks of a cgroup over an interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExitedInterval {
@@ -231,6 +234,24 @@ impl Interval {
     /// The path of a cgroup, as under the mount; `None` if it was gone before it could be read.
     pub fn cgroup_path(&self, id: u64) -> Option<&Arc<str>> {
         self.cgroups.binary_search_by_key(&id, |(id, _)| *id).ok().map(|i| &self.cgroups[i].1)
+    }
+
+    /// The task that names each process, by process id: its main thread, or where that has gone any other.
+    pub fn naming_tasks(&self) -> BTreeMap<u32, &TaskReading> {
+        let mut names: BTreeMap<u32, &TaskReading> = BTreeMap::new();
+        for task in self.tasks.iter().map(|task| &task.reading) {
+            let name = names.entry(task.tgid).or_insert(task);
+            if task.tid == task.tgid {
+                *name = task;
+            }
+        }
+        names
+    }
+
+    /// The name of one process; empty if none of its threads is known.
+    pub fn process_name(&self, pid: u32) -> &str {
+        let threads = || self.tasks.iter().map(|task| &task.reading).filter(|task| task.tgid == pid);
+        threads().find(|task| task.tid == pid).or_else(|| threads().next()).map_or("", |task| &task.comm)
     }
 
     /// All tasks and all that exited.

@@ -12,7 +12,7 @@ use cgscope_model::{
 };
 
 use super::{figures, headers, short_names, tables};
-use crate::recording::Recording;
+use crate::{recording::Recording, text::capital};
 
 /// Names of those who were on one side alone.
 const ALONE: usize = 10;
@@ -244,9 +244,4 @@ fn findings(out: &mut String, recordings: [&Recording; 2], diff: &Diff) -> Resul
         writeln!(out, "\n{kept} in both: `cgscope report` tells them.")?;
     }
     Ok(())
-}
-
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }

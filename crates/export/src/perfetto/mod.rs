@@ -12,7 +12,7 @@ use cgscope_model::{
     Finding, Group, Interval, Totals, Wait, findings::findings, selection::path_and_ancestors, sum,
 };
 
-use crate::{About, Out, Result, Sink, names::process_names};
+use crate::{About, Out, Result, Sink};
 use proto::{CounterUnit, DebugAnnotation};
 use tracks::{Scope, There, Tracks};
 
@@ -118,7 +118,7 @@ impl Perfetto {
     fn processes(&mut self, interval: &Interval) -> Result<()> {
         let at = interval.start_unix_ns;
         let names: BTreeMap<u32, Arc<str>> =
-            process_names(interval).into_iter().map(|(pid, name)| (pid, name.into())).collect();
+            interval.naming_tasks().into_iter().map(|(pid, task)| (pid, task.comm.clone())).collect();
         let name = |pid: u32| names.get(&pid).cloned().unwrap_or_default();
         for (pid, group) in interval.by_process() {
             if group.wait.count != 0 || group.totals.on_cpu_ns != 0 {

@@ -94,7 +94,7 @@ fn remote_process(interval: &Interval, memory: &ProcessMemory) -> Option<(f64, F
     let says = format!(
         "process {} ({}): {says}{}",
         memory.tgid,
-        process_name(interval, memory.tgid),
+        interval.process_name(memory.tgid),
         policy.unwrap_or_default()
     );
     Some((share, remote_finding(None, says, Some(memory.tgid))))
@@ -188,7 +188,7 @@ fn bouncing(interval: &Interval, tgid: u32, threads: u64, moves: u64, each: f64)
         says: format!(
             "process {tgid} ({}): its {} came on another node {}, {each:.1} a second each, and each time left caches and \
              memory behind",
-            process_name(interval, tgid),
+            interval.process_name(tgid),
             units::count(threads, "busy thread"),
             units::count(moves, "time"),
         ),
@@ -198,12 +198,6 @@ fn bouncing(interval: &Interval, tgid: u32, threads: u64, moves: u64, each: f64)
         ),
         lost_ns: 0,
     }
-}
-
-/// The name of the main thread, or of any that is there.
-pub(super) fn process_name(interval: &Interval, tgid: u32) -> &str {
-    let threads = || interval.tasks.iter().map(|task| &task.reading).filter(|task| task.tgid == tgid);
-    threads().find(|task| task.tid == tgid).or_else(|| threads().next()).map_or("", |task| &task.comm)
 }
 
 fn most(amounts: &[(u32, u64)]) -> Option<(u32, u64)> {

@@ -6,7 +6,6 @@ use cgscope_layout::Cause;
 
 use super::{
     context::Context,
-    numa::process_name,
     words::{is_share, list, percent},
 };
 use crate::{
@@ -95,7 +94,7 @@ impl<'a> Skew<'a> {
                 let cgroup =
                     self.threads.first().and_then(|(task, _)| interval.cgroup_path(task.reading.cgroup_id));
                 let cgroup = cgroup.map(|path| format!(" of {path}")).unwrap_or_default();
-                format!("process {tgid} ({}){cgroup}", process_name(interval, *tgid))
+                format!("process {tgid} ({}){cgroup}", interval.process_name(*tgid))
             }
             Who::Cgroup(path) => path.to_string(),
         };
