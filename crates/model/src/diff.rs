@@ -10,9 +10,11 @@ mod figure;
 pub mod json;
 mod matching;
 mod program;
+mod recorded;
 mod resample;
 mod series;
 mod side;
+mod subjects;
 #[cfg(test)]
 mod tests;
 

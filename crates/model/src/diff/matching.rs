@@ -8,7 +8,7 @@ use std::{
 use super::{
     Subject,
     blocks::Rows,
-    side::{Limits, Recorded, same_settings},
+    recorded::{Limits, Recorded, same_settings},
 };
 use crate::cgroup_name::without_ids;
 

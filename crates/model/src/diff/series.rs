@@ -4,8 +4,8 @@ use super::{
     FEW_EVENTS, Figure, Subject, Unit,
     blocks::{Measure, Rows, Sums},
     figure::{BEYOND, Of},
+    recorded::Recorded,
     resample::{Series, Shape},
-    side::Recorded,
 };
 use crate::{Hist, Mode, sum};
 

@@ -11,6 +11,7 @@ use super::{
     Subject,
     blocks::{Blocks, MOST_BLOCKS, Measure, Rows, Sums},
     program,
+    recorded::{Recorded, same_settings, settings},
 };
 use crate::{
     Blame, CgroupReading, Hist, Interval, Mode, TaskInterval, Totals, Wait,
@@ -72,27 +73,6 @@ struct Task {
     program: usize,
     /// `None` while it did nothing since the last block.
     block: Option<Box<Sums>>,
-}
-
-/// By path; `None`: several cgroups are told by one name, and their limits are not the same.
-pub(super) type Limits = BTreeMap<Arc<str>, Option<CgroupReading>>;
-
-/// A recording that has been read.
-#[derive(Debug)]
-pub(super) struct Recorded {
-    pub blocks: Blocks,
-    pub rows: BTreeMap<Subject, Rows>,
-    /// Subjects that were there, also if they did nothing.
-    pub present: BTreeSet<Subject>,
-    /// All of it as one Interval. Of the histograms only the sum is in it.
-    pub whole: Interval,
-    pub intervals: u64,
-    /// What was set at the end.
-    pub limits: Limits,
-    /// Cgroups whose limits changed on the way.
-    pub changed_limits: BTreeSet<Arc<str>>,
-    /// Paths that are told by another name, as they are other ones on the other side.
-    pub names: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 impl Side {
@@ -401,26 +381,6 @@ impl Side {
 /// True if any figure of it rose.
 fn did_anything(task: &TaskInterval) -> bool {
     task.wait.count != 0 || task.totals != Totals::default()
-}
-
-/// What was set of a cgroup, without its counters.
-fn settings(limits: &CgroupReading) -> CgroupReading {
-    CgroupReading {
-        id: limits.id,
-        quota_us: limits.quota_us,
-        period_us: limits.period_us,
-        burst_us: limits.burst_us,
-        weight: limits.weight,
-        cpus: limits.cpus,
-        cpuset: limits.cpuset.clone(),
-        ..CgroupReading::default()
-    }
-}
-
-/// True if the same limits were set.
-pub(super) fn same_settings(a: &CgroupReading, b: &CgroupReading) -> bool {
-    let numbers = |l: &CgroupReading| (l.quota_us, l.period_us, l.burst_us, l.weight, l.cpus);
-    numbers(a) == numbers(b) && a.cpuset == b.cpuset
 }
 
 /// Findings look at the histogram of all tasks together: it is with an entry of its own.
