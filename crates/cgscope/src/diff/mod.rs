@@ -3,6 +3,8 @@
 mod figures;
 mod headers;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use std::{
