@@ -81,9 +81,7 @@ fn with_root(steps: &mut Steps, as_root: &AsRoot, for_binaries: &[String]) -> Re
     steps.done("the binary", binary::build().map(drop))?;
     let mut test = cargo(&["test", "--release", "--package", "cgscope-lab", "--test", "root"]);
     // Told by name: root may have another home.
-    if let Some(readers) = readers::for_tests() {
-        test.env(readers::VARIABLE, readers);
-    }
+    test.envs(readers::for_tests());
     // One by one: each loads programs and loads the machine, and counts what happens on it.
     test.args(as_root.for_cargo()).args(["--", "--test-threads=1"]).args(for_binaries);
     steps.step("tests as root", &mut test)?;

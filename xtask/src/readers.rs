@@ -12,7 +12,9 @@ use crate::setup;
 use crate::steps;
 
 /// Where the tests look for them.
-pub(crate) const VARIABLE: &str = "CGSCOPE_READERS";
+const VARIABLE: &str = "CGSCOPE_READERS";
+/// Lets the tests pass where some cannot be had.
+const WITHOUT: &str = "CGSCOPE_TEST_WITHOUT_READERS";
 
 /// The jar of `org.hdrhistogram:HdrHistogram`, as the tests know it.
 const JAR: &str = "HdrHistogram.jar";
@@ -39,19 +41,18 @@ pub(crate) fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Before the tests: what cannot be had is said, and its tests read with our own libraries. Where they are.
-pub(crate) fn for_tests() -> Option<PathBuf> {
-    let place = match place() {
-        Ok(place) => place,
-        Err(failure) => {
-            eprintln!("{failure}; the tests read exports with cgscope's own libraries");
-            return None;
-        }
-    };
-    if let Err(failure) = ensure_in(&place) {
-        eprintln!("{failure}; what is missing is replaced by cgscope's own libraries in the tests");
+/// Before the tests: the variables for them. What cannot be had is said, for its tests then read with our own
+/// libraries alone.
+pub(crate) fn for_tests() -> Vec<(&'static str, PathBuf)> {
+    let place = place();
+    let mut variables: Vec<_> = place.iter().map(|place| (VARIABLE, place.clone())).collect();
+    if let Err(failure) = place.and_then(|place| ensure_in(&place)) {
+        eprintln!(
+            "{failure}; exports that need what is missing are read by cgscope's own libraries alone ({WITHOUT}=1)"
+        );
+        variables.push((WITHOUT, "1".into()));
     }
-    Some(place)
+    variables
 }
 
 fn place() -> Result<PathBuf, Failure> {

@@ -136,7 +136,7 @@ fn parts(interval: &Interval, options: &Hist) -> Vec<Part> {
         interval.tasks.iter().map(|task| Part::of_tasks(name(task), task.wait.clone())).collect()
     } else if options.per_process {
         let groups = interval.by_process().into_iter();
-        let name = |pid| format!("pid = {pid} {}", text::process_name(interval, pid));
+        let name = |pid| format!("pid = {pid} {}", interval.process_name(pid));
         groups.map(|(pid, group)| Part::of_tasks(name(pid), group.wait)).collect()
     } else if options.by == Some(By::Cgroup) {
         let groups = interval.by_cgroup().into_iter();

@@ -89,7 +89,7 @@ pub fn table(out: &mut String, interval: &Interval) -> std::fmt::Result {
 /// Where the memory of processes lies, a line each, where that was asked for.
 pub fn memory_lines(out: &mut String, interval: &Interval) -> std::fmt::Result {
     for memory in &interval.memory {
-        let name = crate::text::process_name(interval, memory.tgid);
+        let name = interval.process_name(memory.tgid);
         let by_node: Vec<String> =
             memory.by_node.iter().map(|(node, there)| format!("{} on node {node}", bytes(*there))).collect();
         let policies: Vec<String> = memory

@@ -85,24 +85,10 @@ fn waiting(count: u64) -> String {
     if count == 1 { "1 task was waiting".into() } else { format!("{count} tasks were waiting") }
 }
 
-/// The name of a process: that of its main thread, or of any that is there.
-pub fn process_name(interval: &Interval, pid: u32) -> &str {
-    let mut threads = interval.tasks.iter().map(|task| &task.reading).filter(|task| task.tgid == pid);
-    let main = interval.tasks.iter().map(|task| &task.reading).find(|task| task.tid == pid);
-    main.or_else(|| threads.next()).map_or("", |task| &task.comm)
-}
-
 /// `YYYY-MM-DD HH:MM:SS UTC`
 pub fn utc(unix_ns: u64) -> String {
-    // Years begin in March here, so that the day of a leap year comes last; 400 years are 146,097 days.
-    let days = unix_ns / 86_400_000_000_000 + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (year, month) = if month < 10 { (year, month + 3) } else { (year + 1, month - 9) };
-    format!("{:04}-{month:02}-{day:02} {}", era * 400 + year, units::time_of_day(unix_ns))
+    let (year, month, day) = units::date(unix_ns);
+    format!("{year:04}-{month:02}-{day:02} {}", units::time_of_day(unix_ns))
 }
 
 /// With a capital letter first.

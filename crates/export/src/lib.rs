@@ -5,7 +5,6 @@
 mod csv;
 mod error;
 mod hdr;
-mod names;
 mod parquet;
 pub mod perfetto;
 pub mod pprof;

@@ -1,32 +1,17 @@
 //! Moments as text.
 
+use cgscope_model::units;
+
 const NS_PER_SECOND: u64 = 1_000_000_000;
 const SECONDS_PER_DAY: u64 = 86_400;
 
 /// `2026-11-21T14:06:24.123456Z` of ns since 1970, cut to microseconds.
 pub(crate) fn rfc3339(unix_ns: u64) -> String {
     let (seconds, ns) = (unix_ns / NS_PER_SECOND, unix_ns % NS_PER_SECOND);
-    let (year, month, day) = date(seconds / SECONDS_PER_DAY);
+    let (year, month, day) = units::date(unix_ns);
     let of_day = seconds % SECONDS_PER_DAY;
     let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:06}Z", ns / 1_000)
-}
-
-/// Year, month and day of the Gregorian calendar, of days since 1970.
-///
-/// Counted in years that begin in March, so that the day that is not always there is the last one.
-fn date(days: u64) -> (u64, u64, u64) {
-    /// From the 1st of March of year 0 to 1970.
-    const UNTIL_1970: u64 = 719_468;
-    const DAYS_OF_400_YEARS: u64 = 146_097;
-    let days = days + UNTIL_1970;
-    let (era, day) = (days / DAYS_OF_400_YEARS, days % DAYS_OF_400_YEARS);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, next_year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (400 * era + year + next_year, month, day)
 }
 
 #[cfg(test)]

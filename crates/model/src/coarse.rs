@@ -11,7 +11,7 @@ use std::{
 
 use cgscope_layout::Cause;
 
-use crate::{Blame, ByCause, Interval, PairReading, selection::is_at_or_below};
+use crate::{Blame, ByCause, Interval, PairReading, selection::is_at_or_below, sum};
 
 /// Attributes what quotas took of the waits in `interval`, inner cgroups first. What is left stays unattributed. The parts of
 /// a wait still sum to it, and those of a quota to no more than its `cpu.stat` says.
@@ -47,8 +47,7 @@ pub(crate) fn attribute(interval: &mut Interval) {
             match pairs.entry(pair.key()) {
                 _ if ns == 0 => {}
                 Entry::Occupied(mut known) => {
-                    let sum = &mut known.get_mut().ns;
-                    *sum = sum.saturating_add(ns);
+                    sum::add(&mut known.get_mut().ns, ns);
                 }
                 Entry::Vacant(new) => drop(new.insert(pair)),
             }
@@ -70,7 +69,7 @@ fn quotas(interval: &Interval) -> Vec<(u64, u64)> {
 
 fn throttle(by_cause: &mut ByCause, ns: u64) {
     by_cause.0[Cause::Unattributed as usize] -= ns;
-    by_cause.0[Cause::Throttled as usize] += ns;
+    sum::add(&mut by_cause.0[Cause::Throttled as usize], ns);
 }
 
 /// `ns` divided in proportion to `open`, none more than it has: together exactly `ns`, or all that is open.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use cgscope_layout::ledger::KERNEL;
 
-use crate::{Interval, cgroup_name::UNNAMED};
+use crate::{Interval, cgroup_name::UNNAMED, sum};
 
 /// What a culprit did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -106,7 +106,8 @@ impl Interval {
         let mut sums: BTreeMap<(u64, u32), Culprit> = BTreeMap::new();
         for pair in self.pairs.iter().filter(|pair| pair.blame == Blame::Ran && victim(pair.victim)) {
             let sum = sums.entry((pair.culprit, pair.tid));
-            sum.and_modify(|culprit| culprit.ns += pair.ns).or_insert_with(|| self.culprit(pair));
+            sum.and_modify(|culprit| sum::add(&mut culprit.ns, pair.ns))
+                .or_insert_with(|| self.culprit(pair));
         }
         let mut culprits: Vec<Culprit> = sums.into_values().collect();
         culprits.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.path.cmp(&b.path)));
@@ -118,7 +119,7 @@ impl Interval {
         let mut sums: BTreeMap<u64, u64> = BTreeMap::new();
         let limited = self.pairs.iter().filter(|pair| pair.blame == Blame::Limited);
         for pair in limited.filter(|pair| self.is_in(pair.victim, victim)) {
-            *sums.entry(pair.culprit).or_default() += pair.ns;
+            sum::add(sums.entry(pair.culprit).or_default(), pair.ns);
         }
         let mut limits: Vec<_> =
             sums.into_iter().map(|(id, ns)| (self.cgroup_path(id).cloned(), ns)).collect();

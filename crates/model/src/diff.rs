@@ -10,9 +10,11 @@ mod figure;
 pub mod json;
 mod matching;
 mod program;
+mod recorded;
 mod resample;
 mod series;
 mod side;
+mod subjects;
 #[cfg(test)]
 mod tests;
 
@@ -165,10 +167,10 @@ pub struct Distribution {
 pub struct LimitChange {
     /// The cgroup.
     pub path: Arc<str>,
-    /// At the end of the first recording.
-    pub before: CgroupReading,
+    /// At the end of the first recording; `None`: several cgroups are told by this name, and their limits are not the same.
+    pub before: Option<CgroupReading>,
     /// At the end of the second one.
-    pub after: CgroupReading,
+    pub after: Option<CgroupReading>,
     /// They were changed while this side was recorded.
     pub during: [bool; 2],
 }

@@ -6,7 +6,7 @@ use cgscope_layout::{
     high_ns, low_ns,
 };
 
-use crate::sparse::Sparse;
+use crate::{sparse::Sparse, sum};
 
 /// Completed waits by length, and by row (a doubling) and cause.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl Hist {
         for (bucket, count) in self.counts.iter() {
             let row = cgscope_layout::cause::row_of(bucket);
             match octaves.last_mut() {
-                Some(last) if last.row == row => last.count += count,
+                Some(last) if last.row == row => sum::add(&mut last.count, count),
                 _ => octaves.push(Octave { row, count, by_cause: [0.0; CAUSES] }),
             }
         }
@@ -138,9 +138,9 @@ impl Hist {
     pub fn quantile_ns(&self, quantile: f64, max_ns: u64) -> Option<u64> {
         let total = self.count();
         let rank = ((quantile * total as f64).ceil() as u64).clamp(1, total.max(1));
-        let mut seen = 0;
+        let mut seen = 0u64;
         for (bucket, count) in self.counts.iter() {
-            seen += count;
+            sum::add(&mut seen, count);
             if seen >= rank {
                 let last = if bucket == BUCKETS - 1 { max_ns } else { high_ns(bucket) - 1 };
                 return Some(last.min(max_ns));
@@ -177,7 +177,7 @@ impl Hist {
             while rows.len() <= k {
                 rows.push(Row::empty(rows.len() as u32));
             }
-            rows[k].count += count;
+            sum::add(&mut rows[k].count, count);
         }
         for octave in self.octaves() {
             let k = of(octave.low_ns(), octave.high_ns());

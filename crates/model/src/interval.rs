@@ -14,6 +14,7 @@ use crate::{
     limits,
     nodes::{self, CpuInterval, TaskPlacement},
     selection::path_and_ancestors,
+    sum,
 };
 pub use appended::Appended;
 pub use cost::CostInterval;
@@ -86,6 +87,9 @@ impl TaskInterval {
     }
 }
 
+/// What exited tasks are called, of which no more is known than their cgroup.
+pub const ENDED: &str = "(tasks that ended between two Samples)";
+
 /// The exited tasks of a cgroup over an interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExitedInterval {
@@ -101,7 +105,7 @@ pub struct ExitedInterval {
 
 impl ExitedInterval {
     fn append(&mut self, next: Self) {
-        self.tasks += next.tasks;
+        sum::add(&mut self.tasks, next.tasks);
         self.totals.add(&next.totals);
         self.wait.add(&next.wait);
     }
@@ -137,8 +141,8 @@ impl Wait {
 
     /// Adds the waits of another task.
     pub fn add(&mut self, other: &Self) {
-        self.count += other.count;
-        self.total_ns = self.total_ns.saturating_add(other.total_ns);
+        sum::add(&mut self.count, other.count);
+        sum::add(&mut self.total_ns, other.total_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
         self.by_cause.add(&other.by_cause);
         self.hist.add(&other.hist);
@@ -186,7 +190,7 @@ impl Group {
     fn add_exited(&mut self, exited: &ExitedInterval) {
         self.totals.add(&exited.totals);
         self.wait.add(&exited.wait);
-        self.exited += exited.tasks;
+        sum::add(&mut self.exited, exited.tasks);
     }
 }
 
@@ -230,6 +234,24 @@ impl Interval {
     /// The path of a cgroup, as under the mount; `None` if it was gone before it could be read.
     pub fn cgroup_path(&self, id: u64) -> Option<&Arc<str>> {
         self.cgroups.binary_search_by_key(&id, |(id, _)| *id).ok().map(|i| &self.cgroups[i].1)
+    }
+
+    /// The task that names each process, by process id: its main thread, or where that has gone any other.
+    pub fn naming_tasks(&self) -> BTreeMap<u32, &TaskReading> {
+        let mut names: BTreeMap<u32, &TaskReading> = BTreeMap::new();
+        for task in self.tasks.iter().map(|task| &task.reading) {
+            let name = names.entry(task.tgid).or_insert(task);
+            if task.tid == task.tgid {
+                *name = task;
+            }
+        }
+        names
+    }
+
+    /// The name of one process; empty if none of its threads is known.
+    pub fn process_name(&self, pid: u32) -> &str {
+        let threads = || self.tasks.iter().map(|task| &task.reading).filter(|task| task.tgid == pid);
+        threads().find(|task| task.tid == pid).or_else(|| threads().next()).map_or("", |task| &task.comm)
     }
 
     /// All tasks and all that exited.

@@ -19,6 +19,7 @@ pub mod placement;
 pub mod sample;
 pub mod selection;
 pub mod sparse;
+pub mod sum;
 pub mod timeline;
 pub mod totals;
 pub mod units;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Interval, selection::is_at_or_below};
+use crate::{Interval, selection::is_at_or_below, sum};
 
 /// What the files of one cgroup say about its CPU limits, at one moment. Times are cumulative.
 ///
@@ -80,11 +80,7 @@ macro_rules! counters {
 
             /// Adds what came later: its limits hold now, its counters come on top where both are known.
             pub fn append(&mut self, later: Self) {
-                let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
-                    (Some(a), Some(b)) => Some(a.saturating_add(b)),
-                    (known, None) | (None, known) => known,
-                };
-                *self = Self { $($name: sum(self.$name, later.$name),)* ..later };
+                *self = Self { $($name: sum::known(self.$name, later.$name),)* ..later };
             }
         }
     };

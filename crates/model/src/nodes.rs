@@ -6,7 +6,7 @@ use cgscope_layout::Cause;
 
 use crate::{
     CpuReading, CpuWaits, Hist, Interval, Placement, TaskInterval, TaskReading, Totals, Wait,
-    selection::path_and_ancestors,
+    selection::path_and_ancestors, sum,
 };
 
 /// Amounts by node: `(node, amount)`, ascending by node.
@@ -32,13 +32,9 @@ pub struct CpuInterval {
 
 impl CpuInterval {
     pub(crate) fn append(&mut self, next: Self) {
-        let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
-            (Some(a), Some(b)) => Some(a.saturating_add(b)),
-            (known, None) | (None, known) => known,
-        };
         self.node = next.node;
-        self.busy_ns = sum(self.busy_ns, next.busy_ns);
-        self.idle_ns = sum(self.idle_ns, next.idle_ns);
+        self.busy_ns = sum::known(self.busy_ns, next.busy_ns);
+        self.idle_ns = sum::known(self.idle_ns, next.idle_ns);
         match (&mut self.wait, next.wait) {
             (Some(wait), Some(more)) => wait.add(&more),
             (ours, theirs) => *ours = ours.take().or(theirs),
@@ -202,20 +198,16 @@ impl Interval {
     }
 
     fn add_cpus(&self, group: &mut NodeGroup) {
-        let sum = |sum: Option<u64>, ns: Option<u64>| match (sum, ns) {
-            (Some(sum), Some(ns)) => Some(sum + ns),
-            (known, None) | (None, known) => known,
-        };
-        let (mut came, mut left) = (0, 0);
+        let (mut came, mut left) = (0u64, 0u64);
         for cpu in &self.cpus {
             let came_from = cpu.came_from.iter().flatten();
             if cpu.node == Some(group.node) {
                 group.cpus.push(cpu.cpu);
-                group.busy_ns = sum(group.busy_ns, cpu.busy_ns);
-                group.idle_ns = sum(group.idle_ns, cpu.idle_ns);
-                came += total(came_from.filter(|(from, _)| *from != group.node));
+                group.busy_ns = sum::known(group.busy_ns, cpu.busy_ns);
+                group.idle_ns = sum::known(group.idle_ns, cpu.idle_ns);
+                sum::add(&mut came, total(came_from.filter(|(from, _)| *from != group.node)));
             } else {
-                left += total(came_from.filter(|(from, _)| *from == group.node));
+                sum::add(&mut left, total(came_from.filter(|(from, _)| *from == group.node)));
             }
         }
         // Of one node nobody comes to another, whether it is counted or not.
@@ -254,7 +246,7 @@ impl Interval {
         for task in &self.tasks {
             for (node, ns) in task.ran_by_node() {
                 if let Some(group) = nodes.get_mut(&node) {
-                    group.ran_ns += ns;
+                    sum::add(&mut group.ran_ns, ns);
                 }
             }
             let last = task.reading.node.or(self.one_node).filter(|_| !by_cpu);
@@ -264,7 +256,7 @@ impl Interval {
         }
         let Some(group) = self.one_node.and_then(|node| nodes.get_mut(&node)) else { return };
         for exited in &self.exited {
-            group.ran_ns += exited.totals.on_cpu_ns;
+            sum::add(&mut group.ran_ns, exited.totals.on_cpu_ns);
             if !by_cpu {
                 group.wait.add(&exited.wait);
             }
@@ -282,7 +274,7 @@ impl Interval {
 /// The share of memory accesses that go to another node, if each thread uses each byte equally: over the nodes, the share
 /// of memory there times the share of the run time elsewhere. From 0 to 1; `None` without memory or run time.
 pub fn remote_share(memory: &[(u32, u64)], ran_ns: &[(u32, u64)]) -> Option<f64> {
-    let (bytes, ran) = (total(memory.iter()), total(ran_ns.iter()));
+    let (bytes, ran) = (total(memory), total(ran_ns));
     if bytes == 0 || ran == 0 {
         return None;
     }
@@ -294,8 +286,7 @@ pub fn remote_share(memory: &[(u32, u64)], ran_ns: &[(u32, u64)]) -> Option<f64>
 pub fn sum_by_node<'a>(amounts: impl IntoIterator<Item = &'a (u32, u64)>) -> ByNode {
     let mut sums: BTreeMap<u32, u64> = BTreeMap::new();
     for (node, amount) in amounts {
-        let sum = sums.entry(*node).or_default();
-        *sum = sum.saturating_add(*amount);
+        sum::add(sums.entry(*node).or_default(), *amount);
     }
     sums.into_iter().collect()
 }
@@ -305,8 +296,9 @@ pub fn amount(amounts: &[(u32, u64)], node: u32) -> u64 {
     total(amounts.iter().filter(|(at, _)| *at == node))
 }
 
-fn total<'a>(amounts: impl Iterator<Item = &'a (u32, u64)>) -> u64 {
-    amounts.fold(0, |sum, (_, amount)| sum.saturating_add(*amount))
+/// The amount of all nodes.
+pub(crate) fn total<'a>(amounts: impl IntoIterator<Item = &'a (u32, u64)>) -> u64 {
+    sum::total(amounts.into_iter().map(|(_, amount)| *amount))
 }
 
 /// Nodes without any are left out. `None` if an amount went backwards.

@@ -17,7 +17,7 @@ impl<const N: usize> Sparse<N> {
         let mut earlier = self.0.iter().peekable();
         Self::from_counts(counters.iter().enumerate().map(|(cell, now)| {
             let before = earlier.next_if(|(c, _)| usize::from(*c) == cell).map_or(0, |(_, count)| *count);
-            before + u64::from(now.wrapping_sub(before as u32))
+            before.saturating_add(now.wrapping_sub(before as u32).into())
         }))
     }
 
@@ -39,7 +39,7 @@ impl<const N: usize> Sparse<N> {
 
     /// Sum of all counts.
     pub fn total(&self) -> u64 {
-        self.0.iter().map(|(_, count)| count).sum()
+        crate::sum::total(self.0.iter().map(|(_, count)| *count))
     }
 
     /// No count at all.

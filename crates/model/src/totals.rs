@@ -23,7 +23,7 @@ macro_rules! totals {
 
             /// Adds the readings of another task.
             pub fn add(&mut self, other: &Self) {
-                $(self.$name = self.$name.wrapping_add(other.$name);)*
+                $(crate::sum::add(&mut self.$name, other.$name);)*
                 self.by_cause.add(&other.by_cause);
             }
         }

@@ -26,6 +26,21 @@ fn three(value: f64, unit: &str) -> String {
     format!("{value:.digits$}{unit}")
 }
 
+/// Year, month and day in UTC, of ns since 1970.
+pub fn date(unix_ns: u64) -> (u64, u64, u64) {
+    /// From the 1st of March of year 0 to 1970: counted in years that begin in March, the day that is not always there is the last.
+    const UNTIL_1970: u64 = 719_468;
+    const DAYS_OF_400_YEARS: u64 = 146_097;
+    let days = unix_ns / 86_400_000_000_000 + UNTIL_1970;
+    let (era, day) = (days / DAYS_OF_400_YEARS, days % DAYS_OF_400_YEARS);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, next_year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (400 * era + year + next_year, month, day)
+}
+
 /// `HH:MM:SS UTC` of ns since 1970: what a log elsewhere can be matched with.
 pub fn time_of_day(unix_ns: u64) -> String {
     let s = unix_ns / 1_000_000_000 % 86_400;
@@ -75,6 +90,20 @@ mod tests {
                 .map(duration)
                 .into();
         assert_eq!(said, ["0ns", "999ns", "1.00us", "12.3us", "999us", "4.56ms", "50.0ms", "1.20s", "2m05s"]);
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        // As `date -u -d @SECONDS` has them.
+        for (seconds, date) in [
+            (0, (1970, 1, 1)),
+            (951_782_399, (2000, 2, 28)),
+            (951_782_400, (2000, 2, 29)),
+            (1_735_689_599, (2024, 12, 31)),
+            (4_107_542_400, (2100, 3, 1)),
+        ] {
+            assert_eq!(super::date(seconds * 1_000_000_000), date);
+        }
     }
 
     #[test]

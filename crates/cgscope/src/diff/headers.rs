@@ -7,15 +7,7 @@ use cgscope_model::{
 };
 use cgscope_record::Header;
 
-use crate::{recording::Recording, request::selection_words};
-
-/// What was recorded, in words.
-pub fn what(header: &Header) -> String {
-    match &header.command {
-        Some(command) => format!("command {}", command.join(" ")),
-        None => selection_words(&header.selection),
-    }
-}
+use crate::recording::{Recording, subject};
 
 /// A line for each recording.
 pub fn lines(recordings: [&Recording; 2], diff: &Diff) -> String {
@@ -24,7 +16,7 @@ pub fn lines(recordings: [&Recording; 2], diff: &Diff) -> String {
         format!(
             "{name} {}: the {}, {} over {}{}\n",
             recording.file,
-            what(recording.header()),
+            subject(recording.header()),
             units::count(length.intervals, "interval"),
             duration(length.duration_ns),
             if length.mode == Mode::Coarse { ", COARSE" } else { "" },
@@ -48,7 +40,7 @@ pub fn differences(recordings: [&Recording; 2], diff: &Diff) -> Vec<String> {
     let cpus = |header: &Header| units::count(header.cpus.len() as u64, "CPU");
     differ("another number of CPUs", cpus(before), cpus(after));
     if before.selection.pids.is_empty() && after.selection.pids.is_empty() {
-        differ("another selection", what(before), what(after));
+        differ("another selection", subject(before), subject(after));
     }
     differ("another interval", duration(before.interval_ns), duration(after.interval_ns));
     differ("another version of cgscope", before.cgscope_version.clone(), after.cgscope_version.clone());

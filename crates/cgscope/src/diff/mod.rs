@@ -3,6 +3,8 @@
 mod figures;
 mod headers;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use std::{
@@ -16,7 +18,7 @@ use serde::Serialize;
 use crate::{
     cli::Diff,
     exit::{Error, Exit, Result},
-    recording::Recording,
+    recording::{Recording, subject},
 };
 
 /// Runs the command.
@@ -99,7 +101,7 @@ fn print_json(
             kernel_release: &header.kernel_release,
             architecture: &header.architecture,
             cpus: header.cpus.len(),
-            selection: headers::what(header),
+            selection: subject(header),
             interval_ns: header.interval_ns,
             start_unix_ns: header.start_unix_ns,
             ending: recording.ending().map(ToString::to_string),

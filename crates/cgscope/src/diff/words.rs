@@ -12,7 +12,7 @@ use cgscope_model::{
 };
 
 use super::{figures, headers, short_names, tables};
-use crate::recording::Recording;
+use crate::{recording::Recording, text::capital};
 
 /// Names of those who were on one side alone.
 const ALONE: usize = 10;
@@ -67,7 +67,8 @@ fn headline(out: &mut String, diff: &Diff) -> Result {
     }
     writeln!(
         out,
-        "{called} of {} compared changed by more than noise; the chance that any of them is noise is at most 1%.",
+        "{called} of {} compared changed by more than noise: of deals of the same blocks of time to both sides at random, \
+         at most 1% have any difference as sure.",
         units::count(diff.tested as u64, "figure"),
     )
 }
@@ -153,20 +154,31 @@ fn moved(name: &str, change: &Change) -> Option<String> {
 /// What was set: facts, not statistics.
 fn limits(out: &mut String, diff: &Diff) -> Result {
     for LimitChange { path, before, after, during } in &diff.limits {
-        for (what, before, after) in [
-            ("quota", quota(before), quota(after)),
-            ("burst", micros(before.burst_us), micros(after.burst_us)),
-            ("weight", number(before.weight), number(after.weight)),
-            ("CPUs", cpus(before), cpus(after)),
-        ] {
-            if before != after {
-                writeln!(out, "A limit was changed: {what} of {path}: {before} before, {after} after.")?;
-            }
+        match (before, after) {
+            (Some(before), Some(after)) => limit(out, path, before, after)?,
+            _ => writeln!(
+                out,
+                "Limits of {path} are not compared: several cgroups have that name but for their ids, with other limits each."
+            )?,
         }
         for (during, side) in during.iter().zip(["first", "second"]) {
             if *during {
                 writeln!(out, "Limits of {path} were changed while the {side} recording was taken.")?;
             }
+        }
+    }
+    Ok(())
+}
+
+fn limit(out: &mut String, path: &str, before: &CgroupReading, after: &CgroupReading) -> Result {
+    for (what, before, after) in [
+        ("quota", quota(before), quota(after)),
+        ("burst", micros(before.burst_us), micros(after.burst_us)),
+        ("weight", number(before.weight), number(after.weight)),
+        ("CPUs", cpus(before), cpus(after)),
+    ] {
+        if before != after {
+            writeln!(out, "A limit was changed: {what} of {path}: {before} before, {after} after.")?;
         }
     }
     Ok(())
@@ -232,9 +244,4 @@ fn findings(out: &mut String, recordings: [&Recording; 2], diff: &Diff) -> Resul
         writeln!(out, "\n{kept} in both: `cgscope report` tells them.")?;
     }
     Ok(())
-}
-
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use cgscope_model::units;
+
 /// `DIR/host-20261121T101500.000Z.rec` for `DIR/host.rec`: UTC, so that it sorts through the change to summer time, too.
 pub fn stamped(path: &Path, unix_ns: u64) -> PathBuf {
     let mut name = path.file_stem().unwrap_or_default().to_owned();
@@ -36,21 +38,10 @@ const STAMP: usize = "20261121T101500.000Z".len();
 /// `20261121T101500.000Z`.
 pub fn stamp(unix_ns: u64) -> String {
     let ms = unix_ns / 1_000_000;
-    let (days, ms) = (ms / 86_400_000, ms % 86_400_000);
-    let (year, month, day) = date(days);
+    let (year, month, day) = units::date(unix_ns);
+    let ms = ms % 86_400_000;
     let (h, m, s) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1_000 % 60);
     format!("{year:04}{month:02}{day:02}T{h:02}{m:02}{s:02}.{:03}Z", ms % 1_000)
-}
-
-/// Year, month and day of the day that is so many after 1 January 1970 (days in eras of 400 years, which begin in March).
-fn date(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let march = (5 * day + 2) / 153;
-    let month = if march < 10 { march + 3 } else { march - 9 };
-    (era * 400 + year + u64::from(month <= 2), month, day - (153 * march + 2) / 5 + 1)
 }
 
 #[cfg(test)]

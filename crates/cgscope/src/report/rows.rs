@@ -2,12 +2,10 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
-use cgscope_model::{Blame, CgroupName, Group, Interval, Totals, Wait};
+use cgscope_model::{Blame, CgroupName, Group, Interval, Totals, Wait, interval::ENDED, sum};
 
 use crate::causes::{self, UNNAMED};
 
-/// Tasks of which nothing more is known than their cgroup.
-pub const ENDED: &str = "(tasks that ended between two Samples)";
 /// A cgroup without a path.
 pub const REMOVED: &str = "(removed before it was read)";
 
@@ -58,18 +56,12 @@ pub fn cgroups(whole: &Interval) -> Vec<Row> {
 
 /// By process, and what ended meanwhile.
 pub fn processes(whole: &Interval) -> Vec<Row> {
-    // The main thread names the process, or any that is there.
-    let mut names: BTreeMap<u32, (&str, u64)> = BTreeMap::new();
-    for task in whole.tasks.iter().map(|task| &task.reading) {
-        let name = names.entry(task.tgid).or_insert((&task.comm, task.cgroup_id));
-        if task.tid == task.tgid {
-            *name = (&task.comm, task.cgroup_id);
-        }
-    }
+    let names = whole.naming_tasks();
     let rows = whole.by_process().into_iter().map(|(pid, group)| {
-        let (name, cgroup) = names.get(&pid).copied().unwrap_or_default();
-        let cgroup = whole.cgroup_path(cgroup).cloned();
-        Row { id: Some(pid), cgroup, ..Row::of_group(name.into(), group) }
+        let task = names.get(&pid);
+        let cgroup = task.and_then(|task| whole.cgroup_path(task.cgroup_id)).cloned();
+        let name = task.map_or_else(String::new, |task| task.comm.to_string());
+        Row { id: Some(pid), cgroup, ..Row::of_group(name, group) }
     });
     sorted(rows.chain([ended(whole)]))
 }
@@ -117,8 +109,8 @@ pub fn pairs(whole: &Interval) -> Vec<Pair> {
     let name = |id| whole.cgroup_path(id).map_or(UNNAMED.into(), |path| path.to_string());
     for pair in whole.pairs.iter().filter(|pair| pair.blame == Blame::Ran) {
         let victim: String = name(pair.victim);
-        *waited.entry(victim.clone()).or_default() += pair.ns;
-        *sums.entry((victim, causes::culprit(&whole.culprit(pair)))).or_default() += pair.ns;
+        sum::add(waited.entry(victim.clone()).or_default(), pair.ns);
+        sum::add(sums.entry((victim, causes::culprit(&whole.culprit(pair)))).or_default(), pair.ns);
     }
     let mut pairs: Vec<Pair> = sums
         .into_iter()

@@ -3,7 +3,7 @@
 use std::fmt::{Result, Write as _};
 
 use cgscope_model::{
-    Cause, Interval, Mode, Timeline,
+    Cause, Interval, Mode, Timeline, sum,
     timeline::Slice,
     units::{duration, percent, time_of_day},
 };
@@ -57,12 +57,12 @@ fn short(cause: Cause) -> &'static str {
 }
 
 fn length_ns(column: &[Slice]) -> u64 {
-    column.iter().map(|slice| slice.duration_ns).sum()
+    sum::total(column.iter().map(|slice| slice.duration_ns))
 }
 
 fn averages(columns: &[&[Slice]], ns: impl Fn(&Slice) -> u64) -> Vec<f64> {
-    let sum = |column: &&[Slice]| column.iter().map(&ns).sum::<u64>();
-    columns.iter().map(|column| sum(column) as f64 / length_ns(column).max(1) as f64).collect()
+    let total = |column: &&[Slice]| sum::total(column.iter().map(&ns));
+    columns.iter().map(|column| total(column) as f64 / length_ns(column).max(1) as f64).collect()
 }
 
 fn highest(values: &[f64]) -> f64 {

@@ -8,11 +8,13 @@ mod tracks;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use cgscope_model::{Finding, Group, Interval, Totals, Wait, findings::findings};
+use cgscope_model::{
+    Finding, Group, Interval, Totals, Wait, findings::findings, selection::path_and_ancestors, sum,
+};
 
-use crate::{About, Out, Result, Sink, names::process_names};
+use crate::{About, Out, Result, Sink};
 use proto::{CounterUnit, DebugAnnotation};
-use tracks::{Scope, Tracks};
+use tracks::{Scope, There, Tracks};
 
 /// The names of counters. Those of waiting have the cause behind them.
 pub mod counters {
@@ -54,7 +56,7 @@ impl Perfetto {
 
     fn host(&mut self, interval: &Interval) -> Result<()> {
         self.group(interval, &Scope::Host, &interval.total())?;
-        let losses = interval.losses.nonzero().map(|(_, count)| count).sum();
+        let losses = sum::total(interval.losses.nonzero().map(|(_, count)| count));
         let at = interval.start_unix_ns;
         self.tracks.count(&Scope::Host, counters::LOSSES, CounterUnit::Count, at, losses)?;
         for cpu in &interval.cpus {
@@ -116,7 +118,7 @@ impl Perfetto {
     fn processes(&mut self, interval: &Interval) -> Result<()> {
         let at = interval.start_unix_ns;
         let names: BTreeMap<u32, Arc<str>> =
-            process_names(interval).into_iter().map(|(pid, name)| (pid, name.into())).collect();
+            interval.naming_tasks().into_iter().map(|(pid, task)| (pid, task.comm.clone())).collect();
         let name = |pid: u32| names.get(&pid).cloned().unwrap_or_default();
         for (pid, group) in interval.by_process() {
             if group.wait.count != 0 || group.totals.on_cpu_ns != 0 {
@@ -146,6 +148,14 @@ impl Perfetto {
     }
 }
 
+fn there(interval: &Interval) -> There<'_> {
+    There {
+        processes: interval.tasks.iter().map(|task| task.reading.tgid).collect(),
+        threads: interval.tasks.iter().map(|task| task.reading.serial).collect(),
+        cgroups: interval.cgroups.iter().flat_map(|(_, path)| path_and_ancestors(path)).collect(),
+    }
+}
+
 fn annotations(finding: &Finding) -> Vec<DebugAnnotation> {
     let text = |name: &str, text: &str| DebugAnnotation {
         name: Some(name.to_owned()),
@@ -170,7 +180,7 @@ impl Sink for Perfetto {
         self.processes(interval)?;
         self.findings(interval)?;
         self.end_unix_ns = interval.start_unix_ns.saturating_add(interval.duration_ns);
-        self.tracks.end_interval(interval.start_unix_ns)
+        self.tracks.end_interval(interval.start_unix_ns, &there(interval))
     }
 
     fn finish(self: Box<Self>) -> Result<()> {

@@ -1,6 +1,10 @@
 //! Tracks, described when they are first used, and what counters show.
 
-use std::{collections::BTreeMap, io::Write, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write,
+    sync::Arc,
+};
 
 use cgscope_model::{cgroup_name::UNNAMED, selection::path_and_ancestors};
 use prost::Message;
@@ -32,13 +36,24 @@ pub(super) enum Scope {
     Thread(u32, u64, u32, Arc<str>),
 }
 
-/// A counter of a track.
-#[derive(Clone, Copy, Debug)]
-struct Counter {
+/// So many cgroups that are gone keep their tracks, lest one that comes again has two.
+const GONE_CGROUPS: usize = 1_000;
+
+/// The track of a scope, and those of its counters by name.
+#[derive(Debug)]
+struct Track {
     uuid: u64,
-    last: u64,
-    /// The interval in which it was set last.
-    interval: u64,
+    counters: BTreeMap<String, u64>,
+}
+
+/// What was there in an interval: who was not is forgotten.
+#[derive(Debug, Default)]
+pub(super) struct There<'a> {
+    pub processes: BTreeSet<u32>,
+    /// Serials.
+    pub threads: BTreeSet<u64>,
+    /// Paths, with those above them.
+    pub cgroups: BTreeSet<&'a str>,
 }
 
 /// Writes packets.
@@ -47,8 +62,9 @@ pub(super) struct Tracks {
     buffer: Vec<u8>,
     host: String,
     last_uuid: u64,
-    scopes: BTreeMap<Scope, u64>,
-    counters: BTreeMap<(u64, String), Counter>,
+    scopes: BTreeMap<Scope, Track>,
+    /// Counters that do not show 0, and the interval in which each was set last.
+    shown: BTreeMap<u64, u64>,
     interval: u64,
 }
 
@@ -61,7 +77,7 @@ impl Tracks {
             host,
             last_uuid: 0,
             scopes: BTreeMap::new(),
-            counters: BTreeMap::new(),
+            shown: BTreeMap::new(),
             interval: 0,
         };
         let realtime = BuiltinClock::Realtime as i32;
@@ -113,15 +129,15 @@ impl Tracks {
 
     /// The track of a scope, described with those above it where that was not done yet.
     fn scope(&mut self, scope: &Scope) -> Result<u64> {
-        if let Some(uuid) = self.scopes.get(scope) {
-            return Ok(*uuid);
+        if let Some(track) = self.scopes.get(scope) {
+            return Ok(track.uuid);
         }
         let parent_uuid = match parent(scope) {
             Some(parent) => Some(self.scope(&parent)?),
             None => None,
         };
         let uuid = self.describe(TrackDescriptor { parent_uuid, ..self.descriptor(scope) })?;
-        self.scopes.insert(scope.clone(), uuid);
+        self.scopes.insert(scope.clone(), Track { uuid, counters: BTreeMap::new() });
         Ok(uuid)
     }
 
@@ -167,23 +183,23 @@ impl Tracks {
         value: u64,
     ) -> Result<()> {
         let parent = self.scope(scope)?;
-        let key = (parent, name.to_owned());
-        let uuid = match self.counters.get_mut(&key) {
-            Some(counter) => {
-                let stays = value == 0 && counter.last == 0;
-                (counter.last, counter.interval) = (value, self.interval);
-                if stays {
-                    return Ok(());
-                }
-                counter.uuid
-            }
+        let known = self.scopes.get(scope).and_then(|track| track.counters.get(name)).copied();
+        let uuid = match known {
+            Some(uuid) => uuid,
             None if value == 0 => return Ok(()),
             None => {
                 let uuid = self.counter(parent, name, unit)?;
-                self.counters.insert(key, Counter { uuid, last: value, interval: self.interval });
+                if let Some(track) = self.scopes.get_mut(scope) {
+                    track.counters.insert(name.to_owned(), uuid);
+                }
                 uuid
             }
         };
+        if value != 0 {
+            self.shown.insert(uuid, self.interval);
+        } else if self.shown.remove(&uuid).is_none() {
+            return Ok(());
+        }
         self.show(uuid, unix_ns, value)
     }
 
@@ -208,19 +224,31 @@ impl Tracks {
         )
     }
 
-    /// Sets to 0 what this interval did not set: who is gone, or did nothing.
-    pub(super) fn end_interval(&mut self, unix_ns: u64) -> Result<()> {
-        self.zero(unix_ns, self.interval)
+    /// Sets to 0 what this interval did not set: who is gone, or did nothing. Who is gone is forgotten.
+    pub(super) fn end_interval(&mut self, unix_ns: u64, there: &There) -> Result<()> {
+        let interval = self.interval;
+        let mut late = Vec::new();
+        self.shown.retain(|uuid, set| {
+            let is_now = *set == interval;
+            late.extend((!is_now).then_some(*uuid));
+            is_now
+        });
+        late.into_iter().try_for_each(|uuid| self.show(uuid, unix_ns, 0))?;
+        self.forget(there);
+        Ok(())
     }
 
-    fn zero(&mut self, unix_ns: u64, but: u64) -> Result<()> {
-        let shown = |counter: &&mut Counter| counter.interval != but && counter.last != 0;
-        let mut uuids = Vec::new();
-        for counter in self.counters.values_mut().filter(shown) {
-            counter.last = 0;
-            uuids.push(counter.uuid);
-        }
-        uuids.into_iter().try_for_each(|uuid| self.show(uuid, unix_ns, 0))
+    fn forget(&mut self, there: &There) {
+        let is_gone = |scope: &Scope| match scope {
+            Scope::Cgroup(Some(path)) => !there.cgroups.contains(&**path),
+            _ => false,
+        };
+        let forgets_cgroups = self.scopes.keys().filter(|scope| is_gone(scope)).count() > GONE_CGROUPS;
+        self.scopes.retain(|scope, _| match scope {
+            Scope::Process(pid, _) => there.processes.contains(pid),
+            Scope::Thread(_, serial, ..) => there.threads.contains(serial),
+            scope => !(forgets_cgroups && is_gone(scope)),
+        });
     }
 
     /// Something that is said at a moment, on the track of `scope`.
@@ -248,7 +276,8 @@ impl Tracks {
 
     /// Ends all counters.
     pub(super) fn finish(mut self, unix_ns: u64) -> Result<()> {
-        self.zero(unix_ns, self.interval + 1)?;
+        let shown: Vec<u64> = std::mem::take(&mut self.shown).into_keys().collect();
+        shown.into_iter().try_for_each(|uuid| self.show(uuid, unix_ns, 0))?;
         Ok(self.out.flush()?)
     }
 }
@@ -263,5 +292,40 @@ fn parent(scope: &Scope) -> Option<Scope> {
         }
         // The thread's own descriptor says whose it is.
         Scope::Thread(..) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_gone_is_forgotten_and_the_rest_keeps_its_track() {
+        let mut tracks = Tracks::new(Box::new(std::io::sink()), "host".into(), 0).expect("nothing can fail");
+        let stays = Scope::Cgroup(Some("/stays".into()));
+        for n in 0..3_000u32 {
+            tracks.begin_interval();
+            let path = format!("/gone-{n}");
+            let there = There {
+                processes: BTreeSet::from([n]),
+                threads: BTreeSet::from([n.into()]),
+                cgroups: BTreeSet::from(["/", "/stays", &*path]),
+            };
+            for scope in [
+                stays.clone(),
+                Scope::Cgroup(Some(path.as_str().into())),
+                Scope::Process(n, "p".into()),
+                Scope::Thread(n, n.into(), n, "t".into()),
+            ] {
+                tracks.count(&scope, "ran", CounterUnit::TimeNs, n.into(), 5).expect("a sink takes all");
+            }
+            tracks.end_interval(n.into(), &there).expect("a sink takes all");
+            assert_eq!(tracks.shown.len(), 4, "what was set in this interval alone");
+            assert!(tracks.scopes.len() <= GONE_CGROUPS + 8, "{}", tracks.scopes.len());
+        }
+        let of = |scope: &Scope| tracks.scopes.get(scope).map(|track| track.counters.len());
+        assert_eq!(of(&stays), Some(1));
+        assert_eq!(tracks.scopes.keys().filter(|scope| matches!(scope, Scope::Thread(..))).count(), 1);
+        assert_eq!(tracks.scopes.keys().filter(|scope| matches!(scope, Scope::Process(..))).count(), 1);
     }
 }

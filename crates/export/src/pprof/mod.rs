@@ -14,7 +14,7 @@ use cgscope_model::{
 use flate2::{Compression, write::GzEncoder};
 use prost::Message;
 
-use crate::{About, Error, Out, Result, Sink, names::process_names};
+use crate::{About, Error, Out, Result, Sink};
 use proto::Profile;
 use tables::Tables;
 use waits::Waits;
@@ -26,7 +26,7 @@ pub const SAMPLE_TYPES: [(&str, &str); 3] =
 const DEFAULT_SAMPLE_TYPE: &str = SAMPLE_TYPES[1].0;
 
 /// What tasks did that had ended before they were read: they are known by cgroup alone.
-pub const ENDED: &str = "(tasks that ended)";
+pub use cgscope_model::interval::ENDED;
 
 /// Sums, and writes at the end.
 pub(crate) struct Pprof {
@@ -133,7 +133,7 @@ impl Sink for Pprof {
         self.start_unix_ns.get_or_insert(interval.start_unix_ns);
         self.duration_ns = self.duration_ns.saturating_add(interval.duration_ns);
         let processes: BTreeMap<u32, Arc<str>> =
-            process_names(interval).into_iter().map(|(pid, name)| (pid, name.into())).collect();
+            interval.naming_tasks().into_iter().map(|(pid, task)| (pid, task.comm.clone())).collect();
         for task in interval.tasks.iter().filter(|task| task.wait.count != 0 || task.wait.total_ns != 0) {
             let place = Place {
                 path: interval.cgroup_path(task.reading.cgroup_id).cloned(),

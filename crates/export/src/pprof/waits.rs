@@ -1,6 +1,6 @@
 //! The waits of one stack, with their number divided among the causes.
 
-use cgscope_model::{ByCause, CAUSES, Cause, Wait};
+use cgscope_model::{ByCause, CAUSES, Cause, Wait, sum};
 
 /// Waits of one task or of what ended in one cgroup.
 #[derive(Clone, Debug, Default)]
@@ -13,7 +13,7 @@ pub(super) struct Waits {
 
 impl Waits {
     pub(super) fn add(&mut self, wait: &Wait) {
-        self.count += wait.count;
+        sum::add(&mut self.count, wait.count);
         self.by_cause.add(&wait.by_cause);
         for octave in wait.hist.octaves() {
             for (sum, share) in self.shares.iter_mut().zip(octave.by_cause) {
@@ -49,7 +49,7 @@ fn divide(count: u64, shares: &[f64; CAUSES]) -> [u64; CAUSES] {
     }
     let mut order: [usize; CAUSES] = std::array::from_fn(|i| i);
     order.sort_by(|a, b| exact[*b].fract().total_cmp(&exact[*a].fract()));
-    let mut left = count.saturating_sub(counts.iter().sum());
+    let mut left = count.saturating_sub(sum::total(counts));
     for i in order.into_iter().cycle() {
         if left == 0 {
             break;

@@ -60,7 +60,7 @@ pub(super) const fn of_cause(cause: Cause) -> usize {
 #[derive(Clone, Debug)]
 pub(super) struct Sums {
     measures: [u64; MEASURES],
-    buckets: [u32; BUCKETS],
+    buckets: [u64; BUCKETS],
     is_touched: bool,
 }
 
@@ -98,7 +98,7 @@ impl Sums {
         *longest = (*longest).max(max_ns);
         for (bucket, count) in hist.counts() {
             let sum = &mut self.buckets[bucket];
-            *sum = sum.saturating_add(count.try_into().unwrap_or(u32::MAX));
+            *sum = sum.saturating_add(count);
         }
     }
 
@@ -127,11 +127,10 @@ impl Sums {
             return None;
         }
         let measures = self.measures.iter().enumerate().filter(|(_, amount)| **amount != 0);
-        let buckets = self.buckets.iter().enumerate().filter(|(_, count)| **count != 0);
         let row = Row {
             block: block as u16,
             measures: measures.map(|(measure, amount)| (measure as u8, *amount)).collect(),
-            buckets: buckets.map(|(bucket, count)| (bucket as u8, *count)).collect(),
+            buckets: Buckets::of(&self.buckets),
         };
         *self = Self::default();
         Some(row)
@@ -144,8 +143,8 @@ impl Sums {
             let is_longest = usize::from(measure) == Measure::Longest as usize;
             *sum = if is_longest { (*sum).max(amount) } else { sum.saturating_add(amount) };
         }
-        for &(bucket, count) in &row.buckets {
-            let sum = &mut self.buckets[usize::from(bucket)];
+        for (bucket, count) in row.buckets.iter() {
+            let sum = &mut self.buckets[bucket];
             *sum = sum.saturating_add(count);
         }
     }
@@ -162,7 +161,7 @@ impl Sums {
 
     /// The histogram, without causes.
     pub fn hist(&self) -> Hist {
-        Hist::from_counts(self.buckets.iter().map(|count| u64::from(*count)), [])
+        Hist::from_counts(self.buckets.iter().copied(), [])
     }
 }
 
@@ -171,7 +170,29 @@ impl Sums {
 pub(super) struct Row {
     block: u16,
     measures: Box<[(u8, u64)]>,
-    buckets: Box<[(u8, u32)]>,
+    buckets: Buckets,
+}
+
+/// Buckets that are not 0, ascending, and what is in them. Apart, as they fill most of the memory and a pair would take nearly
+/// twice as much.
+#[derive(Clone, Debug, PartialEq)]
+struct Buckets {
+    places: Box<[u8]>,
+    counts: Box<[u64]>,
+}
+
+impl Buckets {
+    fn of(counts: &[u64; BUCKETS]) -> Self {
+        let used = || counts.iter().enumerate().filter(|(_, count)| **count != 0);
+        Self {
+            places: used().map(|(bucket, _)| bucket as u8).collect(),
+            counts: used().map(|(_, count)| *count).collect(),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.places.iter().map(|bucket| usize::from(*bucket)).zip(self.counts.iter().copied())
+    }
 }
 
 /// The blocks of a subject in which it did anything, ascending.
@@ -241,10 +262,10 @@ impl Rows {
     pub fn above(&self, bucket: usize, blocks: usize) -> Vec<f64> {
         let mut series = vec![0.0; blocks];
         for row in &self.0 {
-            let above = row.buckets.iter().map(|&(at, count)| match usize::from(at).cmp(&bucket) {
+            let above = row.buckets.iter().map(|(at, count)| match at.cmp(&bucket) {
                 std::cmp::Ordering::Less => 0.0,
-                std::cmp::Ordering::Equal => f64::from(count) / 2.0,
-                std::cmp::Ordering::Greater => f64::from(count),
+                std::cmp::Ordering::Equal => count as f64 / 2.0,
+                std::cmp::Ordering::Greater => count as f64,
             });
             series[usize::from(row.block)] = above.sum();
         }
@@ -255,14 +276,14 @@ impl Rows {
     pub fn waits(&self, blocks: usize) -> Vec<f64> {
         let mut series = vec![0.0; blocks];
         for row in &self.0 {
-            series[usize::from(row.block)] = row.buckets.iter().map(|(_, count)| f64::from(*count)).sum();
+            series[usize::from(row.block)] = row.buckets.iter().map(|(_, count)| count as f64).sum();
         }
         series
     }
 
     /// The buckets of each block.
-    pub fn buckets(&self) -> impl Iterator<Item = (usize, &[(u8, u32)])> {
-        self.0.iter().map(|row| (usize::from(row.block), row.buckets.as_ref()))
+    pub fn buckets(&self) -> impl Iterator<Item = (usize, impl Iterator<Item = (usize, u64)>)> {
+        self.0.iter().map(|row| (usize::from(row.block), row.buckets.iter()))
     }
 }
 
@@ -289,7 +310,7 @@ impl Blocks {
     pub fn count(&mut self, duration_ns: u64) -> bool {
         self.intervals_each = self.intervals_each.max(1);
         self.intervals += 1;
-        self.filling_ns += duration_ns;
+        self.filling_ns = self.filling_ns.saturating_add(duration_ns);
         self.filled += 1;
         self.filled == self.intervals_each
     }
@@ -297,9 +318,9 @@ impl Blocks {
     /// Adds the last block to the one before it if it is not half as long: true if it was.
     pub fn join_short_end(&mut self) -> bool {
         let [.., before, last] = self.lengths_ns.as_slice() else { return false };
-        let is_short = last * 2 < *before;
+        let is_short = *last < *before / 2;
         if is_short && let (Some(last), Some(before)) = (self.lengths_ns.pop(), self.lengths_ns.last_mut()) {
-            *before += last;
+            *before = before.saturating_add(last);
         }
         is_short
     }
@@ -321,7 +342,8 @@ impl Blocks {
         let count = merged_count(self.lengths_ns.len(), factor);
         let mut merged = vec![0; count];
         for (i, ns) in self.lengths_ns.iter().enumerate() {
-            merged[(i / factor).min(count - 1)] += ns;
+            let sum: &mut u64 = &mut merged[(i / factor).min(count - 1)];
+            *sum = sum.saturating_add(*ns);
         }
         self.lengths_ns = merged;
         self.intervals_each *= factor;
@@ -336,52 +358,4 @@ impl Blocks {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn rows(amounts: &[u64]) -> Rows {
-        let mut rows = Rows::default();
-        for (block, amount) in amounts.iter().enumerate() {
-            let mut sums = Sums::default();
-            sums.add(Measure::OnCpu, *amount);
-            sums.add(Measure::Longest, 0);
-            sums.measures[Measure::Longest as usize] = *amount;
-            rows.0.extend(sums.take_row(block));
-        }
-        rows
-    }
-
-    #[test]
-    fn merging_blocks_loses_nothing_and_a_short_rest_goes_to_the_last_one() {
-        let amounts: Vec<u64> = (1..=10).collect();
-        for (factor, expected) in [
-            (2, vec![3.0, 7.0, 11.0, 15.0, 19.0]),
-            (3, vec![6.0, 15.0, 34.0]),
-            (4, vec![10.0, 26.0, 19.0]),
-            (20, vec![55.0]),
-        ] {
-            let mut rows = rows(&amounts);
-            rows.merge_blocks(factor, 10);
-            let mut blocks = Blocks { lengths_ns: amounts.clone(), intervals_each: 1, ..Blocks::default() };
-            blocks.merge(factor);
-            assert_eq!(rows.series(Measure::OnCpu as usize, blocks.lengths_ns.len()), expected, "{factor}");
-            assert_eq!(blocks.lengths_ns.iter().map(|ns| *ns as f64).collect::<Vec<_>>(), expected);
-            assert_eq!(rows.sum().get(Measure::Longest), 10);
-        }
-    }
-
-    #[test]
-    fn two_subjects_are_added_block_by_block() {
-        let mut one = rows(&[1, 2, 3]);
-        one.merge(&rows(&[10, 20, 30, 40]));
-        assert_eq!(one.series(Measure::OnCpu as usize, 4), [11.0, 22.0, 33.0, 40.0]);
-    }
-
-    #[test]
-    fn blocks_grow_with_the_recording_and_stay_several() {
-        let factor = |intervals| Blocks { intervals, intervals_each: 1, ..Blocks::default() }.final_factor();
-        assert_eq!([1, 8, 16, 30, 48].map(factor), [1, 1, 2, 3, 3]);
-        let hour = Blocks { intervals: 3_600, intervals_each: 128, ..Blocks::default() };
-        assert_eq!(hour.final_factor(), 1);
-    }
-}
+mod tests;

@@ -1,25 +1,22 @@
 //! Two recordings side by side.
 
-use std::{
-    cmp::Ordering,
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::{cmp::Ordering, collections::HashMap, sync::Arc};
 
 use super::{
-    CONFIDENCE, Change, Diff, Distribution, ERROR, Figure, FindingChange, LEAST_ACTIVITY, LEAST_DISTANCE,
-    Length, LimitChange, MOST_SUBJECTS, Presence, Ranked, Side, Subject, TOP, Unit, Verdict,
-    blocks::{Measure, Rows},
+    CONFIDENCE, Change, Diff, Distribution, ERROR, Figure, FindingChange, LEAST_DISTANCE, Length,
+    LimitChange, Presence, Ranked, Side, Subject, TOP, Unit, Verdict,
+    blocks::Measure,
     distribution,
     figure::QUANTILES,
     matching,
+    recorded::{Recorded, same_settings},
     resample::{self, Draws, Series},
     series::{Both, Frame, bucket_at, is_rare, scale},
-    side::{Recorded, same_settings},
+    subjects::{alone, chosen, presence, subjects},
 };
 use crate::{
     findings::{Finding, Host, findings},
-    selection::is_at_or_below,
+    sum,
 };
 
 /// Subjects whose distributions are compared: those that waited most.
@@ -61,95 +58,9 @@ fn length(side: &Recorded) -> Length {
     Length {
         intervals: side.intervals,
         blocks: side.blocks.lengths_ns.len(),
-        duration_ns: side.blocks.lengths_ns.iter().sum(),
+        duration_ns: sum::total(side.blocks.lengths_ns.iter().copied()),
         mode: side.whole.mode,
     }
-}
-
-/// Everything that did anything on either side.
-fn subjects<'a>(frame: &Frame<'a>) -> Vec<Both<'a>> {
-    let all: BTreeSet<&Subject> = frame.sides.iter().flat_map(|side| side.rows.keys()).collect();
-    let both = all.into_iter().map(|subject| {
-        let rows = frame.sides.map(|side| side.rows.get(subject));
-        Both {
-            subject: subject.clone(),
-            rows,
-            sums: rows.map(|rows| rows.map(Rows::sum).unwrap_or_default()),
-        }
-    });
-    both.collect()
-}
-
-/// Share of wall time that it waited and ran, on the side where that is more.
-fn activity(frame: &Frame, both: &Both) -> f64 {
-    let of = |side| {
-        [Measure::Wait, Measure::OnCpu, Measure::Behind]
-            .map(|measure| frame.share(both, measure, side))
-            .iter()
-            .sum()
-    };
-    f64::max(of(0), of(1))
-}
-
-/// Those worth comparing: the most active of each kind. A cgroup that has nothing but another one below it is left out, but for
-/// its limits.
-fn chosen<'s, 'a>(frame: &Frame, subjects: &'s [Both<'a>]) -> Vec<(&'s Both<'a>, bool)> {
-    let mut alike: HashMap<[u64; 6], Vec<&str>> = HashMap::new();
-    let key = |both: &Both| {
-        let of = |side: usize, measure| both.sums[side].get(measure);
-        let measures = [Measure::Wait, Measure::OnCpu, Measure::Waits];
-        std::array::from_fn(|i| of(i / 3, measures[i % 3]))
-    };
-    for both in subjects {
-        if let Subject::Cgroup(path) = &both.subject {
-            alike.entry(key(both)).or_default().push(path);
-        }
-    }
-    let mut chosen: Vec<(f64, usize)> = Vec::new();
-    let is_all = |both: &Both| matches!(&both.subject, Subject::Cgroup(path) if &**path == "/");
-    for (at, both) in subjects.iter().enumerate().filter(|(_, both)| !is_all(both)) {
-        let activity = activity(frame, both);
-        let always = matches!(both.subject, Subject::All | Subject::Own);
-        if always || activity >= LEAST_ACTIVITY {
-            chosen.push((activity, at));
-        }
-    }
-    chosen.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    let mut counts = [0; 5];
-    chosen.retain(|(_, at)| {
-        let count = &mut counts[kind(&subjects[*at].subject)];
-        *count += 1;
-        *count <= MOST_SUBJECTS
-    });
-    let is_shadow = |both: &Both| {
-        let Subject::Cgroup(path) = &both.subject else { return false };
-        let is_below = |other: &&str| *other != &**path && is_at_or_below(other, path);
-        alike.get(&key(both)).is_some_and(|paths| paths.iter().any(is_below))
-    };
-    chosen.into_iter().map(|(_, at)| (&subjects[at], is_shadow(&subjects[at]))).collect()
-}
-
-fn kind(subject: &Subject) -> usize {
-    match subject {
-        Subject::All => 0,
-        Subject::Cgroup(_) => 1,
-        Subject::Program(_) => 2,
-        Subject::Behind { .. } => 3,
-        Subject::Own => 4,
-    }
-}
-
-fn presence(frame: &Frame, subject: &Subject) -> Presence {
-    let [before, after] = frame.sides.map(|side| match subject {
-        Subject::Cgroup(_) | Subject::Program(_) => side.present.contains(subject),
-        _ => true,
-    });
-    Presence::of(before, after)
-}
-
-fn alone(frame: &Frame, chosen: &[(&Both, bool)]) -> BTreeMap<Subject, Presence> {
-    let subjects = chosen.iter().map(|(both, _)| (both.subject.clone(), presence(frame, &both.subject)));
-    subjects.filter(|(_, presence)| *presence != Presence::Both).collect()
 }
 
 /// The figures, before they are judged and after.
@@ -377,9 +288,12 @@ fn limits(frame: &Frame) -> Vec<LimitChange> {
         after: later.clone(),
         during: frame.sides.map(|side| side.changed_limits.contains(path)),
     });
-    changes
-        .filter(|change| !same_settings(&change.before, &change.after) || change.during.contains(&true))
-        .collect()
+    let is_told = |change: &LimitChange| {
+        let settings = change.before.as_ref().zip(change.after.as_ref());
+        let is_same = settings.is_some_and(|(before, after)| same_settings(before, after));
+        !is_same || change.during.contains(&true)
+    };
+    changes.filter(is_told).collect()
 }
 
 /// Findings that are new or gone, and how many both have.

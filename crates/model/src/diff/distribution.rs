@@ -63,13 +63,13 @@ struct Table {
 impl Table {
     fn new(frame: &Frame, both: &Both, side: usize) -> Self {
         let rows = || both.rows[side].iter().flat_map(|rows| rows.buckets());
-        let used = || rows().flat_map(|(_, buckets)| buckets.iter().map(|(bucket, _)| usize::from(*bucket)));
+        let used = || rows().flat_map(|(_, buckets)| buckets.map(|(bucket, _)| bucket));
         let (lowest, highest) = (used().min().unwrap_or(0), used().max().unwrap_or(0));
         let width = highest - lowest + 1;
         let mut counts = vec![0.0; width * frame.sides[side].blocks.lengths_ns.len()];
         for (block, buckets) in rows() {
             for (bucket, count) in buckets {
-                counts[block * width + usize::from(*bucket) - lowest] = *count as f32;
+                counts[block * width + bucket - lowest] = count as f32;
             }
         }
         Self { lowest, width, counts, longest_ns: both.sums[side].get(super::blocks::Measure::Longest) }

@@ -34,8 +34,8 @@ pub enum Object<'a> {
     Limits {
         schema: &'static str,
         path: &'a str,
-        before: LimitsObject<'a>,
-        after: LimitsObject<'a>,
+        before: Option<LimitsObject<'a>>,
+        after: Option<LimitsObject<'a>>,
         changed_during: [bool; 2],
     },
     Finding {
@@ -215,8 +215,8 @@ fn limits(change: &LimitChange) -> Object<'_> {
     Object::Limits {
         schema: SCHEMA,
         path: &change.path,
-        before: LimitsObject::new(&change.before),
-        after: LimitsObject::new(&change.after),
+        before: change.before.as_ref().map(LimitsObject::new),
+        after: change.after.as_ref().map(LimitsObject::new),
         changed_during: change.during,
     }
 }

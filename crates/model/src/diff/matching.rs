@@ -1,15 +1,19 @@
 //! Who is who on both sides: by path and by name, as ids of tasks and cgroups are others each time.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::Arc,
 };
 
-use super::{Subject, blocks::Rows, side::Recorded};
+use super::{
+    Subject,
+    blocks::Rows,
+    recorded::{Limits, Recorded, same_settings},
+};
 use crate::cgroup_name::without_ids;
 
 /// Gives cgroups that differ in nothing but ids (of containers, pods, sessions) the same name, where both sides have such and
-/// neither has that of the other. Several of one side become one.
+/// neither has that of the other. Several of one side become one; their limits are kept where they are the same.
 pub(super) fn align(before: &mut Recorded, after: &mut Recorded) {
     let forms = |one: &Recorded, other: &Recorded| -> BTreeMap<Arc<str>, Arc<str>> {
         let alone = one.present.difference(&other.present).filter_map(|subject| match subject {
@@ -48,8 +52,25 @@ fn rename(side: &mut Recorded, forms: &BTreeMap<Arc<str>, Arc<str>>) {
     }
     side.rows = rows;
     side.present = std::mem::take(&mut side.present).into_iter().map(renamed).collect();
-    side.limits =
-        std::mem::take(&mut side.limits).into_iter().map(|(path, limits)| (name(&path), limits)).collect();
+    side.limits = renamed_limits(std::mem::take(&mut side.limits), name);
     side.changed_limits = side.changed_limits.iter().map(name).collect();
     side.names = forms.clone();
+}
+
+/// The limits by the new names; `None` where several came together that are not the same.
+fn renamed_limits(limits: Limits, name: impl Fn(&Arc<str>) -> Arc<str>) -> Limits {
+    let mut renamed = Limits::new();
+    for (path, limits) in limits {
+        match renamed.entry(name(&path)) {
+            Entry::Vacant(new) => drop(new.insert(limits)),
+            Entry::Occupied(mut others) => {
+                let is_same =
+                    others.get().as_ref().zip(limits.as_ref()).is_some_and(|(a, b)| same_settings(a, b));
+                if !is_same {
+                    others.insert(None);
+                }
+            }
+        }
+    }
+    renamed
 }

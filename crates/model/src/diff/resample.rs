@@ -5,8 +5,8 @@
 //!
 //! * *Is it more than noise?* Blocks are dealt to the two sides anew, many times. The largest difference of all figures, each
 //!   in its standard errors, is what chance alone gives the whole table; a figure is more than noise if it is beyond that
-//!   (Westfall and Young's max-T). So the error holds for the table, whatever depends on what, and does not lean on a shape of
-//!   the distribution: a few rare spikes are dealt to either side like everything else.
+//!   (Westfall and Young's max-T). So the error holds for the table, whatever depends on what, and whatever the shape of the
+//!   distribution, if it is the same on both sides: a few rare spikes are dealt to either side like everything else.
 //! * *How large is it?* Blocks are drawn with replacement within each side (bootstrap).
 //!
 //! Neither knows that neighbouring blocks resemble each other. Both are therefore widened by what the blocks' own correlation
@@ -56,6 +56,16 @@ impl Shape {
     fn second(&self) -> usize {
         self.blocks - self.first
     }
+
+    fn counts(&self) -> [f64; 2] {
+        [self.first as f64, self.second() as f64]
+    }
+
+    /// How far the mean of a block of each side lies from the whole, beside one of unit length: by the root of its length.
+    fn spreads(&self) -> [f64; 2] {
+        let [first, second] = self.counts();
+        [(first / self.lengths[0]).sqrt(), (second / self.lengths[1]).sqrt()]
+    }
 }
 
 /// Sums of a side.
@@ -77,6 +87,11 @@ impl Sums {
             xd: sums.xd + x * d,
             dd: sums.dd + d * d,
         })
+    }
+
+    /// The same with numerators of so many times the size.
+    fn spread(self, by: f64) -> Self {
+        Self { x: self.x * by, xx: self.xx * by * by, xd: self.xd * by, ..self }
     }
 
     /// The ratio and its variance, of so many blocks; `None` of nothing.
@@ -133,10 +148,18 @@ impl Series {
         (1.0 + correlation) / (1.0 - correlation)
     }
 
+    /// The ratio of both sides together, each weighing as much as it is long; 0 of nothing.
+    fn whole(&self, shape: &Shape) -> f64 {
+        let [first, second] = self.sides(shape).map(Sums::of);
+        let [of_first, of_second] =
+            [shape.lengths[0] / shape.first as f64, shape.lengths[1] / shape.second() as f64];
+        let d = first.d * of_first + second.d * of_second;
+        if d > 0.0 { (first.x * of_first + second.x * of_second) / d } else { 0.0 }
+    }
+
     fn observed(&self, shape: &Shape) -> f64 {
         let [first, second] = self.sides(shape).map(Sums::of);
-        let counts = [shape.first as f64, shape.second() as f64];
-        distance(first, second, counts, shape.lengths, self.widening(shape), self.small)
+        distance(first, second, shape.counts(), shape.lengths, self.widening(shape), self.small)
     }
 }
 
@@ -162,6 +185,10 @@ pub(super) fn family_wise_of(series: &[Series], shape: &Shape, deals: usize) -> 
 }
 
 /// What is summed up for each deal: five numbers a figure, block after block.
+///
+/// The mean of a long block lies nearer to the whole than that of a short one, so that blocks of both sides are not alike where
+/// the recordings differ in length. What is dealt is therefore how far each lies from both recordings together, brought to unit
+/// length; the side that it comes to brings it to the length of its own blocks.
 struct Deals<'a> {
     series: &'a [Series],
     shape: &'a Shape,
@@ -175,11 +202,14 @@ impl<'a> Deals<'a> {
     fn new(series: &'a [Series], shape: &'a Shape) -> Self {
         let width = series.len() * TERMS;
         let mut terms = vec![0.0; width * shape.blocks];
+        let spreads = shape.spreads();
         for (i, series) in series.iter().enumerate() {
+            let whole = series.whole(shape);
             for (block, (x, d)) in series.num.iter().zip(&series.den).enumerate() {
                 let at = block * width + i;
                 let n = width / TERMS;
-                for (term, value) in [*x, *d, x * x, x * d, d * d].into_iter().enumerate() {
+                let x = (x - whole * d) / spreads[usize::from(block >= shape.first)];
+                for (term, value) in [x, *d, x * x, x * d, d * d].into_iter().enumerate() {
                     terms[at + term * n] = value;
                 }
             }
@@ -214,7 +244,8 @@ impl<'a> Deals<'a> {
 
     fn distances(&self, dealt: &[f64]) -> f64 {
         let n = self.series.len();
-        let counts = [self.shape.first as f64, self.shape.second() as f64];
+        let counts = self.shape.counts();
+        let [of_first, of_second] = self.shape.spreads();
         let mut largest: f64 = 0.0;
         for (i, series) in self.series.iter().enumerate() {
             let sums = |of: &dyn Fn(usize) -> f64| Sums {
@@ -224,9 +255,9 @@ impl<'a> Deals<'a> {
                 xd: of(3 * n + i),
                 dd: of(4 * n + i),
             };
-            let first = sums(&|at| dealt[at]);
-            let second = sums(&|at| self.all[at] - dealt[at]);
-            largest = largest.max(distance(first, second, counts, counts, 1.0, series.small));
+            let first = sums(&|at| dealt[at]).spread(of_first);
+            let second = sums(&|at| self.all[at] - dealt[at]).spread(of_second);
+            largest = largest.max(distance(first, second, counts, self.shape.lengths, 1.0, series.small));
         }
         largest
     }

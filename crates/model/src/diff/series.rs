@@ -4,10 +4,10 @@ use super::{
     FEW_EVENTS, Figure, Subject, Unit,
     blocks::{Measure, Rows, Sums},
     figure::{BEYOND, Of},
+    recorded::Recorded,
     resample::{Series, Shape},
-    side::Recorded,
 };
-use crate::{Hist, Mode};
+use crate::{Hist, Mode, sum};
 
 /// A subject on both sides.
 pub(super) struct Both<'a> {
@@ -35,7 +35,7 @@ impl<'a> Frame<'a> {
             (side.whole.start_unix_ns, side.whole.duration_ns, side.intervals, waited)
         };
         let order = if key(before) <= key(after) { [0, 1] } else { [1, 0] };
-        let wall_ns = sides.map(|side| side.blocks.lengths_ns.iter().sum::<u64>() as f64);
+        let wall_ns = sides.map(|side| sum::total(side.blocks.lengths_ns.iter().copied()) as f64);
         let blocks = sides.map(|side| side.blocks.lengths_ns.len());
         let shape = Shape {
             first: blocks[order[0]],
@@ -126,23 +126,23 @@ pub(super) fn scale(unit: Unit) -> f64 {
 /// True if there are too few events for a rate.
 pub(super) fn is_rare(both: &Both, figure: Figure) -> bool {
     figure.events().is_some_and(|events| {
-        let count: u64 = both.sums.iter().map(|sums| sums.get(events)).sum();
+        let count = sum::total(both.sums.iter().map(|sums| sums.get(events)));
         (count as f64) < FEW_EVENTS
     })
 }
 
 /// The bucket that the quantile of both sides together lies in; `None` where too few waits are beyond it.
 pub(super) fn bucket_at(hists: &[Hist; 2], quantile: f64) -> Option<usize> {
-    let total: u64 = hists.iter().map(Hist::count).sum();
+    let total = sum::total(hists.iter().map(Hist::count));
     if (total as f64) * quantile.min(1.0 - quantile) < BEYOND {
         return None;
     }
     let mut all = hists[0].clone();
     all.add(&hists[1]);
     let rank = (quantile * total as f64).ceil() as u64;
-    let mut seen = 0;
+    let mut seen = 0u64;
     all.counts().find_map(|(bucket, count)| {
-        seen += count;
+        sum::add(&mut seen, count);
         (seen >= rank).then_some(bucket)
     })
 }

@@ -11,12 +11,14 @@ use super::{
     Subject,
     blocks::{Blocks, MOST_BLOCKS, Measure, Rows, Sums},
     program,
+    recorded::{Recorded, same_settings, settings},
 };
 use crate::{
     Blame, CgroupReading, Hist, Interval, Mode, TaskInterval, Totals, Wait,
     interval::ExitedInterval,
-    nodes::{ByNode, remote_share, sum_by_node},
+    nodes::{ByNode, remote_share, sum_by_node, total},
     selection::path_and_ancestors,
+    sum,
 };
 
 /// One recording on its way in.
@@ -52,7 +54,7 @@ impl Default for Shares {
 
 impl Shares {
     fn add(&mut self, hist: &Hist) {
-        hist.shares().for_each(|(cell, share)| self.0[cell] += share);
+        hist.shares().for_each(|(cell, share)| sum::add(&mut self.0[cell], share));
     }
 }
 
@@ -71,23 +73,6 @@ struct Task {
     program: usize,
     /// `None` while it did nothing since the last block.
     block: Option<Box<Sums>>,
-}
-
-/// A recording that has been read.
-#[derive(Debug)]
-pub(super) struct Recorded {
-    pub blocks: Blocks,
-    pub rows: BTreeMap<Subject, Rows>,
-    /// Subjects that were there, also if they did nothing.
-    pub present: BTreeSet<Subject>,
-    /// All of it as one Interval. Of the histograms only the sum is in it.
-    pub whole: Interval,
-    pub intervals: u64,
-    pub limits: BTreeMap<Arc<str>, CgroupReading>,
-    /// Cgroups whose limits changed on the way.
-    pub changed_limits: BTreeSet<Arc<str>>,
-    /// Paths that are told by another name, as they are other ones on the other side.
-    pub names: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 impl Side {
@@ -314,7 +299,7 @@ impl Side {
         let all = self.all();
         for (busy_ns, idle_ns) in interval.cpus.iter().filter_map(|cpu| cpu.busy_ns.zip(cpu.idle_ns)) {
             self.sums[all].add(Measure::Busy, busy_ns);
-            self.sums[all].add(Measure::Online, busy_ns + idle_ns);
+            self.sums[all].add(Measure::Online, busy_ns.saturating_add(idle_ns));
         }
         let own = self.subject(Subject::Own);
         let cost = &interval.cost;
@@ -347,7 +332,7 @@ impl Side {
     }
 
     fn add_share(&mut self, subject: usize, memory: &[(u32, u64)], ran: &ByNode) {
-        let ran_ns: u64 = ran.iter().map(|(_, ns)| ns).sum();
+        let ran_ns = total(ran);
         if let Some(share) = remote_share(memory, ran) {
             self.sums[subject].add(Measure::Remote, (share * ran_ns as f64) as u64);
             self.sums[subject].add(Measure::RemoteOf, ran_ns);
@@ -374,7 +359,7 @@ impl Side {
         }
         let limits = whole.limits.iter();
         let limits =
-            limits.filter_map(|limits| Some((whole.cgroup_path(limits.id)?.clone(), limits.clone())));
+            limits.filter_map(|limits| Some((whole.cgroup_path(limits.id)?.clone(), Some(limits.clone()))));
         let mut rows = self.rows;
         Recorded {
             blocks: self.blocks,
@@ -396,26 +381,6 @@ impl Side {
 /// True if any figure of it rose.
 fn did_anything(task: &TaskInterval) -> bool {
     task.wait.count != 0 || task.totals != Totals::default()
-}
-
-/// What was set of a cgroup, without its counters.
-fn settings(limits: &CgroupReading) -> CgroupReading {
-    CgroupReading {
-        id: limits.id,
-        quota_us: limits.quota_us,
-        period_us: limits.period_us,
-        burst_us: limits.burst_us,
-        weight: limits.weight,
-        cpus: limits.cpus,
-        cpuset: limits.cpuset.clone(),
-        ..CgroupReading::default()
-    }
-}
-
-/// True if the same limits were set.
-pub(super) fn same_settings(a: &CgroupReading, b: &CgroupReading) -> bool {
-    let numbers = |l: &CgroupReading| (l.quota_us, l.period_us, l.burst_us, l.weight, l.cpus);
-    numbers(a) == numbers(b) && a.cpuset == b.cpuset
 }
 
 /// Findings look at the histogram of all tasks together: it is with an entry of its own.

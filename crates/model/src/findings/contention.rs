@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Blame,
     selection::{is_at_or_below, path_and_ancestors},
-    units,
+    sum, units,
 };
 
 /// So many neighbours are named at most...
@@ -48,7 +48,8 @@ pub(super) fn noisy_neighbours(context: &Context) -> Vec<Finding> {
         if ns < NEIGHBOUR_NS || !is_share(ns, sums.active_ns(), NEIGHBOUR_PERCENT) {
             continue;
         }
-        let below_ns: u64 = told.iter().filter(|(at, _)| is_at_or_below(at, path)).map(|(_, ns)| ns).sum();
+        let below = told.iter().filter(|(at, _)| is_at_or_below(at, path));
+        let below_ns = sum::total(below.map(|(_, ns)| *ns));
         let host_again = &**path == "/" && !told.is_empty();
         if host_again || is_share(below_ns, ns, EXPLAINED_PERCENT) {
             continue;
@@ -64,7 +65,7 @@ fn noisy_neighbour(context: &Context, path: &Arc<str>) -> Finding {
     let ns = sums.by_cause.get(Cause::OtherCgroup);
     let neighbours = neighbours_of(context, path);
     // Of a selection by name, the pairs hold more than the tasks that are left.
-    let all_ns = neighbours.iter().map(|neighbour| neighbour.ns).sum::<u64>().max(ns);
+    let all_ns = sum::total(neighbours.iter().map(|neighbour| neighbour.ns)).max(ns);
     let named: Vec<_> = neighbours
         .iter()
         .enumerate()
@@ -94,7 +95,8 @@ fn neighbours_of(context: &Context, victim: &str) -> Vec<Neighbour> {
     let mut sums: BTreeMap<(u64, u32), (u64, &Arc<str>)> = BTreeMap::new();
     for pair in interval.pairs.iter().filter(|pair| pair.blame == Blame::Ran && is_victim(pair.victim)) {
         if pair.culprit != KERNEL && pair.culprit != pair.victim {
-            sums.entry((pair.culprit, pair.tid)).or_insert((0, &pair.comm)).0 += pair.ns;
+            let (ns, _) = sums.entry((pair.culprit, pair.tid)).or_insert((0, &pair.comm));
+            sum::add(ns, pair.ns);
         }
     }
     let mut neighbours: Vec<_> = sums

@@ -11,6 +11,7 @@ use super::Host;
 use crate::{
     Blame, ByCause, CgroupReading, Interval, Wait,
     selection::{is_at_or_below, path_and_ancestors},
+    sum,
 };
 
 /// What tasks did, exited ones included.
@@ -115,7 +116,7 @@ impl<'a> Context<'a> {
                 busy.threads += 1;
                 busy.processes.insert(reading.tgid);
                 busy.cpus.insert(reading.cpu);
-                busy.own_ns += task.wait.by_cause.get(Cause::OwnCgroup);
+                sum::add(&mut busy.own_ns, task.wait.by_cause.get(Cause::OwnCgroup));
             }
         }
         busy
@@ -150,7 +151,7 @@ fn held(interval: &Interval, by_id: &BTreeMap<u64, Sums>) -> BTreeMap<Arc<str>, 
         let mut rest_ns = sums.by_cause.get(Cause::Throttled);
         let mut hold = |path: Option<Arc<str>>, ns: u64| {
             if let Some(path) = path.filter(|_| ns != 0) {
-                *held.entry(path).or_default() += ns;
+                sum::add(held.entry(path).or_default(), ns);
             }
         };
         let Some(limits) = limits.get_mut(id) else {

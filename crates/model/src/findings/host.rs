@@ -8,7 +8,7 @@ use super::{
     context::Context,
     words::{is_share, percent},
 };
-use crate::{Mode, Wait, units};
+use crate::{Mode, Wait, sum, units};
 
 pub(super) fn cpu_oversubscription(context: &Context) -> Option<Finding> {
     let cpus = context.host.cpus.filter(|cpus| *cpus != 0 && context.host.whole)?;
@@ -85,7 +85,8 @@ pub(super) fn unattributed(context: &Context) -> Option<Finding> {
     }
     let interval = context.interval;
     let living = interval.tasks.iter().map(|task| task.totals.migrations);
-    let migrations: u64 = living.chain(interval.exited.iter().map(|exited| exited.totals.migrations)).sum();
+    let exited = interval.exited.iter().map(|exited| exited.totals.migrations);
+    let migrations = sum::total(living.chain(exited));
     Some(Finding {
         rule: Rule::Unattributed,
         cgroup: None,

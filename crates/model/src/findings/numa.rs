@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Interval, ProcessMemory,
-    nodes::{NodeGroup, remote_share},
+    nodes::{NodeGroup, remote_share, total},
     placement::cpu_list,
     selection::is_at_or_below,
     units,
@@ -94,7 +94,7 @@ fn remote_process(interval: &Interval, memory: &ProcessMemory) -> Option<(f64, F
     let says = format!(
         "process {} ({}): {says}{}",
         memory.tgid,
-        process_name(interval, memory.tgid),
+        interval.process_name(memory.tgid),
         policy.unwrap_or_default()
     );
     Some((share, remote_finding(None, says, Some(memory.tgid))))
@@ -127,7 +127,7 @@ fn remote_cgroups(interval: &Interval) -> Vec<(f64, Finding)> {
 
 /// How remote, where it is past the threshold, and that in words.
 fn remote_words(interval: &Interval, memory: &[(u32, u64)], ran: &[(u32, u64)]) -> Option<(f64, String)> {
-    let (bytes, ran_ns) = (sum(memory), sum(ran));
+    let (bytes, ran_ns) = (total(memory), total(ran));
     if bytes < REMOTE_BYTES || !is_share(ran_ns, interval.duration_ns, REMOTE_RAN_PERCENT) {
         return None;
     }
@@ -167,7 +167,7 @@ fn node_bouncing(context: &Context) -> Vec<Finding> {
     for task in interval.tasks.iter().filter(|task| task.is_busy(interval.duration_ns)) {
         let (threads, moves) = processes.entry(task.reading.tgid).or_default();
         *threads += 1;
-        *moves += task.placement.node_migrations.unwrap_or(0);
+        crate::sum::add(moves, task.placement.node_migrations.unwrap_or(0));
     }
     let mut found: Vec<(u64, Finding)> = processes
         .into_iter()
@@ -188,7 +188,7 @@ fn bouncing(interval: &Interval, tgid: u32, threads: u64, moves: u64, each: f64)
         says: format!(
             "process {tgid} ({}): its {} came on another node {}, {each:.1} a second each, and each time left caches and \
              memory behind",
-            process_name(interval, tgid),
+            interval.process_name(tgid),
             units::count(threads, "busy thread"),
             units::count(moves, "time"),
         ),
@@ -198,16 +198,6 @@ fn bouncing(interval: &Interval, tgid: u32, threads: u64, moves: u64, each: f64)
         ),
         lost_ns: 0,
     }
-}
-
-/// The name of the main thread, or of any that is there.
-pub(super) fn process_name(interval: &Interval, tgid: u32) -> &str {
-    let threads = || interval.tasks.iter().map(|task| &task.reading).filter(|task| task.tgid == tgid);
-    threads().find(|task| task.tid == tgid).or_else(|| threads().next()).map_or("", |task| &task.comm)
-}
-
-fn sum(amounts: &[(u32, u64)]) -> u64 {
-    amounts.iter().fold(0, |sum, (_, amount)| sum.saturating_add(*amount))
 }
 
 fn most(amounts: &[(u32, u64)]) -> Option<(u32, u64)> {

@@ -6,14 +6,13 @@ use cgscope_layout::Cause;
 
 use super::{
     context::Context,
-    numa::process_name,
     words::{is_share, list, percent},
 };
 use crate::{
     TaskInterval,
-    nodes::{NodeGroup, amount},
+    nodes::{NodeGroup, amount, total},
     placement::{cpu_list, parse_cpu_list},
-    units,
+    sum, units,
 };
 
 /// A process is named if it has this share of what goes on there, percent; else a cgroup that has it; else the process that
@@ -59,7 +58,7 @@ impl<'a> Skew<'a> {
     pub(super) fn new(context: &'a Context<'a>, full: &'a NodeGroup, idle: &'a NodeGroup) -> Option<Self> {
         let there = |task: &'a TaskInterval| {
             let (ran_ns, waited_ns) = activity(task, full.node);
-            (ran_ns + waited_ns != 0).then_some((task, ran_ns, ran_ns.saturating_add(waited_ns)))
+            (ran_ns.max(waited_ns) != 0).then_some((task, ran_ns, ran_ns.saturating_add(waited_ns)))
         };
         let tasks: Vec<_> = context.interval.tasks.iter().filter_map(there).collect();
         let who = who(context, &tasks)?;
@@ -68,7 +67,9 @@ impl<'a> Skew<'a> {
             Who::Cgroup(path) => context.interval.cgroup_path(task.reading.cgroup_id) == Some(path),
         };
         let sums = |tasks: &mut dyn Iterator<Item = &(&TaskInterval, u64, u64)>| {
-            tasks.fold((0u64, 0u64), |sums, (_, ran, active)| (sums.0 + ran, sums.1 + active))
+            tasks.fold((0u64, 0u64), |sums, (_, ran, active)| {
+                (sums.0.saturating_add(*ran), sums.1.saturating_add(*active))
+            })
         };
         let (ran_ns, active_ns) = sums(&mut tasks.iter().filter(|(task, ..)| is_one(task)));
         let (mut all_ran_ns, mut all_active_ns) = sums(&mut tasks.iter());
@@ -93,7 +94,7 @@ impl<'a> Skew<'a> {
                 let cgroup =
                     self.threads.first().and_then(|(task, _)| interval.cgroup_path(task.reading.cgroup_id));
                 let cgroup = cgroup.map(|path| format!(" of {path}")).unwrap_or_default();
-                format!("process {tgid} ({}){cgroup}", process_name(interval, *tgid))
+                format!("process {tgid} ({}){cgroup}", interval.process_name(*tgid))
             }
             Who::Cgroup(path) => path.to_string(),
         };
@@ -136,7 +137,7 @@ impl<'a> Skew<'a> {
     fn memory(&self) -> Option<String> {
         let Who::Process(tgid) = self.who else { return None };
         let memory = self.context.interval.memory.iter().find(|memory| memory.tgid == tgid)?;
-        let all = memory.by_node.iter().map(|(_, bytes)| bytes).sum();
+        let all = total(&memory.by_node);
         let there = amount(&memory.by_node, self.full.node);
         let policy = memory.policies.first().filter(|(policy, _)| &**policy != "default");
         let policy = policy.map(|(policy, _)| format!(" (memory policy {policy})")).unwrap_or_default();
@@ -180,7 +181,7 @@ impl<'a> Skew<'a> {
 fn activity(task: &TaskInterval, node: u32) -> (u64, u64) {
     let waited_ns = task.wait.total_ns.saturating_sub(task.wait.by_cause.get(Cause::Throttled));
     let ran = task.ran_by_node();
-    let all_ns: u64 = ran.iter().map(|(_, ns)| ns).sum();
+    let all_ns = total(&ran);
     let ran_ns = amount(&ran, node);
     if all_ns == 0 {
         return (0, if task.reading.node == Some(node) { waited_ns } else { 0 });
@@ -191,14 +192,14 @@ fn activity(task: &TaskInterval, node: u32) -> (u64, u64) {
 fn who(context: &Context, tasks: &[(&TaskInterval, u64, u64)]) -> Option<Who> {
     let mut processes: BTreeMap<u32, u64> = BTreeMap::new();
     let mut cgroups: BTreeMap<&Arc<str>, u64> = BTreeMap::new();
-    let mut all_ns = 0;
+    let mut all_ns = 0u64;
     for (task, _, active_ns) in tasks {
-        all_ns += active_ns;
-        *processes.entry(task.reading.tgid).or_default() += active_ns;
+        sum::add(&mut all_ns, *active_ns);
+        sum::add(processes.entry(task.reading.tgid).or_default(), *active_ns);
         if let Some(path) =
             context.interval.cgroup_path(task.reading.cgroup_id).filter(|path| &***path != "/")
         {
-            *cgroups.entry(path).or_default() += active_ns;
+            sum::add(cgroups.entry(path).or_default(), *active_ns);
         }
     }
     let (tgid, ns) = processes.into_iter().max_by_key(|(_, ns)| *ns)?;
@@ -213,7 +214,7 @@ fn who(context: &Context, tasks: &[(&TaskInterval, u64, u64)]) -> Option<Who> {
 fn hold(threads: &[(&TaskInterval, u64)], idle_cpus: &[u32]) -> Hold {
     let mut holds: BTreeMap<Hold, u64> = BTreeMap::new();
     for (task, active_ns) in threads {
-        *holds.entry(hold_of(task, idle_cpus)).or_default() += active_ns;
+        sum::add(holds.entry(hold_of(task, idle_cpus)).or_default(), *active_ns);
     }
     holds.into_iter().max_by_key(|(_, ns)| *ns).map_or(Hold::Unknown, |(hold, _)| hold)
 }
@@ -239,7 +240,7 @@ fn masks(threads: &[(&TaskInterval, u64)]) -> Vec<String> {
     let mut masks: BTreeMap<&str, u64> = BTreeMap::new();
     for (task, active_ns) in threads {
         let mask = task.reading.placement.as_deref().and_then(|placement| placement.cpus_allowed.as_deref());
-        *masks.entry(mask.unwrap_or_default()).or_default() += active_ns;
+        sum::add(masks.entry(mask.unwrap_or_default()).or_default(), *active_ns);
     }
     masks.remove("");
     let mut masks: Vec<(&str, u64)> = masks.into_iter().collect();

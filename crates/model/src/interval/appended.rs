@@ -4,6 +4,7 @@ use crate::{
     CgroupReading, Interval, PairReading, TaskInterval, TaskReading,
     interval::{ExitedInterval, task_between},
     nodes::CpuInterval,
+    sum,
 };
 
 impl Interval {
@@ -62,7 +63,7 @@ impl Interval {
             *self = next;
             return;
         }
-        self.duration_ns += next.duration_ns;
+        sum::add(&mut self.duration_ns, next.duration_ns);
         for task in &mut self.tasks {
             // Whoever is still there has a later reading; the others wait no more.
             task.reading.pending = None;
@@ -70,7 +71,7 @@ impl Interval {
         }
         merge(&mut self.tasks, next.tasks, |task| task.reading.serial, TaskInterval::append);
         merge(&mut self.exited, next.exited, |exited| exited.cgroup_id, ExitedInterval::append);
-        merge(&mut self.pairs, next.pairs, PairReading::key, |old, new| old.ns += new.ns);
+        merge(&mut self.pairs, next.pairs, PairReading::key, |old, new| sum::add(&mut old.ns, new.ns));
         merge(&mut self.limits, next.limits, |limits| limits.id, CgroupReading::append);
         merge(&mut self.cgroups, next.cgroups, |(id, _)| *id, |old, new| *old = new);
         merge(&mut self.cpus, next.cpus, |cpu| cpu.cpu, CpuInterval::append);

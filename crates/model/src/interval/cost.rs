@@ -25,10 +25,10 @@ impl CostInterval {
 
     pub(super) fn append(&mut self, next: &Self) {
         // The time in the hook is known once it has been measured; until then the runs alone are.
-        let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a + b);
+        let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.saturating_add(b));
         self.hook_ns = match (self.hook_ns, self.hook_runs, next.hook_ns, next.hook_runs) {
             (None, Some(before), Some(ns), Some(runs)) if runs != 0 => {
-                Some(ns + (before as f64 * ns as f64 / runs as f64) as u64)
+                Some(ns.saturating_add((before as f64 * ns as f64 / runs as f64) as u64))
             }
             (ours, _, theirs, _) => sum(ours, theirs),
         };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cgscope_layout::{BUCKETS, bucket_of};
 
-use crate::{ByCause, CgroupReading, Hist, Interval, Totals, Wait};
+use crate::{ByCause, CgroupReading, Hist, Interval, Totals, Wait, sum};
 
 /// What tasks did: all of them, or those directly in a cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,18 +60,11 @@ impl QuotaPart {
 
     fn add(&mut self, later: &Self) {
         self.allowed_ns = self.allowed_ns.saturating_add(later.allowed_ns);
-        self.used_ns = sum(self.used_ns, later.used_ns);
-        self.nr_periods = sum(self.nr_periods, later.nr_periods);
-        self.nr_throttled = sum(self.nr_throttled, later.nr_throttled);
-        self.throttled_ns = sum(self.throttled_ns, later.throttled_ns);
-    }
-}
-
-/// What is known of both; of a slice in which a figure was read at times, what was read.
-fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.saturating_add(b)),
-        (known, None) | (None, known) => known,
+        // Of a slice in which a figure was read at times, what was read.
+        self.used_ns = sum::known(self.used_ns, later.used_ns);
+        self.nr_periods = sum::known(self.nr_periods, later.nr_periods);
+        self.nr_throttled = sum::known(self.nr_throttled, later.nr_throttled);
+        self.throttled_ns = sum::known(self.throttled_ns, later.throttled_ns);
     }
 }
 
@@ -143,7 +136,7 @@ impl Slice {
     }
 
     pub(super) fn add(&mut self, interval: &Interval) {
-        self.duration_ns += interval.duration_ns;
+        sum::add(&mut self.duration_ns, interval.duration_ns);
         let mut pending = 0;
         for task in &interval.tasks {
             self.add_waits(task.reading.cgroup_id, &task.totals, &task.wait);
@@ -161,8 +154,8 @@ impl Slice {
                 self.quotas.entry(limits.id).or_default().add(&part);
             }
         }
-        let busy_ns = interval.cpus.iter().fold(None, |busy, cpu| sum(busy, cpu.busy_ns));
-        self.busy_ns = sum(self.busy_ns, busy_ns);
+        let busy_ns = interval.cpus.iter().fold(None, |busy, cpu| sum::known(busy, cpu.busy_ns));
+        self.busy_ns = sum::known(self.busy_ns, busy_ns);
     }
 
     fn add_waits(&mut self, cgroup_id: u64, totals: &Totals, wait: &Wait) {
@@ -170,18 +163,18 @@ impl Slice {
         if part == Part::default() && wait.count == 0 {
             return;
         }
-        self.waits += wait.count;
+        sum::add(&mut self.waits, wait.count);
         self.max_ns = self.max_ns.max(wait.max_ns);
         self.all.add(&part);
         self.cgroups.entry(cgroup_id).or_default().add(&part);
         for (low_ns, _, count) in wait.hist.buckets() {
-            self.counts[bucket_of(low_ns)] += count;
+            sum::add(&mut self.counts[bucket_of(low_ns)], count);
         }
     }
 
     pub(super) fn append(&mut self, later: Self) {
-        self.duration_ns += later.duration_ns;
-        self.waits += later.waits;
+        sum::add(&mut self.duration_ns, later.duration_ns);
+        sum::add(&mut self.waits, later.waits);
         self.max_ns = self.max_ns.max(later.max_ns);
         self.all.add(&later.all);
         for (id, part) in &later.cgroups {
@@ -190,11 +183,11 @@ impl Slice {
         for (id, part) in &later.quotas {
             self.quotas.entry(*id).or_default().add(part);
         }
-        self.busy_ns = sum(self.busy_ns, later.busy_ns);
+        self.busy_ns = sum::known(self.busy_ns, later.busy_ns);
         self.pending = self.pending.max(later.pending);
         self.pending_max_ns = self.pending_max_ns.max(later.pending_max_ns);
         for (count, more) in self.counts.iter_mut().zip(later.counts.iter()) {
-            *count += more;
+            sum::add(count, *more);
         }
     }
 }

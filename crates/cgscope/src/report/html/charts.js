@@ -252,9 +252,10 @@ function causesView(data, time) {
 }
 
 // Waits by length over time.
-function heatView(data, time) {
-  const { heat, heat_rows_ns: rows, waits, p50_ns, p99_ns, max_ns, pending, pending_max_ns } = data.over;
-  const LEVELS = 10;
+// A count as a step of the ramp of colours, on a logarithmic scale.
+const LEVELS = 10;
+
+function heatLevels(heat) {
   let most = 1;
   for (const cells of heat) for (let k = 1; k < cells.length; k += 2) most = Math.max(most, cells[k]);
   const level = (count) => most === 1 ? LEVELS : 1 + Math.round(Math.log(count) / Math.log(most) * (LEVELS - 1));
@@ -262,58 +263,79 @@ function heatView(data, time) {
   for (let n = 1; n <= LEVELS; n++) ramp.append(element("span", { class: "h" + n }));
   const legend = swatches([["stroke p99", "p99"], ["stroke p50", "p50"]]);
   legend.prepend(element("li", {}, "1", ramp, counted(most, "wait")));
-  const bottom = rows[0][0];
+  return { level, legend };
+}
+
+// Where a length lies, in rows from the bottom.
+function heatPlace(rows, ns) {
+  const row = rows.findIndex(([low, high]) => ns >= low && ns < high);
+  if (row < 0) return ns < rows[0][0] ? 0 : rows.length;
   // Below a microsecond rows are linear, above there are two to each doubling.
-  const place = (ns) => {
-    const row = rows.findIndex(([low, high]) => ns >= low && ns < high);
-    if (row < 0) return ns < bottom ? 0 : rows.length;
-    const [low, high] = rows[row];
-    return row + (low > 0 ? Math.log(ns / low) / Math.log(high / low) : ns / high);
-  };
+  const [low, high] = rows[row];
+  return row + (low > 0 ? Math.log(ns / low) / Math.log(high / low) : ns / high);
+}
+
+function heatCells(heat, time, frame, high, level) {
+  const paths = Array.from({ length: LEVELS + 1 }, () => "");
+  heat.forEach((cells, i) => {
+    // Edges on whole pixels: neighbours share them, without a gap.
+    const x = Math.round(frame.x(time.at[i]));
+    const width = Math.max(Math.round(frame.x(time.at[i] + time.length[i])) - x, 1);
+    for (let k = 0; k < cells.length; k += 2) {
+      const top = Math.round(frame.bottom - (cells[k] + 1) * high);
+      paths[level(cells[k + 1])] += `M${x} ${top}h${width}V${Math.round(frame.bottom - cells[k] * high)}h-${width}z`;
+    }
+  });
+  return drawn("g", { class: "cells" }, ...paths.map((d, n) => d ? drawn("path", { class: "h" + n, d }) : null));
+}
+
+// Powers of ten.
+function heatGrid(rows, frame, y) {
+  const marks = [];
+  for (let ns = 1e3; ns <= rows.at(-1)[1]; ns *= 10) {
+    if (ns < rows[0][0]) continue;
+    marks.push(drawn("line", { class: "grid", x1: frame.left, x2: frame.left + frame.width, y1: y(ns), y2: y(ns) }));
+    marks.push(drawn("text", { x: frame.left - 6, y: y(ns) + 4, "text-anchor": "end" }, duration(ns).replace(/\.0+(?=[a-z])/, "")));
+  }
+  return marks;
+}
+
+function heatSays(over, i, row) {
+  const { heat, heat_rows_ns: rows, waits, p50_ns, p99_ns, max_ns, pending, pending_max_ns } = over;
+  let said = counted(waits[i], "wait");
+  if (waits[i]) said += `; p50 ${duration(p50_ns[i])}, p99 ${duration(p99_ns[i])}, longest ${duration(max_ns[i])}`;
+  if (pending[i]) said += `; ${counted(pending[i], "task")} waiting at a Sample, the longest for ${duration(pending_max_ns[i])} so far`;
+  if (row === null) return said;
+  const cells = heat[i];
+  let count = 0;
+  for (let k = 0; k < cells.length; k += 2) if (cells[k] === row) count = cells[k + 1];
+  return `${whole(count)} of ${duration(rows[row][0])} to ${duration(rows[row][1])}, of ${said}`;
+}
+
+function heatView(data, time) {
+  const { heat, heat_rows_ns: rows, p50_ns, p99_ns } = data.over;
+  const { level, legend } = heatLevels(heat);
+  const heightOf = (frame) => frame.height / rows.length;
   return {
     id: "heat", height: Math.min(320, Math.max(140, rows.length * 9)), title: "Waits by length", rows: rows.length, legend,
     draw: (frame) => {
-      const high = frame.height / rows.length;
-      const y = (ns) => frame.bottom - place(ns) * high;
-      const paths = Array.from({ length: LEVELS + 1 }, () => "");
-      heat.forEach((cells, i) => {
-        // Edges on whole pixels: neighbours share them, without a gap.
-        const x = Math.round(frame.x(time.at[i]));
-        const width = Math.max(Math.round(frame.x(time.at[i] + time.length[i])) - x, 1);
-        for (let k = 0; k < cells.length; k += 2) {
-          const top = Math.round(frame.bottom - (cells[k] + 1) * high);
-          paths[level(cells[k + 1])] += `M${x} ${top}h${width}V${Math.round(frame.bottom - cells[k] * high)}h-${width}z`;
-        }
-      });
-      const marks = [];
-      for (let ns = 1e3; ns <= rows.at(-1)[1]; ns *= 10) {
-        if (ns < bottom) continue;
-        marks.push(drawn("line", { class: "grid", x1: frame.left, x2: frame.left + frame.width, y1: y(ns), y2: y(ns) }));
-        marks.push(drawn("text", { x: frame.left - 6, y: y(ns) + 4, "text-anchor": "end" }, duration(ns).replace(/\.0+(?=[a-z])/, "")));
-      }
-      marks.push(drawn("g", { class: "cells" }, ...paths.map((d, n) => d ? drawn("path", { class: "h" + n, d }) : null)));
-      marks.push(drawn("path", { class: "series p50", d: steps(time, frame, p50_ns, y) }));
-      marks.push(drawn("path", { class: "series p99", d: steps(time, frame, p99_ns, y) }));
-      return marks;
+      const y = (ns) => frame.bottom - heatPlace(rows, ns) * heightOf(frame);
+      return [
+        ...heatGrid(rows, frame, y),
+        heatCells(heat, time, frame, heightOf(frame), level),
+        drawn("path", { class: "series p50", d: steps(time, frame, p50_ns, y) }),
+        drawn("path", { class: "series p99", d: steps(time, frame, p99_ns, y) }),
+      ];
     },
     row: (y, frame) => {
       const row = Math.floor((frame.bottom - y) / frame.height * rows.length);
       return row >= 0 && row < rows.length ? row : null;
     },
     cell: (frame, x, width, row) => {
-      const high = frame.height / rows.length;
+      const high = heightOf(frame);
       return drawn("rect", { class: "cell", x: x - 1, width: width + 2, y: frame.bottom - (row + 1) * high, height: high });
     },
-    says: (i, row) => {
-      let said = counted(waits[i], "wait");
-      if (waits[i]) said += `; p50 ${duration(p50_ns[i])}, p99 ${duration(p99_ns[i])}, longest ${duration(max_ns[i])}`;
-      if (pending[i]) said += `; ${counted(pending[i], "task")} waiting at a Sample, the longest for ${duration(pending_max_ns[i])} so far`;
-      if (row === null) return said;
-      const cells = heat[i];
-      let count = 0;
-      for (let k = 0; k < cells.length; k += 2) if (cells[k] === row) count = cells[k + 1];
-      return `${whole(count)} of ${duration(rows[row][0])} to ${duration(rows[row][1])}, of ${said}`;
-    },
+    says: (i, row) => heatSays(data.over, i, row),
   };
 }
 

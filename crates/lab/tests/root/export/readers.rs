@@ -1,4 +1,5 @@
-//! The programs that exports are for, as `cargo xtask readers` installs them. Where one is missing it is said.
+//! The programs that exports are for, as `cargo xtask readers` installs them. A test fails where one is missing, unless
+//! [`WITHOUT`] is set.
 
 use std::{
     collections::BTreeMap,
@@ -8,6 +9,9 @@ use std::{
 };
 
 use serde_json::Value;
+
+/// Set where readers cannot be had: exports are then read by the libraries that wrote them, and no further.
+const WITHOUT: &str = "CGSCOPE_TEST_WITHOUT_READERS";
 
 /// Where they are: `CGSCOPE_READERS`, or the user's cache.
 pub(crate) struct Readers {
@@ -75,8 +79,10 @@ fn on_path(program: &str, beside: Option<&str>) -> Option<PathBuf> {
 }
 
 fn missing(what: &str) {
-    eprintln!(
-        "{what} is not here, so this export was read by cgscope's own libraries alone; `cargo xtask readers` installs it"
+    assert!(
+        env::var_os(WITHOUT).is_some(),
+        "{what} is not here, so nothing but cgscope's own libraries would read this export: `cargo xtask readers` installs it; \
+         where it cannot be had, {WITHOUT}=1 lets the test end here"
     );
 }
 

@@ -24,6 +24,8 @@ enum Kind {
     Spikes,
     /// Always the same.
     Constant,
+    /// Intervals of very different length.
+    Uneven,
     /// A share of a number of events that differs.
     ShareOfCounts,
 }
@@ -62,6 +64,10 @@ impl Noise {
             Kind::Spikes if self.uniform() < 0.05 => (mean * 10.0, 1.0),
             Kind::Spikes => (mean * (1.0 + 0.05 * self.normal()), 1.0),
             Kind::Constant => (mean, 1.0),
+            Kind::Uneven => {
+                let length = 0.2 + 3.0 * self.uniform() * self.uniform();
+                (mean * (length + 0.2 * length.sqrt() * self.normal()), length)
+            }
             Kind::ShareOfCounts => {
                 let count = (20.0 * self.uniform()).ceil();
                 (mean * (0..count as usize).filter(|_| self.uniform() < 0.3).count() as f64, count)
@@ -118,7 +124,7 @@ fn false_alarms(kinds: &[Kind], counts: [usize; 2], figures: usize, tries: u64) 
 
 #[test]
 fn of_tables_without_a_change_at_most_one_in_twenty_calls_one() {
-    for counts in [[8, 8], [10, 10], [30, 30], [60, 60], [30, 300], [300, 300]] {
+    for counts in [[8, 8], [10, 10], [30, 30], [60, 60], [10, 300], [30, 300], [300, 300]] {
         let share = false_alarms(&MIXED, counts, 12, 100);
         assert!(share <= 0.05, "{counts:?}: {share}");
     }
@@ -136,10 +142,19 @@ fn neither_memory_nor_rare_events_nor_spikes_look_like_a_change() {
         (Kind::Spikes, [30, 30]),
         (Kind::Spikes, [30, 300]),
         (Kind::ShareOfCounts, [10, 10]),
+        (Kind::Uneven, [10, 10]),
+        (Kind::Uneven, [10, 300]),
     ] {
         let share = false_alarms(&[kind], counts, 12, 60);
         assert!(share <= 0.05, "{kind:?} {counts:?}: {share}");
     }
+}
+
+#[test]
+fn blocks_of_a_long_recording_are_not_taken_for_those_of_a_short_one() {
+    // One of 8 intervals has blocks of one, one of 3,000 has blocks of 64.
+    let share = false_alarms(&[Kind::Plain], [8, 3_000], 12, 120);
+    assert!(share <= 0.03, "{share}");
 }
 
 /// A figure that changed beside others that did not: how often it is called, how often one of the others is, and how often the

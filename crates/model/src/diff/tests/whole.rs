@@ -146,7 +146,9 @@ fn a_larger_quota_is_found_with_its_size_and_what_is_beside_it_is_left_alone() {
         assert_ne!(change.subject, Subject::Program("nginx".into()), "{change:?}");
     }
     let [limits] = diff.limits.as_slice() else { panic!("{:?}", diff.limits) };
-    assert_eq!((limits.before.quota_us, limits.after.quota_us), (Some(50_000), Some(60_000)));
+    let quotas =
+        [&limits.before, &limits.after].map(|limits| limits.as_ref().and_then(|limits| limits.quota_us));
+    assert_eq!(quotas, [Some(50_000), Some(60_000)]);
     assert!(diff.changes[0].is_called());
 }
 
@@ -271,18 +273,35 @@ fn containers_with_other_ids_are_the_same_service_and_several_are_one() {
         "/kubepods/0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde1",
         "/kubepods/0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde2",
     ];
-    let run = |ids: &'static [&'static str]| {
+    let run = |ids: &'static [&'static str], quotas_us: [u64; 2]| {
         let one = |at| {
             let does = ids.iter().zip(1..).map(|(path, serial)| {
                 let mut does = Does::new(serial, path, "app");
                 (does.ran_ns, does.waits) = (100 * MS, vec![(Cause::OtherCgroup, 20 * MS); 5]);
                 does
             });
-            interval(at, S, &does.collect::<Vec<_>>())
+            let mut interval = interval(at, S, &does.collect::<Vec<_>>());
+            let limits = (2..).zip(quotas_us).take(ids.len());
+            interval.limits = limits
+                .map(|(id, us)| CgroupReading {
+                    id,
+                    quota_us: Some(us),
+                    period_us: Some(100_000),
+                    ..CgroupReading::default()
+                })
+                .collect();
+            interval
         };
         (0..20).map(one).collect::<Vec<_>>()
     };
-    let diff = diff(run(&IDS[..1]), run(&IDS[1..]));
+    let one = || run(&IDS[..1], [50_000, 0]);
+    assert!(diff(one(), run(&IDS[1..], [50_000, 50_000])).limits.is_empty(), "several with the same limits");
+    let changed = diff(one(), run(&IDS[1..], [60_000, 60_000]));
+    assert_eq!(changed.limits[0].after.as_ref().and_then(|limits| limits.quota_us), Some(60_000));
+    let diff = diff(one(), run(&IDS[1..], [50_000, 70_000]));
+    let [limits] = diff.limits.as_slice() else { panic!("{:?}", diff.limits) };
+    assert_eq!(&*limits.path, "/kubepods/<container>");
+    assert!(limits.before.is_some() && limits.after.is_none(), "there is no one limit: {limits:?}");
     let wait = of(&diff, &cgroup("/kubepods/<container>"), Figure::Wait);
     assert_eq!(wait.presence, Presence::Both);
     assert!(

@@ -1,0 +1,104 @@
+//! The whole answer, over recordings that were made up.
+
+use std::{fs, path::Path, sync::Arc};
+
+use cgscope_model::{ByCause, Cause, Hist, Sample, TaskReading, Totals, diff::compare};
+use cgscope_record::{Cpu, FileWriter, Header, Reason};
+
+use super::{read, words};
+use crate::recording::Recording;
+
+const S: u64 = 1_000_000_000;
+const MS: u64 = 1_000_000;
+
+/// What a program does in each second: runs for so long, and waits so often for so long behind another cgroup. It varies by a
+/// tenth.
+struct Does {
+    cgroup: u64,
+    comm: &'static str,
+    ran_ms: u64,
+    waits: u64,
+    wait_ms: u64,
+}
+
+impl Does {
+    fn reading(&self, serial: u64, second: u64) -> TaskReading {
+        let mut totals = Totals::default();
+        let mut hist = Hist::default();
+        for at in 1..=second {
+            // 95 to 105 %, in an order without a pattern.
+            let percent = 95 + (at * 7 + serial * 3) % 11;
+            let wait_ns = self.wait_ms * MS * percent / 100;
+            totals.add(&Totals {
+                waits: self.waits,
+                wait_ns: self.waits * wait_ns,
+                on_cpu_ns: self.ran_ms * MS * percent / 100,
+                involuntary: self.waits,
+                by_cause: ByCause::only(Cause::OtherCgroup, self.waits * wait_ns),
+                ..Totals::default()
+            });
+            hist.add(&Hist::of_cause(Cause::OtherCgroup, std::iter::repeat_n(wait_ns, self.waits as usize)));
+        }
+        TaskReading {
+            serial,
+            tid: serial as u32,
+            tgid: serial as u32,
+            comm: self.comm.into(),
+            start_ns: 5,
+            cgroup_id: self.cgroup,
+            cpu: 0,
+            node: None,
+            on_cpu: false,
+            pending: None,
+            placement: None,
+            max_ns: self.wait_ms * MS * 105 / 100,
+            totals,
+            hist: Arc::new(hist),
+        }
+    }
+}
+
+/// 30 s of them.
+fn recording(path: &Path, does: &[Does]) -> Recording {
+    let header = Header {
+        hostname: "media-1".into(),
+        kernel_release: "6.12.1".into(),
+        architecture: "x86_64".into(),
+        cpus: (0..2).map(|cpu| Cpu { cpu, node: None }).collect(),
+        interval_ns: S,
+        start_unix_ns: 1_700_000_000 * S,
+        ..Header::default()
+    };
+    let mut writer = FileWriter::create(path, &header).expect("a file of ours");
+    for second in 0..=30 {
+        let tasks = does.iter().zip(1..).map(|(does, serial)| does.reading(serial, second));
+        let sample = Sample {
+            unix_ns: (1_700_000_000 + second) * S,
+            mono_ns: (10 + second) * S,
+            tasks: tasks.collect(),
+            cgroups: vec![(1, "/".into()), (2, "/media".into()), (3, "/backup".into())],
+            ..Sample::default()
+        };
+        writer.sample(&sample).expect("it fits");
+    }
+    writer.end(1_700_000_030 * S, Reason::Finished).expect("it fits");
+    let mut recording = Recording::open(path).expect("it was just written");
+    recording.file = path.file_name().expect("it has one").to_string_lossy().into_owned();
+    recording
+}
+
+/// Field case 5: a media server before and after a fix, 30 s each.
+#[test]
+fn a_fix_is_told_in_two_columns_with_the_change_and_the_top_of_each_side() {
+    let dir = std::env::temp_dir().join(format!("cgscope-diff-{}", std::process::id()));
+    fs::create_dir_all(&dir).expect("a directory of ours");
+    let server = |ran_ms, waits, wait_ms| Does { cgroup: 2, comm: "mediaserver", ran_ms, waits, wait_ms };
+    let backup = || Does { cgroup: 3, comm: "rsync", ran_ms: 300, waits: 20, wait_ms: 2 };
+    let mut before = recording(&dir.join("before.rec"), &[server(822, 50, 3), backup()]);
+    let mut after = recording(&dir.join("after.rec"), &[server(144, 40, 1), backup()]);
+    let sides = [read(&mut before).expect("whole"), read(&mut after).expect("whole")];
+    let _ = fs::remove_dir_all(&dir);
+    let [first, second] = sides;
+    let diff = compare(first, second, &[before.host, after.host]);
+    insta::assert_snapshot!(words::text([&before, &after], &diff, false));
+}

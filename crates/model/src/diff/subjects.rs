@@ -1,0 +1,96 @@
+//! Who is compared: the most active of each kind.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::{
+    LEAST_ACTIVITY, MOST_SUBJECTS, Presence, Subject,
+    blocks::{Measure, Rows},
+    series::{Both, Frame},
+};
+use crate::selection::is_at_or_below;
+
+/// Everything that did anything on either side.
+pub(super) fn subjects<'a>(frame: &Frame<'a>) -> Vec<Both<'a>> {
+    let all: BTreeSet<&Subject> = frame.sides.iter().flat_map(|side| side.rows.keys()).collect();
+    let both = all.into_iter().map(|subject| {
+        let rows = frame.sides.map(|side| side.rows.get(subject));
+        Both {
+            subject: subject.clone(),
+            rows,
+            sums: rows.map(|rows| rows.map(Rows::sum).unwrap_or_default()),
+        }
+    });
+    both.collect()
+}
+
+/// Share of wall time that it waited and ran, on the side where that is more.
+fn activity(frame: &Frame, both: &Both) -> f64 {
+    let of = |side| {
+        [Measure::Wait, Measure::OnCpu, Measure::Behind]
+            .map(|measure| frame.share(both, measure, side))
+            .iter()
+            .sum()
+    };
+    f64::max(of(0), of(1))
+}
+
+/// Those worth comparing: the most active of each kind. A cgroup that has nothing but another one below it is left out, but for
+/// its limits.
+pub(super) fn chosen<'s, 'a>(frame: &Frame, subjects: &'s [Both<'a>]) -> Vec<(&'s Both<'a>, bool)> {
+    let mut alike: HashMap<[u64; 6], Vec<&str>> = HashMap::new();
+    let key = |both: &Both| {
+        let of = |side: usize, measure| both.sums[side].get(measure);
+        let measures = [Measure::Wait, Measure::OnCpu, Measure::Waits];
+        std::array::from_fn(|i| of(i / 3, measures[i % 3]))
+    };
+    for both in subjects {
+        if let Subject::Cgroup(path) = &both.subject {
+            alike.entry(key(both)).or_default().push(path);
+        }
+    }
+    let mut chosen: Vec<(f64, usize)> = Vec::new();
+    let is_all = |both: &Both| matches!(&both.subject, Subject::Cgroup(path) if &**path == "/");
+    for (at, both) in subjects.iter().enumerate().filter(|(_, both)| !is_all(both)) {
+        let activity = activity(frame, both);
+        let always = matches!(both.subject, Subject::All | Subject::Own);
+        if always || activity >= LEAST_ACTIVITY {
+            chosen.push((activity, at));
+        }
+    }
+    chosen.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    let mut counts = [0; 5];
+    chosen.retain(|(_, at)| {
+        let count = &mut counts[kind(&subjects[*at].subject)];
+        *count += 1;
+        *count <= MOST_SUBJECTS
+    });
+    let is_shadow = |both: &Both| {
+        let Subject::Cgroup(path) = &both.subject else { return false };
+        let is_below = |other: &&str| *other != &**path && is_at_or_below(other, path);
+        alike.get(&key(both)).is_some_and(|paths| paths.iter().any(is_below))
+    };
+    chosen.into_iter().map(|(_, at)| (&subjects[at], is_shadow(&subjects[at]))).collect()
+}
+
+fn kind(subject: &Subject) -> usize {
+    match subject {
+        Subject::All => 0,
+        Subject::Cgroup(_) => 1,
+        Subject::Program(_) => 2,
+        Subject::Behind { .. } => 3,
+        Subject::Own => 4,
+    }
+}
+
+pub(super) fn presence(frame: &Frame, subject: &Subject) -> Presence {
+    let [before, after] = frame.sides.map(|side| match subject {
+        Subject::Cgroup(_) | Subject::Program(_) => side.present.contains(subject),
+        _ => true,
+    });
+    Presence::of(before, after)
+}
+
+pub(super) fn alone(frame: &Frame, chosen: &[(&Both, bool)]) -> BTreeMap<Subject, Presence> {
+    let subjects = chosen.iter().map(|(both, _)| (both.subject.clone(), presence(frame, &both.subject)));
+    subjects.filter(|(_, presence)| *presence != Presence::Both).collect()
+}
