@@ -197,14 +197,15 @@ pub fn keep_old(path: &Path) -> Result<()> {
 pub fn check_writable(path: &Path) -> Result<()> {
     let tried = Place::of(path).and_then(|place| match place {
         // Whoever reads a pipe would take an end of this as the end of the recording.
-        Place::Direct(path) => Ok(rustix::fs::access(path, Access::WRITE_OK)?),
-        Place::File(path) => match fs::OpenOptions::new().write(true).create_new(true).open(&path) {
-            Ok(_) => fs::remove_file(&path),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                fs::OpenOptions::new().append(true).open(&path).map(drop)
+        Place::Direct(ref path) => Ok(rustix::fs::access(path, Access::WRITE_OK)?),
+        Place::File(ref file) => {
+            // Beside it: whoever is killed here leaves nothing under the name.
+            place.create()?;
+            match fs::OpenOptions::new().append(true).open(file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
             }
-            Err(error) => Err(error),
-        },
+        }
     });
     tried.map_err(|error| cannot_write(path, &error))
 }
