@@ -136,17 +136,25 @@ impl Hist {
     /// the bucket it lies in, at most `max_ns`. Never below the true one, and above it by at most
     /// [`cgscope_layout::bucket::RELATIVE_ERROR`]. `None` without waits.
     pub fn quantile_ns(&self, quantile: f64, max_ns: u64) -> Option<u64> {
+        let bucket = self.quantile_bucket(quantile)?;
+        let last = if bucket == BUCKETS - 1 { max_ns } else { high_ns(bucket) - 1 };
+        Some(last.min(max_ns))
+    }
+
+    /// The start of the bucket that this wait lies in: never above the true one.
+    pub fn quantile_low_ns(&self, quantile: f64) -> Option<u64> {
+        self.quantile_bucket(quantile).map(low_ns)
+    }
+
+    fn quantile_bucket(&self, quantile: f64) -> Option<usize> {
         let total = self.count();
         let rank = ((quantile * total as f64).ceil() as u64).clamp(1, total.max(1));
         let mut seen = 0u64;
-        for (bucket, count) in self.counts.iter() {
+        let at_rank = |&(_, count): &(usize, u64)| {
             sum::add(&mut seen, count);
-            if seen >= rank {
-                let last = if bucket == BUCKETS - 1 { max_ns } else { high_ns(bucket) - 1 };
-                return Some(last.min(max_ns));
-            }
-        }
-        None
+            seen >= rank
+        };
+        self.counts.iter().find(at_rank).map(|(bucket, _)| bucket)
     }
 
     /// The upper end of the highest bucket with a count, inclusive.
@@ -235,6 +243,7 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cgscope_layout::bucket::LAST_LOW_NS;
     use proptest::prelude::*;
 
     fn waits() -> impl Strategy<Value = Vec<u64>> {
@@ -287,8 +296,11 @@ mod tests {
             sorted.sort_unstable();
             let rank = ((q * sorted.len() as f64).ceil() as usize).clamp(1, sorted.len());
             let exact = sorted[rank - 1];
-            let ours = Hist::from_waits_ns(ns).quantile_ns(q, sorted[sorted.len() - 1]).unwrap();
-            prop_assert!(ours >= exact);
+            let hist = Hist::from_waits_ns(ns);
+            let ours = hist.quantile_ns(q, sorted[sorted.len() - 1]).unwrap();
+            let low = hist.quantile_low_ns(q).unwrap();
+            prop_assert!(low <= exact && ours >= exact);
+            prop_assert!(exact >= LAST_LOW_NS || exact as f64 <= low as f64 * 1.125 + 125.0);
             prop_assert!(ours as f64 <= exact as f64 * 1.125 + 125.0);
         }
 

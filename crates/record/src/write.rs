@@ -1,7 +1,7 @@
 //! Writing. One frame is one write, and a frame is in the file whole or not at all.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{self, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
 };
@@ -11,7 +11,7 @@ use rustix::fs::FallocateFlags;
 use serde::Serialize;
 
 use crate::{
-    End, FileError, Header, MAGIC, Reason, VERSION, WriteError,
+    Beside, End, FileError, Header, MAGIC, Place, Reason, VERSION, WriteError,
     codec::{self, SampleEncoder},
     frame::{self, kind},
     header::First,
@@ -142,12 +142,24 @@ pub struct FileWriter {
 }
 
 impl FileWriter {
-    /// Creates the file, or empties the one that is there, and begins a recording.
+    /// Begins a recording in place of whatever file is there. Whoever is killed meanwhile leaves no file without a header.
     pub fn create(path: impl Into<PathBuf>, header: &Header) -> Result<Self, FileError<WriteError>> {
+        let (file, beside) = Self::create_beside(path, header)?;
+        match beside.keep() {
+            Ok(()) => Ok(file),
+            Err(error) => Err(FileError { path: file.path, error: error.into() }),
+        }
+    }
+
+    /// Begins a recording that has its name only from the moment that it is kept: whoever is killed before leaves what is under the
+    /// name as it is.
+    pub fn create_beside(
+        path: impl Into<PathBuf>,
+        header: &Header,
+    ) -> Result<(Self, Beside), FileError<WriteError>> {
         let path = path.into();
-        let begun = begin(&path, header);
-        match begun {
-            Ok(writer) => Ok(Self { path, writer }),
+        match begin(&path, header) {
+            Ok((writer, beside)) => Ok((Self { path, writer }, beside)),
             Err(error) => Err(FileError { path, error }),
         }
     }
@@ -199,21 +211,9 @@ impl FileWriter {
     }
 }
 
-/// Begins a recording beside the path, and moves it there: whoever is killed meanwhile leaves no file without a header. What is
-/// no regular file, like a pipe, is written as it is.
-fn begin(path: &Path, header: &Header) -> Result<Writer<File>, WriteError> {
-    if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
-        return Writer::create(File::options().write(true).open(path)?, header);
-    }
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let beside = PathBuf::from(beside);
-    let begun = Writer::reserving(File::create(&beside)?, header, reserve)
-        .and_then(|writer| fs::rename(&beside, path).map(|()| writer).map_err(WriteError::Io));
-    if begun.is_err() {
-        let _ = fs::remove_file(&beside);
-    }
-    begun
+fn begin(path: &Path, header: &Header) -> Result<(Writer<File>, Beside), WriteError> {
+    let (file, beside) = Place::of(path)?.create()?;
+    Ok((Writer::reserving(file, header, reserve)?, beside))
 }
 
 /// Not every file system can; there the end has the room that there is.

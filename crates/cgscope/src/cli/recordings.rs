@@ -18,7 +18,7 @@ pub struct Record {
     #[command(flatten)]
     pub select: Select,
 
-    /// The file to write; one that is there is kept as FILE.old
+    /// The file to write; one that is there is kept as FILE.old, or FILE.old.2 and so on
     #[arg(short, long, value_name = "FILE", default_value = "cgscope.rec")]
     pub output: PathBuf,
 
@@ -64,7 +64,8 @@ pub struct Record {
 
     /// Freeze when this holds for an interval: FIGURE>LIMIT or FIGURE(CGROUP)>LIMIT. Can be given several times
     ///
-    /// Figures: p50, p90, p99, p999: a quantile of the waits that ended in the interval, where at least 20 did (p99: 100, p999: 1000).
+    /// Figures: p50, p90, p99, p999: a quantile of the waits that ended in the interval, where at least 20 did (p99: 100, p999: 1000);
+    /// it is known to an eighth, and triggers once it is above the limit for certain.
     /// max: the longest of them. pending: the longest wait that is not over. throttled, waiting: the share in percent of
     /// the time in which tasks could run (they ran or waited; waits count where they end) that they were throttled, that they waited;
     /// where that time is at least 1 % of the interval. Examples: 'p99>10ms', 'throttled>20%',
@@ -90,11 +91,11 @@ pub struct Record {
     /// Hear no trigger for so long after one was frozen [default: as --keep]
     ///
     /// A trigger that has frozen something is heard again only once an interval was not above its limit: what lasts for hours is
-    /// frozen once. SIGUSR1 is always heard.
+    /// frozen once. SIGUSR1 is heard all the same, unless something is being frozen at the moment.
     #[arg(long, value_name = "TIME", value_parser = long_time, requires = "keep", help_heading = FLIGHT)]
     pub cool_down: Option<Duration>,
 
-    /// Let the ring take no more than this, also where it then holds less than --keep
+    /// Let the ring take no more than this between two Samples, also where it then holds less than --keep
     #[arg(
         long,
         value_name = "SIZE",

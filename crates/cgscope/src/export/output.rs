@@ -1,12 +1,13 @@
 //! The file of an export: written beside its place and moved there when it is whole.
 
 use std::{
-    fs::{self, File},
+    fs,
     io::{self, BufWriter, IsTerminal},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use cgscope_export::{Format, Out};
+use cgscope_record::{Beside, Place};
 
 use crate::exit::{Error, Result};
 
@@ -18,17 +19,15 @@ pub fn is_stdout(path: &Path) -> bool {
 }
 
 /// Where an export goes. What was written of a file goes with this value, unless it is kept.
-pub struct Output {
-    place: Place,
-}
-
-enum Place {
+pub enum Output {
+    /// Standard output.
     Stdout,
-    /// A pipe or a device: nothing to move to it.
-    Direct(PathBuf),
-    File {
-        beside: PathBuf,
-        path: PathBuf,
+    /// Anywhere else.
+    Place {
+        /// Where.
+        place: Place,
+        /// Until it is whole.
+        beside: Beside,
     },
 }
 
@@ -43,64 +42,46 @@ impl Output {
                 ));
             }
             let out = BufWriter::with_capacity(BUFFER, io::stdout());
-            return Ok((Self { place: Place::Stdout }, Box::new(out)));
+            return Ok((Self::Stdout, Box::new(out)));
         }
         let place = place(path)?;
-        let opened = match &place {
-            Place::File { beside, .. } => File::create(beside),
-            _ => fs::OpenOptions::new().write(true).open(path),
-        };
-        let file = opened.map_err(|error| cannot_write(path, &error))?;
-        Ok((Self { place }, Box::new(BufWriter::with_capacity(BUFFER, file))))
+        let (file, beside) = place.create().map_err(|error| cannot_write(path, &error))?;
+        Ok((Self::Place { place, beside }, Box::new(BufWriter::with_capacity(BUFFER, file))))
     }
 
     /// It is whole: from now on it has its name.
-    pub fn keep(mut self) -> Result<()> {
-        let Place::File { beside, path } = &self.place else { return Ok(()) };
-        fs::rename(beside, path).map_err(|error| cannot_write(path, &error))?;
-        self.place = Place::Stdout;
-        Ok(())
+    pub fn keep(self) -> Result<()> {
+        match self {
+            Self::Stdout => Ok(()),
+            Self::Place { place, beside } => {
+                beside.keep().map_err(|error| cannot_write(place.path(), &error))
+            }
+        }
     }
 
     /// It could not be written.
     pub fn failed(&self, error: &io::Error) -> Error {
-        match &self.place {
-            Place::Stdout => Error::output(error),
-            Place::Direct(_) if error.kind() == io::ErrorKind::BrokenPipe => Error::output(error),
-            Place::Direct(path) | Place::File { path, .. } => cannot_write(path, error),
-        }
-    }
-}
-
-impl Drop for Output {
-    fn drop(&mut self) {
-        if let Place::File { beside, .. } = &self.place {
-            let _ = fs::remove_file(beside);
+        match self {
+            Self::Stdout => Error::output(error),
+            Self::Place { place: Place::Direct(_), .. } if error.kind() == io::ErrorKind::BrokenPipe => {
+                Error::output(error)
+            }
+            Self::Place { place, .. } => cannot_write(place.path(), error),
         }
     }
 }
 
 /// A file with something in it is never overwritten: it may be another week's table.
 fn place(path: &Path) -> Result<Place> {
-    // A link stays a link.
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    match fs::metadata(&path) {
-        Ok(there) if there.is_dir() => {
-            return Err(cannot_write(&path, &io::Error::from(io::ErrorKind::IsADirectory)));
-        }
-        Ok(there) if !there.is_file() => return Ok(Place::Direct(path)),
-        Ok(there) if there.len() != 0 => {
-            return Err(Error::could_not_run(format!(
-                "{} is there and holds something, which would be lost, so nothing is exported: move or remove it, or \
-                 name another file with -o",
-                path.display()
-            )));
-        }
-        _ => {}
+    let place = Place::of(path).map_err(|error| cannot_write(path, &error))?;
+    match fs::metadata(place.path()) {
+        Ok(there) if there.is_file() && there.len() != 0 => Err(Error::could_not_run(format!(
+            "{} is there and holds something, which would be lost, so nothing is exported: move or remove it, or \
+             name another file with -o",
+            place.path().display()
+        ))),
+        _ => Ok(place),
     }
-    let mut beside = path.clone().into_os_string();
-    beside.push(format!(".part-{}", std::process::id()));
-    Ok(Place::File { beside: beside.into(), path })
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> Error {

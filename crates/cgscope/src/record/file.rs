@@ -7,9 +7,13 @@ use std::{
 };
 
 use cgscope_model::{Sample, units};
-use cgscope_record::{FileError, FileWriter, Header, Reason, WriteError};
+use cgscope_record::{Beside, FileError, FileWriter, Header, Place, Reason, WriteError};
+use rustix::fs::Access;
 
-use crate::exit::{Error, Result};
+use crate::{
+    exit::{Error, Result},
+    record::names,
+};
 
 /// Why a Sample could not be written.
 pub type Failure = FileError<WriteError>;
@@ -26,20 +30,24 @@ pub struct File {
 impl File {
     /// Begins a recording; what was there under the name is overwritten. Nothing is left of one that cannot be begun.
     pub fn create(path: &Path, header: &Header) -> std::result::Result<Self, Failure> {
-        let existed = path.exists();
-        let writer = FileWriter::create(path, header).inspect_err(|_| {
-            if !existed {
-                let _ = fs::remove_file(path);
-            }
-        })?;
-        let start = header.start_unix_ns;
-        Ok(Self { writer, samples: 0, first_ns: 0, last_ns: 0, last_unix_ns: start })
+        let writer = FileWriter::create(path, header)?;
+        Ok(Self::new(writer, header))
     }
 
     /// The same for a file that a user named: what was there is kept.
     pub fn begin(path: &Path, header: &Header) -> Result<Self> {
         keep_old(path)?;
         Self::create(path, header).map_err(|failure| Error::could_not_run(failure.to_string()))
+    }
+
+    /// Begins a recording that has its name only once it is kept.
+    pub fn create_beside(path: &Path, header: &Header) -> std::result::Result<(Self, Beside), Failure> {
+        let (writer, beside) = FileWriter::create_beside(path, header)?;
+        Ok((Self::new(writer, header), beside))
+    }
+
+    fn new(writer: FileWriter, header: &Header) -> Self {
+        Self { writer, samples: 0, first_ns: 0, last_ns: 0, last_unix_ns: header.start_unix_ns }
     }
 
     /// Adds a Sample.
@@ -130,11 +138,11 @@ impl Made {
         Self { path: path.to_owned(), inode: inode(path) }
     }
 
-    /// Removes it, if it is still the file that was made.
-    pub fn remove(&self) -> io::Result<()> {
+    /// Removes it, if it is still the file that was made; false: it is not, so nothing was removed.
+    pub fn remove(&self) -> io::Result<bool> {
         match inode(&self.path) {
-            found if found.is_some() && found == self.inode => fs::remove_file(&self.path),
-            _ => Ok(()),
+            found if found.is_some() && found == self.inode => fs::remove_file(&self.path).map(|()| true),
+            _ => Ok(false),
         }
     }
 }
@@ -145,26 +153,45 @@ fn inode(path: &Path) -> Option<(u64, u64)> {
 
 /// A file with something in it is never overwritten: it may be the recording of yesterday.
 pub fn keep_old(path: &Path) -> Result<()> {
-    let Ok(metadata) = fs::metadata(path) else { return Ok(()) };
+    let place = Place::of(path).map_err(|error| cannot_write(path, &error))?;
+    let Ok(metadata) = fs::metadata(place.path()) else { return Ok(()) };
     if !metadata.is_file() || metadata.len() == 0 {
         return Ok(());
     }
-    let mut old = path.as_os_str().to_owned();
-    old.push(".old");
-    let old = PathBuf::from(old);
-    fs::rename(path, &old).map_err(|error| cannot_write(path, &error))?;
-    say!("cgscope: {} was there; it is kept as {}", path.display(), old.display());
+    let Place::File(there) = place else {
+        return Err(cannot_write(path, &io::Error::other("it leads to a file that holds something already")));
+    };
+    let old = names::move_to_free(&there, names::olds(&there)).map_err(|error| cannot_write(path, &error))?;
+    say!("cgscope: {} was there; it is kept as {}", there.display(), old.display());
     Ok(())
 }
 
 /// Tries without changing anything.
 pub fn check_writable(path: &Path) -> Result<()> {
-    let existed = path.exists();
-    let opened = fs::OpenOptions::new().append(true).create(true).open(path);
-    if opened.is_ok() && !existed {
-        let _ = fs::remove_file(path);
+    let tried = Place::of(path).and_then(|place| match place {
+        // Whoever reads a pipe would take an end of this as the end of the recording.
+        Place::Direct(ref path) => Ok(rustix::fs::access(path, Access::WRITE_OK)?),
+        Place::File(ref file) => {
+            // Beside it: whoever is killed here leaves nothing under the name.
+            place.create()?;
+            match fs::OpenOptions::new().append(true).open(file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            }
+        }
+    });
+    tried.map_err(|error| cannot_write(path, &error))
+}
+
+/// Refuses what is no file where several are written, each beside it.
+pub fn check_base(path: &Path) -> Result<()> {
+    match Place::of(path) {
+        Ok(Place::Direct(_)) => Err(cannot_write(
+            path,
+            &io::Error::other("it is no file, and several files with names like it are to be written"),
+        )),
+        _ => Ok(()),
     }
-    opened.map(drop).map_err(|error| cannot_write(path, &error))
 }
 
 /// The refusal of a file.
@@ -177,6 +204,8 @@ pub fn cannot_write(path: &Path, error: &io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::os::{fd::AsRawFd, unix::fs::symlink};
+
     use super::*;
 
     #[test]
@@ -187,12 +216,58 @@ mod tests {
         let aside = path.with_extension("aside");
         fs::rename(&path, &aside).unwrap();
         fs::write(&path, "foreign").unwrap();
-        made.remove().unwrap();
+        assert!(!made.remove().unwrap());
         assert_eq!(fs::read_to_string(&path).unwrap(), "foreign");
         fs::rename(&aside, &path).unwrap();
-        made.remove().unwrap();
+        assert!(made.remove().unwrap());
         assert!(!path.exists());
-        made.remove().unwrap();
+        assert!(!made.remove().unwrap());
+    }
+
+    #[test]
+    fn every_older_file_is_kept_under_a_name_of_its_own() {
+        let dir = std::env::temp_dir().join(format!("cgscope-{}-olds", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        let (file, link) = (dir.join("a.rec"), dir.join("link"));
+        symlink("a.rec", &link).unwrap();
+        symlink("nowhere", dir.join("a.rec.old.3")).unwrap();
+        for (run, path) in [&file, &file, &link, &file].into_iter().enumerate() {
+            fs::write(&file, format!("run {run}")).unwrap();
+            keep_old(path).unwrap();
+            assert!(!file.exists() && link.is_symlink());
+            keep_old(path).unwrap();
+        }
+        for (run, name) in ["old", "old.2", "old.4", "old.5"].into_iter().enumerate() {
+            assert_eq!(
+                fs::read_to_string(dir.join(format!("a.rec.{name}"))).unwrap(),
+                format!("run {run}"),
+                "{name}"
+            );
+        }
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn trying_whether_a_file_can_be_written_leaves_everything_as_it_was() {
+        let dir = std::env::temp_dir().join(format!("cgscope-{}-tried", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        let (file, link) = (dir.join("a.rec"), dir.join("link"));
+        symlink("a.rec", &link).unwrap();
+        check_writable(&link).unwrap();
+        assert!(link.is_symlink() && !file.exists());
+        fs::write(&file, "yesterday").unwrap();
+        check_writable(&link).unwrap();
+        check_writable(&file).unwrap();
+        assert_eq!(fs::read_to_string(&link).unwrap(), "yesterday");
+        assert!(check_writable(&dir).is_err() && check_writable(&dir.join("no/a.rec")).is_err());
+        check_writable(Path::new("/dev/null")).unwrap();
+        assert!(check_base(Path::new("/dev/null")).is_err() && check_base(&link).is_ok());
+        // As `-o /dev/stdout >>a.rec` has it.
+        let open = fs::File::open(&file).unwrap();
+        let refused = keep_old(Path::new(&format!("/proc/self/fd/{}", open.as_raw_fd()))).unwrap_err();
+        assert!(refused.sentence.contains("holds something already"), "{refused}");
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 2);
+        fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]

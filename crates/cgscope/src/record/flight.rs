@@ -2,6 +2,10 @@
 
 use std::{
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::JoinHandle,
 };
 
@@ -55,8 +59,18 @@ pub struct Flight {
     previous: Option<Sample>,
     asked: bool,
     triggered: Option<Triggered>,
-    copying: Option<JoinHandle<Result<Frozen>>>,
+    copying: Option<Copying>,
     frozen: Vec<PathBuf>,
+    /// Triggers of which nothing is frozen.
+    failed: u64,
+    /// The latest one is: the ring is what there is of it.
+    latest_failed: bool,
+}
+
+/// A copy under way.
+struct Copying {
+    thread: JoinHandle<Result<Frozen>>,
+    stop: Arc<AtomicBool>,
 }
 
 /// A trigger whose time after it is not over.
@@ -88,6 +102,8 @@ impl Flight {
             triggered: None,
             copying: None,
             frozen: Vec::new(),
+            failed: 0,
+            latest_failed: false,
             plan,
         })
     }
@@ -169,32 +185,55 @@ impl Flight {
 
     /// Copies what the ring holds of it to a file, beside the recording that goes on.
     fn freeze(&mut self, triggered: Triggered, last: &Sample) -> std::result::Result<(), Broken> {
-        self.settle(true)?;
+        self.settle(true);
+        let segments = match self.ring.open(last) {
+            Err(Broken::Other(error)) => {
+                self.not_frozen(&error);
+                return Ok(());
+            }
+            opened => opened?,
+        };
         let path = match self.plan.most {
             1 => self.output.clone(),
-            _ => names::stamped(&self.output, triggered.unix_ns),
+            _ => names::free_stamped(&self.output, triggered.unix_ns).0,
         };
+        let stop = Arc::new(AtomicBool::new(false));
         let freeze = Freeze {
-            segments: self.ring.open(last)?,
+            segments,
             path,
             from_ns: triggered.from_ns,
             at_ns: triggered.at_ns,
             reason: Reason::Triggered(triggered.words),
+            bytes: self.ring.bytes(),
+            stop: stop.clone(),
         };
-        self.copying = Some(std::thread::spawn(move || freeze.run()));
+        self.copying = Some(Copying { thread: std::thread::spawn(move || freeze.run()), stop });
         Ok(())
     }
 
     /// Says what became of a copy that is done; waits for it where that is wanted.
-    fn settle(&mut self, wait: bool) -> Result<()> {
-        if let Some(copy) = self.copying.take_if(|copy| wait || copy.is_finished()) {
-            let frozen = copy.join().unwrap_or_else(|_| {
-                Err(Error::incomplete("the copy of what was to be frozen failed; the message is above"))
-            })?;
-            say!("cgscope: {frozen}");
-            self.frozen.push(frozen.path);
+    fn settle(&mut self, wait: bool) {
+        let Some(copy) = self.copying.take_if(|copy| wait || copy.thread.is_finished()) else { return };
+        let done = copy.thread.join().unwrap_or_else(|_| {
+            Err(Error::incomplete("the copy of what was to be frozen failed; the message is above"))
+        });
+        match done {
+            Ok(frozen) => {
+                say!("cgscope: {frozen}");
+                self.frozen.push(frozen.path);
+                self.latest_failed = false;
+            }
+            Err(error) => self.not_frozen(&error),
         }
-        Ok(())
+    }
+
+    /// The ring is fine all the same, and so is what comes.
+    fn not_frozen(&mut self, error: &Error) {
+        say!(
+            "cgscope: {error}; nothing is frozen, and what was to be is in {} as long as the ring reaches back to it",
+            self.ring.directory().display()
+        );
+        (self.failed, self.latest_failed) = (self.failed + 1, true);
     }
 
     fn take(&mut self, sample: &Sample) -> std::result::Result<(), Broken> {
@@ -213,14 +252,16 @@ impl Flight {
         if let Some(triggered) = self.triggered.take_if(|triggered| sample.mono_ns >= triggered.until_ns) {
             self.freeze(triggered, sample)?;
         }
-        Ok(self.settle(false)?)
+        self.settle(false);
+        Ok(())
     }
 
     fn finish(&mut self) -> std::result::Result<(), Broken> {
         if let (Some(triggered), Some(last)) = (self.triggered.take(), self.previous.take()) {
             self.freeze(triggered, &last)?;
         }
-        Ok(self.settle(true)?)
+        self.settle(true);
+        Ok(())
     }
 }
 
@@ -259,29 +300,43 @@ impl Sink for Flight {
         }
     }
 
-    /// The ring goes, so that it has no reason for its end.
-    fn end(mut self: Box<Self>, _: Reason) -> Result<Ended> {
+    /// The ring goes, so that it has no reason for its end; unless it is what there is of the latest trigger.
+    fn end(mut self: Box<Self>, reason: Reason) -> Result<Ended> {
         if let Err(broken) = self.finish() {
             return Err(self.end_after(broken));
         }
-        self.ring.remove()?;
-        let frozen = units::count(self.frozen.len() as u64, "part");
-        let words = match self.frozen.last() {
-            None => "nothing triggered, so nothing is frozen".into(),
-            Some(last) => format!("{frozen} frozen, the last one in {}", last.display()),
+        let mut words = match (self.frozen.last(), self.failed) {
+            (None, 0) => "nothing triggered, so nothing is frozen".into(),
+            (None, _) => "nothing is frozen".into(),
+            (Some(last), _) => {
+                let frozen = units::count(self.frozen.len() as u64, "part");
+                format!("{frozen} frozen, the last one in {}", last.display())
+            }
         };
-        Ok(Ended { words, report: self.frozen.pop() })
+        if self.failed > 0 {
+            words += &format!("; {} could not be frozen", units::count(self.failed, "part"));
+        }
+        if self.latest_failed {
+            words += &format!("; the ring stays in {}", self.ring.directory().display());
+            self.ring.leave(reason);
+        } else {
+            self.ring.remove()?;
+        }
+        Ok(Ended { words, report: self.frozen.pop(), incomplete: self.failed > 0 })
     }
 
     fn end_after(mut self: Box<Self>, broken: Broken) -> Error {
         // What is being copied has its own end.
-        if let Err(error) = self.settle(true) {
-            say!("cgscope: {error}");
-        }
+        self.settle(true);
         self.ring.leave_after(broken)
     }
 
-    fn abandon(self: Box<Self>, reason: Reason) {
+    /// A copy can take long.
+    fn abandon(mut self: Box<Self>, reason: Reason) {
+        if let Some(copy) = &self.copying {
+            copy.stop.store(true, Ordering::Relaxed);
+        }
+        self.settle(true);
         say!("cgscope: the ring stays in {}", self.ring.directory().display());
         self.ring.leave(reason);
     }

@@ -3,13 +3,17 @@
 use std::{
     fmt,
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use cgscope_model::{
     Sample,
     units::{self, duration},
 };
-use cgscope_record::{Ending, FileReader, Header, Reason};
+use cgscope_record::{Beside, Ending, FileReader, Header, Place, Reason};
 
 use crate::{
     exit::{Error, Result},
@@ -28,6 +32,10 @@ pub struct Freeze {
     pub at_ns: u64,
     /// What the file says of its end.
     pub reason: Reason,
+    /// What it takes at most, about.
+    pub bytes: u64,
+    /// Set where nobody waits for it any more.
+    pub stop: Arc<AtomicBool>,
 }
 
 /// What was copied.
@@ -44,14 +52,14 @@ pub struct Frozen {
 }
 
 impl Freeze {
-    /// Copies it.
+    /// Copies it. The file has its name once it is whole; of a copy that fails nothing is left.
     pub fn run(self) -> Result<Frozen> {
         // Whatever fails, something has been recorded.
         self.copy().map_err(|error| Error::incomplete(error.sentence))
     }
 
     fn copy(self) -> Result<Frozen> {
-        keep_old(&self.path)?;
+        check_room(&self.path, self.bytes)?;
         let mut copy =
             Copy { path: &self.path, from_ns: self.from_ns, first: None, last_ns: None, file: None };
         let mut damage = None;
@@ -64,15 +72,39 @@ impl Freeze {
                     ))
                 })?;
                 copy.take(&header, sample)?;
+                if self.stop.load(Ordering::Relaxed) {
+                    return Err(Error::incomplete("the copy of what was to be frozen was given up"));
+                }
             }
             damage = damage.or_else(|| damage_of(segment.ending()));
         }
-        let (file, first_ns) = copy.finish()?;
+        let (file, beside, first_ns) = copy.finish()?;
         let (last_ns, samples, bytes) = (file.last_ns(), file.samples(), file.bytes());
         file.end(self.reason).map_err(|failure| Error::incomplete(failure.to_string()))?;
+        keep_old(&self.path)?;
+        beside.keep().map_err(|error| {
+            Error::incomplete(format!("{} could not be written: {error}", self.path.display()))
+        })?;
         let (before_ns, after_ns) = (self.at_ns.saturating_sub(first_ns), last_ns.saturating_sub(self.at_ns));
         Ok(Frozen { path: self.path, samples, bytes, before_ns, after_ns, damage })
     }
+}
+
+/// What fills the disk takes the room of the ring, too.
+fn check_room(path: &Path, bytes: u64) -> Result<()> {
+    // Where it is not known, the copy finds out.
+    let Ok(place) = Place::of(path) else { return Ok(()) };
+    let Some(Ok(disk)) = place.path().parent().map(rustix::fs::statvfs) else { return Ok(()) };
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    if disk.f_blocks == 0 || free > bytes {
+        return Ok(());
+    }
+    Err(Error::incomplete(format!(
+        "{} cannot be written, as the disk is full: it takes about {}, and {} are free",
+        path.display(),
+        units::bytes(bytes),
+        units::bytes(free)
+    )))
 }
 
 fn damage_of(ending: Option<&Ending>) -> Option<String> {
@@ -108,7 +140,7 @@ struct Copy<'a> {
     /// The latest Sample before the part: the part begins with it.
     first: Option<(Header, Sample)>,
     last_ns: Option<u64>,
-    file: Option<(File, u64)>,
+    file: Option<(File, Beside, u64)>,
 }
 
 impl Copy<'_> {
@@ -131,19 +163,16 @@ impl Copy<'_> {
     fn write(&mut self, header: &Header, sample: &Sample) -> Result<()> {
         if self.file.is_none() {
             let header = Header { start_unix_ns: sample.unix_ns, ..header.clone() };
-            let file = File::create(self.path, &header);
-            let file = file.map_err(|failure| Error::incomplete(failure.to_string()))?;
-            self.file = Some((file, sample.mono_ns));
+            let begun = File::create_beside(self.path, &header);
+            let (file, beside) = begun.map_err(|failure| Error::incomplete(failure.to_string()))?;
+            self.file = Some((file, beside, sample.mono_ns));
         }
-        let Some((file, _)) = &mut self.file else { return Ok(()) };
-        let Err(failure) = file.sample(sample) else { return Ok(()) };
-        // Whatever follows does not fit either.
-        let file = self.file.take().map(|(file, _)| file.end_after(&failure));
-        Err(file.unwrap_or_else(|| Error::incomplete(failure.to_string())))
+        let Some((file, ..)) = &mut self.file else { return Ok(()) };
+        file.sample(sample).map_err(|failure| Error::incomplete(failure.to_string()))
     }
 
     /// The file, and when it begins.
-    fn finish(mut self) -> Result<(File, u64)> {
+    fn finish(mut self) -> Result<(File, Beside, u64)> {
         if let Some((header, first)) = self.first.take() {
             self.write(&header, &first)?;
         }

@@ -48,6 +48,9 @@ pub async fn run(options: &Record) -> Result {
     let pace = Pace { interval: options.interval, duration: options.duration, count: None };
     // The file first: nothing is started for a file that cannot be written.
     file::check_writable(&options.output)?;
+    if options.keep.is_some() || options.rotate_size.is_some() || options.rotate_age.is_some() {
+        file::check_base(&options.output)?;
+    }
     let ready = Ready::new(&target, pace)?;
     if let Some(trigger) = options.trigger.iter().find(|trigger| trigger.needs_lengths())
         && let Some(coarse) = &ready.coarse
@@ -239,13 +242,14 @@ impl Recorder {
     fn close(mut self, end: &End) -> Result {
         let ended = self.sink.end(reason(end))?;
         let losses = self.latest.map(|latest| latest.losses).unwrap_or_default();
-        let incomplete = losses.nonzero().any(|(loss, _)| !loss.leaves_result_whole());
+        let incomplete = ended.incomplete || losses.nonzero().any(|(loss, _)| !loss.leaves_result_whole());
         if !self.quiet {
             let report = ended.report.map_or(String::new(), |file| {
                 format!("; `cgscope report {}` says what happened", file.display())
             });
             let (samples, lost) = (units::count(self.samples, "Sample"), text::loss_line(&losses));
-            say!("cgscope: {samples}, {}; {lost}{report}", ended.words);
+            let length = units::duration(self.whole.duration_ns);
+            say!("cgscope: {samples} in {length}, {}; {lost}{report}", ended.words);
             say!("cgscope: {}", text::cost_line(&self.whole.cost, self.whole.duration_ns, self.whole.mode));
         }
         let exit = if incomplete { Exit::Incomplete } else { Exit::Done };

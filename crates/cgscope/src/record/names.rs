@@ -1,6 +1,14 @@
 //! What files are called where one run may write several: by the time at which they begin, so that they sort by time.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{CWD, RenameFlags},
+    io::Errno,
+};
 
 use cgscope_model::units;
 
@@ -14,6 +22,45 @@ pub fn stamped(path: &Path, unix_ns: u64) -> PathBuf {
         name.push(extension);
     }
     path.with_file_name(name)
+}
+
+/// Where [`stamped`] and its time are of nothing that is there: of the time or soon after it. A clock that was not set yet says
+/// the same time at every boot.
+pub fn free_stamped(path: &Path, unix_ns: u64) -> (PathBuf, u64) {
+    let mut later = stamps(path, unix_ns).filter(|(name, _)| fs::symlink_metadata(name).is_err());
+    later.next().unwrap_or_else(|| (stamped(path, unix_ns), unix_ns))
+}
+
+/// [`stamped`] at this time, a millisecond later, and so on.
+pub fn stamps(path: &Path, unix_ns: u64) -> impl Iterator<Item = (PathBuf, u64)> {
+    (unix_ns..).step_by(1_000_000).map(|unix_ns| (stamped(path, unix_ns), unix_ns))
+}
+
+/// `FILE.old`, `FILE.old.2` and so on, under which a file is kept.
+pub fn olds(path: &Path) -> impl Iterator<Item = PathBuf> {
+    (1_u64..).map(|number| {
+        let mut old = path.as_os_str().to_owned();
+        old.push(".old");
+        if number > 1 {
+            old.push(format!(".{number}"));
+        }
+        old.into()
+    })
+}
+
+/// Moves a file to the first of these names under which there is nothing, and tells which that was.
+pub fn move_to_free(from: &Path, mut names: impl Iterator<Item = PathBuf>) -> io::Result<PathBuf> {
+    let not_there = |name: &PathBuf| fs::symlink_metadata(name).is_err();
+    while let Some(name) = names.find(not_there) {
+        // Two runs may find the same name free.
+        match rustix::fs::renameat_with(CWD, from, CWD, &name, RenameFlags::NOREPLACE) {
+            Err(Errno::EXIST) => {}
+            // Not every file system can.
+            Err(Errno::INVAL | Errno::NOSYS) => return fs::rename(from, &name).map(|()| name),
+            moved => return Ok(moved.map(|()| name)?),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
 }
 
 /// True if `name` is what [`stamped`] makes of `path` at some time.
@@ -73,6 +120,26 @@ mod tests {
         assert!(names.is_sorted_by(|a, b| a < b));
         assert_eq!(names[0], Path::new("/a/host-19700101T000000.000Z.rec"));
         assert_eq!(stamped(Path::new("plain"), 0), Path::new("plain-19700101T000000.000Z"));
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_taken_by_nobody_else() {
+        let dir = std::env::temp_dir().join(format!("cgscope-{}-names", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        let base = dir.join("a.rec");
+        for n in 0..3 {
+            let (free, unix_ns) = free_stamped(&base, 7 * DAY);
+            assert_eq!((&free, unix_ns), (&stamped(&base, unix_ns), 7 * DAY + n * 1_000_000));
+            fs::write(&free, n.to_string()).unwrap();
+        }
+        fs::write(&base, "moved").unwrap();
+        let names = || [stamped(&base, 7 * DAY), dir.join("free")].into_iter();
+        assert_eq!(move_to_free(&base, names()).unwrap(), dir.join("free"));
+        assert_eq!(fs::read_to_string(dir.join("free")).unwrap(), "moved");
+        let taken = move_to_free(&dir.join("free"), names()).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_to_string(stamped(&base, 7 * DAY)).unwrap(), "0");
+        fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]

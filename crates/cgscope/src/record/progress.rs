@@ -39,8 +39,8 @@ impl Manner {
     fn pause(self) -> Duration {
         match self {
             Self::Rewritten => Duration::from_secs(1),
-            // Weeks of it lie in a journal.
-            Self::Silent | Self::Logged => Duration::from_secs(3_600),
+            // Weeks of it lie in a journal, and a run of an hour wants to be seen alive.
+            Self::Silent | Self::Logged => Duration::from_secs(600),
         }
     }
 }
@@ -127,16 +127,25 @@ mod tests {
     }
 
     #[test]
-    fn a_log_has_its_first_line_after_an_hour_and_a_quiet_run_none() {
+    fn a_log_has_its_first_line_after_a_while_and_a_quiet_run_none() {
         for manner in [Manner::Logged, Manner::Silent] {
             Progress::new(manner).show(|| panic!("{manner:?} says something at once"));
+        }
+        let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds));
+        for (seconds, is_due) in [(590, false), (600, true)] {
+            let mut shown = false;
+            Progress { manner: Manner::Logged, latest: ago(seconds) }.show(|| {
+                shown = true;
+                "ten minutes are over".into()
+            });
+            assert!(shown == is_due || ago(seconds).is_none(), "after {seconds} s");
         }
         let mut progress = Progress { manner: Manner::Logged, latest: None };
         let mut said = 0;
         for _ in 0..3 {
             progress.show(|| {
                 said += 1;
-                "an hour is over".into()
+                "ten minutes are over".into()
             });
         }
         assert_eq!(said, 1);

@@ -203,7 +203,7 @@ impl Ring {
     /// Removes it, and nothing that is not of it.
     pub fn remove(self) -> Result<()> {
         let mut files = self.complete.iter().map(|segment| &segment.made).chain([&self.made]);
-        let removed: io::Result<()> = files.try_for_each(Made::remove);
+        let removed: io::Result<()> = files.try_for_each(|made| made.remove().map(drop));
         removed.and_then(|()| fs::remove_dir(&self.directory)).map_err(|error| {
             Error::incomplete(format!(
                 "the ring in {} cannot be removed ({error}): nothing reads it any more, so remove it",
@@ -253,15 +253,9 @@ fn keep_aside(directory: &Path) -> Result<()> {
         )));
     }
     let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    let mut unix_ns = modified.map_or(0, |time| time.as_nanos() as u64);
-    let aside = loop {
-        let aside = names::stamped(directory, unix_ns);
-        if fs::symlink_metadata(&aside).is_err() {
-            break aside;
-        }
-        unix_ns += 1_000_000;
-    };
-    fs::rename(directory, &aside).map_err(|error| cannot_write(directory, &error))?;
+    let unix_ns = modified.map_or(0, |time| time.as_nanos() as u64);
+    let asides = names::stamps(directory, unix_ns).map(|(aside, _)| aside);
+    let aside = names::move_to_free(directory, asides).map_err(|error| cannot_write(directory, &error))?;
     say!(
         "cgscope: an earlier run was killed and left its ring; it is kept in {}, and `cgscope report` reads its segments",
         aside.display()

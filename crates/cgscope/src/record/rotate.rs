@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -48,7 +48,10 @@ pub struct Rotating {
     made: Made,
     /// Complete, the oldest first.
     complete: VecDeque<Made>,
-    files: u64,
+    /// Older ones that could not be removed so far.
+    stuck: Vec<Made>,
+    /// The time in the name of the file that is written.
+    named_ns: u64,
     removed: u64,
     /// Bytes in files that are complete, those that were removed included.
     bytes: u64,
@@ -58,30 +61,29 @@ impl Rotating {
     /// Begins the first file.
     pub fn create(base: &Path, header: &Header, limits: Limits) -> Result<Self> {
         say_foreign(base);
-        let path = names::stamped(base, header.start_unix_ns);
+        let (path, named_ns) = names::free_stamped(base, header.start_unix_ns);
         let file =
             File::create(&path, header).map_err(|failure| Error::could_not_run(failure.to_string()))?;
         let (made, complete) = (Made::of(&path), VecDeque::new());
         let (base, header) = (base.to_owned(), header.clone());
-        Ok(Self { base, header, limits, file, made, complete, files: 1, removed: 0, bytes: 0 })
+        let stuck = Vec::new();
+        Ok(Self { base, header, limits, file, made, complete, stuck, named_ns, removed: 0, bytes: 0 })
     }
 
     /// The next file, with the Sample in it that the present one ends with.
     fn turn(&mut self, sample: &Sample) -> std::result::Result<(), Failure> {
         self.remove_oldest();
         // Clocks are set back: names ascend all the same.
-        self.header.start_unix_ns = sample.unix_ns.max(self.header.start_unix_ns + 1_000_000);
-        let path = names::stamped(&self.base, self.header.start_unix_ns);
+        let (path, named_ns) = names::free_stamped(&self.base, sample.unix_ns.max(self.named_ns + 1_000_000));
         let header = Header { start_unix_ns: sample.unix_ns, ..self.header.clone() };
-        let next = File::create(&path, &header);
+        let mut next = File::create(&path, &header)?;
         let made = Made::of(&path);
-        let written = next.and_then(|mut next| next.sample(sample).map(|()| next));
-        let next = written.inspect_err(|_| {
+        next.sample(sample).inspect_err(|_| {
             // Nothing is in it that is not in the one before.
             let _ = made.remove();
         })?;
+        self.named_ns = named_ns;
         self.bytes += self.file.bytes();
-        self.files += 1;
         self.complete.push_back(std::mem::replace(&mut self.made, made));
         std::mem::replace(&mut self.file, next).end(Reason::Continued)
     }
@@ -89,16 +91,26 @@ impl Rotating {
     /// Makes room for one more file.
     fn remove_oldest(&mut self) {
         let Some(files) = self.limits.files else { return };
+        // What is stuck may have come loose; it takes the place of none that is wanted.
+        let mut stuck = std::mem::take(&mut self.stuck);
+        stuck.retain(|made| self.remove(made).is_err());
         while self.complete.len() + 2 > files
             && let Some(oldest) = self.complete.pop_front()
         {
-            match oldest.remove() {
-                Ok(()) => self.removed += 1,
-                Err(error) => {
-                    say!("cgscope: {} cannot be removed ({error}) and stays", oldest.path.display())
-                }
+            if let Err(error) = self.remove(&oldest) {
+                say!(
+                    "cgscope: {} cannot be removed ({error}); that is tried again with each new file",
+                    oldest.path.display()
+                );
+                stuck.push(oldest);
             }
         }
+        self.stuck = stuck;
+    }
+
+    fn remove(&mut self, made: &Made) -> io::Result<()> {
+        self.removed += u64::from(made.remove()?);
+        Ok(())
     }
 }
 
@@ -125,11 +137,20 @@ impl Sink for Rotating {
         let (file, written, state) = (self.file.path().to_owned(), units::bytes(self.bytes()), self.state());
         self.file.end(reason).map_err(|failure| Error::incomplete(failure.to_string()))?;
         let words = format!("{written} written; {state}, the last one is {}", file.display());
-        Ok(Ended { words, report: Some(file) })
+        Ok(Ended { words, report: Some(file), incomplete: false })
     }
 
     fn end_after(self: Box<Self>, broken: Broken) -> Error {
-        broken.end(self.file)
+        let before = self.complete.len() as u64;
+        let mut error = broken.end(self.file);
+        if let Some(latest) = self.complete.back() {
+            error.sentence += &format!(
+                ", and what came before them in {} up to {}",
+                units::count(before, "file"),
+                latest.path.display()
+            );
+        }
+        error
     }
 }
 
@@ -154,7 +175,7 @@ fn say_foreign(base: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_record::{Ending, open};
+    use cgscope_record::{Ending, FileError, WriteError, open};
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -236,6 +257,70 @@ mod tests {
         assert_eq!((files.len(), &files[0]), (4, &foreign));
         let read: Vec<_> = files[1..].iter().map(|file| seconds(file).0).collect();
         assert_eq!(read, [vec![17, 18], vec![18, 19], vec![19]]);
+    }
+
+    #[test]
+    fn what_is_there_under_the_name_of_a_file_stays() {
+        let dir = Dir::new("taken");
+        let base = dir.0.join("a.rec");
+        let taken = [1_000, 1_001].map(|second| names::stamped(&base, second * SECOND));
+        taken.iter().for_each(|path| fs::write(path, "of an earlier boot").unwrap());
+        let limits = Limits { bytes: Some(1), ..Limits::default() };
+        let mut series = Rotating::create(&base, &header(), limits).unwrap();
+        for second in 0..4 {
+            assert!(series.sample(sample(second)).is_ok());
+        }
+        assert!(Box::new(series).end(Reason::Finished).is_ok());
+        for path in &taken {
+            assert_eq!(fs::read_to_string(path).unwrap(), "of an earlier boot");
+        }
+        let ours: Vec<_> = dir.recordings().into_iter().filter(|path| !taken.contains(path)).collect();
+        let read: Vec<_> = ours.iter().map(|file| seconds(file).0).collect();
+        assert_eq!(read, [vec![0, 1], vec![1, 2], vec![2, 3], vec![3]]);
+    }
+
+    #[test]
+    fn what_cannot_be_removed_is_tried_again_and_what_is_foreign_is_not_counted() {
+        let dir = Dir::new("stuck");
+        let limits = Limits { bytes: Some(1), files: Some(2), ..Limits::default() };
+        let mut series = Rotating::create(&dir.0.join("a.rec"), &header(), limits).unwrap();
+        // A directory is not removed as a file is.
+        let (stuck, loose, foreign) = (dir.0.join("stuck"), dir.0.join("loose"), dir.0.join("foreign"));
+        fs::create_dir(&stuck).unwrap();
+        series.complete.push_back(Made::of(&stuck));
+        fs::write(&foreign, "ours").unwrap();
+        series.complete.push_back(Made::of(&foreign));
+        fs::rename(&foreign, dir.0.join("elsewhere")).unwrap();
+        fs::write(&foreign, "foreign").unwrap();
+        for second in 0..2 {
+            assert!(series.sample(sample(second)).is_ok());
+        }
+        assert_eq!((series.removed, series.stuck.len()), (0, 1));
+        fs::write(&loose, "").unwrap();
+        series.stuck.push(Made::of(&loose));
+        assert!(series.sample(sample(2)).is_ok());
+        assert_eq!((series.removed, series.stuck.len(), series.complete.len()), (2, 1, 1));
+        assert!(stuck.exists() && foreign.exists() && !loose.exists());
+    }
+
+    #[test]
+    fn at_a_full_disk_all_files_are_named() {
+        let dir = Dir::new("broken");
+        let limits = Limits { bytes: Some(1), ..Limits::default() };
+        let mut series = Rotating::create(&dir.0.join("a.rec"), &header(), limits).unwrap();
+        for second in 0..4 {
+            assert!(series.sample(sample(second)).is_ok());
+        }
+        let files = dir.recordings();
+        let error = WriteError::Io(io::ErrorKind::StorageFull.into());
+        let broken = Broken::Write(FileError { path: files[3].clone(), error });
+        let said = Box::new(series).end_after(broken).sentence;
+        let end = format!(
+            "the 1 Sample before it is in {}, and what came before them in 3 files up to {}",
+            files[3].display(),
+            files[2].display()
+        );
+        assert!(said.contains("the disk is full") && said.ends_with(&end), "{said}");
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub struct Ended {
     pub words: String,
     /// What to report on.
     pub report: Option<PathBuf>,
+    /// Something that was asked for is not there, as has been said.
+    pub incomplete: bool,
 }
 
 /// Why nothing more can be written.
@@ -111,7 +113,7 @@ impl Sink for Single {
         let file = self.0.path().to_owned();
         let words = self.0.words();
         self.0.end(reason).map_err(|failure| Error::incomplete(failure.to_string()))?;
-        Ok(Ended { words, report: Some(file) })
+        Ok(Ended { words, report: Some(file), incomplete: false })
     }
 
     fn end_after(self: Box<Self>, broken: Broken) -> Error {

@@ -2,6 +2,7 @@
 
 use std::{collections::HashSet, fmt};
 
+use cgscope_layout::bucket::LAST_LOW_NS;
 use cgscope_model::{
     Cause, Interval, Wait,
     findings::BUSY_THREAD_PERCENT,
@@ -71,6 +72,7 @@ pub fn trigger(text: &str) -> Result<Trigger, String> {
     let limit = limit(figure, right.trim()).ok_or_else(|| {
         let wanted = match figure {
             Figure::Share(_) => "a share between 0% and 100%, with its %",
+            Figure::Quantile(_) => "a time below 8m with its unit: us, ms, s or m",
             _ => "a time with its unit: us, ms, s, m or h",
         };
         format!("{:?} is no limit for {name}, which is compared with {wanted}; {EXAMPLES}", right.trim())
@@ -84,6 +86,10 @@ fn limit(figure: Figure, text: &str) -> Option<f64> {
     let number = match figure {
         Figure::Share(_) => text.strip_suffix('%')?.trim().parse().ok().filter(|share| *share < 100.0),
         _ if text.ends_with(|c: char| c.is_ascii_digit()) => None,
+        // What is longer has no bucket of its own.
+        Figure::Quantile(_) => {
+            seconds(text).map(|seconds| seconds * 1e9).filter(|ns| *ns < LAST_LOW_NS as f64)
+        }
         _ => seconds(text).map(|seconds| seconds * 1e9),
     };
     number.filter(|number: &f64| number.is_finite() && *number >= 0.0)
@@ -158,9 +164,17 @@ impl Seen {
         if self.wait.count < fewest_waits(per_mille) {
             return None;
         }
-        let ns = self.wait.quantile_ns(f64::from(per_mille) / 1e3)?;
+        let quantile = f64::from(per_mille) / 1e3;
+        let (low_ns, ns) = (self.wait.quantile_low_ns(quantile)?, self.wait.quantile_ns(quantile)?);
         let name = FIGURES.iter().find(|(_, figure)| *figure == Figure::Quantile(per_mille))?.0;
-        Some((ns as f64, format!("{name} of {} was {}", units::count(self.wait.count, "wait"), duration(ns))))
+        let words = format!(
+            "{name} of {} was between {} and {}",
+            units::count(self.wait.count, "wait"),
+            duration(low_ns),
+            duration(ns)
+        );
+        // What triggers was above the limit, wherever in its bucket it was.
+        Some((low_ns as f64, words))
     }
 
     fn share(&self, cause: Option<Cause>, duration_ns: u64) -> Option<(f64, String)> {

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use cgscope_model::{Interval, Wait};
 use cgscope_record::{Ending, Reason};
 use serde_json::Value;
 
@@ -84,6 +85,48 @@ fn a_throttled_loop_triggers_and_what_was_around_it_is_frozen() {
     // Of the wall clock, which is set while it runs.
     assert!(before >= 2_990_000_000 && after >= 1_990_000_000, "{before} ns before, {after} ns after");
     assert!(before <= 4_500_000_000 && after <= 3_500_000_000, "{before} ns before, {after} ns after");
+}
+
+/// p99 of the waits of a cgroup in an interval, where a hundred ended: never above the true one.
+fn p99_ns(interval: &Interval, cgroup: &str) -> Option<u64> {
+    let (id, _) = interval.cgroups.iter().find(|(_, path)| **path == *cgroup)?;
+    let tasks = interval.tasks.iter().filter(|task| task.reading.cgroup_id == *id).map(|task| &task.wait);
+    let exited = interval.exited.iter().filter(|exited| exited.cgroup_id == *id).map(|exited| &exited.wait);
+    let mut sum = Wait::default();
+    tasks.chain(exited).for_each(|wait| sum.add(wait));
+    (sum.count >= 100).then(|| sum.quantile_low_ns(0.99)).flatten()
+}
+
+#[test]
+fn long_waits_trigger_and_short_ones_do_not() {
+    const LIMIT_NS: u64 = 50_000_000;
+    let dir = Dir::new("p99");
+    let cgroup = Cgroup::new("p99");
+    cgroup.favour();
+    let (file, trigger) = (dir.file("f.rec"), format!("p99({})>50ms", cgroup.name));
+    let (short, _out) = Load::workload(&["blink", "2", "60"], Some(&cgroup));
+    let args = ["-o", &file, "-i", "500ms", "--keep", "1m", "--after", "1", "--triggers", "1"];
+    let mut recording = Recording::start(&[&args[..], &["--trigger", &trigger]].concat());
+    recording.wait_for("the first Sample takes");
+    thread::sleep(patience(3_000));
+    // A loop for each of the waits of 80 ms and more that there are to be in half a second, and as many again.
+    cgroup.limit(20_000, 100_000);
+    let (long, _out) = Load::workload(&["burn", "40", "60"], Some(&cgroup));
+    recording.wait_for("freezing the 1m00s before and the 1.00s after");
+    let (code, said) = recording.wait();
+    drop((short, long));
+    assert!(matches!(code, Some(0 | 1)), "{said}");
+
+    let (samples, ending) = read(Path::new(&file));
+    let Some(Reason::Triggered(words)) = reason(&ending) else { panic!("{ending}") };
+    assert!(words.starts_with(&format!("{trigger}: p99 of ")), "{words}");
+    let intervals = samples.windows(2).map(|two| Interval::between(&two[0], &two[1]));
+    let p99s: Vec<_> = intervals.map(|interval| p99_ns(&interval, &cgroup.name)).collect();
+    let at = p99s.iter().position(|p99| p99.is_some_and(|ns| ns > LIMIT_NS));
+    let at = at.unwrap_or_else(|| panic!("no interval is above the limit: {p99s:?}: {said}"));
+    assert!(p99s[..at].iter().flatten().count() >= 2, "short waits were looked at, too: {p99s:?}");
+    // Two intervals, and the one in which it ends.
+    assert!((at + 2..=at + 5).contains(&(p99s.len() - 1)), "triggered at {at}: {p99s:?}: {said}");
 }
 
 #[test]
@@ -236,10 +279,55 @@ fn a_part_that_does_not_fit_on_the_disk_is_said_and_the_ring_stays() {
         ["-o", &dir.file("f.rec"), "-i", "10ms", "--keep", "1h", "--after", "20ms", "--ring-size", "256K"];
     let mut recording = Recording::start(&args);
     recording.wait_for("--ring-size allows more");
-    recording.signal(libc::SIGUSR1);
+    // The recorder goes on: its ring is fine.
+    for _ in 0..2 {
+        recording.signal(libc::SIGUSR1);
+        recording.wait_for("the disk is full");
+        thread::sleep(patience(200));
+    }
+    recording.signal(libc::SIGTERM);
     let (code, said) = recording.wait();
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("the disk is full") && said.contains("the ring stays in"), "{said}");
+    assert!(said.contains("2 parts could not be frozen; the ring stays in"), "{said}");
+    assert!(recordings(dir.path()).is_empty(), "nothing is left of the copies");
     let ring = recordings(&dir.path().join("f.rec.ring"));
     assert!(ring.iter().all(|segment| !read(segment).0.is_empty()) && ring.len() >= 4, "{ring:?}");
+}
+
+#[test]
+fn a_second_interrupt_gives_up_the_copy_and_leaves_nothing_half() {
+    let dir = Dir::new("hurry");
+    let file = dir.file("f.rec");
+    for wait_us in (0..10).map(|n| n * 500) {
+        let mut recording = Recording::start(&[
+            "-o",
+            &file,
+            "-i",
+            "10ms",
+            "--keep",
+            "1h",
+            "--after",
+            "10ms",
+            "--triggers",
+            "1",
+        ]);
+        recording.wait_for("the first Sample takes");
+        thread::sleep(patience(500));
+        recording.signal(libc::SIGUSR1);
+        recording.wait_for("SIGUSR1; freezing");
+        recording.signal(libc::SIGINT);
+        thread::sleep(Duration::from_micros(wait_us));
+        recording.signal(libc::SIGINT);
+        let (_, said) = recording.wait();
+        let frozen = fs::exists(&file).expect("a directory of ours");
+        if frozen {
+            let ending = read(Path::new(&file)).1;
+            assert_eq!(reason(&ending), Some(&Reason::Triggered("SIGUSR1".into())), "{said}");
+            fs::remove_file(&file).expect("a file of ours");
+        }
+        let ring = PathBuf::from(dir.file("f.rec.ring"));
+        assert!(frozen || ring.exists(), "it is somewhere: {said}");
+        let _ = fs::remove_dir_all(&ring);
+        assert_eq!(fs::read_dir(dir.path()).expect("ours").count(), 0, "{said}");
+    }
 }

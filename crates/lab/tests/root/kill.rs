@@ -2,10 +2,12 @@
 
 use std::{
     fs,
-    process::Stdio,
+    process::{Child, Stdio},
     thread,
     time::{Duration, Instant, SystemTime},
 };
+
+use cgscope_record::open;
 
 use crate::{
     bench::{cgscope, json_lines, run, stderr, stdout},
@@ -72,4 +74,59 @@ fn a_kill_at_any_instant_loses_at_most_the_last_interval() {
 #[test]
 fn so_it_is_with_bpf() {
     kill_at_random(20, 1_000, 100, "bpf");
+}
+
+/// How long a recorder takes to begin its file.
+fn time_to_begin(file: &str) -> Duration {
+    let begun = Instant::now();
+    let mut child = start(file);
+    while !fs::exists(file).expect("a directory of ours") {
+        assert!(begun.elapsed() < Duration::from_secs(30), "it has not begun its file");
+        thread::sleep(Duration::from_micros(200));
+    }
+    let took = begun.elapsed();
+    child.kill().expect("a child of ours");
+    child.wait().expect("a child of ours");
+    took
+}
+
+fn start(file: &str) -> Child {
+    let mut command = cgscope();
+    command.args(["record", "-o", file, "-i", "20ms", "--mode", "coarse"]);
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
+}
+
+#[test]
+fn a_kill_while_the_file_is_begun_leaves_none_or_one_that_opens() {
+    let dir = Dir::new("begun");
+    let within_us = (1..=3).map(|i| time_to_begin(&dir.file(&format!("first-{i}.rec"))).as_micros()).max();
+    let within_us = within_us.expect("three times") as u64 * 3 / 2;
+    let mut numbers = Numbers(40);
+    let mut begun = 0;
+    for i in 0..40 {
+        let file = dir.file(&format!("{i}.rec"));
+        // In every second run there is one of yesterday.
+        let there = (i % 2 == 0).then_some("yesterday");
+        if let Some(there) = there {
+            fs::write(&file, there).expect("a directory of ours");
+        }
+        let mut child = start(&file);
+        let lived = Duration::from_micros(numbers.below(within_us));
+        thread::sleep(lived);
+        child.kill().expect("a child of ours");
+        child.wait().expect("a child of ours");
+
+        let old = fs::read_to_string(format!("{file}.old")).ok();
+        let kept = fs::read(&file).is_ok_and(|bytes| Some(&bytes[..]) == there.map(str::as_bytes));
+        assert!(
+            there.is_none() || kept != (old.as_deref() == there),
+            "{lived:?}: what was there is there once"
+        );
+        if fs::exists(&file).expect("a directory of ours") && !kept {
+            begun += 1;
+            let opened = open(&file).map(drop);
+            assert!(opened.is_ok(), "{lived:?}: {opened:?}");
+        }
+    }
+    assert!((4..=36).contains(&begun), "{begun} of 40 had begun their file within {within_us} us");
 }

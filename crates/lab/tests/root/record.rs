@@ -1,11 +1,11 @@
 //! Recordings: written, killed, cut, read back.
 
-use std::{fs, process::Stdio, thread, time::Duration};
+use std::fs;
 
 use serde_json::Value;
 
 use crate::{
-    bench::{cgscope, json_lines, run, stderr, stdout},
+    bench::{json_lines, run, stderr, stdout},
     files::Dir,
     load::Load,
 };

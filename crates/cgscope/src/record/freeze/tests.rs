@@ -35,7 +35,8 @@ impl Dir {
     fn freeze(&self, segments: Vec<FileReader>, from: u64, at: u64) -> Freeze {
         let reason = Reason::Triggered("p99>10ms".into());
         let (from_ns, at_ns) = (from * SECOND, at * SECOND);
-        Freeze { segments, path: self.0.join("frozen.rec"), from_ns, at_ns, reason }
+        let (path, stop) = (self.0.join("frozen.rec"), Arc::default());
+        Freeze { segments, path, from_ns, at_ns, reason, bytes: 1 << 10, stop }
     }
 }
 
@@ -92,6 +93,40 @@ fn what_can_be_read_of_a_damaged_ring_is_frozen_and_the_rest_named() {
         frozen.to_string().contains("a part is missing: in the ring the recording breaks off"),
         "{frozen}"
     );
+}
+
+#[test]
+fn a_copy_that_fails_or_is_given_up_leaves_everything_as_it_was() {
+    let dir = Dir::new("given-up");
+    let names = || {
+        let entries = fs::read_dir(&dir.0).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    fs::write(dir.0.join("frozen.rec"), "of another week").unwrap();
+    let freeze = |change: fn(&mut Freeze)| {
+        let mut freeze = dir.freeze(dir.segments(&[&[1, 2, 3], &[3, 4]]), 0, 3);
+        change(&mut freeze);
+        freeze.run()
+    };
+    for (change, said) in [
+        ((|freeze| freeze.stop.store(true, Ordering::Relaxed)) as fn(&mut Freeze), "given up"),
+        (|freeze| freeze.bytes = u64::MAX, "the disk is full"),
+        (|freeze| freeze.from_ns = u64::MAX, ""),
+    ] {
+        match freeze(change) {
+            Err(error) if !said.is_empty() => {
+                assert!(error.sentence.contains(said), "{error}");
+                assert_eq!(fs::read_to_string(dir.0.join("frozen.rec")).unwrap(), "of another week");
+                assert_eq!(names(), ["0", "1", "frozen.rec"]);
+            }
+            Ok(frozen) if said.is_empty() => assert_eq!(seconds(&frozen.path), [4]),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(names(), ["0", "1", "frozen.rec", "frozen.rec.old"]);
+    assert_eq!(fs::read_to_string(dir.0.join("frozen.rec.old")).unwrap(), "of another week");
 }
 
 #[test]

@@ -80,7 +80,20 @@ fn a_quantile_needs_so_many_waits_that_one_lies_above_it() {
     );
     waits.push(500 * MS);
     let said = exceeded("p99>10ms", &interval(&[("/a", &waits, 0)])).expect("two of 101");
-    assert!(said.starts_with("p99>10ms: p99 of 101 waits was "), "{said}");
+    assert!(said.starts_with("p99>10ms: p99 of 101 waits was between "), "{said}");
+}
+
+#[test]
+fn a_quantile_that_triggers_was_above_the_limit() {
+    let mut first = None;
+    for us in (9_000..12_000).step_by(10) {
+        let fires = exceeded("p99>10ms", &interval(&[("/a", &[us * 1_000; 200], 0)])).is_some();
+        assert!(!fires || us > 10_000, "{us} us triggers");
+        assert!(fires || first.is_none(), "{us} us does not, and less does");
+        first = first.or(fires.then_some(us));
+    }
+    let first = first.expect("what is far above it triggers");
+    assert!(first <= 11_250 + 130, "only {first} us trigger");
 }
 
 #[test]
@@ -145,6 +158,7 @@ fn nonsense_is_refused_with_examples() {
         "p99>10%",
         "p99>-1ms",
         "p99>nanms",
+        "p99>9m",
         "p99<10ms",
         "p95>10ms",
         "throttled>20",

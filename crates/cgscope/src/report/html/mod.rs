@@ -36,7 +36,7 @@ const SCRIPT: &str = concat!(
 
 /// Base64 of the SHA-256 of [`STYLE`] and [`SCRIPT`]: browsers run and apply nothing else. A test says what they have to be.
 const STYLE_HASH: &str = "LU+k2S+//+krBfV7UOvYKKpeazhsetqQWj4WkC+YniY=";
-const SCRIPT_HASH: &str = "ZncFVfBL1VNnNdq9a+0VxJogAL29Wk2AMPafprU8bW8=";
+const SCRIPT_HASH: &str = "ljWEOPFvPQF6kEcnSltAmi+q2s2NEKoh4AfImOiXicI=";
 
 /// The page.
 pub fn page(about: &About, whole: &Whole) -> String {

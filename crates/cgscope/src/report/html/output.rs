@@ -1,10 +1,12 @@
 //! Where the page goes.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     io::{self, Read, Write},
-    path::{Path, PathBuf},
+    path::Path,
 };
+
+use cgscope_record::Place;
 
 use super::BEGINNING;
 use crate::exit::{Error, Result};
@@ -14,10 +16,8 @@ use crate::exit::{Error, Result};
 pub enum Output {
     /// Standard output.
     Standard,
-    /// A file that is not there yet, or a former page: replaced as a whole.
-    Page(PathBuf),
-    /// A pipe or a device.
-    Other(PathBuf),
+    /// A file that is not there yet, or a former page, which is replaced as a whole; or a pipe or a device.
+    Page(Place),
 }
 
 impl Output {
@@ -26,25 +26,17 @@ impl Output {
         if path == Path::new("-") {
             return Ok(Self::Standard);
         }
-        // Through links: what they point to is replaced, not they.
-        let path = match fs::canonicalize(path) {
-            Ok(path) => path,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::Page(path.to_owned())),
-            Err(error) => return Err(cannot_write(path, &error.to_string())),
+        let place = Place::of(path).map_err(|error| cannot_write(path, &error.to_string()))?;
+        let is_ours = match fs::metadata(place.path()) {
+            Ok(metadata) if metadata.is_file() && metadata.len() != 0 => begins_as_ours(place.path()),
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+            Err(error) => Err(error),
         };
-        let metadata = fs::metadata(&path).map_err(|error| cannot_write(&path, &error.to_string()))?;
-        if metadata.is_dir() {
-            return Err(cannot_write(&path, "it is a directory"));
-        }
-        if !metadata.is_file() {
-            return Ok(Self::Other(path));
-        }
-        let is_ours = metadata.len() == 0
-            || begins_as_ours(&path).map_err(|error| cannot_write(&path, &error.to_string()))?;
-        if is_ours {
-            Ok(Self::Page(path))
+        if is_ours.map_err(|error| cannot_write(place.path(), &error.to_string()))? {
+            Ok(Self::Page(place))
         } else {
-            Err(cannot_write(&path, "it holds something else than a page of cgscope"))
+            Err(cannot_write(place.path(), "it holds something else than a page of cgscope"))
         }
     }
 
@@ -56,11 +48,8 @@ impl Output {
                 let done = out.write_all(page.as_bytes()).and_then(|()| out.flush());
                 done.map_err(|error| Error::output(&error))
             }
-            Self::Page(path) => replace(path, page).map_err(|error| cannot_write(path, &error.to_string())),
-            Self::Other(path) => {
-                let opened = OpenOptions::new().write(true).open(path);
-                let done = opened.and_then(|mut file| file.write_all(page.as_bytes()));
-                done.map_err(|error| cannot_write(path, &error.to_string()))
+            Self::Page(place) => {
+                replace(place, page).map_err(|error| cannot_write(place.path(), &error.to_string()))
             }
         }
     }
@@ -69,7 +58,7 @@ impl Output {
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Standard => None,
-            Self::Page(path) | Self::Other(path) => Some(path),
+            Self::Page(place) => Some(place.path()),
         }
     }
 }
@@ -80,17 +69,11 @@ fn begins_as_ours(path: &Path) -> io::Result<bool> {
     Ok(beginning == BEGINNING.as_bytes())
 }
 
-/// Beside it first, so that what was there stays whole until the new one is.
-fn replace(path: &Path, page: &str) -> io::Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}.new", std::process::id()));
-    let beside = PathBuf::from(beside);
-    let mut file = OpenOptions::new().write(true).create_new(true).open(&beside)?;
-    let written = file.write_all(page.as_bytes()).and_then(|()| fs::rename(&beside, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&beside);
-    }
-    written
+/// What was there stays whole until the new one is.
+fn replace(place: &Place, page: &str) -> io::Result<()> {
+    let (mut file, beside) = place.create()?;
+    file.write_all(page.as_bytes())?;
+    beside.keep()
 }
 
 fn cannot_write(path: &Path, why: &str) -> Error {
