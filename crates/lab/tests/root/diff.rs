@@ -3,7 +3,7 @@
 use std::{fs, process::Output, thread};
 
 use cgscope_model::Sample;
-use cgscope_record::{FileWriter, Reason, open};
+use cgscope_record::{FileWriter, Reason, Writer, open};
 use serde_json::Value;
 
 use crate::{
@@ -179,8 +179,13 @@ fn the_same_file_twice(file: &str) {
 
 fn torn_and_empty(dir: &Dir, good: &str) {
     let bytes = fs::read(good).expect("a recording");
-    let files =
-        [("torn", &bytes[..bytes.len() * 3 / 4]), ("short", &bytes[..bytes.len() / 6]), ("empty", &[][..])];
+    let mut reader = open(good).expect("a recording");
+    let mut short = Writer::create(Vec::new(), reader.header()).expect("there is memory");
+    for sample in reader.by_ref().take(4) {
+        short.sample(&sample.expect("a sample")).expect("there is memory");
+    }
+    let short = short.end(0, Reason::Finished).expect("there is memory");
+    let files = [("torn", &bytes[..bytes.len() * 3 / 4]), ("short", &short), ("empty", &[][..])];
     let diff = |name: &str, content: &[u8]| -> Output {
         let file = dir.file(name);
         fs::write(&file, content).expect("a file of ours");
