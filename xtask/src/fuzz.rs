@@ -7,8 +7,8 @@ use crate::steps::{self, Steps, cargo_path};
 
 /// Where the target is; its corpus is beside it.
 const FUZZ: &str = "crates/record/fuzz";
-/// Inputs of a run that nobody gave a number for: half a minute.
-const RUNS: &str = "200000";
+/// Inputs of a run that nobody gave a number for: some twenty seconds.
+const RUNS: &str = "100000";
 /// What libFuzzer needs to see which code an input reaches. `cargo fuzz` sets the same, and a sanitizer that needs a nightly: the
 /// code under test has no `unsafe`.
 const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \

@@ -31,7 +31,7 @@ cargo xtask COMMAND
                      --script FILE: a shell script in place of the tests
   readers            install the programs that read exports, for the tests
   fuzz [RUNS] [-- FLAGS...]
-                     reads RUNS recordings that libFuzzer makes up (200000: what the tests do); FLAGS go to libFuzzer
+                     reads RUNS recordings that libFuzzer makes up (100000: what the tests do); FLAGS go to libFuzzer
   overhead [ARGS...] what cgscope costs, side by side with other tools, as root
   help               this text
 

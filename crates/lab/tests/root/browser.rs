@@ -8,6 +8,7 @@ use std::{
         unix::process::CommandExt,
     },
     process::{Child, Command, Stdio},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -103,6 +104,15 @@ impl Browser {
         self.events.clear();
         self.call("Page.navigate", json!({"url": address}));
         self.wait_for("Page.loadEventFired");
+        // It may have been that of the empty page.
+        let page = address.split('#').next();
+        let is_there =
+            format!("location.href.split('#')[0] === {} && document.readyState === 'complete'", json!(page));
+        let end = Instant::now() + Duration::from_secs(30);
+        while self.eval(&is_there) != true {
+            assert!(Instant::now() < end, "{address} is not loaded");
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// The value of an expression in the page.

@@ -52,7 +52,7 @@ fn what_was_there_is_kept_and_a_command_ends_the_recording() {
 
 #[test]
 fn a_full_disk_ends_the_recording_and_not_what_is_printed() {
-    let dir = Dir::small("top-full", 256);
+    let dir = Dir::small("top-full", 96);
     let file = dir.file("a.rec");
     // So many Samples of a host fit there that it is full well before the end.
     let output = run(&["top", "-b", "--json", "-d", "20ms", "-n", "1000", "--record", &file]);
