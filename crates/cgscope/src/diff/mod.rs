@@ -43,8 +43,8 @@ pub fn run(options: &Diff) -> Result {
     Ok(finish(recordings, &diff))
 }
 
-/// Four for each block of time that a side has at most: a long recording need not be read more finely.
-const INTERVALS: u64 = 4 * MOST_BLOCKS as u64;
+/// Two for each block of time that a side has at most: a long recording need not be read more finely.
+const INTERVALS: u64 = 2 * MOST_BLOCKS as u64;
 
 fn read(recording: &mut Recording) -> Result<Side> {
     recording.at_most(INTERVALS)?;

@@ -31,7 +31,7 @@ use rows::{Pair, Row};
 use words::About;
 
 /// Into so many intervals a long recording is divided: two to the character of a wide terminal, and enough for a chart.
-const INTERVALS: u64 = 200;
+const INTERVALS: u64 = 150;
 /// Slices of time that are kept: none of those is divided.
 const SLICES: usize = 2 * INTERVALS as usize;
 
