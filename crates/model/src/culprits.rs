@@ -1,6 +1,6 @@
 //! Who made whom wait.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeMap, fmt, sync::Arc};
 
 use cgscope_layout::ledger::KERNEL;
 
@@ -50,6 +50,14 @@ pub(crate) fn between(a: &[PairReading], b: &[PairReading]) -> Vec<PairReading> 
             (ns != 0).then(|| PairReading { ns, ..now.clone() })
         })
         .collect()
+}
+
+/// So many culprits are named in an output; the others have done less.
+pub const NAMED: usize = 16;
+
+/// The order of culprits, the worst first; of the same harm by path.
+pub(crate) fn by_harm(a_ns: u64, b_ns: u64, paths: impl FnOnce() -> Ordering) -> Ordering {
+    b_ns.cmp(&a_ns).then_with(paths)
 }
 
 /// A culprit of a cgroup's waits.
@@ -110,7 +118,7 @@ impl Interval {
                 .or_insert_with(|| self.culprit(pair));
         }
         let mut culprits: Vec<Culprit> = sums.into_values().collect();
-        culprits.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.path.cmp(&b.path)));
+        culprits.sort_by(|a, b| by_harm(a.ns, b.ns, || a.path.cmp(&b.path)));
         culprits
     }
 
@@ -123,7 +131,7 @@ impl Interval {
         }
         let mut limits: Vec<_> =
             sums.into_iter().map(|(id, ns)| (self.cgroup_path(id).cloned(), ns)).collect();
-        limits.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        limits.sort_by(|a, b| by_harm(a.1, b.1, || a.0.cmp(&b.0)));
         limits
     }
 

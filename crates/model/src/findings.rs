@@ -17,7 +17,7 @@ use std::{cmp::Reverse, sync::Arc};
 
 use serde::{Serialize, Serializer};
 
-use crate::Interval;
+use crate::{Interval, Tree};
 use context::Context;
 
 /// A quota is told of once it ran out in this share of the periods, percent: below it few requests meet it.
@@ -127,7 +127,7 @@ rules! {
     /// Tasks of one cgroup are in each other's way.
     OwnContention = "own_contention",
         "tasks of a cgroup waited behind each other for at least 25% of the time they waited or ran and for 10ms, and no \
-         quota explains it";
+         quota and no full NUMA node beside an idle one explains it";
     /// Idle CPUs take long to wake.
     WakeupLatency = "wakeup_latency",
         "waking up is at least 20% of all waiting and takes 50us or more on average over at least 100 waits";
@@ -181,14 +181,21 @@ pub struct Host {
 /// What is wrong in `interval`, at most [`MOST`]: by what it cost, the worst first, and last what only limits the
 /// other figures.
 pub fn findings(interval: &Interval, host: &Host) -> Vec<Finding> {
+    findings_in(interval, &Tree::new(interval), host)
+}
+
+/// The same, where the tree of the interval is there already.
+pub fn findings_in(interval: &Interval, tree: &Tree, host: &Host) -> Vec<Finding> {
     if interval.duration_ns == 0 {
         return Vec::new();
     }
-    let context = Context::new(interval, *host);
+    let context = Context::new(interval, tree, *host);
     let mut findings = quota::findings(&context);
     let oversubscribed = host::cpu_oversubscription(&context);
     findings.extend(contention::noisy_neighbours(&context));
-    findings.extend(contention::own_contention(&context, oversubscribed.is_some()));
+    let (skew, full_node) = numa::node_skew(&context).unzip();
+    findings.extend(contention::own_contention(&context, oversubscribed.is_some(), full_node));
+    findings.extend(skew);
     findings.extend(oversubscribed);
     findings.extend(host::wakeup_latency(&context));
     findings.extend(numa::findings(&context));

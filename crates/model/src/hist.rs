@@ -6,7 +6,10 @@ use cgscope_layout::{
     high_ns, low_ns,
 };
 
-use crate::{sparse::Sparse, sum};
+use crate::{
+    sparse::{Dense, Sparse},
+    sum,
+};
 
 /// Completed waits by length, and by row (a doubling) and cause.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -196,6 +199,25 @@ impl Hist {
             }
         }
         rows
+    }
+}
+
+/// A sum in the making of many histograms.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HistSum {
+    counts: Dense<BUCKETS>,
+    shares: Dense<CELLS>,
+}
+
+impl HistSum {
+    pub fn add(&mut self, hist: &Hist) {
+        self.counts.add(&hist.counts);
+        self.shares.add(&hist.shares);
+    }
+
+    /// The sum so far; the next one begins at nothing.
+    pub fn take(&mut self) -> Hist {
+        Hist { counts: self.counts.take(), shares: self.shares.take() }
     }
 }
 

@@ -2,22 +2,24 @@
 
 mod appended;
 mod cost;
+mod group;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use cgscope_layout::bucket::LAST_LOW_NS;
 
 use crate::{
-    ByCause, CgroupReading, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, Pending,
-    ProcessMemory, Sample, TaskReading, Totals, coarse, culprits,
+    ByCause, CgroupReading, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, ProcessMemory,
+    Sample, TaskReading, Totals, coarse, culprits,
     findings::BUSY_THREAD_PERCENT,
     limits,
     nodes::{self, CpuInterval, TaskPlacement},
-    selection::path_and_ancestors,
     sum,
 };
 pub use appended::Appended;
 pub use cost::CostInterval;
+pub use group::Group;
+pub(crate) use group::{GroupSum, processes};
 
 /// Everything that happened between two Samples.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -141,11 +143,16 @@ impl Wait {
 
     /// Adds the waits of another task.
     pub fn add(&mut self, other: &Self) {
+        self.add_figures(other);
+        self.hist.add(&other.hist);
+    }
+
+    /// Adds all but the distribution.
+    fn add_figures(&mut self, other: &Self) {
         sum::add(&mut self.count, other.count);
         sum::add(&mut self.total_ns, other.total_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
         self.by_cause.add(&other.by_cause);
-        self.hist.add(&other.hist);
     }
 
     /// See [`Hist::quantile_ns`].
@@ -159,46 +166,6 @@ impl Wait {
     }
 }
 
-/// Tasks taken together: a process, a cgroup, the whole host.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Group {
-    /// Readings over the interval, exited tasks included where the grouping can tell.
-    pub totals: Totals,
-    /// Completed waits.
-    pub wait: Wait,
-    /// Tasks waiting at the end of the interval.
-    pub pending: u64,
-    /// The longest of these waits so far, ns.
-    pub pending_max_ns: u64,
-    /// These waits so far, by cause, summed over tasks.
-    pub pending_by_cause: ByCause,
-    /// Threads at the end; of appended intervals, also those that were there at the end of an earlier one.
-    pub threads: u64,
-    /// Processes that have one of these threads.
-    pub processes: u64,
-    /// Tasks that exited.
-    pub exited: u64,
-}
-
-impl Group {
-    fn add_task(&mut self, task: &TaskInterval) {
-        self.totals.add(&task.totals);
-        self.wait.add(&task.wait);
-        self.threads += 1;
-        if let Some(Pending { ns, by_cause, .. }) = &task.reading.pending {
-            self.pending += 1;
-            self.pending_by_cause.add(by_cause);
-            self.pending_max_ns = self.pending_max_ns.max(*ns);
-        }
-    }
-
-    fn add_exited(&mut self, exited: &ExitedInterval) {
-        self.totals.add(&exited.totals);
-        self.wait.add(&exited.wait);
-        sum::add(&mut self.exited, exited.tasks);
-    }
-}
-
 impl Interval {
     /// What happened between `a` and the later `b`.
     ///
@@ -207,16 +174,18 @@ impl Interval {
     pub fn between(a: &Sample, b: &Sample) -> Self {
         let one_node = nodes::only_node(&b.cpus).filter(|node| nodes::only_node(&a.cpus) == Some(*node));
         let mut earlier = a.tasks.iter().peekable();
-        let tasks = b.tasks.iter().filter_map(|now| {
+        // As large as can be from the start: growing would take up to twice the memory.
+        let mut tasks = Vec::with_capacity(b.tasks.len());
+        tasks.extend(b.tasks.iter().filter_map(|now| {
             while earlier.next_if(|before| before.serial < now.serial).is_some() {}
             let before = earlier.next_if(|before| before.serial == now.serial);
             task_between(before, now, a.mono_ns, one_node)
-        });
+        }));
         let mut interval = Self {
             start_unix_ns: a.unix_ns,
             duration_ns: b.mono_ns.saturating_sub(a.mono_ns),
             mode: b.mode,
-            tasks: tasks.collect(),
+            tasks,
             exited: exited_between(&a.exited, &b.exited),
             pairs: culprits::between(&a.pairs, &b.pairs),
             limits: limits::between(&a.limits, &b.limits),
@@ -257,68 +226,6 @@ impl Interval {
     pub fn process_name(&self, pid: u32) -> &str {
         let threads = || self.tasks.iter().map(|task| &task.reading).filter(|task| task.tgid == pid);
         threads().find(|task| task.tid == pid).or_else(|| threads().next()).map_or("", |task| &task.comm)
-    }
-
-    /// All tasks and all that exited.
-    pub fn total(&self) -> Group {
-        let mut total = self.sum(self.tasks.iter());
-        for exited in &self.exited {
-            total.add_exited(exited);
-        }
-        total
-    }
-
-    /// By process id, living tasks only: what exited is known by cgroup.
-    pub fn by_process(&self) -> BTreeMap<u32, Group> {
-        self.group_tasks(|task| Some(task.reading.tgid))
-    }
-
-    /// By cgroup path, each with all below it; `None` holds what is in cgroups whose path is not known.
-    pub fn by_cgroup(&self) -> BTreeMap<Option<Arc<str>>, Group> {
-        let mut by_id: BTreeMap<u64, Vec<&TaskInterval>> = BTreeMap::new();
-        for task in &self.tasks {
-            by_id.entry(task.reading.cgroup_id).or_default().push(task);
-        }
-        let mut members: BTreeMap<Option<Arc<str>>, Vec<&TaskInterval>> = BTreeMap::new();
-        for (id, tasks) in &by_id {
-            for path in self.path_and_ancestors(*id) {
-                members.entry(path).or_default().extend(tasks);
-            }
-        }
-        let mut groups: BTreeMap<_, _> =
-            members.into_iter().map(|(path, tasks)| (path, self.sum(tasks.into_iter()))).collect();
-        for exited in &self.exited {
-            for path in self.path_and_ancestors(exited.cgroup_id) {
-                groups.entry(path).or_default().add_exited(exited);
-            }
-        }
-        groups
-    }
-
-    fn path_and_ancestors(&self, id: u64) -> Vec<Option<Arc<str>>> {
-        let Some(path) = self.cgroup_path(id) else { return vec![None] };
-        path_and_ancestors(path).map(|path| Some(Arc::from(path))).collect()
-    }
-
-    fn group_tasks<K: Ord>(&self, key: impl Fn(&TaskInterval) -> Option<K>) -> BTreeMap<K, Group> {
-        let mut members: BTreeMap<K, Vec<&TaskInterval>> = BTreeMap::new();
-        for task in &self.tasks {
-            if let Some(key) = key(task) {
-                members.entry(key).or_default().push(task);
-            }
-        }
-        members.into_iter().map(|(key, tasks)| (key, self.sum(tasks.into_iter()))).collect()
-    }
-
-    fn sum<'a>(&self, tasks: impl Iterator<Item = &'a TaskInterval>) -> Group {
-        let mut group = Group::default();
-        let mut processes = std::collections::BTreeSet::new();
-        for task in tasks {
-            group.add_task(task);
-            processes.insert(task.reading.tgid);
-        }
-        group.processes = processes.len() as u64;
-        group
     }
 }
 
@@ -371,8 +278,15 @@ fn exited_between(a: &[ExitedReading], b: &[ExitedReading]) -> Vec<ExitedInterva
         .collect()
 }
 
+/// A cgroup that was removed in the interval has its name in `a` alone; the later name wins.
 fn names(a: &Sample, b: &Sample) -> Vec<(u64, Arc<str>)> {
-    // A cgroup that was removed in the interval has its name in `a` alone; the later name wins.
-    let all: BTreeMap<u64, Arc<str>> = a.cgroups.iter().chain(&b.cgroups).cloned().collect();
-    all.into_iter().collect()
+    let mut names = Vec::with_capacity(b.cgroups.len());
+    let mut earlier = a.cgroups.iter().peekable();
+    for now in &b.cgroups {
+        names.extend(std::iter::from_fn(|| earlier.next_if(|before| before.0 < now.0)).cloned());
+        earlier.next_if(|before| before.0 == now.0);
+        names.push(now.clone());
+    }
+    names.extend(earlier.cloned());
+    names
 }

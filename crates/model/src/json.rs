@@ -9,10 +9,10 @@ use serde::Serialize;
 use cgscope_layout::{CAUSES, Cause};
 
 use crate::{
-    ByCause, CgroupName, Finding, Group, Interval, Mode, TaskInterval, Totals, Wait,
-    culprits::Culprit,
-    findings::{Host, findings},
-    nodes::{ByNode, remote_share},
+    ByCause, CgroupName, Finding, Group, Interval, Mode, TaskInterval, TaskState, Totals, Tree, Wait,
+    culprits::{Culprit, NAMED},
+    findings::{Host, findings_in},
+    nodes::remote_share,
 };
 pub use nodes::{CpuObject, MemoryObject, NodeObject};
 
@@ -131,6 +131,7 @@ pub struct TaskObject<'a> {
     pub cgroup: Option<&'a str>,
     pub cpu: u32,
     pub node: Option<u32>,
+    pub state: Option<TaskState>,
     pub wait: WaitObject,
     pub pending_ns: Option<u64>,
     pub on_cpu_ns: u64,
@@ -213,21 +214,18 @@ pub struct CulpritObject {
     pub ns: u64,
 }
 
-/// So many culprits are named; the others have done less.
-const CULPRITS: usize = 16;
-
 impl CulpritObject {
-    fn all(culprits: Vec<Culprit>, mode: Mode) -> Option<Vec<Self>> {
-        mode.exact(|| culprits.into_iter().take(CULPRITS).map(Self::new).collect())
+    fn all(culprits: &[Culprit], mode: Mode) -> Option<Vec<Self>> {
+        mode.exact(|| culprits.iter().take(NAMED).map(Self::new).collect())
     }
 
-    fn new(culprit: Culprit) -> Self {
-        let (tid, comm) = culprit.task.unzip();
+    fn new(culprit: &Culprit) -> Self {
+        let (tid, comm) = culprit.task.as_ref().map(|(tid, comm)| (*tid, comm.to_string())).unzip();
         Self {
-            path: culprit.path.map(|path| path.to_string()),
+            path: culprit.path.as_deref().map(Into::into),
             kernel: culprit.kernel,
             tid,
-            comm: comm.map(|comm| comm.to_string()),
+            comm,
             ns: culprit.ns,
         }
     }
@@ -287,6 +285,7 @@ impl<'a> TaskObject<'a> {
             cgroup: interval.cgroup_path(reading.cgroup_id).map(AsRef::as_ref),
             cpu: reading.cpu,
             node: reading.node.or(interval.one_node),
+            state: reading.state,
             wait: WaitObject::new(&task.wait, interval.mode),
             pending_ns: reading.pending.map(|pending| pending.ns),
             on_cpu_ns,
@@ -304,15 +303,26 @@ impl<'a> TaskObject<'a> {
 }
 
 impl CgroupObject {
-    fn new(path: Option<&str>, id: Option<u64>, group: &Group, interval: &Interval, ran_ns: &ByNode) -> Self {
-        let limits = path.and_then(|path| interval.limits_at(path)).cloned().unwrap_or_default();
-        let effective = path.and_then(|path| interval.effective_limit(path));
-        let culprits = path.map_or_else(Vec::new, |path| interval.culprits_of(path));
-        let throttled_by = path.map_or_else(Vec::new, |path| interval.limits_of(path));
+    /// In the order of their paths; those whose path is not known come first, as one.
+    fn all(interval: &Interval, tree: &Tree) -> Vec<Self> {
+        let nodes = tree.nodes();
+        let mut known: Vec<usize> = (0..nodes.len()).filter(|at| nodes[*at].has_tasks).collect();
+        known.sort_unstable_by_key(|at| &nodes[*at].path);
+        let known = known.into_iter().map(|at| Self::new(&nodes[at].group, Some((tree, at)), interval));
+        let unknown = tree.unknown.iter().map(|group| Self::new(group, None, interval));
+        unknown.chain(known).collect()
+    }
+
+    fn new(group: &Group, at: Option<(&Tree, usize)>, interval: &Interval) -> Self {
+        let limits = at.and_then(|(tree, at)| tree.limits(interval, at)).cloned().unwrap_or_default();
+        let name = |node: usize| at.map(|(tree, _)| tree.nodes()[node].path.to_string());
+        let node = at.map(|(tree, at)| &tree.nodes()[at]);
+        let path = node.map(|node| &*node.path);
+        let throttled_by = node.map_or(&[][..], |node| &node.throttled_by).iter();
         Self {
             path: path.map(Into::into),
             name: path.map(CgroupName::of).unwrap_or_default(),
-            id,
+            id: node.and_then(|node| node.id),
             wait: WaitObject::new(&group.wait, interval.mode),
             pending: PendingObject::new(group, interval.mode),
             usage_ns: group.totals.on_cpu_ns,
@@ -326,10 +336,10 @@ impl CgroupObject {
             weight: limits.weight,
             cpus: limits.cpus,
             cpuset: limits.cpuset.map(|cpus| cpus.to_string()),
-            remote_share: remote_share(&limits.memory_by_node, ran_ns),
+            remote_share: remote_share(&limits.memory_by_node, node.map_or(&[], |node| &node.ran)),
             mem_by_node: (!limits.memory_by_node.is_empty()).then_some(limits.memory_by_node),
-            effective_cores: effective.map(|limit| limit.cores),
-            limited_by: path.and_then(|path| interval.limited_by(path)).map(|path| path.to_string()),
+            effective_cores: node.and_then(|node| node.effective).map(|limit| limit.cores),
+            limited_by: node.and_then(|node| node.limited_by).and_then(name),
             nr_periods: limits.nr_periods,
             nr_throttled: limits.nr_throttled,
             throttled_ns: limits.throttled_ns,
@@ -341,10 +351,9 @@ impl CgroupObject {
             pressure_some_ns: limits.pressure_some_ns,
             pressure_full_ns: limits.pressure_full_ns,
             throttled_by: throttled_by
-                .into_iter()
-                .map(|(path, ns)| LimitObject { path: path.map(|path| path.to_string()), ns })
+                .map(|(node, ns)| LimitObject { path: node.and_then(name), ns: *ns })
                 .collect(),
-            culprits: CulpritObject::all(culprits, interval.mode),
+            culprits: CulpritObject::all(node.map_or(&[], |node| &node.culprits), interval.mode),
         }
     }
 }
@@ -353,12 +362,7 @@ impl<'a> IntervalObject<'a> {
     /// The object of an interval, with what is found in it on this host.
     pub fn new(interval: &'a Interval, host: &Host) -> Self {
         let total = interval.total();
-        let ids: BTreeMap<&str, u64> =
-            interval.cgroups.iter().map(|(id, path)| (path.as_ref(), *id)).collect();
-        let groups = interval.by_cgroup();
-        let has_memory = interval.limits.iter().any(|limits| !limits.memory_by_node.is_empty());
-        let ran = if has_memory { interval.ran_by_cgroup() } else { BTreeMap::new() };
-        let nowhere = ByNode::new();
+        let tree = Tree::new(interval);
         Self {
             schema: SCHEMA,
             start_unix_ns: interval.start_unix_ns,
@@ -366,21 +370,13 @@ impl<'a> IntervalObject<'a> {
             mode: interval.mode,
             total: WaitObject::new(&total.wait, interval.mode),
             pending: PendingObject::new(&total, interval.mode),
-            culprits: CulpritObject::all(interval.culprits(), interval.mode),
+            culprits: CulpritObject::all(&interval.culprits(), interval.mode),
             tasks: interval.tasks.iter().map(|task| TaskObject::new(task, interval)).collect(),
-            cgroups: groups
-                .iter()
-                .map(|(path, group)| {
-                    let path = path.as_deref();
-                    let id = path.and_then(|path| ids.get(path).copied());
-                    let ran_ns = path.and_then(|path| ran.get(path)).unwrap_or(&nowhere);
-                    CgroupObject::new(path, id, group, interval, ran_ns)
-                })
-                .collect(),
+            cgroups: CgroupObject::all(interval, &tree),
             cpus: CpuObject::all(interval),
             nodes: NodeObject::all(interval),
             memory: interval.memory.iter().map(|memory| MemoryObject::new(memory, interval)).collect(),
-            findings: findings(interval, host),
+            findings: findings_in(interval, &tree, host),
             losses: interval.losses.nonzero().map(|(loss, count)| (loss.name(), count)).collect(),
             cost: CostObject {
                 hook_ns: interval.cost.hook_ns,

@@ -20,8 +20,10 @@ pub mod sample;
 pub mod selection;
 pub mod sparse;
 pub mod sum;
+pub mod task_state;
 pub mod timeline;
 pub mod totals;
+pub mod tree;
 pub mod units;
 
 pub use causes::ByCause;
@@ -35,5 +37,7 @@ pub use limits::CgroupReading;
 pub use placement::{CpuReading, CpuWaits, Cpuset, NodeReading, Placement, ProcessMemory};
 pub use sample::{Cost, ExitedReading, Losses, Mode, Pending, Sample, TaskReading, printable};
 pub use selection::Selection;
+pub use task_state::TaskState;
 pub use timeline::Timeline;
 pub use totals::Totals;
+pub use tree::Tree;

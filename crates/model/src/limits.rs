@@ -110,9 +110,10 @@ pub struct EffectiveLimit {
 }
 
 impl Interval {
-    /// The limits of a cgroup by its path, its counters over this interval.
+    /// The limits of a cgroup by its path, its counters over this interval; of one that was removed and made again, those of
+    /// the later one.
     pub fn limits_at(&self, path: &str) -> Option<&CgroupReading> {
-        self.limits.iter().find(|limits| self.cgroup_path(limits.id).is_some_and(|at| &**at == path))
+        self.limits.iter().rev().find(|limits| self.cgroup_path(limits.id).is_some_and(|at| &**at == path))
     }
 
     /// The tightest quota of a cgroup and its ancestors; `None`: none has one.

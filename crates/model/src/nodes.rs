@@ -5,8 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use cgscope_layout::Cause;
 
 use crate::{
-    CpuReading, CpuWaits, Hist, Interval, Placement, TaskInterval, TaskReading, Totals, Wait,
-    selection::path_and_ancestors, sum,
+    CpuReading, CpuWaits, Hist, Interval, Placement, TaskInterval, TaskReading, Totals, Tree, Wait, sum,
 };
 
 /// Amounts by node: `(node, amount)`, ascending by node.
@@ -86,9 +85,14 @@ impl TaskInterval {
     /// Time on a CPU by node, ns. Where it was not counted by node, all of it is with the node it was on last; empty where
     /// that is not known either.
     pub fn ran_by_node(&self) -> ByNode {
-        self.placement.ran_ns.clone().unwrap_or_else(|| {
-            self.reading.node.map(|node| (node, self.totals.on_cpu_ns)).into_iter().collect()
-        })
+        self.ran_on().collect()
+    }
+
+    pub(crate) fn ran_on(&self) -> impl Iterator<Item = (u32, u64)> {
+        let known = self.placement.ran_ns.as_deref();
+        let last = self.reading.node.filter(|_| known.is_none());
+        let last = last.map(|node| (node, self.totals.on_cpu_ns));
+        known.unwrap_or_default().iter().copied().chain(last)
     }
 }
 
@@ -139,6 +143,11 @@ impl Interval {
     ///
     /// Tasks that exited are with a node only where waits are counted by CPU or there is but one node.
     pub fn by_node(&self) -> Vec<NodeGroup> {
+        self.by_node_of(&self.ran_by_node(|_| true))
+    }
+
+    /// The same, where it is known already how long its tasks ran by node, ns.
+    pub(crate) fn by_node_of(&self, ran_ns: &[(u32, u64)]) -> Vec<NodeGroup> {
         let mut nodes: BTreeMap<u32, NodeGroup> = BTreeMap::new();
         for node in self.nodes.iter().map(|node| node.node).chain(self.cpus.iter().filter_map(|cpu| cpu.node))
         {
@@ -148,7 +157,7 @@ impl Interval {
             self.add_cpus(group);
             self.add_memory(group);
         }
-        self.add_tasks(&mut nodes);
+        self.add_tasks(&mut nodes, ran_ns);
         for group in nodes.values_mut() {
             group.runnable_avg = self.runnable_avg(group);
         }
@@ -172,24 +181,17 @@ impl Interval {
 
     /// Time on a CPU by node of the tasks for which `which` is true, ns: see [`TaskInterval::ran_by_node`].
     pub fn ran_by_node(&self, which: impl Fn(&TaskReading) -> bool) -> ByNode {
-        let ran = self.tasks.iter().filter(|task| which(&task.reading)).map(TaskInterval::ran_by_node);
-        sum_by_node(&ran.flatten().collect::<ByNode>())
+        let mut ran = ByNode::new();
+        for task in self.tasks.iter().filter(|task| which(&task.reading)) {
+            task.ran_on().for_each(|(node, ns)| add_by_node(&mut ran, node, ns));
+        }
+        ran
     }
 
     /// The same by the path of the cgroup, each with all below it.
     pub fn ran_by_cgroup(&self) -> BTreeMap<Arc<str>, ByNode> {
-        let mut by_id: BTreeMap<u64, ByNode> = BTreeMap::new();
-        for task in &self.tasks {
-            by_id.entry(task.reading.cgroup_id).or_default().extend(task.ran_by_node());
-        }
-        let mut by_path: BTreeMap<Arc<str>, ByNode> = BTreeMap::new();
-        for (id, ran) in &by_id {
-            let ran = sum_by_node(ran);
-            for path in self.cgroup_path(*id).into_iter().flat_map(|path| path_and_ancestors(path)) {
-                by_path.entry(path.into()).or_default().extend(&ran);
-            }
-        }
-        by_path.into_iter().map(|(path, ran)| (path, sum_by_node(&ran))).collect()
+        let nodes = Tree::new(self).into_nodes().into_iter();
+        nodes.filter(|node| node.group.threads != 0).map(|node| (node.path, node.ran)).collect()
     }
 
     /// True where waits are known by the CPU that they ended on.
@@ -236,20 +238,20 @@ impl Interval {
         (!limits.memory_by_node.is_empty()).then(|| limits.memory_by_node.clone())
     }
 
-    fn add_tasks(&self, nodes: &mut BTreeMap<u32, NodeGroup>) {
+    fn add_tasks(&self, nodes: &mut BTreeMap<u32, NodeGroup>, ran_ns: &[(u32, u64)]) {
         let by_cpu = self.counts_by_cpu();
         for cpu in self.cpus.iter().filter(|_| by_cpu) {
             if let (Some(group), Some(wait)) = (cpu.node.and_then(|node| nodes.get_mut(&node)), &cpu.wait) {
                 group.wait.add(wait);
             }
         }
-        for task in &self.tasks {
-            for (node, ns) in task.ran_by_node() {
-                if let Some(group) = nodes.get_mut(&node) {
-                    sum::add(&mut group.ran_ns, ns);
-                }
+        for (node, ns) in ran_ns {
+            if let Some(group) = nodes.get_mut(node) {
+                sum::add(&mut group.ran_ns, *ns);
             }
-            let last = task.reading.node.or(self.one_node).filter(|_| !by_cpu);
+        }
+        for task in self.tasks.iter().filter(|_| !by_cpu) {
+            let last = task.reading.node.or(self.one_node);
             if let Some(group) = last.and_then(|node| nodes.get_mut(&node)) {
                 group.wait.add(&task.wait);
             }
@@ -284,11 +286,17 @@ pub fn remote_share(memory: &[(u32, u64)], ran_ns: &[(u32, u64)]) -> Option<f64>
 
 /// The sum of amounts, by node.
 pub fn sum_by_node<'a>(amounts: impl IntoIterator<Item = &'a (u32, u64)>) -> ByNode {
-    let mut sums: BTreeMap<u32, u64> = BTreeMap::new();
-    for (node, amount) in amounts {
-        sum::add(sums.entry(*node).or_default(), *amount);
+    let mut sums = ByNode::new();
+    amounts.into_iter().for_each(|(node, amount)| add_by_node(&mut sums, *node, *amount));
+    sums
+}
+
+/// Adds to the amount of one node.
+pub(crate) fn add_by_node(sums: &mut ByNode, node: u32, amount: u64) {
+    match sums.binary_search_by_key(&node, |(at, _)| *at) {
+        Ok(at) => sum::add(&mut sums[at].1, amount),
+        Err(at) => sums.insert(at, (node, amount)),
     }
-    sums.into_iter().collect()
 }
 
 /// The amount of one node.

@@ -6,7 +6,8 @@ use cgscope_layout::Loss;
 use serde::Serialize;
 
 use crate::{
-    ByCause, CgroupReading, CpuReading, Hist, NodeReading, PairReading, Placement, ProcessMemory, Totals,
+    ByCause, CgroupReading, CpuReading, Hist, NodeReading, PairReading, Placement, ProcessMemory, TaskState,
+    Totals,
 };
 
 /// Anybody can name a thread or a cgroup, and anybody can send a recording: what would steer a terminal is replaced.
@@ -88,6 +89,10 @@ pub struct TaskReading {
     pub node: Option<u32>,
     /// On a CPU at this moment.
     pub on_cpu: bool,
+    /// What it does at this moment: running where it is on a CPU or waits for one, whatever else the kernel has noted. `None`:
+    /// not known, as in older recordings. In the coarse mode that of the last time that it ran or was first met: a task that
+    /// was woken and has not come on a CPU since is told as it slept.
+    pub state: Option<TaskState>,
     /// Set while it waits for a CPU.
     pub pending: Option<Pending>,
     /// Where it ran; `None` where there is only one node to run on, or nobody looked.

@@ -86,20 +86,32 @@ pub fn normal_path(path: &str) -> String {
 
 /// True for `root` itself and what lies below it.
 pub fn is_at_or_below(path: &str, root: &str) -> bool {
-    root == "/" || path == root || path.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'))
+    let is_below = || path.strip_prefix(root).is_some_and(|rest| !root.is_empty() && rest.starts_with('/'));
+    root == "/" || path == root || is_below()
 }
 
-/// `/a/b`, `/a` and `/`.
+/// `/a/b`, `/a` and `/`: whatever it [is at or below](is_at_or_below). A file may hold a path that does not begin at the root.
 pub fn path_and_ancestors(path: &str) -> impl Iterator<Item = &str> {
-    std::iter::successors(Some(path), |path| {
-        let end = path.rfind('/').filter(|_| path.len() > 1)?;
-        Some(&path[..end.max(1)])
+    std::iter::successors(Some(path), |path| match path.rfind('/') {
+        _ if *path == "/" => None,
+        None | Some(0) => Some("/"),
+        Some(end) => Some(&path[..end]),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn ancestors_are_what_a_path_is_below(path in "[/a-b-]{0,8}", root in "[/a-b-]{0,5}") {
+            let is_ancestor = path_and_ancestors(&path).any(|at| at == root);
+            prop_assert_eq!(is_ancestor, is_at_or_below(&path, &root));
+            prop_assert!(path_and_ancestors(&path).last() == Some("/"));
+        }
+    }
 
     #[test]
     fn a_cgroup_selects_itself_and_all_below_but_no_namesake() {

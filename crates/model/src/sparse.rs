@@ -103,9 +103,64 @@ impl<const N: usize> Sparse<N> {
     }
 }
 
+/// A sum in the making of many [`Sparse`] of the same cells: adding moves nothing.
+#[derive(Clone, Debug)]
+pub(crate) struct Dense<const N: usize> {
+    counts: [u64; N],
+    /// A bit for each cell that has a count: of most sums that are few.
+    used: [u64; 4],
+}
+
+impl<const N: usize> Default for Dense<N> {
+    fn default() -> Self {
+        const { assert!(N <= 256) }
+        Self { counts: [0; N], used: [0; 4] }
+    }
+}
+
+impl<const N: usize> Dense<N> {
+    pub fn add(&mut self, other: &Sparse<N>) {
+        for (cell, count) in other.iter() {
+            crate::sum::add(&mut self.counts[cell], count);
+            self.used[cell / 64] |= 1 << (cell % 64);
+        }
+    }
+
+    /// The sum so far; the next one begins at nothing.
+    pub fn take(&mut self) -> Sparse<N> {
+        let cells: u32 = self.used.iter().map(|bits| bits.count_ones()).sum();
+        let mut out = Vec::with_capacity(cells as usize);
+        for (word, bits) in self.used.iter_mut().enumerate() {
+            while *bits != 0 {
+                let cell = word * 64 + bits.trailing_zeros() as usize;
+                out.push((cell as u8, std::mem::take(&mut self.counts[cell])));
+                *bits &= *bits - 1;
+            }
+        }
+        Sparse(out)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_sum_in_the_making_is_the_sum(
+            parts in prop::collection::vec(prop::collection::btree_map(0u32..240, 1..u64::MAX, 0..9), 0..6),
+        ) {
+            let parts: Vec<_> = parts.into_iter().filter_map(Sparse::<240>::from_cells).collect();
+            let (mut sum, mut dense) = (Sparse::default(), Dense::default());
+            for part in &parts {
+                sum.add(part);
+                dense.add(part);
+            }
+            prop_assert_eq!(dense.take(), sum);
+            prop_assert_eq!(dense.take(), Sparse::default());
+        }
+    }
 
     #[test]
     fn what_a_file_may_hold_is_checked() {

@@ -69,6 +69,34 @@ pub fn per_second(count: u64, duration_ns: u64) -> Option<f64> {
     (duration_ns != 0).then(|| count as f64 * 1e9 / duration_ns as f64)
 }
 
+/// A number with up to two decimals: `1`, `2.5`, `0.25`.
+pub fn number(value: f64) -> String {
+    let two = format!("{value:.2}");
+    two.trim_end_matches('0').trim_end_matches('.').into()
+}
+
+/// `1 CPU`, `2.5 CPUs`.
+pub fn cpus(cores: f64) -> String {
+    let number = number(cores);
+    let plural = if number == "1" { "" } else { "s" };
+    format!("{number} CPU{plural}")
+}
+
+/// A number with a unit of time, or a plain one, in seconds.
+pub fn seconds(text: &str) -> Option<f64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let scale = match &text[digits.len()..] {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3_600.0,
+        "d" => 86_400.0,
+        _ => return None,
+    };
+    Some(digits.parse::<f64>().ok()? * scale)
+}
+
 /// `1 wait`, `2 waits`, `2 processes`.
 pub fn count(n: u64, what: &str) -> String {
     let plural = match what.strip_suffix("ss") {
@@ -116,6 +144,11 @@ mod tests {
         assert_eq!(count(1, "thread"), "1 thread");
         assert_eq!(count(20, "thread"), "20 threads");
         assert_eq!(count(2, "process"), "2 processes");
+    }
+
+    #[test]
+    fn one_cpu_has_no_plural() {
+        assert_eq!([cpus(1.0), cpus(0.5), cpus(2.0), cpus(10.0)], ["1 CPU", "0.5 CPUs", "2 CPUs", "10 CPUs"]);
     }
 
     #[test]

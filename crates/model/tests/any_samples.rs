@@ -1,218 +1,18 @@
 //! Whatever two Samples hold that keep the rules of a file, nothing that is made of them panics.
 
+mod any;
+
 use std::{collections::BTreeMap, sync::Arc};
 
-use cgscope_layout::{BUCKETS, Loss, cause::CELLS, ledger::KERNEL};
+use any::{nothing_before, sample};
 use cgscope_model::{
-    Blame, ByCause, CAUSES, CgroupReading, Cost, CpuReading, CpuWaits, ExitedReading, Hist, Interval, Losses,
-    Mode, NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, TaskReading, Timeline, Totals,
+    Hist, Interval, Sample, TaskReading, Timeline, Totals,
     culprits::Culprit,
     diff::{self, Side},
     findings::{Host, findings},
     json::IntervalObject,
 };
-use proptest::{
-    collection::{btree_map, vec},
-    option,
-    prelude::*,
-};
-
-/// Nothing, what is usual, and what is absurd.
-fn amount() -> impl Strategy<Value = u64> {
-    prop_oneof![Just(0), 0..100_000_000u64, any::<u64>(), Just(u64::MAX)]
-}
-
-fn maybe() -> impl Strategy<Value = Option<u64>> {
-    option::of(amount())
-}
-
-fn hist() -> impl Strategy<Value = Arc<Hist>> {
-    let cells = |n: u32| btree_map(0..n, amount().prop_map(|count| count.max(1)), 0..6);
-    (cells(BUCKETS as u32), cells(CELLS as u32))
-        .prop_map(|(counts, shares)| Arc::new(Hist::from_cells(counts, shares).expect("cells in order")))
-}
-
-fn by_cause() -> impl Strategy<Value = ByCause> {
-    vec(amount(), CAUSES).prop_map(|ns| ByCause(ns.try_into().expect("one for each")))
-}
-
-fn totals() -> impl Strategy<Value = Totals> {
-    (vec(amount(), 9), by_cause()).prop_map(|(ns, by_cause)| Totals {
-        waits: ns[0],
-        wait_ns: ns[1],
-        run_delay_ns: ns[2],
-        unstamped: ns[3],
-        unstamped_ns: ns[4],
-        on_cpu_ns: ns[5],
-        voluntary: ns[6],
-        involuntary: ns[7],
-        migrations: ns[8],
-        by_cause,
-    })
-}
-
-fn task() -> impl Strategy<Value = TaskReading> {
-    let pending = option::of((amount(), amount(), by_cause()));
-    let placement = option::of((maybe(), option::of(btree_map(0..2u32, amount(), 0..3))));
-    let ids = (0..3u32, 0..6u64, 0..3u32, option::of(0..2u32), any::<bool>());
-    (ids, "[a-c]{0,2}(-[0-9])?", amount(), amount(), pending, placement, totals(), hist()).prop_map(
-        |((tgid, cgroup_id, cpu, node, on_cpu), comm, start_ns, max_ns, pending, placement, totals, hist)| {
-            TaskReading {
-                serial: 0,
-                tid: tgid,
-                tgid,
-                comm: comm.into(),
-                start_ns,
-                cgroup_id,
-                cpu,
-                node,
-                on_cpu,
-                pending: pending.map(|(ns, booked_ns, by_cause)| Pending { ns, booked_ns, by_cause }),
-                placement: placement.map(|(node_migrations, ran_ns)| {
-                    let ran_ns = ran_ns.map(|ran_ns| ran_ns.into_iter().collect());
-                    let cpus_allowed = node_migrations.map(|_| "0-1".into());
-                    Arc::new(Placement { node_migrations, ran_ns, cpus_allowed, ..Placement::default() })
-                }),
-                max_ns,
-                totals,
-                hist,
-            }
-        },
-    )
-}
-
-fn exited() -> impl Strategy<Value = ExitedReading> {
-    (amount(), amount(), totals(), hist()).prop_map(|(tasks, max_ns, totals, hist)| ExitedReading {
-        cgroup_id: 0,
-        tasks,
-        max_ns,
-        totals,
-        hist,
-    })
-}
-
-fn limits() -> impl Strategy<Value = CgroupReading> {
-    let memory = btree_map(0..2u32, amount(), 0..3);
-    (vec(maybe(), 13), memory).prop_map(|(figures, memory)| CgroupReading {
-        id: 0,
-        quota_us: figures[0],
-        period_us: figures[1],
-        burst_us: figures[2],
-        weight: figures[3],
-        cpus: figures[4].map(|cpus| cpus as u32),
-        cpuset: None,
-        memory_by_node: memory.into_iter().collect(),
-        usage_ns: figures[5],
-        user_ns: figures[6],
-        system_ns: figures[7],
-        nr_periods: figures[8],
-        nr_throttled: figures[9],
-        throttled_ns: figures[10],
-        nr_bursts: figures[11],
-        burst_ns: figures[12],
-        ..CgroupReading::default()
-    })
-}
-
-fn cpu() -> impl Strategy<Value = CpuReading> {
-    let came_from = btree_map(0..2u32, amount(), 0..3);
-    let waits = option::of((amount(), by_cause(), hist(), came_from));
-    (option::of(0..2u32), maybe(), maybe(), waits).prop_map(|(node, busy_ns, idle_ns, waits)| CpuReading {
-        cpu: 0,
-        node,
-        busy_ns,
-        idle_ns,
-        waits: waits.map(|(max_ns, by_cause, hist, came_from)| CpuWaits {
-            max_ns,
-            by_cause,
-            hist,
-            came_from: came_from.into_iter().collect(),
-        }),
-    })
-}
-
-/// Of a host with few of everything, so that most of it is in both Samples.
-fn sample() -> impl Strategy<Value = Sample> {
-    let of_time = (amount(), amount(), any::<bool>(), (maybe(), option::of(0.0..1e12), maybe()));
-    let of_cgroups = (
-        btree_map(0..6u64, limits(), 0..4),
-        btree_map((0..6u64, prop_oneof![0..6u64, Just(KERNEL)], any::<bool>(), 0..2u32), amount(), 0..6),
-        btree_map(0..3u64, exited(), 0..3),
-    );
-    let of_host = (btree_map(0..3u32, cpu(), 0..3), btree_map(0..2u32, (maybe(), maybe()), 0..3), amount());
-    let memory = btree_map(0..3u32, btree_map(0..2u32, amount(), 0..3), 0..2);
-    (of_time, btree_map(0..6u64, task(), 0..5), of_cgroups, of_host, memory).prop_map(
-        |((unix_ns, mono_ns, coarse, cost), tasks, (limits, pairs, exited), (cpus, nodes, lost), memory)| {
-            let mut losses = Losses::default();
-            losses.add(Loss::ALL[0], lost);
-            let paths = ["/", "/a", "/a/b", "/a/b-2", "/c"];
-            let blame = |limited| if limited { Blame::Limited } else { Blame::Ran };
-            let mut pairs: Vec<PairReading> = pairs
-                .into_iter()
-                .map(|((victim, culprit, limited, tid), ns)| PairReading {
-                    victim,
-                    culprit,
-                    blame: blame(limited),
-                    tid,
-                    comm: "c".into(),
-                    ns,
-                })
-                .collect();
-            pairs.sort_by_key(PairReading::key);
-            Sample {
-                unix_ns,
-                mono_ns,
-                mode: if coarse { Mode::Coarse } else { Mode::Bpf },
-                tasks: tasks.into_iter().map(|(serial, task)| TaskReading { serial, ..task }).collect(),
-                exited: exited.into_iter().map(|(id, one)| ExitedReading { cgroup_id: id, ..one }).collect(),
-                pairs,
-                limits: limits.into_iter().map(|(id, one)| CgroupReading { id, ..one }).collect(),
-                cgroups: (0..).zip(paths.map(Arc::from)).collect(),
-                cpus: cpus.into_iter().map(|(cpu, one)| CpuReading { cpu, ..one }).collect(),
-                nodes: nodes
-                    .into_iter()
-                    .map(|(node, (memory_bytes, free_bytes))| NodeReading { node, memory_bytes, free_bytes })
-                    .collect(),
-                memory: memory
-                    .into_iter()
-                    .map(|(tgid, by_node)| ProcessMemory {
-                        tgid,
-                        by_node: by_node.into_iter().collect(),
-                        policies: Vec::new(),
-                    })
-                    .collect(),
-                losses,
-                cost: Cost { switches: cost.0, hook_ns_per_run: cost.1, cpu_ns: cost.2, rss_bytes: cost.2 },
-            }
-        },
-    )
-}
-
-/// As if nothing had been there before: all figures are in the interval, none went backwards.
-fn nothing_before(sample: &Sample) -> Sample {
-    let cpus = sample.cpus.iter().map(|cpu| CpuReading {
-        busy_ns: Some(0),
-        idle_ns: Some(0),
-        waits: Some(CpuWaits::default()),
-        ..cpu.clone()
-    });
-    let limits = sample.limits.iter().map(|limits| CgroupReading {
-        id: limits.id,
-        usage_ns: Some(0),
-        nr_periods: Some(0),
-        nr_throttled: Some(0),
-        throttled_ns: Some(0),
-        ..CgroupReading::default()
-    });
-    Sample {
-        mode: sample.mode,
-        mono_ns: 0,
-        limits: limits.collect(),
-        cpus: cpus.collect(),
-        cgroups: sample.cgroups.clone(),
-        ..Sample::default()
-    }
-}
+use proptest::{collection::vec, option, prelude::*};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(120))]
@@ -275,6 +75,7 @@ fn sums_of_absurd_figures_stay_at_the_largest_number() {
         cpu: 0,
         node: None,
         on_cpu: false,
+        state: None,
         pending: None,
         placement: None,
         max_ns: u64::MAX,

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use cgscope_model::{
-    ByCause, Cause, ExitedReading, Group, Hist, Interval, Pending, Sample, TaskReading, Totals,
+    ByCause, Cause, ExitedReading, Group, Hist, Interval, Pending, Sample, TaskReading, TaskState, Totals,
 };
 use proptest::prelude::*;
 
@@ -79,6 +79,7 @@ impl Host {
                     cpu: 0,
                     node: None,
                     on_cpu: false,
+                    state: None,
                     pending: None,
                     placement: None,
                     max_ns: 0,
@@ -263,6 +264,37 @@ fn a_task_that_went_while_it_waited_waits_no_more_at_the_end() {
     host.apply(&Event::Exit { task: 0 });
     whole.append(Interval::between(&waiting, &host.read()));
     assert_eq!((whole.total().pending, whole.total().exited), (0, 1));
+}
+
+#[test]
+fn what_a_task_did_last_stands_and_of_one_that_went_it_is_not_known() {
+    let mut host = Host::default();
+    let empty = host.read();
+    host.apply(&Event::Birth { cgroup: 1 });
+    host.apply(&Event::Birth { cgroup: 1 });
+    let reading = |host: &mut Host, states: &[TaskState]| {
+        let mut sample = host.read();
+        for (task, state) in sample.tasks.iter_mut().zip(states) {
+            task.state = Some(*state);
+        }
+        sample
+    };
+    let first = reading(&mut host, &[TaskState::Running, TaskState::Running]);
+    let second = reading(&mut host, &[TaskState::Sleeping, TaskState::DiskSleep]);
+    host.apply(&Event::Exit { task: 1 });
+    let last = reading(&mut host, &[TaskState::Stopped]);
+    let states = |interval: &Interval| -> Vec<_> {
+        interval.tasks.iter().map(|task| task.reading.state.map(TaskState::letter)).collect()
+    };
+    let mut whole = Interval::between(&empty, &first);
+    assert_eq!(states(&whole), [Some('R'), Some('R')]);
+    whole.append(Interval::between(&first, &second));
+    assert_eq!(states(&whole), [Some('S'), Some('D')]);
+    let end = Interval::between(&second, &last);
+    whole.append(end.clone());
+    assert_eq!(states(&whole), [Some('T'), None]);
+    let anew = end.with_tasks(empty.mono_ns, Vec::new(), Vec::new(), &last.tasks, second.tasks.clone());
+    assert_eq!(states(&anew), [Some('T'), None]);
 }
 
 #[test]

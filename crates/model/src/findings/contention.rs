@@ -5,8 +5,8 @@ use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 use cgscope_layout::{Cause, ledger::KERNEL};
 
 use super::{
-    EXPLAINED_PERCENT, Finding, NEIGHBOUR_NS, NEIGHBOUR_PERCENT, OWN_NS, OWN_PERCENT, Rule,
-    context::{Busy, Context, Sums},
+    EXPLAINED_PERCENT, Finding, MOST, NEIGHBOUR_NS, NEIGHBOUR_PERCENT, OWN_NS, OWN_PERCENT, Rule,
+    context::{Busy, Context},
     quota,
     words::{is_share, list, percent},
 };
@@ -37,33 +37,38 @@ impl Neighbour {
     }
 }
 
-/// At the lowest cgroups that have the waiting.
+/// At the lowest cgroups that have the waiting; those that may be told of.
 pub(super) fn noisy_neighbours(context: &Context) -> Vec<Finding> {
-    let mut paths: Vec<(&Arc<str>, &Sums)> = context.with_below.iter().collect();
+    let mut told: Vec<(u64, usize)> = Vec::new();
+    // What is told of each with all below it, ns.
+    let mut told_ns = vec![0; context.nodes().len()];
     // Whatever is below comes before.
-    paths.sort_by_key(|(path, _)| (Reverse(path_and_ancestors(path).count()), *path));
-    let mut told: BTreeMap<&Arc<str>, u64> = BTreeMap::new();
-    for (path, sums) in paths {
+    for (node, cgroup) in context.nodes().rev() {
+        let sums = context.with_below(node);
         let ns = sums.by_cause.get(Cause::OtherCgroup);
-        if ns < NEIGHBOUR_NS || !is_share(ns, sums.active_ns(), NEIGHBOUR_PERCENT) {
-            continue;
+        let below_ns: u64 = told_ns[node];
+        let is_noisy = ns >= NEIGHBOUR_NS && is_share(ns, sums.active_ns(), NEIGHBOUR_PERCENT);
+        let host_again = cgroup.parent.is_none() && !told.is_empty();
+        if is_noisy && !host_again && !is_share(below_ns, ns, EXPLAINED_PERCENT) {
+            // What is told of an ancestor holds what was told below it: count each wait once.
+            told_ns[node] = below_ns.max(ns);
+            told.push((ns, node));
         }
-        let below = told.iter().filter(|(at, _)| is_at_or_below(at, path));
-        let below_ns = sum::total(below.map(|(_, ns)| *ns));
-        let host_again = &**path == "/" && !told.is_empty();
-        if host_again || is_share(below_ns, ns, EXPLAINED_PERCENT) {
-            continue;
+        if let Some(parent) = cgroup.parent {
+            let ns = told_ns[node];
+            sum::add(&mut told_ns[parent], ns);
         }
-        // What is told of an ancestor holds what was told below it: count each wait once.
-        told.insert(path, ns - below_ns.min(ns));
     }
-    told.keys().map(|path| noisy_neighbour(context, path)).collect()
+    told.sort_by_key(|(ns, node)| (Reverse(*ns), context.path(*node)));
+    told.truncate(MOST);
+    told.into_iter().map(|(_, node)| noisy_neighbour(context, node)).collect()
 }
 
-fn noisy_neighbour(context: &Context, path: &Arc<str>) -> Finding {
-    let sums = context.with_below.get(path).copied().unwrap_or_default();
+fn noisy_neighbour(context: &Context, node: usize) -> Finding {
+    let path = context.path(node);
+    let sums = context.with_below(node);
     let ns = sums.by_cause.get(Cause::OtherCgroup);
-    let neighbours = neighbours_of(context, path);
+    let neighbours = neighbours_of(context, node);
     // Of a selection by name, the pairs hold more than the tasks that are left.
     let all_ns = sum::total(neighbours.iter().map(|neighbour| neighbour.ns)).max(ns);
     let named: Vec<_> = neighbours
@@ -89,11 +94,14 @@ fn noisy_neighbour(context: &Context, path: &Arc<str>) -> Finding {
 
 /// The worst first. [`Interval::culprits_of`](crate::Interval::culprits_of) also has what is no neighbour: kernel
 /// threads and, where single tasks are told apart, tasks of the same cgroup.
-fn neighbours_of(context: &Context, victim: &str) -> Vec<Neighbour> {
+fn neighbours_of(context: &Context, victim: usize) -> Vec<Neighbour> {
     let interval = context.interval;
-    let is_victim = |id| interval.cgroup_path(id).is_some_and(|path| is_at_or_below(path, victim));
+    let mut pairs: Vec<usize> = context.tree.pairs_below(victim).collect();
+    // A task may have been renamed: it goes by the name of its first pair.
+    pairs.sort_unstable();
+    let pairs = pairs.into_iter().map(|pair| &interval.pairs[pair]);
     let mut sums: BTreeMap<(u64, u32), (u64, &Arc<str>)> = BTreeMap::new();
-    for pair in interval.pairs.iter().filter(|pair| pair.blame == Blame::Ran && is_victim(pair.victim)) {
+    for pair in pairs.filter(|pair| pair.blame == Blame::Ran) {
         if pair.culprit != KERNEL && pair.culprit != pair.victim {
             let (ns, _) = sums.entry((pair.culprit, pair.tid)).or_insert((0, &pair.comm));
             sum::add(ns, pair.ns);
@@ -122,7 +130,8 @@ fn neighbour_advice(context: &Context, victim: &str, neighbour: Option<&str>) ->
              another cpuset"
         );
     };
-    let with_weight = |path: &str| match context.limits(path).and_then(|limits| limits.weight) {
+    let limits = |path: &str| context.limits(context.tree.find(path)?);
+    let with_weight = |path: &str| match limits(path).and_then(|limits| limits.weight) {
         Some(weight) => format!("{path} (now {weight})"),
         None => path.into(),
     };
@@ -144,23 +153,43 @@ fn siblings<'p>(a: &'p str, b: &'p str) -> Option<(&'p str, &'p str)> {
 
 /// By the cgroup that the tasks are directly in: what is their own there is not so in an ancestor. That the root's tasks
 /// wait for each other is no news where there are too many on the whole host.
-pub(super) fn own_contention(context: &Context, oversubscribed: bool) -> Vec<Finding> {
-    let crowded = context.direct.iter().filter(|(path, sums)| {
-        let ns = sums.by_cause.get(Cause::OwnCgroup);
-        ns >= OWN_NS
-            && is_share(ns, sums.active_ns(), OWN_PERCENT)
-            && !(oversubscribed && &***path == "/")
-            && !quota::is_throttled(context, path)
-    });
-    crowded.filter_map(|(path, sums)| own_contention_of(context, path, sums)).collect()
+pub(super) fn own_contention(
+    context: &Context,
+    oversubscribed: bool,
+    full_node: Option<u32>,
+) -> Vec<Finding> {
+    let mut crowded: Vec<(u64, usize)> = Vec::new();
+    for (node, cgroup) in context.nodes() {
+        let ns = cgroup.own.by_cause.get(Cause::OwnCgroup);
+        if ns >= OWN_NS
+            && is_share(ns, cgroup.own.active_ns(), OWN_PERCENT)
+            && !(oversubscribed && cgroup.parent.is_none())
+            && !quota::is_throttled(context, node)
+            && !is_on(context, node, full_node, ns)
+        {
+            crowded.push((ns, node));
+        }
+    }
+    crowded.sort_by_key(|(ns, node)| (Reverse(*ns), context.path(*node)));
+    crowded.into_iter().filter_map(|(ns, node)| own_contention_of(context, node, ns)).take(MOST).collect()
 }
 
-fn own_contention_of(context: &Context, path: &Arc<str>, sums: &Sums) -> Option<Finding> {
-    let own_cpus = context.limits(path).and_then(|limits| limits.cpus);
+/// True if most of it was waited on a node that is full while another idles: that is told of instead.
+fn is_on(context: &Context, node: usize, full_node: Option<u32>, own_ns: u64) -> bool {
+    let Some(full_node) = full_node else { return false };
+    let tasks = context.tree.tasks_of(node).iter().map(|at| &context.interval.tasks[*at]);
+    let there = tasks.filter(|task| task.reading.node == Some(full_node));
+    let ns = there.fold(0u64, |sum, task| sum.saturating_add(task.wait.by_cause.get(Cause::OwnCgroup)));
+    is_share(ns, own_ns, EXPLAINED_PERCENT)
+}
+
+fn own_contention_of(context: &Context, node: usize, ns: u64) -> Option<Finding> {
+    let path = context.path(node);
+    let own_cpus = context.limits(node).and_then(|limits| limits.cpus);
     // Whichever is known, and the fewer of both.
     let cpus = own_cpus.into_iter().chain(context.host.cpus).min()?;
-    let ns = sums.by_cause.get(Cause::OwnCgroup);
-    let busy = context.busy(|at| at == &**path);
+    let sums = context.tree.nodes()[node].own;
+    let busy = context.busy(context.tree.tasks_of(node));
     let (why, advice) =
         if busy.threads > u64::from(cpus) { too_many(&busy, cpus) } else { badly_spread(&busy, cpus, ns)? };
     let share = percent(ns, sums.active_ns());

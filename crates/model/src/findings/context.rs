@@ -1,4 +1,4 @@
-//! Sums that several rules look at, made once.
+//! What several rules look at, made once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,38 +9,9 @@ use cgscope_layout::Cause;
 
 use super::Host;
 use crate::{
-    Blame, ByCause, CgroupReading, Interval, Wait,
-    selection::{is_at_or_below, path_and_ancestors},
-    sum,
+    Blame, CgroupReading, Group, Interval, Tree, Wait, sum,
+    tree::{Node, Sums},
 };
-
-/// What tasks did, exited ones included.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sums {
-    /// On a CPU, ns.
-    pub ran_ns: u64,
-    /// Completed waits, ns.
-    pub waited_ns: u64,
-    /// The same by cause.
-    pub by_cause: ByCause,
-}
-
-impl Sums {
-    fn add(&mut self, ran_ns: u64, wait: &Wait) {
-        self.add_sums(&Self { ran_ns, waited_ns: wait.total_ns, by_cause: wait.by_cause });
-    }
-
-    fn add_sums(&mut self, other: &Self) {
-        self.ran_ns = self.ran_ns.saturating_add(other.ran_ns);
-        self.waited_ns = self.waited_ns.saturating_add(other.waited_ns);
-        self.by_cause.add(&other.by_cause);
-    }
-
-    /// Waited or ran, ns.
-    pub fn active_ns(&self) -> u64 {
-        self.waited_ns.saturating_add(self.ran_ns)
-    }
-}
 
 /// The busy threads among some tasks.
 #[derive(Debug, Default)]
@@ -55,108 +26,104 @@ pub(super) struct Busy {
     pub own_ns: u64,
 }
 
-/// An interval and what was derived from it.
+/// An interval and what was derived from it. Cgroups are nodes of the tree.
 pub(super) struct Context<'a> {
     pub interval: &'a Interval,
+    pub tree: &'a Tree,
     pub host: Host,
     /// Every task, also where its cgroup's path is not known.
     pub total: Sums,
-    /// By path, each cgroup with all below it.
-    pub with_below: BTreeMap<Arc<str>, Sums>,
-    /// By path, the tasks directly in the cgroup.
-    pub direct: BTreeMap<Arc<str>, Sums>,
-    /// How long tasks were throttled because the quota of this path had run out, ns.
-    pub held_ns: BTreeMap<Arc<str>, u64>,
-    limits: BTreeMap<Arc<str>, &'a CgroupReading>,
+    /// How long tasks were throttled because the quota of this node had run out, ns.
+    pub held_ns: Vec<u64>,
 }
 
 impl<'a> Context<'a> {
-    pub fn new(interval: &'a Interval, host: Host) -> Self {
-        let by_id = sums_by_id(interval);
-        let (mut total, mut direct, mut with_below) = (Sums::default(), BTreeMap::new(), BTreeMap::new());
-        for (id, sums) in &by_id {
-            total.add_sums(sums);
-            let Some(path) = interval.cgroup_path(*id) else { continue };
-            // A cgroup that was removed and made again has two ids.
-            direct.entry(path.clone()).or_insert_with(Sums::default).add_sums(sums);
-            for at in path_and_ancestors(path) {
-                with_below.entry(Arc::from(at)).or_insert_with(Sums::default).add_sums(sums);
-            }
-        }
-        let limits = interval.limits.iter();
-        let limits = limits.filter_map(|limits| Some((interval.cgroup_path(limits.id)?.clone(), limits)));
-        Self {
-            interval,
-            host,
-            total,
-            with_below,
-            direct,
-            held_ns: held(interval, &by_id),
-            limits: limits.collect(),
-        }
+    pub fn new(interval: &'a Interval, tree: &'a Tree, host: Host) -> Self {
+        let mut total = Sums::default();
+        groups(tree).for_each(|group| total.add_sums(&group.into()));
+        Self { interval, tree, host, total, held_ns: held(interval, tree) }
+    }
+
+    /// The waits of every task.
+    pub fn wait(&self) -> Wait {
+        let mut wait = Wait::default();
+        groups(self.tree).for_each(|group| wait.add(&group.wait));
+        wait
+    }
+
+    /// Every cgroup.
+    pub fn nodes(&self) -> impl DoubleEndedIterator<Item = (usize, &'a Node)> + ExactSizeIterator {
+        self.tree.nodes().iter().enumerate()
+    }
+
+    pub fn path(&self, node: usize) -> &'a Arc<str> {
+        &self.tree.nodes()[node].path
     }
 
     /// The limits of a cgroup itself.
-    pub fn limits(&self, path: &str) -> Option<&'a CgroupReading> {
-        self.limits.get(path).copied()
+    pub fn limits(&self, node: usize) -> Option<&'a CgroupReading> {
+        self.tree.limits(self.interval, node)
     }
 
-    /// Every path with limits.
-    pub fn limited_paths(&self) -> impl Iterator<Item = (&Arc<str>, &'a CgroupReading)> {
-        self.limits.iter().map(|(path, limits)| (path, *limits))
+    /// A cgroup with all below it.
+    pub fn with_below(&self, node: usize) -> Sums {
+        Sums::from(&self.tree.nodes()[node].group)
     }
 
-    /// The busy threads among the tasks in cgroups that `at` is true for.
-    pub fn busy(&self, at: impl Fn(&str) -> bool) -> Busy {
+    /// The busy threads among some tasks of the interval.
+    pub fn busy(&self, tasks: &[usize]) -> Busy {
         let mut busy = Busy::default();
-        let tasks = self.interval.tasks.iter().filter(|task| task.is_busy(self.interval.duration_ns));
-        for task in tasks {
-            let reading = &task.reading;
-            if self.interval.cgroup_path(reading.cgroup_id).is_some_and(|path| at(path)) {
-                busy.threads += 1;
-                busy.processes.insert(reading.tgid);
-                busy.cpus.insert(reading.cpu);
-                sum::add(&mut busy.own_ns, task.wait.by_cause.get(Cause::OwnCgroup));
-            }
+        let tasks = tasks.iter().map(|task| &self.interval.tasks[*task]);
+        for task in tasks.filter(|task| task.is_busy(self.interval.duration_ns)) {
+            busy.threads += 1;
+            busy.processes.insert(task.reading.tgid);
+            busy.cpus.insert(task.reading.cpu);
+            sum::add(&mut busy.own_ns, task.wait.by_cause.get(Cause::OwnCgroup));
         }
         busy
     }
-
-    /// The busy threads of a cgroup and all below it.
-    pub fn busy_below(&self, path: &str) -> Busy {
-        self.busy(|at| is_at_or_below(at, path))
-    }
 }
 
-fn sums_by_id(interval: &Interval) -> BTreeMap<u64, Sums> {
-    let mut by_id: BTreeMap<u64, Sums> = BTreeMap::new();
-    for task in &interval.tasks {
-        by_id.entry(task.reading.cgroup_id).or_default().add(task.totals.on_cpu_ns, &task.wait);
-    }
-    for exited in &interval.exited {
-        by_id.entry(exited.cgroup_id).or_default().add(exited.totals.on_cpu_ns, &exited.wait);
+/// Those that have all tasks in them, each once.
+fn groups(tree: &Tree) -> impl Iterator<Item = &Group> {
+    tree.nodes().first().map(|root| &root.group).into_iter().chain(&tree.unknown)
+}
+
+/// How long the tasks of each cgroup were throttled, by its id. A cgroup that was removed and made again has two.
+fn throttled_by_id(interval: &Interval, tree: &Tree) -> BTreeMap<u64, u64> {
+    let throttled = (0..tree.nodes().len())
+        .filter(|node| tree.nodes()[*node].own.by_cause.get(Cause::Throttled) != 0)
+        .flat_map(|node| tree.tasks_of(node));
+    let tasks = throttled.chain(tree.tasks_unknown()).map(|task| &interval.tasks[*task]);
+    let tasks = tasks.map(|task| (task.reading.cgroup_id, &task.wait));
+    let exited = interval.exited.iter().map(|exited| (exited.cgroup_id, &exited.wait));
+    let mut by_id: BTreeMap<u64, u64> = BTreeMap::new();
+    for (id, wait) in tasks.chain(exited) {
+        let ns = wait.by_cause.get(Cause::Throttled);
+        if ns != 0 {
+            sum::add(by_id.entry(id).or_default(), ns);
+        }
     }
     by_id
 }
 
-/// How long tasks were throttled, by the path whose quota had run out. Where that was not recorded, as in
+/// How long tasks were throttled, by the node whose quota had run out. Where that was not recorded, as in
 /// [`Interval::limited_by`], the tightest quota is taken.
-fn held(interval: &Interval, by_id: &BTreeMap<u64, Sums>) -> BTreeMap<Arc<str>, u64> {
+fn held(interval: &Interval, tree: &Tree) -> Vec<u64> {
     let mut limits: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
     for pair in interval.pairs.iter().filter(|pair| pair.blame == Blame::Limited) {
         limits.entry(pair.victim).or_default().push((pair.ns, pair.culprit));
     }
-    let mut held: BTreeMap<Arc<str>, u64> = BTreeMap::new();
-    for (id, sums) in by_id {
-        let mut rest_ns = sums.by_cause.get(Cause::Throttled);
-        let mut hold = |path: Option<Arc<str>>, ns: u64| {
-            if let Some(path) = path.filter(|_| ns != 0) {
-                sum::add(held.entry(path).or_default(), ns);
+    let mut held = vec![0; tree.nodes().len()];
+    for (id, mut rest_ns) in throttled_by_id(interval, tree) {
+        let mut hold = |node: Option<usize>, ns: u64| {
+            if let Some(node) = node {
+                sum::add(&mut held[node], ns);
             }
         };
-        let Some(limits) = limits.get_mut(id) else {
-            let tightest = interval.cgroup_path(*id).and_then(|path| interval.effective_limit(path));
-            hold(tightest.map(|limit| limit.path), rest_ns);
+        let Some(limits) = limits.get_mut(&id) else {
+            let effective = tree.find_id(interval, id).and_then(|node| tree.nodes()[node].effective);
+            hold(effective.map(|limit| limit.node), rest_ns);
             continue;
         };
         limits.sort_unstable_by(|a, b| b.cmp(a));
@@ -164,7 +131,7 @@ fn held(interval: &Interval, by_id: &BTreeMap<u64, Sums>) -> BTreeMap<Arc<str>, 
             // The pairs are of all tasks of the cgroup; a selection by name may have left only some of these.
             let ns = (*ns).min(rest_ns);
             rest_ns -= ns;
-            hold(interval.cgroup_path(*limit).cloned(), ns);
+            hold(tree.find_id(interval, *limit), ns);
         }
     }
     held

@@ -46,7 +46,7 @@ pub(super) fn wakeup_latency(context: &Context) -> Option<Finding> {
     if !is_share(ns, sums.waited_ns, WAKEUP_PERCENT) {
         return None;
     }
-    let all = context.interval.total().wait;
+    let all = context.wait();
     let waits = wakeups(&all);
     if waits < WAKEUP_WAITS || ns / waits < WAKEUP_MEAN_NS {
         return None;

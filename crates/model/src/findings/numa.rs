@@ -1,6 +1,6 @@
 //! Tasks, memory and NUMA nodes: a node that is full beside one that idles, memory far from threads, threads that bounce.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use super::{
     Finding, NODE_BUSY_PERCENT, NODE_IDLE_PERCENT, NODE_MOVES, NODE_MOVES_PER_SECOND, NODE_WAIT_NS,
@@ -11,9 +11,8 @@ use super::{
 };
 use crate::{
     Interval, ProcessMemory,
-    nodes::{NodeGroup, remote_share, total},
+    nodes::{ByNode, NodeGroup, remote_share, total},
     placement::cpu_list,
-    selection::is_at_or_below,
     units,
 };
 
@@ -21,22 +20,22 @@ use crate::{
 const TOLD: usize = 3;
 
 pub(super) fn findings(context: &Context) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = node_skew(context).into_iter().collect();
-    findings.extend(remote_memory(context));
+    let mut findings = remote_memory(context);
     findings.extend(node_bouncing(context));
     findings
 }
 
-fn node_skew(context: &Context) -> Option<Finding> {
-    let nodes: Vec<NodeGroup> = context.interval.by_node();
+/// What is wrong, and the node that is full.
+pub(super) fn node_skew(context: &Context) -> Option<(Finding, u32)> {
+    let nodes: Vec<NodeGroup> = context.interval.by_node_of(&context.tree.ran(context.interval));
     let with_cpus = || nodes.iter().filter(|node| !node.cpus.is_empty());
     let full = with_cpus().filter(|node| is_full(node)).max_by_key(|node| node.contended_ns())?;
     let idle = with_cpus().filter(|node| is_idle(node));
     let idle = idle.min_by_key(|node| node.busy_ns)?;
     let skew = skew::Skew::new(context, full, idle)?;
-    Some(Finding {
+    let finding = Finding {
         rule: Rule::NodeSkew,
-        cgroup: None,
+        cgroup: skew.cgroup().cloned(),
         says: format!(
             "{} was busy for {} of the time, with {:.1} tasks running or waiting on average, while {} was busy for {}: {}",
             named(full),
@@ -48,7 +47,8 @@ fn node_skew(context: &Context) -> Option<Finding> {
         ),
         advice: skew.advice(),
         lost_ns: full.contended_ns(),
-    })
+    };
+    Some((finding, full.node))
 }
 
 fn is_full(node: &NodeGroup) -> bool {
@@ -75,84 +75,107 @@ fn busy(node: &NodeGroup) -> String {
 
 /// Of processes where their memory was asked for, else of cgroups.
 fn remote_memory(context: &Context) -> Vec<Finding> {
-    let interval = context.interval;
-    let mut found: Vec<(f64, Finding)> = if interval.memory.is_empty() {
-        remote_cgroups(interval)
-    } else {
-        interval.memory.iter().filter_map(|memory| remote_process(interval, memory)).collect()
-    };
-    found.sort_by(|a, b| b.0.total_cmp(&a.0));
-    found.into_iter().take(TOLD).map(|(_, finding)| finding).collect()
+    if !context.interval.memory.is_empty() {
+        return remote_processes(context.interval);
+    }
+    let told = worst(remote_cgroups(context)).into_iter();
+    told.map(|remote| {
+        let path = context.path(remote.of);
+        remote_finding(Some(path.clone()), format!("{path}: {}", remote.says()), None)
+    })
+    .collect()
 }
 
-fn remote_process(interval: &Interval, memory: &ProcessMemory) -> Option<(f64, Finding)> {
-    let ran_ns = interval.ran_by_node(|task| task.tgid == memory.tgid);
-    let (share, says) = remote_words(interval, &memory.by_node, &ran_ns)?;
-    let policy = memory.policies.iter().find(|(policy, _)| &**policy != "default");
-    let policy = policy
-        .map(|(policy, bytes)| format!("; {} of it by the memory policy {policy}", units::bytes(*bytes)));
-    let says = format!(
-        "process {} ({}): {says}{}",
-        memory.tgid,
-        interval.process_name(memory.tgid),
-        policy.unwrap_or_default()
-    );
-    Some((share, remote_finding(None, says, Some(memory.tgid))))
+fn remote_processes(interval: &Interval) -> Vec<Finding> {
+    let remote = interval.memory.iter().filter_map(|memory| {
+        let ran_ns = interval.ran_by_node(|task| task.tgid == memory.tgid);
+        Remote::new(interval, memory, &memory.by_node, &ran_ns)
+    });
+    let told = worst(remote.collect()).into_iter();
+    told.map(|remote| {
+        let ProcessMemory { tgid, policies, .. } = remote.of;
+        let policy = policies.iter().find(|(policy, _)| &**policy != "default");
+        let policy = policy
+            .map(|(policy, bytes)| format!("; {} of it by the memory policy {policy}", units::bytes(*bytes)));
+        let (name, says) = (interval.process_name(*tgid), remote.says());
+        let says = format!("process {tgid} ({name}): {says}{}", policy.unwrap_or_default());
+        remote_finding(None, says, Some(*tgid))
+    })
+    .collect()
 }
 
 /// The lowest ones that have it; the root is no cgroup that somebody chose.
-fn remote_cgroups(interval: &Interval) -> Vec<(f64, Finding)> {
+fn remote_cgroups<'a>(context: &Context<'a>) -> Vec<Remote<'a, usize>> {
+    let Context { interval, tree, .. } = context;
     let with_memory = interval.limits.iter().filter(|limits| !limits.memory_by_node.is_empty());
     let mut limits: Vec<_> =
-        with_memory.filter_map(|limits| Some((interval.cgroup_path(limits.id)?, limits))).collect();
+        with_memory.filter_map(|limits| Some((tree.find_id(interval, limits.id)?, limits))).collect();
     if limits.is_empty() {
         return Vec::new();
     }
-    let ran = interval.ran_by_cgroup();
-    limits.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
-    let mut told: Vec<&str> = Vec::new();
+    limits.sort_by_key(|(node, _)| Reverse(context.path(*node).len()));
+    // True for each that is told of and those above it.
+    let mut told = vec![false; tree.nodes().len()];
     let mut found = Vec::new();
-    for (path, limits) in limits {
-        if &**path == "/" || told.iter().any(|below| is_at_or_below(below, path)) {
+    for (node, limits) in limits {
+        if tree.nodes()[node].parent.is_none() || told[node] {
             continue;
         }
-        let words = ran.get(path).and_then(|ran| remote_words(interval, &limits.memory_by_node, ran));
-        if let Some((share, says)) = words {
-            told.push(path);
-            found.push((share, remote_finding(Some(path.clone()), format!("{path}: {says}"), None)));
+        if let Some(remote) = Remote::new(interval, node, &limits.memory_by_node, &tree.nodes()[node].ran) {
+            told[node] = true;
+            tree.ancestors(node).for_each(|above| told[above] = true);
+            found.push(remote);
         }
     }
     found
 }
 
-/// How remote, where it is past the threshold, and that in words.
-fn remote_words(interval: &Interval, memory: &[(u32, u64)], ran: &[(u32, u64)]) -> Option<(f64, String)> {
-    let (bytes, ran_ns) = (total(memory), total(ran));
-    if bytes < REMOTE_BYTES || !is_share(ran_ns, interval.duration_ns, REMOTE_RAN_PERCENT) {
-        return None;
+/// Memory that is far from the threads that use it.
+struct Remote<'a, T> {
+    /// Whose it is.
+    of: T,
+    /// How much of it.
+    share: f64,
+    /// Where it is, bytes.
+    memory: &'a [(u32, u64)],
+    /// Where the threads ran, ns.
+    ran: ByNode,
+}
+
+impl<'a, T> Remote<'a, T> {
+    /// `None` below the threshold.
+    fn new(interval: &Interval, of: T, memory: &'a [(u32, u64)], ran: &[(u32, u64)]) -> Option<Self> {
+        if total(memory) < REMOTE_BYTES || !is_share(total(ran), interval.duration_ns, REMOTE_RAN_PERCENT) {
+            return None;
+        }
+        let share = remote_share(memory, ran)?;
+        let even = 1.0 - 1.0 / interval.nodes.len().max(1) as f64;
+        let least = (REMOTE_PERCENT as f64).max(even * 100.0 + REMOTE_ABOVE_EVEN_PERCENT as f64);
+        (share * 100.0 >= least).then_some(Self { of, share, memory, ran: ran.to_vec() })
     }
-    let share = remote_share(memory, ran)?;
-    let even = 1.0 - 1.0 / interval.nodes.len().max(1) as f64;
-    let least = (REMOTE_PERCENT as f64).max(even * 100.0 + REMOTE_ABOVE_EVEN_PERCENT as f64);
-    if share * 100.0 < least {
-        return None;
-    }
-    let (at, there) = most(memory)?;
-    let (node, ran_there_ns) = most(ran)?;
-    Some((
-        share,
+
+    fn says(&self) -> String {
+        let (bytes, ran_ns) = (total(self.memory), total(&self.ran));
+        // Neither is empty: both are past a threshold.
+        let ((at, there), (node, ran_there_ns)) = (most(self.memory), most(&self.ran));
         format!(
             "{:.1}% of its memory is on another node than its threads: {} of its {} is on node {at}, and {} of its time it ran \
              on node {node}",
-            share * 100.0,
+            self.share * 100.0,
             percent(there, bytes),
             units::bytes(bytes),
             percent(ran_there_ns, ran_ns),
-        ),
-    ))
+        )
+    }
 }
 
-fn remote_finding(cgroup: Option<std::sync::Arc<str>>, says: String, tgid: Option<u32>) -> Finding {
+fn worst<T>(mut found: Vec<Remote<T>>) -> Vec<Remote<T>> {
+    found.sort_by(|a, b| b.share.total_cmp(&a.share));
+    found.truncate(TOLD);
+    found
+}
+
+fn remote_finding(cgroup: Option<Arc<str>>, says: String, tgid: Option<u32>) -> Finding {
     let move_it = tgid.map(|tgid| format!(" (migratepages {tgid} FROM TO moves what is there)"));
     let advice = format!(
         "keep threads and memory on one node (numactl --cpunodebind=N --membind=N, or cpuset.cpus with cpuset.mems){}",
@@ -169,16 +192,15 @@ fn node_bouncing(context: &Context) -> Vec<Finding> {
         *threads += 1;
         crate::sum::add(moves, task.placement.node_migrations.unwrap_or(0));
     }
-    let mut found: Vec<(u64, Finding)> = processes
-        .into_iter()
-        .filter_map(|(tgid, (threads, moves))| {
-            let each = moves as f64 / threads as f64 * 1e9 / interval.duration_ns as f64;
-            (moves >= NODE_MOVES && each >= NODE_MOVES_PER_SECOND as f64)
-                .then(|| (moves, bouncing(interval, tgid, threads, moves, each)))
-        })
-        .collect();
-    found.sort_by_key(|(moves, _)| std::cmp::Reverse(*moves));
-    found.into_iter().take(TOLD).map(|(_, finding)| finding).collect()
+    let each = |threads: u64, moves: u64| moves as f64 / threads as f64 * 1e9 / interval.duration_ns as f64;
+    let mut found: Vec<_> = processes.into_iter().collect();
+    found.retain(|(_, (threads, moves))| {
+        *moves >= NODE_MOVES && each(*threads, *moves) >= NODE_MOVES_PER_SECOND as f64
+    });
+    found.sort_by_key(|(_, (_, moves))| Reverse(*moves));
+    let told = found.into_iter().take(TOLD);
+    told.map(|(tgid, (threads, moves))| bouncing(interval, tgid, threads, moves, each(threads, moves)))
+        .collect()
 }
 
 fn bouncing(interval: &Interval, tgid: u32, threads: u64, moves: u64, each: f64) -> Finding {
@@ -200,6 +222,7 @@ fn bouncing(interval: &Interval, tgid: u32, threads: u64, moves: u64, each: f64)
     }
 }
 
-fn most(amounts: &[(u32, u64)]) -> Option<(u32, u64)> {
-    amounts.iter().copied().max_by_key(|(_, amount)| *amount)
+/// The node that has the most.
+fn most(amounts: &[(u32, u64)]) -> (u32, u64) {
+    amounts.iter().copied().max_by_key(|(_, amount)| *amount).unwrap_or_default()
 }

@@ -1,13 +1,14 @@
 //! Quotas that ran out: told at the cgroup that has the quota, and nowhere else.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{cmp::Reverse, sync::Arc};
 
 use super::{
-    BELOW_LIMIT_PERCENT, Finding, Rule, THROTTLED_PERIODS_PERCENT, THROTTLED_WAIT_NS, THROTTLED_WAIT_PERCENT,
-    context::{Busy, Context, Sums},
+    BELOW_LIMIT_PERCENT, Finding, MOST, Rule, THROTTLED_PERIODS_PERCENT, THROTTLED_WAIT_NS,
+    THROTTLED_WAIT_PERCENT,
+    context::{Busy, Context},
     words::{as_long, cpus, is_share, micros, number, percent},
 };
-use crate::{CgroupReading, units};
+use crate::{CgroupReading, tree::Sums, units};
 
 /// User mode this many times as long as the kernel: it computes.
 const CPU_BOUND_TIMES: u64 = 5;
@@ -36,33 +37,32 @@ pub(super) fn findings(context: &Context) -> Vec<Finding> {
 }
 
 /// True if the quota of this cgroup or of an ancestor is told of.
-pub(super) fn is_throttled(context: &Context, path: &str) -> bool {
-    crate::selection::path_and_ancestors(path).any(|at| is_past_threshold(context, at))
+pub(super) fn is_throttled(context: &Context, node: usize) -> bool {
+    is_past_threshold(context, node) || context.tree.ancestors(node).any(|at| is_past_threshold(context, at))
 }
 
-fn throttled<'a>(context: &'a Context) -> Vec<Throttled<'a>> {
-    let with_quota = context.limited_paths().map(|(path, _)| path);
-    let paths: BTreeSet<&Arc<str>> = with_quota.chain(context.held_ns.keys()).collect();
-    let past = paths.into_iter().filter(|path| is_past_threshold(context, path));
-    past.map(|path| Throttled {
-        path,
-        limits: context.limits(path).cloned().unwrap_or_default(),
-        sums: context.with_below.get(path).copied().unwrap_or_default(),
-        held_ns: held_ns(context, path),
-        busy: context.busy_below(path),
-    })
-    .collect()
+/// Those that may be told of: each has a finding at least, and all of its findings cost the same.
+fn throttled<'a>(context: &Context<'a>) -> Vec<Throttled<'a>> {
+    let nodes = 0..context.tree.nodes().len();
+    let mut past: Vec<usize> = nodes.filter(|node| is_past_threshold(context, *node)).collect();
+    past.sort_by_key(|node| (Reverse(context.held_ns[*node]), context.path(*node)));
+    past.truncate(MOST);
+    past.into_iter()
+        .map(|node| Throttled {
+            path: context.path(node),
+            limits: context.limits(node).cloned().unwrap_or_default(),
+            sums: context.with_below(node),
+            held_ns: context.held_ns[node],
+            busy: context.busy(context.tree.tasks_below(node)),
+        })
+        .collect()
 }
 
-fn held_ns(context: &Context, path: &str) -> u64 {
-    context.held_ns.get(path).copied().unwrap_or(0)
-}
-
-fn is_past_threshold(context: &Context, path: &str) -> bool {
-    let active_ns = context.with_below.get(path).map_or(0, Sums::active_ns);
-    let held_ns = held_ns(context, path);
-    context.limits(path).is_some_and(periods_ran_out)
-        || held_ns >= THROTTLED_WAIT_NS && is_share(held_ns, active_ns, THROTTLED_WAIT_PERCENT)
+fn is_past_threshold(context: &Context, node: usize) -> bool {
+    let held_ns = context.held_ns[node];
+    context.limits(node).is_some_and(periods_ran_out)
+        || held_ns >= THROTTLED_WAIT_NS
+            && is_share(held_ns, context.with_below(node).active_ns(), THROTTLED_WAIT_PERCENT)
 }
 
 /// Often enough. `cpu.stat` counts periods of the cgroup's own quota only.

@@ -87,13 +87,22 @@ impl<'a> Skew<'a> {
         Some(Self { context, full, idle, who, threads, ran_ns, active_ns, all_ran_ns, all_active_ns, hold })
     }
 
+    /// The cgroup of those who have most of it.
+    pub(super) fn cgroup(&self) -> Option<&Arc<str>> {
+        match &self.who {
+            Who::Process(_) => {
+                let (task, _) = self.threads.first()?;
+                self.context.interval.cgroup_path(task.reading.cgroup_id)
+            }
+            Who::Cgroup(path) => Some(path),
+        }
+    }
+
     pub(super) fn who_and_why(&self) -> String {
         let interval = self.context.interval;
         let who = match &self.who {
             Who::Process(tgid) => {
-                let cgroup =
-                    self.threads.first().and_then(|(task, _)| interval.cgroup_path(task.reading.cgroup_id));
-                let cgroup = cgroup.map(|path| format!(" of {path}")).unwrap_or_default();
+                let cgroup = self.cgroup().map(|path| format!(" of {path}")).unwrap_or_default();
                 format!("process {tgid} ({}){cgroup}", interval.process_name(*tgid))
             }
             Who::Cgroup(path) => path.to_string(),

@@ -53,6 +53,7 @@ impl Scene {
             cpu: 0,
             node: None,
             on_cpu: false,
+            state: None,
             pending: None,
             placement: None,
             max_ns: wait.max_ns,

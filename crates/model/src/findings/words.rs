@@ -1,23 +1,11 @@
 //! Figures in sentences.
 
 use crate::units;
+pub(super) use crate::units::{cpus, number};
 
 /// `85.7%`, or no figure of nothing.
 pub(super) fn percent(part: u64, whole: u64) -> String {
     units::percent(part, whole).map_or_else(|| "no share".into(), |percent| format!("{percent:.1}%"))
-}
-
-/// A number of CPUs with up to two decimals: `1`, `2.5`.
-pub(super) fn number(value: f64) -> String {
-    let two = format!("{value:.2}");
-    two.trim_end_matches('0').trim_end_matches('.').into()
-}
-
-/// `1 CPU`, `2.5 CPUs`.
-pub(super) fn cpus(cores: f64) -> String {
-    let number = number(cores);
-    let plural = if number == "1" { "" } else { "s" };
-    format!("{number} CPU{plural}")
 }
 
 /// How long one time is beside another: `2.2 times as long`, `55.0% as long`; `None` beside nothing.
@@ -52,11 +40,6 @@ pub(super) fn is_share(part: u64, whole: u64, percent: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_cpu_has_no_plural() {
-        assert_eq!([cpus(1.0), cpus(0.5), cpus(2.0), cpus(10.0)], ["1 CPU", "0.5 CPUs", "2 CPUs", "10 CPUs"]);
-    }
 
     #[test]
     fn a_time_beside_another_is_told_in_times_or_percent() {

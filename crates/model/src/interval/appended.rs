@@ -26,7 +26,7 @@ impl Interval {
         gone.sort_by_key(|task| task.serial);
         gone.dedup_by_key(|task| task.serial);
         for task in &mut gone {
-            (task.pending, task.on_cpu) = (None, false);
+            (task.pending, task.on_cpu, task.state) = (None, false, None);
         }
         // Of one that was there at the beginning, or came twice, the first reading counts.
         before.extend(late);
@@ -65,9 +65,9 @@ impl Interval {
         }
         sum::add(&mut self.duration_ns, next.duration_ns);
         for task in &mut self.tasks {
-            // Whoever is still there has a later reading; the others wait no more.
-            task.reading.pending = None;
-            task.reading.on_cpu = false;
+            // Whoever is still there has a later reading; the others wait no more, nor do they anything else.
+            let reading = &mut task.reading;
+            (reading.pending, reading.on_cpu, reading.state) = (None, false, None);
         }
         merge(&mut self.tasks, next.tasks, |task| task.reading.serial, TaskInterval::append);
         merge(&mut self.exited, next.exited, |exited| exited.cgroup_id, ExitedInterval::append);

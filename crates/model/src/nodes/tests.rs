@@ -30,6 +30,7 @@ fn task(tid: u32, cpu: u32, node: u32, ran_ns: u64, placement: Option<Placement>
         cpu,
         node: Some(node),
         on_cpu: true,
+        state: None,
         pending: None,
         placement: placement.map(Arc::new),
         max_ns: 0,

@@ -28,6 +28,7 @@ fn task(tid: u32, cgroup_id: u64, waits_ns: &[u64], cause: Cause) -> TaskInterva
         cpu: 0,
         node: None,
         on_cpu: false,
+        state: None,
         pending: None,
         placement: None,
         max_ns: 0,

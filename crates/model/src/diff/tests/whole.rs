@@ -57,6 +57,7 @@ impl Does {
             cpu: 0,
             node: None,
             on_cpu: false,
+            state: None,
             pending: None,
             placement: None,
             max_ns: wait.max_ns,

@@ -61,7 +61,7 @@ fn a_full_node_beside_an_idle_one_is_told_with_who_fills_it_and_the_mask_that_ho
         found.advice,
         "let the threads use node 1, too (taskset -acp 0-3 100), or start as many as node 0 has CPUs (2)"
     );
-    assert_eq!((found.lost_ns, found.cgroup), (6 * S, None));
+    assert_eq!((found.lost_ns, found.cgroup), (6 * S, Some("/a".into())));
 }
 
 #[test]

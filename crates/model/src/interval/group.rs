@@ -1,0 +1,115 @@
+//! Tasks taken together.
+
+use std::collections::BTreeMap;
+
+use super::{ExitedInterval, Interval, TaskInterval, Wait};
+use crate::{ByCause, Pending, Totals, hist::HistSum, sum, tree::Tree};
+use std::sync::Arc;
+
+/// Tasks taken together: a process, a cgroup, the whole host.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Group {
+    /// Readings over the interval, exited tasks included where the grouping can tell.
+    pub totals: Totals,
+    /// Completed waits.
+    pub wait: Wait,
+    /// Tasks waiting at the end of the interval.
+    pub pending: u64,
+    /// The longest of these waits so far, ns.
+    pub pending_max_ns: u64,
+    /// These waits so far, by cause, summed over tasks.
+    pub pending_by_cause: ByCause,
+    /// Threads at the end; of appended intervals, also those that were there at the end of an earlier one.
+    pub threads: u64,
+    /// Processes that have one of these threads.
+    pub processes: u64,
+    /// Tasks that exited.
+    pub exited: u64,
+}
+
+/// A group in the making.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GroupSum {
+    /// All but the distribution and the processes.
+    group: Group,
+    hist: HistSum,
+}
+
+impl GroupSum {
+    pub fn add_task(&mut self, task: &TaskInterval) {
+        let group = &mut self.group;
+        group.totals.add(&task.totals);
+        group.wait.add_figures(&task.wait);
+        self.hist.add(&task.wait.hist);
+        group.threads += 1;
+        if let Some(Pending { ns, by_cause, .. }) = &task.reading.pending {
+            group.pending += 1;
+            group.pending_by_cause.add(by_cause);
+            group.pending_max_ns = group.pending_max_ns.max(*ns);
+        }
+    }
+
+    pub fn add_exited(&mut self, exited: &ExitedInterval) {
+        let group = &mut self.group;
+        group.totals.add(&exited.totals);
+        group.wait.add_figures(&exited.wait);
+        self.hist.add(&exited.wait.hist);
+        sum::add(&mut group.exited, exited.tasks);
+    }
+
+    pub fn add_group(&mut self, other: &Group) {
+        let group = &mut self.group;
+        group.totals.add(&other.totals);
+        group.wait.add_figures(&other.wait);
+        self.hist.add(&other.wait.hist);
+        group.pending += other.pending;
+        group.pending_by_cause.add(&other.pending_by_cause);
+        group.pending_max_ns = group.pending_max_ns.max(other.pending_max_ns);
+        group.threads += other.threads;
+        sum::add(&mut group.exited, other.exited);
+    }
+
+    /// The group so far, of so many processes; the next one begins at nothing.
+    pub fn take(&mut self, processes: u64) -> Group {
+        let mut group = std::mem::take(&mut self.group);
+        (group.processes, group.wait.hist) = (processes, self.hist.take());
+        group
+    }
+}
+
+impl Interval {
+    /// All tasks and all that exited.
+    pub fn total(&self) -> Group {
+        let mut total = GroupSum::default();
+        self.tasks.iter().for_each(|task| total.add_task(task));
+        self.exited.iter().for_each(|exited| total.add_exited(exited));
+        total.take(processes(&self.tasks))
+    }
+
+    /// By process id, living tasks only: what exited is known by cgroup.
+    pub fn by_process(&self) -> BTreeMap<u32, Group> {
+        let mut members: BTreeMap<u32, Vec<&TaskInterval>> = BTreeMap::new();
+        for task in &self.tasks {
+            members.entry(task.reading.tgid).or_default().push(task);
+        }
+        let mut sum = GroupSum::default();
+        let mut group = |tasks: Vec<&TaskInterval>| {
+            tasks.into_iter().for_each(|task| sum.add_task(task));
+            sum.take(1)
+        };
+        members.into_iter().map(|(tgid, tasks)| (tgid, group(tasks))).collect()
+    }
+
+    /// By cgroup path, each with all below it; `None` holds what is in cgroups whose path is not known.
+    pub fn by_cgroup(&self) -> BTreeMap<Option<Arc<str>>, Group> {
+        Tree::new(self).into_groups()
+    }
+}
+
+/// How many processes these are threads of.
+pub(crate) fn processes<'a>(tasks: impl IntoIterator<Item = &'a TaskInterval>) -> u64 {
+    let mut processes: Vec<u32> = tasks.into_iter().map(|task| task.reading.tgid).collect();
+    processes.sort_unstable();
+    processes.dedup();
+    processes.len() as u64
+}

@@ -1,0 +1,102 @@
+//! What a task does at the moment of a reading, in the kernel's own terms and letters: those of `/proc`, ps and psn.
+
+use serde::{Serialize, Serializer};
+
+/// The state of a task. Which bits of the kernel make which of them is known where they are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TaskState {
+    /// R: on a CPU, or could run and waits for one.
+    Running,
+    /// S: sleeps until something happens or a signal comes.
+    Sleeping,
+    /// D: sleeps and takes no signal, mostly for I/O or a lock. It counts for the load average.
+    DiskSleep,
+    /// I: a kernel thread that sleeps as in D, but has nothing to do and does not count for the load average.
+    Idle,
+    /// T: stopped by a signal.
+    Stopped,
+    /// t: stopped by who traces it.
+    Traced,
+    /// P: a kernel thread that is kept from running, as those of a CPU that is offline.
+    Parked,
+    /// Z: has ended, and its parent has not asked how.
+    Zombie,
+    /// X: has ended, and nobody will ask.
+    Dead,
+}
+
+impl TaskState {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Running,
+        Self::Sleeping,
+        Self::DiskSleep,
+        Self::Idle,
+        Self::Stopped,
+        Self::Traced,
+        Self::Parked,
+        Self::Zombie,
+        Self::Dead,
+    ];
+
+    /// As `/proc/PID/stat` writes it, and ps and psn print it.
+    pub const fn letter(self) -> char {
+        match self {
+            Self::Running => 'R',
+            Self::Sleeping => 'S',
+            Self::DiskSleep => 'D',
+            Self::Idle => 'I',
+            Self::Stopped => 'T',
+            Self::Traced => 't',
+            Self::Parked => 'P',
+            Self::Zombie => 'Z',
+            Self::Dead => 'X',
+        }
+    }
+
+    /// `None` for a letter that is none of these.
+    pub fn from_letter(letter: char) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.letter() == letter)
+    }
+
+    /// As `/proc/PID/status` names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Sleeping => "sleeping",
+            Self::DiskSleep => "disk sleep",
+            Self::Idle => "idle",
+            Self::Stopped => "stopped",
+            Self::Traced => "tracing stop",
+            Self::Parked => "parked",
+            Self::Zombie => "zombie",
+            Self::Dead => "dead",
+        }
+    }
+}
+
+/// By its letter.
+impl Serialize for TaskState {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_char(self.letter())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_state_has_a_letter_and_a_name_of_its_own() {
+        let letters: String = TaskState::ALL.into_iter().map(TaskState::letter).collect();
+        assert_eq!(letters, "RSDITtPZX");
+        for state in TaskState::ALL {
+            assert_eq!(TaskState::from_letter(state.letter()), Some(state));
+            assert_eq!(serde_json::to_value(state).unwrap(), state.letter().to_string());
+        }
+        let names: BTreeSet<&str> = TaskState::ALL.into_iter().map(TaskState::name).collect();
+        assert_eq!(names.len(), TaskState::ALL.len());
+        assert_eq!(TaskState::from_letter('r'), None);
+    }
+}
