@@ -6,6 +6,7 @@
 mod by_cpu;
 pub mod cgroups;
 pub mod clock;
+mod cmdline;
 mod collector;
 pub mod facts;
 mod failure;
@@ -20,7 +21,9 @@ mod proc;
 mod readings;
 mod source;
 mod stream;
+mod task_state;
 
+pub use cmdline::{cmdline, command_lines, user_id};
 pub use collector::{Collector, Held, Options};
 pub use failure::{Failure, Kind};
 pub use kernel_side::{EMPTY_HOOK_OBJECT, OBJECT};

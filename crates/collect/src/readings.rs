@@ -6,7 +6,11 @@ use cgscope_layout::{
     Cause,
     wire::{Exited, Histogram, ON_CPU, ON_RQ, TaskRecord},
 };
-use cgscope_model::{ByCause, ExitedReading, Hist, Pending, Placement, TaskReading, Totals, printable};
+use cgscope_model::{
+    ByCause, ExitedReading, Hist, Pending, Placement, TaskReading, TaskState, Totals, printable,
+};
+
+use crate::task_state;
 
 /// What is kept of a task from one reading to the next.
 pub(crate) struct Known {
@@ -54,6 +58,7 @@ pub(crate) fn reading(
         cpu: record.cpu,
         node: nodes.get(&record.cpu).copied(),
         on_cpu: record.flags & ON_CPU != 0,
+        state: Some(state(record)),
         pending: None,
         placement: placement.map(Arc::new),
         max_ns: record.waits.max_ns,
@@ -62,16 +67,28 @@ pub(crate) fn reading(
     }
 }
 
-/// The wait that a task is in at this moment: since its stamp, and what it waited on other CPUs before.
-pub(crate) fn pending(record: &TaskRecord, now_ns: u64) -> Option<Pending> {
+/// A task on its way to sleep has set its state already while it still runs, or was preempted and waits to go on. That it is
+/// on a run queue alone says nothing: since 6.12 a task may sleep there (DELAY_DEQUEUE).
+fn state(record: &TaskRecord) -> TaskState {
+    let runs_or_waits = record.flags & ON_CPU != 0 || waits_since_ns(record).is_some();
+    if runs_or_waits { TaskState::Running } else { task_state::from_bits(record.state) }
+}
+
+/// The stamp of the wait that a task is in at this moment.
+fn waits_since_ns(record: &TaskRecord) -> Option<u64> {
     if record.flags & ON_CPU != 0 || record.flags & ON_RQ == 0 {
         return None;
     }
-    let since_ns = match (record.last_queued_ns, record.waits.unstamped_since_ns) {
-        (0, 0) => return None,
-        (0, unstamped_ns) => unstamped_ns,
-        (queued_ns, _) => queued_ns,
-    };
+    match (record.last_queued_ns, record.waits.unstamped_since_ns) {
+        (0, 0) => None,
+        (0, unstamped_ns) => Some(unstamped_ns),
+        (queued_ns, _) => Some(queued_ns),
+    }
+}
+
+/// The wait that a task is in at this moment: since its stamp, and what it waited on other CPUs before.
+pub(crate) fn pending(record: &TaskRecord, now_ns: u64) -> Option<Pending> {
+    let since_ns = waits_since_ns(record)?;
     // Read while the task arrives, `run_delay` may lag behind.
     let booked_ns = record.totals.run_delay_ns.saturating_sub(record.waits.expected_run_delay_ns);
     let ns = booked_ns + now_ns.saturating_sub(since_ns);
@@ -138,6 +155,25 @@ mod tests {
             pending(&record, 5_000),
             Some(Pending { ns: 3_000, booked_ns: 0, by_cause: ByCause::only(Cause::Unattributed, 3_000) })
         );
+    }
+
+    #[test]
+    fn a_task_that_runs_or_waits_is_running_whatever_its_state_says() {
+        let sleeping = TaskRecord { state: 0x1, ..Default::default() };
+        assert_eq!(state(&sleeping), TaskState::Sleeping);
+        assert_eq!(state(&TaskRecord { flags: ON_RQ, ..sleeping }), TaskState::Sleeping, "not dequeued yet");
+        for record in [
+            TaskRecord { flags: ON_CPU | ON_RQ, ..sleeping },
+            TaskRecord { flags: ON_RQ, last_queued_ns: 7, ..sleeping },
+            TaskRecord {
+                flags: ON_RQ,
+                waits: Waits { unstamped_since_ns: 7, ..Default::default() },
+                ..sleeping
+            },
+            TaskRecord { state: 0, ..sleeping },
+        ] {
+            assert_eq!(state(&record), TaskState::Running, "{record:?}");
+        }
     }
 
     #[test]

@@ -77,6 +77,7 @@ fn task(tid: u32, cpu: u32) -> TaskReading {
         cpu,
         node: None,
         on_cpu: false,
+        state: None,
         pending: None,
         placement: None,
         max_ns: 0,

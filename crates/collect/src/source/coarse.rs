@@ -202,7 +202,7 @@ impl CoarseSource {
             return Some(());
         }
         let stat = self.files.of_thread(threads, tid, "stat").and_then(text::stat)?;
-        let (start_ticks, is_dead, cpu) = (stat.start_ticks, stat.is_dead, stat.cpu);
+        let (start_ticks, is_dead, cpu, state) = (stat.start_ticks, stat.is_dead(), stat.cpu, stat.state);
         let before = self.known.get(&tid).filter(|known| known.start_ticks == start_ticks);
         let comm = String::from_utf8_lossy(stat.comm);
         let comm = match before {
@@ -223,6 +223,7 @@ impl CoarseSource {
             cpu,
             node: self.nodes.get(&cpu).copied(),
             on_cpu: false,
+            state,
             pending: None,
             placement: None,
             max_ns: 0,

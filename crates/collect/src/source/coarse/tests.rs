@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use cgscope_model::{Interval, Sample};
+use cgscope_model::{Interval, Sample, TaskState};
 
 use super::*;
 
@@ -110,6 +110,20 @@ fn what_a_thread_ran_and_waited_is_what_its_files_rise_by() {
     assert_eq!((whole.totals.voluntary, whole.threads, whole.processes), (700, 2, 1));
     assert_eq!(whole.wait.by_cause, ByCause::only(Cause::Unattributed, 50));
     assert_eq!(source.losses, Losses::default());
+}
+
+#[test]
+fn what_a_thread_does_is_read_anew_once_it_has_run() {
+    let host = Host::new();
+    host.thread(5, 5, 1_000, 200, OLD);
+    let mut source = host.source(&[]);
+    let state = |source: &mut CoarseSource| sample(source).tasks[0].state;
+    assert_eq!(state(&mut source), Some(TaskState::Sleeping));
+    // It was woken and waits for a CPU: that costs no file more, and so is not seen.
+    host.thread(5, 5, 1_000, 200, ('R', 1, 7));
+    assert_eq!(state(&mut source), Some(TaskState::Sleeping));
+    host.thread(5, 5, 1_700, 250, ('D', 1, 7));
+    assert_eq!(state(&mut source), Some(TaskState::DiskSleep));
 }
 
 #[test]

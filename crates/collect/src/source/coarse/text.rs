@@ -1,6 +1,10 @@
 //! The files of `/proc` as text: plain functions, which never touch a live system. What is not as the kernel writes it is
 //! `None`.
 
+use cgscope_model::TaskState;
+
+use crate::task_state;
+
 /// `/proc/PID/task/TID/schedstat` (`proc_pid_schedstat`). All zero, or absent, where the kernel does not keep it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Schedstat {
@@ -23,8 +27,8 @@ pub(crate) fn schedstat(text: &[u8]) -> Option<Schedstat> {
 pub(crate) struct Stat<'a> {
     /// Its name, as it was set: anything may be in it, `)` and newlines too.
     pub comm: &'a [u8],
-    /// It has ended and is not reaped yet, or just goes.
-    pub is_dead: bool,
+    /// What it does at this moment.
+    pub state: Option<TaskState>,
     /// The process that started it or adopted it; 0: none in this PID namespace.
     pub ppid: u32,
     /// Its start, in clock ticks of CLOCK_BOOTTIME.
@@ -33,17 +37,23 @@ pub(crate) struct Stat<'a> {
     pub cpu: u32,
 }
 
+impl Stat<'_> {
+    /// It has ended and is not reaped yet, or just goes.
+    pub fn is_dead(&self) -> bool {
+        matches!(self.state, Some(TaskState::Zombie | TaskState::Dead))
+    }
+}
+
 pub(crate) fn stat(text: &[u8]) -> Option<Stat<'_>> {
     let start = text.iter().position(|byte| *byte == b'(')?;
     let end = text.iter().rposition(|byte| *byte == b')').filter(|end| *end > start)?;
     // Field 3 of proc(5) comes first: 4 is the parent, 22 the start, 39 the CPU.
     let mut fields = words(&text[end + 1..]);
-    let state = fields.next()?;
+    let state = task_state::from_stat(fields.next()?);
     let ppid = number(fields.next()?)?.try_into().ok()?;
     let start_ticks = number(fields.nth(22 - 5)?)?;
     let cpu = number(fields.nth(39 - 23)?)?.try_into().ok()?;
-    let is_dead = matches!(state, b"Z" | b"X" | b"x");
-    Some(Stat { comm: &text[start + 1..end], is_dead, ppid, start_ticks, cpu })
+    Some(Stat { comm: &text[start + 1..end], state, ppid, start_ticks, cpu })
 }
 
 /// Voluntary and involuntary switches of `/proc/PID/task/TID/status`.
@@ -113,10 +123,14 @@ mod tests {
         for comm in ["cat", "a) R 1 (b", "two\nlines", ""] {
             let text = stat_of(comm, 'S');
             let stat = stat(&text).unwrap();
-            assert_eq!((stat.comm, stat.is_dead, stat.ppid), (comm.as_bytes(), false, 1));
+            assert_eq!((stat.comm, stat.is_dead(), stat.ppid), (comm.as_bytes(), false, 1));
+            assert_eq!(stat.state, Some(TaskState::Sleeping));
             assert_eq!((stat.start_ticks, stat.cpu), (2_362_061, 1));
         }
-        assert!(stat(&stat_of("cat", 'Z')).unwrap().is_dead);
+        for dead in ['Z', 'X', 'x'] {
+            assert!(stat(&stat_of("cat", dead)).unwrap().is_dead(), "{dead}");
+        }
+        assert_eq!(stat(&stat_of("cat", 'W')).unwrap().state, None, "a letter of old kernels");
         assert_eq!(stat(b"7 (cat) S 1 7"), None);
         assert_eq!(stat(b"7 )cat( S 1 7"), None);
         assert_eq!(stat(b""), None);

@@ -1,0 +1,102 @@
+//! Command lines of processes, for whoever looks at them: read when they are shown, never with a Sample.
+
+use std::{
+    fs::{self, File},
+    io::Read,
+    os::unix::fs::MetadataExt,
+    sync::Arc,
+};
+
+use cgscope_model::printable;
+
+/// Most that is read of a command line, bytes: more than a screen is wide.
+const MOST: u64 = 4096;
+
+/// The command line of process `pid`: its arguments with spaces between, at most 4 KiB, without control characters. `None` for
+/// a kernel thread, a zombie, and a process that is gone or hidden from us.
+///
+/// The kernel reads it from the memory of the process, and waits for whoever changes its mappings: read it where it may take long.
+pub fn cmdline(pid: u32) -> Option<Arc<str>> {
+    let mut bytes = Vec::new();
+    File::open(format!("/proc/{pid}/cmdline")).ok()?.take(MOST).read_to_end(&mut bytes).ok()?;
+    parse_cmdline(&bytes)
+}
+
+/// [`cmdline`] of each of `pids`, in their order.
+pub fn command_lines(pids: impl IntoIterator<Item = u32>) -> Vec<(u32, Option<Arc<str>>)> {
+    pids.into_iter().map(|pid| (pid, cmdline(pid))).collect()
+}
+
+/// The id of the user that process `pid` runs as (its effective one); `None` for a process that is gone or hidden from us. That of
+/// one that may not be dumped, as after a change of user, is 0.
+pub fn user_id(pid: u32) -> Option<u32> {
+    fs::metadata(format!("/proc/{pid}")).ok().map(|metadata| metadata.uid())
+}
+
+/// Each argument ends with a zero; a process that writes its own title leaves any number of them behind it.
+fn parse_cmdline(bytes: &[u8]) -> Option<Arc<str>> {
+    let end = bytes.iter().rposition(|byte| *byte != 0)? + 1;
+    let whole = match std::str::from_utf8(&bytes[..end]) {
+        // Cut in the middle of a character.
+        Err(error) if error.error_len().is_none() => &bytes[..error.valid_up_to()],
+        _ => &bytes[..end],
+    };
+    let spaced: Vec<u8> = whole.iter().map(|byte| if *byte == 0 { b' ' } else { *byte }).collect();
+    Some(printable(&String::from_utf8_lossy(&spaced)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    fn parsed(bytes: &[u8]) -> Option<String> {
+        parse_cmdline(bytes).map(|line| line.to_string())
+    }
+
+    #[test]
+    fn arguments_are_joined_by_spaces() {
+        assert_eq!(parsed(b"sleep\x0010\x00").as_deref(), Some("sleep 10"));
+        assert_eq!(parsed(b"sh\0-c\0a b\0\0c\0").as_deref(), Some("sh -c a b  c"), "an empty one among them");
+        assert_eq!(parsed(b"nginx: worker\0\0\0\0\0").as_deref(), Some("nginx: worker"), "a title");
+    }
+
+    #[test]
+    fn a_kernel_thread_has_none() {
+        assert_eq!(parsed(b""), None);
+        assert_eq!(parsed(b"\0\0"), None);
+        assert_eq!(cmdline(2), None, "kthreadd");
+    }
+
+    #[test]
+    fn what_would_move_the_cursor_is_replaced() {
+        assert_eq!(parsed(b"a\x1b[2J\nb\xff\0").as_deref(), Some("a\u{fffd}[2J\u{fffd}b\u{fffd}"));
+    }
+
+    #[test]
+    fn a_character_that_was_cut_is_left_out() {
+        assert_eq!(parsed("ä€".as_bytes().split_last().unwrap().1).as_deref(), Some("ä"));
+    }
+
+    #[test]
+    fn a_running_process_is_read_up_to_a_bound() {
+        let long = "x".repeat(10_000);
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo; read line", &long]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // The kernel lets the parent go on before the arguments are in place.
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let line = cmdline(child.id()).expect("it runs");
+        assert!(line.starts_with("sh -c echo; read line xxx"), "{line}");
+        assert_eq!(line.len(), 4096);
+        // SAFETY: no preconditions.
+        assert_eq!(user_id(child.id()), Some(unsafe { libc::geteuid() }));
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        let pids = [std::process::id(), child.id()];
+        let lines = command_lines(pids);
+        assert_eq!([lines[0].0, lines[1].0], pids);
+        assert!(lines[0].1.is_some());
+        assert_eq!((&lines[1].1, user_id(child.id())), (&None, None), "gone");
+    }
+}
