@@ -6,7 +6,7 @@ use std::{borrow::Borrow, sync::Arc};
 use cgscope_layout::{CAUSES, Cause};
 use cgscope_model::{
     Blame, ByCause, CgroupReading, Cost, CpuReading, CpuWaits, Cpuset, ExitedReading, Hist, Losses, Mode,
-    NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, TaskReading, Totals,
+    NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, TaskReading, TaskState, Totals,
 };
 
 use crate::cells::{Cells, Columns, Field, Kind, Row, Texts};
@@ -50,7 +50,8 @@ macro_rules! members {
 
 members! {
     TaskReading {
-        serial, tid, tgid, comm, start_ns, cgroup_id, cpu, node, on_cpu, pending, placement, max_ns, totals, hist,
+        serial, tid, tgid, comm, start_ns, cgroup_id, cpu, node, on_cpu, state, pending, placement, max_ns, totals,
+        hist,
     }
     Totals {
         waits, wait_ns, run_delay_ns, unstamped, unstamped_ns, on_cpu_ns, voluntary, involuntary, migrations, by_cause,
@@ -228,6 +229,20 @@ impl Field for Mode {
     }
 }
 
+/// By the code of its letter. One that a later version may have added is not known.
+impl Field for Option<TaskState> {
+    fn columns(columns: &mut Columns) {
+        columns.one(Kind::Optional);
+    }
+    fn put(&self, cells: &mut Cells, _: &mut Texts) {
+        cells.optional(self.map(|state| u64::from(u32::from(state.letter()))));
+    }
+    fn take(row: &mut Row<'_>) -> Option<Self> {
+        let code = row.optional()?.and_then(|code| u32::try_from(code).ok());
+        Some(code.and_then(char::from_u32).and_then(TaskState::from_letter))
+    }
+}
+
 impl Field for Blame {
     fn columns(columns: &mut Columns) {
         columns.one(Kind::Number);
@@ -280,3 +295,21 @@ macro_rules! tables {
     };
 }
 pub(crate) use tables;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cells::NONE;
+
+    #[test]
+    fn a_state_that_a_later_version_has_added_is_not_known() {
+        let mut columns = Columns::default();
+        <Option<TaskState>>::columns(&mut columns);
+        assert_eq!(columns.columns.len(), 1);
+        let taken = |code: u64| <Option<TaskState> as Field>::take(&mut Row::new(&[code], &[], &[], None));
+        assert_eq!(taken('D'.into()), Some(Some(TaskState::DiskSleep)));
+        for code in [NONE, 'Q'.into(), 0, 0xd800, NONE - 1] {
+            assert_eq!(taken(code), Some(None), "{code:#x}");
+        }
+    }
+}

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use cgscope_model::Sample;
+use cgscope_model::{Sample, TaskState};
 use cgscope_record::{Header, VERSION, open};
 
 use crate::support::{file, header, read, samples};
@@ -66,7 +66,8 @@ fn with_header(file: &[u8], header_end: usize, change: impl FnOnce(&mut serde_js
 
 #[test]
 fn columns_and_tables_that_this_version_does_not_know_are_gone_over() {
-    let samples = samples(5);
+    let mut samples = samples(5);
+    samples.iter_mut().for_each(|sample| sample.tasks[0].state = Some(TaskState::DiskSleep));
     let (file, ends) = file(&samples);
     let later = with_header(&file, ends[0], |first| {
         let tasks = first["tables"]
@@ -77,7 +78,7 @@ fn columns_and_tables_that_this_version_does_not_know_are_gone_over() {
             .unwrap();
         for column in tasks["columns"].as_array_mut().unwrap() {
             let name = column["name"].as_str().unwrap();
-            if ["start_ns", "node", "comm", "placement.ran_ns", "pending.known"].contains(&name) {
+            if ["start_ns", "node", "comm", "state", "placement.ran_ns", "pending.known"].contains(&name) {
                 column["name"] = format!("later.{name}").into();
             }
         }
@@ -96,7 +97,7 @@ fn columns_and_tables_that_this_version_does_not_know_are_gone_over() {
     let expected = samples.into_iter().map(|mut sample| {
         sample.nodes.clear();
         for task in &mut sample.tasks {
-            (task.start_ns, task.node, task.pending) = (0, None, None);
+            (task.start_ns, task.node, task.pending, task.state) = (0, None, None, None);
             task.comm = "".into();
             if let Some(placement) = &mut task.placement {
                 std::sync::Arc::make_mut(placement).ran_ns = Some(Vec::new());
@@ -105,6 +106,22 @@ fn columns_and_tables_that_this_version_does_not_know_are_gone_over() {
         sample
     });
     assert_eq!(back, expected.collect::<Vec<_>>());
+}
+
+/// In files it is the code of its letter, so that it can be read without cgscope.
+#[test]
+fn every_state_of_a_task_is_read_as_it_was_written() {
+    let states = || TaskState::ALL.into_iter().map(Some).chain([None]);
+    let written: Vec<Sample> = states()
+        .map(|state| {
+            let mut sample = crate::support::sample(3);
+            sample.tasks[0].state = state;
+            sample
+        })
+        .collect();
+    let (back, _) = read(&file(&written).0).unwrap();
+    assert!(back.iter().map(|sample| sample.tasks[0].state).eq(states()));
+    assert_eq!(back, written);
 }
 
 #[test]

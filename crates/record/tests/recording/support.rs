@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, io::Cursor, sync::Arc};
 use cgscope_layout::{BUCKETS, CAUSES, Cause, Loss, cause::CELLS};
 use cgscope_model::{
     Blame, ByCause, CgroupReading, Cost, CpuReading, CpuWaits, Cpuset, ExitedReading, Hist, Losses, Mode,
-    NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, Selection, TaskReading, Totals,
-    doctor::CgroupLayout,
+    NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, Selection, TaskReading, TaskState,
+    Totals, doctor::CgroupLayout,
 };
 use cgscope_record::{Cpu, Ending, Header, ReadError, Reader, Reason, Writer};
 use proptest::prelude::*;
@@ -38,6 +38,7 @@ pub(crate) fn task(serial: u64, waits_ns: &[u64]) -> TaskReading {
         cpu: 1,
         node: None,
         on_cpu: false,
+        state: None,
         pending: Some(Pending { ns: 12, booked_ns: 3, by_cause: ByCause::only(Cause::Throttled, 12) }),
         placement: Some(Arc::new(Placement {
             node_migrations: Some(2),
@@ -181,6 +182,7 @@ fn any_task() -> impl Strategy<Value = TaskReading> {
                 cpu,
                 node,
                 on_cpu,
+                state: TaskState::ALL.get(max_ns as usize % 10).copied(),
                 pending: pending.map(|(ns, booked_ns)| Pending {
                     ns,
                     booked_ns,
