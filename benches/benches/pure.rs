@@ -1,14 +1,22 @@
 //! The pure rooms: `cargo bench -p cgscope-benches`.
 
-use std::{hint::black_box, sync::Arc};
+use std::{hint::black_box, sync::Arc, time::Duration};
 
 use cgscope_layout::bucket_of;
-use cgscope_model::{Hist, Interval, Sample, TaskReading, Totals, findings::Host, json::IntervalObject};
-use divan::Bencher;
+use cgscope_made_up::host;
+use cgscope_model::{
+    Hist, Interval, Sample, TaskReading, Totals, Tree,
+    findings::{Host, findings_in},
+    json::IntervalObject,
+};
+use criterion::{Criterion, criterion_group, criterion_main};
 
-fn main() {
-    divan::main();
+criterion_group! {
+    name = pure;
+    config = Criterion::default().warm_up_time(Duration::from_secs(1));
+    targets = buckets, of_5000_tasks, of_2000_cgroups
 }
+criterion_main!(pure);
 
 /// Waits of all magnitudes, the same in every run.
 fn waits() -> Vec<u64> {
@@ -23,10 +31,11 @@ fn waits() -> Vec<u64> {
         .collect()
 }
 
-#[divan::bench]
-fn bucket_of_4096_waits(bencher: Bencher<'_, '_>) {
+fn buckets(c: &mut Criterion) {
     let waits = waits();
-    bencher.bench_local(|| waits.iter().map(|ns| bucket_of(black_box(*ns))).sum::<usize>());
+    c.bench_function("bucket_of 4,096 waits", |bencher| {
+        bencher.iter(|| waits.iter().map(|ns| bucket_of(black_box(*ns))).sum::<usize>());
+    });
 }
 
 /// `tasks` tasks, of which every `busy`th waited since the other sample.
@@ -43,6 +52,7 @@ fn sample(tasks: u32, busy: u32, round: u64) -> Sample {
         cpu: tid % 8,
         node: Some(0),
         on_cpu: false,
+        state: None,
         pending: None,
         placement: None,
         max_ns: 500_000,
@@ -61,15 +71,39 @@ fn sample(tasks: u32, busy: u32, round: u64) -> Sample {
     }
 }
 
-#[divan::bench]
-fn between_5000_tasks_of_which_500_waited(bencher: Bencher<'_, '_>) {
+fn of_5000_tasks(c: &mut Criterion) {
     let (a, b) = (sample(5_000, 10, 1), sample(5_000, 10, 2));
-    bencher.bench_local(|| Interval::between(black_box(&a), black_box(&b)));
+    let interval = Interval::between(&a, &b);
+    let mut group = c.benchmark_group("5,000 tasks of which 500 waited");
+    group.bench_function("between", |bencher| {
+        bencher.iter(|| Interval::between(black_box(&a), black_box(&b)));
+    });
+    group.bench_function("json", |bencher| {
+        bencher.iter(|| serde_json::to_string(&IntervalObject::new(black_box(&interval), &Host::default())));
+    });
 }
 
-#[divan::bench]
-fn json_of_5000_tasks_of_which_500_waited(bencher: Bencher<'_, '_>) {
-    let interval = Interval::between(&sample(5_000, 10, 1), &sample(5_000, 10, 2));
-    bencher
-        .bench_local(|| serde_json::to_string(&IntervalObject::new(black_box(&interval), &Host::default())));
+/// What a screen needs of an interval. Each time with what it costs to let go of it.
+fn of_2000_cgroups(c: &mut Criterion) {
+    let (a, b) = (host(10_000, 2_000, 1), host(10_000, 2_000, 2));
+    let machine = Host { cpus: Some(cgscope_made_up::CPUS), whole: true };
+    let interval = Interval::between(&a, &b);
+    let mut group = c.benchmark_group("interval of 10,000 tasks in 2,000 cgroups");
+    group.sample_size(50);
+    group.bench_function("between", |bencher| {
+        bencher.iter(|| Interval::between(black_box(&a), black_box(&b)));
+    });
+    group.bench_function("tree", |bencher| bencher.iter(|| Tree::new(black_box(&interval))));
+    let tree = Tree::new(&interval);
+    group.bench_function("findings", |bencher| {
+        bencher.iter(|| findings_in(black_box(&interval), &tree, &machine));
+    });
+    group.bench_function("total", |bencher| bencher.iter(|| black_box(&interval).total()));
+    group.bench_function("together", |bencher| {
+        bencher.iter(|| {
+            let interval = Interval::between(black_box(&a), black_box(&b));
+            let tree = Tree::new(&interval);
+            (findings_in(&interval, &tree, &machine), interval.total(), tree, interval)
+        });
+    });
 }

@@ -1,0 +1,194 @@
+//! Tasks, those that exited included.
+
+use std::sync::Arc;
+
+use cgscope_layout::{
+    BUCKETS, Cause, bucket_of,
+    cause::{CELLS, SHARED_CAUSES, WHOLE, row_of},
+    high_ns, low_ns,
+};
+use cgscope_model::{ByCause, ExitedReading, Hist, Pending, Placement, TaskReading, TaskState, Totals};
+
+use crate::{
+    CPUS, Chance, ROUND_NS,
+    cgroups::{Names, ROOT},
+    machine::{BOOTED_NS, node_of},
+    shared,
+};
+
+/// One task of so many is a kernel thread.
+const KERNEL_THREADS: u32 = 50;
+/// A process has at most so many threads.
+const THREADS: u32 = 10;
+/// One task of so many waits at the moment of reading.
+const PENDING: u64 = 97;
+/// One task of so many is busy.
+const BUSY: u64 = 9;
+/// The first thread id.
+const FIRST: u32 = 1_000;
+
+const MAIN: &[&str] = &["java", "postgres", "nginx", "envoy", "python3", "node", "redis-server", "kubelet"];
+const THREAD: &[&str] = &[
+    "GC Thread#0",
+    "C2 CompilerThre",
+    "http-nio-8080-e",
+    "grpc_global_tim",
+    "worker-3",
+    "tokio-runtime-w",
+    "rocksdb:low",
+];
+const KERNEL: &[&str] =
+    &["kworker/0:1", "ksoftirqd/3", "migration/7", "rcu_preempt", "kswapd0", "jbd2/sda1-8"];
+
+/// Where a task belongs.
+struct Place {
+    cgroup_id: u64,
+    tgid: u32,
+    comm: Arc<str>,
+}
+
+pub(crate) fn all(tasks: u32, names: &Names, round: u64) -> Vec<TaskReading> {
+    let places = places(tasks, names);
+    (FIRST..).zip(places).map(|(tid, place)| task(tid, place, round)).collect()
+}
+
+/// Kernel threads first. Of two cgroups the first is that of a container that only holds the pod: it has one task.
+fn places(tasks: u32, names: &Names) -> Vec<Place> {
+    let (main, thread, kernel) = (shared(MAIN), shared(THREAD), shared(KERNEL));
+    let pause: Arc<str> = "pause".into();
+    let kernel_threads = tasks / KERNEL_THREADS;
+    let mut places: Vec<Place> = (0..kernel_threads)
+        .map(|i| Place { cgroup_id: ROOT, tgid: FIRST + i, comm: kernel[i as usize % kernel.len()].clone() })
+        .collect();
+    let pods: Vec<&[u64]> = names.leaves.chunks(2).collect();
+    let of_pods = u64::from(tasks - kernel_threads);
+    let until = |pod: usize| kernel_threads + (of_pods * pod as u64 / pods.len() as u64) as u32;
+    for (number, pod) in pods.iter().enumerate() {
+        let (first, end) = (until(number), until(number + 1));
+        for at in first..end {
+            let process = if at == first { first } else { at - (at - first - 1) % THREADS };
+            let comm = match (at == first, at == process) {
+                (true, _) => pause.clone(),
+                (_, true) => main[number % main.len()].clone(),
+                _ => thread[at as usize % thread.len()].clone(),
+            };
+            let cgroup_id = if at == first { pod[0] } else { pod[pod.len() - 1] };
+            places.push(Place { cgroup_id, tgid: FIRST + process, comm });
+        }
+    }
+    places
+}
+
+fn task(tid: u32, place: Place, round: u64) -> TaskReading {
+    let mut chance = Chance::of(tid.into());
+    let cpu = chance.below(CPUS.into()) as u32;
+    let busy = chance.below(BUSY) == 0;
+    let ran_ns = if busy { 10_000_000 + chance.below(40_000_000) } else { chance.below(3_000_000) };
+    let waits = Waits::new(&mut chance, round);
+    let pending = chance.below(PENDING) == 0;
+    let pending_ns = 1 + chance.below(ROUND_NS / 20);
+    let away_ns = ran_ns / (2 + chance.below(6));
+    let on_cpu = busy && chance.below(2) == 0;
+    TaskReading {
+        serial: tid.into(),
+        tid,
+        tgid: place.tgid,
+        comm: place.comm,
+        start_ns: BOOTED_NS - ROUND_NS,
+        cgroup_id: place.cgroup_id,
+        cpu,
+        node: Some(node_of(cpu)),
+        on_cpu,
+        state: Some(state(tid, on_cpu || pending)),
+        pending: pending.then(|| Pending {
+            ns: pending_ns,
+            booked_ns: 0,
+            by_cause: ByCause::only(Cause::OtherCgroup, pending_ns),
+        }),
+        placement: Some(Arc::new(Placement {
+            node_migrations: Some(chance.below(4) * round),
+            ran_ns: Some(by_node(cpu, ran_ns * round, away_ns * round)),
+            preferred_node: Some(node_of(cpu)),
+            ..Placement::default()
+        })),
+        max_ns: waits.hist.highest_ns().unwrap_or(0),
+        totals: Totals {
+            waits: waits.hist.count(),
+            wait_ns: waits.by_cause.total(),
+            run_delay_ns: waits.by_cause.total(),
+            on_cpu_ns: ran_ns * round,
+            voluntary: (20 + chance.below(200)) * round,
+            involuntary: chance.below(20) * round,
+            migrations: chance.below(30) * round,
+            by_cause: waits.by_cause,
+            ..Totals::default()
+        },
+        hist: Arc::new(waits.hist),
+    }
+}
+
+/// Most of those that do not want to run sleep; some wait for a disk.
+fn state(tid: u32, could_run: bool) -> TaskState {
+    match tid % 500 {
+        _ if could_run => TaskState::Running,
+        0 => TaskState::DiskSleep,
+        _ => TaskState::Sleeping,
+    }
+}
+
+fn by_node(cpu: u32, ran_ns: u64, away_ns: u64) -> Vec<(u32, u64)> {
+    let home = node_of(cpu);
+    let mut by_node = vec![(home, ran_ns - away_ns), (1 - home, away_ns)];
+    by_node.retain(|(_, ns)| *ns != 0);
+    by_node.sort_unstable();
+    by_node
+}
+
+/// What a task has waited so far.
+struct Waits {
+    hist: Hist,
+    by_cause: ByCause,
+}
+
+impl Waits {
+    /// In each round the same few waits, in 5 to 15 buckets around some microseconds and up to some milliseconds.
+    fn new(chance: &mut Chance, round: u64) -> Self {
+        let (mut counts, mut shares, mut by_cause) = ([0; BUCKETS], [0; CELLS], ByCause::default());
+        let middle = bucket_of(2_000 << chance.below(8)) as u64;
+        for _ in 0..5 + chance.below(11) {
+            let bucket = (middle - 8 + chance.below(24)) as usize;
+            let waits = (1 + chance.below(3)) * round;
+            counts[bucket] += waits;
+            let cause = chance.one_of(&Cause::ALL);
+            by_cause.0[cause as usize] += waits * low_ns(bucket).midpoint(high_ns(bucket));
+            if (cause as usize) < SHARED_CAUSES {
+                shares[row_of(bucket) * SHARED_CAUSES + cause as usize] += waits * u64::from(WHOLE);
+            }
+        }
+        Self { hist: Hist::from_counts(counts, shares), by_cause }
+    }
+}
+
+/// A few died in every tenth cgroup.
+pub(crate) fn exited(names: &Names, round: u64) -> Vec<ExitedReading> {
+    let some = names.leaves.iter().step_by(10).filter(|_| round != 0);
+    some.map(|id| {
+        let mut chance = Chance::of(*id | 1 << 41);
+        let waits = Waits::new(&mut chance, round);
+        ExitedReading {
+            cgroup_id: *id,
+            tasks: 3 * round,
+            max_ns: waits.hist.highest_ns().unwrap_or(0),
+            totals: Totals {
+                waits: waits.hist.count(),
+                wait_ns: waits.by_cause.total(),
+                run_delay_ns: waits.by_cause.total(),
+                on_cpu_ns: chance.below(1_000_000) * round,
+                by_cause: waits.by_cause,
+                ..Totals::default()
+            },
+            hist: Arc::new(waits.hist),
+        }
+    })
+    .collect()
+}
