@@ -1,0 +1,418 @@
+//! What keys and the mouse do to the state.
+
+use std::time::Duration;
+
+use crossterm::event::{
+    Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
+};
+
+use super::{App, Place, Prompt, list::Fold, prompt::edit, view::View};
+use crate::{
+    columns::Column,
+    draw::layout::{self, Target},
+    keys::{Command, Key as Press},
+    replay::state::Outcome,
+    subject::Key,
+};
+
+/// Lengths of intervals that keys step through, ms.
+const INTERVALS_MS: [u64; 10] = [100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000];
+/// Rows that a wheel goes on.
+const WHEEL: isize = 3;
+
+/// What the loop does after input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing changed.
+    None,
+    /// Draws.
+    Draw,
+    /// Ends.
+    Quit,
+    /// Intervals are of this length from now on; draws.
+    Interval(Duration),
+    /// Writes a snapshot, and draws.
+    Snapshot,
+    /// Takes the mouse, or leaves it to the terminal; draws.
+    Mouse(bool),
+    /// Draws all of the screen, whatever is on it.
+    Redraw,
+    /// Stops, as the shell's Ctrl-Z.
+    Suspend,
+}
+
+impl App {
+    /// A key, the mouse, or another size.
+    pub fn on_event(&mut self, event: &Event) -> Effect {
+        match event {
+            Event::Key(key) if key.kind != KeyEventKind::Release => self.on_key(*key),
+            Event::Mouse(mouse) => self.on_mouse(*mouse),
+            Event::Resize(width, height) => {
+                self.on_resize(*width, *height);
+                Effect::Draw
+            }
+            _ => Effect::None,
+        }
+    }
+
+    /// A key was pressed.
+    pub fn on_key(&mut self, key: KeyEvent) -> Effect {
+        let had_notice = self.notice.take().is_some();
+        let is_ctrl = key.modifiers.contains(KeyModifiers::CONTROL);
+        if is_ctrl && key.code == KeyCode::Char('z') {
+            return Effect::Suspend;
+        }
+        if let Some(prompt) = self.prompt.take() {
+            // Whoever presses it wants to be out of what is being typed.
+            let key = if is_ctrl && key.code == KeyCode::Char('c') { KeyCode::Esc.into() } else { key };
+            return self.on_key_of_prompt(prompt, key);
+        }
+        let outcome = self.replay.as_mut().map_or(Outcome::NotMine, |replay| replay.on_key(key));
+        if outcome == Outcome::Done {
+            return Effect::Draw;
+        }
+        let effect = match (self.settings.keymap.command(Press::from(key)), key.code) {
+            (Some(command), _) => self.run(command),
+            (None, KeyCode::Char(letter)) if !is_ctrl => self.sort_by_key(letter),
+            (None, _) => Effect::None,
+        };
+        if effect == Effect::None && had_notice { Effect::Draw } else { effect }
+    }
+
+    fn run(&mut self, command: Command) -> Effect {
+        if let Some(view) = View::of(command) {
+            return self.go(if view == self.view && view.is_over() { self.before() } else { view });
+        }
+        match command {
+            Command::Quit => return Effect::Quit,
+            Command::NextView => return self.go(self.before().step(1)),
+            Command::PreviousView => return self.go(self.before().step(-1)),
+            Command::Up => return self.move_by(-1),
+            Command::Down => return self.move_by(1),
+            Command::PageUp => return self.move_by(-self.page()),
+            Command::PageDown => return self.move_by(self.page()),
+            Command::HalfPageUp => return self.move_by(-(self.page() / 2).max(1)),
+            Command::HalfPageDown => return self.move_by((self.page() / 2).max(1)),
+            Command::First => return self.move_by(isize::MIN),
+            Command::Last => return self.move_by(isize::MAX),
+            Command::Open => return self.open(),
+            Command::Back => return self.go_back(),
+            Command::Fold => return self.fold(true),
+            Command::Unfold => return self.fold(false),
+            Command::Filter => self.prompt = Some(Prompt::Filter { before: self.filter.clone() }),
+            Command::Sort => self.choose_sort(),
+            Command::SortLeft => return self.step_sort(-1),
+            Command::SortRight => return self.step_sort(1),
+            Command::Reverse => {
+                let (column, reversed) = self.sort_of(self.kind());
+                self.set_sort(self.kind(), column, !reversed);
+            }
+            Command::Tree => self.turn_tree(),
+            Command::Processes => {
+                self.settings.processes = !self.settings.processes;
+                if self.scope == Key::All && self.view.is_of_overview() {
+                    self.tree = false;
+                }
+            }
+            Command::CommandLine => self.settings.command_lines = !self.settings.command_lines,
+            Command::Pause => self.pause(),
+            Command::Slower => return self.step_interval(1),
+            Command::Faster => return self.step_interval(-1),
+            Command::Span => self.settings.span = self.settings.span.next(),
+            Command::Unit => self.settings.unit = self.settings.unit.other(),
+            Command::Snapshot => return Effect::Snapshot,
+            Command::Redraw => return Effect::Redraw,
+            Command::Mouse => {
+                self.settings.mouse = !self.settings.mouse;
+                self.notice = Some(if self.settings.mouse {
+                    "the mouse selects rows and views".into()
+                } else {
+                    "the mouse is the terminal's: it selects text".into()
+                });
+                return Effect::Mouse(self.settings.mouse);
+            }
+            _ => return Effect::None,
+        }
+        self.refresh();
+        Effect::Draw
+    }
+
+    /// The view, or the one below help and findings.
+    fn before(&self) -> View {
+        match self.back.last() {
+            Some(place) if self.view.is_over() => place.view,
+            _ => self.view,
+        }
+    }
+
+    /// To a view. The one below help and findings is remembered.
+    fn go(&mut self, view: View) -> Effect {
+        let below = self.before();
+        if self.view.is_over() {
+            self.back.pop();
+        }
+        if view.is_over() {
+            self.view = below;
+            self.remember();
+        }
+        self.view = view;
+        self.scrolled = 0;
+        if !view.is_passing() {
+            self.settings.view = view;
+        }
+        self.pin();
+        self.refresh();
+        Effect::Draw
+    }
+
+    fn remember(&mut self) {
+        let selected = self.rows.get(self.selected).map(|row| row.key.clone());
+        let (view, scope) = (self.view, self.scope.clone());
+        self.back.push(Place { view, scope, selected, tree: self.tree, filter: self.filter.clone() });
+    }
+
+    fn open(&mut self) -> Effect {
+        let Some(row) = self.rows.get(self.selected) else { return Effect::None };
+        let key = row.key.clone();
+        if self.view.is_text() {
+            return Effect::None;
+        }
+        self.remember();
+        match key {
+            Key::Task(_) => self.view = View::Task,
+            Key::State(name, _) => {
+                self.view = View::Overview;
+                self.tree = false;
+                self.filter = name.to_string();
+            }
+            key => {
+                self.view = View::Overview;
+                self.scope = key;
+                self.filter.clear();
+            }
+        }
+        self.selected = 0;
+        self.first_row = 0;
+        self.scrolled = 0;
+        if self.view == View::Task {
+            // Back in the list it is still selected.
+            self.moved.insert(self.kind());
+        } else {
+            self.moved.remove(&self.kind());
+        }
+        self.pin();
+        self.refresh();
+        Effect::Draw
+    }
+
+    fn go_back(&mut self) -> Effect {
+        let filtered_here =
+            !self.filter.is_empty() && self.back.last().is_none_or(|place| place.filter != self.filter);
+        if filtered_here && !self.view.is_text() && !self.opened_by_filter() {
+            self.filter.clear();
+        } else {
+            let Some(place) = self.back.pop() else { return Effect::None };
+            self.view = place.view;
+            self.scope = place.scope;
+            self.tree = place.tree;
+            self.filter = place.filter;
+            self.scrolled = 0;
+            if let Some(selected) = place.selected {
+                self.moved.insert(self.kind());
+                self.remembered.insert(self.kind(), selected);
+            }
+            self.pin();
+        }
+        self.refresh();
+        Effect::Draw
+    }
+
+    /// The filter is what a row was opened by, and goes with the place.
+    fn opened_by_filter(&self) -> bool {
+        self.back.last().is_some_and(|place| place.view == View::States && self.view == View::Overview)
+    }
+
+    /// Closes or opens the branch of the selected row; of one that is closed, goes to the row above it.
+    fn fold(&mut self, close: bool) -> Effect {
+        let Some(row) = self.rows.get(self.selected) else { return Effect::None };
+        let Key::Cgroup(path) = &row.key else { return Effect::None };
+        match (close, row.fold) {
+            (true, Fold::Open) => {
+                self.folded.insert(path.clone());
+            }
+            (false, Fold::Closed) => {
+                self.folded.remove(path);
+            }
+            (true, _) => {
+                let depth = row.depth;
+                let above = (0..self.selected)
+                    .rev()
+                    .find(|at| self.rows.get(*at).is_some_and(|row| row.depth < depth));
+                let Some(above) = above else { return Effect::None };
+                self.moved.insert(self.kind());
+                self.select(above);
+                return Effect::Draw;
+            }
+            (false, _) => return Effect::None,
+        }
+        self.refresh();
+        Effect::Draw
+    }
+
+    fn turn_tree(&mut self) {
+        if self.scope != Key::All && self.view.is_of_overview() {
+            self.notice = Some("inside a cgroup or process there is no tree: Esc goes back to all".into());
+        } else if self.view.is_of_overview() {
+            self.tree = !self.tree;
+            self.settings.tree = self.tree;
+        } else {
+            self.settings.tree = !self.settings.tree;
+        }
+    }
+
+    fn page(&self) -> isize {
+        layout::page(self).max(1) as isize
+    }
+
+    fn move_by(&mut self, rows: isize) -> Effect {
+        if self.view.is_text() {
+            let most = layout::most_scrolled(self);
+            self.scrolled = self.scrolled.saturating_add_signed(rows).min(most);
+            return Effect::Draw;
+        }
+        if self.rows.is_empty() {
+            return Effect::None;
+        }
+        self.moved.insert(self.kind());
+        self.pinned = None;
+        self.select(self.selected.saturating_add_signed(rows));
+        self.pin();
+        Effect::Draw
+    }
+
+    fn sort(&mut self, column: Column) -> Effect {
+        let kind = self.kind();
+        let (before, reversed) = self.sort_of(kind);
+        // Again the same column: the other way round.
+        self.set_sort(kind, column, column == before && !reversed);
+        self.refresh();
+        Effect::Draw
+    }
+
+    fn sort_by_key(&mut self, letter: char) -> Effect {
+        let columns = self.kind().columns();
+        let column = columns.iter().copied().find(|column| column.key() == letter && letter != ' ');
+        column.map_or(Effect::None, |column| self.sort(column))
+    }
+
+    fn step_sort(&mut self, step: isize) -> Effect {
+        let kind = self.kind();
+        let columns = kind.columns();
+        let Some(count) = isize::try_from(columns.len()).ok().filter(|count| *count != 0) else {
+            return Effect::None;
+        };
+        let at = columns.iter().position(|column| *column == self.sort_of(kind).0).unwrap_or(0);
+        let next = columns[(at as isize + step).rem_euclid(count) as usize];
+        self.set_sort(kind, next, false);
+        self.refresh();
+        Effect::Draw
+    }
+
+    fn choose_sort(&mut self) {
+        let kind = self.kind();
+        let columns = kind.columns().to_vec();
+        let at = columns.iter().position(|column| *column == self.sort_of(kind).0).unwrap_or(0);
+        if !columns.is_empty() {
+            self.prompt = Some(Prompt::Sort { columns, at });
+        }
+    }
+
+    fn pause(&mut self) {
+        self.paused = !self.paused;
+        self.frozen = self.paused.then(|| Box::new(self.history.clone()));
+        if !self.paused
+            && let Some(newest) = self.newest.take()
+        {
+            self.data = Some(newest);
+        }
+    }
+
+    fn step_interval(&mut self, step: isize) -> Effect {
+        if self.replay.is_some() {
+            return Effect::None;
+        }
+        let now = self.delay.as_millis() as u64;
+        let next = if step > 0 {
+            INTERVALS_MS.iter().find(|ms| **ms > now)
+        } else {
+            INTERVALS_MS.iter().rfind(|ms| **ms < now)
+        };
+        let Some(next) = next else { return Effect::None };
+        self.delay = Duration::from_millis(*next);
+        Effect::Interval(self.delay)
+    }
+
+    fn on_key_of_prompt(&mut self, prompt: Prompt, key: KeyEvent) -> Effect {
+        match prompt {
+            Prompt::Filter { before } => match key.code {
+                KeyCode::Enter => {}
+                KeyCode::Esc => self.filter = before,
+                KeyCode::Up | KeyCode::Down => {
+                    self.prompt = Some(Prompt::Filter { before });
+                    return self.move_by(if key.code == KeyCode::Up { -1 } else { 1 });
+                }
+                _ => {
+                    edit(&mut self.filter, key);
+                    self.prompt = Some(Prompt::Filter { before });
+                }
+            },
+            Prompt::Sort { columns, at } => return self.on_key_of_sort(columns, at, key),
+        }
+        self.refresh();
+        Effect::Draw
+    }
+
+    fn on_key_of_sort(&mut self, columns: Vec<Column>, at: usize, key: KeyEvent) -> Effect {
+        let last = columns.len() - 1;
+        let at = match key.code {
+            KeyCode::Up | KeyCode::Char('k') => at.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j' | 's') => (at + 1).min(last),
+            KeyCode::Home => 0,
+            KeyCode::End => last,
+            KeyCode::Enter => {
+                self.set_sort(self.kind(), columns[at], false);
+                self.refresh();
+                return Effect::Draw;
+            }
+            KeyCode::Char(letter) if letter.is_ascii_uppercase() => return self.sort_by_key(letter),
+            KeyCode::Esc | KeyCode::Char('q') => return Effect::Draw,
+            _ => at,
+        };
+        self.prompt = Some(Prompt::Sort { columns, at });
+        Effect::Draw
+    }
+
+    fn on_mouse(&mut self, mouse: MouseEvent) -> Effect {
+        match mouse.kind {
+            MouseEventKind::ScrollUp => self.move_by(-WHEEL),
+            MouseEventKind::ScrollDown => self.move_by(WHEEL),
+            // A click beside what is being typed or chosen ends that.
+            MouseEventKind::Down(MouseButton::Left) if self.prompt.is_some() => {
+                self.prompt = None;
+                Effect::Draw
+            }
+            MouseEventKind::Down(MouseButton::Left) => match layout::target(self, mouse.column, mouse.row) {
+                Some(Target::View(view)) => self.go(view),
+                Some(Target::Column(column)) => self.sort(column),
+                Some(Target::Row(row)) if row == self.selected => self.open(),
+                Some(Target::Row(row)) => {
+                    self.moved.insert(self.kind());
+                    self.select(row);
+                    Effect::Draw
+                }
+                None => Effect::None,
+            },
+            _ => Effect::None,
+        }
+    }
+}

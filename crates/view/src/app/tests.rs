@@ -1,0 +1,489 @@
+//! What keys, the mouse and intervals do to the state.
+
+use cgscope_made_up::small::{interval, task, waiting};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+
+use super::*;
+use crate::theme::Colours;
+
+/// A flat list of threads that waited so many ms each.
+fn app(tasks: &[(u32, u64)]) -> App {
+    let settings = Settings { tree: false, processes: false, ..Settings::default() };
+    let mut app = App::new(About::default(), settings, Theme::new(Colours::None), Duration::from_secs(1));
+    app.on_resize(80, 24);
+    again(&mut app, tasks);
+    app
+}
+
+/// Another interval.
+fn again(app: &mut App, tasks: &[(u32, u64)]) {
+    app.on_interval(interval(tasks.iter().map(|(tid, ms)| task(*tid, &[ms * 1_000_000])).collect()));
+}
+
+fn press(app: &mut App, code: KeyCode) -> Effect {
+    app.on_key(KeyEvent::new(code, KeyModifiers::NONE))
+}
+
+fn type_in(app: &mut App, text: &str) {
+    text.chars().for_each(|letter| {
+        press(app, KeyCode::Char(letter));
+    });
+}
+
+fn tids(app: &App) -> Vec<u32> {
+    let data = app.data.as_ref().unwrap();
+    let subjects = app.rows.iter().filter_map(|row| app.rows.subject(row, data));
+    subjects.filter_map(|subject| subject.task().map(|task| task.reading.tid)).collect()
+}
+
+fn selected_tid(app: &App) -> u32 {
+    app.subject().unwrap().task().unwrap().reading.tid
+}
+
+fn paths(app: &App) -> Vec<String> {
+    app.rows
+        .iter()
+        .map(|row| match &row.key {
+            Key::Cgroup(path) => path.to_string(),
+            key => format!("{key:?}"),
+        })
+        .collect()
+}
+
+#[test]
+fn whoever_waits_most_comes_first_and_is_selected() {
+    let app = app(&[(1, 5), (2, 9), (3, 7)]);
+    assert_eq!((tids(&app), selected_tid(&app)), (vec![2, 3, 1], 2));
+}
+
+#[test]
+fn who_waits_now_counts_although_the_wait_is_not_over() {
+    let mut app = app(&[(1, 5)]);
+    app.on_interval(interval(vec![task(1, &[5_000_000]), waiting(task(2, &[]), 80_000_000)]));
+    assert_eq!(tids(&app), [2, 1]);
+}
+
+#[test]
+fn the_selection_follows_its_task_to_another_row() {
+    let mut app = app(&[(1, 5), (2, 9), (3, 7)]);
+    press(&mut app, KeyCode::Down);
+    assert_eq!(selected_tid(&app), 3);
+    again(&mut app, &[(1, 5), (2, 9), (3, 70)]);
+    assert_eq!((app.selected, selected_tid(&app)), (0, 3));
+    assert_eq!(app.past().len(), 2);
+    assert_eq!(app.span(Span::Minute).0.count, 2);
+}
+
+#[test]
+fn when_the_selected_task_is_gone_its_row_stays_selected() {
+    let mut app = app(&[(1, 5), (2, 9), (3, 7)]);
+    press(&mut app, KeyCode::End);
+    again(&mut app, &[(2, 9), (3, 7)]);
+    assert_eq!((app.selected, selected_tid(&app)), (1, 3));
+    again(&mut app, &[]);
+    assert!(app.rows.is_empty());
+    again(&mut app, &[(8, 1)]);
+    assert_eq!(selected_tid(&app), 8);
+}
+
+#[test]
+fn equal_rows_do_not_jump() {
+    let mut app = app(&[(1, 5), (2, 5), (3, 5)]);
+    assert_eq!(tids(&app), [1, 2, 3]);
+    type_in(&mut app, "r");
+    assert_eq!(tids(&app), [1, 2, 3]);
+}
+
+#[test]
+fn while_paused_nothing_new_is_shown_and_nothing_is_lost() {
+    let mut app = app(&[(1, 5)]);
+    type_in(&mut app, " ");
+    again(&mut app, &[(2, 5)]);
+    assert_eq!(tids(&app), [1]);
+    type_in(&mut app, " ");
+    assert_eq!(tids(&app), [2], "the latest at once");
+    assert_eq!(app.history.frames().len(), 2);
+}
+
+#[test]
+fn a_columns_letter_sorts_by_it_and_again_the_other_way_round() {
+    let mut app = app(&[(30, 5), (10, 9), (20, 7)]);
+    type_in(&mut app, "V");
+    assert_eq!(tids(&app), [30, 20, 10], "those taken off a CPU most often first");
+    type_in(&mut app, "V");
+    assert_eq!(tids(&app), [10, 20, 30]);
+    assert_eq!(app.settings.sort_of(Kind::Threads), (Column::Involuntary, true), "it is remembered");
+}
+
+#[test]
+fn a_column_is_chosen_from_a_list() {
+    let mut app = app(&[(30, 5), (10, 9), (20, 7)]);
+    press(&mut app, KeyCode::Char('s'));
+    press(&mut app, KeyCode::Home);
+    assert_eq!(press(&mut app, KeyCode::Enter), Effect::Draw);
+    assert_eq!((app.sort_of(Kind::Threads).0, tids(&app)), (Column::Tid, vec![10, 20, 30]));
+    press(&mut app, KeyCode::Char('s'));
+    press(&mut app, KeyCode::Down);
+    press(&mut app, KeyCode::Esc);
+    assert_eq!(app.sort_of(Kind::Threads).0, Column::Tid, "as before");
+}
+
+#[test]
+fn a_beginning_for_this_time_is_not_remembered() {
+    let mut app = app(&[(1, 5), (2, 9)]);
+    let begin = Begin { view: Some(View::Heatmap), sort: Some("tid".into()), filter: Some("task-2".into()) };
+    let before = app.settings.clone();
+    app.begin_with(begin);
+    again(&mut app, &[(1, 5), (2, 9)]);
+    assert_eq!((app.view, tids(&app), app.sort_of(Kind::Threads).0), (View::Heatmap, vec![2], Column::Tid));
+    app.begin_with(Begin { sort: Some("p98".into()), ..Begin::default() });
+    again(&mut app, &[(1, 5)]);
+    assert!(app.notice.as_deref().is_some_and(|notice| notice.contains("no column p98")));
+    assert_eq!(app.settings, before);
+}
+
+#[test]
+fn a_filter_works_while_it_is_typed_and_goes_with_escape() {
+    let mut app = app(&[(1, 5), (12, 9), (3, 7)]);
+    type_in(&mut app, "/task-1");
+    assert_eq!(tids(&app), [12, 1]);
+    press(&mut app, KeyCode::Enter);
+    type_in(&mut app, "j");
+    assert_eq!((selected_tid(&app), app.filter.as_str()), (1, "task-1"), "letters are commands again");
+    press(&mut app, KeyCode::Esc);
+    assert_eq!((tids(&app).len(), selected_tid(&app)), (3, 1), "who was selected still is");
+    type_in(&mut app, "/12");
+    assert_eq!(tids(&app), [12], "an id, as a whole");
+    press(&mut app, KeyCode::Esc);
+    assert_eq!(app.filter, "");
+}
+
+/// Two processes in the service, two in the pod.
+fn tree() -> App {
+    let mut app =
+        App::new(About::default(), Settings::default(), Theme::new(Colours::None), Duration::from_secs(1));
+    app.on_resize(80, 24);
+    again(&mut app, &[(10, 5), (20, 9), (40, 7), (50, 6)]);
+    press(&mut app, KeyCode::Home);
+    app
+}
+
+const POD: &str = "/kubepods/burstable/pod7f/main";
+
+#[test]
+fn branches_are_closed_and_opened_and_siblings_sorted() {
+    let mut app = tree();
+    assert_eq!(
+        paths(&app),
+        [
+            "/",
+            "/kubepods",
+            "/kubepods/burstable",
+            "/kubepods/burstable/pod7f",
+            POD,
+            "/system.slice",
+            "/system.slice/web.service"
+        ]
+    );
+    press(&mut app, KeyCode::Down);
+    press(&mut app, KeyCode::Left);
+    assert_eq!(paths(&app), ["/", "/kubepods", "/system.slice", "/system.slice/web.service"]);
+    again(&mut app, &[(10, 50), (20, 9)]);
+    assert_eq!(paths(&app), ["/", "/system.slice", "/system.slice/web.service", "/kubepods"]);
+    assert_eq!(app.selected, 3, "the branch stays selected");
+    press(&mut app, KeyCode::Right);
+    assert_eq!(app.rows.len(), 7);
+    press(&mut app, KeyCode::End);
+    press(&mut app, KeyCode::Left);
+    assert_eq!(paths(&app)[app.selected], "/kubepods/burstable/pod7f", "of a leaf, to the one above");
+}
+
+#[test]
+fn enter_goes_into_a_row_and_escape_back_to_it() {
+    let mut app = tree();
+    (0..4).for_each(|_| {
+        press(&mut app, KeyCode::Down);
+    });
+    press(&mut app, KeyCode::Enter);
+    assert_eq!((app.kind(), &app.scope), (Kind::Processes, &Key::Cgroup(POD.into())));
+    assert_eq!(app.rows.len(), 2);
+    press(&mut app, KeyCode::Enter);
+    assert_eq!((app.kind(), tids(&app)), (Kind::Threads, vec![20]));
+    press(&mut app, KeyCode::Enter);
+    assert_eq!(app.view, View::Task);
+    for scope in [Key::Process(20), Key::Cgroup(POD.into()), Key::All] {
+        press(&mut app, KeyCode::Esc);
+        assert_eq!((app.view, &app.scope), (View::Overview, &scope));
+    }
+    assert_eq!((app.kind(), app.selected), (Kind::Cgroups, 4));
+    assert_eq!(press(&mut app, KeyCode::Esc), Effect::None, "it does not quit");
+}
+
+#[test]
+fn views_keep_what_is_selected() {
+    let mut app = tree();
+    (0..4).for_each(|_| {
+        press(&mut app, KeyCode::Down);
+    });
+    for view in View::ALL.iter().filter(|view| **view != View::Help) {
+        type_in(&mut app, view.command().default_keys()[0]);
+        assert_eq!(app.view, *view);
+    }
+    type_in(&mut app, "1");
+    assert_eq!(app.subject().unwrap().key(), Key::Cgroup(POD.into()));
+    press(&mut app, KeyCode::Tab);
+    assert_eq!(app.view, View::Histogram);
+    press(&mut app, KeyCode::BackTab);
+    press(&mut app, KeyCode::BackTab);
+    assert_eq!(app.view, View::Task, "it goes round");
+}
+
+#[test]
+fn the_worst_finding_is_selected_until_somebody_selects() {
+    let busy = |ms: u64| vec![task(2, &[ms * 1_000_000; 8]), task(1, &[1_000])];
+    let mut app =
+        App::new(About::default(), Settings::default(), Theme::new(Colours::None), Duration::from_secs(1));
+    app.on_resize(80, 24);
+    app.on_interval(interval(busy(50)));
+    assert_eq!(app.data.as_ref().unwrap().findings[0].cgroup.as_deref(), Some(POD));
+    assert_eq!(app.subject().unwrap().key(), Key::Cgroup(POD.into()));
+    press(&mut app, KeyCode::Home);
+    app.on_interval(interval(busy(50)));
+    assert_eq!(app.subject().unwrap().key(), Key::Cgroup("/".into()));
+}
+
+#[test]
+fn what_was_looked_into_may_go() {
+    let mut app = tree();
+    press(&mut app, KeyCode::End);
+    press(&mut app, KeyCode::Enter);
+    press(&mut app, KeyCode::Enter);
+    again(&mut app, &[(20, 9)]);
+    assert!(app.rows.is_empty());
+    app.view = View::Task;
+    again(&mut app, &[]);
+    press(&mut app, KeyCode::Down);
+    press(&mut app, KeyCode::Esc);
+    press(&mut app, KeyCode::Esc);
+    press(&mut app, KeyCode::Esc);
+    assert_eq!(app.scope, Key::All);
+}
+
+#[test]
+fn one_cgroup_is_no_tree() {
+    let mut app =
+        App::new(About::default(), Settings::default(), Theme::new(Colours::None), Duration::from_secs(1));
+    again(&mut app, &[(1, 5), (4, 7)]);
+    assert_eq!(app.kind(), Kind::Processes);
+    assert!(app.settings.tree, "that is not what the user has chosen");
+}
+
+fn mouse(app: &mut App, kind: MouseEventKind, column: u16, row: u16) -> Effect {
+    app.on_event(&crossterm::event::Event::Mouse(MouseEvent {
+        kind,
+        column,
+        row,
+        modifiers: KeyModifiers::NONE,
+    }))
+}
+
+#[test]
+fn the_mouse_selects_opens_sorts_and_turns() {
+    let mut app = tree();
+    let click = MouseEventKind::Down(MouseButton::Left);
+    let table = layout::regions(&app).unwrap().table;
+    assert_eq!(mouse(&mut app, click, 3, table.y + 2), Effect::Draw);
+    assert_eq!(app.selected, 1);
+    let tabs = layout::regions(&app).unwrap().tabs;
+    mouse(&mut app, click, 14, tabs.y);
+    assert_eq!(app.view, View::Histogram);
+    mouse(&mut app, click, 0, tabs.y);
+    assert_eq!(app.view, View::Overview);
+    mouse(&mut app, click, 22, table.y);
+    assert_eq!(
+        app.sort_of(Kind::Cgroups),
+        (Column::WaitTime, true),
+        "a click on the heading sorts the other way"
+    );
+    assert_eq!(app.selected, 0, "who comes first now");
+    mouse(&mut app, MouseEventKind::ScrollDown, 3, table.y + 2);
+    assert_eq!(app.selected, 3);
+    mouse(&mut app, click, 3, table.y + 1);
+    mouse(&mut app, click, 3, table.y + 1);
+    assert_ne!(app.scope, Key::All, "on the selected row, into it");
+    assert_eq!(mouse(&mut app, click, 79, 23), Effect::None);
+}
+
+#[test]
+fn the_selected_row_is_always_among_those_shown() {
+    let mut app = app(&(1..=50).map(|tid| (tid, 5)).collect::<Vec<_>>());
+    let rows = layout::rows(&app);
+    press(&mut app, KeyCode::End);
+    assert_eq!(app.first_row, 50 - rows);
+    press(&mut app, KeyCode::PageUp);
+    assert!((app.first_row..app.first_row + rows).contains(&app.selected));
+    app.on_resize(60, 12);
+    assert!((app.first_row..app.first_row + layout::rows(&app)).contains(&app.selected));
+    app.on_resize(10, 3);
+    app.on_resize(200, 60);
+    assert_eq!(app.first_row, 50usize.saturating_sub(layout::rows(&app)), "no empty lines below");
+}
+
+#[test]
+fn intervals_are_stepped_through_within_bounds() {
+    let mut app = app(&[(1, 5)]);
+    assert_eq!(press(&mut app, KeyCode::Char('+')), Effect::Interval(Duration::from_secs(2)));
+    (0..20).for_each(|_| {
+        press(&mut app, KeyCode::Char('-'));
+    });
+    assert_eq!(app.delay, Duration::from_millis(100));
+    assert_eq!(press(&mut app, KeyCode::Char('-')), Effect::None);
+}
+
+#[test]
+fn command_lines_are_asked_for_where_they_are_shown_and_found_by_the_filter() {
+    let mut app = app(&[(1, 5), (20, 9)]);
+    assert!(app.wanted_command_lines().is_empty());
+    type_in(&mut app, "c");
+    assert_eq!(app.wanted_command_lines(), [0, 20]);
+    app.on_command_lines([(20, Some("nginx: worker".into())), (0, None)]);
+    assert!(app.wanted_command_lines().is_empty());
+    type_in(&mut app, "/worker");
+    assert_eq!(tids(&app), [20]);
+    again(&mut app, &[(1, 5)]);
+    assert_eq!(app.command_lines.keys().copied().collect::<Vec<_>>(), [0], "those of the gone are forgotten");
+}
+
+#[test]
+fn what_ended_still_counts_since_the_start() {
+    let mut app = tree();
+    let all = app.span(Span::Start).0.count;
+    again(&mut app, &[(10, 5)]);
+    assert_eq!(app.span(Span::Start).0.count, all + 1);
+    let cgroup = Key::Cgroup("/kubepods".into());
+    let data = app.data.as_ref().unwrap();
+    assert_eq!(app.history.since_start(&cgroup, data).0.count, 2, "two tasks of it, which are gone");
+}
+
+#[test]
+fn keys_that_do_nothing_draw_nothing() {
+    let mut app = app(&[(1, 5)]);
+    assert_eq!(press(&mut app, KeyCode::Char('z')), Effect::None);
+    assert_eq!(press(&mut app, KeyCode::Char('w')), Effect::Snapshot);
+    let (text, _) = crate::snapshot::text(&app).unwrap();
+    assert!(text.contains("cgscope top") && text.contains("task-1") && !text.contains('\u{1b}'));
+}
+
+#[test]
+fn a_list_that_nobody_has_touched_shows_who_waits_most() {
+    let mut app = app(&(1..=50).map(|tid| (tid, u64::from(100 - tid))).collect::<Vec<_>>());
+    again(&mut app, &(1..=50).map(|tid| (tid, u64::from(tid))).collect::<Vec<_>>());
+    assert_eq!((app.first_row, selected_tid(&app)), (0, 50));
+    press(&mut app, KeyCode::End);
+    type_in(&mut app, "r");
+    assert_eq!((app.first_row, app.selected), (0, 0), "whoever sorts wants to see who comes first");
+}
+
+#[test]
+fn a_view_of_one_stays_with_it_and_says_when_it_has_ended() {
+    let mut app = app(&[(1, 5), (2, 9), (3, 7)]);
+    press(&mut app, KeyCode::Enter);
+    assert_eq!((app.view, selected_tid(&app)), (View::Task, 2));
+    again(&mut app, &[(1, 50), (2, 9)]);
+    assert_eq!(selected_tid(&app), 2, "whatever comes first by now");
+    again(&mut app, &[(1, 50)]);
+    assert_eq!(app.gone(), Some("task-2 [thread 2]"));
+    let screen = crate::draw::written::plain(&crate::draw::written::buffer(&app));
+    assert!(screen.contains("task-2 [thread 2] has ended"), "{screen}");
+    press(&mut app, KeyCode::Esc);
+    assert_eq!((app.gone(), selected_tid(&app)), (None, 1));
+    type_in(&mut app, "2");
+    press(&mut app, KeyCode::Down);
+    assert_eq!(app.view, View::Histogram);
+}
+
+#[test]
+fn while_paused_what_is_shown_over_time_stands_still_too() {
+    let mut app = app(&[(1, 5), (2, 9)]);
+    type_in(&mut app, " ");
+    (0..3).for_each(|_| again(&mut app, &[(1, 5), (2, 9)]));
+    press(&mut app, KeyCode::Down);
+    assert_eq!((app.history().frames().len(), app.past().len()), (1, 1));
+    assert_eq!(app.span(Span::Start).0.count, 1);
+    type_in(&mut app, " ");
+    assert_eq!((app.history().frames().len(), app.past().len()), (4, 4));
+}
+
+#[test]
+fn a_place_comes_back_with_its_filter_and_its_tree() {
+    let mut app = tree();
+    type_in(&mut app, "/web");
+    press(&mut app, KeyCode::Enter);
+    press(&mut app, KeyCode::Enter);
+    assert_eq!((app.filter.as_str(), app.kind()), ("", Kind::Processes));
+    press(&mut app, KeyCode::Esc);
+    assert_eq!((app.filter.as_str(), app.kind()), ("web", Kind::Cgroups));
+    press(&mut app, KeyCode::Esc);
+    assert_eq!(app.filter, "");
+    type_in(&mut app, "7");
+    press(&mut app, KeyCode::Enter);
+    assert!(!app.filter.is_empty() && app.kind() != Kind::Cgroups);
+    press(&mut app, KeyCode::Esc);
+    assert_eq!((app.view, app.filter.as_str()), (View::States, ""));
+    type_in(&mut app, "1");
+    assert_eq!(app.kind(), Kind::Cgroups);
+}
+
+#[test]
+fn help_and_findings_lie_over_what_was_there() {
+    let mut app = tree();
+    type_in(&mut app, "5?f");
+    assert_eq!(app.view, View::Findings);
+    type_in(&mut app, "f");
+    assert_eq!(app.view, View::Culprits);
+    type_in(&mut app, "?");
+    press(&mut app, KeyCode::PageDown);
+    assert!(app.scrolled > 10, "a page: {}", app.scrolled);
+    press(&mut app, KeyCode::Tab);
+    assert_eq!((app.view, app.settings.view), (View::Numa, View::Numa), "from where one was");
+    type_in(&mut app, "8?");
+    assert_eq!(app.settings.view, View::Numa, "a task of now is nothing to begin with");
+}
+
+#[test]
+fn a_click_ends_what_is_being_chosen() {
+    let mut app = tree();
+    press(&mut app, KeyCode::Char('s'));
+    press(&mut app, KeyCode::End);
+    let tabs = layout::regions(&app).unwrap().tabs;
+    let click = MouseEventKind::Down(MouseButton::Left);
+    mouse(&mut app, click, 44, tabs.y);
+    assert_eq!((app.view, app.prompt.is_none()), (View::Overview, true));
+    mouse(&mut app, click, 44, tabs.y);
+    assert_eq!((app.view, app.settings.sort.len()), (View::Culprits, 0));
+}
+
+#[test]
+fn another_program_in_a_process_has_another_command_line() {
+    let mut app = app(&[(20, 9)]);
+    type_in(&mut app, "c");
+    app.on_command_lines([(20, Some("sh -c nginx".into()))]);
+    assert!(app.wanted_command_lines().is_empty());
+    let mut after = task(20, &[9_000_000]);
+    after.comm = "nginx".into();
+    app.on_interval(interval(vec![after]));
+    assert_eq!(app.wanted_command_lines(), [20]);
+}
+
+#[test]
+fn lists_of_cgroups_stay_within_the_one_that_was_opened_and_find_tasks() {
+    let mut app = tree();
+    press(&mut app, KeyCode::Down);
+    press(&mut app, KeyCode::Enter);
+    assert_eq!(app.scope, Key::Cgroup("/kubepods".into()));
+    type_in(&mut app, "4");
+    assert_eq!(paths(&app), ["/kubepods", "/kubepods/burstable", "/kubepods/burstable/pod7f", POD]);
+    press(&mut app, KeyCode::Esc);
+    type_in(&mut app, "1/task-40");
+    assert_eq!(paths(&app), ["/system.slice/web.service"], "the cgroup that the task is in");
+}

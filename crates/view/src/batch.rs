@@ -1,0 +1,198 @@
+//! Tables as text, in the manner of pidstat: a heading and rows for each interval, each with its time; what is no row of the table
+//! begins with `#`.
+
+use std::collections::BTreeSet;
+
+use cgscope_model::{
+    Mode,
+    units::{self, time_of_day},
+};
+
+use crate::{
+    app::{
+        About,
+        list::{Kind, Question, Rows},
+    },
+    causes,
+    columns::{Column, heading},
+    data::Data,
+    nodes,
+    subject::{Key, Subject},
+    text::{self, NO_HISTOGRAM},
+    width::width,
+};
+
+/// Cells of a time.
+const TIME: usize = 12;
+/// Paths and names are cut at this many cells, and only as the last column.
+const LONGEST: usize = 200;
+
+/// What is printed.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Rows of this kind.
+    pub kind: Kind,
+    /// Sorted by.
+    pub sort: Column,
+    /// The other way round.
+    pub reversed: bool,
+    /// Only rows with these letters.
+    pub filter: String,
+    /// Also those that did nothing.
+    pub idle: bool,
+}
+
+/// The first line: what is measured, and where.
+pub fn banner(about: &About, data: &Data) -> String {
+    let or_unknown = |text: &str| if text.is_empty() { "unknown".to_owned() } else { text.to_owned() };
+    let (year, month, day) = units::date(data.interval.start_unix_ns);
+    format!(
+        "Linux {} ({})  {year:04}-{month:02}-{day:02}  ({})  {}\n",
+        or_unknown(&about.kernel),
+        or_unknown(&about.hostname),
+        units::count(data.interval.cpus.len() as u64, "CPU"),
+        about.title
+    )
+}
+
+/// An interval: what there is to say of all, then the rows.
+pub fn interval(data: &Data, asked: &Asked) -> String {
+    let interval = &data.interval;
+    let end = time_of_day(interval.start_unix_ns.saturating_add(interval.duration_ns));
+    let mut out = String::from("\n");
+    for line in summary(data).lines() {
+        out += &format!("{end}  # {line}\n");
+    }
+    out += &table(data, asked, &end);
+    if asked.kind == Kind::Cgroups {
+        let limits = Asked { kind: Kind::Limits, sort: Kind::Limits.sorted_by(), ..asked.clone() };
+        out += &format!("\n{}", table(data, &limits, &end));
+    }
+    out
+}
+
+/// The same over all intervals.
+pub fn average(data: &Data, asked: &Asked) -> String {
+    format!("\n{}", table(data, asked, "Average:"))
+}
+
+/// What there is to say of all tasks.
+pub fn summary(data: &Data) -> String {
+    let interval = &*data.interval;
+    let total = &data.total;
+    let mut text = match interval.mode {
+        Mode::Bpf => String::new(),
+        Mode::Coarse => format!("{NO_HISTOGRAM}\n"),
+    };
+    text += &format!("{}\n", text::wait_line(&total.wait, interval.mode));
+    text += &causes::lines(&total.wait.by_cause, interval, None, &interval.culprits());
+    for finding in &data.findings {
+        text += &format!("finding: {}\n", finding.says);
+    }
+    text.extend(nodes::short_line(interval).map(|line| line + "\n"));
+    text.extend(text::pending_line(interval).map(|line| line + "\n"));
+    text += &format!("{}\n", text::cost_line(&interval.cost, interval.duration_ns, interval.mode));
+    text + &format!("{}\n", text::loss_line(&interval.losses))
+}
+
+/// Rows of those that did anything, as pidstat has them.
+pub fn table(data: &Data, asked: &Asked, time: &str) -> String {
+    let question = Question {
+        kind: asked.kind,
+        scope: &Key::All,
+        sort: asked.sort,
+        reversed: asked.reversed,
+        tree: false,
+        filter: &asked.filter,
+        folded: &BTreeSet::new(),
+        command_line: &|_| None,
+    };
+    let rows = Rows::new(&question, data);
+    let subjects = rows.iter().filter_map(|row| rows.subject(row, data));
+    let subjects: Vec<Subject<'_>> =
+        subjects.filter(|subject| asked.idle || is_active(subject, asked.kind)).collect();
+    // No path is cut, and no column disturbed by a long one.
+    let longest = |column: Column| {
+        let cells = subjects.iter().map(|subject| width(&column.cell(subject, data))).max().unwrap_or(0);
+        cells.clamp(column.title().len(), LONGEST)
+    };
+    let cells = |column: Column| match column {
+        Column::Name | Column::Cgroup | Column::Command | Column::LimitedBy => longest(column),
+        _ => column.width(),
+    };
+    let columns: Vec<(Column, usize)> =
+        in_text(asked.kind).into_iter().map(|column| (column, cells(column))).collect();
+    let line = |time: &str, cell: &dyn Fn(Column, usize) -> String| {
+        let cells = columns.iter().map(|(column, cells)| format!(" {}", cell(*column, *cells)));
+        format!("{}\n", (format!("{time:<TIME$}") + &cells.collect::<String>()).trim_end())
+    };
+    let mut out = line(time, &heading);
+    for subject in &subjects {
+        out += &line(time, &|column, cells| {
+            let text = column.cell(subject, data);
+            // Programs count the words of a line.
+            column.fit(if text.is_empty() { "-" } else { &text }, cells)
+        });
+    }
+    out
+}
+
+fn is_active(subject: &Subject<'_>, kind: Kind) -> bool {
+    if kind == Kind::Limits {
+        return matches!(subject, Subject::Cgroup(node) if node.limits.is_some());
+    }
+    let (wait, totals) = (subject.wait(), subject.totals());
+    wait.count != 0 || wait.total_ns != 0 || totals.on_cpu_ns != 0 || subject.pending_ns().is_some()
+}
+
+/// The columns of a table in text: those that may be long stand last, names, which may have blanks, at the very end.
+fn in_text(kind: Kind) -> Vec<Column> {
+    let last: &[Column] =
+        if kind.is_of_cgroups() { &[Column::Name] } else { &[Column::Cgroup, Column::Command] };
+    let first = kind.columns().iter().filter(|column| !last.contains(column) && **column != Column::Behind);
+    first.chain(last).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use cgscope_model::{Interval, findings::Host};
+
+    use super::*;
+
+    fn data(round: u64) -> Data {
+        let sample = |round| cgscope_made_up::host(60, 8, round);
+        Data::new(Arc::new(Interval::between(&sample(round), &sample(round + 1))), &Host::default())
+    }
+
+    fn asked(kind: Kind) -> Asked {
+        Asked { kind, sort: kind.sorted_by(), reversed: false, filter: String::new(), idle: false }
+    }
+
+    #[test]
+    fn an_interval_is_a_table_as_pidstat_has_it() {
+        let text = interval(&data(3), &asked(Kind::Threads));
+        let mut lines = text.lines().filter(|line| !line.is_empty() && !line.contains("UTC  # "));
+        let heading: Vec<&str> = lines.next().unwrap().split_whitespace().collect();
+        assert_eq!(heading[..4], ["22:13:24", "UTC", "tid", "pid"]);
+        assert_eq!(heading[heading.len() - 2..], ["cgroup", "command"]);
+        let mut rows = 0;
+        for line in lines {
+            assert!(line.starts_with("22:13:24 UTC "), "{line}");
+            assert!(line.split_whitespace().count() >= heading.len(), "a word for each column: {line}");
+            rows += 1;
+        }
+        assert!(rows >= 40, "{rows}");
+        assert!(text.contains("# why: ") && text.contains("# losses: none") && !text.contains('\x1b'));
+        assert!(average(&data(3), &asked(Kind::Threads)).starts_with("\nAverage:"));
+    }
+
+    #[test]
+    fn cgroups_have_a_table_of_their_limits_too() {
+        let text = interval(&data(3), &asked(Kind::Cgroups));
+        assert!(text.contains("limited by") && text.contains("nvcswch/s"), "{text}");
+        let banner = banner(&About { title: "whole host".into(), ..About::default() }, &data(3));
+        assert!(banner.starts_with("Linux unknown (unknown)  2023-11-14  (64 CPUs)  whole host"), "{banner}");
+    }
+}

@@ -1,0 +1,201 @@
+//! Causes in words and in bars.
+
+use std::fmt::Write;
+
+use cgscope_model::{
+    ByCause, CAUSES, Cause, Interval,
+    culprits::Culprit,
+    units::{duration, percent},
+};
+
+/// From the one that is mended most easily to the one that is not known: the order of bars and legends.
+pub const ORDER: [Cause; CAUSES] = [
+    Cause::Throttled,
+    Cause::OwnCgroup,
+    Cause::OtherCgroup,
+    Cause::Kernel,
+    Cause::Wakeup,
+    Cause::Unattributed,
+];
+
+pub use cgscope_model::cgroup_name::UNNAMED;
+
+/// So many culprits are named in a line.
+const NAMED: usize = 3;
+
+/// What stands for a cause in a bar without colours.
+pub const fn letter(cause: Cause) -> char {
+    match cause {
+        Cause::Throttled => 'T',
+        Cause::OwnCgroup => 'o',
+        Cause::OtherCgroup => '#',
+        Cause::Kernel => 'k',
+        Cause::Wakeup => '.',
+        Cause::Unattributed => '?',
+    }
+}
+
+/// In words.
+pub const fn words(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Throttled => "throttled",
+        Cause::OwnCgroup => "behind own cgroup",
+        Cause::OtherCgroup => "behind other cgroups",
+        Cause::Kernel => "behind the kernel",
+        Cause::Wakeup => "wakeup",
+        Cause::Unattributed => "unattributed",
+    }
+}
+
+/// In a word.
+pub const fn word(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Throttled => "throttled",
+        Cause::OwnCgroup => "own",
+        Cause::OtherCgroup => "others",
+        Cause::Kernel => "kernel",
+        Cause::Wakeup => "wakeup",
+        Cause::Unattributed => "unknown",
+    }
+}
+
+/// What the letters of a bar mean; only those that occur.
+pub fn legend(parts: &ByCause) -> String {
+    let named = ORDER.iter().filter(|cause| parts.get(**cause) != 0);
+    named.map(|cause| format!("{} {}", letter(*cause), words(*cause))).collect::<Vec<_>>().join("  ")
+}
+
+/// Cells of a bar of `width` for each cause, in [`ORDER`]: proportional, together exactly `width` unless there is nothing.
+pub fn cells(parts: &[f64; CAUSES], width: usize) -> [usize; CAUSES] {
+    let total: f64 = parts.iter().sum();
+    let mut cells = [0; CAUSES];
+    if total <= 0.0 {
+        return cells;
+    }
+    let (mut sum, mut drawn) = (0.0, 0);
+    for (cell, cause) in cells.iter_mut().zip(ORDER) {
+        sum += parts[cause as usize];
+        let until = (sum / total * width as f64).round() as usize;
+        *cell = until - drawn;
+        drawn = until;
+    }
+    cells
+}
+
+/// A bar of letters.
+pub fn bar(parts: &[f64; CAUSES], width: usize) -> String {
+    let letters = ORDER.into_iter().zip(cells(parts, width));
+    letters.flat_map(|(cause, count)| std::iter::repeat_n(letter(cause), count)).collect()
+}
+
+/// As the parts of a bar.
+pub fn parts(by_cause: &ByCause) -> [f64; CAUSES] {
+    by_cause.0.map(|ns| ns as f64)
+}
+
+/// `throttled 99.6% (2.00s), wakeup 0.4% (8.10ms)`: the largest first; `None` for nothing.
+pub fn line(by_cause: &ByCause) -> Option<String> {
+    let total = by_cause.total();
+    let mut parts: Vec<_> = ORDER.iter().map(|cause| (*cause, by_cause.get(*cause))).collect();
+    parts.retain(|(_, ns)| *ns != 0);
+    parts.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    let said = parts.iter().filter_map(|(cause, ns)| {
+        Some(format!("{} {:.1}% ({})", words(*cause), percent(*ns, total)?, duration(*ns)))
+    });
+    let said: Vec<String> = said.collect();
+    (!said.is_empty()).then(|| said.join(", "))
+}
+
+/// The name of a culprit: its cgroup, and the task where single tasks are told apart.
+pub fn culprit(culprit: &Culprit) -> String {
+    culprit.to_string()
+}
+
+/// Who ran meanwhile, the worst first; `None` if nobody did.
+pub fn culprits_line(culprits: &[Culprit]) -> Option<String> {
+    let total: u64 = culprits.iter().map(|culprit| culprit.ns).sum();
+    let mut out = String::new();
+    for one in culprits.iter().take(NAMED) {
+        let separator = if out.is_empty() { "" } else { ", " };
+        // Writing to a String cannot fail.
+        let _ = write!(out, "{separator}{} {}", culprit(one), duration(one.ns));
+        if let Some(share) = percent(one.ns, total) {
+            let _ = write!(out, " ({share:.0}%)");
+        }
+    }
+    let more = culprits.len().saturating_sub(NAMED);
+    if more != 0 {
+        let _ = write!(out, ", {more} more");
+    }
+    (!out.is_empty()).then_some(out)
+}
+
+/// The lines under a histogram: causes, the quota, the culprits.
+pub fn lines(by_cause: &ByCause, interval: &Interval, cgroup: Option<&str>, culprits: &[Culprit]) -> String {
+    let mut out = String::new();
+    if let Some(causes) = line(by_cause) {
+        let _ = writeln!(out, "why: {causes}");
+    }
+    if by_cause.get(Cause::Throttled) != 0 {
+        let limits: Vec<String> = interval
+            .limits_of(cgroup.unwrap_or("/"))
+            .into_iter()
+            .take(NAMED)
+            .map(|(path, ns)| format!("{} {}", path.as_deref().unwrap_or(UNNAMED), duration(ns)))
+            .collect();
+        if !limits.is_empty() {
+            let _ = writeln!(out, "quota of: {}", limits.join(", "));
+        }
+    }
+    if let Some(culprits) = culprits_line(culprits) {
+        let _ = writeln!(out, "behind: {culprits}");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(throttled: u64, own: u64, wakeup: u64) -> ByCause {
+        let mut parts = ByCause::only(Cause::Throttled, throttled);
+        parts.add(&ByCause::only(Cause::OwnCgroup, own));
+        parts.add(&ByCause::only(Cause::Wakeup, wakeup));
+        parts
+    }
+
+    #[test]
+    fn a_bar_is_as_wide_as_asked_for_whatever_its_parts() {
+        for width in 0..50 {
+            for parts in [split(1, 1, 1), split(1_000, 1, 0), split(0, 0, 5), split(7, 3, 2)] {
+                assert_eq!(bar(&super::parts(&parts), width).len(), width);
+            }
+        }
+        assert_eq!(bar(&parts(&split(3, 1, 0)), 8), "TTTTTToo");
+        assert_eq!(bar(&parts(&ByCause::default()), 8), "");
+    }
+
+    #[test]
+    fn causes_are_said_with_their_figures_the_largest_first() {
+        assert_eq!(
+            line(&split(1_000_000, 3_000_000, 0)).as_deref(),
+            Some("behind own cgroup 75.0% (3.00ms), throttled 25.0% (1.00ms)")
+        );
+        assert_eq!(line(&ByCause::default()), None);
+        assert_eq!(legend(&split(1, 0, 1)), "T throttled  . wakeup");
+    }
+
+    #[test]
+    fn culprits_are_named_and_what_is_left_is_counted() {
+        let one = |path: &str, ns| Culprit { path: Some(path.into()), kernel: false, task: None, ns };
+        let task = Culprit { task: Some((7, "hog".into())), ..one("/b", 2_000_000) };
+        let kernel = Culprit { path: None, kernel: true, task: Some((9, "kswapd0".into())), ns: 1_000_000 };
+        assert_eq!(
+            culprits_line(&[task, kernel, one("/c", 1_000), one("/d", 1), one("/e", 1)]).as_deref(),
+            Some(
+                "hog [7] of /b 2.00ms (67%), kswapd0 [9], a kernel thread 1.00ms (33%), /c 1.00us (0%), 2 more"
+            )
+        );
+        assert_eq!(culprits_line(&[]), None);
+    }
+}

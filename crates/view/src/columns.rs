@@ -1,0 +1,415 @@
+//! The columns of tables, each defined once: for the screen, for text, and for sorting. Names are those of pidstat where it has
+//! the same figure.
+
+use cgscope_model::{
+    Blame, CAUSES, Cause, CgroupReading, Mode,
+    tree::Node,
+    units::{duration, number, per_second, percent},
+};
+
+use crate::{
+    causes,
+    data::Data,
+    subject::Subject,
+    width::{cut_end, left, path, right},
+};
+
+/// How a cell lies in its column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lies {
+    /// Words: on the left, cut at the end.
+    Left,
+    /// Paths: on the left, cut at the beginning.
+    Path,
+    /// Figures: on the right.
+    Right,
+}
+
+macro_rules! columns {
+    ($($(#[$doc:meta])* $variant:ident = $title:literal, $key:literal, $width:literal, $lies:ident, $meaning:literal;)*) => {
+        /// A column.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Column { $($(#[$doc])* $variant,)* }
+
+        impl Column {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            /// Heading, and the name in settings.
+            pub const fn title(self) -> &'static str {
+                match self { $(Self::$variant => $title,)* }
+            }
+
+            /// The key that sorts by it; a blank: none.
+            pub const fn key(self) -> char {
+                match self { $(Self::$variant => $key,)* }
+            }
+
+            /// Cells; where it is the one that takes what is left, at least.
+            pub const fn width(self) -> usize {
+                match self { $(Self::$variant => $width,)* }
+            }
+
+            /// How cells lie.
+            pub const fn lies(self) -> Lies {
+                match self { $(Self::$variant => Lies::$lies,)* }
+            }
+
+            /// What it means, in a sentence.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$variant => $meaning,)* }
+            }
+        }
+    };
+}
+
+columns! {
+    /// The cgroup, by its name in the tree or its path.
+    Name = "cgroup", 'F', 18, Path, "the cgroup, with all below it";
+    /// Thread id.
+    Tid = "tid", ' ', 7, Right, "thread id";
+    /// Process id.
+    Pid = "pid", 'I', 7, Right, "process id";
+    /// Name of the thread, or the command line.
+    Command = "command", 'A', 15, Left, "name of the thread (c: the command line)";
+    /// Threads.
+    Threads = "thr", 'H', 5, Right, "threads";
+    /// CPU.
+    Cpu = "cpu", 'K', 4, Right, "CPU that it is on, or was on last";
+    /// Time waited a second.
+    WaitTime = "wait/s", 'W', 7, Right, "time that it waited for a CPU, a second, summed over threads, in waits that ended in the interval; sorts by these and by waits that are not over";
+    /// Share of the time spent waiting.
+    WaitShare = "%wait", ' ', 6, Right, "the same as a share of the interval: above 100 where several threads wait";
+    /// The wait by cause, as a bar.
+    Why = "why", 'B', 10, Left, "those waits by cause; sorts by what was waited behind other cgroups";
+    /// Share of the time waiting for quota.
+    Throttled = "%throt", 'T', 6, Right, "share of the time it ran or waited in which it was out of quota";
+    /// Median.
+    P50 = "p50", ' ', 7, Right, "half of its waits were at most this long";
+    /// 99th percentile.
+    P99 = "p99", 'P', 7, Right, "99 of 100 of its waits were at most this long";
+    /// Longest.
+    Max = "max", 'X', 7, Right, "its longest wait";
+    /// Waiting now.
+    Pending = "now", 'Y', 7, Right, "it is waiting now, for so long";
+    /// Share of the time on a CPU.
+    OnCpu = "%CPU", 'C', 6, Right, "share of the interval that it was on a CPU, summed over threads";
+    /// CPU time used of the quota.
+    Quota = "of quota", 'Q', 10, Right, "CPU time used of its quota, and the quota in CPUs; in brackets that of an ancestor which holds for it";
+    /// Waits a second.
+    Waits = "waits/s", ' ', 7, Right, "waits that ended, a second";
+    /// Involuntary switches a second.
+    Involuntary = "nvcswch/s", 'V', 9, Right, "times a second that it was taken off a CPU";
+    /// Voluntary switches a second.
+    Voluntary = "cswch/s", 'S', 7, Right, "times a second that it went to sleep";
+    /// Migrations a second.
+    Migrations = "migr/s", 'M', 6, Right, "moves between CPUs, a second";
+    /// The worst culprit.
+    Behind = "behind", ' ', 18, Path, "who ran most while its tasks waited";
+    /// Time waited behind others a second.
+    BehindTime = "behind/s", 'Z', 8, Right, "time that it waited while others ran, a second, summed over threads: other cgroups and kernel threads; where single tasks are told apart, also tasks of its own cgroup";
+    /// The quota.
+    Limit = "quota", 'L', 15, Right, "its own quota: CPU time in each period";
+    /// What may be saved up.
+    Burst = "burst", ' ', 6, Right, "what it may save up and use above the quota";
+    /// The tightest limit.
+    LimitedBy = "limited by", ' ', 11, Left, "the cgroup whose quota held it back in the interval, else the one with the tightest that holds for it";
+    /// Throttled periods.
+    Periods = "throttled", 'D', 10, Right, "periods in which its quota ran out, of those that passed";
+    /// Pressure.
+    PsiSome = "%some", 'O', 6, Right, "pressure (PSI): share of the interval in which some task of it waited for a CPU, as cpu.pressure has it";
+    /// Full pressure.
+    PsiFull = "%full", 'U', 6, Right, "pressure (PSI): share in which tasks of it waited and none ran";
+    /// Weight.
+    Weight = "weight", ' ', 6, Right, "its share among its siblings, 100 by default";
+    /// Moves between nodes.
+    NodeMoves = "node moves/s", ' ', 12, Right, "times a second that it came on a CPU of another NUMA node";
+    /// Where it ran.
+    RanOn = "ran on", ' ', 22, Left, "the NUMA nodes that it ran on, each with its share of the run time";
+    /// Path of the cgroup.
+    Cgroup = "cgroup", 'E', 12, Path, "path of its cgroup, as under the mount";
+}
+
+use Column::*;
+
+/// What rows are sorted by: figures as figures, text as text.
+#[derive(Clone, Debug, PartialEq, PartialOrd)]
+pub enum SortKey {
+    /// A figure.
+    Number(f64),
+    /// A text.
+    Text(String),
+}
+
+impl Column {
+    /// The column of this title among some.
+    pub fn by_title(title: &str, among: &[Self]) -> Option<Self> {
+        among.iter().copied().find(|column| column.title() == title)
+    }
+
+    /// True if the largest comes first unless asked otherwise.
+    pub const fn falls(self) -> bool {
+        !matches!(self, Name | Tid | Pid | Command | Cpu | Cgroup | Behind | LimitedBy | RanOn)
+    }
+
+    /// The cell; `-` for what there is not.
+    pub fn cell(self, subject: &Subject<'_>, data: &Data) -> String {
+        self.known(subject, data).unwrap_or_else(|| "-".into())
+    }
+
+    fn known(self, subject: &Subject<'_>, data: &Data) -> Option<String> {
+        let interval = &*data.interval;
+        let length = interval.duration_ns;
+        let (wait, totals) = (subject.wait(), subject.totals());
+        let share = |ns| percent(ns, length).map(|share| format!("{share:.1}"));
+        let a_second = |count| per_second(count, length).map(rate);
+        let is_exact = interval.mode == Mode::Bpf;
+        let task = subject.task();
+        Some(match self {
+            Name => subject.title(),
+            Tid => task?.reading.tid.to_string(),
+            Pid => task?.reading.tgid.to_string(),
+            Command => task.map_or_else(|| subject.title(), |task| task.reading.comm.to_string()),
+            Threads => subject.threads().to_string(),
+            Cpu => task?.reading.cpu.to_string(),
+            WaitTime => per_second(wait.total_ns, length).map(|ns| duration(ns as u64))?,
+            WaitShare => share(wait.total_ns)?,
+            Throttled => {
+                let active_ns = totals.on_cpu_ns.saturating_add(wait.total_ns);
+                let share = percent(wait.by_cause.get(Cause::Throttled), active_ns)?;
+                format!("{share:.1}")
+            }
+            Why => causes::bar(&causes::parts(&wait.by_cause), self.width()),
+            P50 => wait.quantile_ns(0.5).map(duration)?,
+            P99 => wait.quantile_ns(0.99).map(duration)?,
+            Max => (is_exact && wait.count != 0).then(|| duration(wait.max_ns))?,
+            Pending => subject.pending_ns().map(duration)?,
+            OnCpu => share(totals.on_cpu_ns)?,
+            Quota => quota(subject, data)?,
+            Waits => a_second(wait.count)?,
+            Involuntary => a_second(totals.involuntary)?,
+            Voluntary => a_second(totals.voluntary)?,
+            Migrations => is_exact.then(|| a_second(totals.migrations))??,
+            Behind => subject.culprits(interval).first().map(causes::culprit)?,
+            BehindTime => per_second(behind_ns(subject, data)?, length).map(|ns| duration(ns as u64))?,
+            NodeMoves => node_moves(subject).and_then(a_second)?,
+            RanOn => ran_on(subject)?,
+            Cgroup => subject.cgroup(interval)?.to_string(),
+            Limit | Burst | LimitedBy | Periods | PsiSome | PsiFull | Weight => {
+                return self.of_limits(subject, data);
+            }
+        })
+    }
+
+    fn of_limits(self, subject: &Subject<'_>, data: &Data) -> Option<String> {
+        let micros = |us: u64| duration(us.saturating_mul(1_000));
+        let limits = subject.limits(&data.interval);
+        // The files are read some moments before or after the tasks: no more than all of the interval.
+        let share = |ns: u64| {
+            let length_ns = data.interval.duration_ns;
+            percent(ns.min(length_ns), length_ns).map(|share| format!("{share:.1}"))
+        };
+        match self {
+            Limit => {
+                let limits = limits?;
+                Some(format!("{} of {}", micros(limits.quota_us?), micros(limits.period_us?)))
+            }
+            Burst => limits?.burst_us.filter(|burst| *burst != 0).map(micros),
+            LimitedBy => match subject {
+                Subject::Cgroup(node) => limited_by(node, data),
+                _ => None,
+            },
+            Periods => {
+                let limits = limits.filter(|limits| limits.quota_us.is_some())?;
+                Some(format!("{} of {}", limits.nr_throttled?, limits.nr_periods?))
+            }
+            PsiSome => limits?.pressure_some_ns.and_then(share),
+            PsiFull => limits?.pressure_full_ns.and_then(share),
+            Weight => limits?.weight.map(|weight| weight.to_string()),
+            _ => None,
+        }
+    }
+
+    /// What rows are sorted by.
+    pub fn sort_key(self, subject: &Subject<'_>, data: &Data) -> SortKey {
+        let (wait, totals) = (subject.wait(), subject.totals());
+        let reading = subject.task().map(|task| &task.reading);
+        let limits = || subject.limits(&data.interval);
+        let known = |value: Option<u64>| value.map_or(-1.0, |value| value as f64);
+        SortKey::Number(match self {
+            Tid => known(reading.map(|task| task.tid.into())),
+            Pid => known(reading.map(|task| task.tgid.into())),
+            Cpu => known(reading.map(|task| task.cpu.into())),
+            Threads => subject.threads() as f64,
+            // What waits now is part of the answer, although its wait is not over.
+            WaitTime | WaitShare => wait.total_ns as f64 + subject.waiting_ns() as f64,
+            Throttled => wait.by_cause.get(Cause::Throttled) as f64,
+            Why => wait.by_cause.get(Cause::OtherCgroup) as f64,
+            P50 => known(wait.quantile_ns(0.5)),
+            P99 => known(wait.quantile_ns(0.99)),
+            Max => wait.max_ns as f64,
+            Pending => known(subject.pending_ns()),
+            OnCpu => totals.on_cpu_ns as f64,
+            Quota => quota_share(subject, data).unwrap_or(-1.0),
+            Waits => wait.count as f64,
+            Involuntary => totals.involuntary as f64,
+            Voluntary => totals.voluntary as f64,
+            Migrations => totals.migrations as f64,
+            BehindTime => known(behind_ns(subject, data)),
+            NodeMoves => known(node_moves(subject)),
+            Limit => limits().and_then(CgroupReading::quota_cores).unwrap_or(-1.0),
+            Burst => known(limits().and_then(|limits| limits.burst_us)),
+            Periods => known(limits().and_then(|limits| limits.nr_throttled)),
+            PsiSome => known(limits().and_then(|limits| limits.pressure_some_ns)),
+            PsiFull => known(limits().and_then(|limits| limits.pressure_full_ns)),
+            Weight => known(limits().and_then(|limits| limits.weight)),
+            Name | Command | Cgroup | Behind | LimitedBy | RanOn => {
+                return SortKey::Text(self.cell(subject, data));
+            }
+        })
+    }
+
+    /// A cell in exactly so many cells of the terminal.
+    pub fn fit(self, text: &str, cells: usize) -> String {
+        match self.lies() {
+            Lies::Left => left(text, cells),
+            Lies::Path => path(text, cells),
+            Lies::Right => right(text, cells),
+        }
+    }
+}
+
+/// `99% 0.5`: used of its own quota, and the quota in CPUs; `(0.5)`: that of an ancestor.
+fn quota(subject: &Subject<'_>, data: &Data) -> Option<String> {
+    let Subject::Cgroup(node) = subject else { return None };
+    match quota_share(subject, data) {
+        Some(share) => {
+            let cores = subject.limits(&data.interval)?.quota_cores()?;
+            Some(format!("{share:.0}% {}", number(cores)))
+        }
+        None => node.effective.as_ref().map(|limit| format!("({})", number(limit.cores))),
+    }
+}
+
+fn quota_share(subject: &Subject<'_>, data: &Data) -> Option<f64> {
+    let limits = subject.limits(&data.interval)?;
+    let cores = limits.quota_cores()?;
+    let used_ns = data.used_ns(subject);
+    let allowed_ns = cores * data.interval.duration_ns as f64;
+    (allowed_ns > 0.0).then(|| 100.0 * used_ns as f64 / allowed_ns)
+}
+
+/// The cgroup whose quota it is, by its own name.
+fn limited_by(node: &Node, data: &Data) -> Option<String> {
+    let limit = &data.tree.nodes()[node.limited_by?];
+    Some(if limit.path == node.path {
+        "itself".into()
+    } else if limit.depth > node.depth {
+        // It is not held back, but tasks below it are.
+        format!("below: {}", limit.name())
+    } else {
+        limit.name().into()
+    })
+}
+
+/// As the pairs of victim and culprit have it; `None` where nobody tells who ran.
+fn behind_ns(subject: &Subject<'_>, data: &Data) -> Option<u64> {
+    let interval = &*data.interval;
+    let Subject::Cgroup(node) = subject else { return None };
+    let pairs = data.tree.pairs_below(data.tree.find(&node.path)?).map(|at| &interval.pairs[at]);
+    let ran = pairs.filter(|pair| pair.blame == Blame::Ran);
+    interval.mode.exact(|| ran.fold(0u64, |sum, pair| sum.saturating_add(pair.ns)))
+}
+
+fn node_moves(subject: &Subject<'_>) -> Option<u64> {
+    match subject {
+        Subject::Task(task) => task.placement.node_migrations,
+        _ => None,
+    }
+}
+
+/// `node 0 75%, node 1 25%`
+fn ran_on(subject: &Subject<'_>) -> Option<String> {
+    let Subject::Task(task) = subject else { return None };
+    let ran = task.ran_by_node();
+    let total: u64 = ran.iter().map(|(_, ns)| *ns).sum();
+    let said = ran
+        .iter()
+        .filter_map(|(node, ns)| percent(*ns, total).map(|share| format!("node {node} {share:.0}%")));
+    let said: Vec<String> = said.collect();
+    (!said.is_empty()).then(|| said.join(", "))
+}
+
+/// Events a second in at most six characters.
+pub fn rate(rate: f64) -> String {
+    match rate {
+        0.0 => "0".into(),
+        r if r < 9.95 => format!("{r:.1}"),
+        r if r < 99_999.5 => format!("{r:.0}"),
+        r => format!("{:.0}k", r / 1e3),
+    }
+}
+
+/// The bar of a row by cause: proportions.
+pub fn parts(subject: &Subject<'_>) -> [f64; CAUSES] {
+    causes::parts(&subject.wait().by_cause)
+}
+
+/// Columns that fit a width, each with its own; the first of `flexible` that fits takes what is left. What is last of `least_needed` is kept longest.
+pub fn that_fit(
+    columns: &[Column],
+    least_needed: &[Column],
+    flexible: &[Column],
+    cells: usize,
+) -> Vec<(Column, usize)> {
+    let needs = |columns: &[Column]| columns.iter().map(|column| column.width() + 1).sum::<usize>();
+    let mut kept = columns.to_vec();
+    for unneeded in least_needed {
+        if needs(&kept) <= cells + 1 {
+            break;
+        }
+        kept.retain(|column| column != unneeded);
+    }
+    let left = (cells + 1).saturating_sub(needs(&kept));
+    let flexible = flexible.iter().find(|column| kept.contains(column)).copied();
+    let widen = |column: Column| column.width() + if Some(column) == flexible { left } else { 0 };
+    kept.into_iter().map(|column| (column, widen(column))).collect()
+}
+
+/// A heading in its column.
+pub fn heading(column: Column, cells: usize) -> String {
+    match column.lies() {
+        Lies::Right => right(column.title(), cells),
+        Lies::Left | Lies::Path => left(&cut_end(column.title(), cells), cells),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_stay_within_their_column() {
+        assert_eq!([0.0, 0.5, 12.3, 99_999.0, 1_234_567.0].map(rate), ["0", "0.5", "12", "99999", "1235k"]);
+    }
+
+    #[test]
+    fn a_key_sorts_by_one_column_only() {
+        let mut keys: Vec<char> =
+            Column::ALL.iter().map(|column| column.key()).filter(|key| *key != ' ').collect();
+        assert!(keys.iter().all(char::is_ascii_uppercase));
+        let count = keys.len();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), count);
+    }
+
+    #[test]
+    fn what_is_needed_least_is_left_out_first() {
+        let columns = [Name, WaitTime, P50, P99];
+        let at = |cells| that_fit(&columns, &[P50, P99], &[Name], cells);
+        assert_eq!(at(60).iter().map(|(_, cells)| cells + 1).sum::<usize>(), 61);
+        assert_eq!(at(36).iter().map(|(column, _)| *column).collect::<Vec<_>>(), [Name, WaitTime, P99]);
+        assert_eq!(at(10).len(), 2, "the rest is cut");
+    }
+}

@@ -1,0 +1,325 @@
+//! What limits the selected cgroup: the quotas above it, what they did to it, pressure, weight, CPUs.
+
+mod words;
+
+use cgscope_model::{
+    CgroupReading, Interval,
+    tree::Node,
+    units::{self, duration, number, per_second, percent},
+};
+use ratatui::{
+    Frame,
+    layout::Rect,
+    text::{Line, Span},
+    widgets::Paragraph,
+};
+
+use words::{ran_out, throttled, verdict};
+
+use super::{
+    bars, pane,
+    sections::{Section, fit},
+};
+use crate::{
+    app::App,
+    causes,
+    data::Data,
+    subject::Subject,
+    theme::Theme,
+    width::{cut_end, cut_start, left, path, right, width, wrapped},
+};
+
+/// Use from this share of a quota on is an alarm.
+const NEARLY_ALL: f64 = 0.95;
+/// Cells of bars in the chain of quotas, at most.
+const BAR: usize = 30;
+/// Siblings that are told of, at most.
+const SIBLINGS: usize = 12;
+/// Lines of a histogram below everything else, at least.
+const HISTOGRAM: usize = 6;
+
+/// The pane of the selected cgroup.
+pub fn draw(frame: &mut Frame<'_>, app: &App, area: Rect) {
+    frame.render_widget(Paragraph::new(lines(app, area)), area);
+}
+
+fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
+    let (Some(data), Some(subject)) = (&app.data, app.subject()) else { return Vec::new() };
+    let (cells, room) = (usize::from(area.width), usize::from(area.height));
+    let Subject::Cgroup(node) = subject else {
+        let words = format!("{}: of cgroups that are gone no limits are known", subject.title());
+        return wrapped(&words, cells).into_iter().map(Line::raw).collect();
+    };
+    let about = About { theme: app.theme, data, interval: &data.interval, node, cells };
+    let mut lines = fit(about.sections(), room);
+    if let Some(left) = room.checked_sub(lines.len() + 1).filter(|left| *left >= HISTOGRAM)
+        && data.interval.mode == cgscope_model::Mode::Bpf
+    {
+        let title = format!("how long all its waits were, {}", pane::span_words(app, app.settings.span));
+        lines.push(Line::styled(title, app.theme.quiet()));
+        lines.extend(pane::histogram(app, app.focused().0, cells, left));
+    }
+    lines
+}
+
+/// A cgroup, and what is needed to tell of it.
+struct About<'a> {
+    theme: Theme,
+    data: &'a Data,
+    interval: &'a Interval,
+    node: &'a Node,
+    cells: usize,
+}
+
+impl About<'_> {
+    fn sections(&self) -> Vec<Section> {
+        let verdict = self.words(verdict(self.data, self.node), self.node.throttled_by.is_empty());
+        let mut head = vec![Line::styled(cut_start(&self.node.path, self.cells), self.theme.heading())];
+        head.extend(verdict);
+        let short = |label, words: Option<String>| {
+            let cut = words.as_deref().map(|words| cut_end(words, self.cells.saturating_sub(width(label))));
+            Section { short: self.labelled(label, cut), long: self.labelled(label, words) }
+        };
+        vec![
+            Section::always(head),
+            self.chain(),
+            short("throttled ", throttled(self.data, self.node)),
+            short("pressure  ", self.pressure()),
+            short("use       ", self.used()),
+            short("weight    ", self.weight()),
+            Section::if_room(self.labelled("burst     ", self.burst())),
+            Section::if_room(self.labelled("waits     ", causes::line(&self.node.group.wait.by_cause))),
+            Section::if_room(self.siblings()),
+        ]
+    }
+
+    fn words(&self, words: String, is_quiet: bool) -> Vec<Line<'static>> {
+        let style = if is_quiet { self.theme.quiet() } else { self.theme.alarm() };
+        wrapped(&words, self.cells).into_iter().map(|line| Line::styled(line, style)).collect()
+    }
+
+    /// Words after a label, in lines below each other.
+    fn labelled(&self, label: &'static str, words: Option<String>) -> Vec<Line<'static>> {
+        let Some(words) = words else { return Vec::new() };
+        let room = self.cells.saturating_sub(width(label));
+        let lines = wrapped(&words, room).into_iter().enumerate().map(|(at, line)| {
+            let label = if at == 0 { label.to_owned() } else { " ".repeat(width(label)) };
+            Line::from(vec![Span::styled(label, self.theme.quiet()), Span::raw(line)])
+        });
+        lines.collect()
+    }
+
+    fn limits(&self) -> Option<&CgroupReading> {
+        self.node.limits.map(|at| &self.interval.limits[at])
+    }
+
+    /// The cgroup and those above it, the highest first: those with a quota, and with more room all.
+    fn chain(&self) -> Section {
+        let Some(at) = self.data.tree.find(&self.node.path) else { return Section::default() };
+        let mut down: Vec<usize> = self.data.tree.ancestors(at).collect();
+        down.reverse();
+        down.push(at);
+        let nodes = self.data.tree.nodes();
+        let has_quota =
+            |at: &usize| self.data.tree.limits(self.interval, *at).is_some_and(|l| l.quota_us.is_some());
+        let lines = |shown: Vec<usize>| {
+            let mut lines = vec![self.chain_heading()];
+            lines.extend(
+                shown.into_iter().map(|at| self.chain_line(&nodes[at], self.node.limited_by == Some(at))),
+            );
+            lines
+        };
+        if !down.iter().any(has_quota) {
+            return Section::default();
+        }
+        Section { short: lines(down.iter().copied().filter(has_quota).collect()), long: lines(down) }
+    }
+
+    /// Cells of the path and of the bar in the chain.
+    fn chain_cells(&self) -> (usize, usize) {
+        let rest = self.cells.saturating_sub(FIGURES);
+        let bar = (rest / 3).clamp(4, BAR);
+        (rest.saturating_sub(bar).max(8), bar)
+    }
+
+    fn chain_heading(&self) -> Line<'static> {
+        let (name, bar) = self.chain_cells();
+        let text = format!(
+            "  {} {:>9} {} {:>8} {}",
+            left("quotas from above", name),
+            "quota",
+            left("   % used", bar + 7),
+            "burst",
+            "periods that ran out"
+        );
+        Line::styled(text, self.theme.quiet())
+    }
+
+    /// `> /kubepods          2 CPUs  98% ███████▌   0  60 of 70`
+    fn chain_line(&self, node: &Node, holds_back: bool) -> Line<'static> {
+        let (name, bar) = self.chain_cells();
+        let theme = self.theme;
+        let limits = node.limits.map(|at| &self.interval.limits[at]);
+        let quota = limits.and_then(CgroupReading::quota_cores);
+        let mark = if holds_back { "> " } else { "  " };
+        let mark_style = if self.node.throttled_by.is_empty() { theme.key() } else { theme.alarm() };
+        let mut spans = vec![Span::styled(mark, mark_style), Span::raw(path(&node.path, name))];
+        let Some((limits, cores)) = limits.zip(quota) else {
+            spans.push(Span::styled(format!(" {:>9}", "none"), theme.quiet()));
+            return Line::from(spans);
+        };
+        spans.push(Span::raw(format!(" {:>9}", units::cpus(cores))));
+        let used = cpus_of(node, self.data).map(|used| used / cores);
+        match used.filter(|share| share.is_finite()) {
+            Some(share) => {
+                let style = if share >= NEARLY_ALL { theme.alarm() } else { theme.busy() };
+                spans.push(Span::styled(format!(" {:>5.0}% ", share * 100.0), style));
+                spans.push(Span::styled(left(&bars::share(share, bar), bar), style));
+            }
+            None => spans.push(Span::styled(format!(" {:>6} {}", "n/a", " ".repeat(bar)), theme.quiet())),
+        }
+        let burst = match limits.burst_us {
+            None => "n/a".into(),
+            Some(0) => "none".into(),
+            Some(us) => duration(us.saturating_mul(1_000)),
+        };
+        spans.push(Span::raw(format!(" {} ", right(&burst, 8))));
+        spans.push(match ran_out(limits) {
+            Some((out, periods, share)) if out != 0 => {
+                Span::styled(format!("{out} of {periods}, {share:.1}%"), theme.alarm())
+            }
+            Some((_, periods, _)) => Span::raw(format!("0 of {periods}")),
+            None => Span::styled("n/a", theme.quiet()),
+        });
+        Line::from(spans)
+    }
+
+    /// The two lines of `cpu.pressure`, in words.
+    fn pressure(&self) -> Option<String> {
+        let limits = self.limits()?;
+        let share = |ns: Option<u64>| percent(ns?, self.interval.duration_ns);
+        let some = share(limits.pressure_some_ns)?;
+        let full = share(limits.pressure_full_ns);
+        let full = full.map(|full| format!(", none ran {full:.1}% (full)")).unwrap_or_default();
+        Some(format!("some task waited {some:.1}% of the time (psi some){full}"))
+    }
+
+    /// CPU time and its parts, and the CPUs it may use.
+    fn used(&self) -> Option<String> {
+        let limits = self.limits();
+        let usage_ns = limits.and_then(|limits| limits.usage_ns);
+        let used_ns = usage_ns.unwrap_or(self.node.group.totals.on_cpu_ns);
+        let used = per_second(used_ns, self.interval.duration_ns)? / 1e9;
+        let mut said = vec![format!("{} on average", units::cpus(used))];
+        let modes = limits.and_then(|limits| limits.user_ns.zip(limits.system_ns));
+        if let Some((user, system)) = modes
+            && let Some(share) = percent(user, user.saturating_add(system))
+        {
+            said.push(format!("{share:.0}% of it in user mode, {:.0}% in the kernel", 100.0 - share));
+        }
+        if let Some(limits) = limits
+            && let Some(cpus) = limits.cpus
+        {
+            let list = limits.cpuset.as_deref().map(|list| format!(" ({list})")).unwrap_or_default();
+            said.push(format!("may run on {}{list}", units::count(cpus.into(), "CPU")));
+        }
+        Some(said.join("; "))
+    }
+
+    /// The share it gets if all beside it want CPU time.
+    fn weight(&self) -> Option<String> {
+        let own = self.limits()?.weight?;
+        let siblings = self.data.tree.nodes()[self.node.parent?].children.iter();
+        let weights: Vec<u64> =
+            siblings.filter_map(|at| self.data.tree.limits(self.interval, *at)?.weight).collect();
+        let all = weights.iter().fold(0u64, |sum, weight| sum.saturating_add(*weight));
+        let others = weights.len().saturating_sub(1) as u64;
+        if others == 0 {
+            return Some(format!("{own}: nothing is beside it"));
+        }
+        let share = percent(own, all)?;
+        Some(format!(
+            "{own} of {all} with {}: {share:.1}% of what their parent gets, if all want to run",
+            units::count(others, "sibling")
+        ))
+    }
+
+    /// What the burst was used for.
+    fn burst(&self) -> Option<String> {
+        let limits = self.limits()?;
+        let allowed = limits.burst_us.filter(|us| *us != 0)?;
+        let bursts = limits.nr_bursts?;
+        let used =
+            limits.burst_ns.map(|ns| format!(", {} above the quota", duration(ns))).unwrap_or_default();
+        let allowed = duration(allowed.saturating_mul(1_000));
+        Some(format!("may save up {allowed}; used in {}{used}", units::count(bursts, "period")))
+    }
+
+    /// Those in the same cgroup, by use.
+    fn siblings(&self) -> Vec<Line<'static>> {
+        let Some(parent) = self.node.parent else { return Vec::new() };
+        let nodes = self.data.tree.nodes();
+        let mut beside: Vec<(&Node, f64)> = nodes[parent]
+            .children
+            .iter()
+            .map(|at| &nodes[*at])
+            .map(|node| (node, cpus_of(node, self.data).unwrap_or(0.0)))
+            .collect();
+        if beside.len() < 2 {
+            return Vec::new();
+        }
+        beside.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let most = beside.first().map_or(0.0, |first| first.1).max(f64::MIN_POSITIVE);
+        let title = format!("beside it in {}: CPUs used, weight", nodes[parent].path);
+        let mut lines = vec![Line::styled(cut_start(&title, self.cells), self.theme.quiet())];
+        let name = (self.cells / 2).clamp(12, 60);
+        let bar = self.cells.saturating_sub(name + 17);
+        lines.extend(beside.iter().take(SIBLINGS).map(|(node, used)| {
+            let weight = node.limits.and_then(|at| self.interval.limits[at].weight);
+            let weight = weight.map_or("n/a".into(), |weight| weight.to_string());
+            let mark = if node.path == self.node.path { "> " } else { "  " };
+            let text = format!("{mark}{} {:>6} {weight:>5} ", left(node.name(), name), number(*used));
+            Line::from(vec![Span::raw(text), Span::styled(bars::share(used / most, bar), self.theme.busy())])
+        }));
+        let more = beside.len().saturating_sub(SIBLINGS);
+        if more != 0 {
+            lines.push(Line::styled(format!("  {more} more use less"), self.theme.quiet()));
+        }
+        lines
+    }
+}
+
+/// Cells of a line of the chain besides the path and the bar.
+const FIGURES: usize = 51;
+
+/// CPUs used on average.
+/// CPUs that it used on average.
+fn cpus_of(node: &Node, data: &Data) -> Option<f64> {
+    per_second(data.used_ns(&Subject::Cgroup(node)), data.interval.duration_ns).map(|ns| ns / 1e9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        words::tests::{data, limited, node},
+        *,
+    };
+
+    #[test]
+    fn the_chain_has_what_has_a_quota_and_with_room_all() {
+        let data = data(vec![limited(2, 1_000_000)]);
+        let about = About {
+            theme: Theme::default(),
+            data: &data,
+            interval: &data.interval,
+            node: node(&data),
+            cells: 80,
+        };
+        let chain = about.chain();
+        assert_eq!((chain.short.len(), chain.long.len()), (3, 4));
+        let first = chain.short[1].to_string();
+        assert!(first.starts_with("> /kubepods ") && first.ends_with("60 of 70, 85.7%"), "{first}");
+        assert!(chain.short[2].to_string().starts_with("  /kubepods/pod"));
+        assert!(chain.long.iter().all(|line| line.width() <= 80), "{chain:?}");
+    }
+}

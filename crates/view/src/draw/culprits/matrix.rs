@@ -1,0 +1,305 @@
+//! The matrix of victims and culprits.
+
+use std::collections::BTreeMap;
+
+use cgscope_model::{
+    Blame, Cause, Interval,
+    culprits::Culprit,
+    units::{duration, per_second},
+};
+use ratatui::{
+    layout::Rect,
+    style::{Modifier, Style},
+    text::{Line, Span},
+};
+
+use crate::{app::App, causes::UNNAMED, data::Data, subject::Subject, theme::Theme, width::right};
+
+/// Cells of a duration.
+pub const FIGURE: usize = 7;
+/// Cells of a column of the matrix: a shade and a duration; with the blank after it one more.
+const NARROW: usize = FIGURE + 1;
+/// Blanks between the list and the matrix.
+const GAP: usize = 2;
+/// From this on a column has a name above it besides its letter.
+const NAMED: usize = 13;
+/// A column is no wider.
+const WIDE: usize = 20;
+/// Columns at most: as many as letters.
+const MOST: usize = 26;
+/// Cells of a shade, at most.
+const SHADE: usize = 3;
+/// Shades, from few to much.
+const SHADES: [char; 4] = ['░', '▒', '▓', '█'];
+
+/// What makes it one culprit: its cgroup, and its task where these are told apart.
+pub type Id = (u64, u32);
+/// Time waited behind each, ns, and the first pair of it.
+pub type Behind = BTreeMap<Id, (u64, usize)>;
+
+/// The culprits of the victims on the screen.
+pub struct Matrix {
+    /// The victim of each row: a node of the tree.
+    victims: Vec<usize>,
+    /// Of each row: how long it waited behind each column, ns; last behind all others.
+    rows: Vec<Vec<u64>>,
+    /// The columns, the worst first.
+    pub columns: Vec<(Id, Culprit)>,
+    /// Some culprits have no column.
+    has_others: bool,
+    /// Cells of a column.
+    cells: usize,
+    /// The largest in a column, ns.
+    most_ns: u64,
+}
+
+/// What tasks of a cgroup with all below it waited behind whom.
+pub fn behind(data: &Data, node: usize) -> Behind {
+    let mut sums = Behind::new();
+    for at in data.tree.pairs_below(node) {
+        let pair = &data.interval.pairs[at];
+        if pair.blame == Blame::Ran {
+            let sum = sums.entry((pair.culprit, pair.tid)).or_insert((0, at));
+            sum.0 = sum.0.saturating_add(pair.ns);
+        }
+    }
+    sums
+}
+
+impl Matrix {
+    /// Of the rows of the list that are shown, in this region.
+    pub fn new(app: &App, data: &Data, area: Rect) -> Self {
+        let shown = app.rows.iter().skip(app.first_row).take(area.height.saturating_sub(1).into());
+        let nodes: Vec<usize> = shown
+            .filter_map(|row| match app.rows.subject(row, data)? {
+                Subject::Cgroup(node) => data.tree.find(&node.path),
+                _ => None,
+            })
+            .collect();
+        let waited: Vec<Behind> = nodes.iter().map(|node| behind(data, *node)).collect();
+        let columns = ranked(data, &nodes, &waited);
+        let width = usize::from(area.width).saturating_sub(GAP);
+        let room = (width / (NARROW + 1)).min(MOST + 1);
+        let has_others = columns.len() > room.min(MOST);
+        let count = if has_others { room.saturating_sub(1) } else { columns.len() };
+        let columns: Vec<(Id, Culprit)> = columns.into_iter().take(count).collect();
+        let rows = waited.iter().map(|behind| {
+            let mut cells: Vec<u64> =
+                columns.iter().map(|(id, _)| behind.get(id).map_or(0, |(ns, _)| *ns)).collect();
+            let known: u64 = cells.iter().fold(0, |sum, ns| sum.saturating_add(*ns));
+            let all = behind.values().fold(0u64, |sum, (ns, _)| sum.saturating_add(*ns));
+            cells.push(all.saturating_sub(known));
+            cells
+        });
+        let drawn = (count + usize::from(has_others)).max(1);
+        let cells = (width / drawn).saturating_sub(1).clamp(NARROW, WIDE);
+        let rows: Vec<Vec<u64>> = rows.collect();
+        let most_ns = rows.iter().flat_map(|row| &row[..count]).copied().max().unwrap_or(0);
+        Self { victims: nodes, rows, columns, has_others, cells, most_ns }
+    }
+
+    /// Letters, and where there is room names.
+    fn heading(&self, theme: Theme) -> Line<'static> {
+        let mut spans = vec![Span::raw(" ".repeat(GAP))];
+        for (at, (_, culprit)) in self.columns.iter().enumerate() {
+            let name = match letter(at) {
+                letter if self.cells >= NAMED => format!("{letter} {}", short_name(culprit)),
+                letter => letter.into(),
+            };
+            spans.push(Span::styled(right(&name, self.cells) + " ", theme.heading()));
+        }
+        if self.has_others {
+            spans.push(Span::styled(right("others", self.cells), theme.heading()));
+        }
+        Line::from(spans)
+    }
+
+    /// Blanks, a shade and a figure.
+    fn cell(&self, theme: Theme, data: &Data, row: usize, column: usize, style: Style) -> [Span<'static>; 4] {
+        let ns = self.rows[row][column];
+        let victim = &data.tree.nodes()[self.victims[row]].path;
+        let shade_style = theme.cause(cause(&self.columns[column].1, victim));
+        let shades = if ns == 0 { 0 } else { (self.cells - FIGURE).min(SHADE) };
+        let shade = SHADES[(u128::from(ns) * 4 / u128::from(self.most_ns.max(1))).min(3) as usize];
+        let is_large = ns != 0 && u128::from(ns) * 2 >= u128::from(self.most_ns);
+        let figure = match ns {
+            0 => style.patch(theme.quiet()),
+            _ if is_large => style.add_modifier(Modifier::BOLD),
+            _ => style,
+        };
+        let text = a_second(&data.interval, ns).filter(|_| ns != 0).unwrap_or_else(|| "-".into());
+        [
+            Span::styled(" ".repeat(self.cells - FIGURE - shades), style),
+            Span::styled(String::from_iter(vec![shade; shades]), shade_style),
+            Span::styled(right(&text, FIGURE), figure),
+            Span::styled(" ", style),
+        ]
+    }
+
+    /// The letter of a culprit that has a column.
+    pub fn letter(&self, id: Id) -> Option<char> {
+        self.columns.iter().position(|(column, _)| *column == id).map(letter)
+    }
+}
+
+/// What a wait of this victim behind it is.
+pub fn cause(culprit: &Culprit, victim: &str) -> Cause {
+    match &culprit.path {
+        _ if culprit.kernel => Cause::Kernel,
+        Some(path) if **path == *victim => Cause::OwnCgroup,
+        _ => Cause::OtherCgroup,
+    }
+}
+
+/// Of a column.
+pub fn letter(column: usize) -> char {
+    char::from(b'A' + (column % MOST) as u8)
+}
+
+/// The culprits of these victims, the worst first. What a victim has below it that is shown itself counts there alone.
+fn ranked(data: &Data, nodes: &[usize], waited: &[Behind]) -> Vec<(Id, Culprit)> {
+    let has_others_below = |node: usize| {
+        let below = data.tree.below(node);
+        nodes.iter().any(|other| *other != node && below.contains(other))
+    };
+    let mut sums = Behind::new();
+    let mut add = |with_others: bool| {
+        let rows = nodes.iter().zip(waited).filter(|(node, _)| has_others_below(**node) == with_others);
+        for (_, behind) in rows {
+            for (id, (ns, pair)) in behind {
+                let sum = sums.entry(*id).or_insert((0, *pair));
+                // Who has but what is shown elsewhere comes after those who have more.
+                sum.0 = sum.0.saturating_add(if with_others { 0 } else { *ns });
+            }
+        }
+    };
+    add(false);
+    add(true);
+    let mut ranked: Vec<(Id, (u64, usize))> = sums.into_iter().collect();
+    ranked.sort_by(|a, b| b.1.0.cmp(&a.1.0).then(a.0.cmp(&b.0)));
+    let interval = &data.interval;
+    let ranked = ranked.into_iter().take(2 * MOST);
+    ranked.map(|(id, (ns, pair))| (id, Culprit { ns, ..interval.culprit(&interval.pairs[pair]) })).collect()
+}
+
+/// Headings and the rows that are shown.
+pub fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
+    let Some(data) = app.data.as_ref().filter(|_| usize::from(area.width) > GAP + NARROW) else {
+        return Vec::new();
+    };
+    let theme = app.theme;
+    let matrix = Matrix::new(app, data, area);
+    let mut lines = vec![matrix.heading(theme)];
+    lines.extend(matrix.rows.iter().enumerate().map(|(at, row)| {
+        let style = if app.first_row + at == app.selected { theme.selected() } else { Style::new() };
+        let mut spans = vec![Span::styled(" ".repeat(GAP), style)];
+        for column in 0..matrix.columns.len() {
+            spans.extend(matrix.cell(theme, data, at, column, style));
+        }
+        if let Some(others) = row.get(matrix.columns.len()).filter(|_| matrix.has_others) {
+            let text = a_second(&data.interval, *others).filter(|_| *others != 0);
+            spans.push(Span::styled(right(&text.unwrap_or_else(|| "-".into()), matrix.cells), style));
+        }
+        Line::from(spans)
+    }));
+    lines
+}
+
+/// Time of the interval as time a second.
+pub fn a_second(interval: &Interval, ns: u64) -> Option<String> {
+    per_second(ns, interval.duration_ns).map(|ns| duration(ns as u64))
+}
+
+/// What tells a culprit in a few letters: its task, or the last part of its path.
+pub fn short_name(culprit: &Culprit) -> String {
+    match (&culprit.task, &culprit.path) {
+        (Some((_, comm)), _) => comm.to_string(),
+        (None, Some(path)) => path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(path).into(),
+        (None, None) if culprit.kernel => "kernel".into(),
+        (None, None) => UNNAMED.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use cgscope_layout::ledger::KERNEL;
+    use cgscope_model::{PairReading, findings::Host};
+
+    use super::*;
+
+    fn pair(victim: u64, culprit: u64, ns: u64) -> PairReading {
+        PairReading { victim, culprit, blame: Blame::Ran, tid: 0, comm: "".into(), ns }
+    }
+
+    fn data() -> Data {
+        let limited = PairReading { blame: Blame::Limited, ..pair(2, 2, 900) };
+        let interval = Interval {
+            duration_ns: 1_000_000_000,
+            cgroups: vec![(1, "/".into()), (2, "/a".into()), (3, "/a/b".into()), (4, "/c".into())],
+            pairs: vec![limited, pair(2, 4, 10), pair(3, 4, 5), pair(3, KERNEL, 40), pair(4, 3, 30)],
+            ..Interval::default()
+        };
+        Data::new(Arc::new(interval), &Host::default())
+    }
+
+    #[test]
+    fn a_victim_waits_behind_all_that_those_below_it_waited_behind() {
+        let data = data();
+        let of = |path: &str| -> Vec<(u64, u64)> {
+            let sums = behind(&data, data.tree.find(path).unwrap());
+            sums.into_iter().map(|((culprit, _), (ns, _))| (culprit, ns)).collect()
+        };
+        assert_eq!(of("/a/b"), {
+            let mut all = vec![(4, 5), (KERNEL, 40)];
+            all.sort_unstable();
+            all
+        });
+        assert_eq!(
+            of("/a"),
+            {
+                let mut all = vec![(4, 15), (KERNEL, 40)];
+                all.sort_unstable();
+                all
+            },
+            "quotas are no culprits"
+        );
+        assert_eq!(of("/c"), [(3, 30)]);
+    }
+
+    #[test]
+    fn a_wait_behind_a_task_of_the_same_cgroup_is_told_from_one_behind_a_neighbour() {
+        let culprit =
+            |path: Option<&str>, kernel| Culprit { path: path.map(Into::into), kernel, task: None, ns: 1 };
+        assert_eq!(cause(&culprit(Some("/a"), false), "/a"), Cause::OwnCgroup);
+        assert_eq!(cause(&culprit(Some("/a/b"), false), "/a"), Cause::OtherCgroup);
+        assert_eq!(cause(&culprit(None, true), "/a"), Cause::Kernel);
+    }
+
+    #[test]
+    fn a_culprit_has_a_name_of_few_letters() {
+        let of = |path: Option<&str>, kernel, task: Option<(u32, &str)>| {
+            let task = task.map(|(tid, comm)| (tid, comm.into()));
+            short_name(&Culprit { path: path.map(Into::into), kernel, task, ns: 1 })
+        };
+        assert_eq!(of(Some("/a/web.service"), false, None), "web.service");
+        assert_eq!(of(Some("/"), false, None), "/");
+        assert_eq!(of(Some("/a"), false, Some((7, "cc1"))), "cc1");
+        assert_eq!(of(None, true, None), "kernel");
+        assert_eq!(of(None, false, None), UNNAMED);
+    }
+
+    #[test]
+    fn the_worst_culprit_of_those_shown_is_first_and_nothing_counts_twice() {
+        let data = data();
+        let ranked_of = |paths: &[&str]| -> Vec<(u64, u64)> {
+            let nodes: Vec<usize> = paths.iter().map(|path| data.tree.find(path).unwrap()).collect();
+            let waited: Vec<Behind> = nodes.iter().map(|node| behind(&data, *node)).collect();
+            ranked(&data, &nodes, &waited).into_iter().map(|((id, _), culprit)| (id, culprit.ns)).collect()
+        };
+        assert_eq!(ranked_of(&["/c"]), [(3, 30)]);
+        assert_eq!(ranked_of(&["/a", "/a/b", "/c"]), [(KERNEL, 40), (3, 30), (4, 5)]);
+        assert_eq!(ranked_of(&["/"])[0], (KERNEL, 40));
+    }
+}

@@ -1,0 +1,269 @@
+//! A screen as a picture: SVG in which text is text. Every run has the place of its first cell and the width of its cells, and
+//! bars and shades are areas, so that all of it lines up in whatever monospaced font there is.
+
+use std::fmt::Write;
+
+use ratatui::{
+    buffer::{Buffer, Cell},
+    style::{Color, Modifier},
+};
+
+use crate::width::width;
+
+/// A cell, in pixels: 0.6 of the size of letters, as most monospaced fonts have it.
+const CELL: (usize, usize) = (9, 19);
+const LETTERS: usize = 15;
+/// From the top of a cell to the line that letters stand on.
+const BASE: usize = 14;
+const MARGIN: usize = 12;
+/// A dark terminal: the same on light and dark pages.
+const GROUND: &str = "#14171c";
+const TEXT: &str = "#d6d9de";
+
+/// The screen; `title` is read aloud to who does not see it, and must be free of `<` and `&`.
+pub fn svg(buffer: &Buffer, title: &str) -> String {
+    let cells = (usize::from(buffer.area.width).max(1), usize::from(buffer.area.height));
+    let (wide, high) = (cells.0 * CELL.0 + 2 * MARGIN, cells.1 * CELL.1 + 2 * MARGIN);
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{wide}\" height=\"{high}\" viewBox=\"0 0 {wide} {high}\" role=\"img\">\n\
+         <title>{title}</title>\n\
+         <style>text{{font:{LETTERS}px ui-monospace,Menlo,Consolas,\"DejaVu Sans Mono\",monospace;white-space:pre}}\
+         .b{{font-weight:bold}}.u{{text-decoration:underline}}</style>\n\
+         <rect width=\"{wide}\" height=\"{high}\" rx=\"6\" fill=\"{GROUND}\"/>\n"
+    );
+    for (at, row) in buffer.content.chunks(cells.0).enumerate() {
+        let top = MARGIN + at * CELL.1;
+        let drawn: String = runs(row).iter().map(Run::drawn).collect();
+        if !drawn.is_empty() {
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "<g transform=\"translate({MARGIN} {top})\">{drawn}</g>");
+        }
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+/// How cells are drawn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Look {
+    text: String,
+    ground: Option<String>,
+    bold: bool,
+    dim: bool,
+    underlined: bool,
+}
+
+impl Look {
+    fn of(cell: &Cell) -> Self {
+        let has = |modifier| cell.modifier.contains(modifier);
+        let (mut text, mut ground) = (colour(cell.fg), colour(cell.bg));
+        if has(Modifier::REVERSED) {
+            (text, ground) = (
+                Some(ground.unwrap_or_else(|| GROUND.to_owned())),
+                Some(text.unwrap_or_else(|| TEXT.to_owned())),
+            );
+        }
+        Self {
+            text: text.unwrap_or_else(|| TEXT.to_owned()),
+            ground,
+            bold: has(Modifier::BOLD),
+            dim: has(Modifier::DIM),
+            underlined: has(Modifier::UNDERLINED),
+        }
+    }
+}
+
+/// Cells side by side that are drawn alike.
+struct Run {
+    first: usize,
+    cells: usize,
+    letters: String,
+    look: Look,
+}
+
+fn runs(row: &[Cell]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    let mut at = 0;
+    while let Some(cell) = row.get(at) {
+        let (letters, look) = (cell.symbol(), Look::of(cell));
+        let cells = width(letters).max(1);
+        match runs.last_mut() {
+            Some(last) if last.look == look && goes_on(&last.letters, letters) => {
+                last.letters.push_str(letters);
+                last.cells += cells;
+            }
+            _ => runs.push(Run { first: at, cells, letters: letters.to_owned(), look }),
+        }
+        // The cell that a wide letter takes besides its own has nothing in it.
+        at += cells;
+    }
+    runs
+}
+
+/// Bars go on with the same sign; letters go on with letters that every monospaced font has in the same width.
+fn goes_on(before: &str, next: &str) -> bool {
+    let same = before.chars().next() == next.chars().next();
+    if area(next).is_some() { same } else { before.is_ascii() && next.is_ascii() }
+}
+
+impl Run {
+    fn drawn(&self) -> String {
+        let Self { first, cells, letters, look } = self;
+        let (left, wide) = (first * CELL.0, cells * CELL.0);
+        let mut out = String::new();
+        if let Some(ground) = &look.ground {
+            let _ =
+                write!(out, "<rect x=\"{left}\" width=\"{wide}\" height=\"{}\" fill=\"{ground}\"/>", CELL.1);
+        }
+        if let Some(area) = area(letters) {
+            out.push_str(&area.drawn(left, *cells, &look.text));
+        } else if !letters.trim().is_empty() {
+            out.push_str(&self.text());
+        }
+        out
+    }
+
+    fn text(&self) -> String {
+        let Self { first, letters, look, .. } = self;
+        // Blanks around it are only room.
+        let shown = letters.trim_start();
+        let left = (first + letters.len() - shown.len()) * CELL.0;
+        let shown = shown.trim_end();
+        let classes = [(look.bold, "b"), (look.underlined, "u")];
+        let classes: Vec<_> = classes.iter().filter(|(has, _)| *has).map(|(_, class)| *class).collect();
+        let class =
+            if classes.is_empty() { String::new() } else { format!(" class=\"{}\"", classes.join(" ")) };
+        let dim = if look.dim { " opacity=\"0.6\"" } else { "" };
+        format!(
+            "<text x=\"{left}\" y=\"{BASE}\" textLength=\"{}\" fill=\"{}\"{class}{dim}>{}</text>",
+            width(shown) * CELL.0,
+            look.text,
+            escaped(shown)
+        )
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// A sign that is a part of its cell, in eighths, or a shade.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Area {
+    wide: usize,
+    high: usize,
+    percent: usize,
+}
+
+fn area(letters: &str) -> Option<Area> {
+    let sign = u32::from(letters.chars().next()?);
+    let full = Area { wide: 8, high: 8, percent: 100 };
+    Some(match sign {
+        0x2581..=0x2588 => Area { high: (sign - 0x2580) as usize, ..full },
+        0x2589..=0x258f => Area { wide: (0x2590 - sign) as usize, ..full },
+        0x2591..=0x2593 => Area { percent: (sign - 0x2590) as usize * 25, ..full },
+        _ => return None,
+    })
+}
+
+impl Area {
+    fn drawn(self, left: usize, cells: usize, colour: &str) -> String {
+        let Self { wide, high, percent } = self;
+        let shade = if percent == 100 { String::new() } else { format!(" opacity=\"0.{percent}\"") };
+        // A pixel is left free between rows, so that bars below each other stay apart.
+        let full = (CELL.1 - 1) * 8;
+        let (top, tall) = (full * (8 - high) / 64, full * high / 64);
+        // Parts of cells stand apart, full ones are one bar.
+        let pieces = if wide == 8 { 1 } else { cells };
+        let piece = if wide == 8 { cells * CELL.0 * 8 } else { CELL.0 * wide };
+        (0..pieces)
+            .map(|n| {
+                format!(
+                    "<rect x=\"{}\" y=\"{top}\" width=\"{}\" height=\"{tall}\" fill=\"{colour}\"{shade}/>",
+                    left + n * CELL.0,
+                    piece as f64 / 8.0
+                )
+            })
+            .collect()
+    }
+}
+
+/// A colour of a terminal as most define it; `None`: the terminal's own.
+fn colour(colour: Color) -> Option<String> {
+    const SIXTEEN: [&str; 16] = [
+        "#000000", "#cd3131", "#0dbc79", "#e5e510", "#2472c8", "#bc3fbc", "#11a8cd", "#e5e5e5", "#666666",
+        "#f14c4c", "#23d18b", "#f5f543", "#3b8eea", "#d670d6", "#29b8db", "#ffffff",
+    ];
+    let index = match colour {
+        Color::Reset => return None,
+        Color::Rgb(r, g, b) => return Some(format!("#{r:02x}{g:02x}{b:02x}")),
+        Color::Indexed(index) => index,
+        named => super::written::named(named)?,
+    };
+    // The cube of 6 x 6 x 6 colours, and the greys, of xterm.
+    let level = |n: u8| if n == 0 { 0 } else { 55 + 40 * n };
+    Some(match index {
+        0..16 => SIXTEEN[usize::from(index)].to_owned(),
+        16..232 => {
+            let n = index - 16;
+            format!("#{:02x}{:02x}{:02x}", level(n / 36), level(n / 6 % 6), level(n % 6))
+        }
+        232.. => format!("#{0:02x}{0:02x}{0:02x}", 8 + 10 * (index - 232)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::{layout::Rect, style::Style};
+
+    use super::*;
+
+    fn drawn(text: &str, style: Style) -> String {
+        let mut buffer = Buffer::empty(Rect::new(0, 0, 20, 1));
+        buffer.set_string(0, 0, text, style);
+        svg(&buffer, "a test").lines().find(|line| line.starts_with("<g")).unwrap_or_default().to_owned()
+    }
+
+    #[test]
+    fn letters_stay_text_at_the_place_of_their_cell() {
+        let row = drawn("  a <b>  ", Style::new().fg(Color::Indexed(74)).add_modifier(Modifier::BOLD));
+        assert!(
+            row.contains(
+                "<text x=\"18\" y=\"14\" textLength=\"45\" fill=\"#5fafd7\" class=\"b\">a &lt;b&gt;</text>"
+            ),
+            "{row}"
+        );
+    }
+
+    #[test]
+    fn what_follows_wide_letters_stands_two_cells_on() {
+        let row = drawn("語x", Style::new());
+        assert!(
+            row.contains("textLength=\"18\"") && row.contains("<text x=\"18\" y=\"14\" textLength=\"9\""),
+            "{row}"
+        );
+    }
+
+    #[test]
+    fn bars_are_areas_of_whole_and_part_cells() {
+        let row = drawn("███▌", Style::new());
+        let whole = "<rect x=\"0\" y=\"0\" width=\"27\" height=\"18\"";
+        assert!(row.contains(whole) && row.contains("<rect x=\"27\" y=\"0\" width=\"4.5\""), "{row}");
+        let row = drawn("▂░", Style::new());
+        assert!(
+            row.contains("y=\"13\" width=\"9\" height=\"4\"") && row.contains("opacity=\"0.25\""),
+            "{row}"
+        );
+    }
+
+    #[test]
+    fn what_is_reversed_has_the_ground_as_its_colour() {
+        let row = drawn("x", Style::new().add_modifier(Modifier::REVERSED));
+        assert!(row.contains(&format!("fill=\"{TEXT}\"/><text")) && row.contains(GROUND), "{row}");
+    }
+
+    #[test]
+    fn an_empty_screen_is_a_picture() {
+        assert!(svg(&Buffer::empty(Rect::new(0, 0, 0, 0)), "nothing").ends_with("</svg>\n"));
+    }
+}

@@ -1,0 +1,154 @@
+//! What threads did with the time of an interval.
+
+use cgscope_model::{ByCause, CAUSES, TaskInterval};
+use ratatui::{
+    style::Style,
+    text::{Line, Span},
+};
+
+use super::About;
+use crate::{
+    causes,
+    draw::bars,
+    subject::Subject,
+    theme::Theme,
+    width::{left, width},
+};
+
+/// On CPU, the causes in their order, blocked.
+const PARTS: usize = CAUSES + 2;
+
+/// The time of threads, ns: the parts together are the length of the interval times the number of threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    on_cpu_ns: u64,
+    waited: ByCause,
+    blocked_ns: u64,
+    /// Waits were longer than the interval has room for: they had begun before it.
+    is_cut: bool,
+}
+
+impl Spent {
+    /// Of threads over an interval. Waits that are not over count as far as they lie in it.
+    pub fn of<'a>(tasks: impl IntoIterator<Item = &'a TaskInterval>, duration_ns: u64) -> Self {
+        let mut sum = Self::default();
+        for task in tasks {
+            let one = Self::of_one(task, duration_ns);
+            sum.on_cpu_ns = sum.on_cpu_ns.saturating_add(one.on_cpu_ns);
+            sum.waited.add(&one.waited);
+            sum.blocked_ns = sum.blocked_ns.saturating_add(one.blocked_ns);
+            sum.is_cut |= one.is_cut;
+        }
+        sum
+    }
+
+    fn of_one(task: &TaskInterval, duration_ns: u64) -> Self {
+        let on_cpu_ns = task.totals.on_cpu_ns.min(duration_ns);
+        let room = duration_ns - on_cpu_ns;
+        let mut waited = task.wait.by_cause;
+        // Nobody looked why these were waited.
+        waited.add(&ByCause::only(cgscope_model::Cause::Unattributed, task.totals.unstamped_ns));
+        if let Some(pending) = &task.reading.pending {
+            waited.add(&at_most(&pending.by_cause, duration_ns));
+        }
+        let is_cut = waited.total() > room;
+        let waited = at_most(&waited, room);
+        Self { on_cpu_ns, waited, blocked_ns: room.saturating_sub(waited.total()), is_cut }
+    }
+
+    /// On CPU, the causes in their order, blocked.
+    fn parts(&self) -> [f64; PARTS] {
+        let mut parts = [0.0; PARTS];
+        parts[0] = self.on_cpu_ns as f64;
+        for (part, cause) in parts[1..].iter_mut().zip(causes::ORDER) {
+            *part = self.waited.get(cause) as f64;
+        }
+        parts[PARTS - 1] = self.blocked_ns as f64;
+        parts
+    }
+
+    /// Tenths of a percent of each part: together 1000, unless there is no time at all.
+    pub fn tenths(&self) -> Vec<usize> {
+        bars::proportional(&self.parts(), 1_000)
+    }
+}
+
+/// The same in proportion, at most so much in all.
+fn at_most(by_cause: &ByCause, most_ns: u64) -> ByCause {
+    let total = by_cause.total();
+    if total <= most_ns {
+        return *by_cause;
+    }
+    ByCause(by_cause.0.map(|ns| (u128::from(ns) * u128::from(most_ns) / u128::from(total)) as u64))
+}
+
+/// What stands for a part, and its name.
+fn part(at: usize, theme: Theme) -> (char, Style, &'static str) {
+    match at.checked_sub(1) {
+        None => (if theme.has_colour() { '▒' } else { '=' }, theme.busy(), "on CPU"),
+        Some(CAUSES) => ('-', theme.quiet(), "blocked"),
+        Some(at) => {
+            let cause = causes::ORDER[at.min(CAUSES - 1)];
+            let sign = if theme.has_colour() { '█' } else { causes::letter(cause) };
+            (sign, theme.cause(cause), causes::words(cause))
+        }
+    }
+}
+
+impl About<'_> {
+    /// A bar of the interval, and what its parts are.
+    pub(super) fn spent(&self, members: &[&TaskInterval]) -> Vec<Line<'static>> {
+        let length_ns = self.interval.duration_ns;
+        let spent = Spent::of(members.iter().copied(), length_ns);
+        let parts = spent.parts();
+        if parts.iter().sum::<f64>() <= 0.0 {
+            return Vec::new();
+        }
+        let theme = self.app.theme;
+        let room = self.cells.saturating_sub(super::LABEL);
+        let mut bar = vec![Span::styled(left("time", super::LABEL), theme.quiet())];
+        for (at, cells) in bars::proportional(&parts, room).into_iter().enumerate() {
+            let (sign, style, _) = part(at, theme);
+            bar.push(Span::styled(String::from_iter(vec![sign; cells]), style));
+        }
+        let is_one = matches!(self.subject, Subject::Task(_));
+        let shares = spent.tenths().into_iter().enumerate().filter(|(at, _)| parts[*at] > 0.0);
+        let shares = shares.map(|(at, tenths)| {
+            let (sign, style, name) = part(at, theme);
+            let threads = parts[at] / length_ns.max(1) as f64;
+            let average = match at {
+                _ if is_one => String::new(),
+                0 => format!(" ({threads:.2} threads on average)"),
+                _ => format!(" ({threads:.2})"),
+            };
+            let words = format!(" {name} {}.{}%{average}  ", tenths / 10, tenths % 10);
+            [Span::styled(sign.to_string(), style), Span::raw(words)]
+        });
+        let mut lines = vec![Line::from(bar)];
+        lines.extend(flow(shares, self.cells));
+        if spent.is_cut {
+            lines.extend(self.fact("", "waits that began before the interval are cut to it"));
+        }
+        lines
+    }
+}
+
+/// Pairs of sign and words in lines of at most so many cells.
+fn flow(pairs: impl Iterator<Item = [Span<'static>; 2]>, cells: usize) -> Vec<Line<'static>> {
+    let indent = || Line::from(" ".repeat(super::LABEL));
+    let mut lines = vec![indent()];
+    for pair in pairs {
+        // The blanks at the end may be cut.
+        let needed = pair[0].width() + width(pair[1].content.trim_end());
+        if let Some(line) = lines.last()
+            && line.width() + needed > cells
+            && line.width() > super::LABEL
+        {
+            lines.push(indent());
+        }
+        if let Some(line) = lines.last_mut() {
+            line.spans.extend(pair);
+        }
+    }
+    lines
+}

@@ -1,0 +1,249 @@
+//! What was shown before: for histograms of the last minute and since the start, for the heatmap, and for sparklines.
+
+mod frame;
+mod past;
+mod sum;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+use cgscope_model::{
+    Wait,
+    selection::{is_at_or_below, path_and_ancestors},
+};
+
+pub use frame::Frame;
+pub use past::{Past, all, last_minute};
+
+use crate::{data::Data, subject::Key};
+use sum::Sum;
+
+/// Intervals that are remembered at most: as many as the widest heatmap has columns.
+const MOST_FRAMES: usize = 300;
+/// Memory for the waits of single tasks in them. Where tasks wait much, fewer intervals are remembered for these.
+const MOST_BYTES: usize = 8 << 20;
+
+/// What was shown before, the latest last.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    frames: VecDeque<Frame>,
+    /// The number of the next one.
+    pushed: u64,
+    bytes: usize,
+    /// Since the start: all tasks.
+    total: Wait,
+    /// What tasks that ended had waited since the start, by path of their cgroup; what was in one that is gone is with the nearest
+    /// above it.
+    ended: BTreeMap<Arc<str>, Wait>,
+    /// Time since the start, ns.
+    length_ns: u64,
+}
+
+impl History {
+    /// Another interval, and the one that it follows.
+    pub fn push(&mut self, data: &Data, before: Option<&Data>) {
+        let frame = Frame::with_total(&data.interval, data.total.wait.clone());
+        self.total.add(&frame.total);
+        self.length_ns = self.length_ns.saturating_add(frame.duration_ns);
+        self.bury(data, before);
+        self.append(frame);
+    }
+
+    /// Intervals before the first one, which follow each other and are followed by it.
+    pub fn push_before(&mut self, frames: Vec<Frame>) {
+        let now = std::mem::take(&mut self.frames);
+        self.bytes = 0;
+        frames.into_iter().chain(now).for_each(|frame| self.append(frame));
+    }
+
+    /// Intervals after the last one, of which no more is known.
+    pub fn push_after(&mut self, frames: Vec<Frame>) {
+        frames.into_iter().for_each(|frame| self.append(frame));
+    }
+
+    fn append(&mut self, mut frame: Frame) {
+        self.bytes += frame.bytes;
+        frame.number = self.pushed;
+        self.frames.push_back(frame);
+        self.pushed += 1;
+        if self.frames.len() > MOST_FRAMES
+            && let Some(oldest) = self.frames.pop_front()
+        {
+            self.bytes -= oldest.bytes;
+        }
+        // The latest is never forgotten.
+        let known = self.frames.iter_mut().rev().skip(1).rev();
+        for frame in known {
+            if self.bytes <= MOST_BYTES {
+                break;
+            }
+            self.bytes -= std::mem::take(&mut frame.bytes);
+            frame.entries = None;
+        }
+    }
+
+    /// Keeps what tasks that have ended had waited.
+    fn bury(&mut self, data: &Data, before: Option<&Data>) {
+        let interval = &data.interval;
+        let mut now = interval.tasks.iter().map(|task| task.reading.serial).peekable();
+        for task in before.iter().flat_map(|before| &before.interval.tasks) {
+            while now.next_if(|serial| *serial < task.reading.serial).is_some() {}
+            if now.peek() != Some(&task.reading.serial) {
+                let mut sum = Sum::default();
+                sum.add_reading(&task.reading);
+                self.add_ended(data, task.reading.cgroup_id, &sum.into_wait());
+            }
+        }
+        for exited in &interval.exited {
+            self.add_ended(data, exited.cgroup_id, &exited.wait);
+        }
+        let gone: Vec<Arc<str>> =
+            self.ended.keys().filter(|path| data.tree.find(path).is_none()).cloned().collect();
+        for path in gone {
+            let Some(wait) = self.ended.remove(&path) else { continue };
+            let above = path_and_ancestors(&path).find(|at| data.tree.find(at).is_some());
+            self.ended.entry(above.unwrap_or("/").into()).or_default().add(&wait);
+        }
+    }
+
+    fn add_ended(&mut self, data: &Data, cgroup: u64, wait: &Wait) {
+        if let Some(path) = data.interval.cgroup_path(cgroup).filter(|_| wait.count != 0) {
+            self.ended.entry(path.clone()).or_default().add(wait);
+        }
+    }
+
+    /// Nothing was shown before: the next interval does not follow the last one.
+    pub fn clear(&mut self) {
+        // What was numbered before is not taken for what comes.
+        *self = Self { pushed: self.pushed, ..Self::default() };
+    }
+
+    /// The intervals, the latest last.
+    pub fn frames(&self) -> impl DoubleEndedIterator<Item = &Frame> + ExactSizeIterator {
+        self.frames.iter()
+    }
+
+    /// The waits of a subject in each interval that is remembered, the latest last. What is `known` of the same subject is
+    /// not summed again, and stays also where the tasks of its intervals are forgotten.
+    pub fn past(&self, key: &Key, mut known: Vec<Past>) -> Vec<Past> {
+        let first = self.frames.front().map_or(u64::MAX, |frame| frame.number);
+        known.retain(|one| one.number >= first);
+        let next = known.last().map_or(first, |last| last.number + 1);
+        for frame in self.frames.iter().filter(|frame| frame.number >= next) {
+            match frame.wait(key) {
+                Some(wait) => known.push(Past {
+                    number: frame.number,
+                    end_unix_ns: frame.end_unix_ns,
+                    duration_ns: frame.duration_ns,
+                    wait,
+                }),
+                // What is before a gap is not beside what comes.
+                None => known.clear(),
+            }
+        }
+        known
+    }
+
+    /// The waits of a subject since the start, and how long that is, ns. Readings are sums since a task is followed: whoever
+    /// has seen all of them adds up those of now, and of those that ended.
+    pub fn since_start(&self, key: &Key, data: &Data) -> (Wait, u64) {
+        let mut sum = Sum::default();
+        let tasks = &data.interval.tasks;
+        match key {
+            Key::All => sum.add(&self.total),
+            Key::Cgroup(root) => {
+                if let Some(node) = data.tree.find(root) {
+                    data.tree.tasks_below(node).iter().for_each(|at| sum.add_reading(&tasks[*at].reading));
+                }
+                let below = self.ended.iter().filter(|(path, _)| is_at_or_below(path, root));
+                below.for_each(|(_, wait)| sum.add(wait));
+            }
+            Key::Process(pid) => {
+                let threads = tasks.iter().filter(|task| task.reading.tgid == *pid);
+                threads.for_each(|task| sum.add_reading(&task.reading));
+            }
+            Key::Task(serial) => {
+                data.task(*serial).into_iter().for_each(|task| sum.add_reading(&task.reading))
+            }
+            Key::Unknown | Key::State(..) => {}
+        }
+        (sum.into_wait(), self.length_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use cgscope_model::{Interval, findings::Host};
+
+    use super::*;
+
+    fn data(tasks: u32, round: u64) -> Data {
+        let sample = |round| cgscope_made_up::host(tasks, 20, round);
+        Data::new(Arc::new(Interval::between(&sample(round), &sample(round + 1))), &Host::default())
+    }
+
+    fn waits(past: &[Past]) -> Vec<(u64, &Wait)> {
+        past.iter().map(|one| (one.end_unix_ns, &one.wait)).collect()
+    }
+
+    #[test]
+    fn what_is_known_of_a_subject_is_what_is_summed_anew() {
+        let mut history = History::default();
+        let mut known: BTreeMap<Key, Vec<Past>> = BTreeMap::new();
+        for round in 0..4 {
+            let data = data(200, round);
+            history.push(&data, None);
+            let cgroup = data.tree.nodes().iter().find(|node| node.depth == 1).unwrap().path.clone();
+            for key in [Key::All, Key::Cgroup(cgroup), Key::Process(data.interval.tasks[99].reading.tgid)] {
+                let before = known.remove(&key).unwrap_or_default();
+                let past = history.past(&key, before);
+                assert_eq!(waits(&past), waits(&history.past(&key, Vec::new())));
+                let subject = data.subject(&key).unwrap();
+                let (length, last) = (past.len(), past.last().unwrap());
+                assert_eq!((length as u64, &last.wait), (round + 1, subject.wait()), "{key:?}");
+                assert!(last.waiting() > 0.0);
+                known.insert(key, past);
+            }
+        }
+        history.clear();
+        history.push(&data(200, 9), None);
+        let past = history.past(&Key::All, known.remove(&Key::All).unwrap());
+        assert_eq!(past.len(), 1, "what was before a jump is not beside what comes");
+    }
+
+    #[test]
+    fn who_is_looked_at_keeps_what_is_forgotten_of_others() {
+        let mut history = History::default();
+        let (watched, other) = (Key::Cgroup("/kubepods.slice".into()), Key::Cgroup("/system.slice".into()));
+        let mut past = Vec::new();
+        for round in 0..9 {
+            history.push(&data(6_000, round), None);
+            past = history.past(&watched, past);
+        }
+        assert!(history.bytes <= MOST_BYTES, "{}", history.bytes);
+        assert_eq!(past.len(), 9);
+        let other = history.past(&other, Vec::new()).len();
+        assert!((1..9).contains(&other), "{other}");
+    }
+
+    #[test]
+    fn the_last_minute_is_not_longer_but_for_an_interval_that_is() {
+        let past = |lengths_s: &[u64]| {
+            let one = |(number, s): (usize, &u64)| Past {
+                number: number as u64,
+                end_unix_ns: 0,
+                duration_ns: s * 1_000_000_000,
+                wait: Wait { count: 1, ..Wait::default() },
+            };
+            let (wait, length_ns) = last_minute(&lengths_s.iter().enumerate().map(one).collect::<Vec<_>>());
+            (wait.count, length_ns / 1_000_000_000)
+        };
+        assert_eq!(past(&[1; 90]), (60, 60));
+        assert_eq!(past(&[50, 40, 15]), (2, 55));
+        assert_eq!((past(&[300]), past(&[])), ((1, 300), (0, 0)));
+    }
+}

@@ -1,0 +1,335 @@
+//! What keys do, each command defined once: for the loop, for the help, for the documentation and for settings.
+
+use std::{collections::BTreeMap, fmt, str::FromStr};
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+macro_rules! commands {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, [$($key:literal),*], $does:literal;)*) => {
+        /// A command of the screen.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Command { $($(#[$doc])* $variant,)* }
+
+        impl Command {
+            /// All of them, in the order of the help.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            /// The name in settings.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// The keys that do it unless settings say otherwise.
+            pub const fn default_keys(self) -> &'static [&'static str] {
+                match self { $(Self::$variant => &[$($key),*],)* }
+            }
+
+            /// What it does, in a few words.
+            pub const fn does(self) -> &'static str {
+                match self { $(Self::$variant => $does,)* }
+            }
+
+            /// The command of this name.
+            pub fn by_name(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|command| command.name() == name)
+            }
+        }
+    };
+}
+
+commands! {
+    /// Quit.
+    Quit = "quit", ["q", "f10", "ctrl-c"], "quits";
+    /// Help.
+    Help = "help", ["?", "h", "f1"], "this help, and back";
+    /// The first view.
+    Overview = "overview", ["1"], "Overview: what is wrong, who waits, and why";
+    /// The second view.
+    Histogram = "histogram", ["2"], "Histogram: how long waits are, by cause";
+    /// The third view.
+    Heatmap = "heatmap", ["3"], "Heatmap: how long waits are, over time";
+    /// The fourth view.
+    Cgroups = "cgroups", ["4"], "Cgroups: quotas, who is held back by which, pressure";
+    /// The fifth view.
+    Culprits = "culprits", ["5"], "Culprits: who made whom wait";
+    /// The sixth view.
+    Numa = "numa", ["6"], "NUMA: nodes side by side";
+    /// The seventh view.
+    States = "states", ["7"], "States: how many threads run, wait and sleep";
+    /// The eighth view.
+    Task = "task", ["8"], "Task: everything about the selected one";
+    /// All findings.
+    Findings = "findings", ["f"], "Findings: all that is wrong, and what to do; and back";
+    /// The next view.
+    NextView = "next_view", ["tab"], "the next view";
+    /// The previous view.
+    PreviousView = "previous_view", ["shift-tab"], "the view before";
+    /// A row up.
+    Up = "up", ["up", "k", "ctrl-p"], "a row up";
+    /// A row down.
+    Down = "down", ["down", "j", "ctrl-n"], "a row down";
+    /// A page up.
+    PageUp = "page_up", ["pageup", "ctrl-b"], "a page up";
+    /// A page down.
+    PageDown = "page_down", ["pagedown", "ctrl-f"], "a page down";
+    /// Half a page up.
+    HalfPageUp = "half_page_up", ["ctrl-u"], "half a page up";
+    /// Half a page down.
+    HalfPageDown = "half_page_down", ["ctrl-d"], "half a page down";
+    /// The first row.
+    First = "first", ["home", "g"], "the first row";
+    /// The last row.
+    Last = "last", ["end", "G"], "the last row";
+    /// Into the row.
+    Open = "open", ["enter"], "into the selected row: a cgroup's tasks, a process's threads, a thread";
+    /// Back.
+    Back = "back", ["esc", "backspace"], "back: takes the filter away, then goes out of the row";
+    /// Closes a branch.
+    Fold = "fold", ["left", "("], "closes the branch, or goes to the cgroup above";
+    /// Opens a branch.
+    Unfold = "unfold", ["right", ")"], "opens the branch";
+    /// Filter.
+    Filter = "filter", ["/", "f3", "f4"], "shows only rows with these letters in name, path, command line or id";
+    /// Sort.
+    Sort = "sort", ["s", "f6"], "sorts by a column that is chosen from a list";
+    /// The column before.
+    SortLeft = "sort_left", ["<"], "sorts by the column before";
+    /// The next column.
+    SortRight = "sort_right", [">"], "sorts by the next column";
+    /// The other way round.
+    Reverse = "reverse", ["r", "R"], "sorts the other way round";
+    /// Tree or flat.
+    Tree = "tree", ["t", "f5"], "tree of cgroups, or flat list of tasks";
+    /// Processes or threads.
+    Processes = "processes", ["p"], "processes, or threads";
+    /// Command line or name.
+    CommandLine = "command_line", ["c"], "command lines, or names of threads";
+    /// Pause.
+    Pause = "pause", ["space"], "shows nothing new until pressed again";
+    /// Longer intervals.
+    Slower = "slower", ["+", "="], "longer intervals";
+    /// Shorter intervals.
+    Faster = "faster", ["-"], "shorter intervals";
+    /// The time that histograms are of.
+    Span = "span", ["i"], "histograms of this interval, of the last minute, since the start";
+    /// The unit of histograms.
+    Unit = "unit", ["u"], "histograms in microseconds, or in milliseconds";
+    /// Write a snapshot.
+    Snapshot = "snapshot", ["w"], "writes what is shown, and all rows, to a file";
+    /// The mouse.
+    Mouse = "mouse", ["m"], "leaves the mouse to the terminal (to select text), or takes it back";
+    /// Draws all of the screen.
+    Redraw = "redraw", ["ctrl-l"], "draws the screen anew, after something else has written on it";
+}
+
+/// A key with its modifiers, as settings name it: `q`, `ctrl-c`, `pageup`, `space`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    code: KeyCode,
+    ctrl: bool,
+}
+
+/// Keys that are no letters.
+const NAMED: [(&str, KeyCode); 16] = [
+    ("space", KeyCode::Char(' ')),
+    ("tab", KeyCode::Tab),
+    ("shift-tab", KeyCode::BackTab),
+    ("enter", KeyCode::Enter),
+    ("esc", KeyCode::Esc),
+    ("backspace", KeyCode::Backspace),
+    ("delete", KeyCode::Delete),
+    ("insert", KeyCode::Insert),
+    ("up", KeyCode::Up),
+    ("down", KeyCode::Down),
+    ("left", KeyCode::Left),
+    ("right", KeyCode::Right),
+    ("pageup", KeyCode::PageUp),
+    ("pagedown", KeyCode::PageDown),
+    ("home", KeyCode::Home),
+    ("end", KeyCode::End),
+];
+
+impl From<KeyEvent> for Key {
+    fn from(event: KeyEvent) -> Self {
+        match (event.code, event.modifiers.contains(KeyModifiers::CONTROL)) {
+            // The backspace of some terminals.
+            (KeyCode::Char('h'), true) => Self { code: KeyCode::Backspace, ctrl: false },
+            (code, ctrl) => Self { code, ctrl },
+        }
+    }
+}
+
+impl From<Key> for KeyEvent {
+    fn from(key: Key) -> Self {
+        Self::new(key.code, if key.ctrl { KeyModifiers::CONTROL } else { KeyModifiers::NONE })
+    }
+}
+
+impl Key {
+    /// With Ctrl, as far as terminals send that.
+    fn with_ctrl(text: &str, code: KeyCode) -> Result<Self, String> {
+        let sent = match code {
+            KeyCode::Char('z') => {
+                return Err(format!(
+                    "{text:?} stops cgscope, as it stops every job of a shell: name another key"
+                ));
+            }
+            KeyCode::Char('h') => "backspace",
+            KeyCode::Char('i') => "tab",
+            KeyCode::Char('m') => "enter",
+            KeyCode::Char(letter) if letter != ' ' && !letter.is_ascii_lowercase() => {
+                return Err(format!(
+                    "{text:?} does not come through a terminal: ctrl- goes with letters, space and named keys"
+                ));
+            }
+            _ => return Ok(Self { code, ctrl: true }),
+        };
+        Err(format!("{text:?} cannot be told from {sent} in a terminal: name {sent}, or another key"))
+    }
+}
+
+impl FromStr for Key {
+    type Err = String;
+
+    /// Names in any case; of letters, `G` is another key than `g`, but for Ctrl, which knows one of them.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let lower = text.to_ascii_lowercase();
+        let (ctrl, name) = lower.strip_prefix("ctrl-").map_or((false, lower.as_str()), |name| (true, name));
+        let named = NAMED.iter().find(|(known, _)| *known == name).map(|(_, code)| *code);
+        let function =
+            || name.strip_prefix('f')?.parse().ok().filter(|n| (1..=12).contains(n)).map(KeyCode::F);
+        let mut letters = if ctrl { name } else { text }.chars();
+        let letter = letters
+            .next()
+            .filter(|letter| letters.next().is_none() && !letter.is_control() && *letter != ' ');
+        let code = named.or_else(function).or(letter.map(KeyCode::Char)).ok_or_else(|| {
+            let names: Vec<&str> = NAMED.iter().map(|(name, _)| *name).collect();
+            format!("{text:?} is no key: a key is a letter or sign, one of {}, f1 to f12, or ctrl- and one of these", names.join(", "))
+        })?;
+        if ctrl { Self::with_ctrl(text, code) } else { Ok(Self { code, ctrl }) }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.ctrl {
+            f.write_str("ctrl-")?;
+        }
+        match (NAMED.iter().find(|(_, code)| *code == self.code), self.code) {
+            (Some((name, _)), _) => f.write_str(name),
+            (None, KeyCode::F(n)) => write!(f, "f{n}"),
+            (None, KeyCode::Char(letter)) => write!(f, "{letter}"),
+            (None, _) => f.write_str("?"),
+        }
+    }
+}
+
+/// Which key does what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keymap {
+    keys: BTreeMap<Command, Vec<Key>>,
+}
+
+impl Default for Keymap {
+    fn default() -> Self {
+        let parse = |key: &&str| key.parse().expect("the default keys are keys: a test parses each");
+        let keys =
+            Command::ALL.iter().map(|command| (*command, command.default_keys().iter().map(parse).collect()));
+        Self { keys: keys.collect() }
+    }
+}
+
+impl Keymap {
+    /// These keys do it, and no others; whatever they did before, they do no longer.
+    pub fn set(&mut self, command: Command, keys: Vec<Key>) {
+        for other in self.keys.values_mut() {
+            other.retain(|key| !keys.contains(key));
+        }
+        self.keys.insert(command, keys);
+    }
+
+    /// What a key does.
+    pub fn command(&self, key: Key) -> Option<Command> {
+        self.keys.iter().find(|(_, keys)| keys.contains(&key)).map(|(command, _)| *command)
+    }
+
+    /// The keys of a command.
+    pub fn keys(&self, command: Command) -> &[Key] {
+        self.keys.get(&command).map_or(&[], Vec::as_slice)
+    }
+
+    /// The first key of a command, for a line of keys.
+    pub fn first(&self, command: Command) -> Option<String> {
+        self.keys(command).first().map(ToString::to_string)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_does_one_thing_and_is_said_as_it_is_typed() {
+        let mut seen = Vec::new();
+        for command in Command::ALL {
+            for text in command.default_keys() {
+                let key: Key = text.parse().unwrap();
+                assert_eq!(key.to_string(), *text);
+                assert!(!seen.contains(&key), "{text}");
+                seen.push(key);
+                assert_eq!(Keymap::default().command(key), Some(*command));
+            }
+        }
+    }
+
+    #[test]
+    fn keys_of_columns_are_left_to_columns() {
+        for column in crate::columns::Column::ALL.iter().filter(|column| column.key() != ' ') {
+            let key: Key = column.key().to_string().parse().unwrap();
+            let taken = Keymap::default().command(key);
+            assert!(taken.is_none(), "{}: {taken:?}", column.key());
+            let replay = crate::replay::state::KEYS
+                .iter()
+                .any(|(keys, _)| keys.contains(column.key()) && keys.len() <= 3);
+            assert!(!replay, "{} is a key of replays", column.key());
+        }
+    }
+
+    #[test]
+    fn nonsense_is_no_key() {
+        for text in ["", "qq", "ctrl-", "f13", "f0", " ", "\u{1b}", "shift-a", "ctrl-1", "ctrl--"] {
+            assert!(text.parse::<Key>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn keys_that_never_come_are_refused_with_what_to_name_instead() {
+        for (text, says) in
+            [("ctrl-i", "tab"), ("ctrl-m", "enter"), ("ctrl-h", "backspace"), ("ctrl-z", "stops")]
+        {
+            let error = text.parse::<Key>().unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+        let sent = KeyEvent::new(KeyCode::Char('h'), KeyModifiers::CONTROL);
+        assert_eq!(Key::from(sent), "backspace".parse().unwrap());
+    }
+
+    #[test]
+    fn names_are_taken_in_any_case_and_letters_are_not() {
+        let key = |text: &str| text.parse::<Key>().unwrap();
+        assert_eq!(key("Ctrl-C"), key("ctrl-c"));
+        assert_eq!(key("PageUp"), key("pageup"));
+        assert_eq!(key("F10"), key("f10"));
+        assert_ne!(key("G"), key("g"));
+        assert_eq!(key("f").to_string(), "f");
+    }
+
+    #[test]
+    fn a_key_that_is_given_away_no_longer_does_what_it_did() {
+        let mut keymap = Keymap::default();
+        let key: Key = "q".parse().unwrap();
+        keymap.set(Command::Pause, vec![key]);
+        assert_eq!(keymap.command(key), Some(Command::Pause));
+        assert_eq!(keymap.first(Command::Quit).as_deref(), Some("f10"));
+    }
+}

@@ -1,0 +1,167 @@
+//! NUMA nodes in lines and in a table.
+
+use std::fmt::Write as _;
+
+use cgscope_model::{
+    Interval,
+    nodes::NodeGroup,
+    placement::cpu_list,
+    units::{self, bytes, duration, percent},
+};
+
+fn or_na(value: Option<String>) -> String {
+    value.unwrap_or_else(|| "n/a".into())
+}
+
+/// `98.0%`
+pub fn busy_words(busy_ns: Option<u64>, idle_ns: Option<u64>) -> String {
+    let share = busy_ns.zip(idle_ns).and_then(|(busy, idle)| percent(busy, busy.saturating_add(idle)));
+    or_na(share.map(|share| format!("{share:.1}%")))
+}
+
+/// What happened on a node, in one line.
+pub fn line(node: &NodeGroup) -> String {
+    let moves = match node.migrations_in.zip(node.migrations_out) {
+        Some((came, left)) => format!("{} came from other nodes, {left} left", units::count(came, "task")),
+        None => "moves between nodes n/a".into(),
+    };
+    format!("{}; {moves}; memory {}", load(node), memory(node))
+}
+
+fn load(node: &NodeGroup) -> String {
+    format!(
+        "busy {}, {} tasks running or waiting on average",
+        busy_words(node.busy_ns, node.idle_ns),
+        or_na(node.runnable_avg.map(|tasks| format!("{tasks:.2}")))
+    )
+}
+
+fn memory(node: &NodeGroup) -> String {
+    format!("{} in use of {}", or_na(node.used_bytes.map(bytes)), or_na(node.memory_bytes.map(bytes)))
+}
+
+/// The nodes of a host with several, one line for the header of a screen: busy share and runnable tasks of each.
+pub fn short_line(interval: &Interval) -> Option<String> {
+    let nodes = several(interval)?;
+    let said = nodes.iter().map(|node| {
+        let runnable = or_na(node.runnable_avg.map(|tasks| format!("{tasks:.1}")));
+        format!("node {}: busy {}, {runnable} runnable", node.node, busy_words(node.busy_ns, node.idle_ns))
+    });
+    Some(said.collect::<Vec<_>>().join("; "))
+}
+
+/// A host with several nodes.
+pub fn has_several(interval: &Interval) -> bool {
+    interval.nodes.len() > 1
+}
+
+fn several(interval: &Interval) -> Option<Vec<NodeGroup>> {
+    has_several(interval).then(|| interval.by_node())
+}
+
+/// What a row of the table says of a node.
+type Cell = fn(&NodeGroup) -> String;
+
+/// A table with a column for each node, where there are several; nothing else. Writing to a String cannot fail.
+pub fn table(out: &mut String, interval: &Interval) -> std::fmt::Result {
+    let Some(nodes) = several(interval) else { return Ok(()) };
+    let rows: [(&str, Cell); 11] = [
+        ("NUMA node", |node| node.node.to_string()),
+        ("CPUs", |node| if node.cpus.is_empty() { "none".into() } else { cpu_list(&node.cpus) }),
+        ("busy", |node| busy_words(node.busy_ns, node.idle_ns)),
+        ("running or waiting", |node| or_na(node.runnable_avg.map(|tasks| format!("{tasks:.2}")))),
+        ("these tasks ran", |node| duration(node.ran_ns)),
+        ("waited", |node| duration(node.wait.total_ns)),
+        ("waits", |node| node.wait.count.to_string()),
+        ("p99", |node| node.wait.quantile_ns(0.99).map_or("-".into(), duration)),
+        ("came from others", |node| or_na(node.migrations_in.map(|moves| moves.to_string()))),
+        ("memory in use", |node| or_na(node.used_bytes.map(bytes))),
+        ("memory", |node| or_na(node.memory_bytes.map(bytes))),
+    ];
+    writeln!(out)?;
+    for (name, cell) in rows {
+        let cells: Vec<String> = nodes.iter().map(|node| format!("{:>14}", cell(node))).collect();
+        writeln!(out, "{name:<18} {}", cells.join(" "))?;
+    }
+    Ok(())
+}
+
+/// Where the memory of processes lies, a line each, where that was asked for.
+pub fn memory_lines(out: &mut String, interval: &Interval) -> std::fmt::Result {
+    for memory in &interval.memory {
+        let name = interval.process_name(memory.tgid);
+        let by_node: Vec<String> =
+            memory.by_node.iter().map(|(node, there)| format!("{} on node {node}", bytes(*there))).collect();
+        let policies: Vec<String> = memory
+            .policies
+            .iter()
+            .filter(|(policy, _)| &**policy != "default")
+            .map(|(policy, there)| format!("{policy} for {}", bytes(*there)))
+            .collect();
+        let ran_ns = interval.ran_by_node(|task| task.tgid == memory.tgid);
+        let remote = cgscope_model::nodes::remote_share(&memory.by_node, &ran_ns);
+        writeln!(
+            out,
+            "memory of process {} {name}: {}; {} on another node than its threads; memory policy {}",
+            memory.tgid,
+            by_node.join(", "),
+            or_na(remote.map(|share| format!("{:.1}%", share * 100.0))),
+            if policies.is_empty() { "default".into() } else { policies.join(", ") },
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use cgscope_model::{NodeReading, ProcessMemory, nodes::CpuInterval};
+
+    use super::*;
+
+    fn interval() -> Interval {
+        let cpu = |cpu, node, busy_ns| CpuInterval {
+            cpu,
+            node: Some(node),
+            busy_ns: Some(busy_ns),
+            idle_ns: Some(1_000_000_000 - busy_ns),
+            came_from: Some(vec![(8 - node, 3 + u64::from(cpu))]),
+            ..CpuInterval::default()
+        };
+        let node =
+            |node, free: u64| NodeReading { node, memory_bytes: Some(8 << 30), free_bytes: Some(free << 20) };
+        Interval {
+            duration_ns: 1_000_000_000,
+            cpus: vec![cpu(0, 0, 990_000_000), cpu(1, 0, 1_000_000_000), cpu(4, 8, 10_000_000)],
+            nodes: vec![node(0, 100), node(8, 8_000), node(252, 0)],
+            ..Interval::default()
+        }
+    }
+
+    #[test]
+    fn nodes_stand_side_by_side_and_memory_below() {
+        let mut interval = interval();
+        let mut text = String::new();
+        table(&mut text, &interval).unwrap();
+        interval.memory = vec![ProcessMemory {
+            tgid: 7,
+            by_node: vec![(0, 1 << 20), (8, 9 << 20)],
+            policies: vec![("bind:8".into(), 9 << 20), ("default".into(), 1 << 20)],
+        }];
+        memory_lines(&mut text, &interval).unwrap();
+        for node in interval.by_node() {
+            text += &format!("{}\n", line(&node));
+        }
+        text += &short_line(&interval).unwrap();
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn one_node_needs_no_table() {
+        let mut interval = interval();
+        interval.cpus.truncate(2);
+        interval.nodes.truncate(1);
+        let mut text = String::new();
+        table(&mut text, &interval).unwrap();
+        assert_eq!((text.as_str(), short_line(&interval)), ("", None));
+    }
+}

@@ -1,0 +1,202 @@
+//! The lines of a replay, below the tasks: where it is, and what there is to say. The state in, lines out.
+
+use cgscope_model::units::{duration, time_of_day};
+use ratatui::text::{Line, Span};
+
+use crate::{
+    replay::{
+        player::Player,
+        state::{Ending, KEYS, Pass, Replay},
+    },
+    theme::Theme,
+};
+
+/// Lines that it takes where there is room.
+pub const HEIGHT: u16 = 2;
+/// A shorter timeline tells nothing.
+const SHORTEST_BAR: usize = 8;
+/// More findings that begin at once would hide what else there is to say.
+const MOST_NAMED: usize = 2;
+
+/// Its keys, for the last line of the screen.
+pub const FOOTER: &str =
+    "q quit  space play/pause  ←→ step  [ ] speed  n N findings  : time  ↑↓ select  ? help";
+
+/// The position, in figures and on the timeline. What changes while it plays has a fixed width: the timeline stands still.
+pub fn position(replay: &Replay, theme: Theme, width: usize) -> Line<'static> {
+    let player = &replay.player;
+    let (state, style) = if player.is_playing() {
+        ("PLAYING", theme.heading())
+    } else if player.is_at_end() {
+        ("END", theme.heading())
+    } else {
+        ("PAUSED", theme.alarm())
+    };
+    let length = duration(player.length_ns());
+    let words = format!(
+        " {}x  {}  +{:<3$} of {length}  ",
+        player.speed(),
+        time_of_day(player.moment().unix_ns),
+        duration(player.offset_ns(player.position())),
+        length.len().max("500ms".len()),
+    );
+    let digits = player.intervals().to_string().len();
+    let count = if replay.is_reading() {
+        format!("{:<1$}", "reading", 2 * digits + 1)
+    } else {
+        format!("{:>digits$}/{}", player.position() + 1, player.intervals())
+    };
+    let mut spans = vec![
+        Span::styled("REPLAY ", theme.heading()),
+        Span::styled(format!("{state:<7}"), style),
+        Span::raw(words),
+        Span::styled(format!("{count}  "), theme.quiet()),
+    ];
+    // What is missing is said below, as far as there is room: this has a place on any screen.
+    spans.extend(incomplete(replay).map(|_| Span::styled("INCOMPLETE  ", theme.alarm())));
+    let room = width.saturating_sub(spans.iter().map(Span::width).sum());
+    if room >= SHORTEST_BAR {
+        spans.extend(timeline(player, &replay.pass, theme, room));
+    }
+    Line::from(spans)
+}
+
+/// A cell of the timeline.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cell {
+    Unknown,
+    Quiet,
+    Mark,
+    Here,
+}
+
+/// The recording from its start to its end: where findings begin, how far they have been looked for, and where it is.
+fn timeline(player: &Player, pass: &Pass, theme: Theme, width: usize) -> Vec<Span<'static>> {
+    let last = player.intervals().saturating_sub(1);
+    let cell_of = |interval: usize| interval.min(last) * (width - 1) / last.max(1);
+    let known = match pass {
+        Pass::Over => player.intervals(),
+        Pass::Looking(intervals) | Pass::Failed { intervals, .. } => *intervals,
+    };
+    let mut cells = vec![Cell::Unknown; width];
+    if let Some(known) = known.checked_sub(1) {
+        // A single interval is all of it.
+        let end = if known >= last { width } else { cell_of(known) + 1 };
+        cells[..end].fill(Cell::Quiet);
+    }
+    for mark in player.marks() {
+        cells[cell_of(mark.interval)] = Cell::Mark;
+    }
+    cells[cell_of(player.position())] = Cell::Here;
+    cells
+        .chunk_by(|a, b| a == b)
+        .map(|same| {
+            let (sign, style) = match same[0] {
+                Cell::Unknown => ("·", theme.quiet()),
+                Cell::Quiet => ("─", theme.quiet()),
+                Cell::Mark => ("▲", theme.alarm()),
+                Cell::Here => ("█", theme.wait()),
+            };
+            Span::styled(sign.repeat(same.len()), style)
+        })
+        .collect()
+}
+
+/// What there is to say: what is asked, what a key led to, what begins here, what the pass has found, how it ended.
+pub fn status(replay: &Replay, theme: Theme) -> Line<'static> {
+    if let Some(said) = said(replay, theme) {
+        return said;
+    }
+    let mut spans = end_and_begins(replay, theme);
+    if !replay.player.is_at_end() {
+        spans.push(Span::styled(pass(replay), theme.quiet()));
+        spans.extend(
+            incomplete(replay).map(|ending| Span::styled(format!("; {}", ending.words), theme.alarm())),
+        );
+    }
+    Line::from(spans)
+}
+
+/// The part of it that has a place also on a small screen, instead of the keys.
+pub fn urgent(replay: &Replay, theme: Theme) -> Option<Line<'static>> {
+    said(replay, theme).or_else(|| {
+        let spans = end_and_begins(replay, theme);
+        (!spans.is_empty()).then(|| Line::from(spans))
+    })
+}
+
+/// What answers a key.
+fn said(replay: &Replay, theme: Theme) -> Option<Line<'static>> {
+    if let Some(typed) = &replay.prompt {
+        let help = "  14:03:20 (UTC), or so long after the start: 90s, 5m; Enter goes there, Esc back";
+        return Some(Line::from(vec![
+            Span::styled(format!("go to: {typed}█"), theme.heading()),
+            Span::styled(help, theme.quiet()),
+        ]));
+    }
+    replay.notice.clone().map(|notice| Line::styled(notice, theme.alarm()))
+}
+
+/// The end first: of a last interval it matters most.
+fn end_and_begins(replay: &Replay, theme: Theme) -> Vec<Span<'static>> {
+    let end = replay.player.is_at_end().then(|| end(replay, theme));
+    end.into_iter().chain(begins(replay, theme)).collect()
+}
+
+/// How the recording ended, if something is missing.
+fn incomplete(replay: &Replay) -> Option<&Ending> {
+    replay.ending.as_ref().filter(|ending| !ending.is_whole)
+}
+
+fn begins(replay: &Replay, theme: Theme) -> Option<Span<'static>> {
+    let begins = &replay.player.mark_here()?.begins;
+    let named = begins.iter().take(MOST_NAMED).map(|(rule, cgroup)| match cgroup {
+        Some(cgroup) => format!("{} {cgroup}", rule.name()),
+        None => rule.name().into(),
+    });
+    let named = named.collect::<Vec<_>>().join(", ");
+    let more = match begins.len().saturating_sub(MOST_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(Span::styled(format!("begins here: {named}{more}  "), theme.alarm()))
+}
+
+fn end(replay: &Replay, theme: Theme) -> Span<'static> {
+    match &replay.ending {
+        Some(ending) => {
+            let style = if ending.is_whole { theme.heading() } else { theme.alarm() };
+            Span::styled(format!("the end: {}  ", ending.words), style)
+        }
+        None => Span::styled(format!("the last interval; {}  ", pass(replay)), theme.quiet()),
+    }
+}
+
+fn pass(replay: &Replay) -> String {
+    let count = replay.player.marks().len();
+    match &replay.pass {
+        Pass::Looking(_) => {
+            format!(
+                "looking for findings {}%: they begin in {} so far",
+                replay.looked_percent(),
+                intervals(count)
+            )
+        }
+        Pass::Over if count == 0 => "no interval has a finding".into(),
+        Pass::Over => format!("findings begin in {}: n and N go there", intervals(count)),
+        Pass::Failed { why, .. } => {
+            format!("findings begin in {}; no more are looked for: {why}", intervals(count))
+        }
+    }
+}
+
+fn intervals(count: usize) -> String {
+    cgscope_model::units::count(count as u64, "interval")
+}
+
+/// The keys, for the help.
+pub fn help(theme: Theme) -> Vec<Line<'static>> {
+    let mut lines = vec![Line::styled("Keys of a replay", theme.heading())];
+    lines.extend(KEYS.iter().map(|(key, does)| Line::raw(format!("{key:>9}  {does}"))));
+    lines
+}

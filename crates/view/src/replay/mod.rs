@@ -1,0 +1,8 @@
+//! A recording on the screen: where it is, how it moves, and what is drawn of that.
+
+pub mod draw;
+pub mod player;
+pub mod state;
+#[cfg(test)]
+mod tests;
+pub mod time;

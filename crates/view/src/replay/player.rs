@@ -1,0 +1,378 @@
+//! Where a replay is, and how it moves: by the clock while it plays, and by keys. Nothing here reads or draws.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use cgscope_model::findings::Rule;
+
+use crate::replay::time::Moment;
+
+/// The slowest and the fastest, times as fast as it was recorded.
+pub const SPEEDS: (f64, f64) = (0.25, 64.0);
+
+/// An interval in which findings begin: such as the one before it did not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The interval.
+    pub interval: usize,
+    /// What begins: the rule, and the path of the cgroup if it is about one.
+    pub begins: Vec<(Rule, Option<Arc<str>>)>,
+}
+
+/// The position in a recording. Interval `n` lies between Samples `n` and `n + 1`, and is shown from its end on until the end of
+/// the next, as it is live.
+#[derive(Clone, Debug)]
+pub struct Player {
+    samples: Vec<Moment>,
+    intervals: usize,
+    position: usize,
+    speed: f64,
+    playing: bool,
+    /// How far it has played, ns after the first Sample.
+    played_ns: f64,
+    now: Instant,
+    marks: Vec<Mark>,
+}
+
+impl Player {
+    /// At the first interval, paused. There must be one: two Samples.
+    pub fn new(samples: Vec<Moment>, now: Instant) -> Self {
+        let intervals = samples.len().saturating_sub(1);
+        let mut player = Self {
+            samples,
+            intervals,
+            position: 0,
+            speed: 1.0,
+            playing: false,
+            played_ns: 0.0,
+            now,
+            marks: Vec::new(),
+        };
+        player.jump(0);
+        player
+    }
+
+    /// When the Samples were taken.
+    pub fn samples(&self) -> &[Moment] {
+        &self.samples
+    }
+
+    /// Intervals that can be shown.
+    pub fn intervals(&self) -> usize {
+        self.intervals
+    }
+
+    /// The interval to show.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// When it ended.
+    pub fn moment(&self) -> Moment {
+        self.samples.get(self.position + 1).copied().unwrap_or_default()
+    }
+
+    /// From the first Sample to the end of this interval, ns.
+    pub fn offset_ns(&self, interval: usize) -> u64 {
+        match (self.samples.first(), self.samples.get(interval + 1)) {
+            (Some(first), Some(end)) => end.mono_ns.saturating_sub(first.mono_ns),
+            _ => 0,
+        }
+    }
+
+    /// From the first Sample to the last, ns.
+    pub fn length_ns(&self) -> u64 {
+        self.offset_ns(self.last())
+    }
+
+    /// Times as fast as it was recorded.
+    pub fn speed(&self) -> f64 {
+        self.speed
+    }
+
+    /// It moves by itself.
+    pub fn is_playing(&self) -> bool {
+        self.playing
+    }
+
+    /// No interval follows.
+    pub fn is_at_end(&self) -> bool {
+        self.position == self.last()
+    }
+
+    /// Where findings begin, ascending.
+    pub fn marks(&self) -> &[Mark] {
+        &self.marks
+    }
+
+    /// What begins in the interval to show.
+    pub fn mark_here(&self) -> Option<&Mark> {
+        let found = self.marks.binary_search_by_key(&self.position, |mark| mark.interval);
+        found.ok().map(|at| &self.marks[at])
+    }
+
+    /// Adds a mark behind the others.
+    pub fn add_mark(&mut self, mark: Mark) {
+        if mark.interval < self.intervals
+            && self.marks.last().is_none_or(|last| last.interval < mark.interval)
+        {
+            self.marks.push(mark);
+        }
+    }
+
+    fn last(&self) -> usize {
+        self.intervals.saturating_sub(1)
+    }
+
+    /// The clock goes on, and with it whatever is played.
+    pub fn tick(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.now);
+        self.now = now;
+        if !self.playing {
+            return;
+        }
+        self.played_ns += passed.as_nanos() as f64 * self.speed;
+        while !self.is_at_end() && self.offset_ns(self.position + 1) as f64 <= self.played_ns {
+            self.position += 1;
+        }
+        self.playing = !self.is_at_end();
+    }
+
+    /// Until the next interval is to be shown; `None` while nothing moves.
+    pub fn due_in(&self) -> Option<Duration> {
+        let left_ns = (self.offset_ns(self.position + 1) as f64 - self.played_ns).max(0.0);
+        self.playing.then(|| Duration::from_nanos((left_ns / self.speed).ceil() as u64))
+    }
+
+    /// Shows this interval, or the last one.
+    pub fn jump(&mut self, interval: usize) {
+        self.position = interval.min(self.last());
+        self.played_ns = self.offset_ns(self.position) as f64;
+        self.playing &= !self.is_at_end();
+    }
+
+    /// So many intervals on, or back, as far as there are any.
+    pub fn step(&mut self, intervals: isize) {
+        self.jump(self.position.saturating_add_signed(intervals));
+    }
+
+    /// To the end.
+    pub fn jump_to_end(&mut self) {
+        self.jump(self.last());
+    }
+
+    /// Stays where it is.
+    pub fn pause(&mut self) {
+        self.playing = false;
+        self.played_ns = self.offset_ns(self.position) as f64;
+    }
+
+    /// Moves on by itself; from the end, anew from the start.
+    pub fn play(&mut self) {
+        if self.is_at_end() {
+            self.jump(0);
+        }
+        self.playing = !self.is_at_end();
+    }
+
+    /// Plays at this speed, within [`SPEEDS`].
+    pub fn set_speed(&mut self, speed: f64) {
+        self.speed = speed.clamp(SPEEDS.0, SPEEDS.1);
+    }
+
+    /// To the next interval in which a finding begins; false if none is known.
+    pub fn next_mark(&mut self) -> bool {
+        let next = self.marks.iter().find(|mark| mark.interval > self.position);
+        next.map(|mark| mark.interval).is_some_and(|interval| self.stop_at(interval))
+    }
+
+    /// To the one before.
+    pub fn previous_mark(&mut self) -> bool {
+        let previous = self.marks.iter().rfind(|mark| mark.interval < self.position);
+        previous.map(|mark| mark.interval).is_some_and(|interval| self.stop_at(interval))
+    }
+
+    fn stop_at(&mut self, interval: usize) -> bool {
+        self.jump(interval);
+        self.pause();
+        true
+    }
+
+    /// Only so many intervals can be shown: what follows in the file is damaged.
+    pub fn shorten(&mut self, intervals: usize) {
+        if intervals >= self.intervals {
+            return;
+        }
+        self.intervals = intervals;
+        self.samples.truncate(intervals + 1);
+        self.marks.retain(|mark| mark.interval < intervals);
+        if self.position > self.last() {
+            self.jump_to_end();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// So many intervals of a second, at the first one, with the moment it was made.
+    fn player(intervals: u64) -> (Player, Instant) {
+        let now = Instant::now();
+        let moment = |n| Moment { mono_ns: 5_000 + n * 1_000_000_000, unix_ns: n * 1_000_000_000 };
+        (Player::new((0..=intervals).map(moment).collect(), now), now)
+    }
+
+    fn mark(interval: usize) -> Mark {
+        Mark { interval, begins: vec![(Rule::Throttled, Some("/a".into()))] }
+    }
+
+    #[test]
+    fn an_interval_is_shown_for_as_long_as_the_next_one_took() {
+        let (mut player, start) = player(10);
+        player.play();
+        assert_eq!(player.due_in(), Some(SECOND));
+        player.tick(start + SECOND / 2);
+        assert_eq!((player.position(), player.due_in()), (0, Some(SECOND / 2)));
+        player.tick(start + SECOND);
+        assert_eq!((player.position(), player.due_in()), (1, Some(SECOND)));
+    }
+
+    #[test]
+    fn nothing_moves_while_it_is_paused_and_that_time_is_not_caught_up() {
+        let (mut player, start) = player(10);
+        player.tick(start + 5 * SECOND);
+        assert_eq!((player.position(), player.due_in()), (0, None));
+        player.play();
+        player.tick(start + 6 * SECOND);
+        assert_eq!(player.position(), 1);
+        player.pause();
+        player.tick(start + 60 * SECOND);
+        assert_eq!(player.position(), 1);
+    }
+
+    #[test]
+    fn speed_scales_the_clock_and_a_slow_reader_skips_intervals() {
+        let (mut player, start) = player(100);
+        player.set_speed(64.0);
+        player.play();
+        assert_eq!(player.due_in(), Some(Duration::from_nanos(15_625_000)));
+        player.tick(start + SECOND);
+        assert_eq!(player.position(), 64);
+        player.set_speed(0.25);
+        assert_eq!(player.due_in(), Some(4 * SECOND));
+        player.set_speed(1e9);
+        assert_eq!(player.speed(), 64.0);
+    }
+
+    #[test]
+    fn a_change_of_speed_keeps_what_has_been_played_of_an_interval() {
+        let (mut player, start) = player(10);
+        player.play();
+        player.tick(start + SECOND / 2);
+        player.set_speed(2.0);
+        assert_eq!(player.due_in(), Some(SECOND / 4));
+    }
+
+    #[test]
+    fn intervals_of_any_length_are_played_in_their_own_time() {
+        let now = Instant::now();
+        let samples = [0, 10, 5_000_000_010, 5_000_000_010, 6_000_000_010];
+        let moments = samples.map(|mono_ns| Moment { mono_ns, unix_ns: mono_ns }).into();
+        let mut player = Player::new(moments, now);
+        player.play();
+        assert_eq!(player.due_in(), Some(5 * SECOND));
+        player.tick(now + 5 * SECOND);
+        assert_eq!(player.position(), 2, "one of no length is over at once");
+        assert_eq!(player.due_in(), Some(SECOND));
+    }
+
+    #[test]
+    fn playing_stops_at_the_end_and_begins_anew_from_there() {
+        let (mut player, start) = player(3);
+        player.play();
+        player.tick(start + 60 * SECOND);
+        assert_eq!((player.position(), player.is_playing(), player.due_in()), (2, false, None));
+        assert!(player.is_at_end());
+        player.play();
+        assert_eq!((player.position(), player.is_playing()), (0, true));
+    }
+
+    #[test]
+    fn a_single_interval_is_shown_and_does_not_play() {
+        let (mut player, _) = player(1);
+        player.play();
+        assert_eq!((player.position(), player.is_playing(), player.due_in()), (0, false, None));
+        assert_eq!((player.offset_ns(0), player.length_ns()), (1_000_000_000, 1_000_000_000));
+    }
+
+    #[test]
+    fn steps_stay_within_the_recording() {
+        let (mut player, _) = player(10);
+        player.step(-1);
+        assert_eq!(player.position(), 0);
+        player.step(3);
+        assert_eq!(player.position(), 3);
+        player.step(isize::MAX);
+        assert_eq!(player.position(), 9);
+        player.step(isize::MIN);
+        assert_eq!(player.position(), 0);
+    }
+
+    #[test]
+    fn a_jump_while_playing_plays_on_from_there() {
+        let (mut player, start) = player(100);
+        player.play();
+        player.tick(start + SECOND / 2);
+        player.jump(50);
+        assert_eq!((player.position(), player.due_in()), (50, Some(SECOND)));
+        player.tick(start + 2 * SECOND);
+        assert_eq!(player.position(), 51);
+        player.jump_to_end();
+        assert_eq!((player.position(), player.is_playing()), (99, false));
+    }
+
+    #[test]
+    fn marks_are_gone_through_in_both_directions_and_playing_stops_there() {
+        let (mut player, start) = player(100);
+        [3, 40, 99].map(mark).into_iter().for_each(|mark| player.add_mark(mark));
+        player.play();
+        assert!(player.next_mark());
+        assert_eq!((player.position(), player.is_playing()), (3, false));
+        assert_eq!(player.mark_here(), Some(&mark(3)));
+        assert!(player.next_mark() && player.next_mark());
+        assert_eq!(player.position(), 99);
+        assert!(!player.next_mark());
+        player.tick(start + 50 * SECOND);
+        assert_eq!(player.position(), 99);
+        assert!(player.previous_mark() && player.previous_mark() && !player.previous_mark());
+        assert_eq!(player.position(), 3);
+    }
+
+    #[test]
+    fn marks_that_do_not_ascend_or_lie_behind_the_end_are_not_taken() {
+        let (mut player, _) = player(10);
+        [5, 5, 4, 10, 9].map(mark).into_iter().for_each(|mark| player.add_mark(mark));
+        assert_eq!(player.marks(), [mark(5), mark(9)]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_cut_off() {
+        let (mut player, _) = player(10);
+        [2, 8].map(mark).into_iter().for_each(|mark| player.add_mark(mark));
+        player.jump(9);
+        player.shorten(5);
+        assert_eq!((player.position(), player.intervals(), player.marks().len()), (4, 5, 1));
+        assert_eq!(player.length_ns(), 5_000_000_000);
+        player.shorten(7);
+        assert_eq!(player.intervals(), 5);
+        player.shorten(0);
+        assert_eq!((player.position(), player.intervals(), player.is_playing()), (0, 0, false));
+        player.play();
+        assert!(!player.is_playing());
+    }
+}

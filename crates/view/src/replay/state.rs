@@ -1,0 +1,240 @@
+//! What a replay adds to the state of the screen, and its keys.
+
+use std::time::{Duration, Instant};
+
+use cgscope_model::units;
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use crate::replay::{
+    player::{Mark, Player},
+    time::When,
+};
+
+/// Intervals that a big step goes over.
+pub const BIG_STEP: isize = 10;
+/// Reading is not worth a word before: it would flicker.
+const SAID_AFTER: Duration = Duration::from_millis(300);
+/// As long as any time that is typed.
+const LONGEST_TIME: usize = 12;
+
+/// The keys, and what they do: those of the screen that are not here do what they do live.
+pub const KEYS: [(&str, &str); 9] = [
+    ("space", "plays, pauses; at the end plays anew from the start"),
+    ("← →", "one interval back, on; pauses"),
+    ("shift ← →", "ten intervals back, on"),
+    ("Home End", "to the first interval, to the last"),
+    ("[ ]", "half as fast, twice as fast (0.25x to 64x)"),
+    ("n N", "to the next interval in which a finding begins, to the one before; pauses"),
+    (":", "to a time: 14:03:20 (UTC, as shown), or so long after the start: 90s, 5m, 2m05s"),
+    ("< > s", "sort by another column, as live; the arrows are taken"),
+    ("g G", "to the first row, to the last"),
+];
+
+/// The state of a replay.
+#[derive(Debug)]
+pub struct Replay {
+    /// Where it is.
+    pub player: Player,
+    /// The interval on the screen; another one than the player's while that is read.
+    pub shown: Option<usize>,
+    /// The pass that looks for findings.
+    pub pass: Pass,
+    /// How the recording ended, once that was read.
+    pub ending: Option<Ending>,
+    /// The time that is being typed.
+    pub prompt: Option<String>,
+    /// Said until the next key.
+    pub notice: Option<String>,
+    now: Instant,
+    /// When the interval on the screen was last the player's.
+    caught_up: Instant,
+}
+
+/// The pass that looks for findings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// It has looked at so many intervals.
+    Looking(usize),
+    /// It has looked at all of them.
+    Over,
+    /// The file could not be read any further than this.
+    Failed {
+        /// Intervals it had looked at.
+        intervals: usize,
+        /// Why.
+        why: String,
+    },
+}
+
+/// What the pass has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// So many intervals have been looked at, and there findings begin that were not told of yet.
+    Marks(usize, Vec<Mark>),
+    /// The end was reached.
+    Over {
+        /// Samples that it holds.
+        samples: usize,
+        /// How it ended.
+        ending: Ending,
+    },
+    /// The file could not be read on: why.
+    Failed(String),
+}
+
+/// Whose a key was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The replay's, which has done it.
+    Done,
+    /// Not the replay's.
+    NotMine,
+}
+
+/// How the recording ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// In words, with what is missing.
+    pub words: String,
+    /// Nothing is missing.
+    pub is_whole: bool,
+}
+
+impl Replay {
+    /// Nothing read yet.
+    pub fn new(player: Player, now: Instant) -> Self {
+        Self {
+            player,
+            shown: None,
+            pass: Pass::Looking(0),
+            ending: None,
+            prompt: None,
+            notice: None,
+            now,
+            caught_up: now,
+        }
+    }
+
+    /// The clock goes on.
+    pub fn tick(&mut self, now: Instant) {
+        self.player.tick(now);
+        self.now = now;
+        if self.shown == Some(self.player.position()) {
+            self.caught_up = now;
+        }
+    }
+
+    /// It has been reading for so long that it has to be said.
+    pub fn is_reading(&self) -> bool {
+        self.now.saturating_duration_since(self.caught_up) >= SAID_AFTER
+    }
+
+    /// Until something changes of itself; `None`: only keys and what is read change anything.
+    pub fn due_in(&self) -> Option<Duration> {
+        let is_behind = self.shown != Some(self.player.position()) && !self.is_reading();
+        let said_in =
+            is_behind.then(|| SAID_AFTER.saturating_sub(self.now.saturating_duration_since(self.caught_up)));
+        self.player.due_in().into_iter().chain(said_in).min()
+    }
+
+    /// A key was pressed.
+    pub fn on_key(&mut self, key: KeyEvent) -> Outcome {
+        self.notice = None;
+        let is_ctrl = key.modifiers.contains(KeyModifiers::CONTROL);
+        if let Some(typed) = self.prompt.take() {
+            let out = is_ctrl && key.code == KeyCode::Char('c');
+            self.on_key_of_prompt(typed, if out { KeyCode::Esc } else { key.code });
+            return Outcome::Done;
+        }
+        if is_ctrl {
+            return Outcome::NotMine;
+        }
+        let player = &mut self.player;
+        let is_big = key.modifiers.contains(KeyModifiers::SHIFT);
+        let step = if is_big { BIG_STEP } else { 1 };
+        match key.code {
+            KeyCode::Char(' ') if player.is_playing() => player.pause(),
+            KeyCode::Char(' ') => player.play(),
+            KeyCode::Left | KeyCode::Right => {
+                player.step(if key.code == KeyCode::Left { -step } else { step });
+                if !is_big {
+                    player.pause();
+                }
+            }
+            KeyCode::Home => player.jump(0),
+            KeyCode::End => player.jump_to_end(),
+            KeyCode::Char('[') => player.set_speed(player.speed() / 2.0),
+            KeyCode::Char(']') => player.set_speed(player.speed() * 2.0),
+            KeyCode::Char('n') if !player.next_mark() => self.notice = Some(self.no_mark("after")),
+            KeyCode::Char('N') if !player.previous_mark() => self.notice = Some(self.no_mark("before")),
+            KeyCode::Char('n' | 'N') => {}
+            KeyCode::Char(':') => self.prompt = Some(String::new()),
+            _ => return Outcome::NotMine,
+        }
+        Outcome::Done
+    }
+
+    fn no_mark(&self, side: &str) -> String {
+        let so_far = match &self.pass {
+            Pass::Looking(_) if side == "after" => " yet",
+            _ => "",
+        };
+        format!("no finding begins {side} this interval{so_far}")
+    }
+
+    fn on_key_of_prompt(&mut self, mut typed: String, key: KeyCode) {
+        match key {
+            KeyCode::Esc => return,
+            KeyCode::Enter => {
+                let found = typed.parse::<When>().and_then(|when| when.find(self.player.samples()));
+                match found {
+                    Ok(interval) => self.player.jump(interval),
+                    Err(why) => self.notice = Some(format!("{typed:?}: {why}")),
+                }
+                return;
+            }
+            KeyCode::Backspace => {
+                typed.pop();
+            }
+            KeyCode::Char(letter) if typed.len() < LONGEST_TIME && letter.is_ascii_graphic() => {
+                typed.push(letter)
+            }
+            _ => {}
+        }
+        self.prompt = Some(typed);
+    }
+
+    /// How far the pass is, percent.
+    pub fn looked_percent(&self) -> u64 {
+        let intervals = self.player.intervals() as u64;
+        match self.pass {
+            Pass::Looking(done) | Pass::Failed { intervals: done, .. } => {
+                units::percent(done as u64, intervals).map_or(0, |percent| percent.min(100.0) as u64)
+            }
+            Pass::Over => 100,
+        }
+    }
+
+    /// The pass tells something.
+    pub fn on_news(&mut self, news: News) {
+        match news {
+            News::Marks(intervals, marks) => {
+                self.pass = Pass::Looking(intervals);
+                marks.into_iter().for_each(|mark| self.player.add_mark(mark));
+            }
+            News::Over { samples, mut ending } => {
+                self.pass = Pass::Over;
+                if samples > self.player.samples().len() {
+                    ending.words += "; it has grown since it was opened: open it again to see the rest";
+                    ending.is_whole = false;
+                }
+                self.player.shorten(samples.saturating_sub(1));
+                self.ending = Some(ending);
+            }
+            News::Failed(why) => {
+                let intervals = if let Pass::Looking(intervals) = self.pass { intervals } else { 0 };
+                self.pass = Pass::Failed { intervals, why };
+            }
+        }
+    }
+}

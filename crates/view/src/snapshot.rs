@@ -1,0 +1,29 @@
+//! What is shown, as text: for a ticket, or whoever comes next.
+
+use crate::{
+    app::{App, list::Kind},
+    batch::{self, Asked},
+    draw::written,
+    text::capital,
+};
+
+/// The screen, what is wrong with what to do about it, and all rows of cgroups and threads; and the end of the interval, ns since
+/// 1970. `None`: nothing has been measured yet.
+pub fn text(app: &App) -> Option<(String, u64)> {
+    let data = app.data.as_ref()?;
+    let interval = &data.interval;
+    let mut out = written::plain(&written::buffer(app));
+    out += &format!("\n{}", batch::banner(&app.about, data));
+    out += &format!("\n{}", batch::summary(data));
+    for finding in &data.findings {
+        out += &format!("\n{}. {}.\n", capital(&finding.says), capital(&finding.advice));
+    }
+    let end_unix_ns = interval.start_unix_ns.saturating_add(interval.duration_ns);
+    let time = cgscope_model::units::time_of_day(end_unix_ns);
+    for kind in [Kind::Cgroups, Kind::Limits, Kind::Threads] {
+        let (sort, reversed) = app.sort_of(kind);
+        let asked = Asked { kind, sort, reversed, filter: String::new(), idle: true };
+        out += &format!("\n{}", batch::table(data, &asked, &time));
+    }
+    Some((out, end_unix_ns))
+}

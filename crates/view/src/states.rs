@@ -1,0 +1,215 @@
+//! Threads by state, in the manner of psn: but measured, not sampled, as far as the hook sees it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use cgscope_model::{CAUSES, Cause, Interval, TaskInterval, TaskState};
+
+use crate::causes;
+
+/// What the view of states counts, for the help.
+pub const MEANING: &str = "threads on average: time that threads of this name spent in a state, divided by the length of the \
+     interval. On CPU and runnable are measured; a wait counts in its whole length where it ends. The rest of the time a thread was \
+     blocked; how is read at the end of the interval and stands for all of it, so that of a thread which runs then it is not known. \
+     Disk sleep (D) is listed with those that want to run; those that sleep (S, I, P), are stopped (T, t) or ended (Z, X) come last";
+
+/// What a thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum State {
+    /// It runs.
+    OnCpu,
+    /// It could run, and waits; why, by its place in [`causes::ORDER`].
+    Waits(u8),
+    /// It does not want to run. How it was blocked is known of the end of the interval alone, and stands for all of it; `None`:
+    /// it is not known, or it was not blocked then.
+    Blocked(Option<TaskState>),
+}
+
+impl State {
+    /// The cause of a wait.
+    pub fn cause(self) -> Option<Cause> {
+        match self {
+            Self::Waits(at) => causes::ORDER.get(usize::from(at)).copied(),
+            Self::OnCpu | Self::Blocked(_) => None,
+        }
+    }
+
+    /// In words.
+    pub fn words(self) -> String {
+        match self {
+            Self::OnCpu => "on CPU".into(),
+            Self::Waits(_) => format!("runnable: {}", self.cause().map_or("", causes::words)),
+            Self::Blocked(Some(state)) => format!("blocked: {} ({})", state.name(), state.letter()),
+            Self::Blocked(None) => "blocked".into(),
+        }
+    }
+
+    /// It runs, could run, or is kept from running by a disk or a lock: what the load average counts, too. The others have
+    /// nothing to do.
+    pub fn is_load(self) -> bool {
+        !matches!(self, Self::Blocked(state) if state != Some(TaskState::DiskSleep))
+    }
+}
+
+/// Threads of a name in a state.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StateRow {
+    /// Their name.
+    pub name: Arc<str>,
+    /// What they do.
+    pub state: State,
+    /// How many on average: time in this state / length of the interval.
+    pub threads: f64,
+    /// How many different threads.
+    pub of: u64,
+}
+
+/// The threads of an interval by name and state: those that are load before those that have nothing to do, and of each those with
+/// most time first. A wait counts in its whole length where it ends; time of a thread that is neither run nor waited is blocked.
+pub fn rows<'a>(interval: &Interval, tasks: impl Iterator<Item = &'a TaskInterval>) -> Vec<StateRow> {
+    let length_ns = interval.duration_ns;
+    let mut sums: BTreeMap<(Arc<str>, State), (u64, u64)> = BTreeMap::new();
+    for task in tasks {
+        let mut add = |state, ns: u64| {
+            if ns != 0 {
+                let sum = sums.entry((task.reading.comm.clone(), state)).or_default();
+                *sum = (sum.0.saturating_add(ns), sum.1 + 1);
+            }
+        };
+        let on_cpu_ns = task.totals.on_cpu_ns;
+        add(State::OnCpu, on_cpu_ns);
+        let mut waited_ns = task.wait.by_cause.0;
+        if let Some(pending) = &task.reading.pending {
+            // As much of it as lies in the interval.
+            for (sum, ns) in waited_ns.iter_mut().zip(pending.by_cause.0) {
+                *sum = sum.saturating_add(ns.min(length_ns));
+            }
+        }
+        for at in 0..CAUSES {
+            add(State::Waits(at as u8), waited_ns[causes::ORDER[at] as usize]);
+        }
+        let active_ns = waited_ns.iter().fold(on_cpu_ns, |sum, ns| sum.saturating_add(*ns));
+        let how = task.reading.state.filter(|state| *state != TaskState::Running);
+        add(State::Blocked(how), length_ns.saturating_sub(active_ns));
+    }
+    let mut rows: Vec<StateRow> = sums
+        .into_iter()
+        .map(|((name, state), (ns, of))| StateRow {
+            name,
+            state,
+            threads: ns as f64 / length_ns.max(1) as f64,
+            of,
+        })
+        .collect();
+    rows.sort_by(|a, b| {
+        let order = b.state.is_load().cmp(&a.state.is_load()).then_with(|| b.threads.total_cmp(&a.threads));
+        order.then_with(|| (&a.name, a.state).cmp(&(&b.name, b.state)))
+    });
+    rows
+}
+
+/// Threads on average, by what they do.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sums {
+    /// On a CPU.
+    pub on_cpu: f64,
+    /// Waiting, by cause as in [`cgscope_model::ByCause`].
+    pub waits: [f64; CAUSES],
+    /// In disk sleep.
+    pub disk: f64,
+    /// Blocked otherwise.
+    pub blocked: f64,
+}
+
+impl Sums {
+    /// Of these rows.
+    pub fn of<'a>(rows: impl Iterator<Item = &'a StateRow>) -> Self {
+        let mut sums = Self::default();
+        for row in rows {
+            let sum = match row.state {
+                State::OnCpu => &mut sums.on_cpu,
+                State::Waits(_) => match row.state.cause() {
+                    Some(cause) => &mut sums.waits[cause as usize],
+                    None => continue,
+                },
+                State::Blocked(Some(TaskState::DiskSleep)) => &mut sums.disk,
+                State::Blocked(_) => &mut sums.blocked,
+            };
+            *sum += row.threads;
+        }
+        sums
+    }
+
+    /// Waiting for whatever cause.
+    pub fn runnable(&self) -> f64 {
+        self.waits.iter().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cgscope_made_up::small;
+    use cgscope_model::TaskReading;
+
+    use super::*;
+
+    /// Each task ran or waited all the second, but for what its state says.
+    fn rows_of(tasks: Vec<TaskReading>) -> Vec<(String, String, u64, u64)> {
+        let interval = small::interval(tasks);
+        let rows = rows(&interval, interval.tasks.iter());
+        let rows = rows.into_iter().map(|row| {
+            (row.name.to_string(), row.state.words(), (row.threads * 1_000.0).round() as u64, row.of)
+        });
+        rows.collect()
+    }
+
+    fn idle(tid: u32, name: &str, state: Option<TaskState>) -> TaskReading {
+        let task = small::task(tid, &[]);
+        let totals = cgscope_model::Totals { on_cpu_ns: 250_000_000, ..task.totals };
+        TaskReading { comm: name.into(), state, totals, ..task }
+    }
+
+    #[test]
+    fn threads_of_a_name_are_together_and_sleepers_come_last() {
+        let rows = rows_of(vec![
+            idle(10, "db", Some(TaskState::Sleeping)),
+            idle(20, "db", Some(TaskState::Sleeping)),
+            idle(30, "db", Some(TaskState::DiskSleep)),
+            idle(40, "db", Some(TaskState::Running)),
+        ]);
+        let said: Vec<_> =
+            rows.iter().map(|(_, state, threads, of)| (state.as_str(), *threads, *of)).collect();
+        assert_eq!(
+            said,
+            [
+                ("on CPU", 1_000, 4),
+                ("blocked: disk sleep (D)", 750, 1),
+                ("blocked: sleeping (S)", 1_500, 2),
+                ("blocked", 750, 1),
+            ],
+            "of what ran at the end nobody knows how it was blocked before"
+        );
+    }
+
+    #[test]
+    fn what_threads_did_adds_up_to_the_interval() {
+        let interval = small::interval(vec![small::task(11, &[300_000_000]), idle(20, "idle", None)]);
+        let rows = rows(&interval, interval.tasks.iter());
+        let sums = Sums::of(rows.iter());
+        let all = sums.on_cpu + sums.runnable() + sums.disk + sums.blocked;
+        assert!((all - 2.0).abs() < 1e-9, "{sums:?}");
+        assert!((sums.runnable() - 0.3).abs() < 1e-9);
+        assert_eq!((sums.disk, sums.blocked), (0.0, 0.75));
+    }
+
+    #[test]
+    fn a_wait_that_is_not_over_counts_as_far_as_it_lies_in_the_interval() {
+        let pending = cgscope_model::Pending {
+            ns: 9_000_000_000,
+            booked_ns: 0,
+            by_cause: cgscope_model::ByCause::only(Cause::Throttled, 9_000_000_000),
+        };
+        let task = TaskReading { pending: Some(pending), ..idle(10, "stuck", None) };
+        let rows = rows_of(vec![task]);
+        assert!(rows.contains(&("stuck".into(), "runnable: throttled".into(), 1_000, 1)), "{rows:?}");
+    }
+}

@@ -1,0 +1,259 @@
+//! Sentences and rows that several views share.
+
+use std::fmt::Write;
+
+use crate::causes;
+
+use cgscope_model::{
+    Interval, Losses, Mode, Wait,
+    interval::CostInterval,
+    units::{self, bytes, duration, per_second, percent},
+};
+
+/// What the coarse mode does not give, where somebody may look for it.
+pub const NO_HISTOGRAM: &str = "coarse: /proc tells the sum of waits, not how long each was, so there is no histogram; what \
+     tasks do between two readings and their end is not seen";
+
+/// Width of a bar of a histogram, as runqlat's.
+const BAR: usize = 40;
+
+/// `n/a` for what could not be read.
+fn or_na(value: Option<String>) -> String {
+    value.unwrap_or_else(|| "n/a".into())
+}
+
+/// Number, sum and percentiles of waits, in one line; of coarse ones, their mean.
+pub fn wait_line(wait: &Wait, mode: Mode) -> String {
+    if wait.count == 0 && wait.total_ns == 0 {
+        return "no wait ended in this time".into();
+    }
+    if mode == Mode::Coarse {
+        let mean = wait.total_ns.checked_div(wait.count).map(duration);
+        return format!(
+            "{}, {} in all; {} on average",
+            units::count(wait.count, "wait"),
+            duration(wait.total_ns),
+            or_na(mean)
+        );
+    }
+    let quantile = |q| or_na(wait.quantile_ns(q).map(duration));
+    format!(
+        "{}, {} in all; p50 {}, p90 {}, p99 {}, p99.9 {}, longest {}",
+        units::count(wait.count, "wait"),
+        duration(wait.total_ns),
+        quantile(0.5),
+        quantile(0.9),
+        quantile(0.99),
+        quantile(0.999),
+        duration(wait.max_ns),
+    )
+}
+
+/// What cgscope itself cost, in one line.
+pub fn cost_line(cost: &CostInterval, duration_ns: u64, mode: Mode) -> String {
+    let runs = cost.hook_runs.and_then(|runs| per_second(runs, duration_ns));
+    let per_run = cost.hook_ns.zip(cost.hook_runs).filter(|(_, runs)| *runs != 0);
+    let share =
+        |ns: Option<u64>| or_na(ns.and_then(|ns| percent(ns, duration_ns)).map(|p| format!("{p:.2}%")));
+    if mode == Mode::Coarse {
+        return format!("own cost: {} of one CPU, {}", share(cost.cpu_ns), or_na(cost.rss_bytes.map(bytes)));
+    }
+    format!(
+        "own cost: hook {} of one CPU ({} x {} switches/s), collector {} of one CPU, {}",
+        share(cost.hook_ns),
+        or_na(per_run.map(|(ns, runs)| format!("{}ns", ns / runs))),
+        or_na(runs.map(|runs| format!("{runs:.0}"))),
+        share(cost.cpu_ns),
+        or_na(cost.rss_bytes.map(bytes)),
+    )
+}
+
+/// Every loss by name, or that there was none.
+pub fn loss_line(losses: &Losses) -> String {
+    format!("losses: {losses}")
+}
+
+/// The tasks that wait at the end of an interval, in one line; `None` if there are none.
+pub fn pending_line(interval: &Interval) -> Option<String> {
+    let total = interval.total();
+    (total.pending != 0).then(|| {
+        format!(
+            "{} at the end, the longest for {} so far",
+            waiting(total.pending),
+            duration(total.pending_max_ns)
+        )
+    })
+}
+
+fn waiting(count: u64) -> String {
+    if count == 1 { "1 task was waiting".into() } else { format!("{count} tasks were waiting") }
+}
+
+/// `YYYY-MM-DD HH:MM:SS UTC`
+pub fn utc(unix_ns: u64) -> String {
+    let (year, month, day) = units::date(unix_ns);
+    format!("{year:04}-{month:02}-{day:02} {}", units::time_of_day(unix_ns))
+}
+
+/// With a capital letter first.
+pub fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// Words in lines of at most `width` characters, where no single word is longer; `indent` begins all lines but the first.
+/// Spaces stay within a line as they are.
+pub fn wrapped(text: &str, width: usize, indent: &str) -> String {
+    let mut out = String::new();
+    let mut at = 0;
+    for word in text.split_inclusive(' ') {
+        let length = word.trim_end_matches(' ').chars().count();
+        if at + length > width && at > indent.len() {
+            out.truncate(out.trim_end_matches(' ').len());
+            out.push('\n');
+            out.push_str(indent);
+            at = indent.len();
+        }
+        out.push_str(word);
+        at += word.chars().count();
+    }
+    out
+}
+
+/// The unit of a histogram's rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Microseconds.
+    Micro,
+    /// Milliseconds.
+    Milli,
+}
+
+impl Unit {
+    /// ns in one.
+    pub fn ns(self) -> u64 {
+        match self {
+            Self::Micro => 1_000,
+            Self::Milli => 1_000_000,
+        }
+    }
+
+    /// The one that is not this one.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Micro => Self::Milli,
+            Self::Milli => Self::Micro,
+        }
+    }
+
+    /// As runqlat names it.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Micro => "usecs",
+            Self::Milli => "msecs",
+        }
+    }
+}
+
+/// A histogram in runqlat's form, each bar split by cause; nothing for no waits.
+pub fn histogram(wait: &Wait, unit: Unit) -> String {
+    let rows = wait.hist.rows(unit.ns());
+    let Some(most) = rows.iter().map(|row| row.count).max() else { return String::new() };
+    let legend = causes::legend(&wait.by_cause);
+    let mut out =
+        format!("{:>10}{:14} : count    distribution  {legend}", unit.title(), "").trim_end().to_owned();
+    out.push('\n');
+    for row in rows {
+        let bar = causes::bar(&row.by_cause, bar_length(row.count, most));
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{:>10} -> {:<10} : {:<8} |{bar:BAR$}|", row.low, row.high, row.count);
+    }
+    out
+}
+
+/// A count is never drawn as nothing.
+fn bar_length(count: u64, most: u64) -> usize {
+    let length = (u128::from(count) * BAR as u128 / u128::from(most.max(1))) as usize;
+    length.max(usize::from(count != 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cgscope_layout::Loss;
+    use cgscope_model::{ByCause, Cause, Hist};
+
+    fn wait(ns: &[u64]) -> Wait {
+        Wait {
+            count: ns.len() as u64,
+            total_ns: ns.iter().sum(),
+            max_ns: ns.iter().copied().max().unwrap_or(0),
+            by_cause: ByCause::only(Cause::Wakeup, ns.iter().sum()),
+            hist: Hist::from_waits_ns(ns.iter().copied()),
+        }
+    }
+
+    #[test]
+    fn a_histogram_looks_like_runqlats() {
+        let mut waits = vec![3_000; 80];
+        waits.extend([700, 40_000]);
+        insta::assert_snapshot!(histogram(&wait(&waits), Unit::Micro));
+        insta::assert_snapshot!(histogram(&wait(&waits), Unit::Milli));
+        assert_eq!(histogram(&wait(&[]), Unit::Micro), "");
+    }
+
+    #[test]
+    fn waits_are_said_in_a_line() {
+        assert_eq!(
+            wait_line(&wait(&[1_000, 2_000_000]), Mode::Bpf),
+            "2 waits, 2.00ms in all; p50 1.12us, p90 2.00ms, p99 2.00ms, p99.9 2.00ms, longest 2.00ms"
+        );
+        assert_eq!(wait_line(&wait(&[]), Mode::Bpf), "no wait ended in this time");
+        let coarse = Wait { hist: Hist::default(), max_ns: 0, ..wait(&[1_000, 2_000_000]) };
+        assert_eq!(wait_line(&coarse, Mode::Coarse), "2 waits, 2.00ms in all; 1.00ms on average");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_said_to_be_nothing() {
+        assert_eq!(
+            cost_line(&CostInterval::default(), 1_000_000_000, Mode::Coarse),
+            "own cost: n/a of one CPU, n/a"
+        );
+        let line = cost_line(&CostInterval::default(), 1_000_000_000, Mode::Bpf);
+        assert_eq!(
+            line,
+            "own cost: hook n/a of one CPU (n/a x n/a switches/s), collector n/a of one CPU, n/a"
+        );
+    }
+
+    #[test]
+    fn a_moment_is_said_in_utc() {
+        let said = [0, 951_782_399, 951_782_400, 1_700_000_000, 4_107_542_399]
+            .map(|unix_s| utc(unix_s * 1_000_000_000));
+        assert_eq!(
+            said,
+            [
+                "1970-01-01 00:00:00 UTC",
+                "2000-02-28 23:59:59 UTC",
+                "2000-02-29 00:00:00 UTC",
+                "2023-11-14 22:13:20 UTC",
+                "2100-02-28 23:59:59 UTC",
+            ]
+        );
+    }
+
+    #[test]
+    fn words_are_wrapped_between_words_alone() {
+        assert_eq!(wrapped(" 1. one two three", 8, "    "), " 1. one\n    two\n    three");
+        assert_eq!(wrapped("/a/very/long/path and more", 10, ""), "/a/very/long/path\nand more");
+        assert_eq!(wrapped("", 10, ""), "");
+    }
+
+    #[test]
+    fn losses_are_named() {
+        let mut losses = Losses::default();
+        assert_eq!(loss_line(&losses), "losses: none");
+        losses.add(Loss::StampAfterClock, 3);
+        assert_eq!(loss_line(&losses), "losses: stamp_after_clock 3");
+    }
+}

@@ -1,0 +1,190 @@
+//! What the views of limits, culprits, nodes and states answer on the screen that most people have.
+
+use std::{sync::Arc, time::Duration};
+
+use cgscope_layout::ledger::KERNEL;
+use cgscope_model::{
+    Blame, CgroupReading, Interval, Mode, NodeReading, PairReading, TaskState, findings::Host,
+    nodes::CpuInterval,
+};
+use cgscope_view::{
+    app::{About, App},
+    draw::written,
+    settings::Settings,
+    theme::{Colours, Theme},
+};
+
+const SIZES: [(u16, u16); 6] = [(60, 12), (80, 24), (120, 40), (139, 20), (200, 60), (300, 100)];
+
+fn app((width, height): (u16, u16), interval: Arc<Interval>, view: char) -> App {
+    let about = About { host: Host { cpus: Some(64), whole: true }, ..About::default() };
+    let theme = Theme::new(Colours::None);
+    let mut app = App::new(about, Settings::default(), theme, Duration::from_secs(1));
+    app.on_resize(width, height);
+    app.on_interval(interval);
+    press(&mut app, view);
+    app
+}
+
+fn press(app: &mut App, key: char) {
+    app.on_key(crossterm::event::KeyCode::Char(key).into());
+}
+
+fn screen(app: &App) -> String {
+    written::plain(&written::buffer(app))
+}
+
+/// A cgroup that its parent's quota holds back, and that waits behind a neighbour and the kernel.
+fn held_back() -> Arc<Interval> {
+    let limits = |id, quota_us| CgroupReading {
+        id,
+        quota_us,
+        period_us: Some(100_000),
+        burst_us: Some(20_000),
+        usage_ns: Some(1_900_000_000),
+        nr_periods: Some(70),
+        nr_throttled: Some(60),
+        throttled_ns: Some(3_000_000_000),
+        pressure_some_ns: Some(450_000_000),
+        pressure_full_ns: Some(30_000_000),
+        weight: Some(100),
+        ..CgroupReading::default()
+    };
+    let pair = |culprit, blame, ns| PairReading { victim: 3, culprit, blame, tid: 0, comm: "".into(), ns };
+    Arc::new(Interval {
+        duration_ns: 1_000_000_000,
+        mode: Mode::Bpf,
+        cgroups: vec![(1, "/".into()), (2, "/pods".into()), (3, "/pods/web".into()), (4, "/build".into())],
+        limits: vec![limits(2, Some(200_000)), limits(3, None), limits(4, None)],
+        pairs: vec![
+            pair(2, Blame::Limited, 2_500_000_000),
+            pair(4, Blame::Ran, 750_000_000),
+            pair(KERNEL, Blame::Ran, 250_000_000),
+        ],
+        ..Interval::default()
+    })
+}
+
+#[test]
+fn the_cgroup_that_holds_another_back_is_named_with_its_quota_and_what_it_did() {
+    let mut app = app((80, 24), held_back(), '4');
+    let pod = app.rows.iter().position(|row| row.depth == 2).unwrap();
+    for _ in 0..pod {
+        press(&mut app, 'j');
+    }
+    let shown = screen(&app);
+    for words in [
+        "held back by /pods: 2 CPUs, ran out in 85.7% of 70 periods",
+        "> /pods",
+        "60 of 70, 85.7%",
+        "20.0ms",
+        "tasks 2.50s by the quota of /pods",
+        "some task waited 45.0% of the time (psi some), none ran 3.0% (full)",
+        "%some",
+        "%full",
+        "limited by",
+    ] {
+        assert!(shown.contains(words), "{words:?} is missing:\n{shown}");
+    }
+}
+
+#[test]
+fn the_culprits_of_a_victim_are_named_with_what_each_took() {
+    let shown = screen(&app((80, 24), held_back(), '5'));
+    for words in [
+        "/pods/web",
+        "A build",
+        "B kernel",
+        "750ms",
+        "250ms",
+        "waits 1.00s a second behind others",
+        "75% ",
+        "kernel threads",
+        "waits a second for the quota of /pods 2.50s",
+    ] {
+        assert!(shown.contains(words), "{words:?} is missing:\n{shown}");
+    }
+    assert!(!shown.contains("  /pods "), "who is above the victim repeats it:\n{shown}");
+    let coarse = Interval { mode: Mode::Coarse, pairs: Vec::new(), ..(*held_back()).clone() };
+    assert!(screen(&app((80, 24), Arc::new(coarse), '5')).contains("coarse: "));
+}
+
+/// Nodes of two CPUs, each busier than the one before.
+fn nodes(count: u32) -> Arc<Interval> {
+    let cpu = |cpu: u32| {
+        let busy_ns = u64::from(100 / count * (1 + cpu / 2)) * 10_000_000;
+        CpuInterval {
+            cpu,
+            node: Some(cpu / 2),
+            busy_ns: Some(busy_ns),
+            idle_ns: Some(1_000_000_000 - busy_ns),
+            ..CpuInterval::default()
+        }
+    };
+    let node = |node| NodeReading { node, memory_bytes: Some(64 << 30), free_bytes: Some(16 << 30) };
+    Arc::new(Interval {
+        duration_ns: 1_000_000_000,
+        cpus: (0..2 * count).map(cpu).collect(),
+        nodes: (0..count).map(node).collect(),
+        ..Interval::default()
+    })
+}
+
+#[test]
+fn nodes_stand_side_by_side_and_one_too_many_is_counted() {
+    let two = screen(&app((80, 24), nodes(2), '6'));
+    let heading = two.lines().find(|line| line.contains("node 0")).unwrap();
+    assert!(heading.contains("node 1") && heading.contains("CPU 2-3"), "{two}");
+    assert!(two.contains("50%") && two.contains("100%") && two.contains("75%"), "busy and memory:\n{two}");
+    let eight = screen(&app((80, 24), nodes(8), '6'));
+    for node in 0..8 {
+        assert!(eight.lines().any(|line| line.starts_with(&format!("   {node} █"))), "node {node}:\n{eight}");
+    }
+    let many = screen(&app((80, 24), nodes(40), '6'));
+    assert!(many.contains("more nodes: "), "{many}");
+    let one = screen(&app((80, 24), nodes(1), '6'));
+    assert!(one.contains("one NUMA node") && one.contains("100%"), "{one}");
+    let selected = Interval { is_selection: true, ..(*nodes(2)).clone() };
+    assert!(screen(&app((80, 24), Arc::new(selected), '6')).contains("of the whole host"));
+}
+
+#[test]
+fn threads_are_told_apart_by_how_they_are_blocked() {
+    let states = [Some(TaskState::DiskSleep), Some(TaskState::Sleeping), None];
+    let tasks = states.iter().enumerate().map(|(at, state)| {
+        let mut task = cgscope_made_up::small::task(10 * (1 + at as u32), &[]);
+        task.totals.on_cpu_ns = 400_000_000;
+        task.state = *state;
+        task
+    });
+    let shown = screen(&app((80, 24), cgscope_made_up::small::interval(tasks.collect()), '7'));
+    assert!(shown.contains("on CPU 1.20  runnable 0.00  disk sleep 0.60  blocked 1.20"), "{shown}");
+    let disk = shown.find("blocked: disk sleep (D)").unwrap();
+    let sleeping = shown.find("blocked: sleeping (S)").unwrap();
+    assert!(disk < sleeping, "what is load comes first:\n{shown}");
+}
+
+#[test]
+fn every_size_shows_every_view_of_a_large_host_and_of_nothing() {
+    let host = |round| cgscope_made_up::host(400, 80, round);
+    let large = Arc::new(Interval::between(&host(0), &host(1)));
+    let coarse = Arc::new(Interval { mode: Mode::Coarse, pairs: Vec::new(), ..(*large).clone() });
+    let empty = Arc::new(Interval::default());
+    for size in SIZES {
+        for view in ['4', '5', '6', '7'] {
+            for interval in [&large, &coarse, &empty, &held_back(), &nodes(9)] {
+                let mut app = app(size, interval.clone(), view);
+                let first = screen(&app);
+                // The last row is reached and shown, whatever is above or beside the list.
+                app.on_key(crossterm::event::KeyCode::End.into());
+                let last = screen(&app);
+                let rows = app.rows.len();
+                assert!(rows < 2 || app.selected == rows - 1);
+                assert!(
+                    rows <= usize::from(size.1) || first != last,
+                    "view {view} at {size:?} does not scroll:\n{last}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! `docs/tui.md` says what the program does. `UPDATE_DOCS=1 cargo test -p cgscope-view --test docs` writes its tables anew.
+
+use std::{env, fs, path::PathBuf};
+
+use cgscope_view::{
+    app::{list::Kind, view::View},
+    columns::Column,
+    keys::{Command, Key},
+    settings::Settings,
+};
+
+fn path() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/tui.md")
+}
+
+fn text() -> String {
+    fs::read_to_string(path()).unwrap()
+}
+
+/// A table of Markdown, a row a line.
+fn table(headings: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let headings: Vec<String> = headings.iter().map(|heading| (*heading).to_owned()).collect();
+    let rows: String = rows.map(|cells| line(&cells)).collect();
+    format!("{}|{}\n{rows}", line(&headings), "---|".repeat(headings.len()))
+}
+
+fn code(text: &str) -> String {
+    format!("`{text}`")
+}
+
+fn keys() -> String {
+    let rows = Command::ALL.iter().map(|command| {
+        let keys: Vec<String> = command.default_keys().iter().map(|key| code(key)).collect();
+        vec![keys.join(" "), code(command.name()), command.does().to_owned()]
+    });
+    table(&["keys", "command", "does"], rows)
+}
+
+fn columns() -> String {
+    let rows = Column::ALL.iter().map(|column| {
+        let key = Some(column.key()).filter(|key| *key != ' ').map(|key| code(&key.to_string()));
+        vec![column.title().to_owned(), key.unwrap_or_default(), column.meaning().to_owned()]
+    });
+    table(&["heading", "letter", "means"], rows)
+}
+
+fn settings() -> String {
+    let rows = Settings::described().into_iter().map(|setting| {
+        let remembered = if setting.is_remembered { "yes" } else { "no: only the file says it" };
+        vec![
+            code(setting.name),
+            setting.allowed,
+            code(&setting.default),
+            setting.does.into(),
+            remembered.into(),
+        ]
+    });
+    table(&["key", "may be", "default", "is", "remembered"], rows)
+}
+
+fn lists() -> String {
+    let rows = Kind::ALL.iter().map(|kind| {
+        let titles: Vec<&str> = kind.columns().iter().map(|column| column.title()).collect();
+        match titles.as_slice() {
+            [] => vec![
+                code(kind.name()),
+                "how many; only `{ reversed = true }`".into(),
+                "none to sort by".into(),
+            ],
+            titles => vec![code(kind.name()), kind.sorted_by().title().into(), titles.join(", ")],
+        }
+    });
+    table(&["list", "sorted by, unless settings say otherwise", "headings"], rows)
+}
+
+/// The text with this table in it.
+fn with_table(text: &str, name: &str, table: &str) -> String {
+    let begin = format!("<!-- table: {name} -->\n");
+    let (before, rest) = text.split_once(&begin).expect("the table has its place");
+    let (_, after) = rest.split_once("<!-- end -->").expect("the table has an end");
+    format!("{before}{begin}{table}<!-- end -->{after}")
+}
+
+/// What is between a heading and the next one.
+fn section<'a>(text: &'a str, heading: &str) -> &'a str {
+    let (_, rest) = text.split_once(&format!("\n## {heading}\n")).expect("the section is there");
+    rest.split("\n## ").next().unwrap_or(rest)
+}
+
+#[test]
+fn the_tables_are_those_of_the_program() {
+    let before = text();
+    let tables = [("keys", keys()), ("columns", columns()), ("settings", settings()), ("lists", lists())];
+    let after = tables.iter().fold(before.clone(), |text, (name, table)| with_table(&text, name, table));
+    if env::var_os("UPDATE_DOCS").is_some() {
+        return fs::write(path(), &after).unwrap();
+    }
+    for (is, was) in after.lines().zip(before.lines()) {
+        assert_eq!(
+            is, was,
+            "docs/tui.md is not of this program: UPDATE_DOCS=1 with this test writes its tables anew"
+        );
+    }
+    assert_eq!(after.len(), before.len());
+}
+
+#[test]
+fn the_example_is_understood_and_has_every_setting() {
+    let text = text();
+    let example = text.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let (settings, warnings) = Settings::parse(example).unwrap();
+    assert!(warnings.is_empty(), "{warnings:?}");
+    for setting in Settings::described() {
+        let said = format!("{} = ", setting.name);
+        assert!(example.lines().any(|line| line.starts_with(&said)), "{said}");
+    }
+    assert!(settings.sort.len() >= 3 && settings.keymap != Settings::default().keymap);
+}
+
+#[test]
+fn every_view_has_a_question_and_its_key() {
+    let text = text();
+    let questions = section(&text, "Which question, which key");
+    for view in View::ALL {
+        let key = code(view.command().default_keys()[0]);
+        let row = questions.lines().find(|line| line.contains(view.title()) && line.contains(&key));
+        assert!(row.is_some(), "{} has no question with {key}", view.title());
+    }
+}
+
+#[test]
+fn keys_in_the_habits_are_keys_of_commands() {
+    let text = text();
+    let keymap = Settings::default().keymap;
+    // `l` is named as one that does nothing yet; words that are no keys are of other kinds.
+    let words = section(&text, "Habits").split('`').skip(1).step_by(2).filter(|word| *word != "l");
+    let keys: Vec<Key> = words.filter_map(|word| word.parse().ok()).collect();
+    assert!(keys.len() >= 25, "{}", keys.len());
+    for key in keys {
+        assert!(keymap.command(key).is_some(), "{key} does nothing");
+    }
+}

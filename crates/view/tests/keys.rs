@@ -1,0 +1,90 @@
+//! Keys that people bring along from other programs.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use cgscope_made_up::host;
+use cgscope_model::Interval;
+use cgscope_view::{
+    app::{About, App, Effect, view::View},
+    keys::Key,
+    replay::{player::Player, state::Replay, time::Moment},
+    settings::Settings,
+    theme::Theme,
+};
+
+fn app() -> App {
+    let mut app = App::new(About::default(), Settings::default(), Theme::default(), Duration::from_secs(1));
+    app.on_resize(80, 24);
+    app.on_interval(Arc::new(Interval::between(&host(200, 40, 0), &host(200, 40, 1))));
+    press(&mut app, "home");
+    app
+}
+
+fn press(app: &mut App, key: &str) -> Effect {
+    app.on_key(key.parse::<Key>().unwrap().into())
+}
+
+#[test]
+fn half_a_page_is_half_of_a_page() {
+    let mut app = app();
+    assert_eq!(press(&mut app, "pagedown"), Effect::Draw);
+    let page = app.selected;
+    press(&mut app, "g");
+    assert_eq!(press(&mut app, "ctrl-d"), Effect::Draw);
+    assert_eq!(app.selected, page / 2);
+    press(&mut app, "ctrl-u");
+    assert_eq!(app.selected, 0);
+    assert!(page >= 4, "{page}");
+}
+
+#[test]
+fn ctrl_l_draws_all_anew() {
+    assert_eq!(press(&mut app(), "ctrl-l"), Effect::Redraw);
+}
+
+#[test]
+fn the_keys_that_quit_and_help_elsewhere_do_so_here() {
+    for key in ["q", "f10", "ctrl-c"] {
+        assert_eq!(press(&mut app(), key), Effect::Quit, "{key}");
+    }
+    for key in ["h", "?", "f1"] {
+        let mut app = app();
+        press(&mut app, key);
+        assert_eq!(app.view, View::Help, "{key}");
+        press(&mut app, key);
+        assert_eq!(app.view, View::Overview, "{key}");
+    }
+}
+
+#[test]
+fn ctrl_c_leaves_what_is_being_typed_and_brings_back_what_was_before() {
+    let mut app = app();
+    for key in ["/", "w", "e", "b", "enter", "/", "x"] {
+        press(&mut app, key);
+    }
+    assert_eq!(app.filter, "webx");
+    assert_eq!(press(&mut app, "ctrl-c"), Effect::Draw);
+    assert_eq!((app.filter.as_str(), app.prompt.is_none()), ("web", true));
+    assert_eq!(press(&mut app, "ctrl-c"), Effect::Quit);
+}
+
+#[test]
+fn a_replay_leaves_keys_with_ctrl_to_the_screen() {
+    let mut app = app();
+    let moments =
+        (0..10).map(|second| Moment { mono_ns: second * 1_000_000_000, unix_ns: second * 1_000_000_000 });
+    app.replay = Some(Replay::new(Player::new(moments.collect(), Instant::now()), Instant::now()));
+    assert_eq!(press(&mut app, "ctrl-n"), Effect::Draw);
+    assert_eq!(app.selected, 1);
+    // The plain letter is the replay's.
+    press(&mut app, "n");
+    let replay = app.replay.as_ref().unwrap();
+    assert_eq!((app.selected, replay.notice.is_some()), (1, true));
+    press(&mut app, ":");
+    press(&mut app, "5");
+    assert_eq!(press(&mut app, "ctrl-c"), Effect::Draw);
+    assert_eq!(app.replay.as_ref().unwrap().prompt, None);
+}

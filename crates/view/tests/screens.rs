@@ -1,0 +1,184 @@
+//! Whole screens, from recorded Samples: each view, at three sizes, with colours and without.
+
+use std::{fmt::Write, path::Path, sync::Arc, time::Duration};
+
+use cgscope_model::{Interval, findings::Host};
+use cgscope_view::{
+    app::{About, App, view::View},
+    draw::written,
+    keys::Key,
+    settings::Settings,
+    theme::{Colours, Theme},
+};
+use ratatui::{
+    buffer::Buffer,
+    style::{Color, Modifier, Style},
+};
+
+const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
+
+/// The screen after all intervals of a recording.
+fn app(file: &str, colours: Colours) -> App {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files").join(file);
+    let reader = cgscope_record::open(&path).expect("a recording that is committed");
+    let header = reader.header().clone();
+    let samples: Vec<_> = reader.collect::<Result<_, _>>().expect("a whole recording");
+    let cpus = samples.last().map(|sample| sample.cpus.len() as u32);
+    let about = About {
+        title: "whole host".into(),
+        hostname: header.hostname.clone(),
+        kernel: header.kernel_release.clone(),
+        host: Host { cpus, whole: header.selection.is_whole_host() },
+        coarse: (samples[0].mode == cgscope_model::Mode::Coarse).then(|| "BPF is off".into()),
+    };
+    let delay = Duration::from_nanos(header.interval_ns);
+    let mut app = App::new(about, Settings::default(), Theme::new(colours), delay);
+    app.on_resize(80, 24);
+    for pair in samples.windows(2) {
+        app.on_interval(Arc::new(Interval::between(&pair[0], &pair[1])));
+    }
+    app
+}
+
+fn press(app: &mut App, key: &str) {
+    app.on_key(key.parse::<Key>().expect("a key").into());
+}
+
+/// The letters, and below them the styles of each line: `line: from-to style`.
+fn written(buffer: &Buffer) -> String {
+    let mut out = written::plain(buffer);
+    out.push('\n');
+    let width = usize::from(buffer.area.width);
+    for (y, row) in buffer.content.chunks(width).enumerate() {
+        let mut said = String::new();
+        let mut from = 0;
+        for run in row.chunk_by(|a, b| a.style() == b.style()) {
+            let to = from + run.len() - 1;
+            let style = style(run[0].style());
+            if !style.is_empty() {
+                let _ = write!(said, "  {from}-{to} {style}");
+            }
+            from = to + 1;
+        }
+        if !said.is_empty() {
+            let _ = writeln!(out, "{y}:{said}");
+        }
+    }
+    out
+}
+
+fn style(style: Style) -> String {
+    let mut words = Vec::new();
+    match style.fg {
+        Some(Color::Indexed(n)) => words.push(n.to_string()),
+        Some(Color::Reset) | None => {}
+        Some(colour) => words.push(colour.to_string()),
+    }
+    for (modifier, word) in
+        [(Modifier::BOLD, "bold"), (Modifier::REVERSED, "reversed"), (Modifier::UNDERLINED, "underlined")]
+    {
+        if style.add_modifier.contains(modifier) {
+            words.push(word.into());
+        }
+    }
+    words.join("+")
+}
+
+fn snapshots(file: &str, view: View, keys: &[&str]) {
+    for (colours, mode) in [(Colours::None, "plain"), (Colours::Many, "colour")] {
+        let mut app = app(&format!("{file}.rec"), colours);
+        press(&mut app, view.command().default_keys()[0]);
+        keys.iter().for_each(|key| press(&mut app, key));
+        for (width, height) in SIZES {
+            app.on_resize(width, height);
+            let buffer = written::buffer(&app);
+            let text = if colours == Colours::None { written::plain(&buffer) } else { written(&buffer) };
+            insta::assert_snapshot!(format!("{file}_{}_{width}x{height}_{mode}", view.name()), text);
+        }
+    }
+}
+
+/// A test for each view; a recording in which it has something to show, and keys to press there.
+macro_rules! views {
+    ($($name:ident: $file:literal, $view:ident, [$($key:literal),*];)*) => {
+        $(#[test] fn $name() { snapshots($file, View::$view, &[$($key),*]); })*
+
+        #[test]
+        fn no_view_is_left_out() {
+            for view in View::ALL {
+                assert!([$(View::$view),*].contains(view), "{}", view.name());
+            }
+        }
+    };
+}
+
+views! {
+    the_overview_says_what_is_wrong: "neighbour", Overview, [];
+    the_histogram_is_that_of_what_is_selected: "threads", Histogram, [];
+    the_heatmap_has_a_column_for_each_interval: "threads", Heatmap, [];
+    the_cgroups_have_their_limits: "threads", Cgroups, [];
+    the_culprits_are_beside_their_victims: "neighbour", Culprits, [];
+    the_nodes_are_side_by_side: "nodes", Numa, [];
+    the_states_are_measured: "neighbour", States, [];
+    a_task_is_told_with_all_that_is_known: "neighbour", Task, ["1", "t", "p", "home", "8"];
+    all_findings_are_said_with_what_to_do: "neighbour", Findings, [];
+    the_help_has_keys_and_columns: "neighbour", Help, [];
+    a_quota_is_read_off_at_once: "quota", Overview, [];
+    threads_over_their_quota_are_read_off_at_once: "threads", Overview, [];
+    a_full_node_beside_an_idle_one_is_read_off_at_once: "nodes", Overview, [];
+    what_is_measured_coarsely_says_so: "coarse", Overview, [];
+}
+
+/// The sentence, the bar and the culprit: what somebody who is paged looks for, on the smallest usual screen.
+#[test]
+fn field_cases_are_read_off_the_overview() {
+    let screen = |file| written::plain(&written::buffer(&app(file, Colours::None)));
+    let has = |screen: &str, words: &[&str]| {
+        for word in words {
+            assert!(screen.contains(word), "{word:?} is not on\n{screen}");
+        }
+    };
+    has(
+        &screen("quota.rec"),
+        &[
+            "! /render: 100.0% of its 11 periods ran out of quota (0.5 CPUs: 50.0ms of every",
+            "TTTTTTTTTT",
+            "99% 0.5",
+            "/render  128 waits",
+        ],
+    );
+    has(
+        &screen("threads.rec"),
+        &["out of quota (1 CPU: 100ms of every 100ms)", "fewer threads", "TTTTTooooo", "% 1 "],
+    );
+    has(
+        &screen("nodes.rec"),
+        &[
+            "node 0 (CPUs 0-1) was busy for 100.0% of the time",
+            "node 1 (CPUs 2-3) was busy for 15.1%",
+            "taskset",
+            "gameserver.service",
+        ],
+    );
+    let mut neighbour = app("neighbour.rec", Colours::None);
+    neighbour.on_resize(120, 40);
+    has(
+        &written::plain(&written::buffer(&neighbour)),
+        &["/system.slice/web.service", "########", ": /system.slice/backup.service"],
+    );
+}
+
+#[test]
+fn no_escape_sequence_of_a_name_reaches_the_terminal() {
+    for view in View::ALL {
+        let mut app = app("neighbour.rec", Colours::None);
+        press(&mut app, view.command().default_keys()[0]);
+        app.on_resize(200, 60);
+        let buffer = written::buffer(&app);
+        assert!(
+            buffer.content.iter().all(|cell| !cell.symbol().contains(char::is_control)),
+            "{}",
+            view.name()
+        );
+    }
+}
