@@ -4,7 +4,15 @@ mod recordings;
 
 use std::{path::PathBuf, time::Duration};
 
+use cgscope_model::units::seconds;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use cgscope_view::{
+    app::{list::Kind, view::View},
+    columns::Column,
+};
+
+use crate::exit::Error;
 
 pub use recordings::{Diff, Export, ExportFormat, Record, Replay, Report};
 
@@ -139,7 +147,7 @@ pub struct Top {
     pub batch: bool,
 
     /// With -b: one JSON object a line instead of text
-    #[arg(long, requires = "batch")]
+    #[arg(long, requires = "batch", conflicts_with_all = ["view", "sort", "filter"])]
     pub json: bool,
 
     /// Also record what is shown, for `cgscope replay` and `cgscope report`; a file that is there is kept as FILE.old
@@ -150,9 +158,53 @@ pub struct Top {
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub iterations: Option<u64>,
 
-    /// Length of an interval: 500ms, 5s, 2m; a plain number is seconds
-    #[arg(short, long, value_name = "SECS", default_value = "1s", value_parser = interval)]
-    pub delay: Duration,
+    /// Length of an interval: 500ms, 5s, 2m; a plain number is seconds [default: 1s, or what settings say]
+    #[arg(short, long, value_name = "SECS", value_parser = interval)]
+    pub delay: Option<Duration>,
+
+    /// Begin with this view; with -b, print tasks (overview) or cgroups
+    #[arg(long, value_name = "VIEW", value_parser = view)]
+    pub view: Option<View>,
+
+    /// Sort by the column of this heading, like p99 or %CPU
+    #[arg(long, value_name = "COLUMN")]
+    pub sort: Option<String>,
+
+    /// Show only rows with these letters in name, path or id
+    #[arg(long, value_name = "TEXT")]
+    pub filter: Option<String>,
+}
+
+impl Top {
+    /// The heading to sort by, if one of these lists has it.
+    pub fn sort_among(&self, kinds: &[Kind]) -> Result<Option<String>, Error> {
+        let mut answers = kinds.iter().map(|kind| self.sort_of(*kind));
+        match answers.find(Result::is_ok) {
+            Some(_) => Ok(self.sort.clone()),
+            None => self.sort_of(kinds[0]).map(|_| None),
+        }
+    }
+
+    /// The column to sort by, of those that a list has.
+    pub fn sort_of(&self, kind: Kind) -> Result<Option<Column>, Error> {
+        let Some(title) = &self.sort else { return Ok(None) };
+        let found = Column::by_title(title, kind.columns());
+        found.map(Some).ok_or_else(|| {
+            let titles: Vec<&str> = kind.columns().iter().map(|column| column.title()).collect();
+            Error::could_not_run(format!(
+                "--sort {title:?} is no column of {}; it has {}",
+                kind.name(),
+                titles.join(", ")
+            ))
+        })
+    }
+}
+
+fn view(text: &str) -> Result<View, String> {
+    View::by_name(text).ok_or_else(|| {
+        let names: Vec<&str> = View::ALL.iter().map(|view| view.name()).collect();
+        format!("a view is one of {}", names.join(", "))
+    })
 }
 
 /// `cgscope hist`
@@ -220,9 +272,10 @@ pub struct Doctor {
     pub json: bool,
 }
 
-/// Bounds of an interval: reading 5,000 tasks takes about 10 ms, and a day is what a clock in a terminal may show.
-const SHORTEST: Duration = Duration::from_millis(10);
-const LONGEST: Duration = Duration::from_secs(86_400);
+/// The shortest interval: reading 5,000 tasks takes about 10 ms.
+pub const SHORTEST: Duration = Duration::from_millis(10);
+/// The longest one: a day is what a clock in a terminal may show.
+pub const LONGEST: Duration = Duration::from_secs(86_400);
 
 /// `500ms`, `5s`, `2m`, `1h`; a plain number is seconds.
 fn interval(text: &str) -> Result<Duration, String> {
@@ -240,21 +293,6 @@ fn bounded(text: &str, longest: Duration, looks: &str, longest_words: &str) -> R
         return Err(format!("a duration lies between 10ms and {longest_words}"));
     }
     Ok(Duration::from_secs_f64(seconds))
-}
-
-/// A number with a unit of time, or a plain one, in seconds.
-pub fn seconds(text: &str) -> Option<f64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let scale = match &text[digits.len()..] {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "" | "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3_600.0,
-        "d" => 86_400.0,
-        _ => return None,
-    };
-    Some(digits.parse::<f64>().ok()? * scale)
 }
 
 #[cfg(test)]

@@ -19,12 +19,12 @@ use crate::{
     child::Output,
     cli::{By, Hist},
     exit::{Error, Result},
-    mode::NO_HISTOGRAM,
     nodes,
     record::Tee,
     request::Target,
     run::{Plan, for_each_interval},
     session::{Pace, Session},
+    text::NO_HISTOGRAM,
     text::{self, Unit},
 };
 

@@ -9,17 +9,16 @@ macro_rules! say {
     }};
 }
 
-mod causes;
 mod child;
 mod cli;
-mod columns;
 mod diff;
 mod doctor;
 mod exit;
 mod export;
 mod hist;
+mod host;
+mod input;
 mod mode;
-mod nodes;
 mod record;
 mod recording;
 mod replay;
@@ -28,13 +27,15 @@ mod request;
 mod run;
 mod sampler;
 mod session;
+mod settings;
 mod signals;
+mod snapshot;
 mod terminal;
-mod text;
 mod top;
 
 use std::process::ExitCode;
 
+use cgscope_view::{causes, nodes, text};
 use clap::Parser;
 
 use crate::{

@@ -8,10 +8,6 @@ use crate::{
     exit::{Error, Result},
 };
 
-/// What the coarse mode does not give, where somebody may look for it.
-pub const NO_HISTOGRAM: &str = "coarse: /proc tells the sum of waits, not how long each was, so there is no histogram; what \
-     tasks do between two readings and their end is not seen";
-
 /// Why it is measured coarsely.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Coarse {

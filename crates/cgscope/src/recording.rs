@@ -248,6 +248,7 @@ mod tests {
             cpu: 0,
             node: None,
             on_cpu: false,
+            state: None,
             pending: None,
             placement: None,
             max_ns: 1_000,

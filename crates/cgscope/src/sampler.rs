@@ -19,10 +19,17 @@ pub struct Item {
     pub last: bool,
 }
 
+/// What a running sampler is told.
+enum Control {
+    /// A Sample every so often from now on.
+    Interval(Duration),
+}
+
 /// The running sampler. Dropping it ends it and unloads the BPF side.
 pub struct Sampler {
     samples: channel::Receiver<Result<Item, Failure>>,
-    stop: Option<mpsc::Sender<()>>,
+    /// Without it, the next Sample is the last one.
+    controls: Option<mpsc::Sender<Control>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -37,10 +44,10 @@ impl Sampler {
     ) -> Self {
         // A reader that does not keep up makes the next Sample late, which is counted; it never makes them pile up.
         let (send, samples) = channel::channel(1);
-        let (stop, stopped) = mpsc::channel();
+        let (controls, receive) = mpsc::channel();
         let thread =
-            thread::spawn(move || run(collector, first, Schedule::new(interval, duration), &stopped, &send));
-        Self { samples, stop: Some(stop), thread: Some(thread) }
+            thread::spawn(move || run(collector, first, Schedule::new(interval, duration), &receive, &send));
+        Self { samples, controls: Some(controls), thread: Some(thread) }
     }
 
     /// The next Sample; `None` after the last one.
@@ -48,15 +55,24 @@ impl Sampler {
         self.samples.recv().await
     }
 
+    /// The next Sample comes a whole new `interval` after the last one, or at once if that moment has passed; the others follow
+    /// it at that pace.
+    pub fn set_interval(&self, interval: Duration) {
+        if let Some(controls) = &self.controls {
+            // A thread that has ended has sent its last Sample.
+            let _ = controls.send(Control::Interval(interval));
+        }
+    }
+
     /// Asks for one last Sample, now.
     pub fn finish(&mut self) {
-        self.stop = None;
+        self.controls = None;
     }
 }
 
 impl Drop for Sampler {
     fn drop(&mut self) {
-        self.stop = None;
+        self.controls = None;
         self.samples.close();
         if let Some(thread) = self.thread.take() {
             // It panicked: the message has been printed.
@@ -69,13 +85,24 @@ impl Drop for Sampler {
 struct Schedule {
     interval: Duration,
     due: Instant,
+    /// When the Sample before was due; `None` before the first one.
+    before: Option<Instant>,
     end: Option<Instant>,
 }
 
 impl Schedule {
     fn new(interval: Duration, duration: Option<Duration>) -> Self {
         let now = Instant::now();
-        Self { interval, due: now, end: duration.map(|duration| now + duration) }
+        Self { interval, due: now, before: None, end: duration.map(|duration| now + duration) }
+    }
+
+    /// From now on. What is due at once by the new pace is not late: nobody asked for it before.
+    fn set_interval(&mut self, interval: Duration, now: Instant) {
+        self.interval = interval;
+        if let Some(before) = self.before {
+            self.aim(before + interval);
+            self.due = self.due.max(now);
+        }
     }
 
     /// True where a Sample is so late that the steps start anew from now.
@@ -92,13 +119,35 @@ impl Schedule {
         self.end.is_some_and(|end| self.due >= end)
     }
 
-    /// On to the next Sample. A rest too short to be an interval of its own goes with the last one.
+    /// On to the next Sample.
     fn step(&mut self) {
-        self.due += self.interval;
-        if let Some(end) = self.end
-            && self.due + self.interval / 10 > end
-        {
-            self.due = end;
+        self.before = Some(self.due);
+        self.aim(self.due + self.interval);
+    }
+
+    /// The next Sample is due then. A rest too short to be an interval of its own goes with the last one.
+    fn aim(&mut self, due: Instant) {
+        self.due = match self.end {
+            Some(end) if due + self.interval / 10 > end => end,
+            _ => due,
+        };
+    }
+
+    /// Waits until a Sample is due, heeding what comes meanwhile. Returns whether it is the last one, and how many came late.
+    fn wait(&mut self, controls: &mpsc::Receiver<Control>) -> (bool, u64) {
+        let mut late = 0;
+        loop {
+            // Before anything is called late: what was asked for may have waited for a reader that did not keep up.
+            for Control::Interval(interval) in controls.try_iter() {
+                self.set_interval(interval, Instant::now());
+            }
+            let now = Instant::now();
+            late += u64::from(self.catch_up(now));
+            match controls.recv_timeout(self.due.saturating_duration_since(now)) {
+                Ok(Control::Interval(interval)) => self.set_interval(interval, Instant::now()),
+                Err(RecvTimeoutError::Timeout) => return (self.is_last(), late),
+                Err(RecvTimeoutError::Disconnected) => return (true, late),
+            }
         }
     }
 }
@@ -107,7 +156,7 @@ fn run(
     mut collector: Collector,
     first: Option<Sample>,
     mut schedule: Schedule,
-    stopped: &mpsc::Receiver<()>,
+    controls: &mpsc::Receiver<Control>,
     send: &channel::Sender<Result<Item, Failure>>,
 ) {
     if let Some(sample) = first {
@@ -118,12 +167,8 @@ fn run(
     }
     let mut late = 0;
     loop {
-        let now = Instant::now();
-        late += u64::from(schedule.catch_up(now));
-        let last = match stopped.recv_timeout(schedule.due.saturating_duration_since(now)) {
-            Err(RecvTimeoutError::Timeout) => schedule.is_last(),
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => true,
-        };
+        let (last, more_late) = schedule.wait(controls);
+        late += more_late;
         if last {
             settle();
         }
@@ -183,5 +228,90 @@ mod tests {
         schedule.step();
         assert!(schedule.is_last());
         assert_eq!(schedule.due, start + Duration::from_secs(3));
+    }
+
+    /// A schedule whose first Sample was taken as it was due, and when that was.
+    fn under_way(interval_ms: u64, duration_ms: Option<u64>) -> (Schedule, Instant) {
+        let duration = duration_ms.map(Duration::from_millis);
+        let mut schedule = Schedule::new(Duration::from_millis(interval_ms), duration);
+        let start = schedule.due;
+        schedule.step();
+        (schedule, start)
+    }
+
+    fn due_ms(schedule: &Schedule, start: Instant) -> u128 {
+        (schedule.due - start).as_millis()
+    }
+
+    #[test]
+    fn a_new_interval_begins_with_the_last_sample() {
+        let (mut schedule, start) = under_way(1_000, None);
+        let at = start + Duration::from_millis(300);
+        schedule.set_interval(Duration::from_secs(5), at);
+        assert_eq!(due_ms(&schedule, start), 5_000);
+        schedule.set_interval(Duration::from_millis(500), at);
+        assert_eq!(due_ms(&schedule, start), 500);
+        schedule.step();
+        assert_eq!(due_ms(&schedule, start), 1_000);
+    }
+
+    #[test]
+    fn a_new_interval_that_has_passed_is_due_at_once_and_not_late() {
+        let (mut schedule, start) = under_way(60_000, None);
+        let at = start + Duration::from_secs(40);
+        schedule.set_interval(Duration::from_millis(100), at);
+        assert_eq!(schedule.due, at);
+        assert!(!schedule.catch_up(at + Duration::from_millis(20)));
+        schedule.step();
+        assert_eq!(due_ms(&schedule, start), 40_100, "the steps go on from there");
+    }
+
+    #[test]
+    fn a_new_interval_keeps_the_end() {
+        let (mut schedule, start) = under_way(1_000, Some(10_000));
+        schedule.set_interval(Duration::from_millis(9_500), start);
+        assert_eq!(due_ms(&schedule, start), 10_000, "the rest is too short to be an interval");
+        assert!(schedule.is_last());
+        schedule.set_interval(Duration::from_secs(4), start);
+        assert!(!schedule.is_last());
+        schedule.step();
+        schedule.step();
+        assert_eq!((due_ms(&schedule, start), schedule.is_last()), (10_000, true));
+    }
+
+    #[test]
+    fn before_the_first_sample_only_the_pace_changes() {
+        let mut schedule = Schedule::new(Duration::from_secs(1), None);
+        let start = schedule.due;
+        schedule.set_interval(Duration::from_secs(3), start);
+        assert_eq!(schedule.due, start);
+        schedule.step();
+        assert_eq!(due_ms(&schedule, start), 3_000);
+    }
+
+    #[test]
+    fn a_wait_under_way_is_cut_short_by_a_new_interval() {
+        let (mut schedule, start) = under_way(3_600_000, None);
+        let (send, controls) = mpsc::channel();
+        let teller = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(30));
+            send.send(Control::Interval(Duration::from_millis(60))).unwrap();
+            send
+        });
+        assert_eq!(schedule.wait(&controls), (false, 0));
+        let waited = start.elapsed();
+        assert!((60..10_000).contains(&waited.as_millis()), "{waited:?}");
+        drop(teller.join().unwrap());
+        assert_eq!(schedule.wait(&controls), (true, 0), "nobody holds the other end: one last Sample, now");
+    }
+
+    #[test]
+    fn what_was_asked_for_while_nobody_listened_is_heeded_before_anything_is_called_late() {
+        let (mut schedule, start) = under_way(1, None);
+        let (send, controls) = mpsc::channel();
+        thread::sleep(Duration::from_millis(10));
+        send.send(Control::Interval(Duration::from_millis(50))).unwrap();
+        assert_eq!(schedule.wait(&controls), (false, 0));
+        assert!(start.elapsed() >= Duration::from_millis(50));
     }
 }

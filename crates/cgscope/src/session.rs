@@ -10,6 +10,7 @@ use cgscope_model::{Sample, findings::Host};
 
 use crate::{
     child::{Held, Output, Remains, Running},
+    cli,
     exit::{Error, Exit, Result},
     mode::{self, Coarse},
     request::Target,
@@ -213,6 +214,12 @@ impl Session {
         }
         self.ending = Some(end);
         self.sampler.finish();
+    }
+
+    /// Changes the pace while it runs: the next Sample comes a whole new interval after the last one, or at once if that moment
+    /// has passed. An interval out of the bounds of what can be typed becomes the nearest within them.
+    pub fn set_interval(&mut self, interval: Duration) {
+        self.sampler.set_interval(interval.clamp(cli::SHORTEST, cli::LONGEST));
     }
 
     /// True while a command that was started still runs.

@@ -49,6 +49,7 @@ impl Does {
             cpu: 0,
             node: None,
             on_cpu: false,
+            state: None,
             pending: None,
             placement: None,
             max_ns: self.wait_ms * MS * 105 / 100,

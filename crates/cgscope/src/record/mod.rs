@@ -23,7 +23,7 @@ use cgscope_record::{Cpu, Header, Reason};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub use size::size;
-pub use tee::{State as Recorded, Tee};
+pub use tee::Tee;
 pub use trigger::{Trigger, trigger};
 
 use crate::{

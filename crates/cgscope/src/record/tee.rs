@@ -4,6 +4,7 @@ use std::{path::Path, time::Duration};
 
 use cgscope_model::{Sample, units};
 use cgscope_record::Reason;
+use cgscope_view::app::Recorded;
 
 use crate::{
     exit::{Exit, Result},
@@ -23,15 +24,6 @@ pub struct Tee {
     has_screen: bool,
     /// What became of it, for when the screen is gone.
     unsaid: Option<String>,
-}
-
-/// How the recording does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
-    /// It goes on; so many bytes are written.
-    Recording(u64),
-    /// It could not go on, because of this.
-    Broken(Reason),
 }
 
 impl Tee {
@@ -97,9 +89,9 @@ impl Tee {
     }
 
     /// How it does; `None`: nothing is recorded, or it is complete.
-    pub fn state(&self) -> Option<State> {
-        let broken = self.broken.clone().map(State::Broken);
-        broken.or_else(|| self.file.as_ref().map(|file| State::Recording(file.bytes())))
+    pub fn state(&self) -> Option<Recorded> {
+        let broken = self.broken.as_ref().map(|reason| Recorded::Broken(reason.to_string()));
+        broken.or_else(|| self.file.as_ref().map(|file| Recorded::Recording(file.bytes())))
     }
 
     /// How it makes the command end.
@@ -116,12 +108,12 @@ mod tests {
 
     use super::*;
 
-    struct Recorded {
+    struct Teed {
         path: PathBuf,
         tee: Tee,
     }
 
-    impl Recorded {
+    impl Teed {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("cgscope-{}-tee-{name}.rec", std::process::id()));
             let file = File::begin(&path, &Header::default()).unwrap();
@@ -139,7 +131,7 @@ mod tests {
         }
     }
 
-    impl Drop for Recorded {
+    impl Drop for Teed {
         fn drop(&mut self) {
             let _ = fs::remove_file(&self.path);
         }
@@ -151,10 +143,10 @@ mod tests {
 
     #[test]
     fn the_first_end_is_that_of_the_file() {
-        let mut recorded = Recorded::new("end");
+        let mut recorded = Teed::new("end");
         let tee = &mut recorded.tee;
         tee.sample(&sample(1));
-        assert!(matches!(tee.state(), Some(State::Recording(bytes)) if bytes > 0));
+        assert!(matches!(tee.state(), Some(Recorded::Recording(bytes)) if bytes > 0));
         tee.sample(&sample(2));
         tee.end(Reason::TargetGone);
         tee.end(Reason::Interrupted);
@@ -166,12 +158,15 @@ mod tests {
 
     #[test]
     fn what_cannot_be_written_ends_the_file_and_nothing_else() {
-        let mut recorded = Recorded::new("broken");
+        let mut recorded = Teed::new("broken");
         let tee = &mut recorded.tee;
         tee.sample(&sample(1));
         // Out of order: no file takes this.
         tee.sample(&Sample { cgroups: vec![(2, "/b".into()), (1, "/a".into())], ..sample(2) });
-        assert_eq!((tee.state(), tee.exit()), (Some(State::Broken(Reason::WriteFailed)), Exit::Incomplete));
+        assert_eq!(
+            (tee.state(), tee.exit()),
+            (Some(Recorded::Broken(Reason::WriteFailed.to_string())), Exit::Incomplete)
+        );
         let said = tee.unsaid.clone().unwrap();
         assert!(said.contains("the 1 Sample before it is in "), "{said}");
         assert!(said.ends_with("what is shown after that is not recorded"), "{said}");

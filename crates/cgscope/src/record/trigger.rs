@@ -10,7 +10,7 @@ use cgscope_model::{
     units::{self, duration, percent},
 };
 
-use crate::cli::seconds;
+use cgscope_model::units::seconds;
 
 /// A figure and its limit: `p99(/system.slice)>10ms`.
 #[derive(Clone, Debug, PartialEq)]

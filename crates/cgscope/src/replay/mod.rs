@@ -1,20 +1,20 @@
 //! `cgscope replay`: the screen of `top` over a recording.
 
-pub mod draw;
 mod pass;
 mod playback;
-pub mod player;
+mod reader;
 mod source;
-pub mod state;
-#[cfg(test)]
-mod tests;
-mod time;
 
 use std::time::{Duration, Instant};
 
 use cgscope_model::units;
+use cgscope_view::{
+    app::{About, App},
+    replay::{player::Player, state::Replay},
+    settings::Settings,
+};
 
-pub use time::{When, speed};
+pub use cgscope_view::replay::time::{When, speed};
 
 use crate::{
     cli,
@@ -22,12 +22,11 @@ use crate::{
     recording::{Recording, subject},
     replay::{
         playback::Playback,
-        player::Player,
         source::{Indexed, Source},
-        state::Replay,
     },
+    settings::Remembered,
     terminal::Screen,
-    top::{screen::show, state::App},
+    top::screen::{self, show},
 };
 
 /// Runs the command.
@@ -37,12 +36,16 @@ pub async fn run(options: &cli::Replay) -> Result {
     Screen::check(&instead)?;
     let source = Indexed::open(&options.file)?;
     let player = player(options, &recording, &source)?;
-    let mut app = app(&recording, player);
+    let (remembered, settings) = Remembered::open();
+    let mouse = settings.mouse;
+    let mut app = app(&recording, player, settings);
+    app.notice = remembered.notice();
     let mut playback = Playback::start(recording, source)?;
-    let mut screen = Screen::take(&instead)?;
+    let mut screen = Screen::take(&instead, mouse)?;
     let shown = show(&mut screen, &mut app, &mut playback).await;
     // Only what is printed after this is seen.
     drop(screen);
+    remembered.close(&app.settings);
     shown?;
     // Where nobody waited for the pass over the file, nothing is known to be missing.
     Ok(playback.recording().map_or(Exit::Done, Recording::finish))
@@ -69,11 +72,17 @@ fn player(options: &cli::Replay, recording: &Recording, source: &impl Source) ->
     Ok(player)
 }
 
-fn app(recording: &Recording, player: Player) -> App {
+fn app(recording: &Recording, player: Player, settings: Settings) -> App {
     let header = recording.header();
-    let title = format!("{}: {} on {}", recording.file, subject(header), header.hostname);
-    let mut app = App::new(title, Duration::from_nanos(header.interval_ns));
-    app.host = recording.host;
+    let about = About {
+        title: format!("{}: {}", recording.file, subject(header)),
+        hostname: header.hostname.clone(),
+        kernel: header.kernel_release.clone(),
+        host: recording.host,
+        coarse: None,
+    };
+    let theme = screen::theme(&settings);
+    let mut app = App::new(about, settings, theme, Duration::from_nanos(header.interval_ns));
     app.replay = Some(Replay::new(player, Instant::now()));
     app
 }

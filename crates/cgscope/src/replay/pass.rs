@@ -13,33 +13,27 @@ use cgscope_model::{
 };
 use tokio::sync::mpsc;
 
-use crate::{
-    exit::{Error, Result},
-    recording::Recording,
-    replay::player::Mark,
+use cgscope_view::replay::{
+    player::Mark,
+    state::{Ending, News},
 };
+
+use crate::{exit::Result, recording::Recording};
 
 /// Between two pieces of news: the screen is drawn for each.
 const NEWS_EVERY: Duration = Duration::from_millis(100);
 
-/// What the pass has found.
-pub enum News {
-    /// So many intervals have been looked at, and there findings begin that were not told of yet.
-    Marks(usize, Vec<Mark>),
-    /// The end was reached: the recording knows how it ended, and what is missing.
-    Over(Box<Recording>),
-    /// The file could not be read on.
-    Failed(Error),
-}
+/// What the pass tells: for the screen, and at the end the recording, which knows what is missing.
+pub type Told = (News, Option<Box<Recording>>);
 
 /// Begins with the first interval of `recording`. Dropping the receiver ends it.
-pub fn start(recording: Recording) -> mpsc::UnboundedReceiver<News> {
+pub fn start(recording: Recording) -> mpsc::UnboundedReceiver<Told> {
     let (send, news) = mpsc::unbounded_channel();
     thread::spawn(move || {
         let last = match run(recording, &send) {
-            Ok(Some(recording)) => News::Over(Box::new(recording)),
+            Ok(Some(recording)) => (over(&recording), Some(Box::new(recording))),
             Ok(None) => return,
-            Err(error) => News::Failed(error),
+            Err(error) => (News::Failed(error.sentence), None),
         };
         // Nobody may be left to hear it.
         let _ = send.send(last);
@@ -48,7 +42,7 @@ pub fn start(recording: Recording) -> mpsc::UnboundedReceiver<News> {
 }
 
 /// The recording after its end; `None` where nobody listens any more.
-fn run(mut recording: Recording, send: &mpsc::UnboundedSender<News>) -> Result<Option<Recording>> {
+fn run(mut recording: Recording, send: &mpsc::UnboundedSender<Told>) -> Result<Option<Recording>> {
     let mut beginnings = Beginnings::default();
     let (mut intervals, mut marks) = (0, Vec::new());
     let mut told = Instant::now();
@@ -64,7 +58,8 @@ fn run(mut recording: Recording, send: &mpsc::UnboundedSender<News>) -> Result<O
         let is_over = !matches!(next, Ok(Some(_)));
         if is_over || told.elapsed() >= NEWS_EVERY {
             told = Instant::now();
-            if send.send(News::Marks(intervals, std::mem::take(&mut marks))).is_err() {
+            let news = News::Marks(intervals, std::mem::take(&mut marks));
+            if send.send((news, None)).is_err() {
                 return Ok(None);
             }
         }
@@ -72,6 +67,15 @@ fn run(mut recording: Recording, send: &mpsc::UnboundedSender<News>) -> Result<O
             return Ok(Some(recording));
         }
     }
+}
+
+fn over(recording: &Recording) -> News {
+    let mut words = recording.ending_words();
+    if recording.skipped() != 0 {
+        words += &format!("; {}", recording.skipped_words());
+    }
+    let samples = usize::try_from(recording.samples()).unwrap_or(usize::MAX);
+    News::Over { samples, ending: Ending { words, is_whole: recording.is_whole() } }
 }
 
 /// What a finding is about: its figures change from interval to interval.
@@ -97,7 +101,7 @@ impl Beginnings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::fixtures::{interval, task};
+    use cgscope_made_up::small::{interval, task};
 
     /// Task 2 waits behind a neighbour for two thirds of what it is not throttled.
     fn noisy() -> Arc<Interval> {

@@ -1,29 +1,21 @@
 //! What feeds the screen of a replay: a thread that reads the intervals the player asks for, and the pass over the file.
 
-use std::{
-    sync::{Arc, mpsc},
-    thread,
-};
+use std::sync::mpsc;
 
-use cgscope_model::Interval;
+use cgscope_view::{app::App, replay::state::News};
 use tokio::{sync::mpsc as channel, time::sleep};
 
 use crate::{
     exit::{Error, Result},
     recording::Recording,
     replay::{
-        pass::{self, News},
+        pass::{self, Told},
+        reader::{self, Read},
         source::{Intervals, Source},
     },
     signals::Signals,
-    top::{
-        screen::{Feed, Flow},
-        state::App,
-    },
+    top::screen::{Feed, Flow},
 };
-
-/// An interval by its number; `None` where damage is in the way.
-type Read = (usize, Result<Option<Interval>>);
 
 /// A recording that feeds a screen.
 pub struct Playback {
@@ -31,7 +23,7 @@ pub struct Playback {
     /// What the reader was asked for last.
     asked: Option<usize>,
     reads: channel::UnboundedReceiver<Read>,
-    news: channel::UnboundedReceiver<News>,
+    news: channel::UnboundedReceiver<Told>,
     is_passing: bool,
     recording: Option<Box<Recording>>,
     signals: Signals,
@@ -41,18 +33,8 @@ impl Playback {
     /// Starts the reader over `source`, and the pass over `recording`, of which nothing was read yet.
     pub fn start(recording: Recording, source: impl Source + Send + 'static) -> Result<Self> {
         let signals = Signals::listen()?;
-        let mut intervals = Intervals::new(source, recording.header().selection.clone());
-        let (wanted, receive) = mpsc::channel::<usize>();
-        let (send, reads) = channel::unbounded_channel();
-        thread::spawn(move || {
-            while let Ok(first) = receive.recv() {
-                // Whoever holds a key down wants to see where it leads, not each interval on the way.
-                let n = receive.try_iter().last().unwrap_or(first);
-                if send.send((n, intervals.read(n))).is_err() {
-                    return;
-                }
-            }
-        });
+        let intervals = Intervals::new(source, recording.header().selection.clone());
+        let (wanted, reads) = reader::start(intervals);
         let news = pass::start(recording);
         Ok(Self { wanted, asked: None, reads, news, is_passing: true, recording: None, signals })
     }
@@ -70,14 +52,12 @@ impl Playback {
         self.wanted.send(n).map_err(|_| gone())
     }
 
-    fn on_news(&mut self, app: &mut App, news: News) {
-        if let Some(replay) = &mut app.replay {
-            replay.on_news(&news);
-        }
+    fn on_news(&mut self, app: &mut App, (news, recording): Told) {
         self.is_passing = matches!(news, News::Marks(..));
-        if let News::Over(recording) = news {
-            self.recording = Some(recording);
+        if let Some(replay) = &mut app.replay {
+            replay.on_news(news);
         }
+        self.recording = recording.or(self.recording.take());
     }
 }
 
@@ -93,10 +73,11 @@ impl Feed for Playback {
         self.ask(replay.player.position())?;
         tokio::select! {
             () = self.signals.any() => return Ok(Flow::End),
-            read = self.reads.recv() => {
-                let (n, interval) = read.ok_or_else(gone)?;
-                app.on_read(n, interval?.map(Arc::new));
-            }
+            read = self.reads.recv() => match read.ok_or_else(gone)? {
+                Read::Interval(n, interval) => app.on_read(n, interval?),
+                Read::Skipped(first, frames) => app.on_skipped(first, frames),
+                Read::Before(n, frames) => app.on_read_before(n, frames),
+            },
             news = self.news.recv(), if self.is_passing => {
                 self.on_news(app, news.ok_or_else(gone)?);
             }

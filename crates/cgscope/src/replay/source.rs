@@ -5,10 +5,11 @@ use std::path::Path;
 use cgscope_model::{Interval, Sample, Selection};
 use cgscope_record::{FileReader, Index, ReadError, open};
 
+use cgscope_view::replay::time::Moment;
+
 use crate::{
     exit::{Error, Result},
     recording,
-    replay::time::Moment,
 };
 
 /// A recording of which any Sample can be read.
@@ -98,11 +99,10 @@ mod tests {
     use cgscope_model::Interval;
     use cgscope_record::{FileWriter, Header, Reason};
 
+    use cgscope_made_up::small::{after, task};
+
     use super::*;
-    use crate::{
-        recording::Recording,
-        top::fixtures::{after, task},
-    };
+    use crate::recording::Recording;
 
     /// What rises in a history: waits, their sum and the time on a CPU.
     fn sample(n: u64) -> Sample {

@@ -1,7 +1,7 @@
 use cgscope_model::{ByCause, CgroupReading, TaskReading};
 
 use super::*;
-use crate::top::fixtures::{interval, task, waiting};
+use cgscope_made_up::small::{interval, task, waiting};
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -10,11 +10,10 @@ use cgscope_model::{
 };
 
 use crate::{
-    causes,
-    mode::NO_HISTOGRAM,
-    nodes,
+    causes, nodes,
     recording::{Recording, subject},
     report::{Whole, quotas, tables, when},
+    text::NO_HISTOGRAM,
     text::{self, Unit, capital, wrapped},
 };
 

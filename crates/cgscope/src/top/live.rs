@@ -4,40 +4,76 @@ use std::{sync::Arc, time::Duration};
 
 use cgscope_model::Sample;
 use cgscope_record::Reason;
+use cgscope_view::{
+    app::{About, App, Begin},
+    settings::Settings,
+};
 
 use crate::{
     exit::{Error, Exit, Result},
+    host,
     record::{self, Tee},
     run::{between, finish, losses},
     session::{self, End, Ready, Session, Step},
+    settings::Remembered,
     terminal::Screen,
     top::{
         INSTEAD,
-        screen::{Feed, Flow, show},
-        state::App,
+        names::Names,
+        screen::{self, Feed, Flow, show},
     },
 };
 
 /// Runs the screen over what is set up.
-pub async fn run(ready: Ready, mut tee: Tee, interval: Duration) -> Result {
-    let taken = Screen::take(INSTEAD);
+pub async fn run(
+    ready: Ready,
+    mut tee: Tee,
+    remembered: Remembered,
+    settings: Settings,
+    begin: Begin,
+    interval: Duration,
+) -> Result {
+    let taken = Screen::take(INSTEAD, settings.mouse);
     let mut screen = taken.inspect_err(|_| tee.end(Reason::Failed))?;
     let session = ready.go();
-    let mut app = App::new(session.title.clone(), interval);
-    app.host = session.host;
-    app.coarse = session.coarse.as_ref().map(|coarse| coarse.because.clone());
+    let mut app = app(&session, settings, interval);
+    app.begin_with(begin);
+    app.notice = remembered.notice();
     app.recorded = tee.state();
-    let mut live = Live { session, tee, earlier: None, worst: Exit::Done, end: None };
+    let mut live = Live {
+        session,
+        tee,
+        names: Names::start(),
+        pace: interval,
+        earlier: None,
+        worst: Exit::Done,
+        end: None,
+    };
     let shown = show(&mut screen, &mut app, &mut live).await;
     // Only what is printed after this is seen.
     drop(screen);
+    remembered.close(&app.settings);
     live.close(shown)
+}
+
+fn app(session: &Session, settings: Settings, interval: Duration) -> App {
+    let about = About {
+        title: session.title.clone(),
+        host: session.host,
+        coarse: session.coarse.as_ref().map(|coarse| coarse.because.clone()),
+        ..host::about()
+    };
+    let theme = screen::theme(&settings);
+    App::new(about, settings, theme, interval)
 }
 
 /// A session that feeds a screen.
 struct Live {
     session: Session,
     tee: Tee,
+    names: Names,
+    /// The interval that the session was told.
+    pace: Duration,
     earlier: Option<Sample>,
     worst: Exit,
     end: Option<End>,
@@ -69,11 +105,28 @@ impl Live {
         self.earlier = Some(sample);
         Ok(())
     }
+
+    /// A key may have changed the interval since.
+    fn keep_pace(&mut self, app: &App) {
+        if self.pace != app.delay {
+            self.pace = app.delay;
+            self.session.set_interval(self.pace);
+        }
+    }
 }
 
 impl Feed for Live {
     async fn next(&mut self, app: &mut App) -> Result<Flow> {
-        let (sample, end) = match self.session.next_or_signal(self.end.is_some()).await? {
+        self.keep_pace(app);
+        self.names.ask(app);
+        let step = tokio::select! {
+            step = self.session.next_or_signal(self.end.is_some()) => step?,
+            lines = self.names.next() => {
+                app.on_command_lines(lines);
+                return Ok(Flow::Draw);
+            }
+        };
+        let (sample, end) = match step {
             Some(Step::Sample(sample)) => (sample, None),
             Some(Step::Last(sample, end)) => (sample, Some(end)),
             None => return Ok(Flow::End),

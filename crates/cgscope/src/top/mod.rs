@@ -1,65 +1,69 @@
 //! `cgscope top`: the live screen, or text with `-b`.
 
-pub mod draw;
-#[cfg(test)]
-pub mod fixtures;
-mod header;
-mod histogram;
 mod live;
+mod names;
 pub mod screen;
-pub mod state;
-#[cfg(test)]
-mod tests;
-pub mod theme;
 
 use std::io::{self, Write};
 
-use cgscope_model::{
-    Interval, Mode,
-    findings::{Host, findings},
-    json::IntervalObject,
+use cgscope_model::{Interval, findings::Host, interval::Appended, json::IntervalObject};
+use cgscope_view::{
+    app::{About, Begin, list::Kind, view::View},
+    batch::{self, Asked},
+    data::Data,
+    settings::Settings,
+    subject::Key,
 };
 
 use crate::{
-    causes,
     child::Output,
     cli::Top,
-    columns::{Column, fit, sorted},
     exit::{Error, Result},
-    mode::NO_HISTOGRAM,
-    nodes,
     record::Tee,
     request::Target,
     run::{Plan, for_each_interval},
     session::{Pace, Ready},
+    settings::Remembered,
     terminal::Screen,
-    text,
 };
 
 /// What prints text where there is no terminal.
 const INSTEAD: &str = "cgscope top -b";
-/// Rows of the table in text.
-const BATCH_ROWS: usize = 20;
 
 /// Runs the command.
 pub async fn run(options: &Top) -> Result {
     let mut target = Target::new(&options.select)?;
     target.output = if options.batch { Output::ToStandardError } else { Output::Nowhere };
-    let pace = Pace { interval: options.delay, duration: None, count: options.iterations };
+    let pace = |settings: &Settings| {
+        let interval = options.delay.unwrap_or(settings.interval);
+        Pace { interval, duration: None, count: options.iterations }
+    };
     if options.batch {
-        let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+        // Scripts get the same whoever runs them.
+        let pace = pace(&Settings::default());
+        let mut printer = Printer::new(options, &target)?;
         let plan = Plan { pace, merge: false };
         let (ready, tee) = set_up(&target, pace, options)?;
-        return for_each_interval(ready.go(), plan, tee, |interval, host| {
-            print(&mut out, interval, host, options.json).map_err(|error| Error::output(&error))
+        let ended = for_each_interval(ready.go(), plan, tee, |interval, host| {
+            printer.interval(interval, host).map_err(|error| Error::output(&error))
         })
-        .await;
+        .await?;
+        printer.end().map_err(|error| Error::output(&error))?;
+        return Ok(ended);
     }
+    let (remembered, settings) = Remembered::open();
+    let pace = pace(&settings);
+    let view = options.view.unwrap_or(settings.view);
+    // Which of these it is turns out with the first interval.
+    let kinds = [(true, true), (false, true), (false, false)]
+        .map(|(tree, processes)| view.kind(&Key::All, tree, processes));
+    let sort = options.sort_among(&kinds)?;
+    let begin = Begin { view: options.view, sort, filter: options.filter.clone() };
     // First: nothing is started for a terminal that is not there. It is taken over last: until then words on standard error are
     // seen.
     Screen::check(INSTEAD)?;
     let (ready, tee) = set_up(&target, pace, options)?;
-    live::run(ready, tee, pace.interval).await
+    live::run(ready, tee, remembered, settings, begin, pace.interval).await
 }
 
 fn set_up(target: &Target, pace: Pace, options: &Top) -> Result<(Ready, Tee)> {
@@ -67,45 +71,67 @@ fn set_up(target: &Target, pace: Pace, options: &Top) -> Result<(Ready, Tee)> {
     Tee::set_up(path, !options.batch, pace.interval, target, || Ready::new(target, pace))
 }
 
-fn print(out: &mut impl Write, interval: &Interval, host: &Host, json: bool) -> io::Result<()> {
-    if json {
-        serde_json::to_writer(&mut *out, &IntervalObject::new(interval, host))?;
-        writeln!(out)?;
-    } else {
-        out.write_all(batch_text(interval, host).as_bytes())?;
-    }
-    out.flush()
+/// Text or objects on standard output.
+struct Printer<'a> {
+    out: io::BufWriter<io::StdoutLock<'static>>,
+    options: &'a Top,
+    about: About,
+    asked: Asked,
+    /// All of it, for the average: only where it has an end, as whoever runs on without one has no use for it.
+    whole: Option<Appended>,
+    printed: u64,
 }
 
-/// An interval as text: the header's figures, then the tasks that waited most.
-fn batch_text(interval: &Interval, host: &Host) -> String {
-    let total = interval.total();
-    let mut text = match interval.mode {
-        Mode::Bpf => String::new(),
-        Mode::Coarse => format!("{NO_HISTOGRAM}\n"),
-    };
-    text += &format!("{}\n", text::wait_line(&total.wait, interval.mode));
-    text += &causes::lines(&total.wait.by_cause, interval, None, &interval.culprits());
-    for finding in findings(interval, host) {
-        text += &format!("finding: {}\n", finding.says);
+impl<'a> Printer<'a> {
+    fn new(options: &'a Top, target: &Target) -> Result<Self> {
+        let kind = match options.view {
+            None | Some(View::Overview) => Kind::Threads,
+            Some(View::Cgroups) => Kind::Cgroups,
+            Some(view) => {
+                return Err(Error::could_not_run(format!(
+                    "-b prints tasks (`--view overview`) or cgroups (`--view cgroups`), not {}: that is on the screen alone",
+                    view.name()
+                )));
+            }
+        };
+        let sort = options.sort_of(kind)?.unwrap_or(kind.sorted_by());
+        let filter = options.filter.clone().unwrap_or_default();
+        Ok(Self {
+            out: io::BufWriter::with_capacity(1 << 16, io::stdout().lock()),
+            options,
+            about: About { title: target.words(), ..crate::host::about() },
+            asked: Asked { kind, sort, reversed: false, filter, idle: false },
+            whole: options
+                .iterations
+                .filter(|count| *count > 1 && !options.json)
+                .map(|_| Appended::default()),
+            printed: 0,
+        })
     }
-    text.extend(nodes::short_line(interval).map(|line| line + "\n"));
-    text.extend(text::pending_line(interval).map(|line| line + "\n"));
-    text += &format!("{}\n", text::cost_line(&interval.cost, interval.duration_ns, interval.mode));
-    text += &format!("{}\n", text::loss_line(&interval.losses));
-    let row = |cell: &dyn Fn(Column) -> String| {
-        let cells: Vec<String> =
-            Column::ALL.iter().map(|column| fit(*column, &cell(*column), width_of(*column))).collect();
-        format!("{}\n", cells.join(" ").trim_end())
-    };
-    text += &row(&|column| column.title().into());
-    for task in sorted(interval, Column::WaitShare, false).into_iter().take(BATCH_ROWS) {
-        text += &row(&|column| column.cell(task, interval));
-    }
-    text + "\n"
-}
 
-/// Nothing bounds the last column of a text.
-fn width_of(column: Column) -> usize {
-    if column == Column::Cgroup { 200 } else { column.width().into() }
+    fn interval(&mut self, interval: &Interval, host: &Host) -> io::Result<()> {
+        if self.options.json {
+            serde_json::to_writer(&mut self.out, &IntervalObject::new(interval, host))?;
+            writeln!(self.out)?;
+            return self.out.flush();
+        }
+        let data = Data::new(interval.clone().into(), host);
+        if self.printed == 0 {
+            self.out.write_all(batch::banner(&self.about, &data).as_bytes())?;
+        }
+        self.printed += 1;
+        self.out.write_all(batch::interval(&data, &self.asked).as_bytes())?;
+        if let Some(whole) = &mut self.whole {
+            whole.push(interval.clone());
+        }
+        self.out.flush()
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        if let Some(whole) = self.whole.take().filter(|_| self.printed > 1) {
+            let data = Data::new(whole.into_interval().into(), &Host::default());
+            self.out.write_all(batch::average(&data, &self.asked).as_bytes())?;
+        }
+        self.out.flush()
+    }
 }

@@ -1,19 +1,25 @@
 //! The loop of the screen, the same for a live host and for a recording: keys and news in, cells out.
 
-use std::{io, time::Instant};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
-use crossterm::event::{Event, EventStream, KeyEventKind};
-use futures_util::StreamExt;
-use ratatui::layout::Rect;
+use cgscope_view::{
+    app::{App, Effect},
+    draw::draw,
+    settings::Settings,
+    theme::{Colours, Theme},
+};
+use crossterm::event::Event;
+use tokio::time::sleep_until;
 
 use crate::{
     exit::{Error, Result},
-    terminal::Screen,
-    top::{
-        draw::{draw, table_height},
-        state::{Action, App},
-        theme::Theme,
-    },
+    input::Input,
+    signals::{JobControl, Order, Whom},
+    snapshot,
+    terminal::{self, Screen},
 };
 
 /// Where the intervals on the screen come from.
@@ -32,47 +38,256 @@ pub enum Flow {
     End,
 }
 
+/// Between two drawings, unless a key is answered: who drags the edge of a window sees it follow, and no more is drawn than is
+/// seen.
+const FRAME: Duration = Duration::from_millis(16);
+
 /// Shows `app` until somebody quits, the feed ends or the terminal is gone.
 pub async fn show(screen: &mut Screen, app: &mut App, feed: &mut impl Feed) -> Result<()> {
-    let theme = Theme::new(std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()));
-    let mut keys = EventStream::new();
+    let mut input = Input::start();
+    let mut job = JobControl::listen()?;
+    let mut frames = Frames::new(Instant::now());
+    // Time stopped by a shell: a replay does not go on meanwhile.
+    let mut stopped = Duration::ZERO;
     loop {
-        app.tick(Instant::now());
-        paint(screen, app, theme)?;
-        if app.interval.is_some() && std::env::var_os("CGSCOPE_TEST_PANIC").is_some() {
-            // For the test that a panic gives the terminal back; what else would panic in the middle of drawing?
-            panic!("a panic that was asked for");
+        app.tick(Instant::now() - stopped);
+        if frames.is_due(Instant::now()) {
+            match paint(screen, app) {
+                Err(error) if is_gone(&error) => return Ok(()),
+                painted => painted.map_err(not_drawn)?,
+            }
+            frames.drawn(Instant::now());
         }
-        tokio::select! {
-            key = keys.next() => match key {
-                Some(Ok(event)) => {
-                    // A key acts on the moment at which it is pressed.
-                    app.tick(Instant::now());
-                    if on_event(app, &event) == Action::Quit {
-                        return Ok(());
-                    }
+        panic_for_test(app);
+        let order = tokio::select! {
+            events = input.next() => match on_events(screen, app, &events, Instant::now() - stopped) {
+                Next::Go(when) => {
+                    frames.ask(when, Instant::now());
+                    continue;
                 }
-                // The terminal is gone.
-                Some(Err(_)) | None => return Ok(()),
+                Next::Stop => Order::Stop(Whom::Job),
+                Next::End => return Ok(()),
             },
-            flow = feed.next(app) => if flow? == Flow::End { return Ok(()) },
+            order = job.next() => order,
+            flow = feed.next(app) => match flow? {
+                Flow::Draw => {
+                    frames.ask(When::Soon, Instant::now());
+                    continue;
+                }
+                Flow::End => return Ok(()),
+            },
+            () = frames.wait() => continue,
+            () = terminal::panicked() => return Err(Error::incomplete("a part of it has failed, as said above")),
+        };
+        let since = Instant::now();
+        match job.obey(order, screen).await {
+            Err(error) if is_gone(&error) => return Ok(()),
+            obeyed => obeyed.map_err(not_drawn)?,
         }
+        stopped += since.elapsed();
+        frames.ask(When::Soon, Instant::now());
     }
 }
 
-fn paint(screen: &mut Screen, app: &mut App, theme: Theme) -> Result<()> {
-    let gone = |error: io::Error| Error::incomplete(format!("the terminal cannot be drawn on ({error})"));
-    let size = screen.terminal.size().map_err(gone)?;
-    let height = table_height(Rect::new(0, 0, size.width, size.height), app);
-    app.scroll_to_selected(height);
-    screen.terminal.draw(|frame| draw(frame, app, theme)).map_err(gone)?;
-    Ok(())
+/// When something is to be drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    /// Nothing has changed.
+    Never,
+    /// With whatever else comes within a [`FRAME`].
+    Soon,
+    /// A key is to be answered.
+    Now,
 }
 
-fn on_event(app: &mut App, event: &Event) -> Action {
-    match event {
-        Event::Key(key) if key.kind != KeyEventKind::Release => app.on_key(*key),
-        Event::Resize(..) => Action::Draw,
-        _ => Action::None,
+/// When the screen is drawn.
+struct Frames {
+    /// Next; `None`: it shows what there is.
+    next: Option<Instant>,
+    last: Option<Instant>,
+}
+
+impl Frames {
+    /// The first one at once.
+    fn new(now: Instant) -> Self {
+        Self { next: Some(now), last: None }
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.next.is_some_and(|next| next <= now)
+    }
+
+    /// Waits until it is due, however long nothing changes.
+    async fn wait(&self) {
+        match self.next {
+            Some(next) => sleep_until(next.into()).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn drawn(&mut self, now: Instant) {
+        *self = Self { next: None, last: Some(now) };
+    }
+
+    fn ask(&mut self, when: When, now: Instant) {
+        let next = match (when, self.last) {
+            (When::Never, _) => return,
+            (When::Soon, Some(last)) => now.max(last + FRAME),
+            (When::Soon, None) | (When::Now, _) => now,
+        };
+        self.next = Some(self.next.map_or(next, |earlier| earlier.min(next)));
+    }
+}
+
+fn paint(screen: &mut Screen, app: &mut App) -> io::Result<()> {
+    let area = screen.area()?;
+    if area != app.area {
+        app.on_resize(area.width, area.height);
+    }
+    screen.draw(|frame| draw(frame, app))
+}
+
+/// What the environment and settings make things look like.
+pub fn theme(settings: &Settings) -> Theme {
+    Theme::new(settings.colours.unwrap_or_else(|| Colours::of_environment(|name| std::env::var(name).ok())))
+}
+
+/// True if nobody sees the terminal any more: that ends the screen as SIGHUP does, whichever comes first.
+fn is_gone(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EIO) || error.kind() == io::ErrorKind::BrokenPipe
+}
+
+fn not_drawn(error: io::Error) -> Error {
+    Error::incomplete(format!("the terminal cannot be drawn on ({error})"))
+}
+
+/// For the tests that a panic gives the terminal back; what else would panic in the middle of drawing?
+fn panic_for_test(app: &App) {
+    if app.data.is_none() {
+        return;
+    }
+    match std::env::var("CGSCOPE_TEST_PANIC").as_deref() {
+        Ok("thread") => drop(std::thread::spawn(|| panic!("a panic that was asked for"))),
+        Ok(_) => panic!("a panic that was asked for"),
+        Err(_) => {}
+    }
+}
+
+/// What the loop does after events.
+enum Next {
+    Go(When),
+    Stop,
+    End,
+}
+
+/// All that has come, before anything is drawn.
+fn on_events(screen: &mut impl Mouse, app: &mut App, events: &[Event], now: Instant) -> Next {
+    if events.is_empty() {
+        // The terminal is gone.
+        return Next::End;
+    }
+    // A key acts on the moment at which it is pressed.
+    app.tick(now);
+    let mut next = When::Never;
+    for event in events {
+        match app.on_event(event) {
+            Effect::None => continue,
+            Effect::Quit => return Next::End,
+            Effect::Suspend => return Next::Stop,
+            // The feed sees that it has changed.
+            Effect::Draw | Effect::Interval(_) => {}
+            Effect::Snapshot => app.notice = Some(snapshot::write(app)),
+            Effect::Mouse(take) => screen.take_mouse(take),
+            Effect::Redraw => screen.redraw(),
+        }
+        next = When::Now;
+    }
+    Next::Go(next)
+}
+
+/// What can have the mouse.
+trait Mouse {
+    fn take_mouse(&mut self, take: bool);
+    fn redraw(&mut self);
+}
+
+impl Mouse for Screen {
+    fn take_mouse(&mut self, take: bool) {
+        // A terminal that is gone is noticed when it is drawn on.
+        let _ = self.set_mouse(take);
+    }
+
+    fn redraw(&mut self) {
+        let _ = Screen::redraw(self);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cgscope_view::app::{About, view::View};
+    use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+    use super::*;
+
+    struct NoMouse;
+
+    impl Mouse for NoMouse {
+        fn take_mouse(&mut self, _: bool) {}
+        fn redraw(&mut self) {}
+    }
+
+    fn app() -> App {
+        App::new(About::default(), Settings::default(), Theme::default(), Duration::from_secs(1))
+    }
+
+    fn on_events(app: &mut App, events: &[Event]) -> Next {
+        super::on_events(&mut NoMouse, app, events, Instant::now())
+    }
+
+    fn key(code: char, modifiers: KeyModifiers) -> Event {
+        Event::Key(KeyEvent::new(KeyCode::Char(code), modifiers))
+    }
+
+    #[test]
+    fn changes_are_drawn_together_and_keys_at_once() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut frames = Frames::new(start);
+        assert!(frames.is_due(start), "the first one");
+        frames.drawn(at(1));
+        assert!(!frames.is_due(at(1_000)), "nothing has changed");
+        for ms in 2..10 {
+            frames.ask(When::Soon, at(ms));
+        }
+        assert!(!frames.is_due(at(16)));
+        assert!(frames.is_due(at(17)), "a frame after the last drawing, whenever they came");
+        frames.ask(When::Now, at(11));
+        frames.ask(When::Soon, at(12));
+        assert!(frames.is_due(at(12)), "a key does not wait for others");
+        frames.drawn(at(12));
+        frames.ask(When::Soon, at(500));
+        assert!(frames.is_due(at(500)), "nor does what comes alone");
+        frames.drawn(at(500));
+        frames.ask(When::Never, at(501));
+        assert!(!frames.is_due(at(9_000)));
+    }
+
+    #[test]
+    fn all_events_that_have_come_are_heeded_before_one_drawing() {
+        let mut app = app();
+        let none = KeyModifiers::NONE;
+        let next = on_events(&mut app, &[key('?', none), Event::FocusGained, key('?', none), key('u', none)]);
+        assert!(matches!(next, Next::Go(When::Now)));
+        assert!(app.view == View::Overview && app.settings.unit == cgscope_view::text::Unit::Milli);
+        assert!(matches!(on_events(&mut app, &[Event::FocusLost]), Next::Go(When::Never)));
+    }
+
+    #[test]
+    fn the_end_of_the_terminal_quitting_and_stopping_are_told_apart() {
+        let (none, control) = (KeyModifiers::NONE, KeyModifiers::CONTROL);
+        assert!(matches!(on_events(&mut app(), &[]), Next::End));
+        assert!(matches!(on_events(&mut app(), &[key('u', none), key('q', none)]), Next::End));
+        assert!(matches!(on_events(&mut app(), &[key('z', control)]), Next::Stop));
+        assert!(matches!(on_events(&mut app(), &[key('z', none)]), Next::Go(When::Never)));
     }
 }

@@ -30,6 +30,7 @@ fn interval(tasks: &[(&str, &[u64], u64)]) -> Interval {
             cpu: 0,
             node: None,
             on_cpu: false,
+            state: None,
             pending: None,
             placement: None,
             max_ns: waits.iter().copied().max().unwrap_or(0),

@@ -82,7 +82,7 @@ fn filled(template: &str, parts: &[(&str, String)]) -> String {
 }
 
 fn warnings(whole: &cgscope_model::Interval) -> String {
-    let coarse = (whole.mode == Mode::Coarse).then(|| format!("{}.", capital(crate::mode::NO_HISTOGRAM)));
+    let coarse = (whole.mode == Mode::Coarse).then(|| format!("{}.", capital(crate::text::NO_HISTOGRAM)));
     let warnings = [words::incomplete(whole), coarse].into_iter().flatten();
     warnings.map(|warning| format!("<p class=\"warning\">{}</p>\n", text(&warning))).collect()
 }

@@ -1,0 +1,299 @@
+//! The file of settings: where it is, read when a screen begins, and written when what it remembers has changed.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    fs::{self, DirBuilder, File, Metadata},
+    io::{self, ErrorKind, Read, Write},
+    os::{
+        fd::OwnedFd,
+        unix::fs::{DirBuilderExt, MetadataExt},
+    },
+    path::{Path, PathBuf},
+};
+
+use cgscope_view::settings::Settings;
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid, fchmod, fchown, openat, renameat, unlinkat};
+
+/// Its name, in the folder of our own.
+const NAME: &str = "settings.toml";
+const FOLDER: &str = "cgscope";
+/// Nobody writes as many settings; a file that is longer is something else.
+const LONGEST_BYTES: u64 = 1024 * 1024;
+/// Names for what is written beside the file; the others are left by those that were killed.
+const TRIES: u32 = 100;
+
+/// The file of settings, and what it said when the screen began.
+#[derive(Debug)]
+pub struct Store {
+    place: Option<Place>,
+    /// Whose files are our own.
+    user: u32,
+    begun: Settings,
+}
+
+/// Where the file is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    /// The home, or the folder that stands for its `.config`: whose it is, his the settings are.
+    base: PathBuf,
+    /// The base is made if it is not there.
+    is_made: bool,
+    file: PathBuf,
+}
+
+impl Store {
+    /// The settings, and what is wrong with the file, each in a sentence. Without a file, or a home to have one in, they are the
+    /// defaults.
+    pub fn open() -> (Self, Settings, Vec<String>) {
+        Self::at(Place::of_environment(|name| env::var_os(name)), rustix::process::geteuid().as_raw())
+    }
+
+    fn at(place: Option<Place>, user: u32) -> (Self, Settings, Vec<String>) {
+        let (settings, warnings) = place.as_ref().map_or_else(Default::default, Place::read);
+        (Self { place, user, begun: settings.clone() }, settings, warnings)
+    }
+
+    /// Remembers what keys have changed: `now` is what was read, but for that. What the command line says for one time is not to
+    /// be in it. Nothing is written if that is nothing, nor where the home is
+    /// another user's (as under sudo) and has no such file yet: it would be ours, in a place where he cannot remove it.
+    ///
+    /// # Errors
+    /// It could not be written: why, in a sentence. The file is then as it was.
+    pub fn save(&self, now: &Settings) -> Result<(), String> {
+        let Some(place) = &self.place else { return Ok(()) };
+        if self.begun.clone().with_changes(&self.begun, now) == self.begun {
+            return Ok(());
+        }
+        let saved = self.replace(place, now);
+        saved.map_err(|why| format!("what was chosen is not remembered: {}: {why}", place.file.display()))
+    }
+
+    fn replace(&self, place: &Place, now: &Settings) -> Result<(), String> {
+        let target = Target::open(place, self.user).map_err(|error| error.to_string())?;
+        let Some(target) = target else { return Ok(()) };
+        // As it is now, not as it was read: another cgscope, or an editor, may have written meanwhile.
+        let before = target.before.as_ref().map_or("", |(text, _)| text);
+        let (read, _) =
+            Settings::parse(before).map_err(|why| format!("{why}; mend the file, or remove it"))?;
+        let text = read.with_changes(&self.begun, now).write_into(before);
+        if text == before {
+            return Ok(());
+        }
+        target.replace(&text).map_err(|error| format!("it cannot be written ({error})"))
+    }
+}
+
+/// Settings while a screen is shown.
+pub struct Remembered {
+    store: Store,
+    warnings: Vec<String>,
+}
+
+impl Remembered {
+    /// The settings, and what remembers them.
+    pub fn open() -> (Self, Settings) {
+        let (store, settings, warnings) = Store::open();
+        (Self { store, warnings }, settings)
+    }
+
+    /// What is wrong with the file, for the screen.
+    pub fn notice(&self) -> Option<String> {
+        let first = self.warnings.first()?;
+        let more = self.warnings.len() - 1;
+        Some(if more == 0 { first.clone() } else { format!("{first} (and {more} more, said at the end)") })
+    }
+
+    /// The screen is gone: what has changed is remembered, and what was wrong is said once more.
+    pub fn close(self, now: &Settings) {
+        let failed = self.store.save(now).err();
+        for says in self.warnings.into_iter().chain(failed) {
+            say!("cgscope: {says}");
+        }
+    }
+}
+
+impl Place {
+    /// As the XDG Base Directory Specification has it: paths that are not absolute are none.
+    fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
+        let path = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        if let Some(base) = path("XDG_CONFIG_HOME") {
+            let file = base.join(FOLDER).join(NAME);
+            return Some(Self { base, is_made: true, file });
+        }
+        let base = path("HOME")?;
+        let file = base.join(".config").join(FOLDER).join(NAME);
+        Some(Self { base, is_made: false, file })
+    }
+
+    fn read(&self) -> (Settings, Vec<String>) {
+        let failed = |why: String| {
+            // What is wrong comes first: a narrow screen shows it, too.
+            let says = format!(
+                "{NAME}, {why}; the defaults hold, and nothing is remembered until {} is mended",
+                self.file.display()
+            );
+            (Settings::default(), vec![says])
+        };
+        match read_at(CWD, self.file.as_os_str(), OFlags::empty()) {
+            Ok((text, _)) => match Settings::parse(&text) {
+                Ok((settings, warnings)) => {
+                    let warnings = warnings.iter().map(|warning| format!("{NAME}, {warning}"));
+                    (settings, warnings.collect())
+                }
+                Err(why) => failed(why),
+            },
+            Err(error) if is_absent(&error) => (Settings::default(), Vec::new()),
+            Err(error) => failed(format!("it cannot be read ({error})")),
+        }
+    }
+
+    /// Whose it is; `None`: there is no such home.
+    fn owner(&self) -> Option<u32> {
+        let folder = |path: &Path| fs::metadata(path).ok().filter(Metadata::is_dir);
+        let found = if self.is_made { self.base.ancestors().find_map(folder) } else { folder(&self.base) };
+        found.map(|found| found.uid())
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+/// The file as it is when it is to be replaced. Everything is done in the folder that was opened, and with the file that was read:
+/// whoever can write to a home could otherwise put a link in the way of root.
+struct Target {
+    folder: OwnedFd,
+    name: OsString,
+    /// What it holds, and whose it is; `None`: there is none yet.
+    before: Option<(String, Metadata)>,
+}
+
+/// What is there to be written.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    /// It is ours, or of him whose home it is.
+    Write,
+    /// Nothing: in another's home nothing is made.
+    Leave,
+    /// It is a third one's.
+    Refuse,
+}
+
+/// Whether `user` writes a file in the home of `home`; the owner of the file, if it is there.
+fn verdict(user: u32, home: Option<u32>, file: Option<u32>) -> Verdict {
+    match (home, file) {
+        (Some(home), Some(file)) if home != user && file != home => Verdict::Refuse,
+        (_, Some(_)) => Verdict::Write,
+        (home, None) if home == Some(user) => Verdict::Write,
+        (_, None) => Verdict::Leave,
+    }
+}
+
+impl Target {
+    /// The file behind all links; `None`: it is not there, and not ours to make.
+    fn open(place: &Place, user: u32) -> io::Result<Option<Self>> {
+        let owner = place.owner();
+        let path = match fs::canonicalize(&place.file) {
+            Ok(path) => path,
+            Err(error) if !is_absent(&error) => return Err(error),
+            Err(_) if fs::symlink_metadata(&place.file).is_ok() => {
+                return Err(io::Error::other(
+                    "it is a link to a file that is not there: make that, or remove the link",
+                ));
+            }
+            Err(_) if verdict(user, owner, None) == Verdict::Leave => return Ok(None),
+            Err(_) => return Self::make(&place.file).map(Some),
+        };
+        let (folder, name) = split(&path)?;
+        let folder = open_folder(folder)?;
+        let (text, metadata) = read_at(&folder, name, OFlags::NOFOLLOW)?;
+        if verdict(user, owner, Some(metadata.uid())) == Verdict::Refuse {
+            let says =
+                "it is another user's file in another user's home: run `cgscope` with a HOME of your own";
+            return Err(io::Error::other(says));
+        }
+        Ok(Some(Self { folder, name: name.to_owned(), before: Some((text, metadata)) }))
+    }
+
+    /// A file that is not there, in a folder that only its owner reads.
+    fn make(path: &Path) -> io::Result<Self> {
+        let (folder, name) = split(path)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        Ok(Self { folder: open_folder(&fs::canonicalize(folder)?)?, name: name.to_owned(), before: None })
+    }
+
+    /// Another text, with the owner and the mode that it has: whoever reads meanwhile reads the one or the other, whole.
+    fn replace(&self, text: &str) -> io::Result<()> {
+        let (file, beside) = self.beside()?;
+        let replaced = self
+            .fill(file, text)
+            .and_then(|()| Ok(renameat(&self.folder, &beside, &self.folder, &self.name)?));
+        if replaced.is_err() {
+            // It is of no use to anyone; what went wrong is said, and not that this remains.
+            let _ = unlinkat(&self.folder, &beside, AtFlags::empty());
+        }
+        replaced
+    }
+
+    /// A new file in the same folder.
+    fn beside(&self) -> io::Result<(File, OsString)> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut last = io::Error::from(ErrorKind::AlreadyExists);
+        for n in 0..TRIES {
+            let mut name = OsString::from(".");
+            name.push(&self.name);
+            name.push(format!(".{}-{n}", std::process::id()));
+            match openat(&self.folder, &name, flags, Mode::RUSR | Mode::WUSR) {
+                Ok(file) => return Ok((file.into(), name)),
+                Err(error) => last = error.into(),
+            }
+            if last.kind() != ErrorKind::AlreadyExists {
+                break;
+            }
+        }
+        Err(last)
+    }
+
+    fn fill(&self, mut file: File, text: &str) -> io::Result<()> {
+        file.write_all(text.as_bytes())?;
+        if let Some((_, was)) = &self.before {
+            let is = file.metadata()?;
+            if (is.uid(), is.gid()) != (was.uid(), was.gid()) {
+                fchown(&file, Some(Uid::from_raw(was.uid())), Some(Gid::from_raw(was.gid())))?;
+            }
+            fchmod(&file, Mode::from_raw_mode(was.mode() & 0o7777))?;
+        }
+        // Else a host that goes down now may have the new name with nothing in it.
+        file.sync_all()
+    }
+}
+
+fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
+    path.parent().zip(path.file_name()).ok_or_else(|| ErrorKind::InvalidInput.into())
+}
+
+fn open_folder(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(CWD, path, flags, Mode::empty())?)
+}
+
+/// A file of text. Whatever else has the name is neither waited for nor read.
+fn read_at(folder: impl std::os::fd::AsFd, name: &OsStr, flags: OFlags) -> io::Result<(String, Metadata)> {
+    let flags = flags | OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(openat(folder, name, flags, Mode::empty())?);
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is no file"));
+    }
+    if metadata.len() > LONGEST_BYTES {
+        return Err(io::Error::other("it is longer than a mebibyte"));
+    }
+    let mut bytes = Vec::new();
+    file.take(LONGEST_BYTES).read_to_end(&mut bytes)?;
+    let text = String::from_utf8(bytes).map_err(|_| io::Error::other("it is no text in UTF-8"))?;
+    Ok((text, metadata))
+}
