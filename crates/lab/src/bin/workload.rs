@@ -4,14 +4,15 @@
 
 use std::{
     fs, hint,
-    io::{self, Write},
+    io::{self, Read, Write},
     process::ExitCode,
     thread,
     time::{Duration, Instant},
 };
 
 const USAGE: &str = "workload burn THREADS SECONDS [pair|pin] | bound CPUS THREADS SECONDS | far CPUS NODE MIB SECONDS | hop CPU CPU COUNT SECONDS | \
-                     sleep THREADS SECONDS | blink THREADS SECONDS | mix THREADS SECONDS | fork COUNT | threads COUNT | mergeable MIB SECONDS";
+                     sleep THREADS SECONDS | blink THREADS SECONDS | mix THREADS SECONDS | fork COUNT | threads COUNT | mergeable MIB SECONDS | \
+                     spread DIRECTORY CGROUPS THREADS SECONDS | vfork SECONDS";
 
 /// Children or threads alive at a time.
 const BATCH: usize = 100;
@@ -49,7 +50,12 @@ fn main() -> ExitCode {
         ["mergeable", mib, seconds] => {
             number(mib).zip(number(seconds)).map(|(mib, seconds)| mergeable(mib << 20, seconds as u64))
         }
+        ["spread", directory, cgroups, threads, seconds] => number(cgroups)
+            .zip(number(threads))
+            .zip(number(seconds))
+            .map(|((cgroups, threads), seconds)| spread(directory, cgroups, threads, seconds as u64)),
         ["threads", count] => number(count).map(threads),
+        ["vfork", seconds] => number(seconds).map(|seconds| vfork(seconds as u32)),
         _ => None,
     };
     match done {
@@ -175,6 +181,21 @@ fn hop(cpus: [usize; 2], count: usize, seconds: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// A process that waits for its child as after `vfork`, which the kernel lets nothing but SIGKILL interrupt, while that sleeps.
+fn vfork(seconds: u32) -> io::Result<()> {
+    extern "C" fn child(seconds: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: no memory is touched.
+        unsafe { libc::sleep(seconds as libc::c_uint) as libc::c_int }
+    }
+    ready()?;
+    let mut stack = vec![0u128; 4096];
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the child has a stack of its own, which is there until it has ended: so long this call takes.
+    let pid =
+        unsafe { libc::clone(child, stack.as_mut_ptr_range().end.cast(), flags, seconds as usize as *mut _) };
+    if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Threads that do nothing at all.
 fn sleep(count: usize, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
@@ -201,6 +222,51 @@ fn blink(count: usize, seconds: u64) -> io::Result<()> {
             });
         }
         ready()
+    })
+}
+
+/// A process with so many threads in each of the cgroups `0`, `1` and so on of a directory. One thread of each process wakes every
+/// second, the others sleep.
+fn spread(directory: &str, cgroups: usize, threads: usize, seconds: u64) -> io::Result<()> {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let (mut settled, settle) = io::pipe()?;
+    for i in 0..cgroups {
+        // SAFETY: this process has one thread, and so may its child do what it likes.
+        match unsafe { libc::fork() } {
+            -1 => return Err(io::Error::last_os_error()),
+            0 => {
+                let lived = live_in(&format!("{directory}/{i}"), threads, end, settle);
+                std::process::exit(if lived.is_ok() { 0 } else { 1 });
+            }
+            _ => {}
+        }
+    }
+    drop(settle);
+    for _ in 0..cgroups {
+        settled.read_exact(&mut [0])?;
+    }
+    ready()?;
+    thread::sleep(end.saturating_duration_since(Instant::now()));
+    Ok(())
+}
+
+fn live_in(cgroup: &str, threads: usize, end: Instant, mut settle: io::PipeWriter) -> io::Result<()> {
+    // SAFETY: no memory is involved.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    fs::write(format!("{cgroup}/cgroup.procs"), "0")?;
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            thread::Builder::new().stack_size(16 * 1024).spawn_scoped(scope, move || {
+                thread::sleep(end.saturating_duration_since(Instant::now()));
+            })?;
+        }
+        settle.write_all(&[0])?;
+        drop(settle);
+        while Instant::now() < end {
+            spin(10_000);
+            thread::sleep(Duration::from_secs(1).min(end.saturating_duration_since(Instant::now())));
+        }
+        Ok(())
     })
 }
 

@@ -12,7 +12,8 @@ use cgscope_layout::{
     cause::{CELLS, SHARED_CAUSES, WHOLE, row_of},
 };
 use cgscope_model::{
-    ByCause, Cause, CgroupReading, CpuReading, ExitedReading, Hist, NodeReading, Sample, TaskReading, Totals,
+    ByCause, Cause, CgroupReading, CpuReading, ExitedReading, Hist, NodeReading, Sample, TaskReading,
+    TaskState, Totals,
 };
 use cgscope_record::{Cpu, FileWriter, Header, Reason};
 
@@ -76,6 +77,7 @@ impl MadeUp {
             cpu: 0,
             node: Some(0),
             on_cpu: false,
+            state: Some(TaskState::Sleeping),
             pending: None,
             placement: None,
             max_ns: 0,
@@ -98,6 +100,9 @@ impl MadeUp {
             if waits != 0 {
                 task.wait(waits, &mut self.numbers);
             }
+            // The more often it wakes the more likely it is awake at a reading.
+            let is_awake = self.numbers.below(400) < waits;
+            task.reading.state = Some(if is_awake { TaskState::Running } else { TaskState::Sleeping });
         }
         for _ in 0..CHURN {
             let gone = self.numbers.below(self.tasks.len() as u64) as usize;

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Kills a recorder this time after it has begun its file, and looks at what is left. How much is missing; `None` for all.
-fn kill_after(lived: Duration, interval_ms: u64, mode: &str, file: &str) -> Option<Duration> {
+fn kill_after(lived: Duration, interval_ms: u64, mode: &str, file: &str, in_words: bool) -> Option<Duration> {
     let interval = format!("{interval_ms}ms");
     let mut child = cgscope()
         .args(["record", "-o", file, "-i", &interval, "--mode", mode])
@@ -35,9 +35,12 @@ fn kill_after(lived: Duration, interval_ms: u64, mode: &str, file: &str) -> Opti
     child.wait().expect("a child of ours");
     let report = run(&["report", "--json", file]);
     assert_eq!(report.status.code(), Some(1), "{lived:?}: {}", stderr(&report));
-    let words = stdout(&run(&["report", file]));
     let says_so = |said: &str| said.contains("cgscope was killed");
-    assert!(says_so(&stderr(&report)) && says_so(&words), "{lived:?}: {}{words}", stderr(&report));
+    assert!(says_so(&stderr(&report)), "{lived:?}: {}", stderr(&report));
+    if in_words {
+        let words = stdout(&run(&["report", file]));
+        assert!(says_so(&words), "{lived:?}: {words}");
+    }
     let intervals = json_lines(&report);
     let last = intervals.last()?;
     let end = last["start_unix_ns"].as_u64()? + last["duration_ns"].as_u64()?;
@@ -51,9 +54,9 @@ fn kill_at_random(times: u64, within_ms: u64, interval_ms: u64, mode: &str) {
     let (mut with_intervals, mut late) = (0, 0);
     for i in 0..times {
         let lived = Duration::from_micros(numbers.below(within_ms * 1_000));
-        let Some(missing) = kill_after(lived, interval_ms, mode, &dir.file(&format!("{i}.rec"))) else {
-            continue;
-        };
+        let file = dir.file(&format!("{i}.rec"));
+        // The same words come out of the same file: a few times are enough.
+        let Some(missing) = kill_after(lived, interval_ms, mode, &file, i % 10 == 0) else { continue };
         with_intervals += 1;
         // One interval, and the time that a Sample takes. On a loaded machine the sampler itself may be late.
         late += u64::from(missing > Duration::from_millis(2 * interval_ms + 20));

@@ -166,6 +166,12 @@ impl Cgroup {
         fs::write(self.path.join(file), most).expect("a weight");
     }
 
+    /// So many times the weight that a cgroup has by default.
+    pub(crate) fn weigh(&self, times: u64) {
+        let (file, default) = if self.is_v2 { ("cpu.weight", 100) } else { ("cpu.shares", 1_024) };
+        fs::write(self.path.join(file), (default * times).to_string()).expect("a weight");
+    }
+
     /// A limit of `quota_us` in each `period_us`.
     pub(crate) fn limit(&self, quota_us: u64, period_us: u64) {
         let write = |file: &str, text: String| fs::write(self.path.join(file), text).expect("a limit");

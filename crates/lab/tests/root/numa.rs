@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The CPUs of each node that has some.
-fn nodes() -> Vec<(u32, Vec<u32>)> {
+pub(crate) fn nodes() -> Vec<(u32, Vec<u32>)> {
     let mut nodes: Vec<(u32, Vec<u32>)> = Vec::new();
     for (cpu, node) in facts::cpu_to_node(Path::new("/")) {
         match nodes.iter_mut().find(|(known, _)| *known == node) {

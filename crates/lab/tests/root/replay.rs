@@ -53,7 +53,7 @@ fn waiting(interval: &Value) -> String {
     let length = number(&interval["duration_ns"]) as f64;
     let time = |name: &str| total[name].as_u64().map_or("-".into(), duration);
     format!(
-        "waiting  {:.2} tasks on average  {:.0}/s  p50 {}  p99 {}  longest {}",
+        " {:.2} tasks on average  {:.0}/s  p50 {}  p99 {}  max {}",
         number(&total["total_ns"]) as f64 / length,
         number(&total["count"]) as f64 * 1e9 / length,
         time("p50_ns"),
@@ -88,6 +88,7 @@ fn keys_go_through_a_recording_and_to_its_findings() {
     let throttled = intervals.iter().position(is_throttled).expect("its quota ran out");
 
     let terminal = Terminal::new(160, 40);
+    terminal.set("span = \"interval\"");
     terminal.cgscope(&format!("replay {file} --paused"));
     let at = |n: usize| terminal.wait_for(&format!(" {n}/{count}  "));
     assert!(position(&at(1)).starts_with("REPLAY PAUSED"));
@@ -98,7 +99,7 @@ fn keys_go_through_a_recording_and_to_its_findings() {
     terminal.press("S-Right");
     at(12);
     terminal.press("Left");
-    assert!(at(11).contains("waits in this interval"));
+    assert!(at(11).contains(", this interval, "), "{}", terminal.screen());
     terminal.press("Home");
     at(1);
     while !terminal.screen().contains(&format!(" {}/{count}  ", throttled + 1)) {
@@ -163,6 +164,7 @@ fn an_interval_has_the_figures_of_the_report() {
     record(&file, "0.3", "3");
     let intervals = json_lines(&run(&["report", "--json", &file]));
     let terminal = Terminal::new(200, 40);
+    terminal.set("tree = false\nprocesses = false\nspan = \"interval\"");
     terminal.cgscope(&format!("replay {file} --paused"));
     let mut seen = 0;
     // There and back: the way to an interval makes no difference.
@@ -171,9 +173,11 @@ fn an_interval_has_the_figures_of_the_report() {
         let screen = terminal.wait_for(&waiting(&intervals[n]));
         assert!(screen.contains(&format!("{}/{}", n + 1, intervals.len())), "{n}:\n{screen}");
         let selected =
-            screen.lines().find_map(|line| line.split_once(" in this interval").map(|(left, _)| left));
+            screen.lines().find_map(|line| line.split_once(", this interval").map(|(left, _)| left));
         let words: Vec<&str> = selected.expect("a selected task").split_whitespace().collect();
-        let [.., tid, _comm, count, _waits] = words[..] else { panic!("{words:?}") };
+        // `workload [thread 1234]  56 waits`
+        let [.., tid, count, _waits] = words[..] else { panic!("{words:?}") };
+        let tid = tid.trim_end_matches(']');
         let tasks = intervals[n]["tasks"].as_array().expect("tasks");
         let task = tasks.iter().find(|task| task["tid"].to_string() == tid).expect("the selected task");
         assert_eq!(task["wait"]["count"].to_string(), count, "{n}:\n{screen}");

@@ -7,6 +7,9 @@ use std::{
 
 use crate::{load::Load, terminal::Terminal};
 
+/// What the help has and no other view.
+const HELP: &str = "this help, and back";
+
 /// Starts the screen for these arguments.
 fn top(terminal: &Terminal, args: &str) {
     terminal.cgscope(&format!("top -d 0.3 {args}"));
@@ -16,14 +19,16 @@ fn top(terminal: &Terminal, args: &str) {
 fn top_shows_who_waits_and_q_gives_the_terminal_back() {
     let (_load, _out) = Load::workload(&["burn", "6", "30", "pin"], None);
     let terminal = Terminal::new(160, 40);
+    terminal.set("tree = false");
     top(&terminal, "");
     let screen = terminal.wait_for("tasks on average");
-    assert!(screen.contains("own cost"), "{screen}");
-    let screen = terminal.wait_for("workload");
-    assert!(screen.contains("usecs"), "the histogram of the selected task:\n{screen}");
+    assert!(screen.contains("a switch = ") && screen.contains("collector "), "what it costs:\n{screen}");
+    terminal.wait_for("workload");
+    let screen = terminal.screen();
+    assert!(screen.contains("usecs"), "the histogram of what is selected:\n{screen}");
     terminal.press("?");
-    terminal.wait_for("What the columns mean");
-    terminal.press("x");
+    terminal.wait_for(HELP);
+    terminal.press("?");
     terminal.press("q");
     terminal.wait_for("left with 0");
     terminal.assert_given_back();
@@ -33,15 +38,15 @@ fn top_shows_who_waits_and_q_gives_the_terminal_back() {
 fn the_histogram_of_the_selected_task_moves() {
     let (load, _out) = Load::workload(&["burn", "6", "30", "pin"], None);
     let terminal = Terminal::new(160, 40);
+    terminal.set("span = \"start\"");
     top(&terminal, &format!("--pid {}", load.pid()));
     let count = |screen: &str| -> u64 {
-        let line =
-            screen.lines().find(|line| line.contains("since it was selected")).expect("a selected task");
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let at = words.iter().position(|word| word.starts_with("wait")).expect("a number of waits");
-        words[at - 1].parse().expect("a number")
+        let line = screen.lines().find_map(|line| line.split_once(", since the start"));
+        // `workload [process 1234]  56 waits`
+        let words: Vec<&str> = line.expect("what is selected").0.split_whitespace().collect();
+        words[words.len() - 2].parse().expect("a number")
     };
-    let before = count(&terminal.wait_for("since it was selected"));
+    let before = count(&terminal.wait_for("since the start"));
     let end = Instant::now() + Duration::from_secs(10);
     while count(&terminal.screen()) <= before {
         assert!(Instant::now() < end, "the histogram stands still:\n{}", terminal.screen());
@@ -119,15 +124,16 @@ fn a_terminal_that_is_too_small_says_so_and_recovers() {
 fn the_coarse_mode_says_so_and_shows_nothing_that_it_does_not_know() {
     let (_load, _out) = Load::workload(&["burn", "6", "30", "pin"], None);
     let terminal = Terminal::new(160, 40);
-    top(&terminal, "--mode coarse");
-    let screen = terminal.wait_for("tasks on average");
-    for said in ["COARSE: as asked for", "now      not known (coarse)", "behind   not known (coarse)"] {
+    terminal.set("tree = false\nprocesses = false");
+    top(&terminal, "--mode coarse --filter workload");
+    terminal.wait_for("tasks on average");
+    let screen = terminal.wait_for("workload");
+    for said in ["COARSE: as asked for", "there is no histogram"] {
         assert!(screen.contains(said), "{said:?} is not on the screen:\n{screen}");
     }
-    let screen = terminal.wait_for("workload");
-    assert!(screen.contains("there is no histogram"), "{screen}");
-    let heading = screen.lines().find(|line| line.contains("p99") && line.contains("TID")).expect("a table");
-    let end = heading.find("p99").expect("a column") + "p99".len();
+    assert!(!screen.contains("  now nobody") && !screen.contains("behind "), "{screen}");
+    let heading = screen.lines().find(|line| line.contains("p99") && line.contains("tid")).expect("a table");
+    let end = heading.split_once("p99").expect("a column").0.chars().count() + "p99".len();
     let below = screen.lines().skip_while(|line| *line != heading).skip(1);
     let row = below.into_iter().find(|line| line.contains("workload")).expect("the load");
     assert_eq!(row.chars().nth(end - 1), Some('-'), "{row}");
@@ -142,4 +148,147 @@ fn without_a_terminal_the_screen_is_refused_in_one_sentence() {
     assert_eq!(output.status.code(), Some(2));
     let said = crate::bench::stderr(&output);
     assert!(said.contains("cgscope top -b") && said.lines().count() == 1, "{said}");
+}
+
+/// Starts the screen as a shell's job, and returns its process id once it shows something.
+fn job(terminal: &Terminal) -> i32 {
+    terminal.line(&format!("{} top -d 0.3", crate::bench::cgscope().get_program().display()));
+    terminal.wait_for("tasks on average");
+    terminal.cgscope_pid()
+}
+
+fn signal(pid: i32, signal: i32) {
+    // SAFETY: the child of a shell of ours, which has not reaped it.
+    assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+}
+
+/// The letter of its state; `None` once it is gone.
+fn state(pid: i32) -> Option<char> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("State:"))?.trim_start().chars().next()
+}
+
+fn is_stopped(pid: i32) -> bool {
+    state(pid) == Some('T')
+}
+
+fn wait_until_stopped(pid: i32) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !is_stopped(pid) {
+        assert!(Instant::now() < end, "it is not stopped");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_screen_that_is_stopped_gives_the_terminal_back_and_fg_draws_all_of_it_again() {
+    let terminal = Terminal::new(100, 30);
+    let pid = job(&terminal);
+    for way in ["C-z", "SIGTSTP"] {
+        match way {
+            "SIGTSTP" => signal(pid, libc::SIGTSTP),
+            keys => terminal.press(keys),
+        }
+        terminal.wait_for("Stopped");
+        assert!(is_stopped(pid), "{way}");
+        terminal.assert_given_back();
+        // What was on the screen before.
+        terminal.line("clear; fg; echo left with $?");
+        let screen = terminal.wait_for("tasks on average");
+        assert!(screen.starts_with("cgscope top") && screen.contains("q quit"), "{way}: {screen}");
+        assert!(!screen.contains("Stopped"), "{way}: {screen}");
+        assert_eq!(terminal.tmux(&["display-message", "-p", "#{alternate_on} #{cursor_flag}"]).trim(), "1 0");
+        terminal.press("?");
+        terminal.wait_for(HELP);
+        terminal.press("?");
+        terminal.wait_for("tasks on average");
+    }
+    terminal.press("q");
+    terminal.wait_for("left with 0");
+    terminal.assert_given_back();
+}
+
+#[test]
+fn bg_leaves_a_stopped_screen_stopped_and_the_terminal_alone() {
+    let terminal = Terminal::new(100, 30);
+    let pid = job(&terminal);
+    terminal.press("C-z");
+    terminal.wait_for("Stopped");
+    for _ in 0..2 {
+        terminal.line("clear; bg");
+        terminal.wait_for("top -d 0.3");
+        // It waits a moment for a signal that ends it.
+        thread::sleep(Duration::from_millis(300));
+        wait_until_stopped(pid);
+        terminal.assert_given_back();
+    }
+    terminal.line("clear; fg; echo left with $?");
+    terminal.wait_for("tasks on average");
+    terminal.press("q");
+    terminal.wait_for("left with 0");
+    terminal.assert_given_back();
+}
+
+#[test]
+fn a_stopped_screen_that_is_told_to_end_ends_without_the_terminal() {
+    let terminal = Terminal::new(100, 30);
+    let pid = job(&terminal);
+    terminal.press("C-z");
+    terminal.wait_for("Stopped");
+    wait_until_stopped(pid);
+    terminal.line("clear; kill %1; kill -CONT %1");
+    let end = Instant::now() + Duration::from_secs(10);
+    while state(pid).is_some_and(|state| state != 'Z') {
+        assert!(Instant::now() < end, "it does not end");
+        thread::sleep(Duration::from_millis(20));
+    }
+    // A shell says what became of its jobs before it prompts.
+    terminal.press("Enter");
+    let screen = terminal.wait_for("Done");
+    assert!(!screen.contains("tasks on average"), "{screen}");
+    terminal.assert_given_back();
+}
+
+#[test]
+fn sigstop_and_fg_of_a_shell_that_resets_the_modes_take_the_terminal_again() {
+    let terminal = Terminal::new(100, 30);
+    terminal.line("exec env PS1='$ ' bash --norc");
+    let pid = job(&terminal);
+    signal(pid, libc::SIGSTOP);
+    wait_until_stopped(pid);
+    // Nothing could be given back: that is the shell's affair. What is typed is the shell's all the same.
+    thread::sleep(Duration::from_millis(300));
+    terminal.line("clear; fg; echo left with $?");
+    terminal.wait_until(|screen| screen.starts_with("cgscope top"), "the screen");
+    terminal.press("?");
+    terminal.wait_for(HELP);
+    terminal.press("?");
+    terminal.press("q");
+    terminal.wait_for("left with 0");
+    terminal.assert_given_back();
+}
+
+#[test]
+fn ten_thousand_tasks_that_exit_at_once_leave_the_screen_alive_and_right() {
+    let threads = crate::bench::scaled(10_000) as usize;
+    let (mut load, _out) = Load::workload(&["sleep", &threads.to_string(), "60"], None);
+    let terminal = Terminal::new(160, 40);
+    top(&terminal, "");
+    let shown = |screen: &str| -> Option<usize> {
+        let words: Vec<&str> = screen.lines().next()?.split_whitespace().collect();
+        words.windows(2).find(|two| two[1] == "threads")?[0].parse().ok()
+    };
+    terminal.wait_until(|screen| shown(screen).is_some_and(|count| count >= threads), "all of them");
+    load.kill();
+    let screen = terminal
+        .wait_until(|screen| shown(screen).is_some_and(|count| count < threads / 2), "the others alone");
+    let living = std::fs::read_dir("/proc").expect("/proc").count();
+    assert!(shown(&screen).is_some_and(|count| count < living + threads / 2), "{screen}");
+    terminal.press("?");
+    terminal.wait_for(HELP);
+    terminal.press("?");
+    terminal.press("q");
+    let ended = |screen: &str| ["left with 0", "left with 1"].iter().any(|words| screen.contains(words));
+    terminal.wait_until(ended, "its end");
+    terminal.assert_given_back();
 }

@@ -1,17 +1,20 @@
 //! A terminal of tmux: keys in, the screen out.
 
 use std::{
+    fs,
+    path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use crate::bench::cgscope;
+use crate::{bench::cgscope, files::Dir};
 
 /// A terminal with a shell in it; gone with its value.
 pub(crate) struct Terminal {
     socket: String,
+    home: Dir,
 }
 
 impl Terminal {
@@ -19,7 +22,11 @@ impl Terminal {
         // A server of its own each: the one before may still be on its way out.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let terminal = Self { socket: format!("cgscope-test-{}-{number}", std::process::id()) };
+        let socket = format!("cgscope-test-{}-{number}", std::process::id());
+        let terminal = Self { socket, home: Dir::new("terminal") };
+        // A home for settings of its own, which is also where it starts: nobody's are read or written.
+        let home = terminal.home.path().display().to_string();
+        let shell = format!("env PS1='$ ' XDG_CONFIG_HOME={home} sh");
         let (width, height) = (width.to_string(), height.to_string());
         terminal.tmux(&[
             "-f",
@@ -30,10 +37,29 @@ impl Terminal {
             &width,
             "-y",
             &height,
-            "env PS1='$ ' sh",
+            "-c",
+            &home,
+            &shell,
         ]);
         terminal.wait_for("$");
         terminal
+    }
+
+    /// The folder that its shell starts in.
+    pub(crate) fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// The file of settings of what is started here.
+    pub(crate) fn settings(&self) -> PathBuf {
+        self.home().join("cgscope/settings.toml")
+    }
+
+    /// Settings for what is started here from now on.
+    pub(crate) fn set(&self, settings: &str) {
+        let file = self.settings();
+        fs::create_dir_all(file.parent().expect("a folder")).expect("a folder of ours");
+        fs::write(file, settings).expect("a file of ours");
     }
 
     pub(crate) fn tmux(&self, args: &[&str]) -> String {
@@ -46,8 +72,13 @@ impl Terminal {
     }
 
     pub(crate) fn line(&self, text: &str) {
-        self.tmux(&["send-keys", "-l", text]);
+        self.send(text);
         self.press("Enter");
+    }
+
+    /// As they are: letters, or the sequences of a mouse.
+    pub(crate) fn send(&self, text: &str) {
+        self.tmux(&["send-keys", "-l", text]);
     }
 
     pub(crate) fn screen(&self) -> String {
@@ -88,11 +119,12 @@ impl Terminal {
         children.trim().parse().expect("one child: cgscope")
     }
 
-    /// Whether the terminal is as a shell leaves it: its prompt seen, what is typed echoed, the cursor shown.
+    /// Whether the terminal is as a shell leaves it: its prompt seen, what is typed echoed, the cursor shown, the mouse free.
     pub(crate) fn assert_given_back(&self) {
         self.line("echo e''choed");
         self.wait_for("\nechoed");
-        assert_eq!(self.tmux(&["display-message", "-p", "#{alternate_on} #{cursor_flag}"]).trim(), "0 1");
+        let modes = "#{alternate_on} #{cursor_flag} #{mouse_any_flag}";
+        assert_eq!(self.tmux(&["display-message", "-p", modes]).trim(), "0 1 0");
     }
 }
 

@@ -151,7 +151,7 @@ fn the_screen_goes_on_over_a_full_disk_and_says_so() {
     let terminal = Terminal::new(160, 40);
     terminal.cgscope(&format!("top -d 20ms --record {file}"));
     terminal.wait_for("NO LONGER RECORDED: the disk was full");
-    let busy = |screen: &str| screen.lines().find(|line| line.starts_with("waiting")).map(str::to_owned);
+    let busy = |screen: &str| screen.lines().find(|line| line.starts_with("wait ")).map(str::to_owned);
     let before = busy(&terminal.screen());
     terminal.wait_until(|screen| busy(screen).is_some_and(|now| Some(now) != before), "another interval");
     terminal.press("q");

@@ -1,0 +1,123 @@
+//! The field cases on the first screen: whoever starts `top` reads within ten seconds what is wrong, with whom, and what to do.
+
+use std::time::Instant;
+
+use crate::{
+    bench::patience,
+    load::{Cgroup, Load},
+    numa::nodes,
+    terminal::Terminal,
+};
+
+/// A small screen, as most have it, and a larger one.
+const SIZES: [(u16, u16); 2] = [(80, 24), (120, 40)];
+
+/// A recording of two nodes, for hosts with one: made in the lab by threads that a mask keeps on node 0.
+const NODES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../view/tests/files/nodes.rec");
+
+/// Without its line breaks, which may fall anywhere in a sentence.
+fn words(screen: &str) -> String {
+    screen.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Starts cgscope on a terminal without colours and waits until all of this is on its screen, which must not take longer than ten
+/// seconds.
+fn read(size: (u16, u16), args: &str, said: &[&str]) -> (Terminal, String) {
+    let terminal = Terminal::new(size.0, size.1);
+    terminal.line("export NO_COLOR=1");
+    let begun = Instant::now();
+    terminal.cgscope(args);
+    let has_all = |screen: &str| {
+        let words = words(screen);
+        said.iter().all(|part| words.contains(part))
+    };
+    let screen = terminal.wait_until(has_all, &format!("{said:?}"));
+    let took = begun.elapsed();
+    println!("{}x{}: {said:?} after {took:.1?}", size.0, size.1);
+    assert!(took < patience(10_000), "{took:?}");
+    (terminal, screen)
+}
+
+/// The row of a list that is reversed.
+fn selected(terminal: &Terminal) -> String {
+    let screen = terminal.tmux(&["capture-pane", "-p", "-e"]);
+    // The name of the view is reversed, too: it stands above the list.
+    let line = screen.lines().rfind(|line| line.contains("\x1b[7m")).unwrap_or_else(|| panic!("{screen}"));
+    line.to_owned()
+}
+
+/// The row of the list with this name.
+fn row<'a>(screen: &'a str, name: &str) -> &'a str {
+    let below = screen.lines().skip_while(|line| !line.contains("wait/s")).skip(1);
+    let name = name.trim_start_matches('/');
+    // A long name is cut in the narrow list.
+    let begins = &name[..name.len().min(15)];
+    let mut rows = below.filter(|line| line.trim_start().starts_with(begins));
+    rows.next().unwrap_or_else(|| panic!("no row of {name}:\n{screen}"))
+}
+
+#[test]
+fn a_busy_loop_under_half_a_cpu_is_told_as_out_of_quota() {
+    let cgroup = Cgroup::new("half");
+    cgroup.limit(50_000, 100_000);
+    let _load = Load::busy_loop(Some(&cgroup));
+    let sentence = format!("{}: ", cgroup.name);
+    for size in SIZES {
+        let pane = format!("{} ", cgroup.name);
+        let said = [&sentence, "ran out of quota", &pane, "50.0ms of every 100ms, ran out in "];
+        let (terminal, screen) = read(size, "top", &said);
+        let row = row(&screen, &cgroup.name);
+        assert!(row.contains("TTTTTT"), "its bar is that of throttled waits:\n{screen}");
+        assert!(row.contains(" 0.5 ") || row.trim_end().ends_with(" 0.5"), "its quota:\n{screen}");
+        assert!(selected(&terminal).contains("TTTTTT"), "{}", selected(&terminal));
+        assert!(words(&screen).contains("→ "), "what to do:\n{screen}");
+    }
+}
+
+#[test]
+fn threads_that_share_a_cpu_of_quota_are_told_that_fewer_would_do() {
+    let cgroup = Cgroup::new("encoder");
+    cgroup.limit(100_000, 100_000);
+    let (_load, _out) = Load::workload(&["burn", "20", "60"], Some(&cgroup));
+    let sentence = format!("{}: ", cgroup.name);
+    let (_terminal, screen) = read(SIZES[0], "top", &[&sentence, "ran out of quota", "1 CPU"]);
+    assert!(row(&screen, &cgroup.name).contains('T'), "{screen}");
+    let more =
+        ["20 threads of 1 process share 1 CPU of quota", "start as many threads as the limit has CPUs (1)"];
+    read(SIZES[1], "top", &[&sentence[..], "ran out of quota"].into_iter().chain(more).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_neighbour_that_takes_the_cpu_is_named() {
+    let both = Cgroup::new("both");
+    let (victim, culprit) = (both.child("victim"), both.child("culprit"));
+    // Waits of some ten milliseconds: longer ones may reach further back than is looked.
+    culprit.weigh(10);
+    let _waits = Load::pinned_loop(1, Some(&victim));
+    let _runs = Load::pinned_loop(1, Some(&culprit));
+    // Of the two alone: a host that is full for other reasons, too, would be told of first.
+    let args = format!("top --cgroup {}", both.name);
+    for size in SIZES {
+        let sentence = format!("{}: its tasks waited ", victim.name);
+        let behind = format!(": {} ", culprit.name);
+        let named = "while other cgroups had the CPU";
+        let (terminal, screen) = read(size, &args, &[&sentence, named, "behind in ", &behind]);
+        assert!(row(&screen, "victim").contains("###"), "{screen}");
+        assert!(selected(&terminal).contains("###"), "{}", selected(&terminal));
+    }
+}
+
+#[test]
+fn threads_on_one_node_of_two_are_told() {
+    let nodes = nodes();
+    let is_here = nodes.len() > 1;
+    let cpus = cgscope_model::placement::cpu_list(&nodes[0].1);
+    let load = is_here.then(|| Load::workload(&["bound", &cpus, "8", "60"], None));
+    let args = if is_here { "top".into() } else { format!("replay {NODES} --paused --at 5s") };
+    for size in SIZES {
+        let said =
+            ["node 0 (CPUs ", "running or waiting on average, while node ", "let the threads use node"];
+        read(size, &args, &said);
+    }
+    drop(load);
+}

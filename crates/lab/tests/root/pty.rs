@@ -1,0 +1,366 @@
+//! The live screen on a terminal that is ours from end to end: every byte both ways, and when it came.
+
+use std::{
+    fs::{self, File},
+    io::{Read, Write},
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd},
+        unix::process::CommandExt,
+    },
+    process::{Child, Stdio},
+    ptr, thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    bench::{cgscope, patience, scaled},
+    files::Dir,
+    load::{Cgroup, Load},
+};
+
+/// Begins a drawing.
+const BEGIN: &[u8] = b"\x1b[?2026h";
+/// Each must have been undone once, by what stands beside it.
+const TAKEN: [(&str, &str); 4] = [
+    ("\x1b[?1049h", "\x1b[?1049l"),
+    ("\x1b[?25l", "\x1b[?25h"),
+    ("\x1b[?1000h", "\x1b[?1000l"),
+    ("\x1b[?1006h", "\x1b[?1006l"),
+];
+
+/// A cgscope on a terminal of its own. It is killed with its value.
+pub(crate) struct Pty {
+    master: Option<File>,
+    modes: libc::termios,
+    child: Child,
+    /// All that has come.
+    pub(crate) seen: Vec<u8>,
+    /// For settings: nobody's are read or written.
+    _home: Dir,
+}
+
+impl Pty {
+    /// Starts `cgscope ARGS`. It leads a session, whose terminal this is if `controlling`: if not, no signal tells of its end.
+    fn start(args: &[&str], size: [u16; 2], controlling: bool, panic: Option<&str>) -> Self {
+        let panic: Vec<(&str, &str)> = panic.map(|value| ("CGSCOPE_TEST_PANIC", value)).into_iter().collect();
+        Self::start_in(args, size, controlling, &panic)
+    }
+
+    /// The same, with these variables besides the terminal's usual ones.
+    pub(crate) fn start_in(
+        args: &[&str],
+        size: [u16; 2],
+        controlling: bool,
+        variables: &[(&str, &str)],
+    ) -> Self {
+        let (master, slave) = open(size);
+        let modes = modes(&master);
+        let end = || Stdio::from(slave.try_clone().expect("a terminal"));
+        let mut command = cgscope();
+        command.args(args).stdin(end()).stdout(end()).stderr(end());
+        let home = Dir::new("pty");
+        command.env_remove("NO_COLOR").env_remove("COLORTERM").env("TERM", "xterm-256color");
+        command.env("XDG_CONFIG_HOME", home.path()).envs(variables.iter().copied());
+        // SAFETY: two system calls between fork and exec.
+        unsafe {
+            command.pre_exec(move || {
+                libc::setsid();
+                if controlling {
+                    libc::ioctl(0, libc::TIOCSCTTY, 0);
+                }
+                Ok(())
+            })
+        };
+        let child = command.spawn().expect("cgscope is executed");
+        Self { master: Some(master), modes, child, seen: Vec::new(), _home: home }
+    }
+
+    pub(crate) fn press(&self, keys: &str) {
+        let mut master = self.master.as_ref().expect("a terminal");
+        master.write_all(keys.as_bytes()).expect("a terminal");
+    }
+
+    fn resize(&self, size: [u16; 2]) {
+        let size = winsize(size);
+        // SAFETY: a structure of ours.
+        let done =
+            unsafe { libc::ioctl(self.master.as_ref().expect("one").as_raw_fd(), libc::TIOCSWINSZ, &size) };
+        assert_eq!(done, 0);
+    }
+
+    fn signal(&self, signal: i32) {
+        // SAFETY: a child that has not been reaped.
+        assert_eq!(unsafe { libc::kill(self.child.id() as i32, signal) }, 0);
+    }
+
+    /// Takes what comes within this time; false: nothing did, or the terminal is gone.
+    pub(crate) fn take(&mut self, within: Duration) -> bool {
+        let Some(mut master) = self.master.as_ref() else {
+            thread::sleep(within);
+            return false;
+        };
+        let mut polled = libc::pollfd { fd: master.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one structure of ours.
+        unsafe { libc::poll(&mut polled, 1, within.as_millis() as i32) };
+        let mut bytes = [0; 1 << 16];
+        if polled.revents & libc::POLLIN == 0 {
+            return false;
+        }
+        // Once the other end is closed that is an error.
+        let count = master.read(&mut bytes).unwrap_or(0);
+        self.seen.extend(&bytes[..count]);
+        count != 0
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.seen).replace('\x1b', "ESC")
+    }
+
+    /// Waits for a word (without spaces: what is blank already is not drawn) in what comes from now on.
+    pub(crate) fn wait_for(&mut self, word: &str) {
+        let begun = self.seen.len();
+        let end = Instant::now() + patience(20_000);
+        while !contains(&self.seen[begun..], word.as_bytes()) {
+            assert!(Instant::now() < end, "{word:?} does not come: {}", self.text());
+            self.take(Duration::from_millis(100));
+        }
+    }
+
+    /// The process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Presses a key where nothing is drawn for a while, and returns how long its answer takes.
+    fn answer(&mut self, key: &str) -> Duration {
+        while self.take(Duration::from_millis(20)) {}
+        let pressed = Instant::now();
+        self.press(key);
+        assert!(self.take(patience(10_000)), "no answer to {key:?}");
+        pressed.elapsed()
+    }
+
+    /// The exit code, once it has ended within this time, and the terminal as it left it.
+    pub(crate) fn wait(&mut self, within: Duration) -> Option<i32> {
+        let end = Instant::now() + within;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child of ours") {
+                while self.take(Duration::from_millis(20)) {}
+                return status.code();
+            }
+            assert!(Instant::now() < end, "it does not end: {}", self.text());
+            self.take(Duration::from_millis(20));
+        }
+    }
+
+    /// Everything that was taken is given back, once, and the modes are what they were.
+    fn assert_given_back(&self) {
+        for (taken, back) in TAKEN {
+            assert!(contains(&self.seen, taken.as_bytes()), "{taken:?} is missing: {}", self.text());
+            let (taken_at, back_at) = (last(&self.seen, taken), last(&self.seen, back));
+            assert!(back_at > taken_at, "{back:?} is missing at the end: {}", self.text());
+        }
+        assert_eq!(count(&self.seen, b"\x1b[?1049l"), 1, "{}", self.text());
+        assert!(last(&self.seen, "\x1b[?2026l") > last(&self.seen, "\x1b[?2026h"), "{}", self.text());
+        let (before, now) = (&self.modes, modes(self.master.as_ref().expect("a terminal")));
+        assert_eq!((before.c_lflag, before.c_iflag), (now.c_lflag, now.c_iflag));
+        assert_eq!((before.c_oflag, before.c_cflag), (now.c_oflag, now.c_cflag));
+    }
+}
+
+impl Drop for Pty {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    count(bytes, part) != 0
+}
+
+fn count(bytes: &[u8], part: &[u8]) -> usize {
+    bytes.windows(part.len()).filter(|window| *window == part).count()
+}
+
+fn last(bytes: &[u8], part: &str) -> Option<usize> {
+    bytes.windows(part.len()).rposition(|window| window == part.as_bytes())
+}
+
+fn winsize([width, height]: [u16; 2]) -> libc::winsize {
+    libc::winsize { ws_col: width, ws_row: height, ws_xpixel: 0, ws_ypixel: 0 }
+}
+
+/// The two ends of a new terminal.
+fn open(size: [u16; 2]) -> (File, OwnedFd) {
+    let (mut master, mut slave) = (0, 0);
+    let size = winsize(size);
+    // SAFETY: numbers and a structure of ours; the two ends are nobody else's.
+    unsafe {
+        let opened = libc::openpty(&mut master, &mut slave, ptr::null_mut(), ptr::null(), &size);
+        assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
+        // What is left open in the child would keep the terminal alive.
+        libc::fcntl(master, libc::F_SETFD, libc::FD_CLOEXEC);
+        libc::fcntl(slave, libc::F_SETFD, libc::FD_CLOEXEC);
+        (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave))
+    }
+}
+
+/// Those of the other end.
+fn modes(master: &File) -> libc::termios {
+    // SAFETY: a structure of ours, which is filled.
+    unsafe {
+        let mut modes = std::mem::zeroed();
+        assert_eq!(libc::tcgetattr(master.as_raw_fd(), &mut modes), 0);
+        modes
+    }
+}
+
+#[test]
+fn every_way_out_gives_everything_back_once() {
+    for (way, panic, code) in [
+        ("q", None, Some(0)),
+        ("\x03", None, Some(0)),
+        ("SIGTERM", None, Some(0)),
+        ("SIGHUP", None, Some(0)),
+        ("SIGINT", None, Some(0)),
+        ("panic", Some("1"), Some(101)),
+        ("a panic elsewhere", Some("thread"), Some(1)),
+    ] {
+        let mut pty = Pty::start(&["top", "-d", "0.2"], [100, 30], true, panic);
+        if panic.is_none() {
+            pty.wait_for("average");
+        }
+        match way {
+            "SIGTERM" => pty.signal(libc::SIGTERM),
+            "SIGHUP" => pty.signal(libc::SIGHUP),
+            "SIGINT" => pty.signal(libc::SIGINT),
+            "q" | "\x03" => pty.press(way),
+            _ => {}
+        }
+        assert_eq!(pty.wait(patience(10_000)), code, "{way:?}: {}", pty.text());
+        pty.assert_given_back();
+        if panic.is_some() {
+            let (left, said) = (last(&pty.seen, "\x1b[?1049l"), last(&pty.seen, "asked for"));
+            assert!(said > left, "the message is on the screen that stays: {}", pty.text());
+        }
+    }
+}
+
+#[test]
+fn a_terminal_that_is_gone_ends_the_screen_with_or_without_a_signal() {
+    for controlling in [true, false] {
+        let mut pty = Pty::start(&["top", "-d", "0.2"], [100, 30], controlling, None);
+        pty.wait_for("average");
+        pty.master = None;
+        assert_eq!(pty.wait(patience(10_000)), Some(0), "controlling: {controlling}");
+    }
+}
+
+#[test]
+fn a_key_is_answered_amid_hundreds_of_resizes_which_are_drawn_together() {
+    let mut pty = Pty::start(&["top", "-d", "0.2"], [100, 30], true, None);
+    pty.wait_for("average");
+    let begun = (Instant::now(), count(&pty.seen, BEGIN));
+    let storm = |pty: &mut Pty, times: u16| {
+        for i in 0..times {
+            let size = if i % 50 == 49 { [i % 2, 1] } else { [80 + i % 40, 24 + i % 10] };
+            pty.resize(size);
+            thread::sleep(Duration::from_micros(500));
+            while pty.take(Duration::ZERO) {}
+        }
+    };
+    storm(&mut pty, 400);
+    pty.resize([100, 30]);
+    let before = pty.seen.len();
+    pty.press("?");
+    let pressed = Instant::now();
+    while !contains(&pty.seen[before..], b"help,") {
+        assert!(pressed.elapsed() < patience(2_000), "no answer: {}", pty.text());
+        storm(&mut pty, 2);
+    }
+    let answered = pressed.elapsed();
+    storm(&mut pty, 400);
+    while pty.take(Duration::from_millis(50)) {}
+    let (passed, drawn) = (begun.0.elapsed(), count(&pty.seen, BEGIN) - begun.1);
+    println!("{drawn} drawings in {passed:?} of about 800 resizes; the key was answered after {answered:?}");
+    // At most one each 16 ms, and one for the key.
+    assert!(drawn as u128 <= passed.as_millis() / 16 + 2, "{drawn} in {passed:?}");
+    assert!(answered < patience(200), "{answered:?}");
+    pty.press("?q");
+    assert_eq!(pty.wait(patience(10_000)), Some(0));
+    pty.assert_given_back();
+}
+
+#[test]
+fn a_terminal_of_a_single_cell_or_of_none_is_endured() {
+    for size in [[1, 1], [0, 0], [1, 200], [500, 1]] {
+        let mut pty = Pty::start(&["top", "-d", "0.1"], size, true, None);
+        // Some intervals.
+        let end = Instant::now() + patience(1_500);
+        while Instant::now() < end {
+            pty.take(Duration::from_millis(100));
+        }
+        pty.press("??q");
+        assert_eq!(pty.wait(patience(10_000)), Some(0), "{size:?}: {}", pty.text());
+        pty.assert_given_back();
+    }
+}
+
+/// Threads in many cgroups below one of ours. All of it goes with its value.
+struct Spread {
+    load: Load,
+    cgroup: Cgroup,
+    count: usize,
+}
+
+impl Spread {
+    fn new(cgroups: usize, threads: usize, seconds: u64) -> Self {
+        let cgroup = Cgroup::new("spread");
+        let directory = cgroup.path.display().to_string();
+        // Before the first is made, so that all are removed should one fail.
+        let mut spread = Self { load: Load::start("true", &[], None), cgroup, count: cgroups };
+        for i in 0..cgroups {
+            fs::create_dir(format!("{directory}/{i}")).expect("a cgroup");
+        }
+        let words = [cgroups as u64, threads as u64, seconds].map(|number| number.to_string());
+        let args = [["spread", &directory].as_slice(), &words.each_ref().map(String::as_str)].concat();
+        spread.load = Load::workload(&args, None).0;
+        spread
+    }
+}
+
+impl Drop for Spread {
+    fn drop(&mut self) {
+        self.load.kill();
+        let end = Instant::now() + Duration::from_secs(20);
+        for i in 0..self.count {
+            // Killed processes need a moment to go.
+            while fs::remove_dir(self.cgroup.path.join(i.to_string()))
+                .is_err_and(|error| error.kind() != std::io::ErrorKind::NotFound)
+                && Instant::now() < end
+            {
+                thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_key_is_answered_within_50_ms_with_ten_thousand_threads_in_two_thousand_cgroups() {
+    let _spread = Spread::new(scaled(2_000) as usize, 5, 60);
+    let mut pty = Pty::start(&["top", "-d", "1"], [160, 50], true, None);
+    pty.wait_for("average");
+    // Of several rounds the best: what else the machine does is not the screen's affair.
+    let mut medians = [Duration::ZERO; 4].map(|_| {
+        let mut answers = ["j", ">", "W", "?", "?", "G", "r"].map(|key| pty.answer(key));
+        answers.sort();
+        println!("{answers:.1?}");
+        answers[answers.len() / 2]
+    });
+    medians.sort();
+    assert!(medians[0] < patience(50), "{medians:?}");
+    pty.press("q");
+    assert!(matches!(pty.wait(patience(10_000)), Some(0 | 1)), "{}", pty.text());
+    pty.assert_given_back();
+}

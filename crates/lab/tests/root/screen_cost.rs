@@ -1,0 +1,155 @@
+//! What the screen costs: a frame, what is derived of an interval, and `top` as a whole.
+
+use std::{
+    fs,
+    hint::black_box,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use cgscope_made_up::host;
+use cgscope_model::Interval;
+use cgscope_view::{
+    app::{About, App, view::View},
+    draw::written,
+    keys::Key,
+    settings::Settings,
+    theme::{Colours, Theme},
+};
+
+use crate::{bench::patience, load::Load, pty::Pty};
+
+/// The size that the screen is made for.
+const TASKS: u32 = 10_000;
+const CGROUPS: u32 = 2_000;
+/// At most for a frame, and for an interval with all that is derived of it.
+const FRAME: Duration = Duration::from_millis(8);
+const INTERVAL: Duration = Duration::from_millis(20);
+/// Of a core, percent, and bytes.
+const CPU_PERCENT: f64 = 3.0;
+const RSS_BYTES: u64 = 50 << 20;
+
+/// The shortest of so many: what else the machine does is not ours.
+fn best(times: u32, mut done: impl FnMut()) -> Duration {
+    let took = (0..times).map(|_| {
+        let begun = Instant::now();
+        done();
+        begun.elapsed()
+    });
+    took.min().unwrap_or_default()
+}
+
+fn app(width: u16, height: u16) -> App {
+    let theme = Theme::new(Colours::Many);
+    let mut app = App::new(About::default(), Settings::default(), theme, Duration::from_secs(1));
+    app.on_resize(width, height);
+    app
+}
+
+fn press(app: &mut App, key: &str) {
+    let key: Key = key.parse().expect("a key");
+    app.on_key(key.into());
+}
+
+#[test]
+fn a_frame_of_ten_thousand_tasks_takes_less_than_8_ms_in_every_view() {
+    let (earlier, later) = (host(TASKS, CGROUPS, 20), host(TASKS, CGROUPS, 21));
+    let interval = Arc::new(Interval::between(&earlier, &later));
+    let mut slow = Vec::new();
+    for (width, height) in [(80, 24), (200, 60)] {
+        let mut app = app(width, height);
+        // As after a minute: the past is drawn, too.
+        (0..60).for_each(|_| app.on_interval(interval.clone()));
+        // The tree of cgroups, then a flat list of threads.
+        for list in ["tree", "threads"] {
+            if list == "threads" {
+                press(&mut app, "1");
+                press(&mut app, "t");
+                press(&mut app, "p");
+            }
+            for view in View::ALL {
+                let key = app.settings.keymap.first(view.command()).expect("each view has a key");
+                press(&mut app, &key);
+                let frame = best(20, || drop(black_box(written::buffer(&app))));
+                println!("{width}x{height} {list:7} {:10} {frame:.2?}", view.name());
+                if frame >= FRAME {
+                    slow.push(format!("{width}x{height} {list} {}: {frame:.2?}", view.name()));
+                }
+                if *view == View::Help {
+                    press(&mut app, &key);
+                }
+            }
+        }
+    }
+    assert!(slow.is_empty(), "{slow:#?}");
+}
+
+#[test]
+fn an_interval_of_ten_thousand_tasks_takes_less_than_20_ms() {
+    let (earlier, later) = (host(TASKS, CGROUPS, 20), host(TASKS, CGROUPS, 21));
+    let mut slow = Vec::new();
+    for list in ["tree", "threads"] {
+        let mut app = app(200, 60);
+        app.on_interval(Arc::new(Interval::between(&earlier, &later)));
+        if list == "threads" {
+            press(&mut app, "t");
+            press(&mut app, "p");
+        }
+        let between = best(40, || drop(black_box(Interval::between(&earlier, &later))));
+        let whole = best(40, || app.on_interval(Arc::new(Interval::between(&earlier, &later))));
+        println!("{list}: {whole:.2?} for an interval, {between:.2?} of it for the difference");
+        if whole >= INTERVAL {
+            slow.push(format!("{list}: {whole:.2?}"));
+        }
+    }
+    assert!(slow.is_empty(), "{slow:#?}");
+}
+
+/// CPU time of a process, of all its threads, in ticks.
+fn ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let after_name = stat.rsplit_once(") ").expect("its name").1;
+    let fields: Vec<&str> = after_name.split(' ').collect();
+    // Fields 14 and 15 of proc_pid_stat(5), of which two stand before these.
+    [11, 12].iter().map(|at| fields[*at].parse::<u64>().expect("a number")).sum()
+}
+
+fn rss_bytes(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+}
+
+/// Percent of a core over this time, while what comes is read as a terminal does.
+fn cpu_percent(pty: &mut Pty, time: Duration) -> f64 {
+    let (begun, before) = (Instant::now(), ticks(pty.pid()));
+    while begun.elapsed() < time {
+        pty.take(Duration::from_millis(100));
+    }
+    let used = ticks(pty.pid()) - before;
+    // SAFETY: no pointers.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
+    100.0 * used as f64 / per_second / begun.elapsed().as_secs_f64()
+}
+
+#[test]
+fn top_over_five_thousand_threads_costs_at_most_3_percent_of_a_core_and_50_mib() {
+    let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
+    let mut pty = Pty::start_in(&["top", "-d", "1"], [120, 40], true, &[]);
+    pty.wait_for("average");
+    // What is done once is over after that.
+    cpu_percent(&mut pty, Duration::from_secs(3));
+    let mut best = f64::MAX;
+    // Others share this machine: where the first is too much, the better of two is what it needs.
+    for _ in 0..2 {
+        best = best.min(cpu_percent(&mut pty, Duration::from_secs(10)));
+        println!("{best:.2} % of a core, {:.1} MiB", rss_bytes(pty.pid()) as f64 / f64::from(1 << 20));
+        if best <= CPU_PERCENT {
+            break;
+        }
+    }
+    assert!(best <= CPU_PERCENT, "{best:.2} % of a core");
+    assert!(rss_bytes(pty.pid()) <= RSS_BYTES, "{} bytes", rss_bytes(pty.pid()));
+    pty.press("q");
+    assert!(matches!(pty.wait(patience(10_000)), Some(0 | 1)), "{}", pty.text());
+}
