@@ -3,6 +3,7 @@ use crate::binary;
 use crate::failure::Failure;
 use crate::fuzz;
 use crate::lab;
+use crate::pictures;
 use crate::readers;
 use crate::root::AsRoot;
 use crate::setup;
@@ -73,7 +74,12 @@ fn without_root(steps: &mut Steps, for_binaries: &[String]) -> Result<(), Failur
     steps.step("lints of ebpf/", clippy.current_dir(&ebpf).env("RUSTC_BOOTSTRAP", "1"))?;
 
     steps.step("unit tests", cargo(&["test", "--workspace", "--"]).args(for_binaries))?;
-    if for_binaries.is_empty() { fuzz::for_checks(steps, &[]) } else { Ok(()) }
+    if !for_binaries.is_empty() {
+        return Ok(());
+    }
+    // The tests have compiled it, so it takes no time.
+    steps.step("pictures", &mut pictures::for_checks())?;
+    fuzz::for_checks(steps, &[])
 }
 
 fn with_root(steps: &mut Steps, as_root: &AsRoot, for_binaries: &[String]) -> Result<(), Failure> {

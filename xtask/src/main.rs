@@ -9,6 +9,7 @@ mod fuzz;
 mod host;
 mod lab;
 mod overhead;
+mod pictures;
 mod readers;
 mod root;
 mod setup;
@@ -32,6 +33,7 @@ cargo xtask COMMAND
   readers            install the programs that read exports, for the tests
   fuzz [RUNS] [-- FLAGS...]
                      reads RUNS recordings that libFuzzer makes up (100000: what the tests do); FLAGS go to libFuzzer
+  pictures [--check] draws the screens of docs/pictures; --check: says whether they are what is drawn now
   overhead [ARGS...] what cgscope costs, side by side with other tools, as root
   help               this text
 
@@ -74,6 +76,7 @@ fn dispatch(arguments: &[String]) -> Result<(), Failure> {
         "lab" => lab::run(&lab::Request::parse(rest)?),
         "readers" => nothing_else(command, rest).and_then(|()| readers::run()),
         "fuzz" => fuzz::run(rest),
+        "pictures" => pictures::run(rest),
         "overhead" => overhead::run(rest),
         other => Err(Failure::Usage(format!("`{other}` is not a command"))),
     }

@@ -10,7 +10,8 @@ use crate::lab::cpio::Archive;
 use crate::steps;
 
 /// What the tests call. Small things come from busybox; these have to be as on the host, or busybox has none.
-const PROGRAMS: [&str; 24] = [
+const PROGRAMS: [&str; 25] = [
+    "bash",
     "bpftool",
     "cat",
     "cyclictest",
