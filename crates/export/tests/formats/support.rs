@@ -58,6 +58,7 @@ fn task(serial: u64, tgid: u32, comm: &str, cgroup_id: u64, cause: Cause, n: u64
         cpu: 1,
         node: Some(0),
         on_cpu: false,
+        state: None,
         pending: (serial == 11).then_some(pending),
         placement: None,
         max_ns: 3_000_000,
