@@ -348,7 +348,7 @@ fn command_lines_are_asked_for_where_they_are_shown_and_found_by_the_filter() {
     assert_eq!(app.wanted_command_lines(), [0, 20]);
     app.on_command_lines([(20, Some("nginx: worker".into())), (0, None)]);
     assert!(app.wanted_command_lines().is_empty());
-    type_in(&mut app, "/worker");
+    type_in(&mut app, "/nginx: w");
     assert_eq!(tids(&app), [20]);
     again(&mut app, &[(1, 5)]);
     assert_eq!(app.command_lines.keys().copied().collect::<Vec<_>>(), [0], "those of the gone are forgotten");
