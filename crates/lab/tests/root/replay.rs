@@ -53,9 +53,8 @@ fn waiting(interval: &Value) -> String {
     let length = number(&interval["duration_ns"]) as f64;
     let time = |name: &str| total[name].as_u64().map_or("-".into(), duration);
     format!(
-        " {:.2} tasks on average  {:.0}/s  p50 {}  p99 {}  max {}",
+        " {:.2} tasks  p50 {}  p99 {}  max {}",
         number(&total["total_ns"]) as f64 / length,
-        number(&total["count"]) as f64 * 1e9 / length,
         time("p50_ns"),
         time("p99_ns"),
         time("max_ns"),

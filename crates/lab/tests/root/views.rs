@@ -284,7 +284,9 @@ fn what_is_shown_is_written_to_a_file_with_all_rows() {
         let shown: Vec<&str> = screen.lines().take(12).map(str::trim_end).collect();
         let written: Vec<&str> = text.lines().take(12).collect();
         assert_eq!(written, shown, "the screen comes first");
-        let rows = text.lines().filter(|line| line.contains(" workload ") && line.ends_with(&cgroup.name));
+        let rows = text
+            .lines()
+            .filter(|line| line.contains(&format!(" {} ", cgroup.name)) && line.ends_with(" workload"));
         assert!(rows.count() >= 3, "threads that are filtered away:\n{text}");
         for said in [format!(" {} ", load.pid()), "Linux ".into(), cgroup.name.clone(), "losses".into()] {
             assert!(text.contains(&said), "{said:?} is not in\n{text}");

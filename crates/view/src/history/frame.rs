@@ -33,7 +33,13 @@ pub(super) struct Entries {
 
 impl Entries {
     fn new(interval: &Interval) -> Self {
-        let mut all = Self::default();
+        // Most tasks that wait have a few lengths and causes.
+        let cells = 16 * interval.tasks.len();
+        let mut all = Self {
+            entries: Vec::with_capacity(interval.tasks.len()),
+            counts: Vec::with_capacity(cells),
+            shares: Vec::with_capacity(cells),
+        };
         for task in &interval.tasks {
             let reading = &task.reading;
             all.push(reading.serial, reading.tgid, reading.cgroup_id, &task.wait);
@@ -121,7 +127,9 @@ impl Frame {
 
     pub(super) fn with_total(interval: &Interval, total: Wait) -> Self {
         let entries = Entries::new(interval);
-        let ids: BTreeSet<u64> = entries.entries.iter().map(|entry| entry.cgroup).collect();
+        let mut ids: Vec<u64> = entries.entries.iter().map(|entry| entry.cgroup).collect();
+        ids.sort_unstable();
+        ids.dedup();
         let cgroups = ids.into_iter().filter_map(|id| Some((id, interval.cgroup_path(id)?.clone())));
         Self {
             number: 0,
