@@ -26,8 +26,8 @@ const CGROUPS: u32 = 2_000;
 /// At most for a frame, and for an interval with all that is derived of it.
 const FRAME: Duration = Duration::from_millis(8);
 const INTERVAL: Duration = Duration::from_millis(20);
-/// What the difference alone takes where an interval takes less than that with some room: on a quiet machine of two CPUs.
-const DIFFERENCE: Duration = Duration::from_micros(5_500);
+/// What the difference alone takes where an interval takes no more than that: a quarter of it.
+const DIFFERENCE: Duration = Duration::from_micros(4_800);
 /// Tries where it takes longer.
 const ROUNDS: u32 = 3;
 /// Of a core, percent, and bytes.
