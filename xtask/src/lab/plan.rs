@@ -18,7 +18,7 @@ enum Place {
 }
 
 /// By how a test's full name begins; the first that fits. A test that is not named here runs everywhere.
-const PLACES: [(&str, Place); 19] = [
+const PLACES: [(&str, Place); 18] = [
     (
         "coarse::the_sums_are_those_of_the_exact_mode",
         Place::Host("reads two ways at one moment, which emulation draws out to many"),
@@ -40,7 +40,6 @@ const PLACES: [(&str, Place); 19] = [
     ),
     ("screen_cost::", Place::Host("asserts times, which mean nothing under emulation")),
     ("views::", Place::Host("reads the screen after each of many keys; it is the same on every kernel")),
-    ("overview::threads_on_one_node", Place::Ends),
     (
         "overview::",
         Place::Host("asserts that an answer is read within seconds; it is the same on every kernel"),
