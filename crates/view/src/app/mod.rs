@@ -427,7 +427,8 @@ impl App {
         Some(match span {
             Span::Interval => (self.subject()?.wait().clone(), data.interval.duration_ns),
             Span::Minute => history::last_minute(&self.focus.past),
-            Span::Start if self.has_seen_all(data) => {
+            // Of cgroups without a name only what is remembered is known: who was in which is not.
+            Span::Start if self.has_seen_all(data) && self.focus.key != Some(Key::Unknown) => {
                 self.history().since_start(self.focus.key.as_ref()?, data)
             }
             Span::Start => history::all(&self.focus.past),

@@ -487,3 +487,14 @@ fn lists_of_cgroups_stay_within_the_one_that_was_opened_and_find_tasks() {
     type_in(&mut app, "1/task-40");
     assert_eq!(paths(&app), ["/system.slice/web.service"], "the cgroup that the task is in");
 }
+
+#[test]
+fn what_is_in_cgroups_without_a_name_is_not_said_to_have_waited_nothing_since_the_start() {
+    let mut nameless = task(10, &[5_000_000]);
+    nameless.cgroup_id = 99;
+    let mut app = tree();
+    app.on_interval(interval(vec![nameless, task(20, &[9_000_000]), task(40, &[7_000_000])]));
+    press(&mut app, KeyCode::End);
+    assert_eq!(app.subject().unwrap().key(), Key::Unknown);
+    assert_eq!(app.span(Span::Start).0.count, 1);
+}

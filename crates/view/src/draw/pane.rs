@@ -51,6 +51,10 @@ pub fn span_words(app: &App, span: Time) -> String {
         Time::Interval => format!("this interval, {length}"),
         Time::Minute => format!("the last {length}"),
         Time::Start if app.replay.is_some() => format!("{length} that were shown"),
+        // What threads had waited that have ended is with their cgroup.
+        Time::Start if matches!(app.subject(), Some(Subject::Process(..))) => {
+            format!("since the start, {length}, living")
+        }
         Time::Start => format!("since the start, {length}"),
     }
 }
