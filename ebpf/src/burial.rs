@@ -7,13 +7,13 @@
 use core::arch::asm;
 
 use cgscope_layout::{
-    BUCKETS, CAUSES, Cause, Loss, bucket_of,
+    BLOCKED_STATES, BUCKETS, CAUSES, Cause, Loss, bucket_of,
     cause::{CELLS, SHARED_CAUSES, WHOLE, row_of},
-    wire::{Exited, HANDED_OVER, TaskStorage, Totals},
+    wire::{Accounts, Exited, HANDED_OVER, TaskStorage, Totals},
 };
 
 use crate::{
-    kernel::{Task, born_after_ns, follow_all, root_cgroup_id},
+    kernel::{Task, born_after_ns, follow_all, keeps_accounts, root_cgroup_id},
     maps::{exited, lost, storage},
 };
 
@@ -72,6 +72,10 @@ fn hand_over(task: Task, storage: &mut TaskStorage, place: &mut Exited) {
     let told = &storage.told;
     add(&mut place.tasks, 1);
     add_rest(&mut place.totals, &now, told);
+    if keeps_accounts() {
+        let accounts = Accounts { blocked_ns: storage.blocked.ns, ..task.accounts() };
+        add_accounts(&mut place.accounts, &accounts, &storage.told_accounts);
+    }
     if waits.max_ns > place.max_ns {
         // Two CPUs at once may lose the smaller: the histogram still has it.
         place.max_ns = waits.max_ns;
@@ -104,6 +108,17 @@ fn add_rest(sums: &mut Totals, now: &Totals, told: &Totals) {
     add(&mut sums.migrations, now.migrations.wrapping_sub(told.migrations));
     for cause in 0..CAUSES {
         add(&mut sums.by_cause[cause], now.by_cause[cause].wrapping_sub(told.by_cause[cause]));
+    }
+}
+
+/// The same for accounts. Clocks of two CPUs may differ: what went backwards by that is nothing.
+#[inline(always)]
+fn add_accounts(sums: &mut Accounts, now: &Accounts, told: &Accounts) {
+    add(&mut sums.user_ns, now.user_ns.saturating_sub(told.user_ns));
+    add(&mut sums.system_ns, now.system_ns.saturating_sub(told.system_ns));
+    add(&mut sums.guest_ns, now.guest_ns.saturating_sub(told.guest_ns));
+    for state in 0..BLOCKED_STATES {
+        add(&mut sums.blocked_ns[state], now.blocked_ns[state].saturating_sub(told.blocked_ns[state]));
     }
 }
 

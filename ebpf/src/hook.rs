@@ -8,9 +8,10 @@ use cgscope_layout::{Loss, bucket_of, ledger::Ring, wire::TaskStorage};
 use core::ffi::c_void;
 
 use crate::{
+    accounts,
     burial::bury,
     by_cpu, history,
-    kernel::{RunQueue, Task, born_after_ns, counts_by_cpu, follow_all},
+    kernel::{RunQueue, Task, born_after_ns, counts_by_cpu, follow_all, keeps_accounts},
     ledger,
     look_back::Wait,
     maps::{lost, ring, storage},
@@ -33,7 +34,7 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     if state != 0 {
         // The low byte alone is the bool.
         let preempted = ctx.arg::<u64>(0) as u8 != 0;
-        leave(prev, state, preempted);
+        leave(prev, state, preempted, clock_ns);
     } else if prev.tid() != 0
         && let Some(storage) = storage(prev)
     {
@@ -43,6 +44,9 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     if next.tid() != 0 {
         match storage(next) {
             Some(storage) => {
+                if keeps_accounts() {
+                    accounts::woke(next, storage, clock_ns);
+                }
                 arrive(next, who, storage, queue, ring);
                 ledger::came(next, storage, queue.cpu());
             }
@@ -55,11 +59,15 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
 
 /// `prev` goes to sleep or dies. The idle task never does.
 #[inline(always)]
-fn leave(prev: Task, state: u32, preempted: bool) {
+fn leave(prev: Task, state: u32, preempted: bool, clock_ns: u64) {
     if state & TASK_DEAD != 0 {
         bury(prev);
     } else if preempted {
         stamp(prev);
+    } else if keeps_accounts()
+        && let Some(storage) = storage(prev)
+    {
+        accounts::slept(prev, storage, state, clock_ns);
     }
 }
 

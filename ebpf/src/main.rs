@@ -2,6 +2,7 @@
 //!
 //! 1. [`hook`]: the one hook on the way of every switch, with [`ledger`], [`history`], [`look_back`] and [`culprits`] for why it
 //!    waited, and [`by_cpu`] and [`placement`] for where;
+//!    and [`accounts`], where asked for, for how long tasks were blocked;
 //! 2. [`birth`] and [`burial`]: tasks that are born and tasks that are dead;
 //! 3. [`reading`]: the iterator that hands everything to user space; [`cgroups`]: the names of cgroups;
 //! 4. [`throttle`]: where the kernel has no clock of throttled time;
@@ -11,6 +12,7 @@
 // For the atomic addition of `burial`.
 #![feature(asm_experimental_arch)]
 
+mod accounts;
 mod birth;
 mod burial;
 mod by_cpu;
@@ -18,6 +20,7 @@ mod cgroups;
 mod culprits;
 mod history;
 mod hook;
+#[allow(dead_code, reason = "some of it is for `sample` alone")]
 mod kernel;
 mod ledger;
 mod look_back;

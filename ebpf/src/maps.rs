@@ -12,17 +12,18 @@ use aya_ebpf::{
     macros::btf_map,
 };
 use cgscope_layout::{
-    Cause, KERNEL_LOSSES, Loss, bucket_of,
+    Cause, KERNEL_LOSSES, Loss, Stack, bucket_of,
     ledger::{NO_CPU, Pairs, Ring},
     throttle::ThrottleClocks,
     wire::{
-        CGROUP_EVENTS_BYTES, CgroupEvent, CpuCounters, EXITED_CGROUPS, Exited, SELECTED_MAX, TaskRecord,
-        TaskStorage, serial,
+        AccountsRecord, CGROUP_EVENTS_BYTES, CgroupEvent, CpuCounters, EXITED_CGROUPS, Exited, SELECTED_MAX,
+        STACKS as PLACES_OF_STACKS, StackCount, StackKey, TaskRecord, TaskStorage, serial,
     },
 };
 
 use crate::{
-    kernel::{Task, has_nodes},
+    accounts,
+    kernel::{Task, has_nodes, keeps_accounts},
     look_back::Work,
     verifier::opaque,
 };
@@ -65,6 +66,22 @@ static NEW_STORAGE: Array<TaskStorage, 1> = Array::new();
 /// The record that `reading` puts together: too large for the stack.
 #[btf_map]
 static RECORD: Array<TaskRecord, 1> = Array::new();
+
+/// The accounts that `reading` puts together.
+#[btf_map]
+static ACCOUNTS: Array<AccountsRecord, 1> = Array::new();
+
+/// A stack that `reading` takes.
+#[btf_map]
+static STACK: Array<Stack, 1> = Array::new();
+
+/// Where the hook takes a stack.
+#[btf_map]
+static STACK_KEY: PerCpuArray<StackKey, 1> = PerCpuArray::new();
+
+/// Preallocated, as the hook fills it; the loader leaves it one place where it is not asked for.
+#[btf_map]
+static STACKS: HashMap<StackKey, StackCount, PLACES_OF_STACKS, 0> = HashMap::new();
 
 #[btf_map]
 static SELECTED: HashMap<u64, u64, SELECTED_MAX, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
@@ -149,6 +166,9 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
     set_new_count(bucket as u64, waits);
     initial.left.cpu = task.run_queue().cpu();
     initial.left.migrations = task.migrations();
+    if keeps_accounts() {
+        accounts::was_blocked(task, &mut initial.blocked);
+    }
     if has_nodes() {
         initial.placement.place = node_place(initial.left.cpu);
         initial.placement.since_ran_ns = task.ran_ns();
@@ -221,6 +241,40 @@ pub fn make_place(cgroup_id: u64) {
 pub fn record() -> Option<&'static mut TaskRecord> {
     // SAFETY: a map value of ours.
     RECORD.get_ptr_mut(0).map(|record| unsafe { &mut *record })
+}
+
+/// Where accounts are put together. As above.
+#[inline(always)]
+pub fn accounts_record() -> Option<&'static mut AccountsRecord> {
+    // SAFETY: a map value of ours.
+    ACCOUNTS.get_ptr_mut(0).map(|record| unsafe { &mut *record })
+}
+
+/// Where the reader takes a stack. As above.
+#[inline(always)]
+pub fn stack() -> Option<&'static mut Stack> {
+    // SAFETY: a map value of ours.
+    STACK.get_ptr_mut(0).map(|stack| unsafe { &mut *stack })
+}
+
+/// This CPU's own place to take a stack in.
+#[inline(always)]
+pub fn stack_key() -> Option<&'static mut StackKey> {
+    // SAFETY: a map value of this CPU; the hook is alone there.
+    STACK_KEY.get_ptr_mut(0).map(|key| unsafe { &mut *key })
+}
+
+/// What is counted for a stack. It is that of one task, which comes on one CPU at a time.
+#[inline(always)]
+pub fn stack_count(key: &StackKey) -> Option<&'static mut StackCount> {
+    // SAFETY: a map value.
+    STACKS.get_ptr_mut(key).map(|count| unsafe { &mut *count })
+}
+
+/// Begins to count a stack; false: there is no room.
+#[inline(always)]
+pub fn add_stack(key: &StackKey, count: &StackCount) -> bool {
+    STACKS.insert(key, count, BPF_NOEXIST.into()).is_ok()
 }
 
 /// The history of a CPU.

@@ -3,50 +3,41 @@
 //! The kernel collects records in a buffer of 32 KiB and hands that over; a task whose record does not fit any more
 //! is shown again in the next buffer. `told` must say what user space really got, so the room is looked at first.
 
-use core::{ffi::c_void, ptr};
+use core::ptr;
 
 use aya_ebpf::helpers::generated::bpf_seq_write;
 use cgscope_layout::{
-    CAUSES, Cause, Loss,
+    CAUSES, Cause, Loss, Stack,
     wire::{
-        HANDED_OVER, HAS_HISTOGRAM, HAS_PLACEMENT, Histogram, INHERIT, ON_CPU, ON_RQ, Placement,
-        SELECT_PROCESS, SELECT_THREAD, TaskRecord, TaskStorage,
+        AccountsRecord, HANDED_OVER, HAS_ACCOUNTS, HAS_HISTOGRAM, HAS_PLACEMENT, HAS_STACK, Histogram,
+        INHERIT, ON_CPU, ON_RQ, Placement, SELECT_PROCESS, SELECT_THREAD, TaskRecord, TaskStorage,
     },
 };
 
 use crate::{
+    accounts,
     burial::count_unseen_arrival,
-    kernel::{SeqFile, Task, born_after_ns, follow_all, has_nodes, select_born_before_ns},
+    kernel::{
+        SeqFile, Task, TaskContext, born_after_ns, follow_all, has_nodes, keeps_accounts,
+        select_born_before_ns,
+    },
     ledger,
-    maps::{copy, create_storage_at, lost, make_place, record, selected, storage},
+    maps::{accounts_record, copy, create_storage_at, lost, make_place, record, selected, stack, storage},
 };
 
-/// `struct bpf_iter__task` (Linux 5.8), each member a pointer in 8 bytes.
-#[repr(C)]
-pub struct TaskContext {
-    meta: *const Meta,
-    task: *const c_void,
-}
-
-/// The head of `struct bpf_iter_meta`.
-#[repr(C)]
-struct Meta {
-    seq: *mut c_void,
-}
+/// Bytes of a record with all that may follow it.
+const LONGEST: usize = size_of::<TaskRecord>()
+    + size_of::<Placement>()
+    + size_of::<AccountsRecord>()
+    + size_of::<Stack>()
+    + size_of::<Histogram>();
 
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "iter/task")]
 pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
     // SAFETY: the context of an iterator over tasks.
-    let (seq, task) = unsafe {
-        let task = ptr::read_volatile(&raw const (*ctx).task);
-        let meta = ptr::read_volatile(&raw const (*ctx).meta);
-        (SeqFile::new(ptr::read_volatile(&raw const (*meta).seq)), task)
-    };
-    if task.is_null() {
-        return 0;
-    }
-    let task = Task::new(task);
+    let (seq, task, _) = unsafe { TaskContext::parts(ctx) };
+    let Some(task) = task else { return 0 };
     if task.is_exiting() {
         // What is left of it is handed over at its last switch; telling of it now could be once too often.
         return 0;
@@ -57,7 +48,7 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
     });
     let Some(storage) = found else { return 0 };
     // `seq_write` wants one byte more than it writes.
-    if seq.room() <= (size_of::<TaskRecord>() + size_of::<Placement>() + size_of::<Histogram>()) as u64 {
+    if seq.room() <= LONGEST as u64 {
         // Longer than the room: the kernel hands over what is there and shows this task again.
         // SAFETY: a map value is readable in its whole size.
         unsafe {
@@ -126,6 +117,9 @@ fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
         flags |= HAS_PLACEMENT;
         len += size_of::<Placement>() as u32;
     }
+    let (more_flags, more_len) = put_accounts(task, storage);
+    flags |= more_flags;
+    len += more_len;
     let Some(record) = record() else { return };
     record.pending = [0; CAUSES];
     record.pending_cause = Cause::Unattributed as u64;
@@ -162,6 +156,7 @@ fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
         // SAFETY: as above.
         unsafe { bpf_seq_write(seq.pointer().cast(), placement, size_of::<Placement>() as u32) };
     }
+    write_accounts(seq, flags);
     if changed {
         copy(&storage.histogram, &mut storage.told_histogram);
         // What was told is written, not what the hook may have added since.
@@ -173,5 +168,49 @@ fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     if unsafe { ptr::read_volatile(&raw const storage.waits.flags) } & HANDED_OVER != 0 {
         // It began to exit and died since the beginning of this program.
         lost(Loss::ReadingOvertaken);
+    }
+}
+
+/// Puts together what follows the record where accounts are asked for; returns the flags for it, and its bytes.
+#[inline(always)]
+fn put_accounts(task: Task, storage: &mut TaskStorage) -> (u32, u32) {
+    if !keeps_accounts() {
+        return (0, 0);
+    }
+    let Some(accounts) = accounts_record() else { return (0, 0) };
+    accounts::tell(task, storage, accounts);
+    storage.told_accounts = accounts.own;
+    let (flags, len) = (HAS_ACCOUNTS, size_of::<AccountsRecord>() as u32);
+    let since_ns = storage.blocked.since_ns;
+    if accounts.is_due == 0 || since_ns == storage.blocked.told_since_ns {
+        return (flags, len);
+    }
+    let Some(stack) = stack() else { return (flags, len) };
+    storage.blocked.told_since_ns = since_ns;
+    accounts::take_stack(task, stack);
+    (flags | HAS_STACK, len + size_of::<Stack>() as u32)
+}
+
+#[inline(always)]
+fn write_accounts(seq: SeqFile, flags: u32) {
+    if flags & HAS_ACCOUNTS != 0
+        && let Some(accounts) = accounts_record()
+    {
+        // SAFETY: readable in the size given.
+        unsafe {
+            bpf_seq_write(
+                seq.pointer().cast(),
+                ptr::from_mut(accounts).cast(),
+                size_of::<AccountsRecord>() as u32,
+            )
+        };
+    }
+    if flags & HAS_STACK != 0
+        && let Some(stack) = stack()
+    {
+        // SAFETY: as above.
+        unsafe {
+            bpf_seq_write(seq.pointer().cast(), ptr::from_mut(stack).cast(), size_of::<Stack>() as u32)
+        };
     }
 }

@@ -70,6 +70,14 @@ features! {
     IdleClock = "idle_clock", false, Probe::Fields;
     /// A run queue tells how long its CPU was in interrupts: CONFIG_IRQ_TIME_ACCOUNTING.
     InterruptTime = "interrupt_time", false, Probe::Fields;
+    /// A task tells that it waits for a device (`in_iowait`).
+    IoWait = "io_wait", false, Probe::Fields;
+    /// A process tells what its threads had done when they exited (`signal_struct`).
+    ProcessTimes = "process_times", false, Probe::Fields;
+    /// A task tells whose it is.
+    Credentials = "credentials", false, Probe::Fields;
+    /// The system call that a task is in: Linux 5.15 (commit dd6e10fbd9fb).
+    SyscallNumber = "syscall_number", false, Probe::Enumerator("bpf_func_id", "BPF_FUNC_task_pt_regs");
     /// A task tells which node its memory is on as the kernel sees it: CONFIG_NUMA_BALANCING, not with PREEMPT_RT.
     NumaPreference = "numa_preference", false, Probe::Fields;
 }

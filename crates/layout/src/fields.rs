@@ -9,6 +9,9 @@ use crate::Feature;
 /// The offset of a field that this kernel does not have.
 pub const ABSENT: u32 = u32::MAX;
 
+/// Of the offset of a single bit ([`Offsets::bit`]): above it lies the number of the bit in its byte. No structure is that large.
+pub const BIT_SHIFT: u32 = 24;
+
 /// Where one field lies, and what it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
@@ -34,6 +37,11 @@ macro_rules! kernel_fields {
         impl Offsets {
             /// No field known: what the object file holds before user space sets it.
             pub const UNKNOWN: Self = Self { $($name: ABSENT,)* };
+
+            /// A single bit: the number of its byte, and above [`BIT_SHIFT`] that of the bit in it.
+            pub const fn bit(bits: u32) -> u32 {
+                ((bits % 8) << BIT_SHIFT) | (bits / 8)
+            }
 
             /// From offsets in the order of [`KERNEL_FIELDS`].
             pub const fn from_array(offsets: [u32; FIELD_COUNT]) -> Self {
@@ -63,6 +71,10 @@ kernel_fields! {
     task_start_time: "task_struct", "start_time", RunQueues;
     /// `unsigned int` since 5.14 as `__state`, `long` before as `state`.
     task_state: "task_struct", "__state|state", RunQueues;
+    /// `int`: EXIT_ZOMBIE and EXIT_DEAD, 0 as long as it has not ended.
+    task_exit_state: "task_struct", "exit_state", RunQueues;
+    /// `int`: below 100 those that real-time and deadline scheduling run, to which no quota of this kind applies.
+    task_prio: "task_struct", "prio", RunQueues;
     /// `unsigned int`: PF_EXITING among others.
     task_flags: "task_struct", "flags", RunQueues;
     /// `int`, since 7.2 `u8`: 1 while the task is on a CPU.
@@ -89,6 +101,34 @@ kernel_fields! {
     task_throttled: "task_struct", "throttled", TaskThrottling;
     /// `int`: the node that the kernel's balancing prefers; needs CONFIG_NUMA_BALANCING, absent with PREEMPT_RT.
     task_preferred_node: "task_struct", "numa_preferred_nid", NumaPreference;
+    /// `u64`, ns: in user space, counted by ticks, guests included.
+    task_utime: "task_struct", "utime", RunQueues;
+    /// `u64`, ns: in the kernel, counted by ticks.
+    task_stime: "task_struct", "stime", RunQueues;
+    /// `u64`, ns: running a guest.
+    task_gtime: "task_struct", "gtime", RunQueues;
+    /// One bit of an `unsigned`, see [`Offsets::bit`]: it waits for a device.
+    task_in_iowait: "task_struct", "in_iowait", IoWait;
+    /// `struct signal_struct *`: what the threads of a process share.
+    task_signal: "task_struct", "signal", ProcessTimes;
+    /// `struct cred *`.
+    task_cred: "task_struct", "cred", Credentials;
+    /// `uid_t`.
+    cred_uid: "cred", "uid.val", Credentials;
+    /// `u64`, ns: of threads that have exited.
+    signal_utime: "signal_struct", "utime", ProcessTimes;
+    /// `u64`, ns.
+    signal_stime: "signal_struct", "stime", ProcessTimes;
+    /// `u64`, ns.
+    signal_gtime: "signal_struct", "gtime", ProcessTimes;
+    /// `unsigned long long`, ns.
+    signal_ran_ns: "signal_struct", "sum_sched_runtime", ProcessTimes;
+    /// `unsigned long`.
+    signal_nvcsw: "signal_struct", "nvcsw", ProcessTimes;
+    /// `unsigned long`.
+    signal_nivcsw: "signal_struct", "nivcsw", ProcessTimes;
+    /// `long`, on arm64 `s32`: the number of the system call, negative outside of one.
+    regs_syscall: "pt_regs", "orig_ax|syscallno", SyscallNumber;
     /// `struct sched_entity *`: that of the task's group on this CPU.
     task_parent: "task_struct", "se.parent", RunQueues;
     /// `struct css_set *`.

@@ -47,6 +47,8 @@ losses! {
     /// Before Linux 6.6: more queues of cgroups stood throttled on a CPU than are kept a clock for. Of the waits there the
     /// throttled part is with the other causes.
     ThrottleClockForgotten = "throttle_clock_forgotten",
+    /// The table of stacks was full, or just in use: time blocked is in its state, but not with the place where it was spent.
+    StackNotCounted = "stack_not_counted",
     /// User space: a reading of the kernel's tasks ended early.
     ReadingCutShort = "reading_cut_short",
     /// User space: an interval ended late by more than half of its length.
@@ -72,6 +74,7 @@ impl Loss {
             Self::SwitchOfHiddenTask
                 | Self::CulpritForgotten
                 | Self::CgroupEventLost
+                | Self::StackNotCounted
                 | Self::IntervalLate
                 | Self::TaskUnseen
                 | Self::TaskEndUnseen

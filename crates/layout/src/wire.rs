@@ -3,6 +3,7 @@
 //! All are `repr(C)` without padding. Both sides are built together, so there is no version.
 
 use crate::{
+    accounts::{BLOCKED_STATES, ByState, Stack},
     bucket::BUCKETS,
     cause::{ByCause, CAUSES, CELLS, Shares},
     ledger::Left,
@@ -93,6 +94,106 @@ impl Totals {
     };
 }
 
+/// What a task's time went to, as the kernel counts it by ticks, and how long it was blocked. Kept where
+/// [`Config::accounts`] is set.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Accounts {
+    /// `task_struct.utime`, ns: not yet scaled to the run time, guests included.
+    pub user_ns: u64,
+    /// `task_struct.stime`, ns: as above.
+    pub system_ns: u64,
+    /// `task_struct.gtime`, ns: running a guest, part of `user_ns`.
+    pub guest_ns: u64,
+    /// Time off a CPU without waiting for one, that which is not over included.
+    pub blocked_ns: ByState,
+}
+
+impl Accounts {
+    /// Nothing.
+    pub const NONE: Self = Self { user_ns: 0, system_ns: 0, guest_ns: 0, blocked_ns: [0; BLOCKED_STATES] };
+}
+
+/// What threads of a process had done when they exited (`task_struct.signal`), told with its main thread.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gone {
+    /// `utime`, ns.
+    pub user_ns: u64,
+    /// `stime`, ns.
+    pub system_ns: u64,
+    /// `gtime`, ns.
+    pub guest_ns: u64,
+    /// `sum_sched_runtime`, ns.
+    pub on_cpu_ns: u64,
+    /// `nvcsw`.
+    pub voluntary: u64,
+    /// `nivcsw`.
+    pub involuntary: u64,
+}
+
+/// The accounts of a task as the iterator reports them.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AccountsRecord {
+    /// Its own.
+    pub own: Accounts,
+    /// Of the threads of its process that have exited; 0 but in a main thread.
+    pub gone: Gone,
+    /// A [`crate::BlockedState`] plus one: it is blocked now. 0: it is not.
+    pub state: u64,
+    /// 1: `uncounted_ns` will count for the stack that it is blocked at now. Where none follows it is the one told before.
+    pub is_due: u64,
+    /// Its time blocked for which no stack has been counted yet, that which is not over included, ns.
+    pub uncounted_ns: u64,
+}
+
+/// How a task is blocked, kept by the hook.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Blocked {
+    /// ns of `rq->clock` when it left its CPU to sleep; 0: it did not, or that was not seen.
+    pub since_ns: u64,
+    /// A [`crate::BlockedState`].
+    pub state: u64,
+    /// Time blocked that is over and for which no stack has been counted yet.
+    pub uncounted_ns: u64,
+    /// Time blocked that is over.
+    pub ns: ByState,
+    /// [`Self::since_ns`] when user space was last told the stack.
+    pub told_since_ns: u64,
+}
+
+/// Key of the table of stacks.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StackKey {
+    /// Thread id.
+    pub tid: u32,
+    /// A [`crate::BlockedState`].
+    pub state: u32,
+    /// Where it slept.
+    pub stack: Stack,
+}
+
+/// Value of the table of stacks.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StackCount {
+    /// Time blocked that this stack stands for, ns.
+    pub ns: u64,
+    /// Times that the stack was taken.
+    pub count: u64,
+    /// See [`serial`].
+    pub serial: u64,
+    /// Process id.
+    pub tgid: u32,
+    /// No meaning.
+    pub padding: u32,
+    /// NUL-padded name of the thread.
+    pub comm: [u8; 16],
+}
+
 /// The value of the task storage map.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -105,12 +206,16 @@ pub struct TaskStorage {
     pub left: Left,
     /// Where it ran.
     pub placement: Placement,
+    /// How it is blocked.
+    pub blocked: Blocked,
     /// See [`serial`].
     pub serial: u64,
     /// The cgroup at the last reading, or at birth: the table of exited tasks has a place for it.
     pub cgroup_id: u64,
     /// What user space has been told last; a dead task hands over the rest.
     pub told: Totals,
+    /// The same of its accounts.
+    pub told_accounts: Accounts,
     /// Kept by the hook.
     pub histogram: Histogram,
     /// What user space has been told last.
@@ -162,14 +267,14 @@ pub struct CpuCounters {
     pub came_from: [u64; NODES],
 }
 
-/// One task, as the iterator reports it. In the stream its [`Placement`] follows if [`HAS_PLACEMENT`] is set, and then its
-/// [`Histogram`] if [`HAS_HISTOGRAM`] is.
+/// One task, as the iterator reports it. In the stream its [`Placement`] follows if [`HAS_PLACEMENT`] is set, then its
+/// [`AccountsRecord`] if [`HAS_ACCOUNTS`] is, its [`Stack`] if [`HAS_STACK`] is, and its [`Histogram`] if [`HAS_HISTOGRAM`] is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskRecord {
     /// Bytes of this record together with what follows it.
     pub len: u32,
-    /// [`HAS_HISTOGRAM`], [`HAS_PLACEMENT`], [`ON_CPU`], [`ON_RQ`].
+    /// [`HAS_HISTOGRAM`], [`HAS_PLACEMENT`], [`HAS_ACCOUNTS`], [`HAS_STACK`], [`ON_CPU`], [`ON_RQ`].
     pub flags: u32,
     /// See [`serial`].
     pub serial: u64,
@@ -209,6 +314,10 @@ pub const ON_CPU: u32 = 2;
 pub const ON_RQ: u32 = 4;
 /// In [`TaskRecord::flags`]: the placement follows.
 pub const HAS_PLACEMENT: u32 = 8;
+/// In [`TaskRecord::flags`]: the accounts follow.
+pub const HAS_ACCOUNTS: u32 = 16;
+/// In [`TaskRecord::flags`]: it is blocked, and the stack follows. Told once for each time that it is blocked.
+pub const HAS_STACK: u32 = 32;
 
 /// The value of the table of exited tasks, by cgroup id: what user space had not been told of them.
 #[repr(C)]
@@ -220,6 +329,8 @@ pub struct Exited {
     pub max_ns: u64,
     /// Their sums.
     pub totals: Totals,
+    /// Their accounts.
+    pub accounts: Accounts,
     /// Their waits by bucket.
     pub counts: [u64; BUCKETS],
     /// Their waits by row and cause.
@@ -228,6 +339,8 @@ pub struct Exited {
 
 /// Places in the table of exited tasks: cgroups that have a followed task, or had one and are not given back yet.
 pub const EXITED_CGROUPS: usize = 16_384;
+/// Places in the table of stacks, where stacks are counted: some 10 MiB.
+pub const STACKS: usize = 16_384;
 /// Places in the table of selected processes and threads.
 pub const SELECTED_MAX: usize = 65_536;
 
@@ -293,11 +406,16 @@ pub struct Config {
     pub count_by_cpu: u64,
     /// 1: the kernel keeps no clock of throttled time, and we do.
     pub keep_throttle_clock: u64,
+    /// 1: tell [`Accounts`].
+    pub accounts: u64,
+    /// With `accounts`, and not 0: the stack of a task is counted whenever it has been blocked for so long since the last
+    /// time, ns.
+    pub stack_every_ns: u64,
 }
 
 impl Config {
     /// Its words in order, as the loader writes them.
-    pub const fn words(&self) -> [u64; 10] {
+    pub const fn words(&self) -> [u64; 12] {
         [
             self.follow_all,
             self.born_after_ns,
@@ -309,6 +427,8 @@ impl Config {
             self.nodes,
             self.count_by_cpu,
             self.keep_throttle_clock,
+            self.accounts,
+            self.stack_every_ns,
         ]
     }
 }
@@ -342,6 +462,8 @@ pub mod names {
     pub const CPUS: &str = "CPUS";
     /// Array, CPU: [`crate::throttle::ThrottleClocks`].
     pub const THROTTLE_CLOCKS: &str = "THROTTLE_CLOCKS";
+    /// Hash, [`super::StackKey`]: [`super::StackCount`].
+    pub const STACKS: &str = "STACKS";
     /// Per-CPU array of loss counters.
     pub const LOSSES: &str = "LOSSES";
     /// Ring buffer: [`super::CgroupEvent`].

@@ -1,0 +1,169 @@
+//! Where time goes beside waits, where that is asked for ([`keeps_accounts`]): how long tasks are blocked, in which state, and
+//! by which stack.
+//!
+//! A stack is taken when a task comes back and has been blocked for long enough since the last time: it stands for all of that.
+//! So walks of the stack are as many as there is time to divide among them, not as there are switches. It is that of a task which is
+//! not on a CPU yet: the very place where it slept.
+
+use cgscope_layout::{
+    BlockedState, Loss, Stack,
+    wire::{AccountsRecord, Blocked, Gone, StackCount, TaskStorage},
+};
+
+use crate::{
+    kernel::{Task, stack_every_ns},
+    maps::{add_stack, lost, stack_count, stack_key},
+    verifier::opaque,
+};
+
+/// Bits of `task_struct.__state`, the same in all versions since 4.14.
+const UNINTERRUPTIBLE: u32 = 0x2;
+const STOPPED_TRACED_OR_PARKED: u32 = 0x4 | 0x8 | 0x40;
+const IDLE: u32 = UNINTERRUPTIBLE | 0x400;
+const RTLOCK_OR_FROZEN: u32 = 0x1000 | 0x8000;
+
+/// How a task with these bits is blocked.
+#[inline(always)]
+fn blocked_state(task: Task, state: u32) -> u64 {
+    let which = if task.in_iowait() {
+        BlockedState::Iowait
+    } else if state & STOPPED_TRACED_OR_PARKED != 0 {
+        BlockedState::Stopped
+    } else if state & IDLE == IDLE {
+        BlockedState::Idle
+    } else if state & (UNINTERRUPTIBLE | RTLOCK_OR_FROZEN) != 0 {
+        BlockedState::Uninterruptible
+    } else {
+        BlockedState::Sleeping
+    };
+    which as u64
+}
+
+/// `prev` leaves its CPU to sleep.
+#[inline(always)]
+pub fn slept(prev: Task, storage: &mut TaskStorage, state: u32, clock_ns: u64) {
+    storage.blocked.state = blocked_state(prev, state);
+    storage.blocked.since_ns = clock_ns;
+}
+
+/// For a task that is followed from now on: whether it is blocked already.
+#[inline(always)]
+pub fn was_blocked(task: Task, blocked: &mut Blocked) {
+    *blocked = Blocked::default();
+    let state = task.state();
+    if state != 0 && !task.on_cpu() && task.last_queued_ns() == 0 {
+        blocked.state = blocked_state(task, state);
+        blocked.since_ns = now_ns(task);
+    }
+}
+
+/// The best "now" that there is without a call: the clock of an idle CPU stands still, that of the one we run on is a tick old
+/// at most.
+#[inline(always)]
+fn now_ns(task: Task) -> u64 {
+    let current = Task::current();
+    let (here_ns, there_ns) = (current.run_queue().clock_ns(), task.run_queue().clock_ns());
+    if here_ns > there_ns { here_ns } else { there_ns }
+}
+
+/// `next` comes on a CPU. To be called before its wait is entered: what it was off its CPU for and did not wait, it was blocked.
+#[inline(always)]
+pub fn woke(next: Task, storage: &mut TaskStorage, clock_ns: u64) {
+    let blocked = &mut storage.blocked;
+    if blocked.since_ns == 0 {
+        return;
+    }
+    let queued_ns = next.last_queued_ns();
+    let here_ns = if queued_ns == 0 { 0 } else { clock_ns.saturating_sub(queued_ns) };
+    let elsewhere_ns = next.run_delay_ns().wrapping_sub(storage.waits.expected_run_delay_ns);
+    let ns = clock_ns.saturating_sub(blocked.since_ns).saturating_sub(here_ns).saturating_sub(elsewhere_ns);
+    // First: a reader who comes between the two has less than there is, and all of it the next time.
+    clear(&mut blocked.since_ns);
+    // Always there; the verifier wants to see it.
+    if let Some(sum) = blocked.ns.get_mut(opaque(blocked.state as usize)) {
+        *sum += ns;
+    }
+    if stack_every_ns() == 0 {
+        return;
+    }
+    blocked.uncounted_ns += ns;
+    if blocked.uncounted_ns >= stack_every_ns() {
+        count_stack(next, storage);
+    }
+}
+
+/// Takes the stack of a task that is not on a CPU, and counts it for the time that nothing has been counted for yet.
+#[inline(never)]
+fn count_stack(task: Task, storage: &mut TaskStorage) {
+    let Some(key) = stack_key() else { return };
+    let ns = storage.blocked.uncounted_ns;
+    storage.blocked.uncounted_ns = 0;
+    key.tid = task.tid();
+    key.state = storage.blocked.state as u32;
+    take_stack(task, &mut key.stack);
+    match stack_count(key) {
+        Some(count) => {
+            count.ns += ns;
+            count.count += 1;
+        }
+        None => {
+            let (serial, tgid, comm) = (storage.serial, task.tgid(), task.comm());
+            if !add_stack(key, &StackCount { ns, count: 1, serial, tgid, padding: 0, comm }) {
+                lost(Loss::StackNotCounted);
+            }
+        }
+    }
+}
+
+/// All zero where it cannot be walked. The kernel fills up with zeroes.
+#[inline(always)]
+pub fn take_stack(task: Task, stack: &mut Stack) {
+    // SAFETY: the stack is as large as said.
+    unsafe { task.stack(stack.as_mut_ptr(), size_of::<Stack>() as u32) };
+}
+
+/// What user space is told of a task: what it is blocked for at this moment counts, too.
+#[inline(never)]
+pub fn tell(task: Task, storage: &TaskStorage, record: &mut AccountsRecord) {
+    let before_ns = read(&storage.blocked.since_ns);
+    let blocked = &storage.blocked;
+    record.own = task.accounts();
+    record.own.blocked_ns = blocked.ns;
+    record.uncounted_ns = blocked.uncounted_ns;
+    (record.state, record.is_due) = (0, 0);
+    record.gone = Gone::default();
+    if task.tid() == task.tgid() {
+        record.gone = task.gone();
+    }
+    let state = blocked.state;
+    // It came on a CPU meanwhile: then it is in the sums.
+    if before_ns == 0 || read(&storage.blocked.since_ns) != before_ns {
+        return;
+    }
+    let queued_ns = task.last_queued_ns();
+    let until_ns = if queued_ns == 0 { now_ns(task) } else { queued_ns };
+    let ns = until_ns.saturating_sub(before_ns);
+    // Always there; the verifier wants to see it.
+    if let Some(sum) = record.own.blocked_ns.get_mut(opaque(state as usize)) {
+        *sum += ns;
+    }
+    record.uncounted_ns += ns;
+    if queued_ns == 0 {
+        record.state = state + 1;
+        // The hook will count it for this stack when the task comes back; less than that may go to another one.
+        let every_ns = stack_every_ns();
+        record.is_due = u64::from(every_ns != 0 && record.uncounted_ns >= every_ns);
+    }
+}
+
+#[inline(always)]
+fn clear(word: &mut u64) {
+    // SAFETY: a word of a map value; others read it meanwhile.
+    unsafe { core::ptr::write_volatile(word, 0) };
+}
+
+#[inline(always)]
+fn read(word: &u64) -> u64 {
+    // SAFETY: a word of a map value, written by the hook meanwhile.
+    unsafe { core::ptr::read_volatile(word) }
+}
