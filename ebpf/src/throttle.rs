@@ -12,7 +12,7 @@ use cgscope_layout::{
 };
 
 use crate::{
-    kernel::Throttled,
+    kernel::{CfsRunQueue, Throttled, keeps_throttle_clock},
     maps::{lost, throttle_clocks},
 };
 
@@ -116,4 +116,27 @@ pub extern "C" fn stood_ns(cpu: u64, cfs_rq: u64, clock_ns: u64) -> u64 {
         }
     }
     stood_ns
+}
+
+impl CfsRunQueue {
+    /// How long it has stood in a hierarchy out of quota until `clock_ns`. It rises only while a task of it could run. `cpu`:
+    /// whose queue it is. `address`: its own as a number out of memory, where the verifier takes it for one.
+    #[inline(always)]
+    pub fn throttled_ns(self, address: &u64, cpu: u32, clock_ns: u64) -> u64 {
+        if keeps_throttle_clock() {
+            // SAFETY: a reference.
+            return stood_ns(u64::from(cpu), unsafe { read_volatile(address) }, clock_ns);
+        }
+        self.kernels_throttled_ns(clock_ns)
+    }
+
+    /// The same for a queue of which only the address is known, as long as its group lives: a wait that ended elsewhere. `cpu`:
+    /// whose queue it is.
+    #[inline(always)]
+    pub fn throttled_ns_at(address: u64, cpu: u32, clock_ns: u64) -> Option<u64> {
+        if keeps_throttle_clock() {
+            return Some(stood_ns(u64::from(cpu), address, clock_ns));
+        }
+        Self::kernels_throttled_ns_at(address, clock_ns)
+    }
 }

@@ -7,7 +7,7 @@ use std::process;
 use crate::{Failure, Toolchain};
 
 /// The whole build script: compiles `ebpf/`, puts the objects into `OUT_DIR`, and hands their paths to the crate as
-/// `env!("CGSCOPE_BPF_OBJECT")` and `env!("CGSCOPE_EMPTY_HOOK_OBJECT")`. On failure it says why in cargo's own
+/// `env!("CGSCOPE_BPF_OBJECT")`, `env!("CGSCOPE_EMPTY_HOOK_OBJECT")` and `env!("CGSCOPE_SAMPLE_OBJECT")`. On failure it says why in cargo's own
 /// words and ends the build.
 pub fn for_build_script() {
     if let Err(failure) = embed() {
@@ -25,9 +25,11 @@ fn embed() -> Result<(), Failure> {
     }
     let shared = shared_dir(&out, &variable("TARGET")?);
     let objects = Toolchain::find()?.compile(&root.join("ebpf"), &shared)?;
-    for (object, name) in
-        [(objects.cgscope, "CGSCOPE_BPF_OBJECT"), (objects.empty_hook, "CGSCOPE_EMPTY_HOOK_OBJECT")]
-    {
+    for (object, name) in [
+        (objects.cgscope, "CGSCOPE_BPF_OBJECT"),
+        (objects.empty_hook, "CGSCOPE_EMPTY_HOOK_OBJECT"),
+        (objects.sample, "CGSCOPE_SAMPLE_OBJECT"),
+    ] {
         // A copy: the shared directory may by then hold what another branch made.
         let copy = out.join(object.file_name().unwrap_or(name.as_ref()));
         fs::copy(&object, &copy).map_err(|why| Failure::File { path: object, why })?;

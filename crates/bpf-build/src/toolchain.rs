@@ -21,6 +21,8 @@ pub struct Objects {
     pub cgscope: PathBuf,
     /// The same hook with nothing in it, to measure against.
     pub empty_hook: PathBuf,
+    /// The task iterator of `cgscope sample`.
+    pub sample: PathBuf,
 }
 
 impl Toolchain {
@@ -53,7 +55,11 @@ impl Toolchain {
             return Err(Failure::Refused { toolchain: self.to_string() });
         }
         let release = target_dir.join(TARGET).join("release");
-        Ok(Objects { cgscope: release.join("cgscope-bpf"), empty_hook: release.join("empty-hook-bpf") })
+        Ok(Objects {
+            cgscope: release.join("cgscope-bpf"),
+            empty_hook: release.join("empty-hook-bpf"),
+            sample: release.join("sample-bpf"),
+        })
     }
 }
 

@@ -4,17 +4,20 @@
 //! `no_std`, no dependency and no feature, so that the BPF side compiles exactly what user space compiles.
 #![no_std]
 
+pub mod accounts;
 pub mod bucket;
 pub mod cause;
 pub mod feature;
 pub mod fields;
 pub mod ledger;
 pub mod loss;
+pub mod snapshot;
 pub mod throttle;
 pub mod wire;
 
+pub use accounts::{BLOCKED_STATES, BlockedState, ByState, FRAMES, Stack};
 pub use bucket::{BUCKETS, bucket_of, high_ns, low_ns};
 pub use cause::{ByCause, CAUSES, Cause, Shares};
 pub use feature::{Feature, Probe};
-pub use fields::{ABSENT, FIELD_COUNT, Field, KERNEL_FIELDS, Offsets};
+pub use fields::{ABSENT, BIT_SHIFT, FIELD_COUNT, Field, KERNEL_FIELDS, Offsets};
 pub use loss::{KERNEL_LOSSES, Loss};

@@ -10,8 +10,8 @@ use core::{
 
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
 use cgscope_layout::{
-    ABSENT, ByCause, Offsets,
-    wire::{Config, Totals, Waits},
+    ABSENT, BIT_SHIFT, ByCause, Offsets,
+    wire::{Accounts, Config, Gone, Totals, Waits},
 };
 
 /// Set by user space before loading. Read as volatile: to the compiler they are constants of this very file.
@@ -30,6 +30,8 @@ static CONFIG: Config = Config {
     nodes: 0,
     count_by_cpu: 0,
     keep_throttle_clock: 0,
+    accounts: 0,
+    stack_every_ns: 0,
 };
 
 /// The offset of a field, a constant to the verifier.
@@ -40,8 +42,11 @@ macro_rules! offset {
     };
 }
 
+mod iterator;
+mod moment;
 mod queue;
 
+pub use iterator::TaskContext;
 pub use queue::{CfsRunQueue, Cgroup, RunQueue, Throttled};
 
 /// 1 if every task is followed.
@@ -77,6 +82,20 @@ pub fn counts_by_cpu() -> bool {
 pub fn keeps_throttle_clock() -> bool {
     // SAFETY: a static of ours.
     unsafe { read_volatile(addr_of!(CONFIG.keep_throttle_clock)) != 0 }
+}
+
+/// True if it is told where time goes beside waits.
+#[inline(always)]
+pub fn keeps_accounts() -> bool {
+    // SAFETY: a static of ours.
+    unsafe { read_volatile(addr_of!(CONFIG.accounts)) != 0 }
+}
+
+/// A stack is taken for so much time blocked, ns; 0: none is.
+#[inline(always)]
+pub fn stack_every_ns() -> u64 {
+    // SAFETY: a static of ours.
+    unsafe { read_volatile(addr_of!(CONFIG.stack_every_ns)) }
 }
 
 /// True if this kernel throttles tasks one by one, on their way to user space, and says so in each (Linux 6.18).
@@ -236,6 +255,39 @@ impl Task {
     #[inline(always)]
     pub fn is_throttled(self) -> bool {
         load::<u8>(self.0, offset!(task_throttled)) != 0
+    }
+
+    /// It waits for a device, or just begins to; false where the kernel does not say.
+    #[inline(always)]
+    pub fn in_iowait(self) -> bool {
+        let at = offset!(task_in_iowait);
+        // A bit; its place is a constant to the verifier.
+        at != ABSENT && load::<u8>(self.0, at & ((1 << BIT_SHIFT) - 1)) & (1 << (at >> BIT_SHIFT)) != 0
+    }
+
+    /// Its time by the kernel's ticks; how long it was blocked is left 0.
+    #[inline(always)]
+    pub fn accounts(self) -> Accounts {
+        Accounts {
+            user_ns: load(self.0, offset!(task_utime)),
+            system_ns: load(self.0, offset!(task_stime)),
+            guest_ns: load(self.0, offset!(task_gtime)),
+            ..Accounts::NONE
+        }
+    }
+
+    /// What threads of its process had done when they exited.
+    #[inline(always)]
+    pub fn gone(self) -> Gone {
+        let signal = follow(self.0, offset!(task_signal));
+        Gone {
+            user_ns: load(signal, offset!(signal_utime)),
+            system_ns: load(signal, offset!(signal_stime)),
+            guest_ns: load(signal, offset!(signal_gtime)),
+            on_cpu_ns: load(signal, offset!(signal_ran_ns)),
+            voluntary: load(signal, offset!(signal_nvcsw)),
+            involuntary: load(signal, offset!(signal_nivcsw)),
+        }
     }
 
     /// Times that it changed its CPU, cut to 32 bits.

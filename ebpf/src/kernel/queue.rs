@@ -7,8 +7,7 @@ use core::{
 
 use cgscope_layout::ABSENT;
 
-use super::{OFFSETS, Task, cgroup_hierarchy, follow, keeps_throttle_clock, load, peek, throttles_tasks};
-use crate::throttle;
+use super::{OFFSETS, Task, cgroup_hierarchy, follow, load, peek, throttles_tasks};
 
 /// The deepest nesting of cgroups that is looked through for the quota that ran out.
 const LEVELS: usize = 16;
@@ -59,14 +58,15 @@ impl CfsRunQueue {
         RunQueue(follow(self.0, offset!(cfs_rq_rq)))
     }
 
-    /// How long it has stood in a hierarchy out of quota until `clock_ns`. It rises only while a task of it could run. `cpu`:
-    /// whose queue it is. `address`: its own as a number out of memory, where the verifier takes it for one.
+    /// Levels above it, itself included, that are out of quota.
     #[inline(always)]
-    pub fn throttled_ns(self, address: &u64, cpu: u32, clock_ns: u64) -> u64 {
-        if keeps_throttle_clock() {
-            // SAFETY: a reference.
-            return throttle::stood_ns(u64::from(cpu), unsafe { read_volatile(address) }, clock_ns);
-        }
+    pub fn levels_out_of_quota(self) -> u32 {
+        load(self.0, offset!(cfs_rq_throttle_count))
+    }
+
+    /// The kernel's own clock of how long it has stood in a hierarchy out of quota, until `clock_ns`.
+    #[inline(always)]
+    pub fn kernels_throttled_ns(self, clock_ns: u64) -> u64 {
         let before: u64 = load(self.0, offset!(cfs_rq_throttled_ns));
         match load(self.0, offset!(cfs_rq_throttled_since)) {
             0 => before,
@@ -74,13 +74,9 @@ impl CfsRunQueue {
         }
     }
 
-    /// The same for a queue of which only the address is known, as long as its group lives: a wait that ended elsewhere. `cpu`:
-    /// whose queue it is.
+    /// The same for a queue of which only the address is known, as long as its group lives.
     #[inline(always)]
-    pub fn throttled_ns_at(address: u64, cpu: u32, clock_ns: u64) -> Option<u64> {
-        if keeps_throttle_clock() {
-            return Some(throttle::stood_ns(u64::from(cpu), address, clock_ns));
-        }
+    pub fn kernels_throttled_ns_at(address: u64, clock_ns: u64) -> Option<u64> {
         if offset!(cfs_rq_throttled_ns) == ABSENT {
             return None;
         }

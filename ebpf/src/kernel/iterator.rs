@@ -1,0 +1,39 @@
+//! What the kernel hands to a task iterator.
+
+use core::{ffi::c_void, ptr::read_volatile};
+
+use super::{SeqFile, Task};
+
+/// `struct bpf_iter__task` (Linux 5.8), each member a pointer in 8 bytes.
+#[repr(C)]
+pub struct TaskContext {
+    meta: *const Meta,
+    task: *const c_void,
+}
+
+/// `struct bpf_iter_meta`.
+#[repr(C)]
+struct Meta {
+    seq: *mut c_void,
+    _session_id: u64,
+    number: u64,
+}
+
+impl TaskContext {
+    /// Where to write to, the task, and how many were shown before it. Without a task it is the end, and the number that of the
+    /// last one.
+    ///
+    /// # Safety
+    /// The context of an iterator over tasks.
+    #[inline(always)]
+    pub unsafe fn parts(this: *const Self) -> (SeqFile, Option<Task>, u64) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let task = read_volatile(&raw const (*this).task);
+            let meta = read_volatile(&raw const (*this).meta);
+            let seq = SeqFile::new(read_volatile(&raw const (*meta).seq));
+            let number = read_volatile(&raw const (*meta).number);
+            (seq, if task.is_null() { None } else { Some(Task::new(task)) }, number)
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What a task does at this moment, beside what the hook needs to know of it.
+
+use core::{
+    ffi::c_void,
+    ptr::{addr_of, read_volatile},
+};
+
+use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_get_task_stack, bpf_task_pt_regs};
+
+use super::{OFFSETS, Task, follow, load, throttles_tasks};
+
+/// Real-time and deadline tasks have a smaller `prio` (MAX_RT_PRIO, in all versions).
+const FIRST_FAIR_PRIO: u32 = 100;
+/// PF_IO_WORKER (Linux 5.12, commit 46fe18b16c46): it never was in user space.
+const IO_WORKER: u32 = 0x10;
+
+impl Task {
+    /// The task that runs this program.
+    #[inline(always)]
+    pub fn current() -> Self {
+        // SAFETY: no preconditions; the kernel never returns null.
+        Self::new(unsafe { bpf_get_current_task_btf() }.cast())
+    }
+
+    /// EXIT_ZOMBIE and EXIT_DEAD; 0 as long as it has not ended.
+    #[inline(always)]
+    pub fn exit_state(self) -> u32 {
+        load(self.0, offset!(task_exit_state))
+    }
+
+    /// Real user id.
+    #[inline(always)]
+    pub fn uid(self) -> u32 {
+        load(follow(self.0, offset!(task_cred)), offset!(cred_uid))
+    }
+
+    /// It may be in a system call: a thread of a user's program, and none that the kernel made for it.
+    #[inline(always)]
+    pub fn has_user_space(self) -> bool {
+        !self.is_kernel_thread() && load::<u32>(self.0, offset!(task_flags)) & IO_WORKER == 0
+    }
+
+    /// The number of the system call that it is in, negative outside of one. Of a task that is blocked.
+    #[inline(always)]
+    pub fn system_call(self) -> i32 {
+        // SAFETY: a task that the verifier trusts.
+        let registers = unsafe { bpf_task_pt_regs(self.pointer().cast()) };
+        // The lower half of a `long`, or an `s32`.
+        load::<u32>(registers as *const c_void, offset!(regs_syscall)) as i32
+    }
+
+    /// Takes at most `bytes` of return addresses of a task that is off its CPU; returns the bytes taken.
+    ///
+    /// # Safety
+    /// So many bytes can be written at `into`.
+    #[inline(always)]
+    pub unsafe fn stack(self, into: *mut u64, bytes: u32) -> u32 {
+        // SAFETY: the caller's promise.
+        let taken = unsafe { bpf_get_task_stack(self.pointer().cast(), into.cast(), bytes, 0) };
+        if taken < 0 { 0 } else { taken as u32 }
+    }
+
+    /// Kept from running because a quota has run out. Before Linux 6.18 whole queues were taken off their CPU, with all that
+    /// could run on them.
+    #[inline(always)]
+    pub fn is_out_of_quota(self) -> bool {
+        if throttles_tasks() {
+            return self.is_throttled();
+        }
+        self.on_rq()
+            && load::<u32>(self.0, offset!(task_prio)) >= FIRST_FAIR_PRIO
+            && self.cfs_rq().levels_out_of_quota() != 0
+    }
+}

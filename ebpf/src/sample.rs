@@ -1,0 +1,177 @@
+//! The kernel side of `cgscope sample`: what each thread does at one moment. A task iterator alone: nothing is hooked, and
+//! between two readings nothing is spent.
+#![no_std]
+#![no_main]
+
+#[allow(dead_code, unused_imports, reason = "most of it is for the hook")]
+mod kernel;
+
+use core::{
+    ffi::c_void,
+    ptr::{addr_of, read_volatile},
+};
+
+use aya_ebpf::{
+    bindings::BPF_F_NO_PREALLOC,
+    btf_maps::{Array, HashMap},
+    helpers::generated::bpf_seq_write,
+    macros::btf_map,
+};
+use cgscope_layout::{
+    FRAMES,
+    snapshot::{
+        DISPLACED, END, HAS_SYSCALL, IOWAIT, LONGEST, ON_CPU, ON_RQ, SnapshotConfig, THROTTLED, ThreadRecord,
+    },
+    wire::{SELECT_PROCESS, SELECT_THREAD, SELECTED_MAX},
+};
+
+use crate::kernel::{Task, TaskContext};
+
+#[unsafe(no_mangle)]
+static SNAPSHOT: SnapshotConfig =
+    SnapshotConfig { all_states: 0, syscall: 0, stack_bytes: 0, selected_only: 0, uid: 0 };
+
+macro_rules! wanted {
+    ($field:ident) => {
+        // SAFETY: a static of ours, set before loading: to the compiler it is a constant of this very file.
+        unsafe { read_volatile(addr_of!(SNAPSHOT.$field)) }
+    };
+}
+
+/// A record with what follows it, written in one piece: the kernel shows a thread again for which there is no room.
+#[repr(C)]
+struct Told {
+    record: ThreadRecord,
+    stack: [u64; FRAMES],
+}
+
+/// Too large for the stack. One reader at a time.
+#[btf_map]
+static TOLD: Array<Told, 1> = Array::new();
+
+#[btf_map]
+static SELECTED: HashMap<u64, u64, SELECTED_MAX, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
+
+// Bits of `task_struct.__state`; see `task_state.rs` of the collector.
+const INTERRUPTIBLE: u32 = 0x1;
+const PARKED: u32 = 0x40;
+const DEAD: u32 = 0x80;
+const NOLOAD: u32 = 0x400;
+/// Those that also sleep, of which psn's "active" does not speak.
+const AT_REST: u32 = INTERRUPTIBLE | PARKED | DEAD | NOLOAD;
+
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "iter/task")]
+/// # Safety
+/// Called by the kernel, with the context of an iterator over tasks.
+pub unsafe extern "C" fn look_at_threads(ctx: *const TaskContext) -> i32 {
+    // SAFETY: the context of an iterator over tasks.
+    let (seq, task, number) = unsafe { TaskContext::parts(ctx) };
+    let Some(told) = TOLD.get_ptr_mut(0) else { return 0 };
+    // SAFETY: a map value that nobody else writes.
+    let told = unsafe { &mut *told };
+    told.record.frames = 0;
+    let Some(task) = task else {
+        told.record.flags = END;
+        told.record.tid = number.wrapping_add(1) as u32;
+        write(seq.pointer(), told, 0);
+        return 0;
+    };
+    let me = Task::current();
+    if task.tgid() == me.tgid() || wanted!(selected_only) != 0 && !is_selected(task) {
+        return 0;
+    }
+    let flags = flags(task, me);
+    let state = task.state();
+    let is_active =
+        flags & (ON_CPU | DISPLACED | THROTTLED) != 0 || state & AT_REST == 0 && task.exit_state() == 0;
+    if wanted!(all_states) == 0 && !is_active {
+        return 0;
+    }
+    tell(task, flags, state, &mut told.record);
+    let mut bytes = 0;
+    let stack_bytes = wanted!(stack_bytes) as u32;
+    if stack_bytes != 0 && flags & (ON_CPU | DISPLACED) == 0 {
+        // SAFETY: user space asks for no more than there is room for; the verifier sees that.
+        bytes = unsafe { task.stack(told.stack.as_mut_ptr(), stack_bytes) };
+        told.record.frames = bytes / size_of::<u64>() as u32;
+    }
+    write(seq.pointer(), told, bytes);
+    0
+}
+
+#[inline(always)]
+fn is_selected(task: Task) -> bool {
+    // SAFETY: the value is not read.
+    unsafe {
+        SELECTED.get(SELECT_PROCESS | u64::from(task.tgid())).is_some()
+            || SELECTED.get(SELECT_THREAD | u64::from(task.tid())).is_some()
+    }
+}
+
+#[inline(always)]
+fn flags(task: Task, me: Task) -> u32 {
+    let mut flags = 0;
+    if task.on_rq() {
+        flags |= ON_RQ;
+    }
+    if task.in_iowait() {
+        flags |= IOWAIT;
+    }
+    if task.on_cpu() {
+        flags |= ON_CPU;
+    } else if task.state() == 0 && task.is_out_of_quota() {
+        // With a state it sleeps: since Linux 6.12 also on a queue, until that is its turn (delayed dequeue).
+        flags |= THROTTLED;
+    } else if is_displaced(task, me) {
+        flags |= DISPLACED;
+    }
+    flags
+}
+
+/// It was put back on the queue of this CPU at the very moment at which we came: the scheduler takes both stamps from one
+/// reading of the clock (`sched_info_switch`). Looking must not change what is seen: without this, whoever shares a CPU with
+/// the reader would never be on it.
+#[inline(always)]
+fn is_displaced(task: Task, me: Task) -> bool {
+    let since_ns = task.last_queued_ns();
+    since_ns != 0 && since_ns == me.last_arrival_ns() && task.run_queue().cpu() == me.run_queue().cpu()
+}
+
+#[inline(always)]
+fn tell(task: Task, flags: u32, state: u32, record: &mut ThreadRecord) {
+    record.tid = task.tid();
+    record.tgid = task.tgid();
+    record.comm = task.comm();
+    record.cgroup_id = task.cgroup_id();
+    record.state = state;
+    record.exit_state = task.exit_state();
+    record.cpu = task.run_queue().cpu();
+    record.uid = if wanted!(uid) != 0 { task.uid() } else { 0 };
+    record.syscall = -1;
+    record.flags = flags;
+    let is_blocked = state != 0 && flags & (ON_CPU | THROTTLED | DISPLACED) == 0;
+    if wanted!(syscall) != 0 && is_blocked && record.exit_state == 0 && task.has_user_space() {
+        record.syscall = task.system_call();
+        record.flags |= HAS_SYSCALL;
+    }
+}
+
+#[inline(always)]
+fn write(seq: *mut c_void, told: &mut Told, stack_bytes: u32) {
+    let length = size_of::<ThreadRecord>() as u32 + stack_bytes;
+    if length <= LONGEST as u32 {
+        // SAFETY: so many bytes are there.
+        unsafe { bpf_seq_write(seq.cast(), (&raw mut *told).cast(), length) };
+    }
+}
+
+/// `bpf_get_current_task_btf`, `bpf_seq_write` and `bpf_get_task_stack` are for GPL-compatible programs.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "license")]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo) -> ! {
+    loop {}
+}
