@@ -2,6 +2,7 @@
 
 mod appended;
 mod cost;
+mod gone;
 mod group;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -9,12 +10,12 @@ use std::{collections::BTreeMap, sync::Arc};
 use cgscope_layout::bucket::LAST_LOW_NS;
 
 use crate::{
-    ByCause, CgroupReading, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading, ProcessMemory,
-    Sample, TaskReading, Totals, coarse, culprits,
+    Accounts, ByCause, CgroupReading, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading,
+    ProcessMemory, Sample, StackReading, TaskReading, Totals, accounts, coarse, culprits,
     findings::BUSY_THREAD_PERCENT,
     limits,
     nodes::{self, CpuInterval, TaskPlacement},
-    sum,
+    stacks, sum,
 };
 pub use appended::Appended;
 pub use cost::CostInterval;
@@ -48,6 +49,8 @@ pub struct Interval {
     pub one_node: Option<u32>,
     /// Where memory of processes lay at its end, ascending by process id.
     pub memory: Vec<ProcessMemory>,
+    /// Where tasks were blocked in it, ascending by key.
+    pub stacks: Vec<StackReading>,
     /// Not the whole host: a selection left out tasks, in the kernel or by [`Selection::apply`](crate::Selection::apply).
     pub is_selection: bool,
     /// The cgroup that was selected, if one was.
@@ -65,6 +68,8 @@ pub struct TaskInterval {
     pub reading: TaskReading,
     /// What came on top in the interval.
     pub totals: Totals,
+    /// Where its time went beside its waits; `None`: not asked for.
+    pub accounts: Option<Arc<Accounts>>,
     /// The waits completed in it.
     pub wait: Wait,
     /// Where it ran in it.
@@ -85,6 +90,7 @@ impl TaskInterval {
         self.reading = next.reading;
         self.placement.append(next.placement);
         self.totals.add(&next.totals);
+        append_accounts(&mut self.accounts, next.accounts);
         self.wait.add(&next.wait);
     }
 }
@@ -101,6 +107,8 @@ pub struct ExitedInterval {
     pub tasks: u64,
     /// What they had not been read for.
     pub totals: Totals,
+    /// The sums of their accounts; `None`: not asked for.
+    pub accounts: Option<Accounts>,
     /// The waits among it.
     pub wait: Wait,
 }
@@ -109,7 +117,16 @@ impl ExitedInterval {
     fn append(&mut self, next: Self) {
         sum::add(&mut self.tasks, next.tasks);
         self.totals.add(&next.totals);
+        accounts::add_known(&mut self.accounts, next.accounts.as_ref());
         self.wait.add(&next.wait);
+    }
+}
+
+fn append_accounts(sum: &mut Option<Arc<Accounts>>, next: Option<Arc<Accounts>>) {
+    match (sum.as_mut(), next) {
+        (Some(sum), Some(next)) => Arc::make_mut(sum).add(&next),
+        (None, next) => *sum = next,
+        (Some(_), None) => {}
     }
 }
 
@@ -181,6 +198,7 @@ impl Interval {
             let before = earlier.next_if(|before| before.serial == now.serial);
             task_between(before, now, a.mono_ns, one_node)
         }));
+        gone::settle(&mut tasks, a, b);
         let mut interval = Self {
             start_unix_ns: a.unix_ns,
             duration_ns: b.mono_ns.saturating_sub(a.mono_ns),
@@ -194,6 +212,7 @@ impl Interval {
             nodes: b.nodes.clone(),
             one_node,
             memory: b.memory.clone(),
+            stacks: stacks::between(&a.stacks, &b.stacks),
             is_selection: false,
             selected_cgroup: None,
             losses: b.losses.since(&a.losses),
@@ -252,7 +271,12 @@ fn task_between(
             TaskPlacement::between(before, now.placement.as_deref())
         }
     };
-    Some(TaskInterval { reading: now.clone(), totals, wait, placement })
+    let accounts =
+        now.accounts.as_ref().map(|now| match before.and_then(|before| before.accounts.as_ref()) {
+            Some(before) => Arc::new(now.since(before)),
+            None => now.clone(),
+        });
+    Some(TaskInterval { reading: now.clone(), totals, accounts, wait, placement })
 }
 
 fn exited_between(a: &[ExitedReading], b: &[ExitedReading]) -> Vec<ExitedInterval> {
@@ -273,7 +297,13 @@ fn exited_between(a: &[ExitedReading], b: &[ExitedReading]) -> Vec<ExitedInterva
             let wait = Wait::new(&totals, hist, max_before_ns, now.max_ns);
             // A death may be read in its parts: what is late has no task with it.
             let nothing = tasks == 0 && totals == Totals::default() && wait.hist.is_empty();
-            (!nothing).then_some(ExitedInterval { cgroup_id: now.cgroup_id, tasks, totals, wait })
+            let accounts = now.accounts.as_deref().map(|now| {
+                let before = before.and_then(|before| before.accounts.as_deref());
+                let between = now.since(before.unwrap_or(&Accounts::default()));
+                // Scaled as a sum, to which others came: the parts of what came with them are those of ticks.
+                Accounts { cpu: between.cpu.scaled_to(totals.on_cpu_ns), ..between }
+            });
+            (!nothing).then_some(ExitedInterval { cgroup_id: now.cgroup_id, tasks, totals, accounts, wait })
         })
         .collect()
 }

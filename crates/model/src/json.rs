@@ -1,20 +1,27 @@
 //! The interval object that scripts rely on (`cgscope.interval/1`). What could not be read is null, never 0.
 
+mod accounts;
+mod causes;
+mod classes;
 mod nodes;
+mod stat;
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use cgscope_layout::{CAUSES, Cause};
-
 use crate::{
-    ByCause, CgroupName, Finding, Group, Interval, Mode, TaskInterval, TaskState, Totals, Tree, Wait,
+    CgroupName, Finding, Group, Interval, Mode, TaskInterval, TaskState, Totals, Tree, Wait,
     culprits::{Culprit, NAMED},
     findings::{Host, findings_in},
+    interval::CostInterval,
     nodes::remote_share,
 };
+pub use accounts::{BlockedObject, CpuTimesObject, GoneObject};
+pub use causes::{CauseCounts, CauseObject};
+pub use classes::ClassObject;
 pub use nodes::{CpuObject, MemoryObject, NodeObject};
+pub use stat::StatObject;
 
 /// Name and version of the object.
 pub const SCHEMA: &str = "cgscope.interval/1";
@@ -31,6 +38,10 @@ pub struct IntervalObject<'a> {
     pub duration_ns: u64,
     pub mode: Mode,
     pub total: WaitObject,
+    pub usage_ns: u64,
+    #[serde(flatten)]
+    pub cpu_times: CpuTimesObject,
+    pub blocked: Option<BlockedObject>,
     pub pending: Option<PendingObject>,
     pub culprits: Option<Vec<CulpritObject>>,
     pub tasks: Vec<TaskObject<'a>>,
@@ -42,6 +53,8 @@ pub struct IntervalObject<'a> {
     pub losses: BTreeMap<&'static str, u64>,
     #[serde(rename = "self")]
     pub cost: CostObject,
+    #[serde(flatten)]
+    pub class: Option<ClassObject>,
 }
 
 /// W: completed waits.
@@ -58,58 +71,6 @@ pub struct WaitObject {
     pub by_cause: CauseObject,
     pub hist: Option<Vec<(u64, u64, u64)>>,
     pub hist_by_cause: Option<Vec<(u64, u64, CauseCounts)>>,
-}
-
-/// The parts of waits; they sum to `total_ns`.
-#[derive(Serialize)]
-#[expect(missing_docs, reason = "as above")]
-pub struct CauseObject {
-    pub throttled_ns: u64,
-    pub own_cgroup_ns: Option<u64>,
-    pub other_cgroup_ns: Option<u64>,
-    pub kernel_ns: Option<u64>,
-    pub wakeup_ns: Option<u64>,
-    pub unattributed_ns: u64,
-}
-
-impl CauseObject {
-    fn new(by_cause: &ByCause, mode: Mode) -> Self {
-        let who_ran = |cause| by_cause.known(cause, mode);
-        Self {
-            throttled_ns: by_cause.get(Cause::Throttled),
-            own_cgroup_ns: who_ran(Cause::OwnCgroup),
-            other_cgroup_ns: who_ran(Cause::OtherCgroup),
-            kernel_ns: who_ran(Cause::Kernel),
-            wakeup_ns: who_ran(Cause::Wakeup),
-            unattributed_ns: by_cause.get(Cause::Unattributed),
-        }
-    }
-}
-
-/// Waits of a row by cause, each wait divided in proportion to its parts.
-#[derive(Serialize)]
-#[expect(missing_docs, reason = "as above")]
-pub struct CauseCounts {
-    pub throttled: f64,
-    pub own_cgroup: f64,
-    pub other_cgroup: f64,
-    pub kernel: f64,
-    pub wakeup: f64,
-    pub unattributed: f64,
-}
-
-impl CauseCounts {
-    fn new(counts: &[f64; CAUSES]) -> Self {
-        let of = |cause: Cause| counts[cause as usize];
-        Self {
-            throttled: of(Cause::Throttled),
-            own_cgroup: of(Cause::OwnCgroup),
-            other_cgroup: of(Cause::OtherCgroup),
-            kernel: of(Cause::Kernel),
-            wakeup: of(Cause::Wakeup),
-            unattributed: of(Cause::Unattributed),
-        }
-    }
 }
 
 /// Waits that are not over.
@@ -135,6 +96,13 @@ pub struct TaskObject<'a> {
     pub wait: WaitObject,
     pub pending_ns: Option<u64>,
     pub on_cpu_ns: u64,
+    pub user_ns: Option<u64>,
+    pub system_ns: Option<u64>,
+    pub guest_ns: Option<u64>,
+    pub blocked: Option<BlockedObject>,
+    /// Of main threads in whose process threads exited: left out of the others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exited_threads: Option<GoneObject>,
     pub voluntary: u64,
     pub involuntary: u64,
     pub migrations: Option<u64>,
@@ -146,6 +114,8 @@ pub struct TaskObject<'a> {
     pub cpus_allowed: Option<&'a str>,
     pub run_delay_ns: u64,
     pub unstamped: Option<UnstampedObject>,
+    #[serde(flatten)]
+    pub class: Option<ClassObject>,
 }
 
 /// Waits that the kernel's figure leaves out: preempted with the state already set. Not in `wait`.
@@ -167,6 +137,11 @@ pub struct CgroupObject {
     pub wait: WaitObject,
     pub pending: Option<PendingObject>,
     pub usage_ns: u64,
+    #[serde(flatten)]
+    pub cpu_times: CpuTimesObject,
+    pub blocked: Option<BlockedObject>,
+    pub voluntary: u64,
+    pub involuntary: u64,
     pub run_delay_ns: u64,
     pub tasks: u64,
     pub threads: u64,
@@ -193,6 +168,8 @@ pub struct CgroupObject {
     pub pressure_full_ns: Option<u64>,
     pub throttled_by: Vec<LimitObject>,
     pub culprits: Option<Vec<CulpritObject>>,
+    #[serde(flatten)]
+    pub class: Option<ClassObject>,
 }
 
 /// A cgroup whose quota had run out while tasks waited for it.
@@ -241,6 +218,13 @@ pub struct CostObject {
     pub rss_bytes: Option<u64>,
 }
 
+impl CostObject {
+    fn new(cost: &CostInterval) -> Self {
+        let CostInterval { hook_ns, hook_runs, cpu_ns, rss_bytes } = *cost;
+        Self { hook_ns, hook_runs, cpu_ns, rss_bytes }
+    }
+}
+
 impl WaitObject {
     fn new(wait: &Wait, mode: Mode) -> Self {
         let octaves = wait.hist.octaves();
@@ -278,6 +262,7 @@ impl<'a> TaskObject<'a> {
             task.totals;
         let reading = &task.reading;
         let placement = reading.placement.as_deref();
+        let cpu = task.accounts.as_ref().map(|accounts| accounts.cpu);
         Self {
             tid: reading.tid,
             tgid: reading.tgid,
@@ -289,6 +274,11 @@ impl<'a> TaskObject<'a> {
             wait: WaitObject::new(&task.wait, interval.mode),
             pending_ns: reading.pending.map(|pending| pending.ns),
             on_cpu_ns,
+            user_ns: cpu.map(|cpu| cpu.user_ns),
+            system_ns: cpu.map(|cpu| cpu.system_ns),
+            guest_ns: cpu.map(|cpu| cpu.guest_ns),
+            blocked: BlockedObject::of(task.accounts.as_deref()),
+            exited_threads: GoneObject::of(task.accounts.as_deref()),
             voluntary,
             involuntary,
             migrations: interval.mode.exact(|| migrations),
@@ -298,6 +288,7 @@ impl<'a> TaskObject<'a> {
             cpus_allowed: placement.and_then(|placement| placement.cpus_allowed.as_deref()),
             run_delay_ns: task.totals.run_delay_ns,
             unstamped: interval.mode.exact(|| UnstampedObject { count: unstamped, total_ns: unstamped_ns }),
+            class: None,
         }
     }
 }
@@ -305,12 +296,19 @@ impl<'a> TaskObject<'a> {
 impl CgroupObject {
     /// In the order of their paths; those whose path is not known come first, as one.
     fn all(interval: &Interval, tree: &Tree) -> Vec<Self> {
+        let known = Self::known(tree)
+            .into_iter()
+            .map(|at| Self::new(&tree.nodes()[at].group, Some((tree, at)), interval));
+        let unknown = tree.unknown.iter().map(|group| Self::new(group, None, interval));
+        unknown.chain(known).collect()
+    }
+
+    /// The nodes of those whose path is known, in that order.
+    fn known(tree: &Tree) -> Vec<usize> {
         let nodes = tree.nodes();
         let mut known: Vec<usize> = (0..nodes.len()).filter(|at| nodes[*at].has_tasks).collect();
         known.sort_unstable_by_key(|at| &nodes[*at].path);
-        let known = known.into_iter().map(|at| Self::new(&nodes[at].group, Some((tree, at)), interval));
-        let unknown = tree.unknown.iter().map(|group| Self::new(group, None, interval));
-        unknown.chain(known).collect()
+        known
     }
 
     fn new(group: &Group, at: Option<(&Tree, usize)>, interval: &Interval) -> Self {
@@ -326,6 +324,10 @@ impl CgroupObject {
             wait: WaitObject::new(&group.wait, interval.mode),
             pending: PendingObject::new(group, interval.mode),
             usage_ns: group.totals.on_cpu_ns,
+            cpu_times: CpuTimesObject::of(group.accounts.as_ref()),
+            blocked: BlockedObject::of(group.accounts.as_ref()),
+            voluntary: group.totals.voluntary,
+            involuntary: group.totals.involuntary,
             run_delay_ns: group.totals.run_delay_ns,
             tasks: group.processes,
             threads: group.threads,
@@ -354,6 +356,7 @@ impl CgroupObject {
                 .map(|(node, ns)| LimitObject { path: node.and_then(name), ns: *ns })
                 .collect(),
             culprits: CulpritObject::all(node.map_or(&[], |node| &node.culprits), interval.mode),
+            class: None,
         }
     }
 }
@@ -369,6 +372,9 @@ impl<'a> IntervalObject<'a> {
             duration_ns: interval.duration_ns,
             mode: interval.mode,
             total: WaitObject::new(&total.wait, interval.mode),
+            usage_ns: total.totals.on_cpu_ns,
+            cpu_times: CpuTimesObject::of(total.accounts.as_ref()),
+            blocked: BlockedObject::of(total.accounts.as_ref()),
             pending: PendingObject::new(&total, interval.mode),
             culprits: CulpritObject::all(&interval.culprits(), interval.mode),
             tasks: interval.tasks.iter().map(|task| TaskObject::new(task, interval)).collect(),
@@ -378,12 +384,8 @@ impl<'a> IntervalObject<'a> {
             memory: interval.memory.iter().map(|memory| MemoryObject::new(memory, interval)).collect(),
             findings: findings_in(interval, &tree, host),
             losses: interval.losses.nonzero().map(|(loss, count)| (loss.name(), count)).collect(),
-            cost: CostObject {
-                hook_ns: interval.cost.hook_ns,
-                hook_runs: interval.cost.hook_runs,
-                cpu_ns: interval.cost.cpu_ns,
-                rss_bytes: interval.cost.rss_bytes,
-            },
+            cost: CostObject::new(&interval.cost),
+            class: None,
         }
     }
 }

@@ -3,9 +3,13 @@
 //! A [`Sample`] holds cumulative readings; only [`Interval::between`] subtracts. Live, recorded and replayed figures
 //! all come out of that one function.
 
+pub mod accounts;
+pub mod blocked_on;
 pub mod causes;
 pub mod cgroup_name;
+pub mod class;
 mod coarse;
+pub mod command_run;
 pub mod culprits;
 pub mod diff;
 pub mod doctor;
@@ -16,28 +20,38 @@ pub mod json;
 pub mod limits;
 pub mod nodes;
 pub mod placement;
+pub mod quota_use;
 pub mod sample;
+pub mod sampling;
 pub mod selection;
 pub mod sparse;
+pub mod stacks;
 pub mod sum;
 pub mod task_state;
 pub mod timeline;
 pub mod totals;
 pub mod tree;
 pub mod units;
+pub mod wall_time;
 
+pub use accounts::{Accounts, ByState, CpuTimes, Gone};
+pub use blocked_on::{BlockedOn, BlockedTime, Kind};
 pub use causes::ByCause;
 pub use cgroup_name::CgroupName;
-pub use cgscope_layout::{CAUSES, Cause};
+pub use cgscope_layout::{BLOCKED_STATES, BlockedState, CAUSES, Cause};
+pub use command_run::CommandRun;
 pub use culprits::{Blame, PairReading};
 pub use findings::Finding;
 pub use hist::Hist;
 pub use interval::{Group, Interval, TaskInterval, Wait};
 pub use limits::CgroupReading;
 pub use placement::{CpuReading, CpuWaits, Cpuset, NodeReading, Placement, ProcessMemory};
+pub use quota_use::QuotaUse;
 pub use sample::{Cost, ExitedReading, Losses, Mode, Pending, Sample, TaskReading, printable};
 pub use selection::Selection;
+pub use stacks::StackReading;
 pub use task_state::TaskState;
 pub use timeline::Timeline;
 pub use totals::Totals;
 pub use tree::Tree;
+pub use wall_time::WallTime;

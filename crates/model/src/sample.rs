@@ -6,8 +6,8 @@ use cgscope_layout::Loss;
 use serde::Serialize;
 
 use crate::{
-    ByCause, CgroupReading, CpuReading, Hist, NodeReading, PairReading, Placement, ProcessMemory, TaskState,
-    Totals,
+    Accounts, ByCause, CgroupReading, CpuReading, Hist, NodeReading, PairReading, Placement, ProcessMemory,
+    StackReading, TaskState, Totals,
 };
 
 /// Anybody can name a thread or a cgroup, and anybody can send a recording: what would steer a terminal is replaced.
@@ -62,6 +62,8 @@ pub struct Sample {
     pub nodes: Vec<NodeReading>,
     /// Where the memory of processes lies, ascending by process id: of those for which that was asked.
     pub memory: Vec<ProcessMemory>,
+    /// Where tasks were blocked so far, ascending by key: where that is asked for. Not recorded.
+    pub stacks: Vec<StackReading>,
     /// Losses so far.
     pub losses: Losses,
     /// What cgscope itself has cost so far.
@@ -101,6 +103,8 @@ pub struct TaskReading {
     pub max_ns: u64,
     /// Cumulative readings.
     pub totals: Totals,
+    /// Where its time went beside its waits; `None`: not asked for. Not recorded.
+    pub accounts: Option<Arc<Accounts>>,
     /// Completed waits so far. Shared with the previous Sample where nothing was added.
     pub hist: Arc<Hist>,
 }
@@ -127,6 +131,8 @@ pub struct ExitedReading {
     pub max_ns: u64,
     /// Their sums.
     pub totals: Totals,
+    /// The sums of their accounts; `None`: not asked for. Not recorded.
+    pub accounts: Option<Arc<Accounts>>,
     /// Their waits.
     pub hist: Arc<Hist>,
 }

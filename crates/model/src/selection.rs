@@ -1,10 +1,12 @@
 //! Which tasks a user asked for. Processes and threads are selected in the kernel, where leaving a task out saves its
 //! cost; the rest is left out here, of an Interval.
 
+use std::sync::Arc;
+
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
-use crate::Interval;
+use crate::{Gone, Interval};
 
 /// What a user asked for. Empty lists and `None` select everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +57,9 @@ impl Selection {
         });
         let by_task = comm.is_some() || !self.cpus.is_empty() || !self.nodes.is_empty();
         interval.exited.retain(|exited| !by_task && in_cgroup(exited.cgroup_id));
+        if by_task || !self.tids.is_empty() {
+            leave_out_gone(interval);
+        }
         interval.pairs.retain(|pair| in_cgroup(pair.victim));
         let is_chosen = |chosen: &[u32], number: u32| chosen.is_empty() || chosen.contains(&number);
         interval.nodes.retain(|node| is_chosen(&self.nodes, node.node));
@@ -71,6 +76,15 @@ impl Selection {
         interval.selected_cgroup = self.cgroup.as_deref().map(Into::into);
         interval.cgroups = cgroups;
         Ok(())
+    }
+}
+
+/// What threads of a process did that exited is not told by thread.
+fn leave_out_gone(interval: &mut Interval) {
+    for accounts in interval.tasks.iter_mut().filter_map(|task| task.accounts.as_mut()) {
+        if accounts.gone != Gone::default() {
+            Arc::make_mut(accounts).gone = Gone::default();
+        }
     }
 }
 

@@ -1,10 +1,10 @@
 //! Longer intervals from shorter ones.
 
 use crate::{
-    CgroupReading, Interval, PairReading, TaskInterval, TaskReading,
+    Accounts, CgroupReading, Gone, Interval, PairReading, StackReading, TaskInterval, TaskReading,
     interval::{ExitedInterval, task_between},
     nodes::CpuInterval,
-    sum,
+    stacks, sum,
 };
 
 impl Interval {
@@ -76,6 +76,7 @@ impl Interval {
         merge(&mut self.cgroups, next.cgroups, |(id, _)| *id, |old, new| *old = new);
         merge(&mut self.cpus, next.cpus, |cpu| cpu.cpu, CpuInterval::append);
         merge(&mut self.memory, next.memory, |memory| memory.tgid, |old, new| *old = new);
+        merge(&mut self.stacks, next.stacks, StackReading::key, StackReading::append);
         (self.nodes, self.one_node) = (next.nodes, next.one_node);
         (self.is_selection, self.selected_cgroup) = (next.is_selection, next.selected_cgroup);
         self.losses.append(&next.losses);
@@ -102,10 +103,39 @@ impl Appended {
         self.sums.push((power, sum));
     }
 
+    /// Tasks that are held. Those that ended stay: whoever goes on without an end has to bury them.
+    pub fn held(&self) -> usize {
+        self.sums.iter().map(|(_, sum)| sum.tasks.len()).sum()
+    }
+
+    /// Takes those that are not there any more with what exited in their cgroups, where no more than that cgroup is known of them.
+    pub fn bury(&mut self, is_there: impl Fn(&TaskReading) -> bool) {
+        for (_, sum) in &mut self.sums {
+            for task in sum.tasks.extract_if(.., |task| !is_there(&task.reading)) {
+                bury(&mut sum.exited, task);
+            }
+            sum.tasks.shrink_to_fit();
+            stacks::bury(&mut sum.stacks, |serial| {
+                sum.tasks.binary_search_by_key(&serial, |task| task.reading.serial).is_ok()
+            });
+        }
+    }
+
     /// All of them.
     pub fn into_interval(self) -> Interval {
         let sums = self.sums.into_iter().rev().map(|(_, sum)| sum);
         sums.reduce(|later, before| appended(before, later)).unwrap_or_default()
+    }
+}
+
+/// Its death is counted already, and so is what threads of its process did that exited.
+fn bury(exited: &mut Vec<ExitedInterval>, task: TaskInterval) {
+    let accounts = task.accounts.map(|accounts| Accounts { gone: Gone::default(), ..*accounts });
+    let cgroup_id = task.reading.cgroup_id;
+    let dead = ExitedInterval { cgroup_id, tasks: 0, totals: task.totals, accounts, wait: task.wait };
+    match exited.binary_search_by_key(&cgroup_id, |exited| exited.cgroup_id) {
+        Ok(at) => exited[at].append(dead),
+        Err(at) => exited.insert(at, dead),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{ExitedInterval, Interval, TaskInterval, Wait};
-use crate::{ByCause, Pending, Totals, hist::HistSum, sum, tree::Tree};
+use crate::{Accounts, ByCause, Pending, Totals, accounts, hist::HistSum, sum, tree::Tree};
 use std::sync::Arc;
 
 /// Tasks taken together: a process, a cgroup, the whole host.
@@ -11,6 +11,8 @@ use std::sync::Arc;
 pub struct Group {
     /// Readings over the interval, exited tasks included where the grouping can tell.
     pub totals: Totals,
+    /// Where the time went beside the waits; `None`: not asked for.
+    pub accounts: Option<Accounts>,
     /// Completed waits.
     pub wait: Wait,
     /// Tasks waiting at the end of the interval.
@@ -39,6 +41,7 @@ impl GroupSum {
     pub fn add_task(&mut self, task: &TaskInterval) {
         let group = &mut self.group;
         group.totals.add(&task.totals);
+        accounts::add_known(&mut group.accounts, task.accounts.as_deref());
         group.wait.add_figures(&task.wait);
         self.hist.add(&task.wait.hist);
         group.threads += 1;
@@ -52,6 +55,7 @@ impl GroupSum {
     pub fn add_exited(&mut self, exited: &ExitedInterval) {
         let group = &mut self.group;
         group.totals.add(&exited.totals);
+        accounts::add_known(&mut group.accounts, exited.accounts.as_ref());
         group.wait.add_figures(&exited.wait);
         self.hist.add(&exited.wait.hist);
         sum::add(&mut group.exited, exited.tasks);
@@ -60,6 +64,7 @@ impl GroupSum {
     pub fn add_group(&mut self, other: &Group) {
         let group = &mut self.group;
         group.totals.add(&other.totals);
+        accounts::add_known(&mut group.accounts, other.accounts.as_ref());
         group.wait.add_figures(&other.wait);
         self.hist.add(&other.wait.hist);
         group.pending += other.pending;
@@ -84,6 +89,13 @@ impl Interval {
         self.tasks.iter().for_each(|task| total.add_task(task));
         self.exited.iter().for_each(|exited| total.add_exited(exited));
         total.take(processes(&self.tasks))
+    }
+
+    /// All that exited.
+    pub fn ended(&self) -> Group {
+        let mut ended = GroupSum::default();
+        self.exited.iter().for_each(|exited| ended.add_exited(exited));
+        ended.take(0)
     }
 
     /// By process id, living tasks only: what exited is known by cgroup.

@@ -85,6 +85,24 @@ const fn words(feature: Feature) -> Words {
             (Level::Note, "a wait behind one counts as behind whom it interrupted"),
             Some("CONFIG_IRQ_TIME_ACCOUNTING=y"),
         ),
+        Feature::IoWait => (
+            "a task's own word that it waits for a device (`in_iowait`)",
+            (Level::Note, "what is blocked on devices counts as sleeping or uninterruptible"),
+            None,
+        ),
+        Feature::ProcessTimes => (
+            "what exited threads of a process had done (`signal_struct`)",
+            (Level::Note, "in `stat`, a process is the sum of its living threads"),
+            None,
+        ),
+        Feature::Credentials => {
+            ("whose a task is (`cred`)", (Level::Note, "`sample -G username` reads it of /proc"), None)
+        }
+        Feature::SyscallNumber => (
+            "the system call that a task is in (bpf_task_pt_regs, Linux 5.15)",
+            (Level::Note, "`sample -G syscall` reads it of /proc"),
+            None,
+        ),
         Feature::NumaPreference => (
             "the node that a task's memory prefers (CONFIG_NUMA_BALANCING, not with PREEMPT_RT)",
             (Level::Note, "`preferred_node` is null"),

@@ -1,0 +1,148 @@
+//! What tasks are blocked on, in words, by the names of the functions that they sleep in.
+
+mod rules;
+mod sums;
+
+use cgscope_layout::BlockedState;
+use serde::{Serialize, Serializer};
+
+pub use sums::{BlockedOn, without_stack};
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $waits:literal;)*) => {
+        /// What a task is blocked on. In the order of every output.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Kind { $($(#[$doc])* $variant,)* }
+
+        impl Kind {
+            /// All of them.
+            pub const ALL: [Self; KINDS] = [$(Self::$variant,)*];
+
+            /// The name in every output.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// True where a task has nothing to do: it waits for work, for a point in time or for being let go on. A task that
+            /// waits in poll may wait for answers as well as for work; the kernel cannot tell.
+            pub const fn is_for_work(self) -> bool {
+                match self { $(Self::$variant => $waits,)* }
+            }
+        }
+
+        /// Number of kinds.
+        pub const KINDS: usize = [$($name,)*].len();
+    };
+}
+
+kinds! {
+    /// Data from or to a socket, and connecting one; also sockets of the same host, and file systems over the network.
+    Network = "network", false;
+    /// A block device, and what is written to one: reads, writes, the page cache, journals, fsync.
+    Disk = "disk", false;
+    /// A pipe, a fifo or a message queue.
+    Pipe = "pipe", false;
+    /// Completions of io_uring.
+    IoUring = "io_uring", false;
+    /// A futex or a System V semaphore: mutexes, condition variables, joins. A pool that waits for work does so in one, too.
+    Lock = "lock", false;
+    /// A lock on a file: flock, fcntl, leases.
+    FileLock = "file lock", false;
+    /// A lock or a grace period within the kernel: mutexes, semaphores, RCU.
+    KernelLock = "kernel lock", false;
+    /// Memory: reclaim, compaction, limits, pages under migration.
+    Memory = "memory", false;
+    /// What these rules have no name for.
+    Other = "other", false;
+    /// No stack, or none of a known place.
+    Unknown = "unknown", false;
+    /// A connection to accept.
+    Accept = "accept", true;
+    /// Events: poll, select, epoll, eventfd, inotify, signalfd.
+    Poll = "poll", true;
+    /// A point in time.
+    Timer = "timer", true;
+    /// The end of a child.
+    Child = "child", true;
+    /// A signal.
+    Signal = "signal", true;
+    /// Input or output of a terminal.
+    Terminal = "terminal", true;
+    /// It was stopped: by a signal or by who traces it.
+    Stopped = "stopped", true;
+    /// Its cgroup was frozen, or the host goes to sleep.
+    Frozen = "frozen", true;
+    /// A kernel thread waits for work.
+    KernelWorker = "kernel worker", true;
+}
+
+impl Serialize for Kind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl Kind {
+    /// Of a stack, by the names of its functions, the innermost first; `None` for one without a name. The first function that a
+    /// rule knows decides: what called it is the reason, what it called is how the kernel sleeps.
+    pub fn of<'a>(state: BlockedState, innermost_first: impl IntoIterator<Item = Option<&'a str>>) -> Self {
+        let mut any = false;
+        for name in innermost_first.into_iter().flatten() {
+            any = true;
+            if let Some(kind) = rules::of_function(name) {
+                return kind;
+            }
+        }
+        Self::of_state(state).unwrap_or(if any { Self::Other } else { Self::Unknown })
+    }
+
+    /// As far as the state alone tells.
+    pub fn of_state(state: BlockedState) -> Option<Self> {
+        match state {
+            // Whoever sets in_iowait waits for a block device; io_uring may do so for what else it waits for.
+            BlockedState::Iowait => Some(Self::Disk),
+            BlockedState::Idle => Some(Self::KernelWorker),
+            BlockedState::Stopped => Some(Self::Stopped),
+            BlockedState::Sleeping | BlockedState::Uninterruptible => None,
+        }
+    }
+}
+
+/// ns blocked, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockedTime(pub [u64; KINDS]);
+
+impl BlockedTime {
+    /// ns of one kind.
+    pub fn get(&self, kind: Kind) -> u64 {
+        self.0[kind as usize]
+    }
+
+    /// Each kind and its ns.
+    pub fn iter(&self) -> impl Iterator<Item = (Kind, u64)> + '_ {
+        Kind::ALL.into_iter().zip(self.0)
+    }
+
+    /// Sum of all kinds, ns.
+    pub fn total(&self) -> u64 {
+        crate::sum::total(self.0)
+    }
+
+    /// Sum of those that wait for work ([`Kind::is_for_work`]), ns.
+    pub fn for_work(&self) -> u64 {
+        self.iter().filter(|(kind, _)| kind.is_for_work()).fold(0, |sum, (_, ns)| sum.saturating_add(ns))
+    }
+
+    /// Adds so much of a kind.
+    pub fn add_ns(&mut self, kind: Kind, ns: u64) {
+        crate::sum::add(&mut self.0[kind as usize], ns);
+    }
+
+    /// Adds the time of another task.
+    pub fn add(&mut self, other: &Self) {
+        other.iter().for_each(|(kind, ns)| self.add_ns(kind, ns));
+    }
+}
+
+#[cfg(test)]
+mod tests;

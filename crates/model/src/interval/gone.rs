@@ -1,0 +1,148 @@
+//! What threads that exited did in an interval, as their process tells it.
+//!
+//! The kernel adds to a process, when one of its threads exits, all that this thread ever did. What it had done by the Sample
+//! before was counted with the thread itself.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::TaskInterval;
+use crate::{Accounts, Gone, Sample, TaskReading};
+
+/// Takes from the main threads of `tasks` what was counted before with the threads that were in `a` and are not in `b`.
+///
+/// A thread that exits while `b` is read may be neither in it nor in its process yet: the next interval then has its whole life
+/// as one that nothing is known of before. What is more than the CPUs could do is left out.
+pub(super) fn settle(tasks: &mut [TaskInterval], a: &Sample, b: &Sample) {
+    let has_gone =
+        |task: &TaskInterval| task.accounts.as_ref().is_some_and(|accounts| accounts.gone != Gone::default());
+    if !tasks.iter().any(has_gone) {
+        return;
+    }
+    let counted = counted(a, b);
+    let cpus = b.cpus.len() as u64;
+    let most_ns = match cpus {
+        0 => u64::MAX,
+        _ => b.mono_ns.saturating_sub(a.mono_ns).saturating_mul(cpus),
+    };
+    for task in tasks {
+        let Some(accounts) = task.accounts.as_mut().filter(|accounts| accounts.gone != Gone::default())
+        else {
+            continue;
+        };
+        let mut gone = accounts.gone;
+        if let Some((serial, before)) = counted.get(&task.reading.tgid)
+            && *serial == task.reading.serial
+        {
+            gone = gone.since(before);
+        }
+        if gone.on_cpu_ns > most_ns {
+            gone = Gone::default();
+        }
+        // Of each thread by itself and of their sum ticks are scaled differently.
+        gone = gone.in_proportion();
+        if gone != accounts.gone {
+            Arc::make_mut(accounts).gone = gone;
+        }
+    }
+}
+
+/// What the threads that are no longer there had done by `a`, by process, with the serial of its main thread.
+fn counted(a: &Sample, b: &Sample) -> BTreeMap<u32, (u64, Gone)> {
+    let mut counted: BTreeMap<u32, (u64, Gone)> = BTreeMap::new();
+    let mut now = b.tasks.iter().peekable();
+    let went = a.tasks.iter().filter(|task| {
+        while now.next_if(|now| now.serial < task.serial).is_some() {}
+        now.peek().is_none_or(|now| now.serial != task.serial)
+    });
+    for task in went {
+        let Some(gone) = all_of(task) else { continue };
+        counted.entry(task.tgid).or_default().1.add(&gone);
+    }
+    if !counted.is_empty() {
+        for task in a.tasks.iter().filter(|task| task.tid == task.tgid) {
+            if let Some((serial, _)) = counted.get_mut(&task.tgid) {
+                *serial = task.serial;
+            }
+        }
+    }
+    counted
+}
+
+/// All that a thread had done, as its process would tell it.
+fn all_of(task: &TaskReading) -> Option<Gone> {
+    let Accounts { cpu, .. } = task.accounts.as_deref()?;
+    let totals = &task.totals;
+    Some(Gone {
+        user_ns: cpu.user_ns,
+        system_ns: cpu.system_ns,
+        guest_ns: cpu.guest_ns,
+        on_cpu_ns: totals.on_cpu_ns,
+        voluntary: totals.voluntary,
+        involuntary: totals.involuntary,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CpuReading, CpuTimes, Hist, Interval, Totals};
+
+    /// A thread of process 5 that ran so long, and what threads that exited did.
+    fn thread(tid: u32, ran_ns: u64, gone_ns: u64) -> TaskReading {
+        let cpu = CpuTimes { user_ns: ran_ns, ..CpuTimes::default() };
+        let gone = Gone { user_ns: gone_ns, on_cpu_ns: gone_ns, voluntary: gone_ns, ..Gone::default() };
+        TaskReading {
+            accounts: Some(Arc::new(Accounts { cpu, gone, blocked: None })),
+            serial: tid.into(),
+            tid,
+            tgid: 5,
+            comm: "t".into(),
+            start_ns: 1,
+            cgroup_id: 1,
+            cpu: 0,
+            node: None,
+            on_cpu: false,
+            state: None,
+            pending: None,
+            placement: None,
+            max_ns: 0,
+            totals: Totals { on_cpu_ns: ran_ns, voluntary: ran_ns, ..Totals::default() },
+            hist: Arc::new(Hist::default()),
+        }
+    }
+
+    fn gone_between(a: Vec<TaskReading>, b: Vec<TaskReading>) -> Gone {
+        let cpu = |cpu| CpuReading { cpu, ..CpuReading::default() };
+        let cpus = vec![cpu(0), cpu(1)];
+        let a = Sample { mono_ns: 1_000, tasks: a, cpus: cpus.clone(), ..Sample::default() };
+        let b = Sample { mono_ns: 2_000, tasks: b, cpus, ..Sample::default() };
+        let interval = Interval::between(&a, &b);
+        interval.tasks[0].accounts.as_ref().unwrap().gone
+    }
+
+    #[test]
+    fn what_a_thread_did_before_is_not_counted_again_when_it_exits() {
+        // It had run for 700 and was counted for that; in the interval it ran for 20 more and went.
+        let gone = gone_between(vec![thread(5, 10, 100), thread(6, 700, 0)], vec![thread(5, 15, 820)]);
+        assert_eq!((gone.user_ns, gone.on_cpu_ns, gone.voluntary), (20, 20, 20));
+        // One that came and went meanwhile was never counted.
+        let gone = gone_between(vec![thread(5, 10, 100)], vec![thread(5, 15, 130)]);
+        assert_eq!(gone.on_cpu_ns, 30);
+        // It is not in its process yet.
+        let gone = gone_between(vec![thread(5, 10, 100), thread(6, 700, 0)], vec![thread(5, 15, 100)]);
+        assert_eq!(gone, Gone::default());
+    }
+
+    #[test]
+    fn more_than_the_cpus_could_do_is_left_out() {
+        let after = |ns| gone_between(vec![thread(5, 10, 0)], vec![thread(5, 15, ns)]);
+        assert_eq!(after(2_000).on_cpu_ns, 2_000);
+        assert_eq!(after(2_001), Gone::default(), "two CPUs had 1000 ns");
+    }
+
+    #[test]
+    fn what_another_process_of_that_id_did_is_not_taken_from_this_one() {
+        let later = TaskReading { serial: 9, start_ns: 1_500, ..thread(5, 15, 40) };
+        assert_eq!(gone_between(vec![thread(5, 10, 0), thread(6, 700, 0)], vec![later]).on_cpu_ns, 40);
+    }
+}

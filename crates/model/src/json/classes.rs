@@ -1,0 +1,53 @@
+//! What keeps each target from being faster, in the interval object: where that is asked for.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{CgroupObject, IntervalObject};
+use crate::{
+    BlockedTime,
+    class::{Classes, Verdict},
+};
+
+/// The class of a target, and what it was blocked on: ns by kind, those of which there is something. Of a cgroup and of the whole
+/// that of threads which are there at the end, of the whole also of those that exited as far as they have stacks.
+#[derive(Clone, Debug, Serialize)]
+#[expect(missing_docs, reason = "as above")]
+pub struct ClassObject {
+    pub class: Verdict,
+    pub blocked_on: Option<BTreeMap<&'static str, u64>>,
+}
+
+impl ClassObject {
+    fn new(class: Verdict, blocked: Option<&BlockedTime>) -> Self {
+        let by_kind = |blocked: &BlockedTime| {
+            blocked.iter().filter(|(_, ns)| *ns != 0).map(|(kind, ns)| (kind.name(), ns)).collect()
+        };
+        Self { class, blocked_on: blocked.map(by_kind) }
+    }
+}
+
+impl IntervalObject<'_> {
+    /// The same with `class` and `blocked_on` in each task, each cgroup and the whole; `blocked_on` is null where blocked time is
+    /// not known. `classes` are those of the same interval.
+    pub fn with_classes(mut self, classes: &Classes<'_>) -> Self {
+        let (interval, tree, blocked) = (classes.interval(), classes.tree(), classes.blocked());
+        for (object, task) in self.tasks.iter_mut().zip(&interval.tasks) {
+            object.class = Some(ClassObject::new(classes.thread(task), blocked.of_task(task)));
+        }
+        let known = CgroupObject::known(tree).into_iter().map(|node| {
+            let time = blocked.known_of_tasks(interval, tree.tasks_below(node));
+            ClassObject::new(classes.cgroup(node), time.as_ref())
+        });
+        let unknown = tree.unknown.iter().map(|_| {
+            let time = blocked.known_of_tasks(interval, tree.tasks_unknown());
+            ClassObject::new(classes.unknown_cgroup(), time.as_ref())
+        });
+        for (object, class) in self.cgroups.iter_mut().zip(unknown.chain(known)) {
+            object.class = Some(class);
+        }
+        self.class = Some(ClassObject::new(classes.total(), blocked.known_total(interval).as_ref()));
+        self
+    }
+}

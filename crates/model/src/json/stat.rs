@@ -1,0 +1,217 @@
+//! The object of a command that was run (`cgscope.stat/1`). What is not known is null, never 0.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{CauseObject, CostObject, CulpritObject, LimitObject, WaitObject};
+use crate::{
+    BlockedState, CgroupReading, Finding, Mode, WallTime,
+    class::Verdict,
+    command_run::{CommandRun, CpuUse, Ending, HeldBy, Outlived},
+    findings::findings,
+};
+
+/// Name and version of the object.
+const SCHEMA: &str = "cgscope.stat/1";
+
+/// One command. Times are ns.
+#[derive(Serialize)]
+#[expect(missing_docs, reason = "meanings and units are in docs/stat-command.md")]
+pub struct StatObject<'a> {
+    pub schema: &'static str,
+    pub command: &'a [String],
+    pub start_unix_ns: u64,
+    pub mode: Mode,
+    pub exit_code: Option<u8>,
+    pub signal: Option<i32>,
+    pub core_dumped: bool,
+    pub wall_ns: u64,
+    pub cpu: CpuObject,
+    pub waited_for: UsageObject,
+    pub own_cgroup: Option<&'a str>,
+    pub peak_threads: u64,
+    pub peak_processes: u64,
+    pub sampled_every_ns: u64,
+    pub threads_time: ThreadsTimeObject,
+    pub class: Option<&'a Verdict>,
+    pub wait: WaitObject,
+    pub throttled_by: Vec<LimitObject>,
+    pub culprits: Option<Vec<CulpritObject>>,
+    pub quotas: Vec<QuotaObject<'a>>,
+    pub outlived: &'a [Outlived],
+    pub findings: Vec<Finding>,
+    pub remarks: &'a [String],
+    pub losses: BTreeMap<&'static str, u64>,
+    #[serde(rename = "self")]
+    pub cost: CostObject,
+}
+
+/// CPU time. `of` is `own_cgroup` (all that it started) or `waited_for`.
+#[derive(Serialize)]
+pub struct CpuObject {
+    pub of: &'static str,
+    pub usage_ns: u64,
+    pub user_ns: u64,
+    pub system_ns: u64,
+}
+
+/// What `getrusage` tells.
+#[derive(Serialize)]
+pub struct UsageObject {
+    pub user_ns: u64,
+    pub system_ns: u64,
+    pub max_rss_bytes: u64,
+    pub minor_faults: u64,
+    pub major_faults: u64,
+    pub voluntary: u64,
+    pub involuntary: u64,
+    pub blocks_in: u64,
+    pub blocks_out: u64,
+}
+
+/// Where the time of all threads went: `on_cpu_ns`, `waited` and `blocked` sum to `total_ns`.
+#[derive(Serialize)]
+pub struct ThreadsTimeObject {
+    pub total_ns: u64,
+    pub on_cpu_ns: u64,
+    pub waited: CauseObject,
+    pub own_is_the_command_alone: bool,
+    pub blocked: Option<BTreeMap<&'static str, u64>>,
+    pub blocked_on: Option<BTreeMap<&'static str, u64>>,
+}
+
+/// A quota that held for the command: the kernel's counters, and what follows from them.
+#[derive(Serialize)]
+pub struct QuotaObject<'a> {
+    pub path: &'a str,
+    pub quota_us: Option<u64>,
+    pub period_us: Option<u64>,
+    pub burst_us: Option<u64>,
+    pub cores: Option<f64>,
+    pub before: CountersObject,
+    pub after: CountersObject,
+    pub delta: CountersObject,
+    pub throttled_percent: Option<f64>,
+    pub periods_ns: Option<u64>,
+    pub times_throttled: Option<f64>,
+    pub threads_held_ns: u64,
+    pub others: &'a [Outlived],
+}
+
+/// The lines of `cpu.stat`.
+#[derive(Serialize)]
+pub struct CountersObject {
+    pub usage_ns: Option<u64>,
+    pub user_ns: Option<u64>,
+    pub system_ns: Option<u64>,
+    pub nr_periods: Option<u64>,
+    pub nr_throttled: Option<u64>,
+    pub throttled_ns: Option<u64>,
+}
+
+impl From<&CgroupReading> for CountersObject {
+    fn from(reading: &CgroupReading) -> Self {
+        let CgroupReading { usage_ns, user_ns, system_ns, nr_periods, nr_throttled, throttled_ns, .. } =
+            *reading;
+        Self { usage_ns, user_ns, system_ns, nr_periods, nr_throttled, throttled_ns }
+    }
+}
+
+impl<'a> QuotaObject<'a> {
+    fn new(held: &'a HeldBy, run: &CommandRun) -> Self {
+        let quota = &held.quota;
+        Self {
+            path: &quota.path,
+            quota_us: quota.delta.quota_us,
+            period_us: quota.delta.period_us,
+            burst_us: quota.delta.burst_us,
+            cores: quota.delta.quota_cores(),
+            before: (&quota.before).into(),
+            after: (&quota.after).into(),
+            delta: (&quota.delta).into(),
+            throttled_percent: quota.throttled_percent(),
+            periods_ns: quota.periods_ns(),
+            times_throttled: quota.times_throttled(run.ran_under(quota)),
+            threads_held_ns: run.held_ns(quota.after.id),
+            others: &held.others,
+        }
+    }
+}
+
+impl ThreadsTimeObject {
+    fn new(time: &WallTime, run: &CommandRun) -> Self {
+        let named = |(state, ns): (BlockedState, u64)| (state.name(), ns);
+        Self {
+            total_ns: time.total_ns(),
+            on_cpu_ns: time.on_cpu_ns,
+            waited: CauseObject::new(&time.waited, run.interval.mode),
+            own_is_the_command_alone: run.own_is_told_apart,
+            blocked: time.blocked.map(|blocked| blocked.iter().map(named).collect()),
+            blocked_on: run
+                .blocked_on
+                .map(|kinds| kinds.iter().map(|(kind, ns)| (kind.name(), ns)).collect()),
+        }
+    }
+}
+
+impl CpuObject {
+    fn new(run: &CommandRun) -> Self {
+        let CpuUse { usage_ns, user_ns, system_ns } = run.cpu_use();
+        let of = if run.cpu.is_some() { "own_cgroup" } else { "waited_for" };
+        Self { of, usage_ns, user_ns, system_ns }
+    }
+}
+
+impl<'a> StatObject<'a> {
+    /// Of a command, with what is found in it on its host.
+    pub fn new(run: &'a CommandRun) -> Self {
+        let (interval, usage) = (&run.interval, &run.usage);
+        let total = interval.total();
+        let (exit_code, signal) = match run.ending {
+            Ending::Exited(code) => (Some(code), None),
+            Ending::Killed { signal, .. } => (None, Some(signal)),
+        };
+        let limit = |(path, ns): (Option<std::sync::Arc<str>>, u64)| LimitObject {
+            path: path.map(|path| path.to_string()),
+            ns,
+        };
+        Self {
+            schema: SCHEMA,
+            command: &run.command,
+            start_unix_ns: interval.start_unix_ns,
+            mode: interval.mode,
+            exit_code,
+            signal,
+            core_dumped: matches!(run.ending, Ending::Killed { dumped: true, .. }),
+            wall_ns: run.wall_ns,
+            cpu: CpuObject::new(run),
+            waited_for: UsageObject {
+                user_ns: usage.user_ns,
+                system_ns: usage.system_ns,
+                max_rss_bytes: usage.max_rss_bytes,
+                minor_faults: usage.minor_faults,
+                major_faults: usage.major_faults,
+                voluntary: usage.voluntary,
+                involuntary: usage.involuntary,
+                blocks_in: usage.blocks_in,
+                blocks_out: usage.blocks_out,
+            },
+            own_cgroup: run.own_cgroup.as_deref(),
+            peak_threads: run.peak_threads,
+            peak_processes: run.peak_processes,
+            sampled_every_ns: run.every_ns,
+            threads_time: ThreadsTimeObject::new(&WallTime::new(&total), run),
+            class: run.class.as_ref(),
+            wait: WaitObject::new(&total.wait, interval.mode),
+            throttled_by: interval.limits_of("/").into_iter().map(limit).collect(),
+            culprits: CulpritObject::all(&interval.culprits(), interval.mode),
+            quotas: run.quotas.iter().map(|held| QuotaObject::new(held, run)).collect(),
+            outlived: &run.outlived,
+            findings: findings(interval, &run.host),
+            remarks: &run.remarks,
+            losses: interval.losses.nonzero().map(|(loss, count)| (loss.name(), count)).collect(),
+            cost: CostObject::new(&interval.cost),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Where tasks were blocked: the stack in the kernel, with the time that it stands for.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
+};
+
+use cgscope_layout::BlockedState;
+
+use crate::{interval::ENDED, sum};
+
+/// Time that one thread was blocked at one place: cumulative in a Sample, what came on top in an interval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StackReading {
+    /// Tells the thread from any other ([`crate::TaskReading::serial`]).
+    pub serial: u64,
+    /// How it was blocked.
+    pub state: BlockedState,
+    /// Return addresses in the kernel, the innermost first; without any where the stack could not be taken.
+    pub stack: Arc<[u64]>,
+    /// Thread id.
+    pub tid: u32,
+    /// Process id.
+    pub tgid: u32,
+    /// Name of the thread when this stack was first met.
+    pub comm: Arc<str>,
+    /// The time, ns, that which is not over included.
+    pub ns: u64,
+    /// Times that the stack was taken.
+    pub count: u64,
+}
+
+impl StackReading {
+    /// By which they ascend.
+    pub fn key(&self) -> (u64, BlockedState, Arc<[u64]>) {
+        (self.serial, self.state, self.stack.clone())
+    }
+
+    fn order(&self) -> (u64, BlockedState, &[u64]) {
+        (self.serial, self.state, &self.stack)
+    }
+
+    /// Adds what came later or elsewhere.
+    pub fn append(&mut self, next: Self) {
+        sum::add(&mut self.ns, next.ns);
+        sum::add(&mut self.count, next.count);
+    }
+}
+
+/// Takes those of threads that are not there together, a stack one entry: of no thread any more.
+pub(crate) fn bury(stacks: &mut Vec<StackReading>, is_there: impl Fn(u64) -> bool) {
+    let gone: Vec<StackReading> = stacks.extract_if(.., |stack| !is_there(stack.serial)).collect();
+    let mut sums: BTreeMap<_, StackReading> = BTreeMap::new();
+    for stack in gone {
+        let buried = StackReading { serial: 0, tid: 0, tgid: 0, comm: ENDED.into(), ..stack };
+        match sums.entry(buried.key()) {
+            Entry::Vacant(place) => {
+                place.insert(buried);
+            }
+            Entry::Occupied(mut sum) => sum.get_mut().append(buried),
+        }
+    }
+    // No thread has the serial 0.
+    stacks.splice(..0, sums.into_values());
+}
+
+/// What came between two Samples; ascending by key as both are.
+pub(crate) fn between(a: &[StackReading], b: &[StackReading]) -> Vec<StackReading> {
+    let mut earlier = a.iter().peekable();
+    let since = b.iter().map(|now| {
+        while earlier.next_if(|before| before.order() < now.order()).is_some() {}
+        let before = earlier.next_if(|before| before.order() == now.order());
+        let (ns, count) = before.map_or((0, 0), |before| (before.ns, before.count));
+        StackReading { ns: now.ns.saturating_sub(ns), count: now.count.saturating_sub(count), ..now.clone() }
+    });
+    since.filter(|stack| stack.ns != 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_buried_are_one_for_each_stack() {
+        let mut stacks =
+            vec![stack(0, 5, 1), stack(1, 5, 10), stack(2, 5, 20), stack(3, 6, 40), stack(4, 5, 80)];
+        bury(&mut stacks, |serial| serial == 4);
+        let left: Vec<_> = stacks.iter().map(|stack| (stack.serial, stack.stack[0], stack.ns)).collect();
+        assert_eq!(left, [(0, 5, 31), (0, 6, 40), (4, 5, 80)]);
+    }
+
+    fn stack(serial: u64, frame: u64, ns: u64) -> StackReading {
+        StackReading {
+            serial,
+            state: BlockedState::Sleeping,
+            stack: [frame, 9].into(),
+            tid: 1,
+            tgid: 1,
+            comm: "a".into(),
+            ns,
+            count: 1,
+        }
+    }
+
+    #[test]
+    fn a_stack_counts_what_came_since() {
+        let a = [stack(1, 5, 100), stack(1, 7, 40), stack(3, 5, 8)];
+        let b = [stack(1, 5, 130), stack(1, 6, 20), stack(1, 7, 40), stack(2, 5, 1)];
+        let came: Vec<_> =
+            between(&a, &b).iter().map(|stack| (stack.serial, stack.stack[0], stack.ns)).collect();
+        assert_eq!(came, [(1, 5, 30), (1, 6, 20), (2, 5, 1)]);
+    }
+}
