@@ -97,6 +97,7 @@ mod tests {
 
     fn task(tid: u32, cgroup_id: u64, wait_ns: u64) -> TaskReading {
         TaskReading {
+            accounts: None,
             serial: tid.into(),
             tid,
             tgid: tid,

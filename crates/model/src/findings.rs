@@ -19,7 +19,10 @@ use serde::{Serialize, Serializer};
 
 use crate::{Interval, Tree};
 use context::Context;
+pub(crate) use words::{is_share, list};
 
+/// Where a quota is set.
+pub const QUOTA_FILE: &str = "cpu.max, in v1 cpu.cfs_quota_us";
 /// A quota is told of once it ran out in this share of the periods, percent: below it few requests meet it.
 pub const THROTTLED_PERIODS_PERCENT: u64 = 5;
 /// Or once tasks were throttled for this share of the time they waited or ran, percent...

@@ -64,6 +64,16 @@ pub fn percent(part: u64, whole: u64) -> Option<f64> {
     (whole != 0).then(|| 100.0 * part as f64 / whole as f64)
 }
 
+/// How long one time is beside another: `2.2 times as long`, `55.0% as long`; `None` beside nothing.
+pub fn as_long(part: u64, whole: u64) -> Option<String> {
+    let ratio = percent(part, whole)? / 100.0;
+    Some(if ratio < 1.0 {
+        format!("{:.1}% as long", ratio * 100.0)
+    } else {
+        format!("{ratio:.1} times as long")
+    })
+}
+
 /// Events a second.
 pub fn per_second(count: u64, duration_ns: u64) -> Option<f64> {
     (duration_ns != 0).then(|| count as f64 * 1e9 / duration_ns as f64)
@@ -149,6 +159,13 @@ mod tests {
     #[test]
     fn one_cpu_has_no_plural() {
         assert_eq!([cpus(1.0), cpus(0.5), cpus(2.0), cpus(10.0)], ["1 CPU", "0.5 CPUs", "2 CPUs", "10 CPUs"]);
+    }
+
+    #[test]
+    fn a_time_beside_another_is_told_in_times_or_percent() {
+        assert_eq!(as_long(263, 120).as_deref(), Some("2.2 times as long"));
+        assert_eq!(as_long(1, 8).as_deref(), Some("12.5% as long"));
+        assert_eq!(as_long(1, 0), None);
     }
 
     #[test]

@@ -66,6 +66,7 @@ proptest! {
 #[test]
 fn sums_of_absurd_figures_stay_at_the_largest_number() {
     let task = |serial| TaskReading {
+        accounts: None,
         serial,
         tid: 1,
         tgid: 1,

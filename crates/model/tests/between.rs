@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use cgscope_model::{
     ByCause, Cause, ExitedReading, Group, Hist, Interval, Pending, Sample, TaskReading, TaskState, Totals,
+    interval::Appended,
 };
 use proptest::prelude::*;
 
@@ -70,6 +71,7 @@ impl Host {
             Event::Birth { cgroup } => {
                 self.next += 1;
                 let reading = TaskReading {
+                    accounts: None,
                     serial: self.next,
                     tid: self.next as u32,
                     tgid: (self.next / 3) as u32,
@@ -130,6 +132,7 @@ impl Host {
         });
         let tasks = tasks.collect();
         let exited = self.exited.iter().map(|(cgroup_id, (tasks, waits))| ExitedReading {
+            accounts: None,
             cgroup_id: *cgroup_id,
             tasks: *tasks,
             max_ns: max(waits),
@@ -305,4 +308,27 @@ fn a_task_that_was_there_before_and_is_first_read_now_has_no_reading_yet() {
     let before = Sample { tasks: Vec::new(), ..host.read() };
     let interval = Interval::between(&before, &host.read());
     assert!(interval.tasks.is_empty());
+}
+
+#[test]
+fn the_buried_have_their_figures_with_their_cgroup() {
+    let sample = |round| cgscope_made_up::with_accounts(cgscope_made_up::host(60, 8, round));
+    let mut whole = Appended::default();
+    (1..4).for_each(|round| whole.push(Interval::between(&sample(round), &sample(round + 1))));
+    let mut buried = Appended::default();
+    for round in 1..4 {
+        buried.push(Interval::between(&sample(round), &sample(round + 1)));
+        // Half of them go: those are met again, and buried again.
+        buried.bury(|task| task.tid % 2 == 0);
+    }
+    assert!(buried.held() < whole.held());
+    let (whole, buried) = (whole.into_interval(), buried.into_interval());
+    assert_eq!((whole.tasks.len(), buried.tasks.len()), (60, 30));
+    let (all, rest) = (whole.total(), buried.total());
+    assert_eq!((all.totals, all.wait, all.accounts), (rest.totals, rest.wait, rest.accounts));
+    assert_eq!(all.exited, rest.exited, "nobody died");
+    for (path, group) in whole.by_cgroup() {
+        let same = &buried.by_cgroup()[&path];
+        assert_eq!((group.totals, group.accounts), (same.totals, same.accounts), "{path:?}");
+    }
 }

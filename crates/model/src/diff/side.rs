@@ -390,5 +390,11 @@ fn add_histogram(whole: &mut Interval, counts: &Hist, shares: &Shares) {
     }
     let hist = counts.with_shares(shares.0);
     let wait = Wait { hist, ..Wait::default() };
-    whole.exited.push(ExitedInterval { cgroup_id: u64::MAX, tasks: 0, totals: Totals::default(), wait });
+    whole.exited.push(ExitedInterval {
+        cgroup_id: u64::MAX,
+        tasks: 0,
+        totals: Totals::default(),
+        accounts: None,
+        wait,
+    });
 }

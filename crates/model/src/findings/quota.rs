@@ -3,15 +3,12 @@
 use std::{cmp::Reverse, sync::Arc};
 
 use super::{
-    BELOW_LIMIT_PERCENT, Finding, MOST, Rule, THROTTLED_PERIODS_PERCENT, THROTTLED_WAIT_NS,
+    BELOW_LIMIT_PERCENT, Finding, MOST, QUOTA_FILE, Rule, THROTTLED_PERIODS_PERCENT, THROTTLED_WAIT_NS,
     THROTTLED_WAIT_PERCENT,
     context::{Busy, Context},
     words::{as_long, cpus, is_share, micros, number, percent},
 };
-use crate::{CgroupReading, tree::Sums, units};
-
-/// User mode this many times as long as the kernel: it computes.
-const CPU_BOUND_TIMES: u64 = 5;
+use crate::{CgroupReading, quota_use, tree::Sums, units};
 
 /// A cgroup whose quota ran out.
 struct Throttled<'a> {
@@ -146,15 +143,12 @@ fn ran_out_advice(throttled: &Throttled) -> String {
     let threads = if throttled.busy.threads > 1 { ", or let fewer threads run at once" } else { "" };
     let modes = throttled.limits.user_ns.zip(throttled.limits.system_ns);
     let computes = modes
-        .filter(|(user, system)| *user != 0 && *user >= system.saturating_mul(CPU_BOUND_TIMES))
+        .filter(|(user, system)| quota_use::mode(*user, *system) == Some(quota_use::Mode::CpuBound))
         .map(|(user, system)| {
             let share = percent(user, user.saturating_add(system));
             format!("; it is CPU-bound ({share} of its CPU time in user mode)")
         });
-    format!(
-        "raise its limit (cpu.max, in v1 cpu.cfs_quota_us){threads}{}",
-        computes.as_deref().unwrap_or_default()
-    )
+    format!("raise its limit ({QUOTA_FILE}){threads}{}", computes.as_deref().unwrap_or_default())
 }
 
 fn threads_over_quota(throttled: &Throttled, context: &Context) -> Option<Finding> {

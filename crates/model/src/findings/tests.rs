@@ -44,6 +44,7 @@ impl Scene {
             ..Default::default()
         };
         let reading = TaskReading {
+            accounts: None,
             serial,
             tid: serial as u32,
             tgid: serial as u32,
@@ -60,14 +61,26 @@ impl Scene {
             totals,
             hist: Arc::default(),
         };
-        self.interval.tasks.push(TaskInterval { reading, totals, wait, placement: Default::default() });
+        self.interval.tasks.push(TaskInterval {
+            accounts: None,
+            reading,
+            totals,
+            wait,
+            placement: Default::default(),
+        });
         self
     }
 
     fn exited(mut self, path: &str, ran_ns: u64, waits: &[(Cause, u64)]) -> Self {
         let totals = Totals { on_cpu_ns: ran_ns, ..Default::default() };
         let cgroup_id = self.id(path);
-        self.interval.exited.push(ExitedInterval { cgroup_id, tasks: 1, totals, wait: wait(waits) });
+        self.interval.exited.push(ExitedInterval {
+            accounts: None,
+            cgroup_id,
+            tasks: 1,
+            totals,
+            wait: wait(waits),
+        });
         self
     }
 

@@ -1,21 +1,11 @@
 //! Figures in sentences.
 
 use crate::units;
-pub(super) use crate::units::{cpus, number};
+pub(super) use crate::units::{as_long, cpus, number};
 
 /// `85.7%`, or no figure of nothing.
 pub(super) fn percent(part: u64, whole: u64) -> String {
     units::percent(part, whole).map_or_else(|| "no share".into(), |percent| format!("{percent:.1}%"))
-}
-
-/// How long one time is beside another: `2.2 times as long`, `55.0% as long`; `None` beside nothing.
-pub(super) fn as_long(part: u64, whole: u64) -> Option<String> {
-    let ratio = units::percent(part, whole)? / 100.0;
-    Some(if ratio < 1.0 {
-        format!("{:.1}% as long", ratio * 100.0)
-    } else {
-        format!("{ratio:.1} times as long")
-    })
 }
 
 /// Microseconds as a duration.
@@ -24,7 +14,7 @@ pub(super) fn micros(us: u64) -> String {
 }
 
 /// `a`, `a and b`, `a, b and c`.
-pub(super) fn list(parts: &[String]) -> String {
+pub(crate) fn list(parts: &[String]) -> String {
     match parts {
         [] => String::new(),
         [one] => one.clone(),
@@ -33,20 +23,13 @@ pub(super) fn list(parts: &[String]) -> String {
 }
 
 /// True if `part` is at least so many percent of `whole`; nothing is a share of nothing.
-pub(super) fn is_share(part: u64, whole: u64, percent: u64) -> bool {
+pub(crate) fn is_share(part: u64, whole: u64, percent: u64) -> bool {
     whole != 0 && u128::from(part) * 100 >= u128::from(whole) * u128::from(percent)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_time_beside_another_is_told_in_times_or_percent() {
-        assert_eq!(as_long(263, 120).as_deref(), Some("2.2 times as long"));
-        assert_eq!(as_long(1, 8).as_deref(), Some("12.5% as long"));
-        assert_eq!(as_long(1, 0), None);
-    }
 
     #[test]
     fn a_share_begins_at_its_percentage_and_not_below() {

@@ -21,6 +21,7 @@ fn cpu(cpu: u32, node: u32, busy_ns: u64, idle_ns: u64) -> CpuReading {
 fn task(tid: u32, cpu: u32, node: u32, ran_ns: u64, placement: Option<Placement>) -> TaskReading {
     let totals = Totals { on_cpu_ns: ran_ns, wait_ns: ran_ns / 2, waits: 1, ..Totals::default() };
     TaskReading {
+        accounts: None,
         serial: tid.into(),
         tid,
         tgid: tid,

@@ -19,6 +19,7 @@ fn task(tid: u32, cgroup_id: u64, waits_ns: &[u64], cause: Cause) -> TaskInterva
         hist: Hist::from_waits_ns(waits_ns.iter().copied()),
     };
     let reading = TaskReading {
+        accounts: None,
         serial: tid.into(),
         tid,
         tgid: tid,
@@ -36,7 +37,7 @@ fn task(tid: u32, cgroup_id: u64, waits_ns: &[u64], cause: Cause) -> TaskInterva
         hist: Arc::default(),
     };
     let totals = Totals { on_cpu_ns: 1_000, ..Totals::default() };
-    TaskInterval { reading, totals, wait, placement: TaskPlacement::default() }
+    TaskInterval { accounts: None, reading, totals, wait, placement: TaskPlacement::default() }
 }
 
 /// The second number `n`.

@@ -54,6 +54,7 @@ fn task() -> impl Strategy<Value = TaskReading> {
     (ids, "[a-c]{0,2}(-[0-9])?", amount(), amount(), pending, placement, totals(), hist()).prop_map(
         |((tgid, cgroup_id, cpu, node, on_cpu), comm, start_ns, max_ns, pending, placement, totals, hist)| {
             TaskReading {
+                accounts: None,
                 serial: 0,
                 tid: tgid,
                 tgid,
@@ -80,6 +81,7 @@ fn task() -> impl Strategy<Value = TaskReading> {
 
 fn exited() -> impl Strategy<Value = ExitedReading> {
     (amount(), amount(), totals(), hist()).prop_map(|(tasks, max_ns, totals, hist)| ExitedReading {
+        accounts: None,
         cgroup_id: 0,
         tasks,
         max_ns,
@@ -157,6 +159,7 @@ pub fn sample() -> impl Strategy<Value = Sample> {
                 .collect();
             pairs.sort_by_key(PairReading::key);
             Sample {
+                stacks: Vec::new(),
                 unix_ns,
                 mono_ns,
                 mode: if coarse { Mode::Coarse } else { Mode::Bpf },

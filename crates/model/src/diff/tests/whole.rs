@@ -48,6 +48,7 @@ impl Does {
             ..Totals::default()
         };
         let reading = TaskReading {
+            accounts: None,
             serial: self.serial,
             tid: self.serial as u32,
             tgid: self.serial as u32,
@@ -64,7 +65,7 @@ impl Does {
             totals,
             hist: Arc::default(),
         };
-        TaskInterval { reading, totals, wait, placement: Default::default() }
+        TaskInterval { accounts: None, reading, totals, wait, placement: Default::default() }
     }
 }
 

@@ -1,0 +1,135 @@
+//! What a quota did between two moments, by the kernel's own counters, and what follows from them.
+
+use std::sync::Arc;
+
+use crate::{CgroupReading, units};
+
+/// User mode this many times as long as the kernel: it computes.
+pub const CPU_BOUND_TIMES: u64 = 5;
+
+/// A cgroup with a quota, before and after.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct QuotaUse {
+    /// Its path, as under the mount.
+    pub path: Arc<str>,
+    /// The earlier reading; one that was made later began at 0.
+    pub before: CgroupReading,
+    /// The later one.
+    pub after: CgroupReading,
+    /// What came between, the limits as they were at the end.
+    pub delta: CgroupReading,
+}
+
+impl QuotaUse {
+    /// Of two readings of one cgroup; without an earlier one it was made in between.
+    pub fn new(path: Arc<str>, before: Option<&CgroupReading>, after: CgroupReading) -> Self {
+        let before = before.cloned().unwrap_or_else(|| CgroupReading {
+            id: after.id,
+            usage_ns: after.usage_ns.map(|_| 0),
+            user_ns: after.user_ns.map(|_| 0),
+            system_ns: after.system_ns.map(|_| 0),
+            nr_periods: after.nr_periods.map(|_| 0),
+            nr_throttled: after.nr_throttled.map(|_| 0),
+            throttled_ns: after.throttled_ns.map(|_| 0),
+            ..CgroupReading::default()
+        });
+        let delta = after.since(Some(&before));
+        Self { path, before, after, delta }
+    }
+
+    /// Share of its periods in which it ran out, percent; `None`: no period passed, or not known.
+    pub fn throttled_percent(&self) -> Option<f64> {
+        units::percent(self.delta.nr_throttled?, self.delta.nr_periods?)
+    }
+
+    /// The time that its periods took together, ns: beside the clock, what of it had something to run.
+    pub fn periods_ns(&self) -> Option<u64> {
+        let period_ns = self.delta.period_us?.saturating_mul(1_000);
+        Some(period_ns.saturating_mul(self.delta.nr_periods?))
+    }
+
+    /// How many times as long as it ran, `ran_ns`, it stood throttled, each CPU counted by itself.
+    pub fn times_throttled(&self, ran_ns: u64) -> Option<f64> {
+        (ran_ns != 0).then_some(self.delta.throttled_ns? as f64 / ran_ns as f64)
+    }
+
+    /// It did something with its quota.
+    pub fn is_used(&self) -> bool {
+        self.delta.nr_periods.is_some_and(|periods| periods != 0)
+    }
+}
+
+/// What CPU time went for, by its two modes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// In user mode many times as long as in the kernel: it computes.
+    CpuBound,
+    /// In the kernel longer than in user mode.
+    InKernel,
+    /// Neither.
+    Mixed,
+}
+
+/// What CPU time went for; `None` of no CPU time.
+pub fn mode(user_ns: u64, system_ns: u64) -> Option<Mode> {
+    match (user_ns, system_ns) {
+        (0, 0) => None,
+        (user, system) if user != 0 && user >= system.saturating_mul(CPU_BOUND_TIMES) => Some(Mode::CpuBound),
+        (user, system) if system > user => Some(Mode::InKernel),
+        _ => Some(Mode::Mixed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(us: [u64; 3], periods: [u64; 2], throttled_us: u64) -> CgroupReading {
+        let [usage, user, system] = us.map(|us| Some(us * 1_000));
+        CgroupReading {
+            quota_us: Some(100_000),
+            period_us: Some(100_000),
+            usage_ns: usage,
+            user_ns: user,
+            system_ns: system,
+            nr_periods: Some(periods[0]),
+            nr_throttled: Some(periods[1]),
+            throttled_ns: Some(throttled_us * 1_000),
+            ..CgroupReading::default()
+        }
+    }
+
+    #[test]
+    fn the_published_table_gives_the_published_figures() {
+        let before = reading([4_363_848, 2_201_217, 2_162_630], [3_106, 0], 0);
+        let after = reading([124_702_078, 117_993_908, 6_708_170], [4_499, 1_194], 263_624_194);
+        let quota = QuotaUse::new("/pod".into(), Some(&before), after);
+        let delta = &quota.delta;
+        assert_eq!(delta.usage_ns, Some(120_338_230_000));
+        assert_eq!((delta.user_ns, delta.system_ns), (Some(115_792_691_000), Some(4_545_540_000)));
+        assert_eq!(format!("{:.1}", quota.throttled_percent().unwrap()), "85.7");
+        assert_eq!(format!("{:.1}", quota.times_throttled(120_338_230_000).unwrap()), "2.2");
+        assert_eq!(quota.periods_ns(), Some(139_300_000_000));
+        assert_eq!(mode(delta.user_ns.unwrap(), delta.system_ns.unwrap()), Some(Mode::CpuBound));
+    }
+
+    #[test]
+    fn one_that_is_new_began_at_nothing_and_what_is_not_known_stays_so() {
+        let after = CgroupReading { usage_ns: None, ..reading([0; 3], [4, 1], 50) };
+        let quota = QuotaUse::new("/new".into(), None, after);
+        assert_eq!((quota.delta.nr_periods, quota.delta.throttled_ns), (Some(4), Some(50_000)));
+        assert_eq!((quota.before.usage_ns, quota.delta.usage_ns), (None, None));
+        assert!(quota.is_used() && !QuotaUse::default().is_used());
+        assert_eq!(QuotaUse::default().times_throttled(1), None);
+        assert_eq!(quota.times_throttled(0), None);
+    }
+
+    #[test]
+    fn the_modes_tell_what_it_did() {
+        assert_eq!(mode(0, 0), None);
+        assert_eq!(mode(5, 1), Some(Mode::CpuBound));
+        assert_eq!(mode(49, 10), Some(Mode::Mixed));
+        assert_eq!(mode(1, 2), Some(Mode::InKernel));
+        assert_eq!(mode(7, 0), Some(Mode::CpuBound));
+    }
+}

@@ -1,0 +1,82 @@
+//! What threads are grouped by.
+
+macro_rules! columns {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// A column of the table; rows are equal where all of them are.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Column { $($(#[$doc])* $variant,)* }
+
+        impl Column {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            /// The heading, and the name in objects.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+columns! {
+    /// Name of the thread, each run of digits as one `*`.
+    Comm = "comm",
+    /// Process id.
+    Tgid = "tgid",
+    /// Thread id.
+    Tid = "tid",
+    /// What it does.
+    State = "state",
+    /// The system call that it is blocked in.
+    Syscall = "syscall",
+    /// The function of the kernel that it is blocked in.
+    Wchan = "wchan",
+    /// Its stack in the kernel.
+    Kstack = "kstack",
+    /// Its cgroup, in the hierarchy of the cpu controller.
+    Cgroup = "cgroup",
+    /// The NUMA node of its CPU.
+    Node = "node",
+    /// The CPU it is on, or was on last.
+    Cpu = "cpu",
+    /// Its user.
+    Username = "username",
+    /// The file that its process executes.
+    Exe = "exe",
+    /// The command line of its process.
+    Cmdline = "cmdline",
+}
+
+impl Column {
+    /// Unless others are asked for.
+    pub const DEFAULT: [Self; 2] = [Self::Comm, Self::State];
+
+    /// By its name; psn's `pid` and `task` are known, too. `None`: there is no such column.
+    pub fn by_name(name: &str) -> Option<Self> {
+        match name {
+            "pid" => Some(Self::Tgid),
+            "task" => Some(Self::Tid),
+            "user" => Some(Self::Username),
+            _ => Self::ALL.iter().copied().find(|column| column.name() == name),
+        }
+    }
+
+    /// Numbers are set to the right.
+    pub const fn is_number(self) -> bool {
+        matches!(self, Self::Tgid | Self::Tid | Self::Node | Self::Cpu)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_found_by_their_names() {
+        for column in Column::ALL {
+            assert_eq!(Column::by_name(column.name()), Some(*column));
+        }
+        assert_eq!(Column::by_name("pid"), Some(Column::Tgid));
+        assert_eq!(Column::by_name("nothing"), None);
+    }
+}

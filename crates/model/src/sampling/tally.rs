@@ -1,0 +1,224 @@
+//! Readings of threads, counted by what they are grouped by.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
+
+use super::{Column, ThreadState};
+
+/// What one thread does at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ThreadReading {
+    /// Thread id.
+    pub tid: u32,
+    /// Process id.
+    pub tgid: u32,
+    /// NUL-padded name.
+    pub comm: [u8; 16],
+    /// What it does.
+    pub state: ThreadState,
+    /// The CPU it is on, or was on last.
+    pub cpu: Option<u32>,
+    /// Id of its cgroup.
+    pub cgroup_id: Option<u64>,
+    /// Its real user id.
+    pub uid: Option<u32>,
+    /// The number of the system call that it is blocked in.
+    pub syscall: Option<i32>,
+    /// A number that whoever read it gave to where it is in the kernel; 0: not known.
+    pub place: u32,
+}
+
+/// The words for what readings hold numbers of. `None`: not known.
+pub trait Names {
+    /// Of a system call.
+    fn syscall(&self, number: i32) -> Option<Arc<str>>;
+    /// The function that a thread at this place is blocked in.
+    fn wchan(&self, place: u32) -> Option<Arc<str>>;
+    /// The functions at this place, the outermost first.
+    fn kstack(&self, place: u32) -> Option<Arc<str>>;
+    /// Path of a cgroup.
+    fn cgroup(&self, id: u64) -> Option<Arc<str>>;
+    /// Node of a CPU.
+    fn node(&self, cpu: u32) -> Option<u32>;
+    /// Of a user.
+    fn user(&self, uid: u32) -> Option<Arc<str>>;
+    /// The file that a process executes.
+    fn exe(&self, tgid: u32) -> Option<Arc<str>>;
+    /// The command line of a process.
+    fn cmdline(&self, tgid: u32) -> Option<Arc<str>>;
+}
+
+/// Counts readings in groups.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    columns: Vec<Column>,
+    counts: HashMap<ThreadReading, u64>,
+    threads: HashSet<u32>,
+    processes: HashSet<u32>,
+    rounds: u64,
+}
+
+/// What was counted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    /// The columns of [`Row::cells`].
+    pub columns: Vec<Column>,
+    /// Those with the most samples first.
+    pub rows: Vec<Row>,
+    /// Times that all threads were looked at.
+    pub rounds: u64,
+    /// Different threads among the samples.
+    pub threads: usize,
+    /// Different processes among the samples.
+    pub processes: usize,
+}
+
+/// Threads that are equal in all columns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Times that one of them was seen.
+    pub samples: u64,
+    /// By column; `None`: not known, or there is no such thing.
+    pub cells: Vec<Option<Cell>>,
+}
+
+/// What stands in a cell.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cell {
+    /// A number.
+    Number(u64),
+    /// A state.
+    State(ThreadState),
+    /// Anything else.
+    Text(Arc<str>),
+}
+
+impl Table {
+    /// How many of a row's threads were there in the mean of all rounds.
+    pub fn avg_threads(&self, row: &Row) -> f64 {
+        if self.rounds == 0 { 0.0 } else { row.samples as f64 / self.rounds as f64 }
+    }
+}
+
+impl Tally {
+    /// Grouped by these columns; one that is named twice counts once.
+    pub fn new(columns: &[Column]) -> Self {
+        let mut unique = Vec::new();
+        for column in columns {
+            if !unique.contains(column) {
+                unique.push(*column);
+            }
+        }
+        Self {
+            columns: unique,
+            counts: HashMap::new(),
+            threads: HashSet::new(),
+            processes: HashSet::new(),
+            rounds: 0,
+        }
+    }
+
+    /// True if one of `columns` is asked for.
+    pub fn has(&self, columns: &[Column]) -> bool {
+        columns.iter().any(|column| self.columns.contains(column))
+    }
+
+    /// Counts one thread of the present round.
+    pub fn add(&mut self, reading: &ThreadReading) {
+        self.threads.insert(reading.tid);
+        self.processes.insert(reading.tgid);
+        *self.counts.entry(self.group(reading)).or_default() += 1;
+    }
+
+    /// All threads of a round have been added.
+    pub fn end_round(&mut self) {
+        self.rounds += 1;
+    }
+
+    /// Rounds so far.
+    pub fn rounds(&self) -> u64 {
+        self.rounds
+    }
+
+    /// The reading without what is not asked for. The state stays: without it the place would mean nothing.
+    fn group(&self, reading: &ThreadReading) -> ThreadReading {
+        use Column::*;
+        let has = |columns: &[Column]| self.has(columns);
+        let at_place = has(&[Kstack]) || has(&[Wchan]) && reading.state.is_blocked();
+        ThreadReading {
+            tid: if has(&[Tid]) { reading.tid } else { 0 },
+            tgid: if has(&[Tgid, Exe, Cmdline]) { reading.tgid } else { 0 },
+            comm: if has(&[Comm]) { folded(reading.comm) } else { [0; 16] },
+            state: reading.state,
+            cpu: reading.cpu.filter(|_| has(&[Cpu, Node])),
+            cgroup_id: reading.cgroup_id.filter(|_| has(&[Cgroup])),
+            uid: reading.uid.filter(|_| has(&[Username])),
+            syscall: reading.syscall.filter(|_| has(&[Syscall])),
+            place: if at_place { reading.place } else { 0 },
+        }
+    }
+
+    /// What was counted so far. Groups that are told apart only by numbers of which the words are the same become one row.
+    pub fn table(&self, names: &impl Names) -> Table {
+        let mut groups: BTreeMap<Vec<Option<Cell>>, u64> = BTreeMap::new();
+        for (reading, samples) in &self.counts {
+            let cells = self.columns.iter().map(|column| cell(*column, reading, names)).collect();
+            *groups.entry(cells).or_default() += samples;
+        }
+        let mut rows: Vec<Row> = groups.into_iter().map(|(cells, samples)| Row { samples, cells }).collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.samples));
+        Table {
+            columns: self.columns.clone(),
+            rows,
+            rounds: self.rounds,
+            threads: self.threads.len(),
+            processes: self.processes.len(),
+        }
+    }
+}
+
+fn cell(column: Column, reading: &ThreadReading, names: &impl Names) -> Option<Cell> {
+    let number = |number: u32| Some(Cell::Number(number.into()));
+    match column {
+        Column::Comm => Some(Cell::Text(text(&reading.comm))),
+        Column::Tgid => number(reading.tgid),
+        Column::Tid => number(reading.tid),
+        Column::State => Some(Cell::State(reading.state)),
+        Column::Syscall => names.syscall(reading.syscall?).map(Cell::Text),
+        Column::Wchan if !reading.state.is_blocked() => None,
+        Column::Wchan => names.wchan(reading.place).map(Cell::Text),
+        Column::Kstack => names.kstack(reading.place).map(Cell::Text),
+        Column::Cgroup => names.cgroup(reading.cgroup_id?).map(Cell::Text),
+        Column::Node => number(names.node(reading.cpu?)?),
+        Column::Cpu => number(reading.cpu?),
+        Column::Username => names.user(reading.uid?).map(Cell::Text),
+        Column::Exe => names.exe(reading.tgid).map(Cell::Text),
+        Column::Cmdline => names.cmdline(reading.tgid).map(Cell::Text),
+    }
+}
+
+fn text(comm: &[u8; 16]) -> Arc<str> {
+    let name = comm.split(|byte| *byte == 0).next().unwrap_or_default();
+    crate::printable(&String::from_utf8_lossy(name))
+}
+
+/// A NUL-padded name with each run of digits as one `*`, as psn prints it: threads of a pool are one row.
+pub fn folded(comm: [u8; 16]) -> [u8; 16] {
+    let mut folded = [0; 16];
+    let mut length = 0;
+    let mut in_number = false;
+    for byte in comm.into_iter().take_while(|byte| *byte != 0) {
+        let is_digit = byte.is_ascii_digit();
+        if !(is_digit && in_number) {
+            folded[length] = if is_digit { b'*' } else { byte };
+            length += 1;
+        }
+        in_number = is_digit;
+    }
+    folded
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+use super::*;
+
+fn comm(name: &str) -> [u8; 16] {
+    let mut comm = [0; 16];
+    comm[..name.len()].copy_from_slice(name.as_bytes());
+    comm
+}
+
+fn reading(tid: u32, name: &str, state: ThreadState) -> ThreadReading {
+    ThreadReading {
+        tid,
+        tgid: tid / 10,
+        comm: comm(name),
+        state,
+        cpu: Some(tid % 4),
+        cgroup_id: Some(7),
+        uid: Some(0),
+        syscall: Some(202),
+        place: tid,
+    }
+}
+
+/// Numbers in words; odd places are one function.
+struct Said;
+
+impl Names for Said {
+    fn syscall(&self, number: i32) -> Option<Arc<str>> {
+        (number >= 0).then(|| format!("call {number}").into())
+    }
+    fn wchan(&self, place: u32) -> Option<Arc<str>> {
+        (place != 0).then(|| if place % 2 == 1 { "odd".into() } else { "even".into() })
+    }
+    fn kstack(&self, place: u32) -> Option<Arc<str>> {
+        (place != 0).then(|| format!("stack {place}").into())
+    }
+    fn cgroup(&self, id: u64) -> Option<Arc<str>> {
+        Some(format!("/{id}").into())
+    }
+    fn node(&self, cpu: u32) -> Option<u32> {
+        Some(cpu / 2)
+    }
+    fn user(&self, uid: u32) -> Option<Arc<str>> {
+        (uid == 0).then(|| "root".into())
+    }
+    fn exe(&self, _: u32) -> Option<Arc<str>> {
+        None
+    }
+    fn cmdline(&self, tgid: u32) -> Option<Arc<str>> {
+        Some(format!("command {tgid}").into())
+    }
+}
+
+fn told(table: &Table) -> Vec<(u64, Vec<String>)> {
+    let cell = |cell: &Option<Cell>| match cell {
+        None => "-".to_owned(),
+        Some(Cell::Number(number)) => number.to_string(),
+        Some(Cell::State(state)) => state.name().to_owned(),
+        Some(Cell::Text(text)) => text.to_string(),
+    };
+    table.rows.iter().map(|row| (row.samples, row.cells.iter().map(cell).collect())).collect()
+}
+
+#[test]
+fn digits_in_a_name_are_folded_as_psn_folds_them() {
+    for (name, expected) in [
+        ("kworker/0:1H", "kworker/*:*H"),
+        ("worker-123", "worker-*"),
+        ("1234567890123456", "*"),
+        ("", ""),
+        ("a1b22c333", "a*b*c*"),
+    ] {
+        assert_eq!(folded(comm(name)), comm(expected), "{name}");
+    }
+}
+
+#[test]
+fn threads_that_are_equal_in_the_columns_are_one_row() {
+    let mut tally = Tally::new(&Column::DEFAULT);
+    for _ in 0..2 {
+        for tid in 10..13 {
+            tally.add(&reading(tid, &format!("pool-{tid}"), ThreadState::OnCpu));
+        }
+        tally.add(&reading(20, "main", ThreadState::Sleeping));
+        tally.end_round();
+    }
+    let table = tally.table(&Said);
+    let (pool, main) = (vec!["pool-*".into(), "on_cpu".into()], vec!["main".into(), "sleeping".into()]);
+    assert_eq!(told(&table), [(6, pool), (2, main)]);
+    assert_eq!((table.rounds, table.threads, table.processes), (2, 4, 2));
+    assert_eq!(table.avg_threads(&table.rows[0]), 3.0);
+}
+
+#[test]
+fn groups_of_which_the_words_are_the_same_are_one_row() {
+    let mut tally = Tally::new(&[Column::Wchan, Column::Node, Column::Wchan]);
+    for tid in [1, 5, 9, 2] {
+        tally.add(&reading(tid, "x", ThreadState::Uninterruptible));
+    }
+    tally.end_round();
+    let table = tally.table(&Said);
+    assert_eq!(
+        told(&table),
+        [(3, vec!["odd".to_owned(), "0".to_owned()]), (1, vec!["even".to_owned(), "1".to_owned()])]
+    );
+}
+
+#[test]
+fn a_thread_that_is_not_blocked_has_no_place_to_be_blocked_in() {
+    let mut tally = Tally::new(&[Column::State, Column::Wchan, Column::Kstack]);
+    tally.add(&reading(1, "x", ThreadState::Throttled));
+    tally.end_round();
+    let row = vec!["throttled".to_owned(), "-".to_owned(), "stack 1".to_owned()];
+    assert_eq!(told(&tally.table(&Said)), [(1, row)]);
+}
+
+#[test]
+fn what_is_not_known_is_not_made_up() {
+    let unknown = ThreadReading {
+        cpu: None,
+        cgroup_id: None,
+        uid: Some(5),
+        syscall: Some(-1),
+        place: 0,
+        ..reading(30, "x", ThreadState::Sleeping)
+    };
+    let columns = [
+        Column::Syscall,
+        Column::Wchan,
+        Column::Kstack,
+        Column::Cgroup,
+        Column::Node,
+        Column::Cpu,
+        Column::Username,
+        Column::Exe,
+    ];
+    let mut tally = Tally::new(&columns);
+    tally.add(&unknown);
+    tally.end_round();
+    assert_eq!(told(&tally.table(&Said)), [(1, vec!["-".to_owned(); columns.len()])]);
+}
+
+#[test]
+fn nothing_counted_is_an_empty_table() {
+    let table = Tally::new(&Column::DEFAULT).table(&Said);
+    assert_eq!((table.rows.len(), table.rounds), (0, 0));
+    let row = Row { samples: 0, cells: Vec::new() };
+    assert_eq!(table.avg_threads(&row), 0.0);
+}

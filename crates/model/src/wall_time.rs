@@ -1,0 +1,81 @@
+//! Where the time of threads went: each moment of a thread's life is in one part.
+
+use crate::{ByCause, ByState, Cause, Group, sum};
+
+/// The lives of some threads, summed over them, by what they did. For one thread the parts sum to the time that passed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WallTime {
+    /// On a CPU, ns.
+    pub on_cpu_ns: u64,
+    /// Ready to run and not running, by cause: completed waits and those that are not over.
+    pub waited: ByCause,
+    /// Off the CPU without waiting for one, by state; `None`: not known.
+    pub blocked: Option<ByState>,
+}
+
+impl WallTime {
+    /// Of threads taken together over an interval.
+    pub fn new(group: &Group) -> Self {
+        let mut waited = group.wait.by_cause;
+        waited.add(&group.pending_by_cause);
+        // Preempted on the way to sleep: the kernel does not count these waits, and nobody looked who ran.
+        waited.add(&ByCause::only(Cause::Unattributed, group.totals.unstamped_ns));
+        let blocked = group.accounts.and_then(|accounts| accounts.blocked);
+        Self { on_cpu_ns: group.totals.on_cpu_ns, waited, blocked }
+    }
+
+    /// All of it, as far as it is known, ns.
+    pub fn total_ns(&self) -> u64 {
+        let blocked_ns = self.blocked.map_or(0, |blocked| blocked.total());
+        sum::total([self.on_cpu_ns, self.waited.total(), blocked_ns])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Accounts, BLOCKED_STATES, CAUSES, Totals, Wait};
+    use proptest::prelude::*;
+
+    fn group(
+        on_cpu_ns: u64,
+        waited: [u64; CAUSES],
+        pending: [u64; CAUSES],
+        unstamped_ns: u64,
+        blocked: Option<[u64; BLOCKED_STATES]>,
+    ) -> Group {
+        Group {
+            totals: Totals { on_cpu_ns, unstamped_ns, ..Totals::default() },
+            wait: Wait { by_cause: ByCause(waited), ..Wait::default() },
+            pending_by_cause: ByCause(pending),
+            accounts: blocked
+                .map(|states| Accounts { blocked: Some(ByState(states)), ..Accounts::default() }),
+            ..Group::default()
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_and_nothing_counts_twice(
+            ran in 0..1u64 << 50,
+            waited in prop::array::uniform6(0..1u64 << 50),
+            pending in prop::array::uniform6(0..1u64 << 50),
+            unstamped in 0..1u64 << 50,
+            blocked in prop::array::uniform5(0..1u64 << 50),
+        ) {
+            let all = ran + unstamped + waited.iter().chain(&pending).chain(&blocked).sum::<u64>();
+            let time = WallTime::new(&group(ran, waited, pending, unstamped, Some(blocked)));
+            prop_assert_eq!(time.total_ns(), all);
+            let states = time.blocked.unwrap();
+            let parts = time.waited.iter().map(|(_, ns)| ns).chain(states.iter().map(|(_, ns)| ns));
+            prop_assert_eq!(time.on_cpu_ns + parts.sum::<u64>(), all);
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_no_part() {
+        let time = WallTime::new(&group(5, [1, 0, 0, 0, 2, 0], [0; CAUSES], 3, None));
+        assert_eq!((time.blocked, time.total_ns()), (None, 11));
+        assert_eq!(time.waited.get(Cause::Unattributed), 5);
+    }
+}
