@@ -268,6 +268,14 @@ impl Remains {
     }
 }
 
+/// The path of every cgroup below `mount` now, as under it, by id.
+pub(crate) fn all_paths(mount: &Path) -> HashMap<u64, Arc<str>> {
+    let mut found = HashMap::new();
+    // What could not be read is not known.
+    let _ = walk(mount, "/", &mut found);
+    found
+}
+
 /// Fails where there may be more than was found.
 fn walk(directory: &Path, path: &str, found: &mut HashMap<u64, Arc<str>>) -> io::Result<()> {
     let is_removed = |error: &io::Error| {

@@ -1,6 +1,11 @@
 //! The collector: Samples of the running host.
 
-use std::{collections::HashSet, path::Path, sync::Arc, time::Instant};
+use std::{
+    collections::HashSet,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use cgscope_model::{CgroupReading, Mode, Sample, Selection};
 
@@ -26,6 +31,15 @@ pub struct Options {
     pub by_cpu: bool,
     /// Read where the memory of the selected processes lies: see [`crate::memory`] for what that costs.
     pub memory: bool,
+    /// Read where the time of tasks goes beside their waits.
+    pub accounts: Option<Accounting>,
+}
+
+/// What is read of where time goes beside waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Accounting {
+    /// Take the stack of a task whenever it has been blocked for so long since the last time; `None`: never.
+    pub stack_every: Option<Duration>,
 }
 
 /// Reads the running host. Dropping it detaches and unloads the BPF side, if there is one.
@@ -62,7 +76,7 @@ impl Collector {
     /// The same without BPF, from `/proc` and the files of cgroups: [`Mode::Coarse`]. Needs no privilege.
     pub fn start_coarse(options: &Options) -> Result<Self, Failure> {
         Self::with_source(options, |mounts, _, nodes| {
-            let coarse = CoarseSource::start(&options.selection, mounts, nodes)?;
+            let coarse = CoarseSource::start(options, mounts, nodes)?;
             Ok(Source::Coarse(Box::new(coarse)))
         })
     }
@@ -98,11 +112,12 @@ impl Collector {
 
     /// Reads everything once.
     pub fn sample(&mut self) -> Result<Sample, Failure> {
-        let (unix_ns, mono_ns) = (unix_ns(), monotonic_ns());
         let mut cpus = self.placement.cpus();
         if self.placement.has_changed() {
             self.source.learn_nodes(self.placement.cpu_nodes())?;
         }
+        // The moment of what is counted by task.
+        let (unix_ns, mono_ns) = (unix_ns(), monotonic_ns());
         let mut found = self.source.read()?;
         self.placement.place(&mut found.tasks, mono_ns);
         placement::add_waits(&mut cpus, std::mem::take(&mut found.cpus));
@@ -119,9 +134,10 @@ impl Collector {
         }
         let cost = self.cost.read(self.source.hook());
         let mode = self.source.mode();
-        let Found { tasks, exited, pairs, .. } = found;
+        let Found { tasks, exited, pairs, stacks, .. } = found;
         let (nodes, memory) = (self.placement.nodes(), self.placement.memory(&tasks));
         Ok(Sample {
+            stacks,
             unix_ns,
             mono_ns,
             mode,
@@ -136,6 +152,17 @@ impl Collector {
             losses,
             cost,
         })
+    }
+
+    /// Reads again what is told of tasks, for a Sample that was just taken: the rest of it takes a millisecond or more, in which
+    /// a task that we hold back would be blocked by us.
+    pub fn read_tasks_again(&mut self, sample: &mut Sample) -> Result<(), Failure> {
+        let (unix_ns, mono_ns) = (unix_ns(), monotonic_ns());
+        let mut found = self.source.read()?;
+        self.placement.place(&mut found.tasks, mono_ns);
+        let Found { tasks, exited, pairs, stacks, .. } = found;
+        *sample = Sample { unix_ns, mono_ns, tasks, exited, pairs, stacks, ..std::mem::take(sample) };
+        Ok(())
     }
 
     /// What the kernel refused of what measuring can do without, in sentences.
@@ -182,7 +209,7 @@ impl Collector {
     }
 }
 
-fn check(selection: &Selection, tree: Option<&CgroupTree>) -> Result<(), Failure> {
+pub(crate) fn check(selection: &Selection, tree: Option<&CgroupTree>) -> Result<(), Failure> {
     for pid in &selection.pids {
         match proc::process_of(*pid) {
             Some(tgid) if tgid == *pid => {}

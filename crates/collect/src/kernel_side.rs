@@ -1,6 +1,10 @@
 //! The BPF side: loaded, told what to follow, attached, read.
 
-use std::{fs::File, io::Read, os::fd::OwnedFd};
+use std::{
+    fs::File,
+    io::Read,
+    os::fd::{AsFd, OwnedFd},
+};
 
 use aya::{
     Btf, Ebpf, EbpfLoader, Pod,
@@ -12,10 +16,13 @@ use cgscope_layout::{
     Loss, Offsets,
     cause::CELLS,
     ledger::Pairs,
-    wire::{Config, CpuCounters, Exited, SELECT_PROCESS, SELECT_THREAD, Totals, names},
+    wire::{
+        Accounts, Config, CpuCounters, Exited, SELECT_PROCESS, SELECT_THREAD, STACKS, StackCount, StackKey,
+        Totals, names,
+    },
 };
 
-use crate::Failure;
+use crate::{Failure, batch};
 
 /// The compiled BPF side.
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_BPF_OBJECT"));
@@ -33,6 +40,7 @@ impl ExitedPod {
         tasks: 0,
         max_ns: 0,
         totals: Totals::NONE,
+        accounts: Accounts::NONE,
         counts: [0; cgscope_layout::BUCKETS],
         shares: [0; CELLS],
     });
@@ -56,6 +64,22 @@ struct CpuCountersPod(CpuCounters);
 
 // SAFETY: integers without padding.
 unsafe impl Pod for CpuCountersPod {}
+
+/// `StackKey` as aya wants it.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+struct StackKeyPod(StackKey);
+
+// SAFETY: integers without padding.
+unsafe impl Pod for StackKeyPod {}
+
+/// `StackCount` as aya wants it.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+struct StackCountPod(StackCount);
+
+// SAFETY: integers without padding.
+unsafe impl Pod for StackCountPod {}
 
 /// The BPF side, attached. Dropping it detaches and unloads everything.
 pub(crate) struct KernelSide {
@@ -94,6 +118,7 @@ impl KernelSide {
             .map_max_entries(names::PAIRS, *cpus)
             .map_max_entries(names::CPU_NODE, *cpus)
             .map_max_entries(names::CPUS, by_cpu_if(config.count_by_cpu))
+            .map_max_entries(names::STACKS, if config.stack_every_ns == 0 { 1 } else { STACKS as u32 })
             .map_max_entries(names::THROTTLE_CLOCKS, by_cpu_if(config.keep_throttle_clock))
             // Task storage: the kernel knows it, aya 0.14 has no type for it.
             .allow_unsupported_maps();
@@ -237,6 +262,33 @@ impl KernelSide {
         read().map_err(failed("read the culprits"))
     }
 
+    /// Calls `each` with every stack that was counted.
+    pub(crate) fn stacks(&self, each: impl FnMut(&StackKey, &StackCount)) -> Result<(), Failure> {
+        let read = || -> AyaResult<()> {
+            let aya::maps::Map::HashMap(map) = self.map(names::STACKS)? else {
+                return Err(format!("{} is no hash table", names::STACKS).into());
+            };
+            Ok(batch::entries(map.fd().as_fd(), each)?)
+        };
+        read().map_err(failed("read the stacks"))
+    }
+
+    /// Forgets stacks: those of tasks that are gone.
+    pub(crate) fn forget_stacks(&mut self, keys: &[StackKey]) -> Result<(), Failure> {
+        let mut forget = || -> AyaResult<()> {
+            let mut stacks: HashMap<&mut MapData, StackKeyPod, StackCountPod> =
+                HashMap::try_from(self.map_mut(names::STACKS)?)?;
+            for key in keys {
+                match stacks.remove(&StackKeyPod(*key)) {
+                    Ok(()) | Err(MapError::KeyNotFound) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Ok(())
+        };
+        forget().map_err(failed("forget the stacks of tasks that are gone"))
+    }
+
     /// Tells the BPF side the place of each CPU's node, plus one. CPUs beyond those that there can be are left out.
     pub(crate) fn set_nodes(&mut self, places: impl IntoIterator<Item = (u32, u32)>) -> Result<(), Failure> {
         let write = || -> AyaResult<()> {
@@ -320,9 +372,9 @@ pub(crate) fn measure() -> Option<OwnedFd> {
 }
 
 /// Errors of aya in one type, before they become a [`Failure`].
-type AyaResult<T> = Result<T, Box<dyn std::error::Error>>;
+pub(crate) type AyaResult<T> = Result<T, Box<dyn std::error::Error>>;
 
-fn failed<E: Into<Box<dyn std::error::Error>>>(doing: &'static str) -> impl FnOnce(E) -> Failure {
+pub(crate) fn failed<E: Into<Box<dyn std::error::Error>>>(doing: &'static str) -> impl FnOnce(E) -> Failure {
     move |error| {
         let reasons = reasons(&*error.into());
         Failure::of_host(

@@ -3,6 +3,7 @@
 //! [`Collector::start`] has a source for its readings. The BPF side (`source/bpf.rs`) resolves the kernel's fields ([`offsets`]), loads and attaches the BPF side ([`kernel_side`]);
 //! [`Collector::sample`] reads all tasks ([`stream`]), names cgroups ([`cgroups`]) and adds what cgscope itself costs.
 
+mod batch;
 mod by_cpu;
 pub mod cgroups;
 pub mod clock;
@@ -15,16 +16,22 @@ mod ledger;
 pub mod limits;
 pub mod memory;
 pub mod offsets;
+pub mod own_cgroup;
 mod own_cost;
 mod placement;
 mod proc;
+pub mod quotas;
 mod readings;
+pub mod snapshot;
 mod source;
+mod stacks;
 mod stream;
+mod symbols;
 mod task_state;
 
 pub use cmdline::{cmdline, command_lines, user_id};
-pub use collector::{Collector, Held, Options};
+pub use collector::{Accounting, Collector, Held, Options};
 pub use failure::{Failure, Kind};
 pub use kernel_side::{EMPTY_HOOK_OBJECT, OBJECT};
 pub use limits::LimitFiles;
+pub use symbols::KernelSymbols;

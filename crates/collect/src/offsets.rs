@@ -124,7 +124,7 @@ fn find(btf: &Btf, field: &Field) -> Option<u32> {
             let mut names = path.split('.');
             bit_offset(btf, &structure, names.next()?, &mut names)
         })
-        .and_then(|bits| (bits % 8 == 0).then_some(bits / 8))
+        .map(Offsets::bit)
 }
 
 /// The offset in bits of member `name` and of the members named after it. Members without a name (anonymous structs and

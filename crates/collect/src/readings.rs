@@ -4,22 +4,27 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use cgscope_layout::{
     Cause,
-    wire::{Exited, Histogram, ON_CPU, ON_RQ, TaskRecord},
+    wire::{AccountsRecord, Exited, ON_CPU, ON_RQ, TaskRecord},
 };
 use cgscope_model::{
-    ByCause, ExitedReading, Hist, Pending, Placement, TaskReading, TaskState, Totals, printable,
+    Accounts, ByCause, ByState, CpuTimes, ExitedReading, Gone, Hist, Pending, Placement, TaskReading,
+    TaskState, Totals, printable,
 };
 
-use crate::task_state;
+use crate::{stacks::frames, stream::Told, task_state};
 
 /// What is kept of a task from one reading to the next.
 pub(crate) struct Known {
     comm_bytes: [u8; 16],
-    comm: Arc<str>,
+    pub comm: Arc<str>,
     hist: Arc<Hist>,
+    accounts: Option<Arc<Accounts>>,
+    /// Where it was blocked when that was last told.
+    pub stack: Option<Arc<[u64]>>,
 }
 
-pub(crate) fn keep(before: Option<&Known>, record: &TaskRecord, histogram: Option<&Histogram>) -> Known {
+pub(crate) fn keep(before: Option<&Known>, told: &Told) -> Known {
+    let (record, histogram) = (&told.record, told.histogram.as_ref());
     let hist = match (before, histogram) {
         (Some(before), None) => before.hist.clone(),
         (Some(before), Some(now)) => Arc::new(before.hist.advanced_to(&now.counts, &now.shares)),
@@ -30,7 +35,31 @@ pub(crate) fn keep(before: Option<&Known>, record: &TaskRecord, histogram: Optio
         Some(before) if before.comm_bytes == record.comm => before.comm.clone(),
         _ => comm(&record.comm),
     };
-    Known { comm_bytes: record.comm, comm, hist }
+    let accounts = told.accounts.as_ref().map(|now| {
+        let before = before.and_then(|before| before.accounts.as_deref());
+        Arc::new(accounts(now, record.totals.on_cpu_ns, before))
+    });
+    let stack = match &told.stack {
+        Some(stack) => Some(frames(stack)),
+        None => before.and_then(|before| before.stack.clone()),
+    };
+    Known { comm_bytes: record.comm, comm, hist, accounts, stack }
+}
+
+/// Ticks are scaled to `ran_ns`, and nothing goes back behind what was told before.
+fn accounts(now: &AccountsRecord, ran_ns: u64, before: Option<&Accounts>) -> Accounts {
+    let own = &now.own;
+    let before = before.copied().unwrap_or_default();
+    let mut blocked = ByState(own.blocked_ns);
+    // Clocks of two CPUs may differ.
+    for (now, before) in blocked.0.iter_mut().zip(before.blocked.unwrap_or_default().0) {
+        *now = before.max(*now);
+    }
+    Accounts {
+        cpu: CpuTimes::scaled(own.user_ns, own.system_ns, own.guest_ns, ran_ns, &before.cpu),
+        blocked: Some(blocked),
+        gone: now.gone.into(),
+    }
 }
 
 /// A name up to its NUL.
@@ -49,6 +78,7 @@ pub(crate) fn reading(
     let mut totals = cgscope_model::Totals::from(record.totals);
     make_whole(&mut totals, &kept.hist);
     TaskReading {
+        accounts: kept.accounts.clone(),
         serial: record.serial,
         tid: record.tid,
         tgid: record.tgid,
@@ -110,17 +140,28 @@ fn make_whole(totals: &mut Totals, hist: &Hist) {
     totals.wait_ns = totals.by_cause.total();
 }
 
-pub(crate) fn exited_reading(cgroup_id: u64, place: &Exited) -> ExitedReading {
+/// `accounts`: they are kept.
+pub(crate) fn exited_reading(cgroup_id: u64, place: &Exited, accounts: bool) -> ExitedReading {
     let hist = Hist::from_counts(place.counts, place.shares);
     let mut totals = cgscope_model::Totals::from(place.totals);
     make_whole(&mut totals, &hist);
-    ExitedReading { cgroup_id, tasks: place.tasks, max_ns: place.max_ns, totals, hist: Arc::new(hist) }
+    let accounts = accounts.then(|| {
+        let own = &place.accounts;
+        let before = CpuTimes::default();
+        Arc::new(Accounts {
+            cpu: CpuTimes::scaled(own.user_ns, own.system_ns, own.guest_ns, totals.on_cpu_ns, &before),
+            blocked: Some(ByState(own.blocked_ns)),
+            gone: Gone::default(),
+        })
+    });
+    let (tasks, max_ns) = (place.tasks, place.max_ns);
+    ExitedReading { cgroup_id, tasks, max_ns, totals, accounts, hist: Arc::new(hist) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_layout::wire::{self, Waits};
+    use cgscope_layout::wire::{self, Accounts, Waits};
     use cgscope_model::Sample;
 
     #[test]
@@ -180,6 +221,7 @@ mod tests {
     fn a_place_that_was_given_back_changes_nothing_and_counts_anew() {
         let place = |waits, ns| {
             let mut place = Exited {
+                accounts: Accounts::NONE,
                 tasks: waits,
                 max_ns: ns,
                 totals: wire::Totals {
@@ -191,7 +233,7 @@ mod tests {
                 shares: [0; cgscope_layout::cause::CELLS],
             };
             place.counts[cgscope_layout::bucket_of(ns)] = waits;
-            exited_reading(7, &place)
+            exited_reading(7, &place, false)
         };
         let sample = |exited| Sample { exited, ..Default::default() };
         let (none, held) = (sample(vec![]), sample(vec![place(3, 5_000)]));

@@ -1,12 +1,12 @@
 //! Where the readings of tasks come from: the hook in the kernel, or `/proc`.
 
 mod bpf;
-mod coarse;
+pub(crate) mod coarse;
 
 use std::time::Instant;
 
 use cgscope_layout::ledger::KERNEL;
-use cgscope_model::{CpuReading, ExitedReading, Losses, Mode, PairReading, TaskReading};
+use cgscope_model::{CpuReading, ExitedReading, Losses, Mode, PairReading, StackReading, TaskReading};
 
 use crate::{Failure, cgroups::CgroupTree, kernel_side::KernelSide, placement::NodesOfCpus};
 
@@ -24,6 +24,8 @@ pub(crate) struct Found {
     pub pairs: Vec<PairReading>,
     /// Ascending by CPU.
     pub cpus: Vec<CpuReading>,
+    /// Ascending by key.
+    pub stacks: Vec<StackReading>,
 }
 
 impl Found {

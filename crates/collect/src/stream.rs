@@ -2,11 +2,14 @@
 
 use std::io::{self, Read};
 
-use cgscope_layout::wire::{HAS_HISTOGRAM, HAS_PLACEMENT, Histogram, Placement, TaskRecord};
+use cgscope_layout::{
+    Stack,
+    wire::{
+        AccountsRecord, HAS_ACCOUNTS, HAS_HISTOGRAM, HAS_PLACEMENT, HAS_STACK, Histogram, Placement,
+        TaskRecord,
+    },
+};
 
-const RECORD: usize = size_of::<TaskRecord>();
-const PLACEMENT: usize = size_of::<Placement>();
-const HISTOGRAM: usize = size_of::<Histogram>();
 /// Twice the kernel's own buffer: each read then takes over all that it holds.
 const BUFFER: usize = 64 * 1024;
 
@@ -19,11 +22,21 @@ pub(crate) enum End {
     CutShort,
 }
 
+/// A task with what was told of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    pub record: TaskRecord,
+    pub placement: Option<Placement>,
+    pub accounts: Option<AccountsRecord>,
+    pub stack: Option<Stack>,
+    pub histogram: Option<Histogram>,
+}
+
 /// Calls `each` for every record of `stream` in turn.
 pub(crate) fn read_records(
     stream: &mut impl Read,
     buffer: &mut Vec<u8>,
-    mut each: impl FnMut(&TaskRecord, Option<&Placement>, Option<&Histogram>),
+    mut each: impl FnMut(&Told),
 ) -> io::Result<End> {
     buffer.resize(BUFFER, 0);
     let mut held = 0;
@@ -46,46 +59,68 @@ pub(crate) fn read_records(
 }
 
 /// Takes whole records off the front; returns the bytes used, or `None` for what is no record.
-fn take_records(
-    bytes: &[u8],
-    each: &mut impl FnMut(&TaskRecord, Option<&Placement>, Option<&Histogram>),
-) -> Option<usize> {
+fn take_records(bytes: &[u8], each: &mut impl FnMut(&Told)) -> Option<usize> {
     let mut used = 0;
-    while let Some(record) = part::<TaskRecord, RECORD>(&bytes[used..]) {
-        let has = |flag: u32, size: usize| if record.flags & flag != 0 { size } else { 0 };
-        let placement_end = RECORD + has(HAS_PLACEMENT, PLACEMENT);
-        let end = placement_end + has(HAS_HISTOGRAM, HISTOGRAM);
-        if record.len as usize != end {
+    while let Some(record) = part::<TaskRecord>(&mut &bytes[used..]) {
+        if record.len as usize != length(record.flags) {
             return None;
         }
-        let Some(whole) = bytes.get(used..used + end) else { break };
-        let placement = part::<Placement, PLACEMENT>(&whole[RECORD..placement_end]);
-        let histogram = part::<Histogram, HISTOGRAM>(&whole[placement_end..]);
-        each(&record, placement.as_ref(), histogram.as_ref());
-        used += end;
+        let Some(whole) = bytes.get(used..used + record.len as usize) else { break };
+        let mut rest = &whole[size_of::<TaskRecord>()..];
+        let has = |flag: u32| record.flags & flag != 0;
+        each(&Told {
+            record,
+            placement: has(HAS_PLACEMENT).then(|| part(&mut rest)).flatten(),
+            accounts: has(HAS_ACCOUNTS).then(|| part(&mut rest)).flatten(),
+            stack: has(HAS_STACK).then(|| part(&mut rest)).flatten(),
+            histogram: has(HAS_HISTOGRAM).then(|| part(&mut rest)).flatten(),
+        });
+        used += whole.len();
     }
     Some(used)
 }
 
-/// The first bytes as a part of a record; `None` where there are fewer.
-fn part<T: Part, const SIZE: usize>(bytes: &[u8]) -> Option<T> {
-    const { assert!(size_of::<T>() == SIZE) };
-    let bytes = bytes.first_chunk::<SIZE>()?;
-    // SAFETY: integers alone, of the size of the chunk; any bits are valid.
-    Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+/// Bytes of a record with what follows it.
+fn length(flags: u32) -> usize {
+    let parts = [
+        (HAS_PLACEMENT, size_of::<Placement>()),
+        (HAS_ACCOUNTS, size_of::<AccountsRecord>()),
+        (HAS_STACK, size_of::<Stack>()),
+        (HAS_HISTOGRAM, size_of::<Histogram>()),
+    ];
+    let parts = parts.into_iter().filter(|(flag, _)| flags & flag != 0);
+    size_of::<TaskRecord>() + parts.map(|(_, size)| size).sum::<usize>()
+}
+
+/// Takes a part of a record off the front; `None` where there is less.
+fn part<T: Part>(bytes: &mut &[u8]) -> Option<T> {
+    let (part, rest) = bytes.split_at_checked(size_of::<T>())?;
+    *bytes = rest;
+    // SAFETY: integers alone, of the size of the part; any bits are valid.
+    Some(unsafe { part.as_ptr().cast::<T>().read_unaligned() })
 }
 
 /// Integers alone.
 trait Part {}
 impl Part for TaskRecord {}
 impl Part for Placement {}
+impl Part for AccountsRecord {}
+impl Part for Stack {}
 impl Part for Histogram {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const RECORD: usize = size_of::<TaskRecord>();
+    const HISTOGRAM: usize = size_of::<Histogram>();
     const WORDS: u32 = (HISTOGRAM / 4) as u32;
+
+    /// What follows the record of a task, by its number.
+    fn flags_of(tid: u32) -> u32 {
+        let if_nth = |nth, flag| if tid.is_multiple_of(nth) { flag } else { 0 };
+        if_nth(3, HAS_HISTOGRAM) | if_nth(2, HAS_PLACEMENT) | if_nth(5, HAS_ACCOUNTS) | if_nth(7, HAS_STACK)
+    }
 
     /// Hands out `bytes` in pieces of `piece`.
     struct Pieces<'a>(&'a [u8], usize);
@@ -99,24 +134,22 @@ mod tests {
         }
     }
 
-    /// Of the record of a task with what follows it.
-    fn length_of(tid: u32) -> usize {
-        let part = |divisor, size| if tid.is_multiple_of(divisor) { size } else { 0 };
-        RECORD + part(2, PLACEMENT) + part(3, HISTOGRAM)
-    }
-
     fn stream(tasks: u32) -> Vec<u8> {
         let mut bytes = Vec::new();
         for tid in 0..tasks {
-            let with_histogram = tid % 3 == 0;
-            let flags = u32::from(with_histogram) | if tid % 2 == 0 { HAS_PLACEMENT } else { 0 };
-            let record = TaskRecord { len: length_of(tid) as u32, flags, tid, ..Default::default() };
+            let flags = flags_of(tid);
+            let record = TaskRecord { len: length(flags) as u32, flags, tid, ..Default::default() };
             // SAFETY: integers without padding.
             bytes.extend(unsafe { std::slice::from_raw_parts((&raw const record).cast::<u8>(), RECORD) });
-            if tid % 2 == 0 {
-                bytes.extend([tid as u8; PLACEMENT]);
+            let parts = [
+                (HAS_PLACEMENT, size_of::<Placement>()),
+                (HAS_ACCOUNTS, size_of::<AccountsRecord>()),
+                (HAS_STACK, size_of::<Stack>()),
+            ];
+            for (flag, size) in parts {
+                bytes.extend(vec![tid as u8; if flags & flag != 0 { size } else { 0 }]);
             }
-            if with_histogram {
+            if flags & HAS_HISTOGRAM != 0 {
                 bytes.extend((0..WORDS).flat_map(u32::to_ne_bytes));
             }
         }
@@ -128,19 +161,17 @@ mod tests {
         let bytes = stream(100);
         for piece in [1, 7, RECORD, RECORD + HISTOGRAM, 4096, 1 << 20] {
             let mut seen = Vec::new();
-            let end =
-                read_records(&mut Pieces(&bytes, piece), &mut Vec::new(), |record, placement, counts| {
-                    assert_eq!(counts.is_some(), record.tid % 3 == 0);
-                    let word = u64::from_ne_bytes([record.tid as u8; 8]);
-                    assert_eq!(
-                        placement.map(|placement| placement.ran_ns[1]),
-                        (record.tid % 2 == 0).then_some(word)
-                    );
-                    if let Some(counts) = counts {
-                        assert_eq!((counts.counts[0], counts.shares.last()), (0, Some(&(WORDS - 1))));
-                    }
-                    seen.push(record.tid);
-                });
+            let end = read_records(&mut Pieces(&bytes, piece), &mut Vec::new(), |told| {
+                let tid = told.record.tid;
+                let word = u64::from_ne_bytes([tid as u8; 8]);
+                let if_has = |flag: u32| (flags_of(tid) & flag != 0).then_some(word);
+                assert_eq!(told.placement.map(|placement| placement.ran_ns[1]), if_has(HAS_PLACEMENT));
+                assert_eq!(told.accounts.map(|accounts| accounts.uncounted_ns), if_has(HAS_ACCOUNTS));
+                assert_eq!(told.stack.map(|stack| stack[61]), if_has(HAS_STACK));
+                let ends = told.histogram.map(|counts| (counts.counts[0], counts.shares.last().copied()));
+                assert_eq!(ends, if_has(HAS_HISTOGRAM).map(|_| (0, Some(WORDS - 1))));
+                seen.push(tid);
+            });
             assert_eq!(end.unwrap(), End::Complete);
             assert_eq!(seen, (0..100).collect::<Vec<_>>());
         }
@@ -152,10 +183,9 @@ mod tests {
         for length in 1..bytes.len() {
             let mut tasks = 0;
             let end =
-                read_records(&mut Pieces(&bytes[..length], 4096), &mut Vec::new(), |_, _, _| tasks += 1)
-                    .unwrap();
+                read_records(&mut Pieces(&bytes[..length], 4096), &mut Vec::new(), |_| tasks += 1).unwrap();
             let whole = (0..10).scan(0, |at, tid: u32| {
-                *at += length_of(tid);
+                *at += super::length(flags_of(tid));
                 Some(*at)
             });
             let ends: Vec<usize> = whole.collect();
@@ -166,8 +196,7 @@ mod tests {
 
     #[test]
     fn what_is_no_record_is_not_taken_for_one() {
-        let end =
-            read_records(&mut Pieces(&[7; 5_000], 4096), &mut Vec::new(), |_, _, _| panic!("no record"));
+        let end = read_records(&mut Pieces(&[7; 5_000], 4096), &mut Vec::new(), |_| panic!("no record"));
         assert_eq!(end.unwrap(), End::CutShort);
     }
 }

@@ -68,6 +68,7 @@ fn nodes_of(cpus: &[CpuReading]) -> Vec<(u32, Option<u32>)> {
 
 fn task(tid: u32, cpu: u32) -> TaskReading {
     TaskReading {
+        accounts: None,
         serial: tid.into(),
         tid,
         tgid: tid,

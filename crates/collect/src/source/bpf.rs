@@ -1,25 +1,26 @@
 //! The BPF side as a source: every wait by itself, with its cause.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     path::Path,
     time::Instant,
 };
 
 use cgscope_layout::{Feature, Loss, wire::Config};
-use cgscope_model::{CpuReading, ExitedReading, Losses, TaskReading};
+use cgscope_model::{CpuReading, ExitedReading, Losses, StackReading, TaskReading};
 
 use super::Found;
 use crate::{
     Failure, Options,
     by_cpu::{CpuCounts, Places},
     cgroups::{self, CgroupTree, Event, Remains},
-    clock::monotonic_ns,
+    clock::{monotonic_ns, refresh_run_queue},
     facts::{self, CgroupMounts},
     kernel_side::{KernelSide, Plan},
     ledger::Ledger,
     offsets,
     readings::{Known, exited_reading, keep, pending, reading},
+    stacks::{self, UnderWay},
     stream::{End, read_records},
 };
 
@@ -47,6 +48,12 @@ pub(crate) struct BpfSource {
     events_lost: u64,
     own_losses: Losses,
     buffer: Vec<u8>,
+    /// Accounts are kept.
+    accounts: bool,
+    /// Stacks are counted.
+    stacks: bool,
+    /// Tasks that have stacks and were gone at the latest reading, by serial.
+    gone: HashSet<u64>,
 }
 
 impl BpfSource {
@@ -88,6 +95,11 @@ impl BpfSource {
             cgroup_hierarchy: hierarchy_to_hear_of(tree, mounts.cpu_is_v2()),
             nodes: node_places.len() as u64,
             count_by_cpu: count_by_cpu.into(),
+            accounts: options.accounts.is_some().into(),
+            stack_every_ns: options
+                .accounts
+                .and_then(|asked| asked.stack_every)
+                .map_or(0, |every| every.as_nanos() as u64),
             keep_throttle_clock: (!resolved.has(Feature::ThrottleClock)
                 && resolved.has(Feature::ThrottleFunctions))
             .into(),
@@ -117,6 +129,9 @@ impl BpfSource {
             events_lost: 0,
             own_losses: Losses::default(),
             buffer: Vec::new(),
+            accounts: config.accounts != 0,
+            stacks: config.stack_every_ns != 0,
+            gone: HashSet::new(),
         };
         // From here on every selected task is followed. What is told now is not told again: it is kept.
         source.read_tasks()?;
@@ -126,14 +141,15 @@ impl BpfSource {
 
     /// Reads everything once.
     pub fn read(&mut self) -> Result<Found, Failure> {
-        let tasks = self.read_tasks()?;
+        let (tasks, under_way) = self.read_tasks()?;
+        let counted = if self.stacks { self.read_stacks()? } else { Vec::new() };
         let exited = self.read_exited()?;
         let ledger = &mut self.ledger;
         self.side.pairs(|cpu, table| ledger.take(cpu, table))?;
         self.side.pairs_were_read(self.clock_ns)?;
         let pairs = self.ledger.readings();
         let cpus = self.read_cpus()?;
-        Ok(Found { tasks, exited, pairs, cpus })
+        Ok(Found { tasks, exited, pairs, cpus, stacks: stacks::merged(counted, under_way) })
     }
 
     /// What came and went since the last call.
@@ -193,17 +209,24 @@ impl BpfSource {
         (self.places, self.ledger.len())
     }
 
-    fn read_tasks(&mut self) -> Result<Vec<TaskReading>, Failure> {
+    /// Ascending by serial, and the stacks of those that are blocked.
+    fn read_tasks(&mut self) -> Result<(Vec<TaskReading>, Vec<UnderWay>), Failure> {
+        refresh_run_queue();
         let mut stream = self.side.read_tasks()?;
         let before = std::mem::take(&mut self.known);
         let mut known = HashMap::with_capacity(before.len());
         let mut tasks = Vec::with_capacity(before.len());
         // The clock of an idle CPU stands still; the latest clock of any is the best "now" that there is.
         let mut now_ns = 0;
-        let end = read_records(&mut stream, &mut self.buffer, |record, placement, histogram| {
+        let mut stacks = Vec::new();
+        let end = read_records(&mut stream, &mut self.buffer, |told| {
+            let record = &told.record;
             now_ns = now_ns.max(record.rq_clock_ns);
-            let kept = keep(before.get(&record.serial), record, histogram);
-            let placement = placement.map(|raw| self.node_places.placement(raw, record.totals.on_cpu_ns));
+            let kept = keep(before.get(&record.serial), told);
+            let placement = &told.placement;
+            let placement =
+                placement.as_ref().map(|raw| self.node_places.placement(raw, record.totals.on_cpu_ns));
+            stacks.extend(stacks::under_way(told, &kept));
             tasks.push((reading(record, placement, &kept, &self.nodes), *record));
             known.insert(record.serial, kept);
         })
@@ -223,7 +246,7 @@ impl BpfSource {
         tasks.sort_unstable_by_key(|task| task.serial);
         // A task whose record did not fit is shown twice only if it fitted the second time; keep what came last.
         tasks.dedup_by_key(|task| task.serial);
-        Ok(tasks)
+        Ok((tasks, stacks))
     }
 
     /// Tells the BPF side the nodes of CPUs that came.
@@ -245,9 +268,29 @@ impl BpfSource {
         Ok(cpus)
     }
 
+    /// What was counted, and forgets what is of tasks that were gone at the reading before already: that has been told.
+    fn read_stacks(&mut self) -> Result<Vec<StackReading>, Failure> {
+        let (mut counted, mut over, mut gone) = (Vec::new(), Vec::new(), HashSet::new());
+        let (known, before) = (&self.known, &self.gone);
+        self.side.stacks(|key, count| {
+            counted.extend(stacks::counted(key, count));
+            if known.contains_key(&count.serial) {
+                return;
+            }
+            gone.insert(count.serial);
+            if before.contains(&count.serial) {
+                over.push(*key);
+            }
+        })?;
+        self.gone = gone;
+        self.side.forget_stacks(&over)?;
+        Ok(counted)
+    }
+
     fn read_exited(&mut self) -> Result<Vec<ExitedReading>, Failure> {
         let mut exited = Vec::new();
-        self.side.exited(|cgroup_id, place| exited.push(exited_reading(cgroup_id, place)))?;
+        let accounts = self.accounts;
+        self.side.exited(|cgroup_id, place| exited.push(exited_reading(cgroup_id, place, accounts)))?;
         exited.sort_unstable_by_key(|place| place.cgroup_id);
         exited.dedup_by_key(|place| place.cgroup_id);
         self.places = exited.len();
@@ -303,6 +346,7 @@ mod tests {
     #[test]
     fn a_figure_that_was_added_moves_a_place() {
         let mut place = ExitedReading {
+            accounts: None,
             cgroup_id: 7,
             tasks: 1,
             max_ns: 0,

@@ -3,12 +3,12 @@
 //! Of each thread one small file is read, `schedstat`. Where that has not changed the thread neither ran nor waited, and its
 //! other files say what they said before.
 
-mod cgroup_ids;
-mod files;
-mod follow;
+pub(crate) mod cgroup_ids;
+pub(crate) mod files;
+pub(crate) mod follow;
 #[cfg(test)]
 mod tests;
-mod text;
+pub(crate) mod text;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,11 +19,11 @@ use std::{
 };
 
 use cgscope_layout::{Loss, wire::serial};
-use cgscope_model::{ByCause, Cause, Hist, Losses, Selection, TaskReading, Totals, printable};
+use cgscope_model::{Accounts, ByCause, Cause, CpuTimes, Gone, Hist, Losses, TaskReading, Totals, printable};
 
 use super::Found;
 use crate::{
-    Failure,
+    Failure, Options,
     cgroups::CgroupTree,
     clock::{self, monotonic_ns},
     facts::{self, CgroupMounts},
@@ -73,6 +73,8 @@ pub(crate) struct CoarseSource {
     /// By thread id.
     known: HashMap<u32, Known>,
     no_waits: Arc<Hist>,
+    /// Asked where time goes beside waits.
+    accounts: bool,
     /// Counts the readings.
     number: u64,
     /// When the last reading began, ns.
@@ -88,7 +90,7 @@ pub(crate) struct CoarseSource {
 impl CoarseSource {
     /// Checks that `/proc` tells what is needed.
     pub fn start(
-        selection: &Selection,
+        options: &Options,
         mounts: &CgroupMounts,
         nodes: BTreeMap<u32, u32>,
     ) -> Result<Self, Failure> {
@@ -111,7 +113,7 @@ impl CoarseSource {
         let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let ticks = Ticks { length_ns: clock::tick_ns(), ahead_ns: clock::boottime_ahead_ns() };
         let since_ticks = (monotonic_ns() + ticks.ahead_ns) / ticks.length_ns;
-        let follow = Follow::new(selection, since_ticks, &mut files, proc::process_of);
+        let follow = Follow::new(&options.selection, since_ticks, &mut files, proc::process_of);
         let counts_births = matches!(follow, Follow::All)
             && facts.initial_pid_namespace == Some(true)
             && facts.hides_processes == Some(false);
@@ -123,6 +125,7 @@ impl CoarseSource {
             ticks,
             known: HashMap::new(),
             no_waits: Arc::default(),
+            accounts: options.accounts.is_some(),
             number: 0,
             read_ns: None,
             counts_births,
@@ -204,6 +207,8 @@ impl CoarseSource {
         let stat = self.files.of_thread(threads, tid, "stat").and_then(text::stat)?;
         let (start_ticks, is_dead, cpu, state) = (stat.start_ticks, stat.is_dead(), stat.cpu, stat.state);
         let before = self.known.get(&tid).filter(|known| known.start_ticks == start_ticks);
+        let cpu_before = before.and_then(|known| known.reading.accounts.as_ref()).map(|before| before.cpu);
+        let accounts = self.accounts.then(|| accounts(&stat, schedstat, self.ticks, cpu_before));
         let comm = String::from_utf8_lossy(stat.comm);
         let comm = match before {
             Some(known) if *known.reading.comm == *comm => known.reading.comm.clone(),
@@ -213,6 +218,7 @@ impl CoarseSource {
         let cgroup_id = cgroup_id(&mut self.files, self.cgroups.as_mut(), threads, tid);
         let start_ns = before.map_or_else(|| self.start_ns(start_ticks), |known| known.reading.start_ns);
         let reading = TaskReading {
+            accounts,
             serial: before.map_or_else(|| serial(tid, start_ns), |known| known.reading.serial),
             tid,
             tgid: pid,
@@ -257,6 +263,22 @@ impl CoarseSource {
             is_there
         });
     }
+}
+
+/// What a thread did, in user space and in the kernel. `/proc` has it in ticks; together that is its run time, which `schedstat` has
+/// to the nanosecond. What blocked it nobody tells, nor what it did between the last reading and its end: so nothing is known of
+/// threads that exited.
+fn accounts(
+    stat: &text::Stat<'_>,
+    schedstat: Schedstat,
+    ticks: Ticks,
+    before: Option<CpuTimes>,
+) -> Arc<Accounts> {
+    let [user_ns, system_ns, guest_ns] = [stat.user_ticks, stat.system_ticks, stat.guest_ticks]
+        .map(|count| count.saturating_mul(ticks.length_ns));
+    let before = before.unwrap_or_default();
+    let cpu = CpuTimes::scaled(user_ns, system_ns, guest_ns, schedstat.on_cpu_ns, &before);
+    Arc::new(Accounts { cpu, blocked: None, gone: Gone::default() })
 }
 
 fn totals(schedstat: Schedstat, (voluntary, involuntary): (u64, u64)) -> Totals {

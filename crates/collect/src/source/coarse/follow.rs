@@ -72,6 +72,15 @@ impl Follow {
         }
     }
 
+    /// The processes of which every thread is asked for by name, as far as they were found; none where all are.
+    pub fn whole_processes(&self) -> impl Iterator<Item = u32> + '_ {
+        let chosen = match self {
+            Self::All => None,
+            Self::Chosen(chosen) => Some(chosen),
+        };
+        chosen.into_iter().flat_map(|chosen| chosen.processes.keys().copied())
+    }
+
     /// Whether this thread of that process is asked for.
     pub fn wants(&self, pid: u32, tid: u32) -> bool {
         match self {

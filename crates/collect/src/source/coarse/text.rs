@@ -31,6 +31,11 @@ pub(crate) struct Stat<'a> {
     pub state: Option<TaskState>,
     /// The process that started it or adopted it; 0: none in this PID namespace.
     pub ppid: u32,
+    /// Time on a CPU in user space, guests included, and in the kernel, in clock ticks: scaled to the run time by the kernel.
+    pub user_ticks: u64,
+    pub system_ticks: u64,
+    /// Of the first of these, that in which it ran a guest.
+    pub guest_ticks: u64,
     /// Its start, in clock ticks of CLOCK_BOOTTIME.
     pub start_ticks: u64,
     /// The CPU it is on or was on last.
@@ -47,13 +52,17 @@ impl Stat<'_> {
 pub(crate) fn stat(text: &[u8]) -> Option<Stat<'_>> {
     let start = text.iter().position(|byte| *byte == b'(')?;
     let end = text.iter().rposition(|byte| *byte == b')').filter(|end| *end > start)?;
-    // Field 3 of proc(5) comes first: 4 is the parent, 22 the start, 39 the CPU.
+    // Field 3 of proc(5) comes first: 4 is the parent, 14 and 15 the time on a CPU, 22 the start, 39 the CPU, 43 the time of guests.
     let mut fields = words(&text[end + 1..]);
     let state = task_state::from_stat(fields.next()?);
     let ppid = number(fields.next()?)?.try_into().ok()?;
-    let start_ticks = number(fields.nth(22 - 5)?)?;
+    let user_ticks = number(fields.nth(14 - 5)?)?;
+    let system_ticks = number(fields.next()?)?;
+    let start_ticks = number(fields.nth(22 - 16)?)?;
     let cpu = number(fields.nth(39 - 23)?)?.try_into().ok()?;
-    Some(Stat { comm: &text[start + 1..end], state, ppid, start_ticks, cpu })
+    let guest_ticks = number(fields.nth(43 - 40)?)?;
+    let comm = &text[start + 1..end];
+    Some(Stat { comm, state, ppid, user_ticks, system_ticks, guest_ticks, start_ticks, cpu })
 }
 
 /// Voluntary and involuntary switches of `/proc/PID/task/TID/status`.
@@ -114,7 +123,7 @@ mod tests {
     /// As 6.18 writes it, with that name and state.
     fn stat_of(comm: &str, state: char) -> Vec<u8> {
         let rest = "1 7 7 0 -1 4194560 90 0 0 0 3 4 0 0 20 0 1 0 2362061 3133440 436 18446744073709551615 1 1 0 0 0 0 0 0 0 \
-                    0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 0";
+                    0 0 0 17 1 0 0 0 2 0 0 0 0 0 0 0 0 0";
         format!("23884 ({comm}) {state} {rest}\n").into_bytes()
     }
 
@@ -126,6 +135,7 @@ mod tests {
             assert_eq!((stat.comm, stat.is_dead(), stat.ppid), (comm.as_bytes(), false, 1));
             assert_eq!(stat.state, Some(TaskState::Sleeping));
             assert_eq!((stat.start_ticks, stat.cpu), (2_362_061, 1));
+            assert_eq!((stat.user_ticks, stat.system_ticks, stat.guest_ticks), (3, 4, 2));
         }
         for dead in ['Z', 'X', 'x'] {
             assert!(stat(&stat_of("cat", dead)).unwrap().is_dead(), "{dead}");

@@ -1,0 +1,238 @@
+//! What all threads do at one moment, for `cgscope sample`: read again and again, with nothing hooked in between.
+
+mod bpf;
+mod chosen;
+mod coarse;
+mod places;
+mod processes;
+mod records;
+
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Instant};
+
+use cgscope_layout::Loss;
+use cgscope_model::{
+    Losses, Mode, Selection,
+    sampling::{Names, ThreadReading},
+};
+
+use crate::{
+    Failure,
+    cgroups::CgroupTree,
+    collector,
+    facts::{self, CgroupMounts},
+    placement,
+};
+use bpf::BpfSnapshots;
+use coarse::CoarseSnapshots;
+use places::Places;
+use processes::Processes;
+
+/// What is read of each thread beside its name, state and CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Threads in all states, not only those that are active ([`cgscope_model::sampling::ThreadState::is_active`]).
+    pub all_states: bool,
+    /// The system call of those that are blocked.
+    pub syscall: bool,
+    /// The function that they are blocked in.
+    pub wchan: bool,
+    /// The stack in the kernel of those that are off their CPUs.
+    pub kstack: bool,
+    /// The cgroup.
+    pub cgroup: bool,
+    /// The user.
+    pub user: bool,
+    /// The file that the process executes.
+    pub exe: bool,
+    /// Its command line.
+    pub cmdline: bool,
+}
+
+/// Looks at all threads. Of cgscope itself nothing is told.
+pub struct Snapshots {
+    source: Source,
+    wanted: Wanted,
+    tree: Option<CgroupTree>,
+    nodes: BTreeMap<u32, u32>,
+    places: Places,
+    processes: Processes,
+    losses: Losses,
+}
+
+enum Source {
+    Bpf(Box<BpfSnapshots>),
+    Coarse(Box<CoarseSnapshots>),
+}
+
+/// What a look at all threads came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Looked {
+    /// Threads that were looked at, those included that are not told of.
+    pub threads: u64,
+    /// No chosen process or thread is left.
+    pub is_target_gone: bool,
+}
+
+impl Snapshots {
+    /// From a task iterator in the kernel: exact states.
+    ///
+    /// # Errors
+    /// Where the host does not let us, or the selection names what is not there.
+    pub fn start(selection: &Selection, wanted: Wanted) -> Result<Self, Failure> {
+        Self::with_source(selection, wanted, |mounts, tree| {
+            Ok(Source::Bpf(Box::new(BpfSnapshots::start(selection, wanted, mounts, tree)?)))
+        })
+    }
+
+    /// From `/proc`: the kernel's letters alone, which do not tell a thread on a CPU from one that waits for it or is out of quota,
+    /// nor who waits for a device.
+    ///
+    /// # Errors
+    /// Where `/proc` cannot be read, or the selection names what is not there.
+    pub fn start_coarse(selection: &Selection, wanted: Wanted) -> Result<Self, Failure> {
+        Self::with_source(selection, wanted, |mounts, _| {
+            Ok(Source::Coarse(Box::new(CoarseSnapshots::start(selection, wanted, mounts)?)))
+        })
+    }
+
+    fn with_source(
+        selection: &Selection,
+        wanted: Wanted,
+        source: impl FnOnce(&CgroupMounts, Option<&CgroupTree>) -> Result<Source, Failure>,
+    ) -> Result<Self, Failure> {
+        let host = Path::new("/");
+        let mounts = CgroupMounts::read(host);
+        let tree = mounts.cpu().map(CgroupTree::new);
+        let nodes = facts::cpu_to_node(host);
+        collector::check(selection, tree.as_ref())?;
+        placement::check_places(selection, &nodes)?;
+        let source = source(&mounts, tree.as_ref())?;
+        Ok(Self {
+            source,
+            wanted,
+            tree,
+            nodes,
+            places: Places::default(),
+            processes: Processes::default(),
+            losses: Losses::default(),
+        })
+    }
+
+    /// Where the readings come from.
+    pub fn mode(&self) -> Mode {
+        match self.source {
+            Source::Bpf(_) => Mode::Bpf,
+            Source::Coarse(_) => Mode::Coarse,
+        }
+    }
+
+    /// Calls `each` with every chosen thread that is in one of the wanted states at this moment.
+    ///
+    /// # Errors
+    /// Where the kernel refuses the reading.
+    pub fn look(&mut self, mut each: impl FnMut(&ThreadReading)) -> Result<Looked, Failure> {
+        let (wanted, processes) = (self.wanted, &mut self.processes);
+        let mut met = |reading: &ThreadReading| {
+            if wanted.exe || wanted.cmdline {
+                processes.meet(reading.tgid, wanted);
+            }
+            each(reading);
+        };
+        let (looked, is_whole) = match &mut self.source {
+            Source::Bpf(bpf) => bpf.look(&mut self.places, &mut met)?,
+            Source::Coarse(coarse) => (coarse.look(&mut self.places, &mut met)?, true),
+        };
+        self.losses.add(Loss::ReadingCutShort, u64::from(!is_whole));
+        Ok(looked)
+    }
+
+    /// Makes sure that these cgroups have names, as far as they can be had at this moment.
+    pub fn learn_cgroups(&mut self, ids: impl IntoIterator<Item = u64>) {
+        if let Some(tree) = &mut self.tree {
+            if let Source::Coarse(coarse) = &self.source {
+                coarse.tell_of_cgroups(tree);
+            }
+            tree.learn(ids, Instant::now());
+        }
+    }
+
+    /// Losses since the start.
+    pub fn losses(&self) -> &Losses {
+        &self.losses
+    }
+
+    /// Why functions of the kernel have no names, if they are asked for and have none.
+    pub fn nameless(&self) -> Option<Failure> {
+        let asked = self.wanted.wchan || self.wanted.kstack;
+        if asked { self.places.nameless() } else { None }
+    }
+
+    /// What this kernel does not tell of what was asked for, in sentences.
+    pub fn refused(&self) -> Vec<String> {
+        match &self.source {
+            Source::Bpf(bpf) => bpf.refused().to_vec(),
+            Source::Coarse(_) => Vec::new(),
+        }
+    }
+}
+
+impl Names for Snapshots {
+    fn syscall(&self, number: i32) -> Option<Arc<str>> {
+        system_call(number)
+    }
+
+    fn wchan(&self, place: u32) -> Option<Arc<str>> {
+        self.places.wchan(place)
+    }
+
+    fn kstack(&self, place: u32) -> Option<Arc<str>> {
+        self.places.kstack(place)
+    }
+
+    fn cgroup(&self, id: u64) -> Option<Arc<str>> {
+        self.tree.as_ref()?.path(id).cloned()
+    }
+
+    fn node(&self, cpu: u32) -> Option<u32> {
+        self.nodes.get(&cpu).copied()
+    }
+
+    fn user(&self, uid: u32) -> Option<Arc<str>> {
+        Some(self.processes.user(uid))
+    }
+
+    fn exe(&self, tgid: u32) -> Option<Arc<str>> {
+        self.processes.exe(tgid)
+    }
+
+    fn cmdline(&self, tgid: u32) -> Option<Arc<str>> {
+        self.processes.cmdline(tgid)
+    }
+}
+
+/// The name of a system call of this machine; that of one which is newer than this version knows is its number.
+fn system_call(number: i32) -> Option<Arc<str>> {
+    let number = usize::try_from(number).ok()?;
+    Some(match syscalls::Sysno::new(number) {
+        Some(call) => call.name().into(),
+        None => number.to_string().into(),
+    })
+}
+
+/// What it costs to look, CPU time of this process so far, ns.
+pub fn cpu_ns() -> u64 {
+    crate::clock::process_cpu_ns()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn system_calls_have_the_names_of_this_machine() {
+        assert_eq!(system_call(libc::SYS_futex as i32).as_deref(), Some("futex"));
+        assert_eq!(system_call(libc::SYS_read as i32).as_deref(), Some("read"));
+        assert_eq!(system_call(9_999).as_deref(), Some("9999"));
+        assert_eq!(system_call(-1), None, "none");
+    }
+}

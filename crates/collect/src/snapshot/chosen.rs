@@ -1,0 +1,65 @@
+//! Whose threads are looked at: everybody's, or those of chosen processes and of what they start.
+
+use std::{
+    io,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use cgscope_model::Selection;
+
+use crate::{
+    clock::{self, monotonic_ns},
+    proc,
+    source::coarse::{files::ProcFiles, follow::Follow, text},
+};
+
+/// New processes are looked for so often, as psn does.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Follows what was chosen.
+pub(super) struct ChosenOnes {
+    pub files: ProcFiles,
+    pub follow: Follow,
+    /// The processes to look into.
+    pub pids: Vec<u32>,
+    tids: Vec<u32>,
+    looked: Option<Instant>,
+    is_gone: bool,
+}
+
+impl ChosenOnes {
+    /// Of the `/proc` that this process sees.
+    pub fn new(selection: &Selection) -> io::Result<Self> {
+        let mut files = ProcFiles::open(Path::new("/proc"))?;
+        let since_ticks = (monotonic_ns() + clock::boottime_ahead_ns()) / clock::tick_ns();
+        let follow = Follow::new(selection, since_ticks, &mut files, proc::process_of);
+        let tids = selection.tids.clone();
+        Ok(Self { files, follow, pids: Vec::new(), tids, looked: None, is_gone: false })
+    }
+
+    /// Looks for new processes if it is time to; true if it did.
+    pub fn update(&mut self) -> io::Result<bool> {
+        if self.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
+            return Ok(false);
+        }
+        self.looked = Some(Instant::now());
+        let forks = self.files.of_host("stat").and_then(text::forks);
+        self.follow.processes(&mut self.files, forks, &mut self.pids)?;
+        let is_there = |pid: &u32| Path::new("/proc").join(pid.to_string()).exists();
+        let is_all = matches!(self.follow, Follow::All);
+        self.is_gone = !is_all
+            && !self.follow.whole_processes().chain(self.tids.iter().copied()).any(|id| is_there(&id));
+        Ok(true)
+    }
+
+    /// No chosen process or thread is left.
+    pub fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    /// Single threads that were chosen.
+    pub fn tids(&self) -> &[u32] {
+        &self.tids
+    }
+}

@@ -1,0 +1,216 @@
+//! `/proc` as a source: of each thread `stat`, and of those that are told of what was asked for.
+
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    path::Path,
+    time::Instant,
+};
+
+use cgscope_model::{
+    Selection,
+    sampling::{ThreadReading, ThreadState},
+};
+
+use super::{Looked, Wanted, chosen::ChosenOnes, places::Places};
+use crate::{
+    Failure,
+    cgroups::CgroupTree,
+    facts::CgroupMounts,
+    source::coarse::{cgroup_ids::CgroupIds, follow::Follow, text},
+};
+
+pub(super) struct CoarseSnapshots {
+    chosen: ChosenOnes,
+    cgroups: Option<CgroupIds>,
+    wanted: Wanted,
+    own_pid: u32,
+    tids: Vec<u32>,
+    /// Kept for its memory.
+    wchan: Vec<u8>,
+}
+
+impl CoarseSnapshots {
+    pub fn start(selection: &Selection, wanted: Wanted, mounts: &CgroupMounts) -> Result<Self, Failure> {
+        let chosen = ChosenOnes::new(selection).map_err(|error| {
+            Failure::of_mode(
+                format!("/proc cannot be read ({error})"),
+                "no thread can be looked at",
+                "mount -t proc proc /proc",
+            )
+        })?;
+        let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        Ok(Self {
+            chosen,
+            cgroups: CgroupIds::new(Path::new("/"), mounts, &mountinfo),
+            wanted,
+            own_pid: std::process::id(),
+            tids: Vec::new(),
+            wchan: Vec::new(),
+        })
+    }
+
+    /// The cgroups that were met.
+    pub fn tell_of_cgroups(&self, tree: &mut CgroupTree) {
+        if let Some(cgroups) = &self.cgroups {
+            cgroups.tell(tree, Instant::now());
+        }
+    }
+
+    pub fn look(
+        &mut self,
+        places: &mut Places,
+        each: &mut impl FnMut(&ThreadReading),
+    ) -> Result<Looked, Failure> {
+        if let Some(cgroups) = &mut self.cgroups {
+            cgroups.begin();
+        }
+        let is_all = matches!(self.chosen.follow, Follow::All);
+        // Of everybody the list is read anew with each look: that costs little beside their files.
+        let listed = if is_all {
+            self.chosen.files.processes(&mut self.chosen.pids)
+        } else {
+            self.chosen.update().map(|_| ())
+        };
+        listed.map_err(|error| Failure::new(format!("/proc could not be read ({error})"), "", ""))?;
+        let (pids, own_pid) = (std::mem::take(&mut self.chosen.pids), self.own_pid);
+        let mut threads = 0;
+        for pid in pids.iter().filter(|pid| **pid != own_pid) {
+            threads += self.look_at_process(*pid, places, each);
+        }
+        self.chosen.pids = pids;
+        Ok(Looked { threads, is_target_gone: self.chosen.is_gone() })
+    }
+
+    fn look_at_process(
+        &mut self,
+        pid: u32,
+        places: &mut Places,
+        each: &mut impl FnMut(&ThreadReading),
+    ) -> u64 {
+        let mut tids = std::mem::take(&mut self.tids);
+        let mut looked_at = 0;
+        if let Some(threads) = self.chosen.files.threads(pid, &mut tids) {
+            for tid in &tids {
+                if !self.chosen.follow.wants(pid, *tid) {
+                    continue;
+                }
+                looked_at += 1;
+                // One that is gone by now does nothing.
+                if let Some(reading) = self.look_at_thread(threads.as_fd(), pid, *tid, places) {
+                    each(&reading);
+                }
+            }
+        }
+        self.tids = tids;
+        looked_at
+    }
+
+    /// `None` if it is gone, or in a state that is not asked for.
+    fn look_at_thread(
+        &mut self,
+        threads: BorrowedFd<'_>,
+        pid: u32,
+        tid: u32,
+        places: &mut Places,
+    ) -> Option<ThreadReading> {
+        let (files, wanted) = (&mut self.chosen.files, self.wanted);
+        let stat = files.of_thread(threads, tid, "stat").and_then(text::stat)?;
+        let state = ThreadState::of_letter(stat.state);
+        if !wanted.all_states && !state.is_active() {
+            return None;
+        }
+        let mut reading = ThreadReading {
+            tid,
+            tgid: pid,
+            comm: comm(stat.comm),
+            state,
+            cpu: Some(stat.cpu),
+            cgroup_id: None,
+            uid: None,
+            syscall: None,
+            place: 0,
+        };
+        if wanted.syscall && state.is_blocked() {
+            reading.syscall = files.of_thread(threads, tid, "syscall").and_then(syscall);
+        }
+        if wanted.wchan && state.is_blocked() {
+            self.wchan.clear();
+            self.wchan.extend(files.of_thread(threads, tid, "wchan").unwrap_or_default());
+            reading.place = places.of_names(&self.wchan, b"");
+        }
+        if wanted.kstack {
+            let wchan = if wanted.wchan && state.is_blocked() { &self.wchan[..] } else { b"" };
+            reading.place =
+                places.of_names(wchan, files.of_thread(threads, tid, "stack").unwrap_or_default());
+        }
+        if wanted.user {
+            reading.uid = files.of_thread(threads, tid, "status").and_then(uid);
+        }
+        if wanted.cgroup
+            && let Some(cgroups) = &mut self.cgroups
+        {
+            reading.cgroup_id = files.of_thread(threads, tid, "cgroup").and_then(|text| cgroups.id(text));
+        }
+        Some(reading)
+    }
+}
+
+/// As the kernel side has it: at most 15 bytes, without the work that `/proc` adds to the name of a kworker (`wq_worker_comm`).
+fn comm(name: &[u8]) -> [u8; 16] {
+    let is_worker = name.starts_with(b"kworker/") && !name.starts_with(b"kworker/R");
+    let end = if is_worker { name.iter().position(|byte| b"-+".contains(byte)) } else { None };
+    let name = &name[..end.unwrap_or(name.len()).min(15)];
+    let mut comm = [0; 16];
+    comm[..name.len()].copy_from_slice(name);
+    comm
+}
+
+/// `/proc/PID/task/TID/syscall`: the number and its arguments; `-1` outside of a system call, `running`. Of a kernel thread all is
+/// zero, and so is the stack pointer at its end, where a program has one.
+fn syscall(text: &[u8]) -> Option<i32> {
+    let text = std::str::from_utf8(text).ok()?;
+    let mut words = text.split_ascii_whitespace();
+    let number: i32 = words.next()?.parse().ok()?;
+    let has_user_space = words.any(|word| word != "0x0");
+    (number >= 0 && has_user_space).then_some(number)
+}
+
+/// The real one of the four of `/proc/PID/status`.
+fn uid(status: &[u8]) -> Option<u32> {
+    let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Uid:"))?;
+    std::str::from_utf8(line).ok()?.split_ascii_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_that_the_kernel_side_has() {
+        for (name, expected) in [
+            (&b"kworker/0:1-events"[..], &b"kworker/0:1"[..]),
+            (b"kworker/u8:2+flush-254:0", b"kworker/u8:2"),
+            (b"kworker/R-slub_flushwq", b"kworker/R-slub_"),
+            (b"a-b", b"a-b"),
+        ] {
+            let comm = comm(name);
+            assert_eq!(comm.split(|byte| *byte == 0).next(), Some(expected));
+        }
+    }
+
+    #[test]
+    fn the_system_call_is_the_first_number_where_there_is_one() {
+        assert_eq!(syscall(b"202 0x1 0x80 0x0 0x0 0x0 0x0 0x7ffd 0x7f12\n"), Some(202));
+        assert_eq!(syscall(b"0 0x0 0x7f 0x10 0x0 0x0 0x0 0x7ffd 0x7f12\n"), Some(0), "read");
+        assert_eq!(syscall(b"0 0x0 0x0 0x0 0x0 0x0 0x0 0x0 0x0\n"), None, "a kernel thread");
+        for text in [&b"running\n"[..], b"-1 0x7ffd 0x7f12\n", b""] {
+            assert_eq!(syscall(text), None);
+        }
+    }
+
+    #[test]
+    fn the_user_is_the_real_one() {
+        assert_eq!(uid(b"Name:\tcat\nUid:\t1000\t0\t0\t0\n"), Some(1000));
+        assert_eq!(uid(b"Name:\tcat\n"), None);
+    }
+}

@@ -1,0 +1,135 @@
+//! Where threads are in the kernel: each place once, by a number, and named only when somebody wants to read it.
+
+use std::{collections::HashMap, sync::Arc};
+
+use cgscope_model::printable;
+
+use crate::{Failure, symbols::KernelSymbols};
+
+/// Places by number, from 1 on.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    by_addresses: HashMap<Box<[u64]>, u32>,
+    by_names: HashMap<Text, u32>,
+    places: Vec<Place>,
+    symbols: KernelSymbols,
+}
+
+/// What `/proc` says: the function, and the stack.
+type Text = (Box<[u8]>, Box<[u8]>);
+
+#[derive(Debug)]
+enum Place {
+    /// Return addresses, the innermost first.
+    Addresses(Box<[u64]>),
+    /// As `/proc` writes them: the function, and the stack.
+    Names { wchan: Box<[u8]>, stack: Box<[u8]> },
+}
+
+impl Places {
+    /// The number of a stack; 0 for none.
+    pub fn of_addresses(&mut self, addresses: &[u64]) -> u32 {
+        if addresses.is_empty() {
+            return 0;
+        }
+        if let Some(number) = self.by_addresses.get(addresses) {
+            return *number;
+        }
+        self.places.push(Place::Addresses(addresses.into()));
+        let number = self.places.len() as u32;
+        self.by_addresses.insert(addresses.into(), number);
+        number
+    }
+
+    /// The number of what `/proc/PID/wchan` and `/proc/PID/stack` say; empty: not read.
+    pub fn of_names(&mut self, wchan: &[u8], stack: &[u8]) -> u32 {
+        // A thread that is not blocked is in `0`.
+        let wchan = if wchan == b"0" { b"" } else { wchan };
+        if wchan.is_empty() && stack.is_empty() {
+            return 0;
+        }
+        let key: Text = (wchan.into(), stack.into());
+        if let Some(number) = self.by_names.get(&key) {
+            return *number;
+        }
+        self.places.push(Place::Names { wchan: wchan.into(), stack: stack.into() });
+        let number = self.places.len() as u32;
+        self.by_names.insert(key, number);
+        number
+    }
+
+    fn get(&self, number: u32) -> Option<&Place> {
+        self.places.get(number.checked_sub(1)? as usize)
+    }
+
+    /// The function that a thread at this place is blocked in.
+    pub fn wchan(&self, number: u32) -> Option<Arc<str>> {
+        match self.get(number)? {
+            Place::Addresses(stack) => self.symbols.wchan(stack).map(Into::into),
+            Place::Names { wchan, .. } if wchan.is_empty() => None,
+            Place::Names { wchan, .. } => Some(printable(&String::from_utf8_lossy(wchan))),
+        }
+    }
+
+    /// The functions from the outermost to the innermost, as psn prints them. What has no name is `?`.
+    pub fn kstack(&self, number: u32) -> Option<Arc<str>> {
+        let functions: Vec<String> = match self.get(number)? {
+            Place::Addresses(stack) => {
+                let name = |address: &u64| self.symbols.caller(*address).unwrap_or("?").to_owned();
+                if self.symbols.load().is_err() {
+                    return None;
+                }
+                stack.iter().map(name).collect()
+            }
+            Place::Names { stack, .. } => functions(stack),
+        };
+        let functions: Vec<String> = functions.iter().rev().map(|name| format!("{name}()")).collect();
+        (!functions.is_empty()).then(|| printable(&functions.join("->")))
+    }
+
+    /// Why addresses have no names, if there are addresses.
+    pub fn nameless(&self) -> Option<Failure> {
+        if self.by_addresses.is_empty() { None } else { self.symbols.load().err() }
+    }
+}
+
+/// The functions in `/proc/PID/stack`, whose lines are `[<0>] futex_wait_queue+0x61/0x90 [module]`.
+fn functions(stack: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(stack);
+    let line = |line: &str| {
+        let function = line.split_once("] ")?.1;
+        Some(function.split('+').next().unwrap_or(function).to_owned())
+    };
+    text.lines().filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_places_have_one_number() {
+        let mut places = Places::default();
+        assert_eq!(places.of_addresses(&[]), 0);
+        let first = places.of_addresses(&[1, 2]);
+        assert_eq!(places.of_addresses(&[1, 3]), first + 1);
+        assert_eq!(places.of_addresses(&[1, 2]), first);
+        assert_eq!(places.of_names(b"0", b""), 0, "as of a thread that is not blocked");
+        let named = places.of_names(b"pipe_read", b"");
+        assert_eq!(places.of_names(b"pipe_read", b""), named);
+        assert_eq!(places.wchan(named).as_deref(), Some("pipe_read"));
+        assert_eq!(places.kstack(named), None);
+    }
+
+    #[test]
+    fn a_stack_is_told_from_its_outermost_function_on() {
+        let mut places = Places::default();
+        let stack = b"[<0>] futex_wait_queue+0x61/0x90\n[<0>] __futex_wait+0x14d/0x1c0 [a]\n[<0>] do_syscall_64+0x5d/0x90\n";
+        let number = places.of_names(b"futex_wait_queue", stack);
+        assert_eq!(
+            places.kstack(number).as_deref(),
+            Some("do_syscall_64()->__futex_wait()->futex_wait_queue()")
+        );
+        assert_eq!(places.kstack(0), None);
+    }
+}

@@ -1,0 +1,92 @@
+//! What is of a whole process: read once of each, when it is met, as it may be gone at the end.
+
+use std::{
+    collections::HashMap,
+    fs,
+    sync::{Arc, OnceLock},
+};
+
+use cgscope_model::printable;
+
+use super::Wanted;
+use crate::cmdline;
+
+#[derive(Debug, Default)]
+pub(super) struct Processes {
+    known: HashMap<u32, Process>,
+    users: OnceLock<HashMap<u32, Arc<str>>>,
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    exe: Option<Arc<str>>,
+    cmdline: Option<Arc<str>>,
+}
+
+impl Processes {
+    /// To be called with every process that is seen.
+    pub fn meet(&mut self, tgid: u32, wanted: Wanted) {
+        self.known.entry(tgid).or_insert_with(|| Process {
+            exe: wanted.exe.then(|| exe(tgid)).flatten(),
+            cmdline: wanted.cmdline.then(|| cmdline(tgid)).flatten(),
+        });
+    }
+
+    pub fn exe(&self, tgid: u32) -> Option<Arc<str>> {
+        self.known.get(&tgid)?.exe.clone()
+    }
+
+    pub fn cmdline(&self, tgid: u32) -> Option<Arc<str>> {
+        self.known.get(&tgid)?.cmdline.clone()
+    }
+
+    /// The name of a user; of one that `/etc/passwd` does not know the number, as ps prints it.
+    pub fn user(&self, uid: u32) -> Arc<str> {
+        let users = self.users.get_or_init(|| users(&fs::read_to_string("/etc/passwd").unwrap_or_default()));
+        users.get(&uid).cloned().unwrap_or_else(|| uid.to_string().into())
+    }
+}
+
+/// `None` for a kernel thread, and for a process that is gone or hidden from us.
+fn exe(tgid: u32) -> Option<Arc<str>> {
+    let path = fs::read_link(format!("/proc/{tgid}/exe")).ok()?;
+    Some(printable(&path.to_string_lossy()))
+}
+
+/// Of several users with one number the first counts, as for `getpwuid`.
+fn users(passwd: &str) -> HashMap<u32, Arc<str>> {
+    let mut users = HashMap::new();
+    for line in passwd.lines() {
+        let mut fields = line.split(':');
+        let (name, uid) = (fields.next(), fields.nth(1).and_then(|uid| uid.parse().ok()));
+        if let (Some(name), Some(uid)) = (name, uid) {
+            users.entry(uid).or_insert_with(|| printable(name));
+        }
+    }
+    users
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_have_the_name_that_comes_first() {
+        let users = users("root:x:0:0:root:/root:/bin/sh\ntoor:x:0:0::/:/bin/sh\nbad\nwww:x:33:33::/:\n");
+        assert_eq!(users.get(&0).map(|name| &**name), Some("root"));
+        assert_eq!(users.get(&33).map(|name| &**name), Some("www"));
+        assert_eq!(users.len(), 2);
+        assert_eq!(&*Processes::default().user(4_000_000_000), "4000000000");
+    }
+
+    #[test]
+    fn this_process_has_a_file_and_a_command_line() {
+        let mut processes = Processes::default();
+        let pid = std::process::id();
+        assert_eq!(processes.exe(pid), None, "not met");
+        processes.meet(pid, Wanted { exe: true, cmdline: true, ..Wanted::default() });
+        let expected = std::env::current_exe().expect("it is there");
+        assert_eq!(processes.exe(pid).as_deref(), expected.to_str());
+        assert!(processes.cmdline(pid).is_some());
+    }
+}

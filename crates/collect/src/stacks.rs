@@ -1,0 +1,112 @@
+//! Where tasks were blocked, as the BPF side tells it: stacks that were counted, and those of tasks that are blocked now.
+
+use std::{collections::HashMap, sync::Arc};
+
+use cgscope_layout::{
+    BlockedState, Stack,
+    wire::{StackCount, StackKey},
+};
+use cgscope_model::StackReading;
+
+use crate::{
+    readings::{Known, comm},
+    stream::Told,
+};
+
+/// One that was counted.
+pub(crate) fn counted(key: &StackKey, count: &StackCount) -> Option<StackReading> {
+    Some(StackReading {
+        serial: count.serial,
+        state: *BlockedState::ALL.get(key.state as usize)?,
+        stack: frames(&key.stack),
+        tid: key.tid,
+        tgid: count.tgid,
+        comm: comm(&count.comm),
+        ns: count.ns,
+        count: count.count,
+    })
+}
+
+/// The stack of a task that was blocked when it was read.
+#[derive(Clone, Debug)]
+pub(crate) struct UnderWay {
+    stack: StackReading,
+    /// What had been counted of its time blocked by then, for whichever stack.
+    counted_ns: u64,
+}
+
+/// That of a task that is blocked now; `None` where nothing is to be said of it.
+pub(crate) fn under_way(told: &Told, kept: &Known) -> Option<UnderWay> {
+    let record = &told.record;
+    let accounts = told.accounts.as_ref().filter(|accounts| accounts.is_due != 0)?;
+    let blocked_ns: u64 = accounts.own.blocked_ns.iter().sum();
+    let stack = StackReading {
+        serial: record.serial,
+        state: *BlockedState::ALL.get((accounts.state as usize).checked_sub(1)?)?,
+        stack: kept.stack.clone()?,
+        tid: record.tid,
+        tgid: record.tgid,
+        comm: kept.comm.clone(),
+        ns: accounts.uncounted_ns,
+        count: 1,
+    };
+    Some(UnderWay { stack, counted_ns: blocked_ns.saturating_sub(accounts.uncounted_ns) })
+}
+
+/// All in ascending order, each key once. What was counted was read after the tasks: of a task that came back meanwhile it has
+/// what was under way.
+pub(crate) fn merged(counted: Vec<StackReading>, under_way: Vec<UnderWay>) -> Vec<StackReading> {
+    let mut sums: HashMap<u64, u64> = HashMap::new();
+    for stack in &counted {
+        *sums.entry(stack.serial).or_default() += stack.ns;
+    }
+    let came_back = |now: &UnderWay| sums.get(&now.stack.serial).is_some_and(|sum| *sum > now.counted_ns);
+    let mut all = counted;
+    all.extend(under_way.into_iter().filter(|now| !came_back(now)).map(|now| now.stack));
+    all.sort_by_cached_key(StackReading::key);
+    let mut merged: Vec<StackReading> = Vec::with_capacity(all.len());
+    for stack in all {
+        match merged.last_mut().filter(|last| last.key() == stack.key()) {
+            Some(last) => last.append(stack),
+            None => merged.push(stack),
+        }
+    }
+    merged
+}
+
+/// A stack ends at its first 0.
+pub(crate) fn frames(stack: &Stack) -> Arc<[u64]> {
+    let end = stack.iter().position(|frame| *frame == 0).unwrap_or(stack.len());
+    stack[..end].into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_under_way_adds_to_what_was_counted_there() {
+        let mut key = StackKey { tid: 7, state: BlockedState::Iowait as u32, stack: [0; 62] };
+        key.stack[..2].copy_from_slice(&[5, 9]);
+        let count = StackCount {
+            ns: 30,
+            count: 2,
+            serial: 70,
+            tgid: 7,
+            padding: 0,
+            comm: *b"dd\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+        };
+        let before = counted(&key, &count).unwrap();
+        assert_eq!((&*before.comm, &*before.stack, before.state), ("dd", &[5, 9][..], BlockedState::Iowait));
+        let now =
+            |counted_ns| UnderWay { stack: StackReading { ns: 4, count: 1, ..before.clone() }, counted_ns };
+        let other = StackReading { state: BlockedState::Sleeping, ns: 1, ..before.clone() };
+        let told = |counted_ns| -> Vec<_> {
+            let merged = merged(vec![before.clone(), other.clone()], vec![now(counted_ns)]);
+            merged.iter().map(|stack| (stack.state, stack.ns, stack.count)).collect()
+        };
+        assert_eq!(told(31), [(BlockedState::Sleeping, 1, 2), (BlockedState::Iowait, 34, 3)]);
+        assert_eq!(told(27)[1], (BlockedState::Iowait, 30, 2), "it was counted after it was read");
+        assert_eq!(counted(&StackKey { state: 99, ..key }, &count), None);
+    }
+}
