@@ -1,6 +1,7 @@
 //! Samples of a host that does not exist, as large as asked for: for tests and benches. The same arguments give the same
 //! Sample, everywhere.
 
+mod accounts;
 mod cgroups;
 mod machine;
 pub mod small;
@@ -10,6 +11,8 @@ use std::sync::Arc;
 
 use cgscope_layout::Loss;
 use cgscope_model::{Cost, Losses, Mode, Sample};
+
+pub use accounts::with_accounts;
 
 /// Length of a round, ns: readings are a second apart.
 pub const ROUND_NS: u64 = 1_000_000_000;
@@ -26,6 +29,7 @@ pub const CPUS: u32 = 64;
 pub fn host(tasks: u32, cgroups: u32, round: u64) -> Sample {
     let names = cgroups::Names::new(cgroups.max(1));
     Sample {
+        stacks: Vec::new(),
         unix_ns: 1_700_000_000 * 1_000_000_000 + round * ROUND_NS,
         mono_ns: machine::BOOTED_NS + round * ROUND_NS,
         mode: Mode::Bpf,

@@ -11,6 +11,7 @@ pub fn task(tid: u32, waits_ns: &[u64]) -> TaskReading {
     let hist = Hist::of_cause(Cause::OtherCgroup, waits_ns.iter().copied());
     let wait_ns = waits_ns.iter().sum();
     TaskReading {
+        accounts: None,
         serial: u64::from(tid) << 42,
         tid,
         tgid: tid / 10 * 10,

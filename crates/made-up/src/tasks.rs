@@ -90,6 +90,7 @@ fn task(tid: u32, place: Place, round: u64) -> TaskReading {
     let away_ns = ran_ns / (2 + chance.below(6));
     let on_cpu = busy && chance.below(2) == 0;
     TaskReading {
+        accounts: None,
         serial: tid.into(),
         tid,
         tgid: place.tgid,
@@ -176,6 +177,7 @@ pub(crate) fn exited(names: &Names, round: u64) -> Vec<ExitedReading> {
         let mut chance = Chance::of(*id | 1 << 41);
         let waits = Waits::new(&mut chance, round);
         ExitedReading {
+            accounts: None,
             cgroup_id: *id,
             tasks: 3 * round,
             max_ns: waits.hist.highest_ns().unwrap_or(0),

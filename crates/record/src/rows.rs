@@ -5,8 +5,9 @@ use std::{borrow::Borrow, sync::Arc};
 
 use cgscope_layout::{CAUSES, Cause};
 use cgscope_model::{
-    Blame, ByCause, CgroupReading, Cost, CpuReading, CpuWaits, Cpuset, ExitedReading, Hist, Losses, Mode,
-    NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, TaskReading, TaskState, Totals,
+    Accounts, Blame, ByCause, CgroupReading, Cost, CpuReading, CpuWaits, Cpuset, ExitedReading, Hist, Losses,
+    Mode, NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, TaskReading, TaskState,
+    Totals,
 };
 
 use crate::cells::{Cells, Columns, Field, Kind, Row, Texts};
@@ -51,7 +52,7 @@ macro_rules! members {
 members! {
     TaskReading {
         serial, tid, tgid, comm, start_ns, cgroup_id, cpu, node, on_cpu, state, pending, placement, max_ns, totals,
-        hist,
+        accounts, hist,
     }
     Totals {
         waits, wait_ns, run_delay_ns, unstamped, unstamped_ns, on_cpu_ns, voluntary, involuntary, migrations, by_cause,
@@ -59,7 +60,7 @@ members! {
     Pending { ns, booked_ns, by_cause }
     Placement { node_migrations, ran_ns, preferred_node, cpus_allowed, cpuset }
     Cpuset { path, cpus }
-    ExitedReading { cgroup_id, tasks, max_ns, totals, hist }
+    ExitedReading { cgroup_id, tasks, max_ns, totals, accounts, hist }
     PairReading { victim, culprit, blame, tid, comm, ns }
     CgroupReading {
         id, quota_us, period_us, burst_us, weight, cpus, cpuset, memory_by_node, usage_ns, user_ns, system_ns, nr_periods,
@@ -189,6 +190,15 @@ macro_rules! shared {
 }
 
 shared!(Placement, Cpuset);
+
+/// Not recorded: only `cgscope stat` asks for them, and no recording is made of what it reads.
+impl Field for Option<Arc<Accounts>> {
+    fn columns(_: &mut Columns) {}
+    fn put(&self, _: &mut Cells, _: &mut Texts) {}
+    fn take(_: &mut Row<'_>) -> Option<Self> {
+        Some(None)
+    }
+}
 
 impl Field for ByCause {
     fn columns(columns: &mut Columns) {

@@ -49,6 +49,7 @@ fn task(serial: u64, tgid: u32, comm: &str, cgroup_id: u64, cause: Cause, n: u64
     let (totals, hist) = totals(cause, n);
     let pending = Pending { ns: 5_000, booked_ns: 0, by_cause: ByCause::only(cause, 5_000) };
     TaskReading {
+        accounts: None,
         serial,
         tid: serial as u32,
         tgid,
@@ -94,6 +95,7 @@ pub(crate) fn sample(n: u64, mode: Mode) -> Sample {
             task(13, 13, "idle", 9, Cause::Wakeup, 0),
         ],
         exited: vec![ExitedReading {
+            accounts: None,
             cgroup_id: 7,
             tasks: 3 * n,
             max_ns: 3_000_000,

@@ -29,6 +29,7 @@ pub(crate) fn header() -> Header {
 pub(crate) fn task(serial: u64, waits_ns: &[u64]) -> TaskReading {
     let totals = Totals { waits: waits_ns.len() as u64, wait_ns: waits_ns.iter().sum(), ..Totals::default() };
     TaskReading {
+        accounts: None,
         serial,
         tid: serial as u32,
         tgid: serial as u32,
@@ -76,11 +77,13 @@ pub(crate) fn sample(n: u64) -> Sample {
     let mut losses = Losses::default();
     losses.add(Loss::ReadingCutShort, n);
     Sample {
+        stacks: Vec::new(),
         unix_ns: 1_700_000_000_000_000_000 + n,
         mono_ns: 1_000_000_000 * n,
         mode: Mode::Bpf,
         tasks: vec![task(7, &[1_000, 70_000]), task(9, &vec![3_000; n as usize])],
         exited: vec![ExitedReading {
+            accounts: None,
             cgroup_id: 42,
             tasks: n,
             max_ns: 9_000,
@@ -173,6 +176,7 @@ fn any_task() -> impl Strategy<Value = TaskReading> {
     (ids, "\\PC{0,16}", pending, any_totals(), any_hist()).prop_map(
         |(([tid, tgid, cpu], [start_ns, cgroup_id, max_ns], node, on_cpu), comm, pending, totals, hist)| {
             TaskReading {
+                accounts: None,
                 serial: 0,
                 tid,
                 tgid,
@@ -205,6 +209,7 @@ fn any_task() -> impl Strategy<Value = TaskReading> {
 
 fn any_exited() -> impl Strategy<Value = ExitedReading> {
     (any::<[u64; 2]>(), any_totals(), any_hist()).prop_map(|([tasks, max_ns], totals, hist)| ExitedReading {
+        accounts: None,
         cgroup_id: 0,
         tasks,
         max_ns,
@@ -253,6 +258,7 @@ pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
     (whens, tasks, exited, (cgroups, pairs, limits), cpus, any_losses(), any_cost()).prop_map(
         |(([unix_ns, mono_ns], coarse), tasks, exited, (cgroups, pairs, limits), cpus, losses, cost)| {
             Sample {
+                stacks: Vec::new(),
                 mode: if coarse { Mode::Coarse } else { Mode::Bpf },
                 cpus: cpus.iter().map(|(number, n)| cpu(*number, *n)).collect(),
                 nodes: cpus
