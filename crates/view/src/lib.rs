@@ -16,6 +16,8 @@ pub mod nodes;
 pub mod replay;
 pub mod settings;
 pub mod snapshot;
+pub mod stat;
+pub mod stat_command;
 pub mod states;
 pub mod subject;
 pub mod text;

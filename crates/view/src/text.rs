@@ -51,21 +51,31 @@ pub fn wait_line(wait: &Wait, mode: Mode) -> String {
 
 /// What cgscope itself cost, in one line.
 pub fn cost_line(cost: &CostInterval, duration_ns: u64, mode: Mode) -> String {
-    let runs = cost.hook_runs.and_then(|runs| per_second(runs, duration_ns));
-    let per_run = cost.hook_ns.zip(cost.hook_runs).filter(|(_, runs)| *runs != 0);
     let share =
         |ns: Option<u64>| or_na(ns.and_then(|ns| percent(ns, duration_ns)).map(|p| format!("{p:.2}%")));
     if mode == Mode::Coarse {
         return format!("own cost: {} of one CPU, {}", share(cost.cpu_ns), or_na(cost.rss_bytes.map(bytes)));
     }
     format!(
-        "own cost: hook {} of one CPU ({} x {} switches/s), collector {} of one CPU, {}",
-        share(cost.hook_ns),
-        or_na(per_run.map(|(ns, runs)| format!("{}ns", ns / runs))),
-        or_na(runs.map(|runs| format!("{runs:.0}"))),
+        "own cost: hook {}, collector {} of one CPU, {}",
+        hook_cost(cost, duration_ns),
         share(cost.cpu_ns),
         or_na(cost.rss_bytes.map(bytes)),
     )
+}
+
+/// `0.15% of one CPU (62ns x 25000 switches/s)`, or what of it is known.
+fn hook_cost(cost: &CostInterval, duration_ns: u64) -> String {
+    let runs = cost.hook_runs.and_then(|runs| per_second(runs, duration_ns));
+    let runs = runs.map(|runs| format!("{runs:.0} switches/s"));
+    let a_run = cost.hook_ns.zip(cost.hook_runs).and_then(|(ns, runs)| ns.checked_div(runs));
+    let share = cost.hook_ns.and_then(|ns| percent(ns, duration_ns));
+    let share = share.map_or("not known".into(), |share| format!("{share:.2}% of one CPU"));
+    match (a_run, runs) {
+        (Some(ns), Some(runs)) => format!("{share} ({ns}ns x {runs})"),
+        (None, Some(runs)) => format!("{share} ({runs})"),
+        (_, None) => share,
+    }
 }
 
 /// Every loss by name, or that there was none.
@@ -73,10 +83,13 @@ pub fn loss_line(losses: &Losses) -> String {
     format!("losses: {losses}")
 }
 
-/// The tasks that wait at the end of an interval, in one line; `None` if there are none.
+/// A task that was woken just then waits, too, and is as good as on its CPU: that is no news.
+const PENDING_SAID_NS: u64 = 1_000;
+
+/// The tasks that wait at the end of an interval, in one line; `None` if there are none, or none for a microsecond.
 pub fn pending_line(interval: &Interval) -> Option<String> {
     let total = interval.total();
-    (total.pending != 0).then(|| {
+    (total.pending != 0 && total.pending_max_ns >= PENDING_SAID_NS).then(|| {
         format!(
             "{} at the end, the longest for {} so far",
             waiting(total.pending),
@@ -181,7 +194,9 @@ fn bar_length(count: u64, most: u64) -> usize {
 mod tests {
     use super::*;
     use cgscope_layout::Loss;
-    use cgscope_model::{ByCause, Cause, Hist};
+    use cgscope_model::{ByCause, Cause, Hist, Pending};
+
+    const S: u64 = 1_000_000_000;
 
     fn wait(ns: &[u64]) -> Wait {
         Wait {
@@ -215,15 +230,29 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_not_said_to_be_nothing() {
-        assert_eq!(
-            cost_line(&CostInterval::default(), 1_000_000_000, Mode::Coarse),
-            "own cost: n/a of one CPU, n/a"
-        );
-        let line = cost_line(&CostInterval::default(), 1_000_000_000, Mode::Bpf);
-        assert_eq!(
-            line,
-            "own cost: hook n/a of one CPU (n/a x n/a switches/s), collector n/a of one CPU, n/a"
-        );
+        assert_eq!(cost_line(&CostInterval::default(), S, Mode::Coarse), "own cost: n/a of one CPU, n/a");
+        let line = cost_line(&CostInterval::default(), S, Mode::Bpf);
+        assert_eq!(line, "own cost: hook not known, collector n/a of one CPU, n/a");
+        let hook = |ns, runs| {
+            hook_cost(&CostInterval { hook_ns: ns, hook_runs: runs, ..CostInterval::default() }, S)
+        };
+        assert_eq!(hook(None, Some(1_045)), "not known (1045 switches/s)");
+        assert_eq!(hook(Some(1_045_000), Some(1_045)), "0.10% of one CPU (1000ns x 1045 switches/s)");
+        assert_eq!(hook(Some(0), Some(0)), "0.00% of one CPU (0 switches/s)");
+    }
+
+    #[test]
+    fn a_wait_that_has_just_begun_is_no_news() {
+        let line = |pending_ns: [u64; 2]| {
+            let mut sample = cgscope_made_up::host(2, 1, 3);
+            for (task, ns) in sample.tasks.iter_mut().zip(pending_ns) {
+                task.pending = Some(Pending { ns, ..Pending::default() });
+            }
+            pending_line(&Interval::between(&sample, &sample))
+        };
+        assert_eq!(line([0, 999]), None);
+        let said = line([0, 1_000]).unwrap();
+        assert_eq!(said, "2 tasks were waiting at the end, the longest for 1.00us so far");
     }
 
     #[test]

@@ -1,0 +1,56 @@
+//! What keeps each target from being faster, in a sentence each.
+
+use std::cmp::Reverse;
+
+use cgscope_model::class::{Class, Classes, Verdict};
+
+use super::{
+    Asked, Rows,
+    rows::{self, Row},
+};
+use crate::data::Data;
+
+/// So many targets have a sentence: those that ran and waited most.
+const NAMED: usize = 10;
+/// So many are looked at for that: whoever ran and waited less has little to win.
+const LOOKED_AT: usize = 200;
+
+/// A line for each target that did not only wait for work, those that ran and waited most first.
+pub fn lines(data: &Data, asked: &Asked<'_>, classes: &Classes<'_>) -> Vec<String> {
+    let all = rows::all(data, asked);
+    let mut targets: Vec<&Row<'_>> =
+        all.iter().filter(|row| row.tgid.or(row.tid).is_some() || row.node.is_some()).collect();
+    targets.sort_by_key(|row| Reverse(row.figures.busy_ns()));
+    let is_one = targets.len() == 1;
+    let told = targets
+        .into_iter()
+        .take(LOOKED_AT)
+        .filter_map(|row| Some((row, verdict(row, data, asked.rows, classes)?)))
+        .filter(|(_, verdict)| is_one || verdict.classes != [Class::Idle]);
+    told.take(NAMED).map(|(row, verdict)| format!("{}: {}", name(row), verdict.says)).collect()
+}
+
+fn verdict(row: &Row<'_>, data: &Data, rows: Rows, classes: &Classes<'_>) -> Option<Verdict> {
+    match rows {
+        Rows::Cgroups => {
+            let (_, node) = row.node?;
+            let nodes = data.tree.nodes();
+            Some(classes.cgroup(nodes.iter().position(|other| std::ptr::eq(other, node))?))
+        }
+        Rows::Processes => row.tgid.map(|tgid| classes.process(tgid)),
+        // The line of a process is that of its threads together.
+        Rows::Threads | Rows::ThreadsOfProcesses => match row.tid {
+            None => row.tgid.map(|tgid| classes.process(tgid)),
+            // Not by its id: in an average it may have been that of several.
+            Some(_) => Some(classes.thread(data.task(row.task?.serial)?)),
+        },
+    }
+}
+
+fn name(row: &Row<'_>) -> String {
+    match (row.tid, row.tgid) {
+        (Some(tid), _) => format!("thread {tid} {}", row.name.trim_start_matches("|__")),
+        (None, Some(tgid)) => format!("process {tgid} {}", row.name),
+        (None, None) => row.name.clone(),
+    }
+}

@@ -1,0 +1,185 @@
+//! The columns, each defined once: heading, cells, meaning.
+
+use std::sync::Arc;
+
+use cgscope_model::{
+    CgroupReading, Tree,
+    tree::Node,
+    units::{duration, number, per_second},
+};
+
+use super::{Asked, Rows, figures::percent, rows::Row};
+
+macro_rules! columns {
+    ($($(#[$doc:meta])* $variant:ident = $title:literal, $width:literal, $meaning:literal;)*) => {
+        /// A column.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Column { $($(#[$doc])* $variant,)* }
+
+        impl Column {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            /// Heading: one word.
+            pub const fn title(self) -> &'static str {
+                match self { $(Self::$variant => $title,)* }
+            }
+
+            /// Cells, the blank before it included; 0: text on the left, as long as it is.
+            pub const fn width(self) -> usize {
+                match self { $(Self::$variant => $width,)* }
+            }
+
+            /// What it means, in a sentence.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$variant => $meaning,)* }
+            }
+        }
+    };
+}
+
+columns! {
+    /// User.
+    Uid = "UID", 6, "the real user id of the task, read at most every 10 s; `-` where it went before it could be read";
+    /// Process id, where it is alone.
+    Pid = "PID", 9, "process id";
+    /// Process id, beside threads.
+    Tgid = "TGID", 9, "process id";
+    /// Thread id.
+    Tid = "TID", 9, "thread id; with `-t` `-` in the line of a process, whose threads follow";
+    /// In user space.
+    User = "%usr", 8, "time in user space without that of guests, as `/proc/PID/stat` splits it";
+    /// In the kernel.
+    System = "%system", 8, "time in the kernel, as `/proc/PID/stat` splits it";
+    /// Guests.
+    Guest = "%guest", 8, "time in which it ran a virtual machine";
+    /// Waits.
+    Wait = "%wait", 8, "time that it could run and was on no CPU: waits that ended in the interval, which is what the kernel adds to `run_delay`";
+    /// Out of quota.
+    Throttled = "%throt", 8, "the part of `%wait` in which its cgroup, or one above it, was out of quota";
+    /// Behind others.
+    Queue = "%queue", 8, "the part of `%wait` behind others: tasks of its own cgroup, of other cgroups, the kernel, and what is not known; `--json` has each by itself";
+    /// Nobody ran.
+    Wake = "%wake", 8, "the part of `%wait` in which nobody ran: idle exit, the interrupt to reschedule, the switch; `-` in the coarse mode, where it is in `%queue`";
+    /// On a CPU.
+    OnCpu = "%CPU", 8, "time on a CPU, as the scheduler counts it";
+    /// CPU.
+    Cpu = "CPU", 5, "the CPU it is on, or was on last; of a process that of its main thread; `-` in the average";
+    /// Voluntary switches.
+    Voluntary = "cswch/s", 10, "voluntary switches a second: times that it went to sleep";
+    /// Involuntary switches.
+    Involuntary = "nvcswch/s", 10, "involuntary switches a second: times that it was taken off a CPU";
+    /// 99th percentile.
+    P99 = "p99", 8, "99 of 100 of its waits were at most this long; `-`: none ended, or the coarse mode, which sees no single one";
+    /// Node.
+    Node = "node", 5, "the NUMA node of that CPU";
+    /// Quota.
+    Quota = "quota", 8, "the quota in CPUs; in brackets that of a cgroup above it, the tightest that holds for it; `-`: none";
+    /// Throttled periods.
+    Periods = "%THROT", 8, "periods in which its own quota ran out, of those that passed (`nr_throttled` / `nr_periods` of `cpu.stat`), percent";
+    /// Throttled time.
+    ThrottledTime = "throttled", 10, "`throttled_usec` of `cpu.stat` over the interval: each CPU counts by itself, however many tasks stand there";
+    /// Threads.
+    Threads = "thr", 6, "threads at the end of the interval";
+    /// Who limits it.
+    LimitedBy = "limited-by", 0, "the cgroup whose quota ran out most while its tasks waited, of it, those above and those below; where none did, the one with the tightest that holds for it; `itself`, or the path";
+    /// The cgroup of a task.
+    Cgroup = "cgroup", 0, "the path of the cgroup: with `--by cgroup` of the line, with all below it; with `--with-cgroup` that of the task, a blank in it printed as `\\x20`";
+    /// The name.
+    Command = "Command", 0, "name of the thread, or of the main thread";
+}
+
+use Column::*;
+
+/// The columns of a table, in order. What may have a blank is last.
+pub fn of(asked: &Asked) -> Vec<Column> {
+    const FIGURES: [Column; 8] = [User, System, Guest, Wait, Throttled, Queue, Wake, OnCpu];
+    const SWITCHES: [Column; 3] = [Voluntary, Involuntary, P99];
+    let (ids, limits): (&[Column], &[Column]) = match asked.rows {
+        Rows::Processes => (&[Uid, Pid], &[]),
+        Rows::Threads | Rows::ThreadsOfProcesses => (&[Uid, Tgid, Tid], &[]),
+        Rows::Cgroups => (&[], &[Quota, Periods, ThrottledTime, Threads, LimitedBy, Cgroup]),
+    };
+    let of_tasks = asked.rows != Rows::Cgroups;
+    let mut columns = [ids, &FIGURES].concat();
+    columns.extend(of_tasks.then_some(Cpu));
+    columns.extend(SWITCHES);
+    columns.extend(of_tasks.then_some(Node));
+    columns.extend((of_tasks && asked.with_cgroup).then_some(Cgroup));
+    columns.extend(limits);
+    columns.extend(of_tasks.then_some(Command));
+    columns
+}
+
+impl Column {
+    /// The cell; `-` for what is not known, or what there is not.
+    pub fn cell(self, row: &Row<'_>, asked: &Asked) -> String {
+        self.known(row, asked).unwrap_or_else(|| "-".into())
+    }
+
+    fn known(self, row: &Row<'_>, asked: &Asked) -> Option<String> {
+        let (figures, length) = (&row.figures, row.interval.duration_ns);
+        let share = |ns: Option<u64>| percent(ns?, length).map(hundredths);
+        let a_second = |count| per_second(count, length).map(|rate| format!("{rate:.2}"));
+        let split = || figures.wait.percent(length);
+        match self {
+            Uid => (asked.uid)(row.task?).map(|uid| uid.to_string()),
+            Pid | Tgid => row.tgid.map(|id| id.to_string()),
+            Tid => row.tid.map(|id| id.to_string()),
+            User => share(figures.user_ns),
+            System => share(figures.system_ns),
+            Guest => share(figures.guest_ns),
+            OnCpu => share(Some(figures.on_cpu_ns)),
+            Wait => split().map(|[all, ..]| hundredths(all)),
+            Throttled => split().map(|[_, throttled, ..]| hundredths(throttled)),
+            Queue => split().map(|[_, _, queue, _]| hundredths(queue)),
+            Wake => figures.wait.wake_ns.and(split()).map(|[.., wake]| hundredths(wake)),
+            Cpu => row.task.filter(|_| !row.is_average).map(|task| task.cpu.to_string()),
+            Column::Node => {
+                let node = row.task?.node.or(row.interval.one_node).filter(|_| !row.is_average);
+                node.map(|node| node.to_string())
+            }
+            Voluntary => a_second(figures.voluntary),
+            Involuntary => a_second(figures.involuntary),
+            P99 => figures.p99_ns.map(duration),
+            Threads => row.threads.map(|threads| threads.to_string()),
+            Command => Some(row.name.clone()),
+            // The last one may have blanks.
+            Cgroup if asked.rows == Rows::Cgroups => Some(row.name.clone()),
+            Cgroup => row.cgroup().map(one_word),
+            Quota | Periods | ThrottledTime | LimitedBy => {
+                let (tree, node) = row.node?;
+                self.of_limits(row, tree, node)
+            }
+        }
+    }
+
+    fn of_limits(self, row: &Row<'_>, tree: &Tree, node: &Node) -> Option<String> {
+        let limits = node.limits.map(|at| &row.interval.limits[at]);
+        match self {
+            Quota => match limits.and_then(CgroupReading::quota_cores) {
+                Some(cores) => Some(number(cores)),
+                None => node.effective.map(|limit| format!("({})", number(limit.cores))),
+            },
+            Periods => {
+                let limits = limits.filter(|limits| limits.quota_us.is_some())?;
+                percent(limits.nr_throttled?, limits.nr_periods?).map(hundredths)
+            }
+            ThrottledTime => limits.filter(|limits| limits.quota_us.is_some())?.throttled_ns.map(duration),
+            LimitedBy => {
+                let limit: &Arc<str> = &tree.nodes()[node.limited_by?].path;
+                Some(if *limit == node.path { "itself".into() } else { one_word(limit) })
+            }
+            _ => None,
+        }
+    }
+}
+
+fn hundredths(percent: u64) -> String {
+    format!("{}.{:02}", percent / 100, percent % 100)
+}
+
+/// Columns are told apart by blanks.
+fn one_word(path: &str) -> String {
+    path.replace(' ', "\\x20")
+}

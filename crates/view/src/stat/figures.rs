@@ -1,0 +1,203 @@
+//! The figures of a row, each defined here once.
+
+use cgscope_model::{Accounts, Cause, CpuTimes, Gone, Group, Mode, TaskInterval, Totals, Wait};
+
+/// Percent with two digits behind the point, as pidstat prints it: in hundredths.
+pub type Hundredths = u64;
+
+/// What a row did in an interval. What was not read is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// In user space, guests not included, ns.
+    pub user_ns: Option<u64>,
+    /// In the kernel, ns.
+    pub system_ns: Option<u64>,
+    /// Running a guest, ns.
+    pub guest_ns: Option<u64>,
+    /// On a CPU, as the scheduler counts it, ns.
+    pub on_cpu_ns: u64,
+    /// Completed waits.
+    pub wait: Split,
+    /// Voluntary switches.
+    pub voluntary: u64,
+    /// Involuntary switches.
+    pub involuntary: u64,
+    /// 99 of 100 of its waits were at most this long, ns.
+    pub p99_ns: Option<u64>,
+    /// One of its tasks waits at the end of the interval.
+    pub is_waiting: bool,
+}
+
+/// Completed waits in three parts: `throttled_ns + queue_ns + wake_ns = total_ns`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Split {
+    /// All of it: what the kernel adds to `run_delay`.
+    pub total_ns: u64,
+    /// Out of quota.
+    pub throttled_ns: u64,
+    /// Behind others: tasks of its own cgroup, of other cgroups, the kernel; and what is not known.
+    pub queue_ns: u64,
+    /// Nobody ran: idle exit, interrupt to reschedule, the switch. `None` where nobody tells who ran: it is in `queue_ns`.
+    pub wake_ns: Option<u64>,
+}
+
+impl Split {
+    /// Of waits by cause.
+    pub fn new(wait: &Wait, mode: Mode) -> Self {
+        let total_ns = wait.total_ns;
+        let throttled_ns = wait.by_cause.get(Cause::Throttled).min(total_ns);
+        let wake_ns = wait.by_cause.known(Cause::Wakeup, mode).map(|ns| ns.min(total_ns - throttled_ns));
+        let queue_ns = total_ns - throttled_ns - wake_ns.unwrap_or(0);
+        Self { total_ns, throttled_ns, queue_ns, wake_ns }
+    }
+
+    /// The whole and its three parts in percent of the time. What is printed of the parts sums to what is printed of the whole: what
+    /// rounding leaves over goes to the parts of which it took most. `None`: no time passed.
+    pub fn percent(&self, duration_ns: u64) -> Option<[Hundredths; 4]> {
+        let whole = percent(self.total_ns, duration_ns)?;
+        let exact = [self.throttled_ns, self.queue_ns, self.wake_ns.unwrap_or(0)]
+            .map(|ns| u128::from(ns) * 10_000)
+            .map(|scaled| (scaled / u128::from(duration_ns), scaled % u128::from(duration_ns)));
+        let mut parts = exact.map(|(down, _)| u64::try_from(down).unwrap_or(u64::MAX));
+        let left = whole.saturating_sub(parts.iter().fold(0u64, |sum, part| sum.saturating_add(*part)));
+        let mut most = [0, 1, 2];
+        most.sort_by_key(|at| std::cmp::Reverse(exact[*at].1));
+        for at in most.into_iter().take(left as usize) {
+            parts[at] += 1;
+        }
+        let [throttled, queue, wake] = parts;
+        Some([whole, throttled, queue, wake])
+    }
+}
+
+/// A share of the time, rounded; `None`: no time passed. More than 100 % where several threads ran.
+pub fn percent(ns: u64, duration_ns: u64) -> Option<Hundredths> {
+    let duration = u128::from(duration_ns);
+    let rounded = (u128::from(ns) * 10_000 + duration / 2).checked_div(duration)?;
+    Some(u64::try_from(rounded).unwrap_or(u64::MAX))
+}
+
+impl Figures {
+    /// Of a thread.
+    pub fn of_task(task: &TaskInterval, mode: Mode) -> Self {
+        let figures = Self::new(&task.totals, &task.wait, task.accounts.as_deref(), mode);
+        Self { is_waiting: task.reading.pending.is_some(), ..figures }
+    }
+
+    /// Of a process: its threads, and what those did that exited, their waits excepted, which are known by cgroup alone.
+    pub fn of_process(group: &Group, mode: Mode) -> Self {
+        let mut figures = Self::of_group(group, mode);
+        figures.add(group.accounts.map(|accounts| accounts.gone).unwrap_or_default());
+        figures
+    }
+
+    /// Of a cgroup, or of what exited.
+    pub fn of_group(group: &Group, mode: Mode) -> Self {
+        let figures = Self::new(&group.totals, &group.wait, group.accounts.as_ref(), mode);
+        Self { is_waiting: group.pending != 0, ..figures }
+    }
+
+    fn new(totals: &Totals, wait: &Wait, accounts: Option<&Accounts>, mode: Mode) -> Self {
+        let cpu = accounts.map(|accounts| accounts.cpu);
+        let without_guest = |cpu: CpuTimes| cpu.user_ns.saturating_sub(cpu.guest_ns);
+        Self {
+            user_ns: cpu.map(without_guest),
+            system_ns: cpu.map(|cpu| cpu.system_ns),
+            guest_ns: cpu.map(|cpu| cpu.guest_ns),
+            on_cpu_ns: totals.on_cpu_ns,
+            wait: Split::new(wait, mode),
+            voluntary: totals.voluntary,
+            involuntary: totals.involuntary,
+            p99_ns: wait.quantile_ns(0.99),
+            is_waiting: false,
+        }
+    }
+
+    /// Time that it ran or waited for a CPU, ns.
+    pub fn busy_ns(&self) -> u64 {
+        self.on_cpu_ns.saturating_add(self.wait.total_ns)
+    }
+
+    /// It ran, waited or switched, or waits now.
+    pub fn is_active(&self) -> bool {
+        let Self { on_cpu_ns, wait, voluntary, involuntary, .. } = self;
+        [*on_cpu_ns, wait.total_ns, *voluntary, *involuntary].iter().any(|figure| *figure != 0)
+            || self.is_waiting
+    }
+
+    fn add(&mut self, gone: Gone) {
+        self.change(gone, u64::saturating_add);
+    }
+
+    /// Without what is counted with the process.
+    pub(super) fn subtract(&mut self, gone: Gone) {
+        self.change(gone, u64::saturating_sub);
+        if let (Some(user), Some(system)) = (&mut self.user_ns, &mut self.system_ns) {
+            let guest_ns = self.guest_ns.unwrap_or(0);
+            let cpu = CpuTimes { user_ns: user.saturating_add(guest_ns), system_ns: *system, guest_ns }
+                .scaled_to(self.on_cpu_ns);
+            (*user, *system) = (cpu.user_ns - cpu.guest_ns, cpu.system_ns);
+            self.guest_ns = Some(cpu.guest_ns);
+        }
+    }
+
+    fn change(&mut self, gone: Gone, change: impl Fn(u64, u64) -> u64) {
+        let user_ns = gone.user_ns.saturating_sub(gone.guest_ns);
+        for (known, ns) in [
+            (&mut self.user_ns, user_ns),
+            (&mut self.system_ns, gone.system_ns),
+            (&mut self.guest_ns, gone.guest_ns),
+        ] {
+            *known = known.map(|known| change(known, ns));
+        }
+        self.on_cpu_ns = change(self.on_cpu_ns, gone.on_cpu_ns);
+        self.voluntary = change(self.voluntary, gone.voluntary);
+        self.involuntary = change(self.involuntary, gone.involuntary);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cgscope_model::ByCause;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_rest_goes_where_rounding_took_most() {
+        let split = Split { total_ns: 200, throttled_ns: 66, queue_ns: 67, wake_ns: Some(67) };
+        // 0.66, 0.67 and 0.67 hundredths of 1 s / 100: together two.
+        assert_eq!(split.percent(1_000_000), Some([2, 0, 1, 1]));
+        assert_eq!(split.percent(0), None);
+        let none = Split { wake_ns: None, total_ns: 500, queue_ns: 500, throttled_ns: 0 };
+        assert_eq!(none.percent(1_000), Some([5_000, 0, 5_000, 0]));
+    }
+
+    #[test]
+    fn the_coarse_mode_has_wakeups_with_the_queue() {
+        let mut by_cause = ByCause::only(Cause::Throttled, 30);
+        by_cause.add(&ByCause::only(Cause::Unattributed, 70));
+        let wait = Wait { total_ns: 100, by_cause, ..Wait::default() };
+        let split = Split::new(&wait, Mode::Coarse);
+        assert_eq!((split.throttled_ns, split.queue_ns, split.wake_ns), (30, 70, None));
+        assert_eq!(Split::new(&wait, Mode::Bpf).wake_ns, Some(0));
+    }
+
+    proptest! {
+        #[test]
+        fn printed_parts_sum_to_the_printed_whole(
+            parts in [0u64..1 << 44, 0u64..1 << 44, 0u64..1 << 44], duration_ns in 1u64..1 << 44
+        ) {
+            let [throttled_ns, queue_ns, wake] = parts;
+            let total_ns = throttled_ns + queue_ns + wake;
+            let split = Split { total_ns, throttled_ns, queue_ns, wake_ns: Some(wake) };
+            let [whole, printed @ ..] = split.percent(duration_ns).unwrap();
+            prop_assert_eq!(whole, percent(total_ns, duration_ns).unwrap());
+            prop_assert_eq!(printed.iter().sum::<u64>(), whole);
+            for (printed, ns) in printed.into_iter().zip(parts) {
+                let exact = ns as f64 * 1e4 / duration_ns as f64;
+                prop_assert!((printed as f64 - exact).abs() <= 1.0, "{} for {}", printed, exact);
+                prop_assert!(ns != 0 || printed == 0, "nothing is not rounded up");
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Which rows there are.
+
+use cgscope_model::{Group, Interval, TaskReading, Tree, interval::ENDED, tree::Node};
+
+use super::{Asked, Rows, figures::Figures};
+use crate::{
+    causes::UNNAMED,
+    data::{Data, Process},
+};
+
+/// A row.
+#[derive(Debug)]
+pub struct Row<'a> {
+    /// Its figures.
+    pub figures: Figures,
+    /// What they are of.
+    pub interval: &'a Interval,
+    /// Over all intervals: where something was last means nothing then.
+    pub is_average: bool,
+    /// The task whose places it has: a thread, or the one that names a process.
+    pub task: Option<&'a TaskReading>,
+    /// Process id, where it is printed.
+    pub tgid: Option<u32>,
+    /// Thread id, where it is printed.
+    pub tid: Option<u32>,
+    /// The cgroup, where it is of one.
+    pub node: Option<(&'a Tree, &'a Node)>,
+    /// Threads of a cgroup.
+    pub threads: Option<u64>,
+    /// Name of a task, path of a cgroup.
+    pub name: String,
+}
+
+impl Row<'_> {
+    /// Path of the cgroup of a task.
+    pub fn cgroup(&self) -> Option<&str> {
+        self.interval.cgroup_path(self.task?.cgroup_id).map(|path| &**path)
+    }
+
+    fn new(data: &Data, figures: Figures) -> Row<'_> {
+        Row {
+            figures,
+            interval: &data.interval,
+            is_average: false,
+            task: None,
+            tgid: None,
+            tid: None,
+            node: None,
+            threads: None,
+            name: String::new(),
+        }
+    }
+}
+
+/// The rows that are printed, in their order: by id, or by path.
+pub fn all<'a>(data: &'a Data, asked: &Asked) -> Vec<Row<'a>> {
+    let mut rows = match asked.rows {
+        Rows::Cgroups => cgroups(data),
+        Rows::Processes => data.processes().iter().map(|process| of_process(data, process)).collect(),
+        Rows::Threads => threads(data),
+        Rows::ThreadsOfProcesses => threads_of_processes(data),
+    };
+    rows.retain(|row| asked.all || row.figures.is_active());
+    if asked.rows != Rows::Cgroups {
+        rows.extend(ended(data, asked.rows));
+    }
+    rows
+}
+
+fn of_process<'a>(data: &'a Data, process: &'a Process) -> Row<'a> {
+    let task = &data.interval.tasks[process.named_by].reading;
+    let row = Row::new(data, Figures::of_process(&process.group, data.interval.mode));
+    Row { task: Some(task), tgid: Some(process.pid), name: task.comm.to_string(), ..row }
+}
+
+/// By thread id.
+fn threads(data: &Data) -> Vec<Row<'_>> {
+    let rows = data.interval.tasks.iter().map(|task| {
+        let reading = &task.reading;
+        let row = Row::new(data, Figures::of_task(task, data.interval.mode));
+        let (tgid, tid) = (Some(reading.tgid), Some(reading.tid));
+        Row { task: Some(reading), tgid, tid, name: reading.comm.to_string(), ..row }
+    });
+    let mut rows: Vec<Row<'_>> = rows.collect();
+    rows.sort_by_key(|row| row.tid);
+    rows
+}
+
+/// Each process, then its threads, as pidstat has them.
+fn threads_of_processes(data: &Data) -> Vec<Row<'_>> {
+    let mut threads = threads(data);
+    threads.sort_by_key(|row| (row.tgid, row.tid));
+    let mut threads = threads.into_iter().peekable();
+    let mut rows = Vec::new();
+    for process in data.processes() {
+        rows.push(of_process(data, process));
+        while let Some(thread) = threads.next_if(|thread| thread.tgid == Some(process.pid)) {
+            rows.push(Row { tgid: None, name: format!("|__{}", thread.name), ..thread });
+        }
+    }
+    rows
+}
+
+fn cgroups(data: &Data) -> Vec<Row<'_>> {
+    let mode = data.interval.mode;
+    let of_group = |group: &Group| {
+        let row = Row::new(data, Figures::of_group(group, mode));
+        Row { threads: Some(group.threads), ..row }
+    };
+    let unknown = data.tree.unknown.iter().map(|group| Row { name: UNNAMED.into(), ..of_group(group) });
+    let known = data.tree.nodes().iter().map(|node| {
+        let row = of_group(&node.group);
+        Row { node: Some((&data.tree, node)), name: node.path.to_string(), ..row }
+    });
+    known.chain(unknown).collect()
+}
+
+/// What tasks did that ended, in one row, so that nothing is left out: without what the lines of their processes have.
+fn ended(data: &Data, rows: Rows) -> Option<Row<'_>> {
+    let interval = &*data.interval;
+    let mut figures = Figures::of_group(&interval.ended(), interval.mode);
+    if rows != Rows::Threads
+        && let Some(accounts) = &data.total.accounts
+    {
+        figures.subtract(accounts.gone);
+    }
+    figures.is_active().then(|| Row { name: ENDED.into(), ..Row::new(data, figures) })
+}

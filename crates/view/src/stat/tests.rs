@@ -1,0 +1,222 @@
+use std::sync::Arc;
+
+use cgscope_made_up::{host, with_accounts};
+use cgscope_model::{
+    Accounts, BlockedOn, CgroupReading, Gone, Interval, Mode, Sample, Totals, class::Classes, findings::Host,
+    interval::Appended,
+};
+
+use super::*;
+
+/// Of every interval the same tasks are asked for.
+fn asked(rows: Rows) -> Asked<'static> {
+    Asked { rows, all: false, with_cgroup: false, uid: &|task| Some(task.tgid % 3 * 1_000) }
+}
+
+fn data_of(a: &Sample, b: &Sample) -> Data {
+    Data::new(Arc::new(Interval::between(a, b)), &Host { cpus: Some(64), whole: true })
+}
+
+fn data(round: u64) -> Data {
+    let sample = |round| with_accounts(host(40, 8, round));
+    data_of(&sample(round), &sample(round + 1))
+}
+
+/// The lines of a table by word, the heading first.
+fn words(table: &str) -> Vec<Vec<&str>> {
+    table.lines().filter(|line| !line.is_empty()).map(|line| line.split_whitespace().collect()).collect()
+}
+
+fn at(heading: &[&str], title: &str) -> usize {
+    heading.iter().position(|word| *word == title).unwrap_or_else(|| panic!("{title} in {heading:?}"))
+}
+
+/// A printed percentage, in hundredths.
+fn printed(cell: &str) -> u64 {
+    cell.replace('.', "").parse().unwrap()
+}
+
+#[test]
+fn processes_as_pidstat_has_them() {
+    insta::assert_snapshot!(interval(&data(3), &asked(Rows::Processes)));
+}
+
+#[test]
+fn each_process_and_its_threads_with_their_cgroup() {
+    let asked = Asked { with_cgroup: true, ..asked(Rows::ThreadsOfProcesses) };
+    insta::assert_snapshot!(interval(&data(3), &asked));
+}
+
+#[test]
+fn cgroups_with_their_quotas() {
+    insta::assert_snapshot!(interval(&data(3), &asked(Rows::Cgroups)));
+}
+
+#[test]
+fn every_line_has_a_word_for_each_heading_and_its_parts_sum() {
+    for rows in [Rows::Processes, Rows::Threads, Rows::ThreadsOfProcesses, Rows::Cgroups] {
+        for with_cgroup in [false, true] {
+            let asked = Asked { with_cgroup, ..asked(rows) };
+            let text = interval(&data(3), &asked);
+            let words = words(&text);
+            let (heading, lines) = words.split_first().unwrap();
+            assert!(lines.len() >= 8, "{text}");
+            for line in lines {
+                assert!(line.len() >= heading.len(), "{line:?}");
+                let cell = |title| printed(line[at(heading, title)]);
+                assert_eq!(cell("%throt") + cell("%queue") + cell("%wake"), cell("%wait"), "{line:?}");
+                let together = cell("%usr") + cell("%system") + cell("%guest");
+                assert!(together.abs_diff(cell("%CPU")) <= 1, "{line:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_average_is_over_all_intervals() {
+    let mut whole = Appended::default();
+    for round in 3..5 {
+        whole.push(Arc::unwrap_or_clone(data(round).interval));
+    }
+    let whole = Data::new(Arc::new(whole.into_interval()), &Host::default());
+    let (one, both) = (interval(&data(3), &asked(Rows::Processes)), average(&whole, &asked(Rows::Processes)));
+    let (one, both) = (words(&one), words(&both));
+    assert_eq!(one.len(), both.len());
+    let (cpu, node) = (at(&one[0], "CPU"), at(&one[0], "node"));
+    for (one, both) in one.iter().zip(&both) {
+        assert_eq!(both[0], "Average:");
+        if one[cpu] != "CPU" {
+            // What was last means nothing of all intervals.
+            assert_eq!((both[cpu], both[node]), ("-", "-"));
+        }
+        // Every round of this host is the same.
+        assert_eq!(one[1..cpu], both[1..cpu]);
+    }
+}
+
+#[test]
+fn what_was_not_read_is_a_dash_and_never_0() {
+    let coarse = |round| Sample { mode: Mode::Coarse, ..host(40, 8, round) };
+    let text =
+        interval(&data_of(&coarse(3), &coarse(4)), &Asked { uid: &|_| None, ..asked(Rows::Processes) });
+    let words = words(&text);
+    for line in &words[1..] {
+        for title in ["UID", "%usr", "%system", "%guest", "%wake"] {
+            assert_eq!(line[at(&words[0], title)], "-", "{title}: {line:?}");
+        }
+        let cell = |title| printed(line[at(&words[0], title)]);
+        assert_eq!(cell("%throt") + cell("%queue"), cell("%wait"));
+    }
+}
+
+#[test]
+fn threads_that_exited_count_with_their_process_and_not_twice() {
+    let (before, mut after) = (with_accounts(host(40, 8, 3)), with_accounts(host(40, 8, 4)));
+    let gone = Gone { user_ns: 300_000, on_cpu_ns: 300_000, voluntary: 7, ..Gone::default() };
+    let main = after.tasks.iter_mut().rfind(|task| task.tid == task.tgid).unwrap();
+    main.accounts = main.accounts.as_deref().map(|accounts| Arc::new(Accounts { gone, ..*accounts }));
+    let pid = main.tid;
+    let (without, with) = (data(3), data_of(&before, &after));
+    let figures = |data: &Data, rows: Rows, of: &dyn Fn(&Row<'_>) -> bool| {
+        let row = rows::all(data, &asked(rows)).into_iter().find(|row| of(row)).unwrap();
+        (row.figures.on_cpu_ns, row.figures.voluntary)
+    };
+    let process = |row: &Row<'_>| row.tgid == Some(pid);
+    let ended = |row: &Row<'_>| row.task.is_none();
+    let (ran, switches) = figures(&without, Rows::Processes, &process);
+    assert_eq!(figures(&with, Rows::Processes, &process), (ran + 300_000, switches + 7));
+    let (ran, _) = figures(&without, Rows::Processes, &ended);
+    assert_eq!(figures(&with, Rows::Processes, &ended).0, ran - 300_000);
+    assert_eq!(figures(&with, Rows::Threads, &ended).0, ran, "there no line has it");
+}
+
+#[test]
+fn those_that_did_nothing_are_left_out_unless_asked_for() {
+    let sample = with_accounts(host(40, 8, 3));
+    let later = Sample { mono_ns: sample.mono_ns + 1_000_000_000, ..sample.clone() };
+    let data = data_of(&sample, &later);
+    let count = |all| interval(&data, &Asked { all, ..asked(Rows::Threads) }).lines().count();
+    // A blank line and the heading; one that waits at this moment is not idle.
+    let waiting = sample.tasks.iter().filter(|task| task.pending.is_some()).count();
+    assert_eq!((count(false), count(true)), (2 + waiting, 2 + 40));
+    let cgroups = |all| interval(&data, &Asked { all, ..asked(Rows::Cgroups) }).lines().count();
+    assert!(cgroups(true) > 10 && cgroups(false) <= 10, "{} {}", cgroups(true), cgroups(false));
+}
+
+#[test]
+fn a_blank_in_a_path_does_not_shift_the_words() {
+    let rename = |mut sample: Sample| {
+        for (_, path) in &mut sample.cgroups {
+            *path = path.replace(".service", " x.service").into();
+        }
+        sample
+    };
+    let sample = |round| rename(with_accounts(host(40, 20, round)));
+    let asked = Asked { with_cgroup: true, ..asked(Rows::Processes) };
+    let text = interval(&data_of(&sample(3), &sample(4)), &asked);
+    assert!(text.contains("\\x20x.service/main  "), "{text}");
+    let words = words(&text);
+    assert_eq!(words[0][words[0].len() - 2..], ["cgroup", "Command"]);
+}
+
+#[test]
+fn of_two_threads_that_had_one_id_each_has_its_own_sentence() {
+    let sample = |on_cpu_ns: [u64; 2]| {
+        let mut sample = with_accounts(host(2, 1, 3));
+        for (task, on_cpu_ns) in sample.tasks.iter_mut().zip(on_cpu_ns) {
+            task.tid = 4_711;
+            task.pending = None;
+            task.totals = Totals { on_cpu_ns, ..Totals::default() };
+            task.accounts = None;
+        }
+        sample
+    };
+    let before = sample([0, 0]);
+    let after = Sample { mono_ns: before.mono_ns + 1_000_000_000, ..sample([900_000_000, 300_000_000]) };
+    let data = data_of(&before, &after);
+    let blocked = BlockedOn::new(&data.interval, |_| None);
+    let classes = Classes::new(&data.interval, &data.tree, &blocked);
+    let lines = super::classes::lines(&data, &asked(Rows::Threads), &classes);
+    let of = |serial_at: usize| classes.thread(&data.interval.tasks[serial_at]).says;
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines[0].ends_with(&of(0)) && lines[1].ends_with(&of(1)), "{lines:?}");
+    assert_ne!(of(0), of(1));
+}
+
+#[test]
+fn a_quota_is_told_with_who_has_it() {
+    let paths = [(1, "/"), (2, "/a"), (3, "/a/b")];
+    let cgroups = || paths.iter().map(|(id, path)| (*id, Arc::from(*path))).collect();
+    let sample = |round: u64| {
+        let quota = CgroupReading {
+            id: 2,
+            quota_us: Some(50_000),
+            period_us: Some(100_000),
+            nr_periods: Some(10 * round),
+            nr_throttled: Some(3 * round),
+            throttled_ns: Some(250_000_000 * round),
+            ..CgroupReading::default()
+        };
+        let mut sample = with_accounts(host(8, 1, round));
+        sample.tasks.iter_mut().for_each(|task| task.cgroup_id = 3);
+        Sample { cgroups: cgroups(), limits: vec![quota], pairs: Vec::new(), exited: Vec::new(), ..sample }
+    };
+    let text = interval(&data_of(&sample(3), &sample(4)), &asked(Rows::Cgroups));
+    let words = words(&text);
+    let last = |line: &[&str]| line[line.len() - 6..].join(" ");
+    assert_eq!(last(&words[0]), "quota %THROT throttled thr limited-by cgroup");
+    assert_eq!(last(&words[2]), "0.5 30.00 250ms 8 itself /a");
+    assert_eq!(last(&words[3]), "(0.5) - - 8 /a /a/b");
+}
+
+#[test]
+fn the_first_line_is_pidstats_and_the_last_ones_tell_what_it_cost() {
+    let machine =
+        Machine { kernel: "6.18".into(), hostname: "web1".into(), architecture: "x86_64".into(), cpus: 2 };
+    let banner = banner(&machine, 1_700_000_000_000_000_000);
+    assert_eq!(banner, "Linux 6.18 (web1)  2023-11-14  _x86_64_  (2 CPU)\n");
+    let end = end(&data(3), vec!["process 7 a: idle".into()]);
+    assert!(end.lines().skip(1).all(|line| line.starts_with("# ")), "{end}");
+    assert!(end.contains("# own cost: ") && end.ends_with("# losses: none\n"), "{end}");
+    assert_eq!(losses(&data(3)), None);
+}

@@ -1,0 +1,217 @@
+//! The summary of a command that was run, as text: what `time` prints that matters, where the time of its threads went, what
+//! its quotas did.
+
+mod quota;
+#[cfg(test)]
+mod tests;
+mod time;
+
+use std::fmt::{Result, Write as _};
+
+use cgscope_model::{
+    Finding, Mode, WallTime,
+    command_run::{CommandRun, Ending, Outlived},
+    findings::findings,
+    units::{self, bytes, duration},
+};
+
+use crate::text::{self, NO_HISTOGRAM, capital, wrapped};
+
+/// What every summary begins with: by it a former one is known.
+pub const BEGINNING: &str = "cgscope stat: ";
+/// Where lines of words end.
+const WIDTH: usize = 100;
+/// So many processes are named in a line.
+const NAMED: usize = 8;
+
+/// The whole summary. Writing to a String cannot fail.
+pub fn summary(run: &CommandRun) -> String {
+    let mut out = String::new();
+    let _ = write(&mut out, run);
+    out
+}
+
+fn write(out: &mut String, run: &CommandRun) -> Result {
+    let total = run.interval.total();
+    writeln!(out, "{BEGINNING}{}", command_line(&run.command))?;
+    writeln!(out, "{}\n", ending_words(run))?;
+    figures(out, run)?;
+    outlived(out, run)?;
+    time::table(out, run, &WallTime::new(&total))?;
+    if let Some(class) = &run.class {
+        writeln!(out)?;
+        sentence(out, &class.says)?;
+    }
+    if run.interval.mode == Mode::Bpf {
+        sentence(out, &text::wait_line(&total.wait, run.interval.mode))?;
+    }
+    for held in &run.quotas {
+        quota::quota(out, run, held)?;
+    }
+    say_findings(out, &findings(&run.interval, &run.host))?;
+    writeln!(out)?;
+    if run.interval.mode == Mode::Coarse {
+        sentence(out, NO_HISTOGRAM)?;
+    }
+    for remark in &run.remarks {
+        sentence(out, remark)?;
+    }
+    writeln!(out, "{}", text::cost_line(&run.interval.cost, run.interval.duration_ns, run.interval.mode))?;
+    writeln!(out, "{}", text::loss_line(&run.interval.losses))
+}
+
+fn sentence(out: &mut String, words: &str) -> Result {
+    writeln!(out, "{}", wrapped(&format!("{}.", capital(words)), WIDTH, ""))
+}
+
+/// As it could be typed, in one line: what would steer a terminal is written as the shell's `$'...'` has it.
+fn command_line(command: &[String]) -> String {
+    let quoted = command.iter().map(|word| {
+        let is_plain = !word.is_empty()
+            && !word.contains(|c: char| c.is_whitespace() || "'\"\\$`;&|<>()*?#".contains(c));
+        if word.contains(char::is_control) {
+            format!("$'{}'", word.chars().map(escaped).collect::<String>())
+        } else if is_plain {
+            word.clone()
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+/// Within `$'...'`.
+fn escaped(c: char) -> String {
+    match c {
+        '\n' => r"\n".into(),
+        '\t' => r"\t".into(),
+        '\r' => r"\r".into(),
+        '\\' | '\'' => format!("\\{c}"),
+        c if c.is_ascii_control() => format!("\\x{:02x}", u32::from(c)),
+        c if c.is_control() => format!("\\u{:04x}", u32::from(c)),
+        c => c.into(),
+    }
+}
+
+fn ending_words(run: &CommandRun) -> String {
+    let how = match run.ending {
+        Ending::Exited(0) => "It ended well (exit code 0)".into(),
+        Ending::Exited(code) => format!("It ended with exit code {code}"),
+        Ending::Killed { signal, dumped } => {
+            let core = if dumped { ", with a core" } else { "" };
+            format!("It was killed by signal {signal}{core} (exit code {})", run.ending.code())
+        }
+    };
+    format!("{how} after {}.", duration(run.wall_ns))
+}
+
+/// What `time -v` prints that matters: a figure a line.
+fn figures(out: &mut String, run: &CommandRun) -> Result {
+    let (usage, cpu) = (&run.usage, run.cpu_use());
+    let whose = match run.cpu {
+        Some(_) => "all that it started",
+        None => "it and what was waited for",
+    };
+    let share = units::percent(cpu.usage_ns, run.wall_ns).map_or("-".into(), |share| format!("{share:.0}%"));
+    let threads = if run.peak_threads == 1 { "thread" } else { "threads" };
+    let processes = units::count(run.peak_processes, "process");
+    let every = duration(run.every_ns);
+    line(out, &seconds(run.wall_ns), "s   wall time")?;
+    line(out, &seconds(cpu.user_ns), &format!("s   user, {whose}"))?;
+    line(out, &seconds(cpu.system_ns), &format!("s   system, {whose}"))?;
+    line(out, &share, "    of one CPU")?;
+    if run.cpu.is_some() && differs(cpu.usage_ns, usage.user_ns.saturating_add(usage.system_ns)) {
+        let waited_for =
+            format!("s   user, and {} s system, of what was waited for", seconds(usage.system_ns));
+        line(out, &seconds(usage.user_ns), &waited_for)?;
+    }
+    line(out, &bytes(usage.max_rss_bytes), "    maximum resident set of one process")?;
+    line(
+        out,
+        &number(usage.minor_faults),
+        &format!("    minor page faults, {} major", number(usage.major_faults)),
+    )?;
+    line(
+        out,
+        &number(usage.voluntary),
+        &format!("    voluntary switches, {} involuntary", number(usage.involuntary)),
+    )?;
+    line(
+        out,
+        &number(usage.blocks_in),
+        &format!("    blocks of 512 bytes read from devices, {} to be written", number(usage.blocks_out)),
+    )?;
+    line(
+        out,
+        &number(run.peak_threads),
+        &format!("    {threads} at one time at least, and {processes} (counted every {every})"),
+    )
+}
+
+/// By more than a hundredth, and a tick.
+fn differs(a_ns: u64, b_ns: u64) -> bool {
+    const TICK_NS: u64 = 10_000_000;
+    a_ns.abs_diff(b_ns) > TICK_NS.max(a_ns / 100)
+}
+
+fn line(out: &mut String, figure: &str, what: &str) -> Result {
+    writeln!(out, "{figure:>18} {what}")
+}
+
+/// `120.338`
+fn seconds(ns: u64) -> String {
+    format!("{}.{:03}", number(ns / 1_000_000_000), ns / 1_000_000 % 1_000)
+}
+
+/// `120,338,230`
+fn number(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.char_indices() {
+        if at != 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn outlived(out: &mut String, run: &CommandRun) -> Result {
+    if run.outlived.is_empty() {
+        return Ok(());
+    }
+    let (it, their) = if run.outlived.len() == 1 {
+        ("1 process".into(), "its")
+    } else {
+        (format!("{} processes", run.outlived.len()), "their")
+    };
+    writeln!(out)?;
+    sentence(
+        out,
+        &format!("{it} outlived it, and {their} time until then is counted: {}", names(&run.outlived)),
+    )
+}
+
+/// `sleep [12], sh [13], 5 more`
+fn names(processes: &[Outlived]) -> String {
+    let named = processes.iter().take(NAMED).map(|process| format!("{} [{}]", process.comm, process.pid));
+    let more = processes.len().saturating_sub(NAMED);
+    let more = (more != 0).then(|| format!("{more} more"));
+    named.chain(more).collect::<Vec<_>>().join(", ")
+}
+
+fn say_findings(out: &mut String, findings: &[Finding]) -> Result {
+    if findings.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "\n{}, the one that cost most first:",
+        capital(&units::count(findings.len() as u64, "finding"))
+    )?;
+    for (n, finding) in findings.iter().enumerate() {
+        writeln!(out, "{}", wrapped(&format!("{:>2}. {}.", n + 1, finding.says), WIDTH, "    "))?;
+        writeln!(out, "{}", wrapped(&format!("    -> {}.", capital(&finding.advice)), WIDTH, "       "))?;
+    }
+    Ok(())
+}

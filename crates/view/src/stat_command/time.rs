@@ -1,0 +1,124 @@
+//! Where the time of its threads went, a part a line.
+
+use std::fmt::{Result, Write as _};
+
+use cgscope_model::{
+    BlockedState, BlockedTime, Cause, WallTime,
+    cgroup_name::UNNAMED,
+    command_run::CommandRun,
+    units::{duration, percent},
+};
+
+use super::{WIDTH, wrapped};
+use crate::causes::{ORDER, culprits_line};
+
+/// So many quotas are named in a line.
+const QUOTAS: usize = 3;
+/// From this share on it is said who is to blame, percent.
+const REMARKED_PERCENT: f64 = 1.0;
+/// Where the remark of a line begins.
+const INDENT: &str = "                                                   ";
+
+/// The table.
+pub fn table(out: &mut String, run: &CommandRun, time: &WallTime) -> Result {
+    let whole = match time.blocked {
+        Some(_) => "in which its threads were there, summed over them",
+        None => "in which its threads ran or could have run, summed over them",
+    };
+    writeln!(out, "\nWhere the {} went {whole}:", duration(time.total_ns()))?;
+    let mut row = |what: &str, ns: Option<u64>, remark: Option<String>| line(out, time, what, ns, remark);
+    row("on a CPU", Some(time.on_cpu_ns), None)?;
+    for cause in ORDER {
+        let ns = time.waited.known(cause, run.interval.mode);
+        let matters =
+            ns.and_then(|ns| percent(ns, time.total_ns())).is_some_and(|share| share >= REMARKED_PERCENT);
+        row(words(cause), ns, if matters { remark(cause, run) } else { None })?;
+    }
+    let Some(blocked) = time.blocked else { return row("blocked", None, Some("not known".into())) };
+    for (state, ns) in blocked.iter() {
+        // No thread of a command is a kernel thread, and few are ever stopped.
+        if ns != 0
+            || matches!(state, BlockedState::Sleeping | BlockedState::Iowait | BlockedState::Uninterruptible)
+        {
+            row(state_words(state), Some(ns), None)?;
+        }
+    }
+    run.blocked_on.map_or(Ok(()), |kinds| blocked_on(out, time, &kinds))
+}
+
+/// The same time again, by what they were blocked on.
+fn blocked_on(out: &mut String, time: &WallTime, kinds: &BlockedTime) -> Result {
+    let mut kinds: Vec<_> = kinds.iter().filter(|(_, ns)| *ns != 0).collect();
+    if kinds.is_empty() {
+        return Ok(());
+    }
+    kinds.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    writeln!(out, "of that blocked:")?;
+    for (kind, ns) in kinds {
+        line(out, time, &format!("on {}", kind.name()), Some(ns), None)?;
+    }
+    Ok(())
+}
+
+fn line(out: &mut String, time: &WallTime, what: &str, ns: Option<u64>, remark: Option<String>) -> Result {
+    let share = ns.and_then(|ns| percent(ns, time.total_ns()));
+    let share = share.map_or("-".into(), |share| format!("{share:.1}%"));
+    let line = format!("  {what:<30} {:>8} {share:>7}", ns.map_or("-".into(), duration));
+    match remark {
+        Some(remark) => writeln!(out, "{}", wrapped(&format!("{line}  {remark}"), WIDTH, INDENT)),
+        None => writeln!(out, "{line}"),
+    }
+}
+
+const fn words(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Throttled => "throttled",
+        Cause::OwnCgroup => "queued behind own cgroup",
+        Cause::OtherCgroup => "queued behind other cgroups",
+        Cause::Kernel => "queued behind the kernel",
+        Cause::Wakeup => "wakeup",
+        Cause::Unattributed => "queued, cause not known",
+    }
+}
+
+const fn state_words(state: BlockedState) -> &'static str {
+    match state {
+        BlockedState::Sleeping => "blocked, sleeping (S)",
+        BlockedState::Iowait => "blocked, waiting for a device",
+        BlockedState::Uninterruptible => "blocked, uninterruptible (D)",
+        BlockedState::Idle => "idle",
+        BlockedState::Stopped => "stopped",
+    }
+}
+
+/// Whose quota, behind whom.
+fn remark(cause: Cause, run: &CommandRun) -> Option<String> {
+    match cause {
+        Cause::Throttled => {
+            let limits = run.interval.limits_of("/");
+            let named = limits.iter().take(QUOTAS);
+            let named =
+                named.map(|(path, ns)| format!("{} {}", path.as_deref().unwrap_or(UNNAMED), duration(*ns)));
+            let named: Vec<_> = named.collect();
+            (!named.is_empty()).then(|| format!("quota of {}", named.join(", ")))
+        }
+        Cause::OwnCgroup if run.own_is_told_apart => Some("behind its own threads".into()),
+        Cause::OwnCgroup => {
+            let places = cgscope_model::command_run::places(&run.interval);
+            let mut named: Vec<&str> = places.iter().take(QUOTAS).map(|path| &**path).collect();
+            if places.len() > QUOTAS {
+                named.push("more");
+            }
+            (!named.is_empty())
+                .then(|| format!("its own threads and whatever else is in {}", named.join(", ")))
+        }
+        Cause::OtherCgroup => culprits_line(&others(run, false)),
+        Cause::Kernel => culprits_line(&others(run, true)),
+        Cause::Wakeup | Cause::Unattributed => None,
+    }
+}
+
+fn others(run: &CommandRun, kernel: bool) -> Vec<cgscope_model::culprits::Culprit> {
+    let culprits = run.interval.culprits().into_iter();
+    culprits.filter(|culprit| culprit.kernel == kernel).collect()
+}

@@ -1,0 +1,22 @@
+//! `docs/stat.md` has the columns of the program. `UPDATE_DOCS=1 cargo test -p cgscope-view --test docs_stat` writes its table anew.
+
+use std::{env, fs, path::PathBuf};
+
+use cgscope_view::stat::columns::Column;
+
+const BEGIN: &str = "<!-- table: columns -->\n";
+const END: &str = "<!-- end -->";
+
+#[test]
+fn the_columns_are_those_of_the_program() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/stat.md");
+    let text = fs::read_to_string(&path).unwrap();
+    let rows = Column::ALL.iter().map(|column| format!("| `{}` | {} |\n", column.title(), column.meaning()));
+    let table = format!("| heading | means |\n|---|---|\n{}", rows.collect::<String>());
+    let (before, rest) = text.split_once(BEGIN).expect("the table has its place");
+    let (is, after) = rest.split_once(END).expect("the table has an end");
+    if env::var_os("UPDATE_DOCS").is_some() {
+        return fs::write(&path, format!("{before}{BEGIN}{table}{END}{after}")).unwrap();
+    }
+    assert_eq!(is, table, "UPDATE_DOCS=1 with this test writes the table anew");
+}
