@@ -10,11 +10,16 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
     sync::mpsc,
     thread,
+    time::{Duration, Instant},
 };
 
+use cgscope_model::command_run::Usage;
 use tokio::sync::oneshot;
 
-use crate::exit::{Error, Result};
+use crate::{
+    exit::{Error, Result},
+    signals,
+};
 
 /// Where the output of a command goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +38,7 @@ pub struct Held {
     /// Its process id.
     pub pid: u32,
     go: io::PipeWriter,
-    outcome: oneshot::Receiver<io::Result<ExitStatus>>,
+    outcome: oneshot::Receiver<io::Result<Ended>>,
     remains: Remains,
 }
 
@@ -46,7 +51,21 @@ pub struct Remains {
 pub struct Running {
     /// Its process id.
     pub pid: u32,
-    outcome: oneshot::Receiver<io::Result<ExitStatus>>,
+    /// When it was let go.
+    released: Instant,
+    outcome: oneshot::Receiver<io::Result<Ended>>,
+}
+
+/// A command that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// How.
+    pub status: ExitStatus,
+    /// What it used, with those of its children that were waited for.
+    pub usage: Usage,
+    at: Instant,
+    /// From when it was let go.
+    pub lived: Duration,
 }
 
 impl Held {
@@ -94,18 +113,20 @@ impl Held {
 
     /// Lets the command run.
     pub fn release(mut self) -> (Running, Remains) {
+        let released = Instant::now();
         // A process that died meanwhile reads nothing; its outcome says so.
         let _ = self.go.write_all(&[1]);
-        (Running { pid: self.pid, outcome: self.outcome }, self.remains)
+        (Running { pid: self.pid, released, outcome: self.outcome }, self.remains)
     }
 }
 
 impl Running {
     /// Its end; an error if the program could not be executed.
-    pub async fn wait(&mut self) -> io::Result<ExitStatus> {
-        (&mut self.outcome)
-            .await
-            .unwrap_or_else(|_| Err(io::Error::other("the thread that waits for it is gone")))
+    pub async fn wait(&mut self) -> io::Result<Ended> {
+        let outcome = (&mut self.outcome).await;
+        let ended =
+            outcome.unwrap_or_else(|_| Err(io::Error::other("the thread that waits for it is gone")))?;
+        Ok(Ended { lived: ended.at.saturating_duration_since(self.released), ..ended })
     }
 
     /// Asks it to end.
@@ -118,7 +139,7 @@ impl Running {
 }
 
 /// `spawn` returns only when the command was executed, which is after we have let it go; so it has a thread of its own.
-fn run_in_thread(mut process: Command) -> (oneshot::Receiver<io::Result<ExitStatus>>, Remains) {
+fn run_in_thread(mut process: Command) -> (oneshot::Receiver<io::Result<Ended>>, Remains) {
     let (done, outcome) = oneshot::channel();
     let (held, is_held) = mpsc::channel();
     let (started, has_started) = mpsc::channel();
@@ -128,15 +149,17 @@ fn run_in_thread(mut process: Command) -> (oneshot::Receiver<io::Result<ExitStat
         // Drops our ends of the pipes, so that a failed fork is seen as an end of file.
         drop(process);
         let _ = done.send(result.and_then(|mut child| {
-            let status = end_of(&child);
+            let ended = end_of(&child);
+            // Before its number may be given to another process.
+            signals::pass_on_to(0);
             match is_held.try_recv() {
                 Err(mpsc::TryRecvError::Empty) => {
                     // It is reaped when its remains are let go, or we end.
                     thread::spawn(move || is_held.recv().is_err().then(|| child.wait()));
-                    status
                 }
-                _ => child.wait(),
+                _ => drop(child.wait()),
             }
+            ended
         }));
     });
     let _ = has_started.recv();
@@ -144,26 +167,52 @@ fn run_in_thread(mut process: Command) -> (oneshot::Receiver<io::Result<ExitStat
 }
 
 /// Waits for its end and leaves it to be reaped.
-fn end_of(child: &Child) -> io::Result<ExitStatus> {
+fn end_of(child: &Child) -> io::Result<Ended> {
     loop {
-        // SAFETY: zeroes are a valid value, and the kernel fills it in.
-        let (result, info) = unsafe {
+        // SAFETY: zeroes are valid values, and the kernel fills them in. The C library does not pass the last one on.
+        let (result, info, usage) = unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
-            (libc::waitid(libc::P_PID, child.id(), &mut info, libc::WEXITED | libc::WNOWAIT), info)
+            let mut usage: libc::rusage = std::mem::zeroed();
+            let flags = libc::WEXITED | libc::WNOWAIT;
+            let result =
+                libc::syscall(libc::SYS_waitid, libc::P_PID, child.id(), &mut info, flags, &mut usage);
+            (result, info, usage)
         };
+        let at = Instant::now();
         if result == 0 {
             // SAFETY: of a child that has ended these are set.
             let value = unsafe { info.si_status() };
-            return Ok(ExitStatus::from_raw(match info.si_code {
+            let status = ExitStatus::from_raw(match info.si_code {
                 libc::CLD_EXITED => (value & 0xff) << 8,
                 libc::CLD_DUMPED => value | 0x80,
                 _ => value,
-            }));
+            });
+            return Ok(Ended { status, usage: used(&usage), at, lived: Duration::ZERO });
         }
         let error = io::Error::last_os_error();
         if error.kind() != io::ErrorKind::Interrupted {
             return Err(error);
         }
+    }
+}
+
+fn used(usage: &libc::rusage) -> Usage {
+    let count = |count: libc::c_long| u64::try_from(count).unwrap_or(0);
+    let ns = |time: libc::timeval| {
+        (count(time.tv_sec).saturating_mul(1_000_000).saturating_add(count(time.tv_usec)))
+            .saturating_mul(1_000)
+    };
+    Usage {
+        user_ns: ns(usage.ru_utime),
+        system_ns: ns(usage.ru_stime),
+        // In KiB.
+        max_rss_bytes: count(usage.ru_maxrss).saturating_mul(1_024),
+        minor_faults: count(usage.ru_minflt),
+        major_faults: count(usage.ru_majflt),
+        voluntary: count(usage.ru_nvcsw),
+        involuntary: count(usage.ru_nivcsw),
+        blocks_in: count(usage.ru_inblock),
+        blocks_out: count(usage.ru_oublock),
     }
 }
 

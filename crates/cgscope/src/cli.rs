@@ -1,6 +1,8 @@
 //! What can be typed. What it means is in [`crate::request`].
 
 mod recordings;
+mod sample;
+mod stat;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -15,6 +17,8 @@ use cgscope_view::{
 use crate::exit::Error;
 
 pub use recordings::{Diff, Export, ExportFormat, Record, Replay, Report};
+pub use sample::Sample;
+pub use stat::{By as StatBy, Stat};
 
 /// Why is this task, process, container or service not on a CPU although it could run?
 ///
@@ -38,6 +42,15 @@ pub enum Command {
     /// cgroup, # behind other cgroups, k behind kernel threads, . wakeup (nobody ran), ? unattributed. Below it: the causes with their
     /// figures, whose quota ran out, and who ran meanwhile.
     Hist(Hist),
+    /// Counters a line per task or cgroup, in the manner of pidstat, with %wait split; or the summary of a command, like time
+    #[command(mut_arg("tid", |tid| tid.short(None)))]
+    Stat(Stat),
+    /// What all threads do, in the manner of psn: on a CPU, runnable, throttled, blocked; grouped by what is asked for
+    ///
+    /// All threads are looked at again and again, at random moments, and counted. samples: times that a thread of the group was
+    /// seen; avg_threads: how many of them there were on average. Columns: comm (digits as *), tgid, tid, state, syscall, wchan,
+    /// kstack, cgroup, node, cpu, username, exe, cmdline.
+    Sample(Sample),
     /// Write what happens to a file, for `cgscope report`
     Record(Record),
     /// What happened in a recording, in words and tables

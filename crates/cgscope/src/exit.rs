@@ -6,16 +6,23 @@ use std::{fmt, io, process::ExitCode};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
     /// Done.
-    Done = 0,
+    Done,
     /// Done but incomplete: something was lost, or the target vanished.
-    Incomplete = 1,
+    Incomplete,
     /// Could not run.
-    CouldNotRun = 2,
+    CouldNotRun,
+    /// As a command that was run in our place.
+    AsCommand(u8),
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(exit as u8)
+        Self::from(match exit {
+            Exit::Done => 0,
+            Exit::Incomplete => 1,
+            Exit::CouldNotRun => 2,
+            Exit::AsCommand(code) => code,
+        })
     }
 }
 
@@ -42,6 +49,13 @@ impl Error {
         Self { sentence: sentence.into(), exit: Exit::Incomplete }
     }
 
+    /// The program of a command could not be executed: as `env`, `nohup` and shells have it, 127 for one that is not there, 126
+    /// for one that is none.
+    pub fn not_executed(error: &io::Error) -> Self {
+        let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
+        Self { exit: Exit::AsCommand(code), ..Self::could_not_run(not_executed(error)) }
+    }
+
     /// A result could not be written to standard output. A pipe that nobody reads any more is success.
     pub fn output(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
@@ -49,6 +63,11 @@ impl Error {
         }
         Self::incomplete(format!("the result could not be written to standard output ({error})"))
     }
+}
+
+/// Why a command did not become one.
+pub fn not_executed(error: &io::Error) -> String {
+    format!("the command could not be run: {error}")
 }
 
 impl fmt::Display for Error {

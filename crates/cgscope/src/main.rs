@@ -25,11 +25,13 @@ mod replay;
 mod report;
 mod request;
 mod run;
+mod sample;
 mod sampler;
 mod session;
 mod settings;
 mod signals;
 mod snapshot;
+mod stat;
 mod terminal;
 mod top;
 
@@ -75,6 +77,8 @@ fn dispatch(command: Command) -> Result {
     let result = runtime.block_on(async {
         match command {
             Command::Hist(options) => hist::run(&options).await,
+            Command::Stat(options) => stat::run(&options).await,
+            Command::Sample(options) => sample::run(&options).await,
             Command::Record(options) => record::run(&options).await,
             Command::Report(options) => report::run(&options),
             Command::Replay(options) => replay::run(&options).await,

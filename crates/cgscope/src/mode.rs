@@ -20,10 +20,13 @@ pub struct Coarse {
 impl Coarse {
     /// Says it, unless it was asked for.
     pub fn say(&self) {
+        self.say_with("sums of waits from /proc, no histogram, and of the causes only quotas");
+    }
+
+    /// The same where something else is coarse: `what` there is.
+    pub fn say_with(&self, what: &str) {
         if let Some(sentence) = &self.sentence {
-            say!(
-                "cgscope: {sentence}; going on coarse: sums of waits from /proc, no histogram, and of the causes only quotas"
-            );
+            say!("cgscope: {sentence}; going on coarse: {what}");
         }
     }
 }
@@ -31,24 +34,32 @@ impl Coarse {
 /// Begins to measure in the mode asked for. Of itself it is coarse only where the host, or a limit of the exact mode, leaves
 /// no other.
 pub fn start(options: &Options, choice: ModeChoice) -> Result<(Collector, Option<Coarse>)> {
+    choose(choice, || Collector::start(options), || Collector::start_coarse(options))
+}
+
+/// The same of anything that can be begun in both ways.
+pub fn choose<T>(
+    choice: ModeChoice,
+    exact: impl FnOnce() -> std::result::Result<T, Failure>,
+    coarse: impl FnOnce() -> std::result::Result<T, Failure>,
+) -> Result<(T, Option<Coarse>)> {
     let because = match choice {
         ModeChoice::Coarse => Coarse { because: "as asked for".into(), sentence: None },
-        ModeChoice::Bpf | ModeChoice::Auto => match Collector::start(options) {
-            Ok(collector) => return Ok((collector, None)),
+        ModeChoice::Bpf | ModeChoice::Auto => match exact() {
+            Ok(begun) => return Ok((begun, None)),
             Err(failure) if choice == ModeChoice::Bpf || failure.kind == Kind::Request => {
                 return Err(could_not_start(&failure));
             }
             Err(failure) => because(&failure),
         },
     };
-    let coarse = Collector::start_coarse(options);
-    let collector = coarse.map_err(|failure| match &because.sentence {
+    let begun = coarse().map_err(|failure| match &because.sentence {
         Some(sentence) if failure.kind != Kind::Request => {
             Error::could_not_run(format!("{sentence}; and {failure}"))
         }
         _ => Error::could_not_run(failure.to_string()),
     })?;
-    Ok((collector, Some(because)))
+    Ok((begun, Some(because)))
 }
 
 /// Where the host refused, what it lacks says more than how it refused.

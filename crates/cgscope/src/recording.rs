@@ -239,6 +239,7 @@ mod tests {
             ..Totals::default()
         };
         TaskReading {
+            accounts: None,
             serial,
             tid: serial as u32,
             tgid: serial as u32 / 2,
@@ -270,6 +271,7 @@ mod tests {
                 mono_ns: now * SECOND + 2,
                 tasks: there.map(|(n, (born, ..))| task(n + 1, *born, now - born + 1)).collect(),
                 exited: vec![ExitedReading {
+                    accounts: None,
                     cgroup_id: 1,
                     tasks: went,
                     max_ns: 5,

@@ -1,6 +1,6 @@
 //! What was typed, turned into what it means.
 
-use cgscope_collect::facts::parse_cpu_list;
+use cgscope_collect::{Accounting, facts::parse_cpu_list};
 use cgscope_model::{Selection, placement::cpu_list, selection::normal_path};
 use regex::Regex;
 
@@ -21,6 +21,9 @@ pub struct Target {
     pub user: Option<String>,
     /// Where its output goes.
     pub output: Output,
+    /// The command is run as if we were not there: signals are passed on to it instead of ending us, and where it cannot be
+    /// executed the exit code says that as a shell does.
+    pub stands_aside: bool,
     /// How to measure.
     pub mode: ModeChoice,
     /// Say what is being done.
@@ -29,6 +32,8 @@ pub struct Target {
     pub by_cpu: bool,
     /// Read where the memory of the processes lies.
     pub memory: bool,
+    /// Read where time goes beside waits.
+    pub accounts: Option<Accounting>,
 }
 
 impl Target {
@@ -60,10 +65,12 @@ impl Target {
             command: select.command.clone(),
             user: select.user.clone(),
             output: Output::default(),
+            stands_aside: false,
             mode: select.mode,
             verbose: select.verbose,
             by_cpu: false,
             memory: select.memory,
+            accounts: None,
         })
     }
 

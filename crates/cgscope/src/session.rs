@@ -1,22 +1,27 @@
 //! One measurement of the running host, from its start to whatever ends it first.
 
+mod hidden;
+
 use std::{
+    io,
     process::ExitStatus,
     time::{Duration, Instant},
 };
 
 use cgscope_collect::{Collector, Options};
-use cgscope_model::{Sample, findings::Host};
+use cgscope_model::{Mode, Sample, Selection, findings::Host};
 
 use crate::{
-    child::{Held, Output, Remains, Running},
+    child::{Ended, Held, Output, Remains, Running},
     cli,
-    exit::{Error, Exit, Result},
+    exit::{self, Error, Exit, Result},
     mode::{self, Coarse},
     request::Target,
     sampler::{Item, Sampler},
     signals::Signals,
 };
+
+pub use hidden::hidden;
 
 /// Why a measurement ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +44,9 @@ pub enum Step {
     Last(Sample, End),
 }
 
+/// What is to be done at once when the command has ended.
+pub type AtEnd = Box<dyn FnOnce()>;
+
 /// A measurement under way.
 pub struct Session {
     sampler: Sampler,
@@ -47,9 +55,14 @@ pub struct Session {
     signals: Signals,
     samples_left: Option<u64>,
     watch_target: bool,
+    target_seen: bool,
     ending: Option<End>,
+    stands_aside: bool,
+    at_end: Option<AtEnd>,
+    /// The command, once it has ended.
+    pub ended: Option<Ended>,
     /// The selection, the started command now among it.
-    pub selection: cgscope_model::Selection,
+    pub selection: Selection,
     /// What is selected, in words.
     pub title: String,
     /// Why it is measured coarsely, if it is.
@@ -87,8 +100,9 @@ pub struct Ready {
     signals: Signals,
     pace: Pace,
     verbose: bool,
+    stands_aside: bool,
     /// The selection, the started command now among it.
-    pub selection: cgscope_model::Selection,
+    pub selection: Selection,
     /// What is selected, in words.
     pub title: String,
     /// Why it is measured coarsely, if it is.
@@ -104,10 +118,18 @@ impl Ready {
             command => Some(Held::start(command, target.user.as_deref(), target.output)?),
         };
         // After the fork: a process that is held back must not inherit our way with signals.
-        let signals = Signals::listen()?;
+        let signals = match &held {
+            Some(held) if target.stands_aside => Signals::pass_on(held.pid),
+            _ => Signals::listen()?,
+        };
         selection.pids.extend(held.as_ref().map(|held| held.pid));
         let started = Instant::now();
-        let options = Options { selection: selection.clone(), by_cpu: target.by_cpu, memory: target.memory };
+        let options = Options {
+            selection: selection.clone(),
+            by_cpu: target.by_cpu,
+            memory: target.memory,
+            accounts: target.accounts,
+        };
         let (mut collector, coarse) = mode::start(&options, target.mode)?;
         if let Some(coarse) = coarse.as_ref().filter(|_| target.output != Output::Nowhere) {
             coarse.say();
@@ -121,14 +143,28 @@ impl Ready {
         }
         // Of /proc, what a command does is seen only between two readings: the first one comes before it, and its end is read
         // before it is reaped.
-        let first = (coarse.is_some() && held.is_some()).then(|| collector.sample()).transpose();
-        let first = first.map_err(|failure| Error::could_not_run(failure.to_string()))?;
-        let (verbose, title) = (target.verbose, target.words());
-        Ok(Self { collector, first, held, signals, pace, verbose, selection, title, coarse })
+        let first = (coarse.is_some() && held.is_some()).then(|| first(&mut collector)).transpose()?;
+        let (verbose, title, stands_aside) = (target.verbose, target.words(), target.stands_aside);
+        Ok(Self { collector, first, held, signals, pace, verbose, stands_aside, selection, title, coarse })
+    }
+
+    /// Takes the first Sample now, before the command does anything.
+    pub fn sample(&mut self) -> Result<()> {
+        self.first = Some(first(&mut self.collector)?);
+        Ok(())
+    }
+
+    /// The process of the command, which waits to be let go.
+    pub fn command_pid(&self) -> Option<u32> {
+        self.held.as_ref().map(|held| held.pid)
     }
 
     /// Lets the command run, and begins to take Samples.
-    pub fn go(self) -> Session {
+    pub fn go(mut self) -> Session {
+        if let Some(first) = self.first.as_mut().filter(|first| first.mode == Mode::Bpf) {
+            // Where it fails the next reading does, too, and says so.
+            let _ = self.collector.read_tasks_again(first);
+        }
         let (child, remains) = self.held.map(Held::release).unzip();
         let refused = self.collector.refused().to_vec();
         let Pace { interval, duration, count } = self.pace;
@@ -139,7 +175,11 @@ impl Ready {
             signals: self.signals,
             samples_left: count.map(|count| count.saturating_add(1)),
             watch_target: !self.selection.follows_all(),
+            target_seen: false,
             ending: None,
+            stands_aside: self.stands_aside,
+            at_end: None,
+            ended: None,
             host: Host { cpus: online_cpus(), whole: self.selection.is_whole_host() },
             selection: self.selection,
             title: self.title,
@@ -171,11 +211,42 @@ impl Session {
                 biased;
                 item = self.sampler.next() => {
                     let item = item.ok_or_else(|| Error::incomplete("the sampler is gone"))?;
-                    return Ok(self.step(item.map_err(|failure| Error::incomplete(failure.to_string()))?));
+                    let item = item.map_err(|failure| Error::incomplete(failure.to_string()))?;
+                    self.must_be_shown(&item.sample)?;
+                    return Ok(self.step(item));
                 }
-                end = ended(self.ending.is_some(), &mut self.child, &mut self.signals) => self.end(end?),
+                end = ended(self.ending.is_some(), &mut self.child, &mut self.signals) => match end? {
+                    What::Interrupted => self.end(End::Interrupted),
+                    What::Ended(ended) => self.command_ended(ended)?,
+                },
             }
         }
+    }
+
+    /// To be done at once when the command has ended, before anything else is.
+    pub fn at_end(&mut self, done: AtEnd) {
+        self.at_end = Some(done);
+    }
+
+    fn command_ended(&mut self, ended: io::Result<Ended>) -> Result<()> {
+        let ended = ended.map_err(|error| match self.stands_aside {
+            true => Error::not_executed(&error),
+            false => Error::could_not_run(exit::not_executed(&error)),
+        })?;
+        if let Some(done) = self.at_end.take() {
+            done();
+        }
+        self.ended = Some(ended);
+        self.end(End::CommandEnded(ended.status));
+        Ok(())
+    }
+
+    /// Waits for the end of the command where nothing can be measured any more.
+    pub async fn outlast(&mut self) -> Result<()> {
+        let Some(child) = &mut self.child else { return Ok(()) };
+        let ended = child.wait().await;
+        self.child = None;
+        self.command_ended(ended)
     }
 
     /// For a screen that stays after [`Step::Last`]: until then the next step, afterwards `None` at the first signal.
@@ -185,6 +256,17 @@ impl Session {
             return Ok(None);
         }
         self.next().await.map(Some)
+    }
+
+    /// One that was never there has not exited, if it is still there.
+    fn must_be_shown(&mut self, sample: &Sample) -> Result<()> {
+        self.target_seen |= !sample.tasks.is_empty();
+        let is_missing =
+            self.watch_target && !self.target_seen && self.child.is_none() && self.ending.is_none();
+        match is_missing.then(|| hidden(&self.selection)).flatten() {
+            Some(sentence) => Err(Error::could_not_run(sentence)),
+            None => Ok(()),
+        }
     }
 
     fn step(&mut self, Item { sample, last }: Item) -> Step {
@@ -241,6 +323,10 @@ impl Session {
     }
 }
 
+fn first(collector: &mut Collector) -> Result<Sample> {
+    collector.sample().map_err(|failure| Error::could_not_run(failure.to_string()))
+}
+
 fn online_cpus() -> Option<u32> {
     // SAFETY: no preconditions.
     u32::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).ok().filter(|cpus| *cpus != 0)
@@ -265,18 +351,26 @@ pub fn exit(end: &End) -> Exit {
     }
 }
 
+/// What ends a measurement.
+enum What {
+    /// A signal.
+    Interrupted,
+    /// The command.
+    Ended(io::Result<Ended>),
+}
+
 /// Whatever ends the measurement; once it is ending, only a second signal does.
-async fn ended(ending: bool, child: &mut Option<Running>, signals: &mut Signals) -> Result<End> {
+async fn ended(ending: bool, child: &mut Option<Running>, signals: &mut Signals) -> Result<What> {
     if ending {
         signals.any().await;
         return Err(Error::incomplete("interrupted twice: the last interval was given up"));
     }
     tokio::select! {
-        status = async { match child { Some(child) => child.wait().await, None => std::future::pending().await } } => {
+        ended = async { match child { Some(child) => child.wait().await, None => std::future::pending().await } } => {
             // The thread has its outcome but once.
             *child = None;
-            status.map(End::CommandEnded).map_err(|error| Error::could_not_run(format!("the command could not be run: {error}")))
+            Ok(What::Ended(ended))
         }
-        () = signals.any() => Ok(End::Interrupted),
+        () = signals.any() => Ok(What::Interrupted),
     }
 }

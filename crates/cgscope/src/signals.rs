@@ -1,6 +1,12 @@
 //! The signals that end a command, Ctrl-C, SIGTERM and SIGHUP, and those with which a shell moves a job about.
 
-use std::{io, mem::MaybeUninit, ptr, time::Duration};
+use std::{
+    io,
+    mem::MaybeUninit,
+    ptr,
+    sync::atomic::{AtomicI32, Ordering},
+    time::Duration,
+};
 
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -15,24 +21,69 @@ use crate::{
 /// A shell that ends a stopped job continues it for that: so long is waited for a signal that ends us before we stop again.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// They are listened to, and no longer end the process by themselves.
-pub struct Signals([Signal; 3]);
+/// They no longer end the process by themselves.
+pub enum Signals {
+    /// They are listened to.
+    Heard([Signal; 3]),
+    /// They are for the command that we have started.
+    PassedOn,
+}
 
 impl Signals {
     /// From now on.
     pub fn listen() -> Result<Self> {
         let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
         let [interrupt, terminate, hangup] = kinds.map(listen);
-        Ok(Self([interrupt?, terminate?, hangup?]))
+        Ok(Self::Heard([interrupt?, terminate?, hangup?]))
     }
 
-    /// Waits for the first of them.
+    /// From now on they go to that process, as do SIGQUIT, SIGUSR1 and SIGUSR2. It must have been made before: what is ignored
+    /// or not must be as we were given it.
+    pub fn pass_on(pid: u32) -> Self {
+        pass_on_to(pid as i32);
+        let mut passes = plain(pass_on as *const () as libc::sighandler_t);
+        passes.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+        for signal in PASSED_ON {
+            action(signal, Some(passes));
+        }
+        Self::PassedOn
+    }
+
+    /// Waits for the first of them; for ever where they are passed on.
     pub async fn any(&mut self) {
-        let [interrupt, terminate, hangup] = &mut self.0;
+        let Self::Heard([interrupt, terminate, hangup]) = self else { return std::future::pending().await };
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
             _ = hangup.recv() => {}
+        }
+    }
+}
+
+/// Those that people send to a program to have something done.
+const PASSED_ON: [i32; 6] =
+    [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
+
+/// To whom; 0: to nobody.
+static PASS_TO: AtomicI32 = AtomicI32::new(0);
+
+/// Signals that are passed on go there from now on; 0: nowhere.
+pub fn pass_on_to(pid: i32) {
+    PASS_TO.store(pid, Ordering::SeqCst);
+}
+
+/// What the kernel sends itself, for a key or a terminal that is gone, goes to the whole job: the command has it already.
+extern "C" fn pass_on(signal: i32, info: *const libc::siginfo_t, _: *const libc::c_void) {
+    // SAFETY: the kernel hands over a valid one.
+    let by_kernel = unsafe { (*info).si_code } == libc::SI_KERNEL;
+    let pid = PASS_TO.load(Ordering::SeqCst);
+    if !by_kernel && pid > 0 {
+        // SAFETY: a child of ours that has not been reaped; both calls may be made in a handler.
+        unsafe {
+            let errno = libc::__errno_location();
+            let before = *errno;
+            libc::kill(pid, signal);
+            *errno = before;
         }
     }
 }

@@ -40,6 +40,7 @@ impl Does {
             hist.add(&Hist::of_cause(Cause::OtherCgroup, std::iter::repeat_n(wait_ns, self.waits as usize)));
         }
         TaskReading {
+            accounts: None,
             serial,
             tid: serial as u32,
             tgid: serial as u32,

@@ -21,6 +21,7 @@ fn interval(tasks: &[(&str, &[u64], u64)]) -> Interval {
         };
         after.cgroups.push((id, Arc::from(*path)));
         after.tasks.push(TaskReading {
+            accounts: None,
             serial: id,
             tid: id as u32,
             tgid: id as u32,
@@ -125,6 +126,7 @@ fn what_exited_counts_too() {
     let mut ended = interval(&[("/a", &[900 * MS], 0)]);
     let task = ended.tasks.remove(0);
     ended.exited.push(cgscope_model::interval::ExitedInterval {
+        accounts: None,
         cgroup_id: 1,
         tasks: 1,
         totals: task.totals,

@@ -1,0 +1,98 @@
+//! What can be typed after `cgscope sample`.
+
+use std::time::Duration;
+
+use cgscope_model::sampling::Column;
+use clap::Args;
+
+use super::{Select, interval};
+
+/// `cgscope sample`
+#[derive(Debug, Args)]
+pub struct Sample {
+    /// Look for so long [default: 5s, or to the end of the command]
+    #[arg(short, long, value_name = "SECS", value_parser = interval)]
+    pub duration: Option<Duration>,
+
+    /// Times a second that all threads are looked at: before all others on the CPU (SCHED_FIFO), unless a look takes more than 5 ms.
+    /// Samples are left out where looking would take more than 10% of the time
+    #[arg(long, visible_alias = "sample-hz", value_name = "HZ", default_value = "20", value_parser = hertz)]
+    pub hz: f64,
+
+    /// Group by these columns, too, beside comm and state
+    #[arg(short = 'G', long, value_name = "COLS", value_delimiter = ',', value_parser = column)]
+    pub append_group_by: Vec<Column>,
+
+    /// Group by these columns alone
+    #[arg(short, long, value_name = "COLS", value_delimiter = ',', value_parser = column)]
+    pub group_by: Vec<Column>,
+
+    /// Threads in all states, also those that sleep, are idle or have ended
+    #[arg(short, long)]
+    pub all_states: bool,
+
+    /// One JSON object (cgscope.sample/1) instead of text
+    #[arg(long)]
+    pub json: bool,
+
+    /// Whose threads.
+    #[command(flatten)]
+    pub select: Select,
+}
+
+impl Sample {
+    /// The columns, in the order of the table.
+    pub fn columns(&self) -> Vec<Column> {
+        let own = if self.group_by.is_empty() { &Column::DEFAULT[..] } else { &self.group_by };
+        own.iter().chain(&self.append_group_by).copied().collect()
+    }
+}
+
+fn column(text: &str) -> Result<Column, String> {
+    Column::by_name(text).ok_or_else(|| {
+        let names: Vec<&str> = Column::ALL.iter().map(|column| column.name()).collect();
+        format!("a column is one of {}", names.join(", "))
+    })
+}
+
+/// More often than that, looking at a few hundred threads takes a tenth of a CPU.
+const MOST_HZ: f64 = 1_000.0;
+
+fn hertz(text: &str) -> Result<f64, String> {
+    let hz: f64 = text.parse().map_err(|_| "a number like 20 or 0.5".to_owned())?;
+    if hz.is_finite() && (0.01..=MOST_HZ).contains(&hz) {
+        Ok(hz)
+    } else {
+        Err(format!("it lies between 0.01 and {MOST_HZ}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+
+    fn parsed(words: &[&str]) -> Sample {
+        let all = ["cgscope", "sample"].iter().chain(words);
+        let Command::Sample(sample) = Cli::parse_from(all).command else { panic!() };
+        sample
+    }
+
+    #[test]
+    fn columns_are_added_or_replaced() {
+        assert_eq!(parsed(&[]).columns(), Column::DEFAULT);
+        assert_eq!(
+            parsed(&["-G", "syscall,wchan"]).columns(),
+            [Column::Comm, Column::State, Column::Syscall, Column::Wchan]
+        );
+        assert_eq!(parsed(&["-g", "pid", "-G", "state"]).columns(), [Column::Tgid, Column::State]);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for words in [["--hz", "0"], ["--hz", "nan"], ["--hz", "2000"], ["-G", "colour"], ["-d", "0"]] {
+            assert!(Cli::try_parse_from(["cgscope", "sample"].iter().chain(&words)).is_err(), "{words:?}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The result: a table as psn prints it, or one object.
+
+use std::io::{self, Write};
+
+use cgscope_collect::snapshot::Snapshots;
+use cgscope_model::{
+    Losses, Mode,
+    sampling::{Cell, Row, Table},
+    units::duration,
+};
+use serde_json::{Map, Value, json};
+
+use super::rounds::Rounds;
+use crate::text;
+
+/// What is to be printed.
+pub struct Report {
+    pub table: Table,
+    pub all_states: bool,
+    pub mode: Mode,
+    pub start_unix_ns: u64,
+    pub duration_ns: u64,
+    pub expected: u64,
+    pub looked_at: u64,
+    pub cpu_ns: u64,
+    pub losses: Losses,
+}
+
+impl Report {
+    /// Finds the names of what was counted.
+    pub fn new(snapshots: &Snapshots, rounds: &Rounds, all_states: bool) -> Self {
+        Self {
+            table: rounds.tally.table(snapshots),
+            all_states,
+            mode: snapshots.mode(),
+            start_unix_ns: rounds.start_unix_ns,
+            duration_ns: rounds.took.as_nanos() as u64,
+            expected: rounds.expected,
+            looked_at: rounds.looked_at,
+            cpu_ns: rounds.cpu_ns,
+            losses: snapshots.losses().clone(),
+        }
+    }
+
+    /// As psn does.
+    pub fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
+        let lines: Vec<Vec<String>> = self.table.rows.iter().map(|row| self.words(row)).collect();
+        let (titles, is_number) = self.titles();
+        let widths: Vec<usize> = titles
+            .iter()
+            .enumerate()
+            .map(|(i, title)| {
+                lines.iter().map(|line| line[i].chars().count()).chain([title.len()]).max().unwrap_or(0)
+            })
+            .collect();
+        let width = widths.iter().sum::<usize>() + 3 * (widths.len() - 1) + 2;
+        let title = if self.all_states { "Threads" } else { "Active Threads" };
+        writeln!(out, "=== {title} {}\n", "=".repeat(width.saturating_sub(title.len() + 5)))?;
+        if lines.is_empty() {
+            let states = if self.all_states { "" } else { " that was not asleep: -a shows all" };
+            writeln!(out, "no thread was seen{states}")?;
+        } else {
+            let titles: Vec<String> = titles.iter().map(|title| (*title).to_owned()).collect();
+            writeln!(out, "{}", line(&titles, &widths, &is_number))?;
+            writeln!(out, "{}", "-".repeat(width))?;
+            for cells in &lines {
+                writeln!(out, "{}", line(cells, &widths, &is_number))?;
+            }
+        }
+        self.write_foot(out)?;
+        out.flush()
+    }
+
+    fn titles(&self) -> (Vec<&'static str>, Vec<bool>) {
+        let columns = &self.table.columns;
+        let titles = ["samples", "avg_threads"].into_iter().chain(columns.iter().map(|column| column.name()));
+        let is_number = [true; 2].into_iter().chain(columns.iter().map(|column| column.is_number()));
+        (titles.collect(), is_number.collect())
+    }
+
+    fn words(&self, row: &Row) -> Vec<String> {
+        let cell = |cell: &Option<Cell>| match cell {
+            None => "-".to_owned(),
+            Some(Cell::Number(number)) => number.to_string(),
+            Some(Cell::State(state)) => state.words().to_owned(),
+            Some(Cell::Text(text)) => text.to_string(),
+        };
+        let counts = [row.samples.to_string(), format!("{:.2}", self.table.avg_threads(row))];
+        counts.into_iter().chain(row.cells.iter().map(cell)).collect()
+    }
+
+    fn write_foot(&self, out: &mut impl Write) -> io::Result<()> {
+        let rounds = self.table.rounds;
+        writeln!(out, "\nsamples: {rounds} (expected: {})", self.expected)?;
+        writeln!(
+            out,
+            "total processes: {}, threads: {}; looked at: {:.0} threads a sample",
+            self.table.processes,
+            self.table.threads,
+            a_round(self.looked_at, rounds)
+        )?;
+        writeln!(
+            out,
+            "runtime: {}, own CPU time: {} a sample; {}; mode: {}",
+            duration(self.duration_ns),
+            duration(a_round(self.cpu_ns, rounds) as u64),
+            text::loss_line(&self.losses),
+            match self.mode {
+                Mode::Bpf => "bpf",
+                Mode::Coarse => "coarse",
+            }
+        )
+    }
+
+    /// One object, `cgscope.sample/1`.
+    pub fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
+        let columns: Vec<&str> = self.table.columns.iter().map(|column| column.name()).collect();
+        let groups: Vec<Value> = self.table.rows.iter().map(|row| self.group(row)).collect();
+        let losses: Map<String, Value> =
+            self.losses.nonzero().map(|(loss, count)| (loss.name().to_owned(), json!(count))).collect();
+        let object = json!({
+            "schema": "cgscope.sample/1",
+            "mode": self.mode,
+            "start_unix_ns": self.start_unix_ns,
+            "duration_ns": self.duration_ns,
+            "rounds": self.table.rounds,
+            "rounds_expected": self.expected,
+            "all_states": self.all_states,
+            "processes": self.table.processes,
+            "threads": self.table.threads,
+            "threads_looked_at": self.looked_at,
+            "columns": columns,
+            "groups": groups,
+            "losses": losses,
+            "self": { "cpu_ns": self.cpu_ns },
+        });
+        serde_json::to_writer(&mut *out, &object)?;
+        writeln!(out)?;
+        out.flush()
+    }
+
+    fn group(&self, row: &Row) -> Value {
+        let mut group = Map::new();
+        group.insert("samples".into(), json!(row.samples));
+        group.insert("avg_threads".into(), json!(self.table.avg_threads(row)));
+        for (column, cell) in self.table.columns.iter().zip(&row.cells) {
+            let value = match cell {
+                None => Value::Null,
+                Some(Cell::Number(number)) => json!(number),
+                Some(Cell::State(state)) => json!(state.name()),
+                Some(Cell::Text(text)) => json!(&**text),
+            };
+            group.insert(column.name().into(), value);
+        }
+        Value::Object(group)
+    }
+}
+
+fn a_round(sum: u64, rounds: u64) -> f64 {
+    if rounds == 0 { 0.0 } else { sum as f64 / rounds as f64 }
+}
+
+fn line(cells: &[String], widths: &[usize], is_number: &[bool]) -> String {
+    let cells = cells.iter().zip(widths).zip(is_number).map(|((cell, width), is_number)| {
+        if *is_number { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+    });
+    format!(" {}", cells.collect::<Vec<_>>().join(" | ")).trim_end().to_owned()
+}

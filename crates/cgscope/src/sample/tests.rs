@@ -1,0 +1,132 @@
+use std::sync::Arc;
+
+use cgscope_layout::Loss;
+use cgscope_model::{
+    Losses, Mode, Selection,
+    sampling::{Cell, Column, Names, Row, Table, ThreadReading, ThreadState},
+};
+
+use super::{filter::Filter, output::Report};
+
+fn text(words: &str) -> Option<Cell> {
+    Some(Cell::Text(words.into()))
+}
+
+fn report() -> Report {
+    let row = |samples, comm, state, tid: Option<u64>, wchan| Row {
+        samples,
+        cells: vec![text(comm), Some(Cell::State(state)), tid.map(Cell::Number), wchan],
+    };
+    let mut losses = Losses::default();
+    losses.add(Loss::ReadingCutShort, 1);
+    Report {
+        table: Table {
+            columns: vec![Column::Comm, Column::State, Column::Tid, Column::Wchan],
+            rows: vec![
+                row(1_980, "render-*", ThreadState::Throttled, Some(12), None),
+                row(99, "backup", ThreadState::Iowait, Some(70_001), text("folio_wait_bit_common")),
+                row(3, "sh", ThreadState::OnCpu, None, None),
+            ],
+            rounds: 99,
+            threads: 22,
+            processes: 3,
+        },
+        all_states: false,
+        mode: Mode::Bpf,
+        start_unix_ns: 1_795_000_000_000_000_000,
+        duration_ns: 5_000_400_000,
+        expected: 100,
+        looked_at: 99 * 340,
+        cpu_ns: 99 * 412_000,
+        losses,
+    }
+}
+
+fn written(write: impl Fn(&mut Vec<u8>)) -> String {
+    let mut out = Vec::new();
+    write(&mut out);
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn the_table_is_as_psn_prints_it() {
+    insta::assert_snapshot!(written(|out| report().write_text(out).unwrap()));
+}
+
+#[test]
+fn the_object_has_the_same() {
+    let json = written(|out| report().write_json(out).unwrap());
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    insta::assert_snapshot!(serde_json::to_string_pretty(&value).unwrap());
+}
+
+#[test]
+fn that_nothing_was_seen_is_said() {
+    let mut report = report();
+    report.table.rows.clear();
+    let active = written(|out| report.write_text(out).unwrap());
+    assert!(active.contains("no thread was seen that was not asleep: -a shows all\n"), "{active}");
+    report.all_states = true;
+    let all = written(|out| report.write_text(out).unwrap());
+    assert!(all.starts_with("=== Threads ===") && all.contains("no thread was seen\n"), "{all}");
+}
+
+/// CPU 3 is on node 1; cgroup 5 is `/a/b`, 6 `/c`.
+struct Host;
+
+impl Names for Host {
+    fn syscall(&self, _: i32) -> Option<Arc<str>> {
+        None
+    }
+    fn wchan(&self, _: u32) -> Option<Arc<str>> {
+        None
+    }
+    fn kstack(&self, _: u32) -> Option<Arc<str>> {
+        None
+    }
+    fn cgroup(&self, id: u64) -> Option<Arc<str>> {
+        [(5, "/a/b"), (6, "/c")].iter().find(|(known, _)| *known == id).map(|(_, path)| (*path).into())
+    }
+    fn node(&self, cpu: u32) -> Option<u32> {
+        (cpu == 3).then_some(1)
+    }
+    fn user(&self, _: u32) -> Option<Arc<str>> {
+        None
+    }
+    fn exe(&self, _: u32) -> Option<Arc<str>> {
+        None
+    }
+    fn cmdline(&self, _: u32) -> Option<Arc<str>> {
+        None
+    }
+}
+
+#[test]
+fn threads_that_were_not_asked_for_are_left_out() {
+    let reading = |cpu, cgroup_id, name: &[u8]| {
+        let mut comm = [0; 16];
+        comm[..name.len()].copy_from_slice(name);
+        ThreadReading {
+            tid: 1,
+            tgid: 1,
+            comm,
+            state: ThreadState::OnCpu,
+            cpu: Some(cpu),
+            cgroup_id: Some(cgroup_id),
+            uid: None,
+            syscall: None,
+            place: 0,
+        }
+    };
+    let threads = [reading(3, 5, b"web-1"), reading(0, 6, b"db"), reading(0, 7, b"web-2")];
+    let wanted = |selection: Selection| -> Vec<bool> {
+        let mut filter = Filter::new(&selection).unwrap();
+        assert_eq!(filter.is_open(), selection.is_whole_host());
+        threads.iter().map(|thread| filter.wants(thread, &Host)).collect()
+    };
+    assert_eq!(wanted(Selection::default()), [true, true, true]);
+    assert_eq!(wanted(Selection { comm: Some("^web".into()), ..Default::default() }), [true, false, true]);
+    assert_eq!(wanted(Selection { cpus: vec![0], ..Default::default() }), [false, true, true]);
+    assert_eq!(wanted(Selection { nodes: vec![1], ..Default::default() }), [true, false, false]);
+    assert_eq!(wanted(Selection { cgroup: Some("/a".into()), ..Default::default() }), [true, false, false]);
+}

@@ -1,0 +1,61 @@
+//! Whether a target of which nothing is seen is there all the same.
+
+use std::fs;
+
+use cgscope_model::Selection;
+
+/// That a chosen process or thread of which nothing is seen is there all the same; `None`: it is not.
+pub fn hidden(selection: &Selection) -> Option<String> {
+    let process = selection.pids.iter().map(|pid| ("process", pid));
+    let mut chosen = process.chain(selection.tids.iter().map(|tid| ("thread", tid)));
+    let (what, id) = chosen.find(|(_, id)| {
+        fs::read(format!("/proc/{id}/stat")).is_ok_and(|stat| lives(&String::from_utf8_lossy(&stat)))
+    })?;
+    Some(format!(
+        "{what} {id} is not shown to us: this kernel hides it from BPF; --mode coarse reads it from /proc"
+    ))
+}
+
+/// True for the `/proc/PID/stat` of a task that has not begun to exit.
+fn lives(stat: &str) -> bool {
+    const PF_EXITING: u64 = 0x4;
+    let Some((_, words)) = stat.rsplit_once(')') else { return false };
+    let mut words = words.split_ascii_whitespace();
+    let is_dead = matches!(words.next(), Some("Z" | "X") | None);
+    // The state, ppid, pgrp, session, tty and tpgid are before the flags.
+    let flags = words.nth(5).and_then(|flags| flags.parse::<u64>().ok());
+    !is_dead && flags.is_some_and(|flags| flags & PF_EXITING == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_that_is_on_its_way_out_does_not_live() {
+        let stat = |state: &str, flags: u64| format!("7 (a) b) {state} 1 7 7 0 -1 {flags} 0 0");
+        assert!(lives(&stat("S", 4_194_560)) && lives(&stat("R", 0x40)));
+        assert!(!lives(&stat("Z", 0)) && !lives(&stat("X", 0)) && !lives(&stat("R", 0x44)));
+        assert!(!lives("") && !lives("7 (a) S"));
+    }
+
+    #[test]
+    fn a_target_that_is_there_and_not_seen_is_hidden_and_has_not_exited() {
+        let of = |pids: Vec<u32>, tids: Vec<u32>| hidden(&Selection { pids, tids, ..Selection::default() });
+        let (own, no_one) = (std::process::id(), u32::MAX);
+        let said = of(vec![no_one, own], Vec::new()).unwrap();
+        assert!(
+            said.starts_with(&format!("process {own} is not shown to us: this kernel hides it")),
+            "{said}"
+        );
+        assert!(of(Vec::new(), vec![own]).unwrap().starts_with(&format!("thread {own} is not")));
+        assert_eq!(of(vec![no_one], vec![no_one]), None);
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        while of(vec![pid], Vec::new()).is_some() {
+            std::thread::yield_now();
+        }
+        assert!(std::path::Path::new(&format!("/proc/{pid}")).exists(), "a zombie has exited");
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,161 @@
+//! `cgscope stat -- CMD`: a command is run as if we were not there, and at its end a summary says where its time went.
+
+mod output;
+mod request;
+mod run;
+mod watch;
+
+use std::rc::Rc;
+
+use cgscope_collect::{KernelSymbols, own_cgroup::OwnCgroup};
+use cgscope_model::{
+    BlockedOn, BlockedTime, Interval, Kind, Mode, Tree,
+    class::{Classes, Verdict},
+    command_run::CommandRun,
+    json::StatObject,
+};
+use cgscope_view::stat_command::summary;
+
+use super::offcpu::Offcpu;
+use crate::{
+    cli::Stat,
+    exit::{Error, Exit, Result},
+    session::{Pace, Ready, Session},
+};
+use output::Output;
+use run::Measured;
+use watch::Watch;
+
+/// Runs the command.
+pub async fn run(options: &Stat) -> Result {
+    let target = request::target(options)?;
+    let offcpu = Offcpu::new(options, target.words())?;
+    let symbols = offcpu.as_ref().map_or_else(|| Rc::new(KernelSymbols::new()), Offcpu::symbols);
+    // First, so that nothing is run whose summary could not be written.
+    let output = Output::new(options.output.as_deref())?;
+    let (own, mut remarks) = made();
+    let pace = Pace { interval: run::EVERY, duration: None, count: None };
+    let mut ready = Ready::new(&target, pace)?;
+    let own = own.and_then(|own| entered(own, &ready, &mut remarks));
+    let watch = Rc::new(Watch::new(own));
+    watch.prepare();
+    // What the command does before the first Sample would not be counted, and what it waits after it would.
+    ready.sample()?;
+    let mut session = start(ready, &watch);
+    let measured = run::measure(&mut session).await.map_err(|error| named(options, error))?;
+    let run = finish(options, session, &watch, measured, remarks, &symbols);
+    let code = run.ending.code();
+    let stacks = offcpu.map_or(Ok(None), |offcpu| stacks(offcpu, &run));
+    let written = stacks.and_then(|stacks| write(&output, &run, stacks.as_deref(), options.json));
+    if let Err(error) = written {
+        // The command's exit code is not ours to give away.
+        say!("cgscope: {error}");
+    }
+    Ok(Exit::AsCommand(code))
+}
+
+fn named(options: &Stat, error: Error) -> Error {
+    Error { sentence: format!("{}: {error}", options.select.command[0]), ..error }
+}
+
+fn made() -> (Option<OwnCgroup>, Vec<String>) {
+    match OwnCgroup::make(std::path::Path::new("/")) {
+        Ok(own) => (Some(own), Vec::new()),
+        Err(failure) => (None, vec![failure.to_string()]),
+    }
+}
+
+/// Moves the command into its cgroup before it is one.
+fn entered(own: OwnCgroup, ready: &Ready, remarks: &mut Vec<String>) -> Option<OwnCgroup> {
+    match own.add(ready.command_pid()?) {
+        Ok(()) => Some(own),
+        Err(failure) => {
+            remarks.push(failure.to_string());
+            None
+        }
+    }
+}
+
+fn start(ready: Ready, watch: &Rc<Watch>) -> Session {
+    watch.begin();
+    let mut session = ready.go();
+    let at_end = Rc::clone(watch);
+    session.at_end(Box::new(move || at_end.end()));
+    session
+}
+
+fn finish(
+    options: &Stat,
+    session: Session,
+    watch: &Watch,
+    measured: Measured,
+    mut remarks: Vec<String>,
+    symbols: &KernelSymbols,
+) -> CommandRun {
+    remarks.extend(measured.remark);
+    let host = session.host;
+    let ended = measured.ended;
+    // The collector goes before the cgroup does: what it holds of that is of no use any more.
+    drop(session);
+    let seen = watch.seen(&measured.interval, &measured.left);
+    remarks.extend(watch.remove());
+    if let Some(Err(failure)) = (!measured.interval.stacks.is_empty()).then(|| symbols.load()) {
+        remarks.push(failure.to_string());
+    }
+    let (blocked_on, class) = judged(&measured.interval, symbols);
+    CommandRun {
+        blocked_on,
+        class: Some(class),
+        command: options.select.command.clone(),
+        ending: run::ending(ended.status),
+        wall_ns: u64::try_from(ended.lived.as_nanos()).unwrap_or(u64::MAX),
+        usage: ended.usage,
+        cpu: seen.cpu,
+        own_cgroup: seen.own_cgroup,
+        own_is_told_apart: seen.own_is_told_apart,
+        quotas: seen.quotas,
+        peak_threads: measured.peak_threads,
+        peak_processes: measured.peak_processes,
+        every_ns: measured.every_ns,
+        outlived: seen.outlived,
+        interval: measured.interval,
+        host,
+        remarks,
+    }
+}
+
+/// What its threads were blocked on, where that is known, and what kept it from being faster.
+fn judged(interval: &Interval, symbols: &KernelSymbols) -> (Option<BlockedTime>, Verdict) {
+    let tree = Tree::new(interval);
+    let blocked = BlockedOn::new(interval, |addr| symbols.caller(addr));
+    let class = Classes::new(interval, &tree, &blocked).total();
+    let mut kinds = blocked.total();
+    // Of threads that exited some was blocked for less than a stack is taken for.
+    let all_ns = interval.total().accounts.and_then(|accounts| accounts.blocked).map_or(0, |all| all.total());
+    kinds.add_ns(Kind::Unknown, all_ns.saturating_sub(kinds.total()));
+    ((interval.mode == Mode::Bpf).then_some(kinds), class)
+}
+
+/// Where time was spent off the CPU: as text, unless a file was asked for.
+fn stacks(mut offcpu: Offcpu, run: &CommandRun) -> Result<Option<String>> {
+    offcpu.push(&run.interval);
+    let text = offcpu.finish()?;
+    if let Some(path) = offcpu.path() {
+        say!("cgscope: {} written", path.display());
+    }
+    Ok(text)
+}
+
+fn write(output: &Output, run: &CommandRun, stacks: Option<&str>, json: bool) -> Result<()> {
+    let stacks = stacks.unwrap_or_default();
+    if !json {
+        return output.write(&(summary(run) + stacks));
+    }
+    if !stacks.is_empty() {
+        // Where the object goes nothing else does.
+        say!("{}", stacks.trim_end());
+    }
+    let object = serde_json::to_string(&StatObject::new(run))
+        .map_err(|error| Error::incomplete(format!("the summary could not be made an object ({error})")))?;
+    output.write(&(object + "\n"))
+}

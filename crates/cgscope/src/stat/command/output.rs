@@ -1,0 +1,112 @@
+//! Where the summary goes.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read, Write},
+    path::Path,
+};
+
+use cgscope_record::Place;
+use cgscope_view::stat_command::BEGINNING;
+
+use crate::exit::{Error, Result};
+
+/// How an object begins.
+const OBJECT: &str = r#"{"schema":"cgscope.stat/1""#;
+
+/// Where to write.
+#[derive(Debug)]
+pub enum Output {
+    /// As `time` does: standard output is the command's.
+    StandardError,
+    /// A file that is not there yet, or a former summary, which is replaced as a whole; or a pipe or a device.
+    Place(Place),
+}
+
+impl Output {
+    /// Looks at what is there before anything is run: what is no summary of ours stays.
+    pub fn new(path: Option<&Path>) -> Result<Self> {
+        let Some(path) = path else { return Ok(Self::StandardError) };
+        let place = Place::of(path).map_err(|error| cannot_write(path, &error.to_string()))?;
+        let is_ours = match fs::metadata(place.path()) {
+            Ok(metadata) if metadata.is_file() && metadata.len() != 0 => begins_as_ours(place.path()),
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => can_be_made(&place),
+            Err(error) => Err(error),
+        };
+        if is_ours.map_err(|error| cannot_write(place.path(), &error.to_string()))? {
+            Ok(Self::Place(place))
+        } else {
+            Err(cannot_write(place.path(), "it holds something else than a summary of cgscope"))
+        }
+    }
+
+    /// Writes the summary: into a file whole or not at all.
+    pub fn write(&self, summary: &str) -> Result<()> {
+        match self {
+            Self::StandardError => {
+                // Nobody may be there any more: then there is nobody to tell.
+                let _ = io::stderr().lock().write_all(summary.as_bytes());
+                Ok(())
+            }
+            Self::Place(place) => replace(place, summary).map_err(|error| {
+                Error::incomplete(format!(
+                    "the summary could not be written to {} ({error})",
+                    place.path().display()
+                ))
+            }),
+        }
+    }
+}
+
+fn begins_as_ours(path: &Path) -> io::Result<bool> {
+    let mut beginning = Vec::new();
+    let longest = BEGINNING.len().max(OBJECT.len()) as u64;
+    File::open(path)?.take(longest).read_to_end(&mut beginning)?;
+    Ok([BEGINNING, OBJECT].iter().any(|ours| beginning.starts_with(ours.as_bytes())))
+}
+
+/// What is made for it goes again.
+fn can_be_made(place: &Place) -> io::Result<bool> {
+    place.create().map(|_| true)
+}
+
+fn replace(place: &Place, summary: &str) -> io::Result<()> {
+    let (mut file, beside) = place.create()?;
+    file.write_all(summary.as_bytes())?;
+    beside.keep()
+}
+
+fn cannot_write(path: &Path, why: &str) -> Error {
+    Error::could_not_run(format!(
+        "{} cannot be written ({why}), so the command is not run: name another file with -o",
+        path.display()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_former_summary_is_replaced_and_anything_else_stays() {
+        let dir = std::env::temp_dir().join(format!("cgscope-summary-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("a");
+        for content in ["", "cgscope stat: make", r#"{"schema":"cgscope.stat/1","command""#] {
+            fs::write(&path, content).unwrap();
+            Output::new(Some(&path)).unwrap().write("cgscope stat: new").unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), "cgscope stat: new");
+        }
+        fs::write(&path, "a letter").unwrap();
+        let error = Output::new(Some(&path)).unwrap_err().to_string();
+        assert!(
+            error.contains("holds something else") && error.contains("the command is not run"),
+            "{error}"
+        );
+        assert!(Output::new(Some(&dir.join("no/where"))).is_err());
+        assert!(Output::new(Some(&dir.join("b"))).is_ok());
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1, "nothing is left beside it");
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}

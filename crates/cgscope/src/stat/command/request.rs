@@ -1,0 +1,72 @@
+//! What was typed, for a command: most of what tables take has no meaning for its summary.
+
+use cgscope_collect::Accounting;
+
+use super::super::stack_every;
+use crate::{
+    cli::Stat,
+    exit::{Error, Result},
+    request::Target,
+};
+
+/// Checks what was typed.
+pub fn target(options: &Stat) -> Result<Target> {
+    if let Some(option) = meaningless(options) {
+        return Err(Error::could_not_run(format!(
+            "{option} is for tables, and a command has one summary at its end, of all that it starts: leave it out, or start \
+             the command by itself and watch it with `cgscope stat 1 --pid PID`"
+        )));
+    }
+    let mut target = Target::new(&options.select)?;
+    target.stands_aside = true;
+    target.accounts = Some(Accounting { stack_every: Some(stack_every(options)) });
+    Ok(target)
+}
+
+fn meaningless(options: &Stat) -> Option<&'static str> {
+    let select = &options.select;
+    let given = [
+        (options.interval.is_some(), "an interval"),
+        (options.duration.is_some(), "--duration"),
+        (options.threads, "--threads"),
+        (options.by.is_some(), "--by"),
+        (options.all, "--all"),
+        (select.cgroup.is_some(), "--cgroup"),
+        (select.comm.is_some(), "--comm"),
+        (select.cpu.is_some(), "--cpu"),
+        (select.node.is_some(), "--node"),
+    ];
+    given.iter().find(|(is_given, _)| *is_given).map(|(_, option)| *option)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn parsed(words: &str) -> Result<Target> {
+        match Cli::parse_from(words.split(' ')).command {
+            Command::Stat(options) => target(&options),
+            _ => unreachable!("it was typed"),
+        }
+    }
+
+    #[test]
+    fn what_is_for_tables_is_refused_beside_a_command() {
+        for option in
+            ["1", "--duration 5", "-t", "--by cgroup", "-a", "--cgroup /a", "--comm a", "--cpu 0", "--node 0"]
+        {
+            let error = parsed(&format!("cgscope stat {option} -- true")).unwrap_err().to_string();
+            assert!(error.contains("is for tables"), "{option}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_command_is_stood_aside_for() {
+        let target = parsed("cgscope stat --json -o x -- true").unwrap();
+        assert!(target.stands_aside && target.accounts.is_some());
+        assert_eq!(target.output, crate::child::Output::AsOurs);
+    }
+}

@@ -1,0 +1,126 @@
+//! The command runs: Samples in, one interval of all of it out.
+
+use std::{collections::BTreeSet, os::unix::process::ExitStatusExt, process::ExitStatus, time::Duration};
+
+use cgscope_model::{
+    Interval, Sample,
+    command_run::{Ending, Outlived},
+    interval::Appended,
+};
+
+use crate::{
+    child::Ended,
+    exit::{Error, Result},
+    run::between,
+    session::{Session, Step},
+};
+
+/// So often threads are counted.
+pub const EVERY: Duration = Duration::from_millis(100);
+/// Reading a thread takes some microseconds: of many it is done less often, so that it stays below a hundredth of a CPU.
+const EVERY_OF_A_THREAD: Duration = Duration::from_micros(500);
+
+/// What came of it.
+pub struct Measured {
+    /// All of it.
+    pub interval: Interval,
+    /// How it ended.
+    pub ended: Ended,
+    /// Its processes that were there at the last Sample.
+    pub left: Vec<Outlived>,
+    /// The most threads in any Sample.
+    pub peak_threads: u64,
+    /// The most processes in any Sample.
+    pub peak_processes: u64,
+    /// The longest time between two Samples that was asked for, ns.
+    pub every_ns: u64,
+    /// Why there is less than there should be.
+    pub remark: Option<String>,
+}
+
+/// What has come so far.
+#[derive(Default)]
+struct SoFar {
+    earlier: Option<Sample>,
+    whole: Appended,
+    peak_threads: u64,
+    peak_processes: u64,
+}
+
+impl SoFar {
+    fn take(&mut self, session: &Session, sample: Sample) -> Result<()> {
+        self.peak_threads = self.peak_threads.max(sample.tasks.len() as u64);
+        self.peak_processes = self.peak_processes.max(processes(&sample).len() as u64);
+        if let Some(earlier) = &self.earlier {
+            self.whole.push(between(session, earlier, &sample)?);
+        }
+        self.earlier = Some(sample);
+        Ok(())
+    }
+}
+
+/// Measures until the command has ended. Where measuring fails the command is waited for all the same.
+///
+/// # Errors
+/// The command could not be executed.
+pub async fn measure(session: &mut Session) -> Result<Measured> {
+    let mut so_far = SoFar::default();
+    let mut every = EVERY;
+    let remark = loop {
+        let (sample, is_last) = match session.next().await {
+            Ok(Step::Sample(sample)) => (sample, false),
+            Ok(Step::Last(sample, _)) => (sample, true),
+            // The command has ended, or was none.
+            Err(error) if !session.command_runs() && session.ended.is_none() => return Err(error),
+            Err(error) => break Some(format!("{error}: what came after that is not counted")),
+        };
+        let wanted = EVERY.max(EVERY_OF_A_THREAD * u32::try_from(sample.tasks.len()).unwrap_or(u32::MAX));
+        if wanted > every {
+            session.set_interval(wanted);
+            every = wanted;
+        }
+        so_far.take(session, sample)?;
+        if is_last {
+            break None;
+        }
+    };
+    session.outlast().await?;
+    let ended = session.ended.ok_or_else(|| Error::incomplete("the end of the command was not seen"))?;
+    Ok(Measured {
+        left: so_far.earlier.as_ref().map(|last| processes(last).into_iter().collect()).unwrap_or_default(),
+        interval: so_far.whole.into_interval(),
+        ended,
+        peak_threads: so_far.peak_threads,
+        peak_processes: so_far.peak_processes,
+        every_ns: every.as_nanos() as u64,
+        remark,
+    })
+}
+
+fn processes(sample: &Sample) -> Vec<Outlived> {
+    let mut seen = BTreeSet::new();
+    let mains = sample.tasks.iter().filter(|task| seen.insert(task.tgid));
+    mains.map(|task| Outlived { pid: task.tgid, comm: task.comm.to_string() }).collect()
+}
+
+/// An exit status in our terms.
+pub fn ending(status: ExitStatus) -> Ending {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Ending::Exited(code as u8),
+        (None, Some(signal)) => Ending::Killed { signal, dumped: status.core_dumped() },
+        (None, None) => Ending::Exited(u8::MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exit_status_is_a_code_or_a_signal() {
+        let of = |raw| ending(ExitStatus::from_raw(raw));
+        assert_eq!(of(3 << 8), Ending::Exited(3));
+        assert_eq!(of(15), Ending::Killed { signal: 15, dumped: false });
+        assert_eq!(of(6 | 0x80), Ending::Killed { signal: 6, dumped: true });
+    }
+}

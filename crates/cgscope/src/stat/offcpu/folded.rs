@@ -1,0 +1,52 @@
+//! Folded stacks, as flamegraph.pl and inferno read them: `comm;[kind, state];outermost;...;innermost ns`.
+
+use std::collections::BTreeMap;
+
+use cgscope_collect::KernelSymbols;
+use cgscope_model::{BlockedState, Kind};
+
+use super::stacks::{Place, Stacks};
+
+const NO_STACK: &str = "[no stack]";
+const NO_NAME: &str = "[unknown]";
+
+/// A line for each stack, in order; two that read the same are one.
+pub fn lines(stacks: &Stacks, symbols: &KernelSymbols) -> Vec<String> {
+    let mut lines: BTreeMap<String, u64> = BTreeMap::new();
+    for (place, time) in stacks.places() {
+        *lines.entry(line(&place, symbols)).or_default() += time.ns;
+    }
+    lines.into_iter().map(|(stack, ns)| format!("{stack} {ns}")).collect()
+}
+
+fn line(place: &Place, symbols: &KernelSymbols) -> String {
+    let mut names: Vec<&str> = functions(place, symbols).collect();
+    names.reverse();
+    if names.is_empty() {
+        names.push(NO_STACK);
+    }
+    // A semicolon would be the end of the name.
+    let comm = place.comm.replace(';', ":");
+    format!("{comm};{};{}", blocked(kind(place, symbols), place.state), names.join(";"))
+}
+
+/// The names of the functions of a stack, the innermost first.
+pub fn functions<'a>(place: &'a Place, symbols: &'a KernelSymbols) -> impl Iterator<Item = &'a str> {
+    place.stack.iter().map(|addr| symbols.caller(*addr).unwrap_or(NO_NAME))
+}
+
+/// What the tasks there are blocked on.
+pub fn kind(place: &Place, symbols: &KernelSymbols) -> Kind {
+    Kind::of(place.state, place.stack.iter().map(|addr| symbols.caller(*addr)))
+}
+
+fn blocked(kind: Kind, state: BlockedState) -> String {
+    format!("[{}, {}]", kind.name(), state.name())
+}
+
+/// True for a line as they are made here.
+pub fn is_ours(line: &str) -> bool {
+    let all = || Kind::ALL.into_iter().flat_map(|kind| BlockedState::ALL.map(|state| blocked(kind, state)));
+    let has_ns = line.rsplit_once(' ').is_some_and(|(_, ns)| ns.parse::<u64>().is_ok());
+    has_ns && line.split(';').nth(1).is_some_and(|frame| all().any(|ours| ours == frame))
+}

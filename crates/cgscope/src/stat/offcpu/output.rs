@@ -1,0 +1,104 @@
+//! Where the stacks go.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufRead, BufReader, Read, Write},
+    path::Path,
+};
+
+use cgscope_record::Place;
+
+use super::folded;
+use crate::exit::{Error, Result};
+
+/// How they are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// A flame graph.
+    Svg,
+    /// Folded stacks.
+    Folded,
+}
+
+/// A file that is not there yet, or a former one of ours, which is replaced as a whole; or a pipe or a device.
+#[derive(Debug)]
+pub struct Output {
+    place: Place,
+    format: Format,
+}
+
+/// With which a flame graph of ours begins. A comment must not have two hyphens.
+const BEGINNING: &str = "<?xml version=\"1.0\" standalone=\"no\"?>\n<!-- cgscope offcpu -->\n";
+
+/// Most of a line that is looked at.
+const LINE_BYTES: u64 = 64 << 10;
+
+impl Output {
+    /// Looks at what is there before anything is measured: what is none of ours stays.
+    pub fn new(path: &Path) -> Result<Self> {
+        let place = Place::of(path).map_err(|error| cannot_write(path, &error.to_string()))?;
+        let is_svg = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("svg"));
+        let output = Self { place, format: if is_svg { Format::Svg } else { Format::Folded } };
+        match output.is_free() {
+            Ok(true) => Ok(output),
+            Ok(false) => Err(cannot_write(output.path(), "it holds something else than stacks of cgscope")),
+            Err(error) => Err(cannot_write(output.path(), &error.to_string())),
+        }
+    }
+
+    /// Writes all of it, or nothing.
+    pub fn write(&self, text: &str) -> Result<()> {
+        let written = self.place.create().and_then(|(mut file, beside)| {
+            file.write_all(text.as_bytes())?;
+            beside.keep()
+        });
+        written.map_err(|error| cannot_write(self.path(), &error.to_string()))
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        self.place.path()
+    }
+
+    /// By its ending.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    fn is_free(&self) -> io::Result<bool> {
+        match fs::metadata(self.path()) {
+            Ok(metadata) if metadata.is_file() && metadata.len() != 0 => self.is_ours(),
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // Beside it: what cannot be written is to be known before it is measured.
+                self.place.create().map(|_| true)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn is_ours(&self) -> io::Result<bool> {
+        let file = File::open(self.path())?;
+        if self.format == Format::Svg {
+            let mut beginning = Vec::new();
+            file.take(BEGINNING.len() as u64).read_to_end(&mut beginning)?;
+            return Ok(beginning == BEGINNING.as_bytes());
+        }
+        let mut line = Vec::new();
+        BufReader::new(file.take(LINE_BYTES)).read_until(b'\n', &mut line)?;
+        Ok(folded::is_ours(String::from_utf8_lossy(&line).trim_end()))
+    }
+}
+
+/// A flame graph that is known as ours.
+pub fn marked(svg: &str) -> String {
+    let rest = svg.split_once("?>").map_or(svg, |(_, rest)| rest);
+    format!("{BEGINNING}{}", rest.trim_start())
+}
+
+fn cannot_write(path: &Path, why: &str) -> Error {
+    Error::could_not_run(format!(
+        "{} cannot be written ({why}), so the stacks have no place: name another file with --offcpu=FILE",
+        path.display()
+    ))
+}

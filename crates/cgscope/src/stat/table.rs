@@ -1,0 +1,396 @@
+//! Without a command: tables in the form of pidstat, or interval objects.
+
+use std::{
+    cell::RefCell,
+    collections::{HashMap, HashSet},
+    fs,
+    io::{self, Write},
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use cgscope_collect::{Accounting, KernelSymbols};
+use cgscope_model::{
+    BlockedOn, Interval, TaskReading, Tree, class::Classes, findings::Host, interval::Appended,
+    json::IntervalObject,
+};
+use cgscope_view::{
+    data::Data,
+    stat::{self, Asked, Machine, Rows},
+};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::{offcpu::Offcpu, stack_every};
+use crate::{
+    cli::{Stat, StatBy},
+    exit::{Error, Result},
+    record::Tee,
+    request::Target,
+    run::{Plan, for_each_interval},
+    session::{Pace, Session},
+};
+
+/// Without an interval, what exits is still read this often, so that it has a row of its own.
+const UNASKED_INTERVAL: Duration = Duration::from_secs(1);
+
+/// So many tasks that ended are kept for their lines in the average of a run without an end, or as many as there are.
+const ENDED_KEPT: usize = 4_096;
+
+/// Runs the command.
+pub async fn run(options: &Stat) -> Result {
+    let mut target = Target::new(&options.select)?;
+    target.accounts = Some(Accounting { stack_every: Some(stack_every(options)) });
+    let offcpu = Offcpu::new(options, target.words())?;
+    let pace = Pace {
+        interval: options.interval.unwrap_or(UNASKED_INTERVAL),
+        duration: options.duration,
+        count: options.count,
+    };
+    if options.interval.is_none() && options.duration.is_none() && !options.json {
+        say!("cgscope: measuring the {}; Ctrl-C ends and prints", target.words());
+    }
+    let plan = Plan { pace, merge: options.interval.is_none() };
+    let mut printer = Printer::new(options, offcpu);
+    let session = Session::start(&target, pace)?;
+    let ended = for_each_interval(session, plan, Tee::default(), |interval, host| {
+        printer.interval(interval, host).map_err(|error| Error::output(&error))
+    })
+    .await?;
+    printer.end().map_err(|error| Error::output(&error))?;
+    printer.stacks()?;
+    Ok(ended)
+}
+
+/// What the lines are of.
+fn rows(options: &Stat) -> Rows {
+    match (options.threads, options.by) {
+        (true, _) => Rows::ThreadsOfProcesses,
+        (false, Some(StatBy::Thread)) => Rows::Threads,
+        (false, Some(StatBy::Cgroup)) => Rows::Cgroups,
+        (false, Some(StatBy::Process) | None) => Rows::Processes,
+    }
+}
+
+/// Text or objects on standard output.
+struct Printer<'a> {
+    out: io::BufWriter<io::StdoutLock<'static>>,
+    options: &'a Stat,
+    uids: RefCell<Uids>,
+    host: Host,
+    /// All of it, for the average; `None`: there is none, as one line stands for all.
+    whole: Option<Appended>,
+    printed: u64,
+    symbols: Rc<KernelSymbols>,
+    offcpu: Option<Offcpu>,
+}
+
+impl<'a> Printer<'a> {
+    fn new(options: &'a Stat, offcpu: Option<Offcpu>) -> Self {
+        let symbols = offcpu.as_ref().map_or_else(|| Rc::new(KernelSymbols::new()), Offcpu::symbols);
+        Self {
+            // Standard output by itself is flushed at every line.
+            out: io::BufWriter::with_capacity(1 << 16, io::stdout().lock()),
+            options,
+            uids: RefCell::default(),
+            host: Host::default(),
+            whole: (options.interval.is_some() && !options.json).then(Appended::default),
+            printed: 0,
+            symbols,
+            offcpu,
+        }
+    }
+
+    fn interval(&mut self, interval: &Interval, host: &Host) -> io::Result<()> {
+        if let Some(offcpu) = &mut self.offcpu {
+            offcpu.push(interval);
+        }
+        if self.options.json {
+            let tree = Tree::new(interval);
+            let blocked = BlockedOn::new(interval, |addr| self.symbols.caller(addr));
+            let classes = Classes::new(interval, &tree, &blocked);
+            let object = IntervalObject::new(interval, host).with_classes(&classes);
+            serde_json::to_writer(&mut self.out, &object)?;
+            writeln!(self.out)?;
+            return self.out.flush();
+        }
+        self.host = *host;
+        let data = Data::new(Arc::new(interval.clone()), host);
+        if self.printed == 0 {
+            let machine = machine(host, interval);
+            self.out.write_all(stat::banner(&machine, interval.start_unix_ns).as_bytes())?;
+        }
+        self.printed += 1;
+        let mut text = self.text(|asked| stat::interval(&data, asked));
+        if self.whole.is_some() {
+            text.extend(stat::losses(&data));
+        } else {
+            text += &self.last_words(&data);
+        }
+        self.out.write_all(text.as_bytes())?;
+        self.keep(data);
+        self.out.flush()
+    }
+
+    /// For the average. In a run without an end only those that are there keep their lines.
+    fn keep(&mut self, data: Data) {
+        let Some(whole) = &mut self.whole else { return };
+        let interval = Arc::unwrap_or_clone(data.interval);
+        let room = 2 * interval.tasks.len() + ENDED_KEPT;
+        let is_endless = self.options.count.is_none() && self.options.duration.is_none();
+        if is_endless && whole.held() > room {
+            let there: HashSet<u64> = interval.tasks.iter().map(|task| task.reading.serial).collect();
+            whole.bury(|task| there.contains(&task.serial));
+            self.uids.borrow_mut().known.retain(|serial, _| there.contains(serial));
+        }
+        whole.push(interval);
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        if let Some(whole) = self.whole.take().filter(|_| self.printed != 0) {
+            let data = Data::new(Arc::new(whole.into_interval()), &self.host);
+            let text = self.text(|asked| stat::average(&data, asked)) + &self.last_words(&data);
+            self.out.write_all(text.as_bytes())?;
+        }
+        self.out.flush()
+    }
+
+    /// What keeps each target from being faster, and what else there is to say at the end.
+    fn last_words(&self, data: &Data) -> String {
+        let blocked = BlockedOn::new(&data.interval, |addr| self.symbols.caller(addr));
+        let classes = Classes::new(&data.interval, &data.tree, &blocked);
+        let mut lines = stat::classes::lines(data, &self.asked(&|_| None), &classes);
+        if let Some(Err(failure)) = (!data.interval.stacks.is_empty()).then(|| self.symbols.load()) {
+            lines.push(failure.to_string());
+        }
+        stat::end(data, lines)
+    }
+
+    /// Where time was spent off the CPU, if that was asked for.
+    fn stacks(&mut self) -> Result<()> {
+        let Some(offcpu) = &self.offcpu else { return Ok(()) };
+        if let Some(text) = offcpu.finish()? {
+            let written = if self.options.json {
+                // Standard output has objects alone.
+                say!("{}", text.trim_end());
+                Ok(())
+            } else {
+                self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush())
+            };
+            written.map_err(|error| Error::output(&error))?;
+        } else if let Some(path) = offcpu.path() {
+            say!("cgscope: {} written", path.display());
+        }
+        Ok(())
+    }
+
+    fn text(&self, print: impl FnOnce(&Asked<'_>) -> String) -> String {
+        print(&self.asked(&|task| self.uids.borrow_mut().of(task)))
+    }
+
+    fn asked<'b>(&self, uid: &'b dyn Fn(&TaskReading) -> Option<u32>) -> Asked<'b> {
+        let Stat { all, with_cgroup, .. } = *self.options;
+        Asked { rows: rows(self.options), all, with_cgroup, uid }
+    }
+}
+
+fn machine(host: &Host, interval: &Interval) -> Machine {
+    let about = crate::host::about();
+    let uname = rustix::system::uname();
+    Machine {
+        kernel: about.kernel,
+        hostname: about.hostname,
+        architecture: uname.machine().to_string_lossy().into_owned(),
+        cpus: host.cpus.unwrap_or(interval.cpus.len() as u32),
+    }
+}
+
+/// A task seldom changes its user: what was read stands for so long.
+const UID_STANDS: Duration = Duration::from_secs(10);
+
+/// Real user ids, by the serial of a task: for the average those of tasks that went, too.
+#[derive(Debug, Default)]
+struct Uids {
+    known: HashMap<u64, Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    uid: Option<u32>,
+    read: Instant,
+}
+
+impl Uids {
+    fn of(&mut self, task: &TaskReading) -> Option<u32> {
+        self.of_at(task, Instant::now(), read_uid)
+    }
+
+    fn of_at(
+        &mut self,
+        task: &TaskReading,
+        now: Instant,
+        read_uid: impl FnOnce(&TaskReading) -> Option<u32>,
+    ) -> Option<u32> {
+        let before = self.known.get(&task.serial);
+        if let Some(known) = before.filter(|known| now.duration_since(known.read) < UID_STANDS) {
+            return known.uid;
+        }
+        // That of a task that went stays known.
+        let uid = read_uid(task).or(before.and_then(|known| known.uid));
+        self.known.insert(task.serial, Known { uid, read: now });
+        uid
+    }
+}
+
+/// `None`: it went. Who has its id now may have another user.
+fn read_uid(task: &TaskReading) -> Option<u32> {
+    let read = |file| fs::read(format!("/proc/{}/task/{}/{file}", task.tgid, task.tid)).ok();
+    let status = read("status")?;
+    // After that, so that both are of it, or the later one is not.
+    if began_later(&String::from_utf8_lossy(&read("stat")?), task.start_ns, &Ticks::of_host())? {
+        return None;
+    }
+    real_uid(&String::from_utf8_lossy(&status))
+}
+
+/// How `/proc/PID/stat` tells a time: in ticks since boot, suspended or not.
+#[derive(Debug)]
+struct Ticks {
+    length_ns: u64,
+    ahead_ns: u64,
+}
+
+impl Ticks {
+    fn of_host() -> Self {
+        let ns = |clock| {
+            let time = clock_gettime(clock);
+            time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+        };
+        Self {
+            length_ns: 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1),
+            ahead_ns: ns(ClockId::Boottime).saturating_sub(ns(ClockId::Monotonic)),
+        }
+    }
+}
+
+/// True if the task of this `/proc/PID/stat` began after that moment, by more than the tick that it is told to. Where the host
+/// was suspended since, a task seems to have begun earlier than it did.
+fn began_later(stat: &str, start_ns: u64, ticks: &Ticks) -> Option<bool> {
+    // The name is in brackets and may hold anything; the start is the 20th word after it.
+    let (_, words) = stat.rsplit_once(')')?;
+    let start: u64 = words.split_ascii_whitespace().nth(19)?.parse().ok()?;
+    let latest_ns = start_ns.saturating_add(ticks.ahead_ns).saturating_add(ticks.length_ns);
+    Some(start.saturating_mul(ticks.length_ns) > latest_ns)
+}
+
+/// The first of the four of `/proc/PID/status`.
+fn real_uid(status: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn the_real_user_is_the_first_of_four() {
+        assert_eq!(real_uid("Name:\tUid: 7\nUid:\t1000\t0\t0\t0\n"), Some(1000));
+        assert_eq!(real_uid("Name:\ta\n"), None);
+    }
+
+    #[test]
+    fn a_user_is_read_once_a_task_and_again_after_a_while() {
+        let sample = cgscope_made_up::host(2, 1, 3);
+        let (first, mut second) = (sample.tasks[0].clone(), sample.tasks[1].clone());
+        second.tid = first.tid;
+        let (mut uids, start) = (Uids::default(), Instant::now());
+        let never = |_: &TaskReading| -> Option<u32> { panic!("read again") };
+        assert_eq!(uids.of_at(&first, start, |_| Some(7)), Some(7));
+        assert_eq!(uids.of_at(&first, start + UID_STANDS / 2, never), Some(7));
+        assert_eq!(uids.of_at(&second, start, |_| Some(8)), Some(8), "who has the id now is another task");
+        assert_eq!(uids.of_at(&first, start + UID_STANDS, |_| Some(9)), Some(9), "it may change");
+        assert_eq!(uids.of_at(&first, start + 2 * UID_STANDS, |_| None), Some(9), "it went");
+    }
+
+    #[test]
+    fn who_got_the_id_of_a_task_that_went_is_told_from_it() {
+        let stat = |ticks: u64| format!("7 (a) 1) S 1 {} {ticks} 4096 0", vec!["0"; 17].join(" "));
+        let ticks = Ticks { length_ns: 10_000_000, ahead_ns: 5_000_000_000 };
+        let later = |began: u64| began_later(&stat(began), 2_003_000_000, &ticks);
+        assert_eq!([700, 701, 702, 650].map(later), [false, false, true, false].map(Some));
+        assert_eq!(began_later("", 0, &ticks), None);
+        let own = fs::read_to_string("/proc/self/stat").unwrap();
+        assert_eq!(began_later(&own, 0, &Ticks { ahead_ns: 0, ..ticks }), Some(true), "the clock is read");
+        let mut me = cgscope_made_up::host(1, 1, 3).tasks.remove(0);
+        (me.tgid, me.tid, me.start_ns) = (std::process::id(), std::process::id(), u64::MAX / 2);
+        // SAFETY: no preconditions.
+        assert_eq!(read_uid(&me), Some(unsafe { libc::getuid() }));
+        me.start_ns = 0;
+        assert_eq!(read_uid(&me), None);
+    }
+
+    /// The lines of a table, by word.
+    fn words(text: &str) -> Vec<Vec<&str>> {
+        text.lines().filter(|line| !line.is_empty()).map(|line| line.split_whitespace().collect()).collect()
+    }
+
+    #[test]
+    fn the_objects_have_what_the_lines_have() {
+        let sample = |round| cgscope_made_up::with_accounts(cgscope_made_up::host(40, 8, round));
+        let interval = Interval::between(&sample(3), &sample(5));
+        let host = Host::default();
+        let object = serde_json::to_value(IntervalObject::new(&interval, &host)).unwrap();
+        let data = Data::new(Arc::new(interval), &host);
+        let asked = Asked { rows: Rows::Threads, all: true, with_cgroup: false, uid: &|_| None };
+        let text = stat::interval(&data, &asked);
+        let words = words(&text);
+        let (heading, lines) = words.split_first().unwrap();
+        let at = |title: &str| heading.iter().position(|word| *word == title).unwrap();
+        let duration = object["duration_ns"].as_f64().unwrap();
+        let tasks = object["tasks"].as_array().unwrap();
+        assert_eq!(tasks.len(), 40);
+        for task in tasks {
+            let tid = task["tid"].to_string();
+            let line = lines.iter().find(|line| line[at("TID")] == tid).unwrap();
+            let by_cause = &task["wait"]["by_cause"];
+            for (title, value) in [
+                ("%usr", &task["user_ns"]),
+                ("%system", &task["system_ns"]),
+                ("%guest", &task["guest_ns"]),
+                ("%CPU", &task["on_cpu_ns"]),
+                ("%wait", &task["wait"]["total_ns"]),
+                ("%throt", &by_cause["throttled_ns"]),
+                ("%wake", &by_cause["wakeup_ns"]),
+            ] {
+                let printed: f64 = line[at(title)].parse().unwrap();
+                let exact = 100.0 * value.as_f64().unwrap() / duration;
+                assert!((printed - exact).abs() <= 0.01, "{title} of {tid}: {printed}, {exact}");
+            }
+            let rate = task["voluntary"].as_f64().unwrap() * 1e9 / duration;
+            assert_eq!(line[at("cswch/s")], format!("{rate:.2}"));
+        }
+    }
+
+    #[test]
+    fn what_was_typed_says_what_the_lines_are_of() {
+        let rows_of = |words: &str| {
+            let words = format!("cgscope stat {words}");
+            let parsed = Cli::try_parse_from(words.split_whitespace()).ok()?;
+            match parsed.command {
+                Command::Stat(options) => Some(rows(&options)),
+                _ => None,
+            }
+        };
+        assert_eq!(rows_of("1 2"), Some(Rows::Processes));
+        assert_eq!(rows_of("-t -p 1 1"), Some(Rows::ThreadsOfProcesses), "as pidstat's -t");
+        assert_eq!(rows_of("--by thread --tid 7"), Some(Rows::Threads));
+        assert_eq!(rows_of("--by cgroup --duration 5s"), Some(Rows::Cgroups));
+        for words in ["-t --by cgroup", "1 0", "0 1", "1 5 --duration 5s", "-o file 1", "--by node"] {
+            assert_eq!(rows_of(words), None, "{words}");
+        }
+    }
+}
