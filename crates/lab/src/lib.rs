@@ -1,1 +1,7 @@
-//! Tests on the running kernel live in `tests/root`; the loads that they put on it in `src/bin`.
+//! Loads that are made of more than a function, for `src/bin/workload.rs`; the tests are in `tests/root`.
+
+mod blocked;
+mod prefork;
+
+pub use blocked::blocked;
+pub use prefork::{CALL, COMPUTE, PAUSE, prefork};

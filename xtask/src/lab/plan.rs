@@ -18,7 +18,7 @@ enum Place {
 }
 
 /// By how a test's full name begins; the first that fits. A test that is not named here runs everywhere.
-const PLACES: [(&str, Place); 18] = [
+const PLACES: [(&str, Place); 31] = [
     (
         "coarse::the_sums_are_those_of_the_exact_mode",
         Place::Host("reads two ways at one moment, which emulation draws out to many"),
@@ -33,6 +33,11 @@ const PLACES: [(&str, Place); 18] = [
     ("bad_input::a_target_that_exits", Place::Host("ends its load a fixed time after the start")),
     ("bad_input::", Place::Ends),
     ("record::", Place::Ends),
+    ("offcpu::writes_to_a_disk", Place::Host("needs a block device, and the kernels of the lab have none")),
+    (
+        "offcpu::beside_offcputime",
+        Place::Host("compares two tools over the same seconds, which emulation draws out"),
+    ),
     ("report::", Place::Host("chromium and its libraries are 400 MB; the page is the same on every kernel")),
     (
         "screen::",
@@ -45,6 +50,39 @@ const PLACES: [(&str, Place); 18] = [
         Place::Host("asserts that an answer is read within seconds; it is the same on every kernel"),
     ),
     ("bytes::", Place::Ends),
+    (
+        "stat::side_by_side",
+        Place::Host("reads beside pidstat, which is not in the machine, over the same seconds"),
+    ),
+    (
+        "stat::objects_and_text_agree",
+        Place::Host("compares two runs over the same seconds, which emulation draws out"),
+    ),
+    (
+        "stat_command::the_terminal",
+        Place::Host(
+            "asserts that a job is stopped and continued within seconds; it is the same on every kernel",
+        ),
+    ),
+    (
+        "stat_classes::a_pool_that_waits",
+        Place::Host(
+            "asserts shares of seconds that emulation draws out; of any kernel it is asserted by offcpu::",
+        ),
+    ),
+    ("stat_classes::a_command_that_sleeps", Place::Host("asserts times, which mean nothing under emulation")),
+    ("stat_classes::sleepers_that_exit", Place::Host("starts a load that has to be over within two seconds")),
+    ("stat_offcpu::the_stacks_of_a_command", Place::Host("asserts how long a start takes beside a sleep")),
+    (
+        "sample::every_thread_of_a_blend",
+        Place::Host("needs a block device, and the kernels of the lab have none"),
+    ),
+    ("sample::a_walk_of_proc", Place::Host("needs a block device and Python, which are not in the machine")),
+    (
+        "sample::a_sample_of_5000_threads",
+        Place::Host("asserts times beside Python's, which mean nothing under emulation"),
+    ),
+    ("sample::the_coarse_mode", Place::BelowAndEnds),
     ("", Place::EveryKernel),
 ];
 

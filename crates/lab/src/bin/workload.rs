@@ -2,6 +2,9 @@
 //!
 //! Every command prints `ready` when its load is under way, and its result, if any, as the last line.
 
+#[path = "workload/blend.rs"]
+mod blend;
+
 use std::{
     fs, hint,
     io::{self, Read, Write},
@@ -11,8 +14,8 @@ use std::{
 };
 
 const USAGE: &str = "workload burn THREADS SECONDS [pair|pin] | bound CPUS THREADS SECONDS | far CPUS NODE MIB SECONDS | hop CPU CPU COUNT SECONDS | \
-                     sleep THREADS SECONDS | blink THREADS SECONDS | mix THREADS SECONDS | fork COUNT | threads COUNT | mergeable MIB SECONDS | \
-                     spread DIRECTORY CGROUPS THREADS SECONDS | vfork SECONDS";
+                     sleep THREADS SECONDS | blink THREADS SECONDS | mix THREADS SECONDS | fork COUNT | threads COUNT | churn SECONDS | mergeable MIB SECONDS | \
+                     spread DIRECTORY CGROUPS THREADS SECONDS | vfork SECONDS | prefork WORKERS SECONDS | blocked SECONDS | blend FILE SECONDS";
 
 /// Children or threads alive at a time.
 const BATCH: usize = 100;
@@ -55,7 +58,13 @@ fn main() -> ExitCode {
             .zip(number(seconds))
             .map(|((cgroups, threads), seconds)| spread(directory, cgroups, threads, seconds as u64)),
         ["threads", count] => number(count).map(threads),
-        ["vfork", seconds] => number(seconds).map(|seconds| vfork(seconds as u32)),
+        ["churn", seconds] => number(seconds).map(|seconds| churn(seconds as u64)),
+        ["blend", file, seconds] => number(seconds).map(|seconds| blend::blend(file, seconds as u64)),
+        ["vfork", seconds] => number(seconds).map(|seconds| ready().and_then(|()| vfork(seconds as u32))),
+        ["blocked", seconds] => number(seconds).map(|seconds| cgscope_lab::blocked(seconds as u64, ready)),
+        ["prefork", workers, seconds] => number(workers)
+            .zip(number(seconds))
+            .map(|(workers, seconds)| cgscope_lab::prefork(workers, seconds as u64, ready)),
         _ => None,
     };
     match done {
@@ -181,13 +190,12 @@ fn hop(cpus: [usize; 2], count: usize, seconds: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// A process that waits for its child as after `vfork`, which the kernel lets nothing but SIGKILL interrupt, while that sleeps.
+/// A thread that waits for its child as after `vfork`, which the kernel lets nothing but SIGKILL interrupt, while that sleeps.
 fn vfork(seconds: u32) -> io::Result<()> {
     extern "C" fn child(seconds: *mut libc::c_void) -> libc::c_int {
         // SAFETY: no memory is touched.
         unsafe { libc::sleep(seconds as libc::c_uint) as libc::c_int }
     }
-    ready()?;
     let mut stack = vec![0u128; 4096];
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     // SAFETY: the child has a stack of its own, which is there until it has ended: so long this call takes.
@@ -355,6 +363,22 @@ fn run_delay_of_zombie(child: i32) -> io::Result<u64> {
     }
 }
 
+/// One thread after the other, each busy for 20 ms of its own time.
+fn churn(seconds: u64) -> io::Result<()> {
+    ready()?;
+    let end = Instant::now() + Duration::from_secs(seconds);
+    while Instant::now() < end {
+        let busy = thread::spawn(|| -> io::Result<()> {
+            while on_cpu_ns("/proc/thread-self/schedstat")? < 20_000_000 {
+                spin(5_000);
+            }
+            Ok(())
+        });
+        busy.join().map_err(|_| io::Error::other("a thread panicked"))??;
+    }
+    Ok(())
+}
+
 /// Short-lived threads. Prints the sum of their waits as each read it just before its end: a lower bound.
 fn threads(count: usize) -> io::Result<()> {
     ready()?;
@@ -383,9 +407,17 @@ fn threads(count: usize) -> io::Result<()> {
 }
 
 fn run_delay(path: &str) -> io::Result<u64> {
+    schedstat(path, 1)
+}
+
+fn on_cpu_ns(path: &str) -> io::Result<u64> {
+    schedstat(path, 0)
+}
+
+fn schedstat(path: &str, field: usize) -> io::Result<u64> {
     let text = fs::read_to_string(path)?;
     text.split_ascii_whitespace()
-        .nth(1)
+        .nth(field)
         .and_then(|field| field.parse().ok())
         .ok_or_else(|| io::Error::other(format!("{path} reads {text:?}")))
 }

@@ -108,3 +108,123 @@ fn without_a_quota_nothing_is_said_of_one() {
     assert!(!rules.iter().any(|rule| rule.contains("throttled") || rule.contains("quota")), "{rules:?}");
     assert!(!words.contains("Quota of"), "{words}");
 }
+
+/// The lines of its `cpu.stat` now, as the kernel writes them.
+fn cpu_stat(cgroup: &Cgroup) -> std::collections::BTreeMap<String, u64> {
+    let text = std::fs::read_to_string(cgroup.path.join("cpu.stat")).expect("cpu.stat");
+    let lines = text.lines().filter_map(|line| line.split_once(' '));
+    lines.map(|(name, value)| (name.into(), value.parse().expect("a number"))).collect()
+}
+
+#[test]
+fn the_summary_of_the_command_has_the_kernels_own_figures_and_what_follows_from_them() {
+    let cgroup = Cgroup::new("encoder");
+    cgroup.limit(100_000, 100_000);
+    // The quota alone is to hold it back.
+    cgroup.favour();
+    let dir = Dir::new("encoding");
+    let (file, object) = (dir.file("text"), dir.file("object"));
+    let encode = format!(
+        "echo 0 > {}/cgroup.procs && exec ffmpeg -loglevel error -nostdin -f lavfi -i testsrc=size=1280x720:rate=30 -t 5 -c:v \
+         libx264 -preset slower -f null -",
+        cgroup.path.display()
+    );
+    for (output, options) in [(&object, &["--json"][..]), (&file, &[])] {
+        let before = cpu_stat(&cgroup);
+        let mut args = vec!["stat", "-o", output];
+        args.extend(options);
+        args.extend(["--", "sh", "-c", &encode]);
+        let done = run(&args);
+        assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+        let after = cpu_stat(&cgroup);
+        let text = std::fs::read_to_string(output).expect("a summary");
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        if options.is_empty() {
+            in_words(&words, &before, &after);
+        } else {
+            in_figures(&serde_json::from_str(&text).expect("an object"), &cgroup.name, &before, &after);
+        }
+    }
+}
+
+type Stat = std::collections::BTreeMap<String, u64>;
+
+/// v1 has ns, v2 has us and the CPU time as well.
+fn throttled_ns(stat: &Stat) -> u64 {
+    stat.get("throttled_usec").map_or_else(|| stat["throttled_time"], |us| us * 1_000)
+}
+
+fn in_figures(summary: &Value, path: &str, before: &Stat, after: &Stat) {
+    let quota = &summary["quotas"][0];
+    assert_eq!((&quota["path"], &quota["cores"]), (&Value::from(path), &Value::from(1.0)), "{summary}");
+    let of =
+        |when: &str, name: &str| quota[when][name].as_u64().unwrap_or_else(|| panic!("{name} in {quota}"));
+    // Nothing of it ran before or after. What the kernel counts at the end of a throttled phase, or when its timer stops, may come
+    // up to a period later, once for each CPU.
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    for (name, [earlier, later], late) in [
+        ("nr_periods", [before["nr_periods"], after["nr_periods"]], 2),
+        ("nr_throttled", [before["nr_throttled"], after["nr_throttled"]], 1),
+        ("throttled_ns", [throttled_ns(before), throttled_ns(after)], cpus * 110_000_000),
+    ] {
+        for (when, kernels) in [("before", earlier), ("after", later)] {
+            let ours = of(when, name);
+            assert!(kernels.abs_diff(ours) <= late, "{name} {when}: the kernel has {kernels}: {quota}");
+        }
+        assert_eq!(of("delta", name), of("after", name) - of("before", name));
+    }
+    if let Some(usage_us) = after.get("usage_usec") {
+        assert_eq!(of("delta", "usage_ns"), (usage_us - before["usage_usec"]) * 1_000);
+    }
+    // What is derived, derived again.
+    let (periods, throttled) = (of("delta", "nr_periods"), of("delta", "nr_throttled"));
+    let figure = |name: &str| quota[name].as_f64().expect("a figure");
+    assert!((figure("throttled_percent") - 100.0 * throttled as f64 / periods as f64).abs() < 1e-9);
+    assert_eq!(quota["periods_ns"].as_u64(), Some(periods * 100_000_000));
+    let ran =
+        quota["delta"]["usage_ns"].as_u64().or(summary["cpu"]["usage_ns"].as_u64()).expect("its CPU time");
+    assert!((figure("times_throttled") - of("delta", "throttled_ns") as f64 / ran as f64).abs() < 1e-9);
+    // Periods x 100 ms is the clock, and it used its quota up.
+    let wall = summary["wall_ns"].as_u64().expect("a time");
+    assert!((periods * 100_000_000).abs_diff(wall) <= 400_000_000, "{periods} periods in {wall} ns");
+    assert!(throttled * 2 >= periods, "{quota}");
+    let cpu = |name: &str| summary["cpu"][name].as_u64().expect("a time");
+    let (user, system) = (cpu("user_ns"), cpu("system_ns"));
+    assert!((user + system).abs_diff(cpu("usage_ns")) <= 2_000, "{}", summary["cpu"]);
+    assert!(summary["peak_threads"].as_u64() > Some(2), "{}", summary["peak_threads"]);
+    let rules: Vec<_> =
+        summary["findings"].as_array().expect("a list").iter().map(|one| &one["rule"]).collect();
+    assert!(rules.contains(&&Value::from("throttled")), "{rules:?}");
+    assert!(rules.contains(&&Value::from("threads_over_quota")), "{rules:?}");
+}
+
+fn in_words(words: &str, before: &Stat, after: &Stat) {
+    let throttled = after["nr_throttled"] - before["nr_throttled"];
+    let (user, system) = (delta(words, "user_usec"), delta(words, "system_usec"));
+    let does = match user {
+        user if user >= 5 * system => "CPU-bound, not I/O",
+        user if user < system => "it spends its time in the kernel",
+        _ => "neither user mode nor the kernel by far",
+    };
+    // One may be counted after we have looked.
+    let counted =
+        [throttled, throttled.saturating_sub(1)].map(|throttled| format!("periods ({throttled}); "));
+    assert!(counted.iter().any(|said| words.contains(said)), "{counted:?} is not in:\n{words}");
+    for said in [
+        "1 CPU of quota (100ms of every 100ms, burst none)",
+        " x 100ms = ",
+        " as long as it ran",
+        &format!("{:.1}% user mode, {does}", 100.0 * user as f64 / (user + system) as f64),
+        "at one time on 1 CPU of quota: raise the limit",
+        "start as many threads as it has CPUs (1)",
+    ] {
+        assert!(words.contains(said), "{said:?} is not in:\n{words}");
+    }
+}
+
+/// The last column of a line of the table.
+fn delta(words: &str, name: &str) -> u64 {
+    let (_, line) = words.split_once(name).unwrap_or_else(|| panic!("{name} is not in:\n{words}"));
+    let figure = line.split_whitespace().filter(|word| *word != "*").nth(2).expect("three columns");
+    figure.replace(',', "").parse().expect("a number")
+}

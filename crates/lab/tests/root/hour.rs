@@ -67,6 +67,7 @@ impl MadeUp {
         self.born += 1;
         let id = self.born;
         let reading = TaskReading {
+            accounts: None,
             // The order of births, as serials have it where tids rise.
             serial: id << 42 | self.seconds,
             tid: id as u32,
@@ -112,6 +113,7 @@ impl MadeUp {
                 Err(at) => self.exited.insert(
                     at,
                     ExitedReading {
+                        accounts: None,
                         cgroup_id: gone.cgroup_id,
                         tasks: 1,
                         max_ns: gone.max_ns,

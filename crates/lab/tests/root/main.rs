@@ -3,6 +3,7 @@
 //! Run by `cargo xtask test`, one after the other.
 #![allow(missing_docs, reason = "tests are sentences")]
 
+mod accounts;
 mod bad_input;
 mod bench;
 mod browser;
@@ -26,14 +27,20 @@ mod ledger;
 mod live_and_replay;
 mod load;
 mod numa;
+mod offcpu;
 mod overview;
 mod pty;
 mod record;
 mod recording;
 mod replay;
 mod report;
+mod sample;
 mod screen;
 mod screen_cost;
+mod stat;
+mod stat_classes;
+mod stat_command;
+mod stat_offcpu;
 mod states;
 mod terminal;
 mod top_record;

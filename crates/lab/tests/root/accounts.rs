@@ -1,0 +1,191 @@
+//! Where time goes beside waits: the parts of a task's life sum to it, and what the kernel counts is what is told.
+
+use std::{fs, thread, time::Duration};
+
+use cgscope_collect::{Accounting, Collector, Options};
+use cgscope_model::{BlockedState, Interval, Selection, TaskInterval};
+
+use crate::{
+    bench::is_emulated,
+    load::{Cgroup, Load},
+};
+
+const STACK_EVERY: Duration = Duration::from_millis(5);
+
+fn follow(pids: &[u32]) -> Collector {
+    let selection = Selection { pids: pids.to_vec(), ..Selection::default() };
+    let accounts = Some(Accounting { stack_every: Some(STACK_EVERY) });
+    Collector::start(&Options { selection, accounts, ..Options::default() })
+        .unwrap_or_else(|failure| panic!("{failure}"))
+}
+
+/// What these processes do for some seconds, Samples taken every half of one.
+fn over(pids: &[u32], seconds: u64) -> Interval {
+    let mut collector = follow(pids);
+    let mut last = collector.sample().expect("a Sample");
+    let mut whole = Interval::default();
+    for _ in 0..seconds * 2 {
+        thread::sleep(Duration::from_millis(500));
+        let now = collector.sample().expect("a Sample");
+        whole.append(Interval::between(&last, &now));
+        last = now;
+    }
+    whole
+}
+
+fn blocked_ns(task: &TaskInterval) -> u64 {
+    let accounts = task.accounts.as_deref().expect("accounts were asked for");
+    accounts.blocked.expect("the hook tells how long it was blocked").total()
+}
+
+/// Clocks of CPUs are a tick old at most; a Sample is not of one moment.
+fn allowed_ns() -> u64 {
+    if is_emulated() { 150_000_000 } else { 25_000_000 }
+}
+
+/// Others share this machine: where the reader itself is kept from running, its figures are not of one moment. One of three
+/// must be right in everything.
+fn one_of_three(look: impl Fn() -> Result<(), String>) {
+    let first = look();
+    let Err(said) = first.or_else(|_| look()).or_else(|_| look()) else { return };
+    panic!("{said}");
+}
+
+#[test]
+fn what_a_task_ran_waited_and_was_blocked_is_all_of_its_time() {
+    let cgroup = Cgroup::new("accounts");
+    cgroup.limit(30_000, 100_000);
+    let (mix, _out) = Load::workload(&["mix", "20", "30"], None);
+    let (hop, _out) = Load::workload(&["hop", "0", "1", "100000", "30"], None);
+    let throttled = Load::busy_loop(Some(&cgroup));
+    let pids = [mix.pid(), hop.pid(), throttled.pid()];
+    one_of_three(|| lives_are_whole(&over(&pids, 4)));
+}
+
+fn lives_are_whole(whole: &Interval) -> Result<(), String> {
+    assert!(whole.tasks.len() >= 20, "{}", whole.tasks.len());
+    for task in &whole.tasks {
+        let TaskInterval { reading, totals, wait, .. } = task;
+        let pending_ns = reading.pending.map_or(0, |pending| pending.ns);
+        let sum = totals.on_cpu_ns + wait.total_ns + totals.unstamped_ns + blocked_ns(task);
+        // Waits count where they end.
+        let allowed = allowed_ns() + wait.max_ns + pending_ns;
+        if sum.abs_diff(whole.duration_ns) > allowed {
+            return Err(format!("{sum} ns of {}: {task:#?}", whole.duration_ns));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn blocked_time_is_told_by_state_and_by_stack() {
+    let sleeper = Load::start("sleep", &["30"], None);
+    let (vfork, _out) = Load::workload(&["vfork", "30"], None);
+    let stopped = Load::start("sleep", &["30"], None);
+    thread::sleep(Duration::from_millis(300));
+    // SAFETY: a child of ours that has not been reaped.
+    assert_eq!(unsafe { libc::kill(stopped.pid() as i32, libc::SIGSTOP) }, 0);
+    thread::sleep(Duration::from_millis(200));
+    let whole = over(&[sleeper.pid(), vfork.pid(), stopped.pid()], 2);
+    for (load, state) in [
+        (&sleeper, BlockedState::Sleeping),
+        (&vfork, BlockedState::Uninterruptible),
+        (&stopped, BlockedState::Stopped),
+    ] {
+        let task = whole.tasks.iter().find(|task| task.reading.tid == load.pid()).expect("a followed task");
+        let accounts = task.accounts.as_deref().expect("accounts");
+        let in_state = accounts.blocked.expect("states").get(state);
+        assert!(in_state.abs_diff(whole.duration_ns) < allowed_ns(), "{}: {task:#?}", state.name());
+        let stacks = whole.stacks.iter().filter(|stack| stack.tid == load.pid() && stack.state == state);
+        let by_stack: Vec<_> = stacks.collect();
+        assert_eq!(by_stack.len(), 1, "it does not move: {by_stack:?}");
+        assert!(by_stack[0].stack.len() >= 3, "{by_stack:?}");
+        // Before the first Sample it was blocked for less than is counted at once.
+        let slack = allowed_ns() + STACK_EVERY.as_nanos() as u64;
+        assert!(by_stack[0].ns.abs_diff(in_state) <= slack, "{by_stack:?} of {in_state}");
+    }
+}
+
+#[test]
+fn time_by_stack_sums_to_the_time_blocked() {
+    let (mix, _out) = Load::workload(&["mix", "20", "30"], None);
+    one_of_three(|| {
+        let whole = over(&[mix.pid()], 3);
+        for task in &whole.tasks {
+            let stacks = whole.stacks.iter().filter(|stack| stack.serial == task.reading.serial);
+            let by_stack: u64 = stacks.map(|stack| stack.ns).sum();
+            let slack = 2 * STACK_EVERY.as_nanos() as u64 + allowed_ns();
+            if by_stack.abs_diff(blocked_ns(task)) > slack {
+                return Err(format!("{by_stack}: {task:#?}"));
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn user_and_system_time_are_those_of_proc() {
+    let load = Load::start("sh", &["-c", "while :; do : < /dev/null; done"], None);
+    let ticks = || -> [f64; 2] {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", load.pid())).expect("a process of ours");
+        let fields: Vec<&str> = stat.rsplit_once(") ").expect("a name").1.split(' ').collect();
+        [11, 12].map(|at| fields[at].parse::<f64>().expect("ticks") / 100.0)
+    };
+    thread::sleep(Duration::from_millis(500));
+    let mut collector = follow(&[load.pid()]);
+    let (first, at_first) = (collector.sample().expect("a Sample"), ticks());
+    thread::sleep(Duration::from_secs(3));
+    let (last, at_last) = (collector.sample().expect("a Sample"), ticks());
+    let whole = Interval::between(&first, &last);
+    let cpu = whole.tasks[0].accounts.as_deref().expect("accounts").cpu;
+    for (name, ours, kernel) in
+        [("user", cpu.user_ns, at_last[0] - at_first[0]), ("system", cpu.system_ns, at_last[1] - at_first[1])]
+    {
+        let ours = ours as f64 / 1e9;
+        // Two readings in ticks of 10 ms; where the machine is emulated they are not of one moment.
+        let allowed = if is_emulated() { 0.2 } else { 0.03 };
+        assert!((ours - kernel).abs() <= allowed, "{name}: {ours} s, /proc says {kernel} s");
+    }
+    assert_eq!(cpu.user_ns + cpu.system_ns, whole.tasks[0].totals.on_cpu_ns);
+}
+
+#[test]
+fn tasks_that_exited_are_in_the_accounts_of_their_cgroup() {
+    // A child after the other: each runs for some milliseconds and sleeps for 20.
+    let load = Load::start("sh", &["-c", "while :; do sleep 0.02; done"], None);
+    one_of_three(|| {
+        let whole = over(&[load.pid()], 3);
+        let total = whole.total();
+        let accounts = total.accounts.expect("accounts");
+        let blocked_ns = accounts.blocked.expect("states").get(BlockedState::Sleeping);
+        // The shell waits for its child, and the child sleeps for most of that time.
+        let (least, most) = (total.exited * 18_000_000, 2 * whole.duration_ns + allowed_ns());
+        let cpu_ns = accounts.cpu.user_ns + accounts.cpu.system_ns;
+        let is_right = total.exited > 20
+            && (least..most).contains(&blocked_ns)
+            && cpu_ns.abs_diff(total.totals.on_cpu_ns) <= 1_000_000;
+        if is_right { Ok(()) } else { Err(format!("{least} {most}: {total:?}")) }
+    });
+}
+
+#[test]
+fn threads_that_exited_are_told_with_their_process() {
+    let (load, _out) = Load::workload(&["mix", "4", "30"], None);
+    let whole = over(&[load.pid()], 1);
+    let gone = |whole: &Interval, pid: u32| {
+        let main = whole.tasks.iter().find(|task| task.reading.tid == pid).expect("its main thread");
+        main.accounts.as_deref().expect("accounts").gone
+    };
+    assert_eq!(gone(&whole, load.pid()).voluntary, 0, "all of them are there");
+    let (load, _out) = Load::workload(&["churn", "30"], None);
+    thread::sleep(Duration::from_millis(500));
+    let whole = over(&[load.pid()], 2);
+    let of_exited: u64 = whole.exited.iter().map(|exited| exited.totals.on_cpu_ns).sum();
+    let gone = gone(&whole, load.pid());
+    assert!(of_exited > whole.duration_ns / 4, "{of_exited}");
+    // What a thread had run when a Sample met it is with the thread, until then: five of at most 20 ms.
+    assert!(
+        gone.on_cpu_ns.abs_diff(of_exited) < allowed_ns() + 100_000_000,
+        "{gone:?}, by cgroup {of_exited}"
+    );
+}

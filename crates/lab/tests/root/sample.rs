@@ -1,0 +1,384 @@
+//! `cgscope sample`: each thread in the state that it is in, beside a walk of /proc.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use crate::{
+    bench::{cgscope, patience, run, stderr, stdout},
+    files::Dir,
+    load::{Cgroup, Load},
+};
+
+/// The walk that stands in for psn.
+const PSN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/psn.py");
+
+/// Runs `cgscope sample --json` with these options.
+fn sample(options: &[&str]) -> Value {
+    let output = run(&[&["sample", "--json"], options].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    serde_json::from_str(&stdout(&output)).expect("an object")
+}
+
+fn psn(options: &[&str]) -> Command {
+    let mut command = Command::new("python3");
+    command.arg(PSN).args(options).stdout(Stdio::piped());
+    command
+}
+
+fn walked(command: &mut Command) -> Value {
+    let output = command.output().expect("python3 is there");
+    assert!(output.status.success(), "{}", stderr(&output));
+    serde_json::from_slice(&output.stdout).expect("an object")
+}
+
+/// The threads of a process, by id, with their names.
+fn threads(pid: u32) -> BTreeMap<u32, String> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    let tids = tasks.flatten().map(|task| task.file_name().to_string_lossy().parse().expect("a thread id"));
+    let comm = |tid: u32| fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).expect("it runs");
+    tids.map(|tid| (tid, comm(tid).trim().to_owned())).collect()
+}
+
+/// Time on a CPU and time waited for one, ns, of a thread so far: the kernel's own.
+fn schedstat(pid: u32, tid: u32) -> (f64, f64) {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).expect("it runs");
+    let mut fields = text.split(' ').map(|field| field.trim().parse::<f64>().expect("a number"));
+    (fields.next().expect("three"), fields.next().expect("three"))
+}
+
+/// Parts of the samples by state.
+type Parts = BTreeMap<String, f64>;
+
+fn parts_of(object: &Value, tid: u32) -> Parts {
+    let groups = object["groups"].as_array().expect("groups");
+    let of_it = || groups.iter().filter(|group| group["tid"] == tid);
+    let all: f64 = of_it().map(|group| group["samples"].as_f64().expect("a count")).sum();
+    let mut parts = Parts::new();
+    for group in of_it() {
+        let state = group["state"].as_str().expect("a state").to_owned();
+        *parts.entry(state).or_default() += group["samples"].as_f64().expect("a count") / all;
+    }
+    parts
+}
+
+/// The part of the samples that is in the right state, where the truth is itself a mixture: what both have.
+fn agreement(seen: &Parts, truth: &[(&str, f64)]) -> f64 {
+    truth.iter().map(|(state, part)| seen.get(*state).copied().unwrap_or(0.0).min(*part)).sum()
+}
+
+/// How a thread spent a time, by the kernel's own figures of before and after. What is neither on a CPU nor a wait for one is
+/// `blocked`.
+fn truth<'a>(before: (f64, f64), after: (f64, f64), ns: f64, blocked: &'a str) -> [(&'a str, f64); 3] {
+    let (on_cpu, waited) = ((after.0 - before.0) / ns, (after.1 - before.1) / ns);
+    [("on_cpu", on_cpu), ("runnable", waited), (blocked, (1.0 - on_cpu - waited).max(0.0))]
+}
+
+/// What the kernel says of a time: of each thread before and after it, how long its cgroup was throttled, and the time itself, ns.
+struct Kernel {
+    threads: BTreeMap<u32, ((f64, f64), (f64, f64))>,
+    throttled_ns: u64,
+    ns: f64,
+}
+
+/// Samples of a process by thread and state, and what the kernel says of the same time: from when cgscope is ready to its result.
+fn beside_the_kernel(pid: u32, limited: Option<&Cgroup>, options: &[&str]) -> (Value, Kernel) {
+    let all = threads(pid);
+    let figures = || all.keys().map(|tid| (*tid, schedstat(pid, *tid))).collect::<BTreeMap<_, _>>();
+    let throttled_ns = || limited.map_or(0, Cgroup::throttled_ns);
+    let mut command = cgscope();
+    command.args(["sample", "-v", "--json", "-a", "-g", "comm,tid,state,syscall,wchan"]);
+    command.args(["-p", &pid.to_string()]).args(options).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("cgscope is executed");
+    let mut said = BufReader::new(child.stderr.take().expect("it is ours"));
+    let mut line = String::new();
+    said.read_line(&mut line).expect("standard error is readable");
+    assert!(line.contains("looking at the threads"), "{line}");
+    let (start, before, throttled_before) = (Instant::now(), figures(), throttled_ns());
+    let mut object = String::new();
+    BufReader::new(child.stdout.take().expect("it is ours")).read_line(&mut object).expect("its output");
+    let (took, after, throttled_after) = (start.elapsed(), figures(), throttled_ns());
+    assert_eq!(child.wait().expect("a child of ours").code(), Some(0));
+    let threads = before.into_iter().map(|(tid, before)| (tid, (before, after[&tid]))).collect();
+    let throttled_ns = throttled_after - throttled_before;
+    let kernel = Kernel { threads, throttled_ns, ns: took.as_nanos() as f64 };
+    (serde_json::from_str(&object).expect("an object"), kernel)
+}
+
+/// What threads of the blend do that do nothing else, the system call that they are in, and where.
+const AT_REST: [(&str, &str, &str, &str); 4] = [
+    ("sleeper", "sleeping", "clock_nanosleep", "nanosleep"),
+    ("pipe", "sleeping", "read", "pipe_read"),
+    ("futex", "sleeping", "futex", "futex"),
+    ("vfork", "uninterruptible", "clone", "kernel_clone"),
+];
+
+fn blend(name: &str) -> (Load, Dir) {
+    blend_in(name, None)
+}
+
+fn blend_in(name: &str, cgroup: Option<&Cgroup>) -> (Load, Dir) {
+    let dir = Dir::new(name);
+    let (load, _) = Load::workload(&["blend", &dir.file("blend"), "60"], cgroup);
+    thread::sleep(Duration::from_millis(300));
+    (load, dir)
+}
+
+#[test]
+fn every_thread_of_a_blend_is_in_the_right_state() {
+    // Others are to take little of its CPUs, but cgscope has to run on them.
+    let cgroup = Cgroup::new("sample-blend");
+    cgroup.weigh(4);
+    let (load, _dir) = blend_in("sample-blend", Some(&cgroup));
+    let (object, kernel) = beside_the_kernel(load.pid(), None, &["-d", "15", "--hz", "80"]);
+    println!("{} of {} rounds", object["rounds"], object["rounds_expected"]);
+    assert!(object["rounds"].as_u64() > Some(200), "{object}");
+    let all = threads(load.pid());
+    for (tid, name) in &all {
+        let seen = parts_of(&object, *tid);
+        let (before, after) = kernel.threads[tid];
+        let blocked = AT_REST.iter().find(|(thread, ..)| thread == name).map_or("iowait", |rest| rest.1);
+        let truth = truth(before, after, kernel.ns, if name == "workload" { "sleeping" } else { blocked });
+        let agreement = agreement(&seen, &truth);
+        println!("{name} {tid}: {agreement:.3} right; seen {seen:?}, the kernel's {truth:?}");
+        assert!(agreement >= 0.95, "{name}: {agreement}: {seen:?}, but by the kernel's figures {truth:?}");
+    }
+    let is_there = |name: &str| all.values().any(|thread| thread == name);
+    assert!(
+        ["spin", "pair", "disk"]
+            .iter()
+            .chain(AT_REST.iter().map(|(name, ..)| name))
+            .all(|name| is_there(name))
+    );
+}
+
+#[test]
+fn what_is_blocked_is_told_with_its_system_call_and_its_place() {
+    let (load, _dir) = blend("sample-places");
+    let pid = load.pid().to_string();
+    for mode in ["bpf", "coarse"] {
+        let columns = "comm,state,syscall,wchan,kstack,exe,username";
+        let object = sample(&["-a", "-d", "0.5", "-g", columns, "-p", &pid, "--mode", mode]);
+        let groups = object["groups"].as_array().expect("groups");
+        for (name, state, syscall, place) in AT_REST {
+            let group = groups.iter().find(|group| group["comm"] == name && group["state"] == state);
+            let group = group.unwrap_or_else(|| panic!("{mode}: no {name}: {groups:?}"));
+            let has =
+                |column: &str, part: &str| group[column].as_str().is_some_and(|text| text.contains(part));
+            assert!(has("syscall", syscall), "{mode}: {group}");
+            // Where a vfork is waited for has had several names.
+            assert!(name == "vfork" || has("wchan", place), "{mode}: {group}");
+            assert!(has("kstack", "()->") && has("kstack", "syscall"), "{mode}: {group}");
+            assert!(has("exe", "/workload") && has("username", "root"), "{mode}: {group}");
+        }
+    }
+}
+
+#[test]
+fn a_thread_out_of_quota_is_throttled_for_as_long_as_its_cgroup_says() {
+    let limited = Cgroup::new("sample");
+    limited.favour();
+    limited.limit(30_000, 100_000);
+    let (load, _out) = Load::workload(&["burn", "1", "60"], Some(&limited));
+    thread::sleep(Duration::from_millis(500));
+    let (object, kernel) = beside_the_kernel(load.pid(), Some(&limited), &["-d", "10", "--hz", "200"]);
+    let ns = kernel.ns;
+    let throttled = kernel.throttled_ns as f64 / ns;
+    let (tid, ((on_before, wait_before), (on_after, wait_after))) = kernel
+        .threads
+        .into_iter()
+        .max_by(|(_, (_, a)), (_, (_, b))| a.0.total_cmp(&b.0))
+        .expect("a thread that burns");
+    let (on_cpu, waited) = ((on_after - on_before) / ns, (wait_after - wait_before) / ns);
+    // The kernel counts it as waited, too.
+    let truth = [("on_cpu", on_cpu), ("throttled", throttled), ("runnable", waited - throttled)];
+    let seen = parts_of(&object, tid);
+    let agreement = agreement(&seen, &truth);
+    println!("throttled: {agreement:.3} right; seen {seen:?}, the kernel's {truth:?}");
+    assert!(throttled > 0.4, "the load was not throttled: {truth:?}");
+    assert!(agreement >= 0.95, "{agreement}: {seen:?}, but by the kernel's figures {truth:?}");
+}
+
+#[test]
+fn where_a_thread_runs_and_what_it_was_started_with_is_told_and_selects() {
+    let cgroup = Cgroup::new("sample-columns");
+    let other = Cgroup::new("sample-other");
+    let (here, elsewhere) = (Load::pinned_loop(0, Some(&cgroup)), Load::pinned_loop(1, Some(&other)));
+    thread::sleep(patience(300));
+    let pids = format!("{},{}", here.pid(), elsewhere.pid());
+    let object = sample(&["-d", "1", "-g", "pid", "-G", "cgroup,node,cpu,cmdline", "-p", &pids]);
+    for (load, cpu, cgroup) in [(&here, 0, &cgroup), (&elsewhere, 1, &other)] {
+        let groups = object["groups"].as_array().expect("groups");
+        let group = groups.iter().filter(|group| group["tgid"] == load.pid()).collect::<Vec<_>>();
+        // It moves nowhere, so that it is one group, in each sample.
+        let [group] = group.as_slice() else { panic!("{object}") };
+        assert_eq!(group["samples"], object["rounds"], "{group}");
+        assert_eq!((&group["cpu"], &group["node"]), (&Value::from(cpu), &Value::from(node_of(cpu))));
+        assert_eq!(group["cgroup"], cgroup.name.as_str());
+        assert_eq!(group["cmdline"], "sh -c while :; do :; done");
+    }
+    for (filter, is_there) in [
+        (["--cgroup", &cgroup.name], [true, false]),
+        (["--cgroup", "/"], [true, true]),
+        (["--cpu", "1"], [false, true]),
+        (["--cpu", "0-1"], [true, true]),
+        (["--comm", "^sh$"], [true, true]),
+        (["--comm", "^dd$"], [false, false]),
+    ] {
+        let object = sample(&["-d", "0.5", "-g", "pid,comm,cpu,cgroup", filter[0], filter[1]]);
+        let groups = object["groups"].as_array().expect("groups");
+        let has = |load: &Load| groups.iter().any(|group| group["tgid"] == load.pid());
+        assert_eq!([has(&here), has(&elsewhere)], is_there, "{filter:?}: {object}");
+        let fits = |group: &Value| match filter[0] {
+            "--cgroup" => group["cgroup"].as_str().is_some_and(|path| path.starts_with(filter[1])),
+            "--cpu" => filter[1] == "0-1" || group["cpu"] == 1,
+            _ => format!("^{}$", group["comm"].as_str().unwrap_or_default()) == filter[1],
+        };
+        assert!(groups.iter().all(fits), "{filter:?}: {object}");
+    }
+}
+
+/// The node of a CPU, as the kernel has it.
+fn node_of(cpu: u32) -> u32 {
+    let entries = fs::read_dir(format!("/sys/devices/system/cpu/cpu{cpu}")).expect("a CPU").flatten();
+    let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.find_map(|name| name.strip_prefix("node")?.parse().ok()).unwrap_or(0)
+}
+
+/// psn knows letters: what we tell apart is one row there. Of threads that do the same all the time both must say the same.
+#[test]
+fn a_walk_of_proc_merges_what_is_told_apart_and_agrees_otherwise() {
+    let (load, dir) = blend("sample-psn");
+    let limited = Cgroup::new("sample-psn");
+    limited.limit(30_000, 100_000);
+    // A name of its own.
+    let burner = dir.file("quotaloop");
+    fs::copy("/bin/sh", &burner).expect("a shell");
+    let _burning = Load::start(&burner, &["-c", "while :; do :; done"], Some(&limited));
+    let mut walk = psn(&["--seconds", "5", "--hz", "20", "wchan", "syscall"]);
+    let walk = walk.spawn().expect("python3 is there");
+    let ours = sample(&["-a", "-d", "5", "--hz", "20", "-g", "comm,state"]);
+    let walk = walk.wait_with_output().expect("it ends");
+    let theirs: Value = serde_json::from_slice(&walk.stdout).expect("an object");
+    let rounds = theirs["rounds"].as_f64().expect("a count");
+    for (name, letters, states) in [
+        ("spin", "R", &["on_cpu", "runnable"][..]),
+        ("pair", "R", &["on_cpu", "runnable"]),
+        ("sleeper", "S", &["sleeping"]),
+        ("pipe", "S", &["sleeping"]),
+        ("futex", "S", &["sleeping"]),
+        ("disk", "RD", &["on_cpu", "runnable", "iowait", "uninterruptible"]),
+        ("quotaloop", "R", &["on_cpu", "runnable", "throttled"]),
+    ] {
+        let groups = ours["groups"].as_array().expect("groups");
+        let of_state =
+            |state: &&&str| groups.iter().find(|group| group["comm"] == name && group["state"] == ***state);
+        let told: Vec<&Value> = states.iter().filter_map(|state| of_state(&state)).collect();
+        let ours: f64 = told.iter().map(|group| group["avg_threads"].as_f64().unwrap_or(0.0)).sum();
+        let key = |letter: char| theirs["groups"][format!("{name}|{letter}")].as_f64().unwrap_or(0.0);
+        let theirs: f64 = letters.chars().map(key).sum::<f64>() / rounds;
+        assert!((ours - theirs).abs() < 0.05, "{name}: {ours} threads, and {theirs} by /proc");
+        let merged = if name == "quotaloop" { "throttled" } else { "runnable" };
+        let is_told = told.iter().any(|group| group["state"] == merged);
+        assert!(
+            is_told || !["pair", "quotaloop"].contains(&name),
+            "R is one for psn, and more here: {told:?}"
+        );
+    }
+    drop(load);
+}
+
+#[test]
+fn the_coarse_mode_has_the_kernels_letters() {
+    let (load, _dir) = blend("sample-coarse");
+    let pid = load.pid().to_string();
+    let object =
+        sample(&["-a", "-d", "3", "--hz", "50", "-g", "comm,tid,state", "-p", &pid, "--mode", "coarse"]);
+    assert_eq!(object["mode"], "coarse");
+    for (tid, name) in threads(load.pid()) {
+        let seen = parts_of(&object, tid);
+        let expected: &[&str] = match name.as_str() {
+            "spin" | "pair" => &["running"],
+            "disk" => &["running", "uninterruptible"],
+            "vfork" => &["uninterruptible"],
+            _ => &["sleeping"],
+        };
+        let right: f64 =
+            seen.iter().filter(|(state, _)| expected.contains(&state.as_str())).map(|(_, part)| part).sum();
+        assert!(right >= 0.95, "{name}: {seen:?}");
+    }
+}
+
+/// Both look at every thread of the host, in all states, with wait channel and system call. CPU time, not time: the machine may
+/// be busy.
+#[test]
+fn a_sample_of_5000_threads_costs_a_twentieth_of_a_walk_of_proc() {
+    let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
+    thread::sleep(patience(1_000));
+    let ours = || {
+        let object = sample(&["-a", "-d", "2", "--hz", "10", "-G", "syscall,wchan"]);
+        assert!(object["threads"].as_u64() >= Some(5_000), "{object}");
+        object["self"]["cpu_ns"].as_f64().expect("a time") / object["rounds"].as_f64().expect("a count") / 1e6
+    };
+    let theirs = || {
+        let object = walked(&mut psn(&["--rounds", "5"]));
+        assert!(object["threads"].as_u64() >= Some(25_000), "{object}");
+        object["cpu_s"].as_f64().expect("a time") / 5.0 * 1e3
+    };
+    // In turns, and the median of each: what else the machine does hits both.
+    let mut pairs: Vec<(f64, f64)> = (0..3).map(|_| (ours(), theirs())).collect();
+    pairs.sort_by(|a, b| (a.1 / a.0).total_cmp(&(b.1 / b.0)));
+    let (ours_ms, theirs_ms) = pairs[1];
+    println!(
+        "a sample of 5,000 threads: {ours_ms:.2} ms of CPU time, a walk of /proc {theirs_ms:.0} ms: {pairs:?}"
+    );
+    assert!(ours_ms * 20.0 <= theirs_ms, "{pairs:?}");
+}
+
+#[test]
+fn a_command_is_looked_at_to_its_end_and_an_interrupt_prints() {
+    let output = run(&[
+        "sample",
+        "--hz",
+        "100",
+        "-g",
+        "comm,state",
+        "--",
+        "sh",
+        "-c",
+        "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done",
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("| sh   | Running (on CPU)"), "{}", stdout(&output));
+    let child = cgscope().args(["sample", "-d", "60"]).stdout(Stdio::piped()).spawn().expect("it starts");
+    thread::sleep(patience(1_500));
+    // SAFETY: a child of ours that has not been reaped.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(0));
+    assert!(stdout(&output).contains("samples: "), "{}", stdout(&output));
+}
+
+#[test]
+fn a_target_that_goes_ends_it_as_incomplete() {
+    let mut load = Load::busy_loop(None);
+    let pid = load.pid().to_string();
+    let mut command = cgscope();
+    command.args(["sample", "-d", "60", "-p", &pid]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("it starts");
+    thread::sleep(patience(1_500));
+    load.kill();
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("the target has exited"), "{}", stderr(&output));
+    assert!(stdout(&output).contains("Running (on CPU)"), "{}", stdout(&output));
+    let gone = run(&["sample", "-d", "1", "-p", &pid]);
+    assert_eq!(gone.status.code(), Some(2), "{}", stdout(&gone));
+}

@@ -1,0 +1,114 @@
+//! `cgscope stat --offcpu`: the files that it writes.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::{
+    bad_input::assert_one_sentence,
+    bench::{json_lines, run, stderr},
+    files::Dir,
+    load::Load,
+    stat_command::ns,
+};
+
+/// A pool whose threads sleep and wait for one another.
+fn pool() -> (Load, String) {
+    let (load, _out) = Load::workload(&["prefork", "4", "60"], None);
+    let pids = load.pids().iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+    (load, pids)
+}
+
+/// The lines of folded stacks: frames and ns.
+fn folded(path: &str) -> Vec<(String, u64)> {
+    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let line = |line: &str| {
+        let (stack, ns) = line.rsplit_once(' ').unwrap_or_else(|| panic!("{line}"));
+        (stack.to_owned(), ns.parse().unwrap_or_else(|_| panic!("{line}")))
+    };
+    text.lines().map(line).collect()
+}
+
+fn sum(lines: &[(String, u64)]) -> u64 {
+    lines.iter().map(|(_, ns)| ns).sum()
+}
+
+/// All figures of an object together: blocked time by state, or by what it was for.
+fn all(object: &Value) -> u64 {
+    let parts = object.as_object().unwrap_or_else(|| panic!("{object}"));
+    parts.values().map(|part| part.as_u64().expect("ns")).sum()
+}
+
+fn assert_near(ours: u64, expected: u64) {
+    assert!(ours.abs_diff(expected) <= expected / 20, "{ours} ns by stack, {expected} ns by state");
+}
+
+#[test]
+fn a_flame_graph_has_the_functions_where_the_load_sleeps() {
+    let (_load, pids) = pool();
+    let dir = Dir::new("offcpu-svg");
+    let file = dir.file("blocked.svg");
+    // The second time over its own file, which is replaced.
+    for _ in 0..2 {
+        let output = run(&["stat", &format!("--offcpu={file}"), "-p", &pids, "2", "1"]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert!(stderr(&output).contains("written"), "{}", stderr(&output));
+    }
+    let svg = fs::read_to_string(&file).expect("it was written");
+    assert!(svg.starts_with("<?xml ") && svg.trim_end().ends_with("</svg>"), "{svg}");
+    for frame in ["hrtimer_nanosleep", "unix_stream_read_generic", "[timer, sleeping]", "[network, sleeping]"]
+    {
+        assert!(svg.contains(&format!("<title>{frame} (")), "no {frame}: {svg}");
+    }
+}
+
+#[test]
+fn folded_stacks_sum_to_the_time_blocked() {
+    let (_load, pids) = pool();
+    let dir = Dir::new("offcpu-folded");
+    let file = dir.file("blocked.folded");
+    let output = run(&["stat", &format!("--offcpu={file}"), "--json", "-p", &pids, "1", "2"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let (lines, objects) = (folded(&file), json_lines(&output));
+    assert_eq!(objects.len(), 2);
+    assert_near(sum(&lines), objects.iter().map(|object| all(&object["blocked"])).sum());
+    let of =
+        |part: &str| lines.iter().filter(|(stack, _)| stack.contains(part)).map(|(_, ns)| ns).sum::<u64>();
+    // The remote service sleeps while its worker waits for it.
+    assert!(of("remote;[timer, sleeping];") > 0 && of("workload;[network, sleeping];") > 0, "{lines:?}");
+    assert!(of("[no stack]") <= sum(&lines) / 20, "{lines:?}");
+}
+
+#[test]
+fn the_stacks_of_a_command_sum_to_what_its_summary_says() {
+    let dir = Dir::new("offcpu-command");
+    let (file, summary) = (dir.file("blocked.folded"), dir.file("summary"));
+    let offcpu = format!("--offcpu={file}");
+    let output = run(&["stat", &offcpu, "--json", "-o", &summary, "--", "sh", "-c", "sleep 0.5; exit 3"]);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    let text = fs::read_to_string(&summary).expect("a summary");
+    let summary: Value = serde_json::from_str(&text).expect("an object");
+    let lines = folded(&file);
+    assert_near(sum(&lines), all(&summary["threads_time"]["blocked"]));
+    let slept = lines.iter().find(|(stack, _)| stack.starts_with("sleep;[timer, sleeping];"));
+    let (stack, slept_ns) = slept.unwrap_or_else(|| panic!("nobody slept: {lines:?}"));
+    assert!(stack.contains("nanosleep"), "{stack}");
+    assert_near(*slept_ns, ns(&summary, "/threads_time/blocked_on/timer"));
+}
+
+#[test]
+fn a_file_of_somebody_else_stays() {
+    let dir = Dir::new("offcpu-foreign");
+    let ran = dir.file("ran");
+    for name in ["letter.svg", "letter.folded"] {
+        let file = dir.file(name);
+        fs::write(&file, "dear all\n").expect("a file of ours");
+        let offcpu = format!("--offcpu={file}");
+        for rest in [&["1", "1"][..], &["--", "touch", &ran]] {
+            let output = run(&[&["stat", &offcpu], rest].concat());
+            assert_one_sentence(&output, &[name, "something else than stacks of cgscope", "another file"]);
+            assert_eq!(fs::read_to_string(&file).expect("it is there"), "dear all\n");
+        }
+    }
+    assert!(fs::metadata(&ran).is_err(), "the command was run");
+}
