@@ -43,6 +43,7 @@ fn sample(tasks: u32, busy: u32, round: u64) -> Sample {
     let quiet: Arc<Hist> = Arc::default();
     let hist = Arc::new(Hist::from_waits_ns((0..round * 50).map(|i| i * 10_000)));
     let task = |tid: u32| TaskReading {
+        accounts: None,
         serial: u64::from(tid),
         tid,
         tgid: tid / 10,

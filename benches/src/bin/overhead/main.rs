@@ -43,8 +43,11 @@ fn main() -> Result<()> {
         Subject::Nothing,
         Subject::EmptyHook,
         Subject::Cgscope,
+        Subject::Stat,
+        Subject::StatOffcpu,
         Subject::Runqlat,
         Subject::RunqlatPerProcess,
+        Subject::Offcputime,
     ];
     println!("perf bench sched pipe, {} round trips on one CPU, {} rounds", options.loops, options.rounds);
     if counting::is_always_on() {

@@ -21,10 +21,16 @@ pub enum Subject {
     EmptyHook,
     /// `cgscope hist 1` of the whole host.
     Cgscope,
+    /// `cgscope stat 1`: where time goes beside waits, too.
+    Stat,
+    /// `cgscope stat --offcpu 1`: by stack as well.
+    StatOffcpu,
     /// `runqlat 1`: one histogram.
     Runqlat,
     /// `runqlat -P 1`: one for each process.
     RunqlatPerProcess,
+    /// `offcputime`: time off the CPU by stack, in the kernel and of the program.
+    Offcputime,
 }
 
 /// A subject, attached until the value is dropped.
@@ -42,8 +48,11 @@ impl Subject {
             Self::Nothing => "nothing",
             Self::EmptyHook => "empty hook",
             Self::Cgscope => "cgscope hist 1",
+            Self::Stat => "cgscope stat 1",
+            Self::StatOffcpu => "cgscope stat --offcpu 1",
             Self::Runqlat => "runqlat 1",
             Self::RunqlatPerProcess => "runqlat -P 1",
+            Self::Offcputime => "offcputime",
         }
     }
 
@@ -54,8 +63,11 @@ impl Subject {
             Self::Nothing => return Ok(Running { programs: Vec::new(), _hook: None, child: None }),
             Self::EmptyHook => Running { programs: Vec::new(), _hook: Some(empty_hook()?), child: None },
             Self::Cgscope => by_command(cgscope()?, &["hist", "1"])?,
+            Self::Stat => by_command(cgscope()?, &["stat", "1"])?,
+            Self::StatOffcpu => by_command(cgscope()?, &["stat", "--offcpu", "1"])?,
             Self::Runqlat => by_command("runqlat".into(), &["1"])?,
             Self::RunqlatPerProcess => by_command("runqlat".into(), &["-P", "1"])?,
+            Self::Offcputime => by_command("offcputime".into(), &[])?,
         };
         let end = Instant::now() + Duration::from_secs(10);
         while running.programs.is_empty() {
