@@ -38,6 +38,16 @@ pub(crate) fn read_records(
     buffer: &mut Vec<u8>,
     mut each: impl FnMut(&Told),
 ) -> io::Result<End> {
+    drain(stream, buffer, |bytes| take_records(bytes, &mut each))
+}
+
+/// Reads what a task iterator writes to its end. `take` takes whole records off the front and returns the bytes used, or `None` for
+/// what is no record.
+pub(crate) fn drain(
+    stream: &mut impl Read,
+    buffer: &mut Vec<u8>,
+    mut take: impl FnMut(&[u8]) -> Option<usize>,
+) -> io::Result<End> {
     buffer.resize(BUFFER, 0);
     let mut held = 0;
     loop {
@@ -52,7 +62,7 @@ pub(crate) fn read_records(
             return Ok(if held == 0 { End::Complete } else { End::CutShort });
         }
         held += read;
-        let Some(used) = take_records(&buffer[..held], &mut each) else { return Ok(End::CutShort) };
+        let Some(used) = take(&buffer[..held]) else { return Ok(End::CutShort) };
         buffer.copy_within(used..held, 0);
         held -= used;
     }

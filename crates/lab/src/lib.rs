@@ -1,4 +1,4 @@
-//! Loads that are made of more than a function, for `src/bin/workload.rs`; the tests are in `tests/root`.
+//! Loads that are made of more than a function, for the binary `workload`; the tests are in `tests/root`.
 
 mod blocked;
 mod prefork;

@@ -8,11 +8,12 @@ use cgscope_layout::{
 };
 use cgscope_model::{TaskState, sampling::ThreadState};
 
-use crate::task_state;
+use crate::{
+    stream::{End, drain},
+    task_state,
+};
 
 const RECORD: usize = size_of::<ThreadRecord>();
-/// Twice the kernel's own buffer: each read then takes over all that it holds.
-const BUFFER: usize = 64 * 1024;
 
 // `task_struct.exit_state` (include/linux/sched.h), in all versions.
 const EXIT_DEAD: u32 = 0x10;
@@ -25,24 +26,9 @@ pub(super) fn read_records(
     buffer: &mut Vec<u8>,
     mut each: impl FnMut(&ThreadRecord, &[u64]),
 ) -> io::Result<Option<u64>> {
-    buffer.resize(BUFFER, 0);
-    let (mut held, mut looked_at) = (0, None);
-    loop {
-        let read = match stream.read(&mut buffer[held..]) {
-            // The kernel had no thread to show among a million: ask again.
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                continue;
-            }
-            other => other?,
-        };
-        if read == 0 {
-            return Ok(looked_at.filter(|_| held == 0));
-        }
-        held += read;
-        let Some(used) = take_records(&buffer[..held], &mut each, &mut looked_at) else { return Ok(None) };
-        buffer.copy_within(used..held, 0);
-        held -= used;
-    }
+    let mut looked_at = None;
+    let end = drain(stream, buffer, |bytes| take_records(bytes, &mut each, &mut looked_at))?;
+    Ok(looked_at.filter(|_| end == End::Complete))
 }
 
 /// Takes whole records off the front; returns the bytes used, or `None` for what is no record.
