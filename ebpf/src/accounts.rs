@@ -7,6 +7,7 @@
 
 use cgscope_layout::{
     BlockedState, Loss, Stack,
+    task_state::{FROZEN, IDLE, PARKED, RTLOCK_WAIT, STOPPED, TRACED, UNINTERRUPTIBLE},
     wire::{AccountsRecord, Blocked, Gone, StackCount, TaskStorage},
 };
 
@@ -16,22 +17,16 @@ use crate::{
     verifier::opaque,
 };
 
-/// Bits of `task_struct.__state`, the same in all versions since 4.14.
-const UNINTERRUPTIBLE: u32 = 0x2;
-const STOPPED_TRACED_OR_PARKED: u32 = 0x4 | 0x8 | 0x40;
-const IDLE: u32 = UNINTERRUPTIBLE | 0x400;
-const RTLOCK_OR_FROZEN: u32 = 0x1000 | 0x8000;
-
 /// How a task with these bits is blocked.
 #[inline(always)]
 fn blocked_state(task: Task, state: u32) -> u64 {
     let which = if task.in_iowait() {
         BlockedState::Iowait
-    } else if state & STOPPED_TRACED_OR_PARKED != 0 {
+    } else if state & (STOPPED | TRACED | PARKED) != 0 {
         BlockedState::Stopped
     } else if state & IDLE == IDLE {
         BlockedState::Idle
-    } else if state & (UNINTERRUPTIBLE | RTLOCK_OR_FROZEN) != 0 {
+    } else if state & (UNINTERRUPTIBLE | RTLOCK_WAIT | FROZEN) != 0 {
         BlockedState::Uninterruptible
     } else {
         BlockedState::Sleeping

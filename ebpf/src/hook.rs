@@ -4,7 +4,7 @@
 //! that of the wait that ends now (`sched_info_switch` comes after the tracepoint; Linux 5.5 to 7.3).
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
-use cgscope_layout::{Loss, bucket_of, ledger::Ring, wire::TaskStorage};
+use cgscope_layout::{Loss, bucket_of, ledger::Ring, task_state, wire::TaskStorage};
 use core::ffi::c_void;
 
 use crate::{
@@ -16,9 +16,6 @@ use crate::{
     look_back::Wait,
     maps::{lost, ring, storage},
 };
-
-/// The state of a task at its last switch (0x80 since Linux 4.14).
-const TASK_DEAD: u32 = 0x80;
 
 #[btf_tracepoint(function = "sched_switch")]
 pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
@@ -60,7 +57,7 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
 /// `prev` goes to sleep or dies. The idle task never does.
 #[inline(always)]
 fn leave(prev: Task, state: u32, preempted: bool, clock_ns: u64) {
-    if state & TASK_DEAD != 0 {
+    if state & task_state::DEAD != 0 {
         bury(prev);
     } else if preempted {
         stamp(prev);

@@ -22,6 +22,7 @@ use cgscope_layout::{
     snapshot::{
         DISPLACED, END, HAS_SYSCALL, IOWAIT, LONGEST, ON_CPU, ON_RQ, SnapshotConfig, THROTTLED, ThreadRecord,
     },
+    task_state::{DEAD, INTERRUPTIBLE, NOLOAD, PARKED, UNINTERRUPTIBLE},
     wire::{SELECT_PROCESS, SELECT_THREAD, SELECTED_MAX},
 };
 
@@ -43,6 +44,9 @@ macro_rules! wanted {
 struct Told {
     record: ThreadRecord,
     stack: [u64; FRAMES],
+    /// Since when the reader has been on its CPU, ns of `rq->clock_task`, if nothing has had its time counted since: the next tick does,
+    /// and whoever asks for it.
+    arrived_ns: u64,
 }
 
 /// Too large for the stack. One reader at a time.
@@ -52,11 +56,6 @@ static TOLD: Array<Told, 1> = Array::new();
 #[btf_map]
 static SELECTED: HashMap<u64, u64, SELECTED_MAX, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
 
-// Bits of `task_struct.__state`; see `task_state.rs` of the collector.
-const INTERRUPTIBLE: u32 = 0x1;
-const PARKED: u32 = 0x40;
-const DEAD: u32 = 0x80;
-const NOLOAD: u32 = 0x400;
 /// Those that also sleep, of which psn's "active" does not speak.
 const AT_REST: u32 = INTERRUPTIBLE | PARKED | DEAD | NOLOAD;
 
@@ -78,11 +77,14 @@ pub unsafe extern "C" fn look_at_threads(ctx: *const TaskContext) -> i32 {
         return 0;
     };
     let me = Task::current();
+    if number == 0 {
+        told.arrived_ns = me.counted_until_ns();
+    }
     if task.tgid() == me.tgid() || wanted!(selected_only) != 0 && !is_selected(task) {
         return 0;
     }
-    let flags = flags(task, me);
-    let state = task.state();
+    let state = state(task, me);
+    let flags = flags(task, state, me, told.arrived_ns);
     let is_active =
         flags & (ON_CPU | DISPLACED | THROTTLED) != 0 || state & AT_REST == 0 && task.exit_state() == 0;
     if wanted!(all_states) == 0 && !is_active {
@@ -109,8 +111,23 @@ fn is_selected(task: Task) -> bool {
     }
 }
 
+/// Its state now; that of the moment at which we came if it has been woken since, onto the CPU that we keep from it. How it was blocked
+/// it still shows, except that a kernel thread without work is told as asleep.
 #[inline(always)]
-fn flags(task: Task, me: Task) -> u32 {
+fn state(task: Task, me: Task) -> u32 {
+    let state = task.state();
+    let queued_ns = task.last_queued_ns();
+    if state != 0 || queued_ns <= me.last_arrival_ns() || task.run_queue().cpu() != me.run_queue().cpu() {
+        state
+    } else if task.contributes_to_load() {
+        UNINTERRUPTIBLE
+    } else {
+        INTERRUPTIBLE
+    }
+}
+
+#[inline(always)]
+fn flags(task: Task, state: u32, me: Task, arrived_ns: u64) -> u32 {
     let mut flags = 0;
     if task.on_rq() {
         flags |= ON_RQ;
@@ -120,22 +137,25 @@ fn flags(task: Task, me: Task) -> u32 {
     }
     if task.on_cpu() {
         flags |= ON_CPU;
-    } else if task.state() == 0 && task.is_out_of_quota() {
+    } else if is_displaced(task, me, arrived_ns) {
+        flags |= DISPLACED;
+    } else if state == 0 && task.is_out_of_quota() {
         // With a state it sleeps: since Linux 6.12 also on a queue, until that is its turn (delayed dequeue).
         flags |= THROTTLED;
-    } else if is_displaced(task, me) {
-        flags |= DISPLACED;
     }
     flags
 }
 
-/// It was put back on the queue of this CPU at the very moment at which we came: the scheduler takes both stamps from one
-/// reading of the clock (`sched_info_switch`). Looking must not change what is seen: without this, whoever shares a CPU with
-/// the reader would never be on it.
+/// It left this CPU at the very moment at which we came, put back on the queue or blocked: in a switch the scheduler takes all its
+/// stamps from one reading of the clock (`sched_info_switch`; `update_curr` of the one and `set_next_task` of the other). Looking must
+/// not change what is seen: whoever shares a CPU with the reader would never be on it. He may have blocked before he made room where
+/// the kernel is not preempted in its own code (PREEMPT_NONE).
 #[inline(always)]
-fn is_displaced(task: Task, me: Task) -> bool {
-    let since_ns = task.last_queued_ns();
-    since_ns != 0 && since_ns == me.last_arrival_ns() && task.run_queue().cpu() == me.run_queue().cpu()
+fn is_displaced(task: Task, me: Task, arrived_ns: u64) -> bool {
+    let queued_ns = task.last_queued_ns();
+    let has_left =
+        task.counted_until_ns() == arrived_ns || queued_ns != 0 && queued_ns == me.last_arrival_ns();
+    has_left && task.run_queue().cpu() == me.run_queue().cpu()
 }
 
 #[inline(always)]

@@ -1,21 +1,9 @@
 //! From the kernel's words for what a task does to [`TaskState`]: plain functions.
 
+use cgscope_layout::task_state::{
+    DEAD, FROZEN, IDLE, INTERRUPTIBLE, PARKED, RTLOCK_WAIT, STOPPED, TRACED, UNINTERRUPTIBLE,
+};
 use cgscope_model::TaskState;
-
-// Bits of `task_struct.__state` (include/linux/sched.h). They have been these since 4.14, which numbered those from
-// TASK_PARKED on anew; TASK_RTLOCK_WAIT came with 5.15 and TASK_FROZEN with 6.1, in bits that were free until then.
-const INTERRUPTIBLE: u32 = 0x1;
-const UNINTERRUPTIBLE: u32 = 0x2;
-const STOPPED: u32 = 0x4;
-const TRACED: u32 = 0x8;
-const PARKED: u32 = 0x40;
-const DEAD: u32 = 0x80;
-const NOLOAD: u32 = 0x400;
-const RTLOCK_WAIT: u32 = 0x1000;
-const FROZEN: u32 = 0x8000;
-
-/// TASK_IDLE, which has a letter of its own since 4.14.
-const IDLE: u32 = UNINTERRUPTIBLE | NOLOAD;
 
 /// What the bits of `__state` say, by the kernel's own rule for the letters (`__task_state_index`): of several the highest, and
 /// the others (TASK_WAKEKILL, TASK_WAKING, TASK_NEW, TASK_FREEZABLE since 6.1) only say how it may be woken. Two differences:

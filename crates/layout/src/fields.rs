@@ -87,6 +87,8 @@ kernel_fields! {
     task_nivcsw: "task_struct", "nivcsw", RunQueues;
     /// `u64`, ns: run time, up to the last update by tick or switch.
     task_run_ns: "task_struct", "se.sum_exec_runtime", RunQueues;
+    /// `u64`, ns of `rq->clock_task`: up to when its run time has been counted; while it is off its CPU, when it left it.
+    task_counted_until: "task_struct", "se.exec_start", RunQueues;
     /// `u64`: moves between CPUs.
     task_migrations: "task_struct", "se.nr_migrations", RunQueues;
     /// `struct cfs_rq *`: kept right for tasks of every class (`set_task_rq`); needs CONFIG_FAIR_GROUP_SCHED.
@@ -109,6 +111,8 @@ kernel_fields! {
     task_gtime: "task_struct", "gtime", RunQueues;
     /// One bit of an `unsigned`, see [`Offsets::bit`]: it waits for a device.
     task_in_iowait: "task_struct", "in_iowait", IoWait;
+    /// One bit of an `unsigned`, see [`Offsets::bit`]: when it blocked last it was uninterruptible, and not for want of work.
+    task_contributes_to_load: "task_struct", "sched_contributes_to_load", IoWait;
     /// `struct signal_struct *`: what the threads of a process share.
     task_signal: "task_struct", "signal", ProcessTimes;
     /// `struct cred *`.

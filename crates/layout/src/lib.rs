@@ -12,6 +12,7 @@ pub mod fields;
 pub mod ledger;
 pub mod loss;
 pub mod snapshot;
+pub mod task_state;
 pub mod throttle;
 pub mod wire;
 

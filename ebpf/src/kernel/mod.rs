@@ -251,17 +251,34 @@ impl Task {
         load(self.0, offset!(task_last_arrival))
     }
 
+    /// Up to when its run time has been counted, ns of `rq->clock_task`: on its CPU since it came there or since the last tick, off it
+    /// since it left.
+    #[inline(always)]
+    pub fn counted_until_ns(self) -> u64 {
+        load(self.0, offset!(task_counted_until))
+    }
+
     /// It was taken off its CPU because a quota had run out; always false where the kernel does not say.
     #[inline(always)]
     pub fn is_throttled(self) -> bool {
         load::<u8>(self.0, offset!(task_throttled)) != 0
     }
 
-    /// It waits for a device, or just begins to; false where the kernel does not say.
+    /// It waits for a device, or just begins to, or has been woken from that and not run since; false where the kernel does not say.
     #[inline(always)]
     pub fn in_iowait(self) -> bool {
-        let at = offset!(task_in_iowait);
-        // A bit; its place is a constant to the verifier.
+        self.has_bit(offset!(task_in_iowait))
+    }
+
+    /// When it blocked last it was uninterruptible, and not a kernel thread without work; false where the kernel does not say.
+    #[inline(always)]
+    pub fn contributes_to_load(self) -> bool {
+        self.has_bit(offset!(task_contributes_to_load))
+    }
+
+    /// A bit whose place is a constant to the verifier.
+    #[inline(always)]
+    fn has_bit(self, at: u32) -> bool {
         at != ABSENT && load::<u8>(self.0, at & ((1 << BIT_SHIFT) - 1)) & (1 << (at >> BIT_SHIFT)) != 0
     }
 

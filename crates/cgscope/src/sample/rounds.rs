@@ -101,7 +101,8 @@ impl Rounds {
     ) -> Result<(Self, Snapshots)> {
         let (stop, stopped) = mpsc::channel();
         let (done, mut is_done) = oneshot::channel();
-        let taker = Taker { snapshots, tally, filter, readings: Vec::new(), looked_at: 0, cpu_ns: 0 };
+        let taker =
+            Taker { snapshots, tally, filter, readings: Vec::new(), looked_at: 0, begun_ns: 0, cpu_ns: 0 };
         thread::spawn(move || {
             let _ = done.send(taker.run(pace, &stopped));
         });
@@ -147,6 +148,10 @@ struct Taker {
     /// Kept for its memory.
     readings: Vec<ThreadReading>,
     looked_at: u64,
+    /// The thread's CPU time at the start.
+    begun_ns: u64,
+    /// Its CPU time since then, up to the end of the last round. Not asked for at the begin of one: the kernel then counts its time up to
+    /// that moment, and who left the CPU when it came can no longer be told.
     cpu_ns: u64,
 }
 
@@ -154,6 +159,7 @@ impl Taker {
     /// All rounds, until it is told to stop or the time is over.
     fn run(mut self, pace: Pace, stopped: &mpsc::Receiver<End>) -> Result<(Rounds, Snapshots)> {
         let (start, start_unix_ns) = (Instant::now(), clock::unix_ns());
+        self.begun_ns = snapshot::cpu_ns();
         let mut random = random_from(start_unix_ns);
         let mut round = 0;
         let mut skipped = 0;
@@ -193,7 +199,6 @@ impl Taker {
 
     /// One round; true if no chosen thread is left.
     fn look(&mut self) -> Result<bool> {
-        let before_ns = snapshot::cpu_ns();
         self.readings.clear();
         let readings = &mut self.readings;
         let looked = self.snapshots.look(|reading| readings.push(*reading));
@@ -210,7 +215,7 @@ impl Taker {
         }
         self.tally.end_round();
         self.looked_at += looked.threads;
-        self.cpu_ns += snapshot::cpu_ns() - before_ns;
+        self.cpu_ns = snapshot::cpu_ns() - self.begun_ns;
         Ok(looked.is_target_gone)
     }
 }
