@@ -141,6 +141,7 @@ fn every_thread_of_a_blend_is_in_the_right_state() {
     println!("{} of {} rounds", object["rounds"], object["rounds_expected"]);
     assert!(object["rounds"].as_u64() > Some(200), "{object}");
     let all = threads(load.pid());
+    let mut sum = 0.0;
     for (tid, name) in &all {
         let seen = parts_of(&object, *tid);
         let (before, after) = kernel.threads[tid];
@@ -148,8 +149,13 @@ fn every_thread_of_a_blend_is_in_the_right_state() {
         let truth = truth(before, after, kernel.ns, if name == "workload" { "sleeping" } else { blocked });
         let agreement = agreement(&seen, &truth);
         println!("{name} {tid}: {agreement:.3} right; seen {seen:?}, the kernel's {truth:?}");
-        assert!(agreement >= 0.95, "{name}: {agreement}: {seen:?}, but by the kernel's figures {truth:?}");
+        // 1,200 samples of a thread that is half its time in one state and half in another are themselves only good to 1.4 %.
+        assert!(agreement >= 0.92, "{name}: {agreement}: {seen:?}, but by the kernel's figures {truth:?}");
+        sum += agreement;
     }
+    let of_all = sum / all.len() as f64;
+    println!("of all samples {of_all:.3} in the right state");
+    assert!(of_all >= 0.95, "{of_all}");
     let is_there = |name: &str| all.values().any(|thread| thread == name);
     assert!(
         ["spin", "pair", "disk"]
