@@ -8,7 +8,7 @@ mod stat;
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::{
     CgroupName, Finding, Group, Interval, Mode, TaskInterval, TaskState, Totals, Tree, Wait,
@@ -44,7 +44,7 @@ pub struct IntervalObject<'a> {
     pub blocked: Option<BlockedObject>,
     pub pending: Option<PendingObject>,
     pub culprits: Option<Vec<CulpritObject>>,
-    pub tasks: Vec<TaskObject<'a>>,
+    pub tasks: TaskObjects<'a>,
     pub cgroups: Vec<CgroupObject>,
     pub cpus: Option<Vec<CpuObject>>,
     pub nodes: Option<Vec<NodeObject>>,
@@ -115,7 +115,23 @@ pub struct TaskObject<'a> {
     pub run_delay_ns: u64,
     pub unstamped: Option<UnstampedObject>,
     #[serde(flatten)]
-    pub class: Option<ClassObject>,
+    pub class: Option<&'a ClassObject>,
+}
+
+/// The objects of all tasks, each made when it is written: those of thousands together are megabytes that come and go with every
+/// interval.
+pub struct TaskObjects<'a> {
+    interval: &'a Interval,
+    /// One a task, or none at all.
+    classes: Vec<ClassObject>,
+}
+
+impl Serialize for TaskObjects<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let classes = self.classes.iter().map(Some).chain(std::iter::repeat(None));
+        let tasks = self.interval.tasks.iter().zip(classes);
+        serializer.collect_seq(tasks.map(|(task, class)| TaskObject::new(task, class, self.interval)))
+    }
 }
 
 /// Waits that the kernel's figure leaves out: preempted with the state already set. Not in `wait`.
@@ -257,7 +273,7 @@ impl PendingObject {
 }
 
 impl<'a> TaskObject<'a> {
-    fn new(task: &'a TaskInterval, interval: &'a Interval) -> Self {
+    fn new(task: &'a TaskInterval, class: Option<&'a ClassObject>, interval: &'a Interval) -> Self {
         let Totals { unstamped, unstamped_ns, on_cpu_ns, voluntary, involuntary, migrations, .. } =
             task.totals;
         let reading = &task.reading;
@@ -288,7 +304,7 @@ impl<'a> TaskObject<'a> {
             cpus_allowed: placement.and_then(|placement| placement.cpus_allowed.as_deref()),
             run_delay_ns: task.totals.run_delay_ns,
             unstamped: interval.mode.exact(|| UnstampedObject { count: unstamped, total_ns: unstamped_ns }),
-            class: None,
+            class,
         }
     }
 }
@@ -377,7 +393,7 @@ impl<'a> IntervalObject<'a> {
             blocked: BlockedObject::of(total.accounts.as_ref()),
             pending: PendingObject::new(&total, interval.mode),
             culprits: CulpritObject::all(&interval.culprits(), interval.mode),
-            tasks: interval.tasks.iter().map(|task| TaskObject::new(task, interval)).collect(),
+            tasks: TaskObjects { interval, classes: Vec::new() },
             cgroups: CgroupObject::all(interval, &tree),
             cpus: CpuObject::all(interval),
             nodes: NodeObject::all(interval),

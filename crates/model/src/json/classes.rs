@@ -33,9 +33,8 @@ impl IntervalObject<'_> {
     /// not known. `classes` are those of the same interval.
     pub fn with_classes(mut self, classes: &Classes<'_>) -> Self {
         let (interval, tree, blocked) = (classes.interval(), classes.tree(), classes.blocked());
-        for (object, task) in self.tasks.iter_mut().zip(&interval.tasks) {
-            object.class = Some(ClassObject::new(classes.thread(task), blocked.of_task(task)));
-        }
+        let of_task = |task| ClassObject::new(classes.thread(task), blocked.of_task(task));
+        self.tasks.classes = interval.tasks.iter().map(of_task).collect();
         let known = CgroupObject::known(tree).into_iter().map(|node| {
             let time = blocked.known_of_tasks(interval, tree.tasks_below(node));
             ClassObject::new(classes.cgroup(node), time.as_ref())
