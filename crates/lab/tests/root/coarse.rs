@@ -326,7 +326,7 @@ fn tasks_that_come_and_go_between_two_readings_are_counted_as_not_seen() {
 fn five_thousand_sleeping_threads_cost_little_in_the_coarse_mode() {
     let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
     thread::sleep(Duration::from_secs(1));
-    // Others share this machine: the best of three is what cgscope needs.
+    // Others share this machine: the best of three is what cgscope needs, and one that is good enough will do.
     let cost = || {
         let intervals = json_lines(&run(&["hist", "--mode", "coarse", "--json", "1", "5"]));
         let sum = |key: &dyn Fn(&Value) -> u64| intervals.iter().map(key).sum::<u64>() as f64;
@@ -334,9 +334,9 @@ fn five_thousand_sleeping_threads_cost_little_in_the_coarse_mode() {
         let rss = intervals.last().expect("five")["self"]["rss_bytes"].as_u64().expect("memory");
         assert!(rss <= 30 << 20, "{rss} bytes are resident");
         let cpu = sum(&|interval| interval["self"]["cpu_ns"].as_u64().expect("CPU time"));
-        100.0 * cpu / sum(&|interval| interval["duration_ns"].as_u64().expect("a duration"))
+        let share = 100.0 * cpu / sum(&|interval| interval["duration_ns"].as_u64().expect("a duration"));
+        println!("{share:.2} % of a core, {:.1} us a thread and reading, JSON included", share * 1e4 / 5_080.0);
+        share
     };
-    let best = (0..3).map(|_| cost()).fold(f64::MAX, f64::min);
-    println!("{best:.2} % of a core, {:.1} us a thread and reading, JSON included", best * 1e4 / 5_080.0);
-    assert!(best <= 8.0, "{best:.2} % of a core");
+    assert!((0..3).any(|_| cost() <= 8.0), "each of three times it was more than 8 % of a core");
 }

@@ -260,8 +260,8 @@ fn a_kill_leaves_segments_that_can_be_read_and_the_next_run_keeps_them() {
 
 #[test]
 fn a_full_disk_leaves_the_ring() {
-    let dir = Dir::small("full-ring", 256);
-    let output = run(&["record", "-o", &dir.file("f.rec"), "-i", "20ms", "-d", "60s", "--keep", "1h"]);
+    let dir = Dir::small("full-ring", 96);
+    let output = run(&["record", "-o", &dir.file("f.rec"), "-i", "10ms", "-d", "60s", "--keep", "1h"]);
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("the disk is full") && said.contains("the ring stays in"), "{said}");

@@ -143,7 +143,7 @@ fn a_command_is_recorded_with_its_children_until_its_end() {
 fn a_full_disk_leaves_a_file_that_can_be_read() {
     let dir = Dir::small("full", 64);
     let file = dir.file("a.rec");
-    let output = run(&["record", "-o", &file, "-i", "50ms", "-d", "20s"]);
+    let output = run(&["record", "-o", &file, "-i", "10ms", "-d", "20s"]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stderr(&output).contains("the disk is full"), "{}", stderr(&output));
     let report = run(&["report", &file]);

@@ -199,28 +199,34 @@ fn only_so_many_files_are_kept_and_foreign_ones_stay() {
 
 #[test]
 fn a_full_disk_ends_the_recording_and_the_file_says_so() {
-    // Wherever in a page of the disk the last Sample ends.
-    for kib in [256, 264, 292, 320] {
-        let dir = Dir::small("full", kib);
-        let file = dir.file("a.rec");
-        let output = run(&["record", "-o", &file, "-i", "20ms", "-d", "60s"]);
-        let said = stderr(&output);
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("the disk is full"), "{said}");
-        let (samples, ending) = read(Path::new(&file));
-        assert!(said.contains(&format!("the {} Samples before it are in {file}", samples.len())), "{said}");
-        assert_eq!(reason(&ending), Some(&Reason::DiskFull), "{kib} KiB: {ending}");
-        let report = run(&["report", &file]);
-        assert_eq!(report.status.code(), Some(1), "a Sample is missing: {}", stderr(&report));
-        assert!(stdout(&report).contains("ended because the disk was full"), "{}", stdout(&report));
-    }
+    // Wherever in a page of the disk the last Sample ends. At once: each waits for its disk to be full.
+    thread::scope(|scope| {
+        for kib in [64, 72, 100, 128] {
+            scope.spawn(move || assert_a_full_disk_ends_the_recording(kib));
+        }
+    });
+}
+
+fn assert_a_full_disk_ends_the_recording(kib: u32) {
+    let dir = Dir::small("full", kib);
+    let file = dir.file("a.rec");
+    let output = run(&["record", "-o", &file, "-i", "10ms", "-d", "60s"]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("the disk is full"), "{said}");
+    let (samples, ending) = read(Path::new(&file));
+    assert!(said.contains(&format!("the {} Samples before it are in {file}", samples.len())), "{said}");
+    assert_eq!(reason(&ending), Some(&Reason::DiskFull), "{kib} KiB: {ending}");
+    let report = run(&["report", &file]);
+    assert_eq!(report.status.code(), Some(1), "a Sample is missing: {}", stderr(&report));
+    assert!(stdout(&report).contains("ended because the disk was full"), "{}", stdout(&report));
 }
 
 #[test]
 fn rotation_on_a_full_disk_leaves_every_file_whole() {
-    let dir = Dir::small("full-rotated", 256);
+    let dir = Dir::small("full-rotated", 84);
     let output =
-        run(&["record", "-o", &dir.file("a.rec"), "-i", "20ms", "-d", "60s", "--rotate-size", "48K"]);
+        run(&["record", "-o", &dir.file("a.rec"), "-i", "10ms", "-d", "60s", "--rotate-size", "16K"]);
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("the disk is full"), "{said}");

@@ -52,19 +52,19 @@ fn what_was_there_is_kept_and_a_command_ends_the_recording() {
 
 #[test]
 fn a_full_disk_ends_the_recording_and_not_what_is_printed() {
-    let dir = Dir::small("top-full", 96);
+    let dir = Dir::small("top-full", 32);
     let file = dir.file("a.rec");
     // So many Samples of a host fit there that it is full well before the end.
-    let output = run(&["top", "-b", "--json", "-d", "20ms", "-n", "1000", "--record", &file]);
+    let output = run(&["top", "-b", "--json", "-d", "20ms", "-n", "300", "--record", &file]);
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert_eq!(said.matches("the disk is full").count(), 1, "it is said once: {said}");
     assert!(said.contains("what is shown after that is not recorded"), "{said}");
     let shown = json_lines(&output);
-    assert_eq!(shown.len(), 1000, "{said}");
+    assert_eq!(shown.len(), 300, "{said}");
     let (samples, ending) = read(Path::new(&file));
     assert_eq!(reason(&ending), Some(&Reason::DiskFull), "{ending}");
-    assert!((2..1000).contains(&samples.len()), "{} Samples", samples.len());
+    assert!((2..300).contains(&samples.len()), "{} Samples", samples.len());
     let kept = json_lines(&run(&["report", "--json", &file]));
     assert_eq!(kept.len(), samples.len() - 1);
     assert!(kept == shown[..kept.len()], "what was shown until then");
@@ -146,7 +146,7 @@ fn the_screen_closes_the_recording_of_a_target_that_has_exited() {
 
 #[test]
 fn the_screen_goes_on_over_a_full_disk_and_says_so() {
-    let dir = Dir::small("top-screen-full", 128);
+    let dir = Dir::small("top-screen-full", 48);
     let file = dir.file("a.rec");
     let terminal = Terminal::new(160, 40);
     terminal.cgscope(&format!("top -d 20ms --record {file}"));
