@@ -1,4 +1,6 @@
 //! Every test of cgscope, in the order of what is quickest to fail.
+use std::iter;
+
 use crate::binary;
 use crate::failure::Failure;
 use crate::fuzz;
@@ -85,22 +87,41 @@ fn without_root(steps: &mut Steps, for_binaries: &[String]) -> Result<(), Failur
 fn with_root(steps: &mut Steps, as_root: &AsRoot, for_binaries: &[String]) -> Result<(), Failure> {
     // They run the binary that users get, and look for it beside their own.
     steps.done("the binary", binary::build().map(drop))?;
-    let mut test = cargo(&["test", "--release", "--package", "cgscope-lab", "--test", "root"]);
-    // Told by name: root may have another home.
-    test.envs(readers::for_tests());
+    let test = |words: &[&str]| {
+        let mut test = cargo(&["test", "--release", "--package", "cgscope-lab", "--test", "root"]);
+        // Told by name: root may have another home.
+        test.envs(readers::for_tests());
+        test.args(as_root.for_cargo()).arg("--").args(words);
+        test
+    };
     // One by one: each loads programs and loads the machine, and counts what happens on it.
-    test.args(as_root.for_cargo()).args(["--", "--test-threads=1"]).args(for_binaries);
-    steps.step("tests as root", &mut test)?;
-    if for_binaries.is_empty() {
-        eprintln!("test: other kernels");
-        steps.done("other kernels", lab::run(&lab::Request::for_checks()))?;
+    let alone = "--test-threads=1";
+    if !for_binaries.is_empty() {
+        return steps.step("tests as root", test(&[alone]).args(for_binaries));
     }
-    Ok(())
+    steps.step("tests as root, some at a time", &mut test(&in_company()))?;
+    steps.step("tests as root, one by one", test(&[alone]).args(&not_in_company()))?;
+    eprintln!("test: other kernels");
+    steps.done("other kernels", lab::run(&lab::Request::for_checks()))
+}
+
+/// Modules of the tests as root that wait most of their time, for a disk to be full or a recording to be played, and
+/// assert nothing that others who run meanwhile could change. With them goes each test that has such a word in its name
+/// (`live_and_replay::` too). The test binary looks for a word to run as for a word to skip, so each test is in one of the two
+/// runs.
+const IN_COMPANY: [&str; 4] = ["flight::", "recording::", "replay::", "top_record::"];
+
+fn in_company() -> Vec<&'static str> {
+    iter::once("--test-threads=3").chain(IN_COMPANY).collect()
+}
+
+fn not_in_company() -> Vec<&'static str> {
+    IN_COMPANY.iter().flat_map(|module| ["--skip", module]).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Selection;
+    use super::{IN_COMPANY, Selection, in_company, not_in_company};
 
     fn parse(line: &str) -> Option<Selection> {
         let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
@@ -120,6 +141,21 @@ mod tests {
         let root = parse("--root -- throttled --nocapture").expect("it is right");
         assert!(!root.without_root && root.with_root);
         assert_eq!(root.for_binaries, ["throttled", "--nocapture"]);
+    }
+
+    #[test]
+    fn what_runs_in_company_are_modules_of_the_tests() {
+        let modules = include_str!("../../crates/lab/tests/root/main.rs");
+        for module in IN_COMPANY {
+            let name = module.strip_suffix("::").expect("a module alone, not a part of a name");
+            assert!(modules.contains(&format!("\nmod {name};\n")), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_in_company_is_skipped_one_by_one() {
+        let skipped: Vec<_> = not_in_company().into_iter().filter(|word| *word != "--skip").collect();
+        assert_eq!(skipped, in_company()[1..]);
     }
 
     #[test]

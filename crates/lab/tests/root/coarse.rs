@@ -335,7 +335,10 @@ fn five_thousand_sleeping_threads_cost_little_in_the_coarse_mode() {
         assert!(rss <= 30 << 20, "{rss} bytes are resident");
         let cpu = sum(&|interval| interval["self"]["cpu_ns"].as_u64().expect("CPU time"));
         let share = 100.0 * cpu / sum(&|interval| interval["duration_ns"].as_u64().expect("a duration"));
-        println!("{share:.2} % of a core, {:.1} us a thread and reading, JSON included", share * 1e4 / 5_080.0);
+        println!(
+            "{share:.2} % of a core, {:.1} us a thread and reading, JSON included",
+            share * 1e4 / 5_080.0
+        );
         share
     };
     assert!((0..3).any(|_| cost() <= 8.0), "each of three times it was more than 8 % of a core");

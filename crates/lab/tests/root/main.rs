@@ -1,6 +1,6 @@
 //! Tests on the running kernel. They need root, BPF and the tools that `cargo xtask test` installs; nothing is skipped.
 //!
-//! Run by `cargo xtask test`, one after the other.
+//! Run by `cargo xtask test`, one after the other but for the modules that it names as those which company does not disturb.
 #![allow(missing_docs, reason = "tests are sentences")]
 
 mod accounts;
