@@ -26,8 +26,9 @@ struct Busy {
 const COME_AND_GO: &str = "while :; do sh -c 'i=0; while [ $i -lt 300 ]; do i=$((i+1)); done'; done";
 
 impl Busy {
-    fn new() -> Self {
-        let limited = Cgroup::new("live");
+    /// `name` is that of its cgroup, and another one in each test: they run at the same time.
+    fn new(name: &str) -> Self {
+        let limited = Cgroup::new(name);
         limited.limit(20_000, 100_000);
         let inner = limited.child("inner");
         let loads = vec![
@@ -109,7 +110,7 @@ fn assert_eventful(select: &[&str], intervals: &[Value]) {
 
 #[test]
 fn what_is_shown_of_the_whole_host_is_what_its_recording_gives() {
-    let _busy = Busy::new();
+    let _busy = Busy::new("live-host");
     let intervals = watch_and_report(&[]);
     assert_eventful(&[], &intervals);
     let culprits = |interval: &Value| interval["cgroups"].to_string().contains("\"culprits\":[{");
@@ -118,7 +119,7 @@ fn what_is_shown_of_the_whole_host_is_what_its_recording_gives() {
 
 #[test]
 fn what_is_shown_of_processes_is_what_their_recording_gives() {
-    let busy = Busy::new();
+    let busy = Busy::new("live-processes");
     let select = ["-p", &busy.pids()];
     assert_eventful(&select, &watch_and_report(&select));
     // The memory of processes is read, too.
@@ -129,7 +130,7 @@ fn what_is_shown_of_processes_is_what_their_recording_gives() {
 
 #[test]
 fn what_is_shown_of_a_cgroup_is_what_its_recording_gives() {
-    let busy = Busy::new();
+    let busy = Busy::new("live-cgroup");
     let select = ["--cgroup", &busy.limited.name];
     assert_eventful(&select, &watch_and_report(&select));
     watch_and_report(&["--cgroup", &busy.inner.name]);
@@ -137,7 +138,7 @@ fn what_is_shown_of_a_cgroup_is_what_its_recording_gives() {
 
 #[test]
 fn what_is_shown_of_a_selection_that_changes_with_time_is_what_its_recording_gives() {
-    let _busy = Busy::new();
+    let _busy = Busy::new("live-selection");
     for select in [["--comm", "^sh$"], ["--cpu", "0"], ["--node", "0"]] {
         let intervals = watch_and_report(&select);
         assert!(intervals.iter().any(|interval| !tids(interval).is_empty()), "{select:?}");
@@ -146,7 +147,7 @@ fn what_is_shown_of_a_selection_that_changes_with_time_is_what_its_recording_giv
 
 #[test]
 fn what_is_shown_coarsely_is_what_its_recording_gives() {
-    let busy = Busy::new();
+    let busy = Busy::new("live-coarse");
     let select = ["--mode", "coarse"];
     assert_eventful(&select, &watch_and_report(&select));
     watch_and_report(&["--mode", "coarse", "--cgroup", &busy.limited.name]);

@@ -6,7 +6,6 @@ use std::{
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
@@ -100,13 +99,6 @@ pub(crate) fn result(out: &mut impl Read) -> u64 {
     text.trim().parse().unwrap_or_else(|_| panic!("no result but {text:?}"))
 }
 
-/// The name of a cgroup that no other test has, also of those that run at the same time.
-fn unique(name: &str) -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("cgscope-test-{}-{number}-{name}", std::process::id())
-}
-
 /// A cgroup in the hierarchy of the cpu controller, removed with its value.
 pub(crate) struct Cgroup {
     pub(crate) path: PathBuf,
@@ -120,7 +112,7 @@ impl Cgroup {
         let mount = mounts.cpu().expect("a hierarchy with the cpu controller");
         let is_v2 = mounts.cpu_is_v2();
         enable_cpu(mount, is_v2);
-        let name = unique(name);
+        let name = format!("cgscope-test-{}-{name}", std::process::id());
         let path = mount.join(&name);
         fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         Self { path, name: format!("/{name}"), is_v2 }
@@ -129,7 +121,7 @@ impl Cgroup {
     /// One whose tasks may run on these CPUs only, in the hierarchy of cpusets.
     pub(crate) fn of_cpus(name: &str, cpus: &str) -> Self {
         let v1 = Path::new("/sys/fs/cgroup/cpuset");
-        let name = unique(name);
+        let name = format!("cgscope-test-{}-{name}", std::process::id());
         let (mount, is_v2) = if v1.join("cpuset.cpus").exists() {
             (v1.to_owned(), false)
         } else {
