@@ -109,7 +109,7 @@ fn with_root(steps: &mut Steps, as_root: &AsRoot, for_binaries: &[String]) -> Re
 /// assert nothing that others who run meanwhile could change. With them goes each test that has such a word in its name
 /// (`live_and_replay::` too). The test binary looks for a word to run as for a word to skip, so each test is in one of the two
 /// runs.
-const IN_COMPANY: [&str; 4] = ["flight::", "recording::", "replay::", "top_record::"];
+const IN_COMPANY: [&str; 3] = ["recording::", "replay::", "top_record::"];
 
 fn in_company() -> Vec<&'static str> {
     iter::once("--test-threads=3").chain(IN_COMPANY).collect()
