@@ -4,6 +4,7 @@ mod appended;
 mod cost;
 mod gone;
 mod group;
+mod process;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,6 +22,7 @@ pub use appended::Appended;
 pub use cost::CostInterval;
 pub use group::Group;
 pub(crate) use group::{GroupSum, processes};
+pub use process::Process;
 
 /// Everything that happened between two Samples.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -62,7 +64,7 @@ pub struct Interval {
 }
 
 /// One task over an interval.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskInterval {
     /// As it was at the end.
     pub reading: TaskReading,

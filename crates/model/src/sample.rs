@@ -71,7 +71,7 @@ pub struct Sample {
 }
 
 /// One task, as read.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskReading {
     /// Tells this task from any other, also where a tid is reused.
     pub serial: u64,

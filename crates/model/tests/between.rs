@@ -71,22 +71,13 @@ impl Host {
             Event::Birth { cgroup } => {
                 self.next += 1;
                 let reading = TaskReading {
-                    accounts: None,
                     serial: self.next,
                     tid: self.next as u32,
                     tgid: (self.next / 3) as u32,
                     comm: "task".into(),
                     start_ns: self.now_ns,
                     cgroup_id: *cgroup,
-                    cpu: 0,
-                    node: None,
-                    on_cpu: false,
-                    state: None,
-                    pending: None,
-                    placement: None,
-                    max_ns: 0,
-                    totals: Totals::default(),
-                    hist: Arc::default(),
+                    ..TaskReading::default()
                 };
                 self.alive.insert(self.next, Task { reading: Some(reading), ..Task::default() });
             }
@@ -223,7 +214,7 @@ proptest! {
             prop_assert!(sum("/a") >= sum("/a/b") && sum("/a/b") >= sum("/a/b/c"));
             prop_assert_eq!(sum("/a") + sum("/d"), total.wait.total_ns);
             let of_tasks: u64 = interval.tasks.iter().map(|task| task.wait.total_ns).sum();
-            let of_processes: u64 = interval.by_process().values().map(|group| group.wait.total_ns).sum();
+            let of_processes: u64 = interval.by_process().iter().map(|(_, group)| group.wait.total_ns).sum();
             prop_assert_eq!(of_tasks, of_processes);
         }
     }

@@ -1,26 +1,16 @@
 //! An interval and what the screen derives of it, made once when it comes.
 
-use std::{cell::OnceCell, collections::BTreeMap, sync::Arc};
+use std::{cell::OnceCell, sync::Arc};
 
 use cgscope_model::{
     Finding, Group, Interval, Mode, TaskInterval,
     findings::{Host, findings_in},
+    interval::Process,
     nodes::NodeGroup,
     tree::Tree,
 };
 
 use crate::subject::{Key, Subject};
-
-/// A process: its threads together.
-#[derive(Debug)]
-pub struct Process {
-    /// Process id.
-    pub pid: u32,
-    /// The thread that names it, by its place in [`Interval::tasks`]: the main thread, or where that has gone any other.
-    pub named_by: usize,
-    /// Its threads together.
-    pub group: Group,
-}
 
 /// An interval, and its figures taken together.
 #[derive(Debug)]
@@ -46,19 +36,9 @@ impl Data {
         Self { tree, total, findings, interval, processes: OnceCell::new(), nodes: OnceCell::new() }
     }
 
-    /// Ascending by process id.
+    /// As [`Interval::processes`] has them.
     pub fn processes(&self) -> &[Process] {
-        self.processes.get_or_init(|| {
-            let mut named_by: BTreeMap<u32, usize> = BTreeMap::new();
-            for (at, task) in self.interval.tasks.iter().enumerate() {
-                let name = named_by.entry(task.reading.tgid).or_insert(at);
-                if task.reading.tid == task.reading.tgid {
-                    *name = at;
-                }
-            }
-            let groups = self.interval.by_process().into_iter().zip(named_by.into_values());
-            groups.map(|((pid, group), named_by)| Process { pid, named_by, group }).collect()
-        })
+        self.processes.get_or_init(|| self.interval.processes())
     }
 
     /// The NUMA nodes, ascending.
@@ -66,10 +46,11 @@ impl Data {
         self.nodes.get_or_init(|| self.interval.by_node())
     }
 
-    /// One process.
+    /// One process; of those that had one id the latest.
     pub fn process(&self, pid: u32) -> Option<&Process> {
         let processes = self.processes();
-        processes.binary_search_by_key(&pid, |process| process.pid).ok().map(|at| &processes[at])
+        let after = processes.partition_point(|process| process.pid <= pid);
+        processes[..after].last().filter(|process| process.pid == pid)
     }
 
     /// The name of a process.

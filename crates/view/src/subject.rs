@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use cgscope_model::{
-    CgroupReading, Group, Interval, TaskInterval, Totals, Wait, culprits::Culprit, tree::Node,
+    CgroupReading, Group, Interval, TaskInterval, Totals, Wait, culprits::Culprit, interval::Process,
+    tree::Node,
 };
 
-use crate::{causes::UNNAMED, data::Process, states::State};
+use crate::{causes::UNNAMED, states::State};
 
 /// Tells a subject in every interval.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

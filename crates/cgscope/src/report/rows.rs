@@ -56,12 +56,10 @@ pub fn cgroups(whole: &Interval) -> Vec<Row> {
 
 /// By process, and what ended meanwhile.
 pub fn processes(whole: &Interval) -> Vec<Row> {
-    let names = whole.naming_tasks();
-    let rows = whole.by_process().into_iter().map(|(pid, group)| {
-        let task = names.get(&pid);
-        let cgroup = task.and_then(|task| whole.cgroup_path(task.cgroup_id)).cloned();
-        let name = task.map_or_else(String::new, |task| task.comm.to_string());
-        Row { id: Some(pid), cgroup, ..Row::of_group(name, group) }
+    let rows = whole.processes().into_iter().map(|process| {
+        let task = &whole.tasks[process.named_by].reading;
+        let cgroup = whole.cgroup_path(task.cgroup_id).cloned();
+        Row { id: Some(process.pid), cgroup, ..Row::of_group(task.comm.to_string(), process.group) }
     });
     sorted(rows.chain([ended(whole)]))
 }

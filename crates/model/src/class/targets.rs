@@ -49,13 +49,7 @@ impl<'a> Classes<'a> {
         self.threads(&[task])
     }
 
-    /// Of the threads of a process that were there at the end.
-    pub fn process(&self, tgid: u32) -> Verdict {
-        let threads = self.interval.tasks.iter().filter(|task| task.reading.tgid == tgid);
-        self.threads(&threads.collect::<Vec<_>>())
-    }
-
-    /// Of some threads, as those of a process.
+    /// Of some threads, as those of a process that were there at the end.
     pub fn threads(&self, tasks: &[&TaskInterval]) -> Verdict {
         let activity = Activity::of(tasks.iter().copied(), &self.scope(false));
         verdict(&activity, self.quota_of(tasks, &activity).as_ref())

@@ -151,21 +151,13 @@ pub(super) fn task(serial: u64, ran_ns: u64, waits: ByCause, states: Option<[u64
         tid: serial as u32,
         tgid: 7,
         comm: "worker".into(),
-        start_ns: 0,
         cgroup_id: 2,
-        cpu: 0,
-        node: None,
-        on_cpu: false,
-        state: None,
-        pending: None,
-        placement: None,
-        max_ns: 0,
         totals,
         accounts: accounts.clone(),
-        hist: Arc::default(),
+        ..TaskReading::default()
     };
     let wait = Wait { total_ns: waits.total(), by_cause: waits, ..Wait::default() };
-    TaskInterval { reading, totals, accounts, wait, placement: Default::default() }
+    TaskInterval { reading, totals, accounts, wait, ..TaskInterval::default() }
 }
 
 pub(super) fn stack(serial: u64, addr: u64, ns: u64) -> StackReading {
@@ -193,6 +185,11 @@ pub(super) fn classes_of<T>(interval: &Interval, read: impl FnOnce(Classes<'_>) 
     read(Classes::new(interval, &tree, &blocked))
 }
 
+/// The one process that all threads here are of.
+pub(super) fn process(classes: Classes<'_>) -> Verdict {
+    classes.threads(&classes.interval().tasks.iter().collect::<Vec<_>>())
+}
+
 /// 8 workers of which each computes 20 % and waits 65 % for a remote call; 30 others that nobody needed.
 #[test]
 fn field_case_4_workers_that_wait_are_not_helped_by_cpu() {
@@ -209,7 +206,7 @@ fn field_case_4_workers_that_wait_are_not_helped_by_cpu() {
     let interval = interval(tasks, stacks);
     let expected = "I/O-bound: blocked on network 65 % of the time, on a CPU 20 %, waiting for work 13 % (accept): more CPU will not help";
     let of = |read: fn(Classes<'_>) -> Verdict| classes_of(&interval, read).says;
-    assert_eq!(of(|classes| classes.process(7)), expected);
+    assert_eq!(of(process), expected);
     assert_eq!(of(|classes| classes.total()), expected);
     assert_eq!(of(|classes| classes.cgroup(1)), expected);
     assert_eq!(of(|classes| classes.threads(&[&classes.interval().tasks[0]])), expected);
@@ -239,7 +236,7 @@ fn a_thread_that_is_stuck_in_a_device_is_active_although_it_does_not_run() {
     let stuck = task(1, 0, ByCause::default(), Some([0, S, 0, 0, 0]));
     let asleep = |serial| task(serial, 0, ByCause::default(), Some([S, 0, 0, 0, 0]));
     let interval = interval(vec![stuck, asleep(2), asleep(3)], vec![stack(2, 1, S), stack(3, 1, S)]);
-    let says = classes_of(&interval, |classes| classes.process(7)).says;
+    let says = classes_of(&interval, process).says;
     assert_eq!(says, "I/O-bound: blocked on disk 100 % of the time, on a CPU 0 %: more CPU will not help");
 }
 
@@ -251,7 +248,7 @@ fn field_case_1_a_loop_under_a_quota_is_quota_bound() {
     let expected = "quota-bound: throttled 50 % of the time by /pool (0.5 CPUs), on a CPU 50 %: raise the limit (cpu.max, in v1 cpu.cfs_quota_us)";
     for says in [
         classes_of(&interval, |classes| classes.total()),
-        classes_of(&interval, |classes| classes.process(7)),
+        classes_of(&interval, process),
         classes_of(&interval, |classes| classes.cgroup(1)),
     ]
     .map(|verdict| verdict.says)
@@ -270,13 +267,13 @@ fn field_case_2_threads_above_a_quota_are_too_many() {
     let stacks = (1..=20).map(|serial| stack(serial, 2, S / 2)).collect();
     let interval = with_quota(interval(tasks.clone(), stacks), 100_000);
     assert_eq!(
-        classes_of(&interval, |classes| classes.process(7)).says,
+        classes_of(&interval, process).says,
         "quota-bound: throttled 15 % of the time by /pool (1 CPU), blocked on a futex 78 % (a lock, or a pool that waits for work), on a CPU 7 %: raise the limit (cpu.max, in v1 cpu.cfs_quota_us) or use fewer threads"
     );
     // With as much throttling but half of the work the quota is not what bounds it.
     tasks.iter_mut().for_each(|task| task.totals.on_cpu_ns /= 2);
     let interval = with_quota(self::interval(tasks, interval.stacks), 100_000);
-    assert_eq!(classes_of(&interval, |classes| classes.process(7)).classes, [Class::LockBound]);
+    assert_eq!(classes_of(&interval, process).classes, [Class::LockBound]);
 }
 
 #[test]
@@ -286,10 +283,7 @@ fn threads_that_do_little_do_not_hide_the_busy_one() {
     tasks.insert(0, task(1, S, ByCause::default(), Some([0; 5])));
     let stacks: Vec<_> = (2..20).map(|serial| stack(serial, 2, S * 49 / 50)).collect();
     let interval = interval(tasks, stacks);
-    assert_eq!(
-        classes_of(&interval, |classes| classes.process(7)).says,
-        "CPU-bound: on a CPU 100 % of the time"
-    );
+    assert_eq!(classes_of(&interval, process).says, "CPU-bound: on a CPU 100 % of the time");
 }
 
 #[test]

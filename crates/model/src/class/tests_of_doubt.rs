@@ -125,7 +125,7 @@ fn who_waits_for_work_uninterruptibly_is_not_stuck() {
     let vfork = StackReading { state: BlockedState::Uninterruptible, ..stack(2, 3, S) };
     let interval = interval(vec![busy, parent], vec![stack(1, 0, S / 2), vfork]);
     assert_eq!(
-        classes_of(&interval, |classes| classes.process(7)).says,
+        classes_of(&interval, process).says,
         "mixed, CPU-bound and I/O-bound: blocked on network 50 % of the time, on a CPU 50 %"
     );
 }
@@ -146,7 +146,7 @@ fn a_kernel_thread_that_is_stuck_is_not_what_a_cgroup_is_about() {
 #[test]
 fn fewer_threads_help_where_they_wait_for_each_other() {
     let of = |tasks: Vec<TaskInterval>| {
-        let says = classes_of(&interval(tasks, vec![]), |classes| classes.process(7)).says;
+        let says = classes_of(&interval(tasks, vec![]), process).says;
         says.split_once("%): ").or(says.split_once("%: ")).map(|(_, advice)| advice.to_string()).ok_or(says)
     };
     let waiting = |serial, cause| task(serial, S / 2, ByCause::only(cause, S / 2), Some([0; 5]));
@@ -169,7 +169,7 @@ fn in_the_root_cgroup_others_may_be_to_blame() {
     tasks.iter_mut().for_each(|task| task.reading.cgroup_id = 1);
     let interval = interval(tasks, vec![]);
     assert_eq!(
-        classes_of(&interval, |classes| classes.process(7)).says,
+        classes_of(&interval, process).says,
         "contended: queued for a CPU 50 % of the time (behind others in / or its own threads 50 %), on a CPU 50 %: more CPUs help"
     );
 }

@@ -85,7 +85,7 @@ fn all_of(task: &TaskReading) -> Option<Gone> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CpuReading, CpuTimes, Hist, Interval, Totals};
+    use crate::{CpuReading, CpuTimes, Interval, Totals};
 
     /// A thread of process 5 that ran so long, and what threads that exited did.
     fn thread(tid: u32, ran_ns: u64, gone_ns: u64) -> TaskReading {
@@ -99,15 +99,8 @@ mod tests {
             comm: "t".into(),
             start_ns: 1,
             cgroup_id: 1,
-            cpu: 0,
-            node: None,
-            on_cpu: false,
-            state: None,
-            pending: None,
-            placement: None,
-            max_ns: 0,
             totals: Totals { on_cpu_ns: ran_ns, voluntary: ran_ns, ..Totals::default() },
-            hist: Arc::new(Hist::default()),
+            ..TaskReading::default()
         }
     }
 

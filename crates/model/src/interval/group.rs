@@ -98,20 +98,6 @@ impl Interval {
         ended.take(0)
     }
 
-    /// By process id, living tasks only: what exited is known by cgroup.
-    pub fn by_process(&self) -> BTreeMap<u32, Group> {
-        let mut members: BTreeMap<u32, Vec<&TaskInterval>> = BTreeMap::new();
-        for task in &self.tasks {
-            members.entry(task.reading.tgid).or_default().push(task);
-        }
-        let mut sum = GroupSum::default();
-        let mut group = |tasks: Vec<&TaskInterval>| {
-            tasks.into_iter().for_each(|task| sum.add_task(task));
-            sum.take(1)
-        };
-        members.into_iter().map(|(tgid, tasks)| (tgid, group(tasks))).collect()
-    }
-
     /// By cgroup path, each with all below it; `None` holds what is in cgroups whose path is not known.
     pub fn by_cgroup(&self) -> BTreeMap<Option<Arc<str>>, Group> {
         Tree::new(self).into_groups()

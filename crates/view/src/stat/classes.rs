@@ -37,12 +37,13 @@ fn verdict(row: &Row<'_>, data: &Data, rows: Rows, classes: &Classes<'_>) -> Opt
             let nodes = data.tree.nodes();
             Some(classes.cgroup(nodes.iter().position(|other| std::ptr::eq(other, node))?))
         }
-        Rows::Processes => row.tgid.map(|tgid| classes.process(tgid)),
-        // The line of a process is that of its threads together.
-        Rows::Threads | Rows::ThreadsOfProcesses => match row.tid {
-            None => row.tgid.map(|tgid| classes.process(tgid)),
-            // Not by its id: in an average it may have been that of several.
-            Some(_) => Some(classes.thread(data.task(row.task?.serial)?)),
+        // Neither by its id: in an average it may have been that of several.
+        Rows::Processes | Rows::Threads | Rows::ThreadsOfProcesses => match row.process {
+            Some(process) => {
+                let threads = process.threads.iter().map(|at| &data.interval.tasks[*at]);
+                Some(classes.threads(&threads.collect::<Vec<_>>()))
+            }
+            None => Some(classes.thread(data.task(row.task?.serial)?)),
         },
     }
 }

@@ -1,12 +1,13 @@
 //! Which rows there are.
 
-use cgscope_model::{Group, Interval, TaskReading, Tree, interval::ENDED, tree::Node};
+use cgscope_model::{
+    Group, Interval, TaskInterval, TaskReading, Tree,
+    interval::{ENDED, Process},
+    tree::Node,
+};
 
 use super::{Asked, Rows, figures::Figures};
-use crate::{
-    causes::UNNAMED,
-    data::{Data, Process},
-};
+use crate::{causes::UNNAMED, data::Data};
 
 /// A row.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub struct Row<'a> {
     pub is_average: bool,
     /// The task whose places it has: a thread, or the one that names a process.
     pub task: Option<&'a TaskReading>,
+    /// The process, where it is of one.
+    pub process: Option<&'a Process>,
     /// Process id, where it is printed.
     pub tgid: Option<u32>,
     /// Thread id, where it is printed.
@@ -43,6 +46,7 @@ impl Row<'_> {
             interval: &data.interval,
             is_average: false,
             task: None,
+            process: None,
             tgid: None,
             tid: None,
             node: None,
@@ -70,33 +74,36 @@ pub fn all<'a>(data: &'a Data, asked: &Asked) -> Vec<Row<'a>> {
 fn of_process<'a>(data: &'a Data, process: &'a Process) -> Row<'a> {
     let task = &data.interval.tasks[process.named_by].reading;
     let row = Row::new(data, Figures::of_process(&process.group, data.interval.mode));
-    Row { task: Some(task), tgid: Some(process.pid), name: task.comm.to_string(), ..row }
+    let (tgid, process) = (Some(process.pid), Some(process));
+    Row { task: Some(task), process, tgid, name: task.comm.to_string(), ..row }
+}
+
+fn of_thread<'a>(data: &'a Data, task: &'a TaskInterval) -> Row<'a> {
+    let reading = &task.reading;
+    let row = Row::new(data, Figures::of_task(task, data.interval.mode));
+    let (tgid, tid) = (Some(reading.tgid), Some(reading.tid));
+    Row { task: Some(reading), tgid, tid, name: reading.comm.to_string(), ..row }
 }
 
 /// By thread id.
 fn threads(data: &Data) -> Vec<Row<'_>> {
-    let rows = data.interval.tasks.iter().map(|task| {
-        let reading = &task.reading;
-        let row = Row::new(data, Figures::of_task(task, data.interval.mode));
-        let (tgid, tid) = (Some(reading.tgid), Some(reading.tid));
-        Row { task: Some(reading), tgid, tid, name: reading.comm.to_string(), ..row }
-    });
-    let mut rows: Vec<Row<'_>> = rows.collect();
+    let mut rows: Vec<Row<'_>> = data.interval.tasks.iter().map(|task| of_thread(data, task)).collect();
     rows.sort_by_key(|row| row.tid);
     rows
 }
 
 /// Each process, then its threads, as pidstat has them.
 fn threads_of_processes(data: &Data) -> Vec<Row<'_>> {
-    let mut threads = threads(data);
-    threads.sort_by_key(|row| (row.tgid, row.tid));
-    let mut threads = threads.into_iter().peekable();
     let mut rows = Vec::new();
     for process in data.processes() {
         rows.push(of_process(data, process));
-        while let Some(thread) = threads.next_if(|thread| thread.tgid == Some(process.pid)) {
-            rows.push(Row { tgid: None, name: format!("|__{}", thread.name), ..thread });
-        }
+        let mut threads: Vec<&TaskInterval> =
+            process.threads.iter().map(|at| &data.interval.tasks[*at]).collect();
+        threads.sort_by_key(|task| task.reading.tid);
+        rows.extend(threads.into_iter().map(|task| {
+            let thread = of_thread(data, task);
+            Row { tgid: None, name: format!("|__{}", thread.name), ..thread }
+        }));
     }
     rows
 }

@@ -160,11 +160,11 @@ fn a_blank_in_a_path_does_not_shift_the_words() {
 }
 
 #[test]
-fn of_two_threads_that_had_one_id_each_has_its_own_sentence() {
+fn of_two_that_had_one_id_each_has_its_own_line_and_sentence() {
     let sample = |on_cpu_ns: [u64; 2]| {
         let mut sample = with_accounts(host(2, 1, 3));
-        for (task, on_cpu_ns) in sample.tasks.iter_mut().zip(on_cpu_ns) {
-            task.tid = 4_711;
+        for (start_ns, (task, on_cpu_ns)) in (1..).zip(sample.tasks.iter_mut().zip(on_cpu_ns)) {
+            (task.tgid, task.tid, task.start_ns) = (4_711, 4_711, start_ns);
             task.pending = None;
             task.totals = Totals { on_cpu_ns, ..Totals::default() };
             task.accounts = None;
@@ -176,11 +176,19 @@ fn of_two_threads_that_had_one_id_each_has_its_own_sentence() {
     let data = data_of(&before, &after);
     let blocked = BlockedOn::new(&data.interval, |_| None);
     let classes = Classes::new(&data.interval, &data.tree, &blocked);
-    let lines = super::classes::lines(&data, &asked(Rows::Threads), &classes);
-    let of = |serial_at: usize| classes.thread(&data.interval.tasks[serial_at]).says;
-    assert_eq!(lines.len(), 2, "{lines:?}");
-    assert!(lines[0].ends_with(&of(0)) && lines[1].ends_with(&of(1)), "{lines:?}");
+    let of = |at: usize| classes.thread(&data.interval.tasks[at]).says;
     assert_ne!(of(0), of(1));
+    for rows in [Rows::Threads, Rows::Processes, Rows::ThreadsOfProcesses] {
+        let lines = super::classes::lines(&data, &asked(rows), &classes);
+        assert!(lines.first().unwrap().ends_with(&of(0)), "{lines:?}");
+        assert!(lines.last().unwrap().ends_with(&of(1)), "{lines:?}");
+        let table = interval(&data, &asked(rows));
+        let table = words(&table);
+        let busy = at(&table[0], "%CPU");
+        let each = if rows == Rows::ThreadsOfProcesses { 2 } else { 1 };
+        let printed: Vec<&str> = table[1..=2 * each].iter().map(|line| line[busy]).collect();
+        assert_eq!((printed[0], printed[each]), ("90.00", "30.00"), "{table:?}");
+    }
 }
 
 #[test]
