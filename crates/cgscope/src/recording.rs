@@ -239,22 +239,16 @@ mod tests {
             ..Totals::default()
         };
         TaskReading {
-            accounts: None,
             serial,
             tid: serial as u32,
             tgid: serial as u32 / 2,
             comm: "t".into(),
             start_ns: born_s * SECOND + 1,
             cgroup_id: 1 + (serial + (born_s + waits) / 10) % 2,
-            cpu: 0,
-            node: None,
-            on_cpu: false,
-            state: None,
-            pending: None,
-            placement: None,
             max_ns: 1_000,
             totals,
             hist: Arc::new(Hist::of_cause(Cause::Kernel, (0..waits).map(|_| 1_000))),
+            ..TaskReading::default()
         }
     }
 

@@ -97,20 +97,12 @@ mod tests {
 
     fn task(tid: u32, cgroup_id: u64, wait_ns: u64) -> TaskReading {
         TaskReading {
-            accounts: None,
             serial: tid.into(),
             tid,
             tgid: tid,
             comm: "t".into(),
             start_ns: 5,
             cgroup_id,
-            cpu: 0,
-            node: None,
-            on_cpu: false,
-            state: None,
-            pending: None,
-            placement: None,
-            max_ns: 0,
             totals: Totals {
                 waits: 3,
                 wait_ns,
@@ -118,7 +110,7 @@ mod tests {
                 by_cause: ByCause::only(Cause::Unattributed, wait_ns),
                 ..Totals::default()
             },
-            hist: Default::default(),
+            ..TaskReading::default()
         }
     }
 

@@ -66,22 +66,16 @@ proptest! {
 #[test]
 fn sums_of_absurd_figures_stay_at_the_largest_number() {
     let task = |serial| TaskReading {
-        accounts: None,
         serial,
         tid: 1,
         tgid: 1,
         comm: "t".into(),
         start_ns: 5,
         cgroup_id: 1,
-        cpu: 0,
-        node: None,
-        on_cpu: false,
-        state: None,
-        pending: None,
-        placement: None,
         max_ns: u64::MAX,
         totals: Totals { waits: u64::MAX, wait_ns: u64::MAX, on_cpu_ns: u64::MAX, ..Totals::default() },
         hist: Arc::new(Hist::from_cells(BTreeMap::from([(7, u64::MAX)]), []).expect("a cell")),
+        ..TaskReading::default()
     };
     let after = Sample { mono_ns: u64::MAX, tasks: vec![task(1), task(2)], ..Sample::default() };
     let interval = Interval::between(&Sample::default(), &after);

@@ -1,6 +1,4 @@
-use std::{fs, sync::Arc};
-
-use cgscope_model::{Hist, Totals};
+use std::fs;
 
 use super::{
     affinity::{cpuset_path, narrowing},
@@ -67,24 +65,7 @@ fn nodes_of(cpus: &[CpuReading]) -> Vec<(u32, Option<u32>)> {
 }
 
 fn task(tid: u32, cpu: u32) -> TaskReading {
-    TaskReading {
-        accounts: None,
-        serial: tid.into(),
-        tid,
-        tgid: tid,
-        comm: "a".into(),
-        start_ns: 0,
-        cgroup_id: 0,
-        cpu,
-        node: None,
-        on_cpu: false,
-        state: None,
-        pending: None,
-        placement: None,
-        max_ns: 0,
-        totals: Totals::default(),
-        hist: Arc::new(Hist::default()),
-    }
+    TaskReading { serial: tid.into(), tid, tgid: tid, comm: "a".into(), cpu, ..TaskReading::default() }
 }
 
 #[test]

@@ -49,7 +49,6 @@ fn task(serial: u64, tgid: u32, comm: &str, cgroup_id: u64, cause: Cause, n: u64
     let (totals, hist) = totals(cause, n);
     let pending = Pending { ns: 5_000, booked_ns: 0, by_cause: ByCause::only(cause, 5_000) };
     TaskReading {
-        accounts: None,
         serial,
         tid: serial as u32,
         tgid,
@@ -58,13 +57,11 @@ fn task(serial: u64, tgid: u32, comm: &str, cgroup_id: u64, cause: Cause, n: u64
         cgroup_id,
         cpu: 1,
         node: Some(0),
-        on_cpu: false,
-        state: None,
         pending: (serial == 11).then_some(pending),
-        placement: None,
         max_ns: 3_000_000,
         totals,
         hist: Arc::new(hist),
+        ..TaskReading::default()
     }
 }
 

@@ -109,21 +109,12 @@ fn task(serial: u64, cgroup_id: u64, blocked: Option<[u64; 5]>) -> TaskInterval 
         tid: serial as u32,
         tgid: 7,
         comm: "a".into(),
-        start_ns: 0,
         cgroup_id,
-        cpu: 0,
-        node: None,
-        on_cpu: false,
         state: Some(TaskState::Sleeping),
-        pending: None,
-        placement: None,
-        max_ns: 0,
-        totals: Default::default(),
         accounts: accounts.clone(),
-        hist: Arc::default(),
+        ..TaskReading::default()
     };
-    let (totals, wait, placement) = Default::default();
-    TaskInterval { reading, totals, accounts, wait, placement }
+    TaskInterval { reading, accounts, ..TaskInterval::default() }
 }
 
 fn name(addr: u64) -> Option<&'static str> {

@@ -44,22 +44,14 @@ impl Scene {
             ..Default::default()
         };
         let reading = TaskReading {
-            accounts: None,
             serial,
             tid: serial as u32,
             tgid: serial as u32,
             comm: "worker".into(),
-            start_ns: 0,
             cgroup_id: self.id(path),
-            cpu: 0,
-            node: None,
-            on_cpu: false,
-            state: None,
-            pending: None,
-            placement: None,
             max_ns: wait.max_ns,
             totals,
-            hist: Arc::default(),
+            ..TaskReading::default()
         };
         self.interval.tasks.push(TaskInterval {
             accounts: None,

@@ -21,7 +21,6 @@ fn cpu(cpu: u32, node: u32, busy_ns: u64, idle_ns: u64) -> CpuReading {
 fn task(tid: u32, cpu: u32, node: u32, ran_ns: u64, placement: Option<Placement>) -> TaskReading {
     let totals = Totals { on_cpu_ns: ran_ns, wait_ns: ran_ns / 2, waits: 1, ..Totals::default() };
     TaskReading {
-        accounts: None,
         serial: tid.into(),
         tid,
         tgid: tid,
@@ -31,12 +30,9 @@ fn task(tid: u32, cpu: u32, node: u32, ran_ns: u64, placement: Option<Placement>
         cpu,
         node: Some(node),
         on_cpu: true,
-        state: None,
-        pending: None,
         placement: placement.map(Arc::new),
-        max_ns: 0,
         totals,
-        hist: Arc::default(),
+        ..TaskReading::default()
     }
 }
 

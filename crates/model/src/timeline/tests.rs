@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use proptest::prelude::*;
 
 use super::*;
@@ -18,24 +16,7 @@ fn task(tid: u32, cgroup_id: u64, waits_ns: &[u64], cause: Cause) -> TaskInterva
         by_cause: ByCause::only(cause, wait_ns),
         hist: Hist::from_waits_ns(waits_ns.iter().copied()),
     };
-    let reading = TaskReading {
-        accounts: None,
-        serial: tid.into(),
-        tid,
-        tgid: tid,
-        comm: "".into(),
-        start_ns: 0,
-        cgroup_id,
-        cpu: 0,
-        node: None,
-        on_cpu: false,
-        state: None,
-        pending: None,
-        placement: None,
-        max_ns: 0,
-        totals: Totals::default(),
-        hist: Arc::default(),
-    };
+    let reading = TaskReading { serial: tid.into(), tid, tgid: tid, cgroup_id, ..TaskReading::default() };
     let totals = Totals { on_cpu_ns: 1_000, ..Totals::default() };
     TaskInterval { accounts: None, reading, totals, wait, placement: TaskPlacement::default() }
 }

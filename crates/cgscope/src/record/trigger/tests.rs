@@ -21,22 +21,16 @@ fn interval(tasks: &[(&str, &[u64], u64)]) -> Interval {
         };
         after.cgroups.push((id, Arc::from(*path)));
         after.tasks.push(TaskReading {
-            accounts: None,
             serial: id,
             tid: id as u32,
             tgid: id as u32,
             comm: "task".into(),
             start_ns: 1,
             cgroup_id: id,
-            cpu: 0,
-            node: None,
-            on_cpu: false,
-            state: None,
-            pending: None,
-            placement: None,
             max_ns: waits.iter().copied().max().unwrap_or(0),
             totals,
             hist: Arc::new(hist),
+            ..TaskReading::default()
         });
     }
     Interval::between(&Sample::default(), &after)

@@ -27,21 +27,10 @@ fn task(serial: u64, comm: &str, blocked: [u64; 5]) -> TaskInterval {
         tid: serial as u32,
         tgid: 1,
         comm: comm.into(),
-        start_ns: 0,
-        cgroup_id: 0,
-        cpu: 0,
-        node: None,
-        on_cpu: false,
-        state: None,
-        pending: None,
-        placement: None,
-        max_ns: 0,
-        totals: Default::default(),
         accounts: accounts.clone(),
-        hist: Arc::default(),
+        ..TaskReading::default()
     };
-    let (totals, wait, placement) = Default::default();
-    TaskInterval { reading, totals, accounts, wait, placement }
+    TaskInterval { reading, accounts, ..TaskInterval::default() }
 }
 
 fn stack(serial: u64, comm: &str, frames: &[u64], ns: u64) -> StackReading {

@@ -48,22 +48,14 @@ impl Does {
             ..Totals::default()
         };
         let reading = TaskReading {
-            accounts: None,
             serial: self.serial,
             tid: self.serial as u32,
             tgid: self.serial as u32,
             comm: self.comm.into(),
-            start_ns: 0,
             cgroup_id: id,
-            cpu: 0,
-            node: None,
-            on_cpu: false,
-            state: None,
-            pending: None,
-            placement: None,
             max_ns: wait.max_ns,
             totals,
-            hist: Arc::default(),
+            ..TaskReading::default()
         };
         TaskInterval { accounts: None, reading, totals, wait, placement: Default::default() }
     }
