@@ -76,7 +76,7 @@ impl Offcpu {
     /// Writes the file, or gives the text that belongs with the result.
     ///
     /// # Errors
-    /// Where nothing was measured, or the file cannot be written.
+    /// Where nothing was measured, or the file cannot be written: then the text goes to standard error.
     pub fn finish(&self) -> Result<Option<String>> {
         if self.is_coarse {
             return Err(Error::incomplete(
@@ -93,7 +93,7 @@ impl Offcpu {
                 output.path().display(),
             )));
         }
-        output.write(&self.rendered(output.format())?)?;
+        output.write(&self.rendered(output.format())?).inspect_err(|_| say!("{}", self.text().trim_end()))?;
         Ok(None)
     }
 

@@ -45,12 +45,9 @@ pub async fn run(options: &Stat) -> Result {
     let measured = run::measure(&mut session).await.map_err(|error| named(options, error))?;
     let run = finish(options, session, &watch, measured, remarks, &symbols);
     let code = run.ending.code();
-    let stacks = offcpu.map_or(Ok(None), |offcpu| stacks(offcpu, &run));
-    let written = stacks.and_then(|stacks| write(&output, &run, stacks.as_deref(), options.json));
-    if let Err(error) = written {
-        // The command's exit code is not ours to give away.
-        say!("cgscope: {error}");
-    }
+    let stacks = offcpu.and_then(|offcpu| stacks(offcpu, &run));
+    write(&output, &run, stacks.as_deref().unwrap_or_default(), options.json);
+    // The command's exit code is not ours to give away, whatever could not be written.
     Ok(Exit::AsCommand(code))
 }
 
@@ -137,17 +134,23 @@ fn judged(interval: &Interval, symbols: &KernelSymbols) -> (Option<BlockedTime>,
 }
 
 /// Where time was spent off the CPU: as text, unless a file was asked for.
-fn stacks(mut offcpu: Offcpu, run: &CommandRun) -> Result<Option<String>> {
+fn stacks(mut offcpu: Offcpu, run: &CommandRun) -> Option<String> {
     offcpu.push(&run.interval);
-    let text = offcpu.finish()?;
-    if let Some(path) = offcpu.path() {
-        say!("cgscope: {} written", path.display());
+    match offcpu.finish() {
+        Ok(text) => {
+            if let Some(path) = offcpu.path() {
+                say!("cgscope: {} written", path.display());
+            }
+            text
+        }
+        Err(error) => {
+            say!("cgscope: {error}");
+            None
+        }
     }
-    Ok(text)
 }
 
-fn write(output: &Output, run: &CommandRun, stacks: Option<&str>, json: bool) -> Result<()> {
-    let stacks = stacks.unwrap_or_default();
+fn write(output: &Output, run: &CommandRun, stacks: &str, json: bool) {
     if !json {
         return output.write(&(summary(run) + stacks));
     }
@@ -155,7 +158,8 @@ fn write(output: &Output, run: &CommandRun, stacks: Option<&str>, json: bool) ->
         // Where the object goes nothing else does.
         say!("{}", stacks.trim_end());
     }
-    let object = serde_json::to_string(&StatObject::new(run))
-        .map_err(|error| Error::incomplete(format!("the summary could not be made an object ({error})")))?;
-    output.write(&(object + "\n"))
+    match serde_json::to_string(&StatObject::new(run)) {
+        Ok(object) => output.write(&(object + "\n")),
+        Err(error) => say!("cgscope: the summary could not be made an object ({error})"),
+    }
 }

@@ -41,21 +41,18 @@ impl Output {
         }
     }
 
-    /// Writes the summary: into a file whole or not at all.
-    pub fn write(&self, summary: &str) -> Result<()> {
-        match self {
-            Self::StandardError => {
-                // Nobody may be there any more: then there is nobody to tell.
-                let _ = io::stderr().lock().write_all(summary.as_bytes());
-                Ok(())
-            }
-            Self::Place(place) => replace(place, summary).map_err(|error| {
-                Error::incomplete(format!(
-                    "the summary could not be written to {} ({error})",
-                    place.path().display()
-                ))
-            }),
+    /// Writes the summary: into a file whole or not at all. What a file does not take goes to standard error: the command is not run
+    /// again for its figures.
+    pub fn write(&self, summary: &str) {
+        if let Self::Place(place) = self {
+            let Err(error) = replace(place, summary) else { return };
+            say!(
+                "cgscope: the summary could not be written to {} ({error}), so here it is:",
+                place.path().display()
+            );
         }
+        // Nobody may be there any more: then there is nobody to tell.
+        let _ = io::stderr().lock().write_all(summary.as_bytes());
     }
 }
 
@@ -95,7 +92,7 @@ mod tests {
         let path = dir.join("a");
         for content in ["", "cgscope stat: make", r#"{"schema":"cgscope.stat/1","command""#] {
             fs::write(&path, content).unwrap();
-            Output::new(Some(&path)).unwrap().write("cgscope stat: new").unwrap();
+            Output::new(Some(&path)).unwrap().write("cgscope stat: new");
             assert_eq!(fs::read_to_string(&path).unwrap(), "cgscope stat: new");
         }
         fs::write(&path, "a letter").unwrap();

@@ -52,7 +52,13 @@ impl Output {
             file.write_all(text.as_bytes())?;
             beside.keep()
         });
-        written.map_err(|error| cannot_write(self.path(), &error.to_string()))
+        written.map_err(|error| {
+            Error::incomplete(format!(
+                "the stacks could not be written to {} ({error}), so only the largest are told: make room, or name another file with \
+                 --offcpu=FILE",
+                self.path().display()
+            ))
+        })
     }
 
     /// The file.
