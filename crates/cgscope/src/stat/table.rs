@@ -370,9 +370,14 @@ mod tests {
                 let exact = 100.0 * value.as_f64().unwrap() / duration;
                 assert!((printed - exact).abs() <= 0.01, "{title} of {tid}: {printed}, {exact}");
             }
+            let p99 = task["wait"]["p99_ns"].as_u64().map_or("-".into(), cgscope_model::units::duration);
+            assert_eq!(line[at("p99")], p99);
+            assert_eq!(line[at("node")], task["node"].to_string());
             let rate = task["voluntary"].as_f64().unwrap() * 1e9 / duration;
             assert_eq!(line[at("cswch/s")], format!("{rate:.2}"));
         }
+        let nodes: HashSet<_> = tasks.iter().map(|task| task["node"].as_u64()).collect();
+        assert_eq!(nodes, HashSet::from([Some(0), Some(1)]), "each node has some");
     }
 
     #[test]
