@@ -1,0 +1,131 @@
+//! The kernel's own record of who waited for a CPU and how long: its events of wakeups and switches, traced by itself.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::CString,
+    fs,
+    path::{Path, PathBuf},
+    ptr,
+};
+
+/// Of each CPU: more than ten times what 10 s of the loads here take.
+const BUFFER_KIB: &str = "16384";
+
+/// A completed wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waited {
+    /// Its end, ns of CLOCK_MONOTONIC.
+    pub(crate) end_ns: u64,
+    pub(crate) ns: u64,
+}
+
+/// Events of some threads, recorded from now on. Its instance and its mount go with it.
+pub(crate) struct SchedTrace {
+    mount: PathBuf,
+    instance: PathBuf,
+}
+
+impl SchedTrace {
+    pub(crate) fn start(tids: &[u32]) -> Self {
+        let name = format!("cgscope-test-{}", std::process::id());
+        let mount = std::env::temp_dir().join(&name);
+        fs::create_dir(&mount).unwrap_or_else(|error| panic!("{}: {error}", mount.display()));
+        let at = CString::new(mount.to_str().expect("a path of ours")).expect("no zero in it");
+        let kind = c"tracefs".as_ptr();
+        // SAFETY: strings that end with a zero, and no data.
+        let mounted = unsafe { libc::mount(kind, at.as_ptr(), kind, 0, ptr::null()) };
+        assert_eq!(mounted, 0, "tracefs: {}", std::io::Error::last_os_error());
+        let trace = Self { instance: mount.join("instances").join(&name), mount };
+        fs::create_dir(&trace.instance).expect("an instance of the trace");
+        trace.write("trace_clock", "mono");
+        trace.write("buffer_size_kb", BUFFER_KIB);
+        let any = |fields: &[&str]| {
+            let of_thread =
+                |tid: &u32| fields.iter().map(|field| format!("{field} == {tid}")).collect::<Vec<_>>();
+            tids.iter().flat_map(of_thread).collect::<Vec<_>>().join(" || ")
+        };
+        for (event, fields) in [("sched_switch", &["prev_pid", "next_pid"][..]), ("sched_wakeup", &["pid"])] {
+            trace.write(&format!("events/sched/{event}/filter"), &any(fields));
+            trace.write(&format!("events/sched/{event}/enable"), "1");
+        }
+        trace
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        fs::write(self.instance.join(file), text).unwrap_or_else(|error| panic!("{file}: {error}"));
+    }
+
+    /// The waits that ended, by thread, in their order.
+    pub(crate) fn end(self, tids: &[u32]) -> BTreeMap<u32, Vec<Waited>> {
+        self.write("tracing_on", "0");
+        self.assert_complete();
+        let text = fs::read(self.instance.join("trace")).expect("the trace");
+        waits(&String::from_utf8_lossy(&text), tids)
+    }
+
+    fn assert_complete(&self) {
+        for cpu in fs::read_dir(self.instance.join("per_cpu")).expect("the CPUs of the trace").flatten() {
+            let stats = fs::read_to_string(cpu.path().join("stats")).expect("the losses of the trace");
+            for lost in ["overrun: ", "commit overrun: ", "dropped events: "] {
+                let is_none = stats.lines().any(|line| line.strip_prefix(lost) == Some("0"));
+                assert!(is_none, "{}: {stats}", cpu.path().display());
+            }
+        }
+    }
+}
+
+impl Drop for SchedTrace {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.instance);
+        unmount(&self.mount);
+        let _ = fs::remove_dir(&self.mount);
+    }
+}
+
+fn unmount(mount: &Path) {
+    let at = CString::new(mount.to_str().expect("a path of ours")).expect("no zero in it");
+    // SAFETY: a string that ends with a zero.
+    unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) };
+}
+
+/// A thread waits from the wakeup, or from the switch that took it off a CPU while it could run, to the switch that puts it on one.
+fn waits(trace: &str, tids: &[u32]) -> BTreeMap<u32, Vec<Waited>> {
+    let (mut running, mut since) = (BTreeSet::new(), BTreeMap::new());
+    let mut waits: BTreeMap<u32, Vec<Waited>> = tids.iter().map(|tid| (*tid, Vec::new())).collect();
+    for line in trace.lines().filter(|line| !line.starts_with('#')) {
+        let number = |field: &str| word(line, field).and_then(|word| word.parse::<u32>().ok());
+        let now_ns = stamp_ns(line);
+        if line.contains(" sched_wakeup: ") {
+            let tid = number("pid").expect("whom it wakes");
+            // One that goes to sleep and is woken before it is gone does not wait.
+            if !running.contains(&tid) {
+                since.entry(tid).or_insert(now_ns);
+            }
+            continue;
+        }
+        let [left, came] = ["prev_pid", "next_pid"].map(|field| number(field).expect("who is switched"));
+        running.remove(&left);
+        match word(line, "prev_state") {
+            Some(state) if state.starts_with('R') => drop(since.insert(left, now_ns)),
+            _ => drop(since.remove(&left)),
+        }
+        running.insert(came);
+        if let (Some(begun_ns), Some(waits)) = (since.remove(&came), waits.get_mut(&came)) {
+            waits.push(Waited { end_ns: now_ns, ns: now_ns - begun_ns });
+        }
+    }
+    waits
+}
+
+fn word<'l>(line: &'l str, field: &str) -> Option<&'l str> {
+    line.split_ascii_whitespace().find_map(|word| word.strip_prefix(field)?.strip_prefix('='))
+}
+
+/// Of `  comm-7 [001] d..2. 4711.123456: sched_switch: ...`: printed in us.
+fn stamp_ns(line: &str) -> u64 {
+    let (before, _) = line.split_once(": sched_").expect("an event of the scheduler");
+    let stamp = before.rsplit(' ').next().expect("its time");
+    let (s, us) = stamp.split_once('.').expect("seconds and microseconds");
+    let number = |text: &str| text.parse::<u64>().expect("a number");
+    number(s) * 1_000_000_000 + number(us) * 1_000
+}
