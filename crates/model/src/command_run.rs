@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use serde::Serialize;
+
 use crate::{
     Blame, BlockedTime, Interval, class::Verdict, findings::Host, quota_use::QuotaUse,
     selection::is_at_or_below, sum,
@@ -35,7 +37,7 @@ impl Ending {
 
 /// What the kernel tells whoever waits for a process: of it, and of those of its children that were waited for in turn
 /// (`getrusage`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
     /// CPU time in user space, ns.
     pub user_ns: u64,
@@ -58,7 +60,7 @@ pub struct Usage {
 }
 
 /// CPU time of all that a command started, whoever waited for it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CpuUse {
     /// In user space and in the kernel, ns.
     pub usage_ns: u64,
@@ -69,7 +71,7 @@ pub struct CpuUse {
 }
 
 /// A process that was still there when the command had ended.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Outlived {
     /// Its id.
     pub pid: u32,

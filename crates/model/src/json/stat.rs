@@ -8,7 +8,7 @@ use super::{CauseObject, CostObject, CulpritObject, LimitObject, WaitObject};
 use crate::{
     BlockedState, CgroupReading, Finding, Mode, WallTime,
     class::Verdict,
-    command_run::{CommandRun, CpuUse, Ending, HeldBy, Outlived},
+    command_run::{CommandRun, CpuUse, Ending, HeldBy, Outlived, Usage},
     findings::findings,
 };
 
@@ -28,7 +28,7 @@ pub struct StatObject<'a> {
     pub core_dumped: bool,
     pub wall_ns: u64,
     pub cpu: CpuObject,
-    pub waited_for: UsageObject,
+    pub waited_for: Usage,
     pub own_cgroup: Option<&'a str>,
     pub peak_threads: u64,
     pub peak_processes: u64,
@@ -51,23 +51,8 @@ pub struct StatObject<'a> {
 #[derive(Serialize)]
 pub struct CpuObject {
     pub of: &'static str,
-    pub usage_ns: u64,
-    pub user_ns: u64,
-    pub system_ns: u64,
-}
-
-/// What `getrusage` tells.
-#[derive(Serialize)]
-pub struct UsageObject {
-    pub user_ns: u64,
-    pub system_ns: u64,
-    pub max_rss_bytes: u64,
-    pub minor_faults: u64,
-    pub major_faults: u64,
-    pub voluntary: u64,
-    pub involuntary: u64,
-    pub blocks_in: u64,
-    pub blocks_out: u64,
+    #[serde(flatten)]
+    pub cpu: CpuUse,
 }
 
 /// Where the time of all threads went: `on_cpu_ns`, `waited` and `blocked` sum to `total_ns`.
@@ -157,16 +142,15 @@ impl ThreadsTimeObject {
 
 impl CpuObject {
     fn new(run: &CommandRun) -> Self {
-        let CpuUse { usage_ns, user_ns, system_ns } = run.cpu_use();
         let of = if run.cpu.is_some() { "own_cgroup" } else { "waited_for" };
-        Self { of, usage_ns, user_ns, system_ns }
+        Self { of, cpu: run.cpu_use() }
     }
 }
 
 impl<'a> StatObject<'a> {
     /// Of a command, with what is found in it on its host.
     pub fn new(run: &'a CommandRun) -> Self {
-        let (interval, usage) = (&run.interval, &run.usage);
+        let interval = &run.interval;
         let total = interval.total();
         let (exit_code, signal) = match run.ending {
             Ending::Exited(code) => (Some(code), None),
@@ -186,17 +170,7 @@ impl<'a> StatObject<'a> {
             core_dumped: matches!(run.ending, Ending::Killed { dumped: true, .. }),
             wall_ns: run.wall_ns,
             cpu: CpuObject::new(run),
-            waited_for: UsageObject {
-                user_ns: usage.user_ns,
-                system_ns: usage.system_ns,
-                max_rss_bytes: usage.max_rss_bytes,
-                minor_faults: usage.minor_faults,
-                major_faults: usage.major_faults,
-                voluntary: usage.voluntary,
-                involuntary: usage.involuntary,
-                blocks_in: usage.blocks_in,
-                blocks_out: usage.blocks_out,
-            },
+            waited_for: run.usage,
             own_cgroup: run.own_cgroup.as_deref(),
             peak_threads: run.peak_threads,
             peak_processes: run.peak_processes,
