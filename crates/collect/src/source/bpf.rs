@@ -18,11 +18,14 @@ use crate::{
     facts::{self, CgroupMounts},
     kernel_side::{KernelSide, Plan},
     ledger::Ledger,
-    offsets,
+    offsets::{self, Resolved},
     readings::{Known, exited_reading, keep, pending, reading},
     stacks::{self, UnderWay},
     stream::{End, read_records},
 };
+
+/// Where the files of the kernel are.
+const HOST: &str = "/";
 
 /// Longer than starting ever takes, and shorter than an id takes to come back.
 const STARTING_NS: u64 = 2_000_000_000;
@@ -64,59 +67,17 @@ impl BpfSource {
         tree: Option<&CgroupTree>,
         nodes: BTreeMap<u32, u32>,
     ) -> Result<Self, Failure> {
-        let selection = &options.selection;
-        let host = Path::new("/");
-        if !selection.follows_all() && facts::gather(host).initial_pid_namespace == Some(false) {
-            return Err(Failure::of_mode(
-                "this is not the initial PID namespace, where the kernel side counts ids",
-                "processes and threads cannot be selected by id",
-                "run cgscope on the host, or select by --cgroup or --comm",
-            ));
-        }
-        let resolved = offsets::resolve(Path::new(offsets::VMLINUX_BTF))?;
-        let missing = resolved.missing_required();
-        if !missing.is_empty() {
-            return Err(Failure::of_host(
-                format!("this kernel does not have {}", missing.join(", ")),
-                "waits cannot be measured",
-                "`cgscope doctor` says which kernel option each of them needs",
-            ));
-        }
-        let now_ns = monotonic_ns();
+        let resolved = resolved(options)?;
         let node_places = Places::new(&nodes);
         let count_by_cpu = options.by_cpu || node_places.len() > 1;
         let config = Config {
-            follow_all: selection.follows_all().into(),
-            born_after_ns: now_ns,
-            select_born_before_ns: now_ns + STARTING_NS,
-            cgroup_v2: mounts.cpu_is_v2().into(),
-            root_cgroup_id: tree.and_then(CgroupTree::root_id).unwrap_or_default(),
-            blame_tasks: (!selection.follows_all()).into(),
-            cgroup_hierarchy: hierarchy_to_hear_of(tree, mounts.cpu_is_v2()),
             nodes: node_places.len() as u64,
             count_by_cpu: count_by_cpu.into(),
-            accounts: options.accounts.is_some().into(),
-            stack_every_ns: options
-                .accounts
-                .and_then(|asked| asked.stack_every)
-                .map_or(0, |every| every.as_nanos() as u64),
-            keep_throttle_clock: (!resolved.has(Feature::ThrottleClock)
-                && resolved.has(Feature::ThrottleFunctions))
-            .into(),
+            ..config(options, mounts, tree, &resolved)
         };
-        // Those that are offline, too: the first task that comes there is moved to a node that is known.
-        let present = facts::present_cpu_to_node(host).into_iter().chain(nodes.clone());
-        let cpu_places = present.map(|(cpu, node)| (cpu, node_places.number_of(node)));
-        let cpu_places: Vec<_> = cpu_places.collect();
+        let side = kernel_side(options, resolved, config, &nodes, &node_places)?;
         let mut source = Self {
-            side: KernelSide::start(&Plan {
-                offsets: resolved.offsets,
-                config,
-                cpus: facts::possible_cpus(host),
-                nodes: &cpu_places,
-                pids: &selection.pids,
-                tids: &selection.tids,
-            })?,
+            side,
             nodes,
             node_places,
             cpu_counts: count_by_cpu.then(CpuCounts::default),
@@ -304,6 +265,78 @@ impl BpfSource {
         }
         Ok(losses)
     }
+}
+
+/// Where the kernel has its fields: all that is needed must be there.
+fn resolved(options: &Options) -> Result<Resolved, Failure> {
+    if !options.selection.follows_all() && facts::gather(Path::new(HOST)).initial_pid_namespace == Some(false)
+    {
+        return Err(Failure::of_mode(
+            "this is not the initial PID namespace, where the kernel side counts ids",
+            "processes and threads cannot be selected by id",
+            "run cgscope on the host, or select by --cgroup or --comm",
+        ));
+    }
+    let resolved = offsets::resolve(Path::new(offsets::VMLINUX_BTF))?;
+    let missing = resolved.missing_required();
+    if missing.is_empty() {
+        return Ok(resolved);
+    }
+    Err(Failure::of_host(
+        format!("this kernel does not have {}", missing.join(", ")),
+        "waits cannot be measured",
+        "`cgscope doctor` says which kernel option each of them needs",
+    ))
+}
+
+/// What the kernel side is asked for, from now on: all but what is counted by CPU and node.
+fn config(
+    options: &Options,
+    mounts: &CgroupMounts,
+    tree: Option<&CgroupTree>,
+    resolved: &Resolved,
+) -> Config {
+    let selection = &options.selection;
+    let now_ns = monotonic_ns();
+    let stack_every = options.accounts.and_then(|asked| asked.stack_every);
+    let throttle_functions_alone =
+        !resolved.has(Feature::ThrottleClock) && resolved.has(Feature::ThrottleFunctions);
+    Config {
+        follow_all: selection.follows_all().into(),
+        born_after_ns: now_ns,
+        select_born_before_ns: now_ns + STARTING_NS,
+        cgroup_v2: mounts.cpu_is_v2().into(),
+        root_cgroup_id: tree.and_then(CgroupTree::root_id).unwrap_or_default(),
+        blame_tasks: (!selection.follows_all()).into(),
+        cgroup_hierarchy: hierarchy_to_hear_of(tree, mounts.cpu_is_v2()),
+        nodes: 0,
+        count_by_cpu: 0,
+        accounts: options.accounts.is_some().into(),
+        stack_every_ns: stack_every.map_or(0, |every| every.as_nanos() as u64),
+        keep_throttle_clock: throttle_functions_alone.into(),
+    }
+}
+
+/// Loaded and attached.
+fn kernel_side(
+    options: &Options,
+    resolved: Resolved,
+    config: Config,
+    nodes: &BTreeMap<u32, u32>,
+    places: &Places,
+) -> Result<KernelSide, Failure> {
+    let host = Path::new(HOST);
+    // Those that are offline, too: the first task that comes there is moved to a node that is known.
+    let present = facts::present_cpu_to_node(host).into_iter().chain(nodes.clone());
+    let cpu_places: Vec<_> = present.map(|(cpu, node)| (cpu, places.number_of(node))).collect();
+    KernelSide::start(&Plan {
+        offsets: resolved.offsets,
+        config,
+        cpus: facts::possible_cpus(host),
+        nodes: &cpu_places,
+        pids: &options.selection.pids,
+        tids: &options.selection.tids,
+    })
 }
 
 /// `u64::MAX` where what the BPF side could tell would be of no use.

@@ -19,7 +19,9 @@ use std::{
 };
 
 use cgscope_layout::{Loss, wire::serial};
-use cgscope_model::{Accounts, ByCause, Cause, CpuTimes, Gone, Hist, Losses, TaskReading, Totals, printable};
+use cgscope_model::{
+    Accounts, ByCause, Cause, CpuTimes, Gone, Hist, Losses, TaskReading, Totals, doctor::Facts, printable,
+};
 
 use super::Found;
 use crate::{
@@ -95,21 +97,9 @@ impl CoarseSource {
         nodes: BTreeMap<u32, u32>,
     ) -> Result<Self, Failure> {
         let root = Path::new("/");
-        let mut files = ProcFiles::open(&root.join("proc")).map_err(|error| {
-            Failure::of_mode(
-                format!("/proc cannot be read ({error})"),
-                "nothing can be measured",
-                "mount -t proc proc /proc",
-            )
-        })?;
+        let mut files = opened(root)?;
         let facts = facts::gather(root);
-        if facts.sched_info == Some(false) {
-            return Err(Failure::of_mode(
-                "the kernel keeps no sums of waits (/proc/self/schedstat is absent or zero)",
-                "they cannot be measured in the coarse mode either",
-                "boot a kernel built with CONFIG_TASK_DELAY_ACCT=y or CONFIG_SCHEDSTATS=y, and without `nodelayacct`",
-            ));
-        }
+        must_keep_sums(&facts)?;
         let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let ticks = Ticks { length_ns: clock::tick_ns(), ahead_ns: clock::boottime_ahead_ns() };
         let since_ticks = (monotonic_ns() + ticks.ahead_ns) / ticks.length_ns;
@@ -189,19 +179,22 @@ impl CoarseSource {
         self.tids = tids;
     }
 
+    /// True if it is known and has not been on a CPU since: all but its cgroup is as it was.
+    fn has_rested(&mut self, threads: BorrowedFd<'_>, pid: u32, tid: u32, schedstat: Schedstat) -> bool {
+        let is_as_it_was = |known: &&mut Known| known.schedstat == schedstat && known.reading.tgid == pid;
+        let Some(known) = self.known.get_mut(&tid).filter(is_as_it_was) else { return false };
+        known.seen = self.number;
+        if (self.number + u64::from(tid)).is_multiple_of(CGROUP_EVERY) {
+            let id = cgroup_id(&mut self.files, self.cgroups.as_mut(), threads, tid);
+            known.reading.cgroup_id = id.unwrap_or(known.reading.cgroup_id);
+        }
+        true
+    }
+
     /// `None` if it is gone.
     fn read_thread(&mut self, threads: BorrowedFd<'_>, pid: u32, tid: u32) -> Option<()> {
         let schedstat = self.files.of_thread(threads, tid, "schedstat").and_then(text::schedstat)?;
-        let (number, before) = (self.number, self.known.get_mut(&tid));
-        if let Some(known) = before
-            && known.schedstat == schedstat
-            && known.reading.tgid == pid
-        {
-            known.seen = number;
-            if (number + u64::from(tid)).is_multiple_of(CGROUP_EVERY) {
-                let id = cgroup_id(&mut self.files, self.cgroups.as_mut(), threads, tid);
-                known.reading.cgroup_id = id.unwrap_or(known.reading.cgroup_id);
-            }
+        if self.has_rested(threads, pid, tid, schedstat) {
             return Some(());
         }
         let stat = self.files.of_thread(threads, tid, "stat").and_then(text::stat)?;
@@ -209,11 +202,7 @@ impl CoarseSource {
         let before = self.known.get(&tid).filter(|known| known.start_ticks == start_ticks);
         let cpu_before = before.and_then(|known| known.reading.accounts.as_ref()).map(|before| before.cpu);
         let accounts = self.accounts.then(|| accounts(&stat, schedstat, self.ticks, cpu_before));
-        let comm = String::from_utf8_lossy(stat.comm);
-        let comm = match before {
-            Some(known) if *known.reading.comm == *comm => known.reading.comm.clone(),
-            _ => printable(&comm),
-        };
+        let comm = comm_of(stat.comm, before);
         let switches = self.files.of_thread(threads, tid, "status").and_then(text::switches)?;
         let cgroup_id = cgroup_id(&mut self.files, self.cgroups.as_mut(), threads, tid);
         let start_ns = before.map_or_else(|| self.start_ns(start_ticks), |known| known.reading.start_ns);
@@ -237,13 +226,18 @@ impl CoarseSource {
             hist: self.no_waits.clone(),
         };
         self.births.born += u64::from(before.is_none());
-        let known = Known { schedstat, start_ticks, is_dead, seen: number, changed: number, reading };
-        if let Some(old) = self.known.insert(tid, known)
+        let (seen, changed) = (self.number, self.number);
+        self.keep(Known { schedstat, start_ticks, is_dead, seen, changed, reading });
+        Some(())
+    }
+
+    fn keep(&mut self, known: Known) {
+        let start_ticks = known.start_ticks;
+        if let Some(old) = self.known.insert(known.reading.tid, known)
             && old.start_ticks != start_ticks
         {
             self.losses.add(Loss::TaskEndUnseen, u64::from(!old.is_dead));
         }
-        Some(())
     }
 
     /// Ticks are coarse: whoever was not there at the last reading did not start before it.
@@ -295,6 +289,15 @@ fn totals(schedstat: Schedstat, (voluntary, involuntary): (u64, u64)) -> Totals 
     }
 }
 
+/// Its name, shared with the reading before where it is the same.
+fn comm_of(comm: &[u8], before: Option<&Known>) -> Arc<str> {
+    let comm = String::from_utf8_lossy(comm);
+    match before {
+        Some(known) if *known.reading.comm == *comm => known.reading.comm.clone(),
+        _ => printable(&comm),
+    }
+}
+
 fn cgroup_id(
     files: &mut ProcFiles,
     cgroups: Option<&mut CgroupIds>,
@@ -327,6 +330,27 @@ impl Births {
         self.early = seen.saturating_sub(made);
         made.saturating_sub(seen)
     }
+}
+
+fn opened(root: &Path) -> Result<ProcFiles, Failure> {
+    ProcFiles::open(&root.join("proc")).map_err(|error| {
+        Failure::of_mode(
+            format!("/proc cannot be read ({error})"),
+            "nothing can be measured",
+            "mount -t proc proc /proc",
+        )
+    })
+}
+
+fn must_keep_sums(facts: &Facts) -> Result<(), Failure> {
+    if facts.sched_info != Some(false) {
+        return Ok(());
+    }
+    Err(Failure::of_mode(
+        "the kernel keeps no sums of waits (/proc/self/schedstat is absent or zero)",
+        "they cannot be measured in the coarse mode either",
+        "boot a kernel built with CONFIG_TASK_DELAY_ACCT=y or CONFIG_SCHEDSTATS=y, and without `nodelayacct`",
+    ))
 }
 
 fn reading_failed(error: std::io::Error) -> Failure {
