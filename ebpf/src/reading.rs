@@ -10,7 +10,7 @@ use cgscope_layout::{
     CAUSES, Cause, Loss, Stack,
     wire::{
         AccountsRecord, HANDED_OVER, HAS_ACCOUNTS, HAS_HISTOGRAM, HAS_PLACEMENT, HAS_STACK, Histogram,
-        INHERIT, ON_CPU, ON_RQ, Placement, SELECT_PROCESS, SELECT_THREAD, TaskRecord, TaskStorage,
+        INHERIT, ON_CPU, ON_RQ, Placement, SELECT_PROCESS, SELECT_THREAD, TaskRecord, TaskStorage, Waits,
     },
 };
 
@@ -102,11 +102,31 @@ fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
         // It has run since.
         waits.unstamped_since_ns = 0;
     }
-    let changed = waits.count != storage.told.waits;
-    let queue = task.run_queue();
+    let (mut flags, len) = what_is_told(task, storage, waits.count != storage.told.waits);
+    let Some(record) = record() else { return };
+    flags |= put_pending(task, storage, record);
+    (record.len, record.flags) = (len, flags);
+    put(task, storage, &waits, record);
+    // SAFETY: readable in the size given.
+    unsafe { bpf_seq_write(seq.pointer().cast(), (&raw mut *record).cast(), size_of::<TaskRecord>() as u32) };
+    write_placement(seq, task, storage);
+    write_accounts(seq, flags);
+    if flags & HAS_HISTOGRAM != 0 {
+        write_histogram(seq, storage);
+    }
+    // SAFETY: a map value, written by the hook meanwhile.
+    if unsafe { ptr::read_volatile(&raw const storage.waits.flags) } & HANDED_OVER != 0 {
+        // It began to exit and died since the beginning of this program.
+        lost(Loss::ReadingOvertaken);
+    }
+}
+
+/// The flags of the record, and its bytes with all that follows it. What follows is put together here where it takes long.
+#[inline(always)]
+fn what_is_told(task: Task, storage: &mut TaskStorage, has_changed: bool) -> (u32, u32) {
     let mut flags = 0;
     let mut len = size_of::<TaskRecord>() as u32;
-    if changed {
+    if has_changed {
         flags |= HAS_HISTOGRAM;
         len += size_of::<Histogram>() as u32;
     }
@@ -118,19 +138,27 @@ fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
         len += size_of::<Placement>() as u32;
     }
     let (more_flags, more_len) = put_accounts(task, storage);
-    flags |= more_flags;
-    len += more_len;
-    let Some(record) = record() else { return };
+    (flags | more_flags, len + more_len)
+}
+
+/// The wait that is not over, if it waits; returns the flag for it.
+#[inline(always)]
+fn put_pending(task: Task, storage: &TaskStorage, record: &mut TaskRecord) -> u32 {
     record.pending = [0; CAUSES];
     record.pending_cause = Cause::Unattributed as u64;
-    if task.on_rq() {
-        flags |= ON_RQ;
-        if !task.on_cpu() {
-            record.pending_cause = ledger::pending(task, storage, &mut record.pending) as u64;
-        }
+    if !task.on_rq() {
+        return 0;
     }
-    record.len = len;
-    record.flags = flags;
+    if !task.on_cpu() {
+        record.pending_cause = ledger::pending(task, storage, &mut record.pending) as u64;
+    }
+    ON_RQ
+}
+
+/// Who it is, and its sums.
+#[inline(always)]
+fn put(task: Task, storage: &mut TaskStorage, waits: &Waits, record: &mut TaskRecord) {
+    let queue = task.run_queue();
     record.serial = storage.serial;
     record.tid = task.tid();
     record.tgid = task.tgid();
@@ -141,34 +169,33 @@ fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     record.state = task.state();
     record.last_queued_ns = task.last_queued_ns();
     record.rq_clock_ns = queue.clock_ns();
-    record.totals = task.all_totals(&waits, &storage.by_cause);
-    copy(&waits, &mut record.waits);
+    record.totals = task.all_totals(waits, &storage.by_cause);
+    copy(waits, &mut record.waits);
     storage.told = record.totals;
     if storage.cgroup_id != record.cgroup_id {
         make_place(record.cgroup_id);
         storage.cgroup_id = record.cgroup_id;
     }
-    // SAFETY: both are readable in the size given.
-    unsafe { bpf_seq_write(seq.pointer().cast(), (&raw mut *record).cast(), size_of::<TaskRecord>() as u32) };
-    if has_nodes() {
-        storage.placement.preferred_node = task.preferred_node();
-        let placement = (&raw mut storage.placement).cast();
-        // SAFETY: as above.
-        unsafe { bpf_seq_write(seq.pointer().cast(), placement, size_of::<Placement>() as u32) };
+}
+
+#[inline(always)]
+fn write_placement(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
+    if !has_nodes() {
+        return;
     }
-    write_accounts(seq, flags);
-    if changed {
-        copy(&storage.histogram, &mut storage.told_histogram);
-        // What was told is written, not what the hook may have added since.
-        let counts = (&raw mut storage.told_histogram).cast();
-        // SAFETY: as above.
-        unsafe { bpf_seq_write(seq.pointer().cast(), counts, size_of::<Histogram>() as u32) };
-    }
-    // SAFETY: a map value, written by the hook meanwhile.
-    if unsafe { ptr::read_volatile(&raw const storage.waits.flags) } & HANDED_OVER != 0 {
-        // It began to exit and died since the beginning of this program.
-        lost(Loss::ReadingOvertaken);
-    }
+    storage.placement.preferred_node = task.preferred_node();
+    let placement = (&raw mut storage.placement).cast();
+    // SAFETY: readable in the size given.
+    unsafe { bpf_seq_write(seq.pointer().cast(), placement, size_of::<Placement>() as u32) };
+}
+
+#[inline(always)]
+fn write_histogram(seq: SeqFile, storage: &mut TaskStorage) {
+    copy(&storage.histogram, &mut storage.told_histogram);
+    // What was told is written, not what the hook may have added since.
+    let counts = (&raw mut storage.told_histogram).cast();
+    // SAFETY: readable in the size given.
+    unsafe { bpf_seq_write(seq.pointer().cast(), counts, size_of::<Histogram>() as u32) };
 }
 
 /// Puts together what follows the record where accounts are asked for; returns the flags for it, and its bytes.
