@@ -2,12 +2,17 @@
 //!
 //! All are `repr(C)` without padding. Both sides are built together, so there is no version.
 
+mod accounts;
+mod config;
+pub mod names;
+
 use crate::{
-    accounts::{BLOCKED_STATES, ByState, Stack},
     bucket::BUCKETS,
     cause::{ByCause, CAUSES, CELLS, Shares},
     ledger::Left,
 };
+pub use accounts::{Accounts, AccountsRecord, Blocked, Gone, StackCount, StackKey};
+pub use config::Config;
 
 /// NUMA nodes with CPUs that are told apart. A node's place among them is given by user space: node numbers may have gaps.
 pub const NODES: usize = 16;
@@ -94,106 +99,6 @@ impl Totals {
     };
 }
 
-/// What a task's time went to, as the kernel counts it by ticks, and how long it was blocked. Kept where
-/// [`Config::accounts`] is set.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Accounts {
-    /// `task_struct.utime`, ns: not yet scaled to the run time, guests included.
-    pub user_ns: u64,
-    /// `task_struct.stime`, ns: as above.
-    pub system_ns: u64,
-    /// `task_struct.gtime`, ns: running a guest, part of `user_ns`.
-    pub guest_ns: u64,
-    /// Time off a CPU without waiting for one, that which is not over included.
-    pub blocked_ns: ByState,
-}
-
-impl Accounts {
-    /// Nothing.
-    pub const NONE: Self = Self { user_ns: 0, system_ns: 0, guest_ns: 0, blocked_ns: [0; BLOCKED_STATES] };
-}
-
-/// What threads of a process had done when they exited (`task_struct.signal`), told with its main thread.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gone {
-    /// `utime`, ns.
-    pub user_ns: u64,
-    /// `stime`, ns.
-    pub system_ns: u64,
-    /// `gtime`, ns.
-    pub guest_ns: u64,
-    /// `sum_sched_runtime`, ns.
-    pub on_cpu_ns: u64,
-    /// `nvcsw`.
-    pub voluntary: u64,
-    /// `nivcsw`.
-    pub involuntary: u64,
-}
-
-/// The accounts of a task as the iterator reports them.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AccountsRecord {
-    /// Its own.
-    pub own: Accounts,
-    /// Of the threads of its process that have exited; 0 but in a main thread.
-    pub gone: Gone,
-    /// A [`crate::BlockedState`] plus one: it is blocked now. 0: it is not.
-    pub state: u64,
-    /// 1: `uncounted_ns` will count for the stack that it is blocked at now. Where none follows it is the one told before.
-    pub is_due: u64,
-    /// Its time blocked for which no stack has been counted yet, that which is not over included, ns.
-    pub uncounted_ns: u64,
-}
-
-/// How a task is blocked, kept by the hook.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Blocked {
-    /// ns of `rq->clock` when it left its CPU to sleep; 0: it did not, or that was not seen.
-    pub since_ns: u64,
-    /// A [`crate::BlockedState`].
-    pub state: u64,
-    /// Time blocked that is over and for which no stack has been counted yet.
-    pub uncounted_ns: u64,
-    /// Time blocked that is over.
-    pub ns: ByState,
-    /// [`Self::since_ns`] when user space was last told the stack.
-    pub told_since_ns: u64,
-}
-
-/// Key of the table of stacks.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct StackKey {
-    /// Thread id.
-    pub tid: u32,
-    /// A [`crate::BlockedState`].
-    pub state: u32,
-    /// Where it slept.
-    pub stack: Stack,
-}
-
-/// Value of the table of stacks.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StackCount {
-    /// Time blocked that this stack stands for, ns.
-    pub ns: u64,
-    /// Times that the stack was taken.
-    pub count: u64,
-    /// See [`serial`].
-    pub serial: u64,
-    /// Process id.
-    pub tgid: u32,
-    /// No meaning.
-    pub padding: u32,
-    /// NUL-padded name of the thread.
-    pub comm: [u8; 16],
-}
-
 /// The value of the task storage map.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -268,7 +173,7 @@ pub struct CpuCounters {
 }
 
 /// One task, as the iterator reports it. In the stream its [`Placement`] follows if [`HAS_PLACEMENT`] is set, then its
-/// [`AccountsRecord`] if [`HAS_ACCOUNTS`] is, its [`Stack`] if [`HAS_STACK`] is, and its [`Histogram`] if [`HAS_HISTOGRAM`] is.
+/// [`AccountsRecord`] if [`HAS_ACCOUNTS`] is, its [`Stack`](crate::Stack) if [`HAS_STACK`] is, and its [`Histogram`] if [`HAS_HISTOGRAM`] is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskRecord {
@@ -379,109 +284,7 @@ pub const CGROUP_PATH: usize = 256;
 /// which counts as its memory.
 pub const CGROUP_EVENTS_BYTES: usize = 512 << 10;
 
-/// What user space sets before the programs are loaded.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Config {
-    /// 1: follow every task. 0: those in the table of the selected, and the children of processes among them.
-    pub follow_all: u64,
-    /// CLOCK_MONOTONIC at the start, ns: a task born later has waited only under our eyes.
-    pub born_after_ns: u64,
-    /// 1: a task's cgroup is that of the default hierarchy (v2), also where the cpu controller is not enabled that
-    /// deep. 0: that of the cpu controller's own hierarchy (v1 and hybrid hosts).
-    pub cgroup_v2: u64,
-    /// The root of that hierarchy. A task in an autogroup (`kernel.sched_autogroup_enabled`, v1 and hybrid hosts) is in
-    /// the root cgroup, but its scheduler group belongs to no cgroup.
-    pub root_cgroup_id: u64,
-    /// CLOCK_MONOTONIC, ns: a process or thread born later is not the one that was selected, though its id may be.
-    pub select_born_before_ns: u64,
-    /// 1: culprits are single tasks, not only cgroups. For a selected target: on a whole host there would be too many.
-    pub blame_tasks: u64,
-    /// The number of the hierarchy of [`Self::cgroup_v2`], as in /proc/self/cgroup: ids of different hierarchies collide.
-    /// `u64::MAX`: user space does not want to be told what cgroups come and go.
-    pub cgroup_hierarchy: u64,
-    /// NUMA nodes that have CPUs, at most [`NODES`]. With one there is nothing to tell.
-    pub nodes: u64,
-    /// 1: waits are also counted by CPU.
-    pub count_by_cpu: u64,
-    /// 1: the kernel keeps no clock of throttled time, and we do.
-    pub keep_throttle_clock: u64,
-    /// 1: tell [`Accounts`].
-    pub accounts: u64,
-    /// With `accounts`, and not 0: the stack of a task is counted whenever it has been blocked for so long since the last
-    /// time, ns.
-    pub stack_every_ns: u64,
-}
-
-impl Config {
-    /// Its words in order, as the loader writes them.
-    pub const fn words(&self) -> [u64; 12] {
-        [
-            self.follow_all,
-            self.born_after_ns,
-            self.cgroup_v2,
-            self.root_cgroup_id,
-            self.select_born_before_ns,
-            self.blame_tasks,
-            self.cgroup_hierarchy,
-            self.nodes,
-            self.count_by_cpu,
-            self.keep_throttle_clock,
-            self.accounts,
-            self.stack_every_ns,
-        ]
-    }
-}
-
 /// Key of the table of the selected: a process id.
 pub const SELECT_PROCESS: u64 = 1 << 32;
 /// Key of the table of the selected: a thread id.
 pub const SELECT_THREAD: u64 = 2 << 32;
-
-/// Names of the object's maps, programs and globals, for the loader.
-pub mod names {
-    /// `static`: [`super::Config`].
-    pub const CONFIG: &str = "CONFIG";
-    /// `static`: [`crate::Offsets`].
-    pub const OFFSETS: &str = "OFFSETS";
-    /// Task storage: [`super::TaskStorage`].
-    pub const TASKS: &str = "TASKS";
-    /// Hash, cgroup id: [`super::Exited`].
-    pub const EXITED: &str = "EXITED";
-    /// Hash, process or thread: what is selected.
-    pub const SELECTED: &str = "SELECTED";
-    /// Array, CPU: [`crate::ledger::Ring`].
-    pub const RINGS: &str = "RINGS";
-    /// Array, CPU: [`crate::ledger::Pairs`].
-    pub const PAIRS: &str = "PAIRS";
-    /// Array of one word: until when [`PAIRS`] has been read, ns of `rq->clock`.
-    pub const PAIRS_READ: &str = "PAIRS_READ";
-    /// Array, CPU: the place of its node plus one, 0 where it is not known.
-    pub const CPU_NODE: &str = "CPU_NODE";
-    /// Array, CPU: [`super::CpuCounters`].
-    pub const CPUS: &str = "CPUS";
-    /// Array, CPU: [`crate::throttle::ThrottleClocks`].
-    pub const THROTTLE_CLOCKS: &str = "THROTTLE_CLOCKS";
-    /// Hash, [`super::StackKey`]: [`super::StackCount`].
-    pub const STACKS: &str = "STACKS";
-    /// Per-CPU array of loss counters.
-    pub const LOSSES: &str = "LOSSES";
-    /// Ring buffer: [`super::CgroupEvent`].
-    pub const CGROUP_EVENTS: &str = "CGROUP_EVENTS";
-    /// The one hook.
-    pub const ON_SWITCH: &str = "on_switch";
-    /// A task was born.
-    pub const ON_NEW_TASK: &str = "on_new_task";
-    /// A cgroup came.
-    pub const ON_CGROUP_MADE: &str = "on_cgroup_made";
-    /// A cgroup went.
-    pub const ON_CGROUP_REMOVED: &str = "on_cgroup_removed";
-    /// A cgroup has another name.
-    pub const ON_CGROUP_RENAMED: &str = "on_cgroup_renamed";
-    /// A queue begins to stand in a hierarchy out of quota, where no level above it was out before.
-    pub const ON_THROTTLE: &str = "on_throttle";
-    /// It ends.
-    pub const ON_UNTHROTTLE: &str = "on_unthrottle";
-    /// The reading of all tasks.
-    pub const READ_TASKS: &str = "read_tasks";
-}
