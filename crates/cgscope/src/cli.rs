@@ -220,10 +220,11 @@ fn view(text: &str) -> Result<View, String> {
     })
 }
 
-/// `cgscope hist`
-#[derive(Debug, Args)]
-pub struct Hist {
-    /// Print after each interval of this length (500ms, 5s, 2m; a plain number is seconds); without: once, at the end
+/// How often is printed, and how long.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct Rhythm {
+    /// Print after each interval of this length (500ms, 5s, 2m; a plain number is seconds); without: once, over the time since the
+    /// start, at the end
     #[arg(value_parser = interval)]
     pub interval: Option<Duration>,
 
@@ -231,13 +232,21 @@ pub struct Hist {
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
 
-    /// Whose waits.
-    #[command(flatten)]
-    pub select: Select,
-
     /// End after this time
     #[arg(long, value_name = "TIME", value_parser = interval, conflicts_with = "count")]
     pub duration: Option<Duration>,
+}
+
+/// `cgscope hist`
+#[derive(Debug, Args)]
+pub struct Hist {
+    /// How often, and how long.
+    #[command(flatten)]
+    pub rhythm: Rhythm,
+
+    /// Whose waits.
+    #[command(flatten)]
+    pub select: Select,
 
     /// A histogram for each process
     #[arg(short = 'P', long, group = "per")]

@@ -1,9 +1,6 @@
 //! `cgscope hist`: histograms as text in runqlat's form, or as interval objects.
 
-use std::{
-    io::{self, Write},
-    time::Duration,
-};
+use std::io::{self, Write};
 
 use cgscope_model::{
     CgroupName, Interval, Mode, TaskInterval, Wait,
@@ -23,32 +20,23 @@ use crate::{
     record::Tee,
     request::Target,
     run::{Plan, for_each_interval},
-    session::{Pace, Session},
+    session::Session,
     text::NO_HISTOGRAM,
     text::{self, Unit},
 };
-
-/// Without an interval, what exits is still read this often, so that it has a row of its own.
-const UNASKED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs the command.
 pub async fn run(options: &Hist) -> Result {
     let mut target = Target::new(&options.select)?;
     target.output = Output::ToStandardError;
     target.by_cpu = options.per_cpu;
-    let pace = Pace {
-        interval: options.interval.unwrap_or(UNASKED_INTERVAL),
-        duration: options.duration,
-        count: options.count,
-    };
-    if options.interval.is_none() && !options.json && options.duration.is_none() && target.command.is_empty()
-    {
+    let plan = Plan::new(&options.rhythm);
+    if plan.merge && !options.json && plan.pace.duration.is_none() && target.command.is_empty() {
         say!("cgscope: measuring the waits of the {}; Ctrl-C ends and prints", target.words());
     }
-    let plan = Plan { pace, merge: options.interval.is_none() };
     // Standard output by itself is flushed at every line.
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
-    let session = Session::start(&target, pace)?;
+    let session = Session::start(&target, plan.pace)?;
     for_each_interval(session, plan, Tee::default(), |interval, host| {
         print(&mut out, interval, host, options).map_err(|error| Error::output(&error))
     })

@@ -1,13 +1,19 @@
 //! The loop of the commands that print: Samples in, Intervals out.
 
+use std::time::Duration;
+
 use cgscope_model::{Interval, Sample, findings::Host, interval::Appended};
 
 use crate::{
+    cli::Rhythm,
     exit::{Error, Exit, Result},
     record::{self, Tee},
     recording,
     session::{self, End, Pace, Session, Step},
 };
+
+/// Without an interval, what exits is still read this often, so that it has a row of its own.
+const UNASKED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How the Samples become Intervals.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +22,15 @@ pub struct Plan {
     pub pace: Pace,
     /// One Interval over the whole run instead of one for each two Samples.
     pub merge: bool,
+}
+
+impl Plan {
+    /// As it was asked for.
+    pub fn new(rhythm: &Rhythm) -> Self {
+        let Rhythm { interval, count, duration } = *rhythm;
+        let pace = Pace { interval: interval.unwrap_or(UNASKED_INTERVAL), duration, count };
+        Self { pace, merge: interval.is_none() }
+    }
 }
 
 /// Measures, and calls `each` with every interval, when the Samples that it is made of have gone into the tee.

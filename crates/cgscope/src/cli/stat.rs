@@ -1,30 +1,21 @@
 //! What can be typed after `cgscope stat`.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{Select, interval};
+use super::{Rhythm, Select};
 
 /// `cgscope stat`
 #[derive(Debug, Args)]
 pub struct Stat {
-    /// Print after each interval of this length (500ms, 5s, 2m; a plain number is seconds); without: once, over the time since the
-    /// start, at the end
-    #[arg(value_parser = interval)]
-    pub interval: Option<Duration>,
-
-    /// End after so many intervals
-    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
-    pub count: Option<u64>,
+    /// How often, and how long.
+    #[command(flatten)]
+    pub rhythm: Rhythm,
 
     /// Whose figures.
     #[command(flatten)]
     pub select: Select,
-
-    /// End after this time
-    #[arg(long, value_name = "TIME", value_parser = interval, conflicts_with = "count")]
-    pub duration: Option<Duration>,
 
     /// A line for each process and below it for each of its threads, as pidstat has it (threads are selected by `--tid`)
     #[arg(short = 't', long, conflicts_with = "by")]

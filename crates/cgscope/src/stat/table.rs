@@ -28,11 +28,8 @@ use crate::{
     record::Tee,
     request::Target,
     run::{Plan, for_each_interval},
-    session::{Pace, Session},
+    session::Session,
 };
-
-/// Without an interval, what exits is still read this often, so that it has a row of its own.
-const UNASKED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// So many tasks that ended are kept for their lines in the average of a run without an end, or as many as there are.
 const ENDED_KEPT: usize = 4_096;
@@ -42,17 +39,12 @@ pub async fn run(options: &Stat) -> Result {
     let mut target = Target::new(&options.select)?;
     target.accounts = Some(Accounting { stack_every: Some(stack_every(options)) });
     let offcpu = Offcpu::new(options, target.words())?;
-    let pace = Pace {
-        interval: options.interval.unwrap_or(UNASKED_INTERVAL),
-        duration: options.duration,
-        count: options.count,
-    };
-    if options.interval.is_none() && options.duration.is_none() && !options.json {
+    let plan = Plan::new(&options.rhythm);
+    if plan.merge && plan.pace.duration.is_none() && !options.json {
         say!("cgscope: measuring the {}; Ctrl-C ends and prints", target.words());
     }
-    let plan = Plan { pace, merge: options.interval.is_none() };
     let mut printer = Printer::new(options, offcpu);
-    let session = Session::start(&target, pace)?;
+    let session = Session::start(&target, plan.pace)?;
     let ended = for_each_interval(session, plan, Tee::default(), |interval, host| {
         printer.interval(interval, host).map_err(|error| Error::output(&error))
     })
@@ -94,7 +86,7 @@ impl<'a> Printer<'a> {
             options,
             uids: RefCell::default(),
             host: Host::default(),
-            whole: (options.interval.is_some() && !options.json).then(Appended::default),
+            whole: (options.rhythm.interval.is_some() && !options.json).then(Appended::default),
             printed: 0,
             symbols,
             offcpu,
@@ -137,7 +129,7 @@ impl<'a> Printer<'a> {
         let Some(whole) = &mut self.whole else { return };
         let interval = Arc::unwrap_or_clone(data.interval);
         let room = 2 * interval.tasks.len() + ENDED_KEPT;
-        let is_endless = self.options.count.is_none() && self.options.duration.is_none();
+        let is_endless = self.options.rhythm.count.is_none() && self.options.rhythm.duration.is_none();
         if is_endless && whole.held() > room {
             let there: HashSet<u64> = interval.tasks.iter().map(|task| task.reading.serial).collect();
             whole.bury(|task| there.contains(&task.serial));

@@ -26,8 +26,8 @@ pub fn target(options: &Stat) -> Result<Target> {
 fn meaningless(options: &Stat) -> Option<&'static str> {
     let select = &options.select;
     let given = [
-        (options.interval.is_some(), "an interval"),
-        (options.duration.is_some(), "--duration"),
+        (options.rhythm.interval.is_some(), "an interval"),
+        (options.rhythm.duration.is_some(), "--duration"),
         (options.threads, "--threads"),
         (options.by.is_some(), "--by"),
         (options.all, "--all"),
