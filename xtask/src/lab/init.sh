@@ -7,6 +7,7 @@ export CGSCOPE_TEST_EMULATED=1 CGSCOPE_BIN=/usr/bin/cgscope
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
+ip link set lo up
 mkdir -p /dev/pts /dev/shm /tmp
 mount -t devpts devpts /dev/pts
 mount -t tmpfs shm /dev/shm

@@ -18,6 +18,7 @@ use crate::{
     bench::{cgscope, patience, run, stderr, stdout},
     files::Dir,
     load::{Cgroup, Load},
+    stat_command_cgroup::Home,
 };
 
 /// Counts as far as it is told.
@@ -159,6 +160,7 @@ fn without_bpf_it_still_runs_and_says_so() {
 
 #[test]
 fn without_privilege_it_runs_coarsely_and_without_a_cgroup_and_says_both() {
+    let _home = Home::new();
     let (_dir, path) = for_everyone();
     let output = Command::new(&path)
         .args(["stat", "--", "sh", "-c", "id -u; exit 4"])

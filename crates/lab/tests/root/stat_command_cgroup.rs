@@ -17,10 +17,10 @@ use crate::{
 
 /// Where our own cgroup passes controllers on, as a root with processes in it can, commands get no cgroup of their own: then we are
 /// in another one as long as this value is there.
-struct Home(Option<(PathBuf, PathBuf)>);
+pub(crate) struct Home(Option<(PathBuf, PathBuf)>);
 
 impl Home {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let Some(ours) = unified() else { return Self(None) };
         let passed_on =
             fs::read_to_string(ours.join("cgroup.subtree_control")).expect("a file of every cgroup");
@@ -114,6 +114,7 @@ fn what_a_killed_cgscope_leaves_is_removed_by_the_next_one() {
 
 #[test]
 fn without_a_cgroup_of_its_own_it_is_followed_by_its_forks_and_that_is_said() {
+    let _home = Home::new();
     // As where /sys is mounted read-only, in a mount namespace of its own.
     let dir = Dir::new("readonly");
     let file = dir.file("summary");
