@@ -100,7 +100,7 @@ fn with_root(steps: &mut Steps, as_root: &AsRoot, for_binaries: &[String]) -> Re
         return steps.step("tests as root", test(&[alone]).args(for_binaries));
     }
     steps.step("tests as root, some at a time", &mut test(&in_company()))?;
-    steps.step("tests as root, one by one", test(&[alone]).args(&not_in_company()))?;
+    steps.step("tests as root, one by one", test(&[alone]).args(not_in_company()))?;
     eprintln!("test: other kernels");
     steps.done("other kernels", lab::run(&lab::Request::for_checks()))
 }
