@@ -44,6 +44,7 @@ pub(crate) fn from_stat(field: &[u8]) -> Option<TaskState> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cgscope_layout::task_state::NOLOAD;
 
     const WAKEKILL: u32 = 0x100;
     const WAKING: u32 = 0x200;
