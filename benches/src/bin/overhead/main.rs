@@ -39,21 +39,11 @@ struct Options {
 
 fn main() -> Result<()> {
     let options = Options::parse();
-    let subjects = [
-        Subject::Nothing,
-        Subject::EmptyHook,
-        Subject::Cgscope,
-        Subject::Stat,
-        Subject::StatOffcpu,
-        Subject::Runqlat,
-        Subject::RunqlatPerProcess,
-        Subject::Offcputime,
-    ];
     println!("perf bench sched pipe, {} round trips on one CPU, {} rounds", options.loops, options.rounds);
     if counting::is_always_on() {
         println!("kernel.bpf_stats_enabled is 1: the load is slowed by the counting, too");
     }
-    let mut rows: Vec<Row> = subjects.iter().map(|subject| Row::new(*subject)).collect();
+    let mut rows = Subject::ALL.map(Row::new);
     for round in 1..=options.rounds {
         for row in &mut rows {
             eprintln!("round {round}: {}", row.subject.name());

@@ -42,6 +42,18 @@ pub struct Running {
 }
 
 impl Subject {
+    /// In the order of the table.
+    pub const ALL: [Self; 8] = [
+        Self::Nothing,
+        Self::EmptyHook,
+        Self::Cgscope,
+        Self::Stat,
+        Self::StatOffcpu,
+        Self::Runqlat,
+        Self::RunqlatPerProcess,
+        Self::Offcputime,
+    ];
+
     /// For the table.
     pub fn name(self) -> &'static str {
         match self {

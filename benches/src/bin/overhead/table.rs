@@ -1,6 +1,6 @@
 //! The table and its ratios.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::{counting::Counted, subject::Subject};
 
@@ -47,14 +47,24 @@ impl Row {
     }
 }
 
+/// Of ours, beside whom it does the work of, and what is promised.
+const PEERS: [(Subject, Subject, &str); 3] = [
+    (Subject::Cgscope, Subject::Runqlat, " (at most 1/4)"),
+    (Subject::Cgscope, Subject::RunqlatPerProcess, " (at most 1/4)"),
+    (Subject::StatOffcpu, Subject::Offcputime, ""),
+];
+
 /// Prints all rows and what follows from them.
 pub fn print(rows: &[Row]) -> Result<()> {
-    let [nothing, empty, cgscope, runqlat, per_process] = rows else {
-        anyhow::bail!("five subjects make the table")
+    let row = |subject: Subject| {
+        let found = rows.iter().find(|row| row.subject == subject);
+        found.with_context(|| format!("{} was not measured", subject.name()))
     };
+    let (nothing, empty, cgscope) =
+        (row(Subject::Nothing)?, row(Subject::EmptyHook)?, row(Subject::Cgscope)?);
     println!("\nmedians of {} rounds", nothing.seconds.len());
     println!(
-        "{:<16} {:>11} {:>11} {:>14} {:>12} {:>10}",
+        "{:<24} {:>11} {:>11} {:>14} {:>12} {:>10}",
         "", "ns/switch", "ns/wakeup", "all/switch", "net/switch", "load"
     );
     for row in rows {
@@ -69,7 +79,7 @@ pub fn print(rows: &[Row]) -> Result<()> {
                 row.net_ns(empty)
             )
         };
-        println!("{:<16} {cost} {:>9.3}x", row.subject.name(), row.slowdown(nothing));
+        println!("{:<24} {cost} {:>9.3}x", row.subject.name(), row.slowdown(nothing));
     }
     println!(
         "all/switch: time of all programs of the tool for each switch; net: less an empty program at each place"
@@ -78,14 +88,11 @@ pub fn print(rows: &[Row]) -> Result<()> {
         "\ncgscope against the empty hook, gross: {:.2} x (at most 2)",
         cgscope.gross_ns() / empty.gross_ns()
     );
-    for peer in [runqlat, per_process] {
-        let share = cgscope.net_ns(empty) / peer.net_ns(empty);
-        println!("cgscope against {}, net: 1/{:.1} (at most 1/4)", peer.subject.name(), 1.0 / share);
-        println!(
-            "cgscope against {}, time of the load: {:.3} x",
-            peer.subject.name(),
-            cgscope.slowdown(peer)
-        );
+    for (ours, peer, most) in PEERS {
+        let (ours, peer) = (row(ours)?, row(peer)?);
+        let names = format!("{} against {}", ours.subject.name(), peer.subject.name());
+        println!("{names}, net: 1/{:.1}{most}", peer.net_ns(empty) / ours.net_ns(empty));
+        println!("{names}, time of the load: {:.3} x", ours.slowdown(peer));
     }
     Ok(())
 }
@@ -97,5 +104,16 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
         0 => f64::NAN,
         n if n % 2 == 1 => values[n / 2],
         n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_is_measured_makes_the_table() {
+        assert!(print(&Subject::ALL.map(Row::new)).is_ok());
+        assert!(print(&[Row::new(Subject::Nothing)]).is_err());
     }
 }
