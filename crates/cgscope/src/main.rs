@@ -46,12 +46,17 @@ use crate::{
 };
 
 /// The readings of thousands of tasks are megabytes that come and go with every Sample. By default the C library learns
-/// from the first of them to keep such blocks in its heap, which then stays in pieces: 43 MiB instead of 11 with 5,000 threads.
+/// from the first of them to keep such blocks in its heap, which then stays in pieces: 30 MiB instead of 18 with 5,000 threads.
 #[cfg(target_env = "gnu")]
 fn give_memory_back() {
-    const LARGE_BYTES: libc::c_int = 4 * 1024 * 1024;
+    const LARGE_BYTES: libc::c_int = 1 << 20;
+    /// Smaller blocks come and go as well: what is given back is zeroed when it is taken again.
+    const KEPT_BYTES: libc::c_int = 8 << 20;
     // SAFETY: no preconditions; where it fails, nothing changes.
-    unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES) };
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT_BYTES);
+    }
 }
 
 fn main() -> ExitCode {

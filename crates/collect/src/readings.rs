@@ -21,29 +21,40 @@ pub(crate) struct Known {
     accounts: Option<Arc<Accounts>>,
     /// Where it was blocked when that was last told.
     pub stack: Option<Arc<[u64]>>,
+    /// The number of the reading that it was last told in.
+    pub told_in: u64,
 }
 
-pub(crate) fn keep(before: Option<&Known>, told: &Told) -> Known {
-    let (record, histogram) = (&told.record, told.histogram.as_ref());
-    let hist = match (before, histogram) {
-        (Some(before), None) => before.hist.clone(),
-        (Some(before), Some(now)) => Arc::new(before.hist.advanced_to(&now.counts, &now.shares)),
-        (None, Some(now)) => Arc::new(Hist::default().advanced_to(&now.counts, &now.shares)),
-        (None, None) => Arc::default(),
-    };
-    let comm = match before {
-        Some(before) if before.comm_bytes == record.comm => before.comm.clone(),
-        _ => comm(&record.comm),
-    };
-    let accounts = told.accounts.as_ref().map(|now| {
-        let before = before.and_then(|before| before.accounts.as_deref());
-        Arc::new(accounts(now, record.totals.on_cpu_ns, before))
-    });
-    let stack = match &told.stack {
-        Some(stack) => Some(frames(stack)),
-        None => before.and_then(|before| before.stack.clone()),
-    };
-    Known { comm_bytes: record.comm, comm, hist, accounts, stack }
+impl Known {
+    /// A task that is told for the first time, with nothing of it counted so far.
+    pub fn new(record: &TaskRecord) -> Self {
+        Self {
+            comm_bytes: record.comm,
+            comm: comm(&record.comm),
+            hist: Arc::default(),
+            accounts: None,
+            stack: None,
+            told_in: 0,
+        }
+    }
+
+    /// Brings it up to date in the reading with this number. What has not changed stays the same in memory.
+    pub fn update(&mut self, told: &Told, turn: u64) {
+        let record = &told.record;
+        self.told_in = turn;
+        if self.comm_bytes != record.comm {
+            (self.comm_bytes, self.comm) = (record.comm, comm(&record.comm));
+        }
+        if let Some(now) = &told.histogram {
+            self.hist = Arc::new(self.hist.advanced_to(&now.counts, &now.shares));
+        }
+        let ran_ns = record.totals.on_cpu_ns;
+        self.accounts =
+            told.accounts.as_ref().map(|now| Arc::new(accounts(now, ran_ns, self.accounts.as_deref())));
+        if let Some(stack) = &told.stack {
+            self.stack = Some(frames(stack));
+        }
+    }
 }
 
 /// Ticks are scaled to `ran_ns`, and nothing goes back behind what was told before.
@@ -105,7 +116,7 @@ fn state(record: &TaskRecord) -> TaskState {
 }
 
 /// The stamp of the wait that a task is in at this moment.
-fn waits_since_ns(record: &TaskRecord) -> Option<u64> {
+pub(crate) fn waits_since_ns(record: &TaskRecord) -> Option<u64> {
     if record.flags & ON_CPU != 0 || record.flags & ON_RQ == 0 {
         return None;
     }

@@ -6,7 +6,10 @@ use std::{
     time::Instant,
 };
 
-use cgscope_layout::{Feature, Loss, wire::Config};
+use cgscope_layout::{
+    Feature, Loss,
+    wire::{Config, TaskRecord},
+};
 use cgscope_model::{CpuReading, ExitedReading, Losses, StackReading, TaskReading};
 
 use super::Found;
@@ -19,7 +22,7 @@ use crate::{
     kernel_side::{KernelSide, Plan},
     ledger::Ledger,
     offsets::{self, Resolved},
-    readings::{Known, exited_reading, keep, pending, reading},
+    readings::{Known, exited_reading, pending, reading, waits_since_ns},
     stacks::{self, UnderWay},
     stream::{End, read_records},
 };
@@ -39,6 +42,8 @@ pub(crate) struct BpfSource {
     cpu_counts: Option<CpuCounts>,
     /// What is kept of each task from one reading to the next.
     known: HashMap<u64, Known>,
+    /// The number of the latest reading of tasks.
+    turn: u64,
     ledger: Ledger,
     /// The latest clock of any run queue at the latest reading of the tasks, ns.
     clock_ns: u64,
@@ -82,6 +87,7 @@ impl BpfSource {
             node_places,
             cpu_counts: count_by_cpu.then(CpuCounts::default),
             known: HashMap::new(),
+            turn: 0,
             ledger: Ledger::default(),
             clock_ns: 0,
             remains: Remains::default(),
@@ -174,37 +180,40 @@ impl BpfSource {
     fn read_tasks(&mut self) -> Result<(Vec<TaskReading>, Vec<UnderWay>), Failure> {
         refresh_run_queue();
         let mut stream = self.side.read_tasks()?;
-        let before = std::mem::take(&mut self.known);
-        let mut known = HashMap::with_capacity(before.len());
-        let mut tasks = Vec::with_capacity(before.len());
+        self.turn += 1;
+        let mut tasks: Vec<TaskReading> = Vec::with_capacity(self.known.len());
+        // Those that wait, by their place among the tasks.
+        let mut waiting: Vec<(usize, TaskRecord)> = Vec::new();
         // The clock of an idle CPU stands still; the latest clock of any is the best "now" that there is.
         let mut now_ns = 0;
         let mut stacks = Vec::new();
         let end = read_records(&mut stream, &mut self.buffer, |told| {
             let record = &told.record;
             now_ns = now_ns.max(record.rq_clock_ns);
-            let kept = keep(before.get(&record.serial), told);
+            let kept = self.known.entry(record.serial).or_insert_with(|| Known::new(record));
+            kept.update(told, self.turn);
             let placement = &told.placement;
             let placement =
                 placement.as_ref().map(|raw| self.node_places.placement(raw, record.totals.on_cpu_ns));
-            stacks.extend(stacks::under_way(told, &kept));
-            tasks.push((reading(record, placement, &kept, &self.nodes), *record));
-            known.insert(record.serial, kept);
+            stacks.extend(stacks::under_way(told, kept));
+            if waits_since_ns(record).is_some() {
+                waiting.push((tasks.len(), *record));
+            }
+            tasks.push(reading(record, placement, kept, &self.nodes));
         })
         .map_err(reading_failed)?;
         if end == End::CutShort {
             self.own_losses.add(Loss::ReadingCutShort, 1);
         }
-        self.known = known;
+        if self.known.len() != tasks.len() {
+            self.known.retain(|_, known| known.told_in == self.turn);
+        }
         self.clock_ns = now_ns;
-        let mut tasks: Vec<TaskReading> = tasks
-            .into_iter()
-            .map(|(mut task, record)| {
-                task.pending = pending(&record, now_ns);
-                task
-            })
-            .collect();
-        tasks.sort_unstable_by_key(|task| task.serial);
+        for (at, record) in &waiting {
+            tasks[*at].pending = pending(record, now_ns);
+        }
+        // They mostly are in order already, and each is large.
+        tasks.sort_by_key(|task| task.serial);
         // A task whose record did not fit is shown twice only if it fitted the second time; keep what came last.
         tasks.dedup_by_key(|task| task.serial);
         Ok((tasks, stacks))
