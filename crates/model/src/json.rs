@@ -8,7 +8,8 @@ mod stat;
 
 use std::collections::BTreeMap;
 
-use serde::{Serialize, Serializer};
+use serde::{Serialize, Serializer, ser::Error};
+use serde_json::value::{RawValue, to_raw_value};
 
 use crate::{
     CgroupName, Finding, Group, Interval, Mode, TaskInterval, TaskState, Totals, Tree, Wait,
@@ -93,7 +94,7 @@ pub struct TaskObject<'a> {
     pub cpu: u32,
     pub node: Option<u32>,
     pub state: Option<TaskState>,
-    pub wait: WaitObject,
+    pub wait: TaskWait<'a>,
     pub pending_ns: Option<u64>,
     pub on_cpu_ns: u64,
     pub user_ns: Option<u64>,
@@ -118,6 +119,16 @@ pub struct TaskObject<'a> {
     pub class: Option<&'a ClassObject>,
 }
 
+/// The waits of a task: most tasks have none in an interval, and all of those are told with the same words.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub enum TaskWait<'a> {
+    /// It has waited.
+    Some(Box<WaitObject>),
+    /// It has not: the object, as it is written.
+    None(&'a RawValue),
+}
+
 /// The objects of all tasks, each made when it is written: those of thousands together are megabytes that come and go with every
 /// interval.
 pub struct TaskObjects<'a> {
@@ -128,9 +139,19 @@ pub struct TaskObjects<'a> {
 
 impl Serialize for TaskObjects<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let none = WaitObject::new(&Wait::default(), self.interval.mode);
+        let none = to_raw_value(&none).map_err(S::Error::custom)?;
         let classes = self.classes.iter().map(Some).chain(std::iter::repeat(None));
         let tasks = self.interval.tasks.iter().zip(classes);
-        serializer.collect_seq(tasks.map(|(task, class)| TaskObject::new(task, class, self.interval)))
+        serializer.collect_seq(tasks.map(|(task, class)| {
+            let waited = task.wait != Wait::default();
+            let wait = if waited {
+                TaskWait::Some(Box::new(WaitObject::new(&task.wait, self.interval.mode)))
+            } else {
+                TaskWait::None(&none)
+            };
+            TaskObject::new(task, wait, class, self.interval)
+        }))
     }
 }
 
@@ -273,7 +294,12 @@ impl PendingObject {
 }
 
 impl<'a> TaskObject<'a> {
-    fn new(task: &'a TaskInterval, class: Option<&'a ClassObject>, interval: &'a Interval) -> Self {
+    fn new(
+        task: &'a TaskInterval,
+        wait: TaskWait<'a>,
+        class: Option<&'a ClassObject>,
+        interval: &'a Interval,
+    ) -> Self {
         let Totals { unstamped, unstamped_ns, on_cpu_ns, voluntary, involuntary, migrations, .. } =
             task.totals;
         let reading = &task.reading;
@@ -287,7 +313,7 @@ impl<'a> TaskObject<'a> {
             cpu: reading.cpu,
             node: reading.node.or(interval.one_node),
             state: reading.state,
-            wait: WaitObject::new(&task.wait, interval.mode),
+            wait,
             pending_ns: reading.pending.map(|pending| pending.ns),
             on_cpu_ns,
             user_ns: cpu.map(|cpu| cpu.user_ns),
