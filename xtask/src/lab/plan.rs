@@ -59,7 +59,7 @@ const PLACES: [(&str, Place); 31] = [
         Place::Host("compares two runs over the same seconds, which emulation draws out"),
     ),
     (
-        "stat_command::the_terminal",
+        "stat_command_unseen::the_terminal",
         Place::Host(
             "asserts that a job is stopped and continued within seconds; it is the same on every kernel",
         ),
