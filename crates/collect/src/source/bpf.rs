@@ -215,7 +215,13 @@ impl BpfSource {
         // They mostly are in order already, and each is large.
         tasks.sort_by_key(|task| task.serial);
         // A task whose record did not fit is shown twice only if it fitted the second time; keep what came last.
-        tasks.dedup_by_key(|task| task.serial);
+        tasks.dedup_by(|later, kept| {
+            let is_same = later.serial == kept.serial;
+            if is_same {
+                std::mem::swap(later, kept);
+            }
+            is_same
+        });
         Ok((tasks, stacks))
     }
 
