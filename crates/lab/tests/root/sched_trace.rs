@@ -8,8 +8,8 @@ use std::{
     ptr,
 };
 
-/// Of each CPU: more than ten times what 10 s of the loads here take.
-const BUFFER_KIB: &str = "16384";
+/// Of each CPU. The pairs that wake each other fill some 40 MiB where the machine is quick.
+const BUFFER_KIB: &str = "131072";
 
 /// A completed wait.
 #[derive(Clone, Copy, Debug)]
