@@ -84,7 +84,7 @@ pub struct Rounds {
     pub skipped: u64,
     /// Threads that were looked at, in all rounds together.
     pub looked_at: u64,
-    /// CPU time of cgscope in the rounds, that of the kernel included.
+    /// CPU time of cgscope from the first round to the end of the last, that of the kernel and of waking included.
     pub cpu_ns: u64,
 }
 
@@ -148,9 +148,9 @@ struct Taker {
     /// Kept for its memory.
     readings: Vec<ThreadReading>,
     looked_at: u64,
-    /// The thread's CPU time at the start.
+    /// CPU time of cgscope before the first round.
     begun_ns: u64,
-    /// Its CPU time since then, up to the end of the last round. Not asked for at the begin of one: the kernel then counts its time up to
+    /// Its CPU time since then, up to the end of the last round, waking included. Not asked for at the begin of one: the kernel then counts its time up to
     /// that moment, and who left the CPU when it came can no longer be told.
     cpu_ns: u64,
 }
