@@ -29,7 +29,8 @@ impl Busy {
     /// `name` is that of its cgroup, and another one in each test: they run at the same time.
     fn new(name: &str) -> Self {
         let limited = Cgroup::new(name);
-        limited.limit(20_000, 100_000);
+        // So little that it runs out even when others leave it a small part of a CPU.
+        limited.limit(5_000, 100_000);
         let inner = limited.child("inner");
         let loads = vec![
             Load::workload(&["sleep", "8", "120"], None).0,

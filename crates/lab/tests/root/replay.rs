@@ -74,7 +74,8 @@ fn keys_go_through_a_recording_and_to_its_findings() {
     let dir = Dir::new("replay");
     let file = dir.file("a.rec");
     let cgroup = Cgroup::new("replay");
-    cgroup.limit(20_000, 100_000);
+    // So little that it runs out even when others leave it a small part of a CPU.
+    cgroup.limit(10_000, 100_000);
     record_throttled(&file, 6, &cgroup);
     let intervals = json_lines(&run(&["report", "--json", &file]));
     let count = intervals.len();
