@@ -11,10 +11,10 @@ use crate::{
     stat::{Measuring, half_a_cpu, lines, pids},
 };
 
-const SECONDS: &str = "10";
-/// The scheduler's clock is read some moments before each event is written, both at the begin of a wait and at its end; the trace
-/// prints us.
-const CLOCKS_NS: f64 = 10_000.0;
+const SECONDS: &str = "4";
+/// The scheduler's clock is read some moments before each event is written, both at the begin of a wait and at its end, and a
+/// virtual CPU may lose its time in between; the trace prints us.
+const CLOCKS_NS: f64 = 100_000.0;
 /// Threads are read one after the other: of each a wait may end meanwhile.
 const AT_THE_END: usize = 1;
 
