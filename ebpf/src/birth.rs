@@ -2,13 +2,11 @@
 
 use core::ffi::c_void;
 
-use aya_ebpf::{
-    helpers::generated::bpf_get_current_task_btf, macros::btf_tracepoint, programs::BtfTracePointContext,
-};
-use cgscope_layout::wire::INHERIT;
+use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
+use cgscope_layout::wire::{FOLLOWED, INHERIT};
 
 use crate::{
-    kernel::{Task, follow_all},
+    kernel::{Task, follow_all, is_shared},
     maps::{create_storage, storage},
 };
 
@@ -17,12 +15,15 @@ use crate::{
 pub fn on_new_task(ctx: BtfTracePointContext) -> i32 {
     let task = Task::new(ctx.arg::<*const c_void>(0));
     if follow_all() {
-        create_storage(task);
+        let child = create_storage(task);
+        if is_shared()
+            && let (Some(child), Some(parent)) = (child, storage(Task::current()))
+        {
+            child.waits.flags |= parent.waits.flags & FOLLOWED;
+        }
         return 0;
     }
-    // SAFETY: the helper has no preconditions.
-    let parent = Task::new(unsafe { bpf_get_current_task_btf() }.cast());
-    let Some(parent) = storage(parent) else { return 0 };
+    let Some(parent) = storage(Task::current()) else { return 0 };
     if parent.waits.flags & INHERIT == 0 {
         return 0;
     }

@@ -16,8 +16,9 @@ use cgscope_layout::{
     ledger::{NO_CPU, Pairs, Ring},
     throttle::ThrottleClocks,
     wire::{
-        AccountsRecord, CGROUP_EVENTS_BYTES, CgroupEvent, CpuCounters, EXITED_CGROUPS, Exited, SELECTED_MAX,
-        STACKS as PLACES_OF_STACKS, StackCount, StackKey, TaskRecord, TaskStorage, serial,
+        AccountsRecord, CGROUP_EVENTS_BYTES, CgroupEvent, CpuCounters, EXITED_CGROUPS, Exited, FOLLOWED,
+        Marks, SELECT_PROCESS, SELECTED_MAX, STACKS as PLACES_OF_STACKS, StackCount, StackKey, TaskRecord,
+        TaskStorage, serial,
     },
 };
 
@@ -85,6 +86,10 @@ static STACKS: HashMap<StackKey, StackCount, PLACES_OF_STACKS, 0> = HashMap::new
 
 #[btf_map]
 static SELECTED: HashMap<u64, u64, SELECTED_MAX, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
+
+/// What the reader does to [`FOLLOWED`](cgscope_layout::wire::FOLLOWED); written by user space.
+#[btf_map]
+static MARKS: Array<Marks, 1> = Array::new();
 
 /// By CPU. The loader sets the number of places: CPUs that there can be.
 #[btf_map]
@@ -214,6 +219,26 @@ fn created(task: Task, storage: Option<&'static mut TaskStorage>) -> Option<&'st
 #[inline(always)]
 pub fn selected(key: u64) -> bool {
     SELECTED.get_ptr(key).is_some()
+}
+
+/// The bits that user space has entered for a process; none if it has not.
+#[inline(always)]
+fn bits_for(key: u64) -> u64 {
+    // SAFETY: a map value.
+    SELECTED.get_ptr(key).map_or(0, |bits| unsafe { *bits })
+}
+
+/// Does to the bits of a task what user space wants done to those of all.
+#[inline(always)]
+pub fn mark(task: Task, storage: &mut TaskStorage) {
+    // SAFETY: a map value.
+    let Some(marks) = MARKS.get_ptr(0).map(|marks| unsafe { *marks }) else { return };
+    if marks.clear != 0 {
+        storage.waits.flags &= !(marks.clear & FOLLOWED);
+    }
+    if marks.look != 0 {
+        storage.waits.flags |= bits_for(SELECT_PROCESS | u64::from(task.tgid())) & FOLLOWED;
+    }
 }
 
 /// The place of a cgroup among the exited, if it has one. Never makes one: see [`storage`].

@@ -10,7 +10,8 @@ use cgscope_layout::{
     CAUSES, Cause, Loss, Stack,
     wire::{
         AccountsRecord, HANDED_OVER, HAS_ACCOUNTS, HAS_HISTOGRAM, HAS_PLACEMENT, HAS_STACK, Histogram,
-        INHERIT, ON_CPU, ON_RQ, Placement, SELECT_PROCESS, SELECT_THREAD, TaskRecord, TaskStorage, Waits,
+        INHERIT, NOBODY, ON_CPU, ON_RQ, Placement, SELECT_PROCESS, SELECT_THREAD, TaskRecord, TaskStorage,
+        Waits,
     },
 };
 
@@ -18,11 +19,13 @@ use crate::{
     accounts,
     burial::count_unseen_arrival,
     kernel::{
-        SeqFile, Task, TaskContext, born_after_ns, follow_all, has_nodes, keeps_accounts,
+        SeqFile, Task, TaskContext, born_after_ns, follow_all, has_nodes, is_shared, keeps_accounts,
         select_born_before_ns,
     },
     ledger,
-    maps::{accounts_record, copy, create_storage_at, lost, make_place, record, selected, stack, storage},
+    maps::{
+        accounts_record, copy, create_storage_at, lost, make_place, mark, record, selected, stack, storage,
+    },
 };
 
 /// Bytes of a record with all that may follow it.
@@ -47,6 +50,9 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
         storage(task)
     });
     let Some(storage) = found else { return 0 };
+    if is_shared() {
+        mark(task, storage);
+    }
     // `seq_write` wants one byte more than it writes.
     if seq.room() <= LONGEST as u64 {
         // Longer than the room: the kernel hands over what is there and shows this task again.
@@ -171,6 +177,7 @@ fn put(task: Task, storage: &mut TaskStorage, waits: &Waits, record: &mut TaskRe
     record.rq_clock_ns = queue.clock_ns();
     record.totals = task.all_totals(waits, &storage.by_cause);
     copy(waits, &mut record.waits);
+    record.owner = if is_shared() { task.owner() } else { NOBODY };
     storage.told = record.totals;
     if storage.cgroup_id != record.cgroup_id {
         make_place(record.cgroup_id);

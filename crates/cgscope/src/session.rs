@@ -129,6 +129,7 @@ impl Ready {
             by_cpu: target.by_cpu,
             memory: target.memory,
             accounts: target.accounts,
+            shared: false,
         };
         let (mut collector, coarse) = mode::start(&options, target.mode)?;
         if let Some(coarse) = coarse.as_ref().filter(|_| target.output != Output::Nowhere) {

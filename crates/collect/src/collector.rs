@@ -7,7 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_model::{CgroupReading, Mode, Sample, Selection};
+use cgscope_model::{
+    CgroupReading, Mode, Sample, Selection,
+    access::{Access, Follower},
+};
 
 use crate::{
     Failure,
@@ -33,6 +36,8 @@ pub struct Options {
     pub memory: bool,
     /// Read where the time of tasks goes beside their waits.
     pub accounts: Option<Accounting>,
+    /// Readings are for viewers of several users: see [`Collector::access`] and [`Collector::follow`].
+    pub shared: bool,
 }
 
 /// What is read of where time goes beside waits.
@@ -168,6 +173,28 @@ impl Collector {
     /// What the kernel refused of what measuring can do without, in sentences.
     pub fn refused(&self) -> &[String] {
         self.source.hook().map_or(&[], KernelSide::refused)
+    }
+
+    /// Of each task of the latest Sample, ascending by serial: whose it is. Empty where readings are not [shared](Options::shared).
+    pub fn access(&self) -> &[Access] {
+        match &self.source {
+            Source::Bpf(bpf) => bpf.access(),
+            Source::Coarse(_) => &[],
+        }
+    }
+
+    /// From the next Sample on all threads of these processes are followed for this viewer, and what they start later.
+    pub fn follow(&mut self, follower: Follower, pids: &[u32]) {
+        if let Source::Bpf(bpf) = &mut self.source {
+            bpf.changes().follow(follower, pids);
+        }
+    }
+
+    /// From the next Sample on nobody is followed for this viewer.
+    pub fn follow_no_longer(&mut self, follower: Follower) {
+        if let Source::Bpf(bpf) = &mut self.source {
+            bpf.changes().stop(follower);
+        }
     }
 
     /// What is held now.

@@ -1,5 +1,7 @@
 //! The BPF side: loaded, told what to follow, attached, read.
 
+mod marks;
+
 use std::{
     fs::File,
     io::Read,

@@ -22,6 +22,7 @@ mod placement;
 mod proc;
 pub mod quotas;
 mod readings;
+mod shared;
 pub mod snapshot;
 mod source;
 mod stacks;

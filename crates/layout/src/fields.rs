@@ -117,8 +117,14 @@ kernel_fields! {
     task_signal: "task_struct", "signal", ProcessTimes;
     /// `struct cred *`.
     task_cred: "task_struct", "cred", Credentials;
+    /// `struct cred *`: what others may do to it is judged by this one.
+    task_real_cred: "task_struct", "real_cred", Credentials;
     /// `uid_t`.
     cred_uid: "cred", "uid.val", Credentials;
+    /// `uid_t`: effective.
+    cred_euid: "cred", "euid.val", Credentials;
+    /// `uid_t`: saved.
+    cred_suid: "cred", "suid.val", Credentials;
     /// `u64`, ns: of threads that have exited.
     signal_utime: "signal_struct", "utime", ProcessTimes;
     /// `u64`, ns.

@@ -48,6 +48,23 @@ pub const INHERIT: u64 = 1;
 /// In [`Waits::flags`]: the task is dead, and what was not told of it is with its cgroup.
 pub const HANDED_OVER: u64 = 2;
 
+/// In [`Waits::flags`], where readings are [shared](Config::shared): one bit for each of [`FOLLOWERS`], inherited by children.
+pub const FOLLOWED: u64 = !0 << FOLLOWED_SHIFT;
+/// The lowest bit of [`FOLLOWED`].
+pub const FOLLOWED_SHIFT: u32 = 8;
+/// Viewers for whom processes and what they start can be followed at a time.
+pub const FOLLOWERS: u32 = u64::BITS - FOLLOWED_SHIFT;
+
+/// What the reader is to do to [`FOLLOWED`] of every task as it comes by.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Bits that go.
+    pub clear: u64,
+    /// Not 0: processes that have an entry in the table of the selected get its bits.
+    pub look: u64,
+}
+
 /// A number for a task that no other task of this boot has: a tid alone is reused. Taken once, when the task begins to
 /// be followed, because `execve` in a thread hands it the tid and the start time of the process (`de_thread`).
 #[inline(always)]
@@ -209,7 +226,12 @@ pub struct TaskRecord {
     pub pending: ByCause,
     /// What it waits for at this moment, a [`crate::Cause`]: time after `rq_clock_ns` belongs there.
     pub pending_cause: u64,
+    /// Where readings are [shared](Config::shared): the user whose it is, [`NOBODY`] where the kernel names several.
+    pub owner: u64,
 }
+
+/// In [`TaskRecord::owner`]: it has another effective or saved user id than its real one, or that is not known.
+pub const NOBODY: u64 = u64::MAX;
 
 /// In [`TaskRecord::flags`]: the histogram follows.
 pub const HAS_HISTOGRAM: u32 = 1;

@@ -3,6 +3,7 @@
 //! A [`Sample`] holds cumulative readings; only [`Interval::between`] subtracts. Live, recorded and replayed figures
 //! all come out of that one function.
 
+pub mod access;
 pub mod accounts;
 pub mod blocked_on;
 pub mod causes;

@@ -32,6 +32,7 @@ static CONFIG: Config = Config {
     keep_throttle_clock: 0,
     accounts: 0,
     stack_every_ns: 0,
+    shared: 0,
 };
 
 /// The offset of a field, a constant to the verifier.
@@ -89,6 +90,13 @@ pub fn keeps_throttle_clock() -> bool {
 pub fn keeps_accounts() -> bool {
     // SAFETY: a static of ours.
     unsafe { read_volatile(addr_of!(CONFIG.accounts)) != 0 }
+}
+
+/// True if what is read is for viewers of several users.
+#[inline(always)]
+pub fn is_shared() -> bool {
+    // SAFETY: a static of ours.
+    unsafe { read_volatile(addr_of!(CONFIG.shared)) != 0 }
 }
 
 /// A stack is taken for so much time blocked, ns; 0: none is.

@@ -7,6 +7,8 @@ use core::{
 
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_get_task_stack, bpf_task_pt_regs};
 
+use cgscope_layout::wire::NOBODY;
+
 use super::{OFFSETS, Task, follow, load, throttles_tasks};
 
 /// Real-time and deadline tasks have a smaller `prio` (MAX_RT_PRIO, in all versions).
@@ -32,6 +34,17 @@ impl Task {
     #[inline(always)]
     pub fn uid(self) -> u32 {
         load(follow(self.0, offset!(task_cred)), offset!(cred_uid))
+    }
+
+    /// The user whose it is, if that is one alone: the rule by which the kernel lets a user look into a process
+    /// (`__ptrace_may_access`: real, effective and saved id must be theirs).
+    #[inline(always)]
+    pub fn owner(self) -> u64 {
+        let cred = follow(self.0, offset!(task_real_cred));
+        let uid: u32 = load(cred, offset!(cred_uid));
+        let is_one =
+            load::<u32>(cred, offset!(cred_euid)) == uid && load::<u32>(cred, offset!(cred_suid)) == uid;
+        if is_one { u64::from(uid) } else { NOBODY }
     }
 
     /// It may be in a system call: a thread of a user's program, and none that the kernel made for it.

@@ -10,7 +10,7 @@ use cgscope_layout::{
     Feature, Loss,
     wire::{Config, TaskRecord},
 };
-use cgscope_model::{CpuReading, ExitedReading, Losses, StackReading, TaskReading};
+use cgscope_model::{CpuReading, ExitedReading, Losses, StackReading, TaskReading, access::Access};
 
 use super::Found;
 use crate::{
@@ -23,6 +23,7 @@ use crate::{
     ledger::Ledger,
     offsets::{self, Resolved},
     readings::{Known, exited_reading, pending, reading, waits_since_ns},
+    shared::{Changes, access},
     stacks::{self, UnderWay},
     stream::{End, read_records},
 };
@@ -62,6 +63,10 @@ pub(crate) struct BpfSource {
     stacks: bool,
     /// Tasks that have stacks and were gone at the latest reading, by serial.
     gone: HashSet<u64>,
+    /// Whose the tasks of the latest reading are, ascending by serial; empty where readings are not shared.
+    access: Vec<Access>,
+    is_shared: bool,
+    changes: Changes,
 }
 
 impl BpfSource {
@@ -99,6 +104,9 @@ impl BpfSource {
             accounts: config.accounts != 0,
             stacks: config.stack_every_ns != 0,
             gone: HashSet::new(),
+            access: Vec::new(),
+            is_shared: options.shared,
+            changes: Changes::default(),
         };
         // From here on every selected task is followed. What is told now is not told again: it is kept.
         source.read_tasks()?;
@@ -108,7 +116,9 @@ impl BpfSource {
 
     /// Reads everything once.
     pub fn read(&mut self) -> Result<Found, Failure> {
+        self.changes.tell(&mut self.side)?;
         let (tasks, under_way) = self.read_tasks()?;
+        self.changes.were_read(&mut self.side)?;
         let counted = if self.stacks { self.read_stacks()? } else { Vec::new() };
         let exited = self.read_exited()?;
         let ledger = &mut self.ledger;
@@ -167,6 +177,16 @@ impl BpfSource {
         self.side.give_back(places)
     }
 
+    /// Of each task of the latest reading, ascending by serial.
+    pub fn access(&self) -> &[Access] {
+        &self.access
+    }
+
+    /// Whom to follow for whom from the next reading on.
+    pub fn changes(&mut self) -> &mut Changes {
+        &mut self.changes
+    }
+
     pub fn side(&self) -> &KernelSide {
         &self.side
     }
@@ -187,6 +207,8 @@ impl BpfSource {
         // The clock of an idle CPU stands still; the latest clock of any is the best "now" that there is.
         let mut now_ns = 0;
         let mut stacks = Vec::new();
+        let (owners, is_shared) = (&mut self.access, self.is_shared);
+        owners.clear();
         let end = read_records(&mut stream, &mut self.buffer, |told| {
             let record = &told.record;
             now_ns = now_ns.max(record.rq_clock_ns);
@@ -196,6 +218,9 @@ impl BpfSource {
             let placement =
                 placement.as_ref().map(|raw| self.node_places.placement(raw, record.totals.on_cpu_ns));
             stacks.extend(stacks::under_way(told, kept));
+            if is_shared {
+                owners.push(access(record));
+            }
             if waits_since_ns(record).is_some() {
                 waiting.push((tasks.len(), *record));
             }
@@ -222,6 +247,8 @@ impl BpfSource {
             }
             is_same
         });
+        self.access.sort_by_key(|access| access.serial);
+        self.access.dedup_by_key(|access| access.serial);
         Ok((tasks, stacks))
     }
 
@@ -328,6 +355,7 @@ fn config(
         count_by_cpu: 0,
         accounts: options.accounts.is_some().into(),
         stack_every_ns: stack_every.map_or(0, |every| every.as_nanos() as u64),
+        shared: options.shared.into(),
         keep_throttle_clock: throttle_functions_alone.into(),
     }
 }

@@ -38,6 +38,7 @@ mod sample;
 mod sched_trace;
 mod screen;
 mod screen_cost;
+mod shared;
 mod stat;
 mod stat_classes;
 mod stat_command;

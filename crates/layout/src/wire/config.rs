@@ -32,11 +32,13 @@ pub struct Config {
     /// With `accounts`, and not 0: the stack of a task is counted whenever it has been blocked for so long since the last
     /// time, ns.
     pub stack_every_ns: u64,
+    /// 1: read for viewers of several users. It is told whose a task is, and processes are followed for each viewer.
+    pub shared: u64,
 }
 
 impl Config {
     /// Its words in order, as the loader writes them.
-    pub const fn words(&self) -> [u64; 12] {
+    pub const fn words(&self) -> [u64; 13] {
         [
             self.follow_all,
             self.born_after_ns,
@@ -50,6 +52,7 @@ impl Config {
             self.keep_throttle_clock,
             self.accounts,
             self.stack_every_ns,
+            self.shared,
         ]
     }
 }

@@ -10,6 +10,8 @@ pub const TASKS: &str = "TASKS";
 pub const EXITED: &str = "EXITED";
 /// Hash, process or thread: what is selected.
 pub const SELECTED: &str = "SELECTED";
+/// Array of one: [`super::Marks`].
+pub const MARKS: &str = "MARKS";
 /// Array, CPU: [`crate::ledger::Ring`].
 pub const RINGS: &str = "RINGS";
 /// Array, CPU: [`crate::ledger::Pairs`].

@@ -1,0 +1,62 @@
+//! Readings that are shared by viewers of several users: whose a task is, and for whom it is followed.
+
+use std::collections::BTreeMap;
+
+use cgscope_layout::wire::{FOLLOWED, NOBODY, TaskRecord};
+use cgscope_model::access::{Access, Follower};
+
+use crate::{Failure, kernel_side::KernelSide};
+
+/// Of a task, as it was told.
+pub(crate) fn access(record: &TaskRecord) -> Access {
+    let owner = Some(record.owner).filter(|owner| *owner != NOBODY);
+    Access {
+        serial: record.serial,
+        owner: owner.and_then(|owner| u32::try_from(owner).ok()),
+        followers: record.waits.flags & FOLLOWED,
+    }
+}
+
+/// What the next reading is to change.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    clear: u64,
+    bits: BTreeMap<u32, u64>,
+    /// The BPF side has been told, and is to be told that it has been done.
+    is_told: bool,
+}
+
+impl Changes {
+    /// All threads of these processes, and what they start from the next reading on, are followed.
+    pub(crate) fn follow(&mut self, follower: Follower, pids: &[u32]) {
+        for pid in pids {
+            *self.bits.entry(*pid).or_default() |= follower.bit();
+        }
+    }
+
+    /// Nobody is followed for this viewer any more, from the next reading on.
+    pub(crate) fn stop(&mut self, follower: Follower) {
+        self.clear |= follower.bit();
+        for bits in self.bits.values_mut() {
+            *bits &= !follower.bit();
+        }
+    }
+
+    /// To be called before a reading.
+    pub(crate) fn tell(&mut self, side: &mut KernelSide) -> Result<(), Failure> {
+        if self.clear == 0 && self.bits.is_empty() {
+            return Ok(());
+        }
+        self.is_told = true;
+        side.mark(self.clear, &self.bits)
+    }
+
+    /// To be called after it.
+    pub(crate) fn were_read(&mut self, side: &mut KernelSide) -> Result<(), Failure> {
+        if !self.is_told {
+            return Ok(());
+        }
+        *self = Self::default();
+        side.mark(0, &self.bits)
+    }
+}
