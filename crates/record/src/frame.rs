@@ -2,6 +2,8 @@
 
 use std::io::{self, Read};
 
+use serde::Serialize;
+
 use crate::WriteError;
 
 /// The first eight bytes of a recording. The 0x8B is no ASCII and no UTF-8 start, and the line ends reveal a transfer
@@ -26,6 +28,8 @@ pub(crate) mod kind {
     pub(crate) const KEY: u8 = 4;
     /// What changed since the Sample before.
     pub(crate) const DELTA: u8 = 5;
+    /// What a daemon says to a viewer, JSON: over a connection alone, never in a file.
+    pub(crate) const WORD: u8 = 6;
 }
 
 /// Appends a frame to `out`; `payload` appends its bytes and tells its kind.
@@ -44,6 +48,11 @@ pub(crate) fn append(
     out[start + 4..start + 8].copy_from_slice(&crc);
     out[start + 8] = kind;
     Ok(())
+}
+
+/// Appends a frame that says itself what it holds.
+pub(crate) fn append_json<T: Serialize>(out: &mut Vec<u8>, kind: u8, value: &T) -> Result<(), WriteError> {
+    append(out, |out| serde_json::to_writer(out, value).map(|()| kind).map_err(WriteError::Encoding))
 }
 
 /// The length belongs to it: otherwise a damaged length would be found out only by what follows.

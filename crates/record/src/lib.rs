@@ -5,11 +5,13 @@
 
 mod cells;
 mod codec;
+mod connection;
 mod ending;
 mod error;
 mod frame;
 mod header;
 mod index;
+mod opening;
 mod place;
 mod read;
 mod rows;
@@ -19,6 +21,7 @@ mod table;
 mod write;
 
 pub use cells::{Column, Kind};
+pub use connection::{Incoming, Message, Outgoing};
 pub use ending::{Damage, Ending, Gap};
 pub use error::{FileError, ReadError, WriteError};
 pub use frame::{MAGIC, MAX_PAYLOAD, VERSION};

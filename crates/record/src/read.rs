@@ -8,14 +8,14 @@ use std::{
 
 use cgscope_layout::Loss;
 use cgscope_model::{Losses, Sample, TaskReading};
-use serde::Deserialize;
 
 use crate::{
-    Damage, End, Ending, FileError, Gap, Header, MAGIC, ReadError, VERSION,
+    Damage, End, Ending, FileError, Gap, Header, ReadError,
     codec::{Clocks, SampleDecoder},
     frame::{self, Found, kind},
     header::First,
     index::Index,
+    opening::{Opening, first},
     rules,
     search::Search,
 };
@@ -66,31 +66,12 @@ pub fn open(path: impl Into<PathBuf>) -> Result<FileReader, FileError<ReadError>
 impl<R: Read + Seek> Reader<R> {
     /// Reads the header. Give it something buffered that is at its beginning.
     pub fn new(mut input: R) -> Result<Self, ReadError> {
-        let mut start = [0u8; MAGIC.len() + 4];
-        let got = frame::read_up_to(&mut input, &mut start)?;
-        let (magic, version) = start.split_at(MAGIC.len());
-        let same = got.min(MAGIC.len());
-        if got == 0 {
-            return Err(ReadError::Empty);
-        } else if magic[..same] != MAGIC[..same] {
-            return Err(ReadError::Foreign);
-        } else if got < start.len() {
-            return Err(ReadError::HeaderCut);
-        }
-        let found = version.iter().rev().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
-        let mut payload = Vec::new();
-        let (frame, read) = frame::read(&mut input, &mut payload)?;
-        if found != VERSION {
-            return Err(ReadError::Version { found, wrote: writer_of(&frame, &payload) });
-        }
-        let First { header, tables }: First<Header> = match frame {
-            Found::Frame(kind::HEADER) => {
-                serde_json::from_slice(&payload).map_err(|_| ReadError::HeaderDamaged)?
-            }
+        let Opening { found, payload, bytes: start } = Opening::read(&mut input)?;
+        let First { header, tables }: First<Header> = match found {
+            Found::Frame(kind::HEADER) => first(&payload)?,
             Found::Nothing | Found::Torn => return Err(ReadError::HeaderCut),
             Found::Frame(_) | Found::BadLength | Found::BadChecksum => return Err(ReadError::HeaderDamaged),
         };
-        let start = start.len() as u64 + read;
         Ok(Self {
             input,
             header: header.printable(),
@@ -376,19 +357,5 @@ impl<R: Read + Seek> Iterator for Reader<R> {
         let next = self.advance(true);
         self.failed = next.is_err();
         next.transpose()
-    }
-}
-
-/// The cgscope that wrote a header of another version.
-fn writer_of(frame: &Found, payload: &[u8]) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Wrote {
-        cgscope_version: String,
-    }
-    match frame {
-        Found::Frame(kind::HEADER) => {
-            serde_json::from_slice(payload).ok().map(|wrote: Wrote| wrote.cgscope_version)
-        }
-        _ => None,
     }
 }

@@ -8,14 +8,12 @@ use std::{
 
 use cgscope_model::Sample;
 use rustix::fs::FallocateFlags;
-use serde::Serialize;
 
 use crate::{
-    Beside, End, FileError, Header, MAGIC, Place, Reason, VERSION, WriteError,
-    codec::{self, SampleEncoder},
+    Beside, End, FileError, Header, Place, Reason, WriteError,
+    codec::SampleEncoder,
     frame::{self, kind},
-    header::First,
-    rules,
+    opening, rules,
 };
 
 /// Writes a recording to anything.
@@ -58,9 +56,7 @@ impl<W: Write> Writer<W> {
     }
 
     fn begin(&mut self, header: &Header) -> Result<(), WriteError> {
-        self.buffer.extend(MAGIC);
-        self.buffer.extend(VERSION.to_le_bytes());
-        json(&mut self.buffer, kind::HEADER, &First { header, tables: codec::tables() })?;
+        opening::put(&mut self.buffer, header)?;
         self.put_before_end()
     }
 
@@ -103,7 +99,7 @@ impl<W: Write> Writer<W> {
     fn finish(&mut self, unix_ns: u64, reason: Reason) -> Result<(), WriteError> {
         let end = End { unix_ns, reason, unwritten: self.unwritten };
         self.buffer.clear();
-        json(&mut self.buffer, kind::END, &end)?;
+        frame::append_json(&mut self.buffer, kind::END, &end)?;
         self.put()
     }
 
@@ -126,11 +122,6 @@ impl<W: Write> Writer<W> {
         self.good += self.buffer.len() as u64;
         Ok(())
     }
-}
-
-/// Appends a frame that says itself what it holds.
-fn json<T: Serialize>(out: &mut Vec<u8>, kind: u8, value: &T) -> Result<(), WriteError> {
-    frame::append(out, |out| serde_json::to_writer(out, value).map(|()| kind).map_err(WriteError::Encoding))
 }
 
 /// Writes a recording to a file. What a failed write left of a frame is taken away again, so the file stays readable,

@@ -1,0 +1,227 @@
+//! Samples over a connection: the frames of a recording, one by one as they are made, and words of the one who sends them.
+
+use std::io::{self, Read};
+
+use cgscope_model::Sample;
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{
+    End, Header, ReadError, Reason, WriteError,
+    codec::SampleDecoder,
+    codec::SampleEncoder,
+    frame::{self, Found, kind},
+    opening::{self, Opening, first},
+    rules,
+};
+
+/// Makes the frames of Samples. Whoever gets all frames from a key frame on can read the Samples.
+#[derive(Debug)]
+pub struct Outgoing {
+    encoder: SampleEncoder,
+}
+
+impl Outgoing {
+    /// The first frame is a key frame.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { encoder: SampleEncoder::new()? })
+    }
+
+    /// The bytes that a connection begins with.
+    pub fn opening(header: &Header) -> Result<Vec<u8>, WriteError> {
+        let mut out = Vec::new();
+        opening::put(&mut out, header)?;
+        Ok(out)
+    }
+
+    /// The bytes of a connection that is refused: this word is all that is said.
+    pub fn refusal<T: Serialize>(word: &T) -> Result<Vec<u8>, WriteError> {
+        let mut out = Vec::new();
+        opening::put_version(&mut out);
+        frame::append_json(&mut out, kind::WORD, word)?;
+        Ok(out)
+    }
+
+    /// The frame of a Sample, and whether it is a key frame.
+    pub fn sample(&mut self, sample: &Sample) -> Result<(Vec<u8>, bool), WriteError> {
+        let mut out = Vec::new();
+        let mut is_key = false;
+        let done = match rules::broken(sample) {
+            Some(rule) => Err(WriteError::Invalid(rule)),
+            None => frame::append(&mut out, |out| {
+                let kind = self.encoder.encode(sample, out)?;
+                is_key = kind == kind::KEY;
+                Ok(kind)
+            }),
+        };
+        if done.is_err() {
+            self.encoder.start_anew();
+        }
+        done.map(|()| (out, is_key))
+    }
+
+    /// The next frame is a key frame.
+    pub fn start_anew(&mut self) {
+        self.encoder.start_anew();
+    }
+
+    /// The frame of a word.
+    pub fn word<T: Serialize>(word: &T) -> Result<Vec<u8>, WriteError> {
+        let mut out = Vec::new();
+        frame::append_json(&mut out, kind::WORD, word)?;
+        Ok(out)
+    }
+
+    /// The last frame.
+    pub fn end(unix_ns: u64, reason: Reason) -> Result<Vec<u8>, WriteError> {
+        let mut out = Vec::new();
+        frame::append_json(&mut out, kind::END, &End { unix_ns, reason, unwritten: 0 })?;
+        Ok(out)
+    }
+}
+
+/// What comes over a connection.
+#[derive(Debug)]
+pub enum Message<W> {
+    /// A Sample.
+    Sample(Box<Sample>),
+    /// A word.
+    Word(W),
+    /// Nothing more comes.
+    End(End),
+}
+
+/// Reads what comes over a connection. `W` is what is said beside Samples.
+#[derive(Debug)]
+pub struct Incoming<R> {
+    input: R,
+    header: Header,
+    decoder: SampleDecoder,
+    payload: Vec<u8>,
+}
+
+impl<R: Read> Incoming<R> {
+    /// Reads how it begins. The inner error is the word of the other side that it refuses.
+    pub fn open<W: DeserializeOwned>(mut input: R) -> Result<Result<Self, W>, ReadError> {
+        let Opening { found, payload, .. } = Opening::read(&mut input)?;
+        match found {
+            Found::Frame(kind::HEADER) => {
+                let first = first(&payload)?;
+                let decoder = SampleDecoder::new(&first.tables)?;
+                Ok(Ok(Self { input, header: first.header.printable(), decoder, payload }))
+            }
+            Found::Frame(kind::WORD) => {
+                let word = serde_json::from_slice(&payload).map_err(|_| ReadError::HeaderDamaged)?;
+                Ok(Err(word))
+            }
+            Found::Nothing | Found::Torn => Err(ReadError::HeaderCut),
+            Found::Frame(_) | Found::BadLength | Found::BadChecksum => Err(ReadError::HeaderDamaged),
+        }
+    }
+
+    /// Who is on the other side.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The next message; `None`: the other side has gone without a word.
+    ///
+    /// # Errors
+    /// `InvalidData`: it makes no sense; nothing can be read any more.
+    pub fn receive<W: DeserializeOwned>(&mut self) -> io::Result<Option<Message<W>>> {
+        loop {
+            let (found, _) = frame::read(&mut self.input, &mut self.payload)?;
+            let kind = match found {
+                Found::Frame(kind) => kind,
+                Found::Nothing | Found::Torn => return Ok(None),
+                Found::BadLength | Found::BadChecksum => return Err(no_sense()),
+            };
+            match kind {
+                kind::KEY | kind::DELTA => return self.sample(kind == kind::KEY).map(Some),
+                kind::WORD => return Ok(Some(Message::Word(json(&self.payload)?))),
+                kind::END => return Ok(Some(Message::End(json(&self.payload)?))),
+                _ => {}
+            }
+        }
+    }
+
+    fn sample<W>(&mut self, is_key: bool) -> io::Result<Message<W>> {
+        let clocks = self.decoder.apply(is_key, &self.payload);
+        let sample = clocks.and_then(|clocks| self.decoder.sample(clocks));
+        match sample.filter(|sample| rules::out_of_order(sample).is_none()) {
+            Some(sample) => Ok(Message::Sample(Box::new(sample))),
+            None => Err(no_sense()),
+        }
+    }
+}
+
+fn json<T: DeserializeOwned>(payload: &[u8]) -> io::Result<T> {
+    serde_json::from_slice(payload).map_err(|_| no_sense())
+}
+
+fn no_sense() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "what came makes no sense")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples() -> Vec<Sample> {
+        (0..4).map(|n| Sample { unix_ns: 100 + n, mono_ns: n, ..Sample::default() }).collect()
+    }
+
+    #[test]
+    fn what_is_sent_comes_in() {
+        let header = Header { hostname: "node7".into(), ..Header::default() };
+        let mut bytes = Outgoing::opening(&header).unwrap();
+        let mut out = Outgoing::new().unwrap();
+        let mut keys = Vec::new();
+        for sample in samples() {
+            let (frame, is_key) = out.sample(&sample).unwrap();
+            bytes.extend(frame);
+            keys.push(is_key);
+        }
+        bytes.extend(Outgoing::word(&"late").unwrap());
+        bytes.extend(Outgoing::end(7, Reason::Finished).unwrap());
+        assert_eq!(keys, [true, false, false, false]);
+
+        let mut incoming = Incoming::open::<String>(bytes.as_slice()).unwrap().unwrap();
+        assert_eq!(incoming.header().hostname, "node7");
+        for sample in samples() {
+            let Some(Message::Sample(got)) = incoming.receive::<String>().unwrap() else {
+                panic!("a Sample")
+            };
+            assert_eq!(*got, sample);
+        }
+        assert!(matches!(incoming.receive::<String>(), Ok(Some(Message::Word(word))) if word == "late"));
+        assert!(matches!(incoming.receive::<String>(), Ok(Some(Message::End(end))) if end.unix_ns == 7));
+        assert!(matches!(incoming.receive::<String>(), Ok(None)));
+    }
+
+    #[test]
+    fn a_refusal_is_told_and_so_is_what_makes_no_sense() {
+        let refusal = Outgoing::refusal(&"too many").unwrap();
+        assert_eq!(Incoming::open::<String>(refusal.as_slice()).unwrap().unwrap_err(), "too many");
+        assert!(matches!(Incoming::open::<String>(&b"HTTP/1.1 400"[..]), Err(ReadError::Foreign)));
+
+        let mut bytes = Outgoing::opening(&Header::default()).unwrap();
+        let (mut frame, _) = Outgoing::new().unwrap().sample(&Sample::default()).unwrap();
+        *frame.last_mut().unwrap() ^= 1;
+        bytes.extend(frame);
+        let mut incoming = Incoming::open::<String>(bytes.as_slice()).unwrap().unwrap();
+        assert_eq!(incoming.receive::<String>().unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn whoever_comes_later_reads_from_a_key_frame_on() {
+        let mut out = Outgoing::new().unwrap();
+        let _ = out.sample(&samples()[0]).unwrap();
+        out.start_anew();
+        let (frame, is_key) = out.sample(&samples()[1]).unwrap();
+        assert!(is_key);
+        let bytes = [Outgoing::opening(&Header::default()).unwrap(), frame].concat();
+        let mut incoming = Incoming::open::<String>(bytes.as_slice()).unwrap().unwrap();
+        let Some(Message::Sample(got)) = incoming.receive::<String>().unwrap() else { panic!("a Sample") };
+        assert_eq!(*got, samples()[1]);
+    }
+}
