@@ -1,0 +1,199 @@
+//! The other end: a viewer's connection to the daemon. It blocks: it belongs on a thread of its own.
+
+use std::{
+    fmt,
+    io::{self, BufReader, Write},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use cgscope_model::Sample;
+use cgscope_record::{Header, Incoming, Message, ReadError};
+
+use crate::protocol::{Refusal, Request, Word};
+
+/// Where the daemon is unless it is told otherwise.
+pub const SOCKET: &str = "/run/cgscope.sock";
+
+/// So long a daemon may take to answer a request that it is sent with the connection: it takes a Sample for it.
+const ANSWER: Duration = Duration::from_secs(20);
+
+/// Why the daemon cannot be looked through.
+#[derive(Debug)]
+pub enum ConnectError {
+    /// Nobody is there: no socket, or nobody behind it.
+    NobodyThere(PathBuf, io::Error),
+    /// The socket does not let this user in.
+    NotAllowed(PathBuf),
+    /// The daemon refuses.
+    Refused(Word),
+    /// What answers is no daemon, or one of another version.
+    NoDaemon(PathBuf, ReadError),
+    /// The connection failed.
+    Io(PathBuf, io::Error),
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NobodyThere(path, error) => write!(
+                f,
+                "no daemon serves {} ({error}): start it (`systemctl start cgscope`, or `cgscope serve` as root), or name its \
+                 socket with --connect",
+                path.display()
+            ),
+            Self::NotAllowed(path) => write!(
+                f,
+                "you may not connect to {}: have an administrator put you into the group whose the socket is (`ls -l {0}` \
+                 names it), and log in again",
+                path.display()
+            ),
+            Self::Refused(word) => write!(f, "the daemon refuses: {}", word.sentence),
+            Self::NoDaemon(path, ReadError::Version { found, wrote }) => {
+                let version = match wrote {
+                    Some(wrote) => format!("cgscope {wrote}"),
+                    None => format!("a cgscope with version {found} of the format"),
+                };
+                write!(
+                    f,
+                    "the daemon at {} is {version}, this is {}: install the same version on both sides",
+                    path.display(),
+                    env!("CARGO_PKG_VERSION")
+                )
+            }
+            Self::NoDaemon(path, _) => {
+                write!(
+                    f,
+                    "what answers at {} is no cgscope: name the daemon's socket with --connect",
+                    path.display()
+                )
+            }
+            Self::Io(path, error) => write!(f, "the daemon at {} does not answer ({error})", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+/// What comes from the daemon.
+#[derive(Debug)]
+pub enum Event {
+    /// A Sample.
+    Sample(Box<Sample>),
+    /// The daemon says something.
+    Said(String),
+    /// The last Sample has come that was asked for.
+    End,
+    /// The daemon sends nothing more, and why.
+    Refused(Word),
+    /// It has gone without a word.
+    Gone,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Connection {
+    incoming: Incoming<BufReader<UnixStream>>,
+    sender: Sender,
+    skip: u32,
+}
+
+/// What requests are sent by, from any thread.
+#[derive(Debug)]
+pub struct Sender(UnixStream);
+
+impl Sender {
+    /// Asks for something else from now on.
+    ///
+    /// # Errors
+    /// The daemon is gone.
+    pub fn ask(&mut self, request: &Request) -> io::Result<()> {
+        self.0.write_all(&request.line())
+    }
+
+    /// Wakes whoever waits for the next event: the daemon is gone for them.
+    pub fn hang_up(&self) {
+        let _ = self.0.shutdown(std::net::Shutdown::Both);
+    }
+
+    /// One more of it.
+    ///
+    /// # Errors
+    /// No file can be opened any more.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
+}
+
+impl Connection {
+    /// Connects and asks for something.
+    ///
+    /// # Errors
+    /// Why that cannot be.
+    pub fn open(path: &Path, request: &Request) -> Result<Self, ConnectError> {
+        let io = |error| ConnectError::Io(path.into(), error);
+        let socket = UnixStream::connect(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                ConnectError::NobodyThere(path.into(), error)
+            }
+            io::ErrorKind::PermissionDenied => ConnectError::NotAllowed(path.into()),
+            _ => io(error),
+        })?;
+        let mut sender = Sender(socket.try_clone().map_err(io)?);
+        socket.set_read_timeout(Some(ANSWER)).map_err(io)?;
+        // One that refuses may have gone already: its word is still there to be read.
+        let asked = sender.ask(request);
+        let incoming = match Incoming::open::<Word>(BufReader::with_capacity(1 << 16, socket)) {
+            Ok(Ok(incoming)) => incoming,
+            Ok(Err(word)) => return Err(ConnectError::Refused(word)),
+            Err(ReadError::Io(error)) => return Err(io(error)),
+            Err(ReadError::Empty | ReadError::HeaderCut) => {
+                return Err(io(asked.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into())));
+            }
+            Err(error) => return Err(ConnectError::NoDaemon(path.into(), error)),
+        };
+        sender.0.set_read_timeout(None).map_err(io)?;
+        Ok(Self { incoming, sender, skip: 0 })
+    }
+
+    /// What host it is.
+    pub fn header(&self) -> &Header {
+        self.incoming.header()
+    }
+
+    /// What requests are sent by.
+    ///
+    /// # Errors
+    /// No file can be opened any more.
+    pub fn sender(&self) -> io::Result<Sender> {
+        self.sender.try_clone()
+    }
+
+    /// Waits for the next event.
+    pub fn receive(&mut self) -> Event {
+        loop {
+            match self.incoming.receive::<Word>() {
+                Ok(Some(Message::Sample(_))) if self.skip > 0 => self.skip -= 1,
+                Ok(Some(Message::Sample(sample))) => return Event::Sample(sample),
+                Ok(Some(Message::Word(word))) => {
+                    self.skip += word.skip;
+                    if word.refused.is_some() {
+                        return Event::Refused(word);
+                    }
+                    if !word.sentence.is_empty() {
+                        return Event::Said(word.sentence);
+                    }
+                }
+                Ok(Some(Message::End(_))) => return Event::End,
+                Ok(None) => return Event::Gone,
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    let sentence =
+                        "what the daemon sends makes no sense: install the same cgscope on both sides";
+                    return Event::Refused(Word::refused(Refusal::Failed, sentence));
+                }
+                Err(_) => return Event::Gone,
+            }
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The one thread that takes Samples, for all who look.
+
+use std::{
+    io,
+    sync::{Arc, mpsc},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use cgscope_layout::Loss;
+use cgscope_model::access::Follower;
+use tokio::sync::watch;
+
+use crate::{
+    pace::{Due, Pace},
+    shown::Reading,
+};
+
+/// What takes Samples: the collector, or in tests one that makes them up.
+pub trait Collect: Send + 'static {
+    /// Takes one.
+    ///
+    /// # Errors
+    /// No other can be taken: why, in a sentence.
+    fn collect(&mut self) -> Result<Reading, String>;
+    /// From the next one on these processes, with what they start, are followed for a viewer.
+    fn follow(&mut self, follower: Follower, pids: &[u32]);
+    /// From the next one on nobody is followed for that viewer.
+    fn follow_no_longer(&mut self, follower: Follower);
+}
+
+/// A Sample that was taken.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// What was read.
+    pub reading: Arc<Reading>,
+    /// When it was due, ns after the beginning.
+    pub at_ns: u64,
+    /// It was due at a point of the grid; if not, it was asked for at once.
+    pub is_on_grid: bool,
+    /// Which one it is, from 1.
+    pub number: u64,
+    /// When it was there.
+    pub at: Instant,
+    /// How long taking all of them took.
+    pub took: Duration,
+    /// Changes of whom to follow that were made before it.
+    pub changes: u64,
+}
+
+/// The latest Sample: none yet, one, or why there are no more.
+pub type Latest = Result<Option<Taken>, String>;
+
+enum Change {
+    Follow(Follower, Vec<u32>),
+    Stop(Follower),
+}
+
+/// The running collection. Dropping it ends the thread.
+#[derive(Debug)]
+pub struct Collection {
+    pace: Arc<Pace>,
+    changes: mpsc::Sender<Change>,
+    told: u64,
+    latest: watch::Receiver<Latest>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Follow(follower, pids) => write!(f, "Follow({follower:?}, {pids:?})"),
+            Self::Stop(follower) => write!(f, "Stop({follower:?})"),
+        }
+    }
+}
+
+impl Collection {
+    /// Begins; the first Sample is taken at once.
+    ///
+    /// # Errors
+    /// The thread could not be started.
+    pub fn start(collector: impl Collect) -> io::Result<Self> {
+        let pace = Arc::new(Pace::default());
+        let (changes, receive) = mpsc::channel();
+        let (send, latest) = watch::channel(Ok(None));
+        let thread = {
+            let pace = pace.clone();
+            let name = thread::Builder::new().name("collector".into());
+            name.spawn(move || run(collector, &pace, &receive, &send))?
+        };
+        Ok(Self { pace, changes, told: 0, latest, thread: Some(thread) })
+    }
+
+    /// When Samples are taken.
+    pub fn pace(&self) -> &Arc<Pace> {
+        &self.pace
+    }
+
+    /// Where the latest Sample is seen.
+    pub fn latest(&self) -> watch::Receiver<Latest> {
+        self.latest.clone()
+    }
+
+    /// From a later Sample on these processes are followed: from the first whose [`Taken::changes`] is at least the number that is
+    /// returned.
+    pub fn follow(&mut self, follower: Follower, pids: Vec<u32>) -> u64 {
+        self.tell(Change::Follow(follower, pids))
+    }
+
+    /// Nobody is followed for that viewer any more.
+    pub fn follow_no_longer(&mut self, follower: Follower) {
+        self.tell(Change::Stop(follower));
+    }
+
+    fn tell(&mut self, change: Change) -> u64 {
+        // A thread that has ended has said so where the latest Sample is seen.
+        let _ = self.changes.send(change);
+        self.told += 1;
+        self.told
+    }
+}
+
+impl Drop for Collection {
+    fn drop(&mut self) {
+        self.pace.end();
+        if let Some(thread) = self.thread.take() {
+            // It panicked: the message has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(
+    mut collector: impl Collect,
+    pace: &Pace,
+    receive: &mpsc::Receiver<Change>,
+    send: &watch::Sender<Latest>,
+) {
+    let (mut last_ns, mut number, mut changes, mut late) = (0, 0, 0, 0);
+    let mut took = Duration::ZERO;
+    let mut due = Due::Now;
+    loop {
+        let (at_ns, is_on_grid) = match due {
+            Due::Never => return,
+            Due::Now => (pace.since_ns(), false),
+            Due::At { at_ns, late: more_late } => {
+                last_ns = at_ns;
+                late += more_late;
+                (at_ns, true)
+            }
+        };
+        for change in receive.try_iter() {
+            changes += 1;
+            match change {
+                Change::Follow(follower, pids) => collector.follow(follower, &pids),
+                Change::Stop(follower) => collector.follow_no_longer(follower),
+            }
+        }
+        let began = Instant::now();
+        let mut reading = match collector.collect() {
+            Ok(reading) => reading,
+            Err(sentence) => {
+                let _before = send.send_replace(Err(sentence));
+                return;
+            }
+        };
+        took += began.elapsed();
+        number += 1;
+        reading.sample.losses.add(Loss::IntervalLate, late);
+        let reading = Arc::new(reading);
+        let at = Instant::now();
+        let _before =
+            send.send_replace(Ok(Some(Taken { reading, at_ns, is_on_grid, number, at, took, changes })));
+        due = pace.wait(last_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cgscope_model::Sample;
+
+    /// Makes up Samples that are numbered, until there are no more.
+    struct Made {
+        left: u64,
+        followed: u64,
+    }
+
+    impl Collect for Made {
+        fn collect(&mut self) -> Result<Reading, String> {
+            self.left = self.left.checked_sub(1).ok_or("the kernel is out of tasks")?;
+            let sample = Sample { unix_ns: self.followed, ..Sample::default() };
+            Ok(Reading { sample, access: Vec::new() })
+        }
+        fn follow(&mut self, _: Follower, pids: &[u32]) {
+            self.followed += pids.len() as u64;
+        }
+        fn follow_no_longer(&mut self, _: Follower) {
+            self.followed = 0;
+        }
+    }
+
+    async fn next(latest: &mut watch::Receiver<Latest>) -> Latest {
+        latest.changed().await.expect("it runs");
+        latest.borrow_and_update().clone()
+    }
+
+    #[tokio::test]
+    async fn samples_come_at_the_pace_asked_for_and_at_once() {
+        let collection = Collection::start(Made { left: 100, followed: 0 }).expect("a thread");
+        let mut latest = collection.latest();
+        let first = next(&mut latest).await.unwrap().expect("a Sample");
+        assert_eq!((first.number, first.is_on_grid), (1, false));
+        collection.pace().ask(20_000_000);
+        let second = next(&mut latest).await.unwrap().expect("a Sample");
+        assert!(second.is_on_grid && second.at_ns.is_multiple_of(20_000_000));
+        collection.pace().ask_no_longer(20_000_000);
+        collection.pace().now();
+        loop {
+            let taken = next(&mut latest).await.unwrap().expect("a Sample");
+            if !taken.is_on_grid {
+                break;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_change_is_made_before_the_sample_that_says_so() {
+        let mut collection = Collection::start(Made { left: 100, followed: 0 }).expect("a thread");
+        let mut latest = collection.latest();
+        let follower = Follower::all().next().expect("one");
+        let number = collection.follow(follower, vec![1, 2]);
+        loop {
+            collection.pace().now();
+            let taken = next(&mut latest).await.unwrap().expect("a Sample");
+            assert_eq!(taken.reading.sample.unix_ns, if taken.changes >= number { 2 } else { 0 });
+            if taken.changes >= number {
+                break;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn why_there_are_no_more_is_told() {
+        let collection = Collection::start(Made { left: 1, followed: 0 }).expect("a thread");
+        let mut latest = collection.latest();
+        let _ = next(&mut latest).await;
+        collection.pace().now();
+        assert_eq!(next(&mut latest).await.unwrap_err(), "the kernel is out of tasks");
+    }
+}

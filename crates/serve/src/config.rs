@@ -1,0 +1,318 @@
+//! The daemon's configuration: TOML, in which every key may be missing.
+
+use std::{fmt, net::SocketAddr, path::PathBuf};
+
+use cgscope_model::units::seconds;
+use regex::Regex;
+use serde::{Deserialize, Deserializer, de::Error as _};
+
+/// Where it is unless it is told otherwise.
+pub const FILE: &str = "/etc/cgscope/cgscope.toml";
+
+/// All of it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Who the daemon becomes once it has loaded BPF, where it was started as root; `None`: it stays who it is.
+    pub user: Option<String>,
+    /// How Samples are taken.
+    pub collect: Collect,
+    /// The socket of viewers.
+    pub socket: Socket,
+    /// The server of metrics.
+    pub http: Http,
+    /// Which metrics.
+    pub metrics: Metrics,
+    /// Names of containers.
+    pub containers: Containers,
+}
+
+/// `[collect]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Collect {
+    /// From one Sample to the next where nobody asks for more, ns.
+    #[serde(deserialize_with = "duration_ns")]
+    pub interval: u64,
+}
+
+/// `[socket]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Socket {
+    /// Empty: no socket.
+    pub path: PathBuf,
+    /// Name or number.
+    pub owner: Account,
+    /// Name or number: who may connect.
+    pub group: Account,
+    /// Who may see everything, by name or number.
+    pub admin_groups: Vec<Account>,
+    /// The shortest interval of a viewer, ns.
+    #[serde(deserialize_with = "duration_ns")]
+    pub shortest_interval: u64,
+    /// Viewers at a time.
+    pub clients: usize,
+    /// Viewers of one user at a time.
+    pub clients_per_user: usize,
+}
+
+/// `[http]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Http {
+    /// `None`, written as an empty text: no server.
+    #[serde(deserialize_with = "address")]
+    pub listen: Option<SocketAddr>,
+    /// PEM; together with `tls_key`.
+    pub tls_certificate: Option<PathBuf>,
+    /// PEM.
+    pub tls_key: Option<PathBuf>,
+    /// Lines `NAME:BCRYPT`.
+    pub users: Option<PathBuf>,
+}
+
+/// `[metrics]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Metrics {
+    /// How many cgroups are exported.
+    pub cgroups: usize,
+    /// How deep below the root.
+    pub depth: usize,
+    /// On the path: the others are left out.
+    #[serde(deserialize_with = "expression")]
+    pub include: Option<Regex>,
+    /// On the path: these are left out.
+    #[serde(deserialize_with = "expression")]
+    pub exclude: Option<Regex>,
+    /// Culprits of each cgroup.
+    pub culprits: usize,
+}
+
+/// `[containers]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Containers {
+    /// `auto`, the path of a CRI socket, or empty: none.
+    pub runtime: String,
+}
+
+/// A user or a group.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum Account {
+    /// By its number.
+    Id(u32),
+    /// By its name.
+    Name(String),
+}
+
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(id) => write!(f, "{id}"),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+impl Default for Collect {
+    fn default() -> Self {
+        Self { interval: 5_000_000_000 }
+    }
+}
+
+impl Default for Socket {
+    fn default() -> Self {
+        let name = |name: &str| Account::Name(name.into());
+        Self {
+            path: crate::client::SOCKET.into(),
+            owner: name("root"),
+            group: name("cgscope"),
+            admin_groups: vec![name("cgscope-admin")],
+            shortest_interval: 100_000_000,
+            clients: 128,
+            clients_per_user: 64,
+        }
+    }
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        let listen = Some(SocketAddr::from(([127, 0, 0, 1], 9753)));
+        Self { listen, tls_certificate: None, tls_key: None, users: None }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self { cgroups: 200, depth: 8, include: None, exclude: None, culprits: 5 }
+    }
+}
+
+impl Default for Containers {
+    fn default() -> Self {
+        Self { runtime: "auto".into() }
+    }
+}
+
+impl Config {
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    /// What is wrong with it, with the line and what could stand there.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let config: Self =
+            toml_edit::de::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let Self { collect, socket, http, metrics, .. } = self;
+        if http.tls_certificate.is_some() != http.tls_key.is_some() {
+            let (has, lacks) = match http.tls_key {
+                Some(_) => ("tls_key", "tls_certificate"),
+                None => ("tls_certificate", "tls_key"),
+            };
+            return Err(format!("[http] has `{has}` and no `{lacks}`: TLS needs both"));
+        }
+        for (name, value) in [
+            ("[socket] clients", socket.clients),
+            ("[socket] clients_per_user", socket.clients_per_user),
+            ("[metrics] cgroups", metrics.cgroups),
+        ] {
+            if value == 0 || value > 100_000 {
+                return Err(format!("`{name}` is {value}: it lies between 1 and 100000"));
+            }
+        }
+        if metrics.culprits > 100 {
+            return Err(format!("`[metrics] culprits` is {}: it is at most 100", metrics.culprits));
+        }
+        for (name, ns) in [
+            ("[collect] interval", collect.interval),
+            ("[socket] shortest_interval", socket.shortest_interval),
+        ] {
+            if !(10_000_000..=3_600_000_000_000).contains(&ns) {
+                return Err(format!("`{name}` lies between 10ms and 1h"));
+            }
+        }
+        let is_absolute = |path: &PathBuf| path.as_os_str().is_empty() || path.is_absolute();
+        let paths = [&http.tls_certificate, &http.tls_key, &http.users].into_iter().flatten();
+        match paths.chain([&socket.path]).find(|path| !is_absolute(path)) {
+            Some(path) => {
+                Err(format!("`{}` is no absolute path: a daemon has no folder of its own", path.display()))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn duration_ns<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Number(f64),
+        Text(String),
+    }
+    let text = match Written::deserialize(deserializer)? {
+        Written::Number(seconds) => seconds.to_string(),
+        Written::Text(text) => text,
+    };
+    let seconds = seconds(&text).filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
+    let ns = seconds.ok_or_else(|| {
+        D::Error::custom(format!("{text:?} is no duration: write \"500ms\", \"5s\" or \"2m\""))
+    })? * 1e9;
+    Ok(ns.min(1e18) as u64)
+}
+
+fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|_| {
+        D::Error::custom(format!("{text:?} is no address: write \"127.0.0.1:9753\" or \"[::]:9753\""))
+    })
+}
+
+fn expression<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Regex>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    Regex::new(&text).map(Some).map_err(|error| {
+        let words = error.to_string();
+        D::Error::custom(format!(
+            "{text:?} is no regular expression: {}",
+            words.lines().last().unwrap_or_default()
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(text: &str) -> String {
+        Config::parse(text).expect_err(text)
+    }
+
+    #[test]
+    fn an_empty_file_is_all_defaults() {
+        let config = Config::parse("").unwrap();
+        assert_eq!(config.collect.interval, 5_000_000_000);
+        assert_eq!(config.socket.path, PathBuf::from("/run/cgscope.sock"));
+        assert_eq!(config.http.listen, Some("127.0.0.1:9753".parse().unwrap()));
+        assert!(config.http.listen.unwrap().ip().is_loopback());
+    }
+
+    #[test]
+    fn everything_can_be_said() {
+        let config = Config::parse(
+            r#"
+            user = "cgscope"
+            [collect]
+            interval = 2
+            [socket]
+            path = ""
+            owner = 0
+            group = "adm"
+            admin_groups = ["wheel", 27]
+            shortest_interval = "250ms"
+            [http]
+            listen = ""
+            tls_certificate = "/etc/a.crt"
+            tls_key = "/etc/a.key"
+            users = "/etc/users"
+            [metrics]
+            include = "^/kubepods"
+            culprits = 0
+            [containers]
+            runtime = "/run/x.sock"
+            "#,
+        )
+        .unwrap();
+        assert_eq!(config.collect.interval, 2_000_000_000);
+        assert_eq!(config.socket.owner, Account::Id(0));
+        assert_eq!(config.socket.admin_groups, [Account::Name("wheel".into()), Account::Id(27)]);
+        assert_eq!(config.socket.shortest_interval, 250_000_000);
+        assert_eq!(config.http.listen, None);
+        assert!(config.metrics.include.is_some_and(|include| include.is_match("/kubepods/x")));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        let unknown = wrong("[http]\nlisten_on = \"x\"\n");
+        assert!(unknown.contains("line 2") && unknown.contains("unknown field `listen_on`"), "{unknown}");
+        assert!(unknown.contains("expected one of `listen`"), "{unknown}");
+        assert!(wrong("[http]\nlisten = \"localhost\"\n").contains("\"localhost\" is no address"));
+        assert!(wrong("[collect]\ninterval = \"soon\"").contains("\"soon\" is no duration"));
+        assert!(wrong("[collect]\ninterval = 0").contains("between 10ms and 1h"));
+        assert!(wrong("[collect]\ninterval = -1").contains("no duration"));
+        assert!(wrong("[metrics]\ninclude = \"a(\"").contains("no regular expression: "));
+        assert!(wrong("[metrics]\ncgroups = 0").contains("between 1 and 100000"));
+        assert!(wrong("[http]\ntls_key = \"/a\"").contains("no `tls_certificate`"));
+        assert!(wrong("[socket]\npath = \"run.sock\"").contains("no absolute path"));
+        assert!(wrong("[socket]\nclients = -1").contains("line 2"));
+        assert!(wrong("nonsense").contains("line 1"));
+    }
+}

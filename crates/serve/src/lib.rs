@@ -1,0 +1,14 @@
+//! What the daemon serves with, without aya and without `/proc`: viewers over a socket, each with what their user may see.
+//!
+//! [`collection`] is the one thread that takes Samples, at the [`pace`] that all viewers together ask for. [`shown`] makes of a
+//! reading what a user may see, [`streams`] writes it once for all who see the same, [`socket`] sends it, and [`client`] is the
+//! other end.
+
+pub mod client;
+pub mod collection;
+pub mod config;
+pub mod pace;
+pub mod protocol;
+pub mod shown;
+pub mod socket;
+pub mod streams;

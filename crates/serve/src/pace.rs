@@ -1,0 +1,198 @@
+//! When Samples are taken: on a grid of each interval that somebody asked for, so that those who ask for the same one share them.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// What is asked for, by those who look and by those who scrape. Shared with the thread that takes Samples.
+#[derive(Debug)]
+pub struct Pace {
+    began: Instant,
+    asked: Mutex<Asked>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Asked {
+    /// How many ask for each interval, ns.
+    intervals: BTreeMap<u64, u32>,
+    /// One Sample beside the grid.
+    now: bool,
+    over: bool,
+}
+
+/// Why the waiting is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// A point of the grid has come: so long after the beginning, ns. So many points before it were missed.
+    At {
+        /// The point.
+        at_ns: u64,
+        /// Points missed.
+        late: u64,
+    },
+    /// Somebody asked for a Sample now.
+    Now,
+    /// No other is wanted.
+    Never,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { began: Instant::now(), asked: Mutex::default(), changed: Condvar::new() }
+    }
+}
+
+impl Pace {
+    /// One more asks for this interval.
+    pub fn ask(&self, interval_ns: u64) {
+        *self.lock().intervals.entry(interval_ns.max(1)).or_default() += 1;
+        self.changed.notify_one();
+    }
+
+    /// One less asks for it.
+    pub fn ask_no_longer(&self, interval_ns: u64) {
+        let mut asked = self.lock();
+        if let Some(count) = asked.intervals.get_mut(&interval_ns.max(1)) {
+            *count -= 1;
+            if *count == 0 {
+                asked.intervals.remove(&interval_ns.max(1));
+            }
+        }
+        self.changed.notify_one();
+    }
+
+    /// A Sample is taken at once.
+    pub fn now(&self) {
+        self.lock().now = true;
+        self.changed.notify_one();
+    }
+
+    /// No other Sample is taken.
+    pub fn end(&self) {
+        self.lock().over = true;
+        self.changed.notify_one();
+    }
+
+    /// Since the beginning, ns.
+    pub fn since_ns(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Waits until a Sample is due. `last_ns`: the point of the last one.
+    pub fn wait(&self, last_ns: u64) -> Due {
+        let mut asked = self.lock();
+        loop {
+            if asked.over {
+                return Due::Never;
+            }
+            if std::mem::take(&mut asked.now) {
+                return Due::Now;
+            }
+            let now_ns = self.since_ns();
+            let next_ns = asked.next_ns(last_ns);
+            match next_ns {
+                Some(next_ns) if next_ns <= now_ns => {
+                    let (at_ns, late) = asked.latest(next_ns, now_ns);
+                    return Due::At { at_ns, late };
+                }
+                Some(next_ns) => {
+                    let wait = Duration::from_nanos(next_ns - now_ns);
+                    asked = self.changed.wait_timeout(asked, wait).unwrap_or_else(PoisonError::into_inner).0;
+                }
+                None => asked = self.changed.wait(asked).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    /// Whoever panicked meanwhile has left nothing half done here.
+    fn lock(&self) -> MutexGuard<'_, Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Asked {
+    /// The first point after `last_ns` of any grid.
+    fn next_ns(&self, last_ns: u64) -> Option<u64> {
+        self.intervals.keys().map(|interval| (last_ns / interval + 1).saturating_mul(*interval)).min()
+    }
+
+    /// The last point that has come, and how many of the shortest interval, which suffer first, were missed before it. One that is
+    /// late by less than half of its interval is still taken for itself.
+    fn latest(&self, next_ns: u64, now_ns: u64) -> (u64, u64) {
+        let Some(shortest) = self.intervals.keys().next() else { return (next_ns, 0) };
+        let missed = (now_ns - next_ns + shortest / 2) / shortest;
+        if missed == 0 {
+            return (next_ns, 0);
+        }
+        (now_ns / shortest * shortest, missed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{sync::Arc, thread};
+
+    const MS: u64 = 1_000_000;
+
+    fn asked(intervals: &[u64]) -> Asked {
+        let intervals = intervals.iter().map(|ms| (ms * MS, 1)).collect();
+        Asked { intervals, ..Asked::default() }
+    }
+
+    #[test]
+    fn points_of_one_grid_that_lie_on_another_are_one() {
+        let asked = asked(&[1_000, 2_000, 500]);
+        let mut last_ns = 0;
+        let mut points = Vec::new();
+        for _ in 0..5 {
+            last_ns = asked.next_ns(last_ns).unwrap();
+            points.push(last_ns / MS);
+        }
+        assert_eq!(points, [500, 1_000, 1_500, 2_000, 2_500]);
+        assert_eq!(super::Asked::default().next_ns(7), None);
+    }
+
+    #[test]
+    fn whoever_is_late_goes_on_at_the_latest_point_and_counts_the_others() {
+        let asked = asked(&[100, 1_000]);
+        assert_eq!(asked.latest(100 * MS, 101 * MS), (100 * MS, 0));
+        assert_eq!(asked.latest(100 * MS, 149 * MS), (100 * MS, 0), "late, but of its own interval");
+        assert_eq!(asked.latest(100 * MS, 160 * MS), (100 * MS, 1));
+        assert_eq!(asked.latest(100 * MS, 420 * MS), (400 * MS, 3));
+    }
+
+    #[test]
+    fn it_waits_for_the_grid_for_a_word_and_for_the_end() {
+        let pace = Arc::new(Pace::default());
+        pace.ask(30 * MS);
+        assert!(matches!(pace.wait(0), Due::At { at_ns, .. } if at_ns.is_multiple_of(30 * MS)));
+        pace.ask_no_longer(30 * MS);
+        let teller = {
+            let pace = pace.clone();
+            thread::spawn(move || {
+                thread::sleep(Duration::from_millis(20));
+                pace.now();
+            })
+        };
+        assert_eq!(pace.wait(0), Due::Now, "nobody asks for an interval");
+        teller.join().unwrap();
+        pace.end();
+        assert_eq!(pace.wait(0), Due::Never);
+    }
+
+    #[test]
+    fn two_who_ask_for_the_same_leave_one_by_one() {
+        let pace = Pace::default();
+        pace.ask(5);
+        pace.ask(5);
+        pace.ask_no_longer(5);
+        assert_eq!(pace.lock().next_ns(0), Some(5));
+        pace.ask_no_longer(5);
+        assert_eq!(pace.lock().next_ns(0), None);
+        pace.ask_no_longer(5);
+    }
+}

@@ -1,0 +1,199 @@
+//! What a viewer asks for over the socket, and what it is told beside Samples.
+//!
+//! A request is one line of JSON; a later one on the same connection takes the place of the one before. What comes back is what
+//! `crates/record` calls a connection: a header, Samples, words.
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the requests.
+pub const VERSION: u32 = 1;
+/// Bytes of the longest request, its line end left out.
+pub const LONGEST: usize = 16 << 10;
+/// The most processes in one request.
+pub const MOST_PIDS: usize = 1_024;
+/// The longest interval, ns: a day.
+pub const LONGEST_INTERVAL_NS: u64 = 86_400 * 1_000_000_000;
+
+/// What a viewer wants to see.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// [`VERSION`].
+    pub version: u32,
+    /// From one Sample to the next, ns.
+    pub interval_ns: u64,
+    /// Processes, with what they start from now on; none: all that the viewer may see.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pids: Vec<u32>,
+    /// One more Sample, now, and then the end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub last: bool,
+}
+
+impl Request {
+    /// A request for Samples so far apart.
+    pub fn every(interval_ns: u64) -> Self {
+        Self { version: VERSION, interval_ns, pids: Vec::new(), last: false }
+    }
+
+    /// Its line.
+    pub fn line(&self) -> Vec<u8> {
+        let mut line = serde_json::to_vec(self).unwrap_or_default();
+        line.push(b'\n');
+        line
+    }
+
+    /// What a line without its end asks for.
+    ///
+    /// # Errors
+    /// Why it cannot be answered.
+    pub fn parse(line: &[u8]) -> Result<Self, Word> {
+        let no_request = |why: &str| Word::refused(Refusal::BadRequest, format!("this is no request: {why}"));
+        #[derive(Deserialize)]
+        struct Versioned {
+            version: u32,
+        }
+        if line.len() > LONGEST {
+            return Err(no_request("it is too long"));
+        }
+        let Versioned { version } =
+            serde_json::from_slice(line).map_err(|error| no_request(&error.to_string()))?;
+        if version != VERSION {
+            return Err(Word::refused(
+                Refusal::BadRequest,
+                format!(
+                    "the request is in version {version} of the protocol, the daemon speaks version {VERSION}: install the \
+                     same cgscope on both sides"
+                ),
+            ));
+        }
+        let request: Self = serde_json::from_slice(line).map_err(|error| no_request(&error.to_string()))?;
+        if request.interval_ns == 0 || request.interval_ns > LONGEST_INTERVAL_NS {
+            return Err(no_request("an interval lies between 1 ns and a day"));
+        }
+        if request.pids.len() > MOST_PIDS {
+            return Err(no_request(&format!("it names more than {MOST_PIDS} processes")));
+        }
+        Ok(request)
+    }
+}
+
+/// What the daemon says beside Samples.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Word {
+    /// Why nothing more comes; `None`: it is said on the way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Refusal>,
+    /// So many Samples that come next are only what later ones build on: they are of before, or of another viewer.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub skip: u32,
+    /// In a sentence, for people; empty: there is nothing to say to them.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub sentence: String,
+}
+
+fn is_none(number: &u32) -> bool {
+    *number == 0
+}
+
+impl Word {
+    /// Nothing more comes.
+    pub fn refused(refused: Refusal, sentence: impl Into<String>) -> Self {
+        Self { refused: Some(refused), skip: 0, sentence: sentence.into() }
+    }
+
+    /// Said on the way.
+    pub fn said(sentence: impl Into<String>) -> Self {
+        Self { refused: None, skip: 0, sentence: sentence.into() }
+    }
+
+    /// The next Samples are only to be built on.
+    pub fn skip(samples: u32) -> Self {
+        Self { refused: None, skip: samples, sentence: String::new() }
+    }
+}
+
+macro_rules! refusals {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// Why a viewer is not served.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum Refusal { $($(#[$doc])* $name,)* }
+
+        impl Refusal {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// Its name in requests' answers and in metrics.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+        }
+    };
+}
+
+refusals! {
+    /// It makes no sense, or is too long.
+    BadRequest = "bad_request",
+    /// Another user than the one who connected has sent it.
+    OtherUser = "other_user",
+    /// There are as many clients as there may be.
+    TooManyClients = "too_many_clients",
+    /// They come too fast.
+    TooManyRequests = "too_many_requests",
+    /// A process is not there, or may not be seen.
+    NoSuchProcess = "no_such_process",
+    /// Nothing was asked, or nothing read, for too long.
+    TooSlow = "too_slow",
+    /// The daemon cannot collect any more.
+    Failed = "failed",
+    /// The daemon ends.
+    Ending = "ending",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sentence(line: &[u8]) -> String {
+        Request::parse(line).unwrap_err().sentence
+    }
+
+    #[test]
+    fn a_request_is_a_line() {
+        let request = Request { pids: vec![7], last: true, ..Request::every(1_000_000_000) };
+        let line = request.line();
+        assert_eq!(line.last(), Some(&b'\n'));
+        assert_eq!(Request::parse(&line[..line.len() - 1]), Ok(request));
+        assert_eq!(Request::parse(br#"{"version":1,"interval_ns":5}"#), Ok(Request::every(5)));
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused_in_a_sentence() {
+        assert!(sentence(b"").starts_with("this is no request: EOF"));
+        assert!(sentence(b"GET / HTTP/1.1").starts_with("this is no request: expected value"));
+        assert!(sentence(br#"{"version":2,"interval_ns":5}"#).contains("version 2 of the protocol"));
+        assert!(sentence(br#"{"version":1}"#).contains("missing field `interval_ns`"));
+        assert!(sentence(br#"{"version":1,"interval_ns":0}"#).contains("between 1 ns and a day"));
+        assert!(sentence(br#"{"version":1,"interval_ns":5,"colour":1}"#).contains("unknown field `colour`"));
+        assert!(sentence(&[b'['; LONGEST]).starts_with("this is no request"));
+        assert!(sentence(&[b' '; LONGEST + 1]).contains("too long"));
+        let many = Request { pids: vec![1; MOST_PIDS + 1], ..Request::every(5) };
+        assert!(sentence(&many.line()).contains("more than 1024 processes"));
+    }
+
+    #[test]
+    fn a_refusal_is_written_by_its_name() {
+        for refusal in Refusal::ALL {
+            assert_eq!(serde_json::to_value(refusal).unwrap(), refusal.name());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_is_too_much(line in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Request::parse(&line);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! What a viewer is shown of a Sample: a user sees what is theirs.
+//!
+//! A process is a user's if the kernel would let the user look into it: its real, effective and saved user id are theirs. Of
+//! cgroups they see those of their processes and what these are in, with the limits and sums that the kernel publishes of any
+//! cgroup (`cpu.max`, `cpu.stat`, `cpu.pressure` are readable by all). Tasks that have exited are known by their cgroup alone: a
+//! user sees them where the cgroup itself is theirs. Who ran while tasks waited is known by cgroup, too: it is shown of cgroups in
+//! which all tasks are theirs, and cgroups of others have no name in it.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
+
+use cgscope_layout::ledger::KERNEL;
+use cgscope_model::{
+    Blame, PairReading, Sample, TaskReading,
+    access::{Access, Follower},
+    selection::path_and_ancestors,
+};
+
+/// The id under which cgroups stand that a viewer does not see. No cgroup has it: the kernel counts up from 1.
+pub const OTHERS: u64 = u64::MAX - 1;
+/// What they are called.
+pub const OTHERS_NAME: &str = "(cgroups of other users)";
+
+/// Everything that was read at one moment, and whose it is.
+#[derive(Clone, Debug, Default)]
+pub struct Reading {
+    /// What was read.
+    pub sample: Sample,
+    /// Of each task, ascending by serial.
+    pub access: Vec<Access>,
+}
+
+/// Whose view it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct View {
+    /// The user who looks; `None`: one who may see everything.
+    pub user: Option<u32>,
+    /// Only processes that are followed for this viewer.
+    pub follower: Option<Follower>,
+}
+
+impl View {
+    /// Everything.
+    pub const ALL: Self = Self { user: None, follower: None };
+
+    /// A task is in it.
+    pub fn shows(&self, access: &Access) -> bool {
+        self.user.is_none_or(|user| access.owner == Some(user))
+            && self.follower.is_none_or(|follower| access.is_followed_for(follower))
+    }
+}
+
+/// Tells whether a cgroup's directory is a user's.
+pub type IsOwned<'a> = &'a mut dyn FnMut(&str, u32) -> bool;
+
+/// Makes one view out of reading after reading.
+#[derive(Debug)]
+pub struct Shower {
+    view: View,
+    /// The cgroups whose waits were told at the last Sample, and what had been waited before they first were: readings are
+    /// sums, and what was before was not shown.
+    victims: HashSet<u64>,
+    before: HashMap<PairKey, u64>,
+}
+
+type PairKey = (u64, u64, Blame, u32);
+
+impl Shower {
+    /// Of a view that has shown nothing.
+    pub fn new(view: View) -> Self {
+        Self { view, victims: HashSet::new(), before: HashMap::new() }
+    }
+
+    /// What is shown of a reading; `None`: all of it.
+    pub fn show(&mut self, reading: &Reading, is_owned: IsOwned<'_>) -> Option<Sample> {
+        if self.view == View::ALL {
+            return None;
+        }
+        let Reading { sample, access } = reading;
+        let tasks = tasks(sample, access, &self.view);
+        let paths: BTreeMap<u64, &Arc<str>> = sample.cgroups.iter().map(|(id, path)| (*id, path)).collect();
+        let own: HashSet<u64> = tasks.iter().map(|task| task.cgroup_id).filter(|id| *id != 0).collect();
+        let exited = match (self.view.follower, self.view.user) {
+            (Some(_), _) => Vec::new(),
+            (None, None) => sample.exited.clone(),
+            (None, Some(user)) => {
+                let is_theirs = |id: &u64| paths.get(id).is_some_and(|path| is_owned(path, user));
+                let mut is_theirs = is_theirs;
+                let theirs = sample.exited.iter().filter(|exited| is_theirs(&exited.cgroup_id));
+                theirs.cloned().collect()
+            }
+        };
+        let of_exited = exited.iter().map(|exited| exited.cgroup_id);
+        let victims = self.victims_in(&own, sample, access);
+        let theirs = own.iter().copied().chain(of_exited);
+        // Who may see everything is told by name behind whom others waited.
+        let culprits =
+            sample.pairs.iter().filter(|pair| self.view.user.is_none() && victims.contains(&pair.victim));
+        let shown = with_ancestors(theirs.chain(culprits.map(|pair| pair.culprit)), &paths);
+        let pairs = self.pairs(victims, sample, &shown);
+        let mut cgroups: Vec<(u64, Arc<str>)> =
+            sample.cgroups.iter().filter(|(id, _)| shown.contains(id)).cloned().collect();
+        if pairs.iter().any(|pair| pair.culprit == OTHERS) {
+            cgroups.push((OTHERS, OTHERS_NAME.into()));
+        }
+        let mut cpus = sample.cpus.clone();
+        for cpu in &mut cpus {
+            cpu.waits = None;
+        }
+        Some(Sample {
+            unix_ns: sample.unix_ns,
+            mono_ns: sample.mono_ns,
+            mode: sample.mode,
+            limits: sample.limits.iter().filter(|limits| shown.contains(&limits.id)).cloned().collect(),
+            tasks,
+            exited,
+            pairs,
+            cgroups,
+            cpus,
+            nodes: sample.nodes.clone(),
+            memory: Vec::new(),
+            stacks: Vec::new(),
+            losses: sample.losses.clone(),
+            cost: sample.cost,
+        })
+    }
+
+    /// Whose waits are told by who ran meanwhile: that is known of cgroups as a whole, so only those of which all tasks are shown.
+    fn victims_in(&self, own: &HashSet<u64>, sample: &Sample, access: &[Access]) -> HashSet<u64> {
+        let mut victims = own.clone();
+        for (task, access) in with_access(sample, access) {
+            if access.is_none_or(|access| !self.view.shows(access)) {
+                victims.remove(&task.cgroup_id);
+            }
+        }
+        victims
+    }
+
+    fn pairs(&mut self, victims: HashSet<u64>, sample: &Sample, shown: &HashSet<u64>) -> Vec<PairReading> {
+        self.before.retain(|(victim, ..), _| victims.contains(victim));
+        let mut pairs: BTreeMap<PairKey, PairReading> = BTreeMap::new();
+        for pair in sample.pairs.iter().filter(|pair| victims.contains(&pair.victim)) {
+            if !self.victims.contains(&pair.victim) {
+                self.before.insert(pair.key(), pair.ns);
+            }
+            let before = self.before.get(&pair.key()).copied().unwrap_or_default();
+            let is_shown = pair.culprit == KERNEL || shown.contains(&pair.culprit);
+            let culprit = if is_shown { pair.culprit } else { OTHERS };
+            let ns = pair.ns.saturating_sub(before);
+            let pair = PairReading { culprit, ns, ..pair.clone() };
+            pairs.entry(pair.key()).and_modify(|sum| sum.ns = sum.ns.saturating_add(pair.ns)).or_insert(pair);
+        }
+        self.victims = victims;
+        pairs.into_values().collect()
+    }
+}
+
+/// The processes in a view.
+pub fn seen(reading: &Reading, view: &View) -> HashSet<u32> {
+    let all = with_access(&reading.sample, &reading.access);
+    all.filter(|(_, access)| access.is_some_and(|access| view.shows(access)))
+        .map(|(task, _)| task.tgid)
+        .collect()
+}
+
+fn tasks(sample: &Sample, access: &[Access], view: &View) -> Vec<TaskReading> {
+    let shown = |access: Option<&Access>| access.is_some_and(|access| view.shows(access));
+    let tasks = with_access(sample, access).filter(|(_, access)| shown(*access));
+    tasks.map(|(task, _)| task.clone()).collect()
+}
+
+/// Tasks, each with what there is to know of it; both are ascending by serial.
+fn with_access<'a>(
+    sample: &'a Sample,
+    access: &'a [Access],
+) -> impl Iterator<Item = (&'a TaskReading, Option<&'a Access>)> {
+    let mut access = access.iter().peekable();
+    sample.tasks.iter().map(move |task| {
+        while access.next_if(|access| access.serial < task.serial).is_some() {}
+        (task, access.peek().copied().filter(|access| access.serial == task.serial))
+    })
+}
+
+/// These cgroups and all that they are in.
+fn with_ancestors(ids: impl Iterator<Item = u64>, paths: &BTreeMap<u64, &Arc<str>>) -> HashSet<u64> {
+    let mut shown: HashSet<u64> = ids.collect();
+    let wanted: HashSet<&str> =
+        shown.iter().filter_map(|id| paths.get(id)).flat_map(|path| path_and_ancestors(path)).collect();
+    shown.extend(paths.iter().filter(|(_, path)| wanted.contains(path.as_ref())).map(|(id, _)| *id));
+    shown
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+use cgscope_layout::Loss;
+use cgscope_model::{CpuReading, CpuWaits, ExitedReading, Losses};
+
+use super::*;
+
+const ALICE: u32 = 1_000;
+const BOB: u32 = 1_001;
+
+fn task(serial: u64, cgroup_id: u64) -> TaskReading {
+    TaskReading { serial, tid: serial as u32, tgid: serial as u32, cgroup_id, ..TaskReading::default() }
+}
+
+fn access(serial: u64, owner: Option<u32>) -> Access {
+    Access { serial, owner, followers: 0 }
+}
+
+fn pair(victim: u64, culprit: u64, ns: u64) -> PairReading {
+    PairReading { victim, culprit, blame: Blame::Ran, tid: 0, comm: "".into(), ns }
+}
+
+fn exited(cgroup_id: u64) -> ExitedReading {
+    ExitedReading {
+        cgroup_id,
+        tasks: 1,
+        max_ns: 0,
+        totals: cgscope_model::Totals::default(),
+        accounts: None,
+        hist: Arc::default(),
+    }
+}
+
+/// Alice has cgroup 2 for herself and shares 3 with Bob, whose 4 is; 5 is root's; task 14 is a program that runs as another.
+fn reading() -> Reading {
+    let paths = [(1, "/"), (2, "/a/own"), (3, "/shared"), (4, "/bob"), (5, "/system"), (6, "/a")];
+    let sample = Sample {
+        unix_ns: 7,
+        mono_ns: 8,
+        tasks: vec![task(10, 2), task(11, 3), task(12, 3), task(13, 4), task(14, 2), task(15, 5)],
+        exited: vec![exited(2), exited(3), exited(4)],
+        pairs: vec![pair(2, 4, 100), pair(2, 5, 50), pair(2, KERNEL, 7), pair(3, 4, 9), pair(4, 2, 3)],
+        cgroups: paths.iter().map(|(id, path)| (*id, Arc::from(*path))).collect(),
+        cpus: vec![CpuReading { waits: Some(CpuWaits::default()), ..CpuReading::default() }],
+        losses: Losses::from_iter([(Loss::ALL[0].name(), 3)]),
+        ..Sample::default()
+    };
+    let access = vec![
+        access(10, Some(ALICE)),
+        access(11, Some(ALICE)),
+        access(12, Some(BOB)),
+        access(13, Some(BOB)),
+        access(14, None),
+        access(15, Some(0)),
+    ];
+    Reading { sample, access }
+}
+
+fn shower(user: u32) -> Shower {
+    Shower::new(View { user: Some(user), follower: None })
+}
+
+fn shown(shower: &mut Shower, reading: &Reading) -> Sample {
+    shower.show(reading, &mut |path, user| path == "/a/own" && user == ALICE).expect("a part of it")
+}
+
+fn tids(sample: &Sample) -> Vec<u32> {
+    sample.tasks.iter().map(|task| task.tid).collect()
+}
+
+fn paths(sample: &Sample) -> Vec<&str> {
+    sample.cgroups.iter().map(|(_, path)| &**path).collect()
+}
+
+fn pairs(sample: &Sample) -> Vec<(u64, u64, u64)> {
+    sample.pairs.iter().map(|pair| (pair.victim, pair.culprit, pair.ns)).collect()
+}
+
+#[test]
+fn an_admin_sees_all_of_it() {
+    assert_eq!(Shower::new(View::ALL).show(&reading(), &mut |_, _| true), None);
+}
+
+#[test]
+fn a_user_sees_what_is_theirs_and_what_it_is_in() {
+    let sample = shown(&mut shower(ALICE), &reading());
+    assert_eq!(tids(&sample), [10, 11]);
+    assert_eq!(paths(&sample), ["/", "/a/own", "/shared", "/a"]);
+    let exited: Vec<u64> = sample.exited.iter().map(|exited| exited.cgroup_id).collect();
+    assert_eq!(exited, [2], "whose cgroup is theirs");
+    assert!(sample.cpus[0].waits.is_none(), "waits by CPU are those of everybody");
+    assert_eq!((sample.unix_ns, sample.mono_ns), (7, 8));
+    assert_eq!(sample.losses, reading().sample.losses);
+
+    let sample = shown(&mut shower(BOB), &reading());
+    assert_eq!(tids(&sample), [12, 13]);
+    assert_eq!(paths(&sample), ["/", "/shared", "/bob", OTHERS_NAME]);
+    assert!(sample.exited.is_empty());
+    assert_eq!(tids(&shown(&mut shower(4_711), &reading())), [0; 0]);
+}
+
+#[test]
+fn culprits_of_other_users_have_no_name_and_count_from_when_the_victim_is_shown() {
+    let mut reading = reading();
+    // Nobody else in it.
+    reading.sample.tasks.retain(|task| task.tid != 14);
+    let mut alice = shower(ALICE);
+    let first = shown(&mut alice, &reading);
+    assert_eq!(pairs(&first), [(2, OTHERS, 0), (2, KERNEL, 0)], "what was before was not shown");
+    assert_eq!(first.cgroups.last().map(|(_, path)| &**path), Some(OTHERS_NAME));
+    for pair in &mut reading.sample.pairs {
+        pair.ns += 10;
+    }
+    reading.sample.pairs.insert(0, pair(2, 3, 5));
+    let second = shown(&mut alice, &reading);
+    assert_eq!(pairs(&second), [(2, 3, 5), (2, OTHERS, 20), (2, KERNEL, 10)]);
+}
+
+#[test]
+fn in_a_cgroup_with_others_it_is_not_told_behind_whom_one_waited() {
+    let sample = shown(&mut shower(ALICE), &reading());
+    assert!(sample.pairs.is_empty(), "{:?}", sample.pairs);
+}
+
+#[test]
+fn of_followed_processes_nothing_else_is_shown() {
+    let mut reading = reading();
+    let follower = Follower::all().nth(3).expect("a follower");
+    for access in &mut reading.access {
+        access.followers = if matches!(access.serial, 13 | 15) { follower.bit() } else { 0 };
+    }
+    let mut admin = Shower::new(View { user: None, follower: Some(follower) });
+    let sample = shown(&mut admin, &reading);
+    assert_eq!(tids(&sample), [13, 15]);
+    assert!(sample.exited.is_empty());
+    assert_eq!(pairs(&sample), [(4, 2, 0)]);
+    assert_eq!(paths(&sample), ["/", "/a/own", "/bob", "/system", "/a"]);
+    let mut bob = Shower::new(View { user: Some(BOB), follower: Some(follower) });
+    assert_eq!(tids(&shown(&mut bob, &reading)), [13], "an id that was given to another's process");
+}
+
+#[test]
+fn a_task_of_which_nothing_is_known_is_not_shown() {
+    let mut reading = reading();
+    reading.access.retain(|access| access.serial != 10);
+    assert_eq!(tids(&shown(&mut shower(ALICE), &reading)), [11]);
+}

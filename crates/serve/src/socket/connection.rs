@@ -1,0 +1,303 @@
+//! One viewer: what it asks for is read, and what it is to see is written, at its own speed.
+
+use std::{
+    cell::RefCell,
+    collections::VecDeque,
+    io::{self, ErrorKind},
+    rc::Rc,
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
+
+use cgscope_record::{Outgoing, Reason};
+use tokio::{
+    net::UnixStream,
+    sync::watch,
+    time::{Duration, timeout_at},
+};
+
+use super::{Peer, Shared, peer};
+use crate::{
+    protocol::{LONGEST, Refusal, Request, Word},
+    shown::View,
+    streams::{Cursor, Frame, Kind},
+};
+
+/// What a client that is sent away still has to read the last word.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
+/// One client.
+pub(super) struct Connection {
+    socket: UnixStream,
+    peer: Peer,
+    shared: Rc<RefCell<Shared>>,
+    /// A request that has not come whole.
+    line: Vec<u8>,
+    /// A request that is answered once there is a Sample with a greater number: until then it is not known who is there.
+    asked: Option<(Request, Option<u64>)>,
+    cursor: Option<Cursor>,
+    /// Samples up to this number come before the one that was asked for as the last.
+    last_after: Option<u64>,
+    /// What is being sent, and how much of it has been.
+    out: VecDeque<Frame>,
+    sent: usize,
+    is_open: bool,
+    /// Nothing more is to come after what is being sent.
+    is_over: bool,
+    /// When it last did something.
+    moved: Instant,
+}
+
+impl Connection {
+    pub(super) fn new(socket: UnixStream, peer: Peer, shared: Rc<RefCell<Shared>>) -> Self {
+        Self {
+            socket,
+            peer,
+            shared,
+            line: Vec::new(),
+            asked: None,
+            cursor: None,
+            last_after: None,
+            out: VecDeque::new(),
+            sent: 0,
+            is_open: false,
+            is_over: false,
+            moved: Instant::now(),
+        }
+    }
+
+    /// Serves it until it goes, is sent away, or the daemon ends.
+    pub(super) async fn run(mut self, mut shown: watch::Receiver<u64>) {
+        if let Err(word) = self.serve(&mut shown).await {
+            if let Some(refused) = word.refused {
+                self.shared.borrow().counters.refuse(refused);
+            }
+            let _ = tokio::time::timeout(LAST_WORD, self.say_last(&word)).await;
+        }
+    }
+
+    /// Until it goes (`Ok`) or is to be sent away.
+    async fn serve(&mut self, shown: &mut watch::Receiver<u64>) -> Result<(), Word> {
+        loop {
+            self.fill()?;
+            if self.is_over && self.out.is_empty() {
+                return Ok(());
+            }
+            let is_writing = !self.out.is_empty();
+            // Who is being sent something, or has asked for nothing yet, has no time for ever.
+            let is_waited_for = is_writing || (self.cursor.is_none() && self.asked.is_none());
+            let until = self.moved + self.shared.borrow().limits.patience;
+            let step = async {
+                tokio::select! {
+                    biased;
+                    ready = self.socket.readable(), if !self.is_over => ready.map(|()| Step::Read),
+                    ready = self.socket.writable(), if is_writing => ready.map(|()| Step::Write),
+                    changed = shown.changed(), if !is_writing => Ok(if changed.is_ok() { Step::Look } else { Step::End }),
+                }
+            };
+            let step = match is_waited_for {
+                true => timeout_at(until.into(), step).await.map_err(|_| too_slow())?,
+                false => step.await,
+            };
+            let gone = match step {
+                Ok(Step::Read) => self.read()?,
+                Ok(Step::Write) => self.write(),
+                Ok(Step::Look) => false,
+                Ok(Step::End) => return Err(Word::refused(Refusal::Ending, "the daemon ends")),
+                Err(_) => true,
+            };
+            if gone {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads what has come; true: nothing ever will.
+    fn read(&mut self) -> Result<bool, Word> {
+        let mut bytes = [0; 4_096];
+        let socket = &self.socket;
+        let got = socket.try_io(tokio::io::Interest::READABLE, || peer::receive(socket, &mut bytes));
+        let (got, sender) = match got {
+            Ok((0, _)) => return Ok(true),
+            Ok(got) => got,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(_) => return Ok(true),
+        };
+        if sender != Some(self.peer.uid) {
+            return Err(Word::refused(
+                Refusal::OtherUser,
+                "another user than the one who connected has sent this request: connect yourself",
+            ));
+        }
+        self.moved = Instant::now();
+        for part in bytes[..got].split_inclusive(|byte| *byte == b'\n') {
+            self.line.extend(part.strip_suffix(b"\n").unwrap_or(part));
+            if self.line.len() > LONGEST || part.ends_with(b"\n") {
+                let line = std::mem::take(&mut self.line);
+                self.request(Request::parse(&line)?)?;
+            }
+        }
+        Ok(false)
+    }
+
+    fn request(&mut self, request: Request) -> Result<(), Word> {
+        let mut shared = self.shared.borrow_mut();
+        if !shared.users.request(self.peer.uid, Instant::now()) {
+            return Err(Word::refused(
+                Refusal::TooManyRequests,
+                "requests of this user come too fast: wait a second",
+            ));
+        }
+        shared.counters.requests.fetch_add(1, Ordering::Relaxed);
+        if request.last
+            && let Some(cursor) = &self.cursor
+        {
+            self.last_after = Some(shared.streams.one_more(cursor));
+            shared.want_one();
+            return Ok(());
+        }
+        // The process may have been made a moment ago.
+        let after = (!request.pids.is_empty()).then(|| shared.number());
+        if after.is_some() {
+            shared.want_one();
+        }
+        drop(shared);
+        self.asked = Some((request, after));
+        self.answer()
+    }
+
+    /// Answers a request that waited, if it can be.
+    fn answer(&mut self) -> Result<(), Word> {
+        let Some((_, after)) = &self.asked else { return Ok(()) };
+        let mut shared = self.shared.borrow_mut();
+        if after.is_some_and(|after| shared.number() <= after) {
+            return Ok(());
+        }
+        let Some((request, _)) = self.asked.take() else { return Ok(()) };
+        let user = (!shared.is_admin(&self.peer)).then_some(self.peer.uid);
+        let mut view = View { user, follower: None };
+        let mut since_changes = 0;
+        if !request.pids.is_empty() {
+            (view, since_changes) = shared.follow(view, &request.pids)?;
+        }
+        let interval_ns = request.interval_ns.max(shared.limits.shortest_interval_ns);
+        let cursor = shared.join(Kind { view, interval_ns }, since_changes)?;
+        let behind = shared.streams.behind(&cursor);
+        if !self.is_open {
+            self.is_open = true;
+            self.out.push_back(shared.opening.clone());
+        }
+        if interval_ns != request.interval_ns {
+            let words = format!(
+                "the shortest interval here is {} ms: the daemon's configuration says so (`shortest_interval`)",
+                interval_ns / 1_000_000
+            );
+            push(&mut self.out, &Word::said(words))?;
+        }
+        if behind > 1 {
+            push(&mut self.out, &Word::skip(behind as u32 - 1))?;
+        }
+        if let Some(before) = self.cursor.replace(cursor) {
+            shared.leave(&before);
+        }
+        if request.last {
+            self.last_after = Some(shared.number());
+            shared.want_one();
+        }
+        Ok(())
+    }
+
+    /// Takes what there is to send, if nothing is being sent.
+    fn fill(&mut self) -> Result<(), Word> {
+        self.answer()?;
+        if !self.out.is_empty() || self.is_over {
+            return Ok(());
+        }
+        let Some(cursor) = &mut self.cursor else { return Ok(()) };
+        let Some(shown) = self.shared.borrow().streams.next(cursor) else { return Ok(()) };
+        let is_last = self.last_after.is_some_and(|after| shown.number > after);
+        if shown.is_beside && !is_last {
+            push(&mut self.out, &Word::skip(1))?;
+        }
+        self.out.push_back(shown.frame);
+        if is_last {
+            let end = Outgoing::end(unix_ns(), Reason::Finished).map_err(|error| failed(&error))?;
+            self.out.push_back(end.into());
+            self.is_over = true;
+        }
+        // From now on it is its turn to read.
+        self.moved = Instant::now();
+        Ok(())
+    }
+
+    /// Writes as much as fits; true: nobody reads any more.
+    fn write(&mut self) -> bool {
+        while let Some(frame) = self.out.front() {
+            match self.socket.try_write(&frame[self.sent..]) {
+                Ok(written) => {
+                    self.moved = Instant::now();
+                    self.sent += written;
+                    if self.sent == frame.len() {
+                        self.sent = 0;
+                        self.out.pop_front();
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+                Err(_) => return true,
+            }
+        }
+        false
+    }
+
+    /// Finishes what is being sent, and says why nothing more comes.
+    async fn say_last(&mut self, word: &Word) -> io::Result<()> {
+        let last = if self.is_open { Outgoing::word(word) } else { Outgoing::refusal(word) };
+        // What had not been begun is not sent any more.
+        self.out.truncate(usize::from(self.sent > 0));
+        self.out.push_back(last.unwrap_or_default().into());
+        while !self.out.is_empty() {
+            self.socket.writable().await?;
+            if self.write() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let mut shared = self.shared.borrow_mut();
+        if let Some(cursor) = &self.cursor {
+            shared.leave(cursor);
+        }
+        shared.users.leave(self.peer.uid);
+        shared.count_clients();
+    }
+}
+
+/// What there is to do.
+enum Step {
+    Read,
+    Write,
+    Look,
+    End,
+}
+
+fn push(out: &mut VecDeque<Frame>, word: &Word) -> Result<(), Word> {
+    out.push_back(Arc::from(Outgoing::word(word).map_err(|error| failed(&error))?));
+    Ok(())
+}
+
+fn failed(error: &dyn std::error::Error) -> Word {
+    Word::refused(Refusal::Failed, format!("the daemon cannot send ({error})"))
+}
+
+fn too_slow() -> Word {
+    Word::refused(Refusal::TooSlow, "nothing was asked, or nothing read, for too long")
+}
+
+fn unix_ns() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}

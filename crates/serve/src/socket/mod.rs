@@ -1,0 +1,349 @@
+//! The socket of viewers: who may connect, and what each is sent.
+
+mod connection;
+mod peer;
+mod users;
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeSet, HashMap},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use cgscope_model::access::Follower;
+use cgscope_record::{Header, Outgoing, WriteError};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    sync::{Notify, watch},
+    task::JoinSet,
+};
+
+use crate::{
+    collection::{Collection, Latest, Taken},
+    protocol::{Refusal, Word},
+    shown::{View, seen},
+    streams::{Cursor, Kind, Streams},
+};
+pub use peer::Peer;
+use users::Users;
+
+/// Samples beside the grid are at least so far from any other.
+const LEAST_GAP: Duration = Duration::from_millis(100);
+/// Whose a cgroup is, is looked up again after this time.
+const OWNERS_FOR: Duration = Duration::from_secs(10);
+/// Cgroups of which that is remembered.
+const OWNERS: usize = 16_384;
+
+/// What clients may do.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Users who may see everything, besides root and the daemon's own.
+    pub admin_uids: Vec<u32>,
+    /// Groups whose members may.
+    pub admin_gids: Vec<u32>,
+    /// The shortest interval, ns.
+    pub shortest_interval_ns: u64,
+    /// At a time.
+    pub clients: usize,
+    /// Of one user at a time.
+    pub clients_per_user: usize,
+    /// A client that reads nothing for so long, or asks for nothing when it has connected, is sent away.
+    pub patience: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            admin_uids: Vec::new(),
+            admin_gids: Vec::new(),
+            shortest_interval_ns: 100_000_000,
+            clients: 128,
+            clients_per_user: 64,
+            patience: Duration::from_secs(30),
+        }
+    }
+}
+
+/// What is counted of clients, for metrics.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Connected now.
+    pub clients: AtomicU64,
+    /// Requests that were answered.
+    pub requests: AtomicU64,
+    refused: [AtomicU64; Refusal::ALL.len()],
+}
+
+impl Counters {
+    /// Clients that were refused or sent away for this reason.
+    pub fn refused(&self, refusal: Refusal) -> u64 {
+        self.refused[refusal as usize].load(Ordering::Relaxed)
+    }
+
+    fn refuse(&self, refusal: Refusal) {
+        self.refused[refusal as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What all connections share.
+struct Shared {
+    collection: Collection,
+    streams: Streams,
+    limits: Limits,
+    users: Users,
+    followers: BTreeSet<Follower>,
+    opening: Arc<[u8]>,
+    mount: Option<PathBuf>,
+    owners: HashMap<Arc<str>, (Instant, u32)>,
+    counters: Arc<Counters>,
+    latest: Option<Taken>,
+    /// A Sample beside the grid is wanted as soon as it may be taken, and who is told that.
+    wants_one: bool,
+    wanted: Rc<Notify>,
+}
+
+/// Serves viewers.
+pub struct Server {
+    listener: UnixListener,
+    shared: Rc<RefCell<Shared>>,
+    latest: watch::Receiver<Latest>,
+    /// Counts the Samples that the streams have.
+    shown: watch::Sender<u64>,
+}
+
+impl Server {
+    /// On a socket that is bound already. `header` says what host this is; `mount`: where the cgroups are whose paths Samples have.
+    ///
+    /// # Errors
+    /// The header could not be written: a fault of cgscope.
+    pub fn new(
+        listener: UnixListener,
+        collection: Collection,
+        header: &Header,
+        mount: Option<PathBuf>,
+        limits: Limits,
+        counters: Arc<Counters>,
+    ) -> Result<Self, WriteError> {
+        let latest = collection.latest();
+        let shared = Shared {
+            collection,
+            streams: Streams::default(),
+            limits,
+            users: Users::default(),
+            followers: Follower::all().collect(),
+            opening: Outgoing::opening(header)?.into(),
+            mount,
+            owners: HashMap::new(),
+            counters,
+            latest: None,
+            wants_one: false,
+            wanted: Rc::default(),
+        };
+        Ok(Self { listener, shared: Rc::new(RefCell::new(shared)), latest, shown: watch::channel(0).0 })
+    }
+
+    /// What changes from now on: for clients that come, and those that are there.
+    pub fn limits(&self) -> impl Fn(Limits) + use<> {
+        let shared = self.shared.clone();
+        move |limits| shared.borrow_mut().limits = limits
+    }
+
+    /// Serves until `stop`, or until no Sample can be taken any more: why not, in a sentence. To be run on a
+    /// [`LocalSet`](tokio::task::LocalSet).
+    pub async fn serve(mut self, stop: impl Future<Output = ()>) -> Result<(), String> {
+        let mut stop = std::pin::pin!(stop);
+        let mut clients = JoinSet::new();
+        let wanted = self.shared.borrow().wanted.clone();
+        let ending = loop {
+            let may_be_taken = self.shared.borrow().may_be_taken();
+            tokio::select! {
+                biased;
+                () = &mut stop => break Ok(()),
+                changed = self.latest.changed() => {
+                    if let Err(sentence) = self.show(changed.is_ok()) {
+                        break Err(sentence);
+                    }
+                }
+                () = wanted.notified() => {}
+                () = until(may_be_taken) => self.shared.borrow_mut().take_one(),
+                accepted = self.listener.accept() => match accepted {
+                    Ok((socket, _)) => self.admit(socket, &mut clients),
+                    // No file can be opened any more: those who are here are served on.
+                    Err(_) => tokio::time::sleep(LEAST_GAP).await,
+                },
+                Some(_) = clients.join_next(), if !clients.is_empty() => {}
+            }
+        };
+        drop(self.shown);
+        while clients.join_next().await.is_some() {}
+        ending
+    }
+
+    fn show(&mut self, is_running: bool) -> Result<(), String> {
+        let latest = self.latest.borrow_and_update().clone()?;
+        if !is_running {
+            return Err("the thread that takes Samples is gone".into());
+        }
+        let Some(taken) = latest else { return Ok(()) };
+        let mut shared = self.shared.borrow_mut();
+        shared.show(taken)?;
+        drop(shared);
+        self.shown.send_modify(|count| *count += 1);
+        Ok(())
+    }
+
+    fn admit(&self, socket: UnixStream, clients: &mut JoinSet<()>) {
+        let mut shared = self.shared.borrow_mut();
+        // A client that is gone already.
+        let Ok(peer) = Peer::of(&socket) else { return };
+        let limits = shared.limits.clone();
+        match shared.users.admit(peer.uid, &limits, Instant::now()) {
+            Ok(()) => {
+                shared.count_clients();
+                let client = connection::Connection::new(socket, peer, self.shared.clone());
+                clients.spawn_local(client.run(self.shown.subscribe()));
+            }
+            Err(refusal) => {
+                shared.counters.refuse(refusal);
+                if let Ok(word) = Outgoing::refusal(&Word::refused(refusal, too_many(refusal, &limits))) {
+                    // It fits, or the client does not read.
+                    let _ = socket.try_write(&word);
+                }
+            }
+        }
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn too_many(refusal: Refusal, limits: &Limits) -> String {
+    match refusal {
+        Refusal::TooManyClients => format!(
+            "there are as many viewers as there may be ({} in all, {} of a user): end one, or raise `clients` or \
+             `clients_per_user` in the daemon's configuration",
+            limits.clients, limits.clients_per_user
+        ),
+        _ => "connections and requests come too fast: wait a second".into(),
+    }
+}
+
+impl Shared {
+    fn count_clients(&self) {
+        self.counters.clients.store(self.users.clients() as u64, Ordering::Relaxed);
+    }
+
+    /// Who may see everything.
+    fn is_admin(&self, peer: &Peer) -> bool {
+        peer.uid == 0
+            || peer.uid == rustix::process::geteuid().as_raw()
+            || self.limits.admin_uids.contains(&peer.uid)
+            || peer.gids.iter().any(|gid| self.limits.admin_gids.contains(gid))
+    }
+
+    fn show(&mut self, taken: Taken) -> Result<(), String> {
+        let Self { streams, owners, mount, .. } = self;
+        let done = streams.show(&taken, |path, user| {
+            mount.as_deref().is_some_and(|mount| owner(owners, mount, path) == Some(user))
+        });
+        self.latest = Some(taken);
+        done.map_err(|error| error.to_string())
+    }
+
+    /// A Sample is wanted beside the grid.
+    fn want_one(&mut self) {
+        self.wants_one = true;
+        self.wanted.notify_one();
+    }
+
+    /// When one that is wanted may be taken.
+    fn may_be_taken(&self) -> Option<Instant> {
+        let now = Instant::now();
+        self.wants_one.then(|| self.latest.as_ref().map_or(now, |latest| now.max(latest.at + LEAST_GAP)))
+    }
+
+    fn take_one(&mut self) {
+        self.wants_one = false;
+        self.collection.pace().now();
+    }
+
+    /// One more reads a stream.
+    fn join(&mut self, kind: Kind, since_changes: u64) -> Result<Cursor, Word> {
+        let joined = self.streams.join(kind, since_changes);
+        let cursor = joined.map_err(|error| {
+            self.give_back(kind.view);
+            Word::refused(Refusal::Failed, format!("the daemon could not begin to send ({error})"))
+        })?;
+        self.collection.pace().ask(kind.interval_ns);
+        if self.streams.is_new(&cursor) {
+            self.want_one();
+        }
+        Ok(cursor)
+    }
+
+    fn leave(&mut self, cursor: &Cursor) {
+        self.streams.leave(cursor);
+        self.collection.pace().ask_no_longer(cursor.kind.interval_ns);
+        self.give_back(cursor.kind.view);
+    }
+
+    /// Nobody is followed for a view any more.
+    fn give_back(&mut self, view: View) {
+        if let Some(follower) = view.follower {
+            self.collection.follow_no_longer(follower);
+            self.followers.insert(follower);
+        }
+    }
+
+    /// Begins to follow processes for a view, if that may see them; the view of them, and from when on it holds.
+    fn follow(&mut self, view: View, pids: &[u32]) -> Result<(View, u64), Word> {
+        let seen = self.latest.as_ref().map(|latest| seen(&latest.reading, &view)).unwrap_or_default();
+        if let Some(pid) = pids.iter().find(|pid| !seen.contains(pid)) {
+            return Err(Word::refused(
+                Refusal::NoSuchProcess,
+                format!("there is no process {pid} that you may see"),
+            ));
+        }
+        let Some(follower) = self.followers.pop_first() else {
+            return Err(Word::refused(
+                Refusal::TooManyClients,
+                "as many viewers follow processes as can be: end one, or look at all processes",
+            ));
+        };
+        let changes = self.collection.follow(follower, pids.to_vec());
+        self.want_one();
+        Ok((View { follower: Some(follower), ..view }, changes))
+    }
+
+    /// The number of the latest Sample; 0: there is none.
+    fn number(&self) -> u64 {
+        self.latest.as_ref().map_or(0, |latest| latest.number)
+    }
+}
+
+/// The user whose the directory of a cgroup is.
+fn owner(owners: &mut HashMap<Arc<str>, (Instant, u32)>, mount: &Path, path: &str) -> Option<u32> {
+    let now = Instant::now();
+    if let Some((at, uid)) = owners.get(path)
+        && now < *at + OWNERS_FOR
+    {
+        return Some(*uid);
+    }
+    if owners.len() >= OWNERS {
+        owners.clear();
+    }
+    let uid = std::fs::metadata(mount.join(path.trim_start_matches('/'))).ok()?.uid();
+    owners.insert(path.into(), (now, uid));
+    Some(uid)
+}

@@ -1,0 +1,104 @@
+//! Who is on the other side, by the kernel's word.
+
+use std::{
+    io::{self, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{AsFd, AsRawFd},
+};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg,
+    sockopt::{set_socket_passcred, socket_peercred},
+};
+
+/// The one who connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Effective user id at that moment.
+    pub uid: u32,
+    /// Effective and supplementary groups at that moment.
+    pub gids: Vec<u32>,
+}
+
+/// The most groups that a user can be in (NGROUPS_MAX, since Linux 2.6.4).
+const MOST_GROUPS: usize = 65_536;
+
+impl Peer {
+    /// Asks the kernel, and has it add to everything that comes from now on who sent it.
+    ///
+    /// # Errors
+    /// The kernel does not tell.
+    pub fn of(socket: impl AsFd) -> io::Result<Self> {
+        let socket = socket.as_fd();
+        set_socket_passcred(socket, true)?;
+        let credentials = socket_peercred(socket)?;
+        let mut gids = groups(socket.as_raw_fd())?;
+        gids.push(credentials.gid.as_raw());
+        Ok(Self { uid: credentials.uid.as_raw(), gids })
+    }
+}
+
+/// SO_PEERGROUPS (Linux 4.13).
+fn groups(socket: i32) -> io::Result<Vec<u32>> {
+    let mut gids = vec![0u32; 64];
+    loop {
+        let mut bytes = size_of_val(&gids[..]) as libc::socklen_t;
+        // SAFETY: so many bytes can be written there.
+        let done = unsafe {
+            let at = gids.as_mut_ptr().cast();
+            libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERGROUPS, at, &raw mut bytes)
+        };
+        let count = bytes as usize / size_of::<u32>();
+        if done == 0 {
+            gids.truncate(count);
+            return Ok(gids);
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::ERANGE) || count <= gids.len() || count > MOST_GROUPS {
+            return Err(error);
+        }
+        gids.resize(count, 0);
+    }
+}
+
+/// Reads what has come; with it the real user id of whoever sent it. Files that were sent along are closed by the kernel: there is
+/// no room for them.
+///
+/// # Errors
+/// `WouldBlock`: nothing has come.
+pub fn receive(socket: impl AsFd, into: &mut [u8]) -> io::Result<(usize, Option<u32>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let got = recvmsg(
+        socket,
+        &mut [IoSliceMut::new(into)],
+        &mut ancillary,
+        RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC,
+    )?;
+    let sender = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmCredentials(credentials) => Some(credentials.uid.as_raw()),
+        _ => None,
+    });
+    Ok((got.bytes, sender))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write, os::unix::net::UnixStream};
+
+    use super::*;
+
+    #[test]
+    fn the_kernel_tells_who_is_there_and_who_sent_something() {
+        let (mut one, other) = UnixStream::pair().unwrap();
+        let peer = Peer::of(&other).unwrap();
+        assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
+        assert!(peer.gids.contains(&rustix::process::getegid().as_raw()));
+        let mut bytes = [0; 16];
+        assert_eq!(receive(&other, &mut bytes).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        one.write_all(b"hello").unwrap();
+        assert_eq!(receive(&other, &mut bytes).unwrap(), (5, Some(rustix::process::getuid().as_raw())));
+        drop(one);
+        assert_eq!(receive(&other, &mut bytes).unwrap().0, 0);
+    }
+}

@@ -1,0 +1,131 @@
+//! How much each user may ask for.
+
+use std::{collections::HashMap, time::Instant};
+
+use super::Limits;
+use crate::protocol::Refusal;
+
+/// Connections, and requests, that a user may make at once after a while of rest...
+const BURST: f64 = 100.0;
+/// ... and in every second.
+const PER_SECOND: f64 = 50.0;
+/// Users are forgotten when more than so many were met and they have nothing open.
+const REMEMBERED: usize = 1_024;
+
+/// Those who are connected, and those who were a moment ago.
+#[derive(Debug, Default)]
+pub struct Users {
+    users: HashMap<u32, User>,
+    clients: usize,
+}
+
+#[derive(Debug)]
+struct User {
+    clients: usize,
+    left: f64,
+    at: Instant,
+}
+
+impl User {
+    fn take(&mut self, now: Instant) -> bool {
+        let rested = now.saturating_duration_since(self.at).as_secs_f64();
+        self.left = (self.left + rested * PER_SECOND).min(BURST);
+        self.at = now;
+        let has_one = self.left >= 1.0;
+        if has_one {
+            self.left -= 1.0;
+        }
+        has_one
+    }
+}
+
+impl Users {
+    /// Clients that are connected.
+    pub fn clients(&self) -> usize {
+        self.clients
+    }
+
+    /// One more client of a user.
+    ///
+    /// # Errors
+    /// There are too many, or they come too fast.
+    pub fn admit(&mut self, uid: u32, limits: &Limits, now: Instant) -> Result<(), Refusal> {
+        if self.users.len() >= REMEMBERED {
+            self.users.retain(|_, user| user.clients > 0);
+        }
+        let all = self.clients;
+        let user = self.users.entry(uid).or_insert(User { clients: 0, left: BURST, at: now });
+        if !user.take(now) {
+            return Err(Refusal::TooManyRequests);
+        }
+        if all >= limits.clients || user.clients >= limits.clients_per_user {
+            return Err(Refusal::TooManyClients);
+        }
+        user.clients += 1;
+        self.clients += 1;
+        Ok(())
+    }
+
+    /// One less.
+    pub fn leave(&mut self, uid: u32) {
+        if let Some(user) = self.users.get_mut(&uid) {
+            user.clients -= 1;
+            self.clients -= 1;
+        }
+    }
+
+    /// One more request of a client that is connected; false: too fast.
+    pub fn request(&mut self, uid: u32, now: Instant) -> bool {
+        self.users.get_mut(&uid).is_some_and(|user| user.take(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn limits() -> Limits {
+        Limits { clients: 5, clients_per_user: 3, ..Limits::default() }
+    }
+
+    #[test]
+    fn each_user_has_so_many_clients_and_all_together_so_many() {
+        let (mut users, now) = (Users::default(), Instant::now());
+        for _ in 0..3 {
+            assert_eq!(users.admit(1, &limits(), now), Ok(()));
+        }
+        assert_eq!(users.admit(1, &limits(), now), Err(Refusal::TooManyClients));
+        for _ in 0..2 {
+            assert_eq!(users.admit(2, &limits(), now), Ok(()));
+        }
+        assert_eq!(users.admit(3, &limits(), now), Err(Refusal::TooManyClients));
+        users.leave(1);
+        assert_eq!(users.admit(3, &limits(), now), Ok(()));
+        assert_eq!(users.clients(), 5);
+    }
+
+    #[test]
+    fn who_comes_too_fast_waits_and_nobody_else_does() {
+        let (mut users, now) = (Users::default(), Instant::now());
+        users.admit(1, &limits(), now).unwrap();
+        let taken = (0..1_000).filter(|_| users.request(1, now)).count();
+        assert_eq!(taken, BURST as usize - 1);
+        assert_eq!(users.admit(1, &limits(), now), Err(Refusal::TooManyRequests));
+        assert_eq!(users.admit(2, &limits(), now), Ok(()));
+        let later = now + Duration::from_millis(100);
+        let taken = (0..1_000).filter(|_| users.request(1, later)).count();
+        assert_eq!(taken, (PER_SECOND / 10.0) as usize);
+    }
+
+    #[test]
+    fn those_who_left_are_forgotten() {
+        let (mut users, now) = (Users::default(), Instant::now());
+        for uid in 0..5_000 {
+            users.admit(uid, &limits(), now).unwrap();
+            users.leave(uid);
+        }
+        assert!(users.users.len() <= REMEMBERED, "{}", users.users.len());
+    }
+}
