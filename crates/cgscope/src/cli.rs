@@ -127,6 +127,11 @@ pub struct Select {
     #[arg(long, value_name = "MODE", default_value = "auto")]
     pub mode: ModeChoice,
 
+    /// Look through the daemon (`cgscope serve`) whose socket this is, and show what this user may see. Without it that is done where
+    /// /run/cgscope.sock is there and the privileges to measure are not
+    #[arg(long, value_name = "SOCKET", conflicts_with = "mode")]
+    pub connect: Option<PathBuf>,
+
     /// Say on standard error what is being done
     #[arg(short, long)]
     pub verbose: bool,

@@ -21,6 +21,7 @@ mod input;
 mod mode;
 mod record;
 mod recording;
+mod remote;
 mod replay;
 mod report;
 mod request;

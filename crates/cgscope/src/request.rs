@@ -1,5 +1,7 @@
 //! What was typed, turned into what it means.
 
+use std::path::PathBuf;
+
 use cgscope_collect::{Accounting, facts::parse_cpu_list};
 use cgscope_model::{Selection, placement::cpu_list, selection::normal_path};
 use regex::Regex;
@@ -26,6 +28,8 @@ pub struct Target {
     pub stands_aside: bool,
     /// How to measure.
     pub mode: ModeChoice,
+    /// The socket of the daemon to look through.
+    pub connect: Option<PathBuf>,
     /// Say what is being done.
     pub verbose: bool,
     /// Count waits by CPU.
@@ -67,6 +71,7 @@ impl Target {
             output: Output::default(),
             stands_aside: false,
             mode: select.mode,
+            connect: select.connect.clone(),
             verbose: select.verbose,
             by_cpu: false,
             memory: select.memory,

@@ -65,6 +65,16 @@ async fn measure(
         let (sample, end) = match session.next().await {
             Ok(Step::Sample(sample)) => (sample, None),
             Ok(Step::Last(sample, end)) => (sample, Some(end)),
+            Ok(Step::Said(sentence)) => {
+                say!("cgscope: {sentence}");
+                continue;
+            }
+            Ok(Step::Anew(sample)) => {
+                worst = worst.max(Exit::Incomplete);
+                tee.begins_anew();
+                earlier = Some(sample);
+                continue;
+            }
             Err(error) => {
                 // What was measured before is not given up.
                 let whole = whole.into_interval();

@@ -36,6 +36,11 @@ pub async fn run(options: &Sample) -> Result {
     if options.select.memory {
         return Err(Error::could_not_run("--memory is not for `sample`, which reads of threads alone"));
     }
+    if options.select.connect.is_some() {
+        return Err(Error::could_not_run(
+            "--connect is not for `sample`, which looks at threads between the daemon's Samples: run it with privileges (sudo)",
+        ));
+    }
     let target = Target::new(&options.select)?;
     let tally = Tally::new(&options.columns());
     let mut selection = target.selection.clone();

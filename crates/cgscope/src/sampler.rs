@@ -11,12 +11,21 @@ use cgscope_layout::Loss;
 use cgscope_model::Sample;
 use tokio::sync::mpsc as channel;
 
-/// A Sample, and whether it is the last one.
-pub struct Item {
-    /// What was read.
-    pub sample: Sample,
-    /// No other follows.
-    pub last: bool,
+use crate::remote::{self, Daemon, Remote};
+
+/// What comes from the sampler.
+pub enum Item {
+    /// A Sample.
+    Sample {
+        /// What was read.
+        sample: Box<Sample>,
+        /// No other follows.
+        last: bool,
+        /// It counts from another beginning than those before it.
+        anew: bool,
+    },
+    /// Something is to be said.
+    Said(String),
 }
 
 /// What a running sampler is told.
@@ -28,9 +37,16 @@ enum Control {
 /// The running sampler. Dropping it ends it and unloads the BPF side.
 pub struct Sampler {
     samples: channel::Receiver<Result<Item, Failure>>,
-    /// Without it, the next Sample is the last one.
-    controls: Option<mpsc::Sender<Control>>,
+    controls: Controls,
     thread: Option<thread::JoinHandle<()>>,
+}
+
+/// How it is told something.
+enum Controls {
+    /// Without it, the next Sample is the last one.
+    Own(Option<mpsc::Sender<Control>>),
+    /// The daemon has its own clock: when it is to end is watched here.
+    Daemon(Remote, Option<Instant>),
 }
 
 impl Sampler {
@@ -47,32 +63,64 @@ impl Sampler {
         let (controls, receive) = mpsc::channel();
         let thread =
             thread::spawn(move || run(collector, first, Schedule::new(interval, duration), &receive, &send));
-        Self { samples, controls: Some(controls), thread: Some(thread) }
+        Self { samples, controls: Controls::Own(Some(controls)), thread: Some(thread) }
     }
 
-    /// The next Sample; `None` after the last one.
+    /// The same from the daemon. `is_whole`: the first interval is as long as the others.
+    pub fn of_daemon(daemon: Daemon, duration: Option<Duration>, is_whole: bool) -> Self {
+        let (send, samples) = channel::channel(1);
+        let remote = daemon.remote.clone();
+        let thread = thread::spawn(move || {
+            remote::run(daemon, is_whole, |item| {
+                let failed = |sentence| Failure::new(sentence, "", "");
+                send.blocking_send(item.map_err(failed)).is_ok()
+            });
+        });
+        let end = duration.map(|duration| Instant::now() + duration);
+        Self { samples, controls: Controls::Daemon(remote, end), thread: Some(thread) }
+    }
+
+    /// What comes next; `None` after the last Sample.
     pub async fn next(&mut self) -> Option<Result<Item, Failure>> {
+        while let Controls::Daemon(_, Some(end)) = &self.controls {
+            tokio::select! {
+                biased;
+                item = self.samples.recv() => return item,
+                () = tokio::time::sleep_until((*end).into()) => self.finish(),
+            }
+        }
         self.samples.recv().await
     }
 
     /// The next Sample comes a whole new `interval` after the last one, or at once if that moment has passed; the others follow
-    /// it at that pace.
+    /// it at that pace. Of a daemon they come when it takes them for all who ask for this interval.
     pub fn set_interval(&self, interval: Duration) {
-        if let Some(controls) = &self.controls {
+        match &self.controls {
             // A thread that has ended has sent its last Sample.
-            let _ = controls.send(Control::Interval(interval));
+            Controls::Own(Some(controls)) => drop(controls.send(Control::Interval(interval))),
+            Controls::Own(None) => {}
+            Controls::Daemon(remote, _) => remote.set_interval(interval),
         }
     }
 
     /// Asks for one last Sample, now.
     pub fn finish(&mut self) {
-        self.controls = None;
+        match &mut self.controls {
+            Controls::Own(controls) => *controls = None,
+            Controls::Daemon(remote, end) => {
+                *end = None;
+                remote.finish();
+            }
+        }
     }
 }
 
 impl Drop for Sampler {
     fn drop(&mut self) {
-        self.controls = None;
+        match &mut self.controls {
+            Controls::Own(controls) => *controls = None,
+            Controls::Daemon(remote, _) => remote.hang_up(),
+        }
         self.samples.close();
         if let Some(thread) = self.thread.take() {
             // It panicked: the message has been printed.
@@ -160,7 +208,7 @@ fn run(
     send: &channel::Sender<Result<Item, Failure>>,
 ) {
     if let Some(sample) = first {
-        if send.blocking_send(Ok(Item { sample, last: false })).is_err() {
+        if send.blocking_send(Ok(Item::Sample { sample: Box::new(sample), last: false, anew: false })).is_err() {
             return;
         }
         schedule.step();
@@ -174,7 +222,7 @@ fn run(
         }
         let item = collector.sample().map(|mut sample| {
             sample.losses.add(Loss::IntervalLate, late);
-            Item { sample, last }
+            Item::Sample { sample: Box::new(sample), last, anew: false }
         });
         let failed = item.is_err();
         if send.blocking_send(item).is_err() || last || failed {

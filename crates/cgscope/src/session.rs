@@ -15,7 +15,7 @@ use crate::{
     child::{Ended, Held, Output, Remains, Running},
     cli,
     exit::{self, Error, Exit, Result},
-    mode::{self, Coarse},
+    mode::{self, Coarse, Source},
     request::Target,
     sampler::{Item, Sampler},
     signals::Signals,
@@ -40,6 +40,10 @@ pub enum End {
 pub enum Step {
     /// A Sample.
     Sample(Sample),
+    /// A Sample that is not to be compared with those before it: the daemon was started anew.
+    Anew(Sample),
+    /// Something that the user is to know.
+    Said(String),
     /// The last Sample, and why.
     Last(Sample, End),
 }
@@ -94,13 +98,15 @@ pub struct Pace {
 /// A measurement that is set up: everything asked for is followed, and the command has not been let go yet. Dropped, the
 /// command never runs.
 pub struct Ready {
-    collector: Collector,
+    source: Source,
     first: Option<Sample>,
     held: Option<Held>,
     signals: Signals,
     pace: Pace,
     verbose: bool,
     stands_aside: bool,
+    /// The first interval is to be as long as the others.
+    is_whole: bool,
     /// The selection, the started command now among it.
     pub selection: Selection,
     /// What is selected, in words.
@@ -131,12 +137,12 @@ impl Ready {
             accounts: target.accounts,
             shared: false,
         };
-        let (mut collector, coarse) = mode::start(&options, target.mode)?;
+        let (mut source, coarse) = mode::start(&options, target, pace.interval)?;
         if let Some(coarse) = coarse.as_ref().filter(|_| target.output != Output::Nowhere) {
             coarse.say();
         }
         if target.output != Output::Nowhere {
-            say_refused(collector.refused());
+            say_refused(&limits(&source, &selection));
         }
         if target.verbose {
             let done = if coarse.is_some() { "ready" } else { "attached" };
@@ -144,14 +150,20 @@ impl Ready {
         }
         // Of /proc, what a command does is seen only between two readings: the first one comes before it, and its end is read
         // before it is reaped.
-        let first = (coarse.is_some() && held.is_some()).then(|| first(&mut collector)).transpose()?;
-        let (verbose, title, stands_aside) = (target.verbose, target.words(), target.stands_aside);
-        Ok(Self { collector, first, held, signals, pace, verbose, stands_aside, selection, title, coarse })
+        let first = match &mut source {
+            Source::Own(collector) if coarse.is_some() && held.is_some() => Some(first(collector)?),
+            _ => None,
+        };
+        let (verbose, title, stands_aside) = (target.verbose, title(&source, target), target.stands_aside);
+        let is_whole = target.output != Output::Nowhere;
+        Ok(Self { source, is_whole, first, held, signals, pace, verbose, stands_aside, selection, title, coarse })
     }
 
     /// Takes the first Sample now, before the command does anything.
     pub fn sample(&mut self) -> Result<()> {
-        self.first = Some(first(&mut self.collector)?);
+        if let Source::Own(collector) = &mut self.source {
+            self.first = Some(first(collector)?);
+        }
         Ok(())
     }
 
@@ -162,16 +174,23 @@ impl Ready {
 
     /// Lets the command run, and begins to take Samples.
     pub fn go(mut self) -> Session {
-        if let Some(first) = self.first.as_mut().filter(|first| first.mode == Mode::Bpf) {
+        if let (Some(first), Source::Own(collector)) = (&mut self.first, &mut self.source)
+            && first.mode == Mode::Bpf
+        {
             // Where it fails the next reading does, too, and says so.
-            let _ = self.collector.read_tasks_again(first);
+            let _ = collector.read_tasks_again(first);
         }
-        let (child, remains) = self.held.map(Held::release).unzip();
-        let refused = self.collector.refused().to_vec();
+        let refused = limits(&self.source, &self.selection);
         let Pace { interval, duration, count } = self.pace;
+        let whole = self.selection.is_whole_host() && shows_all(&self.source);
+        let (child, remains) = self.held.map(Held::release).unzip();
+        let sampler = match self.source {
+            Source::Own(collector) => Sampler::start(*collector, self.first, interval, duration),
+            Source::Daemon(daemon) => Sampler::of_daemon(*daemon, duration, self.is_whole),
+        };
         Session {
             _remains: remains.filter(|_| self.coarse.is_some()),
-            sampler: Sampler::start(self.collector, self.first, interval, duration),
+            sampler,
             child,
             signals: self.signals,
             samples_left: count.map(|count| count.saturating_add(1)),
@@ -181,12 +200,41 @@ impl Ready {
             stands_aside: self.stands_aside,
             at_end: None,
             ended: None,
-            host: Host { cpus: online_cpus(), whole: self.selection.is_whole_host() },
+            host: Host { cpus: online_cpus(), whole },
             selection: self.selection,
             title: self.title,
             coarse: self.coarse,
             verbose: self.verbose,
             refused,
+        }
+    }
+}
+
+/// Everything is shown that is asked for.
+fn shows_all(source: &Source) -> bool {
+    match source {
+        Source::Own(_) => true,
+        Source::Daemon(daemon) => daemon.shows_all,
+    }
+}
+
+/// What is shown, in words.
+fn title(source: &Source, target: &Target) -> String {
+    match source {
+        Source::Own(_) => target.words(),
+        Source::Daemon(daemon) => format!("{}, {}", target.words(), daemon.words()),
+    }
+}
+
+/// How measuring is less than it could be, in sentences.
+fn limits(source: &Source, selection: &Selection) -> Vec<String> {
+    match source {
+        Source::Own(collector) => collector.refused().to_vec(),
+        Source::Daemon(daemon) => {
+            let is_part = !selection.follows_all() || !daemon.shows_all;
+            let ended = "through the daemon, what tasks did that ended between two Samples is told by cgroup, and only of cgroups \
+                         that are all yours; use a short interval for short tasks";
+            is_part.then(|| ended.to_owned()).into_iter().chain(daemon.said.clone()).collect()
         }
     }
 }
@@ -212,9 +260,13 @@ impl Session {
                 biased;
                 item = self.sampler.next() => {
                     let item = item.ok_or_else(|| Error::incomplete("the sampler is gone"))?;
-                    let item = item.map_err(|failure| Error::incomplete(failure.to_string()))?;
-                    self.must_be_shown(&item.sample)?;
-                    return Ok(self.step(item));
+                    return match item.map_err(|failure| Error::incomplete(failure.to_string()))? {
+                        Item::Said(sentence) => Ok(Step::Said(sentence)),
+                        Item::Sample { sample, last, anew } => {
+                            self.must_be_shown(&sample)?;
+                            Ok(if anew && !last { Step::Anew(*sample) } else { self.step(*sample, last) })
+                        }
+                    };
                 }
                 end = ended(self.ending.is_some(), &mut self.child, &mut self.signals) => match end? {
                     What::Interrupted => self.end(End::Interrupted),
@@ -270,7 +322,7 @@ impl Session {
         }
     }
 
-    fn step(&mut self, Item { sample, last }: Item) -> Step {
+    fn step(&mut self, sample: Sample, last: bool) -> Step {
         if let Some(end) = &self.ending {
             // One that was taken before the end may still be on its way.
             return if last { Step::Last(sample, end.clone()) } else { Step::Sample(sample) };

@@ -83,6 +83,11 @@ pub enum Event {
     Sample(Box<Sample>),
     /// The daemon says something.
     Said(String),
+    /// What comes now is the answer to the latest request: of everything, or of what is this user's alone.
+    Answered {
+        /// Of everything.
+        shows_all: bool,
+    },
     /// The last Sample has come that was asked for.
     End,
     /// The daemon sends nothing more, and why.
@@ -180,6 +185,9 @@ impl Connection {
                     self.skip += word.skip;
                     if word.refused.is_some() {
                         return Event::Refused(word);
+                    }
+                    if let Some(shows_all) = word.shows_all {
+                        return Event::Answered { shows_all };
                     }
                     if !word.sentence.is_empty() {
                         return Event::Said(word.sentence);

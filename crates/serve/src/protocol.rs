@@ -87,6 +87,9 @@ pub struct Word {
     /// So many Samples that come next are only what later ones build on: they are of before, or of another viewer.
     #[serde(default, skip_serializing_if = "is_none")]
     pub skip: u32,
+    /// The request is answered: whether by everything, or by what is the viewer's alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shows_all: Option<bool>,
     /// In a sentence, for people; empty: there is nothing to say to them.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sentence: String,
@@ -99,17 +102,22 @@ fn is_none(number: &u32) -> bool {
 impl Word {
     /// Nothing more comes.
     pub fn refused(refused: Refusal, sentence: impl Into<String>) -> Self {
-        Self { refused: Some(refused), skip: 0, sentence: sentence.into() }
+        Self { refused: Some(refused), ..Self::said(sentence) }
     }
 
     /// Said on the way.
     pub fn said(sentence: impl Into<String>) -> Self {
-        Self { refused: None, skip: 0, sentence: sentence.into() }
+        Self { refused: None, skip: 0, shows_all: None, sentence: sentence.into() }
+    }
+
+    /// What comes from now on is the answer.
+    pub fn answered(shows_all: bool) -> Self {
+        Self { shows_all: Some(shows_all), ..Self::said("") }
     }
 
     /// The next Samples are only to be built on.
     pub fn skip(samples: u32) -> Self {
-        Self { refused: None, skip: samples, sentence: String::new() }
+        Self { skip: samples, ..Self::said("") }
     }
 }
 

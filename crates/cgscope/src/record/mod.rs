@@ -153,6 +153,10 @@ async fn asked_for(asked: &mut Option<Signal>) {
     }
 }
 
+/// Why a recording ends when the daemon was started anew.
+pub const BEGINS_ANEW: &str =
+    "the daemon was started anew and counts from there: the recording ends before that; record again for what comes";
+
 /// A recording under way.
 struct Recorder {
     session: Session,
@@ -191,6 +195,14 @@ impl Recorder {
             let (sample, end) = match step {
                 Ok(Step::Sample(sample)) => (sample, None),
                 Ok(Step::Last(sample, end)) => (sample, Some(end)),
+                Ok(Step::Said(sentence)) => {
+                    say!("cgscope: {sentence}");
+                    continue;
+                }
+                Ok(Step::Anew(_)) => {
+                    self.sink.abandon(Reason::Failed);
+                    return Err(Error::incomplete(BEGINS_ANEW));
+                }
                 Err(error) => {
                     self.sink.abandon(reason_of_error(&self.session, &error));
                     return Err(error);

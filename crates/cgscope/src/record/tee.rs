@@ -51,6 +51,15 @@ impl Tee {
         }
     }
 
+    /// What is shown now counts from another beginning: that is not for the same file.
+    pub fn begins_anew(&mut self) {
+        if self.file.is_some() {
+            self.end(Reason::Failed);
+            self.broken = Some(Reason::Failed);
+            self.tell(super::BEGINS_ANEW.to_owned());
+        }
+    }
+
     fn fail(&mut self, failure: &Failure) {
         let Some(file) = self.file.take() else { return };
         self.broken = Some(file::reason_of(&failure.error));

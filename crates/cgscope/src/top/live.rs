@@ -129,6 +129,16 @@ impl Feed for Live {
         let (sample, end) = match step {
             Some(Step::Sample(sample)) => (sample, None),
             Some(Step::Last(sample, end)) => (sample, Some(end)),
+            Some(Step::Said(sentence)) => {
+                app.notice = Some(sentence);
+                return Ok(Flow::Draw);
+            }
+            Some(Step::Anew(sample)) => {
+                self.worst = self.worst.max(Exit::Incomplete);
+                self.tee.begins_anew();
+                self.earlier = Some(sample);
+                return Ok(Flow::Draw);
+            }
             None => return Ok(Flow::End),
         };
         self.take(sample, app)?;

@@ -187,6 +187,7 @@ impl Connection {
             self.is_open = true;
             self.out.push_back(shared.opening.clone());
         }
+        push(&mut self.out, &Word::answered(user.is_none()))?;
         if interval_ns != request.interval_ns {
             let words = format!(
                 "the shortest interval here is {} ms: the daemon's configuration says so (`shortest_interval`)",

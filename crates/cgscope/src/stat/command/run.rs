@@ -70,6 +70,8 @@ pub async fn measure(session: &mut Session) -> Result<Measured> {
         let (sample, is_last) = match session.next().await {
             Ok(Step::Sample(sample)) => (sample, false),
             Ok(Step::Last(sample, _)) => (sample, true),
+            // Of the daemon alone.
+            Ok(Step::Anew(_) | Step::Said(_)) => continue,
             // The command has ended, or was none.
             Err(error) if !session.command_runs() && session.ended.is_none() => return Err(error),
             Err(error) => break Some(format!("{error}: what came after that is not counted")),

@@ -1,0 +1,289 @@
+//! The daemon as a source: what it shows us, as if we measured ourselves.
+
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use cgscope_model::{Sample, Selection};
+use cgscope_serve::{
+    client::{ConnectError, Connection, Event, SOCKET, Sender},
+    protocol::{Refusal, Request},
+};
+
+use crate::{
+    exit::{Error, Result},
+    request::Target,
+    sampler::Item,
+};
+
+/// It is tried again so often.
+const AGAIN: Duration = Duration::from_millis(500);
+/// A first interval that is shorter than this part of what was asked for is none where whole ones were asked for.
+const WHOLE: f64 = 0.9;
+
+/// The socket that is tried of itself; `None`: there is no daemon.
+pub fn usual() -> Option<&'static Path> {
+    Some(Path::new(SOCKET)).filter(|path| path.exists())
+}
+
+/// A connection to the daemon, before Samples are taken from it.
+pub struct Daemon {
+    path: PathBuf,
+    connection: Connection,
+    asked: Request,
+    tids: Vec<u32>,
+    /// Everything is shown, not only what is this user's.
+    pub shows_all: bool,
+    /// What the daemon has said meanwhile.
+    pub said: Vec<String>,
+    first: Option<Sample>,
+    /// What is asked of it from another thread than the one that receives.
+    pub remote: Remote,
+}
+
+impl Daemon {
+    /// Connects, and waits for the first Sample.
+    pub fn connect(
+        path: &Path,
+        selection: &Selection,
+        interval: Duration,
+    ) -> std::result::Result<Self, ConnectError> {
+        let asked = Request { pids: selection.pids.clone(), ..Request::every(nanos(interval)) };
+        let connection = Connection::open(path, &asked)?;
+        let sender = connection.sender().map_err(|error| ConnectError::Io(path.into(), error))?;
+        let remote = Remote(Arc::new(Link {
+            sender: Mutex::new(Some((sender, asked.clone()))),
+            ends: AtomicBool::new(false),
+            is_dropped: AtomicBool::new(false),
+        }));
+        let tids = selection.tids.clone();
+        let mut daemon = Self {
+            path: path.into(),
+            connection,
+            asked,
+            tids,
+            shows_all: false,
+            said: Vec::new(),
+            first: None,
+            remote,
+        };
+        daemon.await_first()?;
+        Ok(daemon)
+    }
+
+    fn await_first(&mut self) -> std::result::Result<(), ConnectError> {
+        loop {
+            match self.connection.receive() {
+                Event::Sample(sample) => {
+                    self.first = Some(*sample);
+                    return Ok(());
+                }
+                Event::Answered { shows_all } => self.shows_all = shows_all,
+                Event::Said(sentence) => self.said.push(sentence),
+                Event::Refused(word) => return Err(ConnectError::Refused(word)),
+                Event::End | Event::Gone => {
+                    let gone = std::io::ErrorKind::UnexpectedEof.into();
+                    return Err(ConnectError::Io(self.path.clone(), gone));
+                }
+            }
+        }
+    }
+
+    /// The name of its host, and whose tasks it shows, in words.
+    pub fn words(&self) -> String {
+        let whose = if self.shows_all { "all tasks" } else { "your own tasks" };
+        format!("through the daemon at {}, {whose}", self.path.display())
+    }
+}
+
+/// That what was asked for can be seen through a daemon.
+pub fn check(target: &Target) -> Result<()> {
+    let no = |what: &str| {
+        Err(Error::could_not_run(format!(
+            "{what} through the daemon: it counts for all who look; run cgscope with its own privileges for it (sudo)"
+        )))
+    };
+    if target.stands_aside {
+        return no("a command cannot be summed up");
+    }
+    if target.memory {
+        return no("--memory is not read");
+    }
+    if target.by_cpu {
+        return no("waits are not counted by CPU");
+    }
+    if !target.selection.tids.is_empty() && (!target.selection.pids.is_empty() || !target.command.is_empty()) {
+        return no("processes and single threads cannot be looked at together");
+    }
+    Ok(())
+}
+
+/// What is asked of the daemon while Samples come.
+#[derive(Clone)]
+pub struct Remote(Arc<Link>);
+
+struct Link {
+    /// `None` while there is no daemon. With it what was asked for.
+    sender: Mutex<Option<(Sender, Request)>>,
+    ends: AtomicBool,
+    is_dropped: AtomicBool,
+}
+
+impl Remote {
+    fn ask(&self, change: impl FnOnce(&mut Request)) {
+        let mut sender = self.0.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((sender, request)) = sender.as_mut() {
+            change(request);
+            // One that is gone is noticed where Samples come from.
+            let _ = sender.ask(request);
+        }
+    }
+
+    /// Samples come so often from now on.
+    pub fn set_interval(&self, interval: Duration) {
+        self.ask(|request| request.interval_ns = nanos(interval));
+    }
+
+    /// One more Sample, now.
+    pub fn finish(&self) {
+        self.0.ends.store(true, Ordering::Release);
+        self.ask(|request| request.last = true);
+    }
+
+    /// Nobody waits for Samples any more.
+    pub fn hang_up(&self) {
+        self.0.is_dropped.store(true, Ordering::Release);
+        if let Some((sender, _)) = self.0.sender.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            sender.hang_up();
+        }
+    }
+
+    fn is_dropped(&self) -> bool {
+        self.0.is_dropped.load(Ordering::Acquire)
+    }
+
+    fn ends(&self) -> bool {
+        self.0.ends.load(Ordering::Acquire)
+    }
+
+    fn replace(&self, to: Option<Sender>) -> Request {
+        let mut sender = self.0.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        let request = sender.take().map(|(_, request)| request);
+        let request = request.unwrap_or_else(|| Request::every(1_000_000_000));
+        *sender = to.map(|to| (to, request.clone()));
+        request
+    }
+}
+
+/// Hands on what comes until the end, or until nobody takes it any more. `is_whole`: the first interval is not to be a short one.
+pub fn run(daemon: Daemon, is_whole: bool, mut give: impl FnMut(std::result::Result<Item, String>) -> bool) {
+    let Daemon { path, mut connection, first, tids, asked, remote, .. } = daemon;
+    let tids: HashSet<u32> = tids.into_iter().collect();
+    let shortest_ns = if is_whole { (asked.interval_ns as f64 * WHOLE) as u64 } else { 0 };
+    // Held back until it is known whether it is the last one, or too near to the next.
+    let mut held: Option<Sample> = first;
+    let (mut is_first, mut anew) = (true, false);
+    loop {
+        let mut pass = |sample: Sample, last: bool, anew: &mut bool| {
+            let sample = Box::new(chosen(sample, &tids));
+            give(Ok(Item::Sample { sample, last, anew: std::mem::take(anew) }))
+        };
+        // Waiting for what comes next would keep back what is there.
+        let is_kept = remote.ends() || (is_first && shortest_ns > 0);
+        if !is_kept
+            && let Some(sample) = held.take()
+            && !pass(sample, false, &mut anew)
+        {
+            return;
+        }
+        match connection.receive() {
+            Event::Sample(sample) => {
+                if let Some(before) = held.take() {
+                    let is_short = is_first && sample.mono_ns.saturating_sub(before.mono_ns) < shortest_ns;
+                    if !is_short && !pass(before, false, &mut anew) {
+                        return;
+                    }
+                }
+                is_first = false;
+                held = Some(*sample);
+            }
+            Event::End => {
+                if let Some(sample) = held.take() {
+                    pass(sample, true, &mut anew);
+                }
+                return;
+            }
+            Event::Said(sentence) => {
+                give(Ok(Item::Said(sentence)));
+            }
+            Event::Answered { .. } => {}
+            Event::Refused(word) if !passes(word.refused) => {
+                give(Err(format!("the daemon sends no more: {}", word.sentence)));
+                return;
+            }
+            Event::Refused(_) | Event::Gone => {
+                if remote.is_dropped() {
+                    return;
+                }
+                if remote.ends() {
+                    give(Err("the daemon has gone before the last Sample came".into()));
+                    return;
+                }
+                let request = remote.replace(None);
+                give(Ok(Item::Said(format!(
+                    "the daemon at {} has gone; it is looked for until it is back",
+                    path.display()
+                ))));
+                let Some(back) = reconnect(&path, &request, &remote) else { return };
+                connection = back;
+                let Ok(sender) = connection.sender() else { return };
+                remote.replace_with(sender, request);
+                (held, is_first, anew) = (None, true, true);
+                give(Ok(Item::Said("the daemon is back: figures begin anew".into())));
+            }
+        }
+    }
+}
+
+impl Remote {
+    fn replace_with(&self, sender: Sender, request: Request) {
+        *self.0.sender.lock().unwrap_or_else(PoisonError::into_inner) = Some((sender, request));
+    }
+}
+
+/// It may serve again.
+fn passes(refused: Option<Refusal>) -> bool {
+    matches!(refused, Some(Refusal::Ending | Refusal::TooSlow | Refusal::Failed))
+}
+
+fn reconnect(path: &Path, request: &Request, remote: &Remote) -> Option<Connection> {
+    loop {
+        thread::sleep(AGAIN);
+        if remote.is_dropped() || remote.ends() {
+            return None;
+        }
+        if let Ok(connection) = Connection::open(path, request) {
+            return Some(connection);
+        }
+    }
+}
+
+/// Without the threads that were not chosen; of exited ones, and of who made whom wait, nothing is known by thread.
+fn chosen(mut sample: Sample, tids: &HashSet<u32>) -> Sample {
+    if !tids.is_empty() {
+        sample.tasks.retain(|task| tids.contains(&task.tid));
+        (sample.exited, sample.pairs) = (Vec::new(), Vec::new());
+    }
+    sample
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
