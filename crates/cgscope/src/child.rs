@@ -1,7 +1,6 @@
 //! A command that is started for us: made, held back until it is followed, let go.
 
 use std::{
-    fs,
     io::{self, Read, Write},
     os::{
         fd::{AsFd, AsRawFd},
@@ -18,7 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     exit::{Error, Result},
-    signals,
+    signals, users,
 };
 
 /// Where the output of a command goes.
@@ -217,16 +216,10 @@ fn used(usage: &libc::rusage) -> Usage {
 }
 
 fn become_user(process: &mut Command, name: &str) -> Result<()> {
-    let read = |path: &str| {
-        fs::read_to_string(path)
-            .map_err(|error| Error::could_not_run(format!("users cannot be looked up in {path} ({error})")))
-    };
-    let Some(user) = parse_user(&read("/etc/passwd")?, name) else {
-        return Err(Error::could_not_run(format!("there is no user {name:?} in /etc/passwd")));
-    };
-    let mut groups = parse_groups(&read("/etc/group")?, name);
+    let user = users::user(name).map_err(Error::could_not_run)?;
+    let mut groups = user.groups;
     groups.push(user.gid);
-    process.env("HOME", &user.home).env("USER", name).env("LOGNAME", name);
+    process.env("HOME", user.home).env("USER", name).env("LOGNAME", name);
     // SAFETY: three system calls between fork and exec. Not `Command::uid`: that would leave the user no groups.
     unsafe {
         process.pre_exec(move || {
@@ -240,44 +233,4 @@ fn become_user(process: &mut Command, name: &str) -> Result<()> {
         });
     }
     Ok(())
-}
-
-struct User {
-    uid: u32,
-    gid: u32,
-    home: String,
-}
-
-fn parse_user(passwd: &str, name: &str) -> Option<User> {
-    let line = passwd.lines().find(|line| line.split(':').next() == Some(name))?;
-    let fields: Vec<&str> = line.split(':').collect();
-    Some(User {
-        uid: fields.get(2)?.parse().ok()?,
-        gid: fields.get(3)?.parse().ok()?,
-        home: (*fields.get(5)?).into(),
-    })
-}
-
-/// Ids of the groups that list the user.
-fn parse_groups(group: &str, name: &str) -> Vec<u32> {
-    let groups = group.lines().filter_map(|line| {
-        let fields: Vec<&str> = line.split(':').collect();
-        let members = fields.get(3)?.split(',').any(|member| member == name);
-        members.then(|| fields[2].parse().ok()).flatten()
-    });
-    groups.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_user_is_found_by_the_whole_name() {
-        let passwd = "root:x:0:0:root:/root:/bin/bash\nrooter:x:7:8::/home/r:/bin/sh\n";
-        let user = parse_user(passwd, "rooter").unwrap();
-        assert_eq!((user.uid, user.gid, user.home.as_str()), (7, 8, "/home/r"));
-        assert!(parse_user(passwd, "roo").is_none());
-        assert_eq!(parse_groups("a:x:5:rooter,b\nb:x:6:root\nc:x:7:\nd:x:8:b,rooter\n", "rooter"), [5, 8]);
-    }
 }

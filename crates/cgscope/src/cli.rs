@@ -65,6 +65,11 @@ pub enum Command {
     Diff(Diff),
     /// A recording in the format of another tool
     Export(Export),
+    /// The daemon: measures for all users, each of whom sees what is theirs, and serves metrics to Prometheus
+    ///
+    /// It loads BPF, gives up its privileges, and serves `top`, `hist`, `stat` and `record` of users over a Unix socket, and metrics by
+    /// HTTP. What it does is in its configuration; docs/serve.md explains it. SIGHUP reads that again.
+    Serve(Serve),
     /// What this host offers, what is off because of it, and how to mend it
     Doctor(Doctor),
 }
@@ -289,6 +294,22 @@ pub enum By {
     Cgroup,
     /// Each NUMA node: the waits for its CPUs, how busy they are, who moves in and out, and the memory in use.
     Node,
+}
+
+/// `cgscope serve`
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// Its configuration, TOML; without: /etc/cgscope/cgscope.toml if that is there, else the defaults
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Only check the configuration
+    #[arg(long)]
+    pub check: bool,
+
+    /// Say on standard error what is being done
+    #[arg(short, long)]
+    pub verbose: bool,
 }
 
 /// `cgscope doctor`

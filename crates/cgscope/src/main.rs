@@ -28,6 +28,7 @@ mod request;
 mod run;
 mod sample;
 mod sampler;
+mod serve;
 mod session;
 mod settings;
 mod signals;
@@ -35,6 +36,7 @@ mod snapshot;
 mod stat;
 mod terminal;
 mod top;
+mod users;
 
 use std::process::ExitCode;
 
@@ -92,6 +94,7 @@ fn dispatch(command: Command) -> Result {
             Command::Diff(options) => diff::run(&options),
             Command::Doctor(options) => doctor::run(&options),
             Command::Top(options) => top::run(&options).await,
+            Command::Serve(options) => serve::run(&options).await,
         }
     });
     // A thread that waits for a command we leave running must not hold us.

@@ -60,7 +60,8 @@ pub fn start(options: &Options, target: &Target, interval: Duration) -> Result<(
         target.mode,
         || {
             exact().or_else(|failure| {
-                let may_help = target.mode == ModeChoice::Auto && failure.kind == Kind::Host && !target.stands_aside;
+                let may_help =
+                    target.mode == ModeChoice::Auto && failure.kind == Kind::Host && !target.stands_aside;
                 let Some(path) = remote::usual().filter(|_| may_help) else { return Err(failure) };
                 let connected = remote::check(target).map_err(|error| error.sentence);
                 match connected.and_then(|()| connect(path).map_err(|error| error.to_string())) {

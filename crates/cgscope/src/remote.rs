@@ -119,7 +119,8 @@ pub fn check(target: &Target) -> Result<()> {
     if target.by_cpu {
         return no("waits are not counted by CPU");
     }
-    if !target.selection.tids.is_empty() && (!target.selection.pids.is_empty() || !target.command.is_empty()) {
+    if !target.selection.tids.is_empty() && (!target.selection.pids.is_empty() || !target.command.is_empty())
+    {
         return no("processes and single threads cannot be looked at together");
     }
     Ok(())

@@ -208,7 +208,10 @@ fn run(
     send: &channel::Sender<Result<Item, Failure>>,
 ) {
     if let Some(sample) = first {
-        if send.blocking_send(Ok(Item::Sample { sample: Box::new(sample), last: false, anew: false })).is_err() {
+        if send
+            .blocking_send(Ok(Item::Sample { sample: Box::new(sample), last: false, anew: false }))
+            .is_err()
+        {
             return;
         }
         schedule.step();

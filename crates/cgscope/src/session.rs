@@ -156,7 +156,19 @@ impl Ready {
         };
         let (verbose, title, stands_aside) = (target.verbose, title(&source, target), target.stands_aside);
         let is_whole = target.output != Output::Nowhere;
-        Ok(Self { source, is_whole, first, held, signals, pace, verbose, stands_aside, selection, title, coarse })
+        Ok(Self {
+            source,
+            is_whole,
+            first,
+            held,
+            signals,
+            pace,
+            verbose,
+            stands_aside,
+            selection,
+            title,
+            coarse,
+        })
     }
 
     /// Takes the first Sample now, before the command does anything.

@@ -121,6 +121,15 @@ fn say_start(ready: &Ready, target: &Target, options: &Record) {
 }
 
 fn header(ready: &Ready, target: &Target, interval: Duration) -> Header {
+    Header {
+        selection: ready.selection.clone(),
+        command: (!target.command.is_empty()).then(|| target.command.clone()),
+        ..header_of_host(interval)
+    }
+}
+
+/// The header of Samples of everything.
+pub fn header_of_host(interval: Duration) -> Header {
     let root = Path::new("/");
     let nodes = facts::cpu_to_node(root);
     let cpus = facts::gather(root).cpus_online.unwrap_or_default();
@@ -131,10 +140,9 @@ fn header(ready: &Ready, target: &Target, interval: Duration) -> Header {
         architecture: std::env::consts::ARCH.into(),
         cpus: cpus.into_iter().map(|cpu| Cpu { cpu, node: nodes.get(&cpu).copied() }).collect(),
         cgroups: CgroupMounts::read(root).layout(),
-        selection: ready.selection.clone(),
-        command: (!target.command.is_empty()).then(|| target.command.clone()),
         interval_ns: ns(interval),
         start_unix_ns: clock::unix_ns(),
+        ..Header::default()
     }
 }
 
@@ -154,8 +162,7 @@ async fn asked_for(asked: &mut Option<Signal>) {
 }
 
 /// Why a recording ends when the daemon was started anew.
-pub const BEGINS_ANEW: &str =
-    "the daemon was started anew and counts from there: the recording ends before that; record again for what comes";
+pub const BEGINS_ANEW: &str = "the daemon was started anew and counts from there: the recording ends before that; record again for what comes";
 
 /// A recording under way.
 struct Recorder {

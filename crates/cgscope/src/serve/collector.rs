@@ -1,0 +1,59 @@
+//! The collector of the daemon.
+
+use std::time::Duration;
+
+use cgscope_collect::{Collector, Options};
+use cgscope_model::access::Follower;
+use cgscope_serve::{collection::Collect, shown::Reading};
+
+use crate::{cli::ModeChoice, exit::Result, mode};
+
+/// The hook is measured in a window between two Samples, which takes a privilege.
+const WINDOW: Duration = Duration::from_millis(50);
+/// Such windows at most, until enough switches have come.
+const WINDOWS: usize = 10;
+
+/// Takes Samples with BPF.
+pub struct Own(Collector);
+
+impl Own {
+    /// Loads and attaches, and measures the hook.
+    ///
+    /// # Errors
+    /// What is missing, what that prevents and what to do.
+    pub fn start() -> Result<Self> {
+        let options = Options { shared: true, ..Options::default() };
+        let exact = || Collector::start(&options);
+        // Without BPF there is nothing that viewers could not do themselves.
+        let (mut collector, _) = mode::choose(ModeChoice::Bpf, exact, || Collector::start_coarse(&options))?;
+        for _ in 0..WINDOWS {
+            let sample = collector.sample();
+            let is_known = sample.is_ok_and(|sample| sample.cost.hook_ns_per_run.is_some());
+            if is_known {
+                break;
+            }
+            std::thread::sleep(WINDOW);
+        }
+        Ok(Self(collector))
+    }
+
+    /// What the kernel refused of what measuring can do without, in sentences.
+    pub fn refused(&self) -> &[String] {
+        self.0.refused()
+    }
+}
+
+impl Collect for Own {
+    fn collect(&mut self) -> std::result::Result<Reading, String> {
+        let sample = self.0.sample().map_err(|failure| failure.to_string())?;
+        Ok(Reading { sample, access: self.0.access().to_vec() })
+    }
+
+    fn follow(&mut self, follower: Follower, pids: &[u32]) {
+        self.0.follow(follower, pids);
+    }
+
+    fn follow_no_longer(&mut self, follower: Follower) {
+        self.0.follow_no_longer(follower);
+    }
+}

@@ -1,0 +1,139 @@
+//! The socket of viewers: handed over by systemd, or made.
+
+use std::{
+    fs, io,
+    os::{
+        fd::{FromRawFd, OwnedFd},
+        unix::{
+            fs::{FileTypeExt, MetadataExt, PermissionsExt, chown},
+            net::{UnixListener, UnixStream},
+        },
+    },
+    path::{Path, PathBuf},
+};
+
+use cgscope_serve::config::{Account, Socket};
+
+use crate::users;
+
+/// Read and written by owner and group.
+const MODE: u32 = 0o660;
+
+/// A socket that is listened on. Dropped, a file that was made for it goes.
+#[derive(Debug)]
+pub struct Listening {
+    /// Where viewers come in.
+    pub listener: UnixListener,
+    /// Where it is, in words.
+    pub place: String,
+    made: Option<(PathBuf, u64)>,
+}
+
+impl Listening {
+    /// Listens as the configuration says; `None`: on nothing.
+    ///
+    /// # Errors
+    /// Why not, and what to do, in a sentence.
+    pub fn open(config: &Socket) -> Result<Option<Self>, String> {
+        if let Some(listener) = handed_over() {
+            let listening = Self { listener, place: "the socket of systemd".into(), made: None };
+            listening.make_ready()?;
+            return Ok(Some(listening));
+        }
+        if config.path.as_os_str().is_empty() {
+            return Ok(None);
+        }
+        let path = &config.path;
+        let (uid, gid) = (user_id(&config.owner)?, group_id(&config.group)?);
+        remove_stale(path)?;
+        let failed = |error: io::Error| {
+            format!(
+                "the socket {} cannot be made ({error}), so no viewer could connect: start the daemon as root, or name another \
+                 `path` in [socket]",
+                path.display()
+            )
+        };
+        // For nobody until it is for the right ones.
+        let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o777));
+        let bound = UnixListener::bind(path);
+        rustix::process::umask(before);
+        let listener = bound.map_err(failed)?;
+        let id = fs::metadata(path).map_err(failed)?.ino();
+        let listening = Self { listener, place: path.display().to_string(), made: Some((path.clone(), id)) };
+        chown(path, Some(uid), Some(gid)).map_err(|error| {
+            format!(
+                "the socket {} cannot be given to user {} and group {} ({error}): start the daemon as root, or name others in \
+                 [socket]",
+                path.display(),
+                config.owner,
+                config.group
+            )
+        })?;
+        fs::set_permissions(path, fs::Permissions::from_mode(MODE)).map_err(failed)?;
+        listening.make_ready()?;
+        Ok(Some(listening))
+    }
+
+    fn make_ready(&self) -> Result<(), String> {
+        let done = self.listener.set_nonblocking(true);
+        done.map_err(|error| format!("{} cannot be listened on ({error})", self.place))
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if let Some((path, id)) = &self.made
+            && fs::metadata(path).is_ok_and(|metadata| metadata.ino() == *id)
+        {
+            // After giving up privileges it may stay; the next daemon sees that nobody is behind it.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// The first socket that systemd hands over.
+fn handed_over() -> Option<UnixListener> {
+    let mut sockets = sd_notify::listen_fds().ok()?;
+    let first = sockets.next()?;
+    // SAFETY: systemd hands it over to this process (`LISTEN_PID`), and nobody else has taken it.
+    Some(UnixListener::from(unsafe { OwnedFd::from_raw_fd(first) }))
+}
+
+/// What a daemon that was killed has left; somebody else's file is not touched.
+fn remove_stale(path: &Path) -> Result<(), String> {
+    let Ok(metadata) = fs::symlink_metadata(path) else { return Ok(()) };
+    if !metadata.file_type().is_socket() {
+        return Err(format!(
+            "{} is there and no socket, so the daemon's cannot be made: remove it, or name another `path` in [socket]",
+            path.display()
+        ));
+    }
+    if UnixStream::connect(path).is_ok() {
+        return Err(format!(
+            "another daemon serves {}: end it (`systemctl stop cgscope`), or name another `path` in [socket]",
+            path.display()
+        ));
+    }
+    let removed = fs::remove_file(path);
+    removed.map_err(|error| {
+        format!("the socket {} of a daemon that is gone cannot be removed ({error})", path.display())
+    })
+}
+
+/// The id of a user.
+pub fn user_id(account: &Account) -> Result<u32, String> {
+    match account {
+        Account::Id(id) => Ok(*id),
+        Account::Name(name) => users::user(name).map(|user| user.uid),
+    }
+}
+
+/// The id of a group.
+pub fn group_id(account: &Account) -> Result<u32, String> {
+    match account {
+        Account::Id(id) => Ok(*id),
+        Account::Name(name) => users::group(name).map_err(|sentence| {
+            format!("{sentence}: make it (`groupadd --system {name}`), or name another in [socket]")
+        }),
+    }
+}

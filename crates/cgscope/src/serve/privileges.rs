@@ -1,0 +1,53 @@
+//! What the daemon needs no more once it has loaded BPF: it gives it up before anybody can talk to it.
+
+use std::io;
+
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, clear_ambient_capability_set, remove_capability_from_bounding_set,
+    set_capabilities, set_no_new_privs,
+};
+
+use crate::users::User;
+
+/// Becomes another user, if one is given, and gives up every capability for good. To be called while there is one thread: others
+/// would keep theirs.
+///
+/// The maps and programs that are loaded stay open, and reading them needs no privilege (Linux 5.19: commit c8644cd0efe7; of the
+/// commands of bpf(2) only making maps and loading programs do).
+///
+/// # Errors
+/// The kernel refuses: what, in a sentence.
+pub fn give_up(user: Option<&User>) -> Result<(), String> {
+    let failed = |what: &str| {
+        let what = what.to_owned();
+        move |error: io::Error| {
+            format!("{what} ({error}), so the daemon would serve with privileges: it ends")
+        }
+    };
+    set_no_new_privs(true).map_err(io::Error::from).map_err(failed("privileges cannot be ruled out"))?;
+    for capability in CapabilitySet::all().iter() {
+        // One that this process may not take away from itself it does not have; one that the kernel does not know is none.
+        let _ = remove_capability_from_bounding_set(capability);
+    }
+    if let Some(user) = user {
+        become_user(user).map_err(failed("the daemon could not become its user"))?;
+    }
+    // Where ambient capabilities are not known there are none.
+    let _ = clear_ambient_capability_set();
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, none).map_err(io::Error::from).map_err(failed("capabilities cannot be given up"))
+}
+
+fn become_user(user: &User) -> io::Result<()> {
+    // SAFETY: so many ids are there; the others take numbers.
+    let done = unsafe {
+        libc::setgroups(user.groups.len(), user.groups.as_ptr()) == 0
+            && libc::setresgid(user.gid, user.gid, user.gid) == 0
+            && libc::setresuid(user.uid, user.uid, user.uid) == 0
+    };
+    if done { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,87 @@
+//! Users and groups by name, from the files of this host. The C library would ask others, too, and cannot in a static program.
+
+use std::{fs, io, path::Path};
+
+const USERS: &str = "/etc/passwd";
+const GROUPS: &str = "/etc/group";
+
+/// A user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// Its id.
+    pub uid: u32,
+    /// Its first group.
+    pub gid: u32,
+    /// Its home.
+    pub home: String,
+    /// Its other groups.
+    pub groups: Vec<u32>,
+}
+
+/// The user of a name.
+///
+/// # Errors
+/// There is none, or the files cannot be read: which, in a sentence.
+pub fn user(name: &str) -> Result<User, String> {
+    let user = parse_user(&read(USERS)?, &read(GROUPS)?, name);
+    user.ok_or_else(|| format!("there is no user {name:?} in {USERS}"))
+}
+
+/// The id of the group of a name.
+///
+/// # Errors
+/// There is none, or the file cannot be read: which, in a sentence.
+pub fn group(name: &str) -> Result<u32, String> {
+    parse_group(&read(GROUPS)?, name).ok_or_else(|| format!("there is no group {name:?} in {GROUPS}"))
+}
+
+fn read(path: &str) -> Result<String, String> {
+    let read = fs::read(Path::new(path)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    read.map_err(|error: io::Error| format!("users and groups cannot be looked up in {path} ({error})"))
+}
+
+fn line_of<'f>(file: &'f str, name: &str) -> Option<Vec<&'f str>> {
+    let line = file.lines().find(|line| line.split(':').next() == Some(name))?;
+    Some(line.split(':').collect())
+}
+
+fn parse_user(passwd: &str, group: &str, name: &str) -> Option<User> {
+    let fields = line_of(passwd, name)?;
+    Some(User {
+        uid: fields.get(2)?.parse().ok()?,
+        gid: fields.get(3)?.parse().ok()?,
+        home: (*fields.get(5)?).into(),
+        groups: parse_groups(group, name),
+    })
+}
+
+fn parse_group(group: &str, name: &str) -> Option<u32> {
+    line_of(group, name)?.get(2)?.parse().ok()
+}
+
+/// Ids of the groups that list the user.
+fn parse_groups(group: &str, name: &str) -> Vec<u32> {
+    let groups = group.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        let members = fields.get(3)?.split(',').any(|member| member == name);
+        members.then(|| fields[2].parse().ok()).flatten()
+    });
+    groups.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_and_groups_are_found_by_the_whole_name() {
+        let passwd = "root:x:0:0:root:/root:/bin/bash\nrooter:x:7:8::/home/r:/bin/sh\n";
+        let group = "a:x:5:rooter,b\nb:x:6:root\nc:x:7:\nd:x:8:b,rooter\n";
+        let user = parse_user(passwd, group, "rooter").unwrap();
+        assert_eq!((user.uid, user.gid, user.home.as_str()), (7, 8, "/home/r"));
+        assert_eq!(user.groups, [5, 8]);
+        assert!(parse_user(passwd, group, "roo").is_none());
+        assert_eq!(parse_group(group, "c"), Some(7));
+        assert_eq!(parse_group(group, ""), None);
+    }
+}
