@@ -4,6 +4,7 @@
 #![allow(missing_docs, reason = "tests are sentences")]
 
 mod accounts;
+mod background;
 mod bad_input;
 mod bench;
 mod browser;
@@ -38,6 +39,7 @@ mod sample;
 mod sched_trace;
 mod screen;
 mod screen_cost;
+mod serve;
 mod shared;
 mod stat;
 mod stat_classes;

@@ -1,11 +1,8 @@
-//! Recordings that are left running: rotation, full disks, signals, progress. And the means to run them in the background.
+//! Recordings that are left running: rotation, full disks, signals, progress.
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    process::{Child, Stdio},
-    sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
@@ -14,72 +11,19 @@ use cgscope_model::{Interval, Sample};
 use cgscope_record::{Ending, Reason, open};
 
 use crate::{
+    background::Background,
     bench::{cgscope, patience, run, stderr, stdout},
     files::Dir,
     load::Load,
     terminal::Terminal,
 };
 
-/// A `cgscope record` in the background, killed with its value.
-pub(crate) struct Recording {
-    child: Child,
-    lines: mpsc::Receiver<String>,
-    said: Vec<String>,
-}
+/// A `cgscope record` in the background.
+pub(crate) struct Recording;
 
 impl Recording {
-    pub(crate) fn start(args: &[&str]) -> Self {
-        let mut child = cgscope()
-            .arg("record")
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("cgscope is executed");
-        let words = BufReader::new(child.stderr.take().expect("its standard error is ours"));
-        let (send, lines) = mpsc::channel();
-        thread::spawn(move || words.lines().map_while(Result::ok).try_for_each(|line| send.send(line)));
-        Self { child, lines, said: Vec::new() }
-    }
-
-    /// Waits until it has said this.
-    pub(crate) fn wait_for(&mut self, words: &str) -> String {
-        let end = Instant::now() + patience(30_000);
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            let line = self.lines.recv_timeout(left);
-            let line = line.unwrap_or_else(|_| panic!("{words:?} is not said, but {:?}", self.said));
-            self.said.push(line.clone());
-            if line.contains(words) {
-                return line;
-            }
-        }
-    }
-
-    pub(crate) fn signal(&self, signal: i32) {
-        // SAFETY: a child that has not been reaped, so the id is its.
-        unsafe { libc::kill(self.child.id() as i32, signal) };
-    }
-
-    /// Its exit code, and everything that it has said.
-    pub(crate) fn wait(mut self) -> (Option<i32>, String) {
-        let status = self.child.wait().expect("a child of ours");
-        let mut said = std::mem::take(&mut self.said);
-        said.extend(self.lines.iter());
-        (status.code(), said.join("\n"))
-    }
-
-    pub(crate) fn kill(mut self) {
-        self.child.kill().expect("a child of ours");
-        self.child.wait().expect("a child of ours");
-    }
-}
-
-impl Drop for Recording {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    pub(crate) fn start(args: &[&str]) -> Background {
+        Background::start(cgscope().arg("record").args(args))
     }
 }
 

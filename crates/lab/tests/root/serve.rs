@@ -1,0 +1,110 @@
+//! The daemon, looked through as its users do.
+
+mod access;
+mod hostile;
+mod many;
+mod restart;
+
+use std::{
+    io,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    process::{Command, Output},
+};
+
+use crate::{background::Background, bench::cgscope, files::Dir};
+
+/// Users and a group that no host has.
+pub(crate) const ALICE: u32 = 61_001;
+pub(crate) const BOB: u32 = 61_002;
+pub(crate) const VIEWERS: u32 = 61_100;
+pub(crate) const ADMINS: u32 = 61_101;
+
+/// A daemon with a socket in a directory of its own; both go with the value.
+pub(crate) struct Daemon {
+    dir: Dir,
+    process: Option<Background>,
+}
+
+impl Daemon {
+    pub(crate) fn start() -> Self {
+        Self::with("")
+    }
+
+    /// `more`: lines of `[socket]`, and whatever follows it.
+    pub(crate) fn with(more: &str) -> Self {
+        let dir = Dir::new("serve");
+        // Others must come in.
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755))
+            .expect("a directory of ours");
+        let mut daemon = Self { dir, process: None };
+        daemon.configure(more);
+        daemon.begin();
+        daemon
+    }
+
+    pub(crate) fn configure(&self, more: &str) {
+        let text = format!(
+            "[http]\nlisten = \"\"\n[socket]\npath = \"{}\"\ngroup = {VIEWERS}\nadmin_groups = [{ADMINS}]\n{more}\n",
+            self.socket()
+        );
+        std::fs::write(self.config(), text).expect("a file of ours");
+    }
+
+    pub(crate) fn begin(&mut self) {
+        let mut process = Background::start(cgscope().args(["serve", "--config", &self.config()]));
+        process.wait_for("serving viewers at ");
+        self.process = Some(process);
+    }
+
+    pub(crate) fn config(&self) -> String {
+        self.dir.file("cgscope.toml")
+    }
+
+    pub(crate) fn socket(&self) -> String {
+        self.dir.file("cgscope.sock")
+    }
+
+    pub(crate) fn process(&mut self) -> &mut Background {
+        self.process.as_mut().expect("it runs")
+    }
+
+    pub(crate) fn pid(&mut self) -> u32 {
+        self.process().pid()
+    }
+
+    /// It is gone without a word.
+    pub(crate) fn kill(&mut self) {
+        self.process.take().expect("it runs").kill();
+    }
+
+    /// It is asked to end; its exit code and words.
+    pub(crate) fn end(&mut self) -> (Option<i32>, String) {
+        let process = self.process.take().expect("it runs");
+        process.signal(libc::SIGTERM);
+        process.wait()
+    }
+
+    /// `cgscope ARGS --connect` as a user of these groups.
+    pub(crate) fn as_user(&self, uid: u32, groups: &[u32], args: &[&str]) -> Output {
+        let at_end = args.iter().position(|arg| *arg == "--").unwrap_or(args.len());
+        let (before, after) = args.split_at(at_end);
+        let mut command = cgscope();
+        command.args(before).args(["--connect", &self.socket()]).args(after);
+        as_user(&mut command, uid, groups).output().expect("cgscope is executed")
+    }
+}
+
+/// Makes it run as a user who has nothing but these groups.
+pub(crate) fn as_user<'c>(command: &'c mut Command, uid: u32, groups: &[u32]) -> &'c mut Command {
+    let groups = groups.to_vec();
+    // SAFETY: system calls between fork and exec.
+    unsafe {
+        command.pre_exec(move || {
+            let gid = groups.first().copied().unwrap_or(uid);
+            let done = libc::setgroups(groups.len(), groups.as_ptr()) == 0
+                && libc::setresgid(gid, gid, gid) == 0
+                && libc::setresuid(uid, uid, uid) == 0;
+            if done { Ok(()) } else { Err(io::Error::last_os_error()) }
+        })
+    }
+}

@@ -1,0 +1,270 @@
+//! Who sees what.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{Read, Write},
+    os::unix::{fs::MetadataExt, net::UnixStream},
+    process::Command,
+    time::Duration,
+};
+
+use cgscope_record::open;
+use cgscope_serve::{
+    client::{ConnectError, Connection, Event},
+    protocol::{Refusal, Request},
+};
+use serde_json::Value;
+
+use super::{ADMINS, ALICE, BOB, Daemon, VIEWERS, as_user};
+use crate::{
+    bench::{cgscope, json_lines, stderr, stdout},
+    files::Dir,
+    load::{Cgroup, Load},
+};
+
+/// A busy loop of a user.
+fn busy_loop_of(uid: u32) -> Load {
+    let ids = format!("--reuid={uid}");
+    Load::start("setpriv", &[&ids, "--clear-groups", "sh", "-c", "while :; do :; done"], None)
+}
+
+fn pids_of(intervals: &[Value]) -> BTreeSet<u64> {
+    let tasks = intervals.iter().flat_map(|interval| interval["tasks"].as_array().expect("tasks"));
+    tasks.map(|task| task["tgid"].as_u64().expect("an id")).collect()
+}
+
+fn owner(pid: u64) -> Option<u32> {
+    fs::metadata(format!("/proc/{pid}")).ok().map(|metadata| metadata.uid())
+}
+
+/// That all of these are Alice's, and her loop is among them.
+fn assert_alices(pids: &BTreeSet<u64>, loop_of: &Load) {
+    assert!(pids.contains(&u64::from(loop_of.pid())), "{pids:?}");
+    for pid in pids {
+        // cgscope itself was hers, and is gone.
+        assert!(owner(*pid).is_none_or(|uid| uid == ALICE), "{pid} is not hers");
+    }
+}
+
+#[test]
+fn a_user_sees_their_own_processes_in_every_command_and_no_other() {
+    let daemon = Daemon::start();
+    let (hers, his) = (busy_loop_of(ALICE), busy_loop_of(BOB));
+    let (hers_pid, his_pid) = (hers.pid().to_string(), his.pid().to_string());
+    let alice = |args: &[&str]| daemon.as_user(ALICE, &[VIEWERS], args);
+
+    for args in [
+        &["hist", "--json", "0.3", "3"][..],
+        &["top", "-b", "--json", "-n", "3", "-d", "0.3"],
+        &["stat", "--json", "-t", "0.3", "3"],
+    ] {
+        let output = alice(args);
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{args:?}: {}", stderr(&output));
+        let intervals = json_lines(&output);
+        assert!(intervals.len() >= 3, "{args:?}");
+        let pids = pids_of(&intervals);
+        assert_alices(&pids, &hers);
+        assert!(!stdout(&output).contains(&format!("\"tid\":{his_pid},")));
+    }
+    let text = alice(&["top", "-b", "-n", "2", "-d", "0.3"]);
+    let text = stdout(&text);
+    assert!(text.contains(&hers_pid) && !text.contains(&format!(" {his_pid} ")), "{text}");
+
+    let dir = Dir::new("alice");
+    std::os::unix::fs::chown(dir.path(), Some(ALICE), None).expect("a directory of ours");
+    let file = dir.file("a.rec");
+    let output = alice(&["record", "-o", &file, "-i", "0.3", "-d", "1"]);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", stderr(&output));
+    let samples: Vec<_> = open(&file).expect("a recording").map(|sample| sample.expect("a Sample")).collect();
+    assert!(samples.len() >= 3, "{}", samples.len());
+    let recorded = samples.iter().flat_map(|sample| &sample.tasks).map(|task| u64::from(task.tgid)).collect();
+    assert_alices(&recorded, &hers);
+
+    for option in ["-p", "-t"] {
+        let output = alice(&["hist", "--json", option, &his_pid, "0.3", "1"]);
+        let says = stderr(&output);
+        let is_hidden = says.contains(&format!("there is no process {his_pid} that you may see"));
+        let is_empty = pids_of(&json_lines(&output)).is_empty();
+        assert!(if option == "-p" { is_hidden } else { is_empty }, "{option}: {says}");
+    }
+    let output = alice(&["hist", "--json", "-p", &hers_pid, "0.3", "2"]);
+    assert_eq!(pids_of(&json_lines(&output)), [u64::from(hers.pid())].into(), "{}", stderr(&output));
+}
+
+#[test]
+fn root_and_the_admin_group_see_everything() {
+    let daemon = Daemon::start();
+    let loads = [busy_loop_of(ALICE), busy_loop_of(BOB)];
+    for (uid, groups) in [(0, &[0][..]), (ALICE, &[VIEWERS, ADMINS])] {
+        let output = daemon.as_user(uid, groups, &["hist", "--json", "0.3", "2"]);
+        let pids = pids_of(&json_lines(&output));
+        assert!(loads.iter().all(|load| pids.contains(&load.pid().into())), "{uid}: {pids:?}");
+        assert!(pids.contains(&std::process::id().into()));
+    }
+    let output = daemon.as_user(ALICE, &[VIEWERS, ADMINS], &["hist", "0.3", "1"]);
+    assert!(!stderr(&output).contains("only of cgroups"), "{}", stderr(&output));
+}
+
+#[test]
+fn only_the_group_of_the_socket_may_connect_and_others_go_on_coarse() {
+    let daemon = Daemon::start();
+    let metadata = fs::metadata(daemon.socket()).expect("the socket");
+    assert_eq!((metadata.mode() & 0o777, metadata.uid(), metadata.gid()), (0o660, 0, VIEWERS));
+    let output = daemon.as_user(ALICE, &[], &["hist", "0.3", "1"]);
+    assert_eq!(output.status.code(), Some(2));
+    let says = stderr(&output);
+    assert!(says.contains(&format!("you may not connect to {}", daemon.socket())), "{says}");
+    assert!(says.contains("put you into the group"), "{says}");
+}
+
+/// What the words of requests and of the daemon are is fixed: a client in another language reads them.
+fn raw(daemon: &Daemon, uid: u32, lines: &str) -> String {
+    let code = "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\ns.sendall(sys.argv[2].encode())\n\
+                s.settimeout(5)\ndata = b''\n\
+                try:\n    while len(data) < 1 << 20:\n        got = s.recv(65536)\n        if not got: break\n        data += got\n\
+                except TimeoutError: pass\nsys.stdout.buffer.write(data)";
+    let socket = daemon.socket();
+    let mut command = Command::new("python3");
+    command.args(["-c", code, &socket, lines]);
+    let output = as_user(&mut command, uid, &[VIEWERS]).output().expect("python3");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn no_request_shows_the_process_of_another() {
+    let daemon = Daemon::start();
+    let his = busy_loop_of(BOB);
+    for pids in [vec![his.pid()], vec![1], vec![u32::MAX], vec![his.pid(), std::process::id()]] {
+        let request = Request { pids: pids.clone(), ..Request::every(300_000_000) };
+        let answer = raw(&daemon, ALICE, &String::from_utf8(request.line()).expect("text"));
+        assert!(answer.contains("\"refused\":\"no_such_process\""), "{pids:?}: {answer}");
+    }
+    for line in ["{}\n", "GET /metrics HTTP/1.1\n\n", "{\"version\":1,\"interval_ns\":1,\"user\":0}\n"] {
+        let answer = raw(&daemon, ALICE, line);
+        assert!(answer.contains("\"refused\":\"bad_request\""), "{line}: {answer}");
+    }
+}
+
+#[test]
+fn a_request_of_another_user_than_the_one_who_connected_is_refused() {
+    let daemon = Daemon::start();
+    // Root connects, and a child of another user writes.
+    let code = "import os, socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\npid = os.fork()\n\
+                if pid == 0:\n    os.setresuid(61001, 61001, 61001)\n    s.sendall(b'{\"version\":1,\"interval_ns\":300000000}\\n')\n    os._exit(0)\n\
+                os.waitpid(pid, 0)\ns.settimeout(5)\nsys.stdout.buffer.write(s.recv(65536))";
+    let output = Command::new("python3").args(["-c", code, &daemon.socket()]).output().expect("python3");
+    let answer = String::from_utf8_lossy(&output.stdout);
+    assert!(answer.contains("\"refused\":\"other_user\""), "{answer}");
+}
+
+#[test]
+fn the_daemon_has_no_privileges_when_it_serves() {
+    let mut daemon = Daemon::start();
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("its status");
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        let line = status.lines().find_map(|line| line.strip_prefix(&format!("{set}:"))).expect("a set");
+        assert_eq!(line.trim(), "0000000000000000", "{set}");
+    }
+    assert!(status.contains("NoNewPrivs:\t1"));
+    for thread in fs::read_dir(format!("/proc/{}/task", daemon.pid())).expect("its threads").flatten() {
+        let status = fs::read_to_string(thread.path().join("status")).expect("its status");
+        assert!(status.contains("CapEff:\t0000000000000000"), "{status}");
+    }
+}
+
+#[test]
+fn what_is_followed_through_the_daemon_is_the_kernels_figure_and_has_its_children() {
+    let daemon = Daemon::start();
+    let cgroup = Cgroup::new("serve-figure");
+    cgroup.limit(30_000, 100_000);
+    let load = Load::busy_loop(Some(&cgroup));
+    let output = daemon.as_user(0, &[0], &["hist", "--json", "-p", &load.pid().to_string(), "1", "3"]);
+    let intervals = json_lines(&output);
+    assert_eq!(intervals.len(), 3, "{}", stderr(&output));
+    for interval in &intervals {
+        let task = &interval["tasks"][0];
+        assert_eq!(task["tid"], load.pid());
+        assert_eq!(task["wait"]["total_ns"], task["run_delay_ns"], "{task}");
+        let length = interval["duration_ns"].as_u64().expect("a length");
+        assert!((900_000_000..1_100_000_000).contains(&length), "{length}");
+        assert!(task["wait"]["by_cause"]["throttled_ns"].as_u64() > Some(300_000_000), "{task}");
+    }
+    // A command, and what it starts.
+    let script = "for i in 1 2 3; do sh -c 'sleep 0.6 & exec sleep 1' ; done";
+    let output = daemon.as_user(ALICE, &[VIEWERS], &["hist", "--json", "0.3", "--", "sh", "-c", script]);
+    let seen: BTreeSet<String> = json_lines(&output)
+        .iter()
+        .flat_map(|interval| interval["tasks"].as_array().expect("tasks").clone())
+        .map(|task| task["comm"].as_str().expect("a name").to_owned())
+        .collect();
+    assert!(seen.contains("sleep"), "{seen:?}: {}", stderr(&output));
+}
+
+#[test]
+fn a_viewer_is_told_what_is_less_and_what_cannot_be() {
+    let daemon = Daemon::with("shortest_interval = \"200ms\"");
+    let alice = |args: &[&str]| daemon.as_user(ALICE, &[VIEWERS], args);
+    let says = stderr(&alice(&["hist", "50ms", "2"]));
+    assert!(says.contains("the shortest interval here is 200 ms"), "{says}");
+    assert!(says.contains("tasks did that ended between two Samples"), "{says}");
+    for args in [
+        &["hist", "-C", "0.3", "1"][..],
+        &["stat", "--", "true"],
+        &["sample"],
+        &["hist", "--memory", "-p", "1", "1", "1"],
+    ] {
+        let output = alice(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(stderr(&output).contains("sudo"), "{args:?}: {}", stderr(&output));
+    }
+    let nobody = Dir::new("no-daemon");
+    let output =
+        cgscope().args(["hist", "1", "1", "--connect", &nobody.file("x.sock")]).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("no daemon serves"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_client_of_the_library_gets_what_the_protocol_says() {
+    let daemon = Daemon::with("clients_per_user = 2");
+    let path = daemon.socket();
+    let open = |request: &Request| Connection::open(path.as_ref(), request);
+    let request = Request::every(300_000_000);
+    let mut first = open(&request).expect("the first");
+    let second = open(&request).expect("the second");
+    let third = open(&request).expect_err("one too many");
+    assert!(
+        matches!(&third, ConnectError::Refused(word) if word.refused == Some(Refusal::TooManyClients)),
+        "{third}"
+    );
+    drop(second);
+    let mut stamps = Vec::new();
+    while stamps.len() < 6 {
+        match first.receive() {
+            Event::Sample(sample) => stamps.push(sample.mono_ns),
+            Event::Answered { shows_all } => assert!(shows_all),
+            other => panic!("{other:?}"),
+        }
+    }
+    let lengths: Vec<u64> = stamps[1..].windows(2).map(|two| two[1] - two[0]).collect();
+    assert!(lengths.iter().all(|ns| ns.abs_diff(300_000_000) < 100_000_000), "{lengths:?}");
+    let mut sender = first.sender().expect("a sender");
+    sender.ask(&Request { last: true, ..request }).expect("it is there");
+    let mut last = None;
+    loop {
+        match first.receive() {
+            Event::Sample(sample) => last = Some(sample.mono_ns),
+            Event::End => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(last > stamps.last().copied());
+    // Who sends nothing is not waited for for ever, and who sends no end of a line neither.
+    let mut silent = UnixStream::connect(&path).expect("the socket");
+    silent.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+    silent.write_all(&[b'x'; 20 << 10]).expect("room");
+    let mut answer = Vec::new();
+    let _ = silent.read_to_end(&mut answer);
+    assert!(String::from_utf8_lossy(&answer).contains("too long"), "{answer:?}");
+}

@@ -1,0 +1,189 @@
+//! Clients that mean harm, of one user; another one looks on.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use cgscope_serve::{
+    client::{Connection, Event},
+    protocol::{LONGEST, Request},
+};
+
+use super::{ALICE, Daemon, VIEWERS};
+use crate::load::Load;
+
+const REQUESTS: u64 = 1_000_000;
+const CONNECTS_A_SECOND: u64 = 1_000;
+const SLOW: usize = 40;
+const INTERVAL_NS: u64 = 1_000_000_000;
+/// "Within 5 %".
+const OFF_NS: u64 = INTERVAL_NS / 20;
+const MEMORY_BYTES: u64 = 64 << 20;
+
+/// Makes this thread, and no other, Alice's.
+fn become_alice() {
+    // SAFETY: of this thread alone; a group that is there for the call.
+    let done = unsafe {
+        libc::syscall(libc::SYS_setgroups, 1, &raw const VIEWERS) == 0
+            && libc::syscall(libc::SYS_setresgid, VIEWERS, VIEWERS, VIEWERS) == 0
+            && libc::syscall(libc::SYS_setresuid, ALICE, ALICE, ALICE) == 0
+    };
+    assert!(done, "{}", std::io::Error::last_os_error());
+}
+
+/// Does something again and again as Alice, until the value goes.
+struct Attack {
+    over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Attack {
+    fn new() -> Self {
+        Self { over: Arc::default(), threads: Vec::new() }
+    }
+
+    fn with(&mut self, mut what: impl FnMut() + Send + 'static) {
+        let over = self.over.clone();
+        self.threads.push(thread::spawn(move || {
+            become_alice();
+            while !over.load(Ordering::Relaxed) {
+                what();
+            }
+        }));
+    }
+}
+
+impl Drop for Attack {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Bad requests, each as many times as it fits: too long, half of one, no text, deep, of another version, with too many processes.
+fn bad_requests(per_kind: usize) -> Vec<(Vec<u8>, u64)> {
+    let pids = vec!["1"; 5_000].join(",");
+    let kinds: [Vec<u8>; 8] = [
+        b"\n".to_vec(),
+        b"{\"version\":1,\"interval_ns\":\n".to_vec(),
+        vec![0xff; 40],
+        b"{\"version\":99,\"interval_ns\":1}\n".to_vec(),
+        [b"[".repeat(1_000), b"\n".to_vec()].concat(),
+        format!("{{\"version\":1,\"interval_ns\":1,\"pids\":[{pids}]}}\n").into_bytes(),
+        [vec![b'x'; LONGEST + 1], b"\n".to_vec()].concat(),
+        b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
+    ];
+    let times = |kind: &Vec<u8>| if kind.len() > 1_000 { per_kind / 50 } else { per_kind };
+    kinds.iter().map(|kind| (kind.repeat(times(kind).max(1)), times(kind).max(1) as u64)).collect()
+}
+
+fn offer(path: &str, bytes: &[u8]) {
+    let Ok(mut socket) = UnixStream::connect(path) else { return };
+    let _ = socket.set_write_timeout(Some(Duration::from_millis(500)));
+    let _ = socket.set_read_timeout(Some(Duration::from_millis(500)));
+    // It is sent away before all has been read.
+    let _ = socket.write_all(bytes);
+    let _ = socket.read(&mut [0; 4_096]);
+}
+
+fn rss_bytes(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).expect("it runs");
+    let pages: u64 =
+        text.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse().ok()).expect("pages");
+    pages * 4_096
+}
+
+#[test]
+fn a_million_bad_requests_slow_readers_and_a_storm_of_connects_disturb_nobody() {
+    let (_sleepers, _out) = Load::workload(&["sleep", "500", "300"], None);
+    let mut daemon = Daemon::start();
+    let (pid, path) = (daemon.pid(), daemon.socket());
+    let mut viewer = Connection::open(path.as_ref(), &Request::every(INTERVAL_NS)).expect("the daemon");
+    let sample = |viewer: &mut Connection| loop {
+        match viewer.receive() {
+            Event::Sample(sample) => return sample,
+            Event::Answered { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    for _ in 0..3 {
+        sample(&mut viewer);
+    }
+    let before_bytes = rss_bytes(pid);
+
+    let (requests, connects) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let mut attack = Attack::new();
+    for of in 0..2 {
+        let (path, requests, kinds) = (path.clone(), requests.clone(), bad_requests(2_000));
+        let mut next = of;
+        attack.with(move || {
+            let (bytes, count) = &kinds[next % kinds.len()];
+            next += 1;
+            offer(&path, bytes);
+            requests.fetch_add(*count, Ordering::Relaxed);
+        });
+    }
+    for _ in 0..2 {
+        let (path, connects) = (path.clone(), connects.clone());
+        attack.with(move || {
+            let begun = Instant::now();
+            for _ in 0..CONNECTS_A_SECOND / 20 {
+                connects.fetch_add(UnixStream::connect(&path).is_ok().into(), Ordering::Relaxed);
+            }
+            thread::sleep(Duration::from_millis(100).saturating_sub(begun.elapsed()));
+        });
+    }
+    let mut slow = Vec::new();
+    let slow_path = path.clone();
+    attack.with(move || {
+        // They ask for as much as they may and read nothing of it.
+        if slow.len() < SLOW
+            && let Ok(mut socket) = UnixStream::connect(&slow_path)
+            && socket.write_all(&Request::every(100_000_000).line()).is_ok()
+        {
+            slow.push(socket);
+        }
+        thread::sleep(Duration::from_millis(50));
+    });
+
+    let begun = Instant::now();
+    let mut stamps = vec![sample(&mut viewer).mono_ns];
+    let mut most_bytes = 0;
+    while stamps.len() < 20 || requests.load(Ordering::Relaxed) < REQUESTS {
+        stamps.push(sample(&mut viewer).mono_ns);
+        most_bytes = most_bytes.max(rss_bytes(pid));
+        assert!(begun.elapsed() < Duration::from_secs(120), "{requests:?} requests");
+    }
+    let seconds = begun.elapsed().as_secs();
+    drop(attack);
+    let connects = connects.load(Ordering::Relaxed);
+    let worst =
+        stamps.windows(2).map(|two| (two[1] - two[0]).abs_diff(INTERVAL_NS)).max().unwrap_or_default();
+    eprintln!(
+        "{requests:?} bad requests and {connects} connects in {seconds} s: an interval was off by at most {worst} ns, \
+         {before_bytes} bytes before, at most {most_bytes}"
+    );
+    assert!(connects >= seconds * CONNECTS_A_SECOND * 8 / 10, "{connects} connects in {seconds} s");
+    assert!(worst <= OFF_NS, "an interval was off by {worst} ns");
+    assert!(most_bytes < before_bytes + MEMORY_BYTES, "{before_bytes} bytes before, {most_bytes} then");
+
+    // The next good client of another user is served at once, and the attacker after a moment of rest.
+    let output = daemon.as_user(0, &[0], &["hist", "--json", "0.2", "1"]);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", crate::bench::stderr(&output));
+    thread::sleep(Duration::from_secs(1));
+    let output = daemon.as_user(ALICE, &[VIEWERS], &["hist", "--json", "0.2", "1"]);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", crate::bench::stderr(&output));
+    let (code, words) = daemon.end();
+    assert_eq!(code, Some(0), "{words}");
+    assert!(!words.contains("panicked"), "{words}");
+}

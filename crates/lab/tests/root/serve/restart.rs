@@ -1,0 +1,130 @@
+//! A daemon that goes and comes back.
+
+use std::{collections::BTreeSet, process::Command};
+
+use super::Daemon;
+use crate::{
+    background::Background,
+    bench::{cgscope, patience},
+    files::Dir,
+    load::Load,
+    recording::reason,
+};
+
+/// The ids of what BPF holds in the kernel.
+fn bpf_objects() -> BTreeSet<String> {
+    let list = |kind: &str| {
+        let output = Command::new("bpftool").args(["-j", kind, "list"]).output().expect("bpftool");
+        let all: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let ids = all.as_array().cloned().unwrap_or_default();
+        ids.iter().map(|object| format!("{kind} {}", object["id"])).collect::<Vec<_>>()
+    };
+    ["prog", "map", "link"].into_iter().flat_map(list).collect()
+}
+
+/// The kernel frees what nobody holds after a grace period.
+fn assert_nothing_new(before: &BTreeSet<String>) {
+    let end = std::time::Instant::now() + patience(10_000);
+    loop {
+        let left: Vec<_> = bpf_objects().difference(before).cloned().collect();
+        if left.is_empty() {
+            return;
+        }
+        assert!(std::time::Instant::now() < end, "{left:?}");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn killed_it_leaves_nothing_in_the_kernel_and_its_viewers_wait_for_it() {
+    let before = bpf_objects();
+    let mut daemon = Daemon::start();
+    assert!(bpf_objects().len() > before.len());
+    let load = Load::busy_loop(None);
+    let pid = load.pid().to_string();
+    let mut viewer =
+        Background::start(cgscope().args(["hist", "--connect", &daemon.socket(), "0.3", "-p", &pid]));
+    std::thread::sleep(patience(1_500));
+
+    daemon.kill();
+    viewer.wait_for("has gone; it is looked for until it is back");
+    assert_nothing_new(&before);
+    assert!(std::path::Path::new(&daemon.socket()).exists(), "what it could not take away");
+    daemon.begin();
+    viewer.wait_for("the daemon is back: figures begin anew");
+    std::thread::sleep(patience(1_500));
+    viewer.signal(libc::SIGINT);
+    let (code, words) = viewer.wait();
+    assert_eq!(code, Some(1), "incomplete: {words}");
+
+    let (code, words) = daemon.end();
+    assert_eq!(code, Some(0), "{words}");
+    assert!(!std::path::Path::new(&daemon.socket()).exists());
+    assert_nothing_new(&before);
+}
+
+#[test]
+fn a_recording_ends_with_what_it_has_when_the_daemon_is_started_anew() {
+    let mut daemon = Daemon::start();
+    let dir = Dir::new("serve-record");
+    let file = dir.file("a.rec");
+    let mut recording = Background::start(cgscope().args([
+        "record",
+        "-o",
+        &file,
+        "-i",
+        "0.2",
+        "--connect",
+        &daemon.socket(),
+    ]));
+    std::thread::sleep(patience(1_500));
+    daemon.kill();
+    recording.wait_for("has gone");
+    daemon.begin();
+    recording.wait_for("the daemon was started anew");
+    assert_eq!(recording.wait().0, Some(1));
+    let (samples, ending) = crate::recording::read(std::path::Path::new(&file));
+    assert!(samples.len() >= 4, "{}", samples.len());
+    assert_eq!(reason(&ending), Some(&cgscope_record::Reason::Failed));
+}
+
+#[test]
+fn a_second_daemon_is_refused_and_a_file_that_is_no_socket_stays() {
+    let daemon = Daemon::start();
+    let output = cgscope().args(["serve", "--config", &daemon.config()]).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(2));
+    let says = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(says.contains("another daemon serves"), "{says}");
+
+    let dir = Dir::new("serve-file");
+    std::fs::write(dir.file("kept"), "precious").expect("a file of ours");
+    let config = dir.file("c.toml");
+    std::fs::write(&config, format!("[socket]\npath = \"{}\"\ngroup = 0\n", dir.file("kept")))
+        .expect("a file");
+    let output = cgscope().args(["serve", "--config", &config]).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(std::fs::read_to_string(dir.file("kept")).expect("it is there"), "precious");
+}
+
+#[test]
+fn a_configuration_is_checked_and_read_again() {
+    let mut daemon = Daemon::start();
+    let check = |daemon: &Daemon| {
+        let output =
+            cgscope().args(["serve", "--check", "--config", &daemon.config()]).output().expect("it runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    assert_eq!(check(&daemon).0, Some(0));
+    daemon.configure("clients = 0");
+    let (code, words) = check(&daemon);
+    assert_eq!(code, Some(2));
+    assert!(words.contains("`[socket] clients` is 0"), "{words}");
+    daemon.process().signal(libc::SIGHUP);
+    daemon.process().wait_for("going on with the configuration of before");
+
+    daemon.configure("shortest_interval = \"500ms\"");
+    daemon.process().signal(libc::SIGHUP);
+    daemon.process().wait_for("was read again");
+    let output = daemon.as_user(0, &[0], &["hist", "0.1", "1"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("the shortest interval here is 500 ms"));
+}
