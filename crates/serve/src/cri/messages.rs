@@ -1,0 +1,174 @@
+//! Of `runtime/v1/api.proto` (package `runtime.v1`): what is sent, and what of the answer is looked at.
+
+use std::collections::HashMap;
+
+use prost::Message;
+
+/// The path of the call.
+pub(super) const LIST_CONTAINERS: &str = "/runtime.v1.RuntimeService/ListContainers";
+
+/// `CONTAINER_RUNNING` of the enum `ContainerState`.
+const RUNNING: i32 = 1;
+
+/// Bytes that are no message.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NotAMessage;
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ListContainersRequest {
+    #[prost(message, optional, tag = "1")]
+    filter: Option<ContainerFilter>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ContainerFilter {
+    #[prost(message, optional, tag = "2")]
+    state: Option<ContainerStateValue>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct ContainerStateValue {
+    #[prost(int32, tag = "1")]
+    state: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Container {
+    #[prost(string, tag = "1")]
+    pub(super) id: String,
+    #[prost(message, optional, tag = "3")]
+    pub(super) metadata: Option<ContainerMetadata>,
+    #[prost(map = "string, string", tag = "8")]
+    pub(super) labels: HashMap<String, String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ContainerMetadata {
+    #[prost(string, tag = "1")]
+    pub(super) name: String,
+}
+
+/// The request for containers that run: those that have a cgroup.
+pub(super) fn running() -> ListContainersRequest {
+    let filter = ContainerFilter { state: Some(ContainerStateValue { state: RUNNING }) };
+    ListContainersRequest { filter: Some(filter) }
+}
+
+/// The containers of a `ListContainersResponse`, each still encoded. Not by prost: a list of a million empty containers is two
+/// million bytes here and would be some hundred million there.
+pub(super) fn containers(mut reply: &[u8]) -> impl Iterator<Item = Result<&[u8], NotAMessage>> {
+    std::iter::from_fn(move || {
+        while !reply.is_empty() {
+            match field(&mut reply) {
+                Ok((1, Some(container))) => return Some(Ok(container)),
+                // A field that a later version adds.
+                Ok(_) => {}
+                Err(error) => {
+                    reply = &[];
+                    return Some(Err(error));
+                }
+            }
+        }
+        None
+    })
+}
+
+/// The number of the next field, and its bytes if it has a length. `rest` is what comes after it.
+fn field<'a>(rest: &mut &'a [u8]) -> Result<(u64, Option<&'a [u8]>), NotAMessage> {
+    let key = varint(rest)?;
+    let bytes = match key & 7 {
+        0 => {
+            varint(rest)?;
+            None
+        }
+        1 => take(rest, 8).map(|_| None)?,
+        2 => {
+            let length = varint(rest)?;
+            Some(take(rest, usize::try_from(length).map_err(|_| NotAMessage)?)?)
+        }
+        5 => take(rest, 4).map(|_| None)?,
+        _ => return Err(NotAMessage),
+    };
+    Ok((key >> 3, bytes))
+}
+
+fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], NotAMessage> {
+    let (taken, after) = rest.split_at_checked(length).ok_or(NotAMessage)?;
+    *rest = after;
+    Ok(taken)
+}
+
+fn varint(rest: &mut &[u8]) -> Result<u64, NotAMessage> {
+    let mut value = 0;
+    for at in 0..10 {
+        let byte = take(rest, 1)?[0];
+        value |= u64::from(byte & 0x7f) << (7 * at);
+        if byte < 0x80 {
+            return Ok(value);
+        }
+    }
+    Err(NotAMessage)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// As prost would have it, with a field that we do not know in between.
+    #[derive(Clone, PartialEq, Message)]
+    struct Whole {
+        #[prost(message, repeated, tag = "1")]
+        containers: Vec<Container>,
+        #[prost(fixed64, tag = "2")]
+        a: u64,
+        #[prost(fixed32, tag = "300")]
+        b: u32,
+        #[prost(uint64, tag = "4")]
+        c: u64,
+        #[prost(string, tag = "5")]
+        d: String,
+    }
+
+    fn container(id: &str) -> Container {
+        let labels = HashMap::from([("k".to_owned(), "v".repeat(200))]);
+        Container { id: id.into(), metadata: Some(ContainerMetadata { name: "n".into() }), labels }
+    }
+
+    #[test]
+    fn containers_are_found_among_fields_that_are_not_known() {
+        let whole = Whole {
+            containers: vec![container("a"), Container::default(), container("b")],
+            a: 1,
+            b: 2,
+            c: u64::MAX,
+            d: "d".into(),
+        };
+        let bytes = whole.encode_to_vec();
+        let found: Vec<_> =
+            containers(&bytes).map(|found| Container::decode(found.unwrap()).unwrap()).collect();
+        assert_eq!(found, whole.containers);
+        for cut in 1..bytes.len() {
+            assert!(containers(&bytes[..cut]).count() <= 4, "{cut}");
+        }
+    }
+
+    #[test]
+    fn a_reply_that_is_none_ends_with_an_error() {
+        for bytes in
+            [&[0x0a][..], &[0x0a, 5, 1], &[0x0b], &[0xff; 11], &[9, 0], &[0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f]]
+        {
+            assert_eq!(containers(bytes).collect::<Vec<_>>(), [Err(NotAMessage)], "{bytes:x?}");
+        }
+        assert_eq!(containers(&[]).count(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic_or_go_on_forever(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let found = containers(&bytes).count();
+            prop_assert!(found <= bytes.len());
+        }
+    }
+}

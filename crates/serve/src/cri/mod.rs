@@ -1,0 +1,182 @@
+//! Names of containers, from their runtime's CRI socket: the one that the kubelet of this node uses, and never an API server.
+//!
+//! A path of a cgroup has the container's id and the pod's uid. Only the runtime knows what people call them.
+//!
+//! | file | what |
+//! |---|---|
+//! | `call.rs` | one call of gRPC over a Unix socket |
+//! | `messages.rs` | what is sent and understood of the runtime's messages |
+//! | `names.rs` | what is kept of an answer |
+//! | `failure.rs` | why there was none, in words |
+
+mod call;
+mod failure;
+mod messages;
+mod names;
+
+use std::{
+    mem::discriminant,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use tokio::time::{Instant, timeout};
+
+pub use failure::{Failure, NotAPath};
+pub use names::{ContainerNames, PodNames};
+
+use names::Names;
+
+/// Where runtimes have their sockets: containerd, CRI-O, Docker with cri-dockerd, and the containerd of k3s and k0s.
+pub const SOCKETS: [&str; 5] = [
+    "/run/containerd/containerd.sock",
+    "/run/crio/crio.sock",
+    "/run/cri-dockerd.sock",
+    "/run/k3s/containerd/containerd.sock",
+    "/run/k0s/containerd.sock",
+];
+
+/// How long a runtime may take, and when it is asked again after it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// For one [`Runtime::refresh`].
+    pub deadline: Duration,
+    /// After the first failure; twice as long after every further one.
+    pub first_retry: Duration,
+    /// But not longer than this.
+    pub longest_retry: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_secs(2),
+            first_retry: Duration::from_secs(5),
+            longest_retry: Duration::from_secs(300),
+        }
+    }
+}
+
+/// A container runtime that may be there, may go, and may come back.
+pub struct Runtime {
+    /// In the order in which they are asked. Empty: none is.
+    sockets: Vec<PathBuf>,
+    pace: Pace,
+    names: Names,
+    trouble: Option<Trouble>,
+}
+
+/// Since it failed.
+struct Trouble {
+    failure: Failure,
+    retry: Duration,
+    retry_at: Instant,
+}
+
+impl Runtime {
+    /// From the configuration's `runtime`: `auto`, the path of a socket (`unix://` before it is taken, too), or nothing.
+    pub fn new(config: &str) -> Result<Self, NotAPath> {
+        let sockets = match config {
+            "" => Vec::new(),
+            "auto" => SOCKETS.map(PathBuf::from).into(),
+            path => {
+                let path = path.strip_prefix("unix://").unwrap_or(path);
+                if !path.starts_with('/') {
+                    return Err(NotAPath(config.into()));
+                }
+                vec![path.into()]
+            }
+        };
+        Ok(Self::any_of(sockets, Pace::default()))
+    }
+
+    /// The first of these sockets that is there and answers.
+    pub fn any_of(sockets: Vec<PathBuf>, pace: Pace) -> Self {
+        Self { sockets, pace, names: Names::default(), trouble: None }
+    }
+
+    /// Asks the runtime for its containers. Where it does not answer, the names known stay, and it is asked again later: a call
+    /// before that returns at once. Takes no longer than [`Pace::deadline`], and never fails: what is to be said about it, once,
+    /// is returned as a sentence for the log.
+    pub async fn refresh(&mut self) -> Option<String> {
+        let now = Instant::now();
+        if self.sockets.is_empty() || self.trouble.as_ref().is_some_and(|trouble| now < trouble.retry_at) {
+            return None;
+        }
+        match self.ask().await {
+            Ok(names) => {
+                self.names = names;
+                self.trouble.take().map(|_| self.back())
+            }
+            Err(failure) => self.failed(failure),
+        }
+    }
+
+    /// What people call this container. Its id as in the path of its cgroup: 64 hexadecimal digits.
+    pub fn names(&self, container_id: &str) -> Option<&ContainerNames> {
+        self.names.container(container_id)
+    }
+
+    /// What people call this pod, by its uid, with the dashes that it has: for the cgroup around a pod's containers.
+    pub fn pod(&self, pod_uid: &str) -> Option<&PodNames> {
+        self.names.pod(pod_uid)
+    }
+
+    /// How many containers of the last answer are named.
+    pub fn named(&self) -> usize {
+        self.names.len()
+    }
+
+    /// How many containers of the last answer are not named, because there were too many or what was told of them was too long.
+    pub fn left_out(&self) -> u64 {
+        self.names.left_out()
+    }
+
+    async fn ask(&mut self) -> Result<Names, Failure> {
+        let there: Vec<usize> = (0..self.sockets.len()).filter(|at| self.sockets[*at].exists()).collect();
+        let mut first = None;
+        for (asked, at) in there.iter().copied().enumerate() {
+            // One that hangs leaves the others their share of the time.
+            let share = self.pace.deadline / there.len() as u32;
+            match asked_in_time(&self.sockets[at], share).await {
+                Ok(names) => {
+                    // The next time, it is the first that is asked.
+                    self.sockets[..=at].rotate_right(1);
+                    return Ok(names);
+                }
+                Err(failure) if asked == 0 => first = Some(failure),
+                // What the first one said is what is told.
+                Err(_) => {}
+            }
+        }
+        Err(first.unwrap_or_else(|| Failure::Absent(self.sockets.clone())))
+    }
+
+    fn failed(&mut self, failure: Failure) -> Option<String> {
+        let before = self.trouble.take();
+        let retry = before.as_ref().map_or(self.pace.first_retry, |trouble| trouble.retry * 2);
+        let retry = retry.min(self.pace.longest_retry);
+        let is_new = before.is_none_or(|trouble| discriminant(&trouble.failure) != discriminant(&failure));
+        let sentence = is_new.then(|| failure.to_string());
+        self.trouble = Some(Trouble { failure, retry, retry_at: Instant::now() + retry });
+        sentence
+    }
+
+    fn back(&self) -> String {
+        let socket = self.sockets.first().map(|path| path.display().to_string()).unwrap_or_default();
+        format!("the container runtime at {socket} answers: pods, namespaces and containers are named")
+    }
+}
+
+async fn asked_in_time(socket: &Path, limit: Duration) -> Result<Names, Failure> {
+    let call = call::list_containers(socket, limit);
+    let reply =
+        timeout(limit, call).await.unwrap_or_else(|_| Err(Failure::Late { socket: socket.into(), limit }))?;
+    Names::from_reply(&reply).map_err(|messages::NotAMessage| Failure::Garbage(socket.into()))
+}
+
+/// What comes of a text within so many bytes.
+fn shortened(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or(0)]
+}

@@ -1,0 +1,201 @@
+//! A request to its answer.
+
+use std::{
+    convert::Infallible,
+    net::IpAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use hyper::{
+    Method, Response, StatusCode,
+    body::{Body, Frame, Incoming, SizeHint},
+    header::{self, HeaderMap, HeaderName, HeaderValue},
+};
+
+use super::{
+    Http, Page, Refusal, Request, gzip,
+    limits::PIECE_BYTES,
+    login::{Login, Verdict},
+    shared::SharedPages,
+    watch::Watch,
+};
+
+const FRONT: &str = "cgscope: why tasks, containers and services wait for a CPU.\n\n\
+                     /metrics     figures for Prometheus\n\
+                     /-/healthy   whether this server answers\n";
+
+/// What answers all connections.
+pub(super) struct Answers<P> {
+    pub(super) http: Arc<Http>,
+    pub(super) login: Login,
+    pub(super) pages: Arc<SharedPages<P>>,
+}
+
+/// What a request comes to, before it is put into HTTP's form.
+struct Answer {
+    page: Page,
+    refusal: Option<Refusal>,
+    /// The body as it goes out, where that is compressed.
+    gzip: Option<Bytes>,
+    more: Vec<(HeaderName, &'static str)>,
+}
+
+impl<P, F> Answers<P>
+where
+    P: Fn(Request) -> F + Send + Sync + 'static,
+    F: Future<Output = Page> + Send + 'static,
+{
+    /// The answer to this client. Its body is ignored: no request that is answered has one.
+    pub(super) async fn answer(
+        &self,
+        request: hyper::Request<Incoming>,
+        peer: IpAddr,
+        watch: &Arc<Watch>,
+    ) -> Response<Pieces> {
+        let answer = self.found(request.method(), request.uri().path(), request.headers(), peer).await;
+        match answer.refusal {
+            Some(refusal) => self.http.counts.refuse(refusal),
+            None => self.http.counts.answer(),
+        }
+        answer.response(watch)
+    }
+
+    async fn found(&self, method: &Method, path: &str, headers: &HeaderMap, peer: IpAddr) -> Answer {
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            let answer =
+                Answer::refused(405, Refusal::Method, "Only GET and HEAD: nothing can be changed here.\n");
+            return answer.with(header::ALLOW, "GET, HEAD");
+        }
+        // For probes that know no password. It tells nothing of the host.
+        if path == "/-/healthy" {
+            return Answer::of(Page::text(200, "cgscope serves.\n"));
+        }
+        if let Some(answer) = self.stopped(headers, peer).await {
+            return answer;
+        }
+        match path {
+            "/" => Answer::of(Page::text(200, FRONT)),
+            "/metrics" => self.metrics(path, headers).await,
+            _ => Answer::refused(404, Refusal::Path, "There is /metrics and /-/healthy.\n"),
+        }
+    }
+
+    /// The answer to who may not read.
+    async fn stopped(&self, headers: &HeaderMap, peer: IpAddr) -> Option<Answer> {
+        let users = self.http.rules().users?;
+        match self.login.check(&users, headers, peer).await {
+            Verdict::Granted => None,
+            Verdict::Wrong => {
+                let answer =
+                    Answer::refused(401, Refusal::Unauthorized, "A name and its password are needed.\n");
+                Some(answer.with(header::WWW_AUTHENTICATE, "Basic realm=\"cgscope\", charset=\"UTF-8\""))
+            }
+            Verdict::TooMany => {
+                let answer = Answer::refused(429, Refusal::Guessing, "Too many wrong passwords; wait.\n");
+                Some(answer.with(header::RETRY_AFTER, "10"))
+            }
+        }
+    }
+
+    async fn metrics(&self, path: &str, headers: &HeaderMap) -> Answer {
+        let request = Request { path: path.into(), accept: accept(headers) };
+        let Some(made) = self.pages.get(request).await else {
+            return Answer::refused(
+                503,
+                Refusal::Unavailable,
+                "The page could not be made; try again later.\n",
+            );
+        };
+        let mut answer = Answer::of(made.page.clone());
+        if !(200..500).contains(&answer.page.status) {
+            answer.refusal = Some(Refusal::Unavailable);
+        }
+        if gzip::is_taken(headers) {
+            answer.gzip = made.gzip().await;
+        }
+        answer.with(header::VARY, "Accept, Accept-Encoding")
+    }
+}
+
+impl Answer {
+    fn of(page: Page) -> Self {
+        Self { page, refusal: None, gzip: None, more: Vec::new() }
+    }
+
+    fn refused(status: u16, refusal: Refusal, words: &'static str) -> Self {
+        Self { refusal: Some(refusal), ..Self::of(Page::text(status, words)) }
+    }
+
+    fn with(mut self, name: HeaderName, value: &'static str) -> Self {
+        self.more.push((name, value));
+        self
+    }
+
+    fn response(self, watch: &Arc<Watch>) -> Response<Pieces> {
+        let compressed = self.gzip.is_some();
+        let body = self.gzip.unwrap_or(self.page.body);
+        let mut response = Response::new(Pieces { body, watch: watch.clone() });
+        let status = StatusCode::from_u16(self.page.status).ok().filter(|status| status.as_u16() >= 200);
+        *response.status_mut() = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let headers = response.headers_mut();
+        let content_type = HeaderValue::from_str(&self.page.content_type);
+        headers.insert(header::CONTENT_TYPE, content_type.unwrap_or(HeaderValue::from_static("text/plain")));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        if compressed {
+            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+        // Who was refused begins anew: places are for those who get what they ask for.
+        if self.refusal.is_some() {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        for (name, value) in self.more {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        response
+    }
+}
+
+/// What the caller's page may depend on.
+fn accept(headers: &HeaderMap) -> Option<String> {
+    let values: Result<Vec<_>, _> = headers.get_all(header::ACCEPT).iter().map(HeaderValue::to_str).collect();
+    values.ok().filter(|values| !values.is_empty()).map(|values| values.join(", "))
+}
+
+/// A body in pieces, without copies. Tells the [`Watch`] when the last one was taken.
+pub(super) struct Pieces {
+    body: Bytes,
+    watch: Arc<Watch>,
+}
+
+impl Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let length = self.body.len().min(PIECE_BYTES);
+        let piece = (length > 0).then(|| self.body.split_to(length));
+        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.body.len() as u64)
+    }
+}
+
+impl Drop for Pieces {
+    // And not with the last piece: a client that asks with HEAD takes none.
+    fn drop(&mut self) {
+        self.watch.handed();
+    }
+}

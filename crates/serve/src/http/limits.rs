@@ -1,0 +1,67 @@
+//! What a client may take of the server: connections, bytes and time.
+
+use std::time::Duration;
+
+/// The longest request line with its headers, in bytes. Prometheus sends about 500.
+pub(super) const HEAD_BYTES: usize = 16 * 1024;
+
+/// The most header lines of a request.
+pub(super) const HEADERS: usize = 64;
+
+/// A page is handed to the connection in pieces of this many bytes, so that a slow reader holds one piece and not a copy of the page.
+pub(super) const PIECE_BYTES: usize = 16 * 1024;
+
+/// A page shorter than this is not worth compressing.
+pub(super) const GZIP_LEAST_BYTES: usize = 1024;
+
+/// Passwords that wait to be checked; one is checked at a time.
+pub(super) const WAITING_LOGINS: usize = 16;
+
+/// After a wrong password nothing is checked for this many times as long as checking it took: so guessing costs at most a fifth
+/// of one CPU.
+pub(super) const REST_AFTER_WRONG: u32 = 4;
+
+/// Wrong passwords in a row that an address has free.
+pub(super) const FREE_GUESSES: u32 = 5;
+
+/// For every further one it waits this long.
+pub(super) const GUESS_EVERY: Duration = Duration::from_secs(2);
+
+/// Addresses whose wrong passwords are remembered.
+pub(super) const GUESSERS: usize = 1024;
+
+/// Bounds that a test or a slow network may want otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at once. One more takes the place of the one that has waited longest for its client, if there is one.
+    pub connections: usize,
+    /// For the TLS handshake.
+    pub handshake: Duration,
+    /// From the first byte of a request (or from the connection, for the first request) to the end of its headers.
+    pub request: Duration,
+    /// For the caller to make a page.
+    pub page: Duration,
+    /// From the request to the answer: with waiting for others' pages and passwords.
+    pub answer: Duration,
+    /// For the client to take the whole answer.
+    pub write: Duration,
+    /// A client that has not taken its answer after this long may lose its place to a new one.
+    pub write_grace: Duration,
+    /// Between an answer and the first byte of the next request: longer than scrapes are apart, so that they keep their connection.
+    pub idle: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 64,
+            handshake: Duration::from_secs(5),
+            request: Duration::from_secs(10),
+            page: Duration::from_secs(20),
+            answer: Duration::from_secs(60),
+            write: Duration::from_secs(30),
+            write_grace: Duration::from_secs(2),
+            idle: Duration::from_secs(150),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Pages by HTTP/1.1: read-only, by TLS and with basic authentication where configured, and bounded in everything a client can
+//! make it do.
+//!
+//! | file | what |
+//! |---|---|
+//! | `serve.rs` | takes connections, and ends those that are over |
+//! | `seats.rs`, `watch.rs` | how many there are, and how long each may take for what it is at |
+//! | `answer.rs` | a request to its answer |
+//! | `login.rs`, `users.rs`, `guesses.rs` | who may read |
+//! | `shared.rs`, `page.rs`, `gzip.rs` | a page, made once for all who ask for it meanwhile |
+//! | `refusal.rs` | what was refused, counted |
+
+mod answer;
+mod error;
+mod guesses;
+mod gzip;
+mod limits;
+mod login;
+mod page;
+mod refusal;
+mod seats;
+mod serve;
+mod shared;
+mod tls;
+mod users;
+mod watch;
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio_rustls::rustls::ServerConfig;
+
+pub use error::{Effect, Error, Fault, UserFault};
+pub use limits::Limits;
+pub use page::{Page, Request};
+pub use refusal::Refusal;
+
+use refusal::Counts;
+use users::Users;
+
+/// Where and to whom pages are served.
+#[derive(Clone, Debug)]
+pub struct HttpConfig {
+    /// The address. Port 0: one that is free, see [`Http::local_addr`].
+    pub listen: SocketAddr,
+    /// Files in PEM form: the certificate with those that lead to its root, and its private key. None: plain HTTP.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// A file of users as `htpasswd -B` writes it. None: everyone may read.
+    pub users: Option<PathBuf>,
+    /// What a client may take.
+    pub limits: Limits,
+}
+
+impl HttpConfig {
+    /// Plain HTTP to everyone who reaches the address.
+    pub fn new(listen: SocketAddr) -> Self {
+        Self { listen, tls: None, users: None, limits: Limits::default() }
+    }
+
+    /// One sentence for the log where strangers could read along or log in.
+    fn warning(&self) -> Option<String> {
+        if self.listen.ip().to_canonical().is_loopback() {
+            return None;
+        }
+        let (lack, remedy) = match (&self.tls, &self.users) {
+            (Some(_), Some(_)) => return None,
+            (None, None) => (
+                "anyone who reaches this address can read the metrics",
+                "set `users`, `tls_certificate` and `tls_key`",
+            ),
+            (Some(_), None) => ("anyone who reaches this address can read the metrics", "set `users`"),
+            (None, Some(_)) => (
+                "metrics and passwords cross the network as clear text",
+                "set `tls_certificate` and `tls_key`",
+            ),
+        };
+        Some(format!("{lack} ({}): {remedy} in [http], or listen on 127.0.0.1", self.listen))
+    }
+}
+
+/// The server: bound at once, so that what is wrong is known before anything else begins.
+pub struct Http {
+    config: HttpConfig,
+    listener: TcpListener,
+    local: SocketAddr,
+    rules: Mutex<Rules>,
+    counts: Counts,
+}
+
+/// What [`Http::reload`] replaces.
+#[derive(Clone)]
+struct Rules {
+    tls: Option<Arc<ServerConfig>>,
+    users: Option<Arc<Users>>,
+}
+
+impl Http {
+    /// Reads certificate, key and users, and takes the address. Nobody is answered before [`Http::serve`]. Needs no runtime.
+    pub fn bind(config: &HttpConfig) -> Result<Self, Error> {
+        let rules = Rules { tls: read_tls(config)?, users: read_users(config)? };
+        let taken = |error| Error::not_served(Fault::Listen { address: config.listen, error });
+        let listener = TcpListener::bind(config.listen).map_err(taken)?;
+        listener.set_nonblocking(true).map_err(taken)?;
+        let local = listener.local_addr().map_err(taken)?;
+        Ok(Self {
+            config: config.clone(),
+            listener,
+            local,
+            rules: Mutex::new(rules),
+            counts: Counts::default(),
+        })
+    }
+
+    /// Where it listens: with the port that the kernel chose, where the configuration names port 0.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// What the log should say once about this configuration: that strangers can read, or read along.
+    pub fn warning(&self) -> Option<String> {
+        self.config.warning()
+    }
+
+    /// Reads certificate, key and users again. What cannot be read keeps what was there before, and is told.
+    ///
+    /// Connections that are open go on under the certificate they began with; each of their requests is judged by the new users.
+    pub fn reload(&self) -> Vec<Error> {
+        let mut errors = Vec::new();
+        match read_tls(&self.config) {
+            Ok(tls) => lock(&self.rules).tls = tls,
+            Err(error) => errors.push(error.kept()),
+        }
+        match read_users(&self.config) {
+            Ok(users) => lock(&self.rules).users = users,
+            Err(error) => errors.push(error.kept()),
+        }
+        errors
+    }
+
+    /// How often clients were refused since the start, by reason: every reason, 0 included.
+    pub fn refused(&self) -> [(Refusal, u64); Refusal::ALL.len()] {
+        Refusal::ALL.map(|refusal| (refusal, self.counts.refused(refusal)))
+    }
+
+    /// Requests that got what they asked for, since the start.
+    pub fn answered(&self) -> u64 {
+        self.counts.answered()
+    }
+
+    /// Connections that are open now.
+    pub fn connections(&self) -> u64 {
+        self.counts.connections()
+    }
+
+    fn rules(&self) -> Rules {
+        lock(&self.rules).clone()
+    }
+}
+
+fn read_tls(config: &HttpConfig) -> Result<Option<Arc<ServerConfig>>, Error> {
+    let read = |(certificate, key): &(PathBuf, PathBuf)| tls::read(certificate, key).map(Arc::new);
+    config.tls.as_ref().map(read).transpose().map_err(Error::not_served)
+}
+
+fn read_users(config: &HttpConfig) -> Result<Option<Arc<Users>>, Error> {
+    let read = |path: &PathBuf| Users::read(Path::new(path)).map(Arc::new);
+    config.users.as_ref().map(read).transpose().map_err(Error::not_served)
+}
+
+/// A lock that a panic elsewhere does not take from us: what it guards is replaced as a whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn warning(listen: &str, tls: bool, users: bool) -> Option<String> {
+        let config = HttpConfig {
+            tls: tls.then(|| ("c".into(), "k".into())),
+            users: users.then(|| "u".into()),
+            ..HttpConfig::new(listen.parse().unwrap())
+        };
+        config.warning()
+    }
+
+    #[test]
+    fn loopback_needs_no_warning_and_other_addresses_need_tls_and_users() {
+        for listen in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert_eq!(warning(listen, false, false), None, "{listen}");
+        }
+        for listen in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1"] {
+            assert_eq!(warning(listen, true, true), None, "{listen}");
+            let words = |tls, users| warning(listen, tls, users).unwrap();
+            assert!(words(false, false).contains("anyone") && words(false, false).contains("tls_key"));
+            assert!(words(true, false).contains("anyone") && !words(true, false).contains("tls_key"));
+            assert!(words(false, true).contains("clear text"));
+        }
+    }
+}

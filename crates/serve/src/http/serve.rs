@@ -1,0 +1,165 @@
+//! Takes connections, and ends those that are over.
+
+use std::{
+    convert::Infallible,
+    io::{self, Write},
+    net::IpAddr,
+    sync::Arc,
+    time::Duration,
+};
+
+use hyper::{server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::sleep,
+};
+use tokio_rustls::TlsAcceptor;
+
+use super::{
+    Error, Fault, Http, Page, Refusal, Request,
+    answer::Answers,
+    limits::{HEAD_BYTES, HEADERS},
+    login::Login,
+    seats::{Seat, Seats},
+    shared::SharedPages,
+    watch::{End, Phase, Watch, Watched},
+};
+
+/// Before the next connection is taken, where the kernel has no file descriptor or memory for this one.
+const PAUSE: Duration = Duration::from_millis(100);
+
+const FULL: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n";
+
+impl Http {
+    /// Answers until the future is dropped, which ends all connections. `pages` makes a page: never two at a time, and never for
+    /// longer than [`super::Limits::page`], after which its future is dropped. Returns only if the kernel
+    /// does not let the listening socket be waited for.
+    ///
+    /// Needs a runtime with IO and time; one thread will do.
+    pub async fn serve<P, F>(self: Arc<Self>, pages: P) -> Error
+    where
+        P: Fn(Request) -> F + Send + Sync + 'static,
+        F: Future<Output = Page> + Send + 'static,
+    {
+        let listener = match self.listener() {
+            Ok(listener) => listener,
+            Err(error) => return Error::not_served(Fault::Listen { address: self.local, error }),
+        };
+        let limits = self.config.limits;
+        let pages = SharedPages::new(pages, limits.page, limits.connections);
+        let seats = Seats::new(limits);
+        let answers = Arc::new(Answers { http: self, login: Login::new(), pages });
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                taken = listener.accept() => match taken {
+                    Ok((stream, peer)) => match seats.take() {
+                        Some(seat) => {
+                            connections.spawn(answers.clone().connection(stream, peer.ip(), seat));
+                        }
+                        None => answers.turn_away(stream),
+                    },
+                    Err(_) => sleep(PAUSE).await,
+                },
+                Some(_) = connections.join_next() => {}
+            }
+        }
+    }
+
+    fn listener(&self) -> io::Result<TcpListener> {
+        TcpListener::from_std(self.listener.try_clone()?)
+    }
+}
+
+impl<P, F> Answers<P>
+where
+    P: Fn(Request) -> F + Send + Sync + 'static,
+    F: Future<Output = Page> + Send + 'static,
+{
+    /// Without waiting for anything: the listening loop does this.
+    fn turn_away(&self, stream: TcpStream) {
+        self.http.counts.refuse(Refusal::Full);
+        if self.http.rules().tls.is_none()
+            && let Ok(mut stream) = stream.into_std()
+        {
+            // A client that does not take it is turned away all the same.
+            let _ = stream.write(FULL);
+        }
+    }
+
+    async fn connection(self: Arc<Self>, mut stream: TcpStream, peer: IpAddr, seat: Seat) {
+        let _open = Open::new(&self.http);
+        // Else the last piece of an answer waits for the acknowledgement of the one before.
+        let _ = stream.set_nodelay(true);
+        let refusal = match seat.watch.over(self.converse(&mut stream, peer, &seat.watch)).await {
+            End::Done(result) => result.err().flatten(),
+            End::Slow => Some(Refusal::Slow),
+            End::Displaced => Some(Refusal::Displaced),
+        };
+        if let Some(refusal) = refusal {
+            self.http.counts.refuse(refusal);
+        }
+        if seat.watch.is_writing() {
+            // Else the kernel keeps megabytes for a client that takes a byte now and then, long after we have let it go.
+            let _ = stream.set_zero_linger();
+        }
+    }
+
+    async fn converse(
+        &self,
+        stream: &mut TcpStream,
+        peer: IpAddr,
+        watch: &Arc<Watch>,
+    ) -> Result<(), Option<Refusal>> {
+        let Some(config) = self.http.rules().tls else { return self.requests(stream, peer, watch).await };
+        watch.enter(Phase::Handshake);
+        let stream = TlsAcceptor::from(config).accept(stream).await.map_err(|_| Refusal::Tls)?;
+        watch.enter(Phase::Request);
+        self.requests(stream, peer, watch).await
+    }
+
+    async fn requests<S>(&self, stream: S, peer: IpAddr, watch: &Arc<Watch>) -> Result<(), Option<Refusal>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let service = service_fn(|request| async move {
+            watch.enter(Phase::Answer);
+            let response = self.answer(request, peer, watch).await;
+            watch.enter(Phase::Write { handed: false });
+            Ok::<_, Infallible>(response)
+        });
+        let stream = TokioIo::new(Watched::new(stream, watch.clone()));
+        let mut protocol = http1::Builder::new();
+        protocol.max_buf_size(HEAD_BYTES).max_headers(HEADERS);
+        protocol.serve_connection(stream, service).await.map_err(|error| refusal(&error))
+    }
+}
+
+/// Why hyper ended it. A client that goes away was not refused.
+fn refusal(error: &hyper::Error) -> Option<Refusal> {
+    if error.is_parse_too_large() {
+        Some(Refusal::Oversized)
+    } else {
+        error.is_parse().then_some(Refusal::Malformed)
+    }
+}
+
+/// A connection counted as open until it is dropped.
+struct Open<'a>(&'a Http);
+
+impl<'a> Open<'a> {
+    fn new(http: &'a Http) -> Self {
+        http.counts.open();
+        Self(http)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.counts.close();
+    }
+}

@@ -1,0 +1,104 @@
+//! What a runtime tells is what is known.
+
+use std::collections::HashMap;
+
+use cgscope_serve::cri::Runtime;
+
+use crate::runtime::{Answer, Container, Fake, Metadata, PACE, list, runtime};
+
+const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+const UID: &str = "7f3a1b2c-0d4e-4f5a-8b6c-9d0e1f2a3b4c";
+
+fn container(id: &str, labels: &[(&str, &str)]) -> Container {
+    Container {
+        id: id.into(),
+        pod_sandbox_id: "sandbox".into(),
+        metadata: Some(Metadata { name: "own-name".into(), attempt: 3 }),
+        created_at: 1,
+        labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+        annotations: HashMap::from([("a".to_owned(), "b".to_owned())]),
+    }
+}
+
+fn of_kubernetes(id: &str) -> Container {
+    let labels = [
+        ("io.kubernetes.container.name", "api"),
+        ("io.kubernetes.pod.name", "shop-5d9"),
+        ("io.kubernetes.pod.namespace", "prod"),
+        ("io.kubernetes.pod.uid", UID),
+        ("app", "shop"),
+    ];
+    container(id, &labels)
+}
+
+#[tokio::test]
+async fn a_container_of_kubernetes_has_its_four_names_and_its_pod_has_two() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = container(&ID.replace('0', "f"), &[]);
+    let fake = Fake::start(dir.path().join("cri"), list(vec![of_kubernetes(ID), plain.clone()]));
+    let mut runtime = runtime(&fake.socket);
+    assert!(runtime.names(ID).is_none());
+    assert_eq!(runtime.refresh().await, None, "there is nothing to say");
+    let names = runtime.names(ID).unwrap();
+    assert_eq!(
+        [&names.container, &names.pod, &names.namespace, &names.pod_uid].map(|name| name.as_deref()),
+        [Some("api"), Some("shop-5d9"), Some("prod"), Some(UID)]
+    );
+    let pod = runtime.pod(UID).unwrap();
+    assert_eq!((&*pod.pod, &*pod.namespace), ("shop-5d9", "prod"));
+    let names = runtime.names(&plain.id).unwrap();
+    assert_eq!((names.container.as_deref(), &names.pod), (Some("own-name"), &None), "no pod is around it");
+    assert!(runtime.names("sandbox").is_none() && runtime.pod("").is_none());
+    assert_eq!((runtime.named(), runtime.left_out()), (2, 0));
+}
+
+#[tokio::test]
+async fn a_list_that_comes_in_many_pieces_is_one_list() {
+    let dir = tempfile::tempdir().unwrap();
+    let containers = (0..9_000).map(|n| of_kubernetes(&format!("{n:064x}"))).collect();
+    let fake = Fake::start(dir.path().join("cri"), list(containers));
+    let mut runtime = runtime(&fake.socket);
+    assert_eq!(runtime.refresh().await, None);
+    assert_eq!((runtime.named(), runtime.left_out()), (9_000, 0));
+    assert!((0..9_000).all(|n| runtime.names(&format!("{n:064x}")).is_some()));
+}
+
+#[tokio::test]
+async fn of_several_sockets_the_first_that_is_there_and_lists_containers_is_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    // As Docker's containerd, whose CRI is turned off.
+    let without = Fake::start(path("b"), Answer::Status("12", "unknown service runtime.v1.RuntimeService"));
+    let with = Fake::start(path("c"), list(vec![of_kubernetes(ID)]));
+    let last = Fake::start(path("d"), list(Vec::new()));
+    let mut runtime = Runtime::any_of(["a", "b", "c", "d"].map(path).into(), PACE);
+    for round in 1..4 {
+        assert_eq!(runtime.refresh().await, None);
+        assert!(runtime.names(ID).is_some());
+        assert_eq!((without.calls(), with.calls(), last.calls()), (1, round, 0));
+    }
+}
+
+#[tokio::test]
+async fn no_runtime_is_asked_where_none_is_configured() {
+    let mut runtime = Runtime::new("").unwrap();
+    assert_eq!(runtime.refresh().await, None);
+    assert_eq!(runtime.named(), 0);
+}
+
+#[tokio::test]
+async fn the_configuration_names_a_path_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::start(dir.path().join("cri"), list(vec![of_kubernetes(ID)]));
+    let path = fake.socket.to_str().unwrap();
+    for config in [path.to_owned(), format!("unix://{path}")] {
+        let mut runtime = Runtime::new(&config).unwrap();
+        assert_eq!(runtime.refresh().await, None);
+        assert!(runtime.names(ID).is_some());
+    }
+    for config in ["containerd", "http://127.0.0.1", "run/containerd.sock", "unix://x"] {
+        let words = Runtime::new(config).err().expect(config).to_string();
+        assert!(words.contains(config) && words.contains("\"auto\""), "{words}");
+    }
+    assert!(Runtime::new("auto").is_ok());
+}

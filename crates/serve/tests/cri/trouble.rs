@@ -1,0 +1,134 @@
+//! A runtime that does not answer as it should never fails the daemon, and is told once.
+
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use cgscope_serve::cri::{Pace, Runtime};
+use tokio::{net::UnixListener, time::sleep};
+
+use crate::runtime::{Answer, Container, Fake, PACE, list, runtime};
+
+fn one(id: &str) -> Answer {
+    list(vec![Container { id: id.into(), ..Container::default() }])
+}
+
+/// What is said of a runtime that answers so: once, and not the second time.
+async fn said(answer: Answer) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::start(dir.path().join("cri"), answer);
+    let mut runtime = runtime(&fake.socket);
+    let sentence = runtime.refresh().await.expect("a sentence");
+    assert_eq!(runtime.refresh().await, None, "it was said before");
+    assert!(sentence.contains(fake.socket.to_str().unwrap()), "{sentence}");
+    assert!(sentence.contains(", so the labels pod, namespace and container are missing; "), "{sentence}");
+    assert!(!sentence.contains(char::is_control), "{sentence:?}");
+    sentence
+}
+
+#[tokio::test]
+async fn each_answer_that_is_none_has_its_sentence() {
+    for (answer, words) in [
+        (Answer::Status("12", "unknown service"), "does not know version 1 of the CRI"),
+        (Answer::Status("7", "no%20way\u{9}"), "refused to list its containers (code 7: no%20way\u{fffd})"),
+        (Answer::Status("0", ""), "broke off its answer (no status of gRPC)"),
+        (Answer::Status("x", ""), "broke off its answer (no status of gRPC)"),
+        (Answer::NoStatus, "broke off its answer (no status of gRPC)"),
+        (Answer::Http(502), "broke off its answer (status 502"),
+        (Answer::NoHttp(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()), "broke off its answer ("),
+        (Answer::NoHttp(Vec::new()), "broke off its answer ("),
+        (Answer::Message(b"\xff\xff\xff".to_vec()), "is no list of containers"),
+        (Answer::Message(b"\x0a\x02\x0a\x09".to_vec()), "is no list of containers"),
+        (Answer::Raw(Vec::new()), "is no list of containers"),
+        (Answer::Raw(vec![1, 0, 0, 0, 0]), "is no list of containers"),
+        (Answer::Raw(vec![0, 0, 0, 0, 9, 1]), "is no list of containers"),
+        (Answer::Endless, "answered with more than 16 MiB"),
+    ] {
+        let sentence = said(answer).await;
+        assert!(sentence.contains(words), "{sentence}");
+    }
+}
+
+#[tokio::test]
+async fn an_empty_list_is_an_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::start(dir.path().join("cri"), Answer::Message(Vec::new()));
+    let mut runtime = runtime(&fake.socket);
+    assert_eq!(runtime.refresh().await, None);
+    assert_eq!(runtime.named(), 0);
+}
+
+#[tokio::test]
+async fn a_runtime_that_hangs_is_left_after_the_deadline() {
+    let dir = tempfile::tempdir().unwrap();
+    let calling = Fake::start(dir.path().join("a"), Answer::Hang);
+    // It does not even take the connection.
+    let deaf = dir.path().join("b");
+    let _listener = UnixListener::bind(&deaf).unwrap();
+    let pace = Pace { deadline: Duration::from_millis(300), ..PACE };
+    for socket in [calling.socket.clone(), deaf] {
+        let mut runtime = Runtime::any_of(vec![socket], pace);
+        let start = Instant::now();
+        let sentence = runtime.refresh().await.unwrap();
+        assert!(sentence.contains("did not answer within 300 ms"), "{sentence}");
+        assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    }
+    // One that hangs does not take the time of the next.
+    let good = Fake::start(dir.path().join("c"), one("x"));
+    let mut runtime = Runtime::any_of(vec![calling.socket.clone(), good.socket.clone()], pace);
+    assert_eq!(runtime.refresh().await, None);
+    assert!(runtime.names("x").is_some());
+}
+
+#[tokio::test]
+async fn one_that_goes_and_comes_back_is_told_twice_and_its_names_stay_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("cri");
+    let mut runtime = runtime(&socket);
+    let absent = runtime.refresh().await.unwrap();
+    assert!(
+        absent.starts_with("no container runtime is at ") && absent.contains("`runtime` in [containers]")
+    );
+    let fake = Fake::start(socket.clone(), one("first"));
+    let back = runtime.refresh().await.unwrap();
+    assert!(back.contains("answers: pods, namespaces and containers are named"), "{back}");
+    fake.stop().await;
+    let gone = runtime.refresh().await.unwrap();
+    assert!(gone.contains("could not be reached (Connection refused"), "{gone}");
+    assert_eq!(runtime.refresh().await, None);
+    assert!(runtime.names("first").is_some(), "what was told of a container stays true");
+    let _fake = Fake::start(socket, one("second"));
+    assert!(runtime.refresh().await.is_some());
+    assert_eq!(runtime.refresh().await, None);
+    assert!(runtime.names("second").is_some() && runtime.names("first").is_none());
+}
+
+#[tokio::test]
+async fn it_is_asked_again_at_growing_intervals() {
+    let dir = tempfile::tempdir().unwrap();
+    let fake = Fake::start(dir.path().join("cri"), Answer::Status("2", "no"));
+    let ms = Duration::from_millis;
+    let pace = Pace { first_retry: ms(50), longest_retry: ms(400), ..PACE };
+    let mut runtime = Runtime::any_of(vec![fake.socket.clone()], pace);
+    let start = Instant::now();
+    let mut asked = Vec::new();
+    while asked.len() < 6 {
+        runtime.refresh().await;
+        if fake.calls() > asked.len() {
+            asked.push(start.elapsed());
+        }
+        sleep(ms(2)).await;
+    }
+    let between: Vec<_> = asked.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    for (between, least) in between.iter().zip([50, 100, 200, 400, 400]) {
+        assert!(*between >= ms(least - 5), "{asked:?}");
+    }
+    assert!(between[4] < ms(2_000), "{asked:?}");
+}
+
+#[tokio::test]
+async fn a_path_that_is_no_socket_is_told() {
+    let sentence = runtime(Path::new("/dev/null")).refresh().await.unwrap();
+    assert!(sentence.contains("at /dev/null could not be reached"), "{sentence}");
+}

@@ -1,0 +1,130 @@
+//! Who may read, where users are configured.
+
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use cgscope_serve::http::{Effect, HttpConfig, Refusal};
+
+use crate::support::{Server, anywhere, get, say};
+
+/// bcrypt at this cost takes some 50 ms here, optimised, and longer if not: far from what a remembered password takes.
+const COST: u32 = 8;
+
+fn basic(name: &str, password: &str) -> String {
+    format!("Authorization: Basic {}\r\n", BASE64_STANDARD.encode(format!("{name}:{password}")))
+}
+
+fn write_users(path: &Path, users: &[(&str, &str)]) {
+    let line = |(name, password): &(&str, &str)| {
+        format!("{name}:{}\n", bcrypt::hash(password, COST).unwrap().replace("$2b$", "$2y$"))
+    };
+    fs::write(path, users.iter().map(line).collect::<String>()).unwrap();
+}
+
+fn guarded(path: &Path) -> HttpConfig {
+    HttpConfig { users: Some(path.into()), ..anywhere() }
+}
+
+#[tokio::test]
+async fn only_a_name_with_its_password_reads_and_only_health_needs_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("users");
+    write_users(&path, &[("prometheus", "pässword:x"), ("other", "two")]);
+    let server = Server::start(&guarded(&path), 0);
+    let mut wrong = 0;
+    for headers in [
+        String::new(),
+        basic("prometheus", "two"),
+        basic("nobody", "two"),
+        "Authorization: Bearer x\r\n".into(),
+        "Authorization: Basic \u{7f}\r\n".into(),
+    ] {
+        for path in ["/metrics", "/x"] {
+            let answer = server.get(path, &headers).await;
+            wrong += 1;
+            if answer.status == 400 {
+                // A header that is none is not even asked about.
+                wrong -= 1;
+                continue;
+            }
+            assert_eq!(answer.status, 401, "{headers}");
+            assert!(answer.header("www-authenticate").unwrap().starts_with("Basic "));
+            assert!(!answer.text().contains("/metrics"));
+        }
+    }
+    server.wait_until("all counted", |server| server.refused(Refusal::Unauthorized) == wrong).await;
+    assert_eq!(server.get("/metrics", &basic("prometheus", "pässword:x")).await.status, 200);
+    assert_eq!(server.get("/metrics", &basic("other", "two")).await.status, 200);
+    assert_eq!(server.get("/-/healthy", "").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_password_is_checked_once_and_then_costs_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("users");
+    write_users(&path, &[("a", "one")]);
+    let server = Server::start(&guarded(&path), 0);
+    let mut stream = server.connect().await;
+    let request = get("/metrics", &basic("a", "one"));
+    let start = Instant::now();
+    assert_eq!(say(&mut stream, &request).await.status, 200);
+    let first = start.elapsed();
+    let start = Instant::now();
+    for _ in 0..10 {
+        assert_eq!(say(&mut stream, &request).await.status, 200);
+    }
+    assert!(start.elapsed() < first, "ten took {:?}, the first one {first:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn guessing_ends_after_a_few_and_keeps_nobody_out_who_was_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("users");
+    write_users(&path, &[("a", "one")]);
+    let server = Server::start(&guarded(&path), 0);
+    assert_eq!(server.get("/metrics", &basic("a", "one")).await.status, 200);
+    let mut guesses = Vec::new();
+    for n in 0..30 {
+        let answer = server.get("/metrics", &basic("a", &n.to_string())).await;
+        guesses.push(answer.status);
+        if answer.status == 429 {
+            assert_eq!(answer.header("retry-after"), Some("10"));
+        }
+        let start = Instant::now();
+        assert_eq!(server.get("/metrics", &basic("a", "one")).await.status, 200);
+        assert!(start.elapsed() < Duration::from_secs(5), "held up for {:?}", start.elapsed());
+    }
+    let checked = guesses.iter().filter(|status| **status == 401).count();
+    assert!((5..20).contains(&checked), "{guesses:?}");
+    assert_eq!(guesses.iter().filter(|status| **status == 429).count(), 30 - checked);
+    server.wait_until("all counted", |server| server.refused(Refusal::Guessing) == 30 - checked as u64).await;
+}
+
+#[tokio::test]
+async fn users_are_read_again_and_a_broken_file_keeps_those_that_were_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("users");
+    write_users(&path, &[("a", "one")]);
+    let server = Server::start(&guarded(&path), 0);
+    let mut stream = server.connect().await;
+    assert_eq!(say(&mut stream, &get("/metrics", &basic("a", "one"))).await.status, 200);
+
+    fs::write(&path, "a:one\n").unwrap();
+    let errors = server.http.reload();
+    assert_eq!((errors.len(), errors[0].effect), (1, Effect::Kept));
+    let sentence = errors[0].to_string();
+    assert!(sentence.contains("line 1 of ") && sentence.contains("stays in use"), "{sentence}");
+    assert_eq!(say(&mut stream, &get("/metrics", &basic("a", "one"))).await.status, 200);
+    fs::remove_file(&path).unwrap();
+    assert_eq!(server.http.reload().len(), 1);
+    assert_eq!(say(&mut stream, &get("/metrics", &basic("a", "one"))).await.status, 200);
+
+    write_users(&path, &[("a", "new")]);
+    assert!(server.http.reload().is_empty());
+    assert_eq!(server.get("/metrics", &basic("a", "new")).await.status, 200);
+    assert_eq!(say(&mut stream, &get("/metrics", &basic("a", "one"))).await.status, 401, "no longer known");
+}

@@ -1,0 +1,134 @@
+//! What is said to clients that mean well.
+
+use std::{io::Read, sync::Arc, time::Duration};
+
+use cgscope_serve::http::{Limits, Page, Refusal};
+use flate2::read::GzDecoder;
+use tokio::io::AsyncWriteExt;
+
+use crate::support::{CONTENT_TYPE, Server, answer, anywhere, ends, get, limited, say};
+
+#[tokio::test]
+async fn the_page_of_metrics_is_the_callers_for_what_the_client_accepts() {
+    let server = Server::start(&anywhere(), 0);
+    let plain = server.get("/metrics", "").await;
+    assert_eq!((plain.status, plain.text()), (200, "/metrics None\n"));
+    assert_eq!(plain.header("content-type"), Some(CONTENT_TYPE));
+    assert_eq!(plain.header("vary"), Some("Accept, Accept-Encoding"));
+    let one = server.get("/metrics?x=/%00", "Accept: a;q=0.5, b\r\n").await;
+    assert_eq!(one.text(), "/metrics Some(\"a;q=0.5, b\")\n");
+    let two = server.get("/metrics", "Accept: a\r\nAccept: b\r\n").await;
+    assert_eq!(two.text(), "/metrics Some(\"a, b\")\n");
+    server.wait_until("three answers", |server| server.http.answered() == 3).await;
+}
+
+#[tokio::test]
+async fn the_front_says_what_is_here_and_health_needs_no_page() {
+    let server = Server::start(&anywhere(), 0);
+    let front = server.get("/", "").await;
+    assert_eq!(front.status, 200);
+    assert!(front.text().contains("/metrics") && front.text().contains("/-/healthy"));
+    assert_eq!(server.get("/-/healthy", "").await.status, 200);
+    assert_eq!(server.made.load(std::sync::atomic::Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn other_paths_are_not_found_and_other_methods_are_refused_with_those_that_are_not() {
+    let server = Server::start(&anywhere(), 0);
+    for path in ["/metric", "/metrics/", "//metrics", "/%2e%2e/metrics", "/-/healthy/x", "/Metrics"] {
+        assert_eq!(server.get(path, "").await.status, 404, "{path}");
+    }
+    for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "PROPFIND"] {
+        for path in ["/metrics", "/", "/-/healthy", "/x"] {
+            let path = if method == "CONNECT" { "h:1" } else { path };
+            let answer = server.ask(&format!("{method} {path} HTTP/1.1\r\nHost: h\r\n\r\n")).await;
+            assert_eq!((answer.status, answer.header("allow")), (405, Some("GET, HEAD")), "{method} {path}");
+        }
+    }
+    let with_body = server.ask("POST /metrics HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello").await;
+    assert_eq!(with_body.status, 405);
+    server.wait_until("all counted", |server| server.refused(Refusal::Path) == 6).await;
+    server.wait_until("all counted", |server| server.refused(Refusal::Method) == 33).await;
+}
+
+#[tokio::test]
+async fn head_says_what_get_would_and_sends_no_body() {
+    let server = Server::start(&anywhere(), 50_000);
+    let mut stream = server.connect().await;
+    for path in ["/metrics", "/", "/-/healthy"] {
+        let head = say(&mut stream, &format!("HEAD {path} HTTP/1.1\r\nHost: h\r\n\r\n")).await;
+        let full = say(&mut stream, &get(path, "")).await;
+        assert_eq!(head.status, 200);
+        assert_eq!(head.header("content-length"), Some(full.body.len().to_string().as_str()));
+        assert_eq!(head.header("content-type"), full.header("content-type"));
+    }
+}
+
+#[tokio::test]
+async fn a_connection_is_kept_for_the_next_scrape_and_closed_after_a_refusal() {
+    let server = Server::start(&anywhere(), 200_000);
+    let mut stream = server.connect().await;
+    for _ in 0..20 {
+        assert_eq!(say(&mut stream, &get("/metrics", "")).await.body.len(), 200_000);
+    }
+    assert_eq!(server.http.connections(), 1);
+    let refused = say(&mut stream, &get("/x", "")).await;
+    assert_eq!(refused.header("connection"), Some("close"));
+    assert!(ends(&mut stream).await);
+    server.wait_until("closed", |server| server.http.connections() == 0).await;
+}
+
+#[tokio::test]
+async fn requests_that_come_together_are_answered_in_their_order() {
+    let server = Server::start(&anywhere(), 30_000);
+    let mut stream = server.connect().await;
+    let all: String = (0..10).map(|n| get("/metrics", &format!("Accept: {n}\r\n"))).collect();
+    stream.write_all(all.as_bytes()).await.unwrap();
+    for n in 0..10 {
+        let answer = answer(&mut stream, false).await.unwrap();
+        assert!(answer.text().starts_with(&format!("/metrics Some(\"{n}\")\n")));
+    }
+}
+
+#[tokio::test]
+async fn a_client_of_http_1_0_is_answered_and_let_go() {
+    let server = Server::start(&anywhere(), 0);
+    let mut stream = server.connect().await;
+    let answer = say(&mut stream, "GET /metrics HTTP/1.0\r\n\r\n").await;
+    assert_eq!((answer.status, answer.text()), (200, "/metrics None\n"));
+    assert!(ends(&mut stream).await);
+}
+
+#[tokio::test]
+async fn a_page_is_compressed_where_the_client_takes_it_so_and_it_is_worth_it() {
+    let server = Server::start(&anywhere(), 300_000);
+    let plain = server.get("/metrics", "").await;
+    let packed = server.get("/metrics", "Accept-Encoding: gzip\r\n").await;
+    assert_eq!((plain.header("content-encoding"), packed.header("content-encoding")), (None, Some("gzip")));
+    assert!(packed.body.len() * 3 < plain.body.len(), "{} bytes", packed.body.len());
+    let mut unpacked = Vec::new();
+    GzDecoder::new(&packed.body[..]).read_to_end(&mut unpacked).unwrap();
+    assert!(unpacked == plain.body);
+    let refused = server.get("/metrics", "Accept-Encoding: gzip;q=0\r\n").await;
+    assert_eq!(refused.header("content-encoding"), None);
+    let short = Server::start(&anywhere(), 0).get("/metrics", "Accept-Encoding: gzip\r\n").await;
+    assert_eq!((short.header("content-encoding"), short.text()), (None, "/metrics None\n"));
+}
+
+#[tokio::test]
+async fn what_the_caller_cannot_make_is_an_error_of_the_server_and_counted() {
+    let limits = Limits { page: Duration::from_millis(100), ..Limits::default() };
+    let server = Server::with(&limited(limits), Arc::default(), |request| async move {
+        match request.accept.as_deref() {
+            Some("hangs") => std::future::pending().await,
+            Some("panics") => panic!("as a caller's fault might"),
+            Some("odd") => Page { status: 1, ..Page::ok("\n", "odd") },
+            _ => Page { status: 503, ..Page::ok("text/plain", "no sample yet\n") },
+        }
+    });
+    for (accept, status) in [("hangs", 503), ("panics", 503), ("odd", 500), ("else", 503)] {
+        assert_eq!(server.get("/metrics", &format!("Accept: {accept}\r\n")).await.status, status, "{accept}");
+    }
+    server.wait_until("all counted", |server| server.refused(Refusal::Unavailable) == 4).await;
+    assert_eq!(server.http.answered(), 0);
+}

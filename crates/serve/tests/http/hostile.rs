@@ -1,0 +1,220 @@
+//! What clients can do that do not mean well. After each, a client that does gets its page.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use cgscope_serve::http::{Limits, Page, Refusal};
+use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpSocket, TcpStream},
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
+
+use crate::support::{LONG, Server, answer, anywhere, ends, get, limited, say};
+
+const SHORT: Duration = Duration::from_millis(200);
+
+/// Everything that the server says until it closes. A client that is reset has what came before.
+async fn rest(stream: &mut TcpStream) -> Vec<u8> {
+    let mut all = Vec::new();
+    let _ = timeout(LONG, stream.read_to_end(&mut all)).await.expect("an end in time");
+    all
+}
+
+async fn serves(server: &Server) {
+    assert_eq!(server.get("/metrics", "").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_request_that_is_too_long_or_has_too_many_headers_is_refused() {
+    let server = Server::start(&anywhere(), 0);
+    let long_path = get(&format!("/{}", "x".repeat(100_000)), "");
+    let long_header = get("/metrics", &format!("X: {}\r\n", "x".repeat(100_000)));
+    let endless = get("/metrics", &"X: x\r\n".repeat(65));
+    for (refused, request) in [long_path, long_header, endless].iter().enumerate() {
+        let mut stream = server.connect().await;
+        // The server may be gone before all of it is written.
+        let _ = stream.write_all(request.as_bytes()).await;
+        let said = String::from_utf8(rest(&mut stream).await).unwrap();
+        assert!(said.starts_with("HTTP/1.1 431") || said.starts_with("HTTP/1.1 414"), "{said:?}");
+        server.wait_until("counted", |server| server.refused(Refusal::Oversized) == refused as u64 + 1).await;
+    }
+    assert_eq!(server.get("/metrics", &"X: x\r\n".repeat(60)).await.status, 200);
+    serves(&server).await;
+}
+
+#[tokio::test]
+async fn a_request_that_comes_a_byte_at_a_time_ends() {
+    let server = Server::start(&limited(Limits { request: SHORT, ..Limits::default() }), 0);
+    let mut silent = server.connect().await;
+    let (mut reader, mut writer) = server.connect().await.into_split();
+    let trickle = tokio::spawn(async move {
+        for byte in get("/metrics", &"X: x\r\n".repeat(50)).bytes() {
+            if writer.write_all(&[byte]).await.is_err() {
+                return;
+            }
+            sleep(SHORT / 20).await;
+        }
+    });
+    let start = Instant::now();
+    assert!(ends(&mut silent).await && ends(&mut reader).await);
+    assert!(start.elapsed() < 20 * SHORT, "{:?}", start.elapsed());
+    trickle.await.unwrap();
+    assert_eq!(server.refused(Refusal::Slow), 2);
+    serves(&server).await;
+}
+
+#[tokio::test]
+async fn a_second_request_has_the_same_time_and_an_idle_connection_has_its_own() {
+    let limits = Limits { request: SHORT, idle: 4 * SHORT, ..Limits::default() };
+    let server = Server::start(&limited(limits), 0);
+    let mut idle = server.connect().await;
+    assert_eq!(say(&mut idle, &get("/metrics", "")).await.status, 200);
+    sleep(2 * SHORT).await;
+    assert_eq!(
+        say(&mut idle, &get("/metrics", "")).await.status,
+        200,
+        "idle for longer than a request may take"
+    );
+    let start = Instant::now();
+    idle.write_all(b"GET /me").await.unwrap();
+    assert!(ends(&mut idle).await);
+    assert!(start.elapsed() < 3 * SHORT, "{:?}", start.elapsed());
+    let mut idle = server.connect().await;
+    assert_eq!(say(&mut idle, &get("/metrics", "")).await.status, 200);
+    assert!(ends(&mut idle).await);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_taken_ends_and_one_that_is_taken_slowly_too() {
+    let server = Server::start(&limited(Limits { write: 3 * SHORT, ..Limits::default() }), 20_000_000);
+    let slow = || async {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let mut stream = socket.connect(server.address()).await.unwrap();
+        stream.write_all(get("/metrics", "").as_bytes()).await.unwrap();
+        stream
+    };
+    let (_deaf, mut sips) = (slow().await, slow().await);
+    let start = Instant::now();
+    let mut piece = [0; 512];
+    // What is in the client's own buffer comes to an end soon, because nothing is left of it in ours.
+    while sips.read(&mut piece).await.is_ok_and(|bytes| bytes > 0) {
+        assert!(start.elapsed() < LONG, "a slow reader is still served");
+        sleep(SHORT / 20).await;
+    }
+    server.wait_until("both ended", |server| server.refused(Refusal::Slow) == 2).await;
+    server.wait_until("both closed", |server| server.http.connections() == 0).await;
+    assert_eq!(server.get("/metrics", "").await.body.len(), 20_000_000);
+}
+
+#[tokio::test]
+async fn connections_that_ask_nothing_give_way_to_one_that_does() {
+    let server = Server::start(&limited(Limits { connections: 8, ..Limits::default() }), 0);
+    let mut held = Vec::new();
+    for _ in 0..200 {
+        held.push(server.connect().await);
+    }
+    for _ in 0..20 {
+        serves(&server).await;
+        held.push(server.connect().await);
+        assert!(server.http.connections() <= 16, "{}", server.http.connections());
+    }
+    server.wait_until("the others ended", |server| server.http.connections() <= 8).await;
+    assert!(server.refused(Refusal::Displaced) >= 200);
+}
+
+#[tokio::test]
+async fn clients_that_are_being_answered_keep_their_places_and_one_more_is_turned_away() {
+    let open = Arc::new(Semaphore::new(0));
+    let gate = open.clone();
+    let server =
+        Server::with(&limited(Limits { connections: 4, ..Limits::default() }), Arc::default(), move |_| {
+            let gate = gate.clone();
+            async move {
+                let _ = gate.acquire().await;
+                Page::ok("text/plain", "at last\n")
+            }
+        });
+    let mut waiting = Vec::new();
+    for n in 0..4 {
+        let mut stream = server.connect().await;
+        // All see the same page, or one after the other: both must end.
+        stream.write_all(get("/metrics", &format!("Accept: {}\r\n", n % 2)).as_bytes()).await.unwrap();
+        waiting.push(stream);
+    }
+    sleep(SHORT).await;
+    let mut fifth = server.connect().await;
+    let refused = answer(&mut fifth, false).await.unwrap();
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
+    assert_eq!(server.refused(Refusal::Full), 1);
+    open.add_permits(4);
+    for mut stream in waiting {
+        assert_eq!(answer(&mut stream, false).await.unwrap().text(), "at last\n");
+    }
+    drop(fifth);
+    serves(&server).await;
+}
+
+#[tokio::test]
+async fn a_thousand_connects_a_second_hold_up_nobody() {
+    let server = Server::start(&anywhere(), 100_000);
+    let address = server.address();
+    let storm = tokio::spawn(async move {
+        for n in 0..5_000 {
+            let Ok(mut stream) = TcpStream::connect(address).await else { continue };
+            if n % 2 == 0 {
+                let _ = stream.write_all(b"GET /metrics HT").await;
+            }
+        }
+    });
+    let mut longest = Duration::ZERO;
+    let mut asked = 0;
+    while !storm.is_finished() || asked < 20 {
+        let start = Instant::now();
+        serves(&server).await;
+        longest = longest.max(start.elapsed());
+        asked += 1;
+    }
+    storm.await.unwrap();
+    assert!(longest < Duration::from_secs(5), "{longest:?}");
+    server.wait_until("all closed", |server| server.http.connections() == 0).await;
+}
+
+#[test]
+fn no_bytes_end_the_server() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let limits = Limits { request: Duration::from_millis(20), ..Limits::default() };
+    let server = runtime.block_on(async { Server::start(&limited(limits), 0) });
+    let bytes = prop_oneof![
+        vec(any::<u8>(), 0..300),
+        "(GET|HEAD|POST|G) ?[/a-z%?#*:@]{0,20} ?HTTP/[0-9.]{1,3}\r?\n([A-Za-z-]{0,10}:[ -~]{0,20}\r?\n){0,4}\r?\n.{0,20}"
+            .prop_map(String::into_bytes),
+        ("(Authorization|Accept|Accept-Encoding|Content-Length|Transfer-Encoding|Expect|Connection)", vec(any::<u8>(), 0..60))
+            .prop_map(|(name, value)| {
+                [b"GET /metrics HTTP/1.1\r\n", name.as_bytes(), b": ", &value, b"\r\n\r\n"].concat()
+            }),
+    ];
+    let mut runner =
+        TestRunner::new(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() });
+    let tried = runner.run(&bytes, |bytes| {
+        runtime.block_on(async {
+            let mut stream = server.connect().await;
+            let _ = stream.write_all(&bytes).await;
+            let _ = stream.shutdown().await;
+            let said = rest(&mut stream).await;
+            prop_assert!(said.is_empty() || said.starts_with(b"HTTP/1."), "{:?}", said);
+            Ok(())
+        })
+    });
+    tried.unwrap();
+    runtime.block_on(async {
+        serves(&server).await;
+        server.wait_until("all closed", |server| server.http.connections() == 0).await;
+    });
+    assert!(server.refused(Refusal::Malformed) > 100);
+}

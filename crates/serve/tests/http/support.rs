@@ -1,0 +1,162 @@
+//! A server with a page of its own, and a client that says exactly what it is told.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use cgscope_serve::http::{Http, HttpConfig, Limits, Page, Refusal, Request};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    task::JoinHandle,
+    time::timeout,
+};
+
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Longer than any answer takes here.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+pub(crate) struct Server {
+    pub(crate) http: Arc<Http>,
+    pub(crate) made: Arc<AtomicUsize>,
+    task: JoinHandle<()>,
+}
+
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+pub(crate) fn anywhere() -> HttpConfig {
+    HttpConfig::new("127.0.0.1:0".parse().unwrap())
+}
+
+pub(crate) fn limited(limits: Limits) -> HttpConfig {
+    HttpConfig { limits, ..anywhere() }
+}
+
+impl Server {
+    /// Its page says what it was asked for, and is as long as `page_bytes`.
+    pub(crate) fn start(config: &HttpConfig, page_bytes: usize) -> Self {
+        let made = Arc::new(AtomicUsize::new(0));
+        let counted = made.clone();
+        Self::with(config, made, move |request: Request| {
+            counted.fetch_add(1, SeqCst);
+            let mut body = format!("{} {:?}\n", request.path, request.accept).into_bytes();
+            let lines = (0..).flat_map(|n| format!("line {n}\n").into_bytes());
+            body.extend(lines.take(page_bytes.saturating_sub(body.len())));
+            std::future::ready(Page::ok(CONTENT_TYPE, body))
+        })
+    }
+
+    pub(crate) fn with<P, F>(config: &HttpConfig, made: Arc<AtomicUsize>, pages: P) -> Self
+    where
+        P: Fn(Request) -> F + Send + Sync + 'static,
+        F: Future<Output = Page> + Send + 'static,
+    {
+        let http = Arc::new(Http::bind(config).unwrap());
+        let serving = http.clone();
+        let task = tokio::spawn(async move { panic!("serving ended: {}", serving.serve(pages).await) });
+        Self { http, made, task }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.http.local_addr()
+    }
+
+    pub(crate) fn refused(&self, refusal: Refusal) -> u64 {
+        self.http.refused().into_iter().find(|(of, _)| *of == refusal).unwrap().1
+    }
+
+    /// Counts are written after the client has its answer.
+    pub(crate) async fn wait_until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        for _ in 0..2_000 {
+            if holds(self) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("never: {what}; refused: {:?}", self.http.refused());
+    }
+
+    pub(crate) async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address()).await.unwrap()
+    }
+
+    /// A connection of its own for one request.
+    pub(crate) async fn ask(&self, request: &str) -> Answer {
+        let mut stream = self.connect().await;
+        say(&mut stream, request).await
+    }
+
+    pub(crate) async fn get(&self, path: &str, headers: &str) -> Answer {
+        self.ask(&get(path, headers)).await
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// `headers` ends each line with CR LF.
+pub(crate) fn get(path: &str, headers: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: h\r\n{headers}\r\n")
+}
+
+pub(crate) async fn say<S>(stream: &mut S, request: &str) -> Answer
+where
+    S: AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.flush().await.unwrap();
+    answer(stream, request.starts_with("HEAD")).await.expect("an answer")
+}
+
+/// The next answer. None: the connection ended before one.
+pub(crate) async fn answer<S: AsyncRead + Unpin>(stream: &mut S, is_to_head: bool) -> Option<Answer> {
+    timeout(LONG, read(stream, is_to_head)).await.expect("an answer or an end in time")
+}
+
+async fn read<S: AsyncRead + Unpin>(stream: &mut S, is_to_head: bool) -> Option<Answer> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.ok()?);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let mut lines = head.split("\r\n").filter(|line| !line.is_empty());
+    let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    let header = |line: &str| {
+        let (name, value) = line.split_once(": ").unwrap();
+        (name.to_lowercase(), value.to_owned())
+    };
+    let mut answer = Answer { status, headers: lines.map(header).collect(), body: Vec::new() };
+    let length = answer.header("content-length").map_or(0, |length| length.parse().unwrap());
+    answer.body.resize(if is_to_head { 0 } else { length }, 0);
+    stream.read_exact(&mut answer.body).await.ok()?;
+    Some(answer)
+}
+
+/// True where the server closes in time, and says nothing before.
+pub(crate) async fn ends<S: AsyncRead + Unpin>(stream: &mut S) -> bool {
+    let end = timeout(LONG, stream.read_u8()).await.expect("an end in time");
+    end.is_err()
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(of, _)| of == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+}
