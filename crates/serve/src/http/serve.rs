@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    task::JoinSet,
+    task::{JoinSet, yield_now},
     time::sleep,
 };
 use tokio_rustls::TlsAcceptor;
@@ -67,6 +67,8 @@ impl Http {
                 },
                 Some(_) = connections.join_next() => {}
             }
+            // Else a storm of connections is taken in one go, and displaces those whose request is there, before it is read.
+            yield_now().await;
         }
     }
 

@@ -1,7 +1,11 @@
 //! What clients can do that do not mean well. After each, a client that does gets its page.
 
 use std::{
+    collections::VecDeque,
+    io::Write,
+    net,
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -70,7 +74,7 @@ async fn a_request_that_comes_a_byte_at_a_time_ends() {
 
 #[tokio::test]
 async fn a_second_request_has_the_same_time_and_an_idle_connection_has_its_own() {
-    let limits = Limits { request: SHORT, idle: 4 * SHORT, ..Limits::default() };
+    let limits = Limits { request: SHORT, idle: 10 * SHORT, ..Limits::default() };
     let server = Server::start(&limited(limits), 0);
     let mut idle = server.connect().await;
     assert_eq!(say(&mut idle, &get("/metrics", "")).await.status, 200);
@@ -83,7 +87,7 @@ async fn a_second_request_has_the_same_time_and_an_idle_connection_has_its_own()
     let start = Instant::now();
     idle.write_all(b"GET /me").await.unwrap();
     assert!(ends(&mut idle).await);
-    assert!(start.elapsed() < 3 * SHORT, "{:?}", start.elapsed());
+    assert!(start.elapsed() < 8 * SHORT, "{:?}", start.elapsed());
     let mut idle = server.connect().await;
     assert_eq!(say(&mut idle, &get("/metrics", "")).await.status, 200);
     assert!(ends(&mut idle).await);
@@ -147,6 +151,7 @@ async fn clients_that_are_being_answered_keep_their_places_and_one_more_is_turne
         stream.write_all(get("/metrics", &format!("Accept: {}\r\n", n % 2)).as_bytes()).await.unwrap();
         waiting.push(stream);
     }
+    server.wait_until("all taken", |server| server.http.connections() == 4).await;
     sleep(SHORT).await;
     let mut fifth = server.connect().await;
     let refused = answer(&mut fifth, false).await.unwrap();
@@ -161,27 +166,37 @@ async fn clients_that_are_being_answered_keep_their_places_and_one_more_is_turne
 }
 
 #[tokio::test]
-async fn a_thousand_connects_a_second_hold_up_nobody() {
+async fn a_storm_of_connections_holds_up_nobody() {
     let server = Server::start(&anywhere(), 100_000);
     let address = server.address();
-    let storm = tokio::spawn(async move {
-        for n in 0..5_000 {
-            let Ok(mut stream) = TcpStream::connect(address).await else { continue };
-            if n % 2 == 0 {
-                let _ = stream.write_all(b"GET /metrics HT").await;
-            }
-        }
-    });
-    let mut longest = Duration::ZERO;
-    let mut asked = 0;
-    while !storm.is_finished() || asked < 20 {
+    // Threads of their own, so that they storm while the server works. Each holds what it has opened last.
+    let storms: Vec<_> = (0..2)
+        .map(|_| {
+            thread::spawn(move || {
+                let mut held = VecDeque::new();
+                for n in 0..4_000 {
+                    let Ok(mut stream) = net::TcpStream::connect(address) else { continue };
+                    if n % 2 == 0 {
+                        let _ = stream.write_all(b"GET /metrics HT");
+                    }
+                    held.push_back(stream);
+                    if held.len() > 100 {
+                        held.pop_front();
+                    }
+                    thread::sleep(Duration::from_micros(500));
+                }
+            })
+        })
+        .collect();
+    let (mut longest, mut asked) = (Duration::ZERO, 0);
+    while storms.iter().any(|storm| !storm.is_finished()) {
         let start = Instant::now();
         serves(&server).await;
         longest = longest.max(start.elapsed());
         asked += 1;
     }
-    storm.await.unwrap();
-    assert!(longest < Duration::from_secs(5), "{longest:?}");
+    storms.into_iter().for_each(|storm| storm.join().unwrap());
+    assert!(asked > 20 && longest < Duration::from_secs(5), "{asked} asked, the longest took {longest:?}");
     server.wait_until("all closed", |server| server.http.connections() == 0).await;
 }
 
