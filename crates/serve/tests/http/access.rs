@@ -1,18 +1,17 @@
 //! Who may read, where users are configured.
 
-use std::{
-    fs,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{fs, path::Path, time::Instant};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use cgscope_serve::http::{Effect, HttpConfig, Refusal};
 
-use crate::support::{Server, anywhere, get, say};
+use crate::support::{LONG, Server, anywhere, get, say};
 
 /// bcrypt at this cost takes some 10 ms.
 const COST: u32 = 8;
+
+/// At this one less than one.
+const CHEAP: u32 = 4;
 
 /// And at this one as long as a few hundred requests.
 const DEAR: u32 = 11;
@@ -87,24 +86,29 @@ async fn a_password_is_checked_once_and_then_costs_nothing() {
 async fn guessing_ends_after_a_few_and_keeps_nobody_out_who_was_in() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("users");
-    write_users(&path, COST, &[("a", "one")]);
+    write_users(&path, CHEAP, &[("a", "one")]);
     let server = Server::start(&guarded(&path), 0);
     assert_eq!(server.get("/metrics", &basic("a", "one")).await.status, 200);
-    let mut guesses = Vec::new();
-    for n in 0..30 {
-        let answer = server.get("/metrics", &basic("a", &n.to_string())).await;
-        guesses.push(answer.status);
-        if answer.status == 429 {
-            assert_eq!(answer.header("retry-after"), Some("10"));
+    let start = Instant::now();
+    let (mut checked, mut stopped) = (0, 0);
+    while stopped < 20 {
+        let answer = server.get("/metrics", &basic("a", &stopped.to_string())).await;
+        match answer.status {
+            401 => checked += 1,
+            429 => {
+                assert_eq!(answer.header("retry-after"), Some("10"));
+                stopped += 1;
+            }
+            other => panic!("{other}"),
         }
-        let start = Instant::now();
         assert_eq!(server.get("/metrics", &basic("a", "one")).await.status, 200);
-        assert!(start.elapsed() < Duration::from_secs(5), "held up for {:?}", start.elapsed());
+        assert!(start.elapsed() < 3 * LONG, "{checked} were checked and {stopped} were not");
     }
-    let checked = guesses.iter().filter(|status| **status == 401).count();
-    assert!((5..20).contains(&checked), "{guesses:?}");
-    assert_eq!(guesses.iter().filter(|status| **status == 429).count(), 30 - checked);
-    server.wait_until("all counted", |server| server.refused(Refusal::Guessing) == 30 - checked as u64).await;
+    // Five, and one more every two seconds.
+    let most = 5 + start.elapsed().as_secs() / 2 + 1;
+    assert!((5..=most).contains(&checked), "{checked} in {:?}", start.elapsed());
+    server.wait_until("all counted", |server| server.refused(Refusal::Guessing) == 20).await;
+    server.wait_until("all counted", |server| server.refused(Refusal::Unauthorized) == checked).await;
 }
 
 #[tokio::test]
