@@ -111,6 +111,9 @@ fn credentials(headers: &HeaderMap) -> Option<Credentials> {
 
 #[cfg(test)]
 mod tests {
+    use hyper::header::HeaderValue;
+    use proptest::prelude::*;
+
     use super::*;
 
     fn parsed(value: &str) -> Option<(String, Vec<u8>)> {
@@ -132,6 +135,18 @@ mod tests {
             ["", "Basic", "Basic ", "Basic YQ==", "Basic !", "Bearer YTpi", "Basic /zpi", "Basic YTpi YTpi"]
         {
             assert_eq!(parsed(value), None, "{value}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_header_makes_it_panic(said in proptest::collection::vec(any::<u8>(), 0..40), encoded: bool) {
+            let rest = if encoded { BASE64_STANDARD.encode(&said).into_bytes() } else { said.clone() };
+            if let Ok(value) = HeaderValue::from_bytes(&[b"Basic ", &rest[..]].concat()) {
+                let found = credentials(&HeaderMap::from_iter([(AUTHORIZATION, value)]));
+                let back = found.map(|found| [found.name.as_bytes(), b":", &found.password].concat());
+                prop_assert!(!encoded || back.is_none_or(|back| back == said));
+            }
         }
     }
 }

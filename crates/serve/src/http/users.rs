@@ -116,6 +116,8 @@ fn cost(hash: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn parse(text: &str) -> Result<Users, Fault> {
@@ -152,9 +154,9 @@ mod tests {
 
     #[test]
     fn a_hash_of_htpasswd_is_taken() {
-        // htpasswd -nbB -C 5 prometheus secret
-        let users = parse("prometheus:$2y$05$AAAAAAAAAAAAAAAAAAAAA.kKU5/RwHBrXBhpWAvQgQcLnmbLyJ3AW");
-        assert!(users.is_ok(), "{:?}", users.err().map(|fault| fault.to_string()));
+        // As `htpasswd -nbB -C 5 prometheus secret` of Apache 2.4 printed it.
+        let users = parse("prometheus:$2y$05$lLuTxFE7iYFzL8rEtGucWO8vRpMYD8VBC7IWogqswUzsfRhwYzk4O").unwrap();
+        assert!(users.verify(&says("prometheus", "secret")) && !users.verify(&says("prometheus", "Secret")));
     }
 
     #[test]
@@ -179,5 +181,12 @@ mod tests {
             }
         }
         assert!(matches!(parse("\n# nobody\n"), Err(Fault::NoUsers(_))));
+    }
+
+    proptest! {
+        #[test]
+        fn no_file_makes_it_panic(text in "([a:#é \n]|\\$2[aby]\\$[0-9é]{2}\\$|[./A-Za-z]{53}|.){0,12}") {
+            let _ = parse(&text);
+        }
     }
 }
