@@ -20,8 +20,8 @@ use crate::{
 };
 pub use appended::Appended;
 pub use cost::CostInterval;
-pub use group::Group;
-pub(crate) use group::{GroupSum, processes};
+pub(crate) use group::processes;
+pub use group::{Group, GroupSum};
 pub use process::Process;
 
 /// Everything that happened between two Samples.

@@ -44,7 +44,7 @@ pub use command_run::CommandRun;
 pub use culprits::{Blame, PairReading};
 pub use findings::Finding;
 pub use hist::Hist;
-pub use interval::{Group, Interval, TaskInterval, Wait};
+pub use interval::{Group, GroupSum, Interval, TaskInterval, Wait};
 pub use limits::CgroupReading;
 pub use placement::{CpuReading, CpuWaits, Cpuset, NodeReading, Placement, ProcessMemory};
 pub use quota_use::QuotaUse;

@@ -29,15 +29,16 @@ pub struct Group {
     pub exited: u64,
 }
 
-/// A group in the making.
+/// A group in the making: adding moves nothing.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct GroupSum {
+pub struct GroupSum {
     /// All but the distribution and the processes.
     group: Group,
     hist: HistSum,
 }
 
 impl GroupSum {
+    /// Adds a task.
     pub fn add_task(&mut self, task: &TaskInterval) {
         let group = &mut self.group;
         group.totals.add(&task.totals);
@@ -52,6 +53,7 @@ impl GroupSum {
         }
     }
 
+    /// Adds tasks that exited.
     pub fn add_exited(&mut self, exited: &ExitedInterval) {
         let group = &mut self.group;
         group.totals.add(&exited.totals);
@@ -61,6 +63,7 @@ impl GroupSum {
         sum::add(&mut group.exited, exited.tasks);
     }
 
+    /// Adds all of a group but its processes: one may be in several groups.
     pub fn add_group(&mut self, other: &Group) {
         let group = &mut self.group;
         group.totals.add(&other.totals);
