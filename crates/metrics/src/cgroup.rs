@@ -1,0 +1,141 @@
+//! What is known of an exported cgroup since it is exported.
+
+use std::sync::Arc;
+
+use cgscope_model::{CgroupName, CgroupReading, Group, Mode, sum};
+
+use crate::{culprits::Culprits, family, labels::Labels, page::Figure, value::Value, waits::Waits};
+
+/// What the container runtime calls a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// The container's name.
+    pub container: Option<String>,
+    /// The name of its pod.
+    pub pod: Option<String>,
+    /// The namespace of the pod.
+    pub namespace: Option<String>,
+}
+
+/// An exported cgroup, with all below it.
+#[derive(Debug)]
+pub(crate) struct Cgroup {
+    /// As under the mount.
+    pub path: Arc<str>,
+    /// Start of the first interval that it was exported in, ns since 1970.
+    pub created_unix_ns: u64,
+    pub labels: Labels,
+    name: CgroupName,
+    names: Option<Names>,
+    pub waits: Waits,
+    pub culprits: Culprits,
+    counters: Counters,
+    gauges: Gauges,
+}
+
+/// Sums since it is exported. What was never read is `None`.
+#[derive(Debug, Default)]
+struct Counters {
+    usage_ns: u64,
+    voluntary: u64,
+    involuntary: u64,
+    migrations: Option<u64>,
+    throttled_ns: Option<u64>,
+    nr_throttled: Option<u64>,
+    nr_periods: Option<u64>,
+}
+
+/// As at the end of the last interval. What could not be read is `None`.
+#[derive(Debug, Default)]
+struct Gauges {
+    waiting: Option<u64>,
+    longest_wait_ns: Option<u64>,
+    threads: u64,
+    quota_us: Option<u64>,
+    period_us: Option<u64>,
+    burst_us: Option<u64>,
+    effective_cores: Option<f64>,
+}
+
+/// The families with one series a cgroup, in the order of the page.
+pub(crate) const FIGURES: [Figure<Cgroup>; 14] = [
+    (&family::WAITING, |cgroup| cgroup.gauges.waiting.map(Value::Count)),
+    (&family::LONGEST_WAIT, |cgroup| cgroup.gauges.longest_wait_ns.map(Value::Ns)),
+    (&family::CPU_USAGE, |cgroup| Some(Value::Ns(cgroup.counters.usage_ns))),
+    (&family::THROTTLED, |cgroup| cgroup.counters.throttled_ns.map(Value::Ns)),
+    (&family::THROTTLED_PERIODS, |cgroup| cgroup.counters.nr_throttled.map(Value::Count)),
+    (&family::PERIODS, |cgroup| cgroup.counters.nr_periods.map(Value::Count)),
+    (&family::QUOTA, |cgroup| cgroup.gauges.quota_us.map(Value::us)),
+    (&family::PERIOD, |cgroup| cgroup.gauges.period_us.map(Value::us)),
+    (&family::BURST, |cgroup| cgroup.gauges.burst_us.map(Value::us)),
+    (&family::EFFECTIVE_CORES, |cgroup| cgroup.gauges.effective_cores.map(Value::Float)),
+    (&family::VOLUNTARY, |cgroup| Some(Value::Count(cgroup.counters.voluntary))),
+    (&family::INVOLUNTARY, |cgroup| Some(Value::Count(cgroup.counters.involuntary))),
+    (&family::MIGRATIONS, |cgroup| cgroup.counters.migrations.map(Value::Count)),
+    (&family::TASKS, |cgroup| Some(Value::Count(cgroup.gauges.threads))),
+];
+
+impl Cgroup {
+    pub fn new(path: Arc<str>, created_unix_ns: u64) -> Self {
+        let name = CgroupName::of(&path);
+        let mut cgroup = Self {
+            path,
+            created_unix_ns,
+            labels: Labels::default(),
+            name,
+            names: None,
+            waits: Waits::default(),
+            culprits: Culprits::default(),
+            counters: Counters::default(),
+            gauges: Gauges::default(),
+        };
+        cgroup.label();
+        cgroup
+    }
+
+    /// Asks for the names of its container. Those once told hold: the runtime may be away for a while.
+    pub fn ask(&mut self, names: &dyn Fn(&str) -> Option<Names>) {
+        let told = self.name.container.as_deref().and_then(names);
+        if told.is_some() && told != self.names {
+            self.names = told;
+            self.label();
+        }
+    }
+
+    fn label(&mut self) {
+        let Names { container, pod, namespace } = self.names.clone().unwrap_or_default();
+        let CgroupName { unit, container: id, pod_uid } = self.name.clone();
+        let values = [Some(self.path.to_string()), unit, id, pod_uid, container, pod, namespace];
+        let known = family::CGROUP_LABELS.into_iter().zip(values);
+        self.labels = Labels::new(known.filter_map(|(name, value)| Some((name, value?))).collect());
+    }
+
+    /// Adds what its tasks did in an interval.
+    pub fn add(&mut self, group: &Group, mode: Mode) {
+        let Counters { usage_ns, voluntary, involuntary, migrations, .. } = &mut self.counters;
+        sum::add(usage_ns, group.totals.on_cpu_ns);
+        sum::add(voluntary, group.totals.voluntary);
+        sum::add(involuntary, group.totals.involuntary);
+        *migrations = sum::known(*migrations, mode.exact(|| group.totals.migrations));
+        self.gauges.waiting = mode.exact(|| group.pending);
+        self.gauges.longest_wait_ns = mode.exact(|| group.pending_max_ns);
+        self.gauges.threads = group.threads;
+        // The coarse mode knows sums of waits, but of no wait how long it was: that is no histogram.
+        if mode == Mode::Bpf {
+            self.waits.add(&group.wait);
+        }
+    }
+
+    /// Takes in its limits, with what they did in an interval; the default where they could not be read.
+    pub fn limit(&mut self, limits: &CgroupReading, effective_cores: Option<f64>) {
+        let Counters { throttled_ns, nr_throttled, nr_periods, .. } = &mut self.counters;
+        *throttled_ns = sum::known(*throttled_ns, limits.throttled_ns);
+        *nr_throttled = sum::known(*nr_throttled, limits.nr_throttled);
+        *nr_periods = sum::known(*nr_periods, limits.nr_periods);
+        let has_quota = limits.quota_us.is_some();
+        self.gauges.quota_us = limits.quota_us;
+        self.gauges.period_us = limits.period_us.filter(|_| has_quota);
+        self.gauges.burst_us = limits.burst_us.filter(|_| has_quota);
+        self.gauges.effective_cores = effective_cores;
+    }
+}

@@ -1,0 +1,209 @@
+//! Who had an exported cgroup wait: a few named, the others together.
+
+use std::sync::Arc;
+
+use cgscope_layout::ledger::KERNEL;
+use cgscope_model::{Blame, Interval, sum};
+
+use crate::{
+    choice::STICKY,
+    forest::{Forest, Places},
+};
+
+/// For each culprit that is named so many others are watched, to be named when they turn out to be worse.
+const WATCHED: usize = 4;
+
+/// A culprit in an interval: a place in the [`Forest`], or [`Who::Kernel`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Who {
+    Kernel,
+    Cgroup(usize),
+    /// It was gone before it could be named.
+    Unnamed,
+}
+
+impl Who {
+    fn is_there(self, forest: &Forest) -> bool {
+        match self {
+            Self::Kernel => true,
+            Self::Cgroup(at) => forest.nodes[at].now.is_there,
+            Self::Unnamed => false,
+        }
+    }
+}
+
+/// How long an exported cgroup waited because of one culprit, ns.
+pub(crate) type Part = (Who, u64);
+
+/// The culprits of an exported cgroup.
+#[derive(Debug, Default)]
+pub(crate) struct Culprits {
+    watched: Vec<Watched>,
+    /// Of all that are not named.
+    other: Option<Series>,
+}
+
+/// A culprit that is named, or may come to be.
+#[derive(Debug)]
+struct Watched {
+    /// `None`: kernel threads.
+    path: Option<Arc<str>>,
+    /// How long it had the cgroup wait since it is watched, ns.
+    so_far_ns: u64,
+    /// The same in the latest interval.
+    now_ns: u64,
+    /// Its cgroup is there.
+    is_there: bool,
+    /// What is exported of it, where it is named.
+    series: Option<Series>,
+}
+
+/// What is exported of a culprit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Series {
+    pub ns: u64,
+    pub created_unix_ns: u64,
+}
+
+impl Watched {
+    /// What it holds its name against.
+    fn hold_ns(&self) -> u64 {
+        if self.is_there { self.so_far_ns.saturating_mul(STICKY) } else { 0 }
+    }
+}
+
+impl Culprits {
+    /// Each series by what its label says; those named by harm.
+    pub fn series(&self) -> impl Iterator<Item = (&str, Series)> {
+        let named = self
+            .watched
+            .iter()
+            .filter_map(|one| Some((one.path.as_deref().unwrap_or("kernel"), one.series?)));
+        named.chain(self.other.map(|series| ("other", series)))
+    }
+
+    /// Names no more than so many, the worst. What one had that loses its name goes with it.
+    pub fn limit(&mut self, most: usize) {
+        self.watched.sort_by_key(|one| std::cmp::Reverse(one.so_far_ns));
+        let named = self.watched.iter_mut().filter(|one| one.series.is_some());
+        named.skip(most).for_each(|one| one.series = None);
+    }
+
+    /// Adds the parts of an interval, one for each culprit, ascending: to those that are named, and what is left to the others.
+    /// So each ns is added to exactly one series.
+    pub fn add(&mut self, parts: &[Part], forest: &Forest, most: usize, start_unix_ns: u64) {
+        self.watch(parts, forest, most);
+        self.limit(most);
+        self.name(most, start_unix_ns);
+        let mut left_ns = sum::total(parts.iter().map(|(_, ns)| *ns));
+        for one in &mut self.watched {
+            if let Some(series) = &mut one.series {
+                sum::add(&mut series.ns, one.now_ns);
+                left_ns = left_ns.saturating_sub(one.now_ns);
+            }
+        }
+        if left_ns != 0 {
+            let new = Series { ns: 0, created_unix_ns: start_unix_ns };
+            sum::add(&mut self.other.get_or_insert(new).ns, left_ns);
+        }
+        let mut room = most.saturating_mul(WATCHED);
+        self.watched.retain(|one| {
+            let stays = one.series.is_some() || one.is_there && room != 0;
+            room -= usize::from(stays && one.series.is_none());
+            stays
+        });
+    }
+
+    /// Notes what those that are watched did, and watches those that did most beside them.
+    fn watch(&mut self, parts: &[Part], forest: &Forest, most: usize) {
+        let mut new: Vec<Part> = parts.to_vec();
+        for one in &mut self.watched {
+            let who = match &one.path {
+                None => Some(Who::Kernel),
+                Some(path) => forest.find(path).map(Who::Cgroup),
+            };
+            let part = who.and_then(|who| parts.binary_search_by_key(&who, |(who, _)| *who).ok());
+            one.now_ns = part.map_or(0, |at| std::mem::take(&mut new[at].1));
+            one.is_there = who.is_some_and(|who| who.is_there(forest));
+            sum::add(&mut one.so_far_ns, one.now_ns);
+        }
+        new.retain(|(who, ns)| *ns != 0 && *who != Who::Unnamed);
+        let room = most.saturating_mul(WATCHED);
+        let worst = |a: &Part, b: &Part| b.1.cmp(&a.1).then(a.0.cmp(&b.0));
+        if new.len() > room {
+            new.select_nth_unstable_by(room, worst);
+            new.truncate(room);
+        }
+        new.sort_unstable_by(worst);
+        self.watched.extend(new.into_iter().map(|(who, ns)| Watched {
+            path: match who {
+                Who::Cgroup(at) => Some(forest.nodes[at].path.clone()),
+                Who::Kernel | Who::Unnamed => None,
+            },
+            so_far_ns: ns,
+            now_ns: ns,
+            is_there: who.is_there(forest),
+            series: None,
+        }));
+    }
+
+    /// Names the worst of those watched, worst first, while there is room, and then in the place of one that is gone or has done much less.
+    fn name(&mut self, most: usize, start_unix_ns: u64) {
+        let mut named = self.watched.iter().filter(|one| one.series.is_some()).count();
+        // Who is gone will not do more: to name it would take a name from somebody who may.
+        let is_next = |one: &Watched| one.series.is_none() && one.is_there && one.so_far_ns != 0;
+        while let Some(worst) = self.watched.iter().position(is_next) {
+            if named < most {
+                named += 1;
+            } else {
+                let worst_ns = self.watched[worst].so_far_ns;
+                let holders = self.watched.iter_mut().filter(|one| one.series.is_some());
+                match holders.min_by_key(|one| one.hold_ns()) {
+                    Some(least) if least.hold_ns() < worst_ns => least.series = None,
+                    // Whom the worst does not replace, nobody does.
+                    _ => return,
+                }
+            }
+            self.watched[worst].series = Some(Series { ns: 0, created_unix_ns: start_unix_ns });
+        }
+    }
+}
+
+/// The parts of all exported cgroups, each with those of what is below it: in the order of the exported, in which whoever is
+/// below follows. `above`: the place of the nearest exported above each but the first.
+pub(crate) fn parts(
+    interval: &Interval,
+    forest: &Forest,
+    places: &Places,
+    above: &[usize],
+) -> Vec<Vec<Part>> {
+    let mut parts: Vec<Vec<Part>> = vec![Vec::new(); above.len()];
+    for pair in interval.pairs.iter().filter(|pair| pair.blame == Blame::Ran) {
+        let victim = places.find(interval, pair.victim).map_or(0, |at| forest.nodes[at].now.home);
+        let culprit = match pair.culprit {
+            KERNEL => Who::Kernel,
+            id => places.find(interval, id).map_or(Who::Unnamed, Who::Cgroup),
+        };
+        parts[victim].push((culprit, pair.ns));
+    }
+    for at in (0..above.len()).rev() {
+        merge(&mut parts[at]);
+        if at != 0 {
+            let below = parts[at].clone();
+            parts[above[at]].extend(below);
+        }
+    }
+    parts
+}
+
+/// One for each culprit, ascending.
+fn merge(parts: &mut Vec<Part>) {
+    parts.sort_unstable();
+    parts.dedup_by(|next, kept| {
+        let is_same = next.0 == kept.0;
+        if is_same {
+            sum::add(&mut kept.1, next.1);
+        }
+        is_same
+    });
+}

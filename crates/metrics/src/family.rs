@@ -1,0 +1,175 @@
+//! What stands on a page: the one list of names, kinds, units, labels and explanations. `docs/metrics.md` tells the same with
+//! sources and bounds; a test holds the two together.
+
+/// How the figures of a family behave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only rises while its series lives.
+    Counter,
+    /// Holds at the moment of the page.
+    Gauge,
+    /// Counts by length, each of which only rises.
+    Histogram,
+}
+
+impl Kind {
+    /// As in the line `# TYPE`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// Series of one name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Family {
+    /// Without the `_total` of counters. It ends in the unit, if it has one.
+    pub name: &'static str,
+    /// How its figures behave.
+    pub kind: Kind,
+    /// A base unit (`seconds`, `bytes`); `None`: a plain number.
+    pub unit: Option<&'static str>,
+    /// Names of its labels; [`CGROUP`] stands for all labels of a cgroup.
+    pub labels: &'static [&'static str],
+    /// What it is, in a sentence.
+    pub help: &'static str,
+}
+
+impl Family {
+    /// The name of its samples; of a histogram what stands before `_bucket`, `_sum` and `_count`.
+    pub fn sample_name(&self) -> String {
+        let suffix = if self.kind == Kind::Counter { "_total" } else { "" };
+        format!("{}{suffix}", self.name)
+    }
+}
+
+/// In [`Family::labels`]: all of [`CGROUP_LABELS`] that are known.
+pub const CGROUP: &str = "cg";
+
+/// The labels of a cgroup. The first is its path; the next three are read from the path, the last three from the container
+/// runtime. One that is not known is left out.
+pub const CGROUP_LABELS: [&str; 7] =
+    ["cgroup", "unit", "container_id", "pod_uid", "container", "pod", "namespace"];
+
+const SECONDS: Option<&str> = Some("seconds");
+const BYTES: Option<&str> = Some("bytes");
+
+macro_rules! families {
+    ($($name:ident: $text:literal $kind:ident $unit:expr, [$($label:expr),*], $help:literal;)*) => {
+        $(
+            #[doc = concat!("`", $text, "`: ", $help)]
+            pub const $name: Family = Family {
+                name: $text,
+                kind: Kind::$kind,
+                unit: $unit,
+                labels: &[$($label),*],
+                help: $help,
+            };
+        )*
+
+        /// All of them, in the order of the page; the last are given by the daemon.
+        pub const ALL: &[&Family] = &[$(&$name),*];
+    };
+}
+
+families! {
+    WAIT: "cgscope_runqueue_wait_seconds" Histogram SECONDS, [CGROUP, "cause"],
+        "Completed waits of tasks on a run queue, divided among their causes; over all causes it is the distribution of the waits.";
+    WAITING: "cgscope_runqueue_waiting" Gauge None, [CGROUP],
+        "Tasks that wait for a CPU now.";
+    LONGEST_WAIT: "cgscope_runqueue_longest_wait_seconds" Gauge SECONDS, [CGROUP],
+        "The longest so far of the waits that are not over; 0 if no task waits.";
+    CPU_USAGE: "cgscope_cgroup_cpu_usage_seconds" Counter SECONDS, [CGROUP],
+        "Time on a CPU, summed over tasks.";
+    THROTTLED: "cgscope_cgroup_throttled_seconds" Counter SECONDS, [CGROUP],
+        "Time its own quota kept it from running, summed over CPUs.";
+    THROTTLED_PERIODS: "cgscope_cgroup_throttled_periods" Counter None, [CGROUP],
+        "Periods in which its own quota ran out.";
+    PERIODS: "cgscope_cgroup_periods" Counter None, [CGROUP],
+        "Periods of its own quota that passed while it had something to run.";
+    QUOTA: "cgscope_cgroup_quota_seconds" Gauge SECONDS, [CGROUP],
+        "CPU time it may use in a period; absent without a quota of its own.";
+    PERIOD: "cgscope_cgroup_period_seconds" Gauge SECONDS, [CGROUP],
+        "Length of a period of its quota.";
+    BURST: "cgscope_cgroup_burst_seconds" Gauge SECONDS, [CGROUP],
+        "CPU time it may save up and use above its quota.";
+    EFFECTIVE_CORES: "cgscope_cgroup_effective_cores" Gauge None, [CGROUP],
+        "The tightest quota of it and its ancestors, in CPUs; absent if none has one.";
+    VOLUNTARY: "cgscope_cgroup_voluntary_switches" Counter None, [CGROUP],
+        "Times that a task left a CPU because it had to wait for something.";
+    INVOLUNTARY: "cgscope_cgroup_involuntary_switches" Counter None, [CGROUP],
+        "Times that a task was taken off a CPU although it could have gone on.";
+    MIGRATIONS: "cgscope_cgroup_migrations" Counter None, [CGROUP],
+        "Moves of tasks between CPUs.";
+    TASKS: "cgscope_cgroup_tasks" Gauge None, [CGROUP],
+        "Threads.";
+    CULPRIT_WAIT: "cgscope_culprit_wait_seconds" Counter SECONDS, [CGROUP, "culprit"],
+        "How long tasks waited while the culprit ran: a path, kernel, or other for all that are not named.";
+    NODE_BUSY: "cgscope_node_busy_seconds" Counter SECONDS, ["node"],
+        "Time the CPUs of a NUMA node ran anything, summed over them.";
+    NODE_CPUS: "cgscope_node_cpus" Gauge None, ["node"],
+        "CPUs of a NUMA node that are online.";
+    NODE_MEMORY_USED: "cgscope_node_memory_used_bytes" Gauge BYTES, ["node"],
+        "Memory in use on a NUMA node.";
+    NODE_MEMORY_TOTAL: "cgscope_node_memory_total_bytes" Gauge BYTES, ["node"],
+        "Memory that a NUMA node has.";
+    NODE_MIGRATIONS_IN: "cgscope_node_migrations_in" Counter None, ["node"],
+        "Times that a task came on a CPU of the node from another node.";
+    NODE_MIGRATIONS_OUT: "cgscope_node_migrations_out" Counter None, ["node"],
+        "Times that a task that had run on the node came on a CPU of another one.";
+    CGROUPS: "cgscope_cgroups" Gauge None, ["state"],
+        "Cgroups with tasks in them or below by what becomes of them on this page.";
+    LOSSES: "cgscope_losses" Counter None, ["loss"],
+        "What was lost, by kind: see the README.";
+    HOOK_TIME: "cgscope_hook_seconds" Counter SECONDS, [],
+        "CPU time in the hook at the scheduler's switches, from the time of a run as last measured.";
+    HOOK_RUNS: "cgscope_hook_runs" Counter None, [],
+        "Runs of the hook: the host's switches.";
+    COLLECTIONS: "cgscope_collections" Counter None, [],
+        "Samples taken.";
+    COLLECTION_TIME: "cgscope_collection_seconds" Counter SECONDS, [],
+        "Time that taking Samples took.";
+    CLIENTS: "cgscope_clients" Gauge None, [],
+        "Clients connected to the socket.";
+    CLIENT_REQUESTS: "cgscope_client_requests" Counter None, ["result"],
+        "Requests of clients, by how they ended.";
+    CLIENTS_REFUSED: "cgscope_clients_refused" Counter None, ["reason"],
+        "Connections that were refused or ended by the daemon.";
+    BUILD_INFO: "cgscope_build_info" Gauge None, ["version"],
+        "1; the version is its label.";
+    PROCESS_CPU: "process_cpu_seconds" Counter SECONDS, [],
+        "CPU time of the daemon.";
+    PROCESS_MEMORY: "process_resident_memory_bytes" Gauge BYTES, [],
+        "Resident memory of the daemon.";
+    PROCESS_START: "process_start_time_seconds" Gauge SECONDS, [],
+        "When the daemon started, in seconds since 1970.";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_keep_the_conventions() {
+        for (at, family) in ALL.iter().enumerate() {
+            let name = family.name;
+            assert!(name.bytes().all(|c| c.is_ascii_lowercase() || c == b'_'), "{name}");
+            assert!(name.starts_with("cgscope_") || name.starts_with("process_"), "{name}");
+            assert!(
+                !["_total", "_count", "_sum", "_bucket", "_created"].iter().any(|end| name.ends_with(end)),
+                "{name}"
+            );
+            assert!(family.unit.is_none_or(|unit| name.ends_with(&format!("_{unit}"))), "{name}");
+            assert_eq!(
+                family.unit.is_some(),
+                name.ends_with("_seconds") || name.ends_with("_bytes"),
+                "{name}"
+            );
+            assert!(ALL[..at].iter().all(|earlier| earlier.name != name), "{name} stands twice");
+            assert!(family.help.ends_with('.') && !family.help.contains(['\\', '"', '\n']), "{name}");
+        }
+    }
+}

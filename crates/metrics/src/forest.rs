@@ -1,0 +1,217 @@
+//! The cgroups of the host, exported or not: what has to be known of each to choose those that are.
+
+use std::{collections::HashMap, sync::Arc};
+
+use cgscope_model::{Interval, selection::path_and_ancestors, sum};
+
+use crate::choice::{Config, Standing};
+
+/// The place of the root in [`Forest::nodes`].
+pub(crate) const ROOT: usize = 0;
+
+/// A tree of cgroups by path. Parents have lower places than what is in them; places hold until [`Forest::forget_gone`].
+#[derive(Debug)]
+pub(crate) struct Forest {
+    pub nodes: Vec<Node>,
+    by_path: HashMap<Arc<str>, usize>,
+}
+
+/// A cgroup.
+#[derive(Debug)]
+pub(crate) struct Node {
+    /// As under the mount.
+    pub path: Arc<str>,
+    /// Of the root: the root.
+    pub parent: usize,
+    /// How far below the root.
+    pub depth: usize,
+    /// Whether the configuration lets it be exported.
+    pub standing: Standing,
+    /// How long its tasks, with all below it, have waited since it was first seen, ns.
+    pub waited_ns: u64,
+    /// Of the latest interval.
+    pub now: Now,
+}
+
+/// A cgroup in an interval, with all below it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Now {
+    waited_ns: u64,
+    /// It had a task.
+    pub has_tasks: bool,
+    /// It had a task, or its files could be read.
+    pub is_there: bool,
+    /// Its limits: a place in [`Interval::limits`].
+    pub limits: Option<usize>,
+    /// Where it or the nearest exported cgroup above it is among the exported.
+    pub home: usize,
+    /// It is exported itself.
+    pub is_exported: bool,
+}
+
+/// Where the parts of an interval are.
+pub(crate) struct Places {
+    /// Of [`Interval::cgroups`].
+    cgroups: Vec<usize>,
+    /// Of [`Interval::tasks`].
+    pub tasks: Vec<usize>,
+    /// Of [`Interval::exited`].
+    pub exited: Vec<usize>,
+}
+
+impl Places {
+    /// The node of a cgroup by its id; `None`: its path is not known.
+    pub fn find(&self, interval: &Interval, id: u64) -> Option<usize> {
+        let at = interval.cgroups.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        Some(self.cgroups[at])
+    }
+}
+
+impl Forest {
+    pub fn new() -> Self {
+        let path: Arc<str> = "/".into();
+        let root = Node {
+            path: path.clone(),
+            parent: ROOT,
+            depth: 0,
+            standing: Standing::Eligible,
+            waited_ns: 0,
+            now: Now::default(),
+        };
+        Self { nodes: vec![root], by_path: HashMap::from([(path, ROOT)]) }
+    }
+
+    /// The place of a path.
+    pub fn find(&self, path: &str) -> Option<usize> {
+        self.by_path.get(path).copied()
+    }
+
+    /// A node and those above it.
+    pub fn upwards(&self, at: usize) -> impl Iterator<Item = &Node> {
+        let above = |at: &usize| (*at != ROOT).then(|| self.nodes[*at].parent);
+        std::iter::successors(Some(at), above).map(|at| &self.nodes[at])
+    }
+
+    /// Takes in which cgroups there were in an interval and how long each waited. What is in cgroups whose path is not known
+    /// is the root's.
+    pub fn observe(&mut self, interval: &Interval, config: &Config) -> Places {
+        self.nodes.iter_mut().for_each(|node| node.now = Now::default());
+        let cgroups = interval.cgroups.iter().map(|(_, path)| self.place(path, config)).collect();
+        let mut places = Places { cgroups, tasks: Vec::new(), exited: Vec::new() };
+        places.tasks = places_of(interval.tasks.iter().map(|task| task.reading.cgroup_id), interval, &places);
+        places.exited = places_of(interval.exited.iter().map(|exited| exited.cgroup_id), interval, &places);
+        let tasks = places.tasks.iter().zip(interval.tasks.iter().map(|task| task.wait.total_ns));
+        let exited = places.exited.iter().zip(interval.exited.iter().map(|exited| exited.wait.total_ns));
+        for (at, ns) in tasks.chain(exited) {
+            let now = &mut self.nodes[*at].now;
+            sum::add(&mut now.waited_ns, ns);
+            (now.has_tasks, now.is_there) = (true, true);
+        }
+        for (limits, reading) in interval.limits.iter().enumerate() {
+            if let Some(at) = places.find(interval, reading.id) {
+                let now = &mut self.nodes[at].now;
+                // Of a cgroup that was made again the later limits hold.
+                (now.limits, now.is_there) = (Some(limits), true);
+            }
+        }
+        self.sum_up();
+        places
+    }
+
+    fn sum_up(&mut self) {
+        for at in (0..self.nodes.len()).rev() {
+            let node = &mut self.nodes[at];
+            let (parent, now) = (node.parent, node.now);
+            sum::add(&mut node.waited_ns, now.waited_ns);
+            if at != ROOT {
+                let above = &mut self.nodes[parent].now;
+                sum::add(&mut above.waited_ns, now.waited_ns);
+                above.has_tasks |= now.has_tasks;
+                above.is_there |= now.is_there;
+            }
+        }
+    }
+
+    /// The place of a path, made with those above it where there is none.
+    fn place(&mut self, path: &Arc<str>, config: &Config) -> usize {
+        if let Some(at) = self.find(path) {
+            return at;
+        }
+        let mut new: Vec<&str> = Vec::new();
+        let mut at = ROOT;
+        for path in path_and_ancestors(path) {
+            if let Some(known) = self.find(path) {
+                at = known;
+                break;
+            }
+            new.push(path);
+        }
+        for new in new.into_iter().rev() {
+            let depth = self.nodes[at].depth + 1;
+            let path = if *new == **path { path.clone() } else { new.into() };
+            self.by_path.insert(path.clone(), self.nodes.len());
+            let standing = config.standing(&path, depth);
+            self.nodes.push(Node { path, parent: at, depth, standing, waited_ns: 0, now: Now::default() });
+            at = self.nodes.len() - 1;
+        }
+        at
+    }
+
+    /// Judges all anew.
+    pub fn judge(&mut self, config: &Config) {
+        for node in &mut self.nodes[1..] {
+            node.standing = config.standing(&node.path, node.depth);
+        }
+    }
+
+    /// Notes where the exported are; the first is the root.
+    pub fn settle<'a>(&mut self, exported: impl IntoIterator<Item = &'a Arc<str>>) {
+        self.nodes.iter_mut().for_each(|node| node.now.is_exported = false);
+        for (home, path) in exported.into_iter().enumerate() {
+            if let Some(at) = self.find(path) {
+                (self.nodes[at].now.home, self.nodes[at].now.is_exported) = (home, true);
+            }
+        }
+        for at in 1..self.nodes.len() {
+            if !self.nodes[at].now.is_exported {
+                self.nodes[at].now.home = self.nodes[self.nodes[at].parent].now.home;
+            }
+        }
+    }
+
+    /// Forgets the cgroups that are not there any more, and what is named by others alone.
+    pub fn forget_gone(&mut self) {
+        let stays = |(at, node): (usize, &Node)| at == ROOT || node.now.is_there;
+        if self.nodes.iter().enumerate().all(stays) {
+            return;
+        }
+        let mut moved = vec![ROOT; self.nodes.len()];
+        let mut kept = 0;
+        for (at, node) in self.nodes.iter().enumerate() {
+            if stays((at, node)) {
+                moved[at] = kept;
+                kept += 1;
+            } else {
+                self.by_path.remove(&node.path);
+            }
+        }
+        self.by_path.values_mut().for_each(|at| *at = moved[*at]);
+        let mut is_root = true;
+        self.nodes.retain(|node| std::mem::take(&mut is_root) || node.now.is_there);
+        self.nodes.iter_mut().for_each(|node| node.parent = moved[node.parent]);
+    }
+}
+
+fn places_of(ids: impl Iterator<Item = u64>, interval: &Interval, places: &Places) -> Vec<usize> {
+    let mut last = None;
+    let place = |id| match last {
+        // The threads of a process come one after the other.
+        Some((same, at)) if same == id => at,
+        _ => {
+            let at = places.find(interval, id).unwrap_or(ROOT);
+            last = Some((id, at));
+            at
+        }
+    };
+    ids.map(place).collect()
+}

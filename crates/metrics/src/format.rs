@@ -1,0 +1,139 @@
+//! What a page can be written in, and which of it a client asks for.
+
+/// A way to write a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// OpenMetrics 1.0: text with units and the moments at which counters began.
+    OpenMetrics,
+    /// Prometheus' own text, version 0.0.4: what a person or an older collector reads.
+    Text,
+    /// Messages `io.prometheus.client.MetricFamily`, each after its length: the one with native histograms.
+    Protobuf,
+}
+
+impl Format {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::OpenMetrics, Self::Text, Self::Protobuf];
+
+    /// What the header `Accept` of a request asks for: the format with the highest `q`, of several the first. Text where it asks
+    /// for nothing that there is, so that a scrape does not fail over a header.
+    pub fn for_accept(accept: Option<&str>) -> Self {
+        let ranges = accept.unwrap_or_default().split(',').filter_map(range);
+        let mut best = (Self::Text, 0.0);
+        for (format, q) in ranges {
+            if q > best.1 {
+                best = (format, q);
+            }
+        }
+        best.0
+    }
+
+    /// The header `Content-Type` of the page.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Self::Protobuf => {
+                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
+            }
+        }
+    }
+}
+
+/// The format that a media range names, and how much it is wanted, 0 to 1; `None`: none that there is.
+fn range(range: &str) -> Option<(Format, f64)> {
+    let mut parts = range.split(';').map(str::trim);
+    let media = parts.next()?.to_ascii_lowercase();
+    let (mut version, mut proto, mut encoding, mut q) = (None, None, None, 1.0);
+    for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+        let value = value.trim().trim_matches('"');
+        match name.trim().to_ascii_lowercase().as_str() {
+            "version" => version = Some(value),
+            "proto" => proto = Some(value),
+            "encoding" => encoding = Some(value),
+            "q" => q = value.parse().ok().filter(|q| (0.0..=1.0).contains(q))?,
+            _ => {}
+        }
+    }
+    let is_version = |ours: &str| version.is_none_or(|version| version == ours);
+    let format = match media.as_str() {
+        "application/openmetrics-text" if is_version("1.0.0") => Format::OpenMetrics,
+        "text/plain" if is_version("0.0.4") => Format::Text,
+        "text/*" | "*/*" => Format::Text,
+        "application/vnd.google.protobuf"
+            if proto == Some("io.prometheus.client.MetricFamily") && encoding == Some("delimited") =>
+        {
+            Format::Protobuf
+        }
+        _ => return None,
+    };
+    Some((format, q))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn asked(accept: &str) -> Format {
+        Format::for_accept(Some(accept))
+    }
+
+    #[test]
+    fn prometheus_gets_what_it_prefers() {
+        // Prometheus 2.42, without and with native histograms; 3.x.
+        let text = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
+                    text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+        let native = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,\
+                      application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+        let third = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
+                     text/plain;version=1.0.0;escaping=allow-utf-8;q=0.7,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+        assert_eq!(
+            [asked(text), asked(native), asked(third)],
+            [Format::OpenMetrics, Format::Protobuf, Format::OpenMetrics]
+        );
+    }
+
+    #[test]
+    fn a_person_and_whoever_asks_for_nothing_that_there_is_get_text() {
+        let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+        for accept in [
+            "*/*",
+            browser,
+            "",
+            "image/png",
+            "application/vnd.google.protobuf",
+            "application/openmetrics-text;version=0.0.1",
+            "application/openmetrics-text;q=0",
+        ] {
+            assert_eq!(asked(accept), Format::Text, "{accept}");
+        }
+        assert_eq!(Format::for_accept(None), Format::Text);
+    }
+
+    #[test]
+    fn the_quality_decides_and_of_equals_the_first() {
+        assert_eq!(asked("text/plain;q=0.4, application/openmetrics-text;q=0.5"), Format::OpenMetrics);
+        assert_eq!(asked("text/plain; q=0.5, application/openmetrics-text; q=0.5"), Format::Text);
+        assert_eq!(
+            asked("Application/OpenMetrics-Text; Version=\"1.0.0\"; charset=utf-8"),
+            Format::OpenMetrics
+        );
+        assert_eq!(asked("application/openmetrics-text;q=7,text/plain;q=0.1"), Format::Text);
+        assert_eq!(asked("application/openmetrics-text;q=NaN,text/plain;q=0.1"), Format::Text);
+    }
+
+    #[test]
+    fn what_is_served_is_what_was_asked_for() {
+        for format in Format::ALL {
+            assert_eq!(asked(format.content_type()), format);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_header_is_answered(accept in "[a-z/*;=,. q0-9\"+-]{0,60}") {
+            asked(&accept);
+        }
+    }
+}

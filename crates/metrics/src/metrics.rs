@@ -1,0 +1,122 @@
+//! Sums over Intervals, from which pages are written.
+
+use cgscope_model::{CgroupReading, GroupSum, Interval};
+
+use crate::{
+    Config, Names,
+    cgroup::Cgroup,
+    choice::{self, choose},
+    culprits,
+    forest::{Forest, Places},
+    host::Host,
+};
+
+/// What is exported of a host since the first Interval.
+#[derive(Debug)]
+pub struct Metrics {
+    config: Config,
+    forest: Forest,
+    /// By path, the root first: whoever is below another follows it.
+    cgroups: Vec<Cgroup>,
+    host: Host,
+}
+
+impl Metrics {
+    /// Of a host of which nothing is known yet.
+    pub fn new(config: Config) -> Self {
+        Self { config, forest: Forest::new(), cgroups: Vec::new(), host: Host::default() }
+    }
+
+    /// Goes on with another configuration: what is no longer exported goes at once, what is to be comes with the next
+    /// Interval, and the figures of all others stay.
+    pub fn set_config(&mut self, config: Config) {
+        self.config = config;
+        self.forest.judge(&self.config);
+        let chosen = choose(&self.forest, self.cgroups.iter().map(|cgroup| &cgroup.path), &self.config);
+        self.cgroups.retain(|cgroup| *cgroup.path == *"/" || chosen.contains(&cgroup.path));
+        self.cgroups.iter_mut().for_each(|cgroup| cgroup.culprits.limit(self.config.culprits));
+        self.forest.settle(self.cgroups.iter().map(|cgroup| &cgroup.path));
+    }
+
+    /// Adds what happened between two Samples. `names` tells what the container runtime calls a container, by its id.
+    pub fn add(&mut self, interval: &Interval, names: &dyn Fn(&str) -> Option<Names>) {
+        let places = self.forest.observe(interval, &self.config);
+        self.choose(interval.start_unix_ns);
+        let above = self.above();
+        self.add_tasks(interval, &places, &above);
+        self.add_limits(interval);
+        let parts = culprits::parts(interval, &self.forest, &places, &above);
+        for (cgroup, parts) in self.cgroups.iter_mut().zip(parts) {
+            // Who ran is not seen in the coarse mode: there are no such pairs.
+            cgroup.culprits.add(&parts, &self.forest, self.config.culprits, interval.start_unix_ns);
+            cgroup.ask(names);
+        }
+        self.host.add(interval);
+        self.forest.forget_gone();
+    }
+
+    fn choose(&mut self, start_unix_ns: u64) {
+        let mut chosen = choose(&self.forest, self.cgroups.iter().map(|cgroup| &cgroup.path), &self.config);
+        chosen.insert("/".into());
+        // What is left is new.
+        self.cgroups.retain(|cgroup| chosen.take(&cgroup.path).is_some());
+        self.cgroups.extend(chosen.into_iter().map(|path| Cgroup::new(path, start_unix_ns)));
+        self.cgroups.sort_unstable_by(|a, b| {
+            let key = |cgroup: &Cgroup| *cgroup.path != *"/";
+            key(a).cmp(&key(b)).then_with(|| a.path.cmp(&b.path))
+        });
+        self.forest.settle(self.cgroups.iter().map(|cgroup| &cgroup.path));
+    }
+
+    /// The nearest exported cgroup above each exported one; of the root itself.
+    fn above(&self) -> Vec<usize> {
+        let above = |cgroup: &Cgroup| {
+            let at = self.forest.find(&cgroup.path).unwrap_or(crate::forest::ROOT);
+            self.forest.nodes[self.forest.nodes[at].parent].now.home
+        };
+        self.cgroups.iter().map(above).collect()
+    }
+
+    fn add_tasks(&mut self, interval: &Interval, places: &Places, above: &[usize]) {
+        let home = |at: &usize| self.forest.nodes[*at].now.home;
+        let mut sums = vec![GroupSum::default(); self.cgroups.len()];
+        for (task, at) in interval.tasks.iter().zip(&places.tasks) {
+            sums[home(at)].add_task(task);
+        }
+        for (exited, at) in interval.exited.iter().zip(&places.exited) {
+            sums[home(at)].add_exited(exited);
+        }
+        for at in (0..sums.len()).rev() {
+            // How many processes there are is not exported.
+            let group = sums[at].take(0);
+            self.cgroups[at].add(&group, interval.mode);
+            if at != 0 {
+                sums[above[at]].add_group(&group);
+            }
+        }
+    }
+
+    fn add_limits(&mut self, interval: &Interval) {
+        let unread = CgroupReading::default();
+        for cgroup in &mut self.cgroups {
+            let Some(at) = self.forest.find(&cgroup.path) else { continue };
+            let quotas =
+                self.forest.upwards(at).filter_map(|node| interval.limits[node.now.limits?].quota_cores());
+            let effective = quotas.min_by(f64::total_cmp);
+            let limits = self.forest.nodes[at].now.limits.map_or(&unread, |at| &interval.limits[at]);
+            cgroup.limit(limits, effective);
+        }
+    }
+
+    pub(crate) fn cgroups(&self) -> &[Cgroup] {
+        &self.cgroups
+    }
+
+    pub(crate) fn host(&self) -> &Host {
+        &self.host
+    }
+
+    pub(crate) fn states(&self) -> [(&'static str, u64); 4] {
+        choice::states(&self.forest)
+    }
+}

@@ -1,0 +1,109 @@
+//! A page: all families in one order, whatever it is written in.
+
+use cgscope_layout::Cause;
+
+use crate::{
+    Family, Format, Kind, Metrics, cgroup::FIGURES, family, labels::Labels, protobuf::Protobuf, text::Text,
+    value::Value, waits::Series,
+};
+
+/// A family whose figures are the caller's.
+#[derive(Clone, Debug)]
+pub struct Given {
+    /// One that no Interval tells of: a counter or a gauge. Of another kind it is left out.
+    pub family: Family,
+    /// Its samples; without any the family is left out.
+    pub samples: Vec<GivenSample>,
+}
+
+/// A figure of the caller's.
+#[derive(Clone, Debug)]
+pub struct GivenSample {
+    /// Names and values.
+    pub labels: Vec<(&'static str, String)>,
+    /// In the unit of the family.
+    pub value: f64,
+}
+
+impl Given {
+    /// A family with one figure and no labels.
+    pub fn one(family: Family, value: f64) -> Self {
+        Self { family, samples: vec![GivenSample { labels: Vec::new(), value }] }
+    }
+}
+
+/// A label beside those that many series share.
+pub(crate) type Last<'a> = Option<(&'static str, &'a str)>;
+
+/// A family with one series for each of many things; `None`: not known, so left out.
+pub(crate) type Figure<T> = (&'static Family, fn(&T) -> Option<Value>);
+
+/// What a page is written with. A family without samples leaves nothing on it.
+pub(crate) trait Writer {
+    /// Samples of this family follow.
+    fn begin(&mut self, family: &Family);
+    /// A figure; of a counter with the moment it began at, ns since 1970.
+    fn sample(&mut self, labels: &Labels, last: Last<'_>, value: Value, created_unix_ns: Option<u64>);
+    /// The waits of a cgroup and cause.
+    fn histogram(&mut self, labels: &Labels, last: Last<'_>, series: &Series, created_unix_ns: u64);
+    /// All of it.
+    fn finish(self) -> Vec<u8>;
+}
+
+impl Metrics {
+    /// Everything that is exported now, and what else the caller has. It is as long as the configuration lets it be, however many
+    /// cgroups the host has.
+    pub fn page(&self, format: Format, more: &[Given]) -> Vec<u8> {
+        match format {
+            Format::OpenMetrics => self.write(Text::new(true), more),
+            Format::Text => self.write(Text::new(false), more),
+            Format::Protobuf => self.write(Protobuf::default(), more),
+        }
+    }
+
+    fn write<W: Writer>(&self, mut page: W, more: &[Given]) -> Vec<u8> {
+        self.write_waits(&mut page);
+        for (family, value) in FIGURES {
+            page.begin(family);
+            for cgroup in self.cgroups() {
+                if let Some(value) = value(cgroup) {
+                    page.sample(&cgroup.labels, None, value, Some(cgroup.created_unix_ns));
+                }
+            }
+        }
+        self.write_culprits(&mut page);
+        self.host().write_nodes(&mut page);
+        page.begin(&family::CGROUPS);
+        for (state, count) in self.states() {
+            page.sample(&Labels::default(), Some(("state", state)), Value::Count(count), None);
+        }
+        self.host().write_cost(&mut page);
+        for given in more.iter().filter(|given| given.family.kind != Kind::Histogram) {
+            page.begin(&given.family);
+            for sample in &given.samples {
+                page.sample(&Labels::new(sample.labels.clone()), None, Value::Float(sample.value), None);
+            }
+        }
+        page.finish()
+    }
+
+    fn write_waits(&self, page: &mut impl Writer) {
+        page.begin(&family::WAIT);
+        for cgroup in self.cgroups() {
+            for (cause, series) in cgroup.waits.series() {
+                let last = Some(("cause", Cause::name(cause)));
+                page.histogram(&cgroup.labels, last, series, cgroup.created_unix_ns);
+            }
+        }
+    }
+
+    fn write_culprits(&self, page: &mut impl Writer) {
+        page.begin(&family::CULPRIT_WAIT);
+        for cgroup in self.cgroups() {
+            for (culprit, series) in cgroup.culprits.series() {
+                let created = Some(series.created_unix_ns);
+                page.sample(&cgroup.labels, Some(("culprit", culprit)), Value::Ns(series.ns), created);
+            }
+        }
+    }
+}

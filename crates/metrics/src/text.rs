@@ -1,0 +1,122 @@
+//! Pages as text: OpenMetrics 1.0 and Prometheus 0.0.4.
+
+use std::{fmt::Write as _, sync::LazyLock};
+
+use cgscope_model::sum;
+
+use crate::{
+    Family, Kind,
+    labels::{self, Labels},
+    native::CLASSIC,
+    page::{Last, Writer},
+    value::{Value, canonical},
+    waits::Series,
+};
+
+/// The upper edges of the classic buckets but the last, as the values of `le`.
+static LE: LazyLock<Vec<String>> =
+    LazyLock::new(|| (0..CLASSIC).map(|row| canonical(crate::native::upper_seconds(row))).collect());
+
+/// A page in the making.
+pub(crate) struct Text {
+    out: String,
+    /// OpenMetrics, rather than Prometheus.
+    is_open: bool,
+    family: Family,
+    /// Something of the family stands on the page.
+    is_begun: bool,
+    /// Its labels with braces: room that is used again.
+    labels: String,
+}
+
+impl Text {
+    pub fn new(is_open: bool) -> Self {
+        let (out, labels) = (String::with_capacity(64 << 10), String::new());
+        Self { out, is_open, family: crate::family::WAIT, is_begun: false, labels }
+    }
+
+    fn header(&mut self) {
+        if std::mem::replace(&mut self.is_begun, true) {
+            return;
+        }
+        // Prometheus' own text knows the samples by the name of their family; OpenMetrics puts a suffix to it.
+        let Family { kind, unit, help, .. } = self.family;
+        let name = if self.is_open { self.family.name.into() } else { self.family.sample_name() };
+        let mut escaped = String::new();
+        labels::escape(&mut escaped, help);
+        let _ = writeln!(self.out, "# HELP {name} {escaped}");
+        let _ = writeln!(self.out, "# TYPE {name} {}", kind.name());
+        if let Some(unit) = unit.filter(|_| self.is_open) {
+            let _ = writeln!(self.out, "# UNIT {name} {unit}");
+        }
+    }
+
+    /// A line of the family; `more` stands beside the labels that are set, and needs no escape.
+    fn line(&mut self, suffix: &str, more: Last<'_>, value: Value) {
+        self.out.push_str(self.family.name);
+        self.out.push_str(suffix);
+        if !self.labels.is_empty() || more.is_some() {
+            self.out.push('{');
+            self.out.push_str(&self.labels);
+            if let Some((name, value)) = more {
+                self.out.push_str(if self.labels.is_empty() { "" } else { "," });
+                self.out.push_str(name);
+                self.out.push_str("=\"");
+                self.out.push_str(value);
+                self.out.push('"');
+            }
+            self.out.push('}');
+        }
+        self.out.push(' ');
+        value.write(&mut self.out);
+        self.out.push('\n');
+    }
+
+    fn set_labels(&mut self, labels: &Labels, last: Last<'_>) {
+        self.labels.clear();
+        self.labels.push_str(labels.text());
+        if let Some((name, value)) = last {
+            labels::push(&mut self.labels, name, value);
+        }
+    }
+}
+
+impl Writer for Text {
+    fn begin(&mut self, family: &Family) {
+        (self.family, self.is_begun) = (*family, false);
+    }
+
+    fn sample(&mut self, labels: &Labels, last: Last<'_>, value: Value, created_unix_ns: Option<u64>) {
+        self.header();
+        self.set_labels(labels, last);
+        let is_counter = self.family.kind == Kind::Counter;
+        self.line(if is_counter { "_total" } else { "" }, None, value);
+        if let Some(created) = created_unix_ns.filter(|_| is_counter && self.is_open) {
+            self.line("_created", None, Value::Ns(created));
+        }
+    }
+
+    fn histogram(&mut self, labels: &Labels, last: Last<'_>, series: &Series, created_unix_ns: u64) {
+        self.header();
+        self.set_labels(labels, last);
+        let mut sum = 0;
+        for (le, row) in LE.iter().zip(series.counts.chunks(8)) {
+            row.iter().for_each(|count| sum::add(&mut sum, *count));
+            self.line("_bucket", Some(("le", le)), Value::Count(sum));
+        }
+        let count = series.count();
+        self.line("_bucket", Some(("le", "+Inf")), Value::Count(count));
+        self.line("_count", None, Value::Count(count));
+        self.line("_sum", None, Value::Ns(series.ns));
+        if self.is_open {
+            self.line("_created", None, Value::Ns(created_unix_ns));
+        }
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        if self.is_open {
+            self.out.push_str("# EOF\n");
+        }
+        self.out.into_bytes()
+    }
+}

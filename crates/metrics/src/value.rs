@@ -1,0 +1,90 @@
+//! Figures as they stand on a page.
+
+use std::fmt::Write;
+
+/// A figure. Whole numbers stay whole on text pages; protobuf has but floating point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Value {
+    Count(u64),
+    /// Seconds, known in ns.
+    Ns(u64),
+    Float(f64),
+}
+
+const NS: u64 = 1_000_000_000;
+
+impl Value {
+    /// Of µs.
+    pub fn us(us: u64) -> Self {
+        Self::Ns(us.saturating_mul(1_000))
+    }
+
+    /// In the unit of its family.
+    pub fn as_f64(self) -> f64 {
+        match self {
+            Self::Count(count) => count as f64,
+            Self::Ns(ns) => ns as f64 / NS as f64,
+            Self::Float(value) => value,
+        }
+    }
+
+    /// Writes it so that it is read back exactly.
+    pub fn write(self, out: &mut String) {
+        // Writing to a String does not fail.
+        let _ = match self {
+            Self::Count(count) => write!(out, "{count}"),
+            Self::Ns(ns) if ns.is_multiple_of(NS) => write!(out, "{}", ns / NS),
+            Self::Ns(ns) => {
+                let written = write!(out, "{}.{:09}", ns / NS, ns % NS);
+                out.truncate(out.trim_end_matches('0').len());
+                written
+            }
+            Self::Float(value) if value == f64::INFINITY => write!(out, "+Inf"),
+            Self::Float(value) if value == f64::NEG_INFINITY => write!(out, "-Inf"),
+            Self::Float(value) => write!(out, "{value}"),
+        };
+    }
+}
+
+/// A number as Prometheus itself writes those of `le`: Go's `%g` with as many digits as it takes. Two spellings would be two
+/// series.
+pub(crate) fn canonical(value: f64) -> String {
+    if value != 0.0 && value.abs() < 1e-4 {
+        let text = format!("{value:e}");
+        let (digits, exponent) = text.split_once("e-").unwrap_or((&text, "0"));
+        return format!("{digits}e-{exponent:0>2}");
+    }
+    format!("{value}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(value: Value) -> String {
+        let mut out = String::from("x 10");
+        value.write(&mut out);
+        out.split_off(4)
+    }
+
+    #[test]
+    fn seconds_are_exact_to_the_nanosecond() {
+        let said = [0, 1, 10, 1_500_000_000, 20_000_000_000, u64::MAX].map(|ns| text(Value::Ns(ns)));
+        assert_eq!(said, ["0", "0.000000001", "0.00000001", "1.5", "20", "18446744073.709551615"]);
+        assert_eq!(text(Value::us(250_000)), "0.25");
+    }
+
+    #[test]
+    fn what_is_no_number_is_written_as_prometheus_reads_it() {
+        assert_eq!(
+            [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 2.5].map(|value| text(Value::Float(value))),
+            ["+Inf", "-Inf", "NaN", "2.5"]
+        );
+    }
+
+    #[test]
+    fn small_numbers_are_written_as_go_does() {
+        let said = [1e-6, 1.6e-5, 6.4e-5, 0.000128, 1.048576, 0.0, 67.108864].map(canonical);
+        assert_eq!(said, ["1e-06", "1.6e-05", "6.4e-05", "0.000128", "1.048576", "0", "67.108864"]);
+    }
+}

@@ -1,0 +1,132 @@
+//! The waits of a cgroup by length and cause, as whole numbers that only rise.
+//!
+//! A wait may have several causes, and an [`Interval`](cgscope_model::Interval) tells for each doubling of length what part of
+//! its waits is whose, in 64ths. A counter of a part of a wait is none that a histogram may have, so each wait is counted with one
+//! cause, such that of every doubling each cause has as many as its parts sum to, and what is rounded is made up for by the next
+//! waits. Over the causes the counts are those of the waits, exactly.
+
+use cgscope_layout::{
+    BUCKETS, CAUSES, Cause,
+    cause::{ROWS, SHARED_CAUSES, WHOLE, row_of},
+};
+use cgscope_model::{Wait, sum};
+
+/// The waits counted with one cause.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Series {
+    /// By bucket of [`cgscope_layout::bucket`].
+    pub counts: [u64; BUCKETS],
+    /// The sum of this cause's parts of all waits, ns: exact, so not the sum over the waits that are counted here.
+    pub ns: u64,
+}
+
+impl Series {
+    pub fn count(&self) -> u64 {
+        sum::total(self.counts)
+    }
+}
+
+/// The waits of a cgroup.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Waits {
+    /// In the order of [`Cause::ALL`]; `None`: none yet.
+    by_cause: [Option<Box<Series>>; CAUSES],
+    /// What each row owes to the causes that have shares, in units of 1/[`WHOLE`] wait. The last cause owes or is owed the rest:
+    /// they sum to 0.
+    owed: Box<Owed>,
+}
+
+type Owed = [[i32; SHARED_CAUSES]; ROWS];
+
+/// Beyond what a row of true counts owes by far. Figures that contradict each other, as a broken reading may have, are not carried
+/// on for ever.
+const MOST_OWED: i128 = 1 << 24;
+
+impl Waits {
+    /// Each cause that has had a part in a wait.
+    pub fn series(&self) -> impl Iterator<Item = (Cause, &Series)> {
+        let all = Cause::ALL.into_iter().zip(&self.by_cause);
+        all.filter_map(|(cause, series)| Some((cause, series.as_deref()?)))
+    }
+
+    /// Adds the waits of an interval.
+    pub fn add(&mut self, wait: &Wait) {
+        for (cause, ns) in wait.by_cause.iter().filter(|(_, ns)| *ns != 0) {
+            sum::add(&mut self.series_of(cause).ns, ns);
+        }
+        let mut shares = [[0u64; SHARED_CAUSES]; ROWS];
+        wait.hist
+            .shares()
+            .for_each(|(cell, share)| shares[cell / SHARED_CAUSES][cell % SHARED_CAUSES] = share);
+        let counts: Vec<(usize, u64)> = wait.hist.counts().collect();
+        let mut rows = counts.chunk_by(|a, b| row_of(a.0) == row_of(b.0)).peekable();
+        for (row, shares) in shares.iter().enumerate() {
+            let counts = rows.next_if(|counts| row_of(counts[0].0) == row).unwrap_or_default();
+            // Read while a wait is entered, a share may be there before its count: it waits for it.
+            if !counts.is_empty() || *shares != [0; SHARED_CAUSES] {
+                self.add_row(row, counts, shares);
+            }
+        }
+    }
+
+    fn add_row(&mut self, row: usize, counts: &[(usize, u64)], shares: &[u64; SHARED_CAUSES]) {
+        let mut left: i128 = counts.iter().map(|(_, count)| i128::from(*count)).sum();
+        let mut owed = [0i128; CAUSES];
+        for (owed, (before, share)) in owed.iter_mut().zip(self.owed[row].iter().zip(shares)) {
+            *owed = i128::from(*before) + i128::from(*share);
+        }
+        owed[SHARED_CAUSES] = left * i128::from(WHOLE) - owed.iter().sum::<i128>();
+        for (bucket, count) in counts {
+            let given = hand_out(&owed, *count, left);
+            for (cause, given) in Cause::ALL.into_iter().zip(given).filter(|(_, given)| *given != 0) {
+                sum::add(&mut self.series_of(cause).counts[*bucket], given);
+                owed[cause as usize] -= i128::from(given) * i128::from(WHOLE);
+            }
+            left -= i128::from(*count);
+        }
+        for (after, owed) in self.owed[row].iter_mut().zip(owed) {
+            *after = owed.clamp(-MOST_OWED, MOST_OWED) as i32;
+        }
+    }
+
+    fn series_of(&mut self, cause: Cause) -> &mut Series {
+        self.by_cause[cause as usize].get_or_insert_with(|| Box::new(Series { counts: [0; BUCKETS], ns: 0 }))
+    }
+}
+
+/// Divides `count` of the `left` waits of a row, of which causes are owed so much: in proportion, by largest remainder.
+fn hand_out(owed: &[i128; CAUSES], count: u64, left: i128) -> [u64; CAUSES] {
+    let whole = left.max(1).saturating_mul(WHOLE.into());
+    // Saturating: broken figures are divided somehow, and true ones are nowhere near the end.
+    let parts = owed.map(|owed| owed.saturating_mul(count.into()));
+    let mut given = parts.map(|part| (part.max(0) / whole).min(count.into()) as u64);
+    let mut rests: [i128; CAUSES] =
+        std::array::from_fn(|at| parts[at].saturating_sub(i128::from(given[at]).saturating_mul(whole)));
+    loop {
+        let sum: i128 = given.iter().map(|given| i128::from(*given)).sum();
+        let missing = i128::from(count) - sum;
+        // One at a time, but for broken figures.
+        let step = (missing.unsigned_abs() / CAUSES as u128).clamp(1, u64::MAX.into()) as u64;
+        let at_rest = |at: &usize| rests[*at];
+        let (at, step) = match missing {
+            0 => return given,
+            1.. => ((0..CAUSES).rev().max_by_key(at_rest).unwrap_or(SHARED_CAUSES), step),
+            _ => {
+                let with_any = (0..CAUSES).filter(|at| given[*at] != 0);
+                let at = with_any.min_by_key(at_rest).unwrap_or(SHARED_CAUSES);
+                (at, step.min(given[at]))
+            }
+        };
+        let moved = i128::from(step).saturating_mul(whole);
+        if missing > 0 {
+            given[at] += step;
+            rests[at] = rests[at].saturating_sub(moved);
+        } else {
+            given[at] -= step;
+            rests[at] = rests[at].saturating_add(moved);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

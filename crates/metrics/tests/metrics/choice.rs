@@ -1,0 +1,249 @@
+//! Which cgroups and culprits are exported, and for how long.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use cgscope_layout::ledger::KERNEL;
+use cgscope_metrics::{Config, Format, Metrics};
+use cgscope_model::{Blame, CgroupReading, Hist, Interval, PairReading, TaskInterval, TaskReading, Wait};
+use proptest::{collection::vec, prelude::*};
+use regex::Regex;
+
+use crate::parsed;
+
+const PATHS: [&str; 8] = ["/", "/a", "/a/b", "/a/b/c", "/d", "/e", "/f", "/g"];
+
+fn id(path: &str) -> u64 {
+    1 + PATHS.iter().position(|at| *at == path).expect("a path") as u64
+}
+
+/// A second in which a task of each of these cgroups waited so many ms.
+fn interval(waited_ms: &[(&str, u64)]) -> Interval {
+    let task = |(path, ms): &(&str, u64)| TaskInterval {
+        reading: TaskReading { cgroup_id: id(path), ..TaskReading::default() },
+        wait: Wait {
+            total_ns: ms * 1_000_000,
+            hist: Hist::from_waits_ns([ms * 1_000_000]),
+            ..Wait::default()
+        },
+        ..TaskInterval::default()
+    };
+    Interval {
+        duration_ns: 1_000_000_000,
+        tasks: waited_ms.iter().map(task).collect(),
+        cgroups: (1..).zip(PATHS.map(Arc::from)).collect(),
+        ..Interval::default()
+    }
+}
+
+fn read(path: &str) -> CgroupReading {
+    CgroupReading { id: id(path), ..CgroupReading::default() }
+}
+
+/// All values of a family of cgroups, by path and last label.
+fn family(metrics: &Metrics, name: &str) -> BTreeMap<(String, String), f64> {
+    let samples = parsed::samples(&parsed::text(&metrics.page(Format::Text, &[]), false));
+    let of_family = samples.into_iter().filter(|((found, _), _)| found == name);
+    of_family
+        .map(|((_, labels), value)| {
+            let at = |at: Option<&(String, String)>| at.expect("a label").1.clone();
+            ((at(labels.first()), at(labels.last())), value)
+        })
+        .collect()
+}
+
+fn exported(metrics: &Metrics) -> Vec<String> {
+    family(metrics, "cgscope_cgroup_tasks").into_keys().map(|(path, _)| path).collect()
+}
+
+fn states(metrics: &Metrics) -> [f64; 4] {
+    let states = family(metrics, "cgscope_cgroups");
+    ["exported", "over_limit", "too_deep", "excluded"].map(|state| states[&(state.into(), state.into())])
+}
+
+fn of_size(cgroups: usize) -> Metrics {
+    Metrics::new(Config { cgroups, ..Config::default() })
+}
+
+fn add(metrics: &mut Metrics, waited_ms: &[(&str, u64)]) {
+    metrics.add(&interval(waited_ms), &|_| None);
+}
+
+#[test]
+fn those_that_waited_most_are_exported_and_the_root_always() {
+    let mut metrics = of_size(3);
+    add(&mut metrics, &[("/a", 1), ("/d", 5), ("/e", 9), ("/f", 3)]);
+    assert_eq!(
+        (exported(&metrics), states(&metrics)),
+        (vec!["/".into(), "/d".into(), "/e".into()], [3.0, 2.0, 0.0, 0.0])
+    );
+    let mut metrics = of_size(0);
+    add(&mut metrics, &[("/a", 1)]);
+    assert_eq!(exported(&metrics), ["/"]);
+}
+
+#[test]
+fn one_that_lives_loses_its_place_only_to_one_that_waited_more_than_twice_as_long() {
+    let mut metrics = of_size(2);
+    add(&mut metrics, &[("/d", 5), ("/e", 4)]);
+    add(&mut metrics, &[("/d", 0), ("/e", 6)]);
+    assert_eq!(exported(&metrics), ["/", "/d"], "10 ms are not more than twice 5 ms");
+    add(&mut metrics, &[("/d", 0), ("/e", 1)]);
+    assert_eq!(exported(&metrics), ["/", "/e"]);
+    let waits = family(&metrics, "cgscope_runqueue_wait_seconds_count");
+    assert_eq!(waits[&("/e".into(), "wakeup".into())], 1.0, "it counts from then on");
+    assert_eq!(waits[&("/".into(), "wakeup".into())], 6.0);
+}
+
+#[test]
+fn one_that_is_gone_frees_its_place_and_comes_back_as_another() {
+    let mut metrics = of_size(2);
+    add(&mut metrics, &[("/d", 50), ("/e", 1)]);
+    add(&mut metrics, &[("/e", 1)]);
+    assert_eq!(exported(&metrics), ["/", "/e"]);
+    add(&mut metrics, &[("/d", 1), ("/e", 1)]);
+    assert_eq!(exported(&metrics), ["/", "/e"], "what it had waited before it was gone does not count");
+}
+
+#[test]
+fn one_without_tasks_stays_while_its_files_are_there() {
+    let mut metrics = of_size(2);
+    add(&mut metrics, &[("/d", 5), ("/e", 1)]);
+    let empty = Interval { limits: vec![read("/d")], ..interval(&[("/e", 1)]) };
+    metrics.add(&empty, &|_| None);
+    assert_eq!(
+        (exported(&metrics), states(&metrics)[..2].to_vec()),
+        (vec!["/".into(), "/d".into()], vec![2.0, 1.0])
+    );
+}
+
+#[test]
+fn what_is_too_deep_or_not_wanted_is_counted_and_not_exported() {
+    let config = Config {
+        depth: 2,
+        include: Some(Regex::new("^/[a-e]").expect("a regex")),
+        exclude: Some(Regex::new("^/e").expect("a regex")),
+        ..Config::default()
+    };
+    let mut metrics = Metrics::new(config.clone());
+    let all: Vec<_> = PATHS.iter().map(|path| (*path, 1)).collect();
+    add(&mut metrics, &all);
+    assert_eq!(exported(&metrics), ["/", "/a", "/a/b", "/d"]);
+    assert_eq!(states(&metrics), [4.0, 0.0, 1.0, 3.0]);
+    let waits = family(&metrics, "cgscope_runqueue_wait_seconds_count");
+    assert_eq!(waits[&("/a/b".into(), "wakeup".into())], 2.0, "what is too deep is in what is above");
+
+    metrics.set_config(Config { depth: 1, exclude: None, ..config });
+    assert_eq!(
+        (exported(&metrics), states(&metrics)),
+        (vec!["/".into(), "/a".into(), "/d".into()], [3.0, 1.0, 2.0, 2.0])
+    );
+    add(&mut metrics, &all);
+    assert_eq!(exported(&metrics), ["/", "/a", "/d", "/e"]);
+    let waits = family(&metrics, "cgscope_runqueue_wait_seconds_count");
+    let of = |path: &str| waits[&(path.to_owned(), "wakeup".to_owned())];
+    assert_eq!([of("/a"), of("/d"), of("/e")], [6.0, 2.0, 1.0], "what stays goes on");
+}
+
+fn pair(victim: &str, culprit: u64, ms: u64) -> PairReading {
+    PairReading {
+        victim: id(victim),
+        culprit,
+        blame: Blame::Ran,
+        tid: 0,
+        comm: "".into(),
+        ns: ms * 1_000_000,
+    }
+}
+
+fn blamed(metrics: &mut Metrics, pairs: &[(&str, u64, u64)]) {
+    let everybody = PATHS.map(|path| (path, 1));
+    let mut pairs: Vec<PairReading> =
+        pairs.iter().map(|(victim, culprit, ms)| pair(victim, *culprit, *ms)).collect();
+    pairs.sort_by_key(PairReading::key);
+    metrics.add(&Interval { pairs, ..interval(&everybody) }, &|_| None);
+}
+
+fn culprits(metrics: &Metrics, victim: &str) -> BTreeMap<String, f64> {
+    let all = family(metrics, "cgscope_culprit_wait_seconds_total");
+    all.into_iter()
+        .filter(|((path, _), _)| path == victim)
+        .map(|((_, culprit), s)| (culprit, (s * 1e3).round()))
+        .collect()
+}
+
+fn named<'a>(culprits: impl IntoIterator<Item = (&'a str, f64)>) -> BTreeMap<String, f64> {
+    culprits.into_iter().map(|(culprit, ms)| (culprit.to_owned(), ms)).collect()
+}
+
+#[test]
+fn the_worst_culprits_are_named_and_the_others_are_one() {
+    let mut metrics = Metrics::new(Config { culprits: 2, ..Config::default() });
+    let gone = 99;
+    blamed(
+        &mut metrics,
+        &[
+            ("/a/b", KERNEL, 7),
+            ("/a/b", id("/d"), 5),
+            ("/a", id("/e"), 9),
+            ("/a", id("/a/b"), 2),
+            ("/a", gone, 40),
+        ],
+    );
+    assert_eq!(culprits(&metrics, "/a/b"), named([("kernel", 7.0), ("/d", 5.0)]));
+    assert_eq!(culprits(&metrics, "/a"), named([("/e", 9.0), ("kernel", 7.0), ("other", 47.0)]));
+    assert_eq!(culprits(&metrics, "/"), culprits(&metrics, "/a"));
+}
+
+#[test]
+fn a_culprit_keeps_its_name_unless_another_is_much_worse() {
+    let mut metrics = Metrics::new(Config { culprits: 1, ..Config::default() });
+    blamed(&mut metrics, &[("/a", id("/d"), 5), ("/a", id("/e"), 4)]);
+    blamed(&mut metrics, &[("/a", id("/e"), 6)]);
+    assert_eq!(culprits(&metrics, "/a"), named([("/d", 5.0), ("other", 10.0)]));
+    blamed(&mut metrics, &[("/a", id("/e"), 3)]);
+    assert_eq!(
+        culprits(&metrics, "/a"),
+        named([("/e", 3.0), ("other", 10.0)]),
+        "what it did before stays where it was"
+    );
+    metrics.set_config(Config { culprits: 0, ..Config::default() });
+    assert_eq!(culprits(&metrics, "/a"), named([("other", 10.0)]));
+}
+
+#[test]
+fn a_culprit_that_is_gone_gives_its_name_to_the_next_that_comes() {
+    let mut metrics = Metrics::new(Config { culprits: 1, ..Config::default() });
+    blamed(&mut metrics, &[("/a", id("/d"), 500)]);
+    let mut without = interval(&[("/a", 1), ("/e", 1)]);
+    metrics.add(&without, &|_| None);
+    assert_eq!(culprits(&metrics, "/a"), named([("/d", 500.0)]), "nobody wants it yet");
+    without.pairs = vec![pair("/a", id("/e"), 1)];
+    metrics.add(&without, &|_| None);
+    assert_eq!(culprits(&metrics, "/a"), named([("/e", 1.0)]));
+}
+
+proptest! {
+    #[test]
+    fn every_wait_behind_a_culprit_is_added_to_exactly_one_series(
+        rounds in vec(vec((0..PATHS.len(), prop_oneof![1..=8u64, Just(KERNEL), Just(77)], 1..1_000u64), 0..12), 1..6),
+        most in 0..4usize,
+    ) {
+        let mut metrics = Metrics::new(Config { culprits: most, ..Config::default() });
+        let mut before: BTreeMap<&str, BTreeMap<String, f64>> = BTreeMap::new();
+        for round in rounds {
+            let pairs: BTreeMap<_, _> = round.iter().map(|(victim, culprit, ms)| ((PATHS[*victim], *culprit), *ms)).collect();
+            let pairs: Vec<_> = pairs.into_iter().map(|((victim, culprit), ms)| (victim, culprit, ms)).collect();
+            blamed(&mut metrics, &pairs);
+            let whole = Interval { pairs: pairs.iter().map(|(victim, culprit, ms)| pair(victim, *culprit, *ms)).collect(), ..interval(&[]) };
+            for victim in PATHS {
+                let now = culprits(&metrics, victim);
+                let earlier = before.entry(victim).or_default();
+                let rose: f64 = now.iter().map(|(culprit, ms)| ms - earlier.get(culprit).unwrap_or(&0.0)).sum();
+                let model: u64 = whole.culprits_of(victim).iter().map(|culprit| culprit.ns).sum();
+                prop_assert_eq!(rose, model as f64 / 1e6, "{}", victim);
+                prop_assert!(now.len() <= most + 1);
+                *earlier = now;
+            }
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The crate from outside: pages, who is on them, and what is told of them.
+#![allow(missing_docs, reason = "tests are sentences")]
+
+mod choice;
+mod pages;
+mod parsed;
+mod quantiles;
+mod told;

@@ -1,0 +1,289 @@
+//! Pages, whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cgscope_layout::Loss;
+use cgscope_made_up::{host, small};
+use cgscope_metrics::{Config, Format, Given, GivenSample, Kind, Metrics, Names, family};
+use cgscope_model::{Cause, Interval, Mode, Tree};
+
+use crate::parsed::{self, Key};
+
+fn nobody(_: &str) -> Option<Names> {
+    None
+}
+
+fn interval(tasks: u32, cgroups: u32, round: u64) -> Interval {
+    Interval::between(&host(tasks, cgroups, round), &host(tasks, cgroups, round + 1))
+}
+
+fn metrics(config: Config, intervals: &[Interval]) -> Metrics {
+    let mut metrics = Metrics::new(config);
+    intervals.iter().for_each(|interval| metrics.add(interval, &nobody));
+    metrics
+}
+
+fn samples(metrics: &Metrics) -> BTreeMap<Key, f64> {
+    parsed::samples(&parsed::text(&metrics.page(Format::Text, &[]), false))
+}
+
+fn key(name: &str, labels: &[(&str, &str)]) -> Key {
+    (name.into(), labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect())
+}
+
+/// A page with a series of every family.
+fn everything() -> (Metrics, Vec<Given>) {
+    let names = |_: &str| {
+        Some(Names {
+            container: Some("web".into()),
+            pod: Some("web-0".into()),
+            namespace: Some("shop".into()),
+        })
+    };
+    let mut metrics = Metrics::new(Config::default());
+    metrics.add(&interval(500, 100, 1), &names);
+    let given = family::ALL.iter().skip_while(|given| **given != &family::COLLECTIONS).map(|given| {
+        let labels = given.labels.iter().map(|label| (*label, "a\"b".to_owned())).collect();
+        Given { family: **given, samples: vec![GivenSample { labels, value: 2.5 }] }
+    });
+    (metrics, given.collect())
+}
+
+#[test]
+fn every_family_stands_on_the_page_once_and_in_the_order_of_the_list() {
+    let (metrics, given) = everything();
+    let open = parsed::text(&metrics.page(Format::OpenMetrics, &given), true);
+    let text = parsed::text(&metrics.page(Format::Text, &given), false);
+    let messages = parsed::messages(&metrics.page(Format::Protobuf, &given));
+    assert_eq!(family::ALL.len(), open.len());
+    for (at, family) in family::ALL.iter().enumerate() {
+        assert_eq!((&*open[at].name, open[at].unit.as_deref()), (family.name, family.unit));
+        assert_eq!(text[at].name, family.sample_name());
+        assert_eq!(messages[at].name(), family.sample_name());
+        assert_eq!(open[at].help.as_deref(), Some(family.help));
+        assert_eq!(open[at].kind.as_deref(), Some(family.kind.name()));
+        let cgroup: BTreeSet<&str> = family::CGROUP_LABELS.into_iter().collect();
+        let mut labels = BTreeSet::new();
+        for ((_, pairs), _) in &text[at].samples {
+            labels.extend(pairs.iter().map(|(name, _)| name.as_str()).filter(|name| *name != "le"));
+        }
+        let of_cgroups: BTreeSet<&str> = labels.intersection(&cgroup).copied().collect();
+        assert_eq!(
+            family.labels.contains(&family::CGROUP),
+            of_cgroups == cgroup,
+            "{}: {labels:?}",
+            family.name
+        );
+        let others: Vec<&str> = labels.difference(&cgroup).copied().collect();
+        let said: Vec<&str> =
+            family.labels.iter().copied().filter(|label| *label != family::CGROUP).collect();
+        assert_eq!(others, said, "{}", family.name);
+    }
+}
+
+#[test]
+fn all_formats_tell_the_same_figures() {
+    let (metrics, given) = everything();
+    let text = parsed::samples(&parsed::text(&metrics.page(Format::Text, &given), false));
+    let messages = parsed::of_messages(&parsed::messages(&metrics.page(Format::Protobuf, &given)));
+    assert_eq!(text, messages);
+    let mut open = parsed::samples(&parsed::text(&metrics.page(Format::OpenMetrics, &given), true));
+    let before = open.len();
+    open.retain(|(name, _), _| !name.ends_with("_created"));
+    assert!(before > open.len() && text == open);
+}
+
+#[test]
+fn counters_and_histograms_never_fall_and_the_causes_sum_to_the_waits() {
+    let rounds: Vec<Interval> = (0..5).map(|round| interval(300, 60, round)).collect();
+    let mut metrics = Metrics::new(Config { cgroups: 20, culprits: 2, ..Config::default() });
+    let (mut before, mut waits) = (BTreeMap::new(), 0);
+    for round in &rounds {
+        metrics.add(round, &nobody);
+        let now = parsed::cumulative(&parsed::text(&metrics.page(Format::Text, &[]), false));
+        for (key, value) in &before {
+            assert!(now.get(key).is_none_or(|now| now >= value), "{key:?} fell from {value}");
+        }
+        waits += round.total().wait.hist.count();
+        let of_root = |(name, labels): &Key| name.ends_with("_wait_seconds_count") && labels[0].1 == "/";
+        let over_causes: f64 = now.iter().filter(|(key, _)| of_root(key)).map(|(_, value)| value).sum();
+        assert_eq!(over_causes, waits as f64);
+        before = now;
+    }
+}
+
+#[test]
+fn figures_are_those_of_the_tree_with_all_that_is_below() {
+    let interval = interval(1_000, 200, 3);
+    let tree = Tree::new(&interval);
+    for cgroups in [10_000, 50] {
+        let samples =
+            samples(&metrics(Config { cgroups, ..Config::default() }, std::slice::from_ref(&interval)));
+        let mut exported = 0;
+        for ((name, labels), value) in &samples {
+            let path = labels.first().filter(|(name, _)| name == "cgroup").map(|(_, path)| path.as_str());
+            let Some(node) = path.map(|path| &tree.nodes()[tree.find(path).expect("a cgroup")]) else {
+                continue;
+            };
+            let limits = node.limits.map(|at| &interval.limits[at]).expect("limits of all");
+            let seconds = |ns: u64| ns as f64 / 1e9;
+            let same = match name.strip_prefix("cgscope_").expect("a name") {
+                "cgroup_cpu_usage_seconds_total" => seconds(node.group.totals.on_cpu_ns),
+                "cgroup_tasks" => {
+                    exported += 1;
+                    node.group.threads as f64
+                }
+                "cgroup_voluntary_switches_total" => node.group.totals.voluntary as f64,
+                "cgroup_involuntary_switches_total" => node.group.totals.involuntary as f64,
+                "cgroup_migrations_total" => node.group.totals.migrations as f64,
+                "runqueue_waiting" => node.group.pending as f64,
+                "runqueue_longest_wait_seconds" => seconds(node.group.pending_max_ns),
+                "cgroup_effective_cores" => node.effective.expect("a quota").cores,
+                "cgroup_quota_seconds" => limits.quota_us.expect("a quota") as f64 / 1e6,
+                "cgroup_period_seconds" => limits.period_us.expect("a period") as f64 / 1e6,
+                "cgroup_burst_seconds" => limits.burst_us.expect("a burst") as f64 / 1e6,
+                "cgroup_throttled_seconds_total" => seconds(limits.throttled_ns.expect("read")),
+                "cgroup_throttled_periods_total" => limits.nr_throttled.expect("read") as f64,
+                "cgroup_periods_total" => limits.nr_periods.expect("read") as f64,
+                "runqueue_wait_seconds_sum" => {
+                    let cause = Cause::ALL
+                        .into_iter()
+                        .find(|cause| cause.name() == labels.last().expect("a cause").1);
+                    seconds(node.group.wait.by_cause.get(cause.expect("a cause")))
+                }
+                _ => continue,
+            };
+            assert_eq!(*value, same, "{name} {labels:?}");
+        }
+        assert_eq!(exported, tree.nodes().iter().filter(|node| node.has_tasks).count().min(cgroups));
+    }
+}
+
+#[test]
+fn a_page_is_as_long_as_the_configuration_lets_it_be() {
+    let config = Config { cgroups: 30, culprits: 3, ..Config::default() };
+    let lengths = [400, 1_600].map(|cgroups| {
+        let metrics =
+            metrics(config.clone(), &[interval(2 * cgroups, cgroups, 1), interval(2 * cgroups, cgroups, 2)]);
+        let samples = samples(&metrics);
+        // Of a cgroup: a histogram for each cause of 28 buckets, sum and count; 14 figures; culprits and others.
+        let bound = 30 * (6 * 30 + 14 + 3 + 1) + 2 * 6 + 4 + Loss::ALL.len() + 2;
+        assert!(samples.len() <= bound, "{} {bound}", samples.len());
+        let states = ["exported", "over_limit", "too_deep", "excluded"]
+            .map(|state| samples[&key("cgscope_cgroups", &[("state", state)])]);
+        let tree = Tree::new(&interval(2 * cgroups, cgroups, 1));
+        let all = tree.nodes().iter().filter(|node| node.has_tasks).count();
+        assert_eq!((states[0], states.iter().sum::<f64>()), (30.0, all as f64));
+        metrics.page(Format::OpenMetrics, &[]).len()
+    });
+    assert!(lengths[1] < lengths[0] * 5 / 4, "{lengths:?}");
+}
+
+#[test]
+fn what_was_not_read_is_absent_and_every_loss_is_there() {
+    let mut interval = (*small::interval(vec![small::task(4, &[5_000])])).clone();
+    interval.cost = Default::default();
+    let samples = samples(&metrics(Config::default(), &[interval]));
+    let has = |name: &str| samples.keys().any(|(found, _)| found == name);
+    for name in [
+        "cgroup_throttled_seconds_total",
+        "cgroup_quota_seconds",
+        "cgroup_effective_cores",
+        "hook_runs_total",
+        "hook_seconds_total",
+        "node_cpus",
+    ] {
+        assert!(!has(&format!("cgscope_{name}")), "{name}");
+    }
+    for loss in Loss::ALL {
+        assert_eq!(samples[&key("cgscope_losses_total", &[("loss", loss.name())])], 0.0);
+    }
+    assert_eq!(samples[&key("cgscope_cgroup_tasks", &[("cgroup", "/")])], 1.0);
+    let web = [("cgroup", "/system.slice/web.service"), ("unit", "web.service")];
+    assert_eq!(samples[&key("cgscope_runqueue_waiting", &web)], 0.0);
+}
+
+#[test]
+fn the_coarse_mode_has_sums_and_no_histogram() {
+    let mut interval = (*small::interval(vec![small::task(4, &[5_000])])).clone();
+    interval.mode = Mode::Coarse;
+    interval.pairs.clear();
+    let samples = samples(&metrics(Config::default(), &[interval]));
+    let has = |name: &str| samples.keys().any(|(found, _)| found.starts_with(name));
+    assert!(
+        has("cgscope_cgroup_cpu_usage_seconds_total") && has("cgscope_cgroup_involuntary_switches_total")
+    );
+    for name in ["cgscope_runqueue", "cgscope_cgroup_migrations_total", "cgscope_culprit"] {
+        assert!(!has(name), "{name}");
+    }
+}
+
+#[test]
+fn any_path_is_read_back_as_it_is_and_names_of_the_runtime_come_beside_it() {
+    let id = "0123456789abcdef".repeat(4);
+    let paths = [
+        "/a\\x2d\"b\"/é\n{}".to_owned(),
+        format!("/kubepods/burstable/pod{}/{id}", "0123456789abcdef".repeat(2)),
+    ];
+    let mut interval = (*small::interval(vec![small::task(4, &[5_000]), small::task(5, &[9_000])])).clone();
+    for (at, path) in paths.iter().enumerate() {
+        interval.cgroups[at + 1].1 = path.as_str().into();
+    }
+    let mut metrics = Metrics::new(Config::default());
+    metrics.add(&interval, &|asked| {
+        assert_eq!(asked, id);
+        Some(Names { container: Some("web".into()), pod: None, namespace: Some("shop\"".into()) })
+    });
+    // It has gone for a while: what it said holds.
+    metrics.add(&interval, &nobody);
+    let samples = samples(&metrics);
+    let pod = "0123456789abcdef".repeat(2);
+    let container = [
+        ("cgroup", &*paths[1]),
+        ("container_id", &id),
+        ("pod_uid", &pod),
+        ("container", "web"),
+        ("namespace", "shop\""),
+    ];
+    assert_eq!(samples[&key("cgscope_cgroup_tasks", &[("cgroup", &paths[0])])], 1.0);
+    assert_eq!(samples[&key("cgscope_cgroup_tasks", &container)], 1.0);
+    let culprit = [&container[..], &[("culprit", &paths[0])]].concat();
+    assert_eq!(samples[&key("cgscope_culprit_wait_seconds_total", &culprit)], 0.18);
+}
+
+#[test]
+fn what_is_in_cgroups_without_a_name_is_in_the_root() {
+    let mut interval = (*small::interval(vec![small::task(4, &[5_000]), small::task(5, &[9_000])])).clone();
+    interval.cgroups.truncate(2);
+    let samples = samples(&metrics(Config::default(), &[interval.clone()]));
+    assert_eq!(samples[&key("cgscope_cgroup_tasks", &[("cgroup", "/")])], 2.0);
+    let culprit = [("cgroup", "/"), ("culprit", "/system.slice/web.service")];
+    assert_eq!(samples[&key("cgscope_culprit_wait_seconds_total", &culprit)], 0.09);
+}
+
+#[test]
+fn counters_say_when_they_began() {
+    let first = interval(100, 20, 0);
+    let page =
+        |metrics: &Metrics| parsed::samples(&parsed::text(&metrics.page(Format::OpenMetrics, &[]), true));
+    let mut metrics = Metrics::new(Config { cgroups: 1, ..Config::default() });
+    metrics.add(&first, &nobody);
+    metrics.set_config(Config::default());
+    metrics.add(&interval(100, 20, 1), &nobody);
+    let samples = page(&metrics);
+    let created = |path: &str| samples[&key("cgscope_cgroup_cpu_usage_seconds_created", &[("cgroup", path)])];
+    assert_eq!((created("/"), created("/kubepods.slice")), (1.7e9, 1.7e9 + 1.0));
+    let messages = parsed::messages(&metrics.page(Format::Protobuf, &[]));
+    let waits = messages[0].metric[0].histogram.as_ref().expect("a histogram");
+    assert_eq!(waits.created_timestamp.map(|at| (at.seconds, at.nanos)), Some((1_700_000_000, 0)));
+}
+
+#[test]
+fn a_page_before_the_first_interval_is_one() {
+    let metrics = Metrics::new(Config::default());
+    parsed::text(&metrics.page(Format::OpenMetrics, &[]), true);
+    let given = Given { family: family::WAIT, samples: vec![GivenSample { labels: Vec::new(), value: 1.0 }] };
+    assert_eq!(given.family.kind, Kind::Histogram);
+    let before = metrics.page(Format::Text, &[]);
+    assert_eq!(metrics.page(Format::Text, &[given]), before, "a histogram cannot be given");
+}
