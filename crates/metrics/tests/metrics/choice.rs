@@ -163,12 +163,20 @@ fn blamed(metrics: &mut Metrics, pairs: &[(&str, u64, u64)]) {
     metrics.add(&Interval { pairs, ..interval(&everybody) }, &|_| None);
 }
 
+/// Of all victims and culprits, ms.
+fn all_culprits(metrics: &Metrics) -> BTreeMap<(String, String), f64> {
+    let mut all = family(metrics, "cgscope_culprit_wait_seconds_total");
+    all.values_mut().for_each(|seconds| *seconds = (*seconds * 1e3).round());
+    all
+}
+
+fn of_victim(all: &BTreeMap<(String, String), f64>, victim: &str) -> BTreeMap<String, f64> {
+    let of_victim = all.iter().filter(|((path, _), _)| path == victim);
+    of_victim.map(|((_, culprit), ms)| (culprit.clone(), *ms)).collect()
+}
+
 fn culprits(metrics: &Metrics, victim: &str) -> BTreeMap<String, f64> {
-    let all = family(metrics, "cgscope_culprit_wait_seconds_total");
-    all.into_iter()
-        .filter(|((path, _), _)| path == victim)
-        .map(|((_, culprit), s)| (culprit, (s * 1e3).round()))
-        .collect()
+    of_victim(&all_culprits(metrics), victim)
 }
 
 fn named<'a>(culprits: impl IntoIterator<Item = (&'a str, f64)>) -> BTreeMap<String, f64> {
@@ -223,6 +231,8 @@ fn a_culprit_that_is_gone_gives_its_name_to_the_next_that_comes() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
     #[test]
     fn every_wait_behind_a_culprit_is_added_to_exactly_one_series(
         rounds in vec(vec((0..PATHS.len(), prop_oneof![1..=8u64, Just(KERNEL), Just(77)], 1..1_000u64), 0..12), 1..6),
@@ -235,8 +245,9 @@ proptest! {
             let pairs: Vec<_> = pairs.into_iter().map(|((victim, culprit), ms)| (victim, culprit, ms)).collect();
             blamed(&mut metrics, &pairs);
             let whole = Interval { pairs: pairs.iter().map(|(victim, culprit, ms)| pair(victim, *culprit, *ms)).collect(), ..interval(&[]) };
+            let all = all_culprits(&metrics);
             for victim in PATHS {
-                let now = culprits(&metrics, victim);
+                let now = of_victim(&all, victim);
                 let earlier = before.entry(victim).or_default();
                 let rose: f64 = now.iter().map(|(culprit, ms)| ms - earlier.get(culprit).unwrap_or(&0.0)).sum();
                 let model: u64 = whole.culprits_of(victim).iter().map(|culprit| culprit.ns).sum();
