@@ -117,6 +117,16 @@ fn one_without_tasks_stays_while_its_files_are_there() {
 }
 
 #[test]
+fn one_with_tasks_only_below_it_lives_with_them() {
+    let mut metrics = of_size(10);
+    add(&mut metrics, &[("/a/b/c", 1)]);
+    add(&mut metrics, &[("/a/b/c", 1)]);
+    let waits = family(&metrics, "cgscope_runqueue_wait_seconds_count");
+    let of = |path: &str| waits[&(path.to_owned(), "wakeup".to_owned())];
+    assert_eq!(["/", "/a", "/a/b", "/a/b/c"].map(of), [2.0; 4]);
+}
+
+#[test]
 fn what_is_too_deep_or_not_wanted_is_counted_and_not_exported() {
     let config = Config {
         depth: 2,

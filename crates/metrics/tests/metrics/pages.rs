@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cgscope_layout::Loss;
 use cgscope_made_up::{host, small};
 use cgscope_metrics::{Config, Format, Given, GivenSample, Kind, Metrics, Names, family};
-use cgscope_model::{Cause, Interval, Mode, Tree};
+use cgscope_model::{Cause, CgroupReading, Interval, Mode, Tree};
 
 use crate::parsed::{self, Key};
 
@@ -182,12 +182,16 @@ fn a_page_is_as_long_as_the_configuration_lets_it_be() {
 #[test]
 fn what_was_not_read_is_absent_and_every_loss_is_there() {
     let mut interval = (*small::interval(vec![small::task(4, &[5_000])])).clone();
+    let no_quota = CgroupReading { id: 1, period_us: Some(100_000), burst_us: Some(0), ..Default::default() };
+    interval.limits = vec![no_quota];
     interval.cost = Default::default();
     let samples = samples(&metrics(Config::default(), &[interval]));
     let has = |name: &str| samples.keys().any(|(found, _)| found == name);
     for name in [
         "cgroup_throttled_seconds_total",
         "cgroup_quota_seconds",
+        "cgroup_period_seconds",
+        "cgroup_burst_seconds",
         "cgroup_effective_cores",
         "hook_runs_total",
         "hook_seconds_total",
