@@ -11,8 +11,8 @@ use crate::host;
 use crate::root::AsRoot;
 use crate::steps;
 
-/// What the tests and the measurements use besides: peers to compare with, load, terminals.
-pub(crate) const TEST_TOOLS: [&str; 10] = [
+/// What the tests and the measurements use besides: peers to compare with, load, terminals, who reads metrics.
+pub(crate) const TEST_TOOLS: [&str; 11] = [
     "libbpf-tools",
     "sysstat",
     "linux-perf",
@@ -23,6 +23,7 @@ pub(crate) const TEST_TOOLS: [&str; 10] = [
     "ffmpeg",
     "procps",
     "util-linux",
+    "prometheus",
 ];
 
 /// A browser for the tests of the report's page.

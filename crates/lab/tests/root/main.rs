@@ -27,6 +27,7 @@ mod kill;
 mod ledger;
 mod live_and_replay;
 mod load;
+mod metrics_page;
 mod numa;
 mod offcpu;
 mod overview;

@@ -1,0 +1,97 @@
+//! Pages of metrics, read by Prometheus' own tool.
+
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use cgscope_made_up::host;
+use cgscope_metrics::{Config, Format, Given, GivenSample, Metrics, Names, family};
+use cgscope_model::Interval;
+
+use crate::{
+    bench::follow,
+    load::{Cgroup, Load},
+};
+
+/// What `promtool check metrics` finds wrong with a page: nothing, if all is well.
+fn findings(page: &[u8]) -> String {
+    let tool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut tool = tool.unwrap_or_else(|error| {
+        panic!("promtool cannot be run ({error}), so nobody reads the page: install Debian's package `prometheus`, as `cargo xtask test` does")
+    });
+    tool.stdin.take().expect("its input").write_all(page).expect("it reads the page");
+    let output = tool.wait_with_output().expect("it ends");
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8(said).expect("UTF-8");
+    if output.status.success() { said } else { format!("{said}{}", output.status) }
+}
+
+#[test]
+fn promtool_finds_nothing_wrong_with_a_page_of_every_metric() {
+    let names = |_: &str| Some(Names { pod: Some("web-0".into()), ..Names::default() });
+    let mut metrics = Metrics::new(Config::default());
+    metrics.add(&Interval::between(&host(2_000, 500, 1), &host(2_000, 500, 2)), &names);
+    let of_daemon = family::ALL.iter().skip_while(|given| **given != &family::COLLECTIONS);
+    let given: Vec<Given> = of_daemon
+        .map(|given| {
+            let labels = given.labels.iter().map(|label| (*label, "a\\\"b".to_owned())).collect();
+            Given { family: **given, samples: vec![GivenSample { labels, value: 2.5 }] }
+        })
+        .collect();
+    let page = metrics.page(Format::Text, &given);
+    let text = String::from_utf8(page.clone()).expect("UTF-8");
+    for family in family::ALL {
+        assert!(text.contains(&format!("\n# TYPE {} ", family.sample_name())), "{}", family.name);
+    }
+    assert_eq!(findings(&page), "");
+    let broken =
+        text.replacen("# TYPE cgscope_runqueue_waiting gauge", "# TYPE cgscope_runqueue_waiting counter", 1);
+    assert_ne!(findings(broken.as_bytes()), "", "it looks");
+}
+
+#[test]
+fn a_page_of_this_host_has_the_throttled_and_the_neighbour_and_promtool_finds_nothing_wrong() {
+    let (limited, neighbour) = (Cgroup::new("metrics limited"), Cgroup::new("metrics"));
+    limited.limit(20_000, 100_000);
+    let _loads: Vec<Load> =
+        [&limited, &limited, &neighbour, &neighbour].map(|cgroup| Load::busy_loop(Some(cgroup))).into();
+    let mut collector = follow(&[]);
+    let first = collector.sample().expect("a sample");
+    thread::sleep(Duration::from_secs(2));
+    let interval = Interval::between(&first, &collector.sample().expect("a sample"));
+    let mut metrics = Metrics::new(Config::default());
+    metrics.add(&interval, &|_| None);
+    let page = metrics.page(Format::Text, &[]);
+    assert_eq!(findings(&page), "");
+    let text = String::from_utf8(page).expect("UTF-8");
+    let value = |name: &str, labels: &[&str]| -> Option<f64> {
+        let of_family = text.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+        let mut lines = of_family.filter(|line| labels.iter().all(|label| line.contains(label)));
+        lines.next()?.rsplit_once(' ')?.1.parse().ok()
+    };
+    let of = |cgroup: &Cgroup| format!("cgroup=\"{}\"", cgroup.name);
+    let throttled = value("cgscope_runqueue_wait_seconds_sum", &[&of(&limited), "cause=\"throttled\""]);
+    assert!(throttled.is_some_and(|seconds| seconds > 0.5), "{throttled:?}\n{text}");
+    assert_eq!(value("cgscope_cgroup_quota_seconds", &[&of(&limited)]), Some(0.02));
+    assert_eq!(value("cgscope_cgroup_effective_cores", &[&of(&limited)]), Some(0.2));
+    assert_eq!(value("cgscope_cgroup_effective_cores", &[&of(&neighbour)]), None);
+    assert!(
+        value("cgscope_cgroup_throttled_periods_total", &[&of(&limited)])
+            .is_some_and(|periods| periods >= 10.0)
+    );
+    assert_eq!(value("cgscope_cgroup_tasks", &[&of(&neighbour)]), Some(2.0));
+    let waits: u64 = interval.total().wait.hist.count();
+    let counts =
+        text.lines().filter(|line| line.starts_with("cgscope_runqueue_wait_seconds_count{cgroup=\"/\","));
+    let counted: u64 =
+        counts.map(|line| line.rsplit_once(' ').expect("a value").1.parse::<u64>().expect("a count")).sum();
+    assert_eq!(counted, waits, "over all causes, the waits of the host");
+}
