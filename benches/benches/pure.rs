@@ -4,6 +4,7 @@ use std::{hint::black_box, sync::Arc, time::Duration};
 
 use cgscope_layout::bucket_of;
 use cgscope_made_up::host;
+use cgscope_metrics::{Config, Format, Metrics};
 use cgscope_model::{
     Hist, Interval, Sample, TaskReading, Totals, Tree,
     findings::{Host, findings_in},
@@ -14,7 +15,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 criterion_group! {
     name = pure;
     config = Criterion::default().warm_up_time(Duration::from_secs(1));
-    targets = buckets, of_5000_tasks, of_2000_cgroups
+    targets = buckets, of_5000_tasks, of_2000_cgroups, metrics
 }
 criterion_main!(pure);
 
@@ -107,4 +108,25 @@ fn of_2000_cgroups(c: &mut Criterion) {
             (findings_in(&interval, &tree, &machine), interval.total(), tree, interval)
         });
     });
+}
+
+/// What a scrape needs beside the collection: an Interval is added to what is known, then a page is written.
+fn metrics(c: &mut Criterion) {
+    let samples: Vec<Sample> = (1..4).map(|round| host(20_000, 10_000, round)).collect();
+    let intervals: Vec<Interval> =
+        samples.windows(2).map(|pair| Interval::between(&pair[0], &pair[1])).collect();
+    let mut metrics = Metrics::new(Config::default());
+    intervals.iter().for_each(|interval| metrics.add(interval, &|_| None));
+    let mut group = c.benchmark_group("metrics of 20,000 tasks in 10,000 cgroups, of which 200 are exported");
+    group.sample_size(30);
+    group.bench_function("between", |bencher| {
+        bencher.iter(|| Interval::between(black_box(&samples[0]), black_box(&samples[1])));
+    });
+    group.bench_function("add", |bencher| bencher.iter(|| metrics.add(black_box(&intervals[1]), &|_| None)));
+    for format in Format::ALL {
+        let bytes = metrics.page(format, &[]).len();
+        group.bench_function(format!("page, {format:?}, {bytes} bytes"), |bencher| {
+            bencher.iter(|| black_box(&metrics).page(format, &[]));
+        });
+    }
 }
