@@ -134,10 +134,16 @@ families! {
         "Time that taking Samples took.";
     CLIENTS: "cgscope_clients" Gauge None, [],
         "Clients connected to the socket.";
-    CLIENT_REQUESTS: "cgscope_client_requests" Counter None, ["result"],
-        "Requests of clients, by how they ended.";
+    CLIENT_REQUESTS: "cgscope_client_requests" Counter None, [],
+        "Requests of clients that were answered.";
     CLIENTS_REFUSED: "cgscope_clients_refused" Counter None, ["reason"],
         "Connections that were refused or ended by the daemon.";
+    HTTP_CONNECTIONS: "cgscope_http_connections" Gauge None, [],
+        "Connections that are open to the server of this page.";
+    HTTP_REQUESTS: "cgscope_http_requests" Counter None, [],
+        "Requests by HTTP that got what they asked for.";
+    HTTP_REFUSED: "cgscope_http_refused" Counter None, ["reason"],
+        "Requests and connections by HTTP that were refused or ended by the daemon.";
     BUILD_INFO: "cgscope_build_info" Gauge None, ["version"],
         "1; the version is its label.";
     PROCESS_CPU: "process_cpu_seconds" Counter SECONDS, [],

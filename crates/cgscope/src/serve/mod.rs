@@ -1,26 +1,40 @@
 //! `cgscope serve`: the daemon. It loads BPF, listens, gives up its privileges, and serves.
 
 mod collector;
+mod exporter;
 mod listen;
 mod privileges;
 
-use std::{fs, io, path::Path, sync::Arc, time::Duration};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use cgscope_collect::facts::CgroupMounts;
 use cgscope_record::Header;
 use cgscope_serve::{
-    collection::Collection,
+    collection::{Collection, Latest},
     config::{Config, FILE, Socket},
+    cri::Runtime,
+    http::{Http, HttpConfig},
+    pace::Pace,
     socket::{Counters, Limits, Server},
 };
 use sd_notify::NotifyState;
 use tokio::{
     net::UnixListener,
     signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
     task::LocalSet,
 };
 
-use self::{collector::Own, listen::Listening};
+use self::{
+    collector::Own,
+    exporter::{Exporter, Parts},
+    listen::Listening,
+};
 use crate::{
     cli::Serve,
     exit::{Error, Exit, Result},
@@ -41,7 +55,7 @@ pub async fn run(options: &Serve) -> Result {
 /// A configuration, and where it is from.
 struct Read {
     config: Config,
-    file: Option<std::path::PathBuf>,
+    file: Option<PathBuf>,
 }
 
 impl Read {
@@ -88,13 +102,39 @@ fn limits(config: &Socket) -> (Limits, Vec<String>) {
     (limits, warnings)
 }
 
+/// Listens for those who scrape, if that is asked for.
+fn http(config: &Config) -> std::result::Result<Option<Http>, String> {
+    let Some(listen) = config.http.listen else { return Ok(None) };
+    let tls = config.http.tls_certificate.clone().zip(config.http.tls_key.clone());
+    let config = HttpConfig { tls, users: config.http.users.clone(), ..HttpConfig::new(listen) };
+    let http = Http::bind(&config).map_err(|error| error.to_string())?;
+    if let Some(warning) = http.warning() {
+        say!("cgscope: {warning}");
+    }
+    Ok(Some(http))
+}
+
+/// Which metrics.
+fn exported(config: &Config) -> cgscope_metrics::Config {
+    let config = config.metrics.clone();
+    cgscope_metrics::Config {
+        cgroups: config.cgroups,
+        depth: config.depth,
+        include: config.include,
+        exclude: config.exclude,
+        culprits: config.culprits,
+    }
+}
+
 /// The daemon with everything loaded and listened on, and no privileges any more.
 struct Daemon {
     config: Config,
-    named: Option<std::path::PathBuf>,
+    named: Option<PathBuf>,
     is_verbose: bool,
     collector: Own,
     socket: Option<Listening>,
+    http: Option<Arc<Http>>,
+    runtime: Runtime,
     header: Header,
     signals: Signals,
 }
@@ -127,6 +167,14 @@ impl Daemon {
         // What can fail for want of a file comes before what takes time.
         let socket = Listening::open(&with_known_group(&config.socket, file.is_none()))
             .map_err(Error::could_not_run)?;
+        let http = http(&config).map_err(Error::could_not_run)?.map(Arc::new);
+        if socket.is_none() && http.is_none() {
+            return Err(Error::could_not_run(
+                "nothing is to be served: the configuration has neither `path` in [socket] nor `listen` in [http]",
+            ));
+        }
+        let runtime = Runtime::new(&config.containers.runtime)
+            .map_err(|error| Error::could_not_run(error.to_string()))?;
         let collector = Own::start()?;
         for refused in collector.refused() {
             say!("cgscope: {refused}");
@@ -139,70 +187,130 @@ impl Daemon {
             is_verbose: options.verbose,
             collector,
             socket,
+            http,
+            runtime,
             header,
             signals,
         })
     }
 
     async fn serve(self) -> Result {
-        let Self { config, named, is_verbose, collector, socket, header, mut signals } = self;
+        let Self { config, named, is_verbose, collector, socket, http, runtime, header, mut signals } = self;
         let failed = |error: io::Error| Error::could_not_run(format!("the daemon cannot start ({error})"));
         let collection = Collection::start(collector).map_err(failed)?;
-        let pace = collection.pace().clone();
-        let mut interval_ns = config.collect.interval;
-        pace.ask(interval_ns);
-        let (limits_now, warnings) = limits(&config.socket);
-        for warning in warnings {
-            say!("cgscope: {warning}");
-        }
+        let (pace, latest) = (collection.pace().clone(), collection.latest());
+        pace.ask(config.collect.interval);
         let counters = Arc::new(Counters::default());
-        let Some(socket) = socket else {
-            return Err(Error::could_not_run("nothing is to be served: [socket] has no path"));
-        };
-        let listener =
-            UnixListener::from_std(socket.listener.try_clone().map_err(failed)?).map_err(failed)?;
-        let mount = CgroupMounts::read(Path::new("/")).cpu().map(Path::to_path_buf);
-        let server = Server::new(listener, collection, &header, mount, limits_now, counters)
-            .map_err(|error| Error::could_not_run(error.to_string()))?;
-        let change = server.limits();
-        say!("cgscope: serving viewers at {}", socket.place);
-        tell(&[NotifyState::Ready]);
-        let reload = async {
-            while signals.reload.recv().await.is_some() {
-                tell(&[
-                    NotifyState::Reloading,
-                    NotifyState::monotonic_usec_now().unwrap_or(NotifyState::Ready),
-                ]);
-                match read(named.as_deref()) {
-                    Ok(read) => {
-                        let (limits, warnings) = limits(&read.config.socket);
-                        warnings.iter().for_each(|warning| say!("cgscope: {warning}"));
-                        change(limits);
-                        pace.ask(read.config.collect.interval);
-                        pace.ask_no_longer(interval_ns);
-                        interval_ns = read.config.collect.interval;
-                        say!("cgscope: {} was read again", read.words());
-                    }
-                    Err(wrong) => say!("cgscope: {wrong}; going on with the configuration of before"),
-                }
-                tell(&[NotifyState::Ready]);
-            }
-        };
-        let [terminate, interrupt] = &mut signals.end;
-        let stop = async {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-                () = reload => {}
-            }
+        let exporter = http.as_ref().map(|http| {
+            Exporter::start(Parts {
+                pace: pace.clone(),
+                latest: latest.clone(),
+                http: http.clone(),
+                runtime,
+                counters: counters.clone(),
+                config: exported(&config),
+            })
+        });
+        let exporter = exporter.transpose().map_err(failed)?;
+        if let Some(http) = &http {
+            let scheme = if config.http.tls_key.is_some() { "https" } else { "http" };
+            say!("cgscope: serving metrics at {scheme}://{}/metrics", http.local_addr());
+        }
+        let (limits, warnings) = limits(&config.socket);
+        warnings.iter().for_each(|warning| say!("cgscope: {warning}"));
+        let mut reload =
+            Reload { named, interval_ns: config.collect.interval, pace, http, exporter, limits: None };
+        let stop = |reload: Reload| async move {
+            wait_for_end(&mut signals, reload).await;
             tell(&[NotifyState::Stopping]);
             if is_verbose {
                 say!("cgscope: ending");
             }
         };
-        let ended = server.serve(stop).await;
+        let Some(socket) = socket else {
+            tell(&[NotifyState::Ready]);
+            let ended = tokio::select! {
+                () = stop(reload) => Ok(()),
+                failed = failed_of(latest) => Err(failed),
+            };
+            drop(collection);
+            return ended.map_err(Error::incomplete).map(|()| Exit::Done);
+        };
+        let listener = socket.listener.try_clone().and_then(UnixListener::from_std).map_err(failed)?;
+        let mount = CgroupMounts::read(Path::new("/")).cpu().map(Path::to_path_buf);
+        let server = Server::new(listener, collection, &header, mount, limits, counters)
+            .map_err(|error| Error::could_not_run(error.to_string()))?;
+        reload.limits = Some(Box::new(server.limits()));
+        say!("cgscope: serving viewers at {}", socket.place);
+        tell(&[NotifyState::Ready]);
+        let ended = server.serve(stop(reload)).await;
         drop(socket);
         ended.map_err(Error::incomplete).map(|()| Exit::Done)
+    }
+}
+
+/// Why no Sample can be taken any more.
+async fn failed_of(mut latest: watch::Receiver<Latest>) -> String {
+    match latest.wait_for(std::result::Result::is_err).await.as_deref() {
+        Ok(Err(sentence)) => sentence.clone(),
+        _ => "the thread that takes Samples is gone".into(),
+    }
+}
+
+/// What reading the configuration again changes.
+struct Reload {
+    named: Option<PathBuf>,
+    interval_ns: u64,
+    pace: Arc<Pace>,
+    http: Option<Arc<Http>>,
+    exporter: Option<Exporter>,
+    limits: Option<Box<dyn Fn(Limits)>>,
+}
+
+impl Reload {
+    /// Reads it again. What is wrong leaves all as it was.
+    fn reload(&mut self) {
+        let read = match read(self.named.as_deref()) {
+            Ok(read) => read,
+            Err(wrong) => {
+                say!("cgscope: {wrong}; going on with the configuration of before");
+                return;
+            }
+        };
+        let config = &read.config;
+        let (limits, mut warnings) = limits(&config.socket);
+        if let Some(change) = &self.limits {
+            change(limits);
+        }
+        self.pace.ask(config.collect.interval);
+        self.pace.ask_no_longer(std::mem::replace(&mut self.interval_ns, config.collect.interval));
+        if let Some(exporter) = &self.exporter {
+            exporter.set_config(exported(config));
+        }
+        if let Some(http) = &self.http {
+            warnings.extend(http.reload().iter().map(ToString::to_string));
+        }
+        warnings.iter().for_each(|warning| say!("cgscope: {warning}"));
+        say!(
+            "cgscope: {} was read again; where it listens and who it is stays until it is started anew",
+            read.words()
+        );
+    }
+}
+
+/// Until a signal asks for the end; one that asks for it reads the configuration again.
+async fn wait_for_end(signals: &mut Signals, mut reload: Reload) {
+    let [terminate, interrupt] = &mut signals.end;
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => return,
+            _ = interrupt.recv() => return,
+            _ = signals.reload.recv() => {
+                tell(&[NotifyState::Reloading, NotifyState::monotonic_usec_now().unwrap_or(NotifyState::Ready)]);
+                reload.reload();
+                tell(&[NotifyState::Ready]);
+            }
+        }
     }
 }
 

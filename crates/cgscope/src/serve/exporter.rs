@@ -1,0 +1,237 @@
+//! Metrics of what is collected, on a thread of their own: making a page may take a while, and viewers do not wait for it.
+
+use std::{
+    io,
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use cgscope_metrics::{Config, Format, Given, GivenSample, Metrics, Names, family};
+use cgscope_model::Interval;
+use cgscope_serve::{
+    collection::{Latest, Taken},
+    cri::Runtime,
+    http::{Http, Page, Request},
+    pace::Pace,
+    protocol::Refusal,
+    socket::Counters,
+};
+use tokio::{sync::watch, task::LocalSet, time::timeout};
+
+/// A page is of a Sample that is not older, so that whoever scrapes again and again costs no more collections than this lets them.
+const FRESH: Duration = Duration::from_millis(250);
+/// A Sample that does not come in this time is not waited for: the page is of the one before.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Intervals are added at least so far apart: viewers may have Samples taken much more often.
+const LEAST_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What the exporter is made of.
+pub struct Parts {
+    /// When Samples are taken.
+    pub pace: Arc<Pace>,
+    /// Where they are seen.
+    pub latest: watch::Receiver<Latest>,
+    /// Where pages are asked for.
+    pub http: Arc<Http>,
+    /// Names of containers.
+    pub runtime: Runtime,
+    /// Clients of the socket.
+    pub counters: Arc<Counters>,
+    /// What is exported.
+    pub config: Config,
+}
+
+/// The running exporter. Dropping it ends the thread.
+pub struct Exporter {
+    config: Arc<Mutex<Option<Config>>>,
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Exporter {
+    /// Begins to serve pages.
+    ///
+    /// # Errors
+    /// The thread could not be started.
+    pub fn start(parts: Parts) -> io::Result<Self> {
+        let config = Arc::new(Mutex::new(None));
+        let (stop, stopped) = tokio::sync::oneshot::channel();
+        let (began, begun) = mpsc::channel();
+        let told = config.clone();
+        let thread = thread::Builder::new().name("metrics".into()).spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build();
+            let runtime = match runtime {
+                Ok(runtime) => runtime,
+                Err(error) => {
+                    let _ = began.send(Err(error));
+                    return;
+                }
+            };
+            let _ = began.send(Ok(()));
+            LocalSet::new().block_on(&runtime, async {
+                tokio::select! {
+                    () = serve(parts, told) => {}
+                    _ = stopped => {}
+                }
+            });
+            runtime.shutdown_background();
+        })?;
+        begun.recv().map_err(io::Error::other)??;
+        Ok(Self { config, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Exports by another configuration from the next Sample on.
+    pub fn set_config(&self, config: Config) {
+        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = Some(config);
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // It panicked: the message has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What pages are made of.
+struct State {
+    metrics: Metrics,
+    config: Arc<Mutex<Option<Config>>>,
+    runtime: Runtime,
+    /// The Sample up to which everything has been added.
+    before: Option<Taken>,
+    counters: Arc<Counters>,
+    http: Arc<Http>,
+    started_s: f64,
+}
+
+async fn serve(parts: Parts, config: Arc<Mutex<Option<Config>>>) {
+    let Parts { pace, latest, http, runtime, counters, config: begun } = parts;
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let state = State {
+        metrics: Metrics::new(begun),
+        config,
+        runtime,
+        before: None,
+        counters,
+        http: http.clone(),
+        started_s: started.as_secs_f64(),
+    };
+    let state = Arc::new(tokio::sync::Mutex::new(state));
+    let feed = feed(state.clone(), latest.clone());
+    let pages = http.serve(move |request: Request| {
+        let (state, mut latest, pace) = (state.clone(), latest.clone(), pace.clone());
+        async move {
+            fresh(&pace, &mut latest).await;
+            let mut state = state.lock().await;
+            let taken = latest.borrow().clone();
+            state.add(taken.ok().flatten()).await;
+            state.page(request.accept.as_deref())
+        }
+    });
+    tokio::select! {
+        _ = pages => {}
+        () = feed => {}
+    }
+}
+
+/// Adds what comes, so that nothing is lost of tasks that move from cgroup to cgroup between two scrapes.
+async fn feed(state: Arc<tokio::sync::Mutex<State>>, mut latest: watch::Receiver<Latest>) {
+    let mut added: Option<Instant> = None;
+    while latest.changed().await.is_ok() {
+        if added.is_some_and(|at| at.elapsed() < LEAST_INTERVAL) {
+            continue;
+        }
+        let taken = latest.borrow_and_update().clone();
+        state.lock().await.add(taken.ok().flatten()).await;
+        added = Some(Instant::now());
+    }
+}
+
+/// Waits until the latest Sample is a fresh one, taking one if need be.
+async fn fresh(pace: &Pace, latest: &mut watch::Receiver<Latest>) {
+    let number = |latest: &Latest| match latest {
+        Ok(Some(taken)) if taken.at.elapsed() < FRESH => None,
+        Ok(Some(taken)) => Some(taken.number),
+        Ok(None) => Some(0),
+        Err(_) => None,
+    };
+    let Some(stale) = number(&latest.borrow()) else { return };
+    pace.now();
+    let is_new = |latest: &Latest| {
+        !matches!(latest, Ok(Some(taken)) if taken.number <= stale) && !matches!(latest, Ok(None))
+    };
+    // What is there is shown where nothing comes.
+    let _ = timeout(PATIENCE, latest.wait_for(is_new)).await;
+}
+
+impl State {
+    async fn add(&mut self, taken: Option<Taken>) {
+        if let Some(config) = self.config.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            self.metrics.set_config(config);
+        }
+        let Some(taken) = taken else { return };
+        let Some(before) = self.before.replace(taken) else { return };
+        let now = self.before.as_ref().unwrap_or(&before);
+        if now.number == before.number {
+            return;
+        }
+        if let Some(sentence) = self.runtime.refresh().await {
+            say!("cgscope: {sentence}");
+        }
+        let interval = Interval::between(&before.reading.sample, &now.reading.sample);
+        let runtime = &self.runtime;
+        self.metrics.add(&interval, &|id| {
+            let text = |name: &Option<Arc<str>>| name.as_deref().map(str::to_owned);
+            runtime.names(id).map(|names| Names {
+                container: text(&names.container),
+                pod: text(&names.pod),
+                namespace: text(&names.namespace),
+            })
+        });
+    }
+
+    fn page(&self, accept: Option<&str>) -> Page {
+        let format = Format::for_accept(accept);
+        Page::ok(format.content_type(), self.metrics.page(format, &self.own()))
+    }
+
+    /// What no Interval tells.
+    fn own(&self) -> Vec<Given> {
+        let count =
+            |atomic: &std::sync::atomic::AtomicU64| atomic.load(std::sync::atomic::Ordering::Relaxed) as f64;
+        let by = |family, label, samples: Vec<(String, f64)>| Given {
+            family,
+            samples: samples
+                .into_iter()
+                .map(|(name, value)| GivenSample { labels: vec![(label, name)], value })
+                .collect(),
+        };
+        let refused = Refusal::ALL
+            .iter()
+            .map(|refusal| (refusal.name().to_owned(), self.counters.refused(*refusal) as f64));
+        let of_http = self.http.refused().map(|(refusal, count)| (refusal.name().to_owned(), count as f64));
+        let mut given = vec![
+            Given::one(family::CLIENTS, count(&self.counters.clients)),
+            Given::one(family::CLIENT_REQUESTS, count(&self.counters.requests)),
+            by(family::CLIENTS_REFUSED, "reason", refused.collect()),
+            Given::one(family::HTTP_CONNECTIONS, self.http.connections() as f64),
+            Given::one(family::HTTP_REQUESTS, self.http.answered() as f64),
+            by(family::HTTP_REFUSED, "reason", of_http.into()),
+            by(family::BUILD_INFO, "version", vec![(env!("CARGO_PKG_VERSION").into(), 1.0)]),
+            Given::one(family::PROCESS_START, self.started_s),
+        ];
+        let Some(taken) = &self.before else { return given };
+        let cost = &taken.reading.sample.cost;
+        given.push(Given::one(family::COLLECTIONS, taken.number as f64));
+        given.push(Given::one(family::COLLECTION_TIME, taken.took.as_secs_f64()));
+        given.extend(cost.cpu_ns.map(|ns| Given::one(family::PROCESS_CPU, ns as f64 / 1e9)));
+        given.extend(cost.rss_bytes.map(|bytes| Given::one(family::PROCESS_MEMORY, bytes as f64)));
+        given
+    }
+}
