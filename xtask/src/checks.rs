@@ -2,6 +2,8 @@
 use std::iter;
 
 use crate::binary;
+use crate::deploy;
+use crate::dist;
 use crate::failure::Failure;
 use crate::fuzz;
 use crate::lab;
@@ -86,7 +88,8 @@ fn without_root(steps: &mut Steps, for_binaries: &[String]) -> Result<(), Failur
 
 fn with_root(steps: &mut Steps, as_root: &AsRoot, for_binaries: &[String]) -> Result<(), Failure> {
     // They run the binary that users get, and look for it beside their own.
-    steps.done("the binary", binary::build().map(drop))?;
+    steps.done("the binary and its packages", binary::build().and_then(|binary| dist::make(&binary)))?;
+    deploy::for_checks(steps)?;
     let test = |words: &[&str]| {
         let mut test = cargo(&["test", "--release", "--package", "cgscope-lab", "--test", "root"]);
         // Told by name: root may have another home.

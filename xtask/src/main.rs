@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 mod binary;
 mod checks;
+mod deploy;
+mod dist;
 mod failure;
 mod fuzz;
 mod host;
@@ -23,6 +25,7 @@ cargo xtask COMMAND
   setup              install what cgscope is built with; says so before, and does nothing where all is there
   build              setup, then the optimised, static binary at target/release/cgscope
   run [ARGS...]      build, then cgscope ARGS as root; without ARGS: top
+  dist               build, then packages in target/dist: a tarball and a Debian package
   test [--unit|--root] [-- ARGS...]
                      setup and the tools for tests, then format, lints, unit tests, tests as root;
                      --unit: without those as root; --root: only those; ARGS go to the test binaries
@@ -72,6 +75,7 @@ fn dispatch(arguments: &[String]) -> Result<(), Failure> {
         "setup" => nothing_else(command, rest).and_then(|()| setup::ensure(&[])),
         "build" => nothing_else(command, rest).and_then(|()| binary::build()).map(|_| ()),
         "run" => binary::run(rest),
+        "dist" => dist::run(rest),
         "test" => checks::run(&checks::Selection::parse(rest)?),
         "lab" => lab::run(&lab::Request::parse(rest)?),
         "readers" => nothing_else(command, rest).and_then(|()| readers::run()),

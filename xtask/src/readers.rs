@@ -22,8 +22,10 @@ const HDR: &str = "org.hdrhistogram:HdrHistogram:2.2.2";
 /// The one that copies a single artifact without a project.
 const MAVEN_COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy";
 
-/// DuckDB reads the tables; Perfetto's package has the published messages of its traces.
-const PYTHON_PACKAGES: [&str; 3] = ["duckdb==2.0.0", "perfetto==0.59.1", "protobuf==7.36.2"];
+/// DuckDB reads the tables; Perfetto's package has the published messages of its traces; kubernetes-validate (with PyYAML) has the
+/// published schemas of Kubernetes.
+const PYTHON_PACKAGES: [&str; 4] =
+    ["duckdb==2.0.0", "perfetto==0.59.1", "protobuf==7.36.2", "kubernetes-validate==1.37.0"];
 
 /// Programs, where they may be besides PATH, and the package that has them.
 const PROGRAMS: [(&str, &str, &str); 4] = [

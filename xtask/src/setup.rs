@@ -12,7 +12,7 @@ use crate::root::AsRoot;
 use crate::steps;
 
 /// What the tests and the measurements use besides: peers to compare with, load, terminals, who reads metrics.
-pub(crate) const TEST_TOOLS: [&str; 11] = [
+pub(crate) const TEST_TOOLS: [&str; 12] = [
     "libbpf-tools",
     "sysstat",
     "linux-perf",
@@ -24,6 +24,7 @@ pub(crate) const TEST_TOOLS: [&str; 11] = [
     "procps",
     "util-linux",
     "prometheus",
+    "mmdebstrap",
 ];
 
 /// A browser for the tests of the report's page.

@@ -72,6 +72,9 @@ pub enum Command {
     Serve(Serve),
     /// What this host offers, what is off because of it, and how to mend it
     Doctor(Doctor),
+    /// Write the manual pages and shell completions of this binary, for packages
+    #[command(hide = true)]
+    Packaging(Packaging),
 }
 
 /// Whose waits.
@@ -318,6 +321,14 @@ pub struct Doctor {
     /// One JSON object a finding instead of sentences
     #[arg(long)]
     pub json: bool,
+}
+
+/// `cgscope packaging`
+#[derive(Debug, Args)]
+pub struct Packaging {
+    /// A directory that is not there yet
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
 }
 
 /// The shortest interval: reading 5,000 tasks takes about 10 ms.

@@ -19,6 +19,7 @@ mod hist;
 mod host;
 mod input;
 mod mode;
+mod packaging;
 mod record;
 mod recording;
 mod remote;
@@ -93,6 +94,7 @@ fn dispatch(command: Command) -> Result {
             Command::Export(options) => export::run(&options),
             Command::Diff(options) => diff::run(&options),
             Command::Doctor(options) => doctor::run(&options),
+            Command::Packaging(options) => packaging::run(&options),
             Command::Top(options) => top::run(&options).await,
             Command::Serve(options) => serve::run(&options).await,
         }

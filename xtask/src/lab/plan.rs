@@ -18,7 +18,7 @@ enum Place {
 }
 
 /// By how a test's full name begins; the first that fits. A test that is not named here runs everywhere.
-const PLACES: [(&str, Place); 32] = [
+const PLACES: [(&str, Place); 33] = [
     (
         "coarse::the_sums_are_those_of_the_exact_mode",
         Place::Host("reads two ways at one moment, which emulation draws out to many"),
@@ -29,6 +29,8 @@ const PLACES: [(&str, Place); 32] = [
     ("cost::", Place::Host("asserts times, which mean nothing under emulation")),
     ("export::", Place::Host("reads with Java, Go and Python what is the same on every kernel")),
     ("metrics_page::", Place::Host("Prometheus is 200 MB; a page is the same on every kernel")),
+    ("fleet::", Place::Host("reads with Python what is the same on every kernel")),
+    ("packages::", Place::Host("installs in a root of Debian, which needs its archive; no kernel has a part in it")),
     ("field_case_2::", Place::Host("ffmpeg and its libraries are 250 MB")),
     ("record::a_kill_loses_at_most_the_last_interval", Place::Host("asserts how soon a recording starts")),
     ("bad_input::a_target_that_exits", Place::Host("ends its load a fixed time after the start")),

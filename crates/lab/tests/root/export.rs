@@ -2,7 +2,7 @@
 
 #[path = "../../../export/tests/formats/decode.rs"]
 mod decode;
-mod readers;
+pub(crate) mod readers;
 
 use std::{
     collections::BTreeMap,

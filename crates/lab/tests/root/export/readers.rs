@@ -94,7 +94,8 @@ fn said(command: &mut Command) -> String {
 }
 
 impl Python {
-    fn json(&self, script: &str, words: &[&str]) -> Value {
+    /// What a script writes, as JSON.
+    pub(crate) fn json(&self, script: &str, words: &[&str]) -> Value {
         let text = said(Command::new(&self.0).args(["-c", script]).args(words));
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }

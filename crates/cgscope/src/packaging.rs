@@ -1,0 +1,154 @@
+//! Manual pages and shell completions, from the very definitions of the command line: `cgscope packaging DIR`, for packages.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    path::Path,
+};
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+use clap_mangen::{
+    Man,
+    roff::{Roff, bold, roman},
+};
+
+use crate::{
+    cli::{Cli, Packaging},
+    exit::{Error, Exit, Result},
+};
+
+/// What the pages belong to, in their heads.
+const MANUAL: &str = "cgscope";
+
+/// What is said at the end of every page besides what it is of.
+const EXIT_STATUS: [(&str, &str); 3] = [
+    ("0", "Done."),
+    (
+        "1",
+        "Done but incomplete: something was lost that this reading should have shown, or the target vanished.",
+    ),
+    ("2", "Could not run; standard error says what is missing, what it prevents and what to do."),
+];
+
+/// Fills a directory that is not there yet: `man/` with a page for each command, `completions/` with a file for each shell.
+pub fn run(options: &Packaging) -> Result {
+    write_all(&options.directory).map_err(|error| {
+        let directory = options.directory.display();
+        Error::could_not_run(format!(
+            "manual pages and completions could not be written to {directory} ({error}); name a directory that is not there \
+             yet, in one where you may write"
+        ))
+    })?;
+    Ok(Exit::Done)
+}
+
+fn write_all(directory: &Path) -> io::Result<()> {
+    fs::create_dir(directory)?;
+    let (man, completions) = (directory.join("man"), directory.join("completions"));
+    fs::create_dir(&man)?;
+    for (name, page) in pages()? {
+        File::create_new(man.join(name))?.write_all(&page)?;
+    }
+    fs::create_dir(&completions)?;
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        clap_complete::generate_to(shell, &mut Cli::command(), MANUAL, &completions)?;
+    }
+    Ok(())
+}
+
+/// Each page with the name of its file, that of `cgscope` first.
+fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
+    let mut all = Cli::command().disable_help_subcommand(true);
+    all.build();
+    let shown: Vec<_> = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
+    let names: Vec<String> = shown.iter().map(|command| format!("{MANUAL}-{}", command.get_name())).collect();
+    let others = shown.into_iter().zip(&names).map(|(command, name)| page(command, name, &[MANUAL.to_owned()]));
+    std::iter::once(page(all.clone(), MANUAL, &names)).chain(others).collect()
+}
+
+/// A page, and at its end which others there are.
+fn page(command: clap::Command, name: &str, others: &[String]) -> io::Result<(String, Vec<u8>)> {
+    let has_commands = command.get_subcommands().any(|command| !command.is_hide_set());
+    let source = format!("{MANUAL} {}", env!("CARGO_PKG_VERSION"));
+    let man = Man::new(command).title(name).source(source).manual(MANUAL);
+    let mut out = Vec::new();
+    man.render_title(&mut out)?;
+    man.render_name_section(&mut out)?;
+    man.render_synopsis_section(&mut out)?;
+    man.render_description_section(&mut out)?;
+    man.render_options_section(&mut out)?;
+    if has_commands {
+        man.render_subcommands_section(&mut out)?;
+    }
+    ending(others).to_writer(&mut out)?;
+    Ok((format!("{name}.1"), out))
+}
+
+fn ending(others: &[String]) -> Roff {
+    let mut roff = Roff::new();
+    roff.control("SH", ["EXIT STATUS"]);
+    for (code, words) in EXIT_STATUS {
+        roff.control("TP", []).text([bold(code)]).text([roman(words)]);
+    }
+    roff.control("SH", ["SEE ALSO"]);
+    for (i, other) in others.iter().enumerate() {
+        let comma = if i + 1 < others.len() { "," } else { "" };
+        roff.text([bold(other), roman(format!("(1){comma}"))]);
+    }
+    roff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(page: &[u8]) -> String {
+        String::from_utf8(page.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn every_command_that_help_shows_has_a_page_and_the_first_names_them() {
+        let pages = pages().unwrap();
+        assert_eq!(pages[0].0, "cgscope.1");
+        let first = text(&pages[0].1);
+        let commands = Cli::command();
+        let shown: Vec<_> = commands.get_subcommands().filter(|command| !command.is_hide_set()).collect();
+        assert!(shown.len() >= 10, "{}", shown.len());
+        assert_eq!(pages.len(), shown.len() + 1);
+        for command in shown {
+            let name = format!("cgscope-{}", command.get_name());
+            let (_, page) = pages.iter().find(|(file, _)| *file == format!("{name}.1")).expect(&name);
+            let page = text(page);
+            assert!(page.contains(&format!(".TH {name} 1")), "{page}");
+            assert!(page.contains("EXIT STATUS") && page.contains("SEE ALSO"), "{name}");
+            assert!(first.contains(&name.replace('-', "\\-")), "{name} is not in {first}");
+        }
+        assert!(!pages.iter().any(|(file, _)| file.contains("packaging") || file.contains("help")));
+    }
+
+    #[test]
+    fn options_and_their_values_are_in_the_pages() {
+        let pages = pages().unwrap();
+        let (_, export) = pages.iter().find(|(file, _)| file == "cgscope-export.1").unwrap();
+        for word in ["\\-\\-format", "perfetto", "parquet", "\\fIOUT\\fR"] {
+            assert!(text(export).contains(word), "{word}: {}", text(export));
+        }
+    }
+
+    #[test]
+    fn it_fills_a_directory_of_its_own_and_no_other() {
+        let directory = std::env::temp_dir().join(format!("cgscope-packaging-{}", std::process::id()));
+        let options = Packaging { directory: directory.clone() };
+        assert_eq!(run(&options).unwrap(), Exit::Done);
+        let count = |name: &str| fs::read_dir(directory.join(name)).unwrap().count();
+        assert_eq!((count("man"), count("completions")), (pages().unwrap().len(), 3));
+        for file in ["cgscope.bash", "_cgscope", "cgscope.fish"] {
+            let script = fs::read_to_string(directory.join("completions").join(file)).unwrap();
+            assert!(script.contains("--iterations"), "{file}");
+        }
+        let error = run(&options).unwrap_err();
+        assert!(error.sentence.contains("name a directory that is not there yet"), "{error}");
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}

@@ -1,0 +1,211 @@
+//! The packages of `cargo xtask dist`, in a clean root of Debian: what they put there, that it works, and that all of it goes.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use crate::{
+    bench::{cgscope, stderr, stdout},
+    files::Dir,
+};
+
+/// What the clean root has besides what any Debian has: readers of manuals, and what reads units.
+const INCLUDED: &str = "man-db,procps,systemd";
+/// Of `systemd-analyze security`, in tenths: what a unit may be exposed to.
+const EXPOSURE: &str = "30";
+
+/// Where `cargo xtask dist` puts packages, and cargo what it builds.
+fn target() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target").canonicalize().expect("a target directory")
+}
+
+/// The package whose name ends so; of the binary under test, not of an older one.
+fn package(end: &str) -> PathBuf {
+    let place = target().join("dist");
+    let entries = fs::read_dir(&place).into_iter().flatten().flatten().map(|entry| entry.path());
+    let found = entries.into_iter().find(|path| path.to_string_lossy().ends_with(end));
+    let found = found.unwrap_or_else(|| panic!("no package in {}: `cargo xtask dist` makes them", place.display()));
+    let modified = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified()).expect("a file");
+    let binary = PathBuf::from(cgscope().get_program());
+    assert!(modified(&found) >= modified(&binary), "{} is older than the binary: `cargo xtask dist`", found.display());
+    found
+}
+
+fn done(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}\n{}{}", output.status, stdout(&output), stderr(&output));
+    stdout(&output)
+}
+
+/// A Debian of this machine's release, unpacked from what was made of the archive once.
+struct CleanRoot(Dir);
+
+impl CleanRoot {
+    fn new() -> Self {
+        let release = fs::read_to_string("/etc/os-release").expect("a release");
+        let suite = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME=")).expect("a release by name");
+        let archive = target().join(format!("clean-root-{suite}-{}.tar", INCLUDED.replace(',', "-")));
+        if !archive.exists() {
+            let beside = archive.with_extension("part.tar");
+            let mut make = Command::new("mmdebstrap");
+            make.args(["--quiet", "--variant=minbase"]).arg(format!("--include={INCLUDED}"));
+            done(make.arg(suite).arg(&beside).arg(sources()));
+            fs::rename(&beside, &archive).expect("a file of ours");
+        }
+        let root = Self(Dir::new("clean-root"));
+        done(Command::new("tar").arg("-C").arg(root.0.path()).arg("-xf").arg(&archive).args(["--exclude=./dev/*"]));
+        // What scripts write to; no device is needed, so that nothing has to be mounted.
+        fs::write(root.path("dev/null"), "").expect("a file of ours");
+        root
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.0.path().join(path)
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        let mut command = Command::new("chroot");
+        command.arg(self.0.path()).args(words).env_clear();
+        command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C.UTF-8");
+        command.output().expect("chroot runs")
+    }
+
+    fn done(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        assert!(output.status.success(), "{words:?}: {}\n{}{}", output.status, stdout(&output), stderr(&output));
+        stdout(&output)
+    }
+
+    /// Every file but what dpkg and the tools for users keep for themselves.
+    fn files(&self) -> BTreeSet<String> {
+        let all = done(Command::new("find").current_dir(self.0.path()).args([".", "-xdev", "!", "-path", "./var/lib/dpkg/*"]));
+        let kept = |path: &&str| {
+            let is_backup = path.starts_with("./etc/") && path.ends_with('-');
+            is_backup || path.starts_with("./var/cache/") || path.starts_with("./var/log/") || path.ends_with(".lock")
+        };
+        all.lines().filter(|path| !kept(path)).map(str::to_owned).collect()
+    }
+
+    /// Users and groups.
+    fn accounts(&self) -> [BTreeSet<String>; 2] {
+        ["etc/passwd", "etc/group"].map(|file| {
+            let text = fs::read_to_string(self.path(file)).expect("a list");
+            text.lines().map(str::to_owned).collect()
+        })
+    }
+}
+
+/// The list of sources of this machine's distribution itself.
+fn sources() -> PathBuf {
+    let lists = ["sources.list.d/debian.sources", "sources.list.d/ubuntu.sources", "sources.list"];
+    let mut paths = lists.iter().map(|list| Path::new("/etc/apt").join(list));
+    paths.find(|path| path.is_file()).expect("the sources of apt: these tests install in a root of Debian")
+}
+
+#[test]
+fn a_clean_debian_takes_the_package_and_gives_it_back() {
+    let deb = package(".deb");
+    let root = CleanRoot::new();
+    let (files, accounts) = (root.files(), root.accounts());
+    fs::copy(&deb, root.path("cgscope.deb")).expect("a package");
+    root.done(&["dpkg", "-i", "/cgscope.deb"]);
+    fs::remove_file(root.path("cgscope.deb")).expect("a file of ours");
+
+    let version = root.done(&["cgscope", "--version"]);
+    assert!(deb.to_string_lossy().contains(&format!("cgscope_{}_", version.trim().trim_start_matches("cgscope "))));
+    assert!(root.done(&["id", "cgscope"]).contains("(cgscope)"));
+    root.done(&["getent", "group", "cgscope-admin"]);
+    the_manual_is_read(&root);
+    completions_complete(&root);
+    the_unit_is_sound_and_confined(&root);
+
+    // Nobody has enabled it; who does can, and loses it with the package.
+    let enabled = || root.files().into_iter().filter(|path| path.contains(".wants/cgscope")).collect::<Vec<_>>();
+    assert_eq!(enabled(), [""; 0]);
+    root.done(&["systemctl", "enable", "cgscope.service"]);
+    assert_eq!(enabled().len(), 2, "the service and its socket: {:?}", enabled());
+    // A configuration that was changed outlives removal and an upgrade, not the purge.
+    fs::write(root.path("etc/cgscope/cgscope.toml"), "[http]\nlisten = \"\"\n").expect("a file");
+    root.done(&["dpkg", "-r", "cgscope"]);
+    let left: Vec<_> = root.files().difference(&files).cloned().collect();
+    assert_eq!(left, ["./etc/cgscope", "./etc/cgscope/cgscope.toml"]);
+    root.done(&["dpkg", "--purge", "cgscope"]);
+    let left: Vec<_> = root.files().symmetric_difference(&files).cloned().collect();
+    assert_eq!(left, [""; 0]);
+    assert_eq!(root.accounts(), accounts);
+}
+
+fn the_manual_is_read(root: &CleanRoot) {
+    let help = root.done(&["cgscope", "--help"]);
+    let commands = help.split("Commands:").nth(1).and_then(|rest| rest.split("Options:").next()).expect("commands");
+    let commands: Vec<&str> = commands.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(commands.len() >= 10, "{commands:?}");
+    for command in commands.into_iter().filter(|command| *command != "help") {
+        let page = root.done(&["man", &format!("cgscope-{command}")]);
+        for heading in ["NAME", "SYNOPSIS", "EXIT STATUS"] {
+            assert!(page.lines().any(|line| line == heading), "{heading} of {command}: {page}");
+        }
+    }
+    assert!(root.done(&["man", "cgscope-top"]).contains("--iterations"));
+    assert!(root.done(&["man", "cgscope"]).contains("cgscope-report(1)"));
+    // groff is heard where a page is wrong.
+    let warned = root.run(&["man", "--warnings", "--encoding=utf8", "--local-file", "/usr/share/man/man1/cgscope-top.1.gz"]);
+    assert_eq!(stderr(&warned), "");
+}
+
+fn completions_complete(root: &CleanRoot) {
+    let script = "set -u; source /usr/share/bash-completion/completions/cgscope
+        answer() { COMP_WORDS=(cgscope \"$@\"); COMP_CWORD=$#; COMPREPLY=(); _cgscope cgscope \"${*: -1}\" cgscope; echo \"${COMPREPLY[@]}\"; }
+        answer to; answer top --iter; answer export --format p";
+    let answers = root.run(&["bash", "-c", script]);
+    assert_eq!((stderr(&answers), answers.status.code()), (String::new(), Some(0)));
+    let answers = stdout(&answers);
+    let answers: Vec<&str> = answers.lines().collect();
+    assert_eq!(answers, ["top", "--iterations", "perfetto parquet pprof"]);
+}
+
+fn the_unit_is_sound_and_confined(root: &CleanRoot) {
+    let units = ["/usr/lib/systemd/system/cgscope.service", "/usr/lib/systemd/system/cgscope.socket"];
+    // Its own systemd reads them, with its own programs, pages and users.
+    let verified = root.run(&["systemd-analyze", "verify", units[0], units[1]]);
+    assert_eq!((stderr(&verified), verified.status.code()), (String::new(), Some(0)));
+    let threshold = format!("--threshold={EXPOSURE}");
+    let judged = root.done(&["systemd-analyze", "security", "--offline=true", "--no-pager", &threshold, units[0]]);
+    assert!(judged.contains("Overall exposure level"), "{judged}");
+}
+
+#[test]
+fn the_tarball_has_what_runs_without_being_installed() {
+    let tarball = package("-linux.tar.gz");
+    let dir = Dir::new("tarball");
+    done(Command::new("tar").arg("-C").arg(dir.path()).args(["--strip-components=1", "-xf"]).arg(&tarball));
+    let at = |path: &str| dir.path().join(path);
+    assert!(done(Command::new(at("bin/cgscope")).arg("--version")).starts_with("cgscope "));
+    for file in [
+        "share/man/man1/cgscope-top.1",
+        "share/bash-completion/completions/cgscope",
+        "share/zsh/site-functions/_cgscope",
+        "share/fish/vendor_completions.d/cgscope.fish",
+        "lib/systemd/system/cgscope.socket",
+        "lib/sysusers.d/cgscope.conf",
+        "share/doc/cgscope/README.md",
+        "share/doc/cgscope/LICENSE-MIT",
+        "share/doc/cgscope/LICENSE-APACHE",
+        "share/doc/cgscope/examples/cgscope.toml",
+        "share/doc/cgscope/examples/prometheus/cgscope.rules.yml",
+    ] {
+        assert!(at(file).is_file(), "{file}");
+    }
+    let unit = fs::read_to_string(at("lib/systemd/system/cgscope.service")).expect("a unit");
+    assert!(unit.contains("ExecStart=/usr/local/bin/cgscope serve"), "{unit}");
+    // Licences of what is linked into it, with their texts.
+    let others = fs::read_to_string(at("share/doc/cgscope/THIRD-PARTY")).expect("a list");
+    for word in ["btf-rs 2", "LGPL-2.1-or-later", "tokio 1", "Permission is hereby granted", "GNU LESSER GENERAL PUBLIC"] {
+        assert!(others.contains(word), "{word}");
+    }
+    let dynamic = done(Command::new("sh").args(["-c", "ldd \"$1\" 2>&1 || true", "sh"]).arg(at("bin/cgscope")));
+    assert!(dynamic.contains("not a dynamic executable") || dynamic.contains("statically linked"), "{dynamic}");
+}

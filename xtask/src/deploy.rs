@@ -1,0 +1,224 @@
+//! What is in `deploy/` for Prometheus, Grafana and Kubernetes, checked by the programs that it is for.
+use std::process::Command;
+
+use crate::failure::Failure;
+use crate::steps::{Steps, workspace};
+
+/// Rules and configuration, by Debian's promtool: what it accepts, later ones do.
+pub(crate) fn for_checks(steps: &mut Steps) -> Result<(), Failure> {
+    let promtool = |words: &[&str]| {
+        let mut command = Command::new("promtool");
+        command.current_dir(workspace().join("deploy/prometheus")).args(words);
+        command
+    };
+    steps.step("rules for Prometheus", &mut promtool(&["check", "rules", "cgscope.rules.yml"]))?;
+    steps.step("tests of these rules", &mut promtool(&["test", "rules", "cgscope.test.yml"]))?;
+    steps.step("how Prometheus scrapes", &mut promtool(&["check", "config", "scrape.yml"]))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    const RULES: &str = include_str!("../../deploy/prometheus/cgscope.rules.yml");
+    const TESTS: &str = include_str!("../../deploy/prometheus/cgscope.test.yml");
+    const DASHBOARD: &str = include_str!("../../deploy/grafana/cgscope.json");
+
+    /// The metrics of the daemon. Their home is the crate that writes them: this list goes once it can be asked.
+    const METRICS: [&str; 37] = [
+        "cgscope_build_info",
+        "cgscope_cgroup_burst_seconds",
+        "cgscope_cgroup_cpu_usage_seconds_total",
+        "cgscope_cgroup_effective_cores",
+        "cgscope_cgroup_involuntary_switches_total",
+        "cgscope_cgroup_migrations_total",
+        "cgscope_cgroup_period_seconds",
+        "cgscope_cgroup_periods_total",
+        "cgscope_cgroup_quota_seconds",
+        "cgscope_cgroup_tasks",
+        "cgscope_cgroup_throttled_periods_total",
+        "cgscope_cgroup_throttled_seconds_total",
+        "cgscope_cgroup_voluntary_switches_total",
+        "cgscope_cgroups",
+        "cgscope_client_requests_total",
+        "cgscope_clients",
+        "cgscope_clients_refused_total",
+        "cgscope_collection_seconds_total",
+        "cgscope_collections_total",
+        "cgscope_culprit_wait_seconds_total",
+        "cgscope_hook_runs_total",
+        "cgscope_hook_seconds_total",
+        "cgscope_losses_total",
+        "cgscope_node_busy_seconds_total",
+        "cgscope_node_cpus",
+        "cgscope_node_memory_total_bytes",
+        "cgscope_node_memory_used_bytes",
+        "cgscope_node_migrations_in_total",
+        "cgscope_node_migrations_out_total",
+        "cgscope_runqueue_longest_wait_seconds",
+        "cgscope_runqueue_wait_seconds",
+        "cgscope_runqueue_waiting",
+        "process_cpu_seconds_total",
+        "process_resident_memory_bytes",
+        "process_start_time_seconds",
+        "up",
+        "ALERTS",
+    ];
+
+    /// What `key: value` lines of the rules say.
+    fn values<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
+        let of = |line: &'a str| line.trim_start().trim_start_matches("- ").strip_prefix(key);
+        text.lines().filter_map(of).map(str::trim).collect()
+    }
+
+    /// Words of an expression that look like metrics, those that rules record included.
+    fn metrics_in(expression: &str) -> BTreeSet<String> {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+        let words = expression.split(|c| !is_part(c));
+        let is_metric =
+            |word: &&str| word.contains("cgscope_") || word.starts_with("process_") || word.contains(':');
+        words.filter(is_metric).map(str::to_owned).collect()
+    }
+
+    fn is_known(name: &str) -> bool {
+        let histogram = "cgscope_runqueue_wait_seconds";
+        let of_histogram = name.strip_prefix(histogram).is_some_and(|end| ["_bucket", "_sum", "_count"].contains(&end));
+        METRICS.contains(&name) || of_histogram || values(RULES, "record:").contains(&name)
+    }
+
+    /// The lines of the rules without comments.
+    fn rules() -> String {
+        RULES.lines().filter(|line| !line.trim_start().starts_with('#')).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Every text under one of these keys, at any depth.
+    fn texts<'a>(value: &'a Value, keys: &[&str], found: &mut Vec<&'a str>) {
+        match value {
+            Value::Object(fields) => {
+                for (key, value) in fields {
+                    match value.as_str().filter(|_| keys.contains(&key.as_str())) {
+                        Some(text) => found.push(text),
+                        None => texts(value, keys, found),
+                    }
+                }
+            }
+            Value::Array(values) => values.iter().for_each(|value| texts(value, keys, found)),
+            _ => {}
+        }
+    }
+
+    fn dashboard() -> Value {
+        serde_json::from_str(DASHBOARD).expect("the dashboard is JSON")
+    }
+
+    fn expressions(dashboard: &Value) -> Vec<&str> {
+        let mut found = Vec::new();
+        texts(dashboard, &["expr", "definition"], &mut found);
+        found
+    }
+
+    #[test]
+    fn the_rules_use_metrics_that_there_are() {
+        let used = metrics_in(&rules());
+        assert!(used.len() > 20, "{used:?}");
+        let unknown: Vec<_> = used.iter().filter(|name| !is_known(name)).collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
+    }
+
+    #[test]
+    fn the_dashboard_uses_metrics_that_there_are() {
+        let dashboard = dashboard();
+        let expressions = expressions(&dashboard);
+        assert!(expressions.len() > 40, "{}", expressions.len());
+        for expression in &expressions {
+            let used = metrics_in(expression);
+            assert!(!used.is_empty() || expression.contains("up{") || expression.contains("ALERTS"), "{expression}");
+            let unknown: Vec<_> = used.iter().filter(|name| !is_known(name)).collect();
+            assert!(unknown.is_empty(), "{unknown:?} in {expression}");
+        }
+    }
+
+    #[test]
+    fn every_metric_is_in_the_dashboard_or_in_a_rule() {
+        let dashboard = dashboard();
+        let mut used: BTreeSet<String> = expressions(&dashboard).into_iter().flat_map(metrics_in).collect();
+        used.extend(metrics_in(&rules()));
+        let shown = |name: &str| used.iter().any(|word| word == name || word.strip_prefix(name) == Some("_bucket"));
+        let unseen: Vec<_> =
+            METRICS.iter().filter(|name| name.contains('_') && !shown(name)).collect();
+        assert!(unseen.is_empty(), "{unseen:?}");
+    }
+
+    #[test]
+    fn every_rule_and_alert_is_tested_and_alerts_say_what_to_do() {
+        for name in values(RULES, "record:") {
+            assert!(TESTS.contains(name), "{name} has no test");
+        }
+        let alerts = values(RULES, "alert:");
+        assert!(alerts.len() >= 6, "{alerts:?}");
+        for alert in &alerts {
+            let cases: Vec<_> = TESTS.split("alertname: ").skip(1).filter(|case| {
+                case.split(|c: char| !c.is_ascii_alphanumeric()).next() == Some(alert)
+            }).collect();
+            let silent = cases.iter().filter(|case| case.split("alertname").next().is_some_and(|case| case.contains("exp_alerts: []")));
+            assert!(silent.count() >= 1, "{alert} is never silent");
+            assert!(cases.iter().any(|case| case.contains("exp_annotations")), "{alert} never fires");
+        }
+        for key in ["summary:", "description:", "severity:"] {
+            assert_eq!(values(RULES, key).len(), alerts.len(), "{key}");
+        }
+    }
+
+    #[test]
+    fn losses_that_leave_figures_whole_alert_nobody() {
+        let losses = include_str!("../../crates/layout/src/loss.rs");
+        let whole = losses.split("leaves_result_whole").nth(1).and_then(|rest| rest.split('}').next()).expect("a list");
+        let name = |variant: &str| {
+            let line = losses.lines().find(|line| line.trim_start().starts_with(&format!("{variant} = ")))?;
+            line.split('"').nth(1)
+        };
+        let quiet: BTreeSet<_> =
+            whole.split("Self::").skip(1).filter_map(|word| name(word.split_whitespace().next()?)).collect();
+        let regex = RULES.split("loss!~\"").nth(1).and_then(|rest| rest.split('"').next()).expect("losses left out");
+        assert_eq!(regex.split('|').collect::<BTreeSet<_>>(), quiet);
+    }
+
+    #[test]
+    fn panels_of_the_dashboard_lie_beside_each_other() {
+        let dashboard = dashboard();
+        let panels = dashboard["panels"].as_array().expect("panels");
+        assert!(panels.len() > 20, "{}", panels.len());
+        let mut ids = BTreeSet::new();
+        let mut cells = BTreeSet::new();
+        for panel in panels {
+            let title = panel["title"].as_str().expect("a title");
+            assert!(ids.insert(panel["id"].as_u64().expect("an id")), "{title}: its id is taken");
+            let at = |key: &str| panel["gridPos"][key].as_u64().expect("a place");
+            assert!(at("x") + at("w") <= 24, "{title} is too wide");
+            for (x, y) in (at("x")..at("x") + at("w")).flat_map(|x| (at("y")..at("y") + at("h")).map(move |y| (x, y))) {
+                assert!(cells.insert((x, y)), "{title} covers another");
+            }
+            if panel["type"] != "row" {
+                assert!(panel["description"].as_str().is_some_and(|words| !words.is_empty()), "{title}");
+                let references: BTreeSet<_> =
+                    panel["targets"].as_array().expect("targets").iter().map(|target| target["refId"].as_str()).collect();
+                assert_eq!(references.len(), panel["targets"].as_array().map_or(0, Vec::len), "{title}");
+            }
+        }
+    }
+
+    #[test]
+    fn variables_of_the_dashboard_are_defined() {
+        let dashboard = dashboard();
+        let variables = dashboard["templating"]["list"].as_array().expect("variables");
+        let names: Vec<&str> = variables.iter().filter_map(|variable| variable["name"].as_str()).collect();
+        for expression in expressions(&dashboard) {
+            for part in expression.split('$').skip(1) {
+                let name = part.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default();
+                assert!(names.contains(&name) || name == "__rate_interval", "${name} in {expression}");
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What is linked into the binary, with the licence of each and its text: most of them ask for that.
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::said;
+use crate::failure::Failure;
+use crate::steps;
+
+const HEAD: &str = "\
+cgscope is one static file. What is linked into it besides cgscope itself:
+
+Rust's standard library (MIT OR Apache-2.0), the GNU C library (LGPL-2.1-or-later; with another one it is linked anew by
+`cargo xtask build` from the sources), and these packages, of which each may be had from crates.io in source:
+
+";
+
+/// The beginnings of names of files that have licences.
+const NAMES: [&str; 5] = ["licen", "copying", "notice", "copyright", "unlicense"];
+
+/// A package as `cargo tree` names it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Package {
+    name: String,
+    version: String,
+    /// As an expression of SPDX.
+    licence: String,
+}
+
+/// The list, then the texts, each once with the packages that it is of.
+pub(super) fn third_party() -> Result<String, Failure> {
+    let mut packages = BTreeSet::new();
+    for manifest in ["crates/cgscope/Cargo.toml", "ebpf/Cargo.toml"] {
+        let mut tree = steps::cargo(&["tree", "--locked", "--edges", "normal", "--prefix", "none"]);
+        tree.args(["--format", "{p}|{l}", "--manifest-path"]).arg(steps::workspace().join(manifest));
+        packages.extend(said(&mut tree)?.lines().filter_map(package));
+    }
+    let sources = registry_sources();
+    let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut out = HEAD.to_owned();
+    for package in &packages {
+        let Package { name, version, licence } = package;
+        out += &format!("    {name} {version}: {licence}\n");
+        for text in texts_of(&sources, package) {
+            texts.entry(text).or_default().push(format!("{name} {version}"));
+        }
+    }
+    let mut texts: Vec<_> = texts.into_iter().collect();
+    texts.sort_by(|a, b| a.1.cmp(&b.1));
+    for (text, of) in texts {
+        out += &format!("\n{}\nof {}:\n\n{}\n", "-".repeat(79), of.join(", "), text.trim_end());
+    }
+    Ok(out)
+}
+
+/// `anyhow v1.0.103|MIT OR Apache-2.0`; packages of our own are followed by where they are.
+fn package(line: &str) -> Option<Package> {
+    let (id, licence) = line.trim_end_matches(" (*)").split_once('|')?;
+    let id = id.trim_end_matches(" (proc-macro)");
+    let (name, version) = id.split_once(" v")?;
+    let is_ours = version.contains('(');
+    (!is_ours).then(|| Package { name: name.into(), version: version.into(), licence: licence.into() })
+}
+
+/// Where cargo has unpacked what it compiles.
+fn registry_sources() -> Vec<PathBuf> {
+    let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".cargo"));
+    let cargo = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home).unwrap_or_default();
+    let registries = fs::read_dir(cargo.join("registry/src")).into_iter().flatten().flatten();
+    registries.map(|entry| entry.path()).collect()
+}
+
+fn texts_of(sources: &[PathBuf], package: &Package) -> Vec<String> {
+    let directory = format!("{}-{}", package.name, package.version);
+    let Some(place) = sources.iter().map(|source| source.join(&directory)).find(|place| place.is_dir()) else {
+        return Vec::new();
+    };
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    files.retain(|path| is_licence(path));
+    files.sort();
+    files.iter().filter_map(|path| fs::read_to_string(path).ok()).map(|text| text.replace('\r', "")).collect()
+}
+
+fn is_licence(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    path.is_file() && NAMES.iter().any(|beginning| name.starts_with(beginning))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::package;
+
+    #[test]
+    fn packages_of_others_are_read_from_the_tree() {
+        let found = package("anyhow v1.0.103|MIT OR Apache-2.0 (*)").expect("a package");
+        assert_eq!((&*found.name, &*found.version, &*found.licence), ("anyhow", "1.0.103", "MIT OR Apache-2.0"));
+        let derive = package("serde_derive v1.0.2 (proc-macro)|MIT").expect("a package");
+        assert_eq!(derive.version, "1.0.2");
+    }
+
+    #[test]
+    fn our_own_are_not() {
+        assert_eq!(package("cgscope-model v0.1.0 (/somewhere/crates/model)|MIT OR Apache-2.0"), None);
+        assert_eq!(package(""), None);
+    }
+}

@@ -1,0 +1,74 @@
+//! The files of a package, as they are to lie.
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{cannot_read, cannot_write, said};
+use crate::failure::Failure;
+
+/// A directory that stands for the root.
+pub(super) struct Tree {
+    root: PathBuf,
+}
+
+impl Tree {
+    pub(super) fn new(root: PathBuf) -> Result<Self, Failure> {
+        fs::create_dir_all(&root).map_err(|why| cannot_write(&root, &why))?;
+        set_mode(&root, 0o755)?;
+        Ok(Self { root })
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A file; directories are made as they are needed, for everybody to read whatever our umask.
+    pub(super) fn put(&self, path: &str, content: &[u8], mode: u32) -> Result<PathBuf, Failure> {
+        let file = self.root.join(path);
+        let mut directory = self.root.clone();
+        for part in Path::new(path).parent().into_iter().flat_map(Path::iter) {
+            directory.push(part);
+            if !directory.is_dir() {
+                fs::create_dir(&directory).map_err(|why| cannot_write(&directory, &why))?;
+                set_mode(&directory, 0o755)?;
+            }
+        }
+        fs::write(&file, content).map_err(|why| cannot_write(&file, &why))?;
+        set_mode(&file, mode)?;
+        Ok(file)
+    }
+
+    pub(super) fn copy(&self, from: &Path, path: &str, mode: u32) -> Result<PathBuf, Failure> {
+        let content = fs::read(from).map_err(|why| cannot_read(from, &why))?;
+        self.put(path, &content, mode)
+    }
+
+    /// The same, as `PATH.gz` without name and time.
+    pub(super) fn put_compressed(&self, path: &str, content: &[u8]) -> Result<(), Failure> {
+        let file = self.put(path, content, 0o644)?;
+        said(Command::new("gzip").args(["-9n"]).arg(&file)).map(drop)
+    }
+
+    /// All files below the root, as paths from there, in order.
+    pub(super) fn files(&self) -> Result<Vec<PathBuf>, Failure> {
+        let mut found = Vec::new();
+        let mut to_see = vec![self.root.clone()];
+        while let Some(directory) = to_see.pop() {
+            let entries = fs::read_dir(&directory).map_err(|why| cannot_read(&directory, &why))?;
+            for path in entries.flatten().map(|entry| entry.path()) {
+                if path.is_dir() {
+                    to_see.push(path);
+                } else if let Ok(relative) = path.strip_prefix(&self.root) {
+                    found.push(relative.to_owned());
+                }
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+}
+
+fn set_mode(path: &Path, mode: u32) -> Result<(), Failure> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|why| cannot_write(path, &why))
+}
