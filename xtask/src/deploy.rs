@@ -79,12 +79,13 @@ mod tests {
         let words = expression.split(|c| !is_part(c));
         let is_metric =
             |word: &&str| word.contains("cgscope_") || word.starts_with("process_") || word.contains(':');
-        words.filter(is_metric).map(str::to_owned).collect()
+        words.map(|word| word.trim_end_matches(':')).filter(is_metric).map(str::to_owned).collect()
     }
 
     fn is_known(name: &str) -> bool {
         let histogram = "cgscope_runqueue_wait_seconds";
-        let of_histogram = name.strip_prefix(histogram).is_some_and(|end| ["_bucket", "_sum", "_count"].contains(&end));
+        let of_histogram =
+            name.strip_prefix(histogram).is_some_and(|end| ["_bucket", "_sum", "_count"].contains(&end));
         METRICS.contains(&name) || of_histogram || values(RULES, "record:").contains(&name)
     }
 
@@ -134,7 +135,10 @@ mod tests {
         assert!(expressions.len() > 40, "{}", expressions.len());
         for expression in &expressions {
             let used = metrics_in(expression);
-            assert!(!used.is_empty() || expression.contains("up{") || expression.contains("ALERTS"), "{expression}");
+            assert!(
+                !used.is_empty() || expression.contains("up{") || expression.contains("ALERTS"),
+                "{expression}"
+            );
             let unknown: Vec<_> = used.iter().filter(|name| !is_known(name)).collect();
             assert!(unknown.is_empty(), "{unknown:?} in {expression}");
         }
@@ -145,9 +149,9 @@ mod tests {
         let dashboard = dashboard();
         let mut used: BTreeSet<String> = expressions(&dashboard).into_iter().flat_map(metrics_in).collect();
         used.extend(metrics_in(&rules()));
-        let shown = |name: &str| used.iter().any(|word| word == name || word.strip_prefix(name) == Some("_bucket"));
-        let unseen: Vec<_> =
-            METRICS.iter().filter(|name| name.contains('_') && !shown(name)).collect();
+        let shown =
+            |name: &str| used.iter().any(|word| word == name || word.strip_prefix(name) == Some("_bucket"));
+        let unseen: Vec<_> = METRICS.iter().filter(|name| name.contains('_') && !shown(name)).collect();
         assert!(unseen.is_empty(), "{unseen:?}");
     }
 
@@ -159,10 +163,14 @@ mod tests {
         let alerts = values(RULES, "alert:");
         assert!(alerts.len() >= 6, "{alerts:?}");
         for alert in &alerts {
-            let cases: Vec<_> = TESTS.split("alertname: ").skip(1).filter(|case| {
-                case.split(|c: char| !c.is_ascii_alphanumeric()).next() == Some(alert)
-            }).collect();
-            let silent = cases.iter().filter(|case| case.split("alertname").next().is_some_and(|case| case.contains("exp_alerts: []")));
+            let cases: Vec<_> = TESTS
+                .split("alertname: ")
+                .skip(1)
+                .filter(|case| case.split(|c: char| !c.is_ascii_alphanumeric()).next() == Some(alert))
+                .collect();
+            let silent = cases.iter().filter(|case| {
+                case.split("alertname").next().is_some_and(|case| case.contains("exp_alerts: []"))
+            });
             assert!(silent.count() >= 1, "{alert} is never silent");
             assert!(cases.iter().any(|case| case.contains("exp_annotations")), "{alert} never fires");
         }
@@ -174,14 +182,19 @@ mod tests {
     #[test]
     fn losses_that_leave_figures_whole_alert_nobody() {
         let losses = include_str!("../../crates/layout/src/loss.rs");
-        let whole = losses.split("leaves_result_whole").nth(1).and_then(|rest| rest.split('}').next()).expect("a list");
+        let whole = losses
+            .split("leaves_result_whole")
+            .nth(1)
+            .and_then(|rest| rest.split('}').next())
+            .expect("a list");
         let name = |variant: &str| {
             let line = losses.lines().find(|line| line.trim_start().starts_with(&format!("{variant} = ")))?;
             line.split('"').nth(1)
         };
         let quiet: BTreeSet<_> =
             whole.split("Self::").skip(1).filter_map(|word| name(word.split_whitespace().next()?)).collect();
-        let regex = RULES.split("loss!~\"").nth(1).and_then(|rest| rest.split('"').next()).expect("losses left out");
+        let regex =
+            RULES.split("loss!~\"").nth(1).and_then(|rest| rest.split('"').next()).expect("losses left out");
         assert_eq!(regex.split('|').collect::<BTreeSet<_>>(), quiet);
     }
 
@@ -197,13 +210,19 @@ mod tests {
             assert!(ids.insert(panel["id"].as_u64().expect("an id")), "{title}: its id is taken");
             let at = |key: &str| panel["gridPos"][key].as_u64().expect("a place");
             assert!(at("x") + at("w") <= 24, "{title} is too wide");
-            for (x, y) in (at("x")..at("x") + at("w")).flat_map(|x| (at("y")..at("y") + at("h")).map(move |y| (x, y))) {
+            for (x, y) in
+                (at("x")..at("x") + at("w")).flat_map(|x| (at("y")..at("y") + at("h")).map(move |y| (x, y)))
+            {
                 assert!(cells.insert((x, y)), "{title} covers another");
             }
             if panel["type"] != "row" {
                 assert!(panel["description"].as_str().is_some_and(|words| !words.is_empty()), "{title}");
-                let references: BTreeSet<_> =
-                    panel["targets"].as_array().expect("targets").iter().map(|target| target["refId"].as_str()).collect();
+                let references: BTreeSet<_> = panel["targets"]
+                    .as_array()
+                    .expect("targets")
+                    .iter()
+                    .map(|target| target["refId"].as_str())
+                    .collect();
                 assert_eq!(references.len(), panel["targets"].as_array().map_or(0, Vec::len), "{title}");
             }
         }
@@ -216,7 +235,8 @@ mod tests {
         let names: Vec<&str> = variables.iter().filter_map(|variable| variable["name"].as_str()).collect();
         for expression in expressions(&dashboard) {
             for part in expression.split('$').skip(1) {
-                let name = part.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default();
+                let name =
+                    part.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default();
                 assert!(names.contains(&name) || name == "__rate_interval", "${name} in {expression}");
             }
         }

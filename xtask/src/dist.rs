@@ -81,8 +81,16 @@ impl Made {
         let at = |path: &str| if prefix.is_empty() { path.to_owned() } else { format!("{prefix}/{path}") };
         tree.copy(&self.binary, &at("bin/cgscope"), 0o755)?;
         let completions = self.pages.join("completions");
-        tree.copy(&completions.join("cgscope.bash"), &at("share/bash-completion/completions/cgscope"), 0o644)?;
-        tree.copy(&completions.join("cgscope.fish"), &at("share/fish/vendor_completions.d/cgscope.fish"), 0o644)?;
+        tree.copy(
+            &completions.join("cgscope.bash"),
+            &at("share/bash-completion/completions/cgscope"),
+            0o644,
+        )?;
+        tree.copy(
+            &completions.join("cgscope.fish"),
+            &at("share/fish/vendor_completions.d/cgscope.fish"),
+            0o644,
+        )?;
         let deploy = steps::workspace().join("deploy");
         let service = read(&deploy.join("systemd/cgscope.service"))?;
         let service = service.replace("/usr/bin/cgscope", &format!("{installed}/bin/cgscope"));
@@ -126,7 +134,9 @@ fn debian_architecture() -> Result<&'static str, Failure> {
     let here = std::env::consts::ARCH;
     let known = DEBIAN_NAMES.iter().find(|(arch, _)| *arch == here);
     known.map(|(_, name)| *name).ok_or_else(|| {
-        Failure::Host(format!("dist: Debian's name for {here} is not known here, so no package of it is made"))
+        Failure::Host(format!(
+            "dist: Debian's name for {here} is not known here, so no package of it is made"
+        ))
     })
 }
 

@@ -63,7 +63,8 @@ fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     all.build();
     let shown: Vec<_> = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
     let names: Vec<String> = shown.iter().map(|command| format!("{MANUAL}-{}", command.get_name())).collect();
-    let others = shown.into_iter().zip(&names).map(|(command, name)| page(command, name, &[MANUAL.to_owned()]));
+    let others =
+        shown.into_iter().zip(&names).map(|(command, name)| page(command, name, &[MANUAL.to_owned()]));
     std::iter::once(page(all.clone(), MANUAL, &names)).chain(others).collect()
 }
 

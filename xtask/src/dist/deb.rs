@@ -18,7 +18,8 @@ const CONFIGURATION: &str = "etc/cgscope/cgscope.toml";
 pub(super) fn make(made: &Made) -> Result<PathBuf, Failure> {
     if !is_on_path("dpkg-deb") {
         return Err(Failure::Host(
-            "dist: dpkg-deb is not here, so the Debian package is not made (the tarball is); install dpkg".to_owned(),
+            "dist: dpkg-deb is not here, so the Debian package is not made (the tarball is); install dpkg"
+                .to_owned(),
         ));
     }
     let debian = steps::workspace().join("deploy/debian");
@@ -44,7 +45,11 @@ pub(super) fn make(made: &Made) -> Result<PathBuf, Failure> {
 fn put_files(made: &Made, tree: &Tree, debian: &Path, changelog: &str) -> Result<(), Failure> {
     made.put_common(tree, "usr", "/usr")?;
     // Names of functions are of no use to users of a package, and half of its size.
-    said(Command::new("strip").args(["--strip-all", "--remove-section=.comment"]).arg(tree.root().join("usr/bin/cgscope")))?;
+    said(
+        Command::new("strip")
+            .args(["--strip-all", "--remove-section=.comment"])
+            .arg(tree.root().join("usr/bin/cgscope")),
+    )?;
     let zsh = made.pages.join("completions/_cgscope");
     tree.copy(&zsh, "usr/share/zsh/vendor-completions/_cgscope", 0o644)?;
     for page in made.manual()? {

@@ -73,7 +73,8 @@ fn registry_sources() -> Vec<PathBuf> {
 
 fn texts_of(sources: &[PathBuf], package: &Package) -> Vec<String> {
     let directory = format!("{}-{}", package.name, package.version);
-    let Some(place) = sources.iter().map(|source| source.join(&directory)).find(|place| place.is_dir()) else {
+    let Some(place) = sources.iter().map(|source| source.join(&directory)).find(|place| place.is_dir())
+    else {
         return Vec::new();
     };
     let mut files: Vec<PathBuf> =
@@ -95,7 +96,10 @@ mod tests {
     #[test]
     fn packages_of_others_are_read_from_the_tree() {
         let found = package("anyhow v1.0.103|MIT OR Apache-2.0 (*)").expect("a package");
-        assert_eq!((&*found.name, &*found.version, &*found.licence), ("anyhow", "1.0.103", "MIT OR Apache-2.0"));
+        assert_eq!(
+            (&*found.name, &*found.version, &*found.licence),
+            ("anyhow", "1.0.103", "MIT OR Apache-2.0")
+        );
         let derive = package("serde_derive v1.0.2 (proc-macro)|MIT").expect("a package");
         assert_eq!(derive.version, "1.0.2");
     }

@@ -30,7 +30,10 @@ const PLACES: [(&str, Place); 33] = [
     ("export::", Place::Host("reads with Java, Go and Python what is the same on every kernel")),
     ("metrics_page::", Place::Host("Prometheus is 200 MB; a page is the same on every kernel")),
     ("fleet::", Place::Host("reads with Python what is the same on every kernel")),
-    ("packages::", Place::Host("installs in a root of Debian, which needs its archive; no kernel has a part in it")),
+    (
+        "packages::",
+        Place::Host("installs in a root of Debian, which needs its archive; no kernel has a part in it"),
+    ),
     ("field_case_2::", Place::Host("ffmpeg and its libraries are 250 MB")),
     ("record::a_kill_loses_at_most_the_last_interval", Place::Host("asserts how soon a recording starts")),
     ("bad_input::a_target_that_exits", Place::Host("ends its load a fixed time after the start")),

@@ -54,7 +54,9 @@ fn the_exports_of_several_hosts_are_one_table() {
         let script = include_str!("fleet/query.py");
         python.json(script, &[&dir.path().display().to_string(), query])
     };
-    let sums = answer("SELECT host, CAST(sum(wait_ns) AS BIGINT) AS ns FROM read_parquet('exports/*.parquet') GROUP BY host ORDER BY host");
+    let sums = answer(
+        "SELECT host, CAST(sum(wait_ns) AS BIGINT) AS ns FROM read_parquet('exports/*.parquet') GROUP BY host ORDER BY host",
+    );
     assert_eq!(sums, serde_json::json!([{"host": "web1", "ns": web1}, {"host": "web2", "ns": web2}]));
     for query in &queries {
         let rows = answer(query);
@@ -73,7 +75,8 @@ fn the_exports_of_several_hosts_are_one_table() {
 fn kubernetes_takes_the_daemon_set_with_no_more_than_it_needs() {
     let Some(python) = Readers::find().python("kubernetes-validate") else { return };
     let told = python.json(include_str!("fleet/kubernetes.py"), &[DAEMONSET]);
-    let kinds: Vec<_> = told["objects"].as_array().expect("objects").iter().map(|object| &object["kind"]).collect();
+    let kinds: Vec<_> =
+        told["objects"].as_array().expect("objects").iter().map(|object| &object["kind"]).collect();
     assert_eq!(kinds, ["Namespace", "ServiceAccount", "ConfigMap", "DaemonSet"]);
     let objects = &told["objects"];
     assert_eq!(objects[1]["automountServiceAccountToken"], false);
@@ -88,7 +91,8 @@ fn kubernetes_takes_the_daemon_set_with_no_more_than_it_needs() {
     assert_eq!(security["allowPrivilegeEscalation"], false);
     assert_eq!(security["readOnlyRootFilesystem"], true);
     let mounts = container["volumeMounts"].as_array().expect("mounts");
-    let writable: Vec<_> = mounts.iter().filter(|mount| mount["readOnly"] != true).map(|mount| &mount["name"]).collect();
+    let writable: Vec<_> =
+        mounts.iter().filter(|mount| mount["readOnly"] != true).map(|mount| &mount["name"]).collect();
     assert_eq!(writable, ["socket"]);
     // A mistake is found by whom we ask.
     assert_eq!(told["refuses_a_typing_error"], true);

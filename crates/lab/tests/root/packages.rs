@@ -27,16 +27,27 @@ fn package(end: &str) -> PathBuf {
     let place = target().join("dist");
     let entries = fs::read_dir(&place).into_iter().flatten().flatten().map(|entry| entry.path());
     let found = entries.into_iter().find(|path| path.to_string_lossy().ends_with(end));
-    let found = found.unwrap_or_else(|| panic!("no package in {}: `cargo xtask dist` makes them", place.display()));
+    let found =
+        found.unwrap_or_else(|| panic!("no package in {}: `cargo xtask dist` makes them", place.display()));
     let modified = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified()).expect("a file");
     let binary = PathBuf::from(cgscope().get_program());
-    assert!(modified(&found) >= modified(&binary), "{} is older than the binary: `cargo xtask dist`", found.display());
+    assert!(
+        modified(&found) >= modified(&binary),
+        "{} is older than the binary: `cargo xtask dist`",
+        found.display()
+    );
     found
 }
 
 fn done(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(output.status.success(), "{command:?}: {}\n{}{}", output.status, stdout(&output), stderr(&output));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        stdout(&output),
+        stderr(&output)
+    );
     stdout(&output)
 }
 
@@ -46,7 +57,10 @@ struct CleanRoot(Dir);
 impl CleanRoot {
     fn new() -> Self {
         let release = fs::read_to_string("/etc/os-release").expect("a release");
-        let suite = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME=")).expect("a release by name");
+        let suite = release
+            .lines()
+            .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
+            .expect("a release by name");
         let archive = target().join(format!("clean-root-{suite}-{}.tar", INCLUDED.replace(',', "-")));
         if !archive.exists() {
             let beside = archive.with_extension("part.tar");
@@ -56,7 +70,14 @@ impl CleanRoot {
             fs::rename(&beside, &archive).expect("a file of ours");
         }
         let root = Self(Dir::new("clean-root"));
-        done(Command::new("tar").arg("-C").arg(root.0.path()).arg("-xf").arg(&archive).args(["--exclude=./dev/*"]));
+        done(
+            Command::new("tar")
+                .arg("-C")
+                .arg(root.0.path())
+                .arg("-xf")
+                .arg(&archive)
+                .args(["--exclude=./dev/*"]),
+        );
         // What scripts write to; no device is needed, so that nothing has to be mounted.
         fs::write(root.path("dev/null"), "").expect("a file of ours");
         root
@@ -69,22 +90,40 @@ impl CleanRoot {
     fn run(&self, words: &[&str]) -> Output {
         let mut command = Command::new("chroot");
         command.arg(self.0.path()).args(words).env_clear();
-        command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C.UTF-8");
+        command
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .env("LC_ALL", "C.UTF-8");
         command.output().expect("chroot runs")
     }
 
     fn done(&self, words: &[&str]) -> String {
         let output = self.run(words);
-        assert!(output.status.success(), "{words:?}: {}\n{}{}", output.status, stdout(&output), stderr(&output));
+        assert!(
+            output.status.success(),
+            "{words:?}: {}\n{}{}",
+            output.status,
+            stdout(&output),
+            stderr(&output)
+        );
         stdout(&output)
     }
 
     /// Every file but what dpkg and the tools for users keep for themselves.
     fn files(&self) -> BTreeSet<String> {
-        let all = done(Command::new("find").current_dir(self.0.path()).args([".", "-xdev", "!", "-path", "./var/lib/dpkg/*"]));
+        let all = done(Command::new("find").current_dir(self.0.path()).args([
+            ".",
+            "-xdev",
+            "!",
+            "-path",
+            "./var/lib/dpkg/*",
+        ]));
         let kept = |path: &&str| {
             let is_backup = path.starts_with("./etc/") && path.ends_with('-');
-            is_backup || path.starts_with("./var/cache/") || path.starts_with("./var/log/") || path.ends_with(".lock")
+            is_backup
+                || path.starts_with("./var/cache/")
+                || path.starts_with("./var/log/")
+                || path.ends_with(".lock")
         };
         all.lines().filter(|path| !kept(path)).map(str::to_owned).collect()
     }
@@ -115,7 +154,10 @@ fn a_clean_debian_takes_the_package_and_gives_it_back() {
     fs::remove_file(root.path("cgscope.deb")).expect("a file of ours");
 
     let version = root.done(&["cgscope", "--version"]);
-    assert!(deb.to_string_lossy().contains(&format!("cgscope_{}_", version.trim().trim_start_matches("cgscope "))));
+    assert!(
+        deb.to_string_lossy()
+            .contains(&format!("cgscope_{}_", version.trim().trim_start_matches("cgscope ")))
+    );
     assert!(root.done(&["id", "cgscope"]).contains("(cgscope)"));
     root.done(&["getent", "group", "cgscope-admin"]);
     the_manual_is_read(&root);
@@ -123,7 +165,8 @@ fn a_clean_debian_takes_the_package_and_gives_it_back() {
     the_unit_is_sound_and_confined(&root);
 
     // Nobody has enabled it; who does can, and loses it with the package.
-    let enabled = || root.files().into_iter().filter(|path| path.contains(".wants/cgscope")).collect::<Vec<_>>();
+    let enabled =
+        || root.files().into_iter().filter(|path| path.contains(".wants/cgscope")).collect::<Vec<_>>();
     assert_eq!(enabled(), [""; 0]);
     root.done(&["systemctl", "enable", "cgscope.service"]);
     assert_eq!(enabled().len(), 2, "the service and its socket: {:?}", enabled());
@@ -140,7 +183,8 @@ fn a_clean_debian_takes_the_package_and_gives_it_back() {
 
 fn the_manual_is_read(root: &CleanRoot) {
     let help = root.done(&["cgscope", "--help"]);
-    let commands = help.split("Commands:").nth(1).and_then(|rest| rest.split("Options:").next()).expect("commands");
+    let commands =
+        help.split("Commands:").nth(1).and_then(|rest| rest.split("Options:").next()).expect("commands");
     let commands: Vec<&str> = commands.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert!(commands.len() >= 10, "{commands:?}");
     for command in commands.into_iter().filter(|command| *command != "help") {
@@ -152,7 +196,13 @@ fn the_manual_is_read(root: &CleanRoot) {
     assert!(root.done(&["man", "cgscope-top"]).contains("--iterations"));
     assert!(root.done(&["man", "cgscope"]).contains("cgscope-report(1)"));
     // groff is heard where a page is wrong.
-    let warned = root.run(&["man", "--warnings", "--encoding=utf8", "--local-file", "/usr/share/man/man1/cgscope-top.1.gz"]);
+    let warned = root.run(&[
+        "man",
+        "--warnings",
+        "--encoding=utf8",
+        "--local-file",
+        "/usr/share/man/man1/cgscope-top.1.gz",
+    ]);
     assert_eq!(stderr(&warned), "");
 }
 
@@ -173,7 +223,8 @@ fn the_unit_is_sound_and_confined(root: &CleanRoot) {
     let verified = root.run(&["systemd-analyze", "verify", units[0], units[1]]);
     assert_eq!((stderr(&verified), verified.status.code()), (String::new(), Some(0)));
     let threshold = format!("--threshold={EXPOSURE}");
-    let judged = root.done(&["systemd-analyze", "security", "--offline=true", "--no-pager", &threshold, units[0]]);
+    let judged =
+        root.done(&["systemd-analyze", "security", "--offline=true", "--no-pager", &threshold, units[0]]);
     assert!(judged.contains("Overall exposure level"), "{judged}");
 }
 
@@ -203,9 +254,19 @@ fn the_tarball_has_what_runs_without_being_installed() {
     assert!(unit.contains("ExecStart=/usr/local/bin/cgscope serve"), "{unit}");
     // Licences of what is linked into it, with their texts.
     let others = fs::read_to_string(at("share/doc/cgscope/THIRD-PARTY")).expect("a list");
-    for word in ["btf-rs 2", "LGPL-2.1-or-later", "tokio 1", "Permission is hereby granted", "GNU LESSER GENERAL PUBLIC"] {
+    for word in [
+        "btf-rs 2",
+        "LGPL-2.1-or-later",
+        "tokio 1",
+        "Permission is hereby granted",
+        "GNU LESSER GENERAL PUBLIC",
+    ] {
         assert!(others.contains(word), "{word}");
     }
-    let dynamic = done(Command::new("sh").args(["-c", "ldd \"$1\" 2>&1 || true", "sh"]).arg(at("bin/cgscope")));
-    assert!(dynamic.contains("not a dynamic executable") || dynamic.contains("statically linked"), "{dynamic}");
+    let dynamic =
+        done(Command::new("sh").args(["-c", "ldd \"$1\" 2>&1 || true", "sh"]).arg(at("bin/cgscope")));
+    assert!(
+        dynamic.contains("not a dynamic executable") || dynamic.contains("statically linked"),
+        "{dynamic}"
+    );
 }
