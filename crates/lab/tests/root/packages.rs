@@ -51,7 +51,7 @@ fn done(command: &mut Command) -> String {
     stdout(&output)
 }
 
-/// A Debian of this machine's release, unpacked from what was made of the archive once.
+/// A Debian of this machine's release, unpacked from what was made once and is in the user's cache.
 struct CleanRoot(Dir);
 
 impl CleanRoot {
@@ -61,7 +61,10 @@ impl CleanRoot {
             .lines()
             .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
             .expect("a release by name");
-        let archive = target().join(format!("clean-root-{suite}-{}.tar", INCLUDED.replace(',', "-")));
+        let place =
+            Path::new(&std::env::var_os("HOME").unwrap_or_default()).join(".cache/cgscope/clean-root");
+        fs::create_dir_all(&place).expect("the user's cache");
+        let archive = place.join(format!("{suite}-{}.tar", INCLUDED.replace(',', "-")));
         if !archive.exists() {
             let beside = archive.with_extension("part.tar");
             let mut make = Command::new("mmdebstrap");
