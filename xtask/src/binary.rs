@@ -27,6 +27,17 @@ pub(crate) fn build() -> Result<PathBuf, Failure> {
     Ok(place)
 }
 
+/// The one that is built, as it is.
+pub(crate) fn built() -> Result<PathBuf, Failure> {
+    let place = steps::workspace().join(PLACE);
+    if place.is_file() {
+        return Ok(place);
+    }
+    Err(Failure::Host(format!(
+        "{PLACE} is not there, so there is nothing to take; `cargo xtask build` makes it"
+    )))
+}
+
 /// Has cargo build what there is to run, and says where all of it is.
 pub(crate) fn executables(cargo: &mut Command) -> Result<Vec<PathBuf>, Failure> {
     cargo.stdout(Stdio::piped()).stderr(Stdio::inherit());

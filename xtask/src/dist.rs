@@ -22,10 +22,14 @@ const DEBIAN_NAMES: [(&str, &str); 2] = [("x86_64", "amd64"), ("aarch64", "arm64
 
 /// `cargo xtask dist`.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
-    if let Some(word) = arguments.first() {
-        return Err(Failure::Usage(format!("`dist` takes no arguments, so not `{word}`")));
-    }
-    make(&binary::build()?)
+    let binary = match arguments {
+        [] => binary::build()?,
+        [built] if built == "--built" => binary::built()?,
+        [word, ..] => {
+            return Err(Failure::Usage(format!("`dist` takes `--built` or nothing, so not `{word}`")));
+        }
+    };
+    make(&binary)
 }
 
 /// Makes the packages of a binary that is built; each is named on standard error.

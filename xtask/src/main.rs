@@ -25,7 +25,7 @@ cargo xtask COMMAND
   setup              install what cgscope is built with; says so before, and does nothing where all is there
   build              setup, then the optimised, static binary at target/release/cgscope
   run [ARGS...]      build, then cgscope ARGS as root; without ARGS: top
-  dist               build, then packages in target/dist: a tarball and a Debian package
+  dist [--built]     build, then packages in target/dist: a tarball and a Debian package; --built: of the binary that is there
   test [--unit|--root] [-- ARGS...]
                      setup and the tools for tests, then format, lints, unit tests, tests as root;
                      --unit: without those as root; --root: only those; ARGS go to the test binaries

@@ -368,7 +368,8 @@ mod tests {
     fn the_help_of_every_command() {
         let mut all = Cli::command().term_width(100);
         all.build();
-        let commands = all.get_subcommands_mut().filter(|command| command.get_name() != "help");
+        let shown = |command: &&mut clap::Command| command.get_name() != "help" && !command.is_hide_set();
+        let commands = all.get_subcommands_mut().filter(shown);
         let helps = commands.map(|command| {
             let name = command.get_name().to_owned();
             format!("# {name}\n\n{}", command.render_long_help())
