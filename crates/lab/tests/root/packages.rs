@@ -188,7 +188,10 @@ fn the_manual_is_read(root: &CleanRoot) {
     let help = root.done(&["cgscope", "--help"]);
     let commands =
         help.split("Commands:").nth(1).and_then(|rest| rest.split("Options:").next()).expect("commands");
-    let commands: Vec<&str> = commands.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    // A description that goes on in the next line is indented further.
+    let names =
+        commands.lines().filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with(' '));
+    let commands: Vec<&str> = names.filter_map(|line| line.split_whitespace().next()).collect();
     assert!(commands.len() >= 10, "{commands:?}");
     for command in commands.into_iter().filter(|command| *command != "help") {
         let page = root.done(&["man", &format!("cgscope-{command}")]);
