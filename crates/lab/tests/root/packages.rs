@@ -112,21 +112,16 @@ impl CleanRoot {
         stdout(&output)
     }
 
-    /// Every file but what dpkg and the tools for users keep for themselves.
+    /// Every file but what dpkg and the tools for users keep for themselves, and what a start of the machine makes anew.
     fn files(&self) -> BTreeSet<String> {
-        let all = done(Command::new("find").current_dir(self.0.path()).args([
-            ".",
-            "-xdev",
-            "!",
-            "-path",
-            "./var/lib/dpkg/*",
-        ]));
+        let mut find = Command::new("find");
+        let all =
+            done(find.current_dir(self.0.path()).args([".", "-xdev", "!", "-path", "./var/lib/dpkg/*"]));
         let kept = |path: &&str| {
             let is_backup = path.starts_with("./etc/") && path.ends_with('-');
-            is_backup
-                || path.starts_with("./var/cache/")
-                || path.starts_with("./var/log/")
-                || path.ends_with(".lock")
+            let of_others =
+                ["./run/", "./var/cache/", "./var/log/"].iter().any(|place| path.starts_with(place));
+            is_backup || of_others || path.ends_with(".lock")
         };
         all.lines().filter(|path| !kept(path)).map(str::to_owned).collect()
     }
@@ -214,7 +209,7 @@ fn the_manual_is_read(root: &CleanRoot) {
 
 fn completions_complete(root: &CleanRoot) {
     let script = "set -u; source /usr/share/bash-completion/completions/cgscope
-        answer() { COMP_WORDS=(cgscope \"$@\"); COMP_CWORD=$#; COMPREPLY=(); _cgscope cgscope \"${*: -1}\" cgscope; echo \"${COMPREPLY[@]}\"; }
+        answer() { COMP_WORDS=(cgscope \"$@\"); COMP_CWORD=$#; COMPREPLY=(); _cgscope cgscope \"${*: -1}\" \"${COMP_WORDS[COMP_CWORD-1]}\"; echo \"${COMPREPLY[@]}\"; }
         answer to; answer top --iter; answer export --format p";
     let answers = root.run(&["bash", "-c", script]);
     assert_eq!((stderr(&answers), answers.status.code()), (String::new(), Some(0)));
