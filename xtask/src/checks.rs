@@ -52,6 +52,7 @@ pub(crate) fn run(selection: &Selection) -> Result<(), Failure> {
         None
     };
     let mut extra = if selection.with_root { setup::for_lab() } else { Vec::new() };
+    extra.extend(setup::FOR_DEPLOY.iter().filter(|_| selection.with_root));
     extra.extend(selection.without_root.then_some(setup::FOR_FUZZ));
     setup::ensure(&extra)?;
     if selection.without_root {

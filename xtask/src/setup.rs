@@ -11,8 +11,8 @@ use crate::host;
 use crate::root::AsRoot;
 use crate::steps;
 
-/// What the tests and the measurements use besides: peers to compare with, load, terminals, who reads metrics.
-pub(crate) const TEST_TOOLS: [&str; 12] = [
+/// What the tests and the measurements use besides: peers to compare with, load, terminals.
+pub(crate) const TEST_TOOLS: [&str; 10] = [
     "libbpf-tools",
     "sysstat",
     "linux-perf",
@@ -23,8 +23,6 @@ pub(crate) const TEST_TOOLS: [&str; 12] = [
     "ffmpeg",
     "procps",
     "util-linux",
-    "prometheus",
-    "mmdebstrap",
 ];
 
 /// A browser for the tests of the report's page.
@@ -32,6 +30,9 @@ const BROWSER: &str = "chromium";
 
 /// libFuzzer is C++.
 pub(crate) const FOR_FUZZ: &str = "g++";
+
+/// promtool for the rules in `deploy/`, and what makes a clean root of Debian to install the package in.
+pub(crate) const FOR_DEPLOY: [&str; 2] = ["prometheus", "mmdebstrap"];
 
 /// What the virtual machines need besides.
 const LAB_TOOLS: [&str; 2] = ["qemu-system-x86", "busybox-static"];
