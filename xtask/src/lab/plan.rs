@@ -18,7 +18,7 @@ enum Place {
 }
 
 /// By how a test's full name begins; the first that fits. A test that is not named here runs everywhere.
-const PLACES: [(&str, Place); 33] = [
+const PLACES: [(&str, Place); 34] = [
     (
         "coarse::the_sums_are_those_of_the_exact_mode",
         Place::Host("reads two ways at one moment, which emulation draws out to many"),
