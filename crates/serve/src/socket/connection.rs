@@ -80,6 +80,10 @@ impl Connection {
     async fn serve(&mut self, shown: &mut watch::Receiver<u64>) -> Result<(), Word> {
         loop {
             self.fill()?;
+            // Mostly it fits at once; waiting for that would be asking twice.
+            if !self.out.is_empty() && self.write() {
+                return Ok(());
+            }
             if self.is_over && self.out.is_empty() {
                 return Ok(());
             }

@@ -30,9 +30,10 @@ const MEMORY_BYTES: u64 = 64 << 20;
 
 /// Makes this thread, and no other, Alice's.
 fn become_alice() {
+    let groups = [VIEWERS];
     // SAFETY: of this thread alone; a group that is there for the call.
     let done = unsafe {
-        libc::syscall(libc::SYS_setgroups, 1, &raw const VIEWERS) == 0
+        libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) == 0
             && libc::syscall(libc::SYS_setresgid, VIEWERS, VIEWERS, VIEWERS) == 0
             && libc::syscall(libc::SYS_setresuid, ALICE, ALICE, ALICE) == 0
     };
@@ -70,13 +71,13 @@ impl Drop for Attack {
     }
 }
 
-/// Bad requests, each as many times as it fits: too long, half of one, no text, deep, of another version, with too many processes.
+/// Bad requests, each many times over (whoever sends them is sent away at the first): too long, half of one, no text, deep, of another version, with too many processes.
 fn bad_requests(per_kind: usize) -> Vec<(Vec<u8>, u64)> {
     let pids = vec!["1"; 5_000].join(",");
     let kinds: [Vec<u8>; 8] = [
         b"\n".to_vec(),
         b"{\"version\":1,\"interval_ns\":\n".to_vec(),
-        vec![0xff; 40],
+        [vec![0xff; 40], b"\n".to_vec()].concat(),
         b"{\"version\":99,\"interval_ns\":1}\n".to_vec(),
         [b"[".repeat(1_000), b"\n".to_vec()].concat(),
         format!("{{\"version\":1,\"interval_ns\":1,\"pids\":[{pids}]}}\n").into_bytes(),

@@ -21,8 +21,8 @@ use crate::load::Load;
 const CLIENTS: usize = 50;
 const TASKS: &str = "2000";
 /// Of each phase.
-const SECONDS: u64 = 8;
-const ROUNDS: usize = 3;
+const SECONDS: u64 = 5;
+const ROUNDS: usize = 4;
 
 /// CPU time of all its threads, ns, by the kernel's own account.
 pub(super) fn cpu_ns(pid: u32) -> u64 {
@@ -78,24 +78,25 @@ fn fifty_viewers_of_two_thousand_tasks_cost_less_than_a_tenth_more_than_one() {
     let pid = daemon.pid();
     let path = daemon.socket();
     let one = Reader::start(&path);
-    let mut best = f64::INFINITY;
     let mut costs = Vec::new();
     for _ in 0..ROUNDS {
         let alone = cost(pid);
         let others: Vec<Reader> = (1..CLIENTS).map(|_| Reader::start(&path)).collect();
         // What they are sent when they come is not what they cost.
-        thread::sleep(Duration::from_secs(3));
+        thread::sleep(Duration::from_secs(2));
         let before: Vec<u64> = others.iter().map(|reader| reader.bytes.load(Ordering::Relaxed)).collect();
         let together = cost(pid);
         for (reader, before) in others.iter().zip(before) {
             assert!(reader.bytes.load(Ordering::Relaxed) > before, "each was sent something");
         }
         costs.push((alone, together));
-        best = best.min(together / alone);
         drop(others);
         thread::sleep(Duration::from_secs(1));
     }
     assert!(one.bytes.load(Ordering::Relaxed) > 0);
-    eprintln!("ns of CPU time a second, alone and with {CLIENTS}: {costs:.0?}; at best {best:.3} times");
-    assert!(best < 1.10, "{costs:.0?}: {best}");
+    // What else the machine does only adds to it: the least of each is what it costs.
+    let least = |of: fn(&(f64, f64)) -> f64| costs.iter().map(of).fold(f64::INFINITY, f64::min);
+    let times = least(|(_, together)| *together) / least(|(alone, _)| *alone);
+    eprintln!("ns of CPU time a second, alone and with {CLIENTS}: {costs:.0?}; {times:.3} times");
+    assert!(times < 1.10, "{costs:.0?}: {times}");
 }
