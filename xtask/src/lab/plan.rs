@@ -18,7 +18,7 @@ enum Place {
 }
 
 /// By how a test's full name begins; the first that fits. A test that is not named here runs everywhere.
-const PLACES: [(&str, Place); 34] = [
+const PLACES: [(&str, Place); 36] = [
     (
         "coarse::the_sums_are_those_of_the_exact_mode",
         Place::Host("reads two ways at one moment, which emulation draws out to many"),
@@ -29,6 +29,16 @@ const PLACES: [(&str, Place); 34] = [
     ("cost::", Place::Host("asserts times, which mean nothing under emulation")),
     ("export::", Place::Host("reads with Java, Go and Python what is the same on every kernel")),
     ("metrics_page::", Place::Host("Prometheus is 200 MB; a page is the same on every kernel")),
+    (
+        "serve::",
+        Place::Host(
+            "users, groups and Python, and shares of CPU time; what of it is the kernel's is in shared::",
+        ),
+    ),
+    (
+        "shared::a_task_is",
+        Place::Host("changes users with Python; the fields are read the same on every kernel"),
+    ),
     ("fleet::", Place::Host("reads with Python what is the same on every kernel")),
     (
         "packages::",

@@ -58,7 +58,7 @@ impl Request {
         Self {
             kernels,
             named: true,
-            filters: ["truth::", "ledger::"].map(str::to_owned).to_vec(),
+            filters: ["truth::", "ledger::", "shared::"].map(str::to_owned).to_vec(),
             ..Self::default()
         }
     }
