@@ -197,6 +197,14 @@ impl Collector {
         }
     }
 
+    /// Measures the hook over so many runs, or for so long if they do not come. Later Samples have that figure where the privilege to
+    /// measure it (`CAP_SYS_ADMIN`) has been given up.
+    pub fn measure_hook(&mut self, runs: u64, longest: Duration) {
+        if let Some(side) = self.source.hook() {
+            self.cost.measure(side, runs, longest);
+        }
+    }
+
     /// What is held now.
     pub fn held(&self) -> Held {
         let names = self.tree.as_ref().map_or(0, CgroupTree::len);

@@ -1,6 +1,10 @@
 //! What cgscope itself costs, measured while it runs.
 
-use std::os::fd::OwnedFd;
+use std::{
+    os::fd::OwnedFd,
+    thread,
+    time::{Duration, Instant},
+};
 
 use cgscope_model::Cost;
 
@@ -37,6 +41,24 @@ impl OwnCost {
             hook_ns_per_run: self.ns_per_run,
             cpu_ns: Some(clock::process_cpu_ns()),
             rss_bytes: proc::rss_bytes(),
+        }
+    }
+
+    /// Measures the hook at once, for who will not be allowed to later: over so many runs, or for so long if they do not come.
+    pub(crate) fn measure(&mut self, side: &KernelSide, runs: u64, longest: Duration) {
+        const LOOK_EVERY: Duration = Duration::from_millis(20);
+        let Some(_counting) = kernel_side::measure() else { return };
+        let (begun, Some((time_ns, before))) = (Instant::now(), side.hook_time()) else { return };
+        loop {
+            thread::sleep(LOOK_EVERY);
+            let Some((now_ns, now)) = side.hook_time() else { return };
+            let ran = now.saturating_sub(before);
+            if ran >= runs || (ran >= ENOUGH_RUNS && begun.elapsed() >= longest) {
+                self.ns_per_run = Some(now_ns.saturating_sub(time_ns) as f64 / ran as f64);
+            }
+            if ran >= runs || begun.elapsed() >= longest {
+                return;
+            }
         }
     }
 

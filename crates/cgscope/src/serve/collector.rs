@@ -8,10 +8,10 @@ use cgscope_serve::{collection::Collect, shown::Reading};
 
 use crate::{cli::ModeChoice, exit::Result, mode};
 
-/// The hook is measured in a window between two Samples, which takes a privilege.
-const WINDOW: Duration = Duration::from_millis(50);
-/// Such windows at most, until enough switches have come.
-const WINDOWS: usize = 10;
+/// Runs that the hook is measured over, which takes a privilege...
+const RUNS: u64 = 2_000;
+/// ... or, on a host where little happens, for so long.
+const LONGEST: Duration = Duration::from_millis(500);
 
 /// Takes Samples with BPF.
 pub struct Own(Collector);
@@ -26,14 +26,7 @@ impl Own {
         let exact = || Collector::start(&options);
         // Without BPF there is nothing that viewers could not do themselves.
         let (mut collector, _) = mode::choose(ModeChoice::Bpf, exact, || Collector::start_coarse(&options))?;
-        for _ in 0..WINDOWS {
-            let sample = collector.sample();
-            let is_known = sample.is_ok_and(|sample| sample.cost.hook_ns_per_run.is_some());
-            if is_known {
-                break;
-            }
-            std::thread::sleep(WINDOW);
-        }
+        collector.measure_hook(RUNS, LONGEST);
         Ok(Self(collector))
     }
 

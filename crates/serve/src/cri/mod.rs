@@ -157,7 +157,9 @@ impl Runtime {
         let retry = before.as_ref().map_or(self.pace.first_retry, |trouble| trouble.retry * 2);
         let retry = retry.min(self.pace.longest_retry);
         let is_new = before.is_none_or(|trouble| discriminant(&trouble.failure) != discriminant(&failure));
-        let sentence = is_new.then(|| failure.to_string());
+        // Most hosts have no Kubernetes: where one looked of oneself, that is not worth a word.
+        let is_expected = matches!(&failure, Failure::Absent(sockets) if sockets.len() > 1);
+        let sentence = (is_new && !is_expected).then(|| failure.to_string());
         self.trouble = Some(Trouble { failure, retry, retry_at: Instant::now() + retry });
         sentence
     }

@@ -132,3 +132,14 @@ async fn a_path_that_is_no_socket_is_told() {
     let sentence = runtime(Path::new("/dev/null")).refresh().await.unwrap();
     assert!(sentence.contains("at /dev/null could not be reached"), "{sentence}");
 }
+
+#[tokio::test]
+async fn where_one_looks_of_oneself_and_nothing_is_there_nothing_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let sockets = ["a.sock", "b.sock"].map(|name| folder.path().join(name));
+    let mut auto = Runtime::any_of(sockets.to_vec(), Pace::default());
+    assert_eq!(auto.refresh().await, None);
+    let mut named = Runtime::any_of(sockets[..1].to_vec(), Pace::default());
+    let sentence = named.refresh().await.expect("it was named");
+    assert!(sentence.contains("no container runtime has its CRI socket"), "{sentence}");
+}
