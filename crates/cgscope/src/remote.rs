@@ -96,10 +96,15 @@ impl Daemon {
         }
     }
 
-    /// The name of its host, and whose tasks it shows, in words.
-    pub fn words(&self) -> String {
-        let whose = if self.shows_all { "all tasks" } else { "your own tasks" };
-        format!("through the daemon at {}, {whose}", self.path.display())
+    /// What of it is looked at, in words; `target`: what was asked for.
+    pub fn title(&self, target: &Target) -> String {
+        let whole = target.selection.is_whole_host() && target.command.is_empty();
+        let what = match (self.shows_all, whole) {
+            (true, _) => target.words(),
+            (false, true) => "your own tasks".into(),
+            (false, false) => format!("{} (of your own tasks)", target.words()),
+        };
+        format!("{what}, through the daemon at {}", self.path.display())
     }
 }
 

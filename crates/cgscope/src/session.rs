@@ -234,7 +234,7 @@ fn shows_all(source: &Source) -> bool {
 fn title(source: &Source, target: &Target) -> String {
     match source {
         Source::Own(_) => target.words(),
-        Source::Daemon(daemon) => format!("{}, {}", target.words(), daemon.words()),
+        Source::Daemon(daemon) => daemon.title(target),
     }
 }
 
