@@ -26,6 +26,9 @@ use crate::{
 /// What a client that is sent away still has to read the last word.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
+/// Who has not read so many frames and words is not answered any more.
+const MOST_UNREAD: usize = 32;
+
 /// One client.
 pub(super) struct Connection {
     socket: UnixStream,
@@ -44,8 +47,10 @@ pub(super) struct Connection {
     is_open: bool,
     /// Nothing more is to come after what is being sent.
     is_over: bool,
-    /// When it last did something.
-    moved: Instant,
+    /// When it last asked for something.
+    asked_at: Instant,
+    /// When it last read something, or there was something to read again.
+    read_at: Instant,
 }
 
 impl Connection {
@@ -62,7 +67,8 @@ impl Connection {
             sent: 0,
             is_open: false,
             is_over: false,
-            moved: Instant::now(),
+            asked_at: Instant::now(),
+            read_at: Instant::now(),
         }
     }
 
@@ -79,7 +85,11 @@ impl Connection {
     /// Until it goes (`Ok`) or is to be sent away.
     async fn serve(&mut self, shown: &mut watch::Receiver<u64>) -> Result<(), Word> {
         loop {
+            let was_idle = self.out.is_empty();
             self.fill()?;
+            if was_idle {
+                self.read_at = Instant::now();
+            }
             // Mostly it fits at once; waiting for that would be asking twice.
             if !self.out.is_empty() && self.write() {
                 return Ok(());
@@ -90,7 +100,8 @@ impl Connection {
             let is_writing = !self.out.is_empty();
             // Who is being sent something, or has asked for nothing yet, has no time for ever.
             let is_waited_for = is_writing || (self.cursor.is_none() && self.asked.is_none());
-            let until = self.moved + self.shared.borrow().limits.patience;
+            let since = if is_writing { self.read_at } else { self.asked_at };
+            let until = since + self.shared.borrow().limits.patience;
             let step = async {
                 tokio::select! {
                     biased;
@@ -133,7 +144,7 @@ impl Connection {
                 "another user than the one who connected has sent this request: connect yourself",
             ));
         }
-        self.moved = Instant::now();
+        self.asked_at = Instant::now();
         for part in bytes[..got].split_inclusive(|byte| *byte == b'\n') {
             self.line.extend(part.strip_suffix(b"\n").unwrap_or(part));
             if self.line.len() > LONGEST || part.ends_with(b"\n") {
@@ -145,6 +156,9 @@ impl Connection {
     }
 
     fn request(&mut self, request: Request) -> Result<(), Word> {
+        if self.out.len() > MOST_UNREAD {
+            return Err(too_slow());
+        }
         let mut shared = self.shared.borrow_mut();
         if !shared.users.request(self.peer.uid, Instant::now()) {
             return Err(Word::refused(
@@ -230,8 +244,6 @@ impl Connection {
             self.out.push_back(end.into());
             self.is_over = true;
         }
-        // From now on it is its turn to read.
-        self.moved = Instant::now();
         Ok(())
     }
 
@@ -240,7 +252,7 @@ impl Connection {
         while let Some(frame) = self.out.front() {
             match self.socket.try_write(&frame[self.sent..]) {
                 Ok(written) => {
-                    self.moved = Instant::now();
+                    self.read_at = Instant::now();
                     self.sent += written;
                     if self.sent == frame.len() {
                         self.sent = 0;

@@ -1,0 +1,183 @@
+//! The socket of viewers, with Samples that are made up.
+
+use std::{
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use cgscope_model::access::{Access, Follower};
+use cgscope_record::Header;
+use cgscope_serve::{
+    client::{ConnectError, Connection, Event},
+    collection::{Collect, Collection},
+    protocol::{Refusal, Request},
+    shown::Reading,
+    socket::{Counters, Limits, Server},
+};
+use tokio::{net::UnixListener, sync::oneshot, task::LocalSet};
+
+/// A host with so many tasks, all of this user.
+struct Made {
+    tasks: u32,
+    round: u64,
+    left: u64,
+}
+
+impl Collect for Made {
+    fn collect(&mut self) -> Result<Reading, String> {
+        self.left = self.left.checked_sub(1).ok_or("the kernel is out of tasks")?;
+        self.round += 1;
+        let sample = cgscope_made_up::host(self.tasks, 5, self.round);
+        let owner = Some(rustix::process::geteuid().as_raw());
+        let access = |serial| Access { serial, owner, followers: 0 };
+        let access = sample.tasks.iter().map(|task| access(task.serial)).collect();
+        Ok(Reading { sample, access })
+    }
+    fn follow(&mut self, _: Follower, _: &[u32]) {}
+    fn follow_no_longer(&mut self, _: Follower) {}
+}
+
+/// A server on a thread of its own, until the value goes.
+struct Daemon {
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+    counters: Arc<Counters>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<thread::JoinHandle<Result<(), String>>>,
+}
+
+impl Daemon {
+    fn start(made: Made, limits: Limits) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.sock");
+        let (stop, stopped) = oneshot::channel();
+        let counters = Arc::new(Counters::default());
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let counted = counters.clone();
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            LocalSet::new().block_on(&runtime, async move {
+                let listener = UnixListener::from_std(listener).unwrap();
+                let collection = Collection::start(made).unwrap();
+                let server =
+                    Server::new(listener, collection, &Header::default(), None, limits, counted).unwrap();
+                server.serve(async move { drop(stopped.await) }).await
+            })
+        });
+        Self { path, _folder: folder, counters, stop: Some(stop), thread: Some(thread) }
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        drop(self.stop.take());
+        self.thread.take().map_or(Ok(()), |thread| thread.join().unwrap())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+fn made(tasks: u32) -> Made {
+    Made { tasks, round: 0, left: u64::MAX }
+}
+
+fn every(ms: u64) -> Request {
+    Request::every(ms * 1_000_000)
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "never: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn two_viewers_of_one_pace_get_the_same_samples_and_change_it_by_themselves() {
+    let daemon = Daemon::start(made(50), Limits { shortest_interval_ns: 1, ..Limits::default() });
+    let mut viewers = [(); 2].map(|()| Connection::open(&daemon.path, &every(50)).unwrap());
+    let next = |viewer: &mut Connection| loop {
+        match viewer.receive() {
+            Event::Sample(sample) => return sample.mono_ns,
+            Event::Answered { shows_all } => assert!(shows_all, "whose daemon it is"),
+            other => panic!("{other:?}"),
+        }
+    };
+    let seen = viewers.each_mut().map(|viewer| (0..8).map(|_| next(viewer)).collect::<Vec<_>>());
+    assert!(seen[0].iter().filter(|stamp| seen[1].contains(stamp)).count() >= 6, "{seen:?}");
+    viewers[0].sender().unwrap().ask(&every(20)).unwrap();
+    for viewer in &mut viewers {
+        assert!(next(viewer) > 0);
+    }
+    assert_eq!(daemon.counters.refused(Refusal::TooSlow), 0);
+}
+
+#[test]
+fn who_reads_nothing_is_sent_away_and_nobody_waits_for_them() {
+    let limits =
+        Limits { shortest_interval_ns: 1, patience: Duration::from_millis(400), ..Limits::default() };
+    let daemon = Daemon::start(made(3_000), limits);
+    let mut slow = UnixStream::connect(&daemon.path).unwrap();
+    slow.write_all(&every(10).line()).unwrap();
+    let mut good = Connection::open(&daemon.path, &every(10)).unwrap();
+    let begun = Instant::now();
+    while daemon.counters.refused(Refusal::TooSlow) == 0 {
+        assert!(matches!(good.receive(), Event::Sample(_) | Event::Answered { .. }));
+        assert!(begun.elapsed() < Duration::from_secs(20), "the slow one is still there");
+    }
+    // Who says nothing has no more time.
+    let mut silent = UnixStream::connect(&daemon.path).unwrap();
+    let mut answer = String::new();
+    silent.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut bytes = Vec::new();
+    silent.read_to_end(&mut bytes).unwrap();
+    answer.push_str(&String::from_utf8_lossy(&bytes));
+    assert!(answer.contains("\"refused\":\"too_slow\""), "{answer}");
+}
+
+#[test]
+fn who_asks_again_and_again_and_reads_nothing_is_sent_away_soon() {
+    let daemon = Daemon::start(made(2_000), Limits { shortest_interval_ns: 1, ..Limits::default() });
+    let mut greedy = UnixStream::connect(&daemon.path).unwrap();
+    greedy.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+    for n in 0..100_000u64 {
+        if greedy.write_all(&Request::every(1_000_000 + n).line()).is_err() {
+            break;
+        }
+    }
+    let away =
+        || daemon.counters.refused(Refusal::TooManyRequests) + daemon.counters.refused(Refusal::TooSlow);
+    wait_until("it is sent away", || away() == 1);
+    wait_until("it has left", || daemon.counters.clients.load(std::sync::atomic::Ordering::Relaxed) == 0);
+}
+
+#[test]
+fn viewers_are_told_when_the_daemon_ends_and_when_it_cannot_go_on() {
+    let mut daemon = Daemon::start(made(10), Limits::default());
+    let mut viewer = Connection::open(&daemon.path, &every(1_000)).unwrap();
+    assert_eq!(daemon.end(), Ok(()));
+    let word = loop {
+        match viewer.receive() {
+            Event::Refused(word) => break word,
+            Event::Gone => panic!("without a word"),
+            _ => {}
+        }
+    };
+    assert_eq!(word.refused, Some(Refusal::Ending));
+    let gone = Connection::open(&daemon.path, &every(1_000)).unwrap_err();
+    assert!(matches!(gone, ConnectError::NobodyThere(..)), "{gone}");
+
+    let mut daemon =
+        Daemon::start(Made { left: 3, ..made(10) }, Limits { shortest_interval_ns: 1, ..Limits::default() });
+    let mut viewer = Connection::open(&daemon.path, &every(20)).unwrap();
+    while !matches!(viewer.receive(), Event::Refused(_) | Event::Gone) {}
+    assert_eq!(daemon.thread.take().unwrap().join().unwrap().unwrap_err(), "the kernel is out of tasks");
+}
