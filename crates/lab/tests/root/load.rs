@@ -77,9 +77,14 @@ impl Load {
         assert!(status.success(), "the load ended with {status}");
     }
 
-    pub(crate) fn kill(&mut self) {
+    /// Sends it to the whole process group.
+    pub(crate) fn signal(&self, signal: i32) {
         // SAFETY: the group of a child that has not been reaped, so the id is still its.
-        unsafe { libc::kill(-(self.child.id() as i32), libc::SIGKILL) };
+        unsafe { libc::kill(-(self.child.id() as i32), signal) };
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.signal(libc::SIGKILL);
         let _ = self.child.wait();
     }
 }

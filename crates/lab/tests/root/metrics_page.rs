@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// What `promtool check metrics` finds wrong with a page: nothing, if all is well.
-fn findings(page: &[u8]) -> String {
+pub(crate) fn findings(page: &[u8]) -> String {
     let tool = Command::new("promtool")
         .args(["check", "metrics"])
         .stdin(Stdio::piped())

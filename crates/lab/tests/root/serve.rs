@@ -3,6 +3,7 @@
 mod access;
 mod hostile;
 mod many;
+mod prometheus;
 mod restart;
 
 use std::{
@@ -22,6 +23,10 @@ pub(crate) const ADMINS: u32 = 61_101;
 /// A daemon with a socket in a directory of its own; both go with the value.
 pub(crate) struct Daemon {
     dir: Dir,
+    /// The lines of `[http]`.
+    http: String,
+    /// Where its metrics are, as it says itself.
+    metrics: Option<String>,
     process: Option<Background>,
 }
 
@@ -32,11 +37,20 @@ impl Daemon {
 
     /// `more`: lines of `[socket]`, and whatever follows it.
     pub(crate) fn with(more: &str) -> Self {
+        Self::of("listen = \"\"", more)
+    }
+
+    /// One with metrics on a free port of loopback. `more`: further lines of `[http]`.
+    pub(crate) fn exporting(more: &str) -> Self {
+        Self::of(&format!("listen = \"127.0.0.1:0\"\n{more}"), "")
+    }
+
+    fn of(http: &str, more: &str) -> Self {
         let dir = Dir::new("serve");
         // Others must come in.
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755))
             .expect("a directory of ours");
-        let mut daemon = Self { dir, process: None };
+        let mut daemon = Self { dir, http: http.into(), metrics: None, process: None };
         daemon.configure(more);
         daemon.begin();
         daemon
@@ -44,7 +58,8 @@ impl Daemon {
 
     pub(crate) fn configure(&self, more: &str) {
         let text = format!(
-            "[http]\nlisten = \"\"\n[socket]\npath = \"{}\"\ngroup = {VIEWERS}\nadmin_groups = [{ADMINS}]\n{more}\n",
+            "[http]\n{}\n[socket]\npath = \"{}\"\ngroup = {VIEWERS}\nadmin_groups = [{ADMINS}]\n{more}\n",
+            self.http,
             self.socket()
         );
         std::fs::write(self.config(), text).expect("a file of ours");
@@ -52,6 +67,11 @@ impl Daemon {
 
     pub(crate) fn begin(&mut self) {
         let mut process = Background::start(cgscope().args(["serve", "--config", &self.config()]));
+        if !self.http.starts_with("listen = \"\"") {
+            let says = "serving metrics at ";
+            let line = process.wait_for(says);
+            self.metrics = line.split_once(says).map(|(_, url)| url.to_owned());
+        }
         process.wait_for("serving viewers at ");
         self.process = Some(process);
     }
@@ -62,6 +82,11 @@ impl Daemon {
 
     pub(crate) fn socket(&self) -> String {
         self.dir.file("cgscope.sock")
+    }
+
+    /// Where its metrics are: `http://127.0.0.1:PORT/metrics`.
+    pub(crate) fn metrics(&self) -> &str {
+        self.metrics.as_deref().expect("it exports")
     }
 
     pub(crate) fn process(&mut self) -> &mut Background {

@@ -1,0 +1,135 @@
+//! Prometheus itself, and what it answers.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    process::Command,
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use serde_json::Value;
+
+use crate::{background::Background, bench::patience, files::Dir};
+
+/// The rules that users are given.
+pub(super) const RULES: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/prometheus/cgscope.rules.yml");
+
+/// A server that scrapes one target every second. It ends with its value.
+pub(super) struct Prometheus {
+    _process: Background,
+    address: String,
+    _dir: Dir,
+}
+
+impl Prometheus {
+    /// `job`: lines of the job beside its name and target; `arguments`: of the server.
+    pub(super) fn scraping(metrics_url: &str, job: &str, arguments: &[&str]) -> Self {
+        let dir = Dir::new("prometheus");
+        let (scheme, rest) = metrics_url.split_once("://").expect("a URL");
+        let target = rest.strip_suffix("/metrics").expect("the page of metrics");
+        // The job has the name that the rules look for.
+        let config = format!(
+            "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}\n\
+             rule_files: ['{RULES}']\n\
+             scrape_configs:\n\
+             - job_name: cgscope\n  \
+               scheme: {scheme}\n  \
+               static_configs: [{{targets: ['{target}']}}]\n\
+             {job}"
+        );
+        std::fs::write(dir.file("prometheus.yml"), config).expect("a file of ours");
+        let mut command = Command::new("prometheus");
+        command
+            .arg(format!("--config.file={}", dir.file("prometheus.yml")))
+            .arg(format!("--storage.tsdb.path={}", dir.file("data")))
+            .args(["--web.listen-address=127.0.0.1:0", "--log.format=json"])
+            .args(arguments);
+        assert_there();
+        let mut process = Background::start(&mut command);
+        let line = process.wait_for("\"Listening on\"");
+        let line: Value = serde_json::from_str(&line).expect("an object a line");
+        let address = line["address"].as_str().expect("its address").to_owned();
+        process.wait_for("Server is ready to receive web requests");
+        let prometheus = Self { _process: process, address, _dir: dir };
+        prometheus.wait_for_a_scrape();
+        prometheus
+    }
+
+    /// It looks for what to scrape every five seconds.
+    fn wait_for_a_scrape(&self) {
+        let end = Instant::now() + patience(20_000);
+        while self.vector("up{job=\"cgscope\"} == 1", unix_s()).is_empty() {
+            let targets = || self.api("targets", &[]);
+            assert!(Instant::now() < end, "it scrapes nothing: {}", targets());
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// What the API answers to `GET /api/v1/PATH?PARAMETERS`.
+    pub(super) fn api(&self, path: &str, parameters: &[(&str, &str)]) -> Value {
+        let parameters: Vec<String> =
+            parameters.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
+        let body = get(&self.address, &format!("/api/v1/{path}?{}", parameters.join("&")), "*/*");
+        let answer: Value = serde_json::from_str(&body).expect("JSON");
+        assert_eq!(answer["status"], "success", "{answer}");
+        answer["data"].clone()
+    }
+
+    /// The series of an expression at a moment (seconds since 1970), each with its labels.
+    pub(super) fn vector(&self, expression: &str, at_unix_s: f64) -> Vec<(Value, f64)> {
+        let data = self.api("query", &[("query", expression), ("time", &format!("{at_unix_s:.3}"))]);
+        let series = data["result"].as_array().expect("a vector").iter();
+        let number = |series: &Value| series["value"][1].as_str()?.parse().ok();
+        series.map(|series| (series["metric"].clone(), number(series).expect("a number"))).collect()
+    }
+
+    /// The one figure of an expression at a moment.
+    pub(super) fn figure(&self, expression: &str, at_unix_s: f64) -> f64 {
+        let series = self.vector(expression, at_unix_s);
+        let [(_, figure)] = series[..] else { panic!("not one figure: {expression}: {series:?}") };
+        figure
+    }
+}
+
+/// That there is one at all.
+fn assert_there() {
+    if let Err(error) = Command::new("prometheus").arg("--version").output() {
+        panic!(
+            "prometheus cannot be run ({error}), so nobody scrapes the daemon: install Debian's package `prometheus`, as \
+             `cargo xtask test` does"
+        );
+    }
+}
+
+/// The body of what is there.
+pub(super) fn get(address: &str, path: &str, accept: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap_or_else(|error| panic!("{address}: {error}"));
+    stream.set_read_timeout(Some(patience(20_000))).expect("a time");
+    // Of version 1.0, so that nothing is sent in pieces.
+    let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\nAccept: {accept}\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    assert_eq!(head.split(' ').nth(1), Some("200"), "{path}: {answer}");
+    body.to_owned()
+}
+
+fn encoded(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric();
+    text.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+/// The length of a range for PromQL.
+pub(super) fn range(length: Duration) -> String {
+    format!("{}ms", length.as_millis())
+}
+
+/// By the clock that scrapes are stamped with.
+pub(super) fn unix_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs_f64()
+}
