@@ -34,8 +34,9 @@ cargo xtask COMMAND
                      all; --all: every test on each; --list: which kernels; --shell KERNEL: a shell in there;
                      --script FILE: a shell script in place of the tests
   readers            install the programs that read exports, for the tests
-  fuzz [RUNS] [-- FLAGS...]
-                     reads RUNS recordings that libFuzzer makes up (100000: what the tests do); FLAGS go to libFuzzer
+  fuzz [reader | protocol] [RUNS] [-- FLAGS...]
+                     hears RUNS recordings, and as many clients and daemons, that libFuzzer makes up (without RUNS: as
+                     the tests do); FLAGS go to libFuzzer
   pictures [--check] draws the screens of docs/pictures; --check: says whether they are what is drawn now
   overhead [ARGS...] what cgscope costs, side by side with other tools, as root
   help               this text

@@ -2,7 +2,8 @@
 //!
 //! The parsers are plain functions on text: what is not as the kernel writes it is `None`. [`LimitFiles`] reads below
 //! a directory of the caller's choice, and little: what a cgroup is set to changes seldom and is remembered for a few
-//! reads, and what its limits did is read only where there is a limit.
+//! reads, of thousands of cgroups for more of them, and what its limits did is read only where there is a limit. With 10,000
+//! cgroups the files are otherwise most of what a Sample costs.
 
 use std::{
     collections::HashMap,
@@ -20,7 +21,7 @@ use crate::{
     memory::{numa_stat, numa_stat_v1},
 };
 
-/// How many reads of a cgroup its settings are good for.
+/// How many reads of a cgroup its settings are good for, at the least.
 const SETTINGS_EVERY: u64 = 5;
 
 /// The longest text of the files read here is a list of CPUs: 8192 of them, every second one, take 21 KB.
@@ -97,6 +98,8 @@ pub struct LimitFiles {
     mounts: Mounts,
     reader: Reader,
     reads_memory: bool,
+    /// Of about so many cgroups the settings are read again between two calls of [`LimitFiles::forget_unread`].
+    settings_at_once: u64,
     /// By id: a path may be given to another cgroup while the one before is still asked for.
     known: HashMap<u64, Known>,
     /// The turn of the next cgroup that is new.
@@ -119,7 +122,14 @@ impl LimitFiles {
     /// Of the hierarchies mounted now, told by `proc/self/mountinfo` below `root`. `root` is `/` but in tests.
     pub fn new(root: &Path) -> Self {
         let (mounts, reader) = (Mounts::read(root), Reader::default());
-        Self { mounts, reader, reads_memory: false, known: HashMap::new(), turn: 0 }
+        Self {
+            mounts,
+            reader,
+            reads_memory: false,
+            settings_at_once: u64::MAX,
+            known: HashMap::new(),
+            turn: 0,
+        }
     }
 
     /// Also reads where memory lies, with the settings: of use where there are several nodes, and about as dear as all else
@@ -129,23 +139,36 @@ impl LimitFiles {
         self
     }
 
+    /// Reads again the settings of so many cgroups at most when all are read once, by turns, and thus of each with every fifth
+    /// read only where there are no more than five times as many.
+    pub fn with_settings_at_once(mut self, cgroups: u64) -> Self {
+        self.settings_at_once = cgroups.max(1);
+        self
+    }
+
     /// Reads one cgroup by its path under the cpu controller's mount (`/` is the root, then `/a/b`) and its id, the
     /// inode number of that directory.
     ///
     /// The settings (quota, period, burst, weight, CPUs) are read at once, again with the second to sixth read of the
-    /// cgroup, by turns, and from then on with every fifth. Everything else is read every time, but only for a cgroup
-    /// with a quota of its own, or of any if `whole`.
+    /// cgroup, by turns, and from then on with every fifth; see [`with_settings_at_once`](Self::with_settings_at_once) for many.
+    /// Everything else is read every time, but only for a cgroup with a quota of its own, or of any if `whole`.
     ///
-    /// `None` where that cgroup is gone: there is no such directory, or it is another one by now. Also for a path
-    /// with `..` in it. A cgroup that goes while it is read lacks what was not read yet.
+    /// `None` where that cgroup is gone: there is no such directory, or it is another one by now. Of one of which nothing had
+    /// to be read that is seen with a later read. Also for a path with `..` in it. A cgroup that goes while it is read lacks
+    /// what was not read yet.
     pub fn read(&mut self, id: u64, path: &str, whole: bool) -> Option<CgroupReading> {
+        let has_effects = |settings: &CgroupReading| whole || settings.quota_us.is_some();
+        let kept = self.kept(id);
+        if kept.as_ref().is_some_and(|kept| !has_effects(kept)) {
+            return kept;
+        }
         let path = below_the_mount(path).filter(|path| self.mounts.inode(path) == Some(id));
         let Some(path) = path else {
             self.known.remove(&id);
             return None;
         };
-        let mut reading = self.settings(id, path);
-        if whole || reading.quota_us.is_some() {
+        let mut reading = kept.unwrap_or_else(|| self.settings(id, path));
+        if has_effects(&reading) {
             self.read_effects(path, &mut reading);
         }
         Some(reading)
@@ -157,14 +180,16 @@ impl LimitFiles {
         self.known.retain(|_, known| std::mem::take(&mut known.is_read));
     }
 
+    /// The settings as they were read; `None`: it is their turn to be read.
+    fn kept(&mut self, id: u64) -> Option<CgroupReading> {
+        let every = SETTINGS_EVERY.max((self.known.len() as u64).div_ceil(self.settings_at_once));
+        let known = self.known.get_mut(&id)?;
+        known.reads += 1;
+        known.is_read = true;
+        ((known.reads + known.turn) % every != 0).then(|| known.settings.clone())
+    }
+
     fn settings(&mut self, id: u64, path: &str) -> CgroupReading {
-        if let Some(known) = self.known.get_mut(&id) {
-            known.reads += 1;
-            known.is_read = true;
-            if (known.reads + known.turn) % SETTINGS_EVERY != 0 {
-                return known.settings.clone();
-            }
-        }
         let settings = self.read_settings(id, path);
         match self.known.get_mut(&id) {
             Some(known) => known.settings = settings.clone(),

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    io::{self, BufReader, Write},
+    io::{self, BufReader, Read, Write},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     time::Duration,
@@ -99,8 +99,14 @@ pub enum Event {
 /// A connection.
 #[derive(Debug)]
 pub struct Connection {
-    incoming: Incoming<BufReader<UnixStream>>,
+    events: Events<BufReader<UnixStream>>,
     sender: Sender,
+}
+
+/// What a daemon sends, from wherever it is read. It may be a hostile one: a socket can be named that anyone serves.
+#[derive(Debug)]
+pub struct Events<R> {
+    incoming: Incoming<R>,
     skip: u32,
 }
 
@@ -149,8 +155,8 @@ impl Connection {
         socket.set_read_timeout(Some(ANSWER)).map_err(io)?;
         // One that refuses may have gone already: its word is still there to be read.
         let asked = sender.ask(request);
-        let incoming = match Incoming::open::<Word>(BufReader::with_capacity(1 << 16, socket)) {
-            Ok(Ok(incoming)) => incoming,
+        let events = match Events::open(BufReader::with_capacity(1 << 16, socket)) {
+            Ok(Ok(events)) => events,
             Ok(Err(word)) => return Err(ConnectError::Refused(word)),
             Err(ReadError::Io(error)) => return Err(io(error)),
             Err(ReadError::Empty | ReadError::HeaderCut) => {
@@ -159,12 +165,12 @@ impl Connection {
             Err(error) => return Err(ConnectError::NoDaemon(path.into(), error)),
         };
         sender.0.set_read_timeout(None).map_err(io)?;
-        Ok(Self { incoming, sender, skip: 0 })
+        Ok(Self { events, sender })
     }
 
     /// What host it is.
     pub fn header(&self) -> &Header {
-        self.incoming.header()
+        self.events.header()
     }
 
     /// What requests are sent by.
@@ -177,12 +183,34 @@ impl Connection {
 
     /// Waits for the next event.
     pub fn receive(&mut self) -> Event {
+        self.events.receive()
+    }
+}
+
+impl<R: Read> Events<R> {
+    /// Reads how it begins. The inner error is the refusal of the daemon.
+    ///
+    /// # Errors
+    /// Why it is no daemon's.
+    pub fn open(input: R) -> Result<Result<Self, Word>, ReadError> {
+        let opened = Incoming::open::<Word>(input)?;
+        Ok(opened.map(|incoming| Self { incoming, skip: 0 }).map_err(Word::printable))
+    }
+
+    /// What host it is.
+    pub fn header(&self) -> &Header {
+        self.incoming.header()
+    }
+
+    /// Waits for the next event. After [`Event::Refused`] and [`Event::Gone`] none comes.
+    pub fn receive(&mut self) -> Event {
         loop {
             match self.incoming.receive::<Word>() {
                 Ok(Some(Message::Sample(_))) if self.skip > 0 => self.skip -= 1,
                 Ok(Some(Message::Sample(sample))) => return Event::Sample(sample),
                 Ok(Some(Message::Word(word))) => {
-                    self.skip += word.skip;
+                    let word = word.printable();
+                    self.skip = self.skip.saturating_add(word.skip);
                     if word.refused.is_some() {
                         return Event::Refused(word);
                     }

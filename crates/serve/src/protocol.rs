@@ -3,6 +3,7 @@
 //! A request is one line of JSON; a later one on the same connection takes the place of the one before. What comes back is what
 //! `crates/record` calls a connection: a header, Samples, words.
 
+use cgscope_model::printable;
 use serde::{Deserialize, Serialize};
 
 /// Version of the requests.
@@ -78,6 +79,30 @@ impl Request {
     }
 }
 
+/// The requests of a client, put together from what comes of them.
+#[derive(Debug, Default)]
+pub struct Requests {
+    /// One that has not come whole.
+    begun: Vec<u8>,
+}
+
+impl Requests {
+    /// Takes from what came up to the end of a request; `None`: its end has not come, and all is taken.
+    ///
+    /// # Errors
+    /// Why it cannot be answered. One that is too long is not waited for to its end: what comes after that is no request.
+    pub fn take(&mut self, came: &mut &[u8]) -> Result<Option<Request>, Word> {
+        let end = came.iter().position(|byte| *byte == b'\n');
+        let (part, rest) = came.split_at(end.unwrap_or(came.len()));
+        *came = rest.get(1..).unwrap_or_default();
+        self.begun.extend(part);
+        if end.is_none() && self.begun.len() <= LONGEST {
+            return Ok(None);
+        }
+        Request::parse(&std::mem::take(&mut self.begun)).map(Some)
+    }
+}
+
 /// What the daemon says beside Samples.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Word {
@@ -113,6 +138,12 @@ impl Word {
     /// What comes from now on is the answer.
     pub fn answered(shows_all: bool) -> Self {
         Self { shows_all: Some(shows_all), ..Self::said("") }
+    }
+
+    /// As it may be printed: whoever serves a socket may say anything.
+    #[must_use]
+    pub fn printable(self) -> Self {
+        Self { sentence: printable(&self.sentence).to_string(), ..self }
     }
 
     /// The next Samples are only to be built on.
@@ -189,6 +220,28 @@ mod tests {
         assert!(sentence(&[b' '; LONGEST + 1]).contains("too long"));
         let many = Request { pids: vec![1; MOST_PIDS + 1], ..Request::every(5) };
         assert!(sentence(&many.line()).contains("more than 1024 processes"));
+    }
+
+    #[test]
+    fn requests_are_whole_however_their_bytes_come() {
+        let lines = [Request::every(5).line(), Request::every(7).line()].concat();
+        for at in 0..lines.len() {
+            let mut requests = Requests::default();
+            let mut got = Vec::new();
+            for mut came in [&lines[..at], &lines[at..]] {
+                while !came.is_empty() {
+                    got.extend(requests.take(&mut came).unwrap());
+                }
+            }
+            assert_eq!(got, [Request::every(5), Request::every(7)], "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_does_not_end_is_refused_when_it_is_too_long() {
+        let mut requests = Requests::default();
+        assert_eq!(requests.take(&mut [b' '; LONGEST].as_slice()), Ok(None));
+        assert!(requests.take(&mut b" ".as_slice()).unwrap_err().sentence.contains("too long"));
     }
 
     #[test]

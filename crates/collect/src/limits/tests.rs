@@ -284,6 +284,40 @@ fn cgroups_first_read_together_are_not_all_read_again_together() {
 }
 
 #[test]
+fn of_many_cgroups_so_many_are_read_again_at_once_and_all_of_them_in_turn() {
+    const COUNT: usize = 60;
+    const AT_ONCE: u64 = 4;
+    let names: Vec<String> = (0..COUNT).map(|i| format!("c{i}")).collect();
+    let host = names.iter().fold(Fake::new("many", V2), |host, name| {
+        host.file(&format!("sys/fs/cgroup/{name}/cpu.weight"), "79\n")
+    });
+    let ids: Vec<u64> = names.iter().map(|name| host.id(&format!("sys/fs/cgroup/{name}"))).collect();
+    let mut limits = host.limits().with_settings_at_once(AT_ONCE);
+    let mut changed = || {
+        let readings = names.iter().zip(&ids).map(|(name, id)| limits.read(*id, name, false).unwrap());
+        let count = readings.filter(|reading| reading.weight == Some(80)).count() as u64;
+        limits.forget_unread();
+        count
+    };
+    assert_eq!(changed(), 0);
+    names.iter().for_each(|name| host.write(&format!("sys/fs/cgroup/{name}/cpu.weight"), "80\n"));
+    let rounds = COUNT as u64 / AT_ONCE;
+    let counts: Vec<u64> = (0..rounds).map(|_| changed()).collect();
+    assert_eq!(counts, (1..=rounds).map(|round| round * AT_ONCE).collect::<Vec<_>>());
+}
+
+#[test]
+fn that_one_without_a_quota_is_gone_is_seen_when_its_settings_are_read() {
+    let host = Fake::new("gone-later", V2).file("sys/fs/cgroup/a/cpu.weight", "79\n");
+    let id = host.id("sys/fs/cgroup/a");
+    let mut limits = host.limits();
+    assert!(limits.read(id, "/a", false).is_some());
+    fs::remove_dir_all(host.0.join("sys/fs/cgroup/a")).unwrap();
+    let reads: Vec<bool> = (0..5).map(|_| limits.read(id, "/a", false).is_some()).collect();
+    assert_eq!(reads, [true, true, true, false, false]);
+}
+
+#[test]
 fn what_was_not_read_between_two_calls_is_forgotten() {
     let host = Fake::new("forget", V2).files("sys/fs/cgroup/a", &ALL_V2).files("sys/fs/cgroup/b", &ALL_V2);
     let (a, b) = (host.id("sys/fs/cgroup/a"), host.id("sys/fs/cgroup/b"));

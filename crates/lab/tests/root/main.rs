@@ -44,6 +44,7 @@ mod screen;
 mod screen_cost;
 mod serve;
 mod shared;
+mod spread;
 mod stat;
 mod stat_classes;
 mod stat_command;

@@ -1,7 +1,7 @@
 //! The live screen on a terminal that is ours from end to end: every byte both ways, and when it came.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{Read, Write},
     os::{
         fd::{AsRawFd, FromRawFd, OwnedFd},
@@ -15,7 +15,7 @@ use std::{
 use crate::{
     bench::{cgscope, patience, scaled},
     files::Dir,
-    load::{Cgroup, Load},
+    spread::Spread,
 };
 
 /// Begins a drawing.
@@ -307,48 +307,9 @@ fn a_terminal_of_a_single_cell_or_of_none_is_endured() {
     }
 }
 
-/// Threads in many cgroups below one of ours. All of it goes with its value.
-struct Spread {
-    load: Load,
-    cgroup: Cgroup,
-    count: usize,
-}
-
-impl Spread {
-    fn new(cgroups: usize, threads: usize, seconds: u64) -> Self {
-        let cgroup = Cgroup::new("spread");
-        let directory = cgroup.path.display().to_string();
-        // Before the first is made, so that all are removed should one fail.
-        let mut spread = Self { load: Load::start("true", &[], None), cgroup, count: cgroups };
-        for i in 0..cgroups {
-            fs::create_dir(format!("{directory}/{i}")).expect("a cgroup");
-        }
-        let words = [cgroups as u64, threads as u64, seconds].map(|number| number.to_string());
-        let args = [["spread", &directory].as_slice(), &words.each_ref().map(String::as_str)].concat();
-        spread.load = Load::workload(&args, None).0;
-        spread
-    }
-}
-
-impl Drop for Spread {
-    fn drop(&mut self) {
-        self.load.kill();
-        let end = Instant::now() + Duration::from_secs(20);
-        for i in 0..self.count {
-            // Killed processes need a moment to go.
-            while fs::remove_dir(self.cgroup.path.join(i.to_string()))
-                .is_err_and(|error| error.kind() != std::io::ErrorKind::NotFound)
-                && Instant::now() < end
-            {
-                thread::sleep(Duration::from_millis(2));
-            }
-        }
-    }
-}
-
 #[test]
 fn a_key_is_answered_within_50_ms_with_ten_thousand_threads_in_two_thousand_cgroups() {
-    let _spread = Spread::new(scaled(2_000) as usize, 5, 60);
+    let _spread = Spread::new("spread", scaled(2_000) as usize, 5, 60);
     let mut pty = Pty::start(&["top", "-d", "1"], [160, 50], true, None);
     pty.wait_for("average");
     // Of several rounds the best: what else the machine does is not the screen's affair.

@@ -5,6 +5,7 @@ mod hostile;
 mod many;
 mod prometheus;
 mod restart;
+mod scale;
 
 use std::{
     io,
@@ -42,7 +43,13 @@ impl Daemon {
 
     /// One with metrics on a free port of loopback. `more`: further lines of `[http]`.
     pub(crate) fn exporting(more: &str) -> Self {
-        Self::of(&format!("listen = \"127.0.0.1:0\"\n{more}"), "")
+        Self::of(&exporting(more), "")
+    }
+
+    /// The same is configured again.
+    pub(crate) fn configure_exporting(&mut self, more: &str) {
+        self.http = exporting(more);
+        self.configure("");
     }
 
     fn of(http: &str, more: &str) -> Self {
@@ -132,4 +139,8 @@ pub(crate) fn as_user<'c>(command: &'c mut Command, uid: u32, groups: &[u32]) ->
             if done { Ok(()) } else { Err(io::Error::last_os_error()) }
         })
     }
+}
+
+fn exporting(more: &str) -> String {
+    format!("listen = \"127.0.0.1:0\"\n{more}")
 }

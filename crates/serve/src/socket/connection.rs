@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{Peer, Shared, peer};
 use crate::{
-    protocol::{LONGEST, Refusal, Request, Word},
+    protocol::{Refusal, Request, Requests, Word},
     shown::View,
     streams::{Cursor, Frame, Kind},
 };
@@ -34,8 +34,7 @@ pub(super) struct Connection {
     socket: UnixStream,
     peer: Peer,
     shared: Rc<RefCell<Shared>>,
-    /// A request that has not come whole.
-    line: Vec<u8>,
+    requests: Requests,
     /// A request that is answered once there is a Sample with a greater number: until then it is not known who is there.
     asked: Option<(Request, Option<u64>)>,
     cursor: Option<Cursor>,
@@ -59,7 +58,7 @@ impl Connection {
             socket,
             peer,
             shared,
-            line: Vec::new(),
+            requests: Requests::default(),
             asked: None,
             cursor: None,
             last_after: None,
@@ -145,12 +144,9 @@ impl Connection {
             ));
         }
         self.asked_at = Instant::now();
-        for part in bytes[..got].split_inclusive(|byte| *byte == b'\n') {
-            self.line.extend(part.strip_suffix(b"\n").unwrap_or(part));
-            if self.line.len() > LONGEST || part.ends_with(b"\n") {
-                let line = std::mem::take(&mut self.line);
-                self.request(Request::parse(&line)?)?;
-            }
+        let mut came = &bytes[..got];
+        while let Some(request) = self.requests.take(&mut came)? {
+            self.request(request)?;
         }
         Ok(false)
     }

@@ -1,0 +1,161 @@
+//! Scrapes of a host with as many cgroups and tasks as there are on any.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    thread,
+    time::{Duration, Instant},
+};
+
+use cgscope_metrics::Format;
+use flate2::read::GzDecoder;
+
+use super::Daemon;
+use crate::{
+    bench::{patience, scaled},
+    spread::Spread,
+};
+
+const CGROUPS: u64 = 10_000;
+const TASKS_EACH: usize = 2;
+/// Scrapes of each kind; the median counts.
+const SCRAPES: usize = 9;
+/// A page is of a Sample that was taken for it if the one before is older than the daemon takes for fresh.
+const APART: Duration = Duration::from_millis(700);
+
+/// A page, and how long it took from the first byte of the request to the last of the answer.
+struct Scrape {
+    took: Duration,
+    /// As it came.
+    bytes: usize,
+    page: Vec<u8>,
+}
+
+impl Scrape {
+    fn take(address: &str, format: Format, is_zipped: bool) -> Self {
+        let encoding = if is_zipped { "gzip" } else { "identity" };
+        let request = format!(
+            "GET /metrics HTTP/1.1\r\nHost: {address}\r\nAccept: {}\r\nAccept-Encoding: {encoding}\r\nConnection: close\r\n\r\n",
+            format.content_type()
+        );
+        let begun = Instant::now();
+        let mut socket = TcpStream::connect(address).expect("the daemon");
+        socket.write_all(request.as_bytes()).expect("it reads");
+        let mut answer = Vec::new();
+        socket.read_to_end(&mut answer).expect("it answers");
+        let took = begun.elapsed();
+        let end = answer.windows(4).position(|four| four == b"\r\n\r\n").expect("a head");
+        let head = String::from_utf8_lossy(&answer[..end]).to_lowercase();
+        assert!(head.starts_with("http/1.1 200 "), "{head}");
+        assert!(head.contains(&format.content_type().to_lowercase()), "{head}");
+        assert_eq!(head.contains("\r\ncontent-encoding: gzip"), is_zipped, "{head}");
+        let body = &answer[end + 4..];
+        let mut page = Vec::new();
+        if is_zipped {
+            GzDecoder::new(body).read_to_end(&mut page).expect("a whole page");
+        } else {
+            page.extend(body);
+        }
+        Self { took, bytes: body.len(), page }
+    }
+
+    /// The value of a line of the text formats.
+    fn number(&self, line: &str) -> f64 {
+        let text = std::str::from_utf8(&self.page).expect("UTF-8");
+        let value = text.lines().find_map(|have| have.strip_prefix(line)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("no {line}")).parse().expect("a number")
+    }
+
+    /// What a collection took between two pages.
+    fn collection_until(&self, later: &Self) -> Duration {
+        let seconds = |scrape: &Self| scrape.number("cgscope_collection_seconds_total");
+        let count = |scrape: &Self| scrape.number("cgscope_collections_total");
+        Duration::from_secs_f64((seconds(later) - seconds(self)) / (count(later) - count(self)))
+    }
+
+    fn cgroups(&self, state: &str) -> u64 {
+        self.number(&format!("cgscope_cgroups{{state=\"{state}\"}}")) as u64
+    }
+}
+
+/// With so many cgroups exported.
+fn sections(cgroups: usize) -> String {
+    format!("[metrics]\ncgroups = {cgroups}")
+}
+
+/// The median of the times that scrapes of a kind took.
+fn measure(address: &str, format: Format, is_zipped: bool) -> Duration {
+    let mut scrapes: Vec<Scrape> = (0..SCRAPES)
+        .map(|_| {
+            thread::sleep(APART);
+            Scrape::take(address, format, is_zipped)
+        })
+        .collect();
+    scrapes.sort_by_key(|scrape| scrape.took);
+    let [best, median, worst] = [0, SCRAPES / 2, SCRAPES - 1].map(|at| scrapes[at].took);
+    eprintln!(
+        "{format:?}{}: best {best:.1?}, median {median:.1?}, worst {worst:.1?}; {} bytes, {} sent",
+        if is_zipped { " zipped" } else { "" },
+        scrapes[0].page.len(),
+        scrapes[0].bytes
+    );
+    median
+}
+
+#[test]
+fn a_scrape_of_ten_thousand_cgroups_takes_less_than_200_ms_and_the_page_is_bounded() {
+    let (count, limit) = (scaled(CGROUPS) as usize, 200);
+    let half = Spread::new("half", count / 2, TASKS_EACH, 600);
+    let mut daemon = Daemon::exporting(&sections(limit));
+    let address = daemon.metrics().trim_start_matches("http://").trim_end_matches("/metrics").to_owned();
+    let scrape = || {
+        // What came a moment ago is chosen with the next Interval.
+        for _ in 0..2 {
+            thread::sleep(Duration::from_millis(1_500));
+            Scrape::take(&address, Format::Text, false);
+        }
+        thread::sleep(APART);
+        Scrape::take(&address, Format::Text, false)
+    };
+    let of_half = scrape();
+    let other = Spread::new("other", count - count / 2, TASKS_EACH, 600);
+    let whole = scrape();
+
+    // Of those of the test: the host has some besides.
+    assert!(whole.number("cgscope_cgroup_tasks{cgroup=\"/\"}") >= (count * TASKS_EACH) as f64);
+    for (scrape, made) in [(&of_half, count / 2), (&whole, count)] {
+        assert_eq!(scrape.cgroups("exported"), limit as u64);
+        let cut = scrape.cgroups("over_limit") as usize;
+        assert!((made - limit..made + 500).contains(&cut), "{cut} of {made}");
+    }
+    let lines = |scrape: &Scrape| scrape.page.iter().filter(|byte| **byte == b'\n').count();
+    let most = |limit: usize| 250 * limit + 1_000;
+    for scrape in [&of_half, &whole] {
+        assert!(lines(scrape) < most(limit), "{} lines", lines(scrape));
+    }
+
+    let by_default = measure(&address, Format::for_accept(None), false);
+    for format in Format::ALL {
+        for is_zipped in [false, true] {
+            measure(&address, format, is_zipped);
+        }
+    }
+    eprintln!("a collection: {:.1?}", whole.collection_until(&scrape()));
+    daemon.configure_exporting(&sections(50));
+    daemon.process().signal(libc::SIGHUP);
+    daemon.process().wait_for("was read again");
+    let of_fewer = scrape();
+    assert_eq!(of_fewer.cgroups("exported"), 50);
+    assert!(of_fewer.cgroups("over_limit") as usize >= count - 50);
+    assert!(lines(&of_fewer) < most(50), "{} lines", lines(&of_fewer));
+    eprintln!(
+        "lines of pages: {} of {} cgroups, {} of {count}, {} with 50 exported",
+        lines(&of_half),
+        count / 2,
+        lines(&whole),
+        lines(&of_fewer)
+    );
+    drop((half, other));
+    // The others are of the same Samples, and differ by some milliseconds of writing.
+    assert!(by_default < patience(200), "{by_default:?}");
+}

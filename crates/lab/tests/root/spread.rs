@@ -1,0 +1,47 @@
+//! Many cgroups with tasks in each.
+
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
+
+use crate::load::{Cgroup, Load};
+
+/// Threads in many cgroups below one of ours. All of it goes with its value.
+pub(crate) struct Spread {
+    load: Load,
+    pub(crate) cgroup: Cgroup,
+    count: usize,
+}
+
+impl Spread {
+    pub(crate) fn new(name: &str, cgroups: usize, threads: usize, seconds: u64) -> Self {
+        let cgroup = Cgroup::new(name);
+        let directory = cgroup.path.display().to_string();
+        // Before the first is made, so that all are removed should one fail.
+        let mut spread = Self { load: Load::start("true", &[], None), cgroup, count: cgroups };
+        for i in 0..cgroups {
+            fs::create_dir(format!("{directory}/{i}")).expect("a cgroup");
+        }
+        let words = [cgroups as u64, threads as u64, seconds].map(|number| number.to_string());
+        let args = [["spread", &directory].as_slice(), &words.each_ref().map(String::as_str)].concat();
+        spread.load = Load::workload(&args, None).0;
+        spread
+    }
+}
+
+impl Drop for Spread {
+    fn drop(&mut self) {
+        self.load.kill();
+        let end = Instant::now() + Duration::from_secs(60);
+        for i in 0..self.count {
+            // Killed processes need a moment to go.
+            while fs::remove_dir(self.cgroup.path.join(i.to_string()))
+                .is_err_and(|error| error.kind() != std::io::ErrorKind::NotFound)
+                && Instant::now() < end
+            {
+                thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Every recording that the fuzzer of the reader has found worth keeping is read as it reads it.
+
+#[path = "../../../fuzz/src/frames.rs"]
+mod frames;
+#[path = "../../../fuzz/src/recordings.rs"]
+mod recordings;
+
+use std::{fs, path::Path};
+
+#[test]
+fn all_that_was_kept_is_read() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/reader");
+    let mut read = 0;
+    for file in fs::read_dir(corpus).unwrap() {
+        recordings::read(&recordings::recording(&fs::read(file.unwrap().path()).unwrap()));
+        read += 1;
+    }
+    assert!(read > 1_000, "{read}");
+}

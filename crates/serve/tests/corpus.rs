@@ -1,0 +1,30 @@
+//! Every input that the fuzzer of the protocol has found worth keeping is heard as it hears it.
+
+#[path = "../../../fuzz/src/conversation.rs"]
+mod conversation;
+#[path = "../../../fuzz/src/frames.rs"]
+mod frames;
+
+use std::{fs, path::Path};
+
+// As they are named where the fuzzer is built.
+use cgscope_serve::{client, protocol};
+use conversation::Said;
+
+#[test]
+fn all_that_was_kept_is_heard_by_the_other_side() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/protocol");
+    let (mut by_clients, mut by_daemons, mut bytes) = (0, 0, 0);
+    for file in fs::read_dir(corpus).unwrap() {
+        let input = fs::read(file.unwrap().path()).unwrap();
+        let Some(said) = Said::new(&input) else { continue };
+        match said {
+            Said::ByClient(_) => by_clients += 1,
+            Said::ByDaemon(_) => by_daemons += 1,
+        }
+        bytes += said.bytes();
+        said.hear();
+    }
+    let heard = format!("{by_clients} clients and {by_daemons} daemons said {bytes} bytes");
+    assert!(by_clients > 50 && by_daemons > 50 && bytes > 50_000, "{heard}");
+}

@@ -1,0 +1,13 @@
+//! Takes whatever the fuzzer makes up for what a client sends to the daemon, and for what a daemon sends to a viewer.
+#![no_main]
+
+use cgscope_fuzz::{conversation::Said, memory};
+use libfuzzer_sys::fuzz_target;
+
+#[global_allocator]
+static MEMORY: memory::Counting = memory::Counting;
+
+fuzz_target!(|input: &[u8]| {
+    let Some(said) = Said::new(input) else { return };
+    memory::bounded(said.bytes(), || said.hear());
+});

@@ -1,0 +1,41 @@
+//! Frames whose checksums fit, or the fuzzer would hardly get beyond them.
+
+use cgscope_record::{Header, Outgoing};
+
+const KEY: u8 = 4;
+const DELTA: u8 = 5;
+
+/// What a recording and what a daemon sends begin with, and frames: `input` is kind and length (u16) of each, and its payload; of
+/// Samples what comes after the fixed part, not compressed.
+pub fn framed(input: &[u8]) -> Vec<u8> {
+    let mut bytes = Outgoing::opening(&Header::default()).expect("memory takes it");
+    let mut rest = input;
+    while let [kind, low, high, after @ ..] = rest {
+        let length = usize::from(u16::from_le_bytes([*low, *high])).min(after.len());
+        let (payload, next) = after.split_at(length);
+        frame(&mut bytes, kind % 8, payload);
+        rest = next;
+    }
+    bytes
+}
+
+fn frame(bytes: &mut Vec<u8>, kind: u8, body: &[u8]) {
+    let mut payload = Vec::new();
+    if kind == KEY {
+        payload.extend(b"\x8BcgsKEY\n");
+    }
+    if kind == KEY || kind == DELTA {
+        payload.extend([1; 16]);
+        payload.extend((body.len() as u32).to_le_bytes());
+    }
+    payload.extend(body);
+    let length = (payload.len() as u32).to_le_bytes();
+    let mut checksum = crc32fast::Hasher::new();
+    checksum.update(&length);
+    checksum.update(&[kind]);
+    checksum.update(&payload);
+    bytes.extend(length);
+    bytes.extend(checksum.finalize().to_le_bytes());
+    bytes.push(kind);
+    bytes.extend(payload);
+}

@@ -1,0 +1,48 @@
+//! What is made of an input for the reader of recordings: it is read in all the ways in which a recording is.
+
+use std::io::Cursor;
+
+use cgscope_model::Interval;
+use cgscope_record::Reader;
+
+use crate::frames::framed;
+
+/// The recording that an input stands for.
+pub fn recording(input: &[u8]) -> Vec<u8> {
+    match input.split_first() {
+        Some((b'f', rest)) => framed(rest),
+        Some((_, rest)) => rest.to_vec(),
+        None => Vec::new(),
+    }
+}
+
+/// Reads it.
+pub fn read(file: &[u8]) {
+    let Ok(mut reader) = Reader::new(Cursor::new(file)) else { return };
+    let mut earlier = None;
+    let mut samples = 0;
+    for sample in reader.by_ref() {
+        let sample = sample.expect("memory does not fail");
+        if let Some(earlier) = &earlier {
+            let interval = Interval::between(earlier, &sample);
+            let _ = interval.total();
+        }
+        earlier = Some(sample);
+        samples += 1;
+    }
+    assert!(reader.ending().is_some());
+    let _ = (reader.losses(), reader.skipped());
+    let index = reader.index().expect("memory does not fail");
+    // Frames that turn out to make no sense are in the index alone.
+    assert!(index.entries().len() >= samples);
+    for number in [0, index.entries().len() / 2, index.entries().len()] {
+        reader.seek(&index, number).expect("memory does not fail");
+        let _ = reader.next();
+    }
+    reader.seek(&index, 0).expect("memory does not fail");
+    reader.keep_changes();
+    while reader.next_without_tasks().expect("memory does not fail").is_some() {
+        let _ = reader.tasks().expect("memory does not fail");
+        let _ = (reader.take_new_tasks(), reader.take_gone_tasks());
+    }
+}
