@@ -44,6 +44,7 @@ fn bury_unfollowed(task: Task) {
         by_cause[Cause::Unattributed as usize] = totals.run_delay_ns;
         let totals = Totals { wait_ns: totals.run_delay_ns, by_cause, ..totals };
         add_rest(&mut place.totals, &totals, &Totals::NONE);
+        add(&mut place.complete, 1);
     }
 }
 
@@ -92,6 +93,7 @@ fn hand_over(task: Task, storage: &mut TaskStorage, place: &mut Exited) {
             add(&mut place.shares[cell], u64::from(rest));
         }
     }
+    add(&mut place.complete, 1);
 }
 
 /// Adds what came since `told`.

@@ -4,7 +4,7 @@
 //!    waited, and [`by_cpu`] and [`placement`] for where;
 //!    and [`accounts`], where asked for, for how long tasks were blocked;
 //! 2. [`birth`] and [`burial`]: tasks that are born and tasks that are dead;
-//! 3. [`reading`]: the iterator that hands everything to user space; [`cgroups`]: the names of cgroups;
+//! 3. [`reading`]: the iterator that hands everything to user space, and [`exited`], the one of who exited; [`cgroups`]: the names of cgroups;
 //! 4. [`throttle`]: where the kernel has no clock of throttled time;
 //! 5. [`maps`] and [`kernel`]: where it is kept, and the only reads of kernel memory.
 #![no_std]
@@ -18,6 +18,7 @@ mod burial;
 mod by_cpu;
 mod cgroups;
 mod culprits;
+mod exited;
 mod history;
 mod hook;
 #[allow(dead_code, reason = "some of it is for `sample` alone")]

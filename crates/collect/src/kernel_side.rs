@@ -16,15 +16,11 @@ use aya::{
 };
 use cgscope_layout::{
     Loss, Offsets,
-    cause::CELLS,
     ledger::Pairs,
-    wire::{
-        Accounts, Config, CpuCounters, Exited, SELECT_PROCESS, SELECT_THREAD, STACKS, StackCount, StackKey,
-        Totals, names,
-    },
+    wire::{Config, CpuCounters, Exited, SELECT_PROCESS, SELECT_THREAD, STACKS, StackCount, StackKey, names},
 };
 
-use crate::{Failure, batch};
+use crate::{Failure, batch, table_reading::TableReading};
 
 /// The compiled BPF side.
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_BPF_OBJECT"));
@@ -36,17 +32,6 @@ pub static EMPTY_HOOK_OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 struct ExitedPod(Exited);
-
-impl ExitedPod {
-    const EMPTY: Self = Self(Exited {
-        tasks: 0,
-        max_ns: 0,
-        totals: Totals::NONE,
-        accounts: Accounts::NONE,
-        counts: [0; cgscope_layout::BUCKETS],
-        shares: [0; CELLS],
-    });
-}
 
 // SAFETY: integers without padding.
 unsafe impl Pod for ExitedPod {}
@@ -87,6 +72,7 @@ unsafe impl Pod for StackCountPod {}
 pub(crate) struct KernelSide {
     bpf: Ebpf,
     cgroup_events: RingBuf<MapData>,
+    exited: TableReading,
     refused: Vec<String>,
 }
 
@@ -126,7 +112,9 @@ impl KernelSide {
             .allow_unsupported_maps();
         let mut bpf = loader.load(OBJECT).map_err(failed("create the BPF maps"))?;
         let cgroup_events = take_ring(&mut bpf).map_err(failed("map a BPF ring buffer"))?;
-        let mut side = Self { bpf, cgroup_events, refused: Vec::new() };
+        let exited = load_reading(&mut bpf, names::READ_EXITED, names::EXITED, &btf)
+            .map_err(failed("load the reading of the exited tasks"))?;
+        let mut side = Self { bpf, cgroup_events, exited, refused: Vec::new() };
         side.prepare(config.root_cgroup_id, plan.pids, plan.tids).map_err(failed("fill the BPF maps"))?;
         side.set_nodes(plan.nodes.iter().copied())?;
         side.attach_helpful(config, &btf);
@@ -175,7 +163,7 @@ impl KernelSide {
         // The last resort for the dead of cgroups without a place.
         let mut exited: HashMap<&mut MapData, u64, ExitedPod> =
             HashMap::try_from(self.map_mut(names::EXITED)?)?;
-        exited.insert(root_cgroup_id, ExitedPod::EMPTY, 0)?;
+        exited.insert(root_cgroup_id, ExitedPod(Exited::NONE), 0)?;
         let mut selected: HashMap<&mut MapData, u64, u64> =
             HashMap::try_from(self.map_mut(names::SELECTED)?)?;
         for pid in pids {
@@ -215,20 +203,12 @@ impl KernelSide {
         Ok(reading.take_link(id)?.into_file()?)
     }
 
-    /// Calls `each` with every cgroup that had a followed task exit, and the rest of these tasks.
-    pub(crate) fn exited(&self, mut each: impl FnMut(u64, &Exited)) -> Result<(), Failure> {
-        let mut read = || -> AyaResult<()> {
-            let exited: HashMap<&MapData, u64, ExitedPod> = HashMap::try_from(self.map(names::EXITED)?)?;
-            for entry in exited.iter() {
-                let (cgroup, place) = entry?;
-                each(cgroup, &place.0);
-            }
-            Ok(())
-        };
-        read().map_err(failed("read the exited tasks"))
+    /// A stream of the cgroups that had a followed task, with what exited there that was not read before.
+    pub(crate) fn read_exited(&self) -> Result<impl Read + use<>, Failure> {
+        self.exited.open().map_err(failed("read the exited tasks"))
     }
 
-    /// Gives back the places of cgroups among those that [`exited`](Self::exited) reads. Nothing may be entered there any
+    /// Gives back the places of cgroups among those that [`read_exited`](Self::read_exited) tells. Nothing may be entered there any
     /// more: the kernel may give the memory to another place at once (`bpf_mem_alloc`, Linux 6.1).
     pub(crate) fn give_back(&mut self, cgroups: impl IntoIterator<Item = u64>) -> Result<(), Failure> {
         let give_back = || -> AyaResult<()> {
@@ -361,6 +341,23 @@ const CGROUP_TRACEPOINTS: [(&str, &str); 3] = [
     (names::ON_CGROUP_REMOVED, "cgroup_rmdir"),
     (names::ON_CGROUP_RENAMED, "cgroup_rename"),
 ];
+
+/// Loads the program `name`, a reading of `table`.
+fn load_reading(
+    bpf: &mut Ebpf,
+    name: &'static str,
+    table: &'static str,
+    btf: &Btf,
+) -> AyaResult<TableReading> {
+    let no = |kind: &str, name: &str| format!("the object has no {kind} {name}");
+    let program: &mut Iter = bpf.program_mut(name).ok_or_else(|| no("program", name))?.try_into()?;
+    program.load("bpf_map_elem", btf)?;
+    let program = program.fd()?.try_clone()?;
+    let aya::maps::Map::HashMap(map) = bpf.map(table).ok_or_else(|| no("map", table))? else {
+        return Err(no("hash table", table).into());
+    };
+    Ok(TableReading::new(program.as_fd(), map.fd().as_fd())?)
+}
 
 fn take_ring(bpf: &mut Ebpf) -> AyaResult<RingBuf<MapData>> {
     let name = names::CGROUP_EVENTS;

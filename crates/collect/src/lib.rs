@@ -28,6 +28,7 @@ mod source;
 mod stacks;
 mod stream;
 mod symbols;
+mod table_reading;
 mod task_state;
 
 pub use cmdline::{cmdline, command_lines, user_id};

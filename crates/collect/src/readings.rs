@@ -39,19 +39,18 @@ impl Known {
     }
 
     /// Brings it up to date in the reading with this number. What has not changed stays the same in memory.
-    pub fn update(&mut self, told: &Told, turn: u64) {
-        let record = &told.record;
+    pub fn update(&mut self, told: &Told<'_>, turn: u64) {
+        let record = told.record;
         self.told_in = turn;
         if self.comm_bytes != record.comm {
             (self.comm_bytes, self.comm) = (record.comm, comm(&record.comm));
         }
-        if let Some(now) = &told.histogram {
+        if let Some(now) = told.histogram {
             self.hist = Arc::new(self.hist.advanced_to(&now.counts, &now.shares));
         }
         let ran_ns = record.totals.on_cpu_ns;
-        self.accounts =
-            told.accounts.as_ref().map(|now| Arc::new(accounts(now, ran_ns, self.accounts.as_deref())));
-        if let Some(stack) = &told.stack {
+        self.accounts = told.accounts.map(|now| Arc::new(accounts(now, ran_ns, self.accounts.as_deref())));
+        if let Some(stack) = told.stack {
             self.stack = Some(frames(stack));
         }
     }
@@ -172,7 +171,7 @@ pub(crate) fn exited_reading(cgroup_id: u64, place: &Exited, accounts: bool) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_layout::wire::{self, Accounts, Waits};
+    use cgscope_layout::wire::{self, Waits};
     use cgscope_model::Sample;
 
     #[test]
@@ -232,7 +231,6 @@ mod tests {
     fn a_place_that_was_given_back_changes_nothing_and_counts_anew() {
         let place = |waits, ns| {
             let mut place = Exited {
-                accounts: Accounts::NONE,
                 tasks: waits,
                 max_ns: ns,
                 totals: wire::Totals {
@@ -240,8 +238,7 @@ mod tests {
                     run_delay_ns: waits * ns,
                     ..wire::Totals::NONE
                 },
-                counts: [0; cgscope_layout::BUCKETS],
-                shares: [0; cgscope_layout::cause::CELLS],
+                ..Exited::NONE
             };
             place.counts[cgscope_layout::bucket_of(ns)] = waits;
             exited_reading(7, &place, false)

@@ -36,9 +36,9 @@ pub(crate) struct UnderWay {
 }
 
 /// That of a task that is blocked now; `None` where nothing is to be said of it.
-pub(crate) fn under_way(told: &Told, kept: &Known) -> Option<UnderWay> {
-    let record = &told.record;
-    let accounts = told.accounts.as_ref().filter(|accounts| accounts.is_due != 0)?;
+pub(crate) fn under_way(told: &Told<'_>, kept: &Known) -> Option<UnderWay> {
+    let record = told.record;
+    let accounts = told.accounts.filter(|accounts| accounts.is_due != 0)?;
     let blocked_ns: u64 = accounts.own.blocked_ns.iter().sum();
     let stack = StackReading {
         serial: record.serial,

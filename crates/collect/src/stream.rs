@@ -1,17 +1,29 @@
-//! The stream of the task iterator, taken apart into records.
+//! What iterators of the BPF side write, taken apart into records.
 
 use std::io::{self, Read};
 
 use cgscope_layout::{
     Stack,
     wire::{
-        AccountsRecord, HAS_ACCOUNTS, HAS_HISTOGRAM, HAS_PLACEMENT, HAS_STACK, Histogram, Placement,
-        TaskRecord,
+        AccountsRecord, Exited, ExitedRecord, HAS_ACCOUNTS, HAS_HISTOGRAM, HAS_PLACEMENT, HAS_STACK,
+        Histogram, Placement, TaskRecord,
     },
 };
 
 /// Twice the kernel's own buffer: each read then takes over all that it holds.
 const BUFFER: usize = 64 * 1024;
+
+/// Where a stream is read into. In words, so that records, which are whole words long, can be looked at where they are.
+#[derive(Debug, Default)]
+pub(crate) struct Buffer(Vec<u64>);
+
+impl Buffer {
+    fn bytes(&mut self) -> &mut [u8] {
+        self.0.resize(BUFFER / size_of::<u64>(), 0);
+        // SAFETY: all of these words, in bytes.
+        unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), BUFFER) }
+    }
+}
 
 /// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,31 +36,57 @@ pub(crate) enum End {
 
 /// A task with what was told of it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
-    pub record: TaskRecord,
-    pub placement: Option<Placement>,
-    pub accounts: Option<AccountsRecord>,
-    pub stack: Option<Stack>,
-    pub histogram: Option<Histogram>,
+pub(crate) struct Told<'a> {
+    pub record: &'a TaskRecord,
+    pub placement: Option<&'a Placement>,
+    pub accounts: Option<&'a AccountsRecord>,
+    pub stack: Option<&'a Stack>,
+    pub histogram: Option<&'a Histogram>,
 }
 
 /// Calls `each` for every record of `stream` in turn.
 pub(crate) fn read_records(
     stream: &mut impl Read,
-    buffer: &mut Vec<u8>,
-    mut each: impl FnMut(&Told),
+    buffer: &mut Buffer,
+    mut each: impl FnMut(&Told<'_>),
 ) -> io::Result<End> {
     drain(stream, buffer, |bytes| take_records(bytes, &mut each))
 }
 
-/// Reads what a task iterator writes to its end. `take` takes whole records off the front and returns the bytes used, or `None` for
+/// Calls `each` with the id of every cgroup that has a place among the exited, and the place where something may have come on top.
+pub(crate) fn read_exited(
+    stream: &mut impl Read,
+    buffer: &mut Buffer,
+    mut each: impl FnMut(u64, Option<&Exited>),
+) -> io::Result<End> {
+    drain(stream, buffer, |mut bytes| {
+        let whole = bytes.len();
+        loop {
+            let mut rest = bytes;
+            let Some(record) = part::<ExitedRecord>(&mut rest) else { break };
+            let place = match record.follows {
+                0 => None,
+                1 => match part::<Exited>(&mut rest) {
+                    None => break,
+                    place => place,
+                },
+                _ => return None,
+            };
+            each(record.cgroup_id, place);
+            bytes = rest;
+        }
+        Some(whole - bytes.len())
+    })
+}
+
+/// Reads what an iterator writes to its end. `take` takes whole records off the front and returns the bytes used, or `None` for
 /// what is no record.
 pub(crate) fn drain(
     stream: &mut impl Read,
-    buffer: &mut Vec<u8>,
+    buffer: &mut Buffer,
     mut take: impl FnMut(&[u8]) -> Option<usize>,
 ) -> io::Result<End> {
-    buffer.resize(BUFFER, 0);
+    let buffer = buffer.bytes();
     let mut held = 0;
     loop {
         let read = match stream.read(&mut buffer[held..]) {
@@ -69,7 +107,7 @@ pub(crate) fn drain(
 }
 
 /// Takes whole records off the front; returns the bytes used, or `None` for what is no record.
-fn take_records(bytes: &[u8], each: &mut impl FnMut(&Told)) -> Option<usize> {
+fn take_records(bytes: &[u8], each: &mut impl FnMut(&Told<'_>)) -> Option<usize> {
     let mut used = 0;
     while let Some(record) = part::<TaskRecord>(&mut &bytes[used..]) {
         if record.len as usize != length(record.flags) {
@@ -103,15 +141,23 @@ fn length(flags: u32) -> usize {
 }
 
 /// Takes a part of a record off the front; `None` where there is less.
-fn part<T: Part>(bytes: &mut &[u8]) -> Option<T> {
+fn part<'a, T: Part>(bytes: &mut &'a [u8]) -> Option<&'a T> {
+    const { assert!(size_of::<T>().is_multiple_of(size_of::<u64>()) && align_of::<T>() <= align_of::<u64>()) }
     let (part, rest) = bytes.split_at_checked(size_of::<T>())?;
+    let part = part.as_ptr().cast::<T>();
+    // What comes after whole words in a buffer of words is aligned: this never fails.
+    if !part.is_aligned() {
+        return None;
+    }
     *bytes = rest;
     // SAFETY: integers alone, of the size of the part; any bits are valid.
-    Some(unsafe { part.as_ptr().cast::<T>().read_unaligned() })
+    Some(unsafe { &*part })
 }
 
 /// Integers alone.
 trait Part {}
+impl Part for Exited {}
+impl Part for ExitedRecord {}
 impl Part for TaskRecord {}
 impl Part for Placement {}
 impl Part for AccountsRecord {}
@@ -171,7 +217,7 @@ mod tests {
         let bytes = stream(100);
         for piece in [1, 7, RECORD, RECORD + HISTOGRAM, 4096, 1 << 20] {
             let mut seen = Vec::new();
-            let end = read_records(&mut Pieces(&bytes, piece), &mut Vec::new(), |told| {
+            let end = read_records(&mut Pieces(&bytes, piece), &mut Buffer::default(), |told| {
                 let tid = told.record.tid;
                 let word = u64::from_ne_bytes([tid as u8; 8]);
                 let if_has = |flag: u32| (flags_of(tid) & flag != 0).then_some(word);
@@ -193,7 +239,8 @@ mod tests {
         for length in 1..bytes.len() {
             let mut tasks = 0;
             let end =
-                read_records(&mut Pieces(&bytes[..length], 4096), &mut Vec::new(), |_| tasks += 1).unwrap();
+                read_records(&mut Pieces(&bytes[..length], 4096), &mut Buffer::default(), |_| tasks += 1)
+                    .unwrap();
             let whole = (0..10).scan(0, |at, tid: u32| {
                 *at += super::length(flags_of(tid));
                 Some(*at)
@@ -204,9 +251,48 @@ mod tests {
         }
     }
 
+    /// Places of cgroups of which every third comes whole.
+    fn exited_stream(cgroups: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for cgroup_id in 0..cgroups {
+            let record = ExitedRecord { cgroup_id, follows: u64::from(cgroup_id % 3 == 0) };
+            let place = Exited { tasks: cgroup_id, complete: cgroup_id, ..Exited::NONE };
+            // SAFETY: integers without padding.
+            let (record, place) = unsafe {
+                (
+                    std::slice::from_raw_parts((&raw const record).cast::<u8>(), size_of::<ExitedRecord>()),
+                    std::slice::from_raw_parts((&raw const place).cast::<u8>(), size_of::<Exited>()),
+                )
+            };
+            bytes.extend(record);
+            bytes.extend(if cgroup_id % 3 == 0 { place } else { &[] });
+        }
+        bytes
+    }
+
+    #[test]
+    fn places_of_the_exited_are_found_whatever_pieces_they_come_in() {
+        let bytes = exited_stream(50);
+        for piece in [1, 8, 4096, 1 << 20] {
+            let mut seen = Vec::new();
+            let end = read_exited(&mut Pieces(&bytes, piece), &mut Buffer::default(), |id, place| {
+                seen.push((id, place.map(|place| place.complete)));
+            });
+            assert_eq!(end.unwrap(), End::Complete);
+            let expected = (0..50).map(|id| (id, (id % 3 == 0).then_some(id)));
+            assert!(seen.into_iter().eq(expected), "{piece}");
+        }
+        let cut = &bytes[..bytes.len() - 8];
+        let end = read_exited(&mut Pieces(cut, 4096), &mut Buffer::default(), |_, _| {});
+        assert_eq!(end.unwrap(), End::CutShort);
+        let end = read_exited(&mut Pieces(&[7; 64], 64), &mut Buffer::default(), |_, _| panic!("no record"));
+        assert_eq!(end.unwrap(), End::CutShort);
+    }
+
     #[test]
     fn what_is_no_record_is_not_taken_for_one() {
-        let end = read_records(&mut Pieces(&[7; 5_000], 4096), &mut Vec::new(), |_| panic!("no record"));
+        let end =
+            read_records(&mut Pieces(&[7; 5_000], 4096), &mut Buffer::default(), |_| panic!("no record"));
         assert_eq!(end.unwrap(), End::CutShort);
     }
 }

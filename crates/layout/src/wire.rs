@@ -262,6 +262,41 @@ pub struct Exited {
     pub counts: [u64; BUCKETS],
     /// Their waits by row and cause.
     pub shares: [u64; CELLS],
+    /// How many of them are all in: what the hook writes last.
+    pub complete: u64,
+    /// What `complete` was when the place was told, the last two times: see [`Self::is_told`].
+    pub told: [u64; 2],
+}
+
+impl Exited {
+    /// No task.
+    pub const NONE: Self = Self {
+        tasks: 0,
+        max_ns: 0,
+        totals: Totals::NONE,
+        accounts: Accounts::NONE,
+        counts: [0; BUCKETS],
+        shares: [0; CELLS],
+        complete: 0,
+        told: [0; 2],
+    };
+
+    /// Nothing came on top since the place was told twice. Once is not enough: what one CPU writes in order another may see in
+    /// another order, but not for as long as it takes until the next reading.
+    #[inline(always)]
+    pub const fn is_told(complete: u64, told: [u64; 2]) -> bool {
+        complete == told[0] && complete == told[1]
+    }
+}
+
+/// What is told of a place among the exited.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExitedRecord {
+    /// The cgroup's id.
+    pub cgroup_id: u64,
+    /// 1: an [`Exited`] follows; 0: it is as it was told before, or nobody has exited.
+    pub follows: u64,
 }
 
 /// Places in the table of exited tasks: cgroups that have a followed task, or had one and are not given back yet.

@@ -14,11 +14,26 @@ impl<const N: usize> Sparse<N> {
 
     /// The same counts as the kernel counts on: its counters wrap at 2^32.
     pub fn advanced_to(&self, counters: &[u32; N]) -> Self {
+        /// Cells that are looked at together: of most nothing was ever counted.
+        const TOGETHER: usize = 16;
         let mut earlier = self.0.iter().peekable();
-        Self::from_counts(counters.iter().enumerate().map(|(cell, now)| {
-            let before = earlier.next_if(|(c, _)| usize::from(*c) == cell).map_or(0, |(_, count)| *count);
-            before.saturating_add(now.wrapping_sub(before as u32).into())
-        }))
+        // What has counted is zero again only where it wraps.
+        let mut cells = Vec::with_capacity(counters.iter().filter(|now| **now != 0).count());
+        for (n, together) in counters.chunks(TOGETHER).enumerate() {
+            let first = n * TOGETHER;
+            let had_counts = earlier.peek().is_some_and(|(cell, _)| usize::from(*cell) < first + TOGETHER);
+            if !had_counts && together.iter().fold(0, |bits, now| bits | now) == 0 {
+                continue;
+            }
+            for (cell, now) in (first..).zip(together) {
+                let before = earlier.next_if(|(c, _)| usize::from(*c) == cell).map_or(0, |(_, count)| *count);
+                let count = before.saturating_add(now.wrapping_sub(before as u32).into());
+                if count != 0 {
+                    cells.push((cell as u8, count));
+                }
+            }
+        }
+        Self(cells)
     }
 
     /// From (cell, count) in ascending order; `None` if a cell does not exist, has no count, or is out of order.
@@ -159,6 +174,22 @@ mod tests {
             }
             prop_assert_eq!(dense.take(), sum);
             prop_assert_eq!(dense.take(), Sparse::default());
+        }
+
+        #[test]
+        fn advancing_is_adding_what_each_counter_rose_by(
+            steps in prop::collection::vec(prop::collection::btree_map(0usize..70, any::<u32>(), 0..9), 0..6),
+        ) {
+            let (mut counters, mut sums) = ([0u32; 70], [0u64; 70]);
+            let mut sparse = Sparse::<70>::default();
+            for step in steps {
+                for (cell, rise) in step {
+                    counters[cell] = counters[cell].wrapping_add(rise);
+                    sums[cell] += u64::from(rise);
+                }
+                sparse = sparse.advanced_to(&counters);
+                prop_assert_eq!(&sparse, &Sparse::from_counts(sums));
+            }
         }
     }
 

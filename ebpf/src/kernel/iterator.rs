@@ -19,6 +19,34 @@ struct Meta {
     number: u64,
 }
 
+/// `struct bpf_iter__bpf_map_elem` (Linux 5.9).
+#[repr(C)]
+pub struct EntryContext {
+    meta: *const Meta,
+    _map: *const c_void,
+    key: *const u64,
+    value: *mut c_void,
+}
+
+impl EntryContext {
+    /// Where to write to, and the key and value; without them it is the end.
+    ///
+    /// # Safety
+    /// The context of an iterator over a table with keys of eight bytes and values of this type.
+    #[inline(always)]
+    pub unsafe fn parts<V>(this: *const Self) -> (SeqFile, Option<(u64, *mut V)>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let meta = read_volatile(&raw const (*this).meta);
+            let seq = SeqFile::new(read_volatile(&raw const (*meta).seq));
+            let key = read_volatile(&raw const (*this).key);
+            let value = read_volatile(&raw const (*this).value);
+            let is_end = key.is_null() || value.is_null();
+            (seq, if is_end { None } else { Some((read_volatile(key), value.cast())) })
+        }
+    }
+}
+
 impl TaskContext {
     /// Where to write to, the task, and how many were shown before it. Without a task it is the end, and the number that of the
     /// last one.

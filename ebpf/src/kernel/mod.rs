@@ -47,7 +47,7 @@ mod iterator;
 mod moment;
 mod queue;
 
-pub use iterator::TaskContext;
+pub use iterator::{EntryContext, TaskContext};
 pub use queue::{CfsRunQueue, Cgroup, RunQueue, Throttled};
 
 /// 1 if every task is followed.

@@ -21,6 +21,7 @@ use crate::{
     facts::{self, CgroupMounts},
     kernel_side::{AyaResult, failed},
     offsets::{self, Resolved},
+    stream::Buffer,
 };
 
 /// The compiled BPF side.
@@ -38,7 +39,7 @@ pub(super) struct BpfSnapshots {
     wanted: Wanted,
     has_users: bool,
     refused: Vec<String>,
-    buffer: Vec<u8>,
+    buffer: Buffer,
 }
 
 impl BpfSnapshots {
@@ -71,7 +72,7 @@ impl BpfSnapshots {
         // SAFETY: no preconditions.
         unsafe { libc::malloc_trim(0) };
         let refused = refused(&resolved, wanted);
-        let (selected, buffer) = (BTreeSet::new(), Vec::new());
+        let (selected, buffer) = (BTreeSet::new(), Buffer::default());
         Ok(Self { bpf, chosen, selected, wanted, has_users, refused, buffer })
     }
 

@@ -9,7 +9,7 @@ use cgscope_layout::{
 use cgscope_model::{TaskState, sampling::ThreadState};
 
 use crate::{
-    stream::{End, drain},
+    stream::{Buffer, End, drain},
     task_state,
 };
 
@@ -23,7 +23,7 @@ const EXIT_ZOMBIE: u32 = 0x20;
 /// stream does not say that it is whole.
 pub(super) fn read_records(
     stream: &mut impl Read,
-    buffer: &mut Vec<u8>,
+    buffer: &mut Buffer,
     mut each: impl FnMut(&ThreadRecord, &[u64]),
 ) -> io::Result<Option<u64>> {
     let mut looked_at = None;
@@ -127,10 +127,11 @@ mod tests {
         let bytes = stream(1000);
         for piece in [1, 7, RECORD, 4096, 1 << 20] {
             let mut seen = Vec::new();
-            let looked_at = read_records(&mut Pieces(&bytes, piece), &mut Vec::new(), |record, addresses| {
-                assert!(addresses.iter().copied().eq((0..record.tid % 5).map(u64::from)));
-                seen.push(record.tid);
-            });
+            let looked_at =
+                read_records(&mut Pieces(&bytes, piece), &mut Buffer::default(), |record, addresses| {
+                    assert!(addresses.iter().copied().eq((0..record.tid % 5).map(u64::from)));
+                    seen.push(record.tid);
+                });
             assert_eq!(looked_at.unwrap(), Some(2_000));
             assert!(seen.into_iter().eq(0..1000));
         }
@@ -140,10 +141,12 @@ mod tests {
     fn a_stream_that_is_cut_off_says_so() {
         let bytes = stream(10);
         for length in 0..bytes.len() {
-            let looked_at = read_records(&mut Pieces(&bytes[..length], 4096), &mut Vec::new(), |_, _| {});
+            let looked_at =
+                read_records(&mut Pieces(&bytes[..length], 4096), &mut Buffer::default(), |_, _| {});
             assert_eq!(looked_at.unwrap(), None, "{length}");
         }
-        let none = read_records(&mut Pieces(&[0xff; 500], 4096), &mut Vec::new(), |_, _| panic!("no record"));
+        let none =
+            read_records(&mut Pieces(&[0xff; 500], 4096), &mut Buffer::default(), |_, _| panic!("no record"));
         assert_eq!(none.unwrap(), None);
     }
 

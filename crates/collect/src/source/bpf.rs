@@ -8,7 +8,7 @@ use std::{
 
 use cgscope_layout::{
     Feature, Loss,
-    wire::{Config, TaskRecord},
+    wire::{Config, Exited, TaskRecord},
 };
 use cgscope_model::{CpuReading, ExitedReading, Losses, StackReading, TaskReading, access::Access};
 
@@ -25,7 +25,7 @@ use crate::{
     readings::{Known, exited_reading, pending, reading, waits_since_ns},
     shared::{Changes, access},
     stacks::{self, UnderWay},
-    stream::{End, read_records},
+    stream::{self, Buffer, End, read_records},
 };
 
 /// Where the files of the kernel are.
@@ -49,14 +49,14 @@ pub(crate) struct BpfSource {
     /// The latest clock of any run queue at the latest reading of the tasks, ns.
     clock_ns: u64,
     remains: Remains,
-    /// Places among the exited after the last reading.
-    places: usize,
+    /// The places of cgroups, as they were last told.
+    places: HashMap<u64, Place>,
     /// Losses of the BPF side before the first reading: while tasks were taken in one after the other.
     losses_at_start: Losses,
     /// Events of cgroups that were lost until the last reading.
     events_lost: u64,
     own_losses: Losses,
-    buffer: Vec<u8>,
+    buffer: Buffer,
     /// Accounts are kept.
     accounts: bool,
     /// Stacks are counted.
@@ -67,6 +67,20 @@ pub(crate) struct BpfSource {
     access: Vec<Access>,
     is_shared: bool,
     changes: Changes,
+}
+
+/// What is kept of a cgroup's place among the exited from one reading to the next.
+struct Place {
+    reading: ExitedReading,
+    /// The number of the reading of tasks before the reading that it was last told in.
+    told_in: u64,
+}
+
+impl Place {
+    /// Of nobody so far.
+    fn new(cgroup_id: u64, accounts: bool) -> Self {
+        Self { reading: exited_reading(cgroup_id, &Exited::NONE, accounts), told_in: 0 }
+    }
 }
 
 impl BpfSource {
@@ -96,11 +110,11 @@ impl BpfSource {
             ledger: Ledger::default(),
             clock_ns: 0,
             remains: Remains::default(),
-            places: 0,
+            places: HashMap::new(),
             losses_at_start: Losses::default(),
             events_lost: 0,
             own_losses: Losses::default(),
-            buffer: Vec::new(),
+            buffer: Buffer::default(),
             accounts: config.accounts != 0,
             stacks: config.stack_every_ns != 0,
             gone: HashSet::new(),
@@ -172,7 +186,7 @@ impl BpfSource {
         }
         let places = found.exited.iter().map(|place| place.cgroup_id).filter(|id| settled.contains(id));
         let places: Vec<u64> = places.collect();
-        self.places -= places.len();
+        places.iter().for_each(|id| drop(self.places.remove(id)));
         self.ledger.forget(|id| settled.contains(&id));
         self.side.give_back(places)
     }
@@ -193,7 +207,7 @@ impl BpfSource {
 
     /// Places of exited tasks, and pairs.
     pub fn held(&self) -> (usize, usize) {
-        (self.places, self.ledger.len())
+        (self.places.len(), self.ledger.len())
     }
 
     /// Ascending by serial, and the stacks of those that are blocked.
@@ -210,13 +224,12 @@ impl BpfSource {
         let (owners, is_shared) = (&mut self.access, self.is_shared);
         owners.clear();
         let end = read_records(&mut stream, &mut self.buffer, |told| {
-            let record = &told.record;
+            let record = told.record;
             now_ns = now_ns.max(record.rq_clock_ns);
             let kept = self.known.entry(record.serial).or_insert_with(|| Known::new(record));
             kept.update(told, self.turn);
-            let placement = &told.placement;
-            let placement =
-                placement.as_ref().map(|raw| self.node_places.placement(raw, record.totals.on_cpu_ns));
+            let placement = told.placement;
+            let placement = placement.map(|raw| self.node_places.placement(raw, record.totals.on_cpu_ns));
             stacks.extend(stacks::under_way(told, kept));
             if is_shared {
                 owners.push(access(record));
@@ -291,12 +304,23 @@ impl BpfSource {
     }
 
     fn read_exited(&mut self) -> Result<Vec<ExitedReading>, Failure> {
-        let mut exited = Vec::new();
-        let accounts = self.accounts;
-        self.side.exited(|cgroup_id, place| exited.push(exited_reading(cgroup_id, place, accounts)))?;
+        let mut stream = self.side.read_exited()?;
+        let (turn, accounts, places) = (self.turn, self.accounts, &mut self.places);
+        let end = stream::read_exited(&mut stream, &mut self.buffer, |cgroup_id, told| {
+            let place = places.entry(cgroup_id).or_insert_with(|| Place::new(cgroup_id, accounts));
+            place.told_in = turn;
+            if let Some(told) = told {
+                place.reading = exited_reading(cgroup_id, told, accounts);
+            }
+        })
+        .map_err(reading_failed)?;
+        if end == End::CutShort {
+            self.own_losses.add(Loss::ReadingCutShort, 1);
+        } else {
+            self.places.retain(|_, place| place.told_in == turn);
+        }
+        let mut exited: Vec<_> = self.places.values().map(|place| place.reading.clone()).collect();
         exited.sort_unstable_by_key(|place| place.cgroup_id);
-        exited.dedup_by_key(|place| place.cgroup_id);
-        self.places = exited.len();
         Ok(exited)
     }
 

@@ -46,3 +46,5 @@ pub const ON_THROTTLE: &str = "on_throttle";
 pub const ON_UNTHROTTLE: &str = "on_unthrottle";
 /// The reading of all tasks.
 pub const READ_TASKS: &str = "read_tasks";
+/// The reading of [`EXITED`].
+pub const READ_EXITED: &str = "read_exited";
