@@ -17,12 +17,10 @@ use cgscope_serve::{
     protocol::Refusal,
     socket::Counters,
 };
-use tokio::{sync::watch, task::LocalSet, time::timeout};
+use tokio::{sync::watch, task::LocalSet};
 
-/// A page is of a Sample that is not older, so that whoever scrapes again and again costs no more collections than this lets them.
-const FRESH: Duration = Duration::from_millis(250);
-/// A Sample that does not come in this time is not waited for: the page is of the one before.
-const PATIENCE: Duration = Duration::from_secs(5);
+use super::freshness::Freshness;
+
 /// Intervals are added at least so far apart: viewers may have Samples taken much more often.
 const LEAST_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -105,6 +103,8 @@ struct State {
     runtime: Runtime,
     /// The Sample up to which everything has been added.
     before: Option<Taken>,
+    /// How long it took from the beginning of that Sample until it was added.
+    readying: Duration,
     counters: Arc<Counters>,
     http: Arc<Http>,
     started_s: f64,
@@ -118,25 +118,31 @@ async fn serve(parts: Parts, config: Arc<Mutex<Option<Config>>>) {
         config,
         runtime,
         before: None,
+        readying: Duration::ZERO,
         counters,
         http: http.clone(),
         started_s: started.as_secs_f64(),
     };
     let state = Arc::new(tokio::sync::Mutex::new(state));
     let feed = feed(state.clone(), latest.clone());
+    let freshness = Arc::new(Freshness::new(pace, latest.clone()));
+    let ahead = freshness.clone();
     let pages = http.serve(move |request: Request| {
-        let (state, mut latest, pace) = (state.clone(), latest.clone(), pace.clone());
+        let (state, latest, freshness) = (state.clone(), latest.clone(), freshness.clone());
         async move {
-            fresh(&pace, &mut latest).await;
+            let came = Instant::now();
+            freshness.wait().await;
             let mut state = state.lock().await;
             let taken = latest.borrow().clone();
             state.add(taken.ok().flatten()).await;
+            freshness.came(came, state.readying);
             state.page(request.accept.as_deref())
         }
     });
     tokio::select! {
         _ = pages => {}
         () = feed => {}
+        () = ahead.take_ahead() => {}
     }
 }
 
@@ -153,23 +159,6 @@ async fn feed(state: Arc<tokio::sync::Mutex<State>>, mut latest: watch::Receiver
     }
 }
 
-/// Waits until the latest Sample is a fresh one, taking one if need be.
-async fn fresh(pace: &Pace, latest: &mut watch::Receiver<Latest>) {
-    let number = |latest: &Latest| match latest {
-        Ok(Some(taken)) if taken.at.elapsed() < FRESH => None,
-        Ok(Some(taken)) => Some(taken.number),
-        Ok(None) => Some(0),
-        Err(_) => None,
-    };
-    let Some(stale) = number(&latest.borrow()) else { return };
-    pace.now();
-    let is_new = |latest: &Latest| {
-        !matches!(latest, Ok(Some(taken)) if taken.number <= stale) && !matches!(latest, Ok(None))
-    };
-    // What is there is shown where nothing comes.
-    let _ = timeout(PATIENCE, latest.wait_for(is_new)).await;
-}
-
 impl State {
     async fn add(&mut self, taken: Option<Taken>) {
         if let Some(config) = self.config.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -181,6 +170,7 @@ impl State {
         if now.number == before.number {
             return;
         }
+        let began = Instant::now();
         if let Some(sentence) = self.runtime.refresh().await {
             say!("cgscope: {sentence}");
         }
@@ -194,6 +184,8 @@ impl State {
                 namespace: text(&names.namespace),
             })
         });
+        let samples = u32::try_from(now.number - before.number).unwrap_or(u32::MAX);
+        self.readying = now.took.saturating_sub(before.took) / samples + began.elapsed();
     }
 
     fn page(&self, accept: Option<&str>) -> Page {

@@ -2,6 +2,7 @@
 
 mod collector;
 mod exporter;
+mod freshness;
 mod listen;
 mod privileges;
 
