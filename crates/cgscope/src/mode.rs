@@ -46,7 +46,8 @@ pub enum Source {
 /// Begins to measure in the mode asked for. Of itself it is through the daemon, or coarse, only where the host, or a limit of the
 /// exact mode, leaves no other.
 pub fn start(options: &Options, target: &Target, interval: Duration) -> Result<(Source, Option<Coarse>)> {
-    let connect = |path: &Path| Daemon::connect(path, &options.selection, interval);
+    let connect =
+        |path: &Path| Daemon::connect(path, &options.selection, interval, options.accounts.is_some());
     let daemon = |daemon| Source::Daemon(Box::new(daemon));
     if let Some(path) = &target.connect {
         remote::check(target)?;

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use cgscope_collect::TimeSplit;
 use cgscope_model::{Sample, Selection};
 use cgscope_serve::{
     client::{ConnectError, Connection, Event, SOCKET, Sender},
@@ -44,16 +45,19 @@ pub struct Daemon {
     /// What the daemon has said meanwhile.
     pub said: Vec<String>,
     first: Option<Sample>,
+    /// What the daemon does not tell: how time on a CPU splits, where that is asked for.
+    split: Option<TimeSplit>,
     /// What is asked of it from another thread than the one that receives.
     pub remote: Remote,
 }
 
 impl Daemon {
-    /// Connects, and waits for the first Sample.
+    /// Connects, and waits for the first Sample. `with_split`: time on a CPU is told as user space and kernel.
     pub fn connect(
         path: &Path,
         selection: &Selection,
         interval: Duration,
+        with_split: bool,
     ) -> std::result::Result<Self, ConnectError> {
         let asked = Request { pids: selection.pids.clone(), ..Request::every(nanos(interval)) };
         let connection = Connection::open(path, &asked)?;
@@ -72,6 +76,8 @@ impl Daemon {
             shows_all: false,
             said: Vec::new(),
             first: None,
+            // Without /proc there is none, and it is told as not known.
+            split: with_split.then(TimeSplit::new).and_then(std::io::Result::ok),
             remote,
         };
         daemon.await_first()?;
@@ -81,7 +87,8 @@ impl Daemon {
     fn await_first(&mut self) -> std::result::Result<(), ConnectError> {
         loop {
             match self.connection.receive() {
-                Event::Sample(sample) => {
+                Event::Sample(mut sample) => {
+                    add_split(&mut self.split, &mut sample);
                     self.first = Some(*sample);
                     return Ok(());
                 }
@@ -190,7 +197,7 @@ impl Remote {
 
 /// Hands on what comes until the end, or until nobody takes it any more. `is_whole`: the first interval is not to be a short one.
 pub fn run(daemon: Daemon, is_whole: bool, mut give: impl FnMut(std::result::Result<Item, String>) -> bool) {
-    let Daemon { path, mut connection, first, tids, asked, remote, .. } = daemon;
+    let Daemon { path, mut connection, first, tids, asked, remote, mut split, .. } = daemon;
     let tids: HashSet<u32> = tids.into_iter().collect();
     let shortest_ns = if is_whole { (asked.interval_ns as f64 * WHOLE) as u64 } else { 0 };
     // Held back until it is known whether it is the last one, or too near to the next.
@@ -210,7 +217,8 @@ pub fn run(daemon: Daemon, is_whole: bool, mut give: impl FnMut(std::result::Res
             return;
         }
         match connection.receive() {
-            Event::Sample(sample) => {
+            Event::Sample(mut sample) => {
+                add_split(&mut split, &mut sample);
                 if let Some(before) = held.take() {
                     let is_short = is_first && sample.mono_ns.saturating_sub(before.mono_ns) < shortest_ns;
                     if !is_short && !pass(before, false, &mut anew) {
@@ -278,6 +286,13 @@ fn reconnect(path: &Path, request: &Request, remote: &Remote) -> Option<Connecti
         if let Ok(connection) = Connection::open(path, request) {
             return Some(connection);
         }
+    }
+}
+
+/// As soon as it has come.
+fn add_split(split: &mut Option<TimeSplit>, sample: &mut Sample) {
+    if let Some(split) = split {
+        split.add(sample);
     }
 }
 

@@ -34,12 +34,73 @@ pub(crate) fn refresh_run_queue() {
     }
 }
 
-/// What CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC: the time for which the host was suspended.
-pub(crate) fn boottime_ahead_ns() -> u64 {
-    nanoseconds(clock_gettime(ClockId::Boottime)).saturating_sub(monotonic_ns())
-}
-
 /// The unit of times in `/proc/PID/stat` (USER_HZ).
 pub(crate) fn tick_ns() -> u64 {
     1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
+}
+
+/// Times in `/proc/PID/stat` are in ticks (USER_HZ), and starts of tasks are since boot; everything else here counts CLOCK_MONOTONIC.
+#[derive(Clone, Copy, Debug)]
+pub struct Ticks {
+    length_ns: u64,
+    /// What CLOCK_BOOTTIME is ahead: the time for which the host was suspended.
+    ahead_ns: u64,
+}
+
+impl Ticks {
+    /// Of that length, where CLOCK_BOOTTIME is ahead by that.
+    pub fn new(length_ns: u64, ahead_ns: u64) -> Self {
+        Self { length_ns, ahead_ns }
+    }
+
+    /// Those of this host, now.
+    pub fn of_this_host() -> Self {
+        let ahead_ns = nanoseconds(clock_gettime(ClockId::Boottime)).saturating_sub(monotonic_ns());
+        Self::new(tick_ns(), ahead_ns)
+    }
+
+    /// How long that is.
+    pub(crate) fn ns(self, ticks: u64) -> u64 {
+        ticks.saturating_mul(self.length_ns)
+    }
+
+    /// The start of a task that started after the host was last suspended.
+    pub(crate) fn monotonic_ns(self, ticks: u64) -> u64 {
+        self.ns(ticks).saturating_sub(self.ahead_ns)
+    }
+
+    /// The tick in which that is now.
+    pub(crate) fn at(self, monotonic_ns: u64) -> u64 {
+        (monotonic_ns + self.ahead_ns) / self.length_ns
+    }
+
+    /// The length of one.
+    pub(crate) fn length_ns(self) -> u64 {
+        self.length_ns
+    }
+
+    /// Whether a task that started then, by the other clock, started after `monotonic_ns`, by more than the tick that it is told to.
+    /// Where the host was suspended since, it seems to have started earlier than it did.
+    pub fn is_later(self, ticks: u64, monotonic_ns: u64) -> bool {
+        self.ns(ticks) > monotonic_ns.saturating_add(self.ahead_ns).saturating_add(self.length_ns)
+    }
+
+    /// Whether it may have started just then.
+    pub(crate) fn is_start(self, ticks: u64, monotonic_ns: u64) -> bool {
+        !self.is_later(ticks, monotonic_ns) && self.ns(ticks).saturating_add(self.length_ns) >= monotonic_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_is_told_from_another() {
+        let ticks = Ticks::new(10, 1_000);
+        assert_eq!((ticks.ns(7), ticks.monotonic_ns(700)), (70, 6_000));
+        assert!(ticks.is_start(700, 7_000) && ticks.is_start(700, 7_009), "never suspended by then");
+        assert!(ticks.is_start(700, 6_000), "started after it was");
+        assert!(!ticks.is_start(700, 7_050) && !ticks.is_start(700, 5_900));
+    }
 }

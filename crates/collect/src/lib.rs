@@ -30,6 +30,7 @@ mod stream;
 mod symbols;
 mod table_reading;
 mod task_state;
+mod time_split;
 
 pub use cmdline::{cmdline, command_lines, user_id};
 pub use collector::{Accounting, Collector, Held, Options};
@@ -37,3 +38,4 @@ pub use failure::{Failure, Kind};
 pub use kernel_side::{EMPTY_HOOK_OBJECT, OBJECT};
 pub use limits::LimitFiles;
 pub use symbols::KernelSymbols;
+pub use time_split::TimeSplit;

@@ -20,6 +20,8 @@ struct Asked {
     intervals: BTreeMap<u64, u32>,
     /// One Sample beside the grid.
     now: bool,
+    /// Since when one is being taken.
+    busy_since: Option<Instant>,
     over: bool,
 }
 
@@ -81,8 +83,20 @@ impl Pace {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Waits until a Sample is due. `last_ns`: the point of the last one.
+    /// For how long a Sample is being taken; `None`: none is.
+    pub fn busy_for(&self) -> Option<Duration> {
+        self.lock().busy_since.map(|since| since.elapsed())
+    }
+
+    /// Waits until a Sample is due, which is being taken from then on. `last_ns`: the point of the last one.
     pub fn wait(&self, last_ns: u64) -> Due {
+        self.lock().busy_since = None;
+        let due = self.wait_for_due(last_ns);
+        self.lock().busy_since = (due != Due::Never).then(Instant::now);
+        due
+    }
+
+    fn wait_for_due(&self, last_ns: u64) -> Due {
         let mut asked = self.lock();
         loop {
             if asked.over {
@@ -182,6 +196,26 @@ mod tests {
         teller.join().unwrap();
         pace.end();
         assert_eq!(pace.wait(0), Due::Never);
+    }
+
+    #[test]
+    fn it_is_busy_from_when_one_is_due_until_it_waits_for_the_next() {
+        let pace = Arc::new(Pace::default());
+        assert_eq!(pace.busy_for(), None);
+        pace.now();
+        assert_eq!(pace.wait(0), Due::Now);
+        thread::sleep(Duration::from_millis(5));
+        assert!(pace.busy_for() >= Some(Duration::from_millis(5)));
+        let waits = {
+            let pace = pace.clone();
+            thread::spawn(move || pace.wait(0))
+        };
+        while pace.busy_for().is_some() {
+            thread::yield_now();
+        }
+        pace.end();
+        assert_eq!(waits.join().unwrap(), Due::Never);
+        assert_eq!(pace.busy_for(), None);
     }
 
     #[test]

@@ -7,8 +7,11 @@ mod listen;
 mod privileges;
 
 use std::{
-    fs, io,
+    fs,
+    future::pending,
+    io,
     path::{Path, PathBuf},
+    pin::pin,
     sync::Arc,
     time::Duration,
 };
@@ -299,13 +302,35 @@ impl Reload {
     }
 }
 
+/// A Sample that takes so long will never come.
+const STUCK: Duration = Duration::from_secs(30);
+
+/// Tells systemd that we are alive, as often as it wants to hear it, while Samples are taken.
+async fn keep_alive(pace: &Pace) {
+    let mut usec = 0;
+    if !sd_notify::watchdog_enabled(false, &mut usec) {
+        return pending().await;
+    }
+    // Twice in the time that systemd waits, as it recommends.
+    let mut ticks = tokio::time::interval(Duration::from_micros(usec / 2).max(Duration::from_millis(1)));
+    loop {
+        ticks.tick().await;
+        if pace.busy_for().is_none_or(|busy| busy < STUCK) {
+            tell(&[NotifyState::Watchdog]);
+        }
+    }
+}
+
 /// Until a signal asks for the end; one that asks for it reads the configuration again.
 async fn wait_for_end(signals: &mut Signals, mut reload: Reload) {
     let [terminate, interrupt] = &mut signals.end;
+    let pace = reload.pace.clone();
+    let mut alive = pin!(keep_alive(&pace));
     loop {
         tokio::select! {
             _ = terminate.recv() => return,
             _ = interrupt.recv() => return,
+            () = &mut alive => {}
             _ = signals.reload.recv() => {
                 tell(&[NotifyState::Reloading, NotifyState::monotonic_usec_now().unwrap_or(NotifyState::Ready)]);
                 reload.reload();

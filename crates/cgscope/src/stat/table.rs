@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_collect::{Accounting, KernelSymbols};
+use cgscope_collect::{Accounting, KernelSymbols, clock::Ticks};
 use cgscope_model::{
     BlockedOn, Interval, TaskReading, Tree, class::Classes, findings::Host, interval::Appended,
     json::IntervalObject,
@@ -19,7 +19,6 @@ use cgscope_view::{
     data::Data,
     stat::{self, Asked, Machine, Rows},
 };
-use rustix::time::{ClockId, clock_gettime};
 
 use super::{offcpu::Offcpu, stack_every};
 use crate::{
@@ -239,40 +238,17 @@ fn read_uid(task: &TaskReading) -> Option<u32> {
     let read = |file| fs::read(format!("/proc/{}/task/{}/{file}", task.tgid, task.tid)).ok();
     let status = read("status")?;
     // After that, so that both are of it, or the later one is not.
-    if began_later(&String::from_utf8_lossy(&read("stat")?), task.start_ns, &Ticks::of_host())? {
+    if began_later(&String::from_utf8_lossy(&read("stat")?), task.start_ns, Ticks::of_this_host())? {
         return None;
     }
     real_uid(&String::from_utf8_lossy(&status))
 }
 
-/// How `/proc/PID/stat` tells a time: in ticks since boot, suspended or not.
-#[derive(Debug)]
-struct Ticks {
-    length_ns: u64,
-    ahead_ns: u64,
-}
-
-impl Ticks {
-    fn of_host() -> Self {
-        let ns = |clock| {
-            let time = clock_gettime(clock);
-            time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-        };
-        Self {
-            length_ns: 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1),
-            ahead_ns: ns(ClockId::Boottime).saturating_sub(ns(ClockId::Monotonic)),
-        }
-    }
-}
-
-/// True if the task of this `/proc/PID/stat` began after that moment, by more than the tick that it is told to. Where the host
-/// was suspended since, a task seems to have begun earlier than it did.
-fn began_later(stat: &str, start_ns: u64, ticks: &Ticks) -> Option<bool> {
+/// See [`Ticks::is_later`]; `None`: it cannot be read.
+fn began_later(stat: &str, start_ns: u64, ticks: Ticks) -> Option<bool> {
     // The name is in brackets and may hold anything; the start is the 20th word after it.
     let (_, words) = stat.rsplit_once(')')?;
-    let start: u64 = words.split_ascii_whitespace().nth(19)?.parse().ok()?;
-    let latest_ns = start_ns.saturating_add(ticks.ahead_ns).saturating_add(ticks.length_ns);
-    Some(start.saturating_mul(ticks.length_ns) > latest_ns)
+    Some(ticks.is_later(words.split_ascii_whitespace().nth(19)?.parse().ok()?, start_ns))
 }
 
 /// The first of the four of `/proc/PID/status`.
@@ -311,12 +287,12 @@ mod tests {
     #[test]
     fn who_got_the_id_of_a_task_that_went_is_told_from_it() {
         let stat = |ticks: u64| format!("7 (a) 1) S 1 {} {ticks} 4096 0", vec!["0"; 17].join(" "));
-        let ticks = Ticks { length_ns: 10_000_000, ahead_ns: 5_000_000_000 };
-        let later = |began: u64| began_later(&stat(began), 2_003_000_000, &ticks);
+        let ticks = Ticks::new(10_000_000, 5_000_000_000);
+        let later = |began: u64| began_later(&stat(began), 2_003_000_000, ticks);
         assert_eq!([700, 701, 702, 650].map(later), [false, false, true, false].map(Some));
-        assert_eq!(began_later("", 0, &ticks), None);
+        assert_eq!(began_later("", 0, ticks), None);
         let own = fs::read_to_string("/proc/self/stat").unwrap();
-        assert_eq!(began_later(&own, 0, &Ticks { ahead_ns: 0, ..ticks }), Some(true), "the clock is read");
+        assert_eq!(began_later(&own, 0, Ticks::new(10_000_000, 0)), Some(true), "the clock is read");
         let mut me = cgscope_made_up::host(1, 1, 3).tasks.remove(0);
         (me.tgid, me.tid, me.start_ns) = (std::process::id(), std::process::id(), u64::MAX / 2);
         // SAFETY: no preconditions.

@@ -9,7 +9,7 @@ use std::{
 use cgscope_model::Selection;
 
 use crate::{
-    clock::{self, monotonic_ns},
+    clock::{Ticks, monotonic_ns},
     proc,
     source::coarse::{files::ProcFiles, follow::Follow, text},
 };
@@ -32,7 +32,7 @@ impl ChosenOnes {
     /// Of the `/proc` that this process sees.
     pub fn new(selection: &Selection) -> io::Result<Self> {
         let mut files = ProcFiles::open(Path::new("/proc"))?;
-        let since_ticks = (monotonic_ns() + clock::boottime_ahead_ns()) / clock::tick_ns();
+        let since_ticks = Ticks::of_this_host().at(monotonic_ns());
         let follow = Follow::new(selection, since_ticks, &mut files, proc::process_of);
         let tids = selection.tids.clone();
         Ok(Self { files, follow, pids: Vec::new(), tids, looked: None, is_gone: false })

@@ -27,7 +27,7 @@ use super::Found;
 use crate::{
     Failure, Options,
     cgroups::CgroupTree,
-    clock::{self, monotonic_ns},
+    clock::{Ticks, monotonic_ns},
     facts::{self, CgroupMounts},
     proc,
 };
@@ -49,20 +49,6 @@ struct Known {
     /// The reading that saw it change.
     changed: u64,
     reading: TaskReading,
-}
-
-/// Starts of tasks are told in ticks since boot; everything else here counts CLOCK_MONOTONIC.
-#[derive(Clone, Copy, Debug)]
-struct Ticks {
-    length_ns: u64,
-    /// What CLOCK_BOOTTIME is ahead: the time that the host slept.
-    ahead_ns: u64,
-}
-
-impl Ticks {
-    fn monotonic_ns(self, ticks: u64) -> u64 {
-        ticks.saturating_mul(self.length_ns).saturating_sub(self.ahead_ns)
-    }
 }
 
 /// Reads `/proc`.
@@ -101,8 +87,8 @@ impl CoarseSource {
         let facts = facts::gather(root);
         must_keep_sums(&facts)?;
         let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let ticks = Ticks { length_ns: clock::tick_ns(), ahead_ns: clock::boottime_ahead_ns() };
-        let since_ticks = (monotonic_ns() + ticks.ahead_ns) / ticks.length_ns;
+        let ticks = Ticks::of_this_host();
+        let since_ticks = ticks.at(monotonic_ns());
         let follow = Follow::new(&options.selection, since_ticks, &mut files, proc::process_of);
         let counts_births = matches!(follow, Follow::All)
             && facts.initial_pid_namespace == Some(true)
@@ -244,7 +230,7 @@ impl CoarseSource {
     fn start_ns(&self, ticks: u64) -> u64 {
         let start_ns = self.ticks.monotonic_ns(ticks);
         match self.read_ns {
-            Some(read_ns) if start_ns + self.ticks.length_ns > read_ns => start_ns.max(read_ns),
+            Some(read_ns) if start_ns + self.ticks.length_ns() > read_ns => start_ns.max(read_ns),
             _ => start_ns,
         }
     }
@@ -259,19 +245,22 @@ impl CoarseSource {
     }
 }
 
-/// What a thread did, in user space and in the kernel. `/proc` has it in ticks; together that is its run time, which `schedstat` has
-/// to the nanosecond. What blocked it nobody tells, nor what it did between the last reading and its end: so nothing is known of
-/// threads that exited.
+/// What a thread did, in user space and in the kernel, and no less than `before`. `/proc` has it in ticks; together that is its run
+/// time, which the scheduler has to the nanosecond.
+pub(crate) fn cpu_times(stat: &text::Stat<'_>, ran_ns: u64, ticks: Ticks, before: &CpuTimes) -> CpuTimes {
+    let [user_ns, system_ns, guest_ns] =
+        [stat.user_ticks, stat.system_ticks, stat.guest_ticks].map(|count| ticks.ns(count));
+    CpuTimes::scaled(user_ns, system_ns, guest_ns, ran_ns, before)
+}
+
+/// What blocked it nobody tells, nor what it did between the last reading and its end: so nothing is known of threads that exited.
 fn accounts(
     stat: &text::Stat<'_>,
     schedstat: Schedstat,
     ticks: Ticks,
     before: Option<CpuTimes>,
 ) -> Arc<Accounts> {
-    let [user_ns, system_ns, guest_ns] = [stat.user_ticks, stat.system_ticks, stat.guest_ticks]
-        .map(|count| count.saturating_mul(ticks.length_ns));
-    let before = before.unwrap_or_default();
-    let cpu = CpuTimes::scaled(user_ns, system_ns, guest_ns, schedstat.on_cpu_ns, &before);
+    let cpu = cpu_times(stat, schedstat.on_cpu_ns, ticks, &before.unwrap_or_default());
     Arc::new(Accounts { cpu, blocked: None, gone: Gone::default() })
 }
 

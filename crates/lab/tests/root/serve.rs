@@ -6,6 +6,8 @@ mod many;
 mod prometheus;
 mod restart;
 mod scale;
+mod split;
+mod systemd;
 
 use std::{
     io,

@@ -63,7 +63,7 @@ impl Host {
             cgroups: None,
             follow,
             nodes: BTreeMap::new(),
-            ticks: Ticks { length_ns: 10_000_000, ahead_ns: 0 },
+            ticks: Ticks::new(10_000_000, 0),
             known: HashMap::new(),
             no_waits: Arc::default(),
             accounts: true,

@@ -1,0 +1,135 @@
+//! How the time of tasks on a CPU splits into user space and kernel, for Samples of this host that somebody else took: `/proc` tells
+//! it to everybody.
+
+use std::{collections::HashMap, io, path::Path, sync::Arc};
+
+use cgscope_model::{Accounts, CpuTimes, Sample, TaskReading};
+
+use crate::{
+    clock::Ticks,
+    source::coarse::{cpu_times, files::ProcFiles, text},
+};
+
+/// Adds the split to Samples.
+pub struct TimeSplit {
+    files: ProcFiles,
+    ticks: Ticks,
+    /// By serial.
+    known: HashMap<u64, Known>,
+    /// Counts the Samples.
+    number: u64,
+}
+
+struct Known {
+    on_cpu_ns: u64,
+    /// `None`: it could not be read when it was first met. What it did since then would be told as done in one interval if it could
+    /// be later, so nothing is.
+    accounts: Option<Arc<Accounts>>,
+    told_in: u64,
+}
+
+impl TimeSplit {
+    /// Of the host that we are on.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read.
+    pub fn new() -> io::Result<Self> {
+        let files = ProcFiles::open(Path::new("/proc"))?;
+        Ok(Self { files, ticks: Ticks::of_this_host(), known: HashMap::new(), number: 0 })
+    }
+
+    /// Adds it to every task whose files can be read, and which is there that of the Sample: not where process ids are others, as in a
+    /// container. To be called at once when the Sample comes: the split is that of now, in proportion.
+    pub fn add(&mut self, sample: &mut Sample) {
+        self.number += 1;
+        for task in &mut sample.tasks {
+            task.accounts = self.accounts(task);
+        }
+        let number = self.number;
+        self.known.retain(|_, known| known.told_in == number);
+    }
+
+    fn accounts(&mut self, task: &TaskReading) -> Option<Arc<Accounts>> {
+        let on_cpu_ns = task.totals.on_cpu_ns;
+        let before = self.known.get(&task.serial).map(|known| (known.on_cpu_ns, known.accounts.clone()));
+        let accounts = match before {
+            // Whoever has not run since has the split of before.
+            Some((ran_ns, accounts)) if accounts.is_none() || ran_ns == on_cpu_ns => accounts,
+            Some((_, before)) => {
+                let cpu = before.as_ref().map_or_else(CpuTimes::default, |before| before.cpu);
+                // One that is gone by now is told as it was: a part of its last interval has no split.
+                self.read(task, &cpu).or(before)
+            }
+            None => self.read(task, &CpuTimes::default()),
+        };
+        let known = Known { on_cpu_ns, accounts: accounts.clone(), told_in: self.number };
+        self.known.insert(task.serial, known);
+        accounts
+    }
+
+    fn read(&mut self, task: &TaskReading, before: &CpuTimes) -> Option<Arc<Accounts>> {
+        let stat =
+            self.files.of_process(task.tgid, &format!("task/{}/stat", task.tid)).and_then(text::stat)?;
+        if !self.ticks.is_start(stat.start_ticks, task.start_ns) {
+            return None;
+        }
+        let cpu = cpu_times(&stat, task.totals.on_cpu_ns, self.ticks, before);
+        Some(Arc::new(Accounts { cpu, ..Accounts::default() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cgscope_model::Totals;
+
+    /// The thread that asks, as a Sample has it when it has run for so long.
+    fn me(on_cpu_ns: u64, serial: u64) -> Sample {
+        let stat = std::fs::read("/proc/thread-self/stat").unwrap();
+        let start_ticks = text::stat(&stat).unwrap().start_ticks;
+        let ticks = Ticks::of_this_host();
+        let task = TaskReading {
+            serial,
+            tid: rustix::thread::gettid().as_raw_nonzero().get() as u32,
+            tgid: std::process::id(),
+            start_ns: ticks.monotonic_ns(start_ticks),
+            totals: Totals { on_cpu_ns, ..Totals::default() },
+            ..TaskReading::default()
+        };
+        Sample { tasks: vec![task], ..Sample::default() }
+    }
+
+    #[test]
+    fn the_parts_are_the_time_on_a_cpu_and_rise_with_it() {
+        let mut split = TimeSplit::new().unwrap();
+        let cpu = |split: &mut TimeSplit, on_cpu_ns| {
+            let mut sample = me(on_cpu_ns, 7);
+            split.add(&mut sample);
+            sample.tasks[0].accounts.clone().unwrap()
+        };
+        let first = cpu(&mut split, 1_000_000);
+        assert_eq!(first.cpu.user_ns + first.cpu.system_ns, 1_000_000);
+        assert_eq!(first.blocked, None, "only the hook tells that");
+        let same = cpu(&mut split, 1_000_000);
+        assert!(Arc::ptr_eq(&first, &same), "it has not run");
+        let later = cpu(&mut split, 3_000_000).cpu;
+        assert_eq!(later.user_ns + later.system_ns, 3_000_000);
+        assert!(later.user_ns >= first.cpu.user_ns && later.system_ns >= first.cpu.system_ns);
+    }
+
+    #[test]
+    fn whoever_is_another_here_has_no_split_and_never_gets_one() {
+        let mut split = TimeSplit::new().unwrap();
+        let mut other = me(1_000_000, 7);
+        other.tasks[0].start_ns += 3_600_000_000_000;
+        split.add(&mut other);
+        assert_eq!(other.tasks[0].accounts, None, "another with that id");
+        let mut same = me(2_000_000, 7);
+        split.add(&mut same);
+        assert_eq!(same.tasks[0].accounts, None, "not known what it did before");
+        split.add(&mut Sample::default());
+        let mut anew = me(2_000_000, 7);
+        split.add(&mut anew);
+        assert!(anew.tasks[0].accounts.is_some(), "it was gone, and begins anew");
+    }
+}
