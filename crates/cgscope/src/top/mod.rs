@@ -44,6 +44,7 @@ pub async fn run(options: &Top) -> Result {
         let mut printer = Printer::new(options, &target)?;
         let plan = Plan { pace, merge: false };
         let (ready, tee) = set_up(&target, pace, options)?;
+        printer.about.title.clone_from(&ready.title);
         let ended = for_each_interval(ready.go(), plan, tee, |interval, host| {
             printer.interval(interval, host).map_err(|error| Error::output(&error))
         })

@@ -70,6 +70,7 @@ fn a_user_sees_their_own_processes_in_every_command_and_no_other() {
     let text = alice(&["top", "-b", "-n", "2", "-d", "0.3"]);
     let text = stdout(&text);
     assert!(text.contains(&hers_pid) && !text.contains(&format!(" {his_pid} ")), "{text}");
+    assert!(text.contains("your own tasks, through the daemon at "), "{text}");
 
     let dir = Dir::new("alice");
     std::os::unix::fs::chown(dir.path(), Some(ALICE), None).expect("a directory of ours");
