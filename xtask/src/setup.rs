@@ -31,8 +31,8 @@ const BROWSER: &str = "chromium";
 /// libFuzzer is C++.
 pub(crate) const FOR_FUZZ: &str = "g++";
 
-/// promtool for the rules in `deploy/`, and what makes a clean root of Debian to install the package in.
-pub(crate) const FOR_DEPLOY: [&str; 2] = ["prometheus", "mmdebstrap"];
+/// promtool for the rules in `deploy/`, and what makes a clean root of Debian to install the package in, and boots it.
+pub(crate) const FOR_DEPLOY: [&str; 3] = ["prometheus", "mmdebstrap", "systemd-container"];
 
 /// What the virtual machines need besides.
 const LAB_TOOLS: [&str; 2] = ["qemu-system-x86", "busybox-static"];

@@ -1,5 +1,7 @@
 //! The packages of `cargo xtask dist`, in a clean root of Debian: what they put there, that it works, and that all of it goes.
 
+mod boot;
+
 use std::{
     collections::BTreeSet,
     fs,
