@@ -30,7 +30,7 @@ use crate::kernel::{Task, TaskContext};
 
 #[unsafe(no_mangle)]
 static SNAPSHOT: SnapshotConfig =
-    SnapshotConfig { all_states: 0, syscall: 0, stack_bytes: 0, selected_only: 0, uid: 0 };
+    SnapshotConfig { all_states: 0, syscall: 0, stack_bytes: 0, selected_only: 0, uid: 0, cgroup: 0 };
 
 macro_rules! wanted {
     ($field:ident) => {
@@ -163,7 +163,7 @@ fn tell(task: Task, flags: u32, state: u32, record: &mut ThreadRecord) {
     record.tid = task.tid();
     record.tgid = task.tgid();
     record.comm = task.comm();
-    record.cgroup_id = task.cgroup_id();
+    record.cgroup_id = if wanted!(cgroup) != 0 { task.cgroup_id() } else { 0 };
     record.state = state;
     record.exit_state = task.exit_state();
     record.cpu = task.run_queue().cpu();

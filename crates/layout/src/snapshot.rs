@@ -18,7 +18,7 @@ pub struct ThreadRecord {
     pub tgid: u32,
     /// NUL-padded name.
     pub comm: [u8; 16],
-    /// Its cgroup in the hierarchy that [`crate::wire::Config::cgroup_v2`] names.
+    /// Its cgroup in the hierarchy that [`crate::wire::Config::cgroup_v2`] names; 0 where it is not asked for.
     pub cgroup_id: u64,
     /// `task_struct.__state`.
     pub state: u32,
@@ -66,12 +66,14 @@ pub struct SnapshotConfig {
     pub selected_only: u64,
     /// 1: their users.
     pub uid: u64,
+    /// 1: their cgroups.
+    pub cgroup: u64,
 }
 
 impl SnapshotConfig {
     /// Its words in order, as the loader writes them.
-    pub const fn words(&self) -> [u64; 5] {
-        [self.all_states, self.syscall, self.stack_bytes, self.selected_only, self.uid]
+    pub const fn words(&self) -> [u64; 6] {
+        [self.all_states, self.syscall, self.stack_bytes, self.selected_only, self.uid, self.cgroup]
     }
 }
 

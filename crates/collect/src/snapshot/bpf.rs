@@ -64,6 +64,7 @@ impl BpfSnapshots {
             stack_bytes: stack_bytes(wanted),
             selected_only: (!selection.follows_all()).into(),
             uid: has_users.into(),
+            cgroup: wanted.cgroup.into(),
         };
         let chosen = (!selection.follows_all()).then(|| ChosenOnes::new(selection)).transpose();
         let chosen = chosen.map_err(failed("read /proc"))?;

@@ -338,10 +338,10 @@ fn a_sample_of_5000_threads_costs_a_twentieth_of_a_walk_of_proc() {
         assert!(object["threads"].as_u64() >= Some(25_000), "{object}");
         object["cpu_s"].as_f64().expect("a time") / 5.0 * 1e3
     };
-    // In turns, and the median of each: what else the machine does hits both.
-    let mut pairs: Vec<(f64, f64)> = (0..3).map(|_| (ours(), theirs())).collect();
-    pairs.sort_by(|a, b| (a.1 / a.0).total_cmp(&(b.1 / b.0)));
-    let (ours_ms, theirs_ms) = pairs[1];
+    // In turns, and the least of each: what else the machine does only adds, and more to what lasts shorter.
+    let pairs: Vec<(f64, f64)> = (0..6).map(|_| (ours(), theirs())).collect();
+    let (ours_ms, theirs_ms) =
+        pairs.iter().copied().reduce(|a, b| (a.0.min(b.0), a.1.min(b.1))).expect("some pairs");
     println!(
         "a sample of 5,000 threads: {ours_ms:.2} ms of CPU time, a walk of /proc {theirs_ms:.0} ms: {pairs:?}"
     );
