@@ -64,7 +64,8 @@ impl Freshness {
     pub fn came(&self, at: Instant, readying: Duration) {
         let mut beat = lock(&self.beat);
         beat.came(at);
-        let early = readying + readying / 2 + SLACK;
+        // Earlier than that it would not be fresh any more where it does not take longer than the last time.
+        let early = readying + (readying / 2).min(FRESH / 2) + SLACK;
         let ahead = beat.next().and_then(|next| next.checked_sub(early)).filter(|ahead| *ahead > at);
         self.ahead.send_replace(ahead);
     }
