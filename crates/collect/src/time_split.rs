@@ -57,8 +57,8 @@ impl TimeSplit {
             Some((ran_ns, accounts)) if accounts.is_none() || ran_ns == on_cpu_ns => accounts,
             Some((_, before)) => {
                 let cpu = before.as_ref().map_or_else(CpuTimes::default, |before| before.cpu);
-                // One that is gone by now is told as it was: a part of its last interval has no split.
-                self.read(task, &cpu).or(before)
+                // Of one that is gone by now it is not known what it did last: not that it did nothing.
+                self.read(task, &cpu)
             }
             None => self.read(task, &CpuTimes::default()),
         };
