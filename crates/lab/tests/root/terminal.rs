@@ -81,8 +81,21 @@ impl Terminal {
         self.tmux(&["send-keys", "-l", text]);
     }
 
+    /// What stands on the screen. tmux knows nothing of synchronized updates, so that it may be asked in the middle of a picture,
+    /// with the upper half of one view over the lower of another: only what it shows twice in a row counts. What never rests
+    /// is given as it is.
     pub(crate) fn screen(&self) -> String {
-        self.tmux(&["capture-pane", "-p"])
+        let capture = || self.tmux(&["capture-pane", "-p"]);
+        let mut screen = capture();
+        for _ in 0..20 {
+            thread::sleep(Duration::from_millis(30));
+            let again = capture();
+            if again == screen {
+                break;
+            }
+            screen = again;
+        }
+        screen
     }
 
     pub(crate) fn wait_for(&self, text: &str) -> String {
