@@ -55,9 +55,13 @@ impl SchedTrace {
         fs::write(self.instance.join(file), text).unwrap_or_else(|error| panic!("{file}: {error}"));
     }
 
-    /// The waits that ended, by thread, in their order.
-    pub(crate) fn end(self, tids: &[u32]) -> BTreeMap<u32, Vec<Waited>> {
+    /// Nothing is recorded any more.
+    pub(crate) fn stop(&self) {
         self.write("tracing_on", "0");
+    }
+
+    /// The waits that ended, by thread, in their order; of a trace that is stopped.
+    pub(crate) fn read(self, tids: &[u32]) -> BTreeMap<u32, Vec<Waited>> {
         self.assert_complete();
         let text = fs::read(self.instance.join("trace")).expect("the trace");
         waits(&String::from_utf8_lossy(&text), tids)

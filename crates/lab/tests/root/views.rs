@@ -86,9 +86,8 @@ fn every_view_is_reached_by_its_number_by_tab_and_by_a_click() {
         let others = VIEWS.iter().enumerate().filter(|(other, (key, _))| *other != at && !"13".contains(key));
         let others: Vec<&str> = others.map(|(_, (_, words))| *words).collect();
         // A picture that is half drawn has words of two views.
-        let alone = |screen: &str| {
-            screen.contains(words) && !others.iter().any(|words| screen.contains(words))
-        };
+        let alone =
+            |screen: &str| screen.contains(words) && !others.iter().any(|words| screen.contains(words));
         terminal.wait_until(alone, &format!("view {key}, {words:?} and nothing of another view"));
     }
     for (_, words) in VIEWS.into_iter().cycle().skip(1).take(VIEWS.len()) {
