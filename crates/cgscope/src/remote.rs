@@ -4,7 +4,7 @@ use std::{
     collections::HashSet,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -26,6 +26,8 @@ use crate::{
 
 /// It is tried again so often.
 const AGAIN: Duration = Duration::from_millis(500);
+/// A daemon that is back may lock us out so many times.
+const REFUSALS: u32 = 10;
 /// A first interval that is shorter than this part of what was asked for is none where whole ones were asked for.
 const WHOLE: f64 = 0.9;
 
@@ -63,7 +65,7 @@ impl Daemon {
         let connection = Connection::open(path, &asked)?;
         let sender = connection.sender().map_err(|error| ConnectError::Io(path.into(), error))?;
         let remote = Remote(Arc::new(Link {
-            sender: Mutex::new(Some((sender, asked.clone()))),
+            asking: Mutex::new(Asking { request: asked.clone(), sender: Some(sender) }),
             ends: AtomicBool::new(false),
             is_dropped: AtomicBool::new(false),
         }));
@@ -143,20 +145,49 @@ pub fn check(target: &Target) -> Result<()> {
 pub struct Remote(Arc<Link>);
 
 struct Link {
-    /// `None` while there is no daemon. With it what was asked for.
-    sender: Mutex<Option<(Sender, Request)>>,
+    asking: Mutex<Asking>,
     ends: AtomicBool,
     is_dropped: AtomicBool,
 }
 
+struct Asking {
+    /// What is wanted, also of a daemon that comes back.
+    request: Request,
+    /// `None` while there is no daemon.
+    sender: Option<Sender>,
+}
+
 impl Remote {
+    fn asking(&self) -> MutexGuard<'_, Asking> {
+        self.0.asking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn ask(&self, change: impl FnOnce(&mut Request)) {
-        let mut sender = self.0.sender.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((sender, request)) = sender.as_mut() {
-            change(request);
+        let mut asking = self.asking();
+        let Asking { request, sender } = &mut *asking;
+        change(request);
+        if let Some(sender) = sender {
             // One that is gone is noticed where Samples come from.
             let _ = sender.ask(request);
         }
+    }
+
+    fn asked(&self) -> Request {
+        self.asking().request.clone()
+    }
+
+    /// The daemon is gone.
+    fn lose(&self) {
+        self.asking().sender = None;
+    }
+
+    /// It is back, and has been asked for this; what is wanted may be something else by now.
+    fn find(&self, mut sender: Sender, asked: &Request) {
+        let mut asking = self.asking();
+        if asking.request != *asked {
+            let _ = sender.ask(&asking.request);
+        }
+        asking.sender = Some(sender);
     }
 
     /// Samples come so often from now on.
@@ -173,7 +204,7 @@ impl Remote {
     /// Nobody waits for Samples any more.
     pub fn hang_up(&self) {
         self.0.is_dropped.store(true, Ordering::Release);
-        if let Some((sender, _)) = self.0.sender.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+        if let Some(sender) = &self.asking().sender {
             sender.hang_up();
         }
     }
@@ -184,14 +215,6 @@ impl Remote {
 
     fn ends(&self) -> bool {
         self.0.ends.load(Ordering::Acquire)
-    }
-
-    fn replace(&self, to: Option<Sender>) -> Request {
-        let mut sender = self.0.sender.lock().unwrap_or_else(PoisonError::into_inner);
-        let request = sender.take().map(|(_, request)| request);
-        let request = request.unwrap_or_else(|| Request::every(1_000_000_000));
-        *sender = to.map(|to| (to, request.clone()));
-        request
     }
 }
 
@@ -250,25 +273,23 @@ pub fn run(daemon: Daemon, is_whole: bool, mut give: impl FnMut(std::result::Res
                     give(Err("the daemon has gone before the last Sample came".into()));
                     return;
                 }
-                let request = remote.replace(None);
+                remote.lose();
                 give(Ok(Item::Said(format!(
                     "the daemon at {} has gone; it is looked for until it is back",
                     path.display()
                 ))));
-                let Some(back) = reconnect(&path, &request, &remote) else { return };
-                connection = back;
-                let Ok(sender) = connection.sender() else { return };
-                remote.replace_with(sender, request);
+                connection = match reconnect(&path, &remote) {
+                    Ok(Some(back)) => back,
+                    Ok(None) => return,
+                    Err(error) => {
+                        give(Err(error.to_string()));
+                        return;
+                    }
+                };
                 (held, is_first, anew) = (None, true, true);
                 give(Ok(Item::Said("the daemon is back: figures begin anew".into())));
             }
         }
-    }
-}
-
-impl Remote {
-    fn replace_with(&self, sender: Sender, request: Request) {
-        *self.0.sender.lock().unwrap_or_else(PoisonError::into_inner) = Some((sender, request));
     }
 }
 
@@ -277,14 +298,40 @@ fn passes(refused: Option<Refusal>) -> bool {
     matches!(refused, Some(Refusal::Ending | Refusal::TooSlow | Refusal::Failed))
 }
 
-fn reconnect(path: &Path, request: &Request, remote: &Remote) -> Option<Connection> {
+/// A daemon that is back may serve if it is tried again. Not so one of another version, or one that was asked for a process that is
+/// gone.
+fn may_pass(error: &ConnectError, refusals: u32) -> bool {
+    match error {
+        ConnectError::NobodyThere(..) | ConnectError::Io(..) => true,
+        // Also for the moment between making a socket and giving it to its group.
+        ConnectError::NotAllowed(_) => refusals < REFUSALS,
+        ConnectError::Refused(word) => {
+            passes(word.refused)
+                || matches!(word.refused, Some(Refusal::TooManyClients | Refusal::TooManyRequests))
+        }
+        ConnectError::NoDaemon(..) => false,
+    }
+}
+
+/// The daemon that is back; `None` where nobody waits for it any more.
+fn reconnect(path: &Path, remote: &Remote) -> std::result::Result<Option<Connection>, ConnectError> {
+    let mut refusals = 0;
     loop {
         thread::sleep(AGAIN);
         if remote.is_dropped() || remote.ends() {
-            return None;
+            return Ok(None);
         }
-        if let Ok(connection) = Connection::open(path, request) {
-            return Some(connection);
+        let asked = remote.asked();
+        let opened = Connection::open(path, &asked).and_then(|connection| {
+            let sender = connection.sender().map_err(|error| ConnectError::Io(path.into(), error))?;
+            remote.find(sender, &asked);
+            Ok(connection)
+        });
+        match opened {
+            Err(error) if may_pass(&error, refusals) => {
+                refusals += u32::from(matches!(error, ConnectError::NotAllowed(_)));
+            }
+            opened => return opened.map(Some),
         }
     }
 }
@@ -307,4 +354,35 @@ fn chosen(mut sample: Sample, tids: &HashSet<u32>) -> Sample {
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use cgscope_record::ReadError;
+    use cgscope_serve::protocol::Word;
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_is_back_is_tried_again_unless_it_will_never_serve() {
+        let path = || PathBuf::from("/run/it");
+        let refused = |refusal| ConnectError::Refused(Word::refused(refusal, "no"));
+        let passing = [
+            ConnectError::NobodyThere(path(), io::ErrorKind::NotFound.into()),
+            ConnectError::Io(path(), io::ErrorKind::ConnectionReset.into()),
+            ConnectError::NotAllowed(path()),
+            refused(Refusal::Ending),
+            refused(Refusal::TooManyClients),
+        ];
+        assert!(passing.iter().all(|error| may_pass(error, 0)));
+        let lasting = [
+            ConnectError::NoDaemon(path(), ReadError::Version { found: 99, wrote: None }),
+            refused(Refusal::NoSuchProcess),
+            refused(Refusal::BadRequest),
+        ];
+        assert!(!lasting.iter().any(|error| may_pass(error, 0)));
+        assert!(!may_pass(&ConnectError::NotAllowed(path()), REFUSALS), "it stays locked");
+    }
 }

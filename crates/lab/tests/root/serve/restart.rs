@@ -64,6 +64,23 @@ fn killed_it_leaves_nothing_in_the_kernel_and_its_viewers_wait_for_it() {
 }
 
 #[test]
+fn a_viewer_of_a_process_that_has_gone_with_the_daemon_ends_and_says_so() {
+    let mut daemon = Daemon::start();
+    let mut load = Load::busy_loop(None);
+    let pid = load.pid().to_string();
+    let mut viewer =
+        Background::start(cgscope().args(["hist", "--connect", &daemon.socket(), "0.3", "-p", &pid]));
+    std::thread::sleep(patience(1_000));
+    daemon.kill();
+    viewer.wait_for("has gone; it is looked for until it is back");
+    load.kill();
+    daemon.begin();
+    viewer.wait_for("the daemon refuses: ");
+    let (code, words) = viewer.wait();
+    assert_eq!(code, Some(1), "{words}");
+}
+
+#[test]
 fn a_recording_ends_with_what_it_has_when_the_daemon_is_started_anew() {
     let mut daemon = Daemon::start();
     let dir = Dir::new("serve-record");
@@ -126,5 +143,6 @@ fn a_configuration_is_checked_and_read_again() {
     daemon.process().signal(libc::SIGHUP);
     daemon.process().wait_for("was read again");
     let output = daemon.as_user(0, &[0], &["hist", "0.1", "1"]);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("the shortest interval here is 500 ms"));
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(words.contains("the shortest interval here is 500 ms"), "{words}");
 }
