@@ -59,10 +59,12 @@ pub type IsOwned<'a> = &'a mut dyn FnMut(&str, u32) -> bool;
 #[derive(Debug)]
 pub struct Shower {
     view: View,
-    /// The cgroups whose waits were told at the last Sample, and what had been waited before they first were: readings are
-    /// sums, and what was before was not shown.
+    /// The cgroups whose waits were told at the last Sample, and their pairs as they were read then.
     victims: HashSet<u64>,
-    before: HashMap<PairKey, u64>,
+    read: HashMap<PairKey, u64>,
+    /// What came to each pair since the waits of its cgroup are told, under the culprit's name for this viewer. Sums of their own: who
+    /// stands under one name with others comes and goes, and a sum of the sums read would fall and rise with them.
+    told: BTreeMap<PairKey, PairReading>,
 }
 
 type PairKey = (u64, u64, Blame, u32);
@@ -70,7 +72,7 @@ type PairKey = (u64, u64, Blame, u32);
 impl Shower {
     /// Of a view that has shown nothing.
     pub fn new(view: View) -> Self {
-        Self { view, victims: HashSet::new(), before: HashMap::new() }
+        Self { view, victims: HashSet::new(), read: HashMap::new(), told: BTreeMap::new() }
     }
 
     /// What is shown of a reading; `None`: all of it.
@@ -139,21 +141,26 @@ impl Shower {
     }
 
     fn pairs(&mut self, victims: HashSet<u64>, sample: &Sample, shown: &HashSet<u64>) -> Vec<PairReading> {
-        self.before.retain(|(victim, ..), _| victims.contains(victim));
-        let mut pairs: BTreeMap<PairKey, PairReading> = BTreeMap::new();
+        let (mut read, mut present) = (HashMap::new(), HashSet::new());
         for pair in sample.pairs.iter().filter(|pair| victims.contains(&pair.victim)) {
-            if !self.victims.contains(&pair.victim) {
-                self.before.insert(pair.key(), pair.ns);
-            }
-            let before = self.before.get(&pair.key()).copied().unwrap_or_default();
+            // What was before its waits were told is not shown; a pair that is new or fell counts from 0.
+            let before = match self.read.get(&pair.key()) {
+                _ if !self.victims.contains(&pair.victim) => pair.ns,
+                Some(before) if *before <= pair.ns => *before,
+                _ => 0,
+            };
+            read.insert(pair.key(), pair.ns);
             let is_shown = pair.culprit == KERNEL || shown.contains(&pair.culprit);
             let culprit = if is_shown { pair.culprit } else { OTHERS };
-            let ns = pair.ns.saturating_sub(before);
-            let pair = PairReading { culprit, ns, ..pair.clone() };
-            pairs.entry(pair.key()).and_modify(|sum| sum.ns = sum.ns.saturating_add(pair.ns)).or_insert(pair);
+            let new = PairReading { culprit, ns: pair.ns - before, ..pair.clone() };
+            present.insert(new.key());
+            let told = self.told.entry(new.key()).or_insert_with(|| PairReading { ns: 0, ..new.clone() });
+            told.ns = told.ns.saturating_add(new.ns);
         }
-        self.victims = victims;
-        pairs.into_values().collect()
+        let stays = |pair: &PairReading| pair.culprit == OTHERS || present.contains(&pair.key());
+        self.told.retain(|_, pair| victims.contains(&pair.victim) && stays(pair));
+        (self.victims, self.read) = (victims, read);
+        self.told.values().cloned().collect()
     }
 }
 

@@ -114,6 +114,52 @@ fn culprits_of_other_users_have_no_name_and_count_from_when_the_victim_is_shown(
     assert_eq!(pairs(&second), [(2, 3, 5), (2, OTHERS, 20), (2, KERNEL, 10)]);
 }
 
+/// What came between a Sample and the one before, as viewers compute it.
+fn came(before: &Sample, now: &Sample) -> Vec<(u64, u64, u64)> {
+    let of = |sample: &Sample| -> BTreeMap<_, _> {
+        sample.pairs.iter().map(|pair| ((pair.victim, pair.culprit), pair.ns)).collect()
+    };
+    let before = of(before);
+    let grown = of(now).into_iter().map(|((victim, culprit), ns)| {
+        let before = before.get(&(victim, culprit)).copied().unwrap_or_default();
+        (victim, culprit, if ns < before { ns } else { ns - before })
+    });
+    grown.filter(|(.., ns)| *ns != 0).collect()
+}
+
+#[test]
+fn cgroups_of_others_that_go_or_change_their_name_add_nothing_that_was_told_before() {
+    let mut reading = reading();
+    reading.sample.tasks.retain(|task| task.tid != 14);
+    let mut alice = shower(ALICE);
+    let first = shown(&mut alice, &reading);
+    reading.sample.pairs = vec![pair(2, 4, 600), pair(2, 5, 51)];
+    let second = shown(&mut alice, &reading);
+    assert_eq!(came(&first, &second), [(2, OTHERS, 501)]);
+
+    // The cgroup of one is removed, and what is known of it with it.
+    reading.sample.pairs = vec![pair(2, 4, 600)];
+    let third = shown(&mut alice, &reading);
+    assert_eq!(came(&second, &third), []);
+
+    // Alice starts a task in the other: from now on it has its name for her.
+    reading.sample.tasks.push(task(16, 4));
+    reading.access.push(access(16, Some(ALICE)));
+    reading.sample.pairs = vec![pair(2, 4, 607)];
+    let fourth = shown(&mut alice, &reading);
+    assert_eq!(came(&third, &fourth), [(2, 4, 7)]);
+
+    // It ends, and it is a cgroup of others again.
+    reading.sample.tasks.pop();
+    reading.sample.pairs = vec![pair(2, 4, 610)];
+    let fifth = shown(&mut alice, &reading);
+    assert_eq!(came(&fourth, &fifth), [(2, OTHERS, 3)]);
+
+    // A number that begins anew.
+    reading.sample.pairs = vec![pair(2, 4, 2)];
+    assert_eq!(came(&fifth, &shown(&mut alice, &reading)), [(2, OTHERS, 2)]);
+}
+
 #[test]
 fn in_a_cgroup_with_others_it_is_not_told_behind_whom_one_waited() {
     let sample = shown(&mut shower(ALICE), &reading());
