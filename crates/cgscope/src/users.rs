@@ -18,6 +18,9 @@ pub struct User {
     pub groups: Vec<u32>,
 }
 
+/// The user and the group whose id is 0 on every Linux.
+const ROOT: &str = "root";
+
 /// The user of a name.
 ///
 /// # Errors
@@ -32,7 +35,18 @@ pub fn user(name: &str) -> Result<User, String> {
 /// # Errors
 /// There is none, or the file cannot be read: which, in a sentence.
 pub fn group(name: &str) -> Result<u32, String> {
+    if name == ROOT {
+        return Ok(0);
+    }
     parse_group(&read(GROUPS)?, name).ok_or_else(|| format!("there is no group {name:?} in {GROUPS}"))
+}
+
+/// The id of a user; root's is 0 also where there are no files of users, as in an image with one program.
+///
+/// # Errors
+/// As [`user`].
+pub fn user_id(name: &str) -> Result<u32, String> {
+    if name == ROOT { Ok(0) } else { user(name).map(|user| user.uid) }
 }
 
 fn read(path: &str) -> Result<String, String> {

@@ -1,6 +1,7 @@
 //! The daemon, looked through as its users do.
 
 mod access;
+mod container;
 mod hostile;
 mod many;
 mod prometheus;

@@ -1,0 +1,78 @@
+//! The daemon as Kubernetes runs it: in an image that has it and nothing else, with the capabilities and the configuration of the
+//! DaemonSet.
+
+use std::{ffi::CString, fs, io, os::unix::process::CommandExt, path::Path, process::Command, ptr};
+
+use crate::{background::Background, bench::cgscope, files::Dir, load::Load};
+
+const DAEMONSET: &str = include_str!("../../../../../deploy/kubernetes/daemonset.yaml");
+
+/// What the DaemonSet adds, by number (linux/capability.h): PERFMON and BPF.
+const ADDED: [u64; 2] = [38, 39];
+
+/// The file of its ConfigMap.
+fn configuration() -> String {
+    let (_, text) = DAEMONSET.split_once("  cgscope.toml: |\n").expect("the file");
+    let (text, _) = text.split_once("\n---\n").expect("the next object");
+    text.lines().map(|line| format!("{}\n", line.strip_prefix("    ").unwrap_or(line))).collect()
+}
+
+fn text(path: impl AsRef<Path>) -> CString {
+    CString::new(path.as_ref().to_str().expect("a path of ours")).expect("no zero in it")
+}
+
+/// Runs it in this root with the host's processes and /sys, as a container's runtime would.
+fn contained<'c>(command: &'c mut Command, root: &Path) -> &'c mut Command {
+    let mounts = ["proc", "sys"].map(|name| (text(format!("/{name}")), text(root.join(name))));
+    let root = text(root);
+    let check = |done: i32| if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+    // SAFETY: system calls between fork and exec, with strings that end with a zero.
+    unsafe {
+        command.pre_exec(move || {
+            check(libc::unshare(libc::CLONE_NEWNS))?;
+            let private = libc::MS_REC | libc::MS_PRIVATE;
+            check(libc::mount(ptr::null(), c"/".as_ptr(), ptr::null(), private, ptr::null()))?;
+            for (from, to) in &mounts {
+                let bound = libc::MS_BIND | libc::MS_REC;
+                check(libc::mount(from.as_ptr(), to.as_ptr(), ptr::null(), bound, ptr::null()))?;
+            }
+            check(libc::chroot(root.as_ptr()))?;
+            check(libc::chdir(c"/".as_ptr()))?;
+            for capability in (0..64).filter(|capability| !ADDED.contains(capability)) {
+                // Refused above the last that there is.
+                libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0);
+            }
+            check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+        })
+    }
+}
+
+#[test]
+fn it_serves_from_an_image_that_has_nothing_else() {
+    let image = Dir::new("image");
+    for name in ["proc", "sys", "usr/bin", "etc/cgscope", "run/cgscope"] {
+        fs::create_dir_all(image.path().join(name)).expect("a directory of ours");
+    }
+    let program = image.path().join("usr/bin/cgscope");
+    fs::copy(cgscope().get_program(), &program).expect("a static program");
+    let here = configuration().replace("0.0.0.0:9753", "127.0.0.1:0");
+    assert!(here.contains("127.0.0.1:0"), "{here}");
+    fs::write(image.path().join("etc/cgscope/cgscope.toml"), here).expect("a file of ours");
+
+    let mut command = Command::new("/usr/bin/cgscope");
+    command.args(["serve", "--config", "/etc/cgscope/cgscope.toml"]);
+    let mut daemon = Background::start(contained(&mut command, image.path()));
+    daemon.wait_for("serving metrics at http://127.0.0.1:");
+    daemon.wait_for("serving viewers at /run/cgscope/cgscope.sock");
+
+    let load = Load::busy_loop(None);
+    let socket = image.file("run/cgscope/cgscope.sock");
+    let args = ["hist", "--connect", &socket, "-p", &load.pid().to_string(), "--json", "1", "1"];
+    let output = cgscope().args(args).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("an object");
+    assert_eq!(told["tasks"][0]["tid"], load.pid(), "{told}");
+    daemon.signal(libc::SIGTERM);
+    let (code, words) = daemon.wait();
+    assert_eq!(code, Some(0), "{words}");
+}
