@@ -12,7 +12,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use cgscope_serve::config::{Account, Socket};
+use cgscope_serve::{
+    config::{Account, Socket},
+    socket::note_senders,
+};
 
 use crate::users;
 
@@ -60,6 +63,8 @@ impl Listening {
         let listener = bound.map_err(failed)?;
         let id = fs::metadata(path).map_err(failed)?.ino();
         let listening = Self { listener, place: path.display().to_string(), made: Some((path.clone(), id)) };
+        // Before anybody can connect.
+        listening.make_ready()?;
         chown(path, Some(uid), Some(gid)).map_err(|error| {
             format!(
                 "the socket {} cannot be given to user {} and group {} ({error}): start the daemon as root, or name others in \
@@ -70,12 +75,11 @@ impl Listening {
             )
         })?;
         fs::set_permissions(path, fs::Permissions::from_mode(MODE)).map_err(failed)?;
-        listening.make_ready()?;
         Ok(Some(listening))
     }
 
     fn make_ready(&self) -> Result<(), String> {
-        let done = self.listener.set_nonblocking(true);
+        let done = note_senders(&self.listener).and_then(|()| self.listener.set_nonblocking(true));
         done.map_err(|error| format!("{} cannot be listened on ({error})", self.place))
     }
 }
@@ -124,7 +128,7 @@ fn remove_stale(path: &Path) -> Result<(), String> {
 pub fn user_id(account: &Account) -> Result<u32, String> {
     match account {
         Account::Id(id) => Ok(*id),
-        Account::Name(name) => users::user(name).map(|user| user.uid),
+        Account::Name(name) => users::user_id(name),
     }
 }
 

@@ -31,7 +31,7 @@ use crate::{
     shown::{View, seen},
     streams::{Cursor, Kind, Streams},
 };
-pub use peer::Peer;
+pub use peer::{Peer, note_senders};
 use users::Users;
 
 /// Samples beside the grid are at least so far from any other.

@@ -23,6 +23,15 @@ pub struct Peer {
 /// The most groups that a user can be in (NGROUPS_MAX, since Linux 2.6.4).
 const MOST_GROUPS: usize = 65_536;
 
+/// Has the kernel note who sends something from the first byte on. Connections inherit it; since Linux 6.16 what comes before they are
+/// accepted has no sender where the listening socket does not have it.
+///
+/// # Errors
+/// The kernel does not do it.
+pub fn note_senders(listener: impl AsFd) -> io::Result<()> {
+    Ok(set_socket_passcred(listener, true)?)
+}
+
 impl Peer {
     /// Asks the kernel, and has it add to everything that comes from now on who sent it.
     ///
@@ -84,9 +93,27 @@ pub fn receive(socket: impl AsFd, into: &mut [u8]) -> io::Result<(usize, Option<
 
 #[cfg(test)]
 mod tests {
-    use std::{io::Write, os::unix::net::UnixStream};
+    use std::{
+        io::Write,
+        os::unix::net::{UnixListener, UnixStream},
+    };
 
     use super::*;
+
+    #[test]
+    fn who_sent_something_before_it_was_accepted_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        note_senders(&listener).unwrap();
+        let mut client = UnixStream::connect(&path).unwrap();
+        client.write_all(b"hello").unwrap();
+        let (socket, _) = listener.accept().unwrap();
+        let peer = Peer::of(&socket).unwrap();
+        let mut bytes = [0; 16];
+        assert_eq!(receive(&socket, &mut bytes).unwrap(), (5, Some(rustix::process::getuid().as_raw())));
+        assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
+    }
 
     #[test]
     fn the_kernel_tells_who_is_there_and_who_sent_something() {
