@@ -1,6 +1,6 @@
 //! Who ran on each CPU lately: the other side of every wait.
 
-use cgscope_layout::ledger::{FOLD_NS, IDLE, KERNEL, Ring, SLICES, Slice};
+use cgscope_layout::ledger::{BLOCK, BLOCKS, Block, FOLD_NS, IDLE, KERNEL, PARTIES, Ring, SLICES, Slice};
 
 use crate::kernel::{RunQueue, Task, blame_tasks};
 
@@ -11,6 +11,40 @@ const MASK: u64 = SLICES as u64 - 1;
 pub fn slice(ring: &mut Ring, number: u64) -> &mut Slice {
     // SAFETY: the mask keeps it within the array.
     unsafe { ring.slices.as_mut_ptr().add((number & MASK) as usize).as_mut_unchecked() }
+}
+
+/// The block that a slice is in.
+#[inline(always)]
+pub fn block(ring: &mut Ring, number: u64) -> &mut Block {
+    let place = (number / BLOCK as u64) as usize & (BLOCKS - 1);
+    // SAFETY: the mask keeps it within the array.
+    unsafe { ring.blocks.as_mut_ptr().add(place).as_mut_unchecked() }
+}
+
+/// A slice is over: its time goes into its block.
+#[inline(never)]
+fn sum_up(ring: &mut Ring, number: u64, ran_ns: u64) {
+    let &mut Slice { who, kernel_ns, .. } = slice(ring, number);
+    let block = block(ring, number);
+    block.kernel_ns += kernel_ns;
+    for party in 0..PARTIES {
+        if block.ns[party] == 0 {
+            block.who[party] = who;
+        }
+        if block.who[party] == who {
+            block.ns[party] += ran_ns.saturating_sub(kernel_ns);
+            return;
+        }
+    }
+}
+
+/// The first slice of a block begins.
+#[inline(never)]
+fn begin_block(ring: &mut Ring, number: u64, clock_ns: u64) {
+    let block = block(ring, number);
+    block.kernel_ns = 0;
+    block.ns = [0; PARTIES];
+    block.since_ns = clock_ns;
 }
 
 /// Who `task` is to those who wait behind it.
@@ -85,7 +119,13 @@ pub fn begin(ring: &mut Ring, next: Task, who: u64, clock_ns: u64) {
         IDLE if latest_since_ns != 0 => ring.idle_ns += ran_ns,
         _ => {}
     }
+    if latest_since_ns != 0 {
+        sum_up(ring, number, ran_ns);
+    }
     let number = number + 1;
+    if number.is_multiple_of(BLOCK as u64) {
+        begin_block(ring, number, clock_ns);
+    }
     let new = slice(ring, number);
     new.since_ns = clock_ns;
     new.who = who;

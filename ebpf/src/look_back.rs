@@ -14,14 +14,15 @@ use aya_ebpf::helpers::generated::bpf_loop;
 use cgscope_layout::{
     Cause,
     cause::{CAUSES, WHOLE},
-    ledger::{IDLE, KERNEL, LOOK_BACK, Ring, Slice, kind},
+    ledger::{BLOCK, Block, IDLE, KERNEL, LOOK_BACK, LOOK_BACK_BLOCKS, PARTIES, Ring, Slice, kind},
 };
 
 use crate::{
     culprits::{Place, charge},
-    history::slice,
+    history::{block, slice},
     kernel::blame_tasks,
     maps::{ring, work},
+    verifier::opaque,
 };
 
 /// A wait of more than 0 ns that ends now.
@@ -96,8 +97,16 @@ pub struct Work {
     number: u64,
     /// The time from here on is explained.
     end_ns: u64,
-    /// Where the slice before ended.
+    /// Where the slice before ended, or the block.
     slice_end_ns: u64,
+    /// From this slice on back, blocks are looked at.
+    blocks_from: u64,
+    /// The step within a block.
+    party: u64,
+    /// The time within it that is not explained.
+    block_ns: u64,
+    /// How much of it is within the wait, 1024ths.
+    block_share: u64,
     /// The largest part so far, and its cause.
     largest_ns: u64,
     largest: u64,
@@ -181,6 +190,15 @@ impl Work {
     }
 }
 
+impl Work {
+    /// Charges a cgroup with what is known of it in sum; which of its tasks it was is not.
+    #[inline(always)]
+    fn charge_sum(&mut self, who: u64, ns: u64) {
+        let place = Place { cpu: get(&mut self.charging), history: Self::NOBODY, number: 0 };
+        charge(get(&mut self.victim), who, kind::RAN, ns, get(&mut self.clock_ns), place);
+    }
+}
+
 #[inline(always)]
 fn get<T>(word: &mut T) -> T {
     // SAFETY: a reference.
@@ -221,6 +239,8 @@ pub extern "C" fn look_back(which: u32) -> u32 {
     let Some(work) = work(which) else { return 0 };
     let Some(ring) = ring(get(&mut work.cpu)) else { return 0 };
     set(&mut work.number, ring.head);
+    set(&mut work.blocks_from, last_of_a_block(ring.head));
+    set(&mut work.party, 0);
     let to_ns = get(&mut work.to_ns);
     set(&mut work.end_ns, to_ns);
     set(&mut work.slice_end_ns, to_ns);
@@ -233,6 +253,10 @@ pub extern "C" fn look_back(which: u32) -> u32 {
     let mut which = which;
     // SAFETY: the callback gets what it expects.
     unsafe { bpf_loop((LOOK_BACK - STEPS) as u32, one_step as *mut c_void, (&raw mut which).cast(), 0) };
+    if get(&mut work.number) == get(&mut work.blocks_from) {
+        // SAFETY: as above.
+        unsafe { bpf_loop(STEPS_OF_BLOCKS, one_step_of_a_block as *mut c_void, (&raw mut which).cast(), 0) };
+    }
     let unexplained_ns = get(&mut work.end_ns).saturating_sub(get(&mut work.from_ns));
     work.add(Cause::Unattributed, unexplained_ns);
     0
@@ -240,6 +264,16 @@ pub extern "C" fn look_back(which: u32) -> u32 {
 
 /// Steps that are taken without the helper.
 const STEPS: usize = 4;
+
+/// One to begin a block, one for each place in it, one to end it.
+const STEPS_OF_BLOCKS: u32 = (LOOK_BACK_BLOCKS * (PARTIES + 2)) as u32;
+
+/// The latest slice that ends its block and that [`LOOK_BACK`] slices reach for sure.
+#[inline(always)]
+fn last_of_a_block(head: u64) -> u64 {
+    let sure = head.wrapping_sub((LOOK_BACK - BLOCK) as u64);
+    (sure.wrapping_add(1) & !(BLOCK as u64 - 1)).wrapping_sub(1)
+}
 
 extern "C" fn one_step(_: u64, which: *mut c_void) -> i64 {
     // SAFETY: what `look_back` gave.
@@ -252,6 +286,9 @@ extern "C" fn one_step(_: u64, which: *mut c_void) -> i64 {
 #[inline(always)]
 fn is_last(work: &mut Work, ring: &mut Ring) -> bool {
     let number = get(&mut work.number);
+    if number == get(&mut work.blocks_from) {
+        return true;
+    }
     set(&mut work.number, number.wrapping_sub(1));
     let slice = slice(ring, number);
     if get(&mut work.end_ns) <= get(&mut work.from_ns) {
@@ -293,6 +330,85 @@ fn step(work: &mut Work, slice: &mut Slice, number: u64) {
     if get(&mut work.charging) != Work::NOBODY && is_charged(slice, work.victim) {
         work.charge(slice.who, kind::RAN, ns - kernel_ns, number);
     }
+}
+
+extern "C" fn one_step_of_a_block(_: u64, which: *mut c_void) -> i64 {
+    // SAFETY: what `look_back` gave.
+    let Some(work) = work(unsafe { *which.cast::<u32>() }) else { return 1 };
+    let Some(ring) = ring(get(&mut work.cpu)) else { return 1 };
+    let number = get(&mut work.number);
+    let block = block(ring, number);
+    match get(&mut work.party) {
+        0 => return begins_none(work, block).into(),
+        past if past > PARTIES as u64 => end_block(work, block),
+        place => enter_party(work, block, place),
+    }
+    0
+}
+
+/// Enters a block; true if there is none, or nothing is left to explain.
+#[inline(always)]
+fn begins_none(work: &mut Work, block: &mut Block) -> bool {
+    let (from_ns, end_ns) = (get(&mut work.from_ns), get(&mut work.end_ns));
+    let (since_ns, block_end_ns) = (get(&mut block.since_ns), get(&mut work.slice_end_ns));
+    // Later than what follows it: the CPU has come round, and this is another block.
+    if end_ns <= from_ns || since_ns == 0 || since_ns >= block_end_ns {
+        return true;
+    }
+    let begin_ns = (if since_ns > from_ns { since_ns } else { from_ns }).min(end_ns);
+    let (ns, length_ns) = (end_ns - begin_ns, block_end_ns - since_ns);
+    let share = if ns >= length_ns { 1 << 10 } else { (ns << 10).checked_div(length_ns).unwrap_or(0) };
+    set(&mut work.end_ns, begin_ns);
+    set(&mut work.block_ns, ns);
+    set(&mut work.block_share, share);
+    let kernel_ns = of_block(work, get(&mut block.kernel_ns));
+    work.add(Cause::Kernel, kernel_ns);
+    set(&mut work.party, 1);
+    false
+}
+
+/// The share of the wait in what somebody had of a block, which is explained by that.
+#[inline(always)]
+fn of_block(work: &mut Work, ns: u64) -> u64 {
+    let unexplained_ns = get(&mut work.block_ns);
+    let ns = ((ns * get(&mut work.block_share)) >> 10).min(unexplained_ns);
+    set(&mut work.block_ns, unexplained_ns - ns);
+    ns
+}
+
+/// Who is in a place of a block, from 1.
+#[inline(always)]
+fn enter_party(work: &mut Work, block: &mut Block, place: u64) {
+    let at = opaque(place as usize - 1) & (PARTIES - 1);
+    let (who, ns) = (get(&mut block.who[at]), get(&mut block.ns[at]));
+    set(&mut work.party, if ns == 0 { PARTIES as u64 } else { place } + 1);
+    let ns = of_block(work, ns);
+    if ns == 0 {
+        return;
+    }
+    let victim = get(&mut work.victim);
+    match who {
+        IDLE => work.add(Cause::Wakeup, ns),
+        KERNEL => work.add(Cause::Kernel, ns),
+        who if who == victim => work.add(Cause::OwnCgroup, ns),
+        who => {
+            work.add(Cause::OtherCgroup, ns);
+            if get(&mut work.charging) != Work::NOBODY {
+                work.charge_sum(who, ns);
+            }
+        }
+    }
+}
+
+/// What nobody in the block had is not known, and the one before comes next.
+#[inline(always)]
+fn end_block(work: &mut Work, block: &mut Block) {
+    let unexplained_ns = get(&mut work.block_ns);
+    work.add(Cause::Unattributed, unexplained_ns);
+    set(&mut work.slice_end_ns, get(&mut block.since_ns));
+    let number = get(&mut work.number);
+    set(&mut work.number, number.wrapping_sub(BLOCK as u64));
+    set(&mut work.party, 0);
 }
 
 /// How much of `ns` within a slice the kernel had: its share of all that it had there.

@@ -2,8 +2,19 @@
 
 /// Slices that are remembered of each CPU.
 pub const SLICES: usize = 512;
-/// A wait is looked back over at most so many slices; what lies before is unattributed.
+/// A wait is looked back over at most so many slices; what lies before is looked for in blocks.
 pub const LOOK_BACK: usize = 400;
+/// Slices that a block sums up. A power of two.
+pub const BLOCK: usize = 64;
+/// Blocks that are remembered of each CPU. A power of two.
+pub const BLOCKS: usize = 256;
+/// A wait is looked back over at most so many blocks; what lies before is unattributed. Fewer than there are, because the CPU
+/// goes on while another looks back over them.
+pub const LOOK_BACK_BLOCKS: usize = 240;
+/// So many slices back, and up to [`BLOCK`] more, it is known who ran on a CPU.
+pub const KNOWN: usize = LOOK_BACK_BLOCKS * BLOCK;
+/// Cgroups that are told apart in a block. A power of two.
+pub const PARTIES: usize = 8;
 /// A kernel thread that runs for less than this between tasks of one cgroup takes no slice of its own: a load that calls one a
 /// hundred thousand times a second would else push the history out in milliseconds.
 pub const FOLD_NS: u64 = 50_000;
@@ -36,6 +47,20 @@ pub struct Slice {
     pub comm: [u8; 16],
 }
 
+/// Who ran on a CPU for how long in all, over [`BLOCK`] slices.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Block {
+    /// ns of `rq->clock` when the first of them began; 0: no block.
+    pub since_ns: u64,
+    /// Sum of [`Slice::kernel_ns`].
+    pub kernel_ns: u64,
+    /// As [`Slice::who`], in the order in which they ended their first slice; who comes when all places are taken has none.
+    pub who: [u64; PARTIES],
+    /// How long each had the CPU, without `kernel_ns`; 0: an empty place.
+    pub ns: [u64; PARTIES],
+}
+
 /// The history of one CPU; written by its own hook alone, read by others without a lock.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +79,8 @@ pub struct Ring {
     pub idle_ns: u64,
     /// The slices.
     pub slices: [Slice; SLICES],
+    /// Slice `n` is in block `n /` [`BLOCK`], whose place is that modulo [`BLOCKS`].
+    pub blocks: [Block; BLOCKS],
 }
 
 /// How a task left its CPU while it could have run on, the beginning of a wait; and where it ran before.

@@ -1,6 +1,6 @@
 //! What concerns all that was measured.
 
-use cgscope_layout::{Cause, ledger::LOOK_BACK};
+use cgscope_layout::{Cause, ledger::KNOWN};
 
 use super::{
     CPUS_BUSY_PERCENT, Finding, OVERSUBSCRIBED_PERCENT, Rule, UNATTRIBUTED_NS, UNATTRIBUTED_PERCENT,
@@ -92,7 +92,7 @@ pub(super) fn unattributed(context: &Context) -> Option<Finding> {
         cgroup: None,
         says: format!(
             "the cause of {} of waiting, {} of all, is not known: it passed on another CPU before a task was moved \
-             ({} in all), or longer ago than is looked back (at most {LOOK_BACK} runs of a CPU)",
+             ({} in all), or longer ago than is looked back (at most {KNOWN} runs of a CPU)",
             units::duration(ns),
             percent(ns, sums.waited_ns),
             units::count(migrations, "move"),

@@ -76,7 +76,7 @@ fn what_is_not_attributed_is_told_from_5_percent_and_10ms() {
     assert_eq!(
         of(10 * MS, 200 * MS).only(Rule::Unattributed).says,
         "the cause of 10.0ms of waiting, 5.0% of all, is not known: it passed on another CPU before a task was moved (7 \
-         moves in all), or longer ago than is looked back (at most 400 runs of a CPU)"
+         moves in all), or longer ago than is looked back (at most 15360 runs of a CPU)"
     );
     assert!(of(10 * MS - 1, 200 * MS - 20).at(Rule::Unattributed).is_empty());
     assert!(of(10 * MS, 200 * MS + 1).at(Rule::Unattributed).is_empty());
