@@ -15,7 +15,7 @@ use std::{
 
 const USAGE: &str = "workload burn THREADS SECONDS [pair|pin] | bound CPUS THREADS SECONDS | far CPUS NODE MIB SECONDS | hop CPU CPU COUNT SECONDS | \
                      sleep THREADS SECONDS | blink THREADS SECONDS | mix THREADS SECONDS | fork COUNT | threads COUNT | churn SECONDS | mergeable MIB SECONDS | \
-                     spread DIRECTORY CGROUPS THREADS SECONDS | vfork SECONDS | prefork WORKERS SECONDS | blocked SECONDS | blend FILE SECONDS";
+                     spread DIRECTORY CGROUPS THREADS SECONDS | relay FROM TO CPU SECONDS | doze CPU SECONDS | vfork SECONDS | prefork WORKERS SECONDS | blocked SECONDS | blend FILE SECONDS";
 
 /// Children or threads alive at a time.
 const BATCH: usize = 100;
@@ -57,6 +57,12 @@ fn main() -> ExitCode {
             .zip(number(threads))
             .zip(number(seconds))
             .map(|((cgroups, threads), seconds)| spread(directory, cgroups, threads, seconds as u64)),
+        ["relay", from, to, cpu, seconds] => {
+            number(cpu).zip(number(seconds)).map(|(cpu, seconds)| relay([from, to], cpu, seconds as u64))
+        }
+        ["doze", cpu, seconds] => {
+            number(cpu).zip(number(seconds)).map(|(cpu, seconds)| doze(cpu, seconds as u64))
+        }
         ["threads", count] => number(count).map(threads),
         ["churn", seconds] => number(seconds).map(|seconds| churn(seconds as u64)),
         ["blend", file, seconds] => number(seconds).map(|seconds| blend::blend(file, seconds as u64)),
@@ -188,6 +194,43 @@ fn hop(cpus: [usize; 2], count: usize, seconds: u64) -> io::Result<()> {
     println!("{count}");
     thread::sleep(end.saturating_duration_since(Instant::now()));
     Ok(())
+}
+
+/// Computes for a moment each time that a byte comes by one FIFO, and passes it on by the other. A ring of such on one CPU keeps it
+/// busy, and none has it for long.
+fn relay(fifos: [&str; 2], cpu: usize, seconds: u64) -> io::Result<()> {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    keep_on(&[cpu]);
+    // To read and write, so that neither waits for the other to open it.
+    let open = |path| fs::OpenOptions::new().read(true).write(true).open(path);
+    let (mut from, mut to) = (open(fifos[0])?, open(fifos[1])?);
+    ready()?;
+    let mut byte = [0];
+    while Instant::now() < end {
+        from.read_exact(&mut byte)?;
+        compute(Duration::from_micros(50));
+        to.write_all(&byte)?;
+    }
+    Ok(())
+}
+
+/// Computes and sleeps by turns, for a ms each.
+fn doze(cpu: usize, seconds: u64) -> io::Result<()> {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    keep_on(&[cpu]);
+    ready()?;
+    while Instant::now() < end {
+        compute(Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+fn compute(time: Duration) {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        spin(100);
+    }
 }
 
 /// A thread that waits for its child as after `vfork`, which the kernel lets nothing but SIGKILL interrupt, while that sleeps.

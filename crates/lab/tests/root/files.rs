@@ -1,6 +1,7 @@
 //! Directories that go with their value.
 
 use std::{
+    ffi::CString,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -38,6 +39,15 @@ impl Dir {
 
     pub(crate) fn file(&self, name: &str) -> String {
         self.path.join(name).display().to_string()
+    }
+
+    pub(crate) fn fifo(&self, name: &str) -> String {
+        let path = self.file(name);
+        let at = CString::new(path.clone()).expect("no zero in it");
+        // SAFETY: a string that ends with a zero.
+        let made = unsafe { libc::mkfifo(at.as_ptr(), 0o600) };
+        assert_eq!(made, 0, "{path}: {}", std::io::Error::last_os_error());
+        path
     }
 }
 
