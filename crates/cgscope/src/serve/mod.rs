@@ -5,6 +5,7 @@ mod exporter;
 mod freshness;
 mod listen;
 mod privileges;
+mod reload;
 
 use std::{
     fs,
@@ -22,7 +23,7 @@ use cgscope_serve::{
     collection::{Collection, Latest},
     config::{Config, FILE, Socket},
     cri::Runtime,
-    http::{Http, HttpConfig},
+    http::Http,
     pace::Pace,
     socket::{Counters, Limits, Server},
 };
@@ -109,9 +110,7 @@ fn limits(config: &Socket) -> (Limits, Vec<String>) {
 /// Listens for those who scrape, if that is asked for.
 fn http(config: &Config) -> std::result::Result<Option<Http>, String> {
     let Some(listen) = config.http.listen else { return Ok(None) };
-    let tls = config.http.tls_certificate.clone().zip(config.http.tls_key.clone());
-    let config = HttpConfig { tls, users: config.http.users.clone(), ..HttpConfig::new(listen) };
-    let http = Http::bind(&config).map_err(|error| error.to_string())?;
+    let http = Http::bind(&reload::http(config, listen)).map_err(|error| error.to_string())?;
     if let Some(warning) = http.warning() {
         say!("cgscope: {warning}");
     }
@@ -203,7 +202,8 @@ impl Daemon {
         let failed = |error: io::Error| Error::could_not_run(format!("the daemon cannot start ({error})"));
         let collection = Collection::start(collector).map_err(failed)?;
         let (pace, latest) = (collection.pace().clone(), collection.latest());
-        pace.ask(config.collect.interval);
+        let interval_ns = config.collect.interval;
+        pace.ask(interval_ns);
         let counters = Arc::new(Counters::default());
         let exporter = http.as_ref().map(|http| {
             Exporter::start(Parts {
@@ -222,8 +222,7 @@ impl Daemon {
         }
         let (limits, warnings) = limits(&config.socket);
         warnings.iter().for_each(|warning| say!("cgscope: {warning}"));
-        let mut reload =
-            Reload { named, interval_ns: config.collect.interval, pace, http, exporter, limits: None };
+        let mut reload = Reload { named, started: config, interval_ns, pace, http, exporter, limits: None };
         let stop = |reload: Reload| async move {
             wait_for_end(&mut signals, reload).await;
             tell(&[NotifyState::Stopping]);
@@ -264,6 +263,8 @@ async fn failed_of(mut latest: watch::Receiver<Latest>) -> String {
 /// What reading the configuration again changes.
 struct Reload {
     named: Option<PathBuf>,
+    /// What was read at the start: what it says of all that stays holds.
+    started: Config,
     interval_ns: u64,
     pace: Arc<Pace>,
     http: Option<Arc<Http>>,
@@ -292,13 +293,12 @@ impl Reload {
             exporter.set_config(exported(config));
         }
         if let Some(http) = &self.http {
-            warnings.extend(http.reload().iter().map(ToString::to_string));
+            let errors = http.reload(&reload::http(config, http.local_addr()));
+            warnings.extend(errors.iter().map(ToString::to_string));
+            warnings.extend(http.warning());
         }
         warnings.iter().for_each(|warning| say!("cgscope: {warning}"));
-        say!(
-            "cgscope: {} was read again; where it listens and who it is stays until it is started anew",
-            read.words()
-        );
+        say!("cgscope: {} was read again{}", read.words(), reload::what_stays(&self.started, config));
     }
 }
 

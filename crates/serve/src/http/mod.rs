@@ -59,31 +59,11 @@ impl HttpConfig {
     pub fn new(listen: SocketAddr) -> Self {
         Self { listen, tls: None, users: None, limits: Limits::default() }
     }
-
-    /// One sentence for the log where strangers could read along or log in.
-    fn warning(&self) -> Option<String> {
-        if self.listen.ip().to_canonical().is_loopback() {
-            return None;
-        }
-        let (lack, remedy) = match (&self.tls, &self.users) {
-            (Some(_), Some(_)) => return None,
-            (None, None) => (
-                "anyone who reaches this address can read the metrics",
-                "set `users`, `tls_certificate` and `tls_key`",
-            ),
-            (Some(_), None) => ("anyone who reaches this address can read the metrics", "set `users`"),
-            (None, Some(_)) => (
-                "metrics and passwords cross the network as clear text",
-                "set `tls_certificate` and `tls_key`",
-            ),
-        };
-        Some(format!("{lack} ({}): {remedy} in [http], or listen on 127.0.0.1", self.listen))
-    }
 }
 
 /// The server: bound at once, so that what is wrong is known before anything else begins.
 pub struct Http {
-    config: HttpConfig,
+    limits: Limits,
     listener: TcpListener,
     local: SocketAddr,
     rules: Mutex<Rules>,
@@ -106,7 +86,7 @@ impl Http {
         listener.set_nonblocking(true).map_err(taken)?;
         let local = listener.local_addr().map_err(taken)?;
         Ok(Self {
-            config: config.clone(),
+            limits: config.limits,
             listener,
             local,
             rules: Mutex::new(rules),
@@ -119,25 +99,25 @@ impl Http {
         self.local
     }
 
-    /// What the log should say once about this configuration: that strangers can read, or read along.
+    /// What the log should say about the rules in force: that strangers can read, or read along.
     pub fn warning(&self) -> Option<String> {
-        self.config.warning()
+        let rules = self.rules();
+        warning(self.local, rules.tls.is_some(), rules.users.is_some())
     }
 
-    /// Reads certificate, key and users again. What cannot be read keeps what was there before, and is told.
+    /// Takes certificate, key and users from the files that are named now. What cannot be read keeps what was there before, and
+    /// is told; where it listens and its limits stay.
     ///
-    /// Connections that are open go on under the certificate they began with; each of their requests is judged by the new users.
-    pub fn reload(&self) -> Vec<Error> {
-        let mut errors = Vec::new();
-        match read_tls(&self.config) {
-            Ok(tls) => lock(&self.rules).tls = tls,
-            Err(error) => errors.push(error.kept()),
-        }
-        match read_users(&self.config) {
-            Ok(users) => lock(&self.rules).users = users,
-            Err(error) => errors.push(error.kept()),
-        }
-        errors
+    /// Connections that are open go on under the certificate they began with, and one that began without ends after its next
+    /// answer if there is a certificate now; each of their requests is judged by the new users.
+    pub fn reload(&self, config: &HttpConfig) -> Vec<Error> {
+        let (tls, users) = (read_tls(config), read_users(config));
+        // What is taken out of the configuration might have stood in for what cannot be read.
+        let may_take_away = tls.is_ok() && users.is_ok();
+        let mut rules = lock(&self.rules);
+        let errors =
+            [replace(&mut rules.tls, tls, may_take_away), replace(&mut rules.users, users, may_take_away)];
+        errors.into_iter().flatten().collect()
     }
 
     /// How often clients were refused since the start, by reason: every reason, 0 included.
@@ -160,6 +140,35 @@ impl Http {
     }
 }
 
+/// Puts what was read in the place of what was there, or tells why not.
+fn replace<T>(place: &mut Option<T>, read: Result<Option<T>, Error>, may_take_away: bool) -> Option<Error> {
+    match read {
+        Ok(None) if !may_take_away => {}
+        Ok(new) => *place = new,
+        Err(error) => return Some(error.kept()),
+    }
+    None
+}
+
+/// One sentence for the log where strangers could read along or log in.
+fn warning(listen: SocketAddr, has_tls: bool, has_users: bool) -> Option<String> {
+    if listen.ip().to_canonical().is_loopback() {
+        return None;
+    }
+    let (lack, remedy) = match (has_tls, has_users) {
+        (true, true) => return None,
+        (false, false) => (
+            "anyone who reaches this address can read the metrics",
+            "set `users`, `tls_certificate` and `tls_key`",
+        ),
+        (true, false) => ("anyone who reaches this address can read the metrics", "set `users`"),
+        (false, true) => {
+            ("metrics and passwords cross the network as clear text", "set `tls_certificate` and `tls_key`")
+        }
+    };
+    Some(format!("{lack} ({listen}): {remedy} in [http], or listen on 127.0.0.1"))
+}
+
 fn read_tls(config: &HttpConfig) -> Result<Option<Arc<ServerConfig>>, Error> {
     let read = |(certificate, key): &(PathBuf, PathBuf)| tls::read(certificate, key).map(Arc::new);
     config.tls.as_ref().map(read).transpose().map_err(Error::not_served)
@@ -177,15 +186,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     fn warning(listen: &str, tls: bool, users: bool) -> Option<String> {
-        let config = HttpConfig {
-            tls: tls.then(|| ("c".into(), "k".into())),
-            users: users.then(|| "u".into()),
-            ..HttpConfig::new(listen.parse().unwrap())
-        };
-        config.warning()
+        super::warning(listen.parse().unwrap(), tls, users)
     }
 
     #[test]

@@ -8,7 +8,11 @@ use std::{
     time::Duration,
 };
 
-use hyper::{server::conn::http1, service::service_fn};
+use hyper::{
+    header::{CONNECTION, HeaderValue},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -49,7 +53,7 @@ impl Http {
             Ok(listener) => listener,
             Err(error) => return Error::not_served(Fault::Listen { address: self.local, error }),
         };
-        let limits = self.config.limits;
+        let limits = self.limits;
         let pages = SharedPages::new(pages, limits.page, limits.connections);
         let seats = Seats::new(limits);
         let answers = Arc::new(Answers { http: self, login: Login::new(), pages });
@@ -117,20 +121,32 @@ where
         peer: IpAddr,
         watch: &Arc<Watch>,
     ) -> Result<(), Option<Refusal>> {
-        let Some(config) = self.http.rules().tls else { return self.requests(stream, peer, watch).await };
+        let Some(config) = self.http.rules().tls else {
+            return self.requests(stream, false, peer, watch).await;
+        };
         watch.enter(Phase::Handshake);
         let stream = TlsAcceptor::from(config).accept(stream).await.map_err(|_| Refusal::Tls)?;
         watch.enter(Phase::Request);
-        self.requests(stream, peer, watch).await
+        self.requests(stream, true, peer, watch).await
     }
 
-    async fn requests<S>(&self, stream: S, peer: IpAddr, watch: &Arc<Watch>) -> Result<(), Option<Refusal>>
+    async fn requests<S>(
+        &self,
+        stream: S,
+        is_encrypted: bool,
+        peer: IpAddr,
+        watch: &Arc<Watch>,
+    ) -> Result<(), Option<Refusal>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let service = service_fn(|request| async move {
             watch.enter(Phase::Answer);
-            let response = self.answer(request, peer, watch).await;
+            let mut response = self.answer(request, peer, watch).await;
+            if !is_encrypted && self.http.rules().tls.is_some() {
+                // It began before there was a certificate. What it says next, it is to say encrypted.
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             watch.enter(Phase::Write { handed: false });
             Ok::<_, Infallible>(response)
         });

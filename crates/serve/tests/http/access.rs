@@ -3,7 +3,7 @@
 use std::{fs, path::Path, time::Instant};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use cgscope_serve::http::{Effect, HttpConfig, Refusal};
+use cgscope_serve::http::{Effect, Http, HttpConfig, Refusal};
 
 use crate::support::{LONG, Server, anywhere, get, say};
 
@@ -116,22 +116,65 @@ async fn users_are_read_again_and_a_broken_file_keeps_those_that_were_there() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("users");
     write_users(&path, COST, &[("a", "one")]);
-    let server = Server::start(&guarded(&path), 0);
+    let config = guarded(&path);
+    let server = Server::start(&config, 0);
     let mut stream = server.connect().await;
     assert_eq!(say(&mut stream, &get("/metrics", &basic("a", "one"))).await.status, 200);
 
     fs::write(&path, "a:one\n").unwrap();
-    let errors = server.http.reload();
+    let errors = server.http.reload(&config);
     assert_eq!((errors.len(), errors[0].effect), (1, Effect::Kept));
     let sentence = errors[0].to_string();
     assert!(sentence.contains("line 1 of ") && sentence.contains("stays in use"), "{sentence}");
     assert_eq!(say(&mut stream, &get("/metrics", &basic("a", "one"))).await.status, 200);
     fs::remove_file(&path).unwrap();
-    assert_eq!(server.http.reload().len(), 1);
+    assert_eq!(server.http.reload(&config).len(), 1);
     assert_eq!(say(&mut stream, &get("/metrics", &basic("a", "one"))).await.status, 200);
 
     write_users(&path, COST, &[("a", "new")]);
-    assert!(server.http.reload().is_empty());
+    assert!(server.http.reload(&config).is_empty());
     assert_eq!(server.get("/metrics", &basic("a", "new")).await.status, 200);
     assert_eq!(say(&mut stream, &get("/metrics", &basic("a", "one"))).await.status, 401, "no longer known");
+}
+
+#[tokio::test]
+async fn users_that_are_named_later_guard_the_page_and_are_taken_out_by_name_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (dir.path().join("first"), dir.path().join("second"));
+    write_users(&first, CHEAP, &[("a", "one")]);
+    write_users(&second, CHEAP, &[("b", "two")]);
+    let server = Server::start(&anywhere(), 0);
+    let mut stream = server.connect().await;
+    assert_eq!(say(&mut stream, &get("/metrics", "")).await.status, 200);
+
+    assert!(server.http.reload(&guarded(&first)).is_empty());
+    assert_eq!(say(&mut stream, &get("/metrics", "")).await.status, 401, "still open to everyone");
+    assert_eq!(server.get("/metrics", &basic("a", "one")).await.status, 200);
+    assert!(server.http.reload(&guarded(&second)).is_empty());
+    assert_eq!(server.get("/metrics", &basic("a", "one")).await.status, 401, "another file's user");
+    assert_eq!(server.get("/metrics", &basic("b", "two")).await.status, 200);
+
+    assert_eq!(server.http.reload(&guarded(&dir.path().join("none"))).len(), 1);
+    assert_eq!(server.get("/metrics", "").await.status, 401, "a file that is not there guards nothing");
+    let none = dir.path().join("none");
+    let tls = HttpConfig { tls: Some((none.clone(), none)), ..anywhere() };
+    assert_eq!(server.http.reload(&tls).len(), 1);
+    assert_eq!(server.get("/metrics", "").await.status, 401, "the users went, and what was to come did not");
+    assert!(server.http.reload(&anywhere()).is_empty());
+    assert_eq!(server.get("/metrics", "").await.status, 200);
+}
+
+#[test]
+fn what_strangers_can_read_is_told_of_the_users_that_are_there_now() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("users");
+    write_users(&path, CHEAP, &[("a", "one")]);
+    let open = HttpConfig::new("0.0.0.0:0".parse().unwrap());
+    let guarded = HttpConfig { users: Some(path), ..open.clone() };
+    let http = Http::bind(&open).unwrap();
+    assert!(http.warning().unwrap().contains("anyone"));
+    assert!(http.reload(&guarded).is_empty());
+    assert!(http.warning().unwrap().contains("clear text"));
+    assert!(http.reload(&open).is_empty());
+    assert!(http.warning().unwrap().contains("anyone"));
 }

@@ -75,22 +75,23 @@ async fn a_page_comes_over_a_connection_that_the_certificate_vouches_for() {
 #[tokio::test]
 async fn a_renewed_certificate_is_taken_over_and_a_broken_one_keeps_the_old() {
     let (files, old) = Files::new();
-    let server = Server::start(&files.config(), 0);
+    let config = files.config();
+    let server = Server::start(&config, 0);
     let mut kept = connect(&server, &old).await.unwrap();
     fs::write(&files.certificate, "junk").unwrap();
-    let errors = server.http.reload();
+    let errors = server.http.reload(&config);
     assert_eq!((errors.len(), errors[0].effect), (1, Effect::Kept));
     assert!(errors[0].to_string().contains("so what was read before stays in use; name as"));
     assert!(connect(&server, &old).await.is_ok());
 
     let new = files.renew();
-    assert!(server.http.reload().is_empty());
+    assert!(server.http.reload(&config).is_empty());
     assert!(connect(&server, &old).await.is_err(), "the old certificate is still served");
     let mut stream = connect(&server, &new).await.unwrap();
     assert_eq!(say(&mut stream, &get("/metrics", "")).await.status, 200);
     assert_eq!(say(&mut kept, &get("/metrics", "")).await.status, 200, "an open connection goes on");
     drop(files.dir);
-    assert_eq!(server.http.reload().len(), 1);
+    assert_eq!(server.http.reload(&config).len(), 1);
 }
 
 #[tokio::test]
@@ -116,4 +117,20 @@ async fn a_handshake_that_does_not_go_on_ends() {
     half.write_all(&[0x16, 3, 1, 2, 0, 1]).await.unwrap();
     assert!(ends(&mut half).await);
     assert_eq!(server.refused(Refusal::Slow), 2);
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_named_later_is_taken_and_who_came_before_it_comes_again() {
+    let (files, certificate) = Files::new();
+    let server = Server::start(&anywhere(), 0);
+    let mut plain = server.connect().await;
+    assert_eq!(say(&mut plain, &get("/metrics", "")).await.status, 200);
+    assert!(server.http.reload(&files.config()).is_empty());
+    let last = say(&mut plain, &get("/metrics", "")).await;
+    assert_eq!((last.status, last.header("connection")), (200, Some("close")));
+    assert!(ends(&mut plain).await);
+    let mut stream = connect(&server, &certificate).await.unwrap();
+    assert_eq!(say(&mut stream, &get("/metrics", "")).await.status, 200);
+    assert!(server.http.reload(&anywhere()).is_empty());
+    assert_eq!(server.get("/metrics", "").await.status, 200);
 }

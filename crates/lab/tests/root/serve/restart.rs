@@ -1,6 +1,11 @@
 //! A daemon that goes and comes back.
 
-use std::{collections::BTreeSet, process::Command};
+use std::{
+    collections::BTreeSet,
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
+    process::Command,
+};
 
 use super::Daemon;
 use crate::{
@@ -145,4 +150,29 @@ fn a_configuration_is_checked_and_read_again() {
     let output = daemon.as_user(0, &[0], &["hist", "0.1", "1"]);
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(words.contains("the shortest interval here is 500 ms"), "{words}");
+}
+
+/// The first line that the server of metrics answers without a password.
+fn status(daemon: &Daemon) -> String {
+    let address = daemon.metrics().trim_start_matches("http://").trim_end_matches("/metrics");
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("it reads");
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).expect("it answers");
+    line
+}
+
+#[test]
+fn users_that_are_named_later_guard_the_metrics_from_the_reload_on() {
+    let mut daemon = Daemon::exporting("");
+    assert!(status(&daemon).contains(" 200 "));
+    let users = daemon.config() + ".users";
+    // `htpasswd -nbB -C 5 prometheus secret`
+    let line = "prometheus:$2y$05$lLuTxFE7iYFzL8rEtGucWO8vRpMYD8VBC7IWogqswUzsfRhwYzk4O\n";
+    std::fs::write(&users, line).expect("a file of ours");
+    daemon.configure_exporting(&format!("users = \"{users}\"\n[containers]\nruntime = \"\""));
+    daemon.process().signal(libc::SIGHUP);
+    let told = daemon.process().wait_for("was read again");
+    assert!(told.contains("`runtime` in [containers]") && !told.contains("[http]"), "{told}");
+    assert!(status(&daemon).contains(" 401 "), "{}", status(&daemon));
 }

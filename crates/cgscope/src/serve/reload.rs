@@ -1,0 +1,71 @@
+//! What a configuration that is read again changes at once, and what it does not.
+
+use std::net::SocketAddr;
+
+use cgscope_serve::{config::Config, http::HttpConfig};
+
+/// How pages are served there.
+pub fn http(config: &Config, listen: SocketAddr) -> HttpConfig {
+    let http = &config.http;
+    let tls = http.tls_certificate.clone().zip(http.tls_key.clone());
+    HttpConfig { tls, users: http.users.clone(), ..HttpConfig::new(listen) }
+}
+
+/// The end of a sentence: which keys are no longer as they were at the start, and count from the next one only.
+pub fn what_stays(started: &Config, now: &Config) -> String {
+    let changed: Vec<_> = [
+        ("`user`", started.user != now.user),
+        ("`path` in [socket]", started.socket.path != now.socket.path),
+        ("`owner` in [socket]", started.socket.owner != now.socket.owner),
+        ("`group` in [socket]", started.socket.group != now.socket.group),
+        ("`listen` in [http]", started.http.listen != now.http.listen),
+        ("`runtime` in [containers]", started.containers.runtime != now.containers.runtime),
+    ]
+    .into_iter()
+    .filter_map(|(key, is_changed)| is_changed.then_some(key))
+    .collect();
+    if changed.is_empty() {
+        return String::new();
+    }
+    format!("; what has changed of {} counts once the daemon is started anew", changed.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Config {
+        Config::parse(text).expect(text)
+    }
+
+    #[test]
+    fn keys_that_count_from_the_next_start_on_are_named_where_they_changed_and_others_are_not() {
+        let started = parsed("");
+        let at_once = "[collect]\ninterval = \"1s\"\n[socket]\nclients = 3\nadmin_groups = []\n\
+                       [http]\nusers = \"/u\"\ntls_certificate = \"/c\"\ntls_key = \"/k\"\n[metrics]\ndepth = 3\n";
+        assert_eq!(what_stays(&started, &parsed(at_once)), "");
+        for (text, key) in [
+            ("user = \"x\"", "`user`"),
+            ("[socket]\npath = \"/x\"", "`path` in [socket]"),
+            ("[socket]\nowner = 5", "`owner` in [socket]"),
+            ("[socket]\ngroup = \"x\"", "`group` in [socket]"),
+            ("[http]\nlisten = \"\"", "`listen` in [http]"),
+            ("[containers]\nruntime = \"\"", "`runtime` in [containers]"),
+        ] {
+            let words = what_stays(&started, &parsed(text));
+            assert!(words.contains(&format!(" of {key} counts")), "{words:?}");
+            assert_eq!(what_stays(&parsed(text), &parsed(text)), "");
+        }
+        let two = what_stays(&started, &parsed("[http]\nlisten = \"\"\n[containers]\nruntime = \"\""));
+        assert!(two.contains("`listen` in [http], `runtime` in [containers]"), "{two}");
+    }
+
+    #[test]
+    fn files_of_the_configuration_are_those_of_the_server() {
+        let address = "127.0.0.1:1".parse().expect("an address");
+        let config = parsed("[http]\nusers = \"/u\"\ntls_certificate = \"/c\"\ntls_key = \"/k\"");
+        let http = http(&config, address);
+        assert_eq!((http.listen, http.tls), (address, Some(("/c".into(), "/k".into()))));
+        assert_eq!(http.users, Some("/u".into()));
+    }
+}
