@@ -6,10 +6,19 @@ use cgscope_model::{CgroupName, CgroupReading, Group, Mode, sum};
 
 use crate::{culprits::Culprits, family, labels::Labels, page::Figure, value::Value, waits::Waits};
 
-/// What the container runtime calls a container.
+/// Of whom the container runtime is asked for names, as the path of a cgroup has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked<'a> {
+    /// A container, by its id.
+    Container(&'a str),
+    /// A pod, by its uid: for the cgroups around its containers.
+    Pod(&'a str),
+}
+
+/// What the container runtime calls a container, or a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    /// The container's name.
+    /// The container's name; of a pod: none.
     pub container: Option<String>,
     /// The name of its pod.
     pub pod: Option<String>,
@@ -93,9 +102,11 @@ impl Cgroup {
         cgroup
     }
 
-    /// Asks for the names of its container. Those once told hold: the runtime may be away for a while.
-    pub fn ask(&mut self, names: &dyn Fn(&str) -> Option<Names>) {
-        let told = self.name.container.as_deref().and_then(names);
+    /// Asks for the names of its container, or of the pod where it is around containers. Those once told hold: the runtime may
+    /// be away for a while.
+    pub fn ask(&mut self, names: &dyn Fn(Asked) -> Option<Names>) {
+        let container = self.name.container.as_deref().map(Asked::Container);
+        let told = container.or(self.name.pod_uid.as_deref().map(Asked::Pod)).and_then(names);
         if told.is_some() && told != self.names {
             self.names = told;
             self.label();

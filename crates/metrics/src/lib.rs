@@ -20,7 +20,7 @@ mod text;
 mod value;
 mod waits;
 
-pub use cgroup::Names;
+pub use cgroup::{Asked, Names};
 pub use choice::Config;
 pub use family::{Family, Kind};
 pub use format::Format;

@@ -3,7 +3,7 @@
 use cgscope_model::{CgroupReading, GroupSum, Interval};
 
 use crate::{
-    Config, Names,
+    Asked, Config, Names,
     cgroup::Cgroup,
     choice::{self, choose},
     culprits,
@@ -38,8 +38,8 @@ impl Metrics {
         self.forest.settle(self.cgroups.iter().map(|cgroup| &cgroup.path));
     }
 
-    /// Adds what happened between two Samples. `names` tells what the container runtime calls a container, by its id.
-    pub fn add(&mut self, interval: &Interval, names: &dyn Fn(&str) -> Option<Names>) {
+    /// Adds what happened between two Samples. `names` tells what the container runtime calls a container or a pod.
+    pub fn add(&mut self, interval: &Interval, names: &dyn Fn(Asked) -> Option<Names>) {
         let places = self.forest.observe(interval, &self.config);
         self.choose(interval.start_unix_ns);
         let above = self.above();

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use cgscope_metrics::{Config, Format, Given, GivenSample, Metrics, Names, family};
+use cgscope_metrics::{Asked, Config, Format, Given, GivenSample, Metrics, Names, family};
 use cgscope_model::Interval;
 use cgscope_serve::{
     collection::{Latest, Taken},
@@ -159,6 +159,23 @@ async fn feed(state: Arc<tokio::sync::Mutex<State>>, mut latest: watch::Receiver
     }
 }
 
+/// As the container runtime has told them.
+fn names(runtime: &Runtime, asked: Asked) -> Option<Names> {
+    let text = |name: &Arc<str>| Some(name.as_ref().to_owned());
+    match asked {
+        Asked::Container(id) => runtime.names(id).map(|names| Names {
+            container: names.container.as_ref().and_then(text),
+            pod: names.pod.as_ref().and_then(text),
+            namespace: names.namespace.as_ref().and_then(text),
+        }),
+        Asked::Pod(uid) => runtime.pod(uid).map(|names| Names {
+            container: None,
+            pod: text(&names.pod),
+            namespace: text(&names.namespace),
+        }),
+    }
+}
+
 impl State {
     async fn add(&mut self, taken: Option<Taken>) {
         if let Some(config) = self.config.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -175,15 +192,7 @@ impl State {
             say!("cgscope: {sentence}");
         }
         let interval = Interval::between(&before.reading.sample, &now.reading.sample);
-        let runtime = &self.runtime;
-        self.metrics.add(&interval, &|id| {
-            let text = |name: &Option<Arc<str>>| name.as_deref().map(str::to_owned);
-            runtime.names(id).map(|names| Names {
-                container: text(&names.container),
-                pod: text(&names.pod),
-                namespace: text(&names.namespace),
-            })
-        });
+        self.metrics.add(&interval, &|asked| names(&self.runtime, asked));
         let samples = u32::try_from(now.number - before.number).unwrap_or(u32::MAX);
         self.readying = now.took.saturating_sub(before.took) / samples + began.elapsed();
     }

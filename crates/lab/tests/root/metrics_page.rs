@@ -8,7 +8,7 @@ use std::{
 };
 
 use cgscope_made_up::host;
-use cgscope_metrics::{Config, Format, Given, GivenSample, Metrics, Names, family};
+use cgscope_metrics::{Asked, Config, Format, Given, GivenSample, Metrics, Names, family};
 use cgscope_model::Interval;
 
 use crate::{
@@ -36,7 +36,7 @@ pub(crate) fn findings(page: &[u8]) -> String {
 
 #[test]
 fn promtool_finds_nothing_wrong_with_a_page_of_every_metric() {
-    let names = |_: &str| Some(Names { pod: Some("web-0".into()), ..Names::default() });
+    let names = |_: Asked| Some(Names { pod: Some("web-0".into()), ..Names::default() });
     let mut metrics = Metrics::new(Config::default());
     metrics.add(&Interval::between(&host(2_000, 500, 1), &host(2_000, 500, 2)), &names);
     let of_daemon = family::ALL.iter().skip_while(|given| **given != &family::COLLECTIONS);

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cgscope_layout::Loss;
 use cgscope_made_up::{host, small};
-use cgscope_metrics::{Config, Format, Given, GivenSample, Kind, Metrics, Names, family};
+use cgscope_metrics::{Asked, Config, Format, Given, GivenSample, Kind, Metrics, Names, family};
 use cgscope_model::{Cause, CgroupReading, Interval, Mode, Tree};
 
 use crate::parsed::{self, Key};
 
-fn nobody(_: &str) -> Option<Names> {
+fn nobody(_: Asked) -> Option<Names> {
     None
 }
 
@@ -33,7 +33,7 @@ fn key(name: &str, labels: &[(&str, &str)]) -> Key {
 
 /// A page with a series of every family.
 fn everything() -> (Metrics, Vec<Given>) {
-    let names = |_: &str| {
+    let names = |_: Asked| {
         Some(Names {
             container: Some("web".into()),
             pod: Some("web-0".into()),
@@ -235,8 +235,8 @@ fn any_path_is_read_back_as_it_is_and_names_of_the_runtime_come_beside_it() {
     }
     let mut metrics = Metrics::new(Config::default());
     metrics.add(&interval, &|asked| {
-        assert_eq!(asked, id);
-        Some(Names { container: Some("web".into()), pod: None, namespace: Some("shop\"".into()) })
+        let names = Names { container: Some("web".into()), pod: None, namespace: Some("shop\"".into()) };
+        (asked == Asked::Container(&id)).then_some(names)
     });
     // It has gone for a while: what it said holds.
     metrics.add(&interval, &nobody);
@@ -253,6 +253,35 @@ fn any_path_is_read_back_as_it_is_and_names_of_the_runtime_come_beside_it() {
     assert_eq!(samples[&key("cgscope_cgroup_tasks", &container)], 1.0);
     let culprit = [&container[..], &[("culprit", &paths[0])]].concat();
     assert_eq!(samples[&key("cgscope_culprit_wait_seconds_total", &culprit)], 0.18);
+}
+
+#[test]
+fn a_pod_is_named_on_the_cgroups_around_its_containers() {
+    let (id, uid) = ("0123456789abcdef".repeat(4), "0b0f2f3c-8a3f-4a8e-b5c1-000000000001");
+    let pod = format!("/kubepods/burstable/pod{uid}");
+    let container = format!("{pod}/{id}");
+    let mut interval = (*small::interval(vec![small::task(4, &[5_000]), small::task(5, &[9_000])])).clone();
+    (interval.cgroups[1].1, interval.cgroups[2].1) = (pod.as_str().into(), container.as_str().into());
+    let of = |container: Option<&str>| Names {
+        container: container.map(str::to_owned),
+        pod: Some("web-0".into()),
+        namespace: Some("shop".into()),
+    };
+    let mut metrics = Metrics::new(Config::default());
+    metrics.add(&interval, &|asked| match asked {
+        Asked::Container(asked) if asked == id => Some(of(Some("web"))),
+        Asked::Pod(asked) if asked == uid => Some(of(None)),
+        other => panic!("{other:?}"),
+    });
+    // It has gone for a while: what it said holds.
+    metrics.add(&interval, &nobody);
+    let samples = samples(&metrics);
+    let names = [("pod_uid", uid), ("pod", "web-0"), ("namespace", "shop")];
+    let of_pod = [&[("cgroup", &*pod)], &names[..]].concat();
+    let of_container =
+        [("cgroup", &*container), ("container_id", &id), names[0], ("container", "web"), names[1], names[2]];
+    assert_eq!(samples[&key("cgscope_cgroup_tasks", &of_pod)], 2.0);
+    assert_eq!(samples[&key("cgscope_cgroup_tasks", &of_container)], 1.0);
 }
 
 #[test]
