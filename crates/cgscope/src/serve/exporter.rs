@@ -1,6 +1,7 @@
 //! Metrics of what is collected, on a thread of their own: making a page may take a while, and viewers do not wait for it.
 
 use std::{
+    future::pending,
     io,
     sync::{Arc, Mutex, PoisonError, mpsc},
     thread::{self, JoinHandle},
@@ -17,7 +18,10 @@ use cgscope_serve::{
     protocol::Refusal,
     socket::Counters,
 };
-use tokio::{sync::watch, task::LocalSet};
+use tokio::{
+    sync::{oneshot, watch},
+    task::LocalSet,
+};
 
 use super::freshness::Freshness;
 
@@ -43,7 +47,8 @@ pub struct Parts {
 /// The running exporter. Dropping it ends the thread.
 pub struct Exporter {
     config: Arc<Mutex<Option<Config>>>,
-    stop: Option<tokio::sync::oneshot::Sender<()>>,
+    stop: Option<oneshot::Sender<()>>,
+    failed: oneshot::Receiver<String>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -53,8 +58,23 @@ impl Exporter {
     /// # Errors
     /// The thread could not be started.
     pub fn start(parts: Parts) -> io::Result<Self> {
+        Self::run(move |config| serve(parts, config))
+    }
+
+    /// One that fails at once.
+    #[cfg(test)]
+    pub fn that_says(sentence: &'static str) -> Self {
+        Self::run(move |_| async move { sentence.into() }).expect("a thread")
+    }
+
+    /// `work` ends only where it cannot go on, with a sentence that says why.
+    fn run<F>(work: impl FnOnce(Arc<Mutex<Option<Config>>>) -> F + Send + 'static) -> io::Result<Self>
+    where
+        F: Future<Output = String>,
+    {
         let config = Arc::new(Mutex::new(None));
-        let (stop, stopped) = tokio::sync::oneshot::channel();
+        let (stop, stopped) = oneshot::channel();
+        let (failing, failed) = oneshot::channel();
         let (began, begun) = mpsc::channel();
         let told = config.clone();
         let thread = thread::Builder::new().name("metrics".into()).spawn(move || {
@@ -70,14 +90,22 @@ impl Exporter {
             let _ = began.send(Ok(()));
             LocalSet::new().block_on(&runtime, async {
                 tokio::select! {
-                    () = serve(parts, told) => {}
+                    sentence = work(told) => {
+                        let _ = failing.send(sentence);
+                    }
                     _ = stopped => {}
                 }
             });
             runtime.shutdown_background();
         })?;
         begun.recv().map_err(io::Error::other)??;
-        Ok(Self { config, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { config, stop: Some(stop), failed, thread: Some(thread) })
+    }
+
+    /// Why no page is served any more. Never, as long as they are.
+    pub async fn failed(&mut self) -> String {
+        // It panicked, if it says nothing.
+        (&mut self.failed).await.unwrap_or_else(|_| "the thread that serves the metrics is gone".into())
     }
 
     /// Exports by another configuration from the next Sample on.
@@ -110,7 +138,8 @@ struct State {
     started_s: f64,
 }
 
-async fn serve(parts: Parts, config: Arc<Mutex<Option<Config>>>) {
+/// Why it ended.
+async fn serve(parts: Parts, config: Arc<Mutex<Option<Config>>>) -> String {
     let Parts { pace, latest, http, runtime, counters, config: begun } = parts;
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let state = State {
@@ -139,10 +168,14 @@ async fn serve(parts: Parts, config: Arc<Mutex<Option<Config>>>) {
             state.page(request.accept.as_deref())
         }
     });
+    let beside = async {
+        // Where no Samples come any more, whoever takes them says why.
+        tokio::join!(feed, ahead.take_ahead());
+        pending().await
+    };
     tokio::select! {
-        _ = pages => {}
-        () = feed => {}
-        () = ahead.take_ahead() => {}
+        error = pages => error.to_string(),
+        never = beside => never,
     }
 }
 
@@ -234,5 +267,33 @@ impl State {
         given.extend(cost.cpu_ns.map(|ns| Given::one(family::PROCESS_CPU, ns as f64 / 1e9)));
         given.extend(cost.rss_bytes.map(|bytes| Given::one(family::PROCESS_MEMORY, bytes as f64)));
         given
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn why_it_ended_is_told_also_where_it_panicked() {
+        let mut ended = Exporter::that_says("no socket");
+        assert_eq!(ended.failed().await, "no socket");
+        let mut panicked = Exporter::run(|_| async { panic!("as a fault of ours might") }).expect("a thread");
+        assert!(panicked.failed().await.contains("is gone"));
+    }
+
+    #[tokio::test]
+    async fn one_that_goes_on_says_nothing_and_ends_when_it_is_dropped() {
+        let (held, seen) = oneshot::channel::<()>();
+        let work = |_| async move {
+            let _held = held;
+            pending().await
+        };
+        let mut exporter = Exporter::run(work).expect("a thread");
+        assert!(timeout(Duration::from_millis(50), exporter.failed()).await.is_err());
+        drop(exporter);
+        assert!(seen.await.is_err());
     }
 }

@@ -224,16 +224,17 @@ impl Daemon {
         warnings.iter().for_each(|warning| say!("cgscope: {warning}"));
         let mut reload = Reload { named, started: config, interval_ns, pace, http, exporter, limits: None };
         let stop = |reload: Reload| async move {
-            wait_for_end(&mut signals, reload).await;
+            let ended = wait_for_end(&mut signals, reload).await;
             tell(&[NotifyState::Stopping]);
             if is_verbose {
                 say!("cgscope: ending");
             }
+            ended
         };
         let Some(socket) = socket else {
             tell(&[NotifyState::Ready]);
             let ended = tokio::select! {
-                () = stop(reload) => Ok(()),
+                ended = stop(reload) => ended,
                 failed = failed_of(latest) => Err(failed),
             };
             drop(collection);
@@ -246,9 +247,10 @@ impl Daemon {
         reload.limits = Some(Box::new(server.limits()));
         say!("cgscope: serving viewers at {}", socket.place);
         tell(&[NotifyState::Ready]);
-        let ended = server.serve(stop(reload)).await;
+        let mut stopped = Ok(());
+        let ended = server.serve(async { stopped = stop(reload).await }).await;
         drop(socket);
-        ended.map_err(Error::incomplete).map(|()| Exit::Done)
+        ended.and(stopped).map_err(Error::incomplete).map(|()| Exit::Done)
     }
 }
 
@@ -321,15 +323,26 @@ async fn keep_alive(pace: &Pace) {
     }
 }
 
-/// Until a signal asks for the end; one that asks for it reads the configuration again.
-async fn wait_for_end(signals: &mut Signals, mut reload: Reload) {
+/// Why no metrics are served any more. Never, where none are to be.
+async fn unserved(exporter: &mut Option<Exporter>) -> String {
+    match exporter {
+        Some(exporter) => exporter.failed().await,
+        None => pending().await,
+    }
+}
+
+/// Until a signal asks for the end, or metrics cannot be served any more: why not, in a sentence. A signal that asks for it reads the
+/// configuration again.
+async fn wait_for_end(signals: &mut Signals, mut reload: Reload) -> std::result::Result<(), String> {
     let [terminate, interrupt] = &mut signals.end;
     let pace = reload.pace.clone();
     let mut alive = pin!(keep_alive(&pace));
     loop {
         tokio::select! {
-            _ = terminate.recv() => return,
-            _ = interrupt.recv() => return,
+            _ = terminate.recv() => return Ok(()),
+            _ = interrupt.recv() => return Ok(()),
+            // A daemon that serves half of what it is to serve looks well to systemd; one that ends is started anew.
+            sentence = unserved(&mut reload.exporter) => return Err(sentence),
             () = &mut alive => {}
             _ = signals.reload.recv() => {
                 tell(&[NotifyState::Reloading, NotifyState::monotonic_usec_now().unwrap_or(NotifyState::Ready)]);
@@ -353,4 +366,24 @@ fn with_known_group(config: &Socket, is_default: bool) -> Socket {
 /// Tells systemd, if it started us.
 fn tell(states: &[NotifyState<'_>]) {
     let _ = sd_notify::notify(false, states);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn metrics_that_are_not_served_any_more_are_the_end_with_the_reason() {
+        let reload = Reload {
+            named: None,
+            started: Config::default(),
+            interval_ns: 0,
+            pace: Arc::default(),
+            http: None,
+            exporter: Some(Exporter::that_says("no socket")),
+            limits: None,
+        };
+        let mut signals = Signals::listen().expect("signals");
+        assert_eq!(wait_for_end(&mut signals, reload).await, Err("no socket".into()));
+    }
 }
