@@ -13,7 +13,7 @@ use cgscope_model::Interval;
 use cgscope_serve::{
     collection::{Latest, Taken},
     cri::Runtime,
-    http::{Http, Page, Request},
+    http::{Http, Page, Pages, Request},
     pace::Pace,
     protocol::Refusal,
     socket::Counters,
@@ -156,18 +156,7 @@ async fn serve(parts: Parts, config: Arc<Mutex<Option<Config>>>) -> String {
     let feed = feed(state.clone(), latest.clone());
     let freshness = Arc::new(Freshness::new(pace, latest.clone()));
     let ahead = freshness.clone();
-    let pages = http.serve(move |request: Request| {
-        let (state, latest, freshness) = (state.clone(), latest.clone(), freshness.clone());
-        async move {
-            let came = Instant::now();
-            freshness.wait().await;
-            let mut state = state.lock().await;
-            let taken = latest.borrow().clone();
-            state.add(taken.ok().flatten()).await;
-            freshness.came(came, state.readying);
-            state.page(request.accept.as_deref())
-        }
-    });
+    let pages = http.serve(Source { state, latest, freshness });
     let beside = async {
         // Where no Samples come any more, whoever takes them says why.
         tokio::join!(feed, ahead.take_ahead());
@@ -176,6 +165,31 @@ async fn serve(parts: Parts, config: Arc<Mutex<Option<Config>>>) -> String {
     tokio::select! {
         error = pages => error.to_string(),
         never = beside => never,
+    }
+}
+
+/// Where pages are from: one for each format, whatever else clients say they accept.
+struct Source {
+    state: Arc<tokio::sync::Mutex<State>>,
+    latest: watch::Receiver<Latest>,
+    freshness: Arc<Freshness>,
+}
+
+impl Pages for Source {
+    type Kind = Format;
+
+    fn kind(&self, request: &Request) -> Format {
+        Format::for_accept(request.accept.as_deref())
+    }
+
+    async fn make(&self, format: Format) -> Page {
+        let came = Instant::now();
+        self.freshness.wait().await;
+        let mut state = self.state.lock().await;
+        let taken = self.latest.borrow().clone();
+        state.add(taken.ok().flatten()).await;
+        self.freshness.came(came, state.readying);
+        state.page(format)
     }
 }
 
@@ -230,9 +244,9 @@ impl State {
         self.readying = now.took.saturating_sub(before.took) / samples + began.elapsed();
     }
 
-    fn page(&self, accept: Option<&str>) -> Page {
-        let format = Format::for_accept(accept);
-        Page::ok(format.content_type(), self.metrics.page(format, &self.own()))
+    fn page(&self, format: Format) -> Page {
+        // Without the room that was left for more: readers hold it.
+        Page::ok(format.content_type(), self.metrics.page(format, &self.own()).into_boxed_slice())
     }
 
     /// What no Interval tells.

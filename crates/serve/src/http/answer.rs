@@ -16,10 +16,10 @@ use hyper::{
 };
 
 use super::{
-    Http, Page, Refusal, Request, gzip,
+    Http, Page, Pages, Refusal, Request, gzip,
     limits::PIECE_BYTES,
     login::{Login, Verdict},
-    shared::SharedPages,
+    shared::{SharedPages, Wanted},
     watch::Watch,
 };
 
@@ -28,7 +28,7 @@ const FRONT: &str = "cgscope: why tasks, containers and services wait for a CPU.
                      /-/healthy   whether this server answers\n";
 
 /// What answers all connections.
-pub(super) struct Answers<P> {
+pub(super) struct Answers<P: Pages> {
     pub(super) http: Arc<Http>,
     pub(super) login: Login,
     pub(super) pages: Arc<SharedPages<P>>,
@@ -38,16 +38,12 @@ pub(super) struct Answers<P> {
 struct Answer {
     page: Page,
     refusal: Option<Refusal>,
-    /// The body as it goes out, where that is compressed.
-    gzip: Option<Bytes>,
+    /// Whether the body is, as it goes out.
+    is_compressed: bool,
     more: Vec<(HeaderName, &'static str)>,
 }
 
-impl<P, F> Answers<P>
-where
-    P: Fn(Request) -> F + Send + Sync + 'static,
-    F: Future<Output = Page> + Send + 'static,
-{
+impl<P: Pages> Answers<P> {
     /// The answer to this client. Its body is ignored: no request that is answered has one.
     pub(super) async fn answer(
         &self,
@@ -102,19 +98,15 @@ where
 
     async fn metrics(&self, path: &str, headers: &HeaderMap) -> Answer {
         let request = Request { path: path.into(), accept: accept(headers) };
-        let Some(made) = self.pages.get(request).await else {
-            return Answer::refused(
-                503,
-                Refusal::Unavailable,
-                "The page could not be made; try again later.\n",
-            );
+        let wanted = Wanted { kind: self.pages.of().kind(&request), gzip: gzip::is_taken(headers) };
+        let Some(made) = self.pages.get(wanted).await else {
+            let words = "The page could not be made; try again later.\n";
+            return Answer::refused(503, Refusal::Unavailable, words).with(header::RETRY_AFTER, "5");
         };
-        let mut answer = Answer::of(made.page.clone());
+        let mut answer = Answer { is_compressed: made.is_compressed, ..Answer::of(made.page) };
         if !(200..500).contains(&answer.page.status) {
             answer.refusal = Some(Refusal::Unavailable);
-        }
-        if gzip::is_taken(headers) {
-            answer.gzip = made.gzip().await;
+            answer = answer.with(header::RETRY_AFTER, "5");
         }
         answer.with(header::VARY, "Accept, Accept-Encoding")
     }
@@ -122,7 +114,7 @@ where
 
 impl Answer {
     fn of(page: Page) -> Self {
-        Self { page, refusal: None, gzip: None, more: Vec::new() }
+        Self { page, refusal: None, is_compressed: false, more: Vec::new() }
     }
 
     fn refused(status: u16, refusal: Refusal, words: &'static str) -> Self {
@@ -135,9 +127,7 @@ impl Answer {
     }
 
     fn response(self, watch: &Arc<Watch>) -> Response<Pieces> {
-        let compressed = self.gzip.is_some();
-        let body = self.gzip.unwrap_or(self.page.body);
-        let mut response = Response::new(Pieces { body, watch: watch.clone() });
+        let mut response = Response::new(Pieces { body: self.page.body, watch: watch.clone() });
         let status = StatusCode::from_u16(self.page.status).ok().filter(|status| status.as_u16() >= 200);
         *response.status_mut() = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let headers = response.headers_mut();
@@ -145,7 +135,7 @@ impl Answer {
         headers.insert(header::CONTENT_TYPE, content_type.unwrap_or(HeaderValue::from_static("text/plain")));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        if compressed {
+        if self.is_compressed {
             headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         }
         // Who was refused begins anew: places are for those who get what they ask for.

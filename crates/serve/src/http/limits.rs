@@ -8,11 +8,16 @@ pub(super) const HEAD_BYTES: usize = 16 * 1024;
 /// The most header lines of a request.
 pub(super) const HEADERS: usize = 64;
 
-/// A page is handed to the connection in pieces of this many bytes, so that a slow reader holds one piece and not a copy of the page.
+/// A page is handed to the connection in pieces of this many bytes, which are parts of it: a slow reader holds no copy, but the page
+/// until it has taken the last piece. [`Limits::pages`] bounds what is held so.
 pub(super) const PIECE_BYTES: usize = 16 * 1024;
 
 /// A page shorter than this is not worth compressing.
 pub(super) const GZIP_LEAST_BYTES: usize = 1024;
+
+/// So long a page that is wanted waits until enough of those that are held are given back: somewhat longer than
+/// [`Limits::write_grace`], after which slow readers lose them, and shorter than a scrape waits.
+pub(super) const PATIENCE_FOR_ROOM: Duration = Duration::from_secs(4);
 
 /// Passwords that wait to be checked; one is checked at a time.
 pub(super) const WAITING_LOGINS: usize = 16;
@@ -41,6 +46,8 @@ pub struct Limits {
     pub request: Duration,
     /// For the caller to make a page.
     pub page: Duration,
+    /// Bytes of pages that are made and not taken by all who asked. With more than that none is made.
+    pub pages: usize,
     /// From the request to the answer: with waiting for others' pages and passwords.
     pub answer: Duration,
     /// For the client to take the whole answer.
@@ -58,6 +65,9 @@ impl Default for Limits {
             handshake: Duration::from_secs(5),
             request: Duration::from_secs(10),
             page: Duration::from_secs(20),
+            // Fourteen of 9 MB, as 200 cgroups with all that can be told of them make, and an eighth of the memory that the unit lets
+            // the daemon have, of which it takes a quarter besides.
+            pages: 128 << 20,
             answer: Duration::from_secs(60),
             write: Duration::from_secs(30),
             write_grace: Duration::from_secs(2),

@@ -8,12 +8,14 @@
 //! | `answer.rs` | a request to its answer |
 //! | `login.rs`, `users.rs`, `guesses.rs` | who may read |
 //! | `shared.rs`, `page.rs`, `gzip.rs` | a page, made once for all who ask for it meanwhile |
+//! | `held.rs` | how many bytes of pages are held by those who take them |
 //! | `refusal.rs` | what was refused, counted |
 
 mod answer;
 mod error;
 mod guesses;
 mod gzip;
+mod held;
 mod limits;
 mod login;
 mod page;
@@ -35,7 +37,7 @@ use tokio_rustls::rustls::ServerConfig;
 
 pub use error::{Effect, Error, Fault, UserFault};
 pub use limits::Limits;
-pub use page::{Page, Request};
+pub use page::{Page, Pages, Request};
 pub use refusal::Refusal;
 
 use refusal::Counts;

@@ -4,13 +4,26 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-/// What a client asks for, as far as the caller's page depends on it.
+/// What a client asks for, as far as the caller's page may depend on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Without the query: `/metrics`.
     pub path: String,
     /// The header `Accept`; several are joined with commas. None: absent, or not ASCII.
     pub accept: Option<String>,
+}
+
+/// Makes the pages that clients ask for.
+pub trait Pages: Send + Sync + 'static {
+    /// What tells one page from another: all requests of a kind are answered with the same. There are to be few, however many
+    /// ways to ask there are.
+    type Kind: Clone + PartialEq + Send + Sync + 'static;
+
+    /// Which page answers this request.
+    fn kind(&self, request: &Request) -> Self::Kind;
+
+    /// Makes it.
+    fn make(&self, kind: Self::Kind) -> impl Future<Output = Page> + Send;
 }
 
 /// What the client gets.

@@ -34,6 +34,17 @@ impl Seats {
         taken.push(watch.clone());
         Some(Seat { watch, seats: self.clone() })
     }
+
+    /// Ends the client that has been taking its answer for longest, if its place may be given to another: it holds a page.
+    pub(super) fn relieve(&self) {
+        let taken = lock(&self.taken);
+        let writing = taken.iter().filter(|watch| watch.is_writing());
+        if let Some(longest) =
+            writing.filter(|watch| watch.waits_since().is_some()).min_by_key(|watch| watch.waits_since())
+        {
+            longest.displace();
+        }
+    }
 }
 
 impl Drop for Seat {
@@ -71,5 +82,28 @@ mod tests {
         assert!(seats.take().is_none(), "clients that are being answered keep their places");
         drop(fourth);
         assert!(seats.take().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_an_answer_slowly_gives_it_up_and_nobody_else_does() {
+        let limits = Limits::default();
+        let seats = Seats::new(limits);
+        let taken: Vec<_> = (0..4).map(|_| seats.take().unwrap()).collect();
+        let phases =
+            [Phase::Idle, Phase::Answer, Phase::Write { handed: false }, Phase::Write { handed: true }];
+        for (seat, phase) in taken.iter().zip(phases) {
+            seat.watch.enter(phase);
+            sleep(Duration::from_millis(1)).await;
+        }
+        let now = || std::future::ready(());
+        seats.relieve();
+        assert_eq!(taken[2].watch.over(now()).await, End::Done(()), "it may have been quick");
+        sleep(limits.write_grace).await;
+        seats.relieve();
+        seats.relieve();
+        assert_eq!(taken[2].watch.over(now()).await, End::Displaced);
+        for other in [0, 1, 3] {
+            assert_eq!(taken[other].watch.over(now()).await, End::Done(()), "{other}");
+        }
     }
 }

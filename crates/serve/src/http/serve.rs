@@ -23,7 +23,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::{
-    Error, Fault, Http, Page, Refusal, Request,
+    Error, Fault, Http, Pages, Refusal,
     answer::Answers,
     limits::{HEAD_BYTES, HEADERS},
     login::Login,
@@ -39,23 +39,19 @@ const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n";
 
 impl Http {
-    /// Answers until the future is dropped, which ends all connections. `pages` makes a page: never two at a time, and never for
+    /// Answers until the future is dropped, which ends all connections. `pages` makes one: never two at a time, and never for
     /// longer than [`super::Limits::page`], after which its future is dropped. Returns only if the kernel
     /// does not let the listening socket be waited for.
     ///
     /// Needs a runtime with IO and time; one thread will do.
-    pub async fn serve<P, F>(self: Arc<Self>, pages: P) -> Error
-    where
-        P: Fn(Request) -> F + Send + Sync + 'static,
-        F: Future<Output = Page> + Send + 'static,
-    {
+    pub async fn serve<P: Pages>(self: Arc<Self>, pages: P) -> Error {
         let listener = match self.listener() {
             Ok(listener) => listener,
             Err(error) => return Error::not_served(Fault::Listen { address: self.local, error }),
         };
         let limits = self.limits;
-        let pages = SharedPages::new(pages, limits.page, limits.connections);
         let seats = Seats::new(limits);
+        let pages = SharedPages::new(pages, limits, seats.clone());
         let answers = Arc::new(Answers { http: self, login: Login::new(), pages });
         let mut connections = JoinSet::new();
         loop {
@@ -81,11 +77,7 @@ impl Http {
     }
 }
 
-impl<P, F> Answers<P>
-where
-    P: Fn(Request) -> F + Send + Sync + 'static,
-    F: Future<Output = Page> + Send + 'static,
-{
+impl<P: Pages> Answers<P> {
     /// Without waiting for anything: the listening loop does this.
     fn turn_away(&self, stream: TcpStream) {
         self.http.counts.refuse(Refusal::Full);

@@ -5,107 +5,146 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use tokio::{
-    sync::{OnceCell, Semaphore, watch},
+    sync::{Semaphore, watch},
     task,
-    time::timeout,
+    time::{sleep, timeout},
 };
 
-use super::{Page, Request, gzip, limits::GZIP_LEAST_BYTES, lock};
+use super::{
+    Limits, Page, Pages, gzip,
+    held::Held,
+    limits::{GZIP_LEAST_BYTES, PATIENCE_FOR_ROOM},
+    lock,
+    seats::Seats,
+};
+
+/// How often it is looked whether there is room again.
+const LOOK_FOR_ROOM: Duration = Duration::from_millis(50);
 
 /// A page that was made, for any number of clients.
+#[derive(Clone)]
 pub(super) struct Made {
+    /// With its body as it goes out.
     pub(super) page: Page,
-    gzip: OnceCell<Option<Bytes>>,
+    pub(super) is_compressed: bool,
 }
 
-/// Pages that are being made. `P` makes one.
-pub(super) struct SharedPages<P> {
-    make: P,
-    limit: Duration,
-    /// The most that are waited for at once: those of clients that went away are made all the same.
-    most: usize,
+/// Pages that are being made. `P` makes them.
+pub(super) struct SharedPages<P: Pages> {
+    pages: P,
+    limits: Limits,
+    /// Who may hold pages.
+    seats: Arc<Seats>,
+    held: Held,
     turn: Semaphore,
-    awaited: Mutex<Vec<Awaited>>,
+    awaited: Mutex<Vec<Awaited<P::Kind>>>,
 }
 
-struct Awaited {
-    request: Request,
-    made: watch::Receiver<Option<Arc<Made>>>,
+/// What tells bodies apart.
+#[derive(Clone, PartialEq)]
+pub(super) struct Wanted<K> {
+    pub(super) kind: K,
+    pub(super) gzip: bool,
+}
+
+struct Awaited<K> {
+    wanted: Wanted<K>,
+    made: watch::Receiver<Option<Made>>,
 }
 
 impl Made {
-    fn new(page: Page) -> Arc<Self> {
-        Arc::new(Self { page, gzip: OnceCell::new() })
+    fn plain(page: Page) -> Self {
+        Self { page, is_compressed: false }
     }
 
-    /// Its body compressed, made for the first who takes it so. None: not worth it.
-    pub(super) async fn gzip(&self) -> Option<Bytes> {
-        let body = &self.page.body;
+    /// With its body compressed, if that is worth it.
+    async fn compressed(self) -> Self {
+        let body = self.page.body.clone();
         if body.len() < GZIP_LEAST_BYTES {
-            return None;
+            return self;
         }
-        let compress = || async {
-            let body = body.clone();
-            task::spawn_blocking(move || gzip::compress(&body).ok()).await.ok().flatten()
-        };
-        self.gzip.get_or_init(compress).await.clone()
+        match task::spawn_blocking(move || gzip::compress(&body).ok()).await.ok().flatten() {
+            Some(body) => Self { page: Page { body, ..self.page }, is_compressed: true },
+            None => self,
+        }
     }
 }
 
-impl<P, F> SharedPages<P>
-where
-    P: Fn(Request) -> F + Send + Sync + 'static,
-    F: Future<Output = Page> + Send + 'static,
-{
-    pub(super) fn new(make: P, limit: Duration, most: usize) -> Arc<Self> {
-        let awaited = Mutex::default();
-        Arc::new(Self { make, limit, most, turn: Semaphore::new(1), awaited })
+impl<P: Pages> SharedPages<P> {
+    pub(super) fn new(pages: P, limits: Limits, seats: Arc<Seats>) -> Arc<Self> {
+        let (held, turn, awaited) = (Held::default(), Semaphore::new(1), Mutex::default());
+        Arc::new(Self { pages, limits, seats, held, turn, awaited })
     }
 
-    /// The page; that of another client with the same request, if it is being made or about to be. None: too many are awaited, or
+    /// What makes them.
+    pub(super) fn of(&self) -> &P {
+        &self.pages
+    }
+
+    /// The page; that of another client that wants the same, if it is being made or about to be. None: too many are awaited, or
     /// making it failed.
-    pub(super) async fn get(self: &Arc<Self>, request: Request) -> Option<Arc<Made>> {
-        let mut made = self.join(request)?;
+    pub(super) async fn get(self: &Arc<Self>, wanted: Wanted<P::Kind>) -> Option<Made> {
+        let mut made = self.join(wanted)?;
         made.wait_for(Option::is_some).await.ok()?.clone()
     }
 
-    fn join(self: &Arc<Self>, request: Request) -> Option<watch::Receiver<Option<Arc<Made>>>> {
+    fn join(self: &Arc<Self>, wanted: Wanted<P::Kind>) -> Option<watch::Receiver<Option<Made>>> {
         let mut awaited = lock(&self.awaited);
-        if let Some(same) = awaited.iter().find(|other| other.request == request) {
+        if let Some(same) = awaited.iter().find(|other| other.wanted == wanted) {
             return Some(same.made.clone());
         }
-        if awaited.len() >= self.most {
+        // Those of clients that went away are made all the same.
+        if awaited.len() >= self.limits.connections {
             return None;
         }
         let (sender, made) = watch::channel(None);
-        awaited.push(Awaited { request: request.clone(), made: made.clone() });
-        task::spawn(Arc::clone(self).make(request, sender));
+        awaited.push(Awaited { wanted: wanted.clone(), made: made.clone() });
+        task::spawn(Arc::clone(self).make(wanted, sender));
         Some(made)
     }
 
     /// In a task of its own, so that a client that goes away takes the page from nobody.
-    async fn make(self: Arc<Self>, request: Request, sender: watch::Sender<Option<Arc<Made>>>) {
+    async fn make(self: Arc<Self>, wanted: Wanted<P::Kind>, sender: watch::Sender<Option<Made>>) {
         // Dropped also where the caller panics: else all who ask later would wait for this one.
-        let over = Over { pages: &self, request: &request };
+        let over = Over { pages: &self, wanted: &wanted };
         let Ok(_turn) = self.turn.acquire().await else { return };
-        let page = timeout(self.limit, (self.make)(request.clone())).await;
+        if timeout(PATIENCE_FOR_ROOM, self.room()).await.is_err() {
+            drop(over);
+            let full = "Too many pages are being taken slowly; try again later.\n";
+            sender.send_replace(Some(Made::plain(Page::text(503, full))));
+            return;
+        }
+        let page = timeout(self.limits.page, self.pages.make(wanted.kind.clone())).await;
         // Who comes from now on gets a new page.
         drop(over);
         let late = |_| Page::text(503, "The page was not made in time; try again later.\n");
-        sender.send_replace(Some(Made::new(page.unwrap_or_else(late))));
+        let mut made = Made::plain(page.unwrap_or_else(late));
+        if wanted.gzip {
+            // Within the turn, so that this costs one CPU at most.
+            made = made.compressed().await;
+        }
+        made.page.body = self.held.count(made.page.body);
+        sender.send_replace(Some(made));
+    }
+
+    /// Until another page may be held. Whoever takes theirs slowly gives way to that.
+    async fn room(&self) {
+        while self.held.bytes() >= self.limits.pages {
+            self.seats.relieve();
+            sleep(LOOK_FOR_ROOM).await;
+        }
     }
 }
 
-struct Over<'a, P> {
+struct Over<'a, P: Pages> {
     pages: &'a SharedPages<P>,
-    request: &'a Request,
+    wanted: &'a Wanted<P::Kind>,
 }
 
-impl<P> Drop for Over<'_, P> {
+impl<P: Pages> Drop for Over<'_, P> {
     fn drop(&mut self) {
-        lock(&self.pages.awaited).retain(|awaited| awaited.request != *self.request);
+        lock(&self.pages.awaited).retain(|awaited| awaited.wanted != *self.wanted);
     }
 }
 
@@ -116,9 +155,41 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
+    use crate::http::Request;
 
-    fn request(accept: &str) -> Request {
-        Request { path: "/metrics".into(), accept: Some(accept.into()) }
+    /// Tells pages apart by the first word of `Accept`.
+    struct ByWord<M>(M);
+
+    impl<M, F> Pages for ByWord<M>
+    where
+        M: Fn(String) -> F + Send + Sync + 'static,
+        F: Future<Output = Page> + Send,
+    {
+        type Kind = String;
+
+        fn kind(&self, request: &Request) -> String {
+            request.accept.iter().flat_map(|accept| accept.split(' ')).take(1).collect()
+        }
+
+        fn make(&self, kind: String) -> impl Future<Output = Page> + Send {
+            (self.0)(kind)
+        }
+    }
+
+    fn shared<M, F>(limits: Limits, make: M) -> Arc<SharedPages<ByWord<M>>>
+    where
+        M: Fn(String) -> F + Send + Sync + 'static,
+        F: Future<Output = Page> + Send,
+    {
+        SharedPages::new(ByWord(make), limits, Seats::new(limits))
+    }
+
+    fn limits() -> Limits {
+        Limits { page: Duration::from_secs(1), connections: 8, ..Limits::default() }
+    }
+
+    fn wanted(kind: &str) -> Wanted<String> {
+        Wanted { kind: kind.into(), gzip: false }
     }
 
     #[derive(Default)]
@@ -128,13 +199,13 @@ mod tests {
         most_at_once: AtomicUsize,
     }
 
-    async fn slow_page(seen: Arc<Seen>, request: Request) -> Page {
+    async fn slow_page(seen: Arc<Seen>, kind: String) -> Page {
         let at_once = seen.at_once.fetch_add(1, SeqCst) + 1;
         seen.most_at_once.fetch_max(at_once, SeqCst);
         sleep(Duration::from_millis(50)).await;
         seen.at_once.fetch_sub(1, SeqCst);
         let number = seen.made.fetch_add(1, SeqCst);
-        Page::ok("text/plain", format!("{number} {}", request.accept.unwrap_or_default()))
+        Page::ok("text/plain", format!("{number} {kind}"))
     }
 
     #[tokio::test(start_paused = true)]
@@ -142,12 +213,12 @@ mod tests {
         let seen = Arc::new(Seen::default());
         let make = {
             let seen = seen.clone();
-            move |request| slow_page(seen.clone(), request)
+            move |kind| slow_page(seen.clone(), kind)
         };
-        let pages = SharedPages::new(make, Duration::from_secs(1), 8);
-        let ask = |accept: &'static str| {
+        let pages = shared(limits(), make);
+        let ask = |kind: &'static str| {
             let pages = pages.clone();
-            task::spawn(async move { pages.get(request(accept)).await.map(|made| made.page.body.clone()) })
+            task::spawn(async move { pages.get(wanted(kind)).await.map(|made| made.page.body.clone()) })
         };
         let asked: Vec<_> = ["a", "b"].into_iter().cycle().take(40).map(ask).collect();
         for (at, answer) in asked.into_iter().enumerate() {
@@ -160,34 +231,68 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pages_of_clients_that_went_away_are_bounded() {
-        let make = |_| async {
+        let make = |_: String| async {
             sleep(Duration::from_millis(50)).await;
             Page::ok("text/plain", "x")
         };
-        let pages = SharedPages::new(make, Duration::from_secs(1), 8);
+        let pages = shared(limits(), make);
         for n in 0..8 {
-            assert!(timeout(Duration::ZERO, pages.get(request(&n.to_string()))).await.is_err());
+            assert!(timeout(Duration::ZERO, pages.get(wanted(&n.to_string()))).await.is_err());
         }
-        assert!(pages.get(request("8")).await.is_none());
-        assert!(pages.get(request("0")).await.is_some(), "one that is awaited can be joined");
+        assert!(pages.get(wanted("8")).await.is_none());
+        assert!(pages.get(wanted("0")).await.is_some(), "one that is awaited can be joined");
         sleep(Duration::from_secs(1)).await;
-        assert!(pages.get(request("8")).await.is_some());
+        assert!(pages.get(wanted("8")).await.is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_page_that_hangs_or_panics_is_an_answer_and_holds_up_no_other() {
-        let make = |request: Request| async move {
-            match request.accept.as_deref() {
-                Some("hangs") => std::future::pending().await,
-                Some("panics") => panic!("as a caller's fault might"),
+        let make = |kind: String| async move {
+            match &*kind {
+                "hangs" => std::future::pending().await,
+                "panics" => panic!("as a caller's fault might"),
                 _ => Page::ok("text/plain", "x"),
             }
         };
-        let pages = SharedPages::new(make, Duration::from_secs(1), 8);
+        let pages = shared(limits(), make);
         for _ in 0..3 {
-            assert_eq!(pages.get(request("hangs")).await.unwrap().page.status, 503);
-            assert!(pages.get(request("panics")).await.is_none());
-            assert_eq!(pages.get(request("fine")).await.unwrap().page.status, 200);
+            assert_eq!(pages.get(wanted("hangs")).await.unwrap().page.status, 503);
+            assert!(pages.get(wanted("panics")).await.is_none());
+            assert_eq!(pages.get(wanted("fine")).await.unwrap().page.status, 200);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pages_that_are_held_are_bounded_until_they_are_given_back() {
+        let pages =
+            shared(Limits { pages: 250, ..limits() }, |_| async { Page::ok("text/plain", vec![b'x'; 100]) });
+        let mut held = Vec::new();
+        for n in 0..3 {
+            let made = pages.get(wanted(&n.to_string())).await.unwrap();
+            assert_eq!((made.page.status, made.page.body.len()), (200, 100));
+            held.push(made);
+        }
+        let refused = pages.get(wanted("3")).await.unwrap();
+        assert_eq!(refused.page.status, 503);
+        assert!(refused.page.body.starts_with(b"Too many pages are being taken slowly"));
+        let asked = task::spawn({
+            let pages = pages.clone();
+            async move { pages.get(wanted("3")).await.unwrap().page.status }
+        });
+        sleep(PATIENCE_FOR_ROOM / 2).await;
+        held.pop();
+        assert_eq!(asked.await.unwrap(), 200, "one that is given back in time makes room");
+    }
+
+    #[tokio::test]
+    async fn a_page_is_held_compressed_for_those_who_take_it_so() {
+        let pages = shared(limits(), |_| async { Page::ok("text/plain", vec![b'x'; 100_000]) });
+        let packed = pages.get(Wanted { gzip: true, ..wanted("a") }).await.unwrap();
+        assert!(packed.is_compressed && packed.page.body.len() < 1_000);
+        assert_eq!(pages.held.bytes(), packed.page.body.len());
+        let plain = pages.get(wanted("a")).await.unwrap();
+        assert!(!plain.is_compressed && plain.page.body.len() == 100_000);
+        drop((packed, plain));
+        assert_eq!(pages.held.bytes(), 0);
     }
 }

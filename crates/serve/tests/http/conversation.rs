@@ -1,10 +1,17 @@
 //! What is said to clients that mean well.
 
-use std::{io::Read, sync::Arc, time::Duration};
+use std::{
+    io::Read,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
-use cgscope_serve::http::{Limits, Page, Refusal};
+use cgscope_serve::http::{Limits, Page, Pages, Refusal, Request};
 use flate2::read::GzDecoder;
-use tokio::io::AsyncWriteExt;
+use tokio::{io::AsyncWriteExt, sync::Semaphore};
 
 use crate::support::{CONTENT_TYPE, Server, answer, anywhere, ends, get, limited, say};
 
@@ -29,7 +36,7 @@ async fn the_front_says_what_is_here_and_health_needs_no_page() {
     assert_eq!(front.status, 200);
     assert!(front.text().contains("/metrics") && front.text().contains("/-/healthy"));
     assert_eq!(server.get("/-/healthy", "").await.status, 200);
-    assert_eq!(server.made.load(std::sync::atomic::Ordering::SeqCst), 0);
+    assert_eq!(server.made.load(SeqCst), 0);
 }
 
 #[tokio::test]
@@ -131,4 +138,41 @@ async fn what_the_caller_cannot_make_is_an_error_of_the_server_and_counted() {
     }
     server.wait_until("all counted", |server| server.refused(Refusal::Unavailable) == 4).await;
     assert_eq!(server.http.answered(), 0);
+}
+
+/// Two pages, however they are asked for.
+struct TextOrElse(Arc<AtomicUsize>, Arc<Semaphore>);
+
+impl Pages for TextOrElse {
+    type Kind = bool;
+
+    fn kind(&self, request: &Request) -> bool {
+        request.accept.as_deref().is_some_and(|accept| accept.contains("text"))
+    }
+
+    async fn make(&self, is_text: bool) -> Page {
+        self.0.fetch_add(1, SeqCst);
+        let _ = self.1.acquire().await;
+        Page::ok("text/plain", format!("{is_text}\n"))
+    }
+}
+
+#[tokio::test]
+async fn whoever_gets_the_same_page_shares_it_however_it_was_asked_for() {
+    let (made, open) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+    let server = Server::of(&anywhere(), made.clone(), TextOrElse(made.clone(), open.clone()));
+    let mut waiting = Vec::new();
+    for n in 0..20 {
+        let media = if n % 2 == 0 { "text" } else { "else" };
+        let mut stream = server.connect().await;
+        stream.write_all(get("/metrics", &format!("Accept: {media}/{n}\r\n")).as_bytes()).await.unwrap();
+        waiting.push(stream);
+    }
+    server.wait_until("all there", |server| server.http.connections() == 20).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    open.add_permits(20);
+    for (n, mut stream) in waiting.into_iter().enumerate() {
+        assert_eq!(answer(&mut stream, false).await.unwrap().text(), format!("{}\n", n % 2 == 0));
+    }
+    assert_eq!(made.load(SeqCst), 2);
 }

@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     io::Write,
     net,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::SeqCst},
     thread,
     time::{Duration, Instant},
 };
@@ -114,6 +114,36 @@ async fn an_answer_that_is_not_taken_ends_and_one_that_is_taken_slowly_too() {
     server.wait_until("both ended", |server| server.refused(Refusal::Slow) == 2).await;
     server.wait_until("both closed", |server| server.http.connections() == 0).await;
     assert_eq!(server.get("/metrics", "").await.body.len(), 8_000_000);
+}
+
+#[tokio::test]
+async fn slow_readers_hold_so_many_pages_and_give_them_up_for_who_asks() {
+    let limits = Limits { pages: 20_000_000, write_grace: SHORT, ..Limits::default() };
+    let server = Server::start(&limited(limits), 8_000_000);
+    let mut deaf = Vec::new();
+    for n in 0..12 {
+        let mut stream = server.connect().await;
+        stream.write_all(get("/metrics", &format!("Accept: {n}\r\n")).as_bytes()).await.unwrap();
+        deaf.push(stream);
+    }
+    // Three pages are held. Each further one is made for the place of one of them.
+    let page = server.get("/metrics", "").await;
+    assert_eq!((page.status, page.body.len()), (200, 8_000_000));
+    server.wait_until("all made", |server| server.made.load(SeqCst) == 13).await;
+    assert!(server.refused(Refusal::Displaced) >= 9, "{}", server.refused(Refusal::Displaced));
+}
+
+#[tokio::test]
+async fn who_finds_no_room_for_a_page_is_told_to_come_again() {
+    let limits = Limits { pages: 1, write_grace: LONG, ..Limits::default() };
+    let server = Server::start(&limited(limits), 8_000_000);
+    let mut deaf = server.connect().await;
+    deaf.write_all(get("/metrics", "").as_bytes()).await.unwrap();
+    server.wait_until("made", |server| server.made.load(SeqCst) == 1).await;
+    let refused = server.get("/metrics", "").await;
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("5")));
+    assert!(refused.text().contains("taken slowly"), "{}", refused.text());
+    assert_eq!(server.refused(Refusal::Unavailable), 1);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use cgscope_serve::http::{Http, HttpConfig, Limits, Page, Refusal, Request};
+use cgscope_serve::http::{Http, HttpConfig, Limits, Page, Pages, Refusal, Request};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -42,6 +42,25 @@ pub(crate) fn limited(limits: Limits) -> HttpConfig {
     HttpConfig { limits, ..anywhere() }
 }
 
+/// A page for each way to ask.
+struct EachItsOwn<P>(P);
+
+impl<P, F> Pages for EachItsOwn<P>
+where
+    P: Fn(Request) -> F + Send + Sync + 'static,
+    F: Future<Output = Page> + Send + 'static,
+{
+    type Kind = Request;
+
+    fn kind(&self, request: &Request) -> Request {
+        request.clone()
+    }
+
+    fn make(&self, request: Request) -> impl Future<Output = Page> + Send {
+        (self.0)(request)
+    }
+}
+
 impl Server {
     /// Its page says what it was asked for, and is as long as `page_bytes`.
     pub(crate) fn start(config: &HttpConfig, page_bytes: usize) -> Self {
@@ -61,6 +80,10 @@ impl Server {
         P: Fn(Request) -> F + Send + Sync + 'static,
         F: Future<Output = Page> + Send + 'static,
     {
+        Self::of(config, made, EachItsOwn(pages))
+    }
+
+    pub(crate) fn of(config: &HttpConfig, made: Arc<AtomicUsize>, pages: impl Pages) -> Self {
         let http = Arc::new(Http::bind(config).unwrap());
         let serving = http.clone();
         let task = tokio::spawn(async move { panic!("serving ended: {}", serving.serve(pages).await) });
