@@ -82,7 +82,7 @@ struct Rules {
 impl Http {
     /// Reads certificate, key and users, and takes the address. Nobody is answered before [`Http::serve`]. Needs no runtime.
     pub fn bind(config: &HttpConfig) -> Result<Self, Error> {
-        let rules = Rules { tls: read_tls(config)?, users: read_users(config)? };
+        let rules = Rules { tls: read_tls(config)?, users: read_users(config, None)? };
         let taken = |error| Error::not_served(Fault::Listen { address: config.listen, error });
         let listener = TcpListener::bind(config.listen).map_err(taken)?;
         listener.set_nonblocking(true).map_err(taken)?;
@@ -113,7 +113,7 @@ impl Http {
     /// Connections that are open go on under the certificate they began with, and one that began without ends after its next
     /// answer if there is a certificate now; each of their requests is judged by the new users.
     pub fn reload(&self, config: &HttpConfig) -> Vec<Error> {
-        let (tls, users) = (read_tls(config), read_users(config));
+        let (tls, users) = (read_tls(config), read_users(config, self.rules().users.as_deref()));
         // What is taken out of the configuration might have stood in for what cannot be read.
         let may_take_away = tls.is_ok() && users.is_ok();
         let mut rules = lock(&self.rules);
@@ -176,8 +176,14 @@ fn read_tls(config: &HttpConfig) -> Result<Option<Arc<ServerConfig>>, Error> {
     config.tls.as_ref().map(read).transpose().map_err(Error::not_served)
 }
 
-fn read_users(config: &HttpConfig) -> Result<Option<Arc<Users>>, Error> {
-    let read = |path: &PathBuf| Users::read(Path::new(path)).map(Arc::new);
+fn read_users(config: &HttpConfig, before: Option<&Users>) -> Result<Option<Arc<Users>>, Error> {
+    let read = |path: &PathBuf| {
+        let users = Users::read(Path::new(path))?;
+        Ok(Arc::new(match before {
+            Some(before) => users.keeping(before),
+            None => users,
+        }))
+    };
     config.users.as_ref().map(read).transpose().map_err(Error::not_served)
 }
 

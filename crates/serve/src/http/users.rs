@@ -4,7 +4,7 @@ use std::{
     collections::{HashMap, hash_map::Entry},
     fs,
     path::Path,
-    sync::Mutex,
+    sync::{Arc, Mutex},
 };
 
 use ring::{hmac, rand::SystemRandom};
@@ -16,8 +16,8 @@ const HIGHEST_COST: u32 = 15;
 
 /// The users of one reading of the file.
 pub(super) struct Users {
-    by_name: HashMap<String, User>,
-    /// Of this process and reading alone, so that a tag tells nothing to who sees it.
+    by_name: HashMap<String, Arc<User>>,
+    /// Of this process alone, so that a tag tells nothing to who sees it.
     key: hmac::Key,
     /// A hash as dear as the dearest, for names that are not there: that a name is unknown must not show in the time.
     nobody: String,
@@ -59,7 +59,9 @@ impl Users {
             }
             match by_name.entry(name.to_owned()) {
                 Entry::Occupied(_) => return Err(fault(UserFault::Twice)),
-                Entry::Vacant(place) => place.insert(User { hash: hash.into(), verified: Mutex::new(None) }),
+                Entry::Vacant(place) => {
+                    place.insert(Arc::new(User { hash: hash.into(), verified: Mutex::new(None) }))
+                }
             };
         }
         if by_name.is_empty() {
@@ -68,6 +70,18 @@ impl Users {
         let key =
             hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map_err(|_| Fault::NoRandom)?;
         Ok(Self { by_name, key, nobody: dearest.1 })
+    }
+
+    /// With what those of an earlier reading remember, and what they are about to find, of users whose hash is still the same: nobody
+    /// who was in has to be checked again, which others could keep from happening by guessing.
+    pub(super) fn keeping(mut self, before: &Self) -> Self {
+        self.key = before.key.clone();
+        for (name, user) in &mut self.by_name {
+            if let Some(same) = before.by_name.get(name).filter(|before| before.hash == user.hash) {
+                *user = same.clone();
+            }
+        }
+        self
     }
 
     /// Whether this password was found right before. Takes microseconds, and as long for a wrong one.
@@ -141,6 +155,24 @@ mod tests {
         assert!(!users.remember(&says("b", "one")) && !users.remember(&says("a", "onE")));
         assert!(!users.verify(&says("c", "one")) && !users.verify(&says("", "")));
         assert!(users.remember(&says("a", "one")), "a wrong one elsewhere forgot the right one");
+    }
+
+    #[test]
+    fn a_later_reading_remembers_those_whose_hash_is_the_same_and_no_others() {
+        let (a, b, c) = (line("a", "one"), line("b", "two"), line("c", "three"));
+        let first = parse(&[&*a, &*b, &*c].concat()).unwrap();
+        for (name, password) in [("a", "one"), ("b", "two")] {
+            assert!(first.verify(&says(name, password)));
+        }
+        let renewed = parse(&[&*a, &*line("b", "two"), &*c, &*line("d", "one")].concat()).unwrap();
+        let renewed = renewed.keeping(&first);
+        assert!(renewed.remember(&says("a", "one")) && !renewed.remember(&says("a", "two")));
+        assert!(!renewed.remember(&says("b", "two")), "another hash is another password");
+        assert!(!renewed.remember(&says("d", "one")) && renewed.verify(&says("d", "one")));
+        assert!(first.verify(&says("c", "three")));
+        assert!(renewed.remember(&says("c", "three")), "it was being checked while the file was read");
+        let without = parse(&c).unwrap().keeping(&renewed);
+        assert!(!without.remember(&says("a", "one")) && !without.verify(&says("a", "one")));
     }
 
     #[test]

@@ -112,6 +112,22 @@ async fn guessing_ends_after_a_few_and_keeps_nobody_out_who_was_in() {
 }
 
 #[tokio::test]
+async fn guessing_keeps_nobody_out_after_a_reload_who_was_in_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("users");
+    write_users(&path, CHEAP, &[("a", "one")]);
+    let config = guarded(&path);
+    let server = Server::start(&config, 0);
+    assert_eq!(server.get("/metrics", &basic("a", "one")).await.status, 200);
+    while server.get("/metrics", &basic("a", "two")).await.status != 429 {}
+    let another = format!("b:{}\n", bcrypt::hash("two", CHEAP).unwrap());
+    fs::write(&path, fs::read_to_string(&path).unwrap() + &another).unwrap();
+    assert!(server.http.reload(&config).is_empty());
+    assert_eq!(server.get("/metrics", &basic("a", "one")).await.status, 200);
+    assert_ne!(server.get("/metrics", &basic("a", "two")).await.status, 200);
+}
+
+#[tokio::test]
 async fn users_are_read_again_and_a_broken_file_keeps_those_that_were_there() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("users");
