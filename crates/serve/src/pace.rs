@@ -1,4 +1,6 @@
 //! When Samples are taken: on a grid of each interval that somebody asked for, so that those who ask for the same one share them.
+//! All these grids lie on one of the shortest interval that there may be: however many ask, for whatever intervals, Samples on
+//! them are never closer together.
 
 use std::{
     collections::BTreeMap,
@@ -16,6 +18,8 @@ pub struct Pace {
 
 #[derive(Debug, Default)]
 struct Asked {
+    /// Points are multiples of this, ns; 0 is as 1.
+    step: u64,
     /// How many ask for each interval, ns.
     intervals: BTreeMap<u64, u32>,
     /// One Sample beside the grid.
@@ -63,6 +67,12 @@ impl Pace {
                 asked.intervals.remove(&interval_ns.max(1));
             }
         }
+        self.changed.notify_one();
+    }
+
+    /// Points of all grids are multiples of this from now on, ns.
+    pub fn set_step(&self, step_ns: u64) {
+        self.lock().step = step_ns;
         self.changed.notify_one();
     }
 
@@ -130,18 +140,29 @@ impl Pace {
 impl Asked {
     /// The first point after `last_ns` of any grid.
     fn next_ns(&self, last_ns: u64) -> Option<u64> {
-        self.intervals.keys().map(|interval| (last_ns / interval + 1).saturating_mul(*interval)).min()
+        self.intervals.keys().map(|interval| self.next_of(*interval, last_ns)).min()
+    }
+
+    /// A point that lies between two of the common grid is at the later of them.
+    fn next_of(&self, interval: u64, last_ns: u64) -> u64 {
+        let next = (last_ns / interval + 1).saturating_mul(interval);
+        next.div_ceil(self.step()).saturating_mul(self.step())
     }
 
     /// The last point that has come, and how many of the shortest interval, which suffer first, were missed before it. One that is
     /// late by less than half of its interval is still taken for itself.
     fn latest(&self, next_ns: u64, now_ns: u64) -> (u64, u64) {
         let Some(shortest) = self.intervals.keys().next() else { return (next_ns, 0) };
+        let shortest = shortest.div_ceil(self.step()).saturating_mul(self.step());
         let missed = (now_ns - next_ns + shortest / 2) / shortest;
         if missed == 0 {
             return (next_ns, 0);
         }
-        (now_ns / shortest * shortest, missed)
+        ((now_ns / shortest * shortest).max(next_ns), missed)
+    }
+
+    fn step(&self) -> u64 {
+        self.step.max(1)
     }
 }
 
@@ -177,6 +198,29 @@ mod tests {
         assert_eq!(asked.latest(100 * MS, 149 * MS), (100 * MS, 0), "late, but of its own interval");
         assert_eq!(asked.latest(100 * MS, 160 * MS), (100 * MS, 1));
         assert_eq!(asked.latest(100 * MS, 420 * MS), (400 * MS, 3));
+    }
+
+    #[test]
+    fn however_many_intervals_are_asked_for_points_are_never_closer_together_than_the_step() {
+        let intervals = (0..64).map(|n| (100_000_000 + n * 997_001, 1)).chain([(250 * MS, 1)]).collect();
+        let asked = Asked { step: 100 * MS, intervals, ..Asked::default() };
+        let mut last_ns = 0;
+        while last_ns < 60_000 * MS {
+            let next_ns = asked.next_ns(last_ns).unwrap();
+            assert!(next_ns >= last_ns + 100 * MS && next_ns.is_multiple_of(100 * MS), "{last_ns} {next_ns}");
+            last_ns = next_ns;
+        }
+        let late = asked.latest(100 * MS, 420 * MS);
+        assert_eq!(late, (400 * MS, 3));
+    }
+
+    #[test]
+    fn an_interval_between_two_points_of_the_common_grid_is_kept_in_the_mean() {
+        let asked = Asked { step: 100 * MS, ..asked(&[250]) };
+        let points = std::iter::successors(Some(0), |last_ns| asked.next_ns(*last_ns));
+        let points: Vec<_> = points.map(|ns| ns / MS).take(5).collect();
+        assert_eq!(points, [0, 300, 500, 800, 1_000]);
+        assert_eq!(asked.latest(1_000 * MS, 1_160 * MS), (1_000 * MS, 1), "never back");
     }
 
     #[test]

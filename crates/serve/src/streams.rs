@@ -90,6 +90,17 @@ impl Streams {
         self.0.is_empty()
     }
 
+    /// How many of a user's there are, those of processes that are followed left out: of these there are few.
+    pub fn of_user(&self, user: u32) -> usize {
+        let views = self.0.keys().map(|kind| kind.view);
+        views.filter(|view| view.user == Some(user) && view.follower.is_none()).count()
+    }
+
+    /// There is this one.
+    pub fn has(&self, kind: &Kind) -> bool {
+        self.0.contains_key(kind)
+    }
+
     /// One more reads this stream, from the last key frame on. A new one shows nothing before a Sample with so many changes of whom
     /// to follow.
     ///

@@ -194,7 +194,7 @@ impl Connection {
         if !request.pids.is_empty() {
             (view, since_changes) = shared.follow(view, &request.pids)?;
         }
-        let interval_ns = request.interval_ns.max(shared.limits.shortest_interval_ns);
+        let interval_ns = shared.limits.interval_ns(request.interval_ns);
         let cursor = shared.join(Kind { view, interval_ns }, since_changes)?;
         let behind = shared.streams.behind(&cursor);
         if !self.is_open {
@@ -203,11 +203,7 @@ impl Connection {
         }
         push(&mut self.out, &Word::answered(user.is_none()))?;
         if interval_ns != request.interval_ns {
-            let words = format!(
-                "the shortest interval here is {} ms: the daemon's configuration says so (`shortest_interval`)",
-                interval_ns / 1_000_000
-            );
-            push(&mut self.out, &Word::said(words))?;
+            push(&mut self.out, &other_interval(interval_ns, shared.limits.shortest_interval_ns))?;
         }
         if behind > 1 {
             push(&mut self.out, &Word::skip(behind as u32 - 1))?;
@@ -300,6 +296,20 @@ enum Step {
 fn push(out: &mut VecDeque<Frame>, word: &Word) -> Result<(), Word> {
     out.push_back(Arc::from(Outgoing::word(word).map_err(|error| failed(&error))?));
     Ok(())
+}
+
+/// That Samples come less often than was asked for.
+fn other_interval(interval_ns: u64, shortest_ns: u64) -> Word {
+    let [interval, shortest] = [interval_ns, shortest_ns].map(|ns| ns as f64 / 1e6);
+    Word::said(match interval_ns == shortest_ns {
+        true => format!(
+            "the shortest interval here is {shortest} ms: the daemon's configuration says so (`shortest_interval`)"
+        ),
+        false => format!(
+            "the interval is {interval} ms: here it is a multiple of {shortest} ms, as the daemon's configuration says \
+             (`shortest_interval`)"
+        ),
+    })
 }
 
 fn failed(error: &dyn std::error::Error) -> Word {

@@ -41,6 +41,9 @@ const OWNERS_FOR: Duration = Duration::from_secs(10);
 /// Cgroups of which that is remembered.
 const OWNERS: usize = 16_384;
 
+/// Different intervals at which a user who may not see everything looks at a time: each is filtered and written by itself.
+const INTERVALS_PER_USER: usize = 16;
+
 /// What clients may do.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -48,7 +51,7 @@ pub struct Limits {
     pub admin_uids: Vec<u32>,
     /// Groups whose members may.
     pub admin_gids: Vec<u32>,
-    /// The shortest interval, ns.
+    /// The shortest interval, ns; all others are multiples of it.
     pub shortest_interval_ns: u64,
     /// At a time.
     pub clients: usize,
@@ -56,6 +59,14 @@ pub struct Limits {
     pub clients_per_user: usize,
     /// A client that reads nothing for so long, or asks for nothing when it has connected, is sent away.
     pub patience: Duration,
+}
+
+impl Limits {
+    /// The interval at which somebody is sent Samples who asks for this one: as long, or up to the next that there is.
+    pub fn interval_ns(&self, asked_ns: u64) -> u64 {
+        let shortest_ns = self.shortest_interval_ns.max(1);
+        asked_ns.max(1).div_ceil(shortest_ns).saturating_mul(shortest_ns)
+    }
 }
 
 impl Default for Limits {
@@ -132,6 +143,7 @@ impl Server {
         counters: Arc<Counters>,
     ) -> Result<Self, WriteError> {
         let latest = collection.latest();
+        collection.pace().set_step(limits.shortest_interval_ns);
         let shared = Shared {
             collection,
             streams: Streams::default(),
@@ -152,7 +164,11 @@ impl Server {
     /// What changes from now on: for clients that come, and those that are there.
     pub fn limits(&self) -> impl Fn(Limits) + use<> {
         let shared = self.shared.clone();
-        move |limits| shared.borrow_mut().limits = limits
+        move |limits| {
+            let mut shared = shared.borrow_mut();
+            shared.collection.pace().set_step(limits.shortest_interval_ns);
+            shared.limits = limits;
+        }
     }
 
     /// Serves until `stop`, or until no Sample can be taken any more: why not, in a sentence. To be run on a
@@ -280,6 +296,18 @@ impl Shared {
 
     /// One more reads a stream.
     fn join(&mut self, kind: Kind, since_changes: u64) -> Result<Cursor, Word> {
+        if let (Some(user), None) = (kind.view.user, kind.view.follower)
+            && !self.streams.has(&kind)
+            && self.streams.of_user(user) >= INTERVALS_PER_USER
+        {
+            return Err(Word::refused(
+                Refusal::TooManyClients,
+                format!(
+                    "you look at {INTERVALS_PER_USER} different intervals already, as many as you may: ask for one of them, or end \
+                     a viewer"
+                ),
+            ));
+        }
         let joined = self.streams.join(kind, since_changes);
         let cursor = joined.map_err(|error| {
             self.give_back(kind.view);
@@ -347,3 +375,6 @@ fn owner(owners: &mut HashMap<Arc<str>, (Instant, u32)>, mount: &Path, path: &st
     owners.insert(path.into(), (now, uid));
     Some(uid)
 }
+
+#[cfg(test)]
+mod tests;

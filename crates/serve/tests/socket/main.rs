@@ -4,7 +4,10 @@ use std::{
     io::{Read, Write},
     os::unix::net::UnixStream,
     path::PathBuf,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -23,15 +26,15 @@ use tokio::{net::UnixListener, sync::oneshot, task::LocalSet};
 /// A host with so many tasks, all of this user.
 struct Made {
     tasks: u32,
-    round: u64,
+    round: Arc<AtomicU64>,
     left: u64,
 }
 
 impl Collect for Made {
     fn collect(&mut self) -> Result<Reading, String> {
         self.left = self.left.checked_sub(1).ok_or("the kernel is out of tasks")?;
-        self.round += 1;
-        let sample = cgscope_made_up::host(self.tasks, 5, self.round);
+        let round = self.round.fetch_add(1, Ordering::Relaxed) + 1;
+        let sample = cgscope_made_up::host(self.tasks, 5, round);
         let owner = Some(rustix::process::geteuid().as_raw());
         let access = |serial| Access { serial, owner, followers: 0 };
         let access = sample.tasks.iter().map(|task| access(task.serial)).collect();
@@ -85,7 +88,7 @@ impl Drop for Daemon {
 }
 
 fn made(tasks: u32) -> Made {
-    Made { tasks, round: 0, left: u64::MAX }
+    Made { tasks, round: Arc::default(), left: u64::MAX }
 }
 
 fn every(ms: u64) -> Request {
@@ -118,6 +121,44 @@ fn two_viewers_of_one_pace_get_the_same_samples_and_change_it_by_themselves() {
         assert!(next(viewer) > 0);
     }
     assert_eq!(daemon.counters.refused(Refusal::TooSlow), 0);
+}
+
+#[test]
+fn many_intervals_that_differ_a_little_do_not_make_more_samples() {
+    let made = made(20);
+    let rounds = made.round.clone();
+    let daemon = Daemon::start(made, Limits::default());
+    let asked = |n: u64| Request::every(100_000_000 + n * 997_001);
+    let viewers: Vec<Connection> =
+        (0..40).map(|n| Connection::open(&daemon.path, &asked(n)).unwrap()).collect();
+    thread::sleep(Duration::from_millis(500));
+    let before = rounds.load(Ordering::Relaxed);
+    thread::sleep(Duration::from_secs(2));
+    let taken = rounds.load(Ordering::Relaxed) - before;
+    assert!(taken <= 22, "{taken} Samples in 2 s, with intervals of 100 ms or more");
+    drop(viewers);
+}
+
+#[test]
+fn who_is_sent_samples_less_often_than_asked_for_is_told_and_who_is_not_is_not() {
+    let daemon = Daemon::start(made(5), Limits::default());
+    let said = |ms| {
+        let mut viewer = Connection::open(&daemon.path, &every(ms)).unwrap();
+        loop {
+            match viewer.receive() {
+                Event::Said(sentence) => return sentence,
+                Event::Sample(_) => return String::new(),
+                _ => {}
+            }
+        }
+    };
+    assert!(said(20).starts_with("the shortest interval here is 100 ms: "), "{}", said(20));
+    assert!(
+        said(250).starts_with("the interval is 300 ms: here it is a multiple of 100 ms"),
+        "{}",
+        said(250)
+    );
+    assert_eq!((said(100), said(300)), (String::new(), String::new()));
 }
 
 #[test]
@@ -156,7 +197,7 @@ fn who_asks_again_and_again_and_reads_nothing_is_sent_away_soon() {
     let away =
         || daemon.counters.refused(Refusal::TooManyRequests) + daemon.counters.refused(Refusal::TooSlow);
     wait_until("it is sent away", || away() == 1);
-    wait_until("it has left", || daemon.counters.clients.load(std::sync::atomic::Ordering::Relaxed) == 0);
+    wait_until("it has left", || daemon.counters.clients.load(Ordering::Relaxed) == 0);
 }
 
 #[test]

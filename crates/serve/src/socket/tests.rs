@@ -1,0 +1,54 @@
+use cgscope_model::Sample;
+
+use super::*;
+use crate::{collection::Collect, shown::Reading};
+
+const ALICE: u32 = 61_001;
+const SECOND: u64 = 1_000_000_000;
+
+/// Takes Samples of nothing.
+struct Nothing;
+
+impl Collect for Nothing {
+    fn collect(&mut self) -> Result<Reading, String> {
+        Ok(Reading { sample: Sample::default(), access: Vec::new() })
+    }
+    fn follow(&mut self, _: Follower, _: &[u32]) {}
+    fn follow_no_longer(&mut self, _: Follower) {}
+}
+
+fn server() -> (Server, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(folder.path().join("s.sock")).unwrap();
+    let collection = Collection::start(Nothing).unwrap();
+    let header = Header::default();
+    let server = Server::new(listener, collection, &header, None, Limits::default(), Arc::default()).unwrap();
+    (server, folder)
+}
+
+fn kind(user: Option<u32>, interval_ns: u64) -> Kind {
+    Kind { view: View { user, follower: None }, interval_ns }
+}
+
+#[test]
+fn intervals_are_multiples_of_the_shortest_and_not_shorter_than_asked_for() {
+    let limits = Limits::default();
+    for (asked_ms, ms) in [(1, 100), (100, 100), (101, 200), (250, 300), (300, 300), (1_000, 1_000)] {
+        assert_eq!(limits.interval_ns(asked_ms * 1_000_000), ms * 1_000_000, "{asked_ms}");
+    }
+}
+
+#[tokio::test]
+async fn a_user_looks_at_so_many_different_intervals_and_others_do_not_notice() {
+    let (server, _folder) = server();
+    let mut shared = server.shared.borrow_mut();
+    let mut join = |user, seconds| shared.join(kind(user, seconds * SECOND), 0);
+    for seconds in 1..=16 {
+        join(Some(ALICE), seconds).unwrap();
+    }
+    let word = join(Some(ALICE), 17).unwrap_err();
+    assert_eq!(word.refused, Some(Refusal::TooManyClients));
+    assert!(word.sentence.contains("16 different intervals"), "{}", word.sentence);
+    assert!(join(Some(ALICE), 16).is_ok(), "there is this one");
+    assert!(join(Some(ALICE + 1), 17).is_ok() && join(None, 17).is_ok());
+}
