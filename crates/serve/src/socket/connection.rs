@@ -72,8 +72,8 @@ impl Connection {
     }
 
     /// Serves it until it goes, is sent away, or the daemon ends.
-    pub(super) async fn run(mut self, mut shown: watch::Receiver<u64>) {
-        if let Err(word) = self.serve(&mut shown).await {
+    pub(super) async fn run(mut self, mut news: watch::Receiver<()>) {
+        if let Err(word) = self.serve(&mut news).await {
             if let Some(refused) = word.refused {
                 self.shared.borrow().counters.refuse(refused);
             }
@@ -82,8 +82,11 @@ impl Connection {
     }
 
     /// Until it goes (`Ok`) or is to be sent away.
-    async fn serve(&mut self, shown: &mut watch::Receiver<u64>) -> Result<(), Word> {
+    async fn serve(&mut self, news: &mut watch::Receiver<()>) -> Result<(), Word> {
         loop {
+            if self.shared.borrow().is_ending {
+                return Err(Word::refused(Refusal::Ending, "the daemon ends"));
+            }
             let was_idle = self.out.is_empty();
             self.fill()?;
             if was_idle {
@@ -106,7 +109,8 @@ impl Connection {
                     biased;
                     ready = self.socket.readable(), if !self.is_over => ready.map(|()| Step::Read),
                     ready = self.socket.writable(), if is_writing => ready.map(|()| Step::Write),
-                    changed = shown.changed(), if !is_writing => Ok(if changed.is_ok() { Step::Look } else { Step::End }),
+                    // Also while writing: who does not read is not served beyond the end.
+                    _ = news.changed() => Ok(Step::Look),
                 }
             };
             let step = match is_waited_for {
@@ -117,7 +121,6 @@ impl Connection {
                 Ok(Step::Read) => self.read()?,
                 Ok(Step::Write) => self.write(),
                 Ok(Step::Look) => false,
-                Ok(Step::End) => return Err(Word::refused(Refusal::Ending, "the daemon ends")),
                 Err(_) => true,
             };
             if gone {
@@ -290,7 +293,6 @@ enum Step {
     Read,
     Write,
     Look,
-    End,
 }
 
 fn push(out: &mut VecDeque<Frame>, word: &Word) -> Result<(), Word> {

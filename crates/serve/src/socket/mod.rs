@@ -44,6 +44,9 @@ const OWNERS: usize = 16_384;
 /// Different intervals at which a user who may not see everything looks at a time: each is filtered and written by itself.
 const INTERVALS_PER_USER: usize = 16;
 
+/// What clients have in all to read the last word when the daemon ends.
+const END: Duration = Duration::from_millis(1_500);
+
 /// What clients may do.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -118,6 +121,9 @@ struct Shared {
     /// A Sample beside the grid is wanted as soon as it may be taken, and who is told that.
     wants_one: bool,
     wanted: Rc<Notify>,
+    /// Wakes all connections: streams have another Sample, or the daemon ends.
+    news: watch::Sender<()>,
+    is_ending: bool,
 }
 
 /// Serves viewers.
@@ -125,8 +131,6 @@ pub struct Server {
     listener: UnixListener,
     shared: Rc<RefCell<Shared>>,
     latest: watch::Receiver<Latest>,
-    /// Counts the Samples that the streams have.
-    shown: watch::Sender<u64>,
 }
 
 impl Server {
@@ -157,8 +161,10 @@ impl Server {
             latest: None,
             wants_one: false,
             wanted: Rc::default(),
+            news: watch::channel(()).0,
+            is_ending: false,
         };
-        Ok(Self { listener, shared: Rc::new(RefCell::new(shared)), latest, shown: watch::channel(0).0 })
+        Ok(Self { listener, shared: Rc::new(RefCell::new(shared)), latest })
     }
 
     /// What changes from now on: for clients that come, and those that are there.
@@ -197,8 +203,11 @@ impl Server {
                 Some(_) = clients.join_next(), if !clients.is_empty() => {}
             }
         };
-        drop(self.shown);
-        while clients.join_next().await.is_some() {}
+        self.shared.borrow_mut().end();
+        let all_gone = async { while clients.join_next().await.is_some() {} };
+        // Who has not read the last word by then is gone without it.
+        let _ = tokio::time::timeout(END, all_gone).await;
+        clients.shutdown().await;
         ending
     }
 
@@ -208,11 +217,7 @@ impl Server {
             return Err("the thread that takes Samples is gone".into());
         }
         let Some(taken) = latest else { return Ok(()) };
-        let mut shared = self.shared.borrow_mut();
-        shared.show(taken)?;
-        drop(shared);
-        self.shown.send_modify(|count| *count += 1);
-        Ok(())
+        self.shared.borrow_mut().show(taken)
     }
 
     fn admit(&self, socket: UnixStream, clients: &mut JoinSet<()>) {
@@ -224,7 +229,7 @@ impl Server {
             Ok(()) => {
                 shared.count_clients();
                 let client = connection::Connection::new(socket, peer, self.shared.clone());
-                clients.spawn_local(client.run(self.shown.subscribe()));
+                clients.spawn_local(client.run(shared.news.subscribe()));
             }
             Err(refusal) => {
                 shared.counters.refuse(refusal);
@@ -274,7 +279,14 @@ impl Shared {
             mount.as_deref().is_some_and(|mount| owner(owners, mount, path) == Some(user))
         });
         self.latest = Some(taken);
+        self.news.send_replace(());
         done.map_err(|error| error.to_string())
+    }
+
+    /// Nobody is served any more.
+    fn end(&mut self) {
+        self.is_ending = true;
+        self.news.send_replace(());
     }
 
     /// A Sample is wanted beside the grid.

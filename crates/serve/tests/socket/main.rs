@@ -222,3 +222,18 @@ fn viewers_are_told_when_the_daemon_ends_and_when_it_cannot_go_on() {
     while !matches!(viewer.receive(), Event::Refused(_) | Event::Gone) {}
     assert_eq!(daemon.thread.take().unwrap().join().unwrap().unwrap_err(), "the kernel is out of tasks");
 }
+
+#[test]
+fn the_end_does_not_wait_for_who_does_not_read() {
+    let mut daemon = Daemon::start(made(10_000), Limits::default());
+    let mut good = Connection::open(&daemon.path, &every(60_000)).unwrap();
+    let mut deaf = UnixStream::connect(&daemon.path).unwrap();
+    deaf.write_all(&every(60_000).line()).unwrap();
+    while !matches!(good.receive(), Event::Sample(_)) {}
+    // It is begun, and does not fit.
+    deaf.read_exact(&mut [0; 100_000]).unwrap();
+    let begun = Instant::now();
+    assert_eq!(daemon.end(), Ok(()));
+    assert!(begun.elapsed() < Duration::from_secs(3), "it took {:?}", begun.elapsed());
+    while !matches!(good.receive(), Event::Refused(word) if word.refused == Some(Refusal::Ending)) {}
+}
