@@ -129,6 +129,11 @@ impl Streams {
         stream.number
     }
 
+    /// The changes of whom to follow before which nothing is shown in a reader's stream.
+    pub fn since_changes(&self, cursor: &Cursor) -> u64 {
+        self.0.get(&cursor.kind).map_or(0, |stream| stream.since_changes)
+    }
+
     /// One less reads it.
     pub fn leave(&mut self, cursor: &Cursor) {
         if let Some(stream) = self.0.get_mut(&cursor.kind) {

@@ -38,6 +38,10 @@ pub(super) struct Connection {
     /// A request that is answered once there is a Sample with a greater number: until then it is not known who is there.
     asked: Option<(Request, Option<u64>)>,
     cursor: Option<Cursor>,
+    /// The interval that it asked for, whatever it is sent, ns.
+    asked_ns: u64,
+    /// The limits under which it was looked at: [`Shared::limits_changed`].
+    limits: u64,
     /// Samples up to this number come before the one that was asked for as the last.
     last_after: Option<u64>,
     /// What is being sent, and how much of it has been.
@@ -61,6 +65,8 @@ impl Connection {
             requests: Requests::default(),
             asked: None,
             cursor: None,
+            asked_ns: 0,
+            limits: 0,
             last_after: None,
             out: VecDeque::new(),
             sent: 0,
@@ -84,9 +90,7 @@ impl Connection {
     /// Until it goes (`Ok`) or is to be sent away.
     async fn serve(&mut self, news: &mut watch::Receiver<()>) -> Result<(), Word> {
         loop {
-            if self.shared.borrow().is_ending {
-                return Err(Word::refused(Refusal::Ending, "the daemon ends"));
-            }
+            self.look_again()?;
             let was_idle = self.out.is_empty();
             self.fill()?;
             if was_idle {
@@ -127,6 +131,36 @@ impl Connection {
                 return Ok(());
             }
         }
+    }
+
+    /// Whether it is served on, and under which limits: others are held against what it is sent.
+    fn look_again(&mut self) -> Result<(), Word> {
+        let mut shared = self.shared.borrow_mut();
+        // Who is being sent the last Sample that was asked for is sent it whole.
+        if shared.is_ending && !self.is_over {
+            return Err(Word::refused(Refusal::Ending, "the daemon ends"));
+        }
+        if std::mem::replace(&mut self.limits, shared.limits_changed) == shared.limits_changed {
+            return Ok(());
+        }
+        let Some(cursor) = self.cursor else { return Ok(()) };
+        // Its figures begin anew then; clients come back by themselves where a daemon ends.
+        if shared.user(&self.peer) != cursor.kind.view.user {
+            return Err(Word::refused(
+                Refusal::Ending,
+                "the daemon's configuration has changed, and with it what you may see (`admin_groups`): connect again",
+            ));
+        }
+        let interval_ns = shared.limits.interval_ns(self.asked_ns);
+        if interval_ns == cursor.kind.interval_ns {
+            return Ok(());
+        }
+        let cursor = self.cursor.insert(shared.change_interval(&cursor, interval_ns)?);
+        if self.last_after.is_some() {
+            shared.streams.one_more(cursor);
+            shared.want_one();
+        }
+        begin(&mut self.out, &shared, cursor, self.asked_ns)
     }
 
     /// Reads what has come; true: nothing ever will.
@@ -191,7 +225,7 @@ impl Connection {
             return Ok(());
         }
         let Some((request, _)) = self.asked.take() else { return Ok(()) };
-        let user = (!shared.is_admin(&self.peer)).then_some(self.peer.uid);
+        let user = shared.user(&self.peer);
         let mut view = View { user, follower: None };
         let mut since_changes = 0;
         if !request.pids.is_empty() {
@@ -199,18 +233,13 @@ impl Connection {
         }
         let interval_ns = shared.limits.interval_ns(request.interval_ns);
         let cursor = shared.join(Kind { view, interval_ns }, since_changes)?;
-        let behind = shared.streams.behind(&cursor);
         if !self.is_open {
             self.is_open = true;
             self.out.push_back(shared.opening.clone());
         }
         push(&mut self.out, &Word::answered(user.is_none()))?;
-        if interval_ns != request.interval_ns {
-            push(&mut self.out, &other_interval(interval_ns, shared.limits.shortest_interval_ns))?;
-        }
-        if behind > 1 {
-            push(&mut self.out, &Word::skip(behind as u32 - 1))?;
-        }
+        self.asked_ns = request.interval_ns;
+        begin(&mut self.out, &shared, &cursor, self.asked_ns)?;
         if let Some(before) = self.cursor.replace(cursor) {
             shared.leave(&before);
         }
@@ -300,6 +329,18 @@ fn push(out: &mut VecDeque<Frame>, word: &Word) -> Result<(), Word> {
     Ok(())
 }
 
+/// What is said before the Samples of a stream.
+fn begin(out: &mut VecDeque<Frame>, shared: &Shared, cursor: &Cursor, asked_ns: u64) -> Result<(), Word> {
+    let interval_ns = cursor.kind.interval_ns;
+    if interval_ns != asked_ns {
+        push(out, &other_interval(interval_ns, shared.limits.shortest_interval_ns))?;
+    }
+    match shared.streams.behind(cursor) {
+        0 | 1 => Ok(()),
+        behind => push(out, &Word::skip(behind as u32 - 1)),
+    }
+}
+
 /// That Samples come less often than was asked for.
 fn other_interval(interval_ns: u64, shortest_ns: u64) -> Word {
     let [interval, shortest] = [interval_ns, shortest_ns].map(|ns| ns as f64 / 1e6);
@@ -326,3 +367,6 @@ fn unix_ns() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -111,6 +111,8 @@ struct Shared {
     collection: Collection,
     streams: Streams,
     limits: Limits,
+    /// How often these have changed.
+    limits_changed: u64,
     users: Users,
     followers: BTreeSet<Follower>,
     opening: Arc<[u8]>,
@@ -121,7 +123,7 @@ struct Shared {
     /// A Sample beside the grid is wanted as soon as it may be taken, and who is told that.
     wants_one: bool,
     wanted: Rc<Notify>,
-    /// Wakes all connections: streams have another Sample, or the daemon ends.
+    /// Wakes all connections: streams have another Sample, limits are others, or the daemon ends.
     news: watch::Sender<()>,
     is_ending: bool,
 }
@@ -152,6 +154,7 @@ impl Server {
             collection,
             streams: Streams::default(),
             limits,
+            limits_changed: 0,
             users: Users::default(),
             followers: Follower::all().collect(),
             opening: Outgoing::opening(header)?.into(),
@@ -174,6 +177,8 @@ impl Server {
             let mut shared = shared.borrow_mut();
             shared.collection.pace().set_step(limits.shortest_interval_ns);
             shared.limits = limits;
+            shared.limits_changed += 1;
+            shared.news.send_replace(());
         }
     }
 
@@ -265,12 +270,13 @@ impl Shared {
         self.counters.clients.store(self.users.clients() as u64, Ordering::Relaxed);
     }
 
-    /// Who may see everything.
-    fn is_admin(&self, peer: &Peer) -> bool {
-        peer.uid == 0
+    /// Whose processes a client is shown; `None`: everything.
+    fn user(&self, peer: &Peer) -> Option<u32> {
+        let is_admin = peer.uid == 0
             || peer.uid == rustix::process::geteuid().as_raw()
             || self.limits.admin_uids.contains(&peer.uid)
-            || peer.gids.iter().any(|gid| self.limits.admin_gids.contains(gid))
+            || peer.gids.iter().any(|gid| self.limits.admin_gids.contains(gid));
+        (!is_admin).then_some(peer.uid)
     }
 
     fn show(&mut self, taken: Taken) -> Result<(), String> {
@@ -320,9 +326,19 @@ impl Shared {
                 ),
             ));
         }
-        let joined = self.streams.join(kind, since_changes);
-        let cursor = joined.map_err(|error| {
-            self.give_back(kind.view);
+        self.begin(kind, since_changes).inspect_err(|_| self.give_back(kind.view))
+    }
+
+    /// Whoever reads there goes on at another interval.
+    fn change_interval(&mut self, cursor: &Cursor, interval_ns: u64) -> Result<Cursor, Word> {
+        let since_changes = self.streams.since_changes(cursor);
+        let changed = self.begin(Kind { interval_ns, ..cursor.kind }, since_changes)?;
+        self.stop(cursor);
+        Ok(changed)
+    }
+
+    fn begin(&mut self, kind: Kind, since_changes: u64) -> Result<Cursor, Word> {
+        let cursor = self.streams.join(kind, since_changes).map_err(|error| {
             Word::refused(Refusal::Failed, format!("the daemon could not begin to send ({error})"))
         })?;
         self.collection.pace().ask(kind.interval_ns);
@@ -333,9 +349,13 @@ impl Shared {
     }
 
     fn leave(&mut self, cursor: &Cursor) {
+        self.stop(cursor);
+        self.give_back(cursor.kind.view);
+    }
+
+    fn stop(&mut self, cursor: &Cursor) {
         self.streams.leave(cursor);
         self.collection.pace().ask_no_longer(cursor.kind.interval_ns);
-        self.give_back(cursor.kind.view);
     }
 
     /// Nobody is followed for a view any more.

@@ -17,12 +17,13 @@ impl Collect for Nothing {
     fn follow_no_longer(&mut self, _: Follower) {}
 }
 
-fn server() -> (Server, tempfile::TempDir) {
+/// One that serves nobody yet, and the folder where its socket is.
+pub(super) fn server(limits: Limits) -> (Server, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(folder.path().join("s.sock")).unwrap();
     let collection = Collection::start(Nothing).unwrap();
     let header = Header::default();
-    let server = Server::new(listener, collection, &header, None, Limits::default(), Arc::default()).unwrap();
+    let server = Server::new(listener, collection, &header, None, limits, Arc::default()).unwrap();
     (server, folder)
 }
 
@@ -40,7 +41,7 @@ fn intervals_are_multiples_of_the_shortest_and_not_shorter_than_asked_for() {
 
 #[tokio::test]
 async fn a_user_looks_at_so_many_different_intervals_and_others_do_not_notice() {
-    let (server, _folder) = server();
+    let (server, _folder) = server(Limits::default());
     let mut shared = server.shared.borrow_mut();
     let mut join = |user, seconds| shared.join(kind(user, seconds * SECOND), 0);
     for seconds in 1..=16 {

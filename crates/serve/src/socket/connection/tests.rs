@@ -1,0 +1,75 @@
+use super::*;
+use crate::socket::{Limits, Server, tests::server};
+
+const ALICE: u32 = 61_001;
+const ADMINS: u32 = 61_101;
+const MS: u64 = 1_000_000;
+
+fn limits(admin_gids: &[u32], shortest_ms: u64) -> Limits {
+    Limits { admin_gids: admin_gids.to_vec(), shortest_interval_ns: shortest_ms * MS, ..Limits::default() }
+}
+
+/// A viewer of Alice's, who is in a group of her own, and where it reads.
+fn viewer(server: &Server, interval_ns: u64) -> (Connection, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let peer = Peer { uid: ALICE, gids: vec![ADMINS] };
+    let mut viewer = Connection::new(ours, peer, server.shared.clone());
+    viewer.asked = Some((Request::every(interval_ns), None));
+    viewer.answer().unwrap();
+    (viewer, theirs)
+}
+
+/// Serves a viewer over a change of limits: how it was sent away for that.
+async fn word_of_change(server: &Server, viewer: &mut Connection, limits: Limits) -> Option<Word> {
+    let mut news = server.shared.borrow().news.subscribe();
+    let change = server.limits();
+    let changed = async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        change(limits);
+    };
+    let served = tokio::time::timeout(Duration::from_millis(300), viewer.serve(&mut news));
+    tokio::join!(served, changed).0.ok().and_then(Result::err)
+}
+
+#[tokio::test]
+async fn who_is_no_admin_any_more_is_sent_away_to_come_back_as_a_user() {
+    let (server, _folder) = server(limits(&[ADMINS], 100));
+    let (mut viewer, _theirs) = viewer(&server, 1_000 * MS);
+    assert_eq!(viewer.cursor.map(|cursor| cursor.kind.view), Some(View::ALL));
+    let word = word_of_change(&server, &mut viewer, limits(&[ADMINS, 7], 100)).await;
+    assert_eq!(word, None, "nothing else for her");
+    let word = word_of_change(&server, &mut viewer, limits(&[7], 100)).await.expect("she is no admin");
+    assert_eq!(word.refused, Some(Refusal::Ending), "{word:?}");
+    assert!(word.sentence.contains("what you may see"), "{word:?}");
+}
+
+#[tokio::test]
+async fn who_has_become_an_admin_is_sent_away_to_come_back_as_one() {
+    let (server, _folder) = server(limits(&[], 100));
+    let (mut viewer, _theirs) = viewer(&server, 1_000 * MS);
+    assert_eq!(viewer.cursor.and_then(|cursor| cursor.kind.view.user), Some(ALICE));
+    let word = word_of_change(&server, &mut viewer, limits(&[ADMINS], 100)).await;
+    assert_eq!(word.and_then(|word| word.refused), Some(Refusal::Ending));
+}
+
+#[tokio::test]
+async fn whoever_is_connected_goes_on_at_the_intervals_that_there_are_now() {
+    let (server, _folder) = server(limits(&[], 100));
+    let (mut viewer, _theirs) = viewer(&server, 300 * MS);
+    let interval_ms = |viewer: &Connection| viewer.cursor.map(|cursor| cursor.kind.interval_ns / MS);
+    for (shortest_ms, ms) in [(1_000, 1_000), (200, 400), (100, 300)] {
+        let word = word_of_change(&server, &mut viewer, limits(&[], shortest_ms)).await;
+        assert_eq!((word, interval_ms(&viewer)), (None, Some(ms)), "{shortest_ms}");
+        assert_eq!(server.shared.borrow().streams.len(), 1);
+    }
+    // Also one who follows a process, which is followed on.
+    let follower = server.shared.borrow_mut().followers.pop_first();
+    let view = View { user: Some(ALICE), follower };
+    let followed = Kind { view, interval_ns: 300 * MS };
+    let joined = server.shared.borrow_mut().join(followed, 0).unwrap();
+    let before = viewer.cursor.replace(joined).expect("it had one");
+    server.shared.borrow_mut().leave(&before);
+    assert_eq!(word_of_change(&server, &mut viewer, limits(&[], 500)).await, None);
+    assert_eq!(viewer.cursor.map(|cursor| cursor.kind), Some(Kind { view, interval_ns: 500 * MS }));
+    assert!(follower.is_some_and(|follower| !server.shared.borrow().followers.contains(&follower)));
+}
