@@ -96,6 +96,11 @@ impl Streams {
         views.filter(|view| view.user == Some(user) && view.follower.is_none()).count()
     }
 
+    /// Somebody is shown what is theirs, with the tasks of their cgroups that have exited.
+    pub fn show_users(&self) -> bool {
+        self.0.keys().any(|kind| kind.view.user.is_some() && kind.view.follower.is_none())
+    }
+
     /// There is this one.
     pub fn has(&self, kind: &Kind) -> bool {
         self.0.contains_key(kind)

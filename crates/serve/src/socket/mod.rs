@@ -1,14 +1,14 @@
 //! The socket of viewers: who may connect, and what each is sent.
 
 mod connection;
+mod owners;
 mod peer;
 mod users;
 
 use std::{
     cell::RefCell,
-    collections::{BTreeSet, HashMap},
-    os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
+    collections::BTreeSet,
+    path::PathBuf,
     rc::Rc,
     sync::{
         Arc,
@@ -31,16 +31,12 @@ use crate::{
     shown::{View, seen},
     streams::{Cursor, Kind, Streams},
 };
+use owners::{Directory, Owners};
 pub use peer::{Peer, note_senders};
 use users::Users;
 
 /// Samples beside the grid are at least so far from any other.
 const LEAST_GAP: Duration = Duration::from_millis(100);
-/// Whose a cgroup is, is looked up again after this time.
-const OWNERS_FOR: Duration = Duration::from_secs(10);
-/// Cgroups of which that is remembered.
-const OWNERS: usize = 16_384;
-
 /// Different intervals at which a user who may not see everything looks at a time: each is filtered and written by itself.
 const INTERVALS_PER_USER: usize = 16;
 
@@ -117,7 +113,7 @@ struct Shared {
     followers: BTreeSet<Follower>,
     opening: Arc<[u8]>,
     mount: Option<PathBuf>,
-    owners: HashMap<Arc<str>, (Instant, u32)>,
+    owners: Owners,
     counters: Arc<Counters>,
     latest: Option<Taken>,
     /// A Sample beside the grid is wanted as soon as it may be taken, and who is told that.
@@ -159,7 +155,7 @@ impl Server {
             followers: Follower::all().collect(),
             opening: Outgoing::opening(header)?.into(),
             mount,
-            owners: HashMap::new(),
+            owners: Owners::default(),
             counters,
             latest: None,
             wants_one: false,
@@ -281,9 +277,12 @@ impl Shared {
 
     fn show(&mut self, taken: Taken) -> Result<(), String> {
         let Self { streams, owners, mount, .. } = self;
-        let done = streams.show(&taken, |path, user| {
-            mount.as_deref().is_some_and(|mount| owner(owners, mount, path) == Some(user))
-        });
+        if let Some(mount) = mount
+            && streams.show_users()
+        {
+            owners.look(&taken.reading.sample, Instant::now(), |path| Directory::of(mount, path));
+        }
+        let done = streams.show(&taken, |path, user| owners.is_owned(path, user));
         self.latest = Some(taken);
         self.news.send_replace(());
         done.map_err(|error| error.to_string())
@@ -390,22 +389,6 @@ impl Shared {
     fn number(&self) -> u64 {
         self.latest.as_ref().map_or(0, |latest| latest.number)
     }
-}
-
-/// The user whose the directory of a cgroup is.
-fn owner(owners: &mut HashMap<Arc<str>, (Instant, u32)>, mount: &Path, path: &str) -> Option<u32> {
-    let now = Instant::now();
-    if let Some((at, uid)) = owners.get(path)
-        && now < *at + OWNERS_FOR
-    {
-        return Some(*uid);
-    }
-    if owners.len() >= OWNERS {
-        owners.clear();
-    }
-    let uid = std::fs::metadata(mount.join(path.trim_start_matches('/'))).ok()?.uid();
-    owners.insert(path.into(), (now, uid));
-    Some(uid)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-use cgscope_model::Sample;
+use cgscope_model::{ExitedReading, Sample};
 
 use super::*;
 use crate::{collection::Collect, shown::Reading};
@@ -52,4 +52,31 @@ async fn a_user_looks_at_so_many_different_intervals_and_others_do_not_notice() 
     assert!(word.sentence.contains("16 different intervals"), "{}", word.sentence);
     assert!(join(Some(ALICE), 16).is_ok(), "there is this one");
     assert!(join(Some(ALICE + 1), 17).is_ok() && join(None, 17).is_ok());
+}
+
+#[tokio::test]
+async fn what_exited_in_a_cgroup_that_is_gone_is_still_its_owners() {
+    use std::os::unix::fs::MetadataExt;
+
+    let (server, _folder) = server(Limits::default());
+    let mut shared = server.shared.borrow_mut();
+    let mount = tempfile::tempdir().unwrap();
+    let cgroup = mount.path().join("short");
+    std::fs::create_dir(&cgroup).unwrap();
+    let metadata = std::fs::metadata(&cgroup).unwrap();
+    let (id, uid) = (metadata.ino(), metadata.uid());
+    shared.mount = Some(mount.path().into());
+    let mut cursor = shared.join(kind(Some(uid), SECOND), 0).unwrap();
+    for number in 1..=2 {
+        let mut sample = cgscope_made_up::host(1, 1, number);
+        sample.exited = vec![ExitedReading { cgroup_id: id, ..sample.exited[0].clone() }];
+        sample.cgroups = vec![(id, "/short".into())];
+        let reading = Arc::new(Reading { sample, access: Vec::new() });
+        let (at_ns, at) = (number * SECOND, Instant::now());
+        let taken = Taken { reading, at_ns, is_on_grid: true, number, at, took: Duration::ZERO, changes: 0 };
+        shared.show(taken).unwrap();
+        assert!(shared.owners.is_owned("/short", uid), "{number}");
+        assert_eq!(shared.streams.next(&mut cursor).map(|shown| shown.number), Some(number));
+        let _ = std::fs::remove_dir(&cgroup);
+    }
 }
