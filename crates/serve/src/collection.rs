@@ -82,6 +82,7 @@ impl Collection {
     /// The thread could not be started.
     pub fn start(collector: impl Collect) -> io::Result<Self> {
         let pace = Arc::new(Pace::default());
+        pace.now();
         let (changes, receive) = mpsc::channel();
         let (send, latest) = watch::channel(Ok(None));
         let thread = {
@@ -139,9 +140,9 @@ fn run(
 ) {
     let (mut last_ns, mut number, mut changes, mut late) = (0, 0, 0, 0);
     let mut took = Duration::ZERO;
-    let mut due = Due::Now;
     loop {
-        let (at_ns, is_on_grid) = match due {
+        // Also the first one is waited for: from then on it is known for how long it is being taken.
+        let (at_ns, is_on_grid) = match pace.wait(last_ns) {
             Due::Never => return,
             Due::Now => (pace.since_ns(), false),
             Due::At { at_ns, late: more_late } => {
@@ -172,7 +173,6 @@ fn run(
         let at = Instant::now();
         let _before =
             send.send_replace(Ok(Some(Taken { reading, at_ns, is_on_grid, number, at, took, changes })));
-        due = pace.wait(last_ns);
     }
 }
 
@@ -239,6 +239,32 @@ mod tests {
                 break;
             }
         }
+    }
+
+    /// Never has one.
+    struct Stuck(mpsc::Receiver<()>);
+
+    impl Collect for Stuck {
+        fn collect(&mut self) -> Result<Reading, String> {
+            let _ = self.0.recv();
+            Err("it is over".into())
+        }
+        fn follow(&mut self, _: Follower, _: &[u32]) {}
+        fn follow_no_longer(&mut self, _: Follower) {}
+    }
+
+    #[test]
+    fn a_first_sample_that_never_comes_is_seen_to_be_taken() {
+        let (end, ended) = mpsc::channel();
+        let collection = Collection::start(Stuck(ended)).expect("a thread");
+        // Goes before the collection, which waits for its thread.
+        let end = end;
+        let begun = Instant::now();
+        while collection.pace().busy_for() < Some(Duration::from_millis(20)) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", collection.pace().busy_for());
+            thread::sleep(Duration::from_millis(5));
+        }
+        drop(end);
     }
 
     #[tokio::test]
