@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use super::Daemon;
+use super::{ADMINS, ALICE, Daemon, VIEWERS, as_user};
 use crate::{
     background::Background,
     bench::{cgscope, patience},
@@ -175,4 +175,26 @@ fn users_that_are_named_later_guard_the_metrics_from_the_reload_on() {
     let told = daemon.process().wait_for("was read again");
     assert!(told.contains("`runtime` in [containers]") && !told.contains("[http]"), "{told}");
     assert!(status(&daemon).contains(" 401 "), "{}", status(&daemon));
+}
+
+#[test]
+fn who_is_no_admin_any_more_comes_back_as_a_user() {
+    let mut daemon = Daemon::start();
+    let mut hist = cgscope();
+    hist.args(["hist", "--connect", &daemon.socket(), "0.3"]);
+    let mut viewer = Background::start(as_user(&mut hist, ALICE, &[VIEWERS, ADMINS]));
+    // Read again with nothing else in it.
+    std::thread::sleep(patience(1_000));
+    daemon.process().signal(libc::SIGHUP);
+    daemon.process().wait_for("was read again");
+    let config = std::fs::read_to_string(daemon.config()).expect("it is there");
+    let without = config.replace(&format!("admin_groups = [{ADMINS}]"), "admin_groups = []");
+    assert_ne!(config, without);
+    std::fs::write(daemon.config(), without).expect("a file of ours");
+    daemon.process().signal(libc::SIGHUP);
+    daemon.process().wait_for("was read again");
+    viewer.wait_for("the daemon is back: figures begin anew");
+    viewer.signal(libc::SIGINT);
+    let (_, words) = viewer.wait();
+    assert_eq!(words.matches("has gone").count(), 1, "only for what is another's: {words}");
 }
