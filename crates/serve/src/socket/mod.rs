@@ -144,6 +144,8 @@ impl Server {
         limits: Limits,
         counters: Arc<Counters>,
     ) -> Result<Self, WriteError> {
+        // Where that cannot be had it is asked for at each client, and who sends before is refused.
+        let _ = note_senders(&listener);
         let latest = collection.latest();
         collection.pace().set_step(limits.shortest_interval_ns);
         let shared = Shared {
