@@ -224,6 +224,8 @@ fn cpu_time() -> Duration {
 /// Runs `cgscope` and tells how long it took and its largest resident memory, bytes.
 fn cost(args: &[&str]) -> (Duration, u64) {
     let begun = Instant::now();
+    // Waited for below, with what it used.
+    #[expect(clippy::zombie_processes)]
     let child = cgscope().args(args).stdout(Stdio::null()).spawn().expect("it starts");
     let mut status = 0;
     // SAFETY: both are written whole, and the child is ours.

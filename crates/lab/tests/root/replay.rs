@@ -179,9 +179,9 @@ fn an_interval_has_the_figures_of_the_report() {
         let words: Vec<&str> = selected.expect("a selected task").split_whitespace().collect();
         // `workload [thread 1234]  56 waits`
         let [.., tid, count, _waits] = words[..] else { panic!("{words:?}") };
-        let tid = tid.trim_end_matches(']');
+        let tid: u64 = tid.trim_end_matches(']').parse().expect("an id");
         let tasks = intervals[n]["tasks"].as_array().expect("tasks");
-        let task = tasks.iter().find(|task| task["tid"].to_string() == tid).expect("the selected task");
+        let task = tasks.iter().find(|task| task["tid"] == tid).expect("the selected task");
         assert_eq!(task["wait"]["count"].to_string(), count, "{n}:\n{screen}");
         seen += count.parse::<u64>().expect("a number");
         terminal.press(key);

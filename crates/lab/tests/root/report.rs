@@ -91,7 +91,7 @@ fn a_page_of_a_real_load_shows_what_the_objects_say_and_asks_nobody() {
     browser.set_screen(1_200, 900, "light");
     browser.open(&page);
     assert_eq!(browser.complaints(), Vec::<String>::new());
-    assert_eq!(browser.requests(), [page.clone()], "nothing but the page itself");
+    assert_eq!(browser.requests(), std::slice::from_ref(&page), "nothing but the page itself");
 
     let waited = browser.eval("Number(document.querySelector('#tiles dd').dataset.value)");
     assert_eq!(waited.as_u64(), Some(total(&intervals, "total_ns")));

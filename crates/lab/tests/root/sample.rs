@@ -76,14 +76,17 @@ fn agreement(seen: &Parts, truth: &[(&str, f64)]) -> f64 {
 
 /// How a thread spent a time, by the kernel's own figures of before and after. What is neither on a CPU nor a wait for one is
 /// `blocked`.
-fn truth<'a>(before: (f64, f64), after: (f64, f64), ns: f64, blocked: &'a str) -> [(&'a str, f64); 3] {
+fn truth(before: (f64, f64), after: (f64, f64), ns: f64, blocked: &str) -> [(&str, f64); 3] {
     let (on_cpu, waited) = ((after.0 - before.0) / ns, (after.1 - before.1) / ns);
     [("on_cpu", on_cpu), ("runnable", waited), (blocked, (1.0 - on_cpu - waited).max(0.0))]
 }
 
+/// How long a thread had been on a CPU, and waited for one, ns.
+type Spent = (f64, f64);
+
 /// What the kernel says of a time: of each thread before and after it, how long its cgroup was throttled, and the time itself, ns.
 struct Kernel {
-    threads: BTreeMap<u32, ((f64, f64), (f64, f64))>,
+    threads: BTreeMap<u32, (Spent, Spent)>,
     throttled_ns: u64,
     ns: f64,
 }

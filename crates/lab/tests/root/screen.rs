@@ -62,9 +62,10 @@ fn sigterm_and_ctrl_c_give_the_terminal_back() {
         terminal.wait_for("tasks on average");
         let pid = terminal.cgscope_pid();
         // SAFETY: the child of a shell of ours, which runs.
+        let signal = |signal| assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
         match way {
-            "SIGTERM" => assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0),
-            "SIGHUP" => assert_eq!(unsafe { libc::kill(pid, libc::SIGHUP) }, 0),
+            "SIGTERM" => signal(libc::SIGTERM),
+            "SIGHUP" => signal(libc::SIGHUP),
             keys => terminal.press(keys),
         }
         terminal.wait_for("left with 0");
