@@ -132,10 +132,11 @@ fn many_intervals_that_differ_a_little_do_not_make_more_samples() {
     let viewers: Vec<Connection> =
         (0..40).map(|n| Connection::open(&daemon.path, &asked(n)).unwrap()).collect();
     thread::sleep(Duration::from_millis(500));
-    let before = rounds.load(Ordering::Relaxed);
+    let (begun, before) = (Instant::now(), rounds.load(Ordering::Relaxed));
     thread::sleep(Duration::from_secs(2));
-    let taken = rounds.load(Ordering::Relaxed) - before;
-    assert!(taken <= 22, "{taken} Samples in 2 s, with intervals of 100 ms or more");
+    let taken = u128::from(rounds.load(Ordering::Relaxed) - before);
+    let elapsed = begun.elapsed();
+    assert!(taken <= elapsed.as_millis() / 100 + 2, "{taken} Samples in {elapsed:?}, 100 ms or more apart");
     drop(viewers);
 }
 
@@ -163,16 +164,16 @@ fn who_is_sent_samples_less_often_than_asked_for_is_told_and_who_is_not_is_not()
 
 #[test]
 fn who_reads_nothing_is_sent_away_and_nobody_waits_for_them() {
-    let limits =
-        Limits { shortest_interval_ns: 1, patience: Duration::from_millis(400), ..Limits::default() };
+    let limits = Limits { shortest_interval_ns: 1, patience: Duration::from_secs(1), ..Limits::default() };
     let daemon = Daemon::start(made(3_000), limits);
     let mut slow = UnixStream::connect(&daemon.path).unwrap();
-    slow.write_all(&every(10).line()).unwrap();
-    let mut good = Connection::open(&daemon.path, &every(10)).unwrap();
+    slow.write_all(&every(100).line()).unwrap();
+    let mut good = Connection::open(&daemon.path, &every(100)).unwrap();
     let begun = Instant::now();
     while daemon.counters.refused(Refusal::TooSlow) == 0 {
-        assert!(matches!(good.receive(), Event::Sample(_) | Event::Answered { .. }));
-        assert!(begun.elapsed() < Duration::from_secs(20), "the slow one is still there");
+        let event = good.receive();
+        assert!(matches!(event, Event::Sample(_) | Event::Answered { .. }), "{event:?}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "the slow one is still there");
     }
     // Who says nothing has no more time.
     let mut silent = UnixStream::connect(&daemon.path).unwrap();

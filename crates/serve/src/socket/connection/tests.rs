@@ -19,16 +19,25 @@ fn viewer(server: &Server, interval_ns: u64) -> (Connection, UnixStream) {
     (viewer, theirs)
 }
 
+/// How long a viewer is watched that is to stay, and one that is to go.
+const STAYS: Duration = Duration::from_millis(300);
+const GOES: Duration = Duration::from_secs(20);
+
 /// Serves a viewer over a change of limits: how it was sent away for that.
-async fn word_of_change(server: &Server, viewer: &mut Connection, limits: Limits) -> Option<Word> {
+async fn word_of_change(
+    server: &Server,
+    viewer: &mut Connection,
+    limits: Limits,
+    watched: Duration,
+) -> Option<Word> {
     let mut news = server.shared.borrow().news.subscribe();
     let change = server.limits();
-    let changed = async {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        change(limits);
-    };
-    let served = tokio::time::timeout(Duration::from_millis(300), viewer.serve(&mut news));
-    tokio::join!(served, changed).0.ok().and_then(Result::err)
+    let mut served = std::pin::pin!(viewer.serve(&mut news));
+    if let Ok(ended) = tokio::time::timeout(Duration::from_millis(20), &mut served).await {
+        return ended.err();
+    }
+    change(limits);
+    tokio::time::timeout(watched, served).await.ok().and_then(Result::err)
 }
 
 #[tokio::test]
@@ -36,9 +45,9 @@ async fn who_is_no_admin_any_more_is_sent_away_to_come_back_as_a_user() {
     let (server, _folder) = server(limits(&[ADMINS], 100));
     let (mut viewer, _theirs) = viewer(&server, 1_000 * MS);
     assert_eq!(viewer.cursor.map(|cursor| cursor.kind.view), Some(View::ALL));
-    let word = word_of_change(&server, &mut viewer, limits(&[ADMINS, 7], 100)).await;
+    let word = word_of_change(&server, &mut viewer, limits(&[ADMINS, 7], 100), STAYS).await;
     assert_eq!(word, None, "nothing else for her");
-    let word = word_of_change(&server, &mut viewer, limits(&[7], 100)).await.expect("she is no admin");
+    let word = word_of_change(&server, &mut viewer, limits(&[7], 100), GOES).await.expect("she is no admin");
     assert_eq!(word.refused, Some(Refusal::Ending), "{word:?}");
     assert!(word.sentence.contains("what you may see"), "{word:?}");
 }
@@ -48,7 +57,7 @@ async fn who_has_become_an_admin_is_sent_away_to_come_back_as_one() {
     let (server, _folder) = server(limits(&[], 100));
     let (mut viewer, _theirs) = viewer(&server, 1_000 * MS);
     assert_eq!(viewer.cursor.and_then(|cursor| cursor.kind.view.user), Some(ALICE));
-    let word = word_of_change(&server, &mut viewer, limits(&[ADMINS], 100)).await;
+    let word = word_of_change(&server, &mut viewer, limits(&[ADMINS], 100), GOES).await;
     assert_eq!(word.and_then(|word| word.refused), Some(Refusal::Ending));
 }
 
@@ -58,7 +67,7 @@ async fn whoever_is_connected_goes_on_at_the_intervals_that_there_are_now() {
     let (mut viewer, _theirs) = viewer(&server, 300 * MS);
     let interval_ms = |viewer: &Connection| viewer.cursor.map(|cursor| cursor.kind.interval_ns / MS);
     for (shortest_ms, ms) in [(1_000, 1_000), (200, 400), (100, 300)] {
-        let word = word_of_change(&server, &mut viewer, limits(&[], shortest_ms)).await;
+        let word = word_of_change(&server, &mut viewer, limits(&[], shortest_ms), STAYS).await;
         assert_eq!((word, interval_ms(&viewer)), (None, Some(ms)), "{shortest_ms}");
         assert_eq!(server.shared.borrow().streams.len(), 1);
     }
@@ -69,7 +78,7 @@ async fn whoever_is_connected_goes_on_at_the_intervals_that_there_are_now() {
     let joined = server.shared.borrow_mut().join(followed, 0).unwrap();
     let before = viewer.cursor.replace(joined).expect("it had one");
     server.shared.borrow_mut().leave(&before);
-    assert_eq!(word_of_change(&server, &mut viewer, limits(&[], 500)).await, None);
+    assert_eq!(word_of_change(&server, &mut viewer, limits(&[], 500), STAYS).await, None);
     assert_eq!(viewer.cursor.map(|cursor| cursor.kind), Some(Kind { view, interval_ns: 500 * MS }));
     assert!(follower.is_some_and(|follower| !server.shared.borrow().followers.contains(&follower)));
 }
