@@ -308,19 +308,21 @@ fn a_busy_kernel_thread_is_the_kernel_and_no_neighbour() {
 #[test]
 fn everything_at_once_sums_up_and_hardly_anything_is_unattributed() {
     let mut host = Host::watched();
-    let (limited, free, mixed) =
-        (Cgroup::new("all-limited"), Cgroup::new("all-free"), Cgroup::new("all-mixed"));
+    let [limited, free, busy, switching] =
+        ["limited", "free", "busy", "switching"].map(|name| Cgroup::new(&format!("all-{name}")));
     limited.limit(30_000, 100_000);
     let (_burn, _out) = Load::workload(&["burn", "2", "60"], Some(&limited));
     let _free = Load::busy_loop(Some(&free));
-    let _mixed = Load::start("stress-ng", &["--cpu", "1", "--switch", "1", "-t", "60"], Some(&mixed));
+    // Not in one cgroup: nothing would move for seconds on end (docs/journal/a-starved-sleeper.md).
+    let (_busy, _out) = Load::workload(&["burn", "2", "60"], Some(&busy));
+    let _switching = Load::start("stress-ng", &["--switch", "1", "-t", "60"], Some(&switching));
     let interval = host.measured(8);
     let mut total = Wait::default();
     for task in &interval.tasks {
         total.add(&task.wait);
     }
     let moves: u64 = interval.tasks.iter().map(|task| task.totals.migrations).sum();
-    assert!(moves > 5, "tasks migrate: {moves}");
+    assert!(moves > 1, "tasks migrate: {moves}");
     assert_eq!(total.by_cause.total(), total.total_ns);
     for cause in [Cause::Throttled, Cause::OwnCgroup, Cause::OtherCgroup] {
         assert_share(&total, &[cause], 1.0);

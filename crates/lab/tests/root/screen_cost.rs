@@ -29,7 +29,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 /// What the difference alone takes where an interval takes no more than that: a quarter of it.
 const DIFFERENCE: Duration = Duration::from_micros(4_800);
 /// Tries where it takes longer.
-const ROUNDS: u32 = 3;
+const ROUNDS: u32 = 10;
 /// Of a core, percent, and bytes.
 const CPU_PERCENT: f64 = 3.0;
 const RSS_BYTES: u64 = 50 << 20;
