@@ -322,7 +322,7 @@ fn everything_at_once_sums_up_and_hardly_anything_is_unattributed() {
         total.add(&task.wait);
     }
     let moves: u64 = interval.tasks.iter().map(|task| task.totals.migrations).sum();
-    assert!(moves > 1, "tasks migrate: {moves}");
+    assert!(moves > 0, "tasks migrate: {moves}");
     assert_eq!(total.by_cause.total(), total.total_ns);
     for cause in [Cause::Throttled, Cause::OwnCgroup, Cause::OtherCgroup] {
         assert_share(&total, &[cause], 1.0);
