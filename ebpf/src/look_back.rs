@@ -14,7 +14,7 @@ use aya_ebpf::helpers::generated::bpf_loop;
 use cgscope_layout::{
     Cause,
     cause::{CAUSES, WHOLE},
-    ledger::{BLOCK, Block, IDLE, KERNEL, LOOK_BACK, LOOK_BACK_BLOCKS, PARTIES, Ring, Slice, kind},
+    ledger::{BLOCK, Block, IDLE, KERNEL, KNOWN, LOOK_BACK, LOOK_BACK_BLOCKS, PARTIES, Ring, Slice, kind},
 };
 
 use crate::{
@@ -351,6 +351,11 @@ extern "C" fn one_step_of_a_block(_: u64, which: *mut c_void) -> i64 {
 fn begins_none(work: &mut Work, block: &mut Block) -> bool {
     let (from_ns, end_ns) = (get(&mut work.from_ns), get(&mut work.end_ns));
     let (since_ns, block_end_ns) = (get(&mut block.since_ns), get(&mut work.slice_end_ns));
+    // Blocks with few places taken need fewer steps than there are: without this a later one could be left halfway, and the rest of
+    // it be in no part.
+    if get(&mut work.blocks_from).wrapping_sub(get(&mut work.number)) >= KNOWN as u64 {
+        return true;
+    }
     // Later than what follows it: the CPU has come round, and this is another block.
     if end_ns <= from_ns || since_ns == 0 || since_ns >= block_end_ns {
         return true;
