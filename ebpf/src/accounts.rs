@@ -8,13 +8,13 @@
 use cgscope_layout::{
     BlockedState, Loss, Stack,
     task_state::{FROZEN, IDLE, PARKED, RTLOCK_WAIT, STOPPED, TRACED, UNINTERRUPTIBLE},
+    verifier::opaque,
     wire::{AccountsRecord, Blocked, Gone, StackCount, TaskStorage},
 };
 
 use crate::{
     kernel::{Task, stack_every_ns},
     maps::{add_stack, lost, stack_count, stack_key},
-    verifier::opaque,
 };
 
 /// How a task with these bits is blocked.

@@ -2,9 +2,9 @@
 //!
 //! Functions of their own: on other hosts the hook stays as small as it is.
 
-use cgscope_layout::cause::WHOLE;
+use cgscope_layout::{cause::WHOLE, verifier::opaque};
 
-use crate::{ledger, maps::cpu_counters, verifier::opaque};
+use crate::{ledger, maps::cpu_counters};
 
 /// A wait ends.
 #[inline(never)]

@@ -6,7 +6,6 @@ use cgscope_layout::{
 };
 
 use crate::{
-    history::slice,
     kernel::blame_tasks,
     maps::{lost, pairs, pairs_read_ns, ring},
 };
@@ -56,7 +55,7 @@ pub extern "C" fn enter_charge(victim: u64, who: u64, ns: u64, clock_ns: u64, pa
     let (at, kind) = Place::unpacked(packed);
     let Some(table) = pairs(at.cpu) else { return 0 };
     let by_task = if blame_tasks() && kind == kind::RAN { ring(at.history) } else { None };
-    let slice = by_task.map(|ring| slice(ring, at.number));
+    let slice = by_task.map(|ring| ring.slice(at.number));
     let tid = slice.as_ref().map_or(0, |slice| slice.tid);
     let pair = place(table, victim, who, kind, tid);
     if pair.ns == 0

@@ -1,51 +1,11 @@
-//! Who ran on each CPU lately: the other side of every wait.
+//! Who ran on each CPU lately, as the hook sees it; what is made of that is in [`cgscope_layout::history`].
 
-use cgscope_layout::ledger::{BLOCK, BLOCKS, Block, FOLD_NS, IDLE, KERNEL, PARTIES, Ring, SLICES, Slice};
+use cgscope_layout::{
+    history::Ring,
+    ledger::{IDLE, KERNEL},
+};
 
 use crate::kernel::{RunQueue, Task, blame_tasks};
-
-const MASK: u64 = SLICES as u64 - 1;
-
-/// The place of a slice by its number. The mask shows the verifier that there is one.
-#[inline(always)]
-pub fn slice(ring: &mut Ring, number: u64) -> &mut Slice {
-    // SAFETY: the mask keeps it within the array.
-    unsafe { ring.slices.as_mut_ptr().add((number & MASK) as usize).as_mut_unchecked() }
-}
-
-/// The block that a slice is in.
-#[inline(always)]
-pub fn block(ring: &mut Ring, number: u64) -> &mut Block {
-    let place = (number / BLOCK as u64) as usize & (BLOCKS - 1);
-    // SAFETY: the mask keeps it within the array.
-    unsafe { ring.blocks.as_mut_ptr().add(place).as_mut_unchecked() }
-}
-
-/// A slice is over: its time goes into its block.
-#[inline(never)]
-fn sum_up(ring: &mut Ring, number: u64, ran_ns: u64) {
-    let &mut Slice { who, kernel_ns, .. } = slice(ring, number);
-    let block = block(ring, number);
-    block.kernel_ns += kernel_ns;
-    for party in 0..PARTIES {
-        if block.ns[party] == 0 {
-            block.who[party] = who;
-        }
-        if block.who[party] == who {
-            block.ns[party] += ran_ns.saturating_sub(kernel_ns);
-            return;
-        }
-    }
-}
-
-/// The first slice of a block begins.
-#[inline(never)]
-fn begin_block(ring: &mut Ring, number: u64, clock_ns: u64) {
-    let block = block(ring, number);
-    block.kernel_ns = 0;
-    block.ns = [0; PARTIES];
-    block.since_ns = clock_ns;
-}
 
 /// Who `task` is to those who wait behind it.
 #[inline(always)]
@@ -65,8 +25,7 @@ pub fn who(task: Task) -> u64 {
 pub fn settle(ring: &mut Ring, prev: Task, queue: RunQueue) {
     let irq_ns = queue.irq_ns();
     if irq_ns != ring.irq_seen_ns {
-        let latest = ring.head;
-        slice(ring, latest).kernel_ns += irq_ns - ring.irq_seen_ns;
+        ring.interrupt(irq_ns - ring.irq_seen_ns);
         ring.irq_seen_ns = irq_ns;
     }
     if prev.tid() != ring.tid {
@@ -79,23 +38,9 @@ pub fn settle(ring: &mut Ring, prev: Task, queue: RunQueue) {
 fn unseen(ring: &mut Ring, prev: Task, queue: RunQueue) {
     let since_ns = if prev.tid() == 0 { queue.idle_since_ns() } else { prev.last_arrival_ns() };
     let latest = ring.head;
-    if since_ns > slice(ring, latest).since_ns && since_ns <= queue.clock_ns() {
+    if since_ns > ring.slice(latest).since_ns && since_ns <= queue.clock_ns() {
         begin(ring, prev, who(prev), since_ns);
     }
-}
-
-/// A short run of a kernel thread becomes a part of the slice that it interrupted, if that goes on.
-#[inline(always)]
-fn fold(ring: &mut Ring, number: u64, who: u64, clock_ns: u64) -> bool {
-    let ran_ns = clock_ns - slice(ring, number).since_ns;
-    let before = slice(ring, number.wrapping_sub(1));
-    let goes_on = before.who == who && before.since_ns != 0 && ran_ns < FOLD_NS;
-    if goes_on {
-        before.kernel_ns += ran_ns;
-        ring.kernel_ns += ran_ns;
-        ring.head = number.wrapping_sub(1);
-    }
-    goes_on
 }
 
 /// `next` has the CPU from now on; `who` is what [`who`] says of it.
@@ -104,36 +49,16 @@ pub fn begin(ring: &mut Ring, next: Task, who: u64, clock_ns: u64) {
     let tid = next.tid();
     let changes = blame_tasks() && ring.tid != tid;
     ring.tid = tid;
-    let number = ring.head;
-    let latest = slice(ring, number);
-    if latest.who == who && !changes && latest.since_ns != 0 {
+    if ring.latest_is(who) && !changes {
         return;
     }
-    let (latest_who, latest_since_ns) = (latest.who, latest.since_ns);
-    if latest_who == KERNEL && !blame_tasks() && fold(ring, number, who, clock_ns) {
+    if !blame_tasks() && ring.fold(who, clock_ns) {
         return;
     }
-    let ran_ns = clock_ns.saturating_sub(latest_since_ns);
-    match latest_who {
-        KERNEL => ring.kernel_ns += ran_ns,
-        IDLE if latest_since_ns != 0 => ring.idle_ns += ran_ns,
-        _ => {}
-    }
-    if latest_since_ns != 0 {
-        sum_up(ring, number, ran_ns);
-    }
-    let number = number + 1;
-    if number.is_multiple_of(BLOCK as u64) {
-        begin_block(ring, number, clock_ns);
-    }
-    let new = slice(ring, number);
-    new.since_ns = clock_ns;
-    new.who = who;
-    new.kernel_ns = 0;
-    if blame_tasks() {
-        new.tid = tid;
-        new.comm = next.comm();
-    }
-    // Last: whoever reads along from another CPU then finds a whole slice.
-    ring.head = number;
+    ring.push(who, clock_ns, |slice| {
+        if blame_tasks() {
+            slice.tid = tid;
+            slice.comm = next.comm();
+        }
+    });
 }

@@ -4,7 +4,7 @@
 //! that of the wait that ends now (`sched_info_switch` comes after the tracepoint; Linux 5.5 to 7.3).
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
-use cgscope_layout::{Loss, bucket_of, ledger::Ring, task_state, wire::TaskStorage};
+use cgscope_layout::{Loss, bucket_of, history::Ring, task_state, wire::TaskStorage};
 use core::ffi::c_void;
 
 use crate::{

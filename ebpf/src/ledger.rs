@@ -7,19 +7,20 @@
 use cgscope_layout::{
     ByCause, Cause,
     cause::{SHARED_CAUSES, WHOLE, row_of},
-    ledger::{IDLE, KERNEL, Left, NO_CPU, Ring, kind},
+    history::Ring,
+    ledger::{IDLE, KERNEL, Left, NO_CPU, kind},
+    look_back::cause_of,
+    verifier::opaque,
     wire::{Histogram, TaskStorage},
 };
 
 use crate::{
     by_cpu,
     culprits::{Place, charge},
-    history::slice,
     kernel::{CfsRunQueue, Task, counts_by_cpu, has_nodes, throttles_tasks},
-    look_back::{Wait, Work, cause_of, is_charged, look_back},
+    look_back::{Wait, Work, is_charged, look_back},
     maps::{cpu_counters, ring, work},
     placement,
-    verifier::opaque,
 };
 
 /// Splits a wait and enters it. The usual one began and ended while one and the same slice ran. `who`: what the history calls
@@ -27,7 +28,7 @@ use crate::{
 #[inline(always)]
 pub fn enter(next: Task, who: u64, storage: &mut TaskStorage, wait: Wait, ring: &mut Ring) {
     let number = ring.head;
-    let latest = slice(ring, number);
+    let latest = ring.slice(number);
     let simple = wait.elsewhere_ns == 0 && storage.left.limit == 0 && throttles_tasks();
     // Of a slice in which the kernel had less than a 64th, all is with its cgroup.
     let mixed = latest.kernel_ns << 6 > wait.clock_ns - latest.since_ns;
@@ -42,8 +43,8 @@ pub fn enter(next: Task, who: u64, storage: &mut TaskStorage, wait: Wait, ring: 
     let mut cause = Cause::Wakeup as u64;
     if latest.who != IDLE {
         let victim = if who == KERNEL { next.cgroup_id_rarely() } else { who };
-        cause = cause_of(latest, victim) as u64;
-        if is_charged(latest, victim) {
+        cause = cause_of(latest.who, victim) as u64;
+        if is_charged(latest.who, victim) {
             let place = Place { cpu: wait.cpu, history: wait.cpu, number };
             charge(victim, latest.who, kind::RAN, wait.ns, wait.clock_ns, place);
         }
@@ -92,7 +93,7 @@ fn enter_composed(next: Task, storage: &mut TaskStorage, work: &mut Work) {
         }
         look_back(Work::HOOK);
         if wait.elsewhere_ns == 0
-            && work.parts[Cause::Unattributed as usize] != 0
+            && work.walk.parts[Cause::Unattributed as usize] != 0
             && begins(&storage.left, next)
         {
             beyond_history(next, &storage.left, work);
@@ -110,39 +111,41 @@ fn enter_composed(next: Task, storage: &mut TaskStorage, work: &mut Work) {
 /// history, so that the rest is known, too; but not its culprits. The group has run with all below it: here children are its own. Of what ran while the quota was out it takes the share in time.
 #[inline(never)]
 fn beyond_history(next: Task, left: &Left, work: &mut Work) {
-    let Some(ring) = ring(work.cpu) else { return };
+    let Some(ring) = ring(work.cpu()) else { return };
     // 0: a task of the root, or one whose beginning was found later. In another group by now its sum is another's.
     if left.group_ran_ns == 0 || left.group != next.group_address() {
         return;
     }
     let group_ran_ns = next.group_ran_ns();
-    let unknown_ns = work.parts[Cause::Unattributed as usize];
-    let before_ns = unknown_ns + work.parts[Cause::Throttled as usize];
+    let unknown_ns = work.walk.parts[Cause::Unattributed as usize];
+    let before_ns = unknown_ns + work.walk.parts[Cause::Throttled as usize];
     let share = (unknown_ns << 10).checked_div(before_ns).unwrap_or(0);
     let rest = |sum_ns: u64, known_ns: u64| (sum_ns.saturating_sub(known_ns) * share) >> 10;
-    let kernel_ns = rest(ring.kernel_ns - left.kernel_ns, work.parts[Cause::Kernel as usize]).min(unknown_ns);
-    let idle_ns =
-        rest(ring.idle_ns - left.idle_ns, work.parts[Cause::Wakeup as usize]).min(unknown_ns - kernel_ns);
-    let own_ns = rest(group_ran_ns.saturating_sub(left.group_ran_ns), work.parts[Cause::OwnCgroup as usize])
-        .min(unknown_ns - kernel_ns - idle_ns);
+    let kernel_ns =
+        rest(ring.kernel_ns - left.kernel_ns, work.walk.parts[Cause::Kernel as usize]).min(unknown_ns);
+    let idle_ns = rest(ring.idle_ns - left.idle_ns, work.walk.parts[Cause::Wakeup as usize])
+        .min(unknown_ns - kernel_ns);
+    let own_ns =
+        rest(group_ran_ns.saturating_sub(left.group_ran_ns), work.walk.parts[Cause::OwnCgroup as usize])
+            .min(unknown_ns - kernel_ns - idle_ns);
     work.explain(kernel_ns, idle_ns, own_ns, unknown_ns - kernel_ns - idle_ns - own_ns);
 }
 
 /// Takes the time out of quota from the beginning of the time to look back over.
 #[inline(always)]
 fn out_of_quota(next: Task, left: &Left, work: &mut Work, throttled_ns: u64) {
-    let throttled_ns = throttled_ns.min(work.to_ns - work.from_ns);
+    let throttled_ns = throttled_ns.min(work.walk.to_ns - work.walk.from_ns);
     if throttled_ns == 0 {
         return;
     }
-    work.add(Cause::Throttled, throttled_ns);
-    work.from_ns += throttled_ns;
+    work.walk.add(Cause::Throttled, throttled_ns);
+    work.walk.from_ns += throttled_ns;
     let mut limit = left.limit;
     if !throttles_tasks() {
         // Not known at the time: the quota may have run out while the task was queued.
         next.find_limit(&mut limit);
     }
-    work.charge(limit, kind::LIMITED, throttled_ns, 0);
+    work.charge_limit(limit, throttled_ns);
 }
 
 /// Enters the parts: to the nanosecond in the sums, in proportion in the histogram. What is lost there by rounding goes to
@@ -167,7 +170,7 @@ fn book(by_cause: &mut ByCause, histogram: &mut Histogram, work: &mut Work) {
 
 #[inline(always)]
 fn book_part(by_cause: &mut ByCause, histogram: &mut Histogram, wait: &Wait, work: &mut Work, cause: Cause) {
-    let ns = work.parts[cause as usize];
+    let ns = work.walk.parts[cause as usize];
     if ns == 0 {
         return;
     }
@@ -205,7 +208,7 @@ fn throttled(task: Task, left: &Left, cpu: u32, clock_ns: u64) -> u64 {
 fn elsewhere(next: Task, left: &Left, work: &mut Work) {
     let wait = Wait::taken_from(work);
     if left.cpu == NO_CPU || left.migrations.wrapping_add(1) != next.migrations() {
-        work.add(Cause::Unattributed, wait.elsewhere_ns);
+        work.walk.add(Cause::Unattributed, wait.elsewhere_ns);
         return;
     }
     let begins_there = begins(left, next);
@@ -285,18 +288,18 @@ pub fn pending(task: Task, storage: &TaskStorage, by_cause: &mut ByCause) -> Cau
     let mut cause = Cause::Unattributed;
     if queued_ns != 0 && queued_ns < clock_ns {
         let throttled_ns = throttled(task, &storage.left, queue.cpu(), clock_ns).min(clock_ns - queued_ns);
-        work.add(Cause::Throttled, throttled_ns);
+        work.walk.add(Cause::Throttled, throttled_ns);
         work.span(queue.cpu(), queued_ns + throttled_ns, clock_ns);
         look_back(Work::READER);
         if let Some(ring) = ring(queue.cpu()) {
             let latest = ring.head;
-            cause = cause_of(slice(ring, latest), victim);
+            cause = cause_of(ring.slice(latest).who, victim);
         }
         let all_of_it = throttled_ns != 0 && queued_ns + throttled_ns == clock_ns;
         if task.is_throttled() || (!throttles_tasks() && all_of_it) {
             cause = Cause::Throttled;
         }
     }
-    *by_cause = work.parts;
+    *by_cause = work.walk.parts;
     cause
 }

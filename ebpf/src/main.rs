@@ -29,7 +29,6 @@ mod maps;
 mod placement;
 mod reading;
 mod throttle;
-mod verifier;
 
 /// `bpf_get_current_task_btf`, `bpf_seq_write` and task storage are for GPL-compatible programs.
 #[unsafe(no_mangle)]

@@ -13,8 +13,10 @@ use aya_ebpf::{
 };
 use cgscope_layout::{
     Cause, KERNEL_LOSSES, Loss, Stack, bucket_of,
-    ledger::{NO_CPU, Pairs, Ring},
+    history::Ring,
+    ledger::{NO_CPU, Pairs},
     throttle::ThrottleClocks,
+    verifier::opaque,
     wire::{
         AccountsRecord, CGROUP_EVENTS_BYTES, CgroupEvent, CpuCounters, EXITED_CGROUPS, Exited, FOLLOWED,
         Marks, SELECT_PROCESS, SELECTED_MAX, STACKS as PLACES_OF_STACKS, StackCount, StackKey, TaskRecord,
@@ -26,7 +28,6 @@ use crate::{
     accounts,
     kernel::{Task, has_nodes, keeps_accounts},
     look_back::Work,
-    verifier::opaque,
 };
 
 /// Task storage, of which aya-ebpf 0.2 has no type. The pointers stand for BTF and are never followed.

@@ -1,11 +1,10 @@
 //! On which NUMA nodes tasks run.
 
-use cgscope_layout::wire::Placement;
+use cgscope_layout::{verifier::opaque, wire::Placement};
 
 use crate::{
     kernel::Task,
     maps::{cpu_counters, node_place},
-    verifier::opaque,
 };
 
 /// `task` has come on another CPU than the one that it ran on last. Cold beside all other switches.

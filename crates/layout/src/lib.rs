@@ -3,17 +3,22 @@
 //!
 //! `no_std`, no dependency and no feature, so that the BPF side compiles exactly what user space compiles.
 #![no_std]
+// For the inline assembly of `verifier`.
+#![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 
 pub mod accounts;
 pub mod bucket;
 pub mod cause;
 pub mod feature;
 pub mod fields;
+pub mod history;
 pub mod ledger;
+pub mod look_back;
 pub mod loss;
 pub mod snapshot;
 pub mod task_state;
 pub mod throttle;
+pub mod verifier;
 pub mod wire;
 
 pub use accounts::{BLOCKED_STATES, BlockedState, ByState, FRAMES, Stack};

@@ -41,6 +41,10 @@ losses! {
     /// The table of culprits of a CPU was full, and one that user space had not read yet was dropped for another. Causes are not
     /// affected; the culprits named may sum to less than their part.
     CulpritForgotten = "culprit_forgotten",
+    /// So many cgroups took turns on a CPU that a wait was not looked back over to its beginning: that would have taken too much of the
+    /// CPU. Where the wait began with a switch, causes are known from sums and only culprits are missing; where it began with a
+    /// wakeup, the rest is unattributed.
+    LookBackCut = "look_back_cut",
     /// More cgroups came and went between two readings than the buffer for their names has room for. They are then looked
     /// for in the hierarchy; one that has gone before that has no name, and its figures are whole.
     CgroupEventLost = "cgroup_event_lost",
@@ -73,6 +77,7 @@ impl Loss {
             self,
             Self::SwitchOfHiddenTask
                 | Self::CulpritForgotten
+                | Self::LookBackCut
                 | Self::CgroupEventLost
                 | Self::StackNotCounted
                 | Self::IntervalLate

@@ -15,7 +15,7 @@ use std::{
 
 const USAGE: &str = "workload burn THREADS SECONDS [pair|pin] | bound CPUS THREADS SECONDS | far CPUS NODE MIB SECONDS | hop CPU CPU COUNT SECONDS | \
                      sleep THREADS SECONDS | blink THREADS SECONDS | mix THREADS SECONDS | fork COUNT | threads COUNT | churn SECONDS | mergeable MIB SECONDS | \
-                     spread DIRECTORY CGROUPS THREADS SECONDS | relay FROM TO CPU SECONDS | doze CPU SECONDS | vfork SECONDS | prefork WORKERS SECONDS | blocked SECONDS | blend FILE SECONDS";
+                     spread DIRECTORY CGROUPS THREADS SECONDS | relay FROM TO CPU MICROSECONDS SECONDS | doze CPU SECONDS | vfork SECONDS | prefork WORKERS SECONDS | blocked SECONDS | blend FILE SECONDS";
 
 /// Children or threads alive at a time.
 const BATCH: usize = 100;
@@ -57,9 +57,10 @@ fn main() -> ExitCode {
             .zip(number(threads))
             .zip(number(seconds))
             .map(|((cgroups, threads), seconds)| spread(directory, cgroups, threads, seconds as u64)),
-        ["relay", from, to, cpu, seconds] => {
-            number(cpu).zip(number(seconds)).map(|(cpu, seconds)| relay([from, to], cpu, seconds as u64))
-        }
+        ["relay", from, to, cpu, micros, seconds] => number(cpu)
+            .zip(number(micros))
+            .zip(number(seconds))
+            .map(|((cpu, micros), seconds)| relay([from, to], cpu, micros as u64, seconds as u64)),
         ["doze", cpu, seconds] => {
             number(cpu).zip(number(seconds)).map(|(cpu, seconds)| doze(cpu, seconds as u64))
         }
@@ -198,7 +199,7 @@ fn hop(cpus: [usize; 2], count: usize, seconds: u64) -> io::Result<()> {
 
 /// Computes for a moment each time that a byte comes by one FIFO, and passes it on by the other. A ring of such on one CPU keeps it
 /// busy, and none has it for long.
-fn relay(fifos: [&str; 2], cpu: usize, seconds: u64) -> io::Result<()> {
+fn relay(fifos: [&str; 2], cpu: usize, micros: u64, seconds: u64) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     keep_on(&[cpu]);
     // To read and write, so that neither waits for the other to open it.
@@ -208,7 +209,7 @@ fn relay(fifos: [&str; 2], cpu: usize, seconds: u64) -> io::Result<()> {
     let mut byte = [0];
     while Instant::now() < end {
         from.read_exact(&mut byte)?;
-        compute(Duration::from_micros(50));
+        compute(Duration::from_micros(micros));
         to.write_all(&byte)?;
     }
     Ok(())

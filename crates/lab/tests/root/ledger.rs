@@ -1,5 +1,7 @@
 //! The wait ledger: every wait split by cause, against loads whose causes are known and against the kernel's own `cpu.stat`.
 
+mod far;
+
 use std::{fs, thread, time::Duration};
 
 use cgscope_collect::Collector;
@@ -7,7 +9,6 @@ use cgscope_model::{ByCause, Cause, Interval, Selection, Wait};
 
 use crate::{
     bench::{follow, is_emulated, measure},
-    files::Dir,
     load::{Cgroup, Load},
 };
 
@@ -183,33 +184,6 @@ fn loops_of_two_cgroups_on_one_cpu_wait_for_the_other_and_it_is_named() {
         );
         assert_eq!(culprits[0].path.as_deref(), Some(culprit.name.as_str()), "{culprits:?}");
         assert!(culprits[0].ns as f64 >= 0.95 * all as f64, "{culprits:?}");
-    }
-}
-
-/// Two cgroups hand each other the CPU some 10,000 times a second, while one of little weight waits for it after each sleep: the
-/// single slices of such a wait are forgotten when it ends, and nothing was kept at its beginning.
-#[test]
-fn a_long_wait_after_a_wakeup_is_behind_those_who_ran() {
-    let mut host = Host::watched();
-    let (a, b, victim) = (Cgroup::new("relay-a"), Cgroup::new("relay-b"), Cgroup::new("relay-victim"));
-    [&a, &b].iter().for_each(|cgroup| cgroup.weigh(50));
-    let dir = Dir::new("relay");
-    let [there, back] = ["there", "back"].map(|name| dir.fifo(name));
-    let (_relay, _out) = Load::workload(&["relay", &there, &back, "0", "60"], Some(&a));
-    let (_other, _out) = Load::workload(&["relay", &back, &there, "0", "60"], Some(&b));
-    fs::write(&there, "0").expect("they read it");
-    let (load, _out) = Load::workload(&["doze", "0", "60"], Some(&victim));
-    let interval = host.measured(6);
-    let wait = wait_of(&interval, &[load.pid()]);
-    let mean_ms = wait.total_ns / wait.count / 1_000_000;
-    println!("{} waits of {mean_ms} ms: {:?}", wait.count, wait.by_cause);
-    assert_share(&wait, &[Cause::OtherCgroup], 95.0);
-    assert_share(&wait, &[Cause::OtherCgroup, Cause::Kernel, Cause::Wakeup], 99.0);
-    let culprits = interval.culprits_of(&victim.name);
-    for of in [&a, &b] {
-        let found = culprits.iter().find(|culprit| culprit.path.as_deref() == Some(of.name.as_str()));
-        let ns = found.expect("who ran").ns;
-        assert!(ns * 3 > wait.by_cause.get(Cause::OtherCgroup), "{}: {culprits:?}", of.name);
     }
 }
 

@@ -171,6 +171,12 @@ impl Cgroup {
         fs::write(self.path.join(file), most).expect("a weight");
     }
 
+    /// Its tasks come after whatever else the machine does.
+    pub(crate) fn slight(&self) {
+        let (file, least) = if self.is_v2 { ("cpu.weight", "1") } else { ("cpu.shares", "2") };
+        fs::write(self.path.join(file), least).expect("a weight");
+    }
+
     /// So many times the weight that a cgroup has by default.
     pub(crate) fn weigh(&self, times: u64) {
         let (file, default) = if self.is_v2 { ("cpu.weight", 100) } else { ("cpu.shares", 1_024) };

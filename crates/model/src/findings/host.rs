@@ -1,6 +1,6 @@
 //! What concerns all that was measured.
 
-use cgscope_layout::{Cause, ledger::KNOWN};
+use cgscope_layout::{Cause, look_back::KNOWN};
 
 use super::{
     CPUS_BUSY_PERCENT, Finding, OVERSUBSCRIBED_PERCENT, Rule, UNATTRIBUTED_NS, UNATTRIBUTED_PERCENT,

@@ -1,0 +1,94 @@
+//! Waits that are longer than the single slices of their CPU's history: what lies further back is in blocks.
+
+use std::{fs, io::BufReader, process::ChildStdout};
+
+use cgscope_model::{Cause, Interval};
+
+use super::{Host, assert_share, room, wait_of};
+use crate::{
+    files::Dir,
+    load::{Cgroup, Load},
+};
+
+/// Two cgroups that hand each other CPU 0, and compute for so long each time.
+struct Relay {
+    _loads: [(Load, BufReader<ChildStdout>); 2],
+    _dir: Dir,
+    pids: [u32; 2],
+}
+
+impl Relay {
+    fn start(a: &Cgroup, b: &Cgroup, micros: u32) -> Self {
+        let dir = Dir::new("relay");
+        let [there, back] = ["there", "back"].map(|name| dir.fifo(name));
+        let micros = micros.to_string();
+        let load = |from: &str, to: &str, cgroup| {
+            Load::workload(&["relay", from, to, "0", &micros, "60"], Some(cgroup))
+        };
+        let loads = [load(&there, &back, a), load(&back, &there, b)];
+        fs::write(&there, "0").expect("they read it");
+        let pids = [loads[0].0.pid(), loads[1].0.pid()];
+        Self { _loads: loads, _dir: dir, pids }
+    }
+}
+
+/// ns that `victim` waited behind `culprit`.
+fn behind(interval: &Interval, victim: &Cgroup, culprit: &Cgroup) -> u64 {
+    let culprits = interval.culprits_of(&victim.name);
+    let found = culprits.iter().find(|found| found.path.as_deref() == Some(culprit.name.as_str()));
+    found.unwrap_or_else(|| panic!("{} is not among {culprits:?}", culprit.name)).ns
+}
+
+/// They do so some 10,000 times a second, while one of little weight waits after each sleep: the single slices of such a wait are
+/// overwritten when it ends, and nothing was kept at its beginning.
+#[test]
+fn a_long_wait_after_a_wakeup_is_behind_those_who_ran() {
+    let mut host = Host::watched();
+    let (a, b, victim) = (Cgroup::new("relay-a"), Cgroup::new("relay-b"), Cgroup::new("relay-victim"));
+    [&a, &b].iter().for_each(|cgroup| cgroup.weigh(50));
+    let _relay = Relay::start(&a, &b, 50);
+    let (load, _out) = Load::workload(&["doze", "0", "60"], Some(&victim));
+    let interval = host.measured(6);
+    let wait = wait_of(&interval, &[load.pid()]);
+    let mean_ms = wait.total_ns / wait.count / 1_000_000;
+    println!("{} waits of {mean_ms} ms: {:?}", wait.count, wait.by_cause);
+    assert_share(&wait, &[Cause::OtherCgroup], 95.0);
+    assert_share(&wait, &[Cause::OtherCgroup, Cause::Kernel, Cause::Wakeup], 99.0);
+    for of in [&a, &b] {
+        assert!(behind(&interval, &victim, of) * 3 > wait.by_cause.get(Cause::OtherCgroup), "{}", of.name);
+    }
+}
+
+/// Short runs of a kernel thread interrupt their turns ten thousand times a second. Each is a part of the slice that it
+/// interrupts, and that slice is in its block once: not once more for each interruption.
+#[test]
+fn turns_that_kernel_threads_interrupt_are_counted_once_in_a_long_wait() {
+    let mut host = Host::watched();
+    let [a, b, victim, stir] = ["a", "b", "victim", "stir"].map(|name| Cgroup::new(&format!("cut-{name}")));
+    victim.slight();
+    stir.favour();
+    // Each reading has a kernel thread work on every CPU.
+    let read = "while :; do read x < /proc/sys/vm/stat_refresh; done";
+    let _stir = Load::start("taskset", &["-c", "1", "sh", "-c", read], Some(&stir));
+    let relay = Relay::start(&a, &b, 200);
+    let load = Load::pinned_loop(0, Some(&victim));
+    let interval = host.measured(8);
+    let wait = wait_of(&interval, &[load.pid()]);
+    let (kernel_ns, behind_a, behind_b) =
+        (wait.by_cause.get(Cause::Kernel), behind(&interval, &victim, &a), behind(&interval, &victim, &b));
+    let ran = |is_it: &dyn Fn(&str, u32) -> bool| -> u64 {
+        let tasks = interval.tasks.iter().filter(|task| is_it(&task.reading.comm, task.reading.tgid));
+        tasks.map(|task| task.totals.on_cpu_ns).sum()
+    };
+    let kernel_ran_ns = ran(&|comm, _| comm.starts_with("kworker/0:"));
+    let relay_ran_ns = ran(&|_, tgid| relay.pids.contains(&tgid));
+    let (ours, theirs) =
+        (kernel_ns as f64 / (behind_a + behind_b) as f64, kernel_ran_ns as f64 / relay_ran_ns as f64);
+    println!("{} waits: {:?}; kernel to relay {ours:.3}, they ran {theirs:.3}", wait.count, wait.by_cause);
+    assert!(wait.total_ns / wait.count > 400_000_000, "waits far longer than the single slices: {wait:?}");
+    assert!(theirs > 0.02, "kernel threads ran: {theirs:.3}");
+    let off = 100.0 * (ours / theirs - 1.0).abs();
+    assert!(off < room(25.0), "kernel to relay: {ours:.3} of the wait, {theirs:.3} by what they ran");
+    let off = 100.0 * (behind_a as f64 / behind_b as f64 - 1.0).abs();
+    assert!(off < room(10.0), "they take equal turns: behind {behind_a} and {behind_b} ns");
+}

@@ -1,0 +1,157 @@
+extern crate std;
+
+use std::{collections::BTreeMap, vec::Vec};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::history::tests::{BEGIN_NS, Run, empty, run, schedules};
+
+/// Charges by who ran.
+#[derive(Default)]
+struct Charges(BTreeMap<u64, u64>);
+
+impl Charge for Charges {
+    fn charge(&mut self, who: u64, ns: u64, _: Option<u64>) {
+        *self.0.entry(who).or_default() += ns;
+    }
+}
+
+const ALL_STEPS: u64 = (LOOK_BACK + STEPS_OF_BLOCKS) as u64;
+
+/// The walk as the hook makes it, over `[from_ns, to_ns]`.
+fn walked(ring: &mut Ring, victim: u64, from_ns: u64, to_ns: u64, steps: u64) -> (Walk, Charges, bool) {
+    let mut walk = Walk { from_ns, to_ns, victim, steps_left: steps, ..Walk::default() };
+    let mut charges = Charges::default();
+    walk.begin(ring.head);
+    for _ in 0..LOOK_BACK {
+        if walk.step(ring, &mut charges) {
+            break;
+        }
+    }
+    if walk.is_at_blocks() {
+        for _ in 0..STEPS_OF_BLOCKS {
+            if walk.step_of_blocks(ring, &mut charges) {
+                break;
+            }
+        }
+    }
+    let is_cut = walk.end();
+    (walk, charges, is_cut)
+}
+
+/// The plain reference: each run of the schedule by itself, and who ran.
+fn split(runs: &[Run], victim: u64, from_ns: u64, to_ns: u64) -> (ByCause, BTreeMap<u64, u64>) {
+    let (mut parts, mut ran) = (ByCause::default(), BTreeMap::new());
+    let mut clock_ns = BEGIN_NS;
+    for (who, ns) in runs {
+        let (begin_ns, end_ns) = (clock_ns.max(from_ns), (clock_ns + ns).min(to_ns));
+        clock_ns += ns;
+        let ns = end_ns.saturating_sub(begin_ns);
+        parts[cause_of(*who, victim) as usize] += ns;
+        *ran.entry(*who).or_default() += ns;
+    }
+    (parts, ran)
+}
+
+/// When run number `at` begins.
+fn begin_of(runs: &[Run], at: usize) -> u64 {
+    BEGIN_NS + runs[..at].iter().map(|(_, ns)| ns).sum::<u64>()
+}
+
+proptest! {
+    /// Among the single slices every part is exact, but for kernel threads folded into a slice that the wait begins within.
+    #[test]
+    fn a_wait_within_the_slices_is_split_as_by_the_reference(
+        runs in schedules(4, 300), victim in 1u64..6, at in any::<prop::sample::Index>(),
+    ) {
+        prop_assume!(!runs.is_empty());
+        let mut ring = empty();
+        let to_ns = run(&mut ring, &runs);
+        let mut from_ns = begin_of(&runs, at.index(runs.len()));
+        // At the beginning of a slice.
+        let head = ring.head;
+        from_ns = (1..=head).map(|number| ring.slice(number).since_ns).rfind(|since_ns| *since_ns <= from_ns).unwrap();
+        let (walk, charges, is_cut) = walked(&mut ring, victim, from_ns, to_ns, ALL_STEPS);
+        let (parts, ran) = split(&runs, victim, from_ns, to_ns);
+        prop_assert!(!is_cut);
+        prop_assert_eq!(walk.parts, parts);
+        for (who, ns) in ran.iter().filter(|(who, _)| **who != KERNEL) {
+            prop_assert_eq!(charges.0.get(who).copied().unwrap_or(0), *ns, "{}", who);
+        }
+    }
+
+    /// Over blocks every part is exact where the wait begins with one; anywhere else it is off by less than that block.
+    #[test]
+    fn a_wait_that_reaches_into_blocks_is_split_as_by_the_reference(
+        runs in schedules(6, 6_000), victim in 1u64..8, at in any::<prop::sample::Index>(),
+    ) {
+        prop_assume!(!runs.is_empty());
+        let mut ring = empty();
+        let to_ns = run(&mut ring, &runs);
+        let anywhere_ns = begin_of(&runs, at.index(runs.len()));
+        let head = ring.head;
+        let mut begins: Vec<u64> = (0..=head / BLOCK as u64).map(|block| ring.block(block * BLOCK as u64).since_ns).collect();
+        begins[0] = BEGIN_NS;
+        let after = begins.partition_point(|since_ns| *since_ns <= anywhere_ns);
+        let begin_ns = begins[after - 1];
+        let end_ns = begins.get(after).copied().unwrap_or(to_ns);
+        for (from_ns, off_ns) in [(begin_ns, 0), (anywhere_ns, end_ns - begin_ns)] {
+            // Block 0 has no beginning: nothing came before it.
+            prop_assume!(from_ns != BEGIN_NS);
+            let (walk, charges, is_cut) = walked(&mut ring, victim, from_ns, to_ns, ALL_STEPS);
+            let (parts, ran) = split(&runs, victim, from_ns, to_ns);
+            prop_assert!(!is_cut);
+            prop_assert_eq!(walk.parts.iter().sum::<u64>(), to_ns - from_ns, "the parts sum up");
+            for (ours, theirs) in walk.parts.iter().zip(parts) {
+                prop_assert!(ours.abs_diff(theirs) <= off_ns, "{:?} {:?}", walk.parts, parts);
+            }
+            for who in (1..=6).filter(|who| *who != victim) {
+                let (ours, theirs) = (charges.0.get(&who).copied().unwrap_or(0), ran.get(&who).copied().unwrap_or(0));
+                prop_assert!(ours.abs_diff(theirs) <= off_ns, "{}: {} {}", who, ours, theirs);
+            }
+        }
+    }
+
+    /// However few steps there are, the parts sum up, and what is missing is unattributed.
+    #[test]
+    fn a_walk_that_is_cut_short_still_sums_up(runs in schedules(9, 3_000), steps in 0u64..3_000) {
+        prop_assume!(!runs.is_empty());
+        let mut ring = empty();
+        let to_ns = run(&mut ring, &runs);
+        let (walk, _, is_cut) = walked(&mut ring, 1, BEGIN_NS, to_ns, steps);
+        prop_assert_eq!(walk.parts.iter().sum::<u64>(), to_ns - BEGIN_NS);
+        let (parts, _) = split(&runs, 1, BEGIN_NS, to_ns);
+        for cause in [Cause::OwnCgroup, Cause::OtherCgroup, Cause::Wakeup, Cause::Kernel] {
+            prop_assert!(walk.parts[cause as usize] <= parts[cause as usize] + FOLDED_NS, "{:?}", cause);
+        }
+        if is_cut {
+            prop_assert!(walk.parts[Cause::Unattributed as usize] != 0);
+        }
+    }
+}
+
+/// What folded kernel threads may move between parts in a block that is looked at in part.
+const FOLDED_NS: u64 = 64 * 50_000;
+
+#[test]
+fn a_cpu_on_which_hundreds_of_cgroups_take_turns_stops_looking_back() {
+    let turns: Vec<Run> = (0..4_000).map(|turn| (1 + turn % 600, 2_000)).collect();
+    let mut ring = empty();
+    let end_ns = run(&mut ring, &turns);
+    let mut budget = Budget::default();
+    // A switch each 2 us, each of a wait behind 599 others: all that was saved is used up soon.
+    let mut steps = Vec::new();
+    for switch in 0..1_000 {
+        let clock_ns = end_ns + switch * 2_000;
+        let allowed = budget.steps(clock_ns);
+        let (walk, ..) = walked(&mut ring, 1, end_ns - 599 * 2_000, end_ns, allowed);
+        budget.pay(walk.steps_left);
+        steps.push(allowed - walk.steps_left);
+    }
+    assert!(steps[0] > 350, "an ordinary host looks back as far as it must: {steps:?}");
+    assert!(steps[..10].iter().sum::<u64>() <= ALL_STEPS + 10 * (FREE_STEPS + 1), "{steps:?}");
+    assert!(steps[100..].iter().all(|steps| *steps <= FREE_STEPS + 1), "{steps:?}");
+    // A second later all is as before.
+    assert_eq!(budget.steps(end_ns + 1_000_000_000), ALL_STEPS + FREE_STEPS);
+}
