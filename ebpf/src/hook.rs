@@ -35,7 +35,7 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     } else if prev.tid() != 0
         && let Some(storage) = storage(prev)
     {
-        ledger::leave(prev, storage, ring, queue.cpu(), clock_ns);
+        ledger::leave(prev, next, storage, ring, queue.cpu(), clock_ns);
     }
     let who = history::who(next);
     if next.tid() != 0 {

@@ -5,10 +5,10 @@
 //! wait, because it is the reason why the task left its CPU, and who ran meanwhile does not matter.
 
 use cgscope_layout::{
-    ByCause, Cause,
+    ByCause, Cause, Loss,
     cause::{SHARED_CAUSES, WHOLE, row_of},
     history::Ring,
-    ledger::{IDLE, KERNEL, Left, NO_CPU, kind},
+    ledger::{IDLE, KERNEL, Left, NO_CPU, RUNTIME, kind},
     look_back::cause_of,
     verifier::opaque,
     wire::{Histogram, TaskStorage},
@@ -19,7 +19,7 @@ use crate::{
     culprits::{Place, charge},
     kernel::{CfsRunQueue, Task, counts_by_cpu, has_nodes, throttles_tasks},
     look_back::{Wait, Work, is_charged, look_back},
-    maps::{cpu_counters, ring, work},
+    maps::{cpu_counters, lost, ring, work},
     placement,
 };
 
@@ -29,7 +29,8 @@ use crate::{
 pub fn enter(next: Task, who: u64, storage: &mut TaskStorage, wait: Wait, ring: &mut Ring) {
     let number = ring.head;
     let latest = ring.slice(number);
-    let simple = wait.elsewhere_ns == 0 && storage.left.limit == 0 && throttles_tasks();
+    let is_long = latest.who == IDLE && wait.ns > LONGEST_WAKEUP_NS;
+    let simple = wait.elsewhere_ns == 0 && storage.left.limit == 0 && throttles_tasks() && !is_long;
     // Of a slice in which the kernel had less than a 64th, all is with its cgroup.
     let mixed = latest.kernel_ns << 6 > wait.clock_ns - latest.since_ns;
     if !simple || mixed || latest.since_ns == 0 || wait.queued_ns < latest.since_ns {
@@ -82,6 +83,23 @@ pub fn count(histogram: &mut Histogram, bucket: u64, cause: u64, share: u64) {
 fn enter_composed(next: Task, storage: &mut TaskStorage, work: &mut Work) {
     let wait = Wait::taken_from(work);
     work.begin(next.cgroup_id_rarely(), wait.cpu, wait.clock_ns);
+    if is_out_of_runtime(&storage.left, next) {
+        work.walk.add(Cause::Unattributed, wait.ns);
+        lost(Loss::OutOfRuntime);
+    } else {
+        split(next, storage, work, wait);
+    }
+    book(&mut storage.by_cause, &mut storage.histogram, work);
+    if counts_by_cpu()
+        && let Some(counters) = cpu_counters(wait.cpu)
+    {
+        book(&mut counters.by_cause, &mut counters.histogram, work);
+    }
+}
+
+/// Splits it by where it was spent.
+#[inline(always)]
+fn split(next: Task, storage: &mut TaskStorage, work: &mut Work, wait: Wait) {
     if wait.elsewhere_ns != 0 {
         elsewhere(next, &storage.left, work);
     }
@@ -99,12 +117,24 @@ fn enter_composed(next: Task, storage: &mut TaskStorage, work: &mut Work) {
             beyond_history(next, &storage.left, work);
         }
     }
-    book(&mut storage.by_cause, &mut storage.histogram, work);
-    if counts_by_cpu()
-        && let Some(counters) = cpu_counters(wait.cpu)
-    {
-        book(&mut counters.by_cause, &mut counters.histogram, work);
+    if doubt_wakeup(next, work) {
+        lost(Loss::OutOfRuntime);
     }
+}
+
+/// No CPU takes that long to wake up (the deepest idle states take some 200 us): a real-time or deadline task that was woken, and
+/// whose CPU ran nobody for longer, had no runtime left.
+const LONGEST_WAKEUP_NS: u64 = 1_000_000;
+
+#[inline(always)]
+fn doubt_wakeup(task: Task, work: &mut Work) -> bool {
+    let idle_ns = work.walk.parts[Cause::Wakeup as usize];
+    let is_doubtful = idle_ns > LONGEST_WAKEUP_NS && task.is_real_time();
+    if is_doubtful {
+        work.walk.parts[Cause::Wakeup as usize] = 0;
+        work.walk.add(Cause::Unattributed, idle_ns);
+    }
+    is_doubtful
 }
 
 /// A wait longer than the history, whose beginning was seen: what its CPU did in all since then is known, and what lies within the
@@ -181,6 +211,12 @@ fn book_part(by_cause: &mut ByCause, histogram: &mut Histogram, wait: &Wait, wor
     count(histogram, wait.bucket, cause as u64, share);
 }
 
+/// True for a wait that began when the runtime of a real-time or deadline task was used up.
+#[inline(always)]
+fn is_out_of_runtime(left: &Left, task: Task) -> bool {
+    left.limit == RUNTIME && begins(left, task)
+}
+
 /// True if the wait that `task` is in, or that ends now, began as `left` says.
 #[inline(always)]
 fn begins(left: &Left, task: Task) -> bool {
@@ -238,7 +274,7 @@ pub fn came(next: Task, storage: &mut TaskStorage, cpu: u32) {
 
 /// `prev` leaves its CPU although it could run on: the beginning of a wait.
 #[inline(always)]
-pub fn leave(prev: Task, storage: &mut TaskStorage, ring: &Ring, cpu: u32, clock_ns: u64) {
+pub fn leave(prev: Task, next: Task, storage: &mut TaskStorage, ring: &Ring, cpu: u32, clock_ns: u64) {
     let left = &mut storage.left;
     left.kernel_ns = ring.kernel_ns;
     left.idle_ns = ring.idle_ns;
@@ -247,7 +283,12 @@ pub fn leave(prev: Task, storage: &mut TaskStorage, ring: &Ring, cpu: u32, clock
     left.ns = clock_ns;
     left.switches = prev.switches();
     left.limit = 0;
-    if prev.is_throttled() || !throttles_tasks() {
+    left.cfs_rq = 0;
+    if prev.is_real_time() {
+        if gives_way(prev, next) {
+            left.limit = RUNTIME;
+        }
+    } else if prev.is_throttled() || !throttles_tasks() {
         let cfs_rq = prev.cfs_rq();
         left.cfs_rq = cfs_rq.address();
         left.throttle_ns = cfs_rq.throttled_ns(&left.cfs_rq, cpu, clock_ns);
@@ -255,6 +296,14 @@ pub fn leave(prev: Task, storage: &mut TaskStorage, ring: &Ring, cpu: u32, clock
             prev.find_limit(&mut left.limit);
         }
     }
+}
+
+/// A real-time task that could run on gives way to one of a lower priority, or to nobody, only when its runtime is used up.
+#[inline(always)]
+fn gives_way(prev: Task, next: Task) -> bool {
+    let (from, to) = (prev.prio(), next.prio());
+    // A deadline task is below 0, and the thread that moves tasks between CPUs, which comes before all, is at 0.
+    from < to && (from >= 0 || to > 0)
 }
 
 /// For a task that is followed from now on and waits for quota: how it left its CPU before we looked. The hook leaves it alone
@@ -286,7 +335,9 @@ pub fn pending(task: Task, storage: &TaskStorage, by_cause: &mut ByCause) -> Cau
     let victim = task.cgroup_id_rarely();
     work.begin(victim, Work::NOBODY, clock_ns);
     let mut cause = Cause::Unattributed;
-    if queued_ns != 0 && queued_ns < clock_ns {
+    if queued_ns != 0 && is_out_of_runtime(&storage.left, task) {
+        work.walk.add(Cause::Unattributed, clock_ns.saturating_sub(queued_ns));
+    } else if queued_ns != 0 && queued_ns < clock_ns {
         let throttled_ns = throttled(task, &storage.left, queue.cpu(), clock_ns).min(clock_ns - queued_ns);
         work.walk.add(Cause::Throttled, throttled_ns);
         work.span(queue.cpu(), queued_ns + throttled_ns, clock_ns);
@@ -298,6 +349,8 @@ pub fn pending(task: Task, storage: &TaskStorage, by_cause: &mut ByCause) -> Cau
         let all_of_it = throttled_ns != 0 && queued_ns + throttled_ns == clock_ns;
         if task.is_throttled() || (!throttles_tasks() && all_of_it) {
             cause = Cause::Throttled;
+        } else if doubt_wakeup(task, work) {
+            cause = Cause::Unattributed;
         }
     }
     *by_cause = work.walk.parts;

@@ -24,7 +24,7 @@ pub struct Left {
     pub cfs_rq: u64,
     /// Address of its task group.
     pub group: u64,
-    /// Id of the cgroup whose quota had run out; 0: none had.
+    /// Id of the cgroup whose quota had run out, or [`RUNTIME`]; 0: none had.
     pub limit: u64,
     /// [`Ring::kernel_ns`](crate::history::Ring::kernel_ns) of its CPU then.
     pub kernel_ns: u64,
@@ -37,6 +37,9 @@ pub struct Left {
     /// Its migrations when it came there, cut to 32 bits.
     pub migrations: u32,
 }
+
+/// In [`Left::limit`]: not a quota, but the runtime of a real-time or deadline task was used up. No cgroup has this id.
+pub const RUNTIME: u64 = u64::MAX;
 
 /// In [`Left::cpu`]: it has not run yet.
 pub const NO_CPU: u32 = u32::MAX;

@@ -45,6 +45,9 @@ losses! {
     /// CPU. Where the wait began with a switch, causes are known from sums and only culprits are missing; where it began with a
     /// wakeup, the rest is unattributed.
     LookBackCut = "look_back_cut",
+    /// A real-time or deadline task had used up its runtime (`cpu.rt_runtime_us`, `sched_rt_runtime_us`, the runtime of
+    /// SCHED_DEADLINE) and waited for more. The wait is whole, and unattributed: there is no cause for it yet.
+    OutOfRuntime = "out_of_runtime",
     /// More cgroups came and went between two readings than the buffer for their names has room for. They are then looked
     /// for in the hierarchy; one that has gone before that has no name, and its figures are whole.
     CgroupEventLost = "cgroup_event_lost",
@@ -78,6 +81,7 @@ impl Loss {
             Self::SwitchOfHiddenTask
                 | Self::CulpritForgotten
                 | Self::LookBackCut
+                | Self::OutOfRuntime
                 | Self::CgroupEventLost
                 | Self::StackNotCounted
                 | Self::IntervalLate

@@ -35,6 +35,9 @@ static CONFIG: Config = Config {
     shared: 0,
 };
 
+/// Real-time and deadline tasks have a smaller `prio` (MAX_RT_PRIO, in all versions).
+const FIRST_FAIR_PRIO: i32 = 100;
+
 /// The offset of a field, a constant to the verifier.
 macro_rules! offset {
     ($field:ident) => {
@@ -264,6 +267,18 @@ impl Task {
     #[inline(always)]
     pub fn counted_until_ns(self) -> u64 {
         load(self.0, offset!(task_counted_until))
+    }
+
+    /// Its effective priority, the smaller the higher; below 0 for a deadline task.
+    #[inline(always)]
+    pub fn prio(self) -> i32 {
+        load(self.0, offset!(task_prio))
+    }
+
+    /// Of a real-time or deadline class: quotas do not hold for it, but a runtime may.
+    #[inline(always)]
+    pub fn is_real_time(self) -> bool {
+        self.prio() < FIRST_FAIR_PRIO
     }
 
     /// It was taken off its CPU because a quota had run out; always false where the kernel does not say.

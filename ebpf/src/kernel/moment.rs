@@ -11,8 +11,6 @@ use cgscope_layout::wire::NOBODY;
 
 use super::{OFFSETS, Task, follow, load, throttles_tasks};
 
-/// Real-time and deadline tasks have a smaller `prio` (MAX_RT_PRIO, in all versions).
-const FIRST_FAIR_PRIO: u32 = 100;
 /// PF_IO_WORKER (Linux 5.12, commit 46fe18b16c46): it never was in user space.
 const IO_WORKER: u32 = 0x10;
 
@@ -80,8 +78,6 @@ impl Task {
         if throttles_tasks() {
             return self.is_throttled();
         }
-        self.on_rq()
-            && load::<u32>(self.0, offset!(task_prio)) >= FIRST_FAIR_PRIO
-            && self.cfs_rq().levels_out_of_quota() != 0
+        self.on_rq() && !self.is_real_time() && self.cfs_rq().levels_out_of_quota() != 0
     }
 }

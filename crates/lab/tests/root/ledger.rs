@@ -1,6 +1,7 @@
 //! The wait ledger: every wait split by cause, against loads whose causes are known and against the kernel's own `cpu.stat`.
 
 mod far;
+mod real_time;
 
 use std::{fs, thread, time::Duration};
 

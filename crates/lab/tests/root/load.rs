@@ -183,6 +183,16 @@ impl Cgroup {
         fs::write(self.path.join(file), (default * times).to_string()).expect("a weight");
     }
 
+    /// Real-time tasks in it may run for `runtime_us` of each second. False where the kernel has no such limit for cgroups (all v2).
+    pub(crate) fn real_time(&self, runtime_us: u64) -> bool {
+        let file = self.path.join("cpu.rt_runtime_us");
+        let has_it = file.exists();
+        if has_it {
+            fs::write(file, runtime_us.to_string()).expect("a runtime");
+        }
+        has_it
+    }
+
     /// A limit of `quota_us` in each `period_us`.
     pub(crate) fn limit(&self, quota_us: u64, period_us: u64) {
         let write = |file: &str, text: String| fs::write(self.path.join(file), text).expect("a limit");

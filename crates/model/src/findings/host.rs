@@ -1,6 +1,6 @@
 //! What concerns all that was measured.
 
-use cgscope_layout::{Cause, look_back::KNOWN};
+use cgscope_layout::{Cause, Loss, look_back::KNOWN};
 
 use super::{
     CPUS_BUSY_PERCENT, Finding, OVERSUBSCRIBED_PERCENT, Rule, UNATTRIBUTED_NS, UNATTRIBUTED_PERCENT,
@@ -87,12 +87,19 @@ pub(super) fn unattributed(context: &Context) -> Option<Finding> {
     let living = interval.tasks.iter().map(|task| task.totals.migrations);
     let exited = interval.exited.iter().map(|exited| exited.totals.migrations);
     let migrations = sum::total(living.chain(exited));
+    let out_of_runtime = match interval.losses.get(Loss::OutOfRuntime) {
+        0 => String::new(),
+        waits => format!(
+            "; in {} a real-time or deadline task had used up its runtime",
+            units::count(waits, "wait")
+        ),
+    };
     Some(Finding {
         rule: Rule::Unattributed,
         cgroup: None,
         says: format!(
             "the cause of {} of waiting, {} of all, is not known: it passed on another CPU before a task was moved \
-             ({} in all), or longer ago than is looked back (at most {KNOWN} runs of a CPU)",
+             ({} in all), or longer ago than is looked back (at most {KNOWN} runs of a CPU){out_of_runtime}",
             units::duration(ns),
             percent(ns, sums.waited_ns),
             units::count(migrations, "move"),

@@ -6,6 +6,8 @@ mod numa;
 mod quota;
 
 use super::*;
+use cgscope_layout::Loss;
+
 use crate::{
     Blame, ByCause, Cause, CgroupReading, Hist, PairReading, TaskInterval, TaskReading, Totals, Wait,
     interval::ExitedInterval,
@@ -79,6 +81,11 @@ impl Scene {
     fn limits(mut self, path: &str, limits: CgroupReading) -> Self {
         let id = self.id(path);
         self.interval.limits.push(CgroupReading { id, ..limits });
+        self
+    }
+
+    fn loses(mut self, loss: Loss, count: u64) -> Self {
+        self.interval.losses.add(loss, count);
         self
     }
 
@@ -204,6 +211,14 @@ fn a_finding_in_json_has_its_rule_by_name() {
     assert_eq!(json["rule"], "unattributed");
     assert_eq!(json["cgroup"], serde_json::Value::Null);
     assert_eq!(json["lost_ns"], 20 * MS);
+}
+
+#[test]
+fn runtime_that_was_used_up_is_said_of_what_has_no_cause() {
+    let scene = Scene::new(&["/a"]).task("/a", 0, &[(Cause::Unattributed, 20 * MS)]);
+    assert!(!scene.only(Rule::Unattributed).says.contains("runtime"));
+    let says = scene.loses(Loss::OutOfRuntime, 3).only(Rule::Unattributed).says;
+    assert!(says.ends_with("; in 3 waits a real-time or deadline task had used up its runtime"), "{says}");
 }
 
 #[test]

@@ -1,0 +1,44 @@
+//! Real-time and deadline tasks that have used up their runtime: no quota held them back, and their CPU did not have to wake up.
+
+use cgscope_layout::Loss;
+use cgscope_model::{Cause, Interval};
+
+use super::{Host, assert_share, wait_of};
+use crate::load::{Cgroup, Load};
+
+/// Nearly all that it waited is unattributed, with the reason, and nothing is in the causes that advice is given for.
+fn assert_out_of_runtime(interval: &Interval, pids: &[u32]) {
+    let wait = wait_of(interval, pids);
+    println!("{} waits: {:?}; {}", wait.count, wait.by_cause, interval.losses);
+    assert_share(&wait, &[Cause::Unattributed], 95.0);
+    for cause in [Cause::Wakeup, Cause::Throttled] {
+        assert_eq!(wait.by_cause.get(cause), 0, "{cause:?}: {:?}", wait.by_cause);
+    }
+    let counted = interval.losses.get(Loss::OutOfRuntime);
+    assert!(counted * 100 >= wait.count * 90, "the reason is counted: {counted} of {} waits", wait.count);
+}
+
+#[test]
+fn a_deadline_task_out_of_runtime_is_not_being_woken_up() {
+    let mut host = Host::watched();
+    let runtime =
+        ["--sched-runtime", "2000000", "--sched-deadline", "10000000", "--sched-period", "10000000"];
+    let shell = ["0", "sh", "-c", "while :; do :; done"];
+    let load = Load::start("chrt", &[&["-d"][..], &runtime, &shell].concat(), None);
+    let interval = host.measured(4);
+    assert!(wait_of(&interval, &[load.pid()]).total_ns > 1_000_000_000, "it may run for 2 ms of 10");
+    assert_out_of_runtime(&interval, &[load.pid()]);
+}
+
+#[test]
+fn a_real_time_task_out_of_runtime_is_not_being_woken_up() {
+    let mut host = Host::watched();
+    let cgroup = Cgroup::new("real-time");
+    // Where cgroups have no runtime, all real-time tasks leave 5 % of a CPU to others.
+    let cgroup = cgroup.real_time(100_000).then_some(cgroup);
+    let _other = Load::pinned_loop(1, None);
+    let shell = ["-f", "10", "taskset", "-c", "1", "sh", "-c", "while :; do :; done"];
+    let load = Load::start("chrt", &shell, cgroup.as_ref());
+    let interval = host.measured(6);
+    assert_out_of_runtime(&interval, &[load.pid()]);
+}
