@@ -3,9 +3,11 @@
 //! The BPF side tells what cgroups come and go. What it cannot tell is found by walking the tree: cgroups that were there
 //! before, and those of processes for which the kernel runs no tracing programs.
 
+mod walk;
+
 use std::{
     collections::{HashMap, HashSet},
-    fs, io,
+    fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -14,6 +16,8 @@ use std::{
 
 use cgscope_layout::wire::{CgroupEvent, cgroup_event};
 use cgscope_model::printable;
+
+use walk::Walk;
 
 /// At most so often (a little less than the usual interval) the tree is walked for what is not known: a host may make
 /// cgroups faster than we could walk.
@@ -166,19 +170,27 @@ impl CgroupTree {
     }
 
     fn walk(&mut self, unknown: &[u64], now: Instant) {
-        // A cgroup removed while we walk is no error: what is left is walked.
-        let mut found = HashMap::new();
-        // Without its root it is not mounted any more, and nothing is known of what is in it.
-        let is_whole = walk(&self.mount, "/", &mut found).is_ok() && !found.is_empty();
-        self.walked = Some(Walked { at: now, cgroups: found.len() });
-        if is_whole {
-            for id in self.paths.keys().chain(unknown).filter(|id| !found.contains_key(id)) {
-                self.gone.entry(*id).or_insert(now);
+        let walk = Walk::over(&self.mount);
+        let mut hidden = 0;
+        if walk.is_whole() {
+            // What is hidden is taken to be there: its end is told, unless some ends were not.
+            let is_hidden = |id: &u64| self.paths.get(id).is_some_and(|path| walk.hides(path));
+            for id in self.paths.keys().chain(unknown).filter(|id| !walk.found.contains_key(id)) {
+                if !self.has_missed && is_hidden(id) {
+                    hidden += 1;
+                } else {
+                    self.gone.entry(*id).or_insert(now);
+                }
             }
-            let unmoved = |id: &u64| found.get(id).is_some_and(|path| self.paths.get(id) == Some(path));
+            let unmoved = |id: &u64| match walk.found.get(id) {
+                Some(path) => self.paths.get(id) == Some(path),
+                None => is_hidden(id),
+            };
             self.unreadable.extend(self.suspects.drain().filter(unmoved));
             (self.is_renamed, self.has_missed) = (false, false);
         }
+        let found = walk.found;
+        self.walked = Some(Walked { at: now, cgroups: found.len() + hidden });
         self.gone.retain(|id, _| !found.contains_key(id));
         self.paths.extend(found.iter().map(|(id, path)| (*id, path.clone())));
         // Of two with one path the one that is there counts.
@@ -270,192 +282,9 @@ impl Remains {
 
 /// The path of every cgroup below `mount` now, as under it, by id.
 pub(crate) fn all_paths(mount: &Path) -> HashMap<u64, Arc<str>> {
-    let mut found = HashMap::new();
     // What could not be read is not known.
-    let _ = walk(mount, "/", &mut found);
-    found
-}
-
-/// Fails where there may be more than was found.
-fn walk(directory: &Path, path: &str, found: &mut HashMap<u64, Arc<str>>) -> io::Result<()> {
-    let is_removed = |error: &io::Error| {
-        error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
-    };
-    let entries = match fs::metadata(directory).and_then(|data| Ok((data.ino(), fs::read_dir(directory)?))) {
-        Err(error) if is_removed(&error) => return Ok(()),
-        Err(error) => return Err(error),
-        Ok((id, entries)) => {
-            found.insert(id, printable(path));
-            entries
-        }
-    };
-    let mut result = Ok(());
-    for entry in entries {
-        let entry = match entry {
-            Err(error) if is_removed(&error) => break,
-            other => other?,
-        };
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            let name = entry.file_name();
-            let parent = path.trim_end_matches('/');
-            let below = walk(&entry.path(), &format!("{parent}/{}", name.to_string_lossy()), found);
-            result = result.and(below);
-        }
-    }
-    result
+    Walk::over(mount).found
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_those_under_the_mount_and_outlive_their_cgroup() {
-        let mount = std::env::temp_dir().join(format!("cgscope-tree-{}", std::process::id()));
-        fs::create_dir_all(mount.join("a/b")).unwrap();
-        let inode = |path: &str| fs::metadata(mount.join(path)).unwrap().ino();
-        let (root, b) = (inode(""), inode("a/b"));
-        let mut tree = CgroupTree::new(&mount);
-        let start = Instant::now();
-        tree.learn([b], start);
-        assert_eq!(tree.path(b).map(|p| &**p), Some("/a/b"));
-        assert_eq!(tree.path(root).map(|p| &**p), Some("/"));
-        assert_eq!(tree.ancestors(b).collect::<Vec<_>>(), [root, inode("a")]);
-        assert_eq!(tree.ancestors(root).count(), 0);
-        assert!(tree.exists("/a/b") && tree.exists("a") && !tree.exists("/c"));
-
-        // In this order: a disk, unlike a hierarchy of cgroups, gives a number that is free to the next directory.
-        fs::create_dir(mount.join("c")).unwrap();
-        let c = inode("c");
-        fs::remove_dir(mount.join("a/b")).unwrap();
-        tree.learn([c], start);
-        assert_eq!(tree.path(c), None, "not walked again so soon");
-        tree.learn([c], start + WALK_EVERY);
-        assert_eq!(tree.path(c).map(|p| &**p), Some("/c"));
-        fs::remove_dir_all(&mount).unwrap();
-        assert_eq!(tree.path(b).map(|p| &**p), Some("/a/b"));
-
-        assert!(tree.is_gone(b) && !tree.is_gone(c) && !tree.is_gone(root));
-        tree.forget(|id| id == b, start + 2 * (WALK_EVERY + LINGERS));
-        assert!(tree.path(b).is_some(), "figures name it");
-        tree.forget(|_| false, start + 2 * (WALK_EVERY + LINGERS));
-        assert_eq!((tree.path(b), tree.len()), (None, 3));
-    }
-
-    fn made(id: u64, path: &str) -> Event {
-        Event::Made(id, Some(path.into()))
-    }
-
-    #[test]
-    fn what_is_told_needs_no_walk_and_is_forgotten_when_nothing_names_it() {
-        let mut tree = CgroupTree::new("/nowhere");
-        tree.shows_all = true;
-        let start = Instant::now();
-        tree.hear(made(7, "/a"), start);
-        tree.hear(made(8, "/a/b"), start);
-        tree.hear(Event::Removed(8), start);
-        tree.learn([7, 8], start);
-        assert!(tree.walked.is_none());
-        assert_eq!(tree.path(8).map(|p| &**p), Some("/a/b"));
-        assert_eq!(tree.ancestors(8).collect::<Vec<_>>(), [7]);
-        assert!(tree.is_gone(8) && !tree.is_gone(7));
-        assert!(!tree.is_long_gone(8, start) && tree.is_long_gone(8, start + LINGERS));
-
-        // Another of the same name, before the first is forgotten.
-        tree.hear(made(9, "/a/b"), start);
-        tree.forget(|_| false, start);
-        assert!(tree.path(8).is_some(), "what names it may not have been read yet");
-        tree.forget(|_| false, start + LINGERS);
-        assert_eq!((tree.path(8), tree.len()), (None, 2));
-        assert_eq!(tree.ids.get("/a/b"), Some(&9));
-    }
-
-    #[test]
-    fn a_rename_and_lost_events_make_it_walk() {
-        let mount = std::env::temp_dir().join(format!("cgscope-renamed-{}", std::process::id()));
-        fs::create_dir_all(mount.join("a/b")).unwrap();
-        let b = fs::metadata(mount.join("a/b")).unwrap().ino();
-        let mut tree = CgroupTree::new(&mount);
-        let start = Instant::now();
-        tree.learn([b], start);
-        fs::rename(mount.join("a"), mount.join("z")).unwrap();
-        tree.learn([b], start);
-        assert_eq!(tree.path(b).map(|p| &**p), Some("/a/b"), "nothing was told");
-        tree.hear(Event::Renamed, start);
-        tree.learn([b], start);
-        assert_eq!(tree.path(b).map(|p| &**p), Some("/z/b"), "at once");
-        assert!(tree.ids.contains_key("/z") && !tree.ids.contains_key("/a"));
-
-        tree.suspect(b);
-        tree.learn([], start + WALK_EVERY);
-        assert!(!tree.is_gone(b));
-        tree.suspect(b);
-        assert!(tree.suspects.is_empty(), "it is there all the same: no more walks for it");
-
-        // Made before the others go: one made later may get the number of one of them.
-        let anew = mount.with_extension("anew");
-        fs::create_dir(&anew).unwrap();
-        fs::remove_dir_all(&mount).unwrap();
-        tree.has_missed_events();
-        tree.learn([], start + WALK_EVERY);
-        tree.learn([], start + 2 * WALK_EVERY);
-        assert!(!tree.is_gone(b), "not mounted any more");
-        fs::rename(&anew, &mount).unwrap();
-        tree.learn([], start + 2 * WALK_EVERY);
-        assert!(!tree.is_gone(b), "not walked again so soon");
-        tree.learn([], start + 3 * WALK_EVERY);
-        fs::remove_dir(&mount).unwrap();
-        assert!(tree.is_gone(b));
-    }
-
-    #[test]
-    fn in_a_mount_of_a_part_what_is_not_found_may_be_elsewhere() {
-        let mount = std::env::temp_dir().join(format!("cgscope-part-{}", std::process::id()));
-        fs::create_dir(&mount).unwrap();
-        let mut tree = CgroupTree::new(&mount);
-        tree.learn([5], Instant::now());
-        fs::remove_dir(&mount).unwrap();
-        assert!(!tree.is_gone(5));
-        tree.shows_all = true;
-        assert!(tree.is_gone(5));
-    }
-
-    #[test]
-    fn an_event_is_read_as_the_kernel_side_writes_it() {
-        let event = |kind: u32, is_cut: u32, path: &[u8]| {
-            let head = [kind.to_ne_bytes(), is_cut.to_ne_bytes()].concat();
-            [&head, &77u64.to_ne_bytes()[..], path].concat()
-        };
-        assert_eq!(Event::parse(&event(1, 0, b"/a/b\0\0\0")), Some(made(77, "/a/b")));
-        assert_eq!(Event::parse(&event(1, 0, b"/\x1b[2J\xff\0")), Some(made(77, "/\u{fffd}[2J\u{fffd}")));
-        assert_eq!(Event::parse(&event(1, 1, b"/a/b\0")), Some(Event::Made(77, None)));
-        assert_eq!(Event::parse(&event(1, 0, b"")), Some(Event::Made(77, None)));
-        assert_eq!(Event::parse(&event(2, 0, b"")), Some(Event::Removed(77)));
-        assert_eq!(Event::parse(&event(3, 0, b"")), Some(Event::Renamed));
-        assert_eq!(Event::parse(&event(4, 0, b"")), None);
-        assert_eq!(Event::parse(&event(1, 0, b"")[..15]), None);
-    }
-
-    #[test]
-    fn the_number_of_the_hierarchy_is_that_of_the_cpu_controller() {
-        let text = "12:cpuset:/x\n4:cpu,cpuacct:/a:b\n1:name=systemd:/\n0::/\n";
-        assert_eq!(hierarchy(text, false), Some(4));
-        assert_eq!(hierarchy(text, true), Some(0));
-        assert_eq!(hierarchy("2:cpuacct:/\n0::/\n", false), None);
-    }
-
-    #[test]
-    fn what_is_left_is_given_back_once_it_was_read_twice_unchanged() {
-        let mut remains = Remains::default();
-        let mut settled = |figures: &[(u64, u64)]| {
-            let mut settled: Vec<u64> =
-                remains.settled(figures.iter().copied().collect()).into_iter().collect();
-            settled.sort_unstable();
-            settled
-        };
-        assert!(settled(&[(1, 10), (2, 20)]).is_empty());
-        assert_eq!(settled(&[(1, 11), (2, 20)]), [2]);
-        assert_eq!(settled(&[(1, 11)]), [1]);
-        assert!(settled(&[(1, 11)]).is_empty(), "begins anew");
-    }
-}
+mod tests;

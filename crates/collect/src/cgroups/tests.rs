@@ -1,0 +1,234 @@
+use super::*;
+
+#[test]
+fn paths_are_those_under_the_mount_and_outlive_their_cgroup() {
+    let mount = std::env::temp_dir().join(format!("cgscope-tree-{}", std::process::id()));
+    fs::create_dir_all(mount.join("a/b")).unwrap();
+    let inode = |path: &str| fs::metadata(mount.join(path)).unwrap().ino();
+    let (root, b) = (inode(""), inode("a/b"));
+    let mut tree = CgroupTree::new(&mount);
+    let start = Instant::now();
+    tree.learn([b], start);
+    assert_eq!(tree.path(b).map(|p| &**p), Some("/a/b"));
+    assert_eq!(tree.path(root).map(|p| &**p), Some("/"));
+    assert_eq!(tree.ancestors(b).collect::<Vec<_>>(), [root, inode("a")]);
+    assert_eq!(tree.ancestors(root).count(), 0);
+    assert!(tree.exists("/a/b") && tree.exists("a") && !tree.exists("/c"));
+
+    // In this order: a disk, unlike a hierarchy of cgroups, gives a number that is free to the next directory.
+    fs::create_dir(mount.join("c")).unwrap();
+    let c = inode("c");
+    fs::remove_dir(mount.join("a/b")).unwrap();
+    tree.learn([c], start);
+    assert_eq!(tree.path(c), None, "not walked again so soon");
+    tree.learn([c], start + WALK_EVERY);
+    assert_eq!(tree.path(c).map(|p| &**p), Some("/c"));
+    fs::remove_dir_all(&mount).unwrap();
+    assert_eq!(tree.path(b).map(|p| &**p), Some("/a/b"));
+
+    assert!(tree.is_gone(b) && !tree.is_gone(c) && !tree.is_gone(root));
+    tree.forget(|id| id == b, start + 2 * (WALK_EVERY + LINGERS));
+    assert!(tree.path(b).is_some(), "figures name it");
+    tree.forget(|_| false, start + 2 * (WALK_EVERY + LINGERS));
+    assert_eq!((tree.path(b), tree.len()), (None, 3));
+}
+
+fn made(id: u64, path: &str) -> Event {
+    Event::Made(id, Some(path.into()))
+}
+
+#[test]
+fn what_is_told_needs_no_walk_and_is_forgotten_when_nothing_names_it() {
+    let mut tree = CgroupTree::new("/nowhere");
+    tree.shows_all = true;
+    let start = Instant::now();
+    tree.hear(made(7, "/a"), start);
+    tree.hear(made(8, "/a/b"), start);
+    tree.hear(Event::Removed(8), start);
+    tree.learn([7, 8], start);
+    assert!(tree.walked.is_none());
+    assert_eq!(tree.path(8).map(|p| &**p), Some("/a/b"));
+    assert_eq!(tree.ancestors(8).collect::<Vec<_>>(), [7]);
+    assert!(tree.is_gone(8) && !tree.is_gone(7));
+    assert!(!tree.is_long_gone(8, start) && tree.is_long_gone(8, start + LINGERS));
+
+    // Another of the same name, before the first is forgotten.
+    tree.hear(made(9, "/a/b"), start);
+    tree.forget(|_| false, start);
+    assert!(tree.path(8).is_some(), "what names it may not have been read yet");
+    tree.forget(|_| false, start + LINGERS);
+    assert_eq!((tree.path(8), tree.len()), (None, 2));
+    assert_eq!(tree.ids.get("/a/b"), Some(&9));
+}
+
+#[test]
+fn a_rename_and_lost_events_make_it_walk() {
+    let mount = std::env::temp_dir().join(format!("cgscope-renamed-{}", std::process::id()));
+    fs::create_dir_all(mount.join("a/b")).unwrap();
+    let b = fs::metadata(mount.join("a/b")).unwrap().ino();
+    let mut tree = CgroupTree::new(&mount);
+    let start = Instant::now();
+    tree.learn([b], start);
+    fs::rename(mount.join("a"), mount.join("z")).unwrap();
+    tree.learn([b], start);
+    assert_eq!(tree.path(b).map(|p| &**p), Some("/a/b"), "nothing was told");
+    tree.hear(Event::Renamed, start);
+    tree.learn([b], start);
+    assert_eq!(tree.path(b).map(|p| &**p), Some("/z/b"), "at once");
+    assert!(tree.ids.contains_key("/z") && !tree.ids.contains_key("/a"));
+
+    tree.suspect(b);
+    tree.learn([], start + WALK_EVERY);
+    assert!(!tree.is_gone(b));
+    tree.suspect(b);
+    assert!(tree.suspects.is_empty(), "it is there all the same: no more walks for it");
+
+    // Made before the others go: one made later may get the number of one of them.
+    let anew = mount.with_extension("anew");
+    fs::create_dir(&anew).unwrap();
+    fs::remove_dir_all(&mount).unwrap();
+    tree.has_missed_events();
+    tree.learn([], start + WALK_EVERY);
+    tree.learn([], start + 2 * WALK_EVERY);
+    assert!(!tree.is_gone(b), "not mounted any more");
+    fs::rename(&anew, &mount).unwrap();
+    tree.learn([], start + 2 * WALK_EVERY);
+    assert!(!tree.is_gone(b), "not walked again so soon");
+    tree.learn([], start + 3 * WALK_EVERY);
+    fs::remove_dir(&mount).unwrap();
+    assert!(tree.is_gone(b));
+}
+
+#[test]
+fn in_a_mount_of_a_part_what_is_not_found_may_be_elsewhere() {
+    let mount = std::env::temp_dir().join(format!("cgscope-part-{}", std::process::id()));
+    fs::create_dir(&mount).unwrap();
+    let mut tree = CgroupTree::new(&mount);
+    tree.learn([5], Instant::now());
+    fs::remove_dir(&mount).unwrap();
+    assert!(!tree.is_gone(5));
+    tree.shows_all = true;
+    assert!(tree.is_gone(5));
+}
+
+#[test]
+fn an_event_is_read_as_the_kernel_side_writes_it() {
+    let event = |kind: u32, is_cut: u32, path: &[u8]| {
+        let head = [kind.to_ne_bytes(), is_cut.to_ne_bytes()].concat();
+        [&head, &77u64.to_ne_bytes()[..], path].concat()
+    };
+    assert_eq!(Event::parse(&event(1, 0, b"/a/b\0\0\0")), Some(made(77, "/a/b")));
+    assert_eq!(Event::parse(&event(1, 0, b"/\x1b[2J\xff\0")), Some(made(77, "/\u{fffd}[2J\u{fffd}")));
+    assert_eq!(Event::parse(&event(1, 1, b"/a/b\0")), Some(Event::Made(77, None)));
+    assert_eq!(Event::parse(&event(1, 0, b"")), Some(Event::Made(77, None)));
+    assert_eq!(Event::parse(&event(2, 0, b"")), Some(Event::Removed(77)));
+    assert_eq!(Event::parse(&event(3, 0, b"")), Some(Event::Renamed));
+    assert_eq!(Event::parse(&event(4, 0, b"")), None);
+    assert_eq!(Event::parse(&event(1, 0, b"")[..15]), None);
+}
+
+#[test]
+fn the_number_of_the_hierarchy_is_that_of_the_cpu_controller() {
+    let text = "12:cpuset:/x\n4:cpu,cpuacct:/a:b\n1:name=systemd:/\n0::/\n";
+    assert_eq!(hierarchy(text, false), Some(4));
+    assert_eq!(hierarchy(text, true), Some(0));
+    assert_eq!(hierarchy("2:cpuacct:/\n0::/\n", false), None);
+}
+
+#[test]
+fn what_is_left_is_given_back_once_it_was_read_twice_unchanged() {
+    let mut remains = Remains::default();
+    let mut settled = |figures: &[(u64, u64)]| {
+        let mut settled: Vec<u64> = remains.settled(figures.iter().copied().collect()).into_iter().collect();
+        settled.sort_unstable();
+        settled
+    };
+    assert!(settled(&[(1, 10), (2, 20)]).is_empty());
+    assert_eq!(settled(&[(1, 11), (2, 20)]), [2]);
+    assert_eq!(settled(&[(1, 11)]), [1]);
+    assert!(settled(&[(1, 11)]).is_empty(), "begins anew");
+}
+
+/// Gives up the right to look into directories that others have closed, for this thread.
+fn be_nobody_special() {
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+    let mut sets = capabilities(None).unwrap();
+    sets.effective &= !(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
+    set_capabilities(None, sets).unwrap();
+}
+
+#[test]
+fn a_cgroup_that_cannot_be_read_keeps_no_other_from_being_released() {
+    use std::os::unix::fs::PermissionsExt;
+    let mount = std::env::temp_dir().join(format!("cgscope-closed-{}", std::process::id()));
+    fs::create_dir_all(mount.join("theirs/inside/below")).unwrap();
+    fs::create_dir(mount.join("theirs-too")).unwrap();
+    let inode = |path: &str| fs::metadata(mount.join(path)).unwrap().ino();
+    let [theirs, inside, below, other] =
+        ["theirs", "theirs/inside", "theirs/inside/below", "theirs-too"].map(inode);
+    let mut tree = CgroupTree::new(&mount);
+    tree.shows_all = true;
+    let start = Instant::now();
+    tree.learn([inside, other], start);
+    let close = |mode| fs::set_permissions(mount.join("theirs"), fs::Permissions::from_mode(mode)).unwrap();
+    close(0);
+    be_nobody_special();
+
+    fs::remove_dir(mount.join("theirs-too")).unwrap();
+    let nobody_knows = 1 << 50;
+    tree.suspect(inside);
+    tree.learn([nobody_knows], start + WALK_EVERY);
+    let walked = tree.walked.map(|walked| walked.at);
+    assert!(tree.is_gone(other), "the others are released");
+    assert!(!tree.is_gone(theirs) && tree.path(theirs).is_some(), "it is seen from above");
+    assert!(!tree.is_gone(inside) && !tree.is_gone(below), "not known to be gone");
+    tree.suspect(inside);
+    tree.learn([nobody_knows, inside], start + 2 * WALK_EVERY);
+    assert_eq!(tree.walked.map(|walked| walked.at), walked, "nothing more is learnt by a walk");
+
+    tree.hear(Event::Removed(below), start);
+    tree.forget(|_| false, start + LINGERS);
+    assert_eq!(tree.path(below), None, "its end was told");
+    tree.has_missed_events();
+    tree.learn([], start + 3 * WALK_EVERY);
+    tree.forget(|_| false, start + 3 * WALK_EVERY + LINGERS);
+    assert_eq!(tree.path(inside), None, "its end may have been missed");
+    assert_eq!(tree.len(), 2);
+    close(0o700);
+    tree.has_missed_events();
+    tree.learn([], start + 5 * WALK_EVERY);
+    assert_eq!(tree.path(inside).map(|path| &**path), Some("/theirs/inside"), "it was there after all");
+    fs::remove_dir_all(&mount).unwrap();
+}
+
+/// Makes a directory for each level, in the one before. Longer than any path that the kernel opens.
+fn make_deep(mount: &Path, name: &str, levels: usize) -> u64 {
+    use rustix::fs::{CWD, Mode, OFlags, fstat, mkdirat, openat};
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let mut at = openat(CWD, mount, flags, Mode::empty()).unwrap();
+    for _ in 0..levels {
+        mkdirat(&at, name, Mode::RWXU).unwrap();
+        at = openat(&at, name, flags, Mode::empty()).unwrap();
+    }
+    fstat(&at).unwrap().st_ino
+}
+
+#[test]
+fn a_tree_deeper_than_any_path_keeps_no_other_from_being_released() {
+    for (name, levels) in [("n".repeat(250), 40), ("n".into(), 400)] {
+        let mount = std::env::temp_dir().join(format!("cgscope-deep-{levels}-{}", std::process::id()));
+        fs::create_dir_all(mount.join("other")).unwrap();
+        let other = fs::metadata(mount.join("other")).unwrap().ino();
+        let deepest = make_deep(&mount, &name, levels);
+        let mut tree = CgroupTree::new(&mount);
+        tree.shows_all = true;
+        let start = Instant::now();
+        tree.hear(made(deepest, &format!("/{name}").repeat(levels)), start);
+        tree.learn([other], start);
+        assert!(tree.len() > 15, "{} found", tree.len());
+        fs::remove_dir(mount.join("other")).unwrap();
+        tree.learn([1 << 50], start + WALK_EVERY);
+        assert!(tree.is_gone(other) && !tree.is_gone(deepest));
+        fs::remove_dir_all(&mount).unwrap();
+    }
+}
