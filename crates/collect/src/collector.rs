@@ -8,7 +8,7 @@ use std::{
 };
 
 use cgscope_model::{
-    CgroupReading, Mode, Sample, Selection,
+    CgroupReading, Mode, REST, Sample, Selection,
     access::{Access, Follower},
 };
 
@@ -141,6 +141,8 @@ impl Collector {
         let losses = self.source.losses()?;
         let mut cgroups = self.name_cgroups(&found, now);
         let limits = self.read_limits(&mut cgroups);
+        // Its id is the highest.
+        cgroups.extend(found.rest_name());
         if let Some(tree) = &self.tree {
             self.source.give_back(&found, tree, now)?;
         }
@@ -172,6 +174,9 @@ impl Collector {
         let (unix_ns, mono_ns) = (unix_ns(), monotonic_ns());
         let mut found = self.source.read()?;
         self.placement.place(&mut found.tasks, mono_ns);
+        if !sample.cgroups.last().is_some_and(|(id, _)| *id == REST) {
+            sample.cgroups.extend(found.rest_name());
+        }
         let Found { tasks, exited, pairs, stacks, .. } = found;
         *sample = Sample { unix_ns, mono_ns, tasks, exited, pairs, stacks, ..std::mem::take(sample) };
         Ok(())

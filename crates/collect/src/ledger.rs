@@ -6,20 +6,37 @@ use std::{
 };
 
 use cgscope_layout::ledger::{Pair, Pairs, kind};
-use cgscope_model::{Blame, PairReading};
+use cgscope_model::{Blame, PairKey, PairReading, rest_of};
 
 use crate::readings::comm;
 
-/// A pair, as [`PairReading::key`].
-type Key = (u64, u64, Blame, u32);
+/// Culprits of a victim that are told apart, twice as many as are named in an output. The others are summed, or what is kept would
+/// grow with the square of the cgroups.
+const TOLD_APART: usize = 32;
 
 /// What has been read of the tables so far. In the kernel a pair may lose its place to another; its sum is kept here.
 #[derive(Default)]
 pub(crate) struct Ledger {
     /// Of each CPU by key, as last read: when it began, and its sum. What the sum has risen by is new. Only what its table still
     /// has.
-    seen: HashMap<u32, HashMap<Key, (u64, u64)>>,
-    sums: BTreeMap<Key, (Arc<str>, u64)>,
+    seen: HashMap<u32, HashMap<PairKey, (u64, u64)>>,
+    sums: BTreeMap<PairKey, Sum>,
+    /// Pairs that were added to the sum of several.
+    merged: u64,
+}
+
+struct Sum {
+    comm: Arc<str>,
+    ns: u64,
+    /// What came lately, ns: halved with each reading.
+    lately_ns: u64,
+}
+
+impl Sum {
+    fn add(&mut self, ns: u64) {
+        self.ns = self.ns.saturating_add(ns);
+        self.lately_ns = self.lately_ns.saturating_add(ns);
+    }
 }
 
 impl Ledger {
@@ -35,20 +52,23 @@ impl Ledger {
                 before.get(&key).filter(|(born_ns, _)| *born_ns == pair.born_ns).map_or(0, |(_, ns)| *ns);
             let new = pair.ns.checked_sub(known).unwrap_or(pair.ns);
             if new != 0 {
-                self.sums.entry(key).or_insert_with(|| (comm(&pair.comm), 0)).1 += new;
+                let none = || Sum { comm: comm(&pair.comm), ns: 0, lately_ns: 0 };
+                self.sums.entry(key).or_insert_with(none).add(new);
             }
         }
     }
 
-    /// All pairs so far, ascending by key.
-    pub(crate) fn readings(&self) -> Vec<PairReading> {
-        let reading = |(&(victim, culprit, blame, tid), (comm, ns)): (&Key, &(Arc<str>, u64))| PairReading {
+    /// All pairs so far, ascending by key. Over the pairs of a victim the sum is all that it was ever charged with.
+    pub(crate) fn readings(&mut self) -> Vec<PairReading> {
+        self.bound();
+        self.sums.values_mut().for_each(|sum| sum.lately_ns /= 2);
+        let reading = |(&(victim, culprit, blame, tid), sum): (&PairKey, &Sum)| PairReading {
             victim,
             culprit,
             blame,
             tid,
-            comm: comm.clone(),
-            ns: *ns,
+            comm: sum.comm.clone(),
+            ns: sum.ns,
         };
         self.sums.iter().map(reading).collect()
     }
@@ -58,14 +78,49 @@ impl Ledger {
         self.sums.len()
     }
 
-    /// Forgets the pairs of cgroups that are no more. What the tables still have of them is not new when it is read again.
+    /// How many pairs were added to the sum of several since the last call.
+    pub(crate) fn take_merged(&mut self) -> u64 {
+        std::mem::take(&mut self.merged)
+    }
+
+    /// Forgets the victims that are no more, and the names of culprits that are no more. What the tables still have of them is not
+    /// new when it is read again.
     pub(crate) fn forget(&mut self, is_gone: impl Fn(u64) -> bool) {
-        let keep = |(victim, culprit, ..): &Key| !is_gone(*victim) && !is_gone(*culprit);
-        self.sums.retain(|key, _| keep(key));
+        self.sums.retain(|(victim, ..), _| !is_gone(*victim));
+        let gone: Vec<PairKey> =
+            self.sums.keys().filter(|(_, culprit, ..)| is_gone(*culprit)).copied().collect();
+        gone.into_iter().for_each(|key| self.merge(key));
+    }
+
+    /// Of each victim those culprits stay that did most lately.
+    fn bound(&mut self) {
+        let mut surplus: Vec<PairKey> = Vec::new();
+        let mut of_one: Vec<(u64, u64, PairKey)> = Vec::new();
+        let mut pairs = self.sums.iter().filter(|(key, _)| rest_of(**key) != **key).peekable();
+        while let Some((key, sum)) = pairs.next() {
+            of_one.push((sum.lately_ns, sum.ns, *key));
+            if pairs.peek().is_some_and(|(next, _)| next.0 == key.0) {
+                continue;
+            }
+            if let Some(least) = of_one.len().checked_sub(TOLD_APART + 1) {
+                of_one.select_nth_unstable(least);
+                surplus.extend(of_one[..=least].iter().map(|(.., key)| *key));
+            }
+            of_one.clear();
+        }
+        self.merged += surplus.len() as u64;
+        surplus.into_iter().for_each(|key| self.merge(key));
+    }
+
+    fn merge(&mut self, key: PairKey) {
+        if let Some(sum) = self.sums.remove(&key) {
+            let none = || Sum { comm: "".into(), ns: 0, lately_ns: 0 };
+            self.sums.entry(rest_of(key)).or_insert_with(none).add(sum.ns);
+        }
     }
 }
 
-fn key(pair: &Pair) -> Option<Key> {
+fn key(pair: &Pair) -> Option<PairKey> {
     let blame = match pair.kind {
         kind::RAN => Blame::Ran,
         kind::LIMITED => Blame::Limited,
@@ -77,7 +132,9 @@ fn key(pair: &Pair) -> Option<Key> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_layout::ledger::PAIRS;
+    use cgscope_layout::ledger::{KERNEL, PAIRS};
+    use cgscope_model::{Interval, REST, Sample};
+    use proptest::{collection::vec, prelude::*};
 
     fn table(pairs: &[Pair]) -> Pairs {
         let mut table = Pairs { pairs: [Pair::default(); PAIRS] };
@@ -91,24 +148,148 @@ mod tests {
         let mut ledger = Ledger::default();
         ledger.take(0, &table(&[pair(100)]));
         ledger.take(1, &table(&[pair(40)]));
-        let ns = |ledger: &Ledger| ledger.readings().iter().map(|pair| pair.ns).collect::<Vec<_>>();
-        assert_eq!(ns(&ledger), [140]);
+        let ns = |ledger: &mut Ledger| ledger.readings().iter().map(|pair| pair.ns).collect::<Vec<_>>();
+        assert_eq!(ns(&mut ledger), [140]);
         ledger.take(0, &table(&[pair(130)]));
-        assert_eq!(ns(&ledger), [170]);
+        assert_eq!(ns(&mut ledger), [170]);
         // Its place was taken and it came back, with less and with more.
         ledger.take(0, &table(&[Pair { born_ns: 1, ..pair(30) }]));
-        assert_eq!(ns(&ledger), [200]);
+        assert_eq!(ns(&mut ledger), [200]);
         ledger.take(0, &table(&[Pair { born_ns: 2, ..pair(45) }]));
-        assert_eq!(ns(&ledger), [245]);
+        assert_eq!(ns(&mut ledger), [245]);
         // It was not there at one reading, so all of it is new.
         ledger.take(0, &table(&[]));
         ledger.take(0, &table(&[pair(50)]));
-        assert_eq!(ns(&ledger), [295]);
+        assert_eq!(ns(&mut ledger), [295]);
         ledger.forget(|id| id == 6);
+        assert_eq!(ns(&mut ledger), [295], "without its name");
+        ledger.forget(|id| id == 5);
         assert_eq!((ledger.readings().len(), ledger.len()), (0, 0));
         ledger.take(0, &table(&[pair(50)]));
-        assert!(ns(&ledger).is_empty(), "nothing new");
+        assert!(ns(&mut ledger).is_empty(), "nothing new");
         ledger.take(0, &table(&[pair(57)]));
-        assert_eq!(ns(&ledger), [7]);
+        assert_eq!(ns(&mut ledger), [7]);
+    }
+
+    /// Charges of one victim each; the table has room for all.
+    type Charges = Vec<(u64, u64, u64)>;
+
+    /// What a victim was charged with, and is said to have been by the pairs.
+    fn sum_of(pairs: &[PairReading], victim: u64) -> u64 {
+        pairs.iter().filter(|pair| pair.victim == victim).map(|pair| pair.ns).sum()
+    }
+
+    /// Samples after each turn of charges, and the sums of all charges until then.
+    fn samples(turns: &[(Charges, Option<u64>)]) -> Vec<(Sample, BTreeMap<u64, u64>)> {
+        let (mut ledger, mut charged) = (Ledger::default(), BTreeMap::new());
+        let mut born_ns = 0;
+        let mut after = |(charges, gone): &(Charges, Option<u64>)| {
+            let mut pairs: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+            for (victim, culprit, ns) in charges {
+                *charged.entry(*victim).or_default() += ns;
+                *pairs.entry((*victim, *culprit)).or_default() += ns;
+            }
+            // As if each turn began with an empty table: what counts is what came on top.
+            born_ns += 1;
+            let ran = |((victim, culprit), ns)| Pair {
+                victim,
+                culprit,
+                kind: kind::RAN,
+                ns,
+                born_ns,
+                ..Pair::default()
+            };
+            ledger.take(0, &table(&pairs.into_iter().map(ran).collect::<Vec<_>>()));
+            let sample = Sample { pairs: ledger.readings(), ..Sample::default() };
+            if let Some(gone) = gone {
+                ledger.forget(|id| id == *gone);
+            }
+            (sample, charged.clone())
+        };
+        turns.iter().map(&mut after).collect()
+    }
+
+    fn turn() -> impl Strategy<Value = (Charges, Option<u64>)> {
+        // Victims are never forgotten here: their sums end with them.
+        (vec((1..4u64, 10..200u64, 1..1_000u64), 0..150), proptest::option::of(10..200u64))
+    }
+
+    proptest! {
+        #[test]
+        fn the_sum_over_the_culprits_of_a_victim_is_all_that_it_was_charged_with(turns in vec(turn(), 1..8)) {
+            let samples = samples(&turns);
+            for (at, (later, charged)) in samples.iter().enumerate() {
+                for (victim, ns) in charged {
+                    prop_assert_eq!(sum_of(&later.pairs, *victim), *ns);
+                    let pairs = later.pairs.iter().filter(|pair| pair.victim == *victim).count();
+                    prop_assert!(pairs <= TOLD_APART + 1, "{} pairs", pairs);
+                }
+                for (earlier, before) in &samples[..at] {
+                    let interval = Interval::between(earlier, later);
+                    prop_assert!(interval.pairs.is_sorted_by_key(PairReading::key));
+                    for (victim, ns) in charged {
+                        let before = before.get(victim).copied().unwrap_or(0);
+                        prop_assert_eq!(sum_of(&interval.pairs, *victim), ns - before);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn of_many_culprits_those_stay_that_did_most_lately() {
+        let pair = |culprit, ns| Pair { victim: 5, culprit, kind: kind::RAN, ns, ..Pair::default() };
+        let many: Vec<Pair> = (10..110).map(|culprit| pair(culprit, culprit)).collect();
+        let mut ledger = Ledger::default();
+        ledger.take(0, &table(&many));
+        let readings = ledger.readings();
+        let told: Vec<u64> = readings.iter().map(|pair| pair.culprit).collect();
+        assert_eq!(told, (78..110).chain([REST]).collect::<Vec<_>>());
+        assert_eq!((readings[32].ns, ledger.take_merged(), ledger.take_merged()), ((10..78).sum(), 68, 0));
+        // One that was summed with others comes to the fore, and what stands still gives way.
+        for reading in 1..8 {
+            ledger.take(0, &table(&[pair(10, 10 + 30 * reading)]));
+            let readings = ledger.readings();
+            let new = readings.iter().find(|pair| pair.culprit == 10).map(|pair| pair.ns);
+            assert_eq!((new.is_some(), readings.len()), (reading > 1, 33), "{reading}");
+        }
+    }
+
+    #[test]
+    fn tasks_of_the_own_cgroup_and_kernel_threads_are_summed_by_themselves() {
+        let pair = |culprit, tid| Pair { victim: 5, culprit, tid, kind: kind::RAN, ns: 1, ..Pair::default() };
+        let many: Vec<Pair> =
+            (1..=50u32).flat_map(|tid| [pair(5, tid), pair(KERNEL, tid), pair(7, tid)]).collect();
+        let mut ledger = Ledger::default();
+        ledger.take(0, &table(&many));
+        let readings = ledger.readings();
+        let ns =
+            |culprit| readings.iter().filter(|pair| pair.culprit == culprit).map(|pair| pair.ns).sum::<u64>();
+        assert_eq!((ns(5), ns(KERNEL), ns(7) + ns(REST)), (50, 50, 50));
+        assert!(readings.len() <= TOLD_APART + 3);
+    }
+
+    #[test]
+    fn what_is_kept_does_not_grow_with_the_square_of_the_cgroups() {
+        let mut ledger = Ledger::default();
+        let cgroups = 2_000u64;
+        for turn in 0..200 {
+            let pair = |at: u64| {
+                let (victim, culprit) = ((turn * 400 + at) % cgroups, (turn * 7 + at * 13) % cgroups);
+                Pair {
+                    victim: 1 + victim,
+                    culprit: 10_000 + culprit,
+                    kind: kind::RAN,
+                    ns: 5,
+                    born_ns: turn,
+                    ..Pair::default()
+                }
+            };
+            ledger.take(0, &table(&(0..400).map(pair).collect::<Vec<_>>()));
+            let readings = ledger.readings();
+            assert_eq!(readings.iter().map(|pair| pair.ns).sum::<u64>(), (turn + 1) * 400 * 5);
+        }
+        assert!(ledger.len() as u64 <= cgroups * (TOLD_APART as u64 + 1), "{} pairs", ledger.len());
+        assert!(ledger.take_merged() > 0);
     }
 }

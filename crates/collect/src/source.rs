@@ -3,10 +3,12 @@
 mod bpf;
 pub(crate) mod coarse;
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use cgscope_layout::ledger::KERNEL;
-use cgscope_model::{CpuReading, ExitedReading, Losses, Mode, PairReading, StackReading, TaskReading};
+use cgscope_model::{
+    CpuReading, ExitedReading, Losses, Mode, PairReading, REST, REST_NAME, StackReading, TaskReading,
+};
 
 use crate::{Failure, cgroups::CgroupTree, kernel_side::KernelSide, placement::NodesOfCpus};
 
@@ -34,7 +36,13 @@ impl Found {
         let tasks = self.tasks.iter().map(|task| task.cgroup_id);
         let exited = self.exited.iter().map(|place| place.cgroup_id);
         let pairs = self.pairs.iter().flat_map(|pair| [pair.victim, pair.culprit]);
-        tasks.chain(exited).chain(pairs).filter(|id| *id != KERNEL)
+        tasks.chain(exited).chain(pairs).filter(|id| ![KERNEL, REST].contains(id))
+    }
+
+    /// What culprits are called that are no single cgroup, where there are such.
+    pub fn rest_name(&self) -> Option<(u64, Arc<str>)> {
+        let has_rest = self.pairs.iter().any(|pair| pair.culprit == REST);
+        has_rest.then(|| (REST, REST_NAME.into()))
     }
 }
 

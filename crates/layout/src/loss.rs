@@ -67,6 +67,9 @@ losses! {
     TaskUnseen = "task_unseen",
     /// Coarse mode: a task ended. What it did since the reading before is in no figure.
     TaskEndUnseen = "task_end_unseen",
+    /// User space: a cgroup waited behind more others than are told apart, and one of them is now summed with the rest. Causes are
+    /// not affected, and the sum over its culprits is whole.
+    CulpritMerged = "culprit_merged",
     /// In a recording of a newer version: a loss that this one has no name for.
     Other = "other",
 }
@@ -82,6 +85,7 @@ impl Loss {
                 | Self::CulpritForgotten
                 | Self::LookBackCut
                 | Self::OutOfRuntime
+                | Self::CulpritMerged
                 | Self::CgroupEventLost
                 | Self::StackNotCounted
                 | Self::IntervalLate

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cgscope_layout::ledger::KERNEL;
-use cgscope_model::{Blame, Interval, sum};
+use cgscope_model::{Blame, Interval, REST, sum};
 
 use crate::{
     choice::STICKY,
@@ -18,7 +18,7 @@ const WATCHED: usize = 4;
 pub(crate) enum Who {
     Kernel,
     Cgroup(usize),
-    /// It was gone before it could be named.
+    /// It was gone before it could be named, or is one of several that were not told apart.
     Unnamed,
 }
 
@@ -182,6 +182,7 @@ pub(crate) fn parts(
         let victim = places.find(interval, pair.victim).map_or(0, |at| forest.nodes[at].now.home);
         let culprit = match pair.culprit {
             KERNEL => Who::Kernel,
+            REST => Who::Unnamed,
             id => places.find(interval, id).map_or(Who::Unnamed, Who::Cgroup),
         };
         parts[victim].push((culprit, pair.ns));

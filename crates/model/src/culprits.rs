@@ -1,6 +1,11 @@
 //! Who made whom wait.
 
-use std::{cmp::Ordering, collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, HashMap},
+    fmt,
+    sync::Arc,
+};
 
 use cgscope_layout::ledger::KERNEL;
 
@@ -20,7 +25,7 @@ pub enum Blame {
 pub struct PairReading {
     /// Id of the cgroup whose tasks waited.
     pub victim: u64,
-    /// Id of the cgroup that ran or whose quota had run out; [`KERNEL`]: a kernel thread.
+    /// Id of the cgroup that ran or whose quota had run out; [`KERNEL`]: a kernel thread; [`REST`]: several.
     pub culprit: u64,
     /// What it did.
     pub blame: Blame,
@@ -32,24 +37,65 @@ pub struct PairReading {
     pub ns: u64,
 }
 
+/// The id under which the culprits of a victim are summed that are not told apart. No cgroup has it: the kernel counts up from 1.
+pub const REST: u64 = u64::MAX - 2;
+/// The name of [`REST`].
+pub const REST_NAME: &str = "(other cgroups)";
+
+/// What makes it one pair: victim, culprit, what it did, and the task.
+pub type PairKey = (u64, u64, Blame, u32);
+
 impl PairReading {
-    /// What makes it one pair.
-    pub fn key(&self) -> (u64, u64, Blame, u32) {
+    /// See [`PairKey`].
+    pub fn key(&self) -> PairKey {
         (self.victim, self.culprit, self.blame, self.tid)
     }
 }
 
-/// What came between two readings, ascending by key. A pair that fell or is new counts from 0.
-pub(crate) fn between(a: &[PairReading], b: &[PairReading]) -> Vec<PairReading> {
-    let mut earlier = a.iter().peekable();
-    b.iter()
-        .filter_map(|now| {
-            while earlier.next_if(|before| before.key() < now.key()).is_some() {}
-            let before = earlier.next_if(|before| before.key() == now.key()).map_or(0, |before| before.ns);
-            let ns = now.ns.checked_sub(before).unwrap_or(now.ns);
-            (ns != 0).then(|| PairReading { ns, ..now.clone() })
-        })
-        .collect()
+/// The pair that a pair is added to when a victim has more culprits than are told apart: tasks of its own cgroup, kernel threads
+/// and other cgroups stay apart. A sum has itself.
+pub fn rest_of((victim, culprit, blame, _): PairKey) -> PairKey {
+    let stays = culprit == KERNEL || culprit == victim;
+    (victim, if stays { culprit } else { REST }, blame, 0)
+}
+
+/// What came between two readings, both ascending by key; so is the result. A pair that fell or is new counts from 0. What it had
+/// before has been added to the sum that [`rest_of`] names, if there is one, and is not new there.
+pub fn between<'a>(
+    a: impl IntoIterator<Item = &'a PairReading>,
+    b: impl IntoIterator<Item = &'a PairReading>,
+) -> Vec<PairReading> {
+    let mut earlier = a.into_iter().peekable();
+    let mut moved: HashMap<PairKey, u64> = HashMap::new();
+    let mut moves = |pair: &PairReading| {
+        let rest = rest_of(pair.key());
+        if rest != pair.key() {
+            sum::add(moved.entry(rest).or_default(), pair.ns);
+        }
+    };
+    let mut came = Vec::new();
+    for now in b {
+        while let Some(gone) = earlier.next_if(|before| before.key() < now.key()) {
+            moves(gone);
+        }
+        let ns = match earlier.next_if(|before| before.key() == now.key()) {
+            Some(before) if before.ns <= now.ns => now.ns - before.ns,
+            Some(before) => {
+                moves(before);
+                now.ns
+            }
+            None => now.ns,
+        };
+        came.push(PairReading { ns, ..now.clone() });
+    }
+    earlier.for_each(moves);
+    came.retain_mut(|pair| {
+        if let Some(moved) = moved.get(&pair.key()) {
+            pair.ns = pair.ns.saturating_sub(*moved);
+        }
+        pair.ns != 0
+    });
+    came
 }
 
 /// So many culprits are named in an output; the others have done less.
@@ -137,5 +183,32 @@ impl Interval {
 
     fn is_in(&self, id: u64, root: &str) -> bool {
         self.cgroup_path(id).is_some_and(|path| crate::selection::is_at_or_below(path, root))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(culprit: u64, tid: u32, ns: u64) -> PairReading {
+        PairReading { victim: 5, culprit, blame: Blame::Ran, tid, comm: "".into(), ns }
+    }
+
+    fn came(a: &[PairReading], b: &[PairReading]) -> Vec<(u64, u64)> {
+        between(a, b).iter().map(|pair| (pair.culprit, pair.ns)).collect()
+    }
+
+    #[test]
+    fn what_a_pair_had_before_is_not_new_where_it_is_summed_with_others() {
+        let a = [pair(6, 0, 100), pair(7, 0, 10), pair(REST, 0, 40)];
+        assert_eq!(came(&a, &[pair(7, 0, 15), pair(REST, 0, 145)]), [(7, 5), (REST, 5)]);
+        // It is told apart again.
+        assert_eq!(came(&a, &[pair(6, 0, 3), pair(7, 0, 10), pair(REST, 0, 140)]), [(6, 3)]);
+        // Kernel threads and its own tasks have sums of their own.
+        let a = [pair(5, 1, 9), pair(6, 1, 8), pair(KERNEL, 1, 7)];
+        let b = [pair(5, 0, 10), pair(REST, 0, 8), pair(KERNEL, 0, 7)];
+        assert_eq!(came(&a, &b), [(5, 1)]);
+        // Nobody has said where it went.
+        assert_eq!(came(&a, &[pair(6, 1, 9)]), [(6, 1)]);
     }
 }

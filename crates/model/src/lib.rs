@@ -41,7 +41,7 @@ pub use causes::ByCause;
 pub use cgroup_name::CgroupName;
 pub use cgscope_layout::{BLOCKED_STATES, BlockedState, CAUSES, Cause};
 pub use command_run::CommandRun;
-pub use culprits::{Blame, PairReading};
+pub use culprits::{Blame, PairKey, PairReading, REST, REST_NAME, between, rest_of};
 pub use findings::Finding;
 pub use hist::Hist;
 pub use interval::{Group, GroupSum, Interval, TaskInterval, Wait};

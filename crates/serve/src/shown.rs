@@ -13,8 +13,9 @@ use std::{
 
 use cgscope_layout::ledger::KERNEL;
 use cgscope_model::{
-    Blame, PairReading, Sample, TaskReading,
+    PairKey, PairReading, Sample, TaskReading,
     access::{Access, Follower},
+    between, rest_of,
     selection::path_and_ancestors,
 };
 
@@ -61,18 +62,16 @@ pub struct Shower {
     view: View,
     /// The cgroups whose waits were told at the last Sample, and their pairs as they were read then.
     victims: HashSet<u64>,
-    read: HashMap<PairKey, u64>,
+    read: Vec<PairReading>,
     /// What came to each pair since the waits of its cgroup are told, under the culprit's name for this viewer. Sums of their own: who
     /// stands under one name with others comes and goes, and a sum of the sums read would fall and rise with them.
     told: BTreeMap<PairKey, PairReading>,
 }
 
-type PairKey = (u64, u64, Blame, u32);
-
 impl Shower {
     /// Of a view that has shown nothing.
     pub fn new(view: View) -> Self {
-        Self { view, victims: HashSet::new(), read: HashMap::new(), told: BTreeMap::new() }
+        Self { view, victims: HashSet::new(), read: Vec::new(), told: BTreeMap::new() }
     }
 
     /// What is shown of a reading; `None`: all of it.
@@ -141,24 +140,32 @@ impl Shower {
     }
 
     fn pairs(&mut self, victims: HashSet<u64>, sample: &Sample, shown: &HashSet<u64>) -> Vec<PairReading> {
-        let (mut read, mut present) = (HashMap::new(), HashSet::new());
-        for pair in sample.pairs.iter().filter(|pair| victims.contains(&pair.victim)) {
-            // What was before its waits were told is not shown; a pair that is new or fell counts from 0.
-            let before = match self.read.get(&pair.key()) {
-                _ if !self.victims.contains(&pair.victim) => pair.ns,
-                Some(before) if *before <= pair.ns => *before,
-                _ => 0,
-            };
-            read.insert(pair.key(), pair.ns);
+        let read: Vec<PairReading> =
+            sample.pairs.iter().filter(|pair| victims.contains(&pair.victim)).cloned().collect();
+        // What was before its waits were told is not shown.
+        let were_told = read.iter().filter(|pair| self.victims.contains(&pair.victim));
+        let came = between(&self.read, were_told);
+        let came: HashMap<PairKey, u64> = came.iter().map(|pair| (pair.key(), pair.ns)).collect();
+        let mut present = HashSet::new();
+        for pair in &read {
             let is_shown = pair.culprit == KERNEL || shown.contains(&pair.culprit);
             let culprit = if is_shown { pair.culprit } else { OTHERS };
-            let new = PairReading { culprit, ns: pair.ns - before, ..pair.clone() };
+            let new =
+                PairReading { culprit, ns: came.get(&pair.key()).copied().unwrap_or(0), ..pair.clone() };
             present.insert(new.key());
             let told = self.told.entry(new.key()).or_insert_with(|| PairReading { ns: 0, ..new.clone() });
             told.ns = told.ns.saturating_add(new.ns);
         }
         let stays = |pair: &PairReading| pair.culprit == OTHERS || present.contains(&pair.key());
-        self.told.retain(|_, pair| victims.contains(&pair.victim) && stays(pair));
+        self.told.retain(|_, pair| victims.contains(&pair.victim));
+        let gone: Vec<PairReading> =
+            self.told.extract_if(.., |_, pair| !stays(pair)).map(|(_, pair)| pair).collect();
+        for pair in gone {
+            // As in what was read: there it is part of that sum now.
+            if let Some(rest) = self.told.get_mut(&rest_of(pair.key())) {
+                rest.ns = rest.ns.saturating_add(pair.ns);
+            }
+        }
         (self.victims, self.read) = (victims, read);
         self.told.values().cloned().collect()
     }

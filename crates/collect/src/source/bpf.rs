@@ -139,6 +139,7 @@ impl BpfSource {
         self.side.pairs(|cpu, table| ledger.take(cpu, table))?;
         self.side.pairs_were_read(self.clock_ns)?;
         let pairs = self.ledger.readings();
+        self.own_losses.add(Loss::CulpritMerged, self.ledger.take_merged());
         let cpus = self.read_cpus()?;
         Ok(Found { tasks, exited, pairs, cpus, stacks: stacks::merged(counted, under_way) })
     }

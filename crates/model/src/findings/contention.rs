@@ -11,7 +11,7 @@ use super::{
     words::{is_share, list, percent},
 };
 use crate::{
-    Blame,
+    Blame, REST_NAME,
     selection::{is_at_or_below, path_and_ancestors},
     sum, units,
 };
@@ -79,6 +79,9 @@ fn noisy_neighbour(context: &Context, node: usize) -> Finding {
         .map(|(_, neighbour)| neighbour.said(all_ns))
         .collect();
     let named = if named.is_empty() { named.join("") } else { format!(": {}", list(&named)) };
+    // Nothing can be done about a sum of several.
+    let worst =
+        neighbours.iter().map(|neighbour| neighbour.path.as_deref()).find(|path| *path != Some(REST_NAME));
     Finding {
         rule: Rule::NoisyNeighbour,
         cgroup: Some(path.clone()),
@@ -87,7 +90,7 @@ fn noisy_neighbour(context: &Context, node: usize) -> Finding {
             units::duration(ns),
             percent(ns, sums.active_ns()),
         ),
-        advice: neighbour_advice(context, path, neighbours.first().and_then(|worst| worst.path.as_deref())),
+        advice: neighbour_advice(context, path, worst.flatten()),
         lost_ns: ns,
     }
 }

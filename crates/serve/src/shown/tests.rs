@@ -1,5 +1,5 @@
 use cgscope_layout::Loss;
-use cgscope_model::{CpuReading, CpuWaits, ExitedReading, Losses};
+use cgscope_model::{Blame, CpuReading, CpuWaits, ExitedReading, Losses, REST, REST_NAME};
 
 use super::*;
 
@@ -158,6 +158,29 @@ fn cgroups_of_others_that_go_or_change_their_name_add_nothing_that_was_told_befo
     // A number that begins anew.
     reading.sample.pairs = vec![pair(2, 4, 2)];
     assert_eq!(came(&fifth, &shown(&mut alice, &reading)), [(2, OTHERS, 2)]);
+}
+
+#[test]
+fn a_culprit_that_is_summed_with_others_adds_nothing_that_was_told_before() {
+    let mut reading = reading();
+    reading.sample.tasks.retain(|task| task.tid != 14);
+    reading.sample.cgroups.push((REST, REST_NAME.into()));
+    reading.access.iter_mut().for_each(|access| access.followers = u64::MAX);
+    let mut admin = Shower::new(View { user: None, follower: Follower::all().next() });
+    let mut show = |pairs: Vec<PairReading>| {
+        reading.sample.pairs = pairs;
+        shown(&mut admin, &reading)
+    };
+    let before = show(vec![pair(2, 4, 100), pair(2, 5, 50), pair(2, REST, 7)]);
+    let more = show(vec![pair(2, 4, 110), pair(2, 5, 50), pair(2, REST, 7)]);
+    let merged = show(vec![pair(2, 5, 51), pair(2, REST, 120)]);
+    let came = |a: &Sample, b: &Sample| -> Vec<(u64, u64)> {
+        between(&a.pairs, &b.pairs).iter().map(|pair| (pair.culprit, pair.ns)).collect()
+    };
+    assert_eq!(came(&before, &more), [(4, 10)]);
+    assert_eq!(came(&more, &merged), [(5, 1), (REST, 3)]);
+    assert_eq!(came(&before, &merged), [(5, 1), (REST, 13)]);
+    assert_eq!(merged.cgroups.last().map(|(_, path)| &**path), Some(REST_NAME));
 }
 
 #[test]
