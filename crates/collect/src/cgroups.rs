@@ -75,6 +75,8 @@ pub struct CgroupTree {
     ids: HashMap<Arc<str>, u64>,
     /// Since when it has been known that they are gone; some never had a path. What a mount does not show is here, too.
     gone: HashMap<u64, Instant>,
+    /// Cgroups that were made while we look, and a moment before that, ns of CLOCK_MONOTONIC.
+    made: HashMap<u64, u64>,
     /// Not found where they should be.
     suspects: HashSet<u64>,
     /// They are there, but no file is found by their path: it has characters that are not printed.
@@ -101,6 +103,7 @@ impl CgroupTree {
             paths: HashMap::new(),
             ids: HashMap::new(),
             gone: HashMap::new(),
+            made: HashMap::new(),
             suspects: HashSet::new(),
             unreadable: HashSet::new(),
             walked: None,
@@ -126,7 +129,15 @@ impl CgroupTree {
         self.shows_all
     }
 
-    /// Takes in what the BPF side tells.
+    /// Takes in what the BPF side tells, which it had not told yet at `since_ns` (CLOCK_MONOTONIC).
+    pub(crate) fn hear_since(&mut self, event: Event, since_ns: u64, now: Instant) {
+        if let Event::Made(id, _) = &event {
+            self.made.insert(*id, since_ns);
+        }
+        self.hear(event, now);
+    }
+
+    /// Takes in what is known of a cgroup.
     pub(crate) fn hear(&mut self, event: Event, now: Instant) {
         match event {
             Event::Made(id, Some(path)) => {
@@ -187,6 +198,7 @@ impl CgroupTree {
                 None => is_hidden(id),
             };
             self.unreadable.extend(self.suspects.drain().filter(unmoved));
+            self.made.retain(|id, _| walk.found.contains_key(id) || self.paths.contains_key(id));
             (self.is_renamed, self.has_missed) = (false, false);
         }
         let found = walk.found;
@@ -224,6 +236,7 @@ impl CgroupTree {
             let is_kept = is_named(*id) || now.duration_since(*since) < LINGERS;
             if !is_kept {
                 self.unreadable.remove(id);
+                self.made.remove(id);
                 let path = self.paths.remove(id);
                 if let Some(path) = path.filter(|path| self.ids.get(path) == Some(id)) {
                     self.ids.remove(&path);
@@ -231,6 +244,16 @@ impl CgroupTree {
             }
             is_kept
         });
+    }
+
+    /// A moment before it was made, ns of CLOCK_MONOTONIC; `None`: it may have been there before us.
+    pub(crate) fn made_after_ns(&self, id: u64) -> Option<u64> {
+        self.made.get(&id).copied()
+    }
+
+    /// The cgroups whose path is known and of which no end is.
+    pub(crate) fn living(&self) -> impl Iterator<Item = (u64, &Arc<str>)> {
+        self.paths.iter().map(|(id, path)| (*id, path)).filter(|(id, _)| !self.gone.contains_key(id))
     }
 
     /// How many are known, the gone included.

@@ -30,6 +30,9 @@ use crate::{
 /// it throttles is seen by the hook whatever its files say.
 const SETTINGS_AT_ONCE: u64 = 500;
 
+/// The counters of at most so many cgroups are read that have a quota and that no figure names: a few milliseconds.
+const UNNAMED_QUOTAS: usize = 200;
+
 /// What to collect.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -224,7 +227,8 @@ impl Collector {
         Held { names, places, pairs }
     }
 
-    /// Reads the limits of the cgroups in `named` and of their ancestors, and names these, too.
+    /// Reads the limits of the cgroups in `named` and of their ancestors, and names these, too. Also those of others that have a
+    /// quota: a task may come into one of them, and what its counters were before that is then known.
     fn read_limits(&mut self, named: &mut Vec<(u64, Arc<str>)>) -> Vec<CgroupReading> {
         let Some(tree) = &mut self.tree else { return Vec::new() };
         let ancestors: Vec<u64> = named.iter().flat_map(|(id, _)| tree.ancestors(*id)).collect();
@@ -237,10 +241,20 @@ impl Collector {
                 continue;
             }
             match self.limits.read(*id, path, self.whole_limits) {
-                Some(reading) => limits.push(reading),
+                Some(reading) => {
+                    limits.push(CgroupReading { made_after_ns: tree.made_after_ns(*id), ..reading });
+                }
                 None => tree.suspect(*id),
             }
         }
+        let is_named = |id: &u64| named.binary_search_by_key(id, |(id, _)| *id).is_ok();
+        let others = tree.living().filter(|(id, _)| !is_named(id));
+        let others = others.filter_map(|(id, path)| {
+            let reading = self.limits.read(id, path, false).filter(|reading| reading.quota_us.is_some())?;
+            Some(CgroupReading { made_after_ns: tree.made_after_ns(id), ..reading })
+        });
+        limits.extend(others.take(UNNAMED_QUOTAS));
+        limits.sort_unstable_by_key(|limits| limits.id);
         self.limits.forget_unread();
         limits
     }

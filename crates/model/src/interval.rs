@@ -208,7 +208,7 @@ impl Interval {
             tasks,
             exited: exited_between(&a.exited, &b.exited),
             pairs: culprits::between(&a.pairs, &b.pairs),
-            limits: limits::between(&a.limits, &b.limits),
+            limits: limits::between(&a.limits, &b.limits, a.mono_ns),
             cgroups: names(a, b),
             cpus: nodes::between(&a.cpus, &b.cpus),
             nodes: b.nodes.clone(),

@@ -12,6 +12,8 @@ use crate::{Interval, selection::is_at_or_below, sum};
 pub struct CgroupReading {
     /// Inode number of the cgroup's directory, as in [`Sample::cgroups`](crate::Sample).
     pub id: u64,
+    /// It was made at this moment or later, ns of CLOCK_MONOTONIC, with counters at 0; `None`: not known.
+    pub made_after_ns: Option<u64>,
     /// CPU time it may use in a period, µs: v2 `cpu.max` (4.15), v1 `cpu.cfs_quota_us` (3.2). `None`: it has no
     /// limit of its own (then `period_us` is set, and an ancestor may still have one), or it could not be read.
     pub quota_us: Option<u64>,
@@ -134,13 +136,16 @@ impl Interval {
     }
 }
 
-/// What came between two readings, ascending by id.
-pub(crate) fn between(a: &[CgroupReading], b: &[CgroupReading]) -> Vec<CgroupReading> {
+/// What came between two readings, the first at `since_ns`; ascending by id. A cgroup made after that counts from 0.
+pub(crate) fn between(a: &[CgroupReading], b: &[CgroupReading], since_ns: u64) -> Vec<CgroupReading> {
     let mut earlier = a.iter().peekable();
     b.iter()
         .map(|now| {
             while earlier.next_if(|before| before.id < now.id).is_some() {}
-            now.since(earlier.next_if(|before| before.id == now.id))
+            match earlier.next_if(|before| before.id == now.id) {
+                None if now.made_after_ns.is_some_and(|made_ns| made_ns >= since_ns) => now.clone(),
+                before => now.since(before),
+            }
         })
         .collect()
 }
@@ -162,6 +167,17 @@ mod tests {
         assert_eq!(with(Some(250_000), None).quota_cores(), None);
         assert_eq!(with(None, Some(100_000)).quota_cores(), None);
         assert_eq!(with(Some(250_000), Some(0)).quota_cores(), None);
+    }
+
+    #[test]
+    fn the_counters_of_a_cgroup_made_after_the_first_reading_count_from_its_beginning() {
+        let made =
+            |made_after_ns| CgroupReading { id: 7, made_after_ns, nr_periods: Some(5), ..Default::default() };
+        let periods = |a: &[CgroupReading], b: CgroupReading| between(a, &[b], 100)[0].nr_periods;
+        assert_eq!(periods(&[], made(Some(100))), Some(5));
+        assert_eq!(periods(&[], made(Some(99))), None, "it may have been there");
+        assert_eq!(periods(&[], made(None)), None);
+        assert_eq!(periods(&[made(None)], made(Some(100))), Some(0));
     }
 
     #[test]

@@ -65,6 +65,7 @@ members! {
     CgroupReading {
         id, quota_us, period_us, burst_us, weight, cpus, cpuset, memory_by_node, usage_ns, user_ns, system_ns, nr_periods,
         nr_throttled, throttled_ns, nr_bursts, burst_ns, local_throttled_ns, pressure_some_ns, pressure_full_ns,
+        made_after_ns,
     }
     CpuReading { cpu, node, busy_ns, idle_ns, waits }
     CpuWaits { max_ns, by_cause, hist, came_from }

@@ -62,6 +62,19 @@ fn what_is_told_needs_no_walk_and_is_forgotten_when_nothing_names_it() {
 }
 
 #[test]
+fn a_cgroup_is_known_to_be_made_after_what_was_told_before() {
+    let mut tree = CgroupTree::new("/nowhere");
+    let start = Instant::now();
+    tree.hear(made(7, "/a"), start);
+    tree.hear_since(made(8, "/a/b"), 100, start);
+    tree.hear_since(Event::Removed(8), 200, start);
+    assert_eq!((tree.made_after_ns(7), tree.made_after_ns(8)), (None, Some(100)));
+    assert_eq!(tree.living().map(|(id, _)| id).collect::<Vec<_>>(), [7]);
+    tree.forget(|_| false, start + LINGERS);
+    assert_eq!(tree.made_after_ns(8), None);
+}
+
+#[test]
 fn a_rename_and_lost_events_make_it_walk() {
     let mount = std::env::temp_dir().join(format!("cgscope-renamed-{}", std::process::id()));
     fs::create_dir_all(mount.join("a/b")).unwrap();

@@ -95,6 +95,7 @@ fn a_v2_cgroup_with_everything_is_read() {
     let host = Fake::new("v2", V2).files("sys/fs/cgroup/a/b", &ALL_V2);
     let id = host.id("sys/fs/cgroup/a/b");
     let expected = CgroupReading {
+        made_after_ns: None,
         id,
         quota_us: Some(250_000),
         period_us: Some(100_000),

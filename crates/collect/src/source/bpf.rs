@@ -55,6 +55,8 @@ pub(crate) struct BpfSource {
     losses_at_start: Losses,
     /// Events of cgroups that were lost until the last reading.
     events_lost: u64,
+    /// All events of cgroups until then were told, ns.
+    events_told_ns: u64,
     own_losses: Losses,
     buffer: Buffer,
     /// Accounts are kept.
@@ -113,6 +115,7 @@ impl BpfSource {
             places: HashMap::new(),
             losses_at_start: Losses::default(),
             events_lost: 0,
+            events_told_ns: config.born_after_ns,
             own_losses: Losses::default(),
             buffer: Buffer::default(),
             accounts: config.accounts != 0,
@@ -146,9 +149,10 @@ impl BpfSource {
 
     /// What came and went since the last call.
     pub fn tell_of_cgroups(&mut self, tree: &mut CgroupTree, now: Instant) {
+        let told_ns = std::mem::replace(&mut self.events_told_ns, monotonic_ns());
         self.side.cgroup_events(|bytes| {
             if let Some(event) = Event::parse(bytes) {
-                tree.hear(event, now);
+                tree.hear_since(event, told_ns, now);
             }
         });
         // Where they cannot be read now, they are at the next Sample.

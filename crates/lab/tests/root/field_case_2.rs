@@ -1,11 +1,13 @@
 //! Field case 2: a video encoder that starts as many threads as the host has CPUs, under a quota of one.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::{
     bench::{json_lines, run, stderr, stdout},
     files::Dir,
-    load::Cgroup,
+    load::{Cgroup, Load},
 };
 
 /// Records an encoding of `seconds` of video, in `cgroup` if one is given; the report in words, and its intervals.
@@ -227,4 +229,61 @@ fn delta(words: &str, name: &str) -> u64 {
     let (_, line) = words.split_once(name).unwrap_or_else(|| panic!("{name} is not in:\n{words}"));
     let figure = line.split_whitespace().filter(|word| *word != "*").nth(2).expect("three columns");
     figure.replace(',', "").parse().expect("a number")
+}
+
+/// Records two loops on a CPU of their own that a shell starts after `enter`, which brings it into the cgroup `path`. What the
+/// recording has of that cgroup: periods, and those in which its quota ran out.
+fn recorded(enter: &str, path: &str) -> (u64, u64) {
+    let dir = Dir::new("periods");
+    let file = dir.file("a.rec");
+    let run_load = format!("{enter} && exec {} burn 2 3", env!("CARGO_BIN_EXE_workload"));
+    // The first reading is to be over when it enters.
+    let script = format!("sleep 1.2; {run_load}");
+    let output = run(&["record", "-o", &file, "-i", "0.5", "--", "sh", "-c", &script]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let intervals = json_lines(&run(&["report", "--json", &file]));
+    let counter = |name: &'static str| sum(&intervals, path, move |group| &group[name]);
+    (counter("nr_periods"), counter("nr_throttled"))
+}
+
+/// The kernel's periods go on for two at most when nothing runs any more.
+fn assert_all_periods(recorded: (u64, u64), (periods, throttled): (u64, u64)) {
+    assert!(throttled > 20, "{throttled} of {periods} periods throttled");
+    assert_eq!(recorded.1, throttled, "of {recorded:?} the kernel has {periods} and {throttled}");
+    assert!((recorded.0..=recorded.0 + 2).contains(&periods), "of {recorded:?} the kernel has {periods}");
+}
+
+#[test]
+fn a_recording_has_all_periods_of_a_cgroup_that_its_command_entered() {
+    let cgroup = Cgroup::new("entered");
+    cgroup.limit(50_000, 100_000);
+    // It has counted before.
+    let (load, _) = Load::workload(&["burn", "2", "1"], Some(&cgroup));
+    load.wait();
+    std::thread::sleep(Duration::from_millis(300));
+    let before = cpu_stat(&cgroup);
+    let enter = format!("echo 0 > {}/cgroup.procs", cgroup.path.display());
+    let recorded = recorded(&enter, &cgroup.name);
+    let now = cpu_stat(&cgroup);
+    let since = |name: &str| now[name] - before[name];
+    assert!(before["nr_throttled"] > 0);
+    assert_all_periods(recorded, (since("nr_periods"), since("nr_throttled")));
+}
+
+#[test]
+fn a_recording_has_all_periods_of_a_cgroup_that_its_command_made() {
+    let parent = Cgroup::new("maker");
+    let made = parent.child("made");
+    // To be made again by the command.
+    std::fs::remove_dir(&made.path).expect("it is empty");
+    let path = made.path.display();
+    let limit = if made.path.parent().is_some_and(|above| above.join("cpu.max").exists()) {
+        format!("echo 50000 100000 > {path}/cpu.max")
+    } else {
+        format!("echo 50000 > {path}/cpu.cfs_quota_us")
+    };
+    let enter = format!("mkdir {path} && {limit} && echo 0 > {path}/cgroup.procs");
+    let recorded = recorded(&enter, &made.name);
+    let now = cpu_stat(&made);
+    assert_all_periods(recorded, (now["nr_periods"], now["nr_throttled"]));
 }
