@@ -154,7 +154,7 @@ pub fn count_unseen_arrival(task: Task, storage: &mut TaskStorage) {
 /// Tasks of one cgroup may die on several CPUs at once. By hand: core has no `fetch_add` for a machine without
 /// compare-and-swap, which BPF before Linux 5.12 is.
 #[inline(always)]
-fn add(sum: &mut u64, value: u64) {
+pub fn add(sum: &mut u64, value: u64) {
     // SAFETY: an aligned word of a map value.
     unsafe { asm!("lock *(u64 *)({sum} + 0) += {value}", sum = in(reg) sum, value = in(reg) value) };
 }

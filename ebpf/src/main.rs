@@ -28,6 +28,7 @@ mod look_back;
 mod maps;
 mod placement;
 mod reading;
+mod room;
 mod throttle;
 
 /// `bpf_get_current_task_btf`, `bpf_seq_write` and task storage are for GPL-compatible programs.

@@ -28,6 +28,7 @@ use crate::{
     accounts,
     kernel::{Task, has_nodes, keeps_accounts},
     look_back::Work,
+    room,
 };
 
 /// Task storage, of which aya-ebpf 0.2 has no type. The pointers stand for BTF and are never followed.
@@ -128,6 +129,10 @@ static CGROUP_EVENT: PerCpuArray<CgroupEvent, 1> = PerCpuArray::new();
 #[btf_map]
 static PAIRS_READ: Array<u64, 1> = Array::new();
 
+/// How many more storages may be made (a signed number); user space writes it with each reading.
+#[btf_map]
+static ROOM: Array<u64, 1> = Array::new();
+
 #[btf_map]
 static LOSSES: PerCpuArray<u64, { KERNEL_LOSSES }> = PerCpuArray::new();
 
@@ -150,6 +155,9 @@ pub fn storage(task: Task) -> Option<&'static mut TaskStorage> {
 /// An empty storage for a task that was just born. Only where allocating is allowed.
 #[inline(always)]
 pub fn create_storage(task: Task) -> Option<&'static mut TaskStorage> {
+    if !is_room_left() {
+        return None;
+    }
     let storage = created(task, storage_get(task, ptr::null_mut(), BPF_LOCAL_STORAGE_GET_F_CREATE.into()))?;
     storage.left.cpu = NO_CPU;
     Some(storage)
@@ -160,6 +168,9 @@ pub fn create_storage(task: Task) -> Option<&'static mut TaskStorage> {
 /// that was born under our eyes has waited under them. Only the reader calls this.
 #[inline(always)]
 pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'static mut TaskStorage> {
+    if !is_room_left() {
+        return None;
+    }
     // SAFETY: a map value of ours; the reader is alone.
     let initial = unsafe { &mut *NEW_STORAGE.get_ptr_mut(0)? };
     initial.waits.expected_run_delay_ns = run_delay_ns;
@@ -199,6 +210,22 @@ extern "C" fn set_new_count(bucket: u64, to: u64) -> u32 {
 }
 
 #[inline(always)]
+fn is_room_left() -> bool {
+    let is_left = room::is_left();
+    if !is_left {
+        lost(Loss::NoRoomForTask);
+    }
+    is_left
+}
+
+/// The number of storages that may still be made.
+#[inline(always)]
+pub fn room() -> Option<&'static mut u64> {
+    // SAFETY: a map value; it is read whole and written by atomic additions.
+    ROOM.get_ptr_mut(0).map(|room| unsafe { &mut *room })
+}
+
+#[inline(always)]
 fn created(task: Task, storage: Option<&'static mut TaskStorage>) -> Option<&'static mut TaskStorage> {
     match storage {
         None => {
@@ -210,6 +237,7 @@ fn created(task: Task, storage: Option<&'static mut TaskStorage>) -> Option<&'st
                 storage.serial = serial(task.tid(), task.start_ns());
                 storage.cgroup_id = task.cgroup_id_rarely();
                 make_place(storage.cgroup_id);
+                room::take();
             }
             Some(storage)
         }

@@ -86,6 +86,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) nodes: &'a [(u32, u32)],
     pub(crate) pids: &'a [u32],
     pub(crate) tids: &'a [u32],
+    /// See [`KernelSide::set_room`]; `None`: as many as there are.
+    pub(crate) room: Option<i64>,
 }
 
 impl KernelSide {
@@ -117,7 +119,13 @@ impl KernelSide {
         let mut side = Self { bpf, cgroup_events, exited, refused: Vec::new() };
         side.prepare(config.root_cgroup_id, plan.pids, plan.tids).map_err(failed("fill the BPF maps"))?;
         side.set_nodes(plan.nodes.iter().copied())?;
+        side.set_room(plan.room.unwrap_or(i64::MAX))?;
         side.attach_helpful(config, &btf);
+        if plan.room.is_some() {
+            // Before a storage is made.
+            let freed = [(names::ON_TASK_FREED, "sched_process_free")];
+            side.attach_to(&freed, &btf).map_err(failed("load and attach the BPF programs"))?;
+        }
         side.attach(&btf).map_err(failed("load and attach the BPF programs"))?;
         Ok(side)
     }
@@ -304,6 +312,15 @@ impl KernelSide {
             Ok(word.set(0, clock_ns, 0)?)
         };
         write().map_err(failed("tell that the culprits were read"))
+    }
+
+    /// Tells the BPF side how many tasks more it may follow.
+    pub(crate) fn set_room(&mut self, tasks: i64) -> Result<(), Failure> {
+        let mut write = || -> AyaResult<()> {
+            let mut word: Array<&mut MapData, u64> = Array::try_from(self.map_mut(names::ROOM)?)?;
+            Ok(word.set(0, tasks as u64, 0)?)
+        };
+        write().map_err(failed("tell how many tasks may be followed"))
     }
 
     /// Loss counters of the BPF side since the start.

@@ -18,6 +18,7 @@ pub mod memory;
 pub mod offsets;
 pub mod own_cgroup;
 mod own_cost;
+mod own_memory;
 mod placement;
 mod proc;
 pub mod quotas;

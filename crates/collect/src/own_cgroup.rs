@@ -223,7 +223,7 @@ fn our_own(root: &Path) -> Result<(PathBuf, String), Failure> {
 }
 
 /// A path in the hierarchy as under a mount that shows a part of it.
-fn below(path: &str, shown: &str) -> Option<String> {
+pub(crate) fn below(path: &str, shown: &str) -> Option<String> {
     let rest = if shown == "/" { path } else { path.strip_prefix(shown)? };
     let is_inside = (rest.is_empty() || rest.starts_with('/')) && rest.split('/').all(|name| name != "..");
     is_inside.then(|| if rest.is_empty() { "/".into() } else { rest.into() })

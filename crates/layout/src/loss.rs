@@ -56,6 +56,10 @@ losses! {
     ThrottleClockForgotten = "throttle_clock_forgotten",
     /// The table of stacks was full, or just in use: time blocked is in its state, but not with the place where it was spent.
     StackNotCounted = "stack_not_counted",
+    /// A task is not followed, since the memory that the kernel would need for it is not within the limit of cgscope's own cgroup.
+    /// Counted when the task starts and at each reading. If it exits before there is room, and all tasks are followed, its waits
+    /// are in its cgroup's sum but in no histogram.
+    NoRoomForTask = "no_room_for_task",
     /// User space: a reading of the kernel's tasks ended early.
     ReadingCutShort = "reading_cut_short",
     /// User space: an interval ended late by more than half of its length.

@@ -22,6 +22,7 @@ use crate::{
     kernel_side::{KernelSide, Plan},
     ledger::Ledger,
     offsets::{self, Resolved},
+    own_memory::OwnMemory,
     readings::{Known, exited_reading, pending, reading, waits_since_ns},
     shared::{Changes, access},
     stacks::{self, UnderWay},
@@ -37,6 +38,7 @@ const STARTING_NS: u64 = 2_000_000_000;
 /// The BPF side and what is kept of it from one reading to the next. Dropping it detaches and unloads.
 pub(crate) struct BpfSource {
     side: KernelSide,
+    memory: OwnMemory,
     nodes: BTreeMap<u32, u32>,
     node_places: Places,
     /// What was counted by CPU, where that is done.
@@ -101,9 +103,11 @@ impl BpfSource {
             count_by_cpu: count_by_cpu.into(),
             ..config(options, mounts, tree, &resolved)
         };
-        let side = kernel_side(options, resolved, config, &nodes, &node_places)?;
+        let memory = OwnMemory::new(Path::new(HOST));
+        let side = kernel_side(options, resolved, config, &nodes, &node_places, memory.room())?;
         let mut source = Self {
             side,
+            memory,
             nodes,
             node_places,
             cpu_counts: count_by_cpu.then(CpuCounts::default),
@@ -133,6 +137,9 @@ impl BpfSource {
 
     /// Reads everything once.
     pub fn read(&mut self) -> Result<Found, Failure> {
+        if let Some(room) = self.memory.room() {
+            self.side.set_room(room)?;
+        }
         self.changes.tell(&mut self.side)?;
         let (tasks, under_way) = self.read_tasks()?;
         self.changes.were_read(&mut self.side)?;
@@ -396,6 +403,7 @@ fn kernel_side(
     config: Config,
     nodes: &BTreeMap<u32, u32>,
     places: &Places,
+    room: Option<i64>,
 ) -> Result<KernelSide, Failure> {
     let host = Path::new(HOST);
     // Those that are offline, too: the first task that comes there is moved to a node that is known.
@@ -408,6 +416,7 @@ fn kernel_side(
         nodes: &cpu_places,
         pids: &options.selection.pids,
         tids: &options.selection.tids,
+        room,
     })
 }
 

@@ -26,6 +26,8 @@ pub const CPUS: &str = "CPUS";
 pub const THROTTLE_CLOCKS: &str = "THROTTLE_CLOCKS";
 /// Hash, [`super::StackKey`]: [`super::StackCount`].
 pub const STACKS: &str = "STACKS";
+/// Array of one word: how many more values [`TASKS`] may have, signed.
+pub const ROOM: &str = "ROOM";
 /// Per-CPU array of loss counters.
 pub const LOSSES: &str = "LOSSES";
 /// Ring buffer: [`super::CgroupEvent`].
@@ -34,6 +36,8 @@ pub const CGROUP_EVENTS: &str = "CGROUP_EVENTS";
 pub const ON_SWITCH: &str = "on_switch";
 /// A task was born.
 pub const ON_NEW_TASK: &str = "on_new_task";
+/// A task is no more, and neither is its value in [`TASKS`].
+pub const ON_TASK_FREED: &str = "on_task_freed";
 /// A cgroup came.
 pub const ON_CGROUP_MADE: &str = "on_cgroup_made";
 /// A cgroup went.

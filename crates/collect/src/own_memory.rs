@@ -1,0 +1,189 @@
+//! The memory limit of our own cgroup, and how many more tasks can be followed within it.
+//!
+//! What the kernel keeps of tasks is charged to the memory cgroup of who made the table (`bpf_map_kzalloc`, Linux 5.11), past its
+//! limit: the kernel would end cgscope instead of refusing, and anybody who may start threads could bring that about.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use cgscope_layout::wire::TaskStorage;
+
+use crate::{
+    facts::{cgroup_mounts, shown_at},
+    limits::{mount_v1, number},
+    own_cgroup::below,
+};
+
+/// What the kernel keeps with the value of a task: `bpf_local_storage_elem` before it, the cgroup that is charged after it.
+const BESIDE_STORAGE: usize = 64 + size_of::<usize>();
+
+/// `bpf_local_storage` itself: one for each task.
+const OF_TASK: usize = 256;
+
+/// What user space keeps of a task in a few Samples, and while it compares and encodes them, about.
+const OF_USER_SPACE: usize = 3 << 10;
+
+/// In all, bytes. The kernel rounds up to a power of two.
+const TASK: u64 =
+    ((size_of::<TaskStorage>() + BESIDE_STORAGE).next_power_of_two() + OF_TASK + OF_USER_SPACE) as u64;
+
+/// This part of a limit is left free: for what is not of tasks, and for peaks.
+const RESERVE: u64 = 8;
+
+/// The cgroups that our memory counts for, as far as they have a limit now and then.
+#[derive(Debug)]
+pub(crate) struct OwnMemory {
+    /// Our own and those above it.
+    directories: Vec<PathBuf>,
+    files: &'static Files,
+}
+
+/// The names of files, and of the lines in `memory.stat`.
+#[derive(Debug)]
+struct Files {
+    limit: &'static str,
+    used: &'static str,
+    /// What can be dropped: pages of files, those that lie in memory alone not among them.
+    cached: &'static str,
+    in_memory: &'static str,
+}
+
+const V2: Files = Files { limit: "memory.max", used: "memory.current", cached: "file ", in_memory: "shmem " };
+const V1: Files = Files {
+    limit: "memory.limit_in_bytes",
+    used: "memory.usage_in_bytes",
+    cached: "total_cache ",
+    in_memory: "total_shmem ",
+};
+
+impl OwnMemory {
+    /// As the files below `root` (`/` but in tests) tell it.
+    pub(crate) fn new(root: &Path) -> Self {
+        let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
+        let (mountinfo, cgroups) = (read("proc/self/mountinfo"), read("proc/self/cgroup"));
+        let v1 = mount_v1(&mountinfo, "memory");
+        let files = if v1.is_some() { &V1 } else { &V2 };
+        let directories = v1.or_else(|| cgroup_mounts(&mountinfo).unified).and_then(|mount| {
+            let shown = shown_at(&mountinfo, &mount).unwrap_or_else(|| "/".into());
+            let ours = below(own_path(&cgroups, files)?, &shown)?;
+            let mount = root.join(mount.strip_prefix("/").unwrap_or(&mount));
+            let ours = mount.join(ours.trim_start_matches('/'));
+            Some(ours.ancestors().take_while(|path| path.starts_with(&mount)).map(Path::to_owned).collect())
+        });
+        Self { directories: directories.unwrap_or_default(), files }
+    }
+
+    /// How many tasks more can be followed, negative where there are too many; `None`: there is no limit.
+    pub(crate) fn room(&self) -> Option<i64> {
+        self.directories.iter().filter_map(|directory| self.room_in(directory)).min()
+    }
+
+    fn room_in(&self, directory: &Path) -> Option<i64> {
+        let text = |name: &str| fs::read_to_string(directory.join(name)).ok();
+        // No limit: `max`, and in v1 more than any host has.
+        let limit = number(&text(self.files.limit)?).filter(|limit| *limit < 1 << 60)?;
+        let used = number(&text(self.files.used)?)?;
+        let stat = text("memory.stat").unwrap_or_default();
+        let of = |name: &str| stat.lines().find_map(|line| number(line.strip_prefix(name)?)).unwrap_or(0);
+        let cached = of(self.files.cached).saturating_sub(of(self.files.in_memory));
+        let free = i128::from(limit - limit / RESERVE) - i128::from(used.saturating_sub(cached));
+        i64::try_from(free / i128::from(TASK)).ok()
+    }
+}
+
+/// Our own cgroup in the hierarchy of the memory controller, from `/proc/self/cgroup`.
+fn own_path<'a>(cgroups: &'a str, files: &Files) -> Option<&'a str> {
+    let mut lines = cgroups.lines().map(|line| line.splitn(3, ':'));
+    lines.find_map(|mut fields| {
+        let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        let is_v2 = files.limit == V2.limit;
+        let is_it = if is_v2 { number == "0" } else { controllers.split(',').any(|one| one == "memory") };
+        is_it.then_some(path)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fake(PathBuf);
+
+    impl Fake {
+        fn new(name: &str, files: &[(&str, &str)]) -> Self {
+            let root = std::env::temp_dir().join(format!("cgscope-memory-{name}-{}", std::process::id()));
+            for (path, text) in files {
+                let path = root.join(path);
+                fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
+                fs::write(path, text).expect("a file");
+            }
+            Self(root)
+        }
+
+        fn room(&self) -> Option<i64> {
+            OwnMemory::new(&self.0).room()
+        }
+    }
+
+    impl Drop for Fake {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    const V2_MOUNT: &str = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+
+    #[test]
+    fn the_limit_of_the_unit_leaves_room_for_so_many_tasks() {
+        let host = Fake::new(
+            "v2",
+            &[
+                ("proc/self/mountinfo", V2_MOUNT),
+                ("proc/self/cgroup", "0::/system.slice/cgscope.service\n"),
+                ("sys/fs/cgroup/system.slice/memory.max", "max\n"),
+                ("sys/fs/cgroup/system.slice/memory.current", "99999999999\n"),
+                ("sys/fs/cgroup/system.slice/cgscope.service/memory.max", "1073741824\n"),
+                ("sys/fs/cgroup/system.slice/cgscope.service/memory.current", "200000000\n"),
+                (
+                    "sys/fs/cgroup/system.slice/cgscope.service/memory.stat",
+                    "anon 1\nfile 100000000\nshmem 30000000\n",
+                ),
+            ],
+        );
+        let free = (1_073_741_824 - 1_073_741_824 / RESERVE) as i64 - 130_000_000;
+        assert_eq!(host.room(), Some(free / TASK as i64));
+        assert!((50_000..110_000).contains(&(free / TASK as i64)), "{TASK} bytes each");
+    }
+
+    #[test]
+    fn the_tightest_of_all_limits_above_counts_and_what_is_used_beyond_it_leaves_none() {
+        let host = Fake::new(
+            "v1",
+            &[
+                ("proc/self/mountinfo", "31 23 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"),
+                ("proc/self/cgroup", "4:memory:/a/b\n0::/\n"),
+                ("sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "9223372036854771712\n"),
+                ("sys/fs/cgroup/memory/a/b/memory.usage_in_bytes", "4096\n"),
+                ("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "8000000\n"),
+                ("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "90000000\n"),
+                ("sys/fs/cgroup/memory/a/memory.stat", "cache 0\ntotal_cache 3000000\n"),
+            ],
+        );
+        assert_eq!(host.room(), Some(-80_000_000 / TASK as i64));
+    }
+
+    #[test]
+    fn without_a_limit_there_is_no_bound() {
+        let host = Fake::new(
+            "none",
+            &[
+                ("proc/self/mountinfo", V2_MOUNT),
+                ("proc/self/cgroup", "0::/\n"),
+                ("sys/fs/cgroup/cgroup.procs", "1\n"),
+            ],
+        );
+        assert_eq!(host.room(), None);
+        assert_eq!(Fake::new("nothing", &[("proc/self/cgroup", "")]).room(), None);
+    }
+}
