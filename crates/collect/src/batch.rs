@@ -5,6 +5,8 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd},
 };
 
+use crate::plain::Plain;
+
 /// Entries that are read at a time.
 const AT_A_TIME: usize = 256;
 const BPF_MAP_LOOKUP_BATCH: libc::c_long = 24;
@@ -22,9 +24,11 @@ struct Attributes {
     flags: u64,
 }
 
-/// Calls `each` with every entry of a hash table, whose keys and values are of these sizes: integers alone, of which any bits
-/// are valid. What is entered or removed meanwhile may be there or not.
-pub(crate) fn entries<K: Copy, V: Copy>(map: BorrowedFd<'_>, mut each: impl FnMut(&K, &V)) -> io::Result<()> {
+/// Calls `each` with every entry of a hash table, whose keys and values are of these sizes. What is entered or removed meanwhile may be there or not.
+pub(crate) fn entries<K: Plain, V: Plain>(
+    map: BorrowedFd<'_>,
+    mut each: impl FnMut(&K, &V),
+) -> io::Result<()> {
     let mut keys: Vec<K> = Vec::with_capacity(AT_A_TIME);
     let mut values: Vec<V> = Vec::with_capacity(AT_A_TIME);
     let mut place = 0u32;
@@ -64,7 +68,7 @@ pub(crate) fn entries<K: Copy, V: Copy>(map: BorrowedFd<'_>, mut each: impl FnMu
             Some(libc::EINTR) => continue,
             Some(code) => return Err(io::Error::from_raw_os_error(code)),
         }
-        // SAFETY: the kernel has filled in so many.
+        // SAFETY: the kernel has filled in so many, and any bits are valid.
         unsafe {
             keys.set_len(attributes.count as usize);
             values.set_len(attributes.count as usize);

@@ -20,6 +20,7 @@ pub mod own_cgroup;
 mod own_cost;
 mod own_memory;
 mod placement;
+mod plain;
 mod proc;
 pub mod quotas;
 mod readings;

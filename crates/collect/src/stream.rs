@@ -10,6 +10,8 @@ use cgscope_layout::{
     },
 };
 
+use crate::plain::Plain;
+
 /// Twice the kernel's own buffer: each read then takes over all that it holds.
 const BUFFER: usize = 64 * 1024;
 
@@ -141,7 +143,7 @@ fn length(flags: u32) -> usize {
 }
 
 /// Takes a part of a record off the front; `None` where there is less.
-fn part<'a, T: Part>(bytes: &mut &'a [u8]) -> Option<&'a T> {
+fn part<'a, T: Plain>(bytes: &mut &'a [u8]) -> Option<&'a T> {
     const { assert!(size_of::<T>().is_multiple_of(size_of::<u64>()) && align_of::<T>() <= align_of::<u64>()) }
     let (part, rest) = bytes.split_at_checked(size_of::<T>())?;
     let part = part.as_ptr().cast::<T>();
@@ -150,19 +152,9 @@ fn part<'a, T: Part>(bytes: &mut &'a [u8]) -> Option<&'a T> {
         return None;
     }
     *bytes = rest;
-    // SAFETY: integers alone, of the size of the part; any bits are valid.
+    // SAFETY: aligned, of the size of the part, and any bits are valid.
     Some(unsafe { &*part })
 }
-
-/// Integers alone.
-trait Part {}
-impl Part for Exited {}
-impl Part for ExitedRecord {}
-impl Part for TaskRecord {}
-impl Part for Placement {}
-impl Part for AccountsRecord {}
-impl Part for Stack {}
-impl Part for Histogram {}
 
 #[cfg(test)]
 mod tests {
