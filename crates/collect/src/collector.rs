@@ -1,14 +1,14 @@
 //! The collector: Samples of the running host.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use cgscope_model::{
-    CgroupReading, Mode, REST, Sample, Selection,
+    Blame, CgroupReading, Mode, REST, Sample, Selection,
     access::{Access, Follower},
 };
 
@@ -60,6 +60,8 @@ pub struct Collector {
     source: Source,
     tree: Option<CgroupTree>,
     limits: LimitFiles,
+    /// How long the quota of each cgroup had tasks wait so far, ns.
+    limited: HashMap<u64, u64>,
     placement: PlacementFiles,
     /// All that the files of a cgroup tell is read where not the whole host is asked for.
     whole_limits: bool,
@@ -114,6 +116,7 @@ impl Collector {
             limits: LimitFiles::new(host)
                 .with_memory_by_node(placement.has_several_nodes())
                 .with_settings_at_once(SETTINGS_AT_ONCE),
+            limited: HashMap::new(),
             placement,
             whole_limits: !options.selection.is_whole_host(),
             cost: OwnCost::default(),
@@ -143,6 +146,7 @@ impl Collector {
         }
         let losses = self.source.losses()?;
         let mut cgroups = self.name_cgroups(&found, now);
+        self.note_limited(&found);
         let limits = self.read_limits(&mut cgroups);
         // Its id is the highest.
         cgroups.extend(found.rest_name());
@@ -225,6 +229,19 @@ impl Collector {
         let names = self.tree.as_ref().map_or(0, CgroupTree::len);
         let (places, pairs) = self.source.held();
         Held { names, places, pairs }
+    }
+
+    /// Whose quota kept tasks from running since the last Sample has one, whatever was read of it before.
+    fn note_limited(&mut self, found: &Found) {
+        let mut sums: HashMap<u64, u64> = HashMap::new();
+        for pair in found.pairs.iter().filter(|pair| pair.blame == Blame::Limited) {
+            let sum = sums.entry(pair.culprit).or_default();
+            *sum = sum.saturating_add(pair.ns);
+        }
+        for (id, _) in sums.iter().filter(|(id, ns)| self.limited.get(id) != Some(ns)) {
+            self.limits.was_out_of_quota(*id);
+        }
+        self.limited = sums;
     }
 
     /// Reads the limits of the cgroups in `named` and of their ancestors, and names these, too. Also those of others that have a

@@ -12,6 +12,7 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Instant,
 };
 
 use cgscope_model::{CgroupReading, limits::weight_of_shares};
@@ -116,6 +117,37 @@ struct Known {
     turn: u64,
     /// Since [`LimitFiles::forget_unread`].
     is_read: bool,
+    /// The settings are read again with the next read.
+    is_due: bool,
+    /// As they were last read.
+    counters: Option<Counters>,
+}
+
+/// What is looked at to tell that a quota has been changed.
+#[derive(Clone, Copy, Debug)]
+struct Counters {
+    at: Instant,
+    usage_ns: Option<u64>,
+    periods: Option<u64>,
+    throttled: Option<u64>,
+}
+
+impl Counters {
+    /// True if what came until `later` is not what comes of that quota, or it ran out meanwhile.
+    fn contradict(&self, later: &Self, limits: &CgroupReading) -> bool {
+        let came = |before: Option<u64>, now: Option<u64>| now?.checked_sub(before?);
+        if came(self.throttled, later.throttled).is_some_and(|throttled| throttled != 0) {
+            return true;
+        }
+        let (Some(quota_us), Some(period_us)) = (limits.quota_us, limits.period_us) else { return false };
+        let Some(used_ns) = came(self.usage_ns, later.usage_ns) else { return false };
+        // One period may have begun before, and one may go on.
+        let elapsed_us = later.at.duration_since(self.at).as_micros() as u64;
+        let periods = elapsed_us / period_us.max(1) + 2;
+        let most_us = quota_us.saturating_mul(periods).saturating_add(limits.burst_us.unwrap_or(0));
+        let stands_still = came(self.periods, later.periods) == Some(0) && periods > 4;
+        used_ns / 1_000 > if stands_still { quota_us } else { most_us }
+    }
 }
 
 impl LimitFiles {
@@ -167,11 +199,36 @@ impl LimitFiles {
             self.known.remove(&id);
             return None;
         };
+        let is_kept = kept.is_some();
         let mut reading = kept.unwrap_or_else(|| self.settings(id, path));
         if has_effects(&reading) {
             self.read_effects(path, &mut reading);
+            if self.has_moved_on(id, &reading, Instant::now()) && is_kept {
+                self.read_quota(path, &mut reading);
+                if let Some(Known { settings, .. }) = self.known.get_mut(&id) {
+                    (settings.quota_us, settings.period_us) = (reading.quota_us, reading.period_us);
+                    settings.burst_us = reading.burst_us;
+                }
+            }
         }
         Some(reading)
+    }
+
+    /// A quota without which a task could have run ran out in that cgroup: where none is known it is read again with the next read.
+    pub fn was_out_of_quota(&mut self, id: u64) {
+        if let Some(known) = self.known.get_mut(&id) {
+            known.is_due |= known.settings.quota_us.is_none();
+        }
+    }
+
+    /// Notes the counters of a cgroup, and whether its quota may be another by now: they are not what comes of the one that is
+    /// known, or it ran out, and it may have become less.
+    fn has_moved_on(&mut self, id: u64, now: &CgroupReading, at: Instant) -> bool {
+        let Some(known) = self.known.get_mut(&id) else { return false };
+        let counters =
+            Counters { at, usage_ns: now.usage_ns, periods: now.nr_periods, throttled: now.nr_throttled };
+        let before = known.counters.replace(counters);
+        before.is_some_and(|before| before.contradict(&counters, now))
     }
 
     /// Forgets the cgroups that were not read since the last call. To be called now and then: a cgroup that nobody
@@ -186,6 +243,9 @@ impl LimitFiles {
         let known = self.known.get_mut(&id)?;
         known.reads += 1;
         known.is_read = true;
+        if std::mem::take(&mut known.is_due) {
+            return None;
+        }
         ((known.reads + known.turn) % every != 0).then(|| known.settings.clone())
     }
 
@@ -194,7 +254,14 @@ impl LimitFiles {
         match self.known.get_mut(&id) {
             Some(known) => known.settings = settings.clone(),
             None => {
-                let known = Known { settings: settings.clone(), reads: 1, turn: self.turn, is_read: true };
+                let known = Known {
+                    settings: settings.clone(),
+                    reads: 1,
+                    turn: self.turn,
+                    is_read: true,
+                    is_due: false,
+                    counters: None,
+                };
                 self.known.insert(id, known);
                 self.turn += 1;
             }
@@ -207,19 +274,28 @@ impl LimitFiles {
         let memory_by_node = if self.reads_memory { self.read_memory(path) } else { Vec::new() };
         let cpus = cpuset.as_deref().and_then(cpu_count);
         let mut settings = CgroupReading { id, cpus, cpuset, memory_by_node, ..Default::default() };
+        self.read_quota(path, &mut settings);
         let Some(cpu) = &self.mounts.cpu else { return settings };
         let files = self.reader.enter(cpu, path);
-        if self.mounts.cpu_is_v2 {
-            (settings.quota_us, settings.period_us) = files.text("cpu.max").map_or((None, None), cpu_max);
-            settings.burst_us = files.number("cpu.max.burst");
-            settings.weight = files.number("cpu.weight");
+        settings.weight = if self.mounts.cpu_is_v2 {
+            files.number("cpu.weight")
         } else {
-            settings.quota_us = files.number("cpu.cfs_quota_us");
-            settings.period_us = files.number("cpu.cfs_period_us");
-            settings.burst_us = files.number("cpu.cfs_burst_us");
-            settings.weight = files.number("cpu.shares").map(weight_of_shares);
-        }
+            files.number("cpu.shares").map(weight_of_shares)
+        };
         settings
+    }
+
+    fn read_quota(&mut self, path: &str, into: &mut CgroupReading) {
+        let Some(cpu) = &self.mounts.cpu else { return };
+        let files = self.reader.enter(cpu, path);
+        if self.mounts.cpu_is_v2 {
+            (into.quota_us, into.period_us) = files.text("cpu.max").map_or((None, None), cpu_max);
+            into.burst_us = files.number("cpu.max.burst");
+        } else {
+            into.quota_us = files.number("cpu.cfs_quota_us");
+            into.period_us = files.number("cpu.cfs_period_us");
+            into.burst_us = files.number("cpu.cfs_burst_us");
+        }
     }
 
     fn read_cpuset(&mut self, path: &str) -> Option<Arc<str>> {

@@ -421,3 +421,32 @@ fn the_parsers_take_any_text() {
         let _ = mount_v1(&text, "cpuset");
     }
 }
+
+#[test]
+fn a_quota_that_was_changed_is_read_as_soon_as_its_counters_show_it() {
+    let host = Fake::new("changed", V2)
+        .file("sys/fs/cgroup/a/cpu.max", "50000 100000\n")
+        .file("sys/fs/cgroup/a/cpu.stat", "usage_usec 0\nnr_periods 10\nnr_throttled 0\n");
+    let id = host.id("sys/fs/cgroup/a");
+    let mut limits = host.limits();
+    let mut quota = |max: Option<&str>, stat: &str| {
+        if let Some(max) = max {
+            host.write("sys/fs/cgroup/a/cpu.max", max);
+        }
+        host.write("sys/fs/cgroup/a/cpu.stat", stat);
+        limits.read(id, "/a", false).unwrap().quota_us
+    };
+    assert_eq!(quota(None, "usage_usec 0\nnr_periods 10\nnr_throttled 0\n"), Some(50_000));
+    // Less: it runs out.
+    let less = quota(Some("20000 100000\n"), "usage_usec 20000\nnr_periods 11\nnr_throttled 1\n");
+    assert_eq!(less, Some(20_000));
+    // More: more is used than it would allow.
+    let more = quota(Some("400000 100000\n"), "usage_usec 900000\nnr_periods 13\nnr_throttled 1\n");
+    assert_eq!(more, Some(400_000));
+    // None at all any more.
+    assert_eq!(quota(Some("max 100000\n"), "usage_usec 9000000\nnr_periods 13\nnr_throttled 1\n"), None);
+    // And again one: it is told by who waits for it.
+    host.write("sys/fs/cgroup/a/cpu.max", "30000 100000\n");
+    limits.was_out_of_quota(id);
+    assert_eq!(limits.read(id, "/a", false).unwrap().quota_us, Some(30_000));
+}
