@@ -233,6 +233,20 @@ impl KernelSide {
         give_back().map_err(failed("forget cgroups that are gone"))
     }
 
+    /// Makes places for cgroups that have none, as far as there is room.
+    pub(crate) fn make_places(&mut self, cgroups: impl IntoIterator<Item = u64>) -> Result<(), Failure> {
+        let make = || -> AyaResult<()> {
+            let mut exited: HashMap<&mut MapData, u64, ExitedPod> =
+                HashMap::try_from(self.map_mut(names::EXITED)?)?;
+            for id in cgroups {
+                // It may have been made meanwhile. Where there is no room, whoever dies there is counted elsewhere, and that is a loss.
+                let _ = exited.insert(id, ExitedPod(Exited::NONE), BPF_NOEXIST);
+            }
+            Ok(())
+        };
+        make().map_err(failed("make places for cgroups"))
+    }
+
     /// Calls `each` with every event of a cgroup since the last call.
     pub(crate) fn cgroup_events(&mut self, mut each: impl FnMut(&[u8])) {
         while let Some(event) = self.cgroup_events.next() {
@@ -381,6 +395,9 @@ fn take_ring(bpf: &mut Ebpf) -> AyaResult<RingBuf<MapData>> {
     let map = bpf.take_map(name).ok_or_else(|| format!("the object has no map {name}"))?;
     Ok(RingBuf::try_from(map)?)
 }
+
+/// Only where there is none.
+const BPF_NOEXIST: u64 = 1;
 
 /// Lets the kernel count the run time of BPF programs for as long as the result lives (Linux 5.8).
 pub(crate) fn measure() -> Option<OwnedFd> {

@@ -8,7 +8,7 @@ use std::{
 
 use cgscope_layout::{
     Feature, Loss,
-    wire::{Config, Exited, TaskRecord},
+    wire::{Config, EXITED_CGROUPS, Exited, TaskRecord},
 };
 use cgscope_model::{CpuReading, ExitedReading, Losses, StackReading, TaskReading, access::Access};
 
@@ -53,6 +53,9 @@ pub(crate) struct BpfSource {
     remains: Remains,
     /// The places of cgroups, as they were last told.
     places: HashMap<u64, Place>,
+    /// Places of cgroups that are there were given back after the latest reading.
+    has_given_back: bool,
+    root_cgroup_id: u64,
     /// Losses of the BPF side before the first reading: while tasks were taken in one after the other.
     losses_at_start: Losses,
     /// Events of cgroups that were lost until the last reading.
@@ -78,12 +81,14 @@ struct Place {
     reading: ExitedReading,
     /// The number of the reading of tasks before the reading that it was last told in.
     told_in: u64,
+    /// Nothing came on top for two readings.
+    is_quiet: bool,
 }
 
 impl Place {
     /// Of nobody so far.
     fn new(cgroup_id: u64, accounts: bool) -> Self {
-        Self { reading: exited_reading(cgroup_id, &Exited::NONE, accounts), told_in: 0 }
+        Self { reading: exited_reading(cgroup_id, &Exited::NONE, accounts), told_in: 0, is_quiet: false }
     }
 }
 
@@ -117,6 +122,8 @@ impl BpfSource {
             clock_ns: 0,
             remains: Remains::default(),
             places: HashMap::new(),
+            has_given_back: false,
+            root_cgroup_id: config.root_cgroup_id,
             losses_at_start: Losses::default(),
             events_lost: 0,
             events_told_ns: config.born_after_ns,
@@ -192,15 +199,28 @@ impl BpfSource {
         for task in &found.tasks {
             figures.remove(&task.cgroup_id);
         }
+        self.make_missing(found)?;
         let settled = self.remains.settled(figures);
-        if settled.is_empty() {
+        let surplus = surplus(&self.places, &found.tasks, self.root_cgroup_id);
+        self.has_given_back = !surplus.is_empty();
+        if settled.is_empty() && surplus.is_empty() {
             return Ok(());
         }
         let places = found.exited.iter().map(|place| place.cgroup_id).filter(|id| settled.contains(id));
-        let places: Vec<u64> = places.collect();
+        let places: Vec<u64> = places.chain(surplus).collect();
         places.iter().for_each(|id| drop(self.places.remove(id)));
         self.ledger.forget(|id| settled.contains(&id));
         self.side.give_back(places)
+    }
+
+    /// A task may have been born in a cgroup whose place was just being given back.
+    fn make_missing(&mut self, found: &Found) -> Result<(), Failure> {
+        if !std::mem::take(&mut self.has_given_back) {
+            return Ok(());
+        }
+        let ids = found.tasks.iter().map(|task| task.cgroup_id);
+        let missing: HashSet<u64> = ids.filter(|id| !self.places.contains_key(id)).collect();
+        self.side.make_places(missing)
     }
 
     /// Of each task of the latest reading, ascending by serial.
@@ -262,18 +282,9 @@ impl BpfSource {
         for (at, record) in &waiting {
             tasks[*at].pending = pending(record, now_ns);
         }
-        // They mostly are in order already, and each is large.
-        tasks.sort_by_key(|task| task.serial);
-        // A task whose record did not fit is shown twice only if it fitted the second time; keep what came last.
-        tasks.dedup_by(|later, kept| {
-            let is_same = later.serial == kept.serial;
-            if is_same {
-                std::mem::swap(later, kept);
-            }
-            is_same
-        });
-        self.access.sort_by_key(|access| access.serial);
-        self.access.dedup_by_key(|access| access.serial);
+        // A task whose record did not fit is shown twice only if it fitted the second time.
+        keep_last(&mut tasks, |task| task.serial);
+        keep_last(&mut self.access, |access| access.serial);
         Ok((tasks, stacks))
     }
 
@@ -320,7 +331,7 @@ impl BpfSource {
         let (turn, accounts, places) = (self.turn, self.accounts, &mut self.places);
         let end = stream::read_exited(&mut stream, &mut self.buffer, |cgroup_id, told| {
             let place = places.entry(cgroup_id).or_insert_with(|| Place::new(cgroup_id, accounts));
-            place.told_in = turn;
+            (place.told_in, place.is_quiet) = (turn, told.is_none());
             if let Some(told) = told {
                 place.reading = exited_reading(cgroup_id, told, accounts);
             }
@@ -429,6 +440,31 @@ fn hierarchy_to_hear_of(tree: Option<&CgroupTree>, is_v2: bool) -> u64 {
     cgroups::hierarchy(&own, is_v2).unwrap_or(u64::MAX)
 }
 
+/// Sorts by key; of those with the same key it keeps what came last.
+fn keep_last<T>(all: &mut Vec<T>, key: impl Fn(&T) -> u64) {
+    // They mostly are in order already, and may be large.
+    all.sort_by_key(&key);
+    all.dedup_by(|later, kept| {
+        let is_same = key(later) == key(kept);
+        if is_same {
+            std::mem::swap(later, kept);
+        }
+        is_same
+    });
+}
+
+/// Places that are to be given back although their cgroups are there: where most are taken, those of cgroups in which no task is
+/// and lately none exited. Else whoever makes cgroups enough could take them from everybody.
+fn surplus(places: &HashMap<u64, Place>, tasks: &[TaskReading], root_id: u64) -> Vec<u64> {
+    if places.len() < EXITED_CGROUPS / 4 * 3 {
+        return Vec::new();
+    }
+    let living: HashSet<u64> = tasks.iter().map(|task| task.cgroup_id).collect();
+    let is_idle = |id: &u64, place: &Place| place.is_quiet && *id != root_id && !living.contains(id);
+    let idle = places.iter().filter(|(id, place)| is_idle(id, place)).map(|(id, _)| *id);
+    idle.take(places.len() - EXITED_CGROUPS / 2).collect()
+}
+
 /// A sum that is another one whenever a task was added.
 fn motion(place: &ExitedReading) -> u64 {
     let totals = &place.totals;
@@ -456,6 +492,26 @@ fn reading_failed(error: std::io::Error) -> Failure {
 mod tests {
     use super::*;
     use std::sync::Arc;
+
+    #[test]
+    fn of_a_task_that_is_told_twice_the_later_record_and_the_later_owner_count() {
+        let mut all = vec![(7, 'a'), (5, 'a'), (7, 'b'), (6, 'a'), (7, 'c')];
+        keep_last(&mut all, |(serial, _)| *serial);
+        assert_eq!(all, [(5, 'a'), (6, 'a'), (7, 'c')]);
+    }
+
+    #[test]
+    fn empty_cgroups_do_not_use_up_the_places_of_exited_tasks() {
+        let task = |cgroup_id| TaskReading { cgroup_id, ..TaskReading::default() };
+        let tasks: Vec<TaskReading> = (100..200).map(task).collect();
+        let quiet = |id| (id, Place { is_quiet: id % 10 != 0, ..Place::new(id, false) });
+        let mut places: HashMap<u64, Place> = (1..=EXITED_CGROUPS as u64).map(quiet).collect();
+        let given_back = surplus(&places, &tasks, 1);
+        assert_eq!(places.len() - given_back.len(), EXITED_CGROUPS / 2);
+        assert!(given_back.iter().all(|id| id % 10 != 0 && *id != 1 && !(100..200).contains(id)));
+        given_back.iter().for_each(|id| drop(places.remove(id)));
+        assert!(surplus(&places, &tasks, 1).is_empty(), "there is room");
+    }
 
     #[test]
     fn a_figure_that_was_added_moves_a_place() {
