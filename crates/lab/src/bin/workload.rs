@@ -15,7 +15,7 @@ use std::{
 
 const USAGE: &str = "workload burn THREADS SECONDS [pair|pin] | bound CPUS THREADS SECONDS | far CPUS NODE MIB SECONDS | hop CPU CPU COUNT SECONDS | \
                      sleep THREADS SECONDS | blink THREADS SECONDS | mix THREADS SECONDS | fork COUNT | threads COUNT | churn SECONDS | mergeable MIB SECONDS | \
-                     spread DIRECTORY CGROUPS THREADS SECONDS | relay FROM TO CPU MICROSECONDS SECONDS | doze CPU SECONDS | vfork SECONDS | prefork WORKERS SECONDS | blocked SECONDS | blend FILE SECONDS";
+                     spread DIRECTORY CGROUPS THREADS SECONDS [yield] | relay FROM TO CPU MICROSECONDS SECONDS | doze CPU SECONDS | vfork SECONDS | prefork WORKERS SECONDS | blocked SECONDS | blend FILE SECONDS";
 
 /// Children or threads alive at a time.
 const BATCH: usize = 100;
@@ -53,10 +53,11 @@ fn main() -> ExitCode {
         ["mergeable", mib, seconds] => {
             number(mib).zip(number(seconds)).map(|(mib, seconds)| mergeable(mib << 20, seconds as u64))
         }
-        ["spread", directory, cgroups, threads, seconds] => number(cgroups)
-            .zip(number(threads))
-            .zip(number(seconds))
-            .map(|((cgroups, threads), seconds)| spread(directory, cgroups, threads, seconds as u64)),
+        ["spread", directory, cgroups, threads, seconds, rest @ ..] => {
+            number(cgroups).zip(number(threads)).zip(number(seconds)).map(|((cgroups, threads), seconds)| {
+                spread(directory, cgroups, threads, seconds as u64, rest == ["yield"])
+            })
+        }
         ["relay", from, to, cpu, micros, seconds] => number(cpu)
             .zip(number(micros))
             .zip(number(seconds))
@@ -279,7 +280,7 @@ fn blink(count: usize, seconds: u64) -> io::Result<()> {
 
 /// A process with so many threads in each of the cgroups `0`, `1` and so on of a directory. One thread of each process wakes every
 /// second, the others sleep.
-fn spread(directory: &str, cgroups: usize, threads: usize, seconds: u64) -> io::Result<()> {
+fn spread(directory: &str, cgroups: usize, threads: usize, seconds: u64, yields: bool) -> io::Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     let (mut settled, settle) = io::pipe()?;
     for i in 0..cgroups {
@@ -287,7 +288,7 @@ fn spread(directory: &str, cgroups: usize, threads: usize, seconds: u64) -> io::
         match unsafe { libc::fork() } {
             -1 => return Err(io::Error::last_os_error()),
             0 => {
-                let lived = live_in(&format!("{directory}/{i}"), threads, end, settle);
+                let lived = live_in(&format!("{directory}/{i}"), threads, end, settle, yields);
                 std::process::exit(if lived.is_ok() { 0 } else { 1 });
             }
             _ => {}
@@ -302,7 +303,13 @@ fn spread(directory: &str, cgroups: usize, threads: usize, seconds: u64) -> io::
     Ok(())
 }
 
-fn live_in(cgroup: &str, threads: usize, end: Instant, mut settle: io::PipeWriter) -> io::Result<()> {
+fn live_in(
+    cgroup: &str,
+    threads: usize,
+    end: Instant,
+    mut settle: io::PipeWriter,
+    yields: bool,
+) -> io::Result<()> {
     // SAFETY: no memory is involved.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     fs::write(format!("{cgroup}/cgroup.procs"), "0")?;
@@ -316,7 +323,11 @@ fn live_in(cgroup: &str, threads: usize, end: Instant, mut settle: io::PipeWrite
         drop(settle);
         while Instant::now() < end {
             spin(10_000);
-            thread::sleep(Duration::from_secs(1).min(end.saturating_duration_since(Instant::now())));
+            if yields {
+                thread::yield_now();
+            } else {
+                thread::sleep(Duration::from_secs(1).min(end.saturating_duration_since(Instant::now())));
+            }
         }
         Ok(())
     })

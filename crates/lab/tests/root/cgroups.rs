@@ -20,6 +20,7 @@ use crate::{
     bench::{follow, is_emulated, json_lines, patience, run, scaled, stderr},
     files::Dir,
     load::Cgroup,
+    spread::Spread,
 };
 
 /// A shell that goes into a cgroup, lets a process live and die there, and comes back: what is born in a cgroup is counted
@@ -336,4 +337,33 @@ fn a_cgroup_removed_during_a_recording_keeps_its_name_in_it() {
         intervals.iter().flat_map(|interval| interval["cgroups"].as_array().expect("cgroups").clone());
     let named: Vec<_> = named.filter(|cgroup| is_it(cgroup["path"].as_str().unwrap_or_default())).collect();
     assert!(named.iter().any(|cgroup| cgroup["wait"]["count"] != 0), "{named:?}");
+}
+
+#[test]
+fn what_is_held_of_many_cgroups_that_all_yield_does_not_grow_without_bound() {
+    const CGROUPS: usize = 400;
+    // As many pairs of each as are told apart, and their sum.
+    const MOST: usize = CGROUPS * 33;
+    // Of one thread each, which give their CPU to the next all the time.
+    let spread = Spread::yielding("yield", CGROUPS, 60);
+    let mut collector = follow(&[]);
+    let begun = Instant::now();
+    let (mut earlier, mut lost) = (sample(&mut collector), Losses::default());
+    let mut highest = 0;
+    while lost.get(Loss::CulpritMerged) < 1_000 && begun.elapsed() < Duration::from_secs(45) {
+        thread::sleep(Duration::from_millis(100));
+        let now = sample(&mut collector);
+        highest = highest.max(collector.held().pairs);
+        let interval = Interval::between(&earlier, &now);
+        // Whoever is summed with others now was not charged again.
+        let charged: u64 = interval.pairs.iter().map(|pair| pair.ns).sum();
+        let behind = interval.total().wait.by_cause.0.iter().sum::<u64>();
+        assert!(charged <= behind + behind / 10, "{charged} ns of {behind}");
+        lost = now.losses.clone();
+        earlier = now;
+    }
+    drop(spread);
+    assert!(lost.get(Loss::CulpritMerged) >= 1_000, "{highest} pairs at the most");
+    // The host has some besides.
+    assert!(highest < MOST + 2_000, "{highest} pairs");
 }

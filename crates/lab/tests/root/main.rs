@@ -28,6 +28,7 @@ mod kill;
 mod ledger;
 mod live_and_replay;
 mod load;
+mod memory_limit;
 mod metrics_page;
 mod numa;
 mod offcpu;

@@ -16,6 +16,15 @@ pub(crate) struct Spread {
 
 impl Spread {
     pub(crate) fn new(name: &str, cgroups: usize, threads: usize, seconds: u64) -> Self {
+        Self::start(name, cgroups, threads, seconds, &[])
+    }
+
+    /// One thread in each, which runs and gives its CPU to the next, over and over.
+    pub(crate) fn yielding(name: &str, cgroups: usize, seconds: u64) -> Self {
+        Self::start(name, cgroups, 1, seconds, &["yield"])
+    }
+
+    fn start(name: &str, cgroups: usize, threads: usize, seconds: u64, more: &[&str]) -> Self {
         let cgroup = Cgroup::new(name);
         let directory = cgroup.path.display().to_string();
         // Before the first is made, so that all are removed should one fail.
@@ -24,7 +33,7 @@ impl Spread {
             fs::create_dir(format!("{directory}/{i}")).expect("a cgroup");
         }
         let words = [cgroups as u64, threads as u64, seconds].map(|number| number.to_string());
-        let args = [["spread", &directory].as_slice(), &words.each_ref().map(String::as_str)].concat();
+        let args = [["spread", &directory].as_slice(), &words.each_ref().map(String::as_str), more].concat();
         spread.load = Load::workload(&args, None).0;
         spread
     }

@@ -1,0 +1,63 @@
+//! A cgroup with a memory limit that cgscope itself is in.
+
+use std::{
+    fs,
+    os::unix::process::{CommandExt, ExitStatusExt},
+    path::{Path, PathBuf},
+};
+
+use cgscope_collect::facts::CgroupMounts;
+
+use crate::{
+    bench::{cgscope, json_lines, stderr},
+    load::Load,
+};
+
+/// A cgroup in the hierarchy of the memory controller, removed with its value.
+struct Limited(PathBuf);
+
+impl Limited {
+    fn new(bytes: u64) -> Self {
+        let v1 = Path::new("/sys/fs/cgroup/memory");
+        let is_v1 = v1.join("memory.limit_in_bytes").exists();
+        let mount = if is_v1 {
+            v1.to_owned()
+        } else {
+            let mount = CgroupMounts::read(Path::new("/")).unified.expect("a hierarchy with memory");
+            let _ = fs::write(mount.join("cgroup.subtree_control"), "+memory");
+            mount
+        };
+        let limited = Self(mount.join(format!("cgscope-test-{}-memory", std::process::id())));
+        fs::create_dir(&limited.0).expect("a cgroup");
+        let file = if is_v1 { "memory.limit_in_bytes" } else { "memory.max" };
+        fs::write(limited.0.join(file), bytes.to_string()).expect("a limit");
+        limited
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn threads_without_number_do_not_have_cgscope_killed_for_the_memory_that_the_kernel_needs_for_them() {
+    const THREADS: usize = 16_000;
+    let limited = Limited::new(96 << 20);
+    let _load = Load::workload(&["sleep", &THREADS.to_string(), "60"], None);
+    let procs = limited.0.join("cgroup.procs");
+    let mut command = cgscope();
+    command.args(["top", "-b", "-n", "3", "-d", "1", "--json"]);
+    // SAFETY: a file that is there is written to; the child has one thread.
+    let output =
+        unsafe { command.pre_exec(move || fs::write(&procs, "0")) }.output().expect("it is executed");
+    assert_eq!(output.status.signal(), None, "it was killed: {}", stderr(&output));
+    let intervals = json_lines(&output);
+    let last = intervals.last().expect("an interval");
+    let lost = last["losses"]["no_room_for_task"].as_u64().unwrap_or(0) as usize;
+    let followed = last["tasks"].as_array().expect("tasks").len();
+    assert!(followed > 1_000 && lost > 1_000, "{followed} followed, {lost} not");
+    assert!(followed + lost >= THREADS, "{followed} followed, {lost} not: the others are not counted");
+    assert_eq!(output.status.code(), Some(1), "something was lost");
+}
