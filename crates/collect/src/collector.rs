@@ -181,7 +181,7 @@ impl Collector {
         let (unix_ns, mono_ns) = (unix_ns(), monotonic_ns());
         let mut found = self.source.read()?;
         self.placement.place(&mut found.tasks, mono_ns);
-        if !sample.cgroups.last().is_some_and(|(id, _)| *id == REST) {
+        if sample.cgroups.last().is_none_or(|(id, _)| *id != REST) {
             sample.cgroups.extend(found.rest_name());
         }
         let Found { tasks, exited, pairs, stacks, .. } = found;

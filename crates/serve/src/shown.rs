@@ -158,9 +158,10 @@ impl Shower {
         }
         let stays = |pair: &PairReading| pair.culprit == OTHERS || present.contains(&pair.key());
         self.told.retain(|_, pair| victims.contains(&pair.victim));
-        let gone: Vec<PairReading> =
-            self.told.extract_if(.., |_, pair| !stays(pair)).map(|(_, pair)| pair).collect();
-        for pair in gone {
+        let (told, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(&mut self.told).into_iter().partition(|(_, pair)| stays(pair));
+        self.told = told;
+        for pair in gone.into_values() {
             // As in what was read: there it is part of that sum now.
             if let Some(rest) = self.told.get_mut(&rest_of(pair.key())) {
                 rest.ns = rest.ns.saturating_add(pair.ns);
