@@ -171,7 +171,7 @@ mod tests {
                 ("sys/fs/cgroup/memory/a/memory.stat", "cache 0\ntotal_cache 3000000\n"),
             ],
         );
-        assert_eq!(host.room(), Some(-80_000_000 / TASK as i64));
+        assert_eq!(host.room(), Some(-81_000_000 / TASK as i64));
     }
 
     #[test]
