@@ -2,13 +2,14 @@
 
 use std::{
     collections::HashSet,
+    hash::{BuildHasher, RandomState},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use cgscope_collect::TimeSplit;
@@ -24,8 +25,12 @@ use crate::{
     sampler::Item,
 };
 
-/// It is tried again so often.
+/// The first wait before the daemon is tried again, and each one while nobody is there.
 const AGAIN: Duration = Duration::from_millis(500);
+/// The longest wait before a daemon is tried again that refuses, or fails soon.
+const LONGEST: Duration = Duration::from_secs(30);
+/// After so long with the daemon, waits begin at the first one again.
+const STEADY: Duration = Duration::from_secs(60);
 /// A daemon that is back may lock us out so many times.
 const REFUSALS: u32 = 10;
 /// A first interval that is shorter than this part of what was asked for is none where whole ones were asked for.
@@ -226,6 +231,7 @@ pub fn run(daemon: Daemon, is_whole: bool, mut give: impl FnMut(std::result::Res
     // Held back until it is known whether it is the last one, or too near to the next.
     let mut held: Option<Sample> = first;
     let (mut is_first, mut anew) = (true, false);
+    let (mut backoff, mut since) = (Backoff::new(), Instant::now());
     loop {
         let mut pass = |sample: Sample, last: bool, anew: &mut bool| {
             let sample = Box::new(chosen(sample, &tids));
@@ -274,11 +280,14 @@ pub fn run(daemon: Daemon, is_whole: bool, mut give: impl FnMut(std::result::Res
                     return;
                 }
                 remote.lose();
+                if since.elapsed() >= STEADY {
+                    backoff = Backoff::new();
+                }
                 give(Ok(Item::Said(format!(
                     "the daemon at {} has gone; it is looked for until it is back",
                     path.display()
                 ))));
-                connection = match reconnect(&path, &remote) {
+                connection = match reconnect(&path, &remote, &mut backoff) {
                     Ok(Some(back)) => back,
                     Ok(None) => return,
                     Err(error) => {
@@ -287,6 +296,7 @@ pub fn run(daemon: Daemon, is_whole: bool, mut give: impl FnMut(std::result::Res
                     }
                 };
                 (held, is_first, anew) = (None, true, true);
+                since = Instant::now();
                 give(Ok(Item::Said("the daemon is back: figures begin anew".into())));
             }
         }
@@ -313,12 +323,55 @@ fn may_pass(error: &ConnectError, refusals: u32) -> bool {
     }
 }
 
-/// The daemon that is back; `None` where nobody waits for it any more.
-fn reconnect(path: &Path, remote: &Remote) -> std::result::Result<Option<Connection>, ConnectError> {
-    let mut refusals = 0;
+/// How long to wait before the daemon is tried again: twice as long after each time that it refused or failed, so that many viewers
+/// do not keep a daemon in trouble busy.
+#[derive(Debug)]
+struct Backoff(Duration);
+
+impl Backoff {
+    fn new() -> Self {
+        Self(AGAIN)
+    }
+
+    /// The next wait; the one after it is longer.
+    fn grow(&mut self) -> Duration {
+        let wait = self.0;
+        self.0 = (wait * 2).min(LONGEST);
+        spread(wait)
+    }
+}
+
+/// Up to a quarter more or less: viewers that lost the daemon together come back one by one.
+fn spread(wait: Duration) -> Duration {
+    let random = RandomState::new().hash_one(());
+    wait.mul_f64(0.75 + 0.5 * (random as f64 / u64::MAX as f64))
+}
+
+/// Waits, unless nobody waits for the daemon any more: false.
+fn wait_unless_over(wait: Duration, remote: &Remote) -> bool {
+    let end = Instant::now() + wait;
     loop {
-        thread::sleep(AGAIN);
         if remote.is_dropped() || remote.ends() {
+            return false;
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        thread::sleep(left.min(AGAIN));
+    }
+}
+
+/// The daemon that is back; `None` where nobody waits for it any more.
+fn reconnect(
+    path: &Path,
+    remote: &Remote,
+    backoff: &mut Backoff,
+) -> std::result::Result<Option<Connection>, ConnectError> {
+    let mut refusals = 0;
+    let mut wait = backoff.grow();
+    loop {
+        if !wait_unless_over(wait, remote) {
             return Ok(None);
         }
         let asked = remote.asked();
@@ -330,6 +383,10 @@ fn reconnect(path: &Path, remote: &Remote) -> std::result::Result<Option<Connect
         match opened {
             Err(error) if may_pass(&error, refusals) => {
                 refusals += u32::from(matches!(error, ConnectError::NotAllowed(_)));
+                wait = match error {
+                    ConnectError::NobodyThere(..) | ConnectError::NotAllowed(_) => spread(AGAIN),
+                    _ => backoff.grow(),
+                };
             }
             opened => return opened.map(Some),
         }
@@ -358,9 +415,9 @@ fn nanos(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
+    use std::{io, io::Write, os::unix::net::UnixListener};
 
-    use cgscope_record::ReadError;
+    use cgscope_record::{Outgoing, ReadError};
     use cgscope_serve::protocol::Word;
 
     use super::*;
@@ -384,5 +441,46 @@ mod tests {
         ];
         assert!(!lasting.iter().any(|error| may_pass(error, 0)));
         assert!(!may_pass(&ConnectError::NotAllowed(path()), REFUSALS), "it stays locked");
+    }
+
+    #[test]
+    fn a_daemon_that_refuses_is_tried_again_after_longer_and_longer_waits() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("s.sock");
+        let listener = UnixListener::bind(&path).expect("a socket");
+        listener.set_nonblocking(true).expect("a socket");
+        let asking = Asking { request: Request::every(1), sender: None };
+        let link =
+            Link { asking: Mutex::new(asking), ends: AtomicBool::default(), is_dropped: AtomicBool::default() };
+        let remote = Remote(Arc::new(link));
+        let viewer = {
+            let (path, remote) = (path.clone(), remote.clone());
+            thread::spawn(move || reconnect(&path, &remote, &mut Backoff::new()).map(|back| back.is_some()))
+        };
+        let word = Outgoing::refusal(&Word::refused(Refusal::Failed, "no")).expect("a word");
+        let (begun, mut tries) = (Instant::now(), 0);
+        while begun.elapsed() < Duration::from_secs(4) {
+            if let Ok((mut client, _)) = listener.accept() {
+                tries += 1;
+                client.write_all(&word).expect("it reads");
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert!((1..=4).contains(&tries), "{tries} times in 4 s");
+        remote.0.ends.store(true, Ordering::Release);
+        let ended = Instant::now();
+        assert!(matches!(viewer.join().expect("no panic"), Ok(false)));
+        assert!(ended.elapsed() < Duration::from_secs(2), "it waits for nobody");
+    }
+
+    #[test]
+    fn waits_double_up_to_the_longest_and_are_spread() {
+        let mut backoff = Backoff::new();
+        let waits: Vec<Duration> = (0..10).map(|_| backoff.grow()).collect();
+        let middle = (0..10).map(|n| (AGAIN * 2u32.pow(n)).min(LONGEST));
+        for (wait, middle) in waits.iter().zip(middle) {
+            assert!((middle.mul_f64(0.75)..=middle.mul_f64(1.25)).contains(wait), "{wait:?} of {middle:?}");
+        }
+        assert!((0..20).map(|_| spread(AGAIN)).collect::<HashSet<_>>().len() > 10);
     }
 }

@@ -99,6 +99,20 @@ impl Cells {
         self.ends.clear();
     }
 
+    /// Makes room for as many as there are in another.
+    pub(crate) fn reserve_as(&mut self, other: &Self) {
+        self.numbers.reserve(other.numbers.len());
+        self.cells.reserve(other.cells.len());
+        self.ends.reserve(other.ends.len());
+    }
+
+    /// Bytes that it holds.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.numbers.capacity() * size_of::<u64>()
+            + self.cells.capacity() * size_of::<Cell>()
+            + self.ends.capacity() * size_of::<usize>()
+    }
+
     pub(crate) fn number(&mut self, number: u64) {
         self.numbers.push(number);
     }

@@ -65,6 +65,14 @@ macro_rules! tables_of_a_sample {
                 $(self.$name.clear();)*
             }
 
+            fn release(&mut self) {
+                $(self.$name.release();)*
+            }
+
+            fn memory_bytes(&self) -> usize {
+                0 $(+ self.$name.memory_bytes())*
+            }
+
             fn encode(&mut self, sample: &Sample, texts: &mut Texts, out: &mut Vec<u8>) -> Rows {
                 let mut rows = Rows::default();
                 $(
@@ -183,6 +191,17 @@ impl SampleEncoder {
             self.frames_since += 1;
         }
         Ok(if is_key { kind::KEY } else { kind::DELTA })
+    }
+
+    /// Gives back the memory that only encoding needs, for one of many encoders that are used in turn.
+    pub(crate) fn release(&mut self) {
+        self.tables.release();
+        (self.raw, self.encoded) = (Vec::new(), Vec::new());
+    }
+
+    /// Bytes that stay between two Samples, the compressor's own left out.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.tables.memory_bytes() + self.raw.capacity() + self.encoded.capacity()
     }
 
     fn pack(&mut self, least: usize, out: &mut Vec<u8>) -> io::Result<()> {

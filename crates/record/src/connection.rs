@@ -56,7 +56,14 @@ impl Outgoing {
         if done.is_err() {
             self.encoder.start_anew();
         }
+        // There may be many streams of as many rows, and one is written at a time.
+        self.encoder.release();
         done.map(|()| (out, is_key))
+    }
+
+    /// Bytes of memory that it holds between two Samples: a copy of all rows. About 1 MB of the compressor's comes on top.
+    pub fn memory_bytes(&self) -> usize {
+        self.encoder.memory_bytes()
     }
 
     /// The next frame is a key frame.

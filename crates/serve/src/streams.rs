@@ -11,6 +11,7 @@ use cgscope_record::{Outgoing, WriteError};
 
 use crate::{
     collection::Taken,
+    protocol::{Refusal, Word},
     shown::{IsOwned, Shower, View},
 };
 
@@ -28,6 +29,9 @@ pub struct Kind {
 
 /// After so many frames a key frame is made for those who come anew: they read everything since the last one.
 const KEY_FOR_NEW_AFTER: usize = 8;
+
+/// Memory of a stream besides its rows and frames: mostly the compressor's.
+const STREAM_BYTES: usize = 1 << 20;
 
 /// Where a reader is in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +54,22 @@ pub struct Shown {
 
 /// All streams that somebody reads.
 #[derive(Debug, Default)]
-pub struct Streams(BTreeMap<Kind, Stream>);
+pub struct Streams {
+    streams: BTreeMap<Kind, Stream>,
+    /// Streams that were made so far.
+    made: u64,
+}
+
+/// What a stream takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Held {
+    /// The stream.
+    pub kind: Kind,
+    /// Bytes of memory.
+    pub bytes: usize,
+    /// Which one it is, in the order in which they were made.
+    pub made: u64,
+}
 
 /// Why a Sample is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,33 +96,54 @@ struct Stream {
     point: Option<u64>,
     /// The Sample that was shown last.
     number: u64,
+    made: u64,
+    /// Why nothing more is shown.
+    ended: Option<Word>,
 }
 
 impl Streams {
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.streams.len()
     }
 
     /// True without any.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.streams.is_empty()
     }
 
-    /// How many of a user's there are, those of processes that are followed left out: of these there are few.
-    pub fn of_user(&self, user: u32) -> usize {
-        let views = self.0.keys().map(|kind| kind.view);
-        views.filter(|view| view.user == Some(user) && view.follower.is_none()).count()
+    /// How many there are of these users, those of processes that are followed left out.
+    pub fn of_users(&self, is_one: impl Fn(u32) -> bool) -> usize {
+        let views = self.streams.keys().map(|kind| kind.view);
+        views.filter(|view| view.user.is_some_and(&is_one) && view.follower.is_none()).count()
+    }
+
+    /// What each takes that goes on.
+    pub fn held(&self) -> impl Iterator<Item = Held> {
+        let going_on = self.streams.iter().filter(|(_, stream)| stream.ended.is_none());
+        going_on.map(|(kind, stream)| Held { kind: *kind, bytes: stream.bytes(), made: stream.made })
+    }
+
+    /// Why a reader gets nothing more.
+    pub fn ended(&self, cursor: &Cursor) -> Option<&Word> {
+        self.streams.get(&cursor.kind)?.ended.as_ref()
+    }
+
+    /// Shows nothing more in a stream: its readers are told why.
+    pub fn end(&mut self, kind: &Kind, word: Word) {
+        if let Some(stream) = self.streams.get_mut(kind) {
+            stream.end(word);
+        }
     }
 
     /// Somebody is shown what is theirs, with the tasks of their cgroups that have exited.
     pub fn show_users(&self) -> bool {
-        self.0.keys().any(|kind| kind.view.user.is_some() && kind.view.follower.is_none())
+        self.streams.keys().any(|kind| kind.view.user.is_some() && kind.view.follower.is_none())
     }
 
     /// There is this one.
     pub fn has(&self, kind: &Kind) -> bool {
-        self.0.contains_key(kind)
+        self.streams.contains_key(kind)
     }
 
     /// One more reads this stream, from the last key frame on. A new one shows nothing before a Sample with so many changes of whom
@@ -112,9 +152,12 @@ impl Streams {
     /// # Errors
     /// No stream could be made.
     pub fn join(&mut self, kind: Kind, since_changes: u64) -> io::Result<Cursor> {
-        let stream = match self.0.entry(kind) {
+        let stream = match self.streams.entry(kind) {
             Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(Stream::new(kind, since_changes)?),
+            Entry::Vacant(entry) => {
+                self.made += 1;
+                entry.insert(Stream::new(kind, since_changes, self.made)?)
+            }
         };
         stream.readers += 1;
         stream.has_new |= !stream.frames.is_empty();
@@ -123,68 +166,76 @@ impl Streams {
 
     /// How many Samples there are for a reader.
     pub fn behind(&self, cursor: &Cursor) -> usize {
-        let Some(stream) = self.0.get(&cursor.kind) else { return 0 };
+        let Some(stream) = self.streams.get(&cursor.kind) else { return 0 };
         stream.frames.len().saturating_sub(cursor.next.saturating_sub(stream.first) as usize)
     }
 
     /// One reader wants one more Sample, now: the next one whose number is greater than the one that is returned.
     pub fn one_more(&mut self, cursor: &Cursor) -> u64 {
-        let Some(stream) = self.0.get_mut(&cursor.kind) else { return 0 };
+        let Some(stream) = self.streams.get_mut(&cursor.kind) else { return 0 };
         stream.wants_one = true;
         stream.number
     }
 
     /// The changes of whom to follow before which nothing is shown in a reader's stream.
     pub fn since_changes(&self, cursor: &Cursor) -> u64 {
-        self.0.get(&cursor.kind).map_or(0, |stream| stream.since_changes)
+        self.streams.get(&cursor.kind).map_or(0, |stream| stream.since_changes)
     }
 
     /// One less reads it.
     pub fn leave(&mut self, cursor: &Cursor) {
-        if let Some(stream) = self.0.get_mut(&cursor.kind) {
+        if let Some(stream) = self.streams.get_mut(&cursor.kind) {
             stream.readers -= 1;
             if stream.readers == 0 {
-                self.0.remove(&cursor.kind);
+                self.streams.remove(&cursor.kind);
             }
         }
     }
 
     /// A stream has nothing to show yet.
     pub fn is_new(&self, cursor: &Cursor) -> bool {
-        self.0.get(&cursor.kind).is_some_and(|stream| stream.frames.is_empty())
+        self.streams.get(&cursor.kind).is_some_and(|stream| stream.frames.is_empty())
     }
 
     /// The next frame for a reader; `None`: there is none yet. Who has fallen behind the last key frame goes on there.
-    pub fn next(&self, cursor: &mut Cursor) -> Option<Shown> {
-        let stream = self.0.get(&cursor.kind)?;
+    pub fn next(&mut self, cursor: &mut Cursor) -> Option<Shown> {
+        let stream = self.streams.get_mut(&cursor.kind)?;
         cursor.next = cursor.next.max(stream.first);
-        let shown = stream.frames.get((cursor.next - stream.first) as usize)?;
+        let shown = stream.frames.get((cursor.next - stream.first) as usize)?.clone();
         cursor.next += 1;
-        Some(shown.clone())
+        // A follower has one reader, and nobody else ever begins at its frames.
+        if cursor.kind.view.follower.is_some() {
+            stream.frames.drain(..(cursor.next - stream.first) as usize);
+            stream.first = cursor.next;
+        }
+        Some(shown)
     }
 
-    /// Shows a Sample in all streams in which it is due: whose grid has come to another point, or which have shown nothing yet.
-    ///
-    /// # Errors
-    /// It could not be written for one of them: a fault of cgscope. The others have it.
-    pub fn show(
-        &mut self,
-        taken: &Taken,
-        mut is_owned: impl FnMut(&str, u32) -> bool,
-    ) -> Result<(), WriteError> {
-        let mut result = Ok(());
-        for (kind, stream) in &mut self.0 {
-            if let Some(due) = stream.due(kind.interval_ns, taken) {
-                let shown = stream.show(taken, due, &mut is_owned);
-                result = result.and(shown);
+    /// Shows a Sample in all streams in which it is due: whose grid has come to another point, or which have shown nothing yet. A
+    /// stream for which it cannot be written, a fault of cgscope, ends; the others have it.
+    pub fn show(&mut self, taken: &Taken, mut is_owned: impl FnMut(&str, u32) -> bool) {
+        for (kind, stream) in &mut self.streams {
+            if let Some(due) = stream.due(kind.interval_ns, taken)
+                && let Err(error) = stream.show(taken, due, &mut is_owned)
+            {
+                stream.end(cannot_be_sent(&error));
             }
         }
-        result
     }
 }
 
+fn cannot_be_sent(error: &WriteError) -> Word {
+    Word::refused(
+        Refusal::Failed,
+        format!(
+            "the daemon cannot send this view ({error}), and has ended it; other viewers are not affected. Connect again; if it \
+             happens again, report it with this sentence"
+        ),
+    )
+}
+
 impl Stream {
-    fn new(kind: Kind, since_changes: u64) -> io::Result<Self> {
+    fn new(kind: Kind, since_changes: u64, made: u64) -> io::Result<Self> {
         Ok(Self {
             outgoing: Outgoing::new()?,
             shower: Shower::new(kind.view),
@@ -196,11 +247,26 @@ impl Stream {
             has_new: false,
             point: None,
             number: 0,
+            made,
+            ended: None,
         })
     }
 
+    /// What was not yet read is not sent any more.
+    fn end(&mut self, word: Word) {
+        self.first += self.frames.len() as u64;
+        self.frames.clear();
+        self.ended = Some(word);
+    }
+
+    /// Bytes of memory that it holds.
+    fn bytes(&self) -> usize {
+        let frames: usize = self.frames.iter().map(|shown| shown.frame.len()).sum();
+        STREAM_BYTES + self.outgoing.memory_bytes() + frames
+    }
+
     fn due(&mut self, interval_ns: u64, taken: &Taken) -> Option<Due> {
-        if taken.number == self.number || taken.changes < self.since_changes {
+        if self.ended.is_some() || taken.number == self.number || taken.changes < self.since_changes {
             return None;
         }
         let point = taken.at_ns / interval_ns.max(1);
@@ -267,7 +333,7 @@ mod tests {
     }
 
     /// The numbers of the Samples that a reader gets now.
-    fn read(streams: &Streams, cursor: &mut Cursor) -> Vec<u64> {
+    fn read(streams: &mut Streams, cursor: &mut Cursor) -> Vec<u64> {
         let mut bytes = Outgoing::opening(&Header::default()).unwrap();
         while let Some(shown) = streams.next(cursor) {
             bytes.extend(&*shown.frame);
@@ -281,7 +347,7 @@ mod tests {
     }
 
     fn show(streams: &mut Streams, taken: &Taken) {
-        streams.show(taken, |_, _| false).unwrap();
+        streams.show(taken, |_, _| false);
     }
 
     #[test]
@@ -298,8 +364,8 @@ mod tests {
         // The point between was missed.
         show(&mut streams, &taken(6, SECOND * 5 / 2, true));
         show(&mut streams, &taken(6, SECOND * 5 / 2, true));
-        assert_eq!(read(&streams, &mut halves), [1, 2, 3, 5, 6]);
-        assert_eq!(read(&streams, &mut seconds), [1, 3, 6]);
+        assert_eq!(read(&mut streams, &mut halves), [1, 2, 3, 5, 6]);
+        assert_eq!(read(&mut streams, &mut seconds), [1, 3, 6]);
     }
 
     #[test]
@@ -309,14 +375,14 @@ mod tests {
         for number in 1..=12 {
             show(&mut streams, &taken(number, number * SECOND, true));
         }
-        assert_eq!(read(&streams, &mut first).len(), 12);
+        assert_eq!(read(&mut streams, &mut first).len(), 12);
         let mut second = streams.join(every(SECOND), 0).unwrap();
-        assert_eq!(read(&streams, &mut second), (1..=12).collect::<Vec<_>>());
+        assert_eq!(read(&mut streams, &mut second), (1..=12).collect::<Vec<_>>());
         show(&mut streams, &taken(13, 13 * SECOND, true));
-        assert_eq!(streams.0[&every(SECOND)].frames.len(), 1, "a key frame for those who came");
+        assert_eq!(streams.streams[&every(SECOND)].frames.len(), 1, "a key frame for those who came");
         let mut third = streams.join(every(SECOND), 0).unwrap();
-        assert_eq!(read(&streams, &mut third), [13]);
-        assert_eq!((streams.len(), streams.0[&every(SECOND)].readers), (1, 3));
+        assert_eq!(read(&mut streams, &mut third), [13]);
+        assert_eq!((streams.len(), streams.streams[&every(SECOND)].readers), (1, 3));
         for cursor in [first, second, third] {
             streams.leave(&cursor);
         }
@@ -328,11 +394,11 @@ mod tests {
         let mut streams = Streams::default();
         let mut slow = streams.join(every(SECOND), 0).unwrap();
         show(&mut streams, &taken(1, SECOND, true));
-        assert_eq!(read(&streams, &mut slow), [1]);
+        assert_eq!(read(&mut streams, &mut slow), [1]);
         for number in 2..=400 {
             show(&mut streams, &taken(number, number * SECOND, true));
         }
-        let got = read(&streams, &mut slow);
+        let got = read(&mut streams, &mut slow);
         assert!(got.len() <= 129 && got.last() == Some(&400), "{got:?}");
     }
 
@@ -360,5 +426,32 @@ mod tests {
         assert!(streams.next(&mut cursor).is_none());
         show(&mut streams, &Taken { changes: 2, ..taken(2, SECOND * 2, true) });
         assert_eq!(streams.next(&mut cursor).map(|shown| shown.number), Some(2));
+    }
+
+    #[test]
+    fn a_stream_that_cannot_be_written_ends_with_a_word_and_the_others_go_on() {
+        let mut streams = Streams::default();
+        let user = |user| Kind { view: View { user: Some(user), follower: None }, interval_ns: SECOND };
+        let [mut all, mut one] = [every(SECOND), user(7)].map(|kind| streams.join(kind, 0).unwrap());
+        show(&mut streams, &taken(1, SECOND, true));
+        // Tasks out of order, which the user does not see.
+        let mut sample = cgscope_made_up::host(3, 1, 2);
+        sample.tasks.reverse();
+        let reading = Arc::new(Reading { sample, access: Vec::new() });
+        let mut seen = |streams: &mut Streams| streams.next(&mut one).map(|shown| shown.number);
+        assert_eq!(seen(&mut streams), Some(1));
+        show(&mut streams, &Taken { reading, ..taken(2, 2 * SECOND, true) });
+        assert_eq!(seen(&mut streams), Some(2));
+        show(&mut streams, &taken(3, 3 * SECOND, true));
+        assert_eq!(seen(&mut streams), Some(3));
+        let word = streams.ended(&all).expect("it ended");
+        assert_eq!(word.refused, Some(Refusal::Failed));
+        assert!(word.sentence.contains("not in the order of their serials"), "{}", word.sentence);
+        assert!(streams.next(&mut all).is_none());
+        // Whoever comes once all have gone has a new one.
+        streams.leave(&all);
+        let mut again = streams.join(every(SECOND), 0).unwrap();
+        show(&mut streams, &taken(4, 4 * SECOND, true));
+        assert_eq!(streams.next(&mut again).map(|shown| shown.number), Some(4));
     }
 }

@@ -43,6 +43,10 @@ impl<T: Keyed> Rows<T> {
         self.keys.clear();
         self.cells.clear();
     }
+
+    fn memory_bytes(&self) -> usize {
+        self.keys.capacity() * size_of::<T::Key>() + self.cells.memory_bytes()
+    }
 }
 
 impl<T: Keyed> Default for Encoder<T> {
@@ -79,6 +83,8 @@ impl<T: Keyed> Encoder<T> {
         out: &mut Vec<u8>,
     ) -> usize {
         self.now.clear();
+        self.now.keys.reserve(self.before.keys.len());
+        self.now.cells.reserve_as(&self.before.cells);
         for row in rows {
             let row = row.borrow();
             self.now.keys.push(row.key());
@@ -93,6 +99,20 @@ impl<T: Keyed> Encoder<T> {
         }
         std::mem::swap(&mut self.before, &mut self.now);
         self.inserted.len()
+    }
+
+    /// Gives back the memory that only encoding needs: what was written last stays.
+    pub(crate) fn release(&mut self) {
+        self.now = Rows::default();
+        for list in [&mut self.removed, &mut self.inserted, &mut self.changed] {
+            *list = Vec::new();
+        }
+        self.touched = Vec::new();
+    }
+
+    /// Bytes that stay between two Samples.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.before.memory_bytes() + self.now.memory_bytes()
     }
 
     /// How many rows were written last.

@@ -16,7 +16,7 @@ use tokio::{
     time::{Duration, timeout_at},
 };
 
-use super::{Peer, Shared, peer};
+use super::{Peer, Seat, Shared, peer};
 use crate::{
     protocol::{Refusal, Request, Requests, Word},
     shown::View,
@@ -33,6 +33,7 @@ const MOST_UNREAD: usize = 32;
 pub(super) struct Connection {
     socket: UnixStream,
     peer: Peer,
+    seat: Seat,
     shared: Rc<RefCell<Shared>>,
     requests: Requests,
     /// A request that is answered once there is a Sample with a greater number: until then it is not known who is there.
@@ -57,10 +58,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(socket: UnixStream, peer: Peer, shared: Rc<RefCell<Shared>>) -> Self {
+    pub(super) fn new(socket: UnixStream, peer: Peer, seat: Seat, shared: Rc<RefCell<Shared>>) -> Self {
         Self {
             socket,
             peer,
+            seat,
             shared,
             requests: Requests::default(),
             asked: None,
@@ -193,7 +195,7 @@ impl Connection {
             return Err(too_slow());
         }
         let mut shared = self.shared.borrow_mut();
-        if !shared.users.request(self.peer.uid, Instant::now()) {
+        if !shared.users.request(self.seat.account, Instant::now()) {
             return Err(Word::refused(
                 Refusal::TooManyRequests,
                 "requests of this user come too fast: wait a second",
@@ -229,7 +231,7 @@ impl Connection {
         let mut view = View { user, follower: None };
         let mut since_changes = 0;
         if !request.pids.is_empty() {
-            (view, since_changes) = shared.follow(view, &request.pids)?;
+            (view, since_changes) = shared.follow(view, self.seat, &request.pids)?;
         }
         let interval_ns = shared.limits.interval_ns(request.interval_ns);
         let cursor = shared.join(Kind { view, interval_ns }, since_changes)?;
@@ -257,7 +259,11 @@ impl Connection {
             return Ok(());
         }
         let Some(cursor) = &mut self.cursor else { return Ok(()) };
-        let Some(shown) = self.shared.borrow().streams.next(cursor) else { return Ok(()) };
+        let mut shared = self.shared.borrow_mut();
+        if let Some(word) = shared.streams.ended(cursor) {
+            return Err(word.clone());
+        }
+        let Some(shown) = shared.streams.next(cursor) else { return Ok(()) };
         let is_last = self.last_after.is_some_and(|after| shown.number > after);
         if shown.is_beside && !is_last {
             push(&mut self.out, &Word::skip(1))?;
@@ -312,7 +318,7 @@ impl Drop for Connection {
         if let Some(cursor) = &self.cursor {
             shared.leave(cursor);
         }
-        shared.users.leave(self.peer.uid);
+        shared.users.leave(self.seat);
         shared.count_clients();
     }
 }

@@ -1,13 +1,15 @@
 //! The socket of viewers: who may connect, and what each is sent.
 
+mod accounts;
 mod connection;
+mod followers;
 mod owners;
 mod peer;
 mod users;
 
 use std::{
     cell::RefCell,
-    collections::BTreeSet,
+    collections::BTreeMap,
     path::PathBuf,
     rc::Rc,
     sync::{
@@ -17,7 +19,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_model::access::Follower;
 use cgscope_record::{Header, Outgoing, WriteError};
 use tokio::{
     net::{UnixListener, UnixStream},
@@ -29,16 +30,24 @@ use crate::{
     collection::{Collection, Latest, Taken},
     protocol::{Refusal, Word},
     shown::{View, seen},
-    streams::{Cursor, Kind, Streams},
+    streams::{Cursor, Held, Kind, Streams},
 };
+use accounts::Accounts;
+use followers::Followers;
 use owners::{Directory, Owners};
 pub use peer::{Peer, note_senders};
-use users::Users;
+use users::{Seat, Users};
 
 /// Samples beside the grid are at least so far from any other.
 const LEAST_GAP: Duration = Duration::from_millis(100);
 /// Different intervals at which a user who may not see everything looks at a time: each is filtered and written by itself.
 const INTERVALS_PER_USER: usize = 16;
+/// Of all clients, one in so many is kept for those who may see everything.
+const ONE_FOR_ADMINS_IN: usize = 8;
+/// Memory that all streams of a user may take who may not see everything; one stream may always be...
+const USER_BYTES: usize = 64 << 20;
+/// ... and those of all of these users together.
+const USERS_BYTES: usize = 256 << 20;
 
 /// What clients have in all to read the last word when the daemon ends.
 const END: Duration = Duration::from_millis(1_500);
@@ -65,6 +74,11 @@ impl Limits {
     pub fn interval_ns(&self, asked_ns: u64) -> u64 {
         let shortest_ns = self.shortest_interval_ns.max(1);
         asked_ns.max(1).div_ceil(shortest_ns).saturating_mul(shortest_ns)
+    }
+
+    /// Clients at a time of those who may not see everything.
+    pub fn clients_of_others(&self) -> usize {
+        self.clients - self.clients / ONE_FOR_ADMINS_IN
     }
 }
 
@@ -109,8 +123,9 @@ struct Shared {
     limits: Limits,
     /// How often these have changed.
     limits_changed: u64,
+    accounts: Accounts,
     users: Users,
-    followers: BTreeSet<Follower>,
+    followers: Followers,
     opening: Arc<[u8]>,
     mount: Option<PathBuf>,
     owners: Owners,
@@ -153,8 +168,9 @@ impl Server {
             streams: Streams::default(),
             limits,
             limits_changed: 0,
+            accounts: Accounts::default(),
             users: Users::default(),
-            followers: Follower::all().collect(),
+            followers: Followers::default(),
             opening: Outgoing::opening(header)?.into(),
             mount,
             owners: Owners::default(),
@@ -220,7 +236,8 @@ impl Server {
             return Err("the thread that takes Samples is gone".into());
         }
         let Some(taken) = latest else { return Ok(()) };
-        self.shared.borrow_mut().show(taken)
+        self.shared.borrow_mut().show(taken);
+        Ok(())
     }
 
     fn admit(&self, socket: UnixStream, clients: &mut JoinSet<()>) {
@@ -228,10 +245,11 @@ impl Server {
         // A client that is gone already.
         let Ok(peer) = Peer::of(&socket) else { return };
         let limits = shared.limits.clone();
-        match shared.users.admit(peer.uid, &limits, Instant::now()) {
+        let seat = shared.seat(&peer);
+        match shared.users.admit(seat, &limits, Instant::now()) {
             Ok(()) => {
                 shared.count_clients();
-                let client = connection::Connection::new(socket, peer, self.shared.clone());
+                let client = connection::Connection::new(socket, peer, seat, self.shared.clone());
                 clients.spawn_local(client.run(shared.news.subscribe()));
             }
             Err(refusal) => {
@@ -255,12 +273,26 @@ async fn until(at: Option<Instant>) {
 fn too_many(refusal: Refusal, limits: &Limits) -> String {
     match refusal {
         Refusal::TooManyClients => format!(
-            "there are as many viewers as there may be ({} in all, {} of a user): end one, or raise `clients` or \
-             `clients_per_user` in the daemon's configuration",
-            limits.clients, limits.clients_per_user
+            "there are as many viewers as there may be ({} in all, {} of them for users who may not see everything; {} of one \
+             user): end one, or raise `clients` or `clients_per_user` in the daemon's configuration",
+            limits.clients,
+            limits.clients_of_others(),
+            limits.clients_per_user
         ),
         _ => "connections and requests come too fast: wait a second".into(),
     }
+}
+
+fn too_much_memory() -> Word {
+    Word::refused(
+        Refusal::TooManyClients,
+        format!(
+            "your viewers take more of the daemon's memory than it has for them ({} MiB for a user, {} MiB for all users), so the \
+             newest is ended: look at fewer processes, or at fewer different intervals",
+            USER_BYTES >> 20,
+            USERS_BYTES >> 20
+        ),
+    )
 }
 
 impl Shared {
@@ -277,17 +309,41 @@ impl Shared {
         (!is_admin).then_some(peer.uid)
     }
 
-    fn show(&mut self, taken: Taken) -> Result<(), String> {
+    /// For whom a client counts that connects.
+    fn seat(&mut self, peer: &Peer) -> Seat {
+        self.accounts.refresh();
+        Seat { account: self.accounts.of(peer.uid), is_admin: self.user(peer).is_none() }
+    }
+
+    fn show(&mut self, taken: Taken) {
         let Self { streams, owners, mount, .. } = self;
         if let Some(mount) = mount
             && streams.show_users()
         {
             owners.look(&taken.reading.sample, Instant::now(), |path| Directory::of(mount, path));
         }
-        let done = streams.show(&taken, |path, user| owners.is_owned(path, user));
+        streams.show(&taken, |path, user| owners.is_owned(path, user));
+        self.bound_memory(USER_BYTES, USERS_BYTES);
         self.latest = Some(taken);
         self.news.send_replace(());
-        done.map_err(|error| error.to_string())
+    }
+
+    /// Ends streams of users who take too much memory with more than one: the newest first.
+    fn bound_memory(&mut self, user_bytes: usize, users_bytes: usize) {
+        let mut of_users: BTreeMap<u32, Vec<Held>> = BTreeMap::new();
+        for held in self.streams.held() {
+            if let Some(user) = held.kind.view.user {
+                of_users.entry(self.accounts.of(user)).or_default().push(held);
+            }
+        }
+        let bytes = |streams: &Vec<Held>| streams.iter().map(|held| held.bytes).sum::<usize>();
+        loop {
+            let all: usize = of_users.values().map(bytes).sum();
+            let most = of_users.values_mut().filter(|streams| streams.len() > 1).max_by_key(|of| bytes(of));
+            let Some(most) = most.filter(|of| bytes(of) > user_bytes || all > users_bytes) else { return };
+            let newest = (0..most.len()).max_by_key(|at| most[*at].made).unwrap_or_default();
+            self.streams.end(&most.swap_remove(newest).kind, too_much_memory());
+        }
     }
 
     /// Nobody is served any more.
@@ -317,7 +373,8 @@ impl Shared {
     fn join(&mut self, kind: Kind, since_changes: u64) -> Result<Cursor, Word> {
         if let (Some(user), None) = (kind.view.user, kind.view.follower)
             && !self.streams.has(&kind)
-            && self.streams.of_user(user) >= INTERVALS_PER_USER
+            && self.streams.of_users(|other| self.accounts.of(other) == self.accounts.of(user))
+                >= INTERVALS_PER_USER
         {
             return Err(Word::refused(
                 Refusal::TooManyClients,
@@ -363,12 +420,12 @@ impl Shared {
     fn give_back(&mut self, view: View) {
         if let Some(follower) = view.follower {
             self.collection.follow_no_longer(follower);
-            self.followers.insert(follower);
+            self.followers.give_back(follower);
         }
     }
 
     /// Begins to follow processes for a view, if that may see them; the view of them, and from when on it holds.
-    fn follow(&mut self, view: View, pids: &[u32]) -> Result<(View, u64), Word> {
+    fn follow(&mut self, view: View, seat: Seat, pids: &[u32]) -> Result<(View, u64), Word> {
         let seen = self.latest.as_ref().map(|latest| seen(&latest.reading, &view)).unwrap_or_default();
         if let Some(pid) = pids.iter().find(|pid| !seen.contains(pid)) {
             return Err(Word::refused(
@@ -376,12 +433,7 @@ impl Shared {
                 format!("there is no process {pid} that you may see"),
             ));
         }
-        let Some(follower) = self.followers.pop_first() else {
-            return Err(Word::refused(
-                Refusal::TooManyClients,
-                "as many viewers follow processes as can be: end one, or look at all processes",
-            ));
-        };
+        let follower = self.followers.take(seat)?;
         let changes = self.collection.follow(follower, pids.to_vec());
         self.want_one();
         Ok((View { follower: Some(follower), ..view }, changes))

@@ -1,4 +1,7 @@
-use cgscope_model::{ExitedReading, Sample};
+use cgscope_model::{
+    ExitedReading, Sample,
+    access::{Access, Follower},
+};
 
 use super::*;
 use crate::{collection::Collect, shown::Reading};
@@ -74,9 +77,106 @@ async fn what_exited_in_a_cgroup_that_is_gone_is_still_its_owners() {
         let reading = Arc::new(Reading { sample, access: Vec::new() });
         let (at_ns, at) = (number * SECOND, Instant::now());
         let taken = Taken { reading, at_ns, is_on_grid: true, number, at, took: Duration::ZERO, changes: 0 };
-        shared.show(taken).unwrap();
+        shared.show(taken);
         assert!(shared.owners.is_owned("/short", uid), "{number}");
         assert_eq!(shared.streams.next(&mut cursor).map(|shown| shown.number), Some(number));
         let _ = std::fs::remove_dir(&cgroup);
     }
+}
+
+/// A reading in which everything is Alice's, and followed for everybody.
+fn taken(tasks: u32, number: u64) -> Taken {
+    let sample = cgscope_made_up::host(tasks, 5, number);
+    let access = |serial| Access { serial, owner: Some(ALICE), followers: u64::MAX };
+    let access = sample.tasks.iter().map(|task| access(task.serial)).collect();
+    let reading = Arc::new(Reading { sample, access });
+    let (at_ns, at) = (number * SECOND, Instant::now());
+    Taken { reading, at_ns, is_on_grid: true, number, at, took: Duration::ZERO, changes: 0 }
+}
+
+fn seat(account: u32) -> Seat {
+    Seat { account, is_admin: false }
+}
+
+#[tokio::test]
+async fn a_user_at_their_cap_of_followed_processes_is_refused_and_another_user_and_an_admin_are_not() {
+    let (server, _folder) = server(Limits::default());
+    let mut shared = server.shared.borrow_mut();
+    let first = taken(5, 1);
+    let pid = first.reading.sample.tasks[0].tgid;
+    shared.show(first);
+    let alices = View { user: Some(ALICE), follower: None };
+    let mut follow = |view, seat| shared.follow(view, seat, &[pid]);
+    let followed = (0..100).take_while(|_| follow(alices, seat(ALICE)).is_ok()).count();
+    assert_eq!(followed, 8);
+    let word = follow(alices, seat(ALICE)).unwrap_err();
+    assert_eq!(word.refused, Some(Refusal::TooManyClients));
+    assert!(word.sentence.contains("you have 8 viewers that follow processes"), "{}", word.sentence);
+    assert!(follow(alices, seat(ALICE + 1)).is_ok(), "another user");
+    assert!(follow(View::ALL, Seat { account: 0, is_admin: true }).is_ok(), "an admin");
+}
+
+#[tokio::test]
+async fn streams_of_a_user_hold_no_more_memory_than_they_may_and_those_of_others_go_on() {
+    const MOST: usize = 30 << 20;
+    let (server, _folder) = server(Limits::default());
+    let mut shared = server.shared.borrow_mut();
+    let mut join = |user, seconds| shared.join(kind(user, seconds * SECOND), 0).unwrap();
+    let [first, second] = [1, 2].map(|seconds| join(Some(ALICE), seconds));
+    let cursors: Vec<Cursor> = (3..=16).map(|seconds| join(Some(ALICE), seconds)).collect();
+    let [admin, other] = [None, Some(ALICE + 1)].map(|user| join(user, 1));
+    let held = |shared: &Shared, user| {
+        let of_user = shared.streams.held().filter(|held| held.kind.view.user == user);
+        of_user.map(|held| held.bytes).collect::<Vec<_>>()
+    };
+    for number in 1..=4 {
+        shared.show(taken(2_000, number * 16));
+        shared.bound_memory(MOST, usize::MAX);
+        let bytes = held(&shared, Some(ALICE));
+        assert!(bytes.iter().sum::<usize>() <= MOST && !bytes.is_empty(), "{bytes:?}");
+    }
+    let word = cursors.last().and_then(|cursor| shared.streams.ended(cursor)).expect("the newest");
+    assert_eq!(word.refused, Some(Refusal::TooManyClients));
+    assert!(word.sentence.contains("more of the daemon's memory"), "{}", word.sentence);
+    let is_served = |shared: &Shared, cursor| shared.streams.ended(cursor).is_none();
+    assert!([&first, &second, &admin, &other].iter().all(|cursor| is_served(&shared, cursor)));
+    // Less for all users: one of each may always be.
+    shared.bound_memory(MOST, 1);
+    assert!([&first, &admin, &other].iter().all(|cursor| is_served(&shared, cursor)));
+    assert!(!is_served(&shared, &second));
+}
+
+#[tokio::test]
+async fn a_stream_holds_one_copy_of_its_rows_and_one_of_followed_processes_what_was_not_read() {
+    const TASKS: u32 = 5_000;
+    let (server, _folder) = server(Limits::default());
+    let mut shared = server.shared.borrow_mut();
+    let view = View { user: None, follower: Follower::all().next() };
+    let mut cursor = shared.join(Kind { view, interval_ns: SECOND }, 0).unwrap();
+    for number in 1..=10 {
+        shared.show(taken(TASKS, number));
+        assert!(shared.streams.next(&mut cursor).is_some_and(|shown| shown.number == number));
+    }
+    assert_eq!(shared.streams.behind(&cursor), 0);
+    let bytes = shared.streams.held().map(|held| held.bytes).sum::<usize>();
+    // What every stream takes, and a row of 640 bytes for each task.
+    assert!(bytes < (1 << 20) + TASKS as usize * 800, "{bytes} bytes for {TASKS} tasks");
+}
+
+#[tokio::test]
+async fn intervals_are_counted_by_the_owner_of_subordinate_ids() {
+    let (server, folder) = server(Limits::default());
+    let mut shared = server.shared.borrow_mut();
+    let files = ["subuid", "passwd"].map(|name| folder.path().join(name));
+    std::fs::write(&files[0], format!("{ALICE}:700000:100\n")).unwrap();
+    shared.accounts = Accounts::of_files(files);
+    let peer = |uid| Peer { uid, gids: Vec::new() };
+    assert_eq!(shared.seat(&peer(700_007)), seat(ALICE));
+    assert_eq!(shared.seat(&peer(700_100)), seat(700_100));
+    let mut join = |user, seconds| shared.join(kind(Some(user), seconds * SECOND), 0);
+    for seconds in 1..=16u32 {
+        join(700_000 + seconds, seconds.into()).unwrap();
+    }
+    assert!(join(ALICE, 17).is_err() && join(700_050, 17).is_err());
+    assert!(join(700_100, 17).is_ok(), "it is nobody's");
 }

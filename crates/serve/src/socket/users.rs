@@ -12,11 +12,22 @@ const PER_SECOND: f64 = 50.0;
 /// Users are forgotten when more than so many were met and they have nothing open.
 const REMEMBERED: usize = 1_024;
 
+/// For whom a client counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// The user whose limits it takes from.
+    pub account: u32,
+    /// It may see everything.
+    pub is_admin: bool,
+}
+
 /// Those who are connected, and those who were a moment ago.
 #[derive(Debug, Default)]
 pub struct Users {
     users: HashMap<u32, User>,
     clients: usize,
+    /// Those that may not see everything.
+    others: usize,
 }
 
 #[derive(Debug)]
@@ -49,34 +60,37 @@ impl Users {
     ///
     /// # Errors
     /// There are too many, or they come too fast.
-    pub fn admit(&mut self, uid: u32, limits: &Limits, now: Instant) -> Result<(), Refusal> {
+    pub fn admit(&mut self, seat: Seat, limits: &Limits, now: Instant) -> Result<(), Refusal> {
         if self.users.len() >= REMEMBERED {
             self.users.retain(|_, user| user.clients > 0);
         }
-        let all = self.clients;
-        let user = self.users.entry(uid).or_insert(User { clients: 0, left: BURST, at: now });
+        let is_full =
+            self.clients >= limits.clients || (!seat.is_admin && self.others >= limits.clients_of_others());
+        let user = self.users.entry(seat.account).or_insert(User { clients: 0, left: BURST, at: now });
         if !user.take(now) {
             return Err(Refusal::TooManyRequests);
         }
-        if all >= limits.clients || user.clients >= limits.clients_per_user {
+        if is_full || user.clients >= limits.clients_per_user {
             return Err(Refusal::TooManyClients);
         }
         user.clients += 1;
         self.clients += 1;
+        self.others += usize::from(!seat.is_admin);
         Ok(())
     }
 
     /// One less.
-    pub fn leave(&mut self, uid: u32) {
-        if let Some(user) = self.users.get_mut(&uid) {
+    pub fn leave(&mut self, seat: Seat) {
+        if let Some(user) = self.users.get_mut(&seat.account) {
             user.clients -= 1;
             self.clients -= 1;
+            self.others -= usize::from(!seat.is_admin);
         }
     }
 
     /// One more request of a client that is connected; false: too fast.
-    pub fn request(&mut self, uid: u32, now: Instant) -> bool {
-        self.users.get_mut(&uid).is_some_and(|user| user.take(now))
+    pub fn request(&mut self, account: u32, now: Instant) -> bool {
+        self.users.get_mut(&account).is_some_and(|user| user.take(now))
     }
 }
 
@@ -90,30 +104,53 @@ mod tests {
         Limits { clients: 5, clients_per_user: 3, ..Limits::default() }
     }
 
+    fn user(account: u32) -> Seat {
+        Seat { account, is_admin: false }
+    }
+
     #[test]
     fn each_user_has_so_many_clients_and_all_together_so_many() {
         let (mut users, now) = (Users::default(), Instant::now());
         for _ in 0..3 {
-            assert_eq!(users.admit(1, &limits(), now), Ok(()));
+            assert_eq!(users.admit(user(1), &limits(), now), Ok(()));
         }
-        assert_eq!(users.admit(1, &limits(), now), Err(Refusal::TooManyClients));
+        assert_eq!(users.admit(user(1), &limits(), now), Err(Refusal::TooManyClients));
         for _ in 0..2 {
-            assert_eq!(users.admit(2, &limits(), now), Ok(()));
+            assert_eq!(users.admit(user(2), &limits(), now), Ok(()));
         }
-        assert_eq!(users.admit(3, &limits(), now), Err(Refusal::TooManyClients));
-        users.leave(1);
-        assert_eq!(users.admit(3, &limits(), now), Ok(()));
+        assert_eq!(users.admit(user(3), &limits(), now), Err(Refusal::TooManyClients));
+        users.leave(user(1));
+        assert_eq!(users.admit(user(3), &limits(), now), Ok(()));
         assert_eq!(users.clients(), 5);
+    }
+
+    #[test]
+    fn some_connections_are_kept_for_who_may_see_everything_also_after_the_limits_changed() {
+        let (mut users, now) = (Users::default(), Instant::now());
+        let many = Limits { clients: 32, clients_per_user: 32, ..Limits::default() };
+        let admitted = (0..100).filter(|n| users.admit(user(n % 7), &many, now).is_ok()).count();
+        assert_eq!(admitted, 28, "an eighth is kept");
+        let admin = Seat { account: 0, is_admin: true };
+        let fewer = Limits { clients: 30, ..many.clone() };
+        assert_eq!(users.admit(admin, &fewer, now), Ok(()));
+        assert_eq!(users.admit(admin, &fewer, now), Ok(()));
+        assert_eq!(users.admit(admin, &fewer, now), Err(Refusal::TooManyClients));
+        users.leave(admin);
+        assert_eq!(users.admit(user(1), &fewer, now), Err(Refusal::TooManyClients), "it is an admin's");
+        (0..2).for_each(|_| users.leave(user(1)));
+        assert_eq!(users.admit(user(1), &fewer, now), Ok(()), "26 of the 27 that users have now");
+        assert_eq!(users.admit(user(1), &fewer, now), Err(Refusal::TooManyClients));
+        assert_eq!(users.admit(user(1), &many, now), Ok(()));
     }
 
     #[test]
     fn who_comes_too_fast_waits_and_nobody_else_does() {
         let (mut users, now) = (Users::default(), Instant::now());
-        users.admit(1, &limits(), now).unwrap();
+        users.admit(user(1), &limits(), now).unwrap();
         let taken = (0..1_000).filter(|_| users.request(1, now)).count();
         assert_eq!(taken, BURST as usize - 1);
-        assert_eq!(users.admit(1, &limits(), now), Err(Refusal::TooManyRequests));
-        assert_eq!(users.admit(2, &limits(), now), Ok(()));
+        assert_eq!(users.admit(user(1), &limits(), now), Err(Refusal::TooManyRequests));
+        assert_eq!(users.admit(user(2), &limits(), now), Ok(()));
         let later = now + Duration::from_millis(100);
         let taken = (0..1_000).filter(|_| users.request(1, later)).count();
         assert_eq!(taken, (PER_SECOND / 10.0) as usize);
@@ -122,9 +159,9 @@ mod tests {
     #[test]
     fn those_who_left_are_forgotten() {
         let (mut users, now) = (Users::default(), Instant::now());
-        for uid in 0..5_000 {
-            users.admit(uid, &limits(), now).unwrap();
-            users.leave(uid);
+        for account in 0..5_000 {
+            users.admit(user(account), &limits(), now).unwrap();
+            users.leave(user(account));
         }
         assert!(users.users.len() <= REMEMBERED, "{}", users.users.len());
     }

@@ -13,7 +13,8 @@ fn limits(admin_gids: &[u32], shortest_ms: u64) -> Limits {
 fn viewer(server: &Server, interval_ns: u64) -> (Connection, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let peer = Peer { uid: ALICE, gids: vec![ADMINS] };
-    let mut viewer = Connection::new(ours, peer, server.shared.clone());
+    let seat = server.shared.borrow_mut().seat(&peer);
+    let mut viewer = Connection::new(ours, peer, seat, server.shared.clone());
     viewer.asked = Some((Request::every(interval_ns), None));
     viewer.answer().unwrap();
     (viewer, theirs)
@@ -72,7 +73,7 @@ async fn whoever_is_connected_goes_on_at_the_intervals_that_there_are_now() {
         assert_eq!(server.shared.borrow().streams.len(), 1);
     }
     // Also one who follows a process, which is followed on.
-    let follower = server.shared.borrow_mut().followers.pop_first();
+    let follower = server.shared.borrow_mut().followers.take(viewer.seat).ok();
     let view = View { user: Some(ALICE), follower };
     let followed = Kind { view, interval_ns: 300 * MS };
     let joined = server.shared.borrow_mut().join(followed, 0).unwrap();
@@ -80,5 +81,5 @@ async fn whoever_is_connected_goes_on_at_the_intervals_that_there_are_now() {
     server.shared.borrow_mut().leave(&before);
     assert_eq!(word_of_change(&server, &mut viewer, limits(&[], 500), STAYS).await, None);
     assert_eq!(viewer.cursor.map(|cursor| cursor.kind), Some(Kind { view, interval_ns: 500 * MS }));
-    assert!(follower.is_some_and(|follower| !server.shared.borrow().followers.contains(&follower)));
+    assert!(follower.is_some_and(|follower| server.shared.borrow().followers.has(follower)));
 }
