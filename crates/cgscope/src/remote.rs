@@ -445,8 +445,8 @@ mod tests {
 
     #[test]
     fn a_daemon_that_refuses_is_tried_again_after_longer_and_longer_waits() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("s.sock");
+        let path = std::env::temp_dir().join(format!("cgscope-backoff-{}.sock", std::process::id()));
+        let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).expect("a socket");
         listener.set_nonblocking(true).expect("a socket");
         let asking = Asking { request: Request::every(1), sender: None };
@@ -466,6 +466,7 @@ mod tests {
             }
             thread::sleep(Duration::from_millis(5));
         }
+        std::fs::remove_file(&path).expect("a file of ours");
         assert!((1..=4).contains(&tries), "{tries} times in 4 s");
         remote.0.ends.store(true, Ordering::Release);
         let ended = Instant::now();

@@ -41,6 +41,12 @@ pub fn group(name: &str) -> Result<u32, String> {
     parse_group(&read(GROUPS)?, name).ok_or_else(|| format!("there is no group {name:?} in {GROUPS}"))
 }
 
+/// The name of a group; its number, where it has none.
+pub fn name_of_group(gid: u32) -> String {
+    let file = read(GROUPS).unwrap_or_default();
+    parse_name_of_group(&file, gid).unwrap_or_else(|| gid.to_string())
+}
+
 /// The id of a user; root's is 0 also where there are no files of users, as in an image with one program.
 ///
 /// # Errors
@@ -73,6 +79,11 @@ fn parse_group(group: &str, name: &str) -> Option<u32> {
     line_of(group, name)?.get(2)?.parse().ok()
 }
 
+fn parse_name_of_group(group: &str, gid: u32) -> Option<String> {
+    let has_id = |line: &&str| line.split(':').nth(2).is_some_and(|id| id.parse() == Ok(gid));
+    group.lines().find(has_id)?.split(':').next().map(str::to_owned)
+}
+
 /// Ids of the groups that list the user.
 fn parse_groups(group: &str, name: &str) -> Vec<u32> {
     let groups = group.lines().filter_map(|line| {
@@ -97,5 +108,6 @@ mod tests {
         assert!(parse_user(passwd, group, "roo").is_none());
         assert_eq!(parse_group(group, "c"), Some(7));
         assert_eq!(parse_group(group, ""), None);
+        assert_eq!((parse_name_of_group(group, 7), parse_name_of_group(group, 9)), (Some("c".into()), None));
     }
 }

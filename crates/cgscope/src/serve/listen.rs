@@ -47,7 +47,7 @@ impl Listening {
             return Ok(None);
         }
         let path = &config.path;
-        let (uid, gid) = (user_id(&config.owner)?, group_id(&config.group)?);
+        let (uid, gid) = (user_id(&config.owner)?, viewers_group(config)?);
         remove_stale(path)?;
         let failed = |error: io::Error| {
             format!(
@@ -67,15 +67,21 @@ impl Listening {
         listening.make_ready()?;
         chown(path, Some(uid), Some(gid)).map_err(|error| {
             format!(
-                "the socket {} cannot be given to user {} and group {} ({error}): start the daemon as root, or name others in \
+                "the socket {} cannot be given to user {} and group {gid} ({error}): start the daemon as root, or name others in \
                  [socket]",
                 path.display(),
                 config.owner,
-                config.group
             )
         })?;
         fs::set_permissions(path, fs::Permissions::from_mode(MODE)).map_err(failed)?;
         Ok(Some(listening))
+    }
+
+    /// The group whose members may connect; `None`: it is root's, or the socket has no path.
+    pub fn viewers(&self) -> Option<u32> {
+        let address = self.listener.local_addr().ok()?;
+        let metadata = fs::metadata(address.as_pathname()?).ok()?;
+        Some(metadata.gid()).filter(|gid| *gid != 0)
     }
 
     fn make_ready(&self) -> Result<(), String> {
@@ -122,6 +128,18 @@ fn remove_stale(path: &Path) -> Result<(), String> {
     removed.map_err(|error| {
         format!("the socket {} of a daemon that is gone cannot be removed ({error})", path.display())
     })
+}
+
+/// Who may connect to a socket that is made. The group that is named by default need not be there: who starts a daemon on a host
+/// that was never set up for it serves root alone.
+fn viewers_group(config: &Socket) -> Result<u32, String> {
+    match group_id(&config.group) {
+        Err(sentence) if config.group == Socket::default().group => {
+            say!("cgscope: {sentence}; until then only root can connect");
+            Ok(0)
+        }
+        gid => gid,
+    }
 }
 
 /// The id of a user.

@@ -5,6 +5,7 @@ mod exporter;
 mod freshness;
 mod listen;
 mod privileges;
+mod readers;
 mod reload;
 
 use std::{
@@ -140,6 +141,8 @@ struct Daemon {
     runtime: Runtime,
     header: Header,
     signals: Signals,
+    /// The group whose members may connect.
+    viewers: Option<u32>,
 }
 
 struct Signals {
@@ -158,7 +161,7 @@ impl Signals {
 
 impl Daemon {
     fn set_up(read: Read, options: &Serve) -> Result<Self> {
-        let Read { config, file } = read;
+        let Read { config, .. } = read;
         let signals = Signals::listen()
             .map_err(|error| Error::could_not_run(format!("signals cannot be received ({error})")))?;
         let user = match &config.user {
@@ -168,8 +171,7 @@ impl Daemon {
             _ => None,
         };
         // What can fail for want of a file comes before what takes time.
-        let socket = Listening::open(&with_known_group(&config.socket, file.is_none()))
-            .map_err(Error::could_not_run)?;
+        let socket = Listening::open(&config.socket).map_err(Error::could_not_run)?;
         let http = http(&config).map_err(Error::could_not_run)?.map(Arc::new);
         if socket.is_none() && http.is_none() {
             return Err(Error::could_not_run(
@@ -181,6 +183,10 @@ impl Daemon {
         let collector = Own::start()?;
         for refused in collector.refused() {
             say!("cgscope: {refused}");
+        }
+        let viewers = socket.as_ref().and_then(Listening::viewers);
+        for warning in readers::warnings(&config, viewers) {
+            say!("cgscope: {warning}");
         }
         privileges::give_up(user.as_ref()).map_err(Error::could_not_run)?;
         let header = record::header_of_host(Duration::from_nanos(config.collect.interval));
@@ -194,11 +200,13 @@ impl Daemon {
             runtime,
             header,
             signals,
+            viewers,
         })
     }
 
     async fn serve(self) -> Result {
-        let Self { config, named, is_verbose, collector, socket, http, runtime, header, mut signals } = self;
+        let Self { config, named, is_verbose, collector, socket, http, runtime, header, mut signals, viewers } =
+            self;
         let failed = |error: io::Error| Error::could_not_run(format!("the daemon cannot start ({error})"));
         let collection = Collection::start(collector).map_err(failed)?;
         let (pace, latest) = (collection.pace().clone(), collection.latest());
@@ -222,7 +230,8 @@ impl Daemon {
         }
         let (limits, warnings) = limits(&config.socket);
         warnings.iter().for_each(|warning| say!("cgscope: {warning}"));
-        let mut reload = Reload { named, started: config, interval_ns, pace, http, exporter, limits: None };
+        let mut reload =
+            Reload { named, started: config, interval_ns, pace, http, exporter, limits: None, viewers };
         let stop = |reload: Reload| async move {
             let ended = wait_for_end(&mut signals, reload).await;
             tell(&[NotifyState::Stopping]);
@@ -272,6 +281,7 @@ struct Reload {
     http: Option<Arc<Http>>,
     exporter: Option<Exporter>,
     limits: Option<Box<dyn Fn(Limits)>>,
+    viewers: Option<u32>,
 }
 
 impl Reload {
@@ -299,6 +309,7 @@ impl Reload {
             warnings.extend(errors.iter().map(ToString::to_string));
             warnings.extend(http.warning());
         }
+        warnings.extend(readers::warnings(config, self.viewers));
         warnings.iter().for_each(|warning| say!("cgscope: {warning}"));
         say!("cgscope: {} was read again{}", read.words(), reload::what_stays(&self.started, config));
     }
@@ -353,16 +364,6 @@ async fn wait_for_end(signals: &mut Signals, mut reload: Reload) -> std::result:
     }
 }
 
-/// Who starts a daemon by hand on a host that was never set up for it serves root alone.
-fn with_known_group(config: &Socket, is_default: bool) -> Socket {
-    let mut config = config.clone();
-    if is_default && let Err(sentence) = listen::group_id(&config.group) {
-        say!("cgscope: {sentence}; until then only root can connect");
-        config.group = cgscope_serve::config::Account::Id(0);
-    }
-    config
-}
-
 /// Tells systemd, if it started us.
 fn tell(states: &[NotifyState<'_>]) {
     let _ = sd_notify::notify(false, states);
@@ -382,6 +383,7 @@ mod tests {
             http: None,
             exporter: Some(Exporter::that_says("no socket")),
             limits: None,
+            viewers: None,
         };
         let mut signals = Signals::listen().expect("signals");
         assert_eq!(wait_for_end(&mut signals, reload).await, Err("no socket".into()));

@@ -158,8 +158,8 @@ fn a_clean_debian_takes_the_package_and_gives_it_back() {
         deb.to_string_lossy()
             .contains(&format!("cgscope_{}_", version.trim().trim_start_matches("cgscope ")))
     );
-    assert!(root.done(&["id", "cgscope"]).contains("(cgscope)"));
-    root.done(&["getent", "group", "cgscope-admin"]);
+    assert_eq!(root.done(&["id", "-Gn", "cgscope"]).trim(), "cgscope-daemon", "viewers are in another group");
+    root.done(&["getent", "group", "cgscope", "cgscope-admin"]);
     the_manual_is_read(&root);
     completions_complete(&root);
     the_unit_is_sound_and_confined(&root);
@@ -179,6 +179,29 @@ fn a_clean_debian_takes_the_package_and_gives_it_back() {
     let left: Vec<_> = root.files().symmetric_difference(&files).cloned().collect();
     assert_eq!(left, [""; 0]);
     assert_eq!(root.accounts(), accounts);
+}
+
+#[test]
+fn an_upgrade_takes_the_daemon_out_of_the_viewers_group_and_keeps_what_it_can_read() {
+    let root = CleanRoot::new();
+    // As the package made it when viewers and daemon had one group.
+    root.done(&["adduser", "--system", "--group", "--quiet", "--no-create-home", "cgscope"]);
+    root.done(&["useradd", "--groups", "cgscope", "alice"]);
+    fs::copy(package(".deb"), root.path("cgscope.deb")).expect("a package");
+    root.done(&["dpkg", "-i", "/cgscope.deb"]);
+    assert_eq!(root.done(&["id", "-gn", "cgscope"]).trim(), "cgscope-daemon");
+    assert_eq!(root.done(&["id", "-Gn", "cgscope"]).trim(), "cgscope-daemon cgscope");
+    assert_eq!(root.done(&["id", "-Gn", "alice"]).trim(), "alice cgscope");
+}
+
+#[test]
+fn systemd_makes_the_daemons_user_with_a_group_of_its_own() {
+    let root = CleanRoot::new();
+    let sysusers = include_str!("../../../../deploy/systemd/cgscope.sysusers");
+    fs::write(root.path("usr/lib/sysusers.d/cgscope.conf"), sysusers).expect("a root of ours");
+    root.done(&["systemd-sysusers", "cgscope.conf"]);
+    assert_eq!(root.done(&["id", "-Gn", "cgscope"]).trim(), "cgscope-daemon");
+    root.done(&["getent", "group", "cgscope", "cgscope-admin"]);
 }
 
 fn the_manual_is_read(root: &CleanRoot) {

@@ -95,6 +95,11 @@ impl Runtime {
         Self { sockets, pace, names: Names::default(), trouble: None }
     }
 
+    /// Where it may be asked.
+    pub fn sockets(&self) -> &[PathBuf] {
+        &self.sockets
+    }
+
     /// Asks the runtime for its containers. Where it does not answer, the names known stay, and it is asked again later: a call
     /// before that returns at once. Takes no longer than [`Pace::deadline`], and never fails: what is to be said about it, once,
     /// is returned as a sentence for the log.

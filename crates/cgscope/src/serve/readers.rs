@@ -1,0 +1,114 @@
+//! Who else can read the daemon's secrets, or use the runtime's socket: viewers must not.
+
+use std::{
+    fs::{self, Metadata},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use cgscope_serve::{config::Config, cri::Runtime};
+
+use crate::users;
+
+/// Bits of a mode for others; those for the group are 3 bits further.
+const READ: u32 = 0o4;
+const WRITE: u32 = 0o2;
+const SEARCH: u32 = 0o1;
+
+/// What the log should say of files that viewers can use: a sentence each, with what to do. `viewers`: the group of those who may
+/// connect, if it is not root's. Access lists are not looked at.
+pub fn warnings(config: &Config, viewers: Option<u32>) -> Vec<String> {
+    let http = &config.http;
+    let secrets = [("tls_key", &http.tls_key), ("users", &http.users)];
+    let secrets = secrets.into_iter().filter_map(|(key, path)| Some((key, path.as_deref()?)));
+    let mut warnings: Vec<String> = secrets.filter_map(|(key, path)| secret(key, path, viewers)).collect();
+    let runtime = Runtime::new(&config.containers.runtime);
+    let sockets = runtime.as_ref().map(Runtime::sockets).unwrap_or_default();
+    warnings.extend(viewers.and_then(|gid| sockets.iter().find_map(|path| runtimes(path, gid))));
+    warnings
+}
+
+fn secret(key: &str, path: &Path, viewers: Option<u32>) -> Option<String> {
+    let path_text = path.display();
+    if may(path, None, READ) {
+        return Some(format!(
+            "every user of this host can read {path_text} (`{key}` in [http]): take that from them (`chmod o= {path_text}`)"
+        ));
+    }
+    let gid = viewers.filter(|gid| may(path, Some(*gid), READ))?;
+    Some(format!(
+        "viewers can read {path_text} (`{key}` in [http]), as it belongs to their group {}: give it to a group of the daemon \
+         alone (`chgrp cgscope-daemon {path_text}`), and replace the key or passwords in it",
+        users::name_of_group(gid)
+    ))
+}
+
+fn runtimes(socket: &Path, gid: u32) -> Option<String> {
+    may(socket, Some(gid), WRITE).then(|| {
+        format!(
+            "viewers can use the container runtime's socket {}, as it belongs to their group {}, and who can use it is root on \
+             this host: give it to a group of the daemon alone (`getent group cgscope-daemon`)",
+            socket.display(),
+            users::name_of_group(gid)
+        )
+    })
+}
+
+/// Whether somebody may do that to a file who is in this group and is not its owner; `None`: in no group of it.
+fn may(path: &Path, gid: Option<u32>, what: u32) -> bool {
+    // Links count by what they lead to.
+    let path: PathBuf = fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    let mut directories = path.ancestors().skip(1).map(fs::metadata);
+    fs::metadata(&path).is_ok_and(|metadata| allows(&metadata, gid, what))
+        && directories.all(|directory| directory.is_ok_and(|metadata| allows(&metadata, gid, SEARCH)))
+}
+
+fn allows(metadata: &Metadata, gid: Option<u32>, what: u32) -> bool {
+    let shift = if gid == Some(metadata.gid()) { 3 } else { 0 };
+    metadata.mode() & (what << shift) != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    use super::*;
+
+    const VIEWERS: u32 = 61_100;
+    const DAEMONS: u32 = 61_101;
+
+    /// What is said of a key of this group and mode, in a directory of this mode.
+    fn said(gid: u32, mode: u32, directory_mode: u32) -> Vec<String> {
+        let directory = std::env::temp_dir().join(format!("cgscope-readers-{}", std::process::id()));
+        fs::create_dir_all(&directory).expect("a directory of ours");
+        let key = directory.join("tls.key");
+        fs::write(&key, "").expect("a file of ours");
+        let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
+        chown(&key, None, Some(gid)).and_then(|()| set(&key, mode)).expect("a file of ours");
+        set(&directory, directory_mode).expect("a directory of ours");
+        let config =
+            Config::parse(&format!("[http]\ntls_key = {key:?}\ntls_certificate = \"/c\"\n")).expect("right");
+        let said = warnings(&config, Some(VIEWERS));
+        fs::remove_dir_all(&directory).expect("a directory of ours");
+        said
+    }
+
+    #[test]
+    fn a_key_that_viewers_or_everybody_can_read_is_told_with_what_to_do() {
+        if !rustix::process::geteuid().is_root() {
+            // Only root gives files to other groups.
+            return;
+        }
+        let viewers = said(VIEWERS, 0o640, 0o755);
+        assert!(viewers[0].contains("viewers can read") && viewers[0].contains("tls.key"), "{viewers:?}");
+        assert!(viewers[0].contains("`chgrp cgscope-daemon "), "{viewers:?}");
+        let everybody = said(DAEMONS, 0o644, 0o755);
+        assert!(everybody[0].contains("every user of this host can read"), "{everybody:?}");
+        assert!(everybody[0].contains("`chmod o= "), "{everybody:?}");
+        for (gid, mode, directory_mode) in
+            [(DAEMONS, 0o640, 0o755), (VIEWERS, 0o600, 0o755), (VIEWERS, 0o644, 0o700), (VIEWERS, 0o640, 0o750)]
+        {
+            assert_eq!(said(gid, mode, directory_mode), [""; 0], "{gid} {mode:o} {directory_mode:o}");
+        }
+    }
+}
