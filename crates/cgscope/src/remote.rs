@@ -450,8 +450,11 @@ mod tests {
         let listener = UnixListener::bind(&path).expect("a socket");
         listener.set_nonblocking(true).expect("a socket");
         let asking = Asking { request: Request::every(1), sender: None };
-        let link =
-            Link { asking: Mutex::new(asking), ends: AtomicBool::default(), is_dropped: AtomicBool::default() };
+        let link = Link {
+            asking: Mutex::new(asking),
+            ends: AtomicBool::default(),
+            is_dropped: AtomicBool::default(),
+        };
         let remote = Remote(Arc::new(link));
         let viewer = {
             let (path, remote) = (path.clone(), remote.clone());

@@ -205,8 +205,18 @@ impl Daemon {
     }
 
     async fn serve(self) -> Result {
-        let Self { config, named, is_verbose, collector, socket, http, runtime, header, mut signals, viewers } =
-            self;
+        let Self {
+            config,
+            named,
+            is_verbose,
+            collector,
+            socket,
+            http,
+            runtime,
+            header,
+            mut signals,
+            viewers,
+        } = self;
         let failed = |error: io::Error| Error::could_not_run(format!("the daemon cannot start ({error})"));
         let collection = Collection::start(collector).map_err(failed)?;
         let (pace, latest) = (collection.pace().clone(), collection.latest());

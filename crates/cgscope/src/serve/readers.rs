@@ -105,9 +105,12 @@ mod tests {
         let everybody = said(DAEMONS, 0o644, 0o755);
         assert!(everybody[0].contains("every user of this host can read"), "{everybody:?}");
         assert!(everybody[0].contains("`chmod o= "), "{everybody:?}");
-        for (gid, mode, directory_mode) in
-            [(DAEMONS, 0o640, 0o755), (VIEWERS, 0o600, 0o755), (VIEWERS, 0o644, 0o700), (VIEWERS, 0o640, 0o750)]
-        {
+        for (gid, mode, directory_mode) in [
+            (DAEMONS, 0o640, 0o755),
+            (VIEWERS, 0o600, 0o755),
+            (VIEWERS, 0o644, 0o700),
+            (VIEWERS, 0o640, 0o750),
+        ] {
             assert_eq!(said(gid, mode, directory_mode), [""; 0], "{gid} {mode:o} {directory_mode:o}");
         }
     }

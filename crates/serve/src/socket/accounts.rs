@@ -102,7 +102,8 @@ fn user(line: &str) -> Option<(&str, u32)> {
 mod tests {
     use super::*;
 
-    const PASSWD: &str = "root:x:0:0::/root:/bin/sh\nalice:x:1000:1000::/:/bin/sh\nbob:x:1001:1001::/:/bin/sh\n";
+    const PASSWD: &str =
+        "root:x:0:0::/root:/bin/sh\nalice:x:1000:1000::/:/bin/sh\nbob:x:1001:1001::/:/bin/sh\n";
 
     fn accounts(subuid: &str, uids: &[u32]) -> Vec<u32> {
         let accounts = Accounts { ranges: parse(subuid, PASSWD), ..Accounts::default() };

@@ -29,7 +29,7 @@ const OFF_NS: u64 = INTERVAL_NS / 20;
 const MEMORY_BYTES: u64 = 64 << 20;
 
 /// Makes this thread, and no other, Alice's.
-fn become_alice() {
+pub(super) fn become_alice() {
     let groups = [VIEWERS];
     // SAFETY: of this thread alone; a group that is there for the call.
     let done = unsafe {

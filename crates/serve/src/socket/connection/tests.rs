@@ -1,5 +1,8 @@
 use super::*;
-use crate::socket::{Limits, Server, tests::server};
+use crate::{
+    collection::Taken,
+    socket::{Limits, Server, tests::server},
+};
 
 const ALICE: u32 = 61_001;
 const ADMINS: u32 = 61_101;
@@ -18,6 +21,28 @@ fn viewer(server: &Server, interval_ns: u64) -> (Connection, UnixStream) {
     viewer.asked = Some((Request::every(interval_ns), None));
     viewer.answer().unwrap();
     (viewer, theirs)
+}
+
+#[tokio::test]
+async fn a_viewer_of_what_cannot_be_sent_is_told_and_the_others_are_served_on() {
+    let (server, _folder) = server(limits(&[ADMINS], 100));
+    let (mut admin, _theirs) = viewer(&server, 1_000 * MS);
+    (server.limits())(limits(&[], 100));
+    let (mut alice, _hers) = viewer(&server, 1_000 * MS);
+    // Tasks out of order, none of them Alice's.
+    let mut sample = cgscope_made_up::host(3, 1, 1);
+    sample.tasks.reverse();
+    let reading = Arc::new(crate::shown::Reading { sample, access: Vec::new() });
+    let (at, took) = (Instant::now(), Duration::ZERO);
+    let taken = Taken { reading, at_ns: 0, is_on_grid: true, number: 1, at, took, changes: 0 };
+    server.shared.borrow_mut().show(taken);
+    for viewer in [&mut admin, &mut alice] {
+        viewer.out.clear();
+    }
+    let word = admin.fill().expect_err("it cannot be sent");
+    assert_eq!(word.refused, Some(Refusal::Failed));
+    assert!(word.sentence.contains("other viewers are not affected"), "{word:?}");
+    assert_eq!((alice.fill(), alice.out.len()), (Ok(()), 1));
 }
 
 /// How long a viewer is watched that is to stay, and one that is to go.

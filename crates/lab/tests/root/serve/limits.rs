@@ -1,0 +1,164 @@
+//! How much of the daemon a user can take from others.
+
+use std::{
+    ffi::CString,
+    fs, io,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::Path,
+    process::Command,
+    ptr,
+};
+
+use cgscope_serve::{
+    client::{ConnectError, Connection},
+    protocol::{Refusal, Request},
+};
+
+use super::{ALICE, BOB, Daemon, VIEWERS};
+use crate::{
+    background::Background,
+    bench::{cgscope, stderr},
+    files::Dir,
+    load::Load,
+};
+
+/// The first of the ids that /etc/subuid gives to Alice in these tests.
+const SUBORDINATE: u32 = 700_000;
+
+/// Connects from a user namespace of Alice's, in which she keeps her groups, under six of her subordinate ids. Prints `in` or
+/// `out` for each, and holds those that are in.
+const FROM_USER_NAMESPACE: &str = r#"
+import ctypes, os, socket, sys
+path, request, alice, viewers, first = sys.argv[1], sys.argv[2].encode(), *map(int, sys.argv[3:])
+(ready, made), (mapped, go), (held, hold) = os.pipe(), os.pipe(), os.pipe()
+child = os.fork()
+if child:
+    os.read(ready, 1)
+    with open(f'/proc/{child}/uid_map', 'w') as ids: ids.write(f'0 {alice} 1\n1 {first} 100\n')
+    os.write(go, b'x')
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+os.setgroups([viewers]); os.setresgid(viewers, viewers, viewers); os.setresuid(alice, alice, alice)
+if ctypes.CDLL(None).unshare(0x10000000): sys.exit(3)
+os.write(made, b'x'); os.read(mapped, 1)
+for uid in range(1, 7):
+    answered, answer = os.pipe()
+    if os.fork() == 0:
+        os.close(hold)
+        os.setresuid(uid, uid, uid)
+        s = socket.socket(socket.AF_UNIX); s.connect(path); s.sendall(request)
+        data = b''
+        while len(data) < 4096 and b'refused' not in data: 
+            got = s.recv(4096)
+            if not got: break
+            data += got
+        os.write(answer, b'out ' if b'"refused":"too_many_clients"' in data else b'in ')
+        os.read(held, 1); os._exit(0)
+    sys.stdout.write(os.read(answered, 10).decode()); sys.stdout.flush()
+"#;
+
+/// A daemon that sees other files in /etc than the host's.
+struct OfAnotherHost {
+    dir: Dir,
+    process: Background,
+}
+
+impl OfAnotherHost {
+    /// `files`: name and text of each file in /etc. `socket`: lines of `[socket]` besides the path. `says`: what it is to say first.
+    fn start(files: &[(&str, &str)], socket: &str, says: &str) -> Self {
+        let dir = Dir::new("another-host");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("a directory of ours");
+        let etc = dir.path().join("etc");
+        fs::create_dir(&etc).expect("a directory of ours");
+        for (name, text) in files {
+            fs::write(etc.join(name), text).expect("a file of ours");
+        }
+        let config = dir.file("cgscope.toml");
+        let text = format!("[http]\nlisten = \"\"\n[socket]\npath = {:?}\n{socket}\n", dir.file("s.sock"));
+        fs::write(&config, text).expect("a file of ours");
+        let mut command = cgscope();
+        let mut process = Background::start(with_etc(command.args(["serve", "--config", &config]), &etc));
+        if !says.is_empty() {
+            process.wait_for(says);
+        }
+        process.wait_for("serving viewers at ");
+        Self { dir, process }
+    }
+
+    fn socket(&self) -> String {
+        self.dir.file("s.sock")
+    }
+
+    fn end(self) {
+        self.process.signal(libc::SIGTERM);
+        let (code, words) = self.process.wait();
+        assert_eq!(code, Some(0), "{words}");
+    }
+}
+
+/// Puts a directory in the place of /etc, for this command alone.
+fn with_etc<'c>(command: &'c mut Command, etc: &Path) -> &'c mut Command {
+    let etc = CString::new(etc.to_str().expect("a path of ours")).expect("no zero in it");
+    let check = |done: i32| if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+    // SAFETY: system calls between fork and exec, with strings that end with a zero.
+    unsafe {
+        command.pre_exec(move || {
+            check(libc::unshare(libc::CLONE_NEWNS))?;
+            let private = libc::MS_REC | libc::MS_PRIVATE;
+            check(libc::mount(ptr::null(), c"/".as_ptr(), ptr::null(), private, ptr::null()))?;
+            check(libc::mount(etc.as_ptr(), c"/etc".as_ptr(), ptr::null(), libc::MS_BIND, ptr::null()))
+        })
+    }
+}
+
+fn text(request: &Request) -> String {
+    String::from_utf8(request.line()).expect("text")
+}
+
+#[test]
+fn ids_of_a_user_namespace_count_for_its_owner() {
+    let passwd = format!("alice:x:{ALICE}:{ALICE}::/:/bin/sh\n");
+    let files = [("passwd", &*passwd), ("subuid", &*format!("alice:{SUBORDINATE}:100\n"))];
+    let daemon = OfAnotherHost::start(&files, &format!("group = {VIEWERS}\nclients_per_user = 2"), "");
+    let ids = [ALICE, VIEWERS, SUBORDINATE].map(|id| id.to_string());
+    let mut python = Command::new("python3");
+    python.args(["-c", FROM_USER_NAMESPACE, &daemon.socket(), &text(&Request::every(1_000_000_000))]);
+    let output = python.args(ids).output().expect("python3");
+    let answers = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(answers, "in in out out out out ", "{}", stderr(&output));
+    daemon.end();
+}
+
+#[test]
+fn a_configuration_without_a_group_starts_where_there_is_no_such_group_and_serves_root() {
+    let files = [("passwd", "root:x:0:0::/:/bin/sh\n"), ("group", "root:x:0:\n")];
+    let daemon = OfAnotherHost::start(&files, "", "until then only root can connect");
+    assert!(Connection::open(daemon.socket().as_ref(), &Request::every(1_000_000_000)).is_ok());
+    daemon.end();
+}
+
+#[test]
+fn a_user_with_as_many_followed_processes_as_they_may_is_refused_and_others_are_not() {
+    let daemon = Daemon::start();
+    let loads = [ALICE, BOB].map(|uid| {
+        let ids = format!("--reuid={uid}");
+        Load::start("setpriv", &[&ids, "--clear-groups", "sleep", "300"], None)
+    });
+    let follow = |load: &Load| Request { pids: vec![load.pid()], ..Request::every(100_000_000) };
+    let viewers = std::thread::scope(|scope| {
+        let (path, request) = (daemon.socket(), follow(&loads[0]));
+        let connect = move || {
+            super::hostile::become_alice();
+            (0..9).map(|_| Connection::open(path.as_ref(), &request)).collect::<Vec<_>>()
+        };
+        scope.spawn(connect).join().expect("no panic")
+    });
+    assert!(viewers[..8].iter().all(Result::is_ok));
+    let Err(ConnectError::Refused(word)) = &viewers[8] else { panic!("{:?}", viewers[8]) };
+    assert_eq!(word.refused, Some(Refusal::TooManyClients));
+    assert!(word.sentence.contains("you have 8 viewers that follow processes"), "{}", word.sentence);
+    for (uid, groups, load) in [(BOB, [VIEWERS], &loads[1]), (0, [0], &loads[0])] {
+        let pid = load.pid().to_string();
+        let output = daemon.as_user(uid, &groups, &["hist", "-p", &pid, "0.3", "1"]);
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{uid}: {}", stderr(&output));
+    }
+}
