@@ -37,8 +37,8 @@ fn secret(key: &str, path: &Path, viewers: Option<u32>) -> Option<String> {
     }
     let gid = viewers.filter(|gid| may(path, Some(*gid), READ))?;
     Some(format!(
-        "viewers can read {path_text} (`{key}` in [http]), as it belongs to their group {}: give it to a group of the daemon \
-         alone (`chgrp cgscope-daemon {path_text}`), and replace the key or passwords in it",
+        "viewers (group {}) can read {path_text} (`{key}` in [http]): give it to a group of the daemon alone (`chgrp \
+         cgscope-daemon {path_text}; chmod 640 {path_text}`), and replace the key or passwords in it",
         users::name_of_group(gid)
     ))
 }
@@ -46,10 +46,10 @@ fn secret(key: &str, path: &Path, viewers: Option<u32>) -> Option<String> {
 fn runtimes(socket: &Path, gid: u32) -> Option<String> {
     may(socket, Some(gid), WRITE).then(|| {
         format!(
-            "viewers can use the container runtime's socket {}, as it belongs to their group {}, and who can use it is root on \
-             this host: give it to a group of the daemon alone (`getent group cgscope-daemon`)",
-            socket.display(),
-            users::name_of_group(gid)
+            "viewers (group {}) can use the container runtime's socket {}, and whoever uses it can become root: have the runtime \
+             give it to another group (`getent group cgscope-daemon`)",
+            users::name_of_group(gid),
+            socket.display()
         )
     })
 }
@@ -100,7 +100,10 @@ mod tests {
             return;
         }
         let viewers = said(VIEWERS, 0o640, 0o755);
-        assert!(viewers[0].contains("viewers can read") && viewers[0].contains("tls.key"), "{viewers:?}");
+        assert!(
+            viewers[0].contains("viewers (group 61100) can read") && viewers[0].contains("tls.key"),
+            "{viewers:?}"
+        );
         assert!(viewers[0].contains("`chgrp cgscope-daemon "), "{viewers:?}");
         let everybody = said(DAEMONS, 0o644, 0o755);
         assert!(everybody[0].contains("every user of this host can read"), "{everybody:?}");

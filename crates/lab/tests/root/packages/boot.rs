@@ -39,10 +39,10 @@ warns_of_what_viewers_can_read() {
     echo 'prometheus:$2y$05$lLuTxFE7iYFzL8rEtGucWO8vRpMYD8VBC7IWogqswUzsfRhwYzk4O' > /etc/cgscope/users
     chgrp cgscope /etc/cgscope/users && chmod 640 /etc/cgscope/users
     sed -i 's|^#users = |users = |' /etc/cgscope/cgscope.toml && systemctl reload cgscope.service
-    journalctl -u cgscope.service | grep 'viewers can read /etc/cgscope/users' || return
+    journalctl -u cgscope.service | grep 'viewers (group cgscope) can read /etc/cgscope/users' || return
     chgrp cgscope-daemon /etc/cgscope/users && systemctl restart cgscope.service &&
     ! su alice -c 'cat /etc/cgscope/users' &&
-    journalctl -u cgscope.service -n 5 | grep 'serving viewers' && ! journalctl -u cgscope.service -n 5 | grep 'viewers can'
+    journalctl -u cgscope.service -n 5 | grep 'serving viewers' && ! journalctl -u cgscope.service -n 5 | grep 'viewers (group'
 }
 comes_back() {
     systemctl kill -s KILL cgscope.service
