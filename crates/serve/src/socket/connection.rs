@@ -135,12 +135,18 @@ impl Connection {
         }
     }
 
-    /// Whether it is served on, and under which limits: others are held against what it is sent.
+    /// Whether it is served on: not where the daemon or its stream ends, nor where it may see other things under new limits.
     fn look_again(&mut self) -> Result<(), Word> {
         let mut shared = self.shared.borrow_mut();
         // Who is being sent the last Sample that was asked for is sent it whole.
         if shared.is_ending && !self.is_over {
             return Err(Word::refused(Refusal::Ending, "the daemon ends"));
+        }
+        // Also who has not read what was sent before: the memory of the stream is free once all have left.
+        if let Some(word) = self.cursor.and_then(|cursor| shared.streams.ended(&cursor).cloned())
+            && !self.is_over
+        {
+            return Err(word);
         }
         if std::mem::replace(&mut self.limits, shared.limits_changed) == shared.limits_changed {
             return Ok(());
@@ -259,11 +265,7 @@ impl Connection {
             return Ok(());
         }
         let Some(cursor) = &mut self.cursor else { return Ok(()) };
-        let mut shared = self.shared.borrow_mut();
-        if let Some(word) = shared.streams.ended(cursor) {
-            return Err(word.clone());
-        }
-        let Some(shown) = shared.streams.next(cursor) else { return Ok(()) };
+        let Some(shown) = self.shared.borrow_mut().streams.next(cursor) else { return Ok(()) };
         let is_last = self.last_after.is_some_and(|after| shown.number > after);
         if shown.is_beside && !is_last {
             push(&mut self.out, &Word::skip(1))?;

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeSet,
     io::{BufRead, BufReader, Write},
     net::TcpStream,
+    os::unix::fs::PermissionsExt,
     process::Command,
 };
 
@@ -197,4 +198,32 @@ fn who_is_no_admin_any_more_comes_back_as_a_user() {
     viewer.signal(libc::SIGINT);
     let (_, words) = viewer.wait();
     assert_eq!(words.matches("has gone").count(), 1, "only for what is another's: {words}");
+}
+
+#[test]
+fn files_that_viewers_can_read_are_told_at_the_start_and_at_each_reload() {
+    let mut daemon = Daemon::exporting("");
+    let users = daemon.config() + ".users";
+    let line = "prometheus:$2y$05$lLuTxFE7iYFzL8rEtGucWO8vRpMYD8VBC7IWogqswUzsfRhwYzk4O\n";
+    std::fs::write(&users, line).expect("a file of ours");
+    let give = |gid, mode| {
+        std::os::unix::fs::chown(&users, None, Some(gid)).expect("a file of ours");
+        std::fs::set_permissions(&users, std::fs::Permissions::from_mode(mode)).expect("a file of ours");
+    };
+    daemon.configure_exporting(&format!("users = \"{users}\""));
+    let of_viewers = format!("viewers (group {VIEWERS}) can read {users}");
+    let of_all = format!("every user of this host can read {users}");
+    for (mode, says) in [(0o640, &of_viewers), (0o644, &of_all)] {
+        give(VIEWERS, mode);
+        daemon.process().signal(libc::SIGHUP);
+        daemon.process().wait_for(says);
+    }
+    for (gid, mode, says) in [(VIEWERS, 0o640, true), (0, 0o640, false)] {
+        give(gid, mode);
+        daemon.end();
+        daemon.begin();
+        let (code, words) = daemon.end();
+        assert_eq!((code, words.contains("can read")), (Some(0), says), "{words}");
+        daemon.begin();
+    }
 }
