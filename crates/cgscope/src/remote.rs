@@ -1,8 +1,9 @@
 //! The daemon as a source: what it shows us, as if we measured ourselves.
 
+mod backoff;
+
 use std::{
     collections::HashSet,
-    hash::{BuildHasher, RandomState},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -19,16 +20,13 @@ use cgscope_serve::{
     protocol::{Refusal, Request},
 };
 
+use self::backoff::{AGAIN, Backoff, spread};
 use crate::{
     exit::{Error, Result},
     request::Target,
     sampler::Item,
 };
 
-/// The first wait before the daemon is tried again, and each one while nobody is there.
-const AGAIN: Duration = Duration::from_millis(500);
-/// The longest wait before a daemon is tried again that refuses, or fails soon.
-const LONGEST: Duration = Duration::from_secs(30);
 /// After so long with the daemon, waits begin at the first one again.
 const STEADY: Duration = Duration::from_secs(60);
 /// A daemon that is back may lock us out so many times.
@@ -271,7 +269,7 @@ pub fn run(daemon: Daemon, is_whole: bool, mut give: impl FnMut(std::result::Res
                 give(Err(format!("the daemon sends no more: {}", word.sentence)));
                 return;
             }
-            Event::Refused(_) | Event::Gone => {
+            event @ (Event::Refused(_) | Event::Gone) => {
                 if remote.is_dropped() {
                     return;
                 }
@@ -283,10 +281,7 @@ pub fn run(daemon: Daemon, is_whole: bool, mut give: impl FnMut(std::result::Res
                 if since.elapsed() >= STEADY {
                     backoff = Backoff::new();
                 }
-                give(Ok(Item::Said(format!(
-                    "the daemon at {} has gone; it is looked for until it is back",
-                    path.display()
-                ))));
+                give(Ok(Item::Said(why_lost(event, &path))));
                 connection = match reconnect(&path, &remote, &mut backoff) {
                     Ok(Some(back)) => back,
                     Ok(None) => return,
@@ -300,6 +295,14 @@ pub fn run(daemon: Daemon, is_whole: bool, mut give: impl FnMut(std::result::Res
                 give(Ok(Item::Said("the daemon is back: figures begin anew".into())));
             }
         }
+    }
+}
+
+/// Why no more comes for a while, for people.
+fn why_lost(event: Event, path: &Path) -> String {
+    match event {
+        Event::Refused(word) if word.refused == Some(Refusal::Failed) => word.sentence,
+        _ => format!("the daemon at {} has gone; it is looked for until it is back", path.display()),
     }
 }
 
@@ -321,30 +324,6 @@ fn may_pass(error: &ConnectError, refusals: u32) -> bool {
         }
         ConnectError::NoDaemon(..) => false,
     }
-}
-
-/// How long to wait before the daemon is tried again: twice as long after each time that it refused or failed, so that many viewers
-/// do not keep a daemon in trouble busy.
-#[derive(Debug)]
-struct Backoff(Duration);
-
-impl Backoff {
-    fn new() -> Self {
-        Self(AGAIN)
-    }
-
-    /// The next wait; the one after it is longer.
-    fn grow(&mut self) -> Duration {
-        let wait = self.0;
-        self.0 = (wait * 2).min(LONGEST);
-        spread(wait)
-    }
-}
-
-/// Up to a quarter more or less: viewers that lost the daemon together come back one by one.
-fn spread(wait: Duration) -> Duration {
-    let random = RandomState::new().hash_one(());
-    wait.mul_f64(0.75 + 0.5 * (random as f64 / u64::MAX as f64))
 }
 
 /// Waits, unless nobody waits for the daemon any more: false.
@@ -414,77 +393,4 @@ fn nanos(time: Duration) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{io, io::Write, os::unix::net::UnixListener};
-
-    use cgscope_record::{Outgoing, ReadError};
-    use cgscope_serve::protocol::Word;
-
-    use super::*;
-
-    #[test]
-    fn a_daemon_that_is_back_is_tried_again_unless_it_will_never_serve() {
-        let path = || PathBuf::from("/run/it");
-        let refused = |refusal| ConnectError::Refused(Word::refused(refusal, "no"));
-        let passing = [
-            ConnectError::NobodyThere(path(), io::ErrorKind::NotFound.into()),
-            ConnectError::Io(path(), io::ErrorKind::ConnectionReset.into()),
-            ConnectError::NotAllowed(path()),
-            refused(Refusal::Ending),
-            refused(Refusal::TooManyClients),
-        ];
-        assert!(passing.iter().all(|error| may_pass(error, 0)));
-        let lasting = [
-            ConnectError::NoDaemon(path(), ReadError::Version { found: 99, wrote: None }),
-            refused(Refusal::NoSuchProcess),
-            refused(Refusal::BadRequest),
-        ];
-        assert!(!lasting.iter().any(|error| may_pass(error, 0)));
-        assert!(!may_pass(&ConnectError::NotAllowed(path()), REFUSALS), "it stays locked");
-    }
-
-    #[test]
-    fn a_daemon_that_refuses_is_tried_again_after_longer_and_longer_waits() {
-        let path = std::env::temp_dir().join(format!("cgscope-backoff-{}.sock", std::process::id()));
-        let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(&path).expect("a socket");
-        listener.set_nonblocking(true).expect("a socket");
-        let asking = Asking { request: Request::every(1), sender: None };
-        let link = Link {
-            asking: Mutex::new(asking),
-            ends: AtomicBool::default(),
-            is_dropped: AtomicBool::default(),
-        };
-        let remote = Remote(Arc::new(link));
-        let viewer = {
-            let (path, remote) = (path.clone(), remote.clone());
-            thread::spawn(move || reconnect(&path, &remote, &mut Backoff::new()).map(|back| back.is_some()))
-        };
-        let word = Outgoing::refusal(&Word::refused(Refusal::Failed, "no")).expect("a word");
-        let (begun, mut tries) = (Instant::now(), 0);
-        while begun.elapsed() < Duration::from_secs(4) {
-            if let Ok((mut client, _)) = listener.accept() {
-                tries += 1;
-                client.write_all(&word).expect("it reads");
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        std::fs::remove_file(&path).expect("a file of ours");
-        assert!((1..=4).contains(&tries), "{tries} times in 4 s");
-        remote.0.ends.store(true, Ordering::Release);
-        let ended = Instant::now();
-        assert!(matches!(viewer.join().expect("no panic"), Ok(false)));
-        assert!(ended.elapsed() < Duration::from_secs(2), "it waits for nobody");
-    }
-
-    #[test]
-    fn waits_double_up_to_the_longest_and_are_spread() {
-        let mut backoff = Backoff::new();
-        let waits: Vec<Duration> = (0..10).map(|_| backoff.grow()).collect();
-        let middle = (0..10).map(|n| (AGAIN * 2u32.pow(n)).min(LONGEST));
-        for (wait, middle) in waits.iter().zip(middle) {
-            assert!((middle.mul_f64(0.75)..=middle.mul_f64(1.25)).contains(wait), "{wait:?} of {middle:?}");
-        }
-        assert!((0..20).map(|_| spread(AGAIN)).collect::<HashSet<_>>().len() > 10);
-    }
-}
+mod tests;

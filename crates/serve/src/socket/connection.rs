@@ -237,7 +237,8 @@ impl Connection {
         let mut view = View { user, follower: None };
         let mut since_changes = 0;
         if !request.pids.is_empty() {
-            (view, since_changes) = shared.follow(view, self.seat, &request.pids)?;
+            let seat = Seat { is_admin: user.is_none(), ..self.seat };
+            (view, since_changes) = shared.follow(view, seat, &request.pids)?;
         }
         let interval_ns = shared.limits.interval_ns(request.interval_ns);
         let cursor = shared.join(Kind { view, interval_ns }, since_changes)?;

@@ -3,6 +3,7 @@
 mod accounts;
 mod connection;
 mod followers;
+mod limits;
 mod owners;
 mod peer;
 mod users;
@@ -12,10 +13,7 @@ use std::{
     collections::BTreeMap,
     path::PathBuf,
     rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -34,6 +32,7 @@ use crate::{
 };
 use accounts::Accounts;
 use followers::Followers;
+pub use limits::{Counters, Limits};
 use owners::{Directory, Owners};
 pub use peer::{Peer, note_senders};
 use users::{Seat, Users};
@@ -42,8 +41,6 @@ use users::{Seat, Users};
 const LEAST_GAP: Duration = Duration::from_millis(100);
 /// Different intervals at which a user who may not see everything looks at a time: each is filtered and written by itself.
 const INTERVALS_PER_USER: usize = 16;
-/// Of all clients, one in so many is kept for those who may see everything.
-const ONE_FOR_ADMINS_IN: usize = 8;
 /// Memory that all streams of a user may take who may not see everything; one stream may always be...
 const USER_BYTES: usize = 64 << 20;
 /// ... and those of all of these users together.
@@ -51,70 +48,6 @@ const USERS_BYTES: usize = 256 << 20;
 
 /// What clients have in all to read the last word when the daemon ends.
 const END: Duration = Duration::from_millis(1_500);
-
-/// What clients may do.
-#[derive(Clone, Debug)]
-pub struct Limits {
-    /// Users who may see everything, besides root and the daemon's own.
-    pub admin_uids: Vec<u32>,
-    /// Groups whose members may.
-    pub admin_gids: Vec<u32>,
-    /// The shortest interval, ns; all others are multiples of it.
-    pub shortest_interval_ns: u64,
-    /// At a time.
-    pub clients: usize,
-    /// Of one user at a time.
-    pub clients_per_user: usize,
-    /// A client that reads nothing for so long, or asks for nothing when it has connected, is sent away.
-    pub patience: Duration,
-}
-
-impl Limits {
-    /// The interval at which somebody is sent Samples who asks for this one: as long, or up to the next that there is.
-    pub fn interval_ns(&self, asked_ns: u64) -> u64 {
-        let shortest_ns = self.shortest_interval_ns.max(1);
-        asked_ns.max(1).div_ceil(shortest_ns).saturating_mul(shortest_ns)
-    }
-
-    /// Clients at a time of those who may not see everything.
-    pub fn clients_of_others(&self) -> usize {
-        self.clients - self.clients / ONE_FOR_ADMINS_IN
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            admin_uids: Vec::new(),
-            admin_gids: Vec::new(),
-            shortest_interval_ns: 100_000_000,
-            clients: 128,
-            clients_per_user: 64,
-            patience: Duration::from_secs(30),
-        }
-    }
-}
-
-/// What is counted of clients, for metrics.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Connected now.
-    pub clients: AtomicU64,
-    /// Requests that were answered.
-    pub requests: AtomicU64,
-    refused: [AtomicU64; Refusal::ALL.len()],
-}
-
-impl Counters {
-    /// Clients that were refused or sent away for this reason.
-    pub fn refused(&self, refusal: Refusal) -> u64 {
-        self.refused[refusal as usize].load(Ordering::Relaxed)
-    }
-
-    fn refuse(&self, refusal: Refusal) {
-        self.refused[refusal as usize].fetch_add(1, Ordering::Relaxed);
-    }
-}
 
 /// What all connections share.
 struct Shared {
@@ -254,7 +187,7 @@ impl Server {
             }
             Err(refusal) => {
                 shared.counters.refuse(refusal);
-                if let Ok(word) = Outgoing::refusal(&Word::refused(refusal, too_many(refusal, &limits))) {
+                if let Ok(word) = Outgoing::refusal(&Word::refused(refusal, limits.too_many(refusal))) {
                     // It fits, or the client does not read.
                     let _ = socket.try_write(&word);
                 }
@@ -267,19 +200,6 @@ async fn until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at.into()).await,
         None => std::future::pending().await,
-    }
-}
-
-fn too_many(refusal: Refusal, limits: &Limits) -> String {
-    match refusal {
-        Refusal::TooManyClients => format!(
-            "there are as many viewers as there may be ({} in all, {} of them for users who may not see everything; {} of one \
-             user): end one, or raise `clients` or `clients_per_user` in the daemon's configuration",
-            limits.clients,
-            limits.clients_of_others(),
-            limits.clients_per_user
-        ),
-        _ => "connections and requests come too fast: wait a second".into(),
     }
 }
 

@@ -1,0 +1,149 @@
+use std::time::{Duration, Instant};
+
+use cgscope_model::Sample;
+use cgscope_record::{Header, Incoming, Message};
+
+use super::*;
+use crate::shown::Reading;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn taken(number: u64, at_ns: u64, is_on_grid: bool) -> Taken {
+    let sample = Sample { unix_ns: number, mono_ns: number, ..Sample::default() };
+    Taken {
+        reading: Arc::new(Reading { sample, access: Vec::new() }),
+        at_ns,
+        is_on_grid,
+        number,
+        at: Instant::now(),
+        took: Duration::ZERO,
+        changes: 0,
+    }
+}
+
+fn every(interval_ns: u64) -> Kind {
+    Kind { view: View::ALL, interval_ns }
+}
+
+/// The numbers of the Samples that a reader gets now.
+fn read(streams: &mut Streams, cursor: &mut Cursor) -> Vec<u64> {
+    let mut bytes = Outgoing::opening(&Header::default()).unwrap();
+    while let Some(shown) = streams.next(cursor) {
+        bytes.extend(&*shown.frame);
+    }
+    let mut incoming = Incoming::open::<String>(bytes.as_slice()).unwrap().unwrap();
+    let mut numbers = Vec::new();
+    while let Some(Message::Sample(sample)) = incoming.receive::<String>().unwrap() {
+        numbers.push(sample.unix_ns);
+    }
+    numbers
+}
+
+fn show(streams: &mut Streams, taken: &Taken) {
+    streams.show(taken, |_, _| false);
+}
+
+#[test]
+fn each_stream_has_the_samples_of_its_grid() {
+    let mut streams = Streams::default();
+    let mut seconds = streams.join(every(SECOND), 0).unwrap();
+    let mut halves = streams.join(every(SECOND / 2), 0).unwrap();
+    assert!(streams.is_new(&seconds));
+    show(&mut streams, &taken(1, SECOND / 4, false));
+    show(&mut streams, &taken(2, SECOND / 2, true));
+    show(&mut streams, &taken(3, SECOND, true));
+    show(&mut streams, &taken(4, SECOND * 5 / 4, false));
+    show(&mut streams, &taken(5, SECOND * 3 / 2, true));
+    // The point between was missed.
+    show(&mut streams, &taken(6, SECOND * 5 / 2, true));
+    show(&mut streams, &taken(6, SECOND * 5 / 2, true));
+    assert_eq!(read(&mut streams, &mut halves), [1, 2, 3, 5, 6]);
+    assert_eq!(read(&mut streams, &mut seconds), [1, 3, 6]);
+}
+
+#[test]
+fn whoever_comes_later_reads_since_the_last_key_frame_and_then_shares() {
+    let mut streams = Streams::default();
+    let mut first = streams.join(every(SECOND), 0).unwrap();
+    for number in 1..=12 {
+        show(&mut streams, &taken(number, number * SECOND, true));
+    }
+    assert_eq!(read(&mut streams, &mut first).len(), 12);
+    let mut second = streams.join(every(SECOND), 0).unwrap();
+    assert_eq!(read(&mut streams, &mut second), (1..=12).collect::<Vec<_>>());
+    show(&mut streams, &taken(13, 13 * SECOND, true));
+    assert_eq!(streams.streams[&every(SECOND)].frames.len(), 1, "a key frame for those who came");
+    let mut third = streams.join(every(SECOND), 0).unwrap();
+    assert_eq!(read(&mut streams, &mut third), [13]);
+    assert_eq!((streams.len(), streams.streams[&every(SECOND)].readers), (1, 3));
+    for cursor in [first, second, third] {
+        streams.leave(&cursor);
+    }
+    assert!(streams.is_empty());
+}
+
+#[test]
+fn who_falls_behind_goes_on_at_a_key_frame() {
+    let mut streams = Streams::default();
+    let mut slow = streams.join(every(SECOND), 0).unwrap();
+    show(&mut streams, &taken(1, SECOND, true));
+    assert_eq!(read(&mut streams, &mut slow), [1]);
+    for number in 2..=400 {
+        show(&mut streams, &taken(number, number * SECOND, true));
+    }
+    let got = read(&mut streams, &mut slow);
+    assert!(got.len() <= 129 && got.last() == Some(&400), "{got:?}");
+}
+
+#[test]
+fn one_more_now_is_beside_the_grid_and_is_shown_once() {
+    let mut streams = Streams::default();
+    let mut cursor = streams.join(every(SECOND), 0).unwrap();
+    show(&mut streams, &taken(1, SECOND, true));
+    assert_eq!(streams.one_more(&cursor), 1);
+    for number in 2..=3 {
+        show(&mut streams, &taken(number, SECOND * 5 / 4, false));
+    }
+    show(&mut streams, &taken(4, SECOND * 2, true));
+    assert_eq!(streams.behind(&cursor), 3);
+    let all = std::iter::from_fn(|| streams.next(&mut cursor));
+    let all: Vec<_> = all.map(|shown| (shown.number, shown.is_beside)).collect();
+    assert_eq!(all, [(1, false), (2, true), (4, false)]);
+}
+
+#[test]
+fn nothing_is_shown_before_those_are_followed_who_were_asked_for() {
+    let mut streams = Streams::default();
+    let mut cursor = streams.join(every(SECOND), 2).unwrap();
+    show(&mut streams, &taken(1, SECOND, true));
+    assert!(streams.next(&mut cursor).is_none());
+    show(&mut streams, &Taken { changes: 2, ..taken(2, SECOND * 2, true) });
+    assert_eq!(streams.next(&mut cursor).map(|shown| shown.number), Some(2));
+}
+
+#[test]
+fn a_stream_that_cannot_be_written_ends_with_a_word_and_the_others_go_on() {
+    let mut streams = Streams::default();
+    let user = |user| Kind { view: View { user: Some(user), follower: None }, interval_ns: SECOND };
+    let [mut all, mut one] = [every(SECOND), user(7)].map(|kind| streams.join(kind, 0).unwrap());
+    show(&mut streams, &taken(1, SECOND, true));
+    // Tasks out of order, which the user does not see.
+    let mut sample = cgscope_made_up::host(3, 1, 2);
+    sample.tasks.reverse();
+    let reading = Arc::new(Reading { sample, access: Vec::new() });
+    let mut seen = |streams: &mut Streams| streams.next(&mut one).map(|shown| shown.number);
+    assert_eq!(seen(&mut streams), Some(1));
+    show(&mut streams, &Taken { reading, ..taken(2, 2 * SECOND, true) });
+    assert_eq!(seen(&mut streams), Some(2));
+    show(&mut streams, &taken(3, 3 * SECOND, true));
+    assert_eq!(seen(&mut streams), Some(3));
+    let word = streams.ended(&all).expect("it ended");
+    assert_eq!(word.refused, Some(Refusal::Failed));
+    assert!(word.sentence.contains("not in the order of their serials"), "{}", word.sentence);
+    assert!(streams.next(&mut all).is_none());
+    // Whoever comes once all have gone has a new one.
+    streams.leave(&all);
+    let mut again = streams.join(every(SECOND), 0).unwrap();
+    show(&mut streams, &taken(4, 4 * SECOND, true));
+    assert_eq!(streams.next(&mut again).map(|shown| shown.number), Some(4));
+}
