@@ -103,8 +103,11 @@ impl Cgroup {
     }
 
     /// Asks for the names of its container, or of the pod where it is around containers. Those once told hold: the runtime may
-    /// be away for a while.
+    /// be away for a while. The host's runtime knows no rootless container, and its user may give it any id.
     pub fn ask(&mut self, names: &dyn Fn(Asked) -> Option<Names>) {
+        if self.name.is_rootless {
+            return;
+        }
         let container = self.name.container.as_deref().map(Asked::Container);
         let told = container.or(self.name.pod_uid.as_deref().map(Asked::Pod)).and_then(names);
         if told.is_some() && told != self.names {
@@ -115,7 +118,7 @@ impl Cgroup {
 
     fn label(&mut self) {
         let Names { container, pod, namespace } = self.names.clone().unwrap_or_default();
-        let CgroupName { unit, container: id, pod_uid } = self.name.clone();
+        let CgroupName { unit, container: id, pod_uid, is_rootless: _ } = self.name.clone();
         let values = [Some(self.path.to_string()), unit, id, pod_uid, container, pod, namespace];
         let known = family::CGROUP_LABELS.into_iter().zip(values);
         self.labels = Labels::new(known.filter_map(|(name, value)| Some((name, value?))).collect());

@@ -3,14 +3,22 @@
 use serde::Serialize;
 
 /// Names found in a path; what is not in it is `None`.
+///
+/// Any owner of a cgroup may create cgroups below it and name them after a pod, a container or a service of somebody else. So
+/// a name counts only where systemd or a container runtime creates it: below the parents of [`is_parent`]. The outermost name
+/// of each kind is taken. What runs inside a container (a kind node, a pod of Docker in Docker) belongs to that container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CgroupName {
-    /// The systemd unit (`nginx.service`), not a slice, and not the scope of a container.
+    /// The systemd unit (`nginx.service`), not a slice, and not the scope of a container. With a container: the unit that
+    /// runs inside it, or the user manager that it belongs to (see `is_rootless`).
     pub unit: Option<String>,
     /// The container's id: 64 hexadecimal digits.
     pub container: Option<String>,
     /// The pod's uid, with dashes.
     pub pod_uid: Option<String>,
+    /// The container's id is what a user says, not a runtime of root's: its cgroup is below `user@UID.service`.
+    #[serde(skip)]
+    pub is_rootless: bool,
 }
 
 /// A cgroup that was gone before it could be named, or that the kernel did not tell.
@@ -18,19 +26,43 @@ pub const UNNAMED: &str = "(unnamed cgroup)";
 
 /// Hexadecimal digits of a container's id that are enough to tell it, as the runtimes print it.
 const SHORT_ID: usize = 12;
+/// Services of runtimes that put containers below their own cgroup: containerd does where its cgroup driver is not the
+/// kubelet's (`/system.slice/containerd.service/kubepods-burstable-podUID.slice:cri-containerd:ID`).
+const RUNTIMES: [&str; 3] = ["containerd.service", "crio.service", "docker.service"];
+/// Parents of containers and pods with the cgroupfs driver: of Docker, the kubelet, Podman, containerd and ECS.
+const PARENTS: [&str; 7] =
+    ["docker", "kubepods", "burstable", "besteffort", "libpod_parent", "k8s.io", "ecs"];
 
 impl CgroupName {
-    /// From a path as under the mount. The deepest part of each kind counts.
+    /// The names in a path as under the mount.
     pub fn of(path: &str) -> Self {
         let mut name = Self::default();
-        for part in path.split('/') {
-            if let Some(uid) = pod_uid(part) {
-                name = Self { pod_uid: Some(uid), ..Self::default() };
-            } else if let Some(id) = container_id(part) {
-                (name.container, name.unit) = (Some(id.to_owned()), None);
+        let mut parts = path.split('/').filter(|part| !part.is_empty());
+        let (mut above, mut is_kubepods) = ("", false);
+        while let Some(part) = parts.next() {
+            if let Some(id) = container_id(part) {
+                let inside = parts.take_while(|part| container_id(part).is_none()).find_map(unit);
+                return Self { container: Some(id.to_owned()), unit: inside, ..name };
+            }
+            if name.pod_uid.is_some() {
+                break;
+            }
+            if let Some(uid) = pod_uid(part).filter(|_| is_kubepods) {
+                name.pod_uid = Some(uid);
             } else if let Some(unit) = unit(part) {
                 name.unit = Some(unit);
+                if is_user_manager(part) {
+                    name.container = parts.find_map(container_id).map(str::to_owned);
+                    name.is_rootless = name.container.is_some();
+                }
+                if !RUNTIMES.contains(&part) {
+                    break;
+                }
+            } else if !is_parent(part, above) {
+                break;
             }
+            is_kubepods |= matches!(part, "kubepods" | "kubepods.slice");
+            above = part;
         }
         name
     }
@@ -44,10 +76,22 @@ impl CgroupName {
             (one, other) => one.or(other),
         };
         match (&self.unit, placed) {
+            (Some(unit), Some(placed)) if self.is_rootless => Some(format!("{placed} of {unit}")),
             (Some(unit), Some(placed)) => Some(format!("{unit} in {placed}")),
             (unit, placed) => unit.clone().or(placed),
         }
     }
+}
+
+/// Only root, systemd and the runtimes create cgroups directly below these: slices (`Delegate=` does not apply to them) and
+/// [`PARENTS`]. The parent of an ECS container is its task, which is below `ecs`.
+fn is_parent(part: &str, above: &str) -> bool {
+    part.ends_with(".slice") || PARENTS.contains(&part) || above == "ecs"
+}
+
+/// `user@1000.service`: all below it belongs to that user.
+fn is_user_manager(part: &str) -> bool {
+    part.strip_prefix("user@").is_some_and(|rest| rest.ends_with(".service"))
 }
 
 /// A path with everything in it that is another after each start put as a word: ids of containers (`<container>`), uids of
@@ -203,5 +247,70 @@ mod tests {
     fn a_unit_inside_a_container_is_named_with_it() {
         let path = format!("/docker/{ID}/system.slice/db.service");
         assert_eq!(words(&path).as_deref(), Some("db.service in container 0123456789ab"));
+    }
+
+    #[test]
+    fn a_delegated_cgroup_that_is_named_like_another_is_its_owners() {
+        let other = UID.replace('7', "8");
+        let other_id = ID.replace('0', "f");
+        let own = "/kubepods/burstable";
+        let pod = format!("kubepods/pod{other}/{other_id}");
+        for (path, said) in [
+            (format!("{own}/pod{UID}/{ID}/{pod}"), Some(format!("container 0123456789ab of pod {UID}"))),
+            (format!("{own}/pod{UID}/{pod}"), Some(format!("pod {UID}"))),
+            (format!("/docker/{ID}/{pod}"), Some("container 0123456789ab".into())),
+            (format!("/system.slice/ci.service/{pod}"), Some("ci.service".into())),
+            (
+                format!("/system.slice/ci.service/docker-{other_id}.scope/nginx.service"),
+                Some("ci.service".into()),
+            ),
+            (format!("/user.slice/user-9.slice/session-2.scope/{pod}"), Some("session-2.scope".into())),
+            (
+                "/user.slice/user-9.slice/user@9.service/app.slice/nginx.service".into(),
+                Some("user@9.service".into()),
+            ),
+            // Handed to a user by hand.
+            (format!("/jobs/{pod}"), None),
+            (format!("/jobs/docker-{other_id}.scope"), None),
+            ("/jobs/system.slice/nginx.service".into(), None),
+            (format!("/lxc.payload.a/{pod}"), None),
+            // No kubelet's.
+            (format!("/a.slice/pod{other}"), None),
+        ] {
+            assert_eq!(words(&path), said, "{path}");
+        }
+    }
+
+    #[test]
+    fn of_runtimes_inside_each_other_the_outermost_counts() {
+        let inner = ID.replace('0', "f");
+        let short = Some("container 0123456789ab");
+        for path in [
+            // kind: a kubelet in a container.
+            format!(
+                "/system.slice/docker-{ID}.scope/kubelet.slice/kubelet-kubepods.slice/\
+                 kubelet-kubepods-pod{}.slice/cri-containerd-{inner}.scope",
+                UID.replace('-', "_")
+            ),
+            format!("/docker/{ID}/kubelet/kubepods/pod{UID}/{inner}"),
+            format!("/docker/{ID}/docker/{inner}"),
+            format!("/machine.slice/machine-libpod_pod_{inner}.slice/libpod-{ID}.scope/container"),
+            format!("/ecs/0123456789abcdef0123456789abcdef/{ID}"),
+            format!("/system.slice/containerd.service/kubepods-besteffort-pod1.slice:cri-containerd:{ID}"),
+        ] {
+            assert_eq!(words(&path).as_deref(), short, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_rootless_container_is_named_with_its_user() {
+        for scope in
+            [format!("user.slice/libpod-{ID}.scope/container"), format!("app.slice/docker-{ID}.scope")]
+        {
+            let name = CgroupName::of(&format!("/user.slice/user-1000.slice/user@1000.service/{scope}"));
+            assert!(name.is_rootless, "{scope}");
+            assert_eq!(name.words().as_deref(), Some("container 0123456789ab of user@1000.service"));
+        }
+        assert!(!CgroupName::of(&format!("/docker/{ID}")).is_rootless);
     }
 }

@@ -285,6 +285,23 @@ fn a_pod_is_named_on_the_cgroups_around_its_containers() {
 }
 
 #[test]
+fn a_delegated_cgroup_cannot_take_the_labels_of_another_pod() {
+    let (id, uid) = ("0123456789abcdef".repeat(4), "0b0f2f3c-8a3f-4a8e-b5c1-000000000001");
+    let manager = "/user.slice/user-9.slice/user@9.service";
+    let delegated = format!("/system.slice/ci.service/kubepods/pod{uid}/{id}");
+    let rootless = format!("{manager}/user.slice/libpod-{id}.scope");
+    let mut interval = (*small::interval(vec![small::task(4, &[5_000]), small::task(5, &[9_000])])).clone();
+    (interval.cgroups[1].1, interval.cgroups[2].1) = (delegated.as_str().into(), rootless.as_str().into());
+    let mut metrics = Metrics::new(Config::default());
+    metrics.add(&interval, &|_| Some(Names { pod: Some("bank".into()), ..Names::default() }));
+    let samples = samples(&metrics);
+    let of_delegated = [("cgroup", &*delegated), ("unit", "ci.service")];
+    let of_rootless = [("cgroup", &*rootless), ("unit", "user@9.service"), ("container_id", &id)];
+    assert_eq!(samples[&key("cgscope_cgroup_tasks", &of_delegated)], 1.0);
+    assert_eq!(samples[&key("cgscope_cgroup_tasks", &of_rootless)], 1.0);
+}
+
+#[test]
 fn what_is_in_cgroups_without_a_name_is_in_the_root() {
     let mut interval = (*small::interval(vec![small::task(4, &[5_000]), small::task(5, &[9_000])])).clone();
     interval.cgroups.truncate(2);
