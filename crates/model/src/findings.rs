@@ -32,8 +32,8 @@ pub const THROTTLED_WAIT_NS: u64 = 10_000_000;
 /// A thread is busy if it ran or waited for this share of the interval, percent. Any program has idle threads, which do
 /// not compete for the quota.
 pub const BUSY_THREAD_PERCENT: u64 = 1;
-/// Use below this share of the quota, percent, on average over the interval, is a quota that would do if it were not
-/// for bursts.
+/// Use below this share of the quota, percent, on average over its periods, is a quota that would do if it were not for
+/// bursts.
 pub const BELOW_LIMIT_PERCENT: u64 = 80;
 /// Neighbours are noisy if they made tasks wait for this share of the time those waited or ran, percent...
 pub const NEIGHBOUR_PERCENT: u64 = 10;
@@ -118,7 +118,7 @@ rules! {
          least 1% of the interval";
     /// A quota ran out although it was not used up on average.
     ThrottledBelowLimit = "throttled_below_limit",
-        "a cgroup's own quota ran out in at least 5% of its periods, yet it used less than 80% of it over the interval";
+        "a cgroup's own quota ran out in at least 5% of its periods, yet it used less than 80% of what they allow together";
     /// Tasks of other cgroups had the CPU.
     NoisyNeighbour = "noisy_neighbour",
         "tasks of other cgroups made a cgroup's tasks wait for at least 10% of the time these waited or ran and for 50ms; \

@@ -182,12 +182,13 @@ fn throttled_below_limit(throttled: &Throttled, context: &Context) -> Option<Fin
         return None;
     }
     let cores = limits.quota_cores()?;
+    // Periods begin only while something runs: what it could have used is less than its quota times the time that passed.
+    let granted_ns = limits.quota_us?.saturating_mul(1_000).saturating_mul(limits.nr_periods?);
     // What was measured of a selection is less than what the cgroup used; a quota that ran out was used by somebody.
     let measured_ns = Some(sums.ran_ns).filter(|ns| context.host.whole && *ns != 0);
-    let used_ns = limits.usage_ns.or(measured_ns)?;
     // The counters of a cgroup that was found within the interval begin later than its tasks' own.
-    let used = used_ns.max(sums.ran_ns) as f64 / context.interval.duration_ns as f64;
-    if used * 100.0 >= cores * BELOW_LIMIT_PERCENT as f64 {
+    let used_ns = limits.usage_ns.or(measured_ns)?.max(sums.ran_ns);
+    if granted_ns == 0 || is_share(used_ns, granted_ns, BELOW_LIMIT_PERCENT) {
         return None;
     }
     let share = percent(limits.nr_throttled?, limits.nr_periods?);
@@ -195,9 +196,10 @@ fn throttled_below_limit(throttled: &Throttled, context: &Context) -> Option<Fin
         rule: Rule::ThrottledBelowLimit,
         cgroup: Some(Arc::clone(path)),
         says: format!(
-            "{path}: it used {} of {} on average, yet {share} of its periods ran out of quota: it works in bursts",
-            number(used),
+            "{path}: it used {} of {} on average in its {}, yet {share} of them ran out of quota: it works in bursts",
+            number(cores * used_ns as f64 / granted_ns as f64),
             cpus(cores),
+            units::count(limits.nr_periods?, "period"),
         ),
         advice: burst_advice(limits)?,
         lost_ns: *held_ns,

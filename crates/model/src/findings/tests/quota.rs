@@ -192,7 +192,7 @@ fn a_quota_runs_out_below_80_percent_of_use() {
     let found = bursts(Some(400 * MS), periods(1.0, 3, 10)).only(Rule::ThrottledBelowLimit);
     assert_eq!(
         found.says,
-        "/a: it used 0.4 of 1 CPU on average, yet 30.0% of its periods ran out of quota: it works in bursts"
+        "/a: it used 0.4 of 1 CPU on average in its 10 periods, yet 30.0% of them ran out of quota: it works in bursts"
     );
     assert_eq!(
         found.advice,
@@ -202,9 +202,16 @@ fn a_quota_runs_out_below_80_percent_of_use() {
     let speaks = |ns, throttled| {
         !bursts(Some(ns), periods(1.0, throttled, 100)).at(Rule::ThrottledBelowLimit).is_empty()
     };
-    assert!(speaks(800 * MS - 1, 5));
-    assert!(!speaks(800 * MS, 5));
-    assert!(!speaks(400 * MS, 4));
+    assert!(speaks(8 * S - 1, 5));
+    assert!(!speaks(8 * S, 5));
+    assert!(!speaks(4 * S, 4));
+}
+
+#[test]
+fn a_steady_load_that_does_not_fill_the_interval_has_no_bursts() {
+    // It ran for 0.6 s of the second, in 6 of the periods that would have been 10, and used 97 % of what these allow.
+    assert!(bursts(Some(291 * MS), periods(0.5, 6, 6)).at(Rule::ThrottledBelowLimit).is_empty());
+    assert_eq!(bursts(Some(291 * MS), periods(0.5, 1, 10)).at(Rule::ThrottledBelowLimit), ["/a"]);
 }
 
 #[test]
