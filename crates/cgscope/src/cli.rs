@@ -217,6 +217,12 @@ impl Top {
         let found = Column::by_title(title, kind.columns());
         found.map(Some).ok_or_else(|| {
             let titles: Vec<&str> = kind.columns().iter().map(|column| column.title()).collect();
+            if titles.is_empty() {
+                return Error::could_not_run(format!(
+                    "--sort {title:?}: the list of {} has no columns to sort by; choose another view with --view",
+                    kind.name()
+                ));
+            }
             Error::could_not_run(format!(
                 "--sort {title:?} is no column of {}; it has {}",
                 kind.name(),
@@ -392,6 +398,18 @@ mod tests {
             seen += 1;
         }
         assert!(seen >= 9, "{seen} commands");
+    }
+
+    #[test]
+    fn a_column_that_is_not_there_is_refused_with_those_that_are() {
+        let top = Cli::try_parse_from(["cgscope", "top", "--sort", "nonsense"]).expect("it is right");
+        let Command::Top(top) = top.command else { panic!("another command") };
+        for kind in Kind::ALL {
+            let said = top.sort_of(kind).expect_err("there is no such column").sentence;
+            let (_, columns) = said.split_once("it has ").unwrap_or_default();
+            assert_eq!(columns.is_empty(), kind.columns().is_empty(), "{said}");
+            assert!(!columns.is_empty() || said.contains("states has no columns"), "{said}");
+        }
     }
 
     #[test]

@@ -8,14 +8,15 @@ mod blend;
 use std::{
     fs, hint,
     io::{self, Read, Write},
-    process::ExitCode,
+    process::{Command, ExitCode, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
 const USAGE: &str = "workload burn THREADS SECONDS [pair|pin] | bound CPUS THREADS SECONDS | far CPUS NODE MIB SECONDS | hop CPU CPU COUNT SECONDS | \
                      sleep THREADS SECONDS | blink THREADS SECONDS | mix THREADS SECONDS | fork COUNT | threads COUNT | churn SECONDS | mergeable MIB SECONDS | \
-                     spread DIRECTORY CGROUPS THREADS SECONDS [yield] | relay FROM TO CPU MICROSECONDS SECONDS | doze CPU SECONDS | vfork SECONDS | prefork WORKERS SECONDS | blocked SECONDS | blend FILE SECONDS";
+                     spread DIRECTORY CGROUPS THREADS SECONDS [yield] | relay FROM TO CPU MICROSECONDS SECONDS | doze CPU SECONDS | vfork SECONDS | prefork WORKERS SECONDS | blocked SECONDS | blend FILE SECONDS | \
+                     cost COMMAND...";
 
 /// Children or threads alive at a time.
 const BATCH: usize = 100;
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         ["prefork", workers, seconds] => number(workers)
             .zip(number(seconds))
             .map(|(workers, seconds)| cgscope_lab::prefork(workers, seconds as u64, ready)),
+        ["cost", program, args @ ..] => Some(cost(program, args)),
         _ => None,
     };
     match done {
@@ -92,6 +94,30 @@ fn ready() -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "ready")?;
     out.flush()
+}
+
+/// Runs a command to its end, without its output, and prints how long it took, ns, and its largest resident memory, bytes. The
+/// kernel counts a process' memory from before it executes another program, too, so it is to be started from a small process.
+fn cost(program: &str, args: &[&str]) -> io::Result<()> {
+    ready()?;
+    let begun = Instant::now();
+    // Waited for below, with what it used.
+    #[expect(clippy::zombie_processes)]
+    let child = Command::new(program).args(args).stdout(Stdio::null()).spawn()?;
+    let mut status = 0;
+    // SAFETY: both are written whole, and the child is ours.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        if libc::wait4(child.id() as i32, &mut status, 0, &mut usage) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        usage
+    };
+    if !libc::WIFEXITED(status) || libc::WEXITSTATUS(status) != 0 {
+        return Err(io::Error::other(format!("{program} {args:?} ended with status {status:#x}")));
+    }
+    println!("{} {}", begun.elapsed().as_nanos(), usage.ru_maxrss as u64 * 1024);
+    Ok(())
 }
 
 /// Memory whose pages differ, so that the kernel's search for equal ones never ends, and sleeps.

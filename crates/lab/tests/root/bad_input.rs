@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    bench::{cgscope, json_lines, patience, run, stderr, stdout},
+    bench::{NO_SETTINGS, SETTINGS, cgscope, json_lines, patience, run, stderr, stdout},
     files::Dir,
     load::Load,
 };
@@ -52,7 +52,9 @@ pub(crate) fn assert_one_sentence(output: &Output, words: &[&str]) {
 
 /// Runs the shell line with `$0` the command under test.
 fn shell(line: &str) -> Output {
-    Command::new("sh").args(["-c", line]).arg(cgscope().get_program()).output().expect("sh runs")
+    let mut shell = Command::new("sh");
+    shell.args(["-c", line]).arg(cgscope().get_program()).env(SETTINGS, NO_SETTINGS);
+    shell.output().expect("sh runs")
 }
 
 #[test]

@@ -13,12 +13,19 @@ use cgscope_collect::{Collector, Options};
 use cgscope_model::{Interval, Sample, Selection};
 use serde_json::Value;
 
-/// The command under test: `CGSCOPE_BIN`, or the one that was built beside the loads.
+/// Where the screen looks for its settings. The home stays: what is started below cgscope may need it.
+pub(crate) const SETTINGS: &str = "XDG_CONFIG_HOME";
+/// Nothing is there, and nothing can be made there: the settings of whoever runs the tests are not read, nor written.
+pub(crate) const NO_SETTINGS: &str = "/proc/no-settings";
+
+/// The command under test, with the default settings: `CGSCOPE_BIN`, or the one that was built beside the loads.
 pub(crate) fn cgscope() -> Command {
     let beside = || PathBuf::from(env!("CARGO_BIN_EXE_workload")).with_file_name("cgscope");
     let path = std::env::var_os("CGSCOPE_BIN").map_or_else(beside, PathBuf::from);
     assert!(path.exists(), "{} is not there: these tests are run by `cargo xtask test`", path.display());
-    Command::new(path)
+    let mut command = Command::new(path);
+    command.env(SETTINGS, NO_SETTINGS);
+    command
 }
 
 /// Runs `cgscope ARGS` to its end.

@@ -1,11 +1,6 @@
 //! A long recording of a busy host, made up: what reading it costs does not depend on whether it has happened.
 
-use std::{
-    path::Path,
-    process::Stdio,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{io::Read, path::Path, sync::Arc, time::Duration};
 
 use cgscope_layout::{
     BUCKETS, bucket_of,
@@ -17,7 +12,7 @@ use cgscope_model::{
 };
 use cgscope_record::{Cpu, FileWriter, Header, Reason};
 
-use crate::{bench::cgscope, files::Dir};
+use crate::{bench::cgscope, files::Dir, load::Load};
 
 const SECOND: u64 = 1_000_000_000;
 const CGROUPS: u64 = 40;
@@ -221,21 +216,27 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Runs `cgscope` and tells how long it took and its largest resident memory, bytes.
+/// Runs `cgscope` and tells how long it took and its largest resident memory, bytes: from a small process, as this one is large.
 fn cost(args: &[&str]) -> (Duration, u64) {
-    let begun = Instant::now();
-    // Waited for below, with what it used.
-    #[expect(clippy::zombie_processes)]
-    let child = cgscope().args(args).stdout(Stdio::null()).spawn().expect("it starts");
-    let mut status = 0;
-    // SAFETY: both are written whole, and the child is ours.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        assert!(libc::wait4(child.id() as i32, &mut status, 0, &mut usage) > 0);
-        usage
-    };
-    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{args:?}: {status}");
-    (begun.elapsed(), usage.ru_maxrss as u64 * 1024)
+    let cgscope = cgscope();
+    let program = cgscope.get_program().to_str().expect("a path in UTF-8");
+    let (load, mut out) = Load::workload(&[&["cost", program], args].concat(), None);
+    let mut text = String::new();
+    out.read_to_string(&mut text).expect("its output is readable");
+    load.wait();
+    let figures =
+        text.trim().split_once(' ').and_then(|(ns, bytes)| Some((ns.parse().ok()?, bytes.parse().ok()?)));
+    let (ns, bytes) = figures.unwrap_or_else(|| panic!("{args:?}: {text:?}"));
+    (Duration::from_nanos(ns), bytes)
+}
+
+#[test]
+fn the_memory_of_a_command_is_not_that_of_the_tests() {
+    // Touched, so that it is resident.
+    let large = vec![1u8; 300 << 20];
+    let (_, bytes) = cost(&["--version"]);
+    std::hint::black_box(&large);
+    assert!(bytes < 100 << 20, "{bytes} bytes");
 }
 
 /// Reading may take 2 s...

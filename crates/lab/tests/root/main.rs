@@ -35,6 +35,7 @@ mod offcpu;
 mod overview;
 mod packages;
 mod pty;
+mod quiet;
 mod record;
 mod recording;
 mod replay;

@@ -13,7 +13,7 @@ use std::{
 };
 
 use crate::{
-    bench::{cgscope, patience, scaled},
+    bench::{SETTINGS, cgscope, patience, scaled},
     files::Dir,
     spread::Spread,
 };
@@ -60,7 +60,7 @@ impl Pty {
         command.args(args).stdin(end()).stdout(end()).stderr(end());
         let home = Dir::new("pty");
         command.env_remove("NO_COLOR").env_remove("COLORTERM").env("TERM", "xterm-256color");
-        command.env("XDG_CONFIG_HOME", home.path()).envs(variables.iter().copied());
+        command.env(SETTINGS, home.path()).envs(variables.iter().copied());
         // SAFETY: two system calls between fork and exec.
         unsafe {
             command.pre_exec(move || {
@@ -253,7 +253,8 @@ fn a_terminal_that_is_gone_ends_the_screen_with_or_without_a_signal() {
         let mut pty = Pty::start(&["top", "-d", "0.2"], [100, 30], controlling, None);
         pty.wait_for("average");
         pty.master = None;
-        assert_eq!(pty.wait(patience(10_000)), Some(0), "controlling: {controlling}");
+        // Nobody is left to be told what was lost on a busy machine; the exit code tells.
+        assert!(matches!(pty.wait(patience(10_000)), Some(0 | 1)), "controlling: {controlling}");
     }
 }
 

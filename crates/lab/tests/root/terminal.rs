@@ -9,7 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{bench::cgscope, files::Dir};
+use crate::{
+    bench::{SETTINGS, cgscope},
+    files::Dir,
+};
 
 /// A terminal with a shell in it; gone with its value.
 pub(crate) struct Terminal {
@@ -26,7 +29,7 @@ impl Terminal {
         let terminal = Self { socket, home: Dir::new("terminal") };
         // A home for settings of its own, which is also where it starts: nobody's are read or written.
         let home = terminal.home.path().display().to_string();
-        let shell = format!("env PS1='$ ' XDG_CONFIG_HOME={home} sh");
+        let shell = format!("env PS1='$ ' {SETTINGS}={home} sh");
         let (width, height) = (width.to_string(), height.to_string());
         terminal.tmux(&[
             "-f",

@@ -3,7 +3,8 @@
 use std::{fs, thread, time::Duration};
 
 use crate::{
-    bench::{run, stderr},
+    bench::{cgscope, run, stderr},
+    files::Dir,
     load::{Cgroup, Load},
     terminal::Terminal,
 };
@@ -309,9 +310,22 @@ fn a_view_a_column_and_a_filter_can_be_asked_for() {
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("\"nonsense\"") && said.contains("wait/s, %wait, why, "), "{said}");
+    let said = stderr(&run(&["top", "--view", "states", "--sort", "wait/s"]));
+    assert!(said.contains("has no columns") && said.contains("--view"), "{said}");
     let output = run(&["top", "--view", "nonsense"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("overview, histogram, heatmap, cgroups"), "{}", stderr(&output));
+}
+
+#[test]
+fn tests_do_not_read_the_settings_of_whoever_runs_them() {
+    let home = Dir::new("home");
+    let folder = home.path().join(".config/cgscope");
+    fs::create_dir_all(&folder).expect("a folder of ours");
+    fs::write(folder.join("settings.toml"), "view = \"numa\"\n").expect("a file of ours");
+    let output = cgscope().args(["top", "--sort", "ran on"]).env("HOME", home.path()).output();
+    let said = stderr(&output.expect("cgscope is executed"));
+    assert!(said.contains("is no column of cgroups"), "{said}");
 }
 
 #[test]
