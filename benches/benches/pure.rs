@@ -57,6 +57,7 @@ fn sample(tasks: u32, busy: u32, round: u64) -> Sample {
         state: None,
         pending: None,
         placement: None,
+        scheduling: None,
         max_ns: 500_000,
         totals: if tid.is_multiple_of(busy) {
             Totals { waits: hist.count(), wait_ns: round * 1_000_000, ..Totals::default() }

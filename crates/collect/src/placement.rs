@@ -43,7 +43,7 @@ impl PlacementFiles {
     pub(crate) fn new(root: &Path, memory: bool) -> Self {
         let nodes = cpu_nodes(root);
         let ids_are_ours = || facts::gather(root).initial_pid_namespace != Some(false);
-        let affinities = (has_several(&nodes) && ids_are_ours()).then(Affinities::default);
+        let affinities = ids_are_ours().then(Affinities::default);
         let memory = memory.then(|| MemoryFiles::new(root));
         Self {
             root: root.into(),
@@ -100,13 +100,15 @@ impl PlacementFiles {
         online.into_iter().map(|node| node_memory(node, &meminfo(node))).collect()
     }
 
-    /// Adds the nodes of these tasks, and what holds the busy ones to their CPUs.
+    /// Adds the nodes of these tasks, how the busy ones are scheduled and, where there are several nodes, what holds them to
+    /// their CPUs.
     pub(crate) fn place(&mut self, tasks: &mut [TaskReading], mono_ns: u64) {
         for task in tasks.iter_mut() {
             task.node = self.nodes.get(&task.cpu).copied();
         }
+        let has_several = self.has_several_nodes();
         if let Some(affinities) = &mut self.affinities {
-            let cpusets = CpusetFiles::new(&self.root, &self.online);
+            let cpusets = CpusetFiles::new(&self.root, &self.online, has_several);
             affinities.look_at(tasks, mono_ns, cpusets);
         }
     }

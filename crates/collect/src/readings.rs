@@ -101,6 +101,7 @@ pub(crate) fn reading(
         state: Some(state(record)),
         pending: None,
         placement: placement.map(Arc::new),
+        scheduling: None,
         max_ns: record.waits.max_ns,
         totals,
         hist: kept.hist.clone(),

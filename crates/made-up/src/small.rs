@@ -24,6 +24,7 @@ pub fn task(tid: u32, waits_ns: &[u64]) -> TaskReading {
         state: None,
         pending: None,
         placement: None,
+        scheduling: None,
         max_ns: waits_ns.iter().copied().max().unwrap_or(0),
         totals: Totals {
             waits: hist.count(),

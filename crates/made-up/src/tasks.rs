@@ -106,6 +106,7 @@ fn task(tid: u32, place: Place, round: u64) -> TaskReading {
             booked_ns: 0,
             by_cause: ByCause::only(Cause::OtherCgroup, pending_ns),
         }),
+        scheduling: None,
         placement: Some(Arc::new(Placement {
             node_migrations: Some(chance.below(4) * round),
             ran_ns: Some(by_node(cpu, ran_ns * round, away_ns * round)),

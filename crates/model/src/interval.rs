@@ -12,7 +12,7 @@ use cgscope_layout::bucket::LAST_LOW_NS;
 
 use crate::{
     Accounts, ByCause, CgroupReading, ExitedReading, Hist, Losses, Mode, NodeReading, PairReading,
-    ProcessMemory, Sample, StackReading, TaskReading, Totals, accounts, coarse, culprits,
+    ProcessMemory, Sample, Scheduling, StackReading, TaskReading, Totals, accounts, coarse, culprits,
     findings::BUSY_THREAD_PERCENT,
     limits,
     nodes::{self, CpuInterval, TaskPlacement},
@@ -86,6 +86,16 @@ impl TaskInterval {
         let pending_ns = self.reading.pending.map_or(0, |pending| pending.ns.min(duration_ns));
         let active_ns = self.totals.on_cpu_ns.saturating_add(self.wait.total_ns).saturating_add(pending_ns);
         u128::from(active_ns) * 100 >= u128::from(duration_ns) * u128::from(BUSY_THREAD_PERCENT)
+    }
+
+    /// The name of its policy, if it is a real-time one.
+    pub(crate) fn realtime(&self) -> Option<&'static str> {
+        self.reading.scheduling.and_then(Scheduling::realtime)
+    }
+
+    /// True for a kernel thread that stays where it is, whatever its affinity is set to.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.reading.scheduling.is_some_and(|scheduling| scheduling.is_bound)
     }
 
     pub(crate) fn append(&mut self, next: Self) {

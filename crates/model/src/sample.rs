@@ -99,6 +99,8 @@ pub struct TaskReading {
     pub pending: Option<Pending>,
     /// Where it ran; `None` where there is only one node to run on, or nobody looked.
     pub placement: Option<Arc<Placement>>,
+    /// How the kernel schedules it; `None`: it was never busy, or nobody looked.
+    pub scheduling: Option<Scheduling>,
     /// The longest completed wait so far, ns.
     pub max_ns: u64,
     /// Cumulative readings.
@@ -107,6 +109,27 @@ pub struct TaskReading {
     pub accounts: Option<Arc<Accounts>>,
     /// Completed waits so far. Shared with the previous Sample where nothing was added.
     pub hist: Arc<Hist>,
+}
+
+/// How the kernel schedules a task.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scheduling {
+    /// Its policy by the kernel's number (`sched_getscheduler`): 1 is SCHED_FIFO.
+    pub policy: u32,
+    /// A kernel thread that nobody can give another affinity (PF_NO_SETAFFINITY), kept on some of the CPUs.
+    pub is_bound: bool,
+}
+
+impl Scheduling {
+    /// The name of its policy if that is a real-time one. `cpu.weight` and `cpu.max` do not apply to these.
+    pub fn realtime(self) -> Option<&'static str> {
+        match self.policy {
+            1 => Some("SCHED_FIFO"),
+            2 => Some("SCHED_RR"),
+            6 => Some("SCHED_DEADLINE"),
+            _ => None,
+        }
+    }
 }
 
 /// A wait that is not over yet.

@@ -6,8 +6,8 @@ use std::{borrow::Borrow, sync::Arc};
 use cgscope_layout::{CAUSES, Cause};
 use cgscope_model::{
     Accounts, Blame, ByCause, CgroupReading, Cost, CpuReading, CpuWaits, Cpuset, ExitedReading, Hist, Losses,
-    Mode, NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, TaskReading, TaskState,
-    Totals,
+    Mode, NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, Scheduling, TaskReading,
+    TaskState, Totals,
 };
 
 use crate::cells::{Cells, Columns, Field, Kind, Row, Texts};
@@ -51,13 +51,14 @@ macro_rules! members {
 
 members! {
     TaskReading {
-        serial, tid, tgid, comm, start_ns, cgroup_id, cpu, node, on_cpu, state, pending, placement, max_ns, totals,
-        accounts, hist,
+        serial, tid, tgid, comm, start_ns, cgroup_id, cpu, node, on_cpu, state, pending, placement, scheduling, max_ns,
+        totals, accounts, hist,
     }
     Totals {
         waits, wait_ns, run_delay_ns, unstamped, unstamped_ns, on_cpu_ns, voluntary, involuntary, migrations, by_cause,
     }
     Pending { ns, booked_ns, by_cause }
+    Scheduling { policy, is_bound }
     Placement { node_migrations, ran_ns, preferred_node, cpus_allowed, cpuset }
     Cpuset { path, cpus }
     ExitedReading { cgroup_id, tasks, max_ns, totals, accounts, hist }
@@ -172,7 +173,7 @@ macro_rules! optional {
     )*};
 }
 
-optional!(Pending, Arc<Placement>, Arc<Cpuset>, CpuWaits, Vec<(u32, u64)>);
+optional!(Pending, Scheduling, Arc<Placement>, Arc<Cpuset>, CpuWaits, Vec<(u32, u64)>);
 
 macro_rules! shared {
     ($($type:ty),*) => {$(

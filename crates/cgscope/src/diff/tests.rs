@@ -53,6 +53,7 @@ impl Does {
             state: None,
             pending: None,
             placement: None,
+            scheduling: None,
             max_ns: self.wait_ms * MS * 105 / 100,
             totals,
             hist: Arc::new(hist),

@@ -1,4 +1,4 @@
-//! What holds tasks to some of the CPUs: affinity masks and cpusets.
+//! How tasks are scheduled, and what holds them to some of the CPUs: affinity masks and cpusets.
 
 use std::{
     collections::HashMap,
@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_model::{Cpuset, TaskReading, placement::cpu_list};
+use cgscope_model::{Cpuset, Scheduling, TaskReading, placement::cpu_list};
 
 use crate::{
     facts::{CgroupMounts, parse_cpu_list},
@@ -17,14 +17,18 @@ use crate::{
 /// A task is looked at if it ran or waited for this share of the time since the last Sample, percent: what idles does not
 /// load a node.
 const BUSY_PERCENT: u64 = 1;
-/// So many tasks are looked at in a Sample, the busiest first: `sched_getaffinity` takes about 0.3 us, and the paths of
-/// the cpusets of those held back about 20 us, so at most 5 ms, and that only every fifth Sample.
+/// So many tasks are looked at in a Sample, the busiest first: `sched_getaffinity` and `sched_getscheduler` take about 0.3 us
+/// each, and the files of those held back about 20 us, so at most 5 ms, and that only every fifth Sample.
 const TASKS: usize = 256;
 /// So many Samples a look is good for.
 const GOOD_FOR: u64 = 5;
 /// Above the largest NR_CPUS of any architecture. The kernel refuses a mask that is too short, and fills as much of a longer
 /// one as it has CPUs.
 const MOST_CPUS: usize = 8192;
+/// In what `sched_getscheduler` returns: children do not inherit the policy (2.6.32).
+const SCHED_RESET_ON_FORK: u32 = 0x4000_0000;
+/// In the flags of a task, in all versions since 3.10: its affinity cannot be set.
+const PF_NO_SETAFFINITY: u64 = 0x0400_0000;
 
 /// What is known of tasks from one Sample to the next.
 #[derive(Debug, Default)]
@@ -45,8 +49,10 @@ struct Task {
 
 #[derive(Clone, Debug)]
 struct Look {
+    /// Where there are several nodes.
     cpus_allowed: Option<Arc<str>>,
     cpuset: Option<Arc<Cpuset>>,
+    scheduling: Option<Scheduling>,
 }
 
 impl Affinities {
@@ -73,6 +79,8 @@ impl Affinities {
         self.tasks.retain(|_, task| task.seen == sample);
         for task in tasks {
             let Some(Task { look: Some((at, look)), .. }) = self.tasks.get(&task.serial) else { continue };
+            // Good for longer than a mask: hardly any task changes its policy, and what it did before is judged by it.
+            task.scheduling = look.scheduling;
             if sample - at < GOOD_FOR && look.cpus_allowed.is_some() {
                 let placement = Arc::make_mut(task.placement.get_or_insert_default());
                 placement.cpus_allowed = look.cpus_allowed.clone();
@@ -91,10 +99,11 @@ impl Affinities {
     }
 }
 
-/// Looks at tasks and at the cpusets that they are in, each cpuset once.
+/// Looks at tasks and, where there are several nodes, at the cpusets that they are in, each cpuset once.
 pub(super) struct CpusetFiles<'a> {
     root: &'a Path,
     online: &'a [u32],
+    has_several_nodes: bool,
     /// The mount, and whether it is v2; looked up for the first task that is held back.
     mount: Option<Option<(PathBuf, bool)>>,
     narrowing: HashMap<String, Option<Arc<Cpuset>>>,
@@ -102,20 +111,34 @@ pub(super) struct CpusetFiles<'a> {
 }
 
 impl<'a> CpusetFiles<'a> {
-    pub(super) fn new(root: &'a Path, online: &'a [u32]) -> Self {
-        Self { root, online, mount: None, narrowing: HashMap::new(), masks: HashMap::new() }
+    pub(super) fn new(root: &'a Path, online: &'a [u32], has_several_nodes: bool) -> Self {
+        Self {
+            root,
+            online,
+            has_several_nodes,
+            mount: None,
+            narrowing: HashMap::new(),
+            masks: HashMap::new(),
+        }
     }
 
     fn look(&mut self, tid: u32) -> Look {
         let mask = affinity(tid);
         // A mask of all CPUs is held back by nothing.
         let is_narrow = mask.as_ref().is_some_and(|mask| self.online.iter().any(|cpu| !mask.contains(cpu)));
+        let scheduling = policy(tid).map(|policy| Scheduling {
+            policy,
+            is_bound: is_narrow && is_bound(self.root, tid).unwrap_or(false),
+        });
+        if !self.has_several_nodes {
+            return Look { cpus_allowed: None, cpuset: None, scheduling };
+        }
         let cpuset = if is_narrow { self.cpuset_of(tid) } else { None };
         let cpus_allowed = mask.map(|mask| {
             let list = cpu_list(&mask);
             self.masks.entry(list.clone()).or_insert_with(|| list.into()).clone()
         });
-        Look { cpus_allowed, cpuset }
+        Look { cpus_allowed, cpuset, scheduling }
     }
 
     fn cpuset_of(&mut self, tid: u32) -> Option<Arc<Cpuset>> {
@@ -140,6 +163,23 @@ fn affinity(tid: u32) -> Option<Vec<u32>> {
         let bits = (0..MOST_CPUS).filter(|cpu| mask[cpu / 64] >> (cpu % 64) & 1 == 1);
         bits.map(|cpu| cpu as u32).collect()
     })
+}
+
+/// The kernel's number of a task's policy; `None` if it is gone.
+fn policy(tid: u32) -> Option<u32> {
+    // Not the function of the C library: that of musl refuses.
+    // SAFETY: no pointers.
+    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, tid) };
+    u32::try_from(policy).ok().map(|policy| policy & !SCHED_RESET_ON_FORK)
+}
+
+/// The ninth field of `/proc/PID/task/TID/stat`, which unlike that of a process does not sum over threads.
+fn is_bound(root: &Path, tid: u32) -> Option<bool> {
+    let stat = fs::read(root.join(format!("proc/{tid}/task/{tid}/stat"))).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    let (_, after_name) = stat.rsplit_once(") ")?;
+    let flags: u64 = after_name.split(' ').nth(6)?.parse().ok()?;
+    Some(flags & PF_NO_SETAFFINITY != 0)
 }
 
 /// Where cpusets are, and whether that is v2.

@@ -1,5 +1,7 @@
 use std::fs;
 
+use cgscope_model::Scheduling;
+
 use super::{
     affinity::{cpuset_path, narrowing},
     *,
@@ -231,4 +233,33 @@ fn a_busy_thread_is_looked_at_and_an_idle_one_is_not() {
         look(s, 500_000_000);
     }
     assert_eq!(look(8, 500_000_000), None, "but not for ever");
+}
+
+#[test]
+fn the_policy_of_a_busy_thread_is_known_on_hosts_of_one_node_too() {
+    // SAFETY: no preconditions.
+    let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+    // PF_NO_SETAFFINITY, PF_KTHREAD and others, after a name with a bracket. CPUs beyond any mask make every mask a narrow one.
+    let stat = format!("{tid} (kworker/0:1) x) I 2 0 0 0 -1 69238880 0 0 0 0 1 2 0 0 20 0 1 0 1 0 0\n");
+    let host =
+        Fake::new("policy").nodes(&[(0, "0-8191")]).file(&format!("proc/{tid}/task/{tid}/stat"), &stat);
+    let mut files = host.files();
+    files.cpus();
+    let mut look = |s: u64, ran_ns: u64| {
+        let mut tasks = [task(tid, 0)];
+        tasks[0].totals.on_cpu_ns = ran_ns;
+        files.place(&mut tasks, s * 1_000_000_000);
+        assert!(tasks[0].placement.is_none());
+        tasks[0].scheduling
+    };
+    look(1, 1_000);
+    assert_eq!(look(2, 2_000), None, "it idles");
+    let batch = libc::sched_param { sched_priority: 0 };
+    // SAFETY: a structure of ours; 0 is this thread. Nobody is refused SCHED_BATCH.
+    assert_eq!(unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_BATCH, &batch) }, 0);
+    let busy = Some(Scheduling { policy: libc::SCHED_BATCH as u32, is_bound: true });
+    assert_eq!(look(3, 500_000_000), busy);
+    for s in 4..10 {
+        assert_eq!(look(s, 500_000_000), busy, "a policy is good for as long as the task is there");
+    }
 }

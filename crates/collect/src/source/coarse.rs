@@ -207,6 +207,7 @@ impl CoarseSource {
             state,
             pending: None,
             placement: None,
+            scheduling: None,
             max_ns: 0,
             totals: totals(schedstat, switches),
             hist: self.no_waits.clone(),

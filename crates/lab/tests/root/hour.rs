@@ -76,6 +76,7 @@ impl MadeUp {
             state: Some(TaskState::Sleeping),
             pending: None,
             placement: None,
+            scheduling: None,
             max_ns: 0,
             totals: Totals::default(),
             hist: Arc::default(),

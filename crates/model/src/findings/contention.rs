@@ -11,7 +11,7 @@ use super::{
     words::{is_share, list, percent},
 };
 use crate::{
-    Blame, REST_NAME,
+    Blame, REST_NAME, TaskInterval,
     selection::{is_at_or_below, path_and_ancestors},
     sum, units,
 };
@@ -20,6 +20,9 @@ use crate::{
 const NEIGHBOURS: usize = 3;
 /// ... and, but for the worst, only with this share of the waiting, percent.
 const NEIGHBOUR_NAMED_PERCENT: u64 = 10;
+
+/// Tasks are mostly real-time tasks if these have this share of what all of them did, percent.
+const MOSTLY_PERCENT: u64 = 50;
 
 /// Who made tasks of another cgroup wait.
 struct Neighbour {
@@ -80,8 +83,7 @@ fn noisy_neighbour(context: &Context, node: usize) -> Finding {
         .collect();
     let named = if named.is_empty() { named.join("") } else { format!(": {}", list(&named)) };
     // Nothing can be done about a sum of several.
-    let worst =
-        neighbours.iter().map(|neighbour| neighbour.path.as_deref()).find(|path| *path != Some(REST_NAME));
+    let worst = neighbours.iter().find(|neighbour| neighbour.path.as_deref() != Some(REST_NAME));
     Finding {
         rule: Rule::NoisyNeighbour,
         cgroup: Some(path.clone()),
@@ -90,7 +92,7 @@ fn noisy_neighbour(context: &Context, node: usize) -> Finding {
             units::duration(ns),
             percent(ns, sums.active_ns()),
         ),
-        advice: neighbour_advice(context, path, worst.flatten()),
+        advice: neighbour_advice(context, node, worst),
         lost_ns: ns,
     }
 }
@@ -122,8 +124,12 @@ fn neighbours_of(context: &Context, victim: usize) -> Vec<Neighbour> {
     neighbours
 }
 
-fn neighbour_advice(context: &Context, victim: &str, neighbour: Option<&str>) -> String {
-    let Some(neighbour) = neighbour else {
+fn neighbour_advice(context: &Context, node: usize, worst: Option<&Neighbour>) -> String {
+    let victim = &**context.path(node);
+    if let Some(advice) = realtime_advice(context, node, worst) {
+        return advice;
+    }
+    let Some(neighbour) = worst.and_then(|worst| worst.path.as_deref()) else {
         return "give it a higher cpu.weight (in v1 cpu.shares), its neighbours a quota, or each a cpuset"
             .into();
     };
@@ -144,6 +150,60 @@ fn neighbour_advice(context: &Context, victim: &str, neighbour: Option<&str>) ->
         with_weight(ours),
         with_weight(theirs),
     )
+}
+
+/// Where the neighbour or those who waited are real-time tasks for the most part: the files of the cpu controller hold for others.
+fn realtime_advice(context: &Context, node: usize, worst: Option<&Neighbour>) -> Option<String> {
+    const NOT: &str = "to which cpu.weight and cpu.max do not apply";
+    let tasks = &context.interval.tasks;
+    if let Some(worst) = worst
+        && let Some((policy, task)) =
+            most_are_realtime(tasks.iter().filter(|task| is_of(context, task, worst)), |task| {
+                task.totals.on_cpu_ns
+            })
+    {
+        let tid = task.reading.tid;
+        return Some(format!(
+            "those tasks are real-time tasks ({policy}), {NOT}: give them an ordinary policy (chrt -o -p 0 {tid}), or each \
+             of both a cpuset of its own"
+        ));
+    }
+    let waited = context.tree.tasks_below(node).iter().map(|at| &tasks[*at]);
+    let (policy, _) = most_are_realtime(waited, |task| task.wait.by_cause.get(Cause::OtherCgroup))?;
+    Some(format!(
+        "its own tasks are real-time tasks ({policy}), {NOT}: give them a higher priority (chrt -p), or each of both a cpuset \
+         of its own"
+    ))
+}
+
+/// Whether a task is the neighbour, or in its cgroup where single tasks are not told apart.
+fn is_of(context: &Context, task: &TaskInterval, neighbour: &Neighbour) -> bool {
+    match &neighbour.task {
+        Some((tid, _)) => task.reading.tid == *tid,
+        None => {
+            neighbour.path.is_some()
+                && context.interval.cgroup_path(task.reading.cgroup_id) == neighbour.path.as_ref()
+        }
+    }
+}
+
+/// The real-time policy and the task that have most of it, if tasks of such policies have most of all.
+fn most_are_realtime<'a>(
+    tasks: impl Iterator<Item = &'a TaskInterval>,
+    ns: impl Fn(&TaskInterval) -> u64,
+) -> Option<(&'static str, &'a TaskInterval)> {
+    let (mut all_ns, mut realtime_ns, mut most) = (0, 0, None::<(u64, &'static str, &TaskInterval)>);
+    for task in tasks {
+        let ns = ns(task);
+        sum::add(&mut all_ns, ns);
+        let Some(policy) = task.realtime() else { continue };
+        sum::add(&mut realtime_ns, ns);
+        if most.is_none_or(|(most_ns, ..)| ns > most_ns) {
+            most = Some((ns, policy, task));
+        }
+    }
+    let (_, policy, task) = most?;
+    is_share(realtime_ns, all_ns, MOSTLY_PERCENT).then_some((policy, task))
 }
 
 /// The two cgroups below the last common ancestor: weights count among siblings only. `None` if one is the other's

@@ -13,7 +13,8 @@ use crate::{
     tree::{Node, Sums},
 };
 
-/// The busy threads among some tasks.
+/// The busy threads among some tasks, but for kernel threads that are bound to their CPUs: these were not started by a program, and
+/// nobody can spread them.
 #[derive(Debug, Default)]
 pub(super) struct Busy {
     /// How many.
@@ -74,7 +75,7 @@ impl<'a> Context<'a> {
     pub fn busy(&self, tasks: &[usize]) -> Busy {
         let mut busy = Busy::default();
         let tasks = tasks.iter().map(|task| &self.interval.tasks[*task]);
-        for task in tasks.filter(|task| task.is_busy(self.interval.duration_ns)) {
+        for task in tasks.filter(|task| task.is_busy(self.interval.duration_ns) && !task.is_bound()) {
             busy.threads += 1;
             busy.processes.insert(task.reading.tgid);
             busy.cpus.insert(task.reading.cpu);

@@ -61,7 +61,9 @@ impl<'a> Skew<'a> {
             (ran_ns.max(waited_ns) != 0).then_some((task, ran_ns, ran_ns.saturating_add(waited_ns)))
         };
         let tasks: Vec<_> = context.interval.tasks.iter().filter_map(there).collect();
-        let who = who(context, &tasks)?;
+        // Nobody can move a kernel thread that is bound.
+        let movable: Vec<_> = tasks.iter().filter(|(task, ..)| !task.is_bound()).copied().collect();
+        let who = who(context, &movable)?;
         let is_one = |task: &TaskInterval| match &who {
             Who::Process(tgid) => task.reading.tgid == *tgid,
             Who::Cgroup(path) => context.interval.cgroup_path(task.reading.cgroup_id) == Some(path),
@@ -80,7 +82,9 @@ impl<'a> Skew<'a> {
         }
         let threads: Vec<_> = tasks
             .iter()
-            .filter(|(task, ..)| is_one(task) && task.is_busy(context.interval.duration_ns))
+            .filter(|(task, ..)| {
+                is_one(task) && !task.is_bound() && task.is_busy(context.interval.duration_ns)
+            })
             .map(|(task, _, active)| (*task, *active))
             .collect();
         let hold = hold(&threads, &idle.cpus);

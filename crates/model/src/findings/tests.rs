@@ -9,8 +9,8 @@ use super::*;
 use cgscope_layout::Loss;
 
 use crate::{
-    Blame, ByCause, Cause, CgroupReading, Hist, PairReading, TaskInterval, TaskReading, Totals, Wait,
-    interval::ExitedInterval,
+    Blame, ByCause, Cause, CgroupReading, Hist, PairReading, Scheduling, TaskInterval, TaskReading, Totals,
+    Wait, interval::ExitedInterval,
 };
 
 const MS: u64 = 1_000_000;

@@ -71,6 +71,7 @@ fn task() -> impl Strategy<Value = TaskReading> {
                     let cpus_allowed = node_migrations.map(|_| "0-1".into());
                     Arc::new(Placement { node_migrations, ran_ns, cpus_allowed, ..Placement::default() })
                 }),
+                scheduling: None,
                 max_ns,
                 totals,
                 hist,

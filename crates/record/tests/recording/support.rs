@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, io::Cursor, sync::Arc};
 use cgscope_layout::{BUCKETS, CAUSES, Cause, Loss, cause::CELLS};
 use cgscope_model::{
     Blame, ByCause, CgroupReading, Cost, CpuReading, CpuWaits, Cpuset, ExitedReading, Hist, Losses, Mode,
-    NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, Selection, TaskReading, TaskState,
-    Totals, doctor::CgroupLayout,
+    NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, Scheduling, Selection, TaskReading,
+    TaskState, Totals, doctor::CgroupLayout,
 };
 use cgscope_record::{Cpu, Ending, Header, ReadError, Reader, Reason, Writer};
 use proptest::prelude::*;
@@ -41,6 +41,7 @@ pub(crate) fn task(serial: u64, waits_ns: &[u64]) -> TaskReading {
         on_cpu: false,
         state: None,
         pending: Some(Pending { ns: 12, booked_ns: 3, by_cause: ByCause::only(Cause::Throttled, 12) }),
+        scheduling: None,
         placement: Some(Arc::new(Placement {
             node_migrations: Some(2),
             ran_ns: Some(vec![(0, 4_000)]),
@@ -199,6 +200,8 @@ fn any_task() -> impl Strategy<Value = TaskReading> {
                         ..Placement::default()
                     })
                 }),
+                scheduling: pending
+                    .map(|(ns, moves)| Scheduling { policy: ns as u32, is_bound: moves % 2 == 0 }),
                 max_ns,
                 totals,
                 hist,

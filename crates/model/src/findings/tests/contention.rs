@@ -66,6 +66,64 @@ fn a_neighbour_above_has_no_weight_beside_ours() {
     );
 }
 
+/// A task of `/a` that waited behind one of `/b`, each scheduled by this policy.
+fn policies(victim: u32, culprit: u32) -> Scene {
+    let mut scene = Scene::new(&["/a", "/b"])
+        .task("/a", 400 * MS, &[(Cause::OtherCgroup, 500 * MS)])
+        .task("/b", 500 * MS, &[])
+        .ran_before("/a", "/b", 500 * MS);
+    for (task, policy) in scene.interval.tasks.iter_mut().zip([victim, culprit]) {
+        task.reading.scheduling = Some(Scheduling { policy, is_bound: false });
+    }
+    scene
+}
+
+#[test]
+fn weights_and_quotas_are_no_advice_for_real_time_tasks() {
+    for (culprit, name) in [(1, "SCHED_FIFO"), (2, "SCHED_RR"), (6, "SCHED_DEADLINE")] {
+        assert_eq!(
+            policies(0, culprit).only(Rule::NoisyNeighbour).advice,
+            format!(
+                "those tasks are real-time tasks ({name}), to which cpu.weight and cpu.max do not apply: give them an \
+                 ordinary policy (chrt -o -p 0 2), or each of both a cpuset of its own"
+            )
+        );
+    }
+    assert_eq!(
+        policies(1, 0).only(Rule::NoisyNeighbour).advice,
+        "its own tasks are real-time tasks (SCHED_FIFO), to which cpu.weight and cpu.max do not apply: give them a higher \
+         priority (chrt -p), or each of both a cpuset of its own"
+    );
+    let ordinary = policies(3, 5).only(Rule::NoisyNeighbour).advice;
+    assert!(ordinary.starts_with("give /a a higher cpu.weight"), "{ordinary}");
+    // Most of what ran there is no real-time task.
+    let mixed = policies(0, 1).task("/b", 501 * MS, &[]).only(Rule::NoisyNeighbour).advice;
+    assert!(mixed.starts_with("give /a a higher cpu.weight"), "{mixed}");
+}
+
+#[test]
+fn a_real_time_neighbour_that_is_told_from_others_of_its_cgroup_is_named() {
+    let mut scene = policies(0, 1).task("/b", 5 * S, &[]);
+    (scene.interval.pairs[0].tid, scene.interval.pairs[0].comm) = (2, "irq".into());
+    let advice = scene.only(Rule::NoisyNeighbour).advice;
+    assert!(advice.contains("SCHED_FIFO") && advice.contains("chrt -o -p 0 2"), "{advice}");
+}
+
+#[test]
+fn kernel_threads_that_are_bound_to_their_cpu_are_not_to_be_spread() {
+    let mut scene = own(3, 250 * MS);
+    assert!(scene.only(Rule::OwnContention).advice.contains("taskset"));
+    for task in &mut scene.interval.tasks {
+        task.reading.scheduling = Some(Scheduling { policy: 0, is_bound: true });
+    }
+    assert_eq!(scene.all(), []);
+    let mut scene = own(9, 250 * MS);
+    for task in &mut scene.interval.tasks[..2] {
+        task.reading.scheduling = Some(Scheduling { policy: 0, is_bound: true });
+    }
+    assert!(scene.all().iter().all(|finding| !finding.says.contains("9 threads")), "{:#?}", scene.all());
+}
+
 #[test]
 fn neighbours_are_told_at_the_lowest_cgroups_that_have_the_waiting() {
     let behind = |ms: u64| [(Cause::OtherCgroup, ms * MS)];
