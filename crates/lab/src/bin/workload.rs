@@ -101,8 +101,6 @@ fn ready() -> io::Result<()> {
 fn cost(program: &str, args: &[&str]) -> io::Result<()> {
     ready()?;
     let begun = Instant::now();
-    // Waited for below, with what it used.
-    #[expect(clippy::zombie_processes)]
     let child = Command::new(program).args(args).stdout(Stdio::null()).spawn()?;
     let mut status = 0;
     // SAFETY: both are written whole, and the child is ours.

@@ -36,6 +36,7 @@ mod overview;
 mod packages;
 mod pty;
 mod quiet;
+mod realtime;
 mod record;
 mod recording;
 mod replay;

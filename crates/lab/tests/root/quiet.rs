@@ -1,10 +1,15 @@
 //! Tests that assert times or shares of CPU look for a quiet machine themselves.
 
 use std::{
+    cell::Cell,
     fs,
     io::{self, Write},
     panic::{self, AssertUnwindSafe},
-    thread,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -17,21 +22,12 @@ const LOOK: Duration = Duration::from_millis(200);
 const LOOKS: u32 = 5;
 /// How often a test is tried on a busy machine, and how long it waits for a quiet one before each time but the first.
 const TRIES: u32 = 3;
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs `test`, which panics if it fails. On a quiet machine a failure counts. On a busy one it is tried again once the machine is
 /// quiet; where that does not come to pass, standard error says that nothing was decided. `test` must leave nothing running.
 pub(crate) fn quietly(test: impl Fn()) {
-    let mut busy = 0.0;
-    for attempt in 0..TRIES {
-        let before = if attempt == 0 { busy_cpus(LOOK) } else { least_busy(PATIENCE) };
-        let Err(failure) = panic::catch_unwind(AssertUnwindSafe(&test)) else { return };
-        let after = least_busy(LOOK * LOOKS);
-        busy = before.max(after);
-        if busy <= allowed() {
-            panic::resume_unwind(failure);
-        }
-    }
+    let Err(busy) = tried(test, PATIENCE) else { return };
     // Not with a macro: the words are to be seen although the test does not fail.
     let name = thread::current().name().unwrap_or("a test").to_owned();
     let _ = writeln!(
@@ -39,6 +35,24 @@ pub(crate) fn quietly(test: impl Fn()) {
         "\nNOT DECIDED: {name} failed {TRIES} times, but others used {busy:.1} CPUs beside it; it needs a quiet machine (at most {:.1})",
         allowed()
     );
+}
+
+/// Runs a test as above, with so much patience.
+///
+/// # Errors
+/// Nothing was decided: how many CPUs others used.
+fn tried(test: impl Fn(), patience: Duration) -> Result<(), f64> {
+    let mut busy = 0.0;
+    for attempt in 0..TRIES {
+        let before = if attempt == 0 { busy_cpus(LOOK) } else { least_busy(patience) };
+        let Err(failure) = panic::catch_unwind(AssertUnwindSafe(&test)) else { return Ok(()) };
+        let after = least_busy(LOOK * LOOKS);
+        busy = before.max(after);
+        if busy <= allowed() {
+            panic::resume_unwind(failure);
+        }
+    }
+    Err(busy)
 }
 
 /// CPUs that were busy in the quietest look of this time; it ends with the first quiet one.
@@ -73,33 +87,49 @@ fn busy_ticks() -> u64 {
     ticks.take(8).enumerate().filter(|(at, _)| ![3, 4].contains(at)).map(|(_, ticks)| ticks).sum()
 }
 
-/// A thread that keeps CPU 0 busy for so long.
-fn disturb(time: Duration) -> thread::JoinHandle<()> {
-    thread::spawn(move || {
-        let end = Instant::now() + time;
-        while Instant::now() < end {
-            std::hint::spin_loop();
-        }
-    })
+/// A thread that keeps a CPU busy until it is joined by dropping this.
+struct Disturbance {
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Disturbance {
+    fn start() -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let seen = is_over.clone();
+        let spin = move || {
+            while !seen.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        };
+        Self { is_over, thread: Some(thread::spawn(spin)) }
+    }
+}
+
+impl Drop for Disturbance {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
 }
 
 #[test]
-fn a_busy_cpu_is_seen() {
-    let busy = disturb(LOOK * 3);
-    assert!(busy_cpus(LOOK) > CPUS);
-    busy.join().expect("it spins");
-}
-
-#[test]
-fn a_test_that_fails_beside_others_is_tried_again() {
-    let tries = std::cell::Cell::new(0);
-    let others = std::cell::RefCell::new(Some(disturb(Duration::from_secs(4))));
-    quietly(|| {
+fn beside_others_a_failure_is_tried_again_and_decides_nothing() {
+    let _others = Disturbance::start();
+    let tries = Cell::new(0);
+    let fails_at_first = || {
         tries.set(tries.get() + 1);
-        // The first look is over, and so is the one after it before this ends.
-        assert!(tries.get() > 1, "the first one fails");
-    });
+        assert!(tries.get() > 1, "beside others");
+    };
+    assert_eq!(tried(fails_at_first, Duration::ZERO), Ok(()));
     assert_eq!(tries.get(), 2);
-    let others = others.take();
-    others.expect("a thread").join().expect("it spins");
+    let busy = tried(|| panic!("beside others"), Duration::ZERO).expect_err("nothing was decided");
+    assert!(busy > allowed(), "{busy}");
+}
+
+#[test]
+fn a_failure_counts_once_the_machine_is_quiet() {
+    let failed = || panic::catch_unwind(|| tried(|| panic!("a failure"), LOOK * LOOKS)).is_err();
+    // Others may come between; then it is not said that there were none.
+    assert!(failed() || least_busy(LOOK * LOOKS) > allowed());
 }

@@ -7,6 +7,7 @@ use cgscope_model::{Interval, Losses, Sample};
 use crate::{
     bench::{Run, follow, kernel_figures, measure, scaled},
     load::Load,
+    quiet::quietly,
 };
 
 /// What the kernel booked of a wait that was not over when the Sample was taken: in its sum already, in ours once the
@@ -84,13 +85,15 @@ fn check(load: &Load, seconds: u64) -> Interval {
 
 #[test]
 fn two_busy_loops_per_cpu_free_to_migrate() {
-    let (load, _out) = Load::workload(&["burn", "4", "90", "pair"], None);
-    let whole = check(&load, 5);
-    let total = whole.total();
-    // Twice as many as CPUs: on average each waits half of the time.
-    let share = total.wait.total_ns as f64 / (whole.duration_ns as f64 * 2.0);
-    assert!((0.8..1.3).contains(&share), "as many wait as run: {share}");
-    assert!(total.totals.involuntary > 10 * total.totals.voluntary);
+    quietly(|| {
+        let (load, _out) = Load::workload(&["burn", "4", "90", "pair"], None);
+        let whole = check(&load, 5);
+        let total = whole.total();
+        // Twice as many as CPUs: on average each waits half of the time.
+        let share = total.wait.total_ns as f64 / (whole.duration_ns as f64 * 2.0);
+        assert!((0.8..1.3).contains(&share), "as many wait as run: {share}");
+        assert!(total.totals.involuntary > 10 * total.totals.voluntary);
+    });
 }
 
 #[test]
@@ -138,27 +141,32 @@ fn switches_equal_the_kernels_while_a_task_rests() {
 
 #[test]
 fn tasks_attached_in_mid_life_count_from_the_start() {
-    // Four loops on each of two CPUs wait three quarters of the time: at the attach three of each four are waiting.
-    let (load, _out) = Load::workload(&["burn", "8", "90", "pin"], None);
-    thread::sleep(Duration::from_millis(500));
-    let pids = load.pids();
-    let before = kernel_figures(&pids);
-    let mut collector = follow(&pids);
-    let first = collector.sample().expect("a sample");
-    assert!(
-        first.tasks.iter().filter(|task| task.pending.is_some()).count() >= 4,
-        "tasks wait at the first reading"
-    );
-    for task in first.tasks.iter().filter(|task| task.comm.starts_with("workload") && task.tid != task.tgid) {
-        assert!(task.totals.run_delay_ns >= before[&task.tid].run_delay_ns);
-    }
-    let run = measure(&mut collector, &pids, 3);
-    assert_sums_equal(&run);
-    // The wait under way at the attach began before it, and is counted in its whole length: as long as the others.
-    let burners: Vec<_> = run.whole.tasks.iter().filter(|task| task.totals.on_cpu_ns > 100_000_000).collect();
-    assert_eq!(burners.len(), 8);
-    for task in burners {
-        let (wait, run) = (task.totals.wait_ns as f64, task.totals.on_cpu_ns as f64);
-        assert!((0.5..0.95).contains(&(wait / (wait + run))), "{wait} {run}");
-    }
+    quietly(|| {
+        // Four loops on each of two CPUs wait three quarters of the time: at the attach three of each four are waiting.
+        let (load, _out) = Load::workload(&["burn", "8", "90", "pin"], None);
+        thread::sleep(Duration::from_millis(500));
+        let pids = load.pids();
+        let before = kernel_figures(&pids);
+        let mut collector = follow(&pids);
+        let first = collector.sample().expect("a sample");
+        assert!(
+            first.tasks.iter().filter(|task| task.pending.is_some()).count() >= 4,
+            "tasks wait at the first reading"
+        );
+        for task in
+            first.tasks.iter().filter(|task| task.comm.starts_with("workload") && task.tid != task.tgid)
+        {
+            assert!(task.totals.run_delay_ns >= before[&task.tid].run_delay_ns);
+        }
+        let run = measure(&mut collector, &pids, 3);
+        assert_sums_equal(&run);
+        // The wait under way at the attach began before it, and is counted in its whole length: as long as the others.
+        let burners: Vec<_> =
+            run.whole.tasks.iter().filter(|task| task.totals.on_cpu_ns > 100_000_000).collect();
+        assert_eq!(burners.len(), 8);
+        for task in burners {
+            let (wait, run) = (task.totals.wait_ns as f64, task.totals.on_cpu_ns as f64);
+            assert!((0.5..0.95).contains(&(wait / (wait + run))), "{wait} {run}");
+        }
+    });
 }

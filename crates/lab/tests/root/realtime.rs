@@ -1,0 +1,46 @@
+//! Real-time tasks: weights and quotas do not apply to them.
+
+use std::fs;
+
+use crate::{
+    bench::{json_lines, run, stderr},
+    files::Dir,
+    load::{Cgroup, Load},
+};
+
+/// So much of each second its real-time tasks may run, where the kernel has that by cgroup (CONFIG_RT_GROUP_SCHED): none, if nobody
+/// says so.
+fn allow_realtime(cgroup: &Cgroup, us: u64) {
+    let file = cgroup.path.join("cpu.rt_runtime_us");
+    if file.exists() {
+        fs::write(file, us.to_string()).expect("no more than the root has");
+    }
+}
+
+#[test]
+fn a_neighbour_of_real_time_tasks_is_not_to_be_given_a_weight() {
+    let (victim, culprit) = (Cgroup::new("victim"), Cgroup::new("fifo"));
+    // The real-time tasks alone are to keep it from its CPU.
+    victim.favour();
+    allow_realtime(&culprit, 300_000);
+    let _waits = Load::pinned_loop(1, Some(&victim));
+    // It sleeps in between, also where nothing else would stop it.
+    let loop_of_300_ms = "while :; do timeout 0.3 sh -c 'while :; do :; done'; sleep 0.3; done";
+    let _runs =
+        Load::start("taskset", &["-c", "1", "chrt", "-f", "1", "sh", "-c", loop_of_300_ms], Some(&culprit));
+    let dir = Dir::new("realtime");
+    let file = dir.file("a.rec");
+    let output = run(&["record", "-o", &file, "-d", "4", "-i", "1"]);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", stderr(&output));
+    let intervals = json_lines(&run(&["report", "--json", &file]));
+    let findings = intervals.iter().flat_map(|interval| interval["findings"].as_array().expect("findings"));
+    let of_victim = |rule: &str| {
+        let found = findings.clone().filter(|one| one["cgroup"] == *victim.name && one["rule"] == rule);
+        found.map(|one| one["advice"].as_str().expect("an advice").to_owned()).collect::<Vec<_>>()
+    };
+    let advice = of_victim("noisy_neighbour");
+    assert!(!advice.is_empty(), "{:#?}", findings.collect::<Vec<_>>());
+    // A thread is looked at once it was busy for an interval.
+    let last = advice.last().expect("one");
+    assert!(last.contains("SCHED_FIFO") && last.contains("do not apply"), "{advice:#?}");
+}
