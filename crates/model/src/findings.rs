@@ -81,6 +81,8 @@ pub const REMOTE_RAN_PERCENT: u64 = 10;
 pub const NODE_MOVES_PER_SECOND: u64 = 10;
 /// ... and so many in all. Fewer may be the start of a program.
 pub const NODE_MOVES: u64 = 20;
+/// Weights and quotas are no advice for tasks of which real-time tasks have this share of what all of them did, percent.
+pub const REALTIME_PERCENT: u64 = 50;
 /// So many findings are told; the others cost less.
 pub const MOST: usize = 12;
 

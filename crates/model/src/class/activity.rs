@@ -36,6 +36,8 @@ pub struct Activity {
     pub by_cause: ByCause,
     /// Of what it waited behind its own cgroup, that in `/`: on many hosts all that has no other cgroup is there.
     pub behind_root_ns: u64,
+    /// Of what it waited behind other cgroups, that of real-time tasks.
+    pub realtime_ns: u64,
     /// Blocked, by kind. Of tasks that exited that whose kind is known.
     pub blocked: BlockedTime,
     /// Blocked time of tasks that exited whose kind is not known: not in `blocked`, as most of it may be that of idle threads.
@@ -136,6 +138,7 @@ impl Activity {
             blocked: blocked.copied().unwrap_or_default(),
             has_unread: blocked.is_none(),
             busiest_ns: of_task.wanted_ns(),
+            realtime_ns: task.realtime().map_or(0, |_| of_task.waited_ns(Cause::OtherCgroup)),
             ..of_task
         }
     }
@@ -158,6 +161,7 @@ impl Activity {
         sum::add(&mut self.wakeup_ns, other.wakeup_ns);
         self.by_cause.add(&other.by_cause);
         sum::add(&mut self.behind_root_ns, other.behind_root_ns);
+        sum::add(&mut self.realtime_ns, other.realtime_ns);
         self.blocked.add(&other.blocked);
         sum::add(&mut self.left_out_ns, other.left_out_ns);
         self.has_unread |= other.has_unread;

@@ -156,6 +156,15 @@ fn fewer_threads_help_where_they_wait_for_each_other() {
     let neighbours =
         "a higher cpu.weight (in v1 cpu.shares), pinning, moving the neighbours or more CPUs help";
     assert_eq!(both(Cause::OtherCgroup).as_deref(), Ok(neighbours));
+    let realtime = |serial| {
+        let mut task = waiting(serial, Cause::OtherCgroup);
+        task.reading.scheduling = Some(crate::Scheduling { policy: 1, is_bound: false });
+        task
+    };
+    let advice = of(vec![realtime(1), waiting(2, Cause::OtherCgroup)]);
+    assert!(advice.as_ref().is_ok_and(|advice| advice.starts_with("a higher priority (chrt)")), "{advice:?}");
+    let most_are_not = vec![realtime(1), waiting(2, Cause::OtherCgroup), waiting(3, Cause::OtherCgroup)];
+    assert_eq!(of(most_are_not).as_deref(), Ok(neighbours));
     let kernel = "pinning, moving the neighbours that the kernel works for or more CPUs help";
     assert_eq!(both(Cause::Kernel).as_deref(), Ok(kernel));
 }

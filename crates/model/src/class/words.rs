@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::{Activity, Class, MORE_CPU_PERCENT, Quota, TOLD_PERCENT};
 use crate::{
     Cause, Kind,
-    findings::{BUSY_THREAD_PERCENT, QUOTA_FILE, is_share, list},
+    findings::{BUSY_THREAD_PERCENT, QUOTA_FILE, REALTIME_PERCENT, is_share, list},
     units,
 };
 
@@ -213,6 +213,11 @@ fn of_queue(activity: &Activity) -> &'static str {
     let most = behind(activity).into_iter().max_by_key(|(_, ns)| *ns).filter(|(_, ns)| *ns != 0);
     match most.map(|(who, _)| who) {
         Some(Behind::Own) if activity.threads > 1 => "more CPUs or fewer threads help",
+        Some(Behind::Others)
+            if is_share(activity.realtime_ns, activity.waited_ns(Cause::OtherCgroup), REALTIME_PERCENT) =>
+        {
+            "a higher priority (chrt), pinning, moving the neighbours or more CPUs help; cpu.weight does not apply to real-time tasks"
+        }
         Some(Behind::Others) => {
             "a higher cpu.weight (in v1 cpu.shares), pinning, moving the neighbours or more CPUs help"
         }

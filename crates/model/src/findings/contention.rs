@@ -5,7 +5,8 @@ use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 use cgscope_layout::{Cause, ledger::KERNEL};
 
 use super::{
-    EXPLAINED_PERCENT, Finding, MOST, NEIGHBOUR_NS, NEIGHBOUR_PERCENT, OWN_NS, OWN_PERCENT, Rule,
+    EXPLAINED_PERCENT, Finding, MOST, NEIGHBOUR_NS, NEIGHBOUR_PERCENT, OWN_NS, OWN_PERCENT, REALTIME_PERCENT,
+    Rule,
     context::{Busy, Context},
     quota,
     words::{is_share, list, percent},
@@ -20,9 +21,6 @@ use crate::{
 const NEIGHBOURS: usize = 3;
 /// ... and, but for the worst, only with this share of the waiting, percent.
 const NEIGHBOUR_NAMED_PERCENT: u64 = 10;
-
-/// Tasks are mostly real-time tasks if these have this share of what all of them did, percent.
-const MOSTLY_PERCENT: u64 = 50;
 
 /// Who made tasks of another cgroup wait.
 struct Neighbour {
@@ -203,7 +201,7 @@ fn most_are_realtime<'a>(
         }
     }
     let (_, policy, task) = most?;
-    is_share(realtime_ns, all_ns, MOSTLY_PERCENT).then_some((policy, task))
+    is_share(realtime_ns, all_ns, REALTIME_PERCENT).then_some((policy, task))
 }
 
 /// The two cgroups below the last common ancestor: weights count among siblings only. `None` if one is the other's
