@@ -65,6 +65,20 @@ fn a_full_node_beside_an_idle_one_is_told_with_who_fills_it_and_the_mask_that_ho
 }
 
 #[test]
+fn a_kernel_thread_that_is_bound_is_not_the_one_to_move() {
+    let mask = held("0-1", None);
+    let mut scene = host(&["/a"], 100, 1).threads("/", 8, &mask);
+    for task in &mut scene.interval.tasks {
+        (task.reading.tgid, task.reading.comm) = (7, "kworker/0:1".into());
+        task.reading.scheduling = Some(Scheduling { policy: 0, is_bound: true });
+    }
+    assert!(scene.at(Rule::NodeSkew).is_empty(), "nobody could be moved");
+    let found = scene.threads("/a", 2, &mask).only(Rule::NodeSkew);
+    assert!(found.says.contains("process 100 (game) of /a has 20.0% of the run time"), "{}", found.says);
+    assert!(found.advice.contains("taskset -acp 0-3 100"), "{}", found.advice);
+}
+
+#[test]
 fn a_cpuset_that_holds_them_is_named_with_its_list_also_where_it_is_an_ancestors() {
     let held = held("0-1", Some(("/a", "0-1")));
     let found = host(&["/a", "/a/b"], 100, 1).threads("/a/b", 8, &held).only(Rule::NodeSkew);
