@@ -58,7 +58,6 @@ pub async fn show(screen: &mut Screen, app: &mut App, feed: &mut impl Feed) -> R
             }
             frames.drawn(Instant::now());
         }
-        panic_for_test(app);
         let order = tokio::select! {
             events = input.next() => match on_events(screen, app, &events, Instant::now() - stopped) {
                 Next::Go(when) => {
@@ -161,18 +160,6 @@ fn not_drawn(error: io::Error) -> Error {
     Error::incomplete(format!("the terminal cannot be drawn on ({error})"))
 }
 
-/// For the tests that a panic gives the terminal back; what else would panic in the middle of drawing?
-fn panic_for_test(app: &App) {
-    if app.data.is_none() {
-        return;
-    }
-    match std::env::var("CGSCOPE_TEST_PANIC").as_deref() {
-        Ok("thread") => drop(std::thread::spawn(|| panic!("a panic that was asked for"))),
-        Ok(_) => panic!("a panic that was asked for"),
-        Err(_) => {}
-    }
-}
-
 /// What the loop does after events.
 enum Next {
     Go(When),
@@ -221,6 +208,9 @@ impl Mouse for Screen {
         let _ = Screen::redraw(self);
     }
 }
+
+#[cfg(test)]
+mod panics;
 
 #[cfg(test)]
 mod tests {

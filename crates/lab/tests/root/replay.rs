@@ -282,7 +282,7 @@ fn what_cannot_be_replayed_is_refused_in_one_sentence() {
 }
 
 #[test]
-fn signals_a_panic_and_another_size_leave_the_terminal_sane() {
+fn signals_and_another_size_leave_the_terminal_sane() {
     let dir = Dir::new("replay-signals");
     let file = dir.file("a.rec");
     record(&file, "0.1", "1");
@@ -302,10 +302,6 @@ fn signals_a_panic_and_another_size_leave_the_terminal_sane() {
     terminal.wait_for("REPLAY PAUSED");
     terminal.press("C-c");
     wait_for_end(&terminal);
-    terminal.line("export CGSCOPE_TEST_PANIC=1");
-    terminal.cgscope(&format!("replay {file}"));
-    terminal.wait_for("a panic that was asked for");
-    terminal.wait_for("left with 101");
     terminal.assert_given_back();
 }
 

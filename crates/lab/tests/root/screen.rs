@@ -74,16 +74,6 @@ fn sigterm_and_ctrl_c_give_the_terminal_back() {
 }
 
 #[test]
-fn a_panic_gives_the_terminal_back_and_its_message_is_seen() {
-    let terminal = Terminal::new(100, 30);
-    terminal.line("export CGSCOPE_TEST_PANIC=1");
-    top(&terminal, "");
-    terminal.wait_for("a panic that was asked for");
-    terminal.wait_for("left with 101");
-    terminal.assert_given_back();
-}
-
-#[test]
 fn a_target_that_exits_is_said_and_the_last_figures_stay() {
     let (mut load, _out) = Load::workload(&["burn", "2", "60"], None);
     let terminal = Terminal::new(120, 30);
