@@ -17,8 +17,10 @@ use tokio::sync::oneshot;
 
 use crate::{
     exit::{Error, Result},
-    signals, users,
+    signals,
 };
+
+mod other_user;
 
 /// Where the output of a command goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +38,8 @@ pub enum Output {
 pub struct Held {
     /// Its process id.
     pub pid: u32,
+    /// It leads a session, and so a process group, of its own: keys of our terminal do not reach it.
+    has_session: bool,
     go: io::PipeWriter,
     outcome: oneshot::Receiver<io::Result<Ended>>,
     remains: Remains,
@@ -86,7 +90,8 @@ impl Held {
             }
         }
         if let Some(name) = user {
-            become_user(&mut process, name)?;
+            other_user::become_user(&mut process, name)?;
+            other_user::leave_terminal(&mut process, output).map_err(failed)?;
         }
         let our_end = go.as_raw_fd();
         // SAFETY: between fork and exec only async-signal-safe calls: close, getpid, write, read.
@@ -105,9 +110,18 @@ impl Held {
         let mut pid = [0; 4];
         // If the fork failed there is no pid; the outcome says why.
         match pid_reader.read_exact(&mut pid) {
-            Ok(()) => Ok(Self { pid: u32::from_ne_bytes(pid), go, outcome, remains }),
+            Ok(()) => {
+                let pid = u32::from_ne_bytes(pid);
+                Ok(Self { pid, has_session: user.is_some(), go, outcome, remains })
+            }
             Err(_) => Err(failed(io::Error::other("no new process could be made"))),
         }
+    }
+
+    /// Whom `kill(2)` must name for it: its process, or its process group where that is its own.
+    pub fn signalled(&self) -> i32 {
+        let pid = self.pid as i32;
+        if self.has_session { -pid } else { pid }
     }
 
     /// Lets the command run.
@@ -213,24 +227,4 @@ fn used(usage: &libc::rusage) -> Usage {
         blocks_in: count(usage.ru_inblock),
         blocks_out: count(usage.ru_oublock),
     }
-}
-
-fn become_user(process: &mut Command, name: &str) -> Result<()> {
-    let user = users::user(name).map_err(Error::could_not_run)?;
-    let mut groups = user.groups;
-    groups.push(user.gid);
-    process.env("HOME", user.home).env("USER", name).env("LOGNAME", name);
-    // SAFETY: three system calls between fork and exec. Not `Command::uid`: that would leave the user no groups.
-    unsafe {
-        process.pre_exec(move || {
-            if libc::setgroups(groups.len(), groups.as_ptr()) != 0
-                || libc::setgid(user.gid) != 0
-                || libc::setuid(user.uid) != 0
-            {
-                return Err(io::Error::last_os_error());
-            }
-            Ok(())
-        });
-    }
-    Ok(())
 }

@@ -48,7 +48,7 @@ pub async fn run(options: &Sample) -> Result {
         [] => None,
         command => Some(Held::start(command, target.user.as_deref(), Output::ToStandardError)?),
     };
-    let mut signals = Signals::listen()?;
+    let mut signals = Signals::listen_beside(held.as_ref())?;
     selection.pids.extend(held.as_ref().map(|held| held.pid));
     let filter = Filter::new(&selection)?;
     let wanted = wanted(&tally, options.all_states, &filter);

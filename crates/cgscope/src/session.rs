@@ -125,8 +125,8 @@ impl Ready {
         };
         // After the fork: a process that is held back must not inherit our way with signals.
         let signals = match &held {
-            Some(held) if target.stands_aside => Signals::pass_on(held.pid),
-            _ => Signals::listen()?,
+            Some(held) if target.stands_aside => Signals::pass_on(held),
+            held => Signals::listen_beside(held.as_ref())?,
         };
         selection.pids.extend(held.as_ref().map(|held| held.pid));
         let started = Instant::now();

@@ -14,6 +14,7 @@ use tokio::{
 };
 
 use crate::{
+    child::Held,
     exit::{Error, Result},
     terminal::{Screen, in_foreground},
 };
@@ -37,10 +38,18 @@ impl Signals {
         Ok(Self::Heard([interrupt?, terminate?, hangup?]))
     }
 
-    /// From now on they go to that process, as do SIGQUIT, SIGUSR1 and SIGUSR2. It must have been made before: what is ignored
+    /// The same beside a command: one with a session of its own is sent each of them, too, as nobody else does it.
+    pub fn listen_beside(held: Option<&Held>) -> Result<Self> {
+        if let Some(group) = held.map(Held::signalled).filter(|target| *target < 0) {
+            pass_on_to(group);
+        }
+        Self::listen()
+    }
+
+    /// From now on they go to that command, as do SIGQUIT, SIGUSR1 and SIGUSR2. It must have been made before: what is ignored
     /// or not must be as we were given it.
-    pub fn pass_on(pid: u32) -> Self {
-        pass_on_to(pid as i32);
+    pub fn pass_on(held: &Held) -> Self {
+        pass_on_to(held.signalled());
         let mut passes = plain(pass_on as *const () as libc::sighandler_t);
         passes.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
         for signal in PASSED_ON {
@@ -52,10 +61,15 @@ impl Signals {
     /// Waits for the first of them; for ever where they are passed on.
     pub async fn any(&mut self) {
         let Self::Heard([interrupt, terminate, hangup]) = self else { return std::future::pending().await };
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
+        let signal = tokio::select! {
+            _ = interrupt.recv() => libc::SIGINT,
+            _ = terminate.recv() => libc::SIGTERM,
+            _ = hangup.recv() => libc::SIGHUP,
+        };
+        let target = PASS_TO.load(Ordering::SeqCst);
+        if target < 0 {
+            // SAFETY: the process group of a child of ours that has not been reaped.
+            unsafe { libc::kill(target, signal) };
         }
     }
 }
@@ -67,22 +81,24 @@ const PASSED_ON: [i32; 6] =
 /// To whom; 0: to nobody.
 static PASS_TO: AtomicI32 = AtomicI32::new(0);
 
-/// Signals that are passed on go there from now on; 0: nowhere.
-pub fn pass_on_to(pid: i32) {
-    PASS_TO.store(pid, Ordering::SeqCst);
+/// Signals that are passed on go there from now on, as `kill(2)` has it: to a process, or to a group of a session of its own; 0:
+/// nowhere.
+pub fn pass_on_to(target: i32) {
+    PASS_TO.store(target, Ordering::SeqCst);
 }
 
-/// What the kernel sends itself, for a key or a terminal that is gone, goes to the whole job: the command has it already.
+/// What the kernel sends itself, for a key or a terminal that is gone, goes to the whole job: a command of our session has it
+/// already.
 extern "C" fn pass_on(signal: i32, info: *const libc::siginfo_t, _: *const libc::c_void) {
     // SAFETY: the kernel hands over a valid one.
     let by_kernel = unsafe { (*info).si_code } == libc::SI_KERNEL;
-    let pid = PASS_TO.load(Ordering::SeqCst);
-    if !by_kernel && pid > 0 {
+    let target = PASS_TO.load(Ordering::SeqCst);
+    if target < 0 || (!by_kernel && target > 0) {
         // SAFETY: a child of ours that has not been reaped; both calls may be made in a handler.
         unsafe {
             let errno = libc::__errno_location();
             let before = *errno;
-            libc::kill(pid, signal);
+            libc::kill(target, signal);
             *errno = before;
         }
     }

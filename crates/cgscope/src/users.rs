@@ -14,9 +14,14 @@ pub struct User {
     pub gid: u32,
     /// Its home.
     pub home: String,
+    /// Its shell.
+    pub shell: String,
     /// Its other groups.
     pub groups: Vec<u32>,
 }
+
+/// The id of nobody and nothing: system calls that take it leave the owner, or the user, as it is.
+pub const NO_ID: u32 = u32::MAX;
 
 /// The user and the group whose id is 0 on every Linux.
 const ROOT: &str = "root";
@@ -24,10 +29,10 @@ const ROOT: &str = "root";
 /// The user of a name.
 ///
 /// # Errors
-/// There is none, or the files cannot be read: which, in a sentence.
+/// There is none, its ids are none, or the files cannot be read: which, in a sentence.
 pub fn user(name: &str) -> Result<User, String> {
     let user = parse_user(&read(USERS)?, &read(GROUPS)?, name);
-    user.ok_or_else(|| format!("there is no user {name:?} in {USERS}"))
+    user.ok_or_else(|| format!("there is no user {name:?} with valid ids in {USERS}"))
 }
 
 /// The id of the group of a name.
@@ -38,7 +43,8 @@ pub fn group(name: &str) -> Result<u32, String> {
     if name == ROOT {
         return Ok(0);
     }
-    parse_group(&read(GROUPS)?, name).ok_or_else(|| format!("there is no group {name:?} in {GROUPS}"))
+    parse_group(&read(GROUPS)?, name)
+        .ok_or_else(|| format!("there is no group {name:?} with a valid id in {GROUPS}"))
 }
 
 /// The name of a group; its number, where it has none.
@@ -68,15 +74,20 @@ fn line_of<'f>(file: &'f str, name: &str) -> Option<Vec<&'f str>> {
 fn parse_user(passwd: &str, group: &str, name: &str) -> Option<User> {
     let fields = line_of(passwd, name)?;
     Some(User {
-        uid: fields.get(2)?.parse().ok()?,
-        gid: fields.get(3)?.parse().ok()?,
+        uid: id(fields.get(2)?)?,
+        gid: id(fields.get(3)?)?,
         home: (*fields.get(5)?).into(),
+        shell: fields.get(6).filter(|shell| !shell.is_empty()).map_or("/bin/sh", |shell| shell).into(),
         groups: parse_groups(group, name),
     })
 }
 
 fn parse_group(group: &str, name: &str) -> Option<u32> {
-    line_of(group, name)?.get(2)?.parse().ok()
+    id(line_of(group, name)?.get(2)?)
+}
+
+fn id(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|id| *id != NO_ID)
 }
 
 fn parse_name_of_group(group: &str, gid: u32) -> Option<String> {
@@ -89,7 +100,7 @@ fn parse_groups(group: &str, name: &str) -> Vec<u32> {
     let groups = group.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split(':').collect();
         let members = fields.get(3)?.split(',').any(|member| member == name);
-        members.then(|| fields[2].parse().ok()).flatten()
+        members.then(|| id(fields[2])).flatten()
     });
     groups.collect()
 }
@@ -106,8 +117,19 @@ mod tests {
         assert_eq!((user.uid, user.gid, user.home.as_str()), (7, 8, "/home/r"));
         assert_eq!(user.groups, [5, 8]);
         assert!(parse_user(passwd, group, "roo").is_none());
+        assert_eq!(user.shell, "/bin/sh");
         assert_eq!(parse_group(group, "c"), Some(7));
         assert_eq!(parse_group(group, ""), None);
         assert_eq!((parse_name_of_group(group, 7), parse_name_of_group(group, 9)), (Some("c".into()), None));
+    }
+
+    #[test]
+    fn an_id_that_would_leave_root_as_it_is_is_none() {
+        let passwd = "a:x:4294967295:8::/:\nb:x:7:4294967295::/:\nc:x:7:8::/:\n";
+        let group = "all:x:4294967295:c\nd:x:5:c\n";
+        assert!(parse_user(passwd, group, "a").is_none() && parse_user(passwd, group, "b").is_none());
+        assert_eq!(parse_group(group, "all"), None);
+        let user = parse_user(passwd, group, "c").unwrap();
+        assert_eq!((user.groups.as_slice(), user.shell.as_str()), (&[5][..], "/bin/sh"));
     }
 }

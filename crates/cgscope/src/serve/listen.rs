@@ -145,6 +145,7 @@ fn viewers_group(config: &Socket) -> Result<u32, String> {
 /// The id of a user.
 pub fn user_id(account: &Account) -> Result<u32, String> {
     match account {
+        Account::Id(users::NO_ID) => Err(no_id("user")),
         Account::Id(id) => Ok(*id),
         Account::Name(name) => users::user_id(name),
     }
@@ -153,9 +154,27 @@ pub fn user_id(account: &Account) -> Result<u32, String> {
 /// The id of a group.
 pub fn group_id(account: &Account) -> Result<u32, String> {
     match account {
+        Account::Id(users::NO_ID) => Err(no_id("group")),
         Account::Id(id) => Ok(*id),
         Account::Name(name) => users::group(name).map_err(|sentence| {
             format!("{sentence}: make it (`groupadd --system {name}`), or name another in [socket]")
         }),
+    }
+}
+
+fn no_id(what: &str) -> String {
+    format!("{} is the id of no {what}: name another in [socket]", users::NO_ID)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_that_would_leave_the_owner_as_it_is_is_refused() {
+        for refused in [user_id(&Account::Id(u32::MAX)), group_id(&Account::Id(u32::MAX))] {
+            assert!(refused.unwrap_err().contains("name another"));
+        }
+        assert_eq!((user_id(&Account::Id(7)), group_id(&Account::Id(8))), (Ok(7), Ok(8)));
     }
 }

@@ -1,0 +1,127 @@
+//! `-- CMD`, as another user and as ours: what it is handed, and how it ends.
+
+use std::{
+    fs,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    bench::{cgscope, patience, stderr, stdout},
+    files::Dir,
+    pty::Pty,
+};
+
+/// Commands that run CMD, before `--`.
+fn commands(file: &str) -> [Vec<&str>; 5] {
+    [
+        vec!["record", "-q", "-o", file],
+        vec!["stat"],
+        vec!["top", "-b", "-d", "0.5"],
+        vec!["hist"],
+        vec!["sample"],
+    ]
+}
+
+/// What a shell that is started so has open.
+fn open_in(command: &mut Command) -> Vec<u32> {
+    let output = command.output().expect("it is executed");
+    let mut open: Vec<u32> = stderr(&output).lines().filter_map(|line| line.parse().ok()).collect();
+    open.sort_unstable();
+    assert!(open.starts_with(&[0, 1, 2]), "{}", stderr(&output));
+    open
+}
+
+#[test]
+fn a_command_inherits_no_descriptor_of_cgscope_and_another_user_none_of_ours() {
+    const LIST: [&str; 3] = ["sh", "-c", "exec >&2; ls /proc/$$/fd; :"];
+    let dir = Dir::new("descriptors");
+    let file = dir.file("a.rec");
+    // Something of root's that is not closed when a program is executed.
+    let secret = fs::File::open("/etc/shadow").expect("root");
+    // SAFETY: the copy is closed with its value.
+    let _copy = unsafe { OwnedFd::from_raw_fd(libc::dup(secret.as_raw_fd())) };
+    let ours = open_in(Command::new(LIST[0]).args(&LIST[1..]));
+    assert!(ours.len() > 3, "{ours:?}");
+    for before in commands(&file) {
+        let open = open_in(cgscope().args(&before).arg("--").args(LIST));
+        assert_eq!(open, ours, "{before:?}");
+        let open = open_in(cgscope().args(&before).args(["--user", "nobody", "--"]).args(LIST));
+        assert_eq!(open, [0, 1, 2], "{before:?}");
+    }
+}
+
+#[test]
+fn another_user_gets_nothing_of_our_environment_but_what_is_for_everybody() {
+    let output = cgscope()
+        .args(["record", "-q", "-o", "/dev/null", "--user", "nobody", "--", "env"])
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("LC_ALL", "C.UTF-8")
+        .env("AWS_SECRET_ACCESS_KEY", "secret")
+        .env("LD_LIBRARY_PATH", "/root/lib")
+        .env("HOME", "/root")
+        .output()
+        .expect("cgscope is executed");
+    let mut names: Vec<_> = stdout(&output)
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["HOME", "LC_ALL", "LOGNAME", "PATH", "SHELL", "USER"], "{}", stderr(&output));
+    assert!(stdout(&output).contains("USER=nobody") && !stdout(&output).contains("HOME=/root"));
+}
+
+/// Says what it is given of a terminal: the number of the controlling one, what is read from, and how 1 and 2 are open.
+const TERMINAL: &str = "echo tty=$(cut -d' ' -f7 /proc/self/stat),in=$(readlink /proc/$$/fd/0),\
+    out=$(sed -n 's/^flags:.*\\(.\\)$/\\1/p' /proc/$$/fdinfo/1 | tr -d '\\n'),\
+    err=$(sed -n 's/^flags:.*\\(.\\)$/\\1/p' /proc/$$/fdinfo/2 | tr -d '\\n'). >&2";
+
+#[test]
+fn another_user_cannot_push_characters_into_our_terminal_or_read_from_it() {
+    let dir = Dir::new("terminal");
+    let file = dir.file("a.rec");
+    for before in commands(&file) {
+        let mut args = before.clone();
+        args.extend(["--user", "nobody", "--", "sh", "-c", TERMINAL]);
+        let mut pty = Pty::start_in(&args, [100, 30], true, &[]);
+        // No controlling terminal, without which `TIOCSTI` fails, and O_WRONLY.
+        pty.wait_for("tty=0,in=/dev/null,out=1,err=1.");
+        pty.wait(patience(10_000));
+    }
+}
+
+/// One that nobody has waited for yet does not.
+fn runs(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+#[test]
+fn ctrl_c_ends_the_command_of_another_user() {
+    let dir = Dir::new("ctrl-c");
+    let file = dir.file("a.rec");
+    for before in commands(&file) {
+        let mut args = before.clone();
+        // In words that the shell puts together: the terminal may show the command line.
+        args.extend(["--user", "nobody", "--", "sh", "-c", "echo pi'd='$$. >&2; exec sleep 20"]);
+        let mut pty = Pty::start_in(&args, [100, 30], true, &[]);
+        pty.wait_for("pid=");
+        while !pty.text().ends_with(".\r\n") {
+            assert!(pty.take(patience(5_000)), "{}", pty.text());
+        }
+        let text = pty.text();
+        let pid = text.rsplit("pid=").next().and_then(|rest| rest.split('.').next()).expect("a pid");
+        assert!(runs(pid), "{text}");
+        pty.press("\x03");
+        pty.wait(patience(10_000));
+        let end = Instant::now() + patience(2_000);
+        while runs(pid) {
+            assert!(Instant::now() < end, "{before:?}: the command still runs: {}", pty.text());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
