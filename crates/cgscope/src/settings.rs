@@ -265,7 +265,7 @@ impl Target {
             if (is.uid(), is.gid()) != (was.uid(), was.gid()) {
                 fchown(&file, Some(Uid::from_raw(was.uid())), Some(Gid::from_raw(was.gid())))?;
             }
-            fchmod(&file, Mode::from_raw_mode(was.mode() & 0o7777))?;
+            fchmod(&file, Mode::from_raw_mode(was.mode() & 0o777))?;
         }
         // Else a host that goes down now may have the new name with nothing in it.
         file.sync_all()

@@ -1,12 +1,11 @@
 //! What `w` writes: the screen and all its rows, as text in a file.
 
 use std::{
-    fs::OpenOptions,
     io::{self, Write},
     path::PathBuf,
 };
 
-use cgscope_model::units;
+use cgscope_model::{printable, units};
 use cgscope_view::{app::App, snapshot};
 
 /// Names that are tried where one is taken: several snapshots of a second.
@@ -18,7 +17,7 @@ pub fn write(app: &App) -> String {
         return "nothing has been measured yet, so there is nothing to write".into();
     };
     match create(end_unix_ns).and_then(|(mut file, path)| file.write_all(text.as_bytes()).map(|()| path)) {
-        Ok(path) => format!("written to {}", path.display()),
+        Ok(path) => format!("written to {}", printable(&path.display().to_string())),
         Err(error) => format!("not written: {error}; it goes into the folder that cgscope was started in"),
     }
 }
@@ -30,7 +29,7 @@ fn create(unix_ns: u64) -> io::Result<(std::fs::File, PathBuf)> {
     let names = (0..TRIES).map(|n| if n == 0 { format!("{stamp}.txt") } else { format!("{stamp}-{n}.txt") });
     let mut taken = io::Error::from(io::ErrorKind::AlreadyExists);
     for name in names {
-        match OpenOptions::new().write(true).create_new(true).open(&name) {
+        match cgscope_record::create_here(&name) {
             Ok(file) => {
                 let path = std::env::current_dir()
                     .map_or_else(|_| PathBuf::from(&name), |folder| folder.join(&name));

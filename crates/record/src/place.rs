@@ -1,122 +1,250 @@
-//! Where a file goes: whatever is to be there whole or not at all is written beside its place and moved there.
+//! Where a file goes: a file that must be there whole or not at all is written beside its place and renamed.
+//!
+//! Everything happens in the directory that was opened when the path was resolved. Whoever can rename or replace a directory
+//! on the way cannot redirect a write of root after that.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    ffi::{OsStr, OsString},
+    fs::{self, File},
     io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStringExt,
+    },
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
+use rustix::{
+    fs::{
+        Access, AtFlags, CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat, accessat, fstat,
+        fstatfs, openat, openat2, readlinkat, renameat, statat, unlinkat,
+    },
+    io::Errno,
+    process::geteuid,
+};
+
+use crate::new_file;
+
 /// What a path leads to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// A file, or nothing yet: what is written beside it is moved there, and replaces it.
-    File(PathBuf),
-    /// A pipe, a device, or what a process has open (`/dev/stdout` may be a file): written as it is.
-    Direct(PathBuf),
+#[derive(Clone, Debug)]
+pub struct Place {
+    directory: Arc<OwnedFd>,
+    name: OsString,
+    path: PathBuf,
+    kind: Kind,
 }
 
-/// As many as the kernel follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A file, or nothing yet: the new file is written beside it and replaces it.
+    File,
+    /// A pipe or a device, told from others by device and inode: written as it is.
+    Special(u64, u64),
+    /// An entry of `/proc`, such as what a process has open (`/dev/stdout` may be a file): written as it is.
+    Open,
+}
+
+/// The kernel follows as many.
 const MOST_LINKS: usize = 40;
 
 impl Place {
-    /// Follows links, also one to a file that is not there yet: a link stays a link. Fails at a directory, and where the
-    /// kernel does not follow a link (a foreign one in a directory that everybody can write to).
+    /// Follows links, also one to a file that is not there yet: a link stays a link.
+    ///
+    /// # Errors
+    /// The path is a directory, has too many links, or has a link or a special file that somebody else made in a directory
+    /// in which everybody can (as `fs.protected_symlinks` and `fs.protected_fifos` have it, whatever they are set to).
     pub fn of(path: &Path) -> io::Result<Self> {
         let mut path = path.to_owned();
         for _ in 0..MOST_LINKS {
             let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_owned();
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             let parent = fs::canonicalize(parent.unwrap_or(Path::new(".")))?;
-            path = parent.join(name);
-            // What has a name there is in a place of its own, or in none.
-            if parent.starts_with("/proc") {
-                return Ok(Self::Direct(path));
-            }
-            let metadata = match fs::symlink_metadata(&path) {
-                Ok(metadata) => metadata,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::File(path)),
-                Err(error) => return Err(error),
-            };
-            if metadata.is_symlink() {
-                is_followed(&path)?;
-                path = parent.join(fs::read_link(&path)?);
-            } else if metadata.is_dir() {
-                return Err(io::ErrorKind::IsADirectory.into());
-            } else {
-                return Ok(if metadata.is_file() { Self::File(path) } else { Self::Direct(path) });
+            let directory = open_directory(&parent)?;
+            path = parent.join(&name);
+            match look(&directory, &name)? {
+                Found::Link(target) => path = parent.join(target),
+                Found::Place(kind) => return Ok(Self { directory: Arc::new(directory), name, path, kind }),
             }
         }
         Err(io::ErrorKind::InvalidInput.into())
     }
 
-    /// The path that nothing else leads to.
+    /// The path, with all links followed.
     pub fn path(&self) -> &Path {
-        match self {
-            Self::File(path) | Self::Direct(path) => path,
+        &self.path
+    }
+
+    /// The directory of the path, as it was when the links were followed.
+    pub fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+
+    /// True for a pipe, a device, or what a process has open.
+    pub fn is_direct(&self) -> bool {
+        self.kind != Kind::File
+    }
+
+    /// True if a file is there that holds something.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    pub fn holds_something(&self) -> io::Result<bool> {
+        let flags = if self.kind == Kind::Open { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        match statat(&self.directory, &self.name, flags) {
+            Err(Errno::NOENT) => Ok(false),
+            found => found.map(|stat| is_file(&stat) && stat.st_size != 0).map_err(Into::into),
+        }
+    }
+
+    /// Opens the file that is there for reading. It is neither waited for nor is a link followed that was put there since.
+    ///
+    /// # Errors
+    /// It is not there any more, or cannot be read.
+    pub fn open(&self) -> io::Result<File> {
+        self.open_as(OFlags::RDONLY | OFlags::NONBLOCK)
+    }
+
+    /// Tries whether it can be written, and changes nothing.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub fn check_writable(&self) -> io::Result<()> {
+        if self.is_direct() {
+            // Whoever reads a pipe would take its end for the end of the recording.
+            return Ok(accessat(&self.directory, &self.name, Access::WRITE_OK, AtFlags::empty())?);
+        }
+        self.create()?;
+        match self.open_as(OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
         }
     }
 
     /// Begins to write: beside the place, under a name that nobody else has.
+    ///
+    /// A new file has no permissions that a file of ours that it replaces did not have. Root's is for its owner alone:
+    /// root, or the user of `sudo` where that user could have made it.
+    ///
+    /// # Errors
+    /// It cannot be made or opened.
     pub fn create(&self) -> io::Result<(File, Beside)> {
-        match self {
-            Self::File(path) => {
-                let (file, beside) = create_beside(path)?;
-                Ok((file, Beside { moves: Some((beside, path.clone())) }))
-            }
-            Self::Direct(path) => {
-                let file = OpenOptions::new().write(true).truncate(true).open(path)?;
-                Ok((file, Beside { moves: None }))
+        if self.kind != Kind::File {
+            let file = self.open_as(OFlags::WRONLY | OFlags::TRUNC)?;
+            return Ok((file, Beside { moves: None }));
+        }
+        let (file, beside) = self.create_beside()?;
+        Ok((file, Beside { moves: Some(Move { place: self.clone(), beside }) }))
+    }
+
+    /// Opens what is there, if it is still what was looked at.
+    fn open_as(&self, flags: OFlags) -> io::Result<File> {
+        let follow = if self.kind == Kind::Open { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let flags = flags | follow | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = openat(&self.directory, &self.name, flags, Mode::empty())?;
+        let stat = fstat(&file)?;
+        let is_same = match self.kind {
+            Kind::File => is_file(&stat),
+            Kind::Special(device, inode) => (stat.st_dev, stat.st_ino) == (device, inode),
+            Kind::Open => true,
+        };
+        if is_same { Ok(file.into()) } else { Err(io::Error::other("it was replaced at this moment")) }
+    }
+
+    fn create_beside(&self) -> io::Result<(File, OsString)> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let replaced = self.replaced();
+        loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let mut beside = self.name.clone();
+            beside.push(format!(".{}-{number}.new", std::process::id()));
+            match new_file::create(&self.directory, &beside, replaced.as_ref()) {
+                Err(Errno::EXIST) => {}
+                created => return Ok((created?, beside)),
             }
         }
     }
-}
 
-/// The kernel's word on whether a link is followed (`fs.protected_symlinks`); that nothing is there is no refusal.
-fn is_followed(link: &Path) -> io::Result<()> {
-    match fs::metadata(link) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+    /// The file that is there, if it is one.
+    fn replaced(&self) -> Option<Stat> {
+        let found = statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        found.ok().filter(is_file)
     }
 }
 
-fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(format!(".{}-{number}.new", std::process::id()));
-        match OpenOptions::new().write(true).create_new(true).open(&beside) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
-            Ok(file) => {
-                if let Ok(metadata) = fs::metadata(path) {
-                    // Whoever could not read the file that is replaced cannot read this one.
-                    let _ = file.set_permissions(metadata.permissions());
-                }
-                return Ok((file, beside.into()));
-            }
-        }
+/// What has a name in a directory.
+enum Found {
+    /// A link to there.
+    Link(PathBuf),
+    /// Anything else.
+    Place(Kind),
+}
+
+/// Looks once: what is judged is what was opened.
+fn look(directory: &OwnedFd, name: &OsStr) -> io::Result<Found> {
+    // What has a name there is in a place of its own, or in none.
+    if fstatfs(directory)?.f_type == PROC_SUPER_MAGIC {
+        return Ok(Found::Place(Kind::Open));
+    }
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = match openat(directory, name, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(Found::Place(Kind::File)),
+        opened => opened?,
+    };
+    let stat = fstat(&opened)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => return Err(io::ErrorKind::IsADirectory.into()),
+        FileType::RegularFile => return Ok(Found::Place(Kind::File)),
+        _ if is_planted(&stat, &fstat(directory)?) => return Err(io::ErrorKind::PermissionDenied.into()),
+        FileType::Symlink => {}
+        _ => return Ok(Found::Place(Kind::Special(stat.st_dev, stat.st_ino))),
+    }
+    let target = readlinkat(&opened, "", Vec::new())?.into_bytes();
+    Ok(Found::Link(OsString::from_vec(target).into()))
+}
+
+/// In a directory in which everybody can make files, only what is ours or of the directory's owner is to be trusted.
+fn is_planted(stat: &Stat, directory: &Stat) -> bool {
+    const STICKY_AND_FOR_ALL: u32 = 0o1002;
+    directory.st_mode & STICKY_AND_FOR_ALL == STICKY_AND_FOR_ALL
+        && stat.st_uid != geteuid().as_raw()
+        && stat.st_uid != directory.st_uid
+}
+
+fn is_file(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+}
+
+/// Opens a directory by a path that has no links, or had none a moment ago: then it fails.
+fn open_directory(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        // Before Linux 5.6, and where a container's filter does not know it: only the last name is sure to be no link.
+        Err(Errno::NOSYS | Errno::PERM) => Ok(openat(CWD, path, flags | OFlags::NOFOLLOW, Mode::empty())?),
+        opened => Ok(opened?),
     }
 }
 
 /// A file that is not in its place yet; it goes with this value unless it is kept.
 #[derive(Debug)]
 pub struct Beside {
-    /// From where to where.
-    moves: Option<(PathBuf, PathBuf)>,
+    moves: Option<Move>,
+}
+
+#[derive(Debug)]
+struct Move {
+    place: Place,
+    beside: OsString,
 }
 
 impl Beside {
-    /// Where it is until then; `None`: in its place.
-    pub fn path(&self) -> Option<&Path> {
-        self.moves.as_ref().map(|(beside, _)| beside.as_path())
-    }
-
     /// From now on it has its name.
     pub fn keep(mut self) -> io::Result<()> {
-        if let Some((beside, path)) = &self.moves {
-            fs::rename(beside, path)?;
+        if let Some(Move { place, beside }) = &self.moves {
+            renameat(&place.directory, beside, &place.directory, &place.name)?;
         }
         self.moves = None;
         Ok(())
@@ -125,131 +253,11 @@ impl Beside {
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        if let Some((beside, _)) = &self.moves {
-            let _ = fs::remove_file(beside);
+        if let Some(Move { place, beside }) = &self.moves {
+            let _ = unlinkat(&place.directory, beside, AtFlags::empty());
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{
-        io::Write,
-        os::{fd::AsRawFd, unix::fs::symlink},
-    };
-
-    use super::*;
-
-    /// A directory that goes with its value.
-    struct Dir(PathBuf);
-
-    impl Dir {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("cgscope-{}-place-{name}", std::process::id()));
-            fs::create_dir(&path).unwrap();
-            Self(fs::canonicalize(path).unwrap())
-        }
-
-        fn names(&self) -> Vec<String> {
-            let entries = fs::read_dir(&self.0).unwrap();
-            let mut names: Vec<_> =
-                entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-            names.sort();
-            names
-        }
-    }
-
-    impl Drop for Dir {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
-    fn write(path: &Path, text: &str) {
-        let (mut file, beside) = Place::of(path).unwrap().create().unwrap();
-        file.write_all(text.as_bytes()).unwrap();
-        beside.keep().unwrap();
-    }
-
-    #[test]
-    fn a_link_is_followed_and_stays_also_where_nothing_is_there_yet() {
-        let dir = Dir::new("links");
-        let (file, link, far) = (dir.0.join("file"), dir.0.join("link"), dir.0.join("far"));
-        symlink("file", &link).unwrap();
-        symlink(&link, &far).unwrap();
-        for text in ["nothing was there", "it is replaced"] {
-            write(&far, text);
-            assert_eq!(fs::read_to_string(&file).unwrap(), text);
-            assert!(far.is_symlink() && link.is_symlink() && !file.is_symlink());
-        }
-        assert_eq!(dir.names(), ["far", "file", "link"]);
-        symlink("round", dir.0.join("round")).unwrap();
-        assert!(Place::of(&dir.0.join("round")).is_err());
-    }
-
-    #[test]
-    fn what_lies_beside_is_nobody_elses() {
-        let dir = Dir::new("beside");
-        let (file, foreign) = (dir.0.join("a.rec"), dir.0.join("foreign"));
-        fs::write(dir.0.join("a.rec.new"), "mine").unwrap();
-        fs::write(&foreign, "theirs").unwrap();
-        // Planted under the names that come next, wherever other tests have got to.
-        for number in 0..50 {
-            symlink(&foreign, dir.0.join(format!("a.rec.{}-{number}.new", std::process::id()))).unwrap();
-        }
-        write(&file, "ours");
-        assert_eq!(fs::read_to_string(&file).unwrap(), "ours");
-        assert!(!file.is_symlink());
-        assert_eq!(fs::read_to_string(&foreign).unwrap(), "theirs");
-        assert_eq!(fs::read_to_string(dir.0.join("a.rec.new")).unwrap(), "mine");
-    }
-
-    #[test]
-    fn what_is_not_kept_leaves_everything_as_it_was() {
-        let dir = Dir::new("dropped");
-        let file = dir.0.join("file");
-        fs::write(&file, "before").unwrap();
-        let (mut half, beside) = Place::of(&file).unwrap().create().unwrap();
-        half.write_all(b"half").unwrap();
-        drop(beside);
-        assert_eq!((dir.names(), fs::read_to_string(&file).unwrap()), (vec!["file".into()], "before".into()));
-    }
-
-    #[test]
-    fn what_is_open_already_is_written_as_it_is() {
-        let dir = Dir::new("direct");
-        let path = dir.0.join("redirected");
-        let open = File::create(&path).unwrap();
-        let by_number = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
-        let link = dir.0.join("link");
-        symlink(&by_number, &link).unwrap();
-        for through in [&by_number, &link] {
-            assert!(matches!(Place::of(through).unwrap(), Place::Direct(_)), "{through:?}");
-            write(through, "direct");
-            assert_eq!(fs::read_to_string(&path).unwrap(), "direct");
-        }
-        assert_eq!(dir.names(), ["link", "redirected"]);
-        assert!(matches!(Place::of(Path::new("/dev/stdout")).unwrap(), Place::Direct(_)));
-        assert_eq!(Place::of(Path::new("/dev/null")).unwrap(), Place::Direct("/dev/null".into()));
-    }
-
-    #[test]
-    fn a_directory_is_no_place() {
-        let dir = Dir::new("directory");
-        for path in [dir.0.clone(), dir.0.join(".."), "/".into(), "..".into()] {
-            assert_eq!(Place::of(&path).unwrap_err().kind(), io::ErrorKind::IsADirectory, "{path:?}");
-        }
-        assert_eq!(Place::of(&dir.0.join("no/file")).unwrap_err().kind(), io::ErrorKind::NotFound);
-    }
-
-    #[test]
-    fn a_file_that_is_replaced_keeps_its_permissions() {
-        use std::os::unix::fs::PermissionsExt;
-        let dir = Dir::new("mode");
-        let file = dir.0.join("file");
-        fs::write(&file, "").unwrap();
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-        write(&file, "secret");
-        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-    }
-}
+mod tests;

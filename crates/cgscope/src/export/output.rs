@@ -1,7 +1,6 @@
 //! The file of an export: written beside its place and moved there when it is whole.
 
 use std::{
-    fs,
     io::{self, BufWriter, IsTerminal},
     path::Path,
 };
@@ -63,7 +62,7 @@ impl Output {
     pub fn failed(&self, error: &io::Error) -> Error {
         match self {
             Self::Stdout => Error::output(error),
-            Self::Place { place: Place::Direct(_), .. } if error.kind() == io::ErrorKind::BrokenPipe => {
+            Self::Place { place, .. } if place.is_direct() && error.kind() == io::ErrorKind::BrokenPipe => {
                 Error::output(error)
             }
             Self::Place { place, .. } => cannot_write(place.path(), error),
@@ -74,8 +73,8 @@ impl Output {
 /// A file with something in it is never overwritten: it may be another week's table.
 fn place(path: &Path) -> Result<Place> {
     let place = Place::of(path).map_err(|error| cannot_write(path, &error))?;
-    match fs::metadata(place.path()) {
-        Ok(there) if there.is_file() && there.len() != 0 => Err(Error::could_not_run(format!(
+    match place.holds_something() {
+        Ok(true) => Err(Error::could_not_run(format!(
             "{} is there and holds something, which would be lost, so nothing is exported: move or remove it, or \
              name another file with -o",
             place.path().display()

@@ -8,7 +8,6 @@ use std::{
 
 use cgscope_model::{Sample, units};
 use cgscope_record::{Beside, FileError, FileWriter, Header, Place, Reason, WriteError};
-use rustix::fs::Access;
 
 use crate::{
     exit::{Error, Result},
@@ -154,39 +153,30 @@ fn inode(path: &Path) -> Option<(u64, u64)> {
 /// A file with something in it is never overwritten: it may be the recording of yesterday.
 pub fn keep_old(path: &Path) -> Result<()> {
     let place = Place::of(path).map_err(|error| cannot_write(path, &error))?;
-    let Ok(metadata) = fs::metadata(place.path()) else { return Ok(()) };
-    if !metadata.is_file() || metadata.len() == 0 {
+    if !place.holds_something().unwrap_or(false) {
         return Ok(());
     }
-    let Place::File(there) = place else {
+    if place.is_direct() {
         return Err(cannot_write(path, &io::Error::other("it leads to a file that holds something already")));
-    };
-    let old = names::move_to_free(&there, names::olds(&there)).map_err(|error| cannot_write(path, &error))?;
-    say!("cgscope: {} was there; it is kept as {}", there.display(), old.display());
+    }
+    let there = place.path();
+    let name = Path::new(there.file_name().unwrap_or_default());
+    let old = names::move_to_free(place.directory(), name, names::olds(name))
+        .map_err(|error| cannot_write(path, &error))?;
+    say!("cgscope: {} was there; it is kept as {}", there.display(), there.with_file_name(old).display());
     Ok(())
 }
 
 /// Tries without changing anything.
 pub fn check_writable(path: &Path) -> Result<()> {
-    let tried = Place::of(path).and_then(|place| match place {
-        // Whoever reads a pipe would take an end of this as the end of the recording.
-        Place::Direct(ref path) => Ok(rustix::fs::access(path, Access::WRITE_OK)?),
-        Place::File(ref file) => {
-            // Beside it: whoever is killed here leaves nothing under the name.
-            place.create()?;
-            match fs::OpenOptions::new().append(true).open(file) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => Ok(()),
-            }
-        }
-    });
+    let tried = Place::of(path).and_then(|place| place.check_writable());
     tried.map_err(|error| cannot_write(path, &error))
 }
 
 /// Refuses what is no file where several are written, each beside it.
 pub fn check_base(path: &Path) -> Result<()> {
     match Place::of(path) {
-        Ok(Place::Direct(_)) => Err(cannot_write(
+        Ok(place) if place.is_direct() => Err(cannot_write(
             path,
             &io::Error::other("it is no file, and several files with names like it are to be written"),
         )),

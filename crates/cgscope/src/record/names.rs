@@ -2,11 +2,12 @@
 
 use std::{
     fs, io,
+    os::fd::BorrowedFd,
     path::{Path, PathBuf},
 };
 
 use rustix::{
-    fs::{CWD, RenameFlags},
+    fs::{AtFlags, RenameFlags, renameat, renameat_with, statat},
     io::Errno,
 };
 
@@ -48,17 +49,22 @@ pub fn olds(path: &Path) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// Moves a file to the first of these names under which there is nothing, and tells which that was.
-pub fn move_to_free(from: &Path, mut names: impl Iterator<Item = PathBuf>) -> io::Result<PathBuf> {
-    let not_there = |name: &PathBuf| fs::symlink_metadata(name).is_err();
+/// Moves a file of `directory` to the first of these names under which there is nothing, and returns that name.
+pub fn move_to_free(
+    directory: BorrowedFd,
+    from: &Path,
+    mut names: impl Iterator<Item = PathBuf>,
+) -> io::Result<PathBuf> {
+    let not_there = |name: &PathBuf| statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_err();
     while let Some(name) = names.find(not_there) {
         // Two runs may find the same name free.
-        match rustix::fs::renameat_with(CWD, from, CWD, &name, RenameFlags::NOREPLACE) {
-            Err(Errno::EXIST) => {}
+        let moved = match renameat_with(directory, from, directory, &name, RenameFlags::NOREPLACE) {
+            Err(Errno::EXIST) => continue,
             // Not every file system can.
-            Err(Errno::INVAL | Errno::NOSYS) => return fs::rename(from, &name).map(|()| name),
-            moved => return Ok(moved.map(|()| name)?),
-        }
+            Err(Errno::INVAL | Errno::NOSYS) => renameat(directory, from, directory, &name),
+            moved => moved,
+        };
+        return Ok(moved.map(|()| name)?);
     }
     Err(io::ErrorKind::AlreadyExists.into())
 }
@@ -93,6 +99,8 @@ pub fn stamp(unix_ns: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::CWD;
+
     use super::*;
 
     const DAY: u64 = 86_400_000_000_000;
@@ -134,9 +142,9 @@ mod tests {
         }
         fs::write(&base, "moved").unwrap();
         let names = || [stamped(&base, 7 * DAY), dir.join("free")].into_iter();
-        assert_eq!(move_to_free(&base, names()).unwrap(), dir.join("free"));
+        assert_eq!(move_to_free(CWD, &base, names()).unwrap(), dir.join("free"));
         assert_eq!(fs::read_to_string(dir.join("free")).unwrap(), "moved");
-        let taken = move_to_free(&dir.join("free"), names()).unwrap_err();
+        let taken = move_to_free(CWD, &dir.join("free"), names()).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(fs::read_to_string(stamped(&base, 7 * DAY)).unwrap(), "0");
         fs::remove_dir_all(&dir).unwrap();

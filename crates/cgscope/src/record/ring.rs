@@ -9,7 +9,7 @@ use std::{
 
 use cgscope_model::{Sample, units};
 use cgscope_record::{FileReader, Header, Reason, open};
-use rustix::fs::FlockOperation;
+use rustix::fs::{CWD, FlockOperation};
 
 use crate::{
     exit::{Error, Result},
@@ -255,7 +255,8 @@ fn keep_aside(directory: &Path) -> Result<()> {
     let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let unix_ns = modified.map_or(0, |time| time.as_nanos() as u64);
     let asides = names::stamps(directory, unix_ns).map(|(aside, _)| aside);
-    let aside = names::move_to_free(directory, asides).map_err(|error| cannot_write(directory, &error))?;
+    let aside =
+        names::move_to_free(CWD, directory, asides).map_err(|error| cannot_write(directory, &error))?;
     say!(
         "cgscope: an earlier run was killed and left its ring; it is kept in {}, and `cgscope report` reads its segments",
         aside.display()

@@ -1,7 +1,6 @@
 //! Where the page goes.
 
 use std::{
-    fs::{self, File},
     io::{self, Read, Write},
     path::Path,
 };
@@ -12,7 +11,7 @@ use super::BEGINNING;
 use crate::exit::{Error, Result};
 
 /// Where to write.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Output {
     /// Standard output.
     Standard,
@@ -27,12 +26,7 @@ impl Output {
             return Ok(Self::Standard);
         }
         let place = Place::of(path).map_err(|error| cannot_write(path, &error.to_string()))?;
-        let is_ours = match fs::metadata(place.path()) {
-            Ok(metadata) if metadata.is_file() && metadata.len() != 0 => begins_as_ours(place.path()),
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
-            Err(error) => Err(error),
-        };
+        let is_ours = place.holds_something().and_then(|holds| Ok(!holds || begins_as_ours(&place)?));
         if is_ours.map_err(|error| cannot_write(place.path(), &error.to_string()))? {
             Ok(Self::Page(place))
         } else {
@@ -63,9 +57,9 @@ impl Output {
     }
 }
 
-fn begins_as_ours(path: &Path) -> io::Result<bool> {
+fn begins_as_ours(place: &Place) -> io::Result<bool> {
     let mut beginning = Vec::new();
-    File::open(path)?.take(BEGINNING.len() as u64).read_to_end(&mut beginning)?;
+    place.open()?.take(BEGINNING.len() as u64).read_to_end(&mut beginning)?;
     Ok(beginning == BEGINNING.as_bytes())
 }
 

@@ -1,7 +1,6 @@
 //! Where the summary goes.
 
 use std::{
-    fs::{self, File},
     io::{self, Read, Write},
     path::Path,
 };
@@ -28,12 +27,10 @@ impl Output {
     pub fn new(path: Option<&Path>) -> Result<Self> {
         let Some(path) = path else { return Ok(Self::StandardError) };
         let place = Place::of(path).map_err(|error| cannot_write(path, &error.to_string()))?;
-        let is_ours = match fs::metadata(place.path()) {
-            Ok(metadata) if metadata.is_file() && metadata.len() != 0 => begins_as_ours(place.path()),
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => can_be_made(&place),
-            Err(error) => Err(error),
-        };
+        let is_ours = place.holds_something().and_then(|holds| match holds {
+            true => begins_as_ours(&place),
+            false => can_be_made(&place),
+        });
         if is_ours.map_err(|error| cannot_write(place.path(), &error.to_string()))? {
             Ok(Self::Place(place))
         } else {
@@ -56,16 +53,16 @@ impl Output {
     }
 }
 
-fn begins_as_ours(path: &Path) -> io::Result<bool> {
+fn begins_as_ours(place: &Place) -> io::Result<bool> {
     let mut beginning = Vec::new();
     let longest = BEGINNING.len().max(OBJECT.len()) as u64;
-    File::open(path)?.take(longest).read_to_end(&mut beginning)?;
+    place.open()?.take(longest).read_to_end(&mut beginning)?;
     Ok([BEGINNING, OBJECT].iter().any(|ours| beginning.starts_with(ours.as_bytes())))
 }
 
-/// What is made for it goes again.
+/// What is made for it goes again. A pipe is not opened: whoever reads it would take its end for the end of the summary.
 fn can_be_made(place: &Place) -> io::Result<bool> {
-    place.create().map(|_| true)
+    if place.is_direct() { Ok(true) } else { place.create().map(|_| true) }
 }
 
 fn replace(place: &Place, summary: &str) -> io::Result<()> {
@@ -83,6 +80,8 @@ fn cannot_write(path: &Path, why: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -1,7 +1,6 @@
 //! Where the stacks go.
 
 use std::{
-    fs::{self, File},
     io::{self, BufRead, BufReader, Read, Write},
     path::Path,
 };
@@ -72,19 +71,15 @@ impl Output {
     }
 
     fn is_free(&self) -> io::Result<bool> {
-        match fs::metadata(self.path()) {
-            Ok(metadata) if metadata.is_file() && metadata.len() != 0 => self.is_ours(),
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // Beside it: what cannot be written is to be known before it is measured.
-                self.place.create().map(|_| true)
-            }
-            Err(error) => Err(error),
+        if self.place.holds_something()? {
+            return self.is_ours();
         }
+        // Beside it: what cannot be written must be known before it is measured. A pipe is not opened.
+        if self.place.is_direct() { Ok(true) } else { self.place.create().map(|_| true) }
     }
 
     fn is_ours(&self) -> io::Result<bool> {
-        let file = File::open(self.path())?;
+        let file = self.place.open()?;
         if self.format == Format::Svg {
             let mut beginning = Vec::new();
             file.take(BEGINNING.len() as u64).read_to_end(&mut beginning)?;

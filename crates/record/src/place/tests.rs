@@ -1,0 +1,217 @@
+use std::{
+    io::Write,
+    os::{
+        fd::AsRawFd,
+        unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink},
+    },
+};
+
+use super::*;
+
+/// A directory that goes with its value.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("cgscope-{}-place-{name}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Self(fs::canonicalize(path).unwrap())
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.0).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn write(path: &Path, text: &str) {
+    let (mut file, beside) = Place::of(path).unwrap().create().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    beside.keep().unwrap();
+}
+
+#[test]
+fn a_link_is_followed_and_stays_also_where_nothing_is_there_yet() {
+    let dir = Dir::new("links");
+    let (file, link, far) = (dir.0.join("file"), dir.0.join("link"), dir.0.join("far"));
+    symlink("file", &link).unwrap();
+    symlink(&link, &far).unwrap();
+    for text in ["nothing was there", "it is replaced"] {
+        write(&far, text);
+        assert_eq!(fs::read_to_string(&file).unwrap(), text);
+        assert!(far.is_symlink() && link.is_symlink() && !file.is_symlink());
+    }
+    assert_eq!(dir.names(), ["far", "file", "link"]);
+    symlink("round", dir.0.join("round")).unwrap();
+    assert!(Place::of(&dir.0.join("round")).is_err());
+}
+
+#[test]
+fn what_lies_beside_is_nobody_elses() {
+    let dir = Dir::new("beside");
+    let (file, foreign) = (dir.0.join("a.rec"), dir.0.join("foreign"));
+    fs::write(dir.0.join("a.rec.new"), "mine").unwrap();
+    fs::write(&foreign, "theirs").unwrap();
+    // Planted under the names that come next, wherever other tests have got to.
+    for number in 0..50 {
+        symlink(&foreign, dir.0.join(format!("a.rec.{}-{number}.new", std::process::id()))).unwrap();
+    }
+    write(&file, "ours");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "ours");
+    assert!(!file.is_symlink());
+    assert_eq!(fs::read_to_string(&foreign).unwrap(), "theirs");
+    assert_eq!(fs::read_to_string(dir.0.join("a.rec.new")).unwrap(), "mine");
+}
+
+#[test]
+fn what_is_not_kept_leaves_everything_as_it_was() {
+    let dir = Dir::new("dropped");
+    let file = dir.0.join("file");
+    fs::write(&file, "before").unwrap();
+    let (mut half, beside) = Place::of(&file).unwrap().create().unwrap();
+    half.write_all(b"half").unwrap();
+    drop(beside);
+    assert_eq!((dir.names(), fs::read_to_string(&file).unwrap()), (vec!["file".into()], "before".into()));
+}
+
+#[test]
+fn what_is_open_already_is_written_as_it_is() {
+    let dir = Dir::new("direct");
+    let path = dir.0.join("redirected");
+    let open = File::create(&path).unwrap();
+    let by_number = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+    let link = dir.0.join("link");
+    symlink(&by_number, &link).unwrap();
+    for through in [&by_number, &link] {
+        assert!(Place::of(through).unwrap().is_direct(), "{through:?}");
+        write(through, "direct");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "direct");
+    }
+    assert_eq!(dir.names(), ["link", "redirected"]);
+    assert!(Place::of(Path::new("/dev/stdout")).unwrap().is_direct());
+    let null = Place::of(Path::new("/dev/null")).unwrap();
+    assert_eq!((null.is_direct(), null.path()), (true, Path::new("/dev/null")));
+}
+
+#[test]
+fn a_directory_is_no_place() {
+    let dir = Dir::new("directory");
+    for path in [dir.0.clone(), dir.0.join(".."), "/".into(), "..".into()] {
+        assert_eq!(Place::of(&path).unwrap_err().kind(), io::ErrorKind::IsADirectory, "{path:?}");
+    }
+    assert_eq!(Place::of(&dir.0.join("no/file")).unwrap_err().kind(), io::ErrorKind::NotFound);
+}
+
+/// The permissions of the file there, with the bits for setuid and the like.
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+#[test]
+fn a_file_that_is_replaced_keeps_its_permissions() {
+    let dir = Dir::new("mode");
+    let file = dir.0.join("file");
+    for kept in [0o600, 0o400] {
+        fs::write(&file, "").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(kept)).unwrap();
+        write(&file, "secret");
+        assert_eq!(mode(&file), kept);
+        fs::remove_file(&file).unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_somebody_left_makes_no_program_of_what_is_written_there() {
+    let dir = Dir::new("planted");
+    let (file, link) = (dir.0.join("file"), dir.0.join("link"));
+    symlink("file", &link).unwrap();
+    for path in [&file, &link] {
+        fs::write(&file, "").unwrap();
+        if geteuid().is_root() {
+            chown(&file, Some(65_534), Some(65_534)).unwrap();
+        }
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o6777)).unwrap();
+        write(path, "ours");
+        let allowed = if geteuid().is_root() { 0o600 } else { 0o666 };
+        assert_eq!(mode(&file) & !allowed, 0, "{:o}", mode(&file));
+        assert_eq!(fs::metadata(&file).unwrap().uid(), geteuid().as_raw());
+    }
+}
+
+#[test]
+fn a_directory_that_is_swapped_redirects_nothing() {
+    let dir = Dir::new("swapped");
+    let (real, aside, foreign) = (dir.0.join("real"), dir.0.join("aside"), dir.0.join("foreign"));
+    fs::create_dir(&real).unwrap();
+    fs::create_dir(&foreign).unwrap();
+    let place = Place::of(&real.join("file")).unwrap();
+    let swap = || {
+        fs::rename(&real, &aside).unwrap();
+        symlink(&foreign, &real).unwrap();
+    };
+    swap();
+    let (mut file, beside) = place.create().unwrap();
+    file.write_all(b"ours").unwrap();
+    beside.keep().unwrap();
+    assert_eq!(fs::read_dir(&foreign).unwrap().count(), 0);
+    assert_eq!(fs::read_to_string(aside.join("file")).unwrap(), "ours");
+    assert!(place.holds_something().unwrap());
+    // As if it had been swapped after its links were followed.
+    assert!(open_directory(&real).is_err() && open_directory(&real.join("..")).is_err());
+}
+
+#[test]
+fn a_link_that_was_put_there_after_the_check_is_not_followed() {
+    let dir = Dir::new("late");
+    let (file, pipe, foreign) = (dir.0.join("file"), dir.0.join("pipe"), dir.0.join("foreign"));
+    fs::write(&foreign, "theirs").unwrap();
+    rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let places = [&file, &pipe].map(|path| Place::of(path).unwrap());
+    fs::remove_file(&pipe).unwrap();
+    for path in [&file, &pipe] {
+        symlink(&foreign, path).unwrap();
+    }
+    let [to_file, to_pipe] = &places;
+    assert!(to_pipe.create().is_err());
+    for place in &places {
+        assert!(place.open().is_err() && !place.holds_something().unwrap());
+    }
+    let (_file, beside) = to_file.create().unwrap();
+    beside.keep().unwrap();
+    assert!(!file.is_symlink());
+    assert_eq!(fs::read_to_string(&foreign).unwrap(), "theirs");
+}
+
+#[test]
+fn what_somebody_else_left_in_a_directory_for_all_is_not_followed() {
+    let stat = |uid, mode| {
+        // SAFETY: zeros are a value of it.
+        let mut stat: Stat = unsafe { std::mem::zeroed() };
+        (stat.st_uid, stat.st_mode) = (uid, mode);
+        stat
+    };
+    let us = geteuid().as_raw();
+    let (for_all, owners) = (stat(7, 0o041_777), stat(7, 0o040_755));
+    assert!(is_planted(&stat(us + 1, 0o120_777), &for_all));
+    assert!(!is_planted(&stat(us, 0o120_777), &for_all) && !is_planted(&stat(7, 0o120_777), &for_all));
+    assert!(!is_planted(&stat(us + 1, 0o120_777), &owners));
+
+    if geteuid().is_root() {
+        let dir = Dir::new("for-all");
+        let (link, target) = (dir.0.join("link"), dir.0.join("target"));
+        symlink(&target, &link).unwrap();
+        lchown(&link, Some(65_534), None).unwrap();
+        assert!(Place::of(&link).is_ok());
+        fs::set_permissions(&dir.0, fs::Permissions::from_mode(0o1777)).unwrap();
+        assert_eq!(Place::of(&link).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+    }
+}
