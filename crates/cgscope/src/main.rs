@@ -1,11 +1,12 @@
 //! `cgscope`: why is this task, process, container or service not on a CPU although it could run?
 
 /// Says something on standard error. Nobody may be there to hear it (a lost connection, a pipe that is closed): that must
-/// not end what is being done, as `eprintln` would.
+/// not end what is being done, as `eprintln` would. Messages have paths and names in them, which may be anybody's.
 macro_rules! say {
     ($($word:tt)*) => {{
         use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), "{}{}", crate::terminal::end_line(), format_args!($($word)*));
+        let words = cgscope_model::printable_lines(&format!($($word)*));
+        let _ = writeln!(std::io::stderr(), "{}{words}", crate::terminal::end_line());
     }};
 }
 

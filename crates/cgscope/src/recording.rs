@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use cgscope_layout::Loss;
-use cgscope_model::{Interval, Losses, Mode, Sample, Selection, findings::Host, units};
+use cgscope_model::{Interval, Losses, Mode, Sample, Selection, findings::Host, printable, units};
 use cgscope_record::{Ending, FileReader, Header, ReadError, open};
 
 use crate::{
@@ -53,7 +53,7 @@ impl Recording {
             cpus: u32::try_from(header.cpus.len()).ok().filter(|cpus| *cpus != 0),
             whole: header.selection.is_whole_host() && header.command.is_none(),
         };
-        let file = path.display().to_string();
+        let file = printable(&path.display().to_string()).to_string();
         Ok(Self { reader, file, host, earlier: None, samples: 0, step: 1, worst: Exit::Done })
     }
 

@@ -8,6 +8,12 @@ use crate::{
     time::rfc3339,
 };
 
+/// Anybody can name a thread or a cgroup, and spreadsheets run a text that begins like this, wide forms included. The apostrophe
+/// is one of them, so that without a leading one every text is what it was.
+fn is_formula(text: &str) -> bool {
+    text.starts_with(['=', '+', '-', '@', '\t', '\r', '\'', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'])
+}
+
 /// Writes rows as they come.
 pub(crate) struct Csv {
     writer: csv::Writer<Out>,
@@ -27,12 +33,17 @@ impl Csv {
 impl Sink for Csv {
     fn interval(&mut self, interval: &Interval) -> Result<()> {
         let start = rfc3339(interval.start_unix_ns);
-        let mut digits = String::new();
+        let (mut digits, mut quoted) = (String::new(), String::new());
         let Self { writer, columns, about } = self;
         table::for_each_row(interval, about, |row| {
             for column in &*columns {
                 let field = match (column.cell(row), column.kind) {
                     (None, _) => "",
+                    (Some(Cell::Text(text)), _) if is_formula(text) => {
+                        quoted.clear();
+                        quoted.extend(["'", text]);
+                        &quoted
+                    }
                     (Some(Cell::Text(text)), _) => text,
                     (Some(Cell::Number(_)), Kind::Moment) => &start,
                     (Some(Cell::Number(number)), _) => {

@@ -48,7 +48,10 @@ pub use interval::{Group, GroupSum, Interval, TaskInterval, Wait};
 pub use limits::CgroupReading;
 pub use placement::{CpuReading, CpuWaits, Cpuset, NodeReading, Placement, ProcessMemory};
 pub use quota_use::QuotaUse;
-pub use sample::{Cost, ExitedReading, Losses, Mode, Pending, Sample, Scheduling, TaskReading, printable};
+pub use sample::{
+    Cost, ExitedReading, Losses, Mode, Pending, Sample, Scheduling, TaskReading, printable, printable_lines,
+    steers,
+};
 pub use selection::Selection;
 pub use stacks::StackReading;
 pub use task_state::TaskState;

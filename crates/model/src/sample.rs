@@ -10,13 +10,25 @@ use crate::{
     StackReading, TaskState, Totals,
 };
 
-/// Anybody can name a thread or a cgroup, and anybody can send a recording: what would steer a terminal is replaced.
+/// Anybody can name a thread, a cgroup or a file, and anybody can send a recording: what would steer a terminal or change the
+/// order of what is shown is replaced.
 pub fn printable(text: &str) -> Arc<str> {
-    if !text.contains(char::is_control) {
+    if !text.contains(steers) {
         return text.into();
     }
-    let printable = text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c });
+    let printable = text.chars().map(|c| if steers(c) { char::REPLACEMENT_CHARACTER } else { c });
     printable.collect::<String>().into()
+}
+
+/// [`printable`] lines of a message: their ends stay.
+pub fn printable_lines(text: &str) -> String {
+    text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
+}
+
+/// True for control characters (C0, delete, C1), line and paragraph separators, and characters that set the direction of text.
+pub fn steers(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Where readings come from.
@@ -238,4 +250,23 @@ pub struct Cost {
     pub cpu_ns: Option<u64>,
     /// Resident memory of this process, bytes.
     pub rss_bytes: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_neither_steer_a_terminal_nor_turn_its_text_around() {
+        for steering in [
+            '\x07', '\x1b', '\t', '\n', '\u{7f}', '\u{85}', '\u{9b}', '\u{61c}', '\u{200e}', '\u{200f}',
+            '\u{2028}', '\u{2029}', '\u{202a}', '\u{202b}', '\u{202c}', '\u{202d}', '\u{202e}', '\u{2066}',
+            '\u{2067}', '\u{2068}', '\u{2069}',
+        ] {
+            assert_eq!(&*printable(&format!("a{steering}b")), "a\u{fffd}b", "{steering:?}");
+        }
+        let names = "web-1 (日本) שלום مرحبا é e\u{301} 👩\u{200d}🔧";
+        assert_eq!(&*printable(names), names);
+        assert_eq!(printable_lines("a\u{202e}\nb\x1b"), "a\u{fffd}\nb\u{fffd}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cgscope_model::{Interval, Sample, Selection};
+use cgscope_model::{Interval, Sample, Selection, printable};
 use cgscope_record::{FileReader, Index, ReadError, open};
 
 use cgscope_view::replay::time::Moment;
@@ -34,7 +34,7 @@ impl Indexed {
     /// Goes over the file without unpacking it.
     pub fn open(path: &Path) -> Result<Self> {
         let mut reader = open(path).map_err(|error| Error::could_not_run(error.to_string()))?;
-        let file = path.display().to_string();
+        let file = printable(&path.display().to_string()).to_string();
         let index = reader.index().map_err(|error| Error::could_not_run(format!("{file} {error}")))?;
         Ok(Self { reader, index, file, next: Some(0) })
     }

@@ -1,11 +1,11 @@
 //! CSV and Parquet: the same rows.
 
 use cgscope_export::{Format, table};
-use cgscope_model::{Cause, Mode};
+use cgscope_model::{Cause, Interval, Mode, TaskReading};
 
 use crate::{
     decode::{Row, csv_rows, parquet_rows, sum},
-    support::{Paper, START_NS, about, export, intervals, whole},
+    support::{Paper, START_NS, about, export, intervals, sample, whole},
 };
 
 fn cell<'a>(row: &'a Row, column: &str) -> Option<&'a str> {
@@ -52,6 +52,33 @@ fn both_formats_have_the_same_cells() {
         assert_eq!(row.insert("start".into(), None).flatten(), Some(start_us.to_string()));
     }
     assert_eq!(from_csv, from_parquet);
+}
+
+#[test]
+fn a_name_is_no_formula_to_a_spreadsheet_and_parquet_has_it_as_it_is() {
+    let names =
+        ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\u{ff1d}1", "'quoted", "plain=1", "日本", ""];
+    let tasks = |n| {
+        let mut sample = sample(n, Mode::Bpf);
+        let like = sample.tasks[0].clone();
+        sample.tasks = (0_u32..)
+            .zip(names)
+            .map(|(n, name)| TaskReading { serial: 100 + u64::from(n), comm: name.into(), ..like.clone() })
+            .collect();
+        sample
+    };
+    let intervals = [Interval::between(&tasks(0), &tasks(1))];
+    let column = |rows: &[Row], column: &str| -> Vec<String> {
+        let rows = rows.iter().filter(|row| row["tid"].is_some());
+        rows.map(|row| row[column].clone().unwrap_or_default()).collect()
+    };
+    let csv = csv_rows(&export(Format::Csv, &intervals));
+    for (name, cell) in names.iter().zip(column(&csv, "comm")) {
+        let is_plain = ["plain=1", "日本", ""].contains(name);
+        assert_eq!(cell, if is_plain { (*name).into() } else { format!("'{name}") });
+    }
+    assert!(column(&csv, "wait_ns").iter().all(|ns| ns.parse::<u64>().is_ok()));
+    assert_eq!(column(&parquet_rows(export(Format::Parquet, &intervals)), "comm"), names);
 }
 
 #[test]

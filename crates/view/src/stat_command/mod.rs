@@ -12,6 +12,7 @@ use cgscope_model::{
     Finding, Mode, WallTime,
     command_run::{CommandRun, Ending, Outlived},
     findings::findings,
+    steers,
     units::{self, bytes, duration},
 };
 
@@ -69,7 +70,7 @@ fn command_line(command: &[String]) -> String {
     let quoted = command.iter().map(|word| {
         let is_plain = !word.is_empty()
             && !word.contains(|c: char| c.is_whitespace() || "'\"\\$`;&|<>()*?#".contains(c));
-        if word.contains(char::is_control) {
+        if word.contains(steers) {
             format!("$'{}'", word.chars().map(escaped).collect::<String>())
         } else if is_plain {
             word.clone()
@@ -88,7 +89,7 @@ fn escaped(c: char) -> String {
         '\r' => r"\r".into(),
         '\\' | '\'' => format!("\\{c}"),
         c if c.is_ascii_control() => format!("\\x{:02x}", u32::from(c)),
-        c if c.is_control() => format!("\\u{:04x}", u32::from(c)),
+        c if steers(c) => format!("\\u{:04x}", u32::from(c)),
         c => c.into(),
     }
 }

@@ -174,8 +174,12 @@ fn figures_are_grouped_and_words_quoted_where_they_need_it() {
     assert_eq!(seconds(1_234_567_000_000), "1,234.567");
     let words = ["sh", "-c", "a b", "it's", ""].map(String::from);
     assert_eq!(command_line(&words), r"sh -c 'a b' 'it'\''s' ''");
-    let words = ["sh", "-c", "echo it's\n\tdone\\\r", "a\u{1b}[2J", "\u{9b}2J", "\u{7f}"].map(String::from);
-    assert_eq!(command_line(&words), r"sh -c $'echo it\'s\n\tdone\\\r' $'a\x1b[2J' $'\u009b2J' $'\x7f'");
+    let words =
+        ["sh", "-c", "echo it's\n\tdone\\\r", "a\u{1b}[2J", "\u{9b}2J", "\u{7f}\u{202e}"].map(String::from);
+    assert_eq!(
+        command_line(&words),
+        r"sh -c $'echo it\'s\n\tdone\\\r' $'a\x1b[2J' $'\u009b2J' $'\x7f\u202e'"
+    );
 }
 
 #[test]
