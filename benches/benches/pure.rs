@@ -50,6 +50,7 @@ fn sample(tasks: u32, busy: u32, round: u64) -> Sample {
         tgid: tid / 10,
         comm: "task".into(),
         start_ns: 0,
+        moved_ns: None,
         cgroup_id: u64::from(tid / 100),
         cpu: tid % 8,
         node: Some(0),

@@ -1,15 +1,18 @@
-//! Tasks that are dead: what user space has not been told of them goes to their cgroup.
+//! What user space has not been told of a task goes to its cgroup: when the task is dead, and when it moves to another cgroup.
 //!
 //! At its last switch (`TASK_DEAD`) a task has all its waits behind it, its counters are final, and the reader leaves it
 //! alone since it began to exit. So this is the one moment at which nothing can be missed or counted twice. It is under
 //! the run queue lock: nothing is allocated here, the places are made at birth and by the reader.
 
-use core::arch::asm;
+use core::{arch::asm, ffi::c_void, ptr::read_volatile};
+
+use aya_ebpf::helpers::generated::bpf_loop;
 
 use cgscope_layout::{
     BLOCKED_STATES, BUCKETS, CAUSES, Cause, Loss, bucket_of,
     cause::{CELLS, SHARED_CAUSES, WHOLE, row_of},
-    wire::{Accounts, Exited, HANDED_OVER, TaskStorage, Totals},
+    verifier::opaque,
+    wire::{Accounts, Exited, TaskStorage, Totals},
 };
 
 use crate::{
@@ -21,10 +24,10 @@ use crate::{
 #[inline(never)]
 pub fn bury(task: Task) {
     let Some(storage) = storage(task) else { return bury_unfollowed(task) };
-    if storage.waits.flags & HANDED_OVER != 0 {
+    if storage.is_handed_over != 0 {
         return;
     }
-    storage.waits.flags |= HANDED_OVER;
+    storage.is_handed_over = 1;
     if let Some(place) = place_for(task, storage.cgroup_id) {
         hand_over(task, storage, place);
     }
@@ -68,32 +71,67 @@ fn place_for(task: Task, otherwise: u64) -> Option<&'static mut Exited> {
 #[inline(always)]
 fn hand_over(task: Task, storage: &mut TaskStorage, place: &mut Exited) {
     count_unseen_arrival(task, storage);
-    let waits = &storage.waits;
-    let now = task.all_totals(waits, &storage.by_cause);
-    let told = &storage.told;
+    let now = task.all_totals(&storage.waits, &storage.by_cause);
     add(&mut place.tasks, 1);
-    add_rest(&mut place.totals, &now, told);
+    hand_over_rest(task, storage, place, &now);
+}
+
+/// Adds what is not told to the place; from then on it is.
+#[inline(always)]
+pub fn hand_over_rest(task: Task, storage: &mut TaskStorage, place: &mut Exited, now: &Totals) {
+    let told = &mut storage.told;
+    add_rest(&mut place.totals, now, &told.totals);
+    told.totals = *now;
     if keeps_accounts() {
         let accounts = Accounts { blocked_ns: storage.blocked.ns, ..task.accounts() };
-        add_accounts(&mut place.accounts, &accounts, &storage.told_accounts);
+        add_accounts(&mut place.accounts, &accounts, &mut told.accounts);
     }
-    if waits.max_ns > place.max_ns {
+    let longest_ns = storage.waits.max_ns;
+    if longest_ns > place.max_ns {
         // Two CPUs at once may lose the smaller: the histogram still has it.
-        place.max_ns = waits.max_ns;
+        place.max_ns = longest_ns;
     }
-    for bucket in 0..BUCKETS {
-        let rest = storage.histogram.counts[bucket].wrapping_sub(storage.told_histogram.counts[bucket]);
-        if rest != 0 {
-            add(&mut place.counts[bucket], u64::from(rest));
-        }
-    }
-    for cell in 0..CELLS {
-        let rest = storage.histogram.shares[cell].wrapping_sub(storage.told_histogram.shares[cell]);
-        if rest != 0 {
-            add(&mut place.shares[cell], u64::from(rest));
-        }
-    }
+    let mut rest = Rest { storage, place };
+    // SAFETY: the callback gets what it expects.
+    unsafe { bpf_loop(BUCKETS as u32, add_counts as *mut c_void, (&raw mut rest).cast(), 0) };
     add(&mut place.complete, 1);
+}
+
+/// Whose counts are added to what.
+#[repr(C)]
+struct Rest {
+    storage: *mut TaskStorage,
+    place: *mut Exited,
+}
+
+/// One bucket and one cell. By the helper: a loop of our own the verifier would follow to its end from each place that leads here.
+extern "C" fn add_counts(at: u64, rest: *mut c_void) -> i64 {
+    // SAFETY: what `hand_over_rest` gave; both are values of maps.
+    let (storage, place) = unsafe {
+        let rest = &*rest.cast::<Rest>();
+        (&mut *rest.storage, &mut *rest.place)
+    };
+    let (now, told) = (&storage.histogram, &mut storage.told.histogram);
+    // The verifier wants to see that they are there.
+    let at = opaque(at as usize);
+    if at < BUCKETS {
+        add_count(&mut place.counts[at], &now.counts[at], &mut told.counts[at]);
+    }
+    let at = opaque(at);
+    if at < CELLS {
+        add_count(&mut place.shares[at], &now.shares[at], &mut told.shares[at]);
+    }
+    0
+}
+
+#[inline(always)]
+fn add_count(sum: &mut u64, count: &u32, told: &mut u32) {
+    // SAFETY: a reference. Read once: where the task runs on another CPU, its hook may count on.
+    let now = unsafe { read_volatile(count) };
+    if now != *told {
+        add(sum, u64::from(now.wrapping_sub(*told)));
+        *told = now;
+    }
 }
 
 /// Adds what came since `told`.
@@ -113,14 +151,23 @@ fn add_rest(sums: &mut Totals, now: &Totals, told: &Totals) {
     }
 }
 
-/// The same for accounts. Clocks of two CPUs may differ: what went backwards by that is nothing.
+/// The same for accounts.
 #[inline(always)]
-fn add_accounts(sums: &mut Accounts, now: &Accounts, told: &Accounts) {
-    add(&mut sums.user_ns, now.user_ns.saturating_sub(told.user_ns));
-    add(&mut sums.system_ns, now.system_ns.saturating_sub(told.system_ns));
-    add(&mut sums.guest_ns, now.guest_ns.saturating_sub(told.guest_ns));
+fn add_accounts(sums: &mut Accounts, now: &Accounts, told: &mut Accounts) {
+    add_time(&mut sums.user_ns, now.user_ns, &mut told.user_ns);
+    add_time(&mut sums.system_ns, now.system_ns, &mut told.system_ns);
+    add_time(&mut sums.guest_ns, now.guest_ns, &mut told.guest_ns);
     for state in 0..BLOCKED_STATES {
-        add(&mut sums.blocked_ns[state], now.blocked_ns[state].saturating_sub(told.blocked_ns[state]));
+        add_time(&mut sums.blocked_ns[state], now.blocked_ns[state], &mut told.blocked_ns[state]);
+    }
+}
+
+/// Clocks of two CPUs may differ, and a reading tells also what is not over: what went backwards by that is nothing.
+#[inline(always)]
+fn add_time(sum: &mut u64, now: u64, told: &mut u64) {
+    if now > *told {
+        add(sum, now - *told);
+        *told = now;
     }
 }
 
@@ -131,7 +178,8 @@ fn add_accounts(sums: &mut Accounts, now: &Accounts, told: &Accounts) {
 pub fn count_unseen_arrival(task: Task, storage: &mut TaskStorage) {
     let waits = &mut storage.waits;
     let unseen_ns = task.run_delay_ns().wrapping_sub(waits.expected_run_delay_ns);
-    if unseen_ns == 0 {
+    // Below 0: it has just come on a CPU, and the kernel has not added the wait yet.
+    if (unseen_ns as i64) <= 0 {
         return;
     }
     waits.expected_run_delay_ns = waits.expected_run_delay_ns.wrapping_add(unseen_ns);

@@ -11,6 +11,9 @@ use crate::kernel::{EntryContext, SeqFile};
 /// Bytes of a record with what may follow it.
 const LONGEST: usize = size_of::<ExitedRecord>() + size_of::<Exited>();
 
+// Two of them do not fit where a record might not.
+const _: () = assert!(2 * size_of::<Exited>() > LONGEST);
+
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "iter/bpf_map_elem")]
 pub extern "C" fn read_exited(ctx: *const EntryContext) -> i32 {

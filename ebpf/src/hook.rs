@@ -4,7 +4,7 @@
 //! that of the wait that ends now (`sched_info_switch` comes after the tracepoint; Linux 5.5 to 7.3).
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
-use cgscope_layout::{Loss, bucket_of, history::Ring, task_state, wire::TaskStorage};
+use cgscope_layout::{Loss, bucket_of, history::Ring, ledger::KERNEL, task_state, wire::TaskStorage};
 use core::ffi::c_void;
 
 use crate::{
@@ -15,6 +15,7 @@ use crate::{
     ledger,
     look_back::Wait,
     maps::{lost, ring, storage},
+    moves,
 };
 
 #[btf_tracepoint(function = "sched_switch")]
@@ -45,7 +46,10 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
                     accounts::woke(next, storage, clock_ns);
                 }
                 arrive(next, who, storage, queue, ring);
-                ledger::came(next, storage, queue.cpu());
+                ledger::came(next, storage, queue.cpu(), clock_ns);
+                if storage.cgroup_id != who && who != KERNEL {
+                    moves::moved(next, storage, who);
+                }
             }
             None => not_followed(next),
         }

@@ -232,7 +232,7 @@ fn throttled(task: Task, left: &Left, cpu: u32, clock_ns: u64) -> u64 {
         return 0;
     }
     let cfs_rq = task.cfs_rq();
-    if left.cfs_rq != cfs_rq.address() {
+    if left.cfs_rq != cfs_rq.address() || (!throttles_tasks() && task.is_real_time()) {
         return 0;
     }
     cfs_rq.throttled_ns(&left.cfs_rq, cpu, clock_ns).saturating_sub(left.throttle_ns)
@@ -251,7 +251,7 @@ fn elsewhere(next: Task, left: &Left, work: &mut Work) {
     // Moving takes some microseconds at most.
     let from_ns = if begins_there { left.ns } else { wait.end_elsewhere_ns() - wait.elsewhere_ns };
     work.span(left.cpu, from_ns, from_ns + wait.elsewhere_ns);
-    let may_be_throttled = left.limit != 0 || !throttles_tasks();
+    let may_be_throttled = left.limit != 0 || (!throttles_tasks() && !next.is_real_time());
     if begins_there && may_be_throttled && left.group == next.group_address() {
         let now_ns =
             CfsRunQueue::throttled_ns_at(left.cfs_rq, left.cpu, wait.clock_ns).unwrap_or(left.throttle_ns);
@@ -262,7 +262,7 @@ fn elsewhere(next: Task, left: &Left, work: &mut Work) {
 
 /// `next` has come on `cpu`: where the next wait begins, if it is not moved before.
 #[inline(always)]
-pub fn came(next: Task, storage: &mut TaskStorage, cpu: u32) {
+pub fn came(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
     if storage.left.cpu != cpu {
         if has_nodes() {
             placement::moved(next, &mut storage.placement, cpu);
@@ -270,6 +270,12 @@ pub fn came(next: Task, storage: &mut TaskStorage, cpu: u32) {
         storage.left.cpu = cpu;
     }
     storage.left.migrations = next.migrations();
+    if !throttles_tasks() {
+        // Its queue does not stand while it runs: this holds for whatever wait comes next, after a sleep, too.
+        let cfs_rq = next.cfs_rq();
+        storage.left.cfs_rq = cfs_rq.address();
+        storage.left.throttle_ns = cfs_rq.throttled_ns(&storage.left.cfs_rq, cpu, clock_ns);
+    }
 }
 
 /// `prev` leaves its CPU although it could run on: the beginning of a wait.
@@ -283,18 +289,15 @@ pub fn leave(prev: Task, next: Task, storage: &mut TaskStorage, ring: &Ring, cpu
     left.ns = clock_ns;
     left.switches = prev.switches();
     left.limit = 0;
-    left.cfs_rq = 0;
     if prev.is_real_time() {
         if gives_way(prev, next) {
             left.limit = RUNTIME;
         }
-    } else if prev.is_throttled() || !throttles_tasks() {
+    } else if prev.is_throttled() {
         let cfs_rq = prev.cfs_rq();
         left.cfs_rq = cfs_rq.address();
         left.throttle_ns = cfs_rq.throttled_ns(&left.cfs_rq, cpu, clock_ns);
-        if throttles_tasks() {
-            prev.find_limit(&mut left.limit);
-        }
+        prev.find_limit(&mut left.limit);
     }
 }
 

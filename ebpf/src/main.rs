@@ -3,7 +3,7 @@
 //! 1. [`hook`]: the one hook on the way of every switch, with [`ledger`], [`history`], [`look_back`] and [`culprits`] for why it
 //!    waited, and [`by_cpu`] and [`placement`] for where;
 //!    and [`accounts`], where asked for, for how long tasks were blocked;
-//! 2. [`birth`] and [`burial`]: tasks that are born and tasks that are dead;
+//! 2. [`birth`], [`moves`] and [`burial`]: tasks that are born, that move to another cgroup, and that are dead;
 //! 3. [`reading`]: the iterator that hands everything to user space, and [`exited`], the one of who exited; [`cgroups`]: the names of cgroups;
 //! 4. [`throttle`]: where the kernel has no clock of throttled time;
 //! 5. [`maps`] and [`kernel`]: where it is kept, and the only reads of kernel memory.
@@ -26,6 +26,7 @@ mod kernel;
 mod ledger;
 mod look_back;
 mod maps;
+mod moves;
 mod placement;
 mod reading;
 mod room;

@@ -235,6 +235,7 @@ fn created(task: Task, storage: Option<&'static mut TaskStorage>) -> Option<&'st
         Some(storage) => {
             if storage.serial == 0 {
                 storage.serial = serial(task.tid(), task.start_ns());
+                storage.told_serial = storage.serial;
                 storage.cgroup_id = task.cgroup_id_rarely();
                 make_place(storage.cgroup_id);
                 room::take();

@@ -8,9 +8,10 @@ use core::ptr;
 use aya_ebpf::helpers::generated::bpf_seq_write;
 use cgscope_layout::{
     CAUSES, Cause, Loss, Stack,
+    verifier::{get, opaque, set},
     wire::{
-        AccountsRecord, HANDED_OVER, HAS_ACCOUNTS, HAS_HISTOGRAM, HAS_PLACEMENT, HAS_STACK, Histogram,
-        INHERIT, NOBODY, ON_CPU, ON_RQ, Placement, SELECT_PROCESS, SELECT_THREAD, TaskRecord, TaskStorage,
+        AccountsRecord, HAS_ACCOUNTS, HAS_BASE, HAS_HISTOGRAM, HAS_PLACEMENT, HAS_STACK, Histogram, INHERIT,
+        NOBODY, ON_CPU, ON_RQ, Placement, SELECT_PROCESS, SELECT_THREAD, TaskRecord, TaskStorage, Told,
         Waits,
     },
 };
@@ -26,10 +27,12 @@ use crate::{
     maps::{
         accounts_record, copy, create_storage_at, lost, make_place, mark, record, selected, stack, storage,
     },
+    moves,
 };
 
 /// Bytes of a record with all that may follow it.
 const LONGEST: usize = size_of::<TaskRecord>()
+    + size_of::<Told>()
     + size_of::<Placement>()
     + size_of::<AccountsRecord>()
     + size_of::<Stack>()
@@ -55,19 +58,56 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
     }
     // `seq_write` wants one byte more than it writes.
     if seq.room() <= LONGEST as u64 {
-        // Longer than the room: the kernel hands over what is there and shows this task again.
-        // SAFETY: a map value is readable in its whole size.
-        unsafe {
-            bpf_seq_write(
-                seq.pointer().cast(),
-                ptr::from_mut(storage).cast(),
-                size_of::<TaskStorage>() as u32,
-            )
-        };
+        // Together longer than the room: the kernel hands over what is there and shows this task again.
+        write_storage(seq, storage);
+        write_storage(seq, storage);
         return 0;
     }
+    let mut is_locked = 0;
+    lock(storage, &mut is_locked);
+    settle_in(task, storage);
     tell(seq, task, storage);
+    if get(&mut is_locked) != 0 {
+        moves::unlock(storage);
+    }
     0
+}
+
+// Two of them do not fit where a record might not.
+const _: () = assert!(2 * size_of::<TaskStorage>() > LONGEST);
+
+#[inline(always)]
+fn write_storage(seq: SeqFile, storage: &mut TaskStorage) {
+    // SAFETY: a map value is readable in its whole size.
+    unsafe {
+        bpf_seq_write(seq.pointer().cast(), ptr::from_mut(storage).cast(), size_of::<TaskStorage>() as u32)
+    };
+}
+
+/// The hook never waits for us, and who moves a task takes some microseconds.
+const LOCK_TRIES: usize = 16;
+
+/// `is_locked` stays 0, which is counted, where somebody else has it for longer than that. Returns nothing: each of its ends would be
+/// a way of its own through what follows.
+#[inline(never)]
+fn lock(storage: &mut TaskStorage, is_locked: &mut u64) {
+    for _ in 0..LOCK_TRIES {
+        if moves::try_lock(storage) {
+            set(is_locked, opaque(1) as u64);
+            return;
+        }
+    }
+    lost(Loss::ReadingOvertaken);
+}
+
+/// A task may have moved unseen: a thread of a process that moved as a whole and has not come on a CPU since.
+#[inline(never)]
+fn settle_in(task: Task, storage: &mut TaskStorage) {
+    let cgroup_id = task.cgroup_id_rarely();
+    if storage.cgroup_id != cgroup_id {
+        make_place(cgroup_id);
+        moves::hand_over(task, storage, cgroup_id);
+    }
 }
 
 /// Begins to follow a task that was there before us, or whose storage could not be made at its birth. A function that returns
@@ -108,20 +148,22 @@ fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
         // It has run since.
         waits.unstamped_since_ns = 0;
     }
-    let (mut flags, len) = what_is_told(task, storage, waits.count != storage.told.waits);
+    let (mut flags, len) = what_is_told(task, storage, waits.count != storage.told.totals.waits);
     let Some(record) = record() else { return };
     flags |= put_pending(task, storage, record);
     (record.len, record.flags) = (len, flags);
     put(task, storage, &waits, record);
     // SAFETY: readable in the size given.
     unsafe { bpf_seq_write(seq.pointer().cast(), (&raw mut *record).cast(), size_of::<TaskRecord>() as u32) };
+    write_base(seq, storage, flags);
+    storage.told.totals = record.totals;
     write_placement(seq, task, storage);
-    write_accounts(seq, flags);
+    write_accounts(seq, storage, flags);
     if flags & HAS_HISTOGRAM != 0 {
         write_histogram(seq, storage);
     }
     // SAFETY: a map value, written by the hook meanwhile.
-    if unsafe { ptr::read_volatile(&raw const storage.waits.flags) } & HANDED_OVER != 0 {
+    if unsafe { ptr::read_volatile(&raw const storage.is_handed_over) } != 0 {
         // It began to exit and died since the beginning of this program.
         lost(Loss::ReadingOvertaken);
     }
@@ -135,6 +177,10 @@ fn what_is_told(task: Task, storage: &mut TaskStorage, has_changed: bool) -> (u3
     if has_changed {
         flags |= HAS_HISTOGRAM;
         len += size_of::<Histogram>() as u32;
+    }
+    if storage.told_serial != storage.serial {
+        flags |= HAS_BASE;
+        len += size_of::<Told>() as u32;
     }
     if task.on_cpu() {
         flags |= ON_CPU;
@@ -170,7 +216,7 @@ fn put(task: Task, storage: &mut TaskStorage, waits: &Waits, record: &mut TaskRe
     record.tgid = task.tgid();
     record.comm = task.comm();
     record.start_ns = task.start_ns();
-    record.cgroup_id = task.cgroup_id();
+    record.cgroup_id = storage.cgroup_id;
     record.cpu = queue.cpu();
     record.state = task.state();
     record.last_queued_ns = task.last_queued_ns();
@@ -178,11 +224,18 @@ fn put(task: Task, storage: &mut TaskStorage, waits: &Waits, record: &mut TaskRe
     record.totals = task.all_totals(waits, &storage.by_cause);
     copy(waits, &mut record.waits);
     record.owner = if is_shared() { task.owner() } else { NOBODY };
-    storage.told = record.totals;
-    if storage.cgroup_id != record.cgroup_id {
-        make_place(record.cgroup_id);
-        storage.cgroup_id = record.cgroup_id;
+}
+
+/// What the task had done when it moved, before that is overwritten with what is told now.
+#[inline(always)]
+fn write_base(seq: SeqFile, storage: &mut TaskStorage, flags: u32) {
+    if flags & HAS_BASE == 0 {
+        return;
     }
+    storage.told_serial = storage.serial;
+    let base = (&raw mut storage.told).cast();
+    // SAFETY: readable in the size given.
+    unsafe { bpf_seq_write(seq.pointer().cast(), base, size_of::<Told>() as u32) };
 }
 
 #[inline(always)]
@@ -198,9 +251,9 @@ fn write_placement(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
 
 #[inline(always)]
 fn write_histogram(seq: SeqFile, storage: &mut TaskStorage) {
-    copy(&storage.histogram, &mut storage.told_histogram);
+    copy(&storage.histogram, &mut storage.told.histogram);
     // What was told is written, not what the hook may have added since.
-    let counts = (&raw mut storage.told_histogram).cast();
+    let counts = (&raw mut storage.told.histogram).cast();
     // SAFETY: readable in the size given.
     unsafe { bpf_seq_write(seq.pointer().cast(), counts, size_of::<Histogram>() as u32) };
 }
@@ -213,7 +266,6 @@ fn put_accounts(task: Task, storage: &mut TaskStorage) -> (u32, u32) {
     }
     let Some(accounts) = accounts_record() else { return (0, 0) };
     accounts::tell(task, storage, accounts);
-    storage.told_accounts = accounts.own;
     let (flags, len) = (HAS_ACCOUNTS, size_of::<AccountsRecord>() as u32);
     let since_ns = storage.blocked.since_ns;
     if accounts.is_due == 0 || since_ns == storage.blocked.told_since_ns {
@@ -226,10 +278,11 @@ fn put_accounts(task: Task, storage: &mut TaskStorage) -> (u32, u32) {
 }
 
 #[inline(always)]
-fn write_accounts(seq: SeqFile, flags: u32) {
+fn write_accounts(seq: SeqFile, storage: &mut TaskStorage, flags: u32) {
     if flags & HAS_ACCOUNTS != 0
         && let Some(accounts) = accounts_record()
     {
+        storage.told.accounts = accounts.own;
         // SAFETY: readable in the size given.
         unsafe {
             bpf_seq_write(

@@ -110,7 +110,7 @@ impl Recording {
             self.samples += 1;
             // Of whoever was there before it was read, only what comes after counts.
             let new = self.reader.take_new_tasks().into_iter();
-            late.extend(new.filter(|task| task.start_ns < earlier.mono_ns));
+            late.extend(new.filter(|task| task.counts_from_ns() < earlier.mono_ns));
             whole.append(Interval::between(&earlier, &sample));
             earlier = sample;
         }
@@ -244,6 +244,7 @@ mod tests {
             tgid: serial as u32 / 2,
             comm: "t".into(),
             start_ns: born_s * SECOND + 1,
+            moved_ns: None,
             cgroup_id: 1 + (serial + (born_s + waits) / 10) % 2,
             max_ns: 1_000,
             totals,

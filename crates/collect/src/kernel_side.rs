@@ -367,10 +367,11 @@ impl KernelSide {
     }
 }
 
-const CGROUP_TRACEPOINTS: [(&str, &str); 3] = [
+const CGROUP_TRACEPOINTS: [(&str, &str); 4] = [
     (names::ON_CGROUP_MADE, "cgroup_mkdir"),
     (names::ON_CGROUP_REMOVED, "cgroup_rmdir"),
     (names::ON_CGROUP_RENAMED, "cgroup_rename"),
+    (names::ON_CGROUP_ATTACH, "cgroup_attach_task"),
 ];
 
 /// Loads the program `name`, a reading of `table`.

@@ -2,7 +2,9 @@
 
 use cgscope_layout::{
     Stack,
-    wire::{AccountsRecord, Exited, ExitedRecord, Histogram, Placement, StackCount, StackKey, TaskRecord},
+    wire::{
+        AccountsRecord, Exited, ExitedRecord, Histogram, Placement, StackCount, StackKey, TaskRecord, Told,
+    },
 };
 
 /// Integers alone.
@@ -18,4 +20,15 @@ macro_rules! plain {
     )*};
 }
 
-plain!(Exited, ExitedRecord, TaskRecord, Placement, AccountsRecord, Stack, Histogram, StackKey, StackCount);
+plain!(
+    Exited,
+    ExitedRecord,
+    TaskRecord,
+    Told,
+    Placement,
+    AccountsRecord,
+    Stack,
+    Histogram,
+    StackKey,
+    StackCount
+);

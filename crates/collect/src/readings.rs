@@ -4,14 +4,14 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use cgscope_layout::{
     Cause,
-    wire::{AccountsRecord, Exited, ON_CPU, ON_RQ, TaskRecord},
+    wire::{self, AccountsRecord, Exited, ON_CPU, ON_RQ, TaskRecord},
 };
 use cgscope_model::{
     Accounts, ByCause, ByState, CpuTimes, ExitedReading, Gone, Hist, Pending, Placement, TaskReading,
     TaskState, Totals, printable,
 };
 
-use crate::{stacks::frames, stream::Told, task_state};
+use crate::{stacks::frames, stream::TaskTold, task_state};
 
 /// What is kept of a task from one reading to the next.
 pub(crate) struct Known {
@@ -19,6 +19,8 @@ pub(crate) struct Known {
     pub comm: Arc<str>,
     hist: Arc<Hist>,
     accounts: Option<Arc<Accounts>>,
+    /// What it had done when it came to its cgroup, if it was in another before.
+    base: Option<Box<Base>>,
     /// Where it was blocked when that was last told.
     pub stack: Option<Arc<[u64]>>,
     /// The number of the reading that it was last told in.
@@ -33,26 +35,69 @@ impl Known {
             comm: comm(&record.comm),
             hist: Arc::default(),
             accounts: None,
+            base: None,
             stack: None,
             told_in: 0,
         }
     }
 
-    /// Brings it up to date in the reading with this number. What has not changed stays the same in memory.
-    pub fn update(&mut self, told: &Told<'_>, turn: u64) {
+    /// What it did in its cgroup.
+    fn totals(&self, record: &TaskRecord) -> wire::Totals {
+        self.base.as_ref().map_or(record.totals, |base| record.totals.since(&base.told.totals))
+    }
+
+    /// Where it ran meanwhile, and for how long in all, ns.
+    pub fn placement(&self, told: &TaskTold<'_>) -> Option<(wire::Placement, u64)> {
+        let ran_ns = self.totals(told.record).on_cpu_ns;
+        let raw = told.placement?;
+        Some((
+            self.base.as_ref().map_or(*raw, |base| raw.since(&base.placement, base.told.totals.on_cpu_ns)),
+            ran_ns,
+        ))
+    }
+
+    /// Brings it up to date in the reading with this number, at `now_ns` of CLOCK_MONOTONIC. What has not changed stays the same in memory.
+    pub fn update(&mut self, told: &TaskTold<'_>, turn: u64, now_ns: u64) {
         let record = told.record;
         self.told_in = turn;
         if self.comm_bytes != record.comm {
             (self.comm_bytes, self.comm) = (record.comm, comm(&record.comm));
         }
+        if let Some(base) = told.base {
+            self.base = Some(Box::new(Base::new(told, *base, now_ns)));
+        }
         if let Some(now) = told.histogram {
+            let now = self.base.as_ref().map_or(*now, |base| now.since(&base.told.histogram));
             self.hist = Arc::new(self.hist.advanced_to(&now.counts, &now.shares));
         }
-        let ran_ns = record.totals.on_cpu_ns;
-        self.accounts = told.accounts.map(|now| Arc::new(accounts(now, ran_ns, self.accounts.as_deref())));
+        let ran_ns = self.totals(record).on_cpu_ns;
+        let now = told.accounts.map(|now| self.base.as_ref().map_or(*now, |base| base.accounts(now)));
+        self.accounts = now.map(|now| Arc::new(accounts(&now, ran_ns, self.accounts.as_deref())));
         if let Some(stack) = told.stack {
             self.stack = Some(frames(stack));
         }
+    }
+}
+
+/// Where a task stood when it came to its cgroup: what it did before is with the cgroup that it was in then.
+struct Base {
+    /// ns of CLOCK_MONOTONIC, when it was first read there.
+    found_ns: u64,
+    told: wire::Told,
+    placement: wire::Placement,
+    gone: wire::Gone,
+}
+
+impl Base {
+    fn new(told: &TaskTold<'_>, base: wire::Told, found_ns: u64) -> Self {
+        let placement = told.placement.copied().unwrap_or_default();
+        // Threads that exited since are not told by cgroup.
+        let gone = told.accounts.map(|accounts| accounts.gone).unwrap_or_default();
+        Self { found_ns, told: base, placement, gone }
+    }
+
+    fn accounts(&self, now: &AccountsRecord) -> AccountsRecord {
+        AccountsRecord { own: now.own.since(&self.told.accounts), gone: now.gone.since(&self.gone), ..*now }
     }
 }
 
@@ -85,9 +130,10 @@ pub(crate) fn reading(
     kept: &Known,
     nodes: &BTreeMap<u32, u32>,
 ) -> TaskReading {
-    let mut totals = cgscope_model::Totals::from(record.totals);
+    let mut totals = cgscope_model::Totals::from(kept.totals(record));
     make_whole(&mut totals, &kept.hist);
     TaskReading {
+        moved_ns: kept.base.as_ref().map(|base| base.found_ns),
         accounts: kept.accounts.clone(),
         serial: record.serial,
         tid: record.tid,
@@ -172,7 +218,7 @@ pub(crate) fn exited_reading(cgroup_id: u64, place: &Exited, accounts: bool) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_layout::wire::{self, Waits};
+    use cgscope_layout::wire::Waits;
     use cgscope_model::Sample;
 
     #[test]

@@ -10,7 +10,7 @@ use cgscope_model::StackReading;
 
 use crate::{
     readings::{Known, comm},
-    stream::Told,
+    stream::TaskTold,
 };
 
 /// One that was counted.
@@ -36,7 +36,7 @@ pub(crate) struct UnderWay {
 }
 
 /// That of a task that is blocked now; `None` where nothing is to be said of it.
-pub(crate) fn under_way(told: &Told<'_>, kept: &Known) -> Option<UnderWay> {
+pub(crate) fn under_way(told: &TaskTold<'_>, kept: &Known) -> Option<UnderWay> {
     let record = told.record;
     let accounts = told.accounts.filter(|accounts| accounts.is_due != 0)?;
     let blocked_ns: u64 = accounts.own.blocked_ns.iter().sum();

@@ -5,8 +5,8 @@ use std::io::{self, Read};
 use cgscope_layout::{
     Stack,
     wire::{
-        AccountsRecord, Exited, ExitedRecord, HAS_ACCOUNTS, HAS_HISTOGRAM, HAS_PLACEMENT, HAS_STACK,
-        Histogram, Placement, TaskRecord,
+        AccountsRecord, Exited, ExitedRecord, HAS_ACCOUNTS, HAS_BASE, HAS_HISTOGRAM, HAS_PLACEMENT,
+        HAS_STACK, Histogram, Placement, TaskRecord, Told,
     },
 };
 
@@ -38,8 +38,10 @@ pub(crate) enum End {
 
 /// A task with what was told of it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told<'a> {
+pub(crate) struct TaskTold<'a> {
     pub record: &'a TaskRecord,
+    /// What it had done when it moved to its cgroup, if it has just done so.
+    pub base: Option<&'a Told>,
     pub placement: Option<&'a Placement>,
     pub accounts: Option<&'a AccountsRecord>,
     pub stack: Option<&'a Stack>,
@@ -50,7 +52,7 @@ pub(crate) struct Told<'a> {
 pub(crate) fn read_records(
     stream: &mut impl Read,
     buffer: &mut Buffer,
-    mut each: impl FnMut(&Told<'_>),
+    mut each: impl FnMut(&TaskTold<'_>),
 ) -> io::Result<End> {
     drain(stream, buffer, |bytes| take_records(bytes, &mut each))
 }
@@ -109,7 +111,7 @@ pub(crate) fn drain(
 }
 
 /// Takes whole records off the front; returns the bytes used, or `None` for what is no record.
-fn take_records(bytes: &[u8], each: &mut impl FnMut(&Told<'_>)) -> Option<usize> {
+fn take_records(bytes: &[u8], each: &mut impl FnMut(&TaskTold<'_>)) -> Option<usize> {
     let mut used = 0;
     while let Some(record) = part::<TaskRecord>(&mut &bytes[used..]) {
         if record.len as usize != length(record.flags) {
@@ -118,8 +120,9 @@ fn take_records(bytes: &[u8], each: &mut impl FnMut(&Told<'_>)) -> Option<usize>
         let Some(whole) = bytes.get(used..used + record.len as usize) else { break };
         let mut rest = &whole[size_of::<TaskRecord>()..];
         let has = |flag: u32| record.flags & flag != 0;
-        each(&Told {
+        each(&TaskTold {
             record,
+            base: has(HAS_BASE).then(|| part(&mut rest)).flatten(),
             placement: has(HAS_PLACEMENT).then(|| part(&mut rest)).flatten(),
             accounts: has(HAS_ACCOUNTS).then(|| part(&mut rest)).flatten(),
             stack: has(HAS_STACK).then(|| part(&mut rest)).flatten(),
@@ -133,6 +136,7 @@ fn take_records(bytes: &[u8], each: &mut impl FnMut(&Told<'_>)) -> Option<usize>
 /// Bytes of a record with what follows it.
 fn length(flags: u32) -> usize {
     let parts = [
+        (HAS_BASE, size_of::<Told>()),
         (HAS_PLACEMENT, size_of::<Placement>()),
         (HAS_ACCOUNTS, size_of::<AccountsRecord>()),
         (HAS_STACK, size_of::<Stack>()),
@@ -167,7 +171,11 @@ mod tests {
     /// What follows the record of a task, by its number.
     fn flags_of(tid: u32) -> u32 {
         let if_nth = |nth, flag| if tid.is_multiple_of(nth) { flag } else { 0 };
-        if_nth(3, HAS_HISTOGRAM) | if_nth(2, HAS_PLACEMENT) | if_nth(5, HAS_ACCOUNTS) | if_nth(7, HAS_STACK)
+        if_nth(3, HAS_HISTOGRAM)
+            | if_nth(2, HAS_PLACEMENT)
+            | if_nth(5, HAS_ACCOUNTS)
+            | if_nth(7, HAS_STACK)
+            | if_nth(11, HAS_BASE)
     }
 
     /// Hands out `bytes` in pieces of `piece`.
@@ -190,6 +198,7 @@ mod tests {
             // SAFETY: integers without padding.
             bytes.extend(unsafe { std::slice::from_raw_parts((&raw const record).cast::<u8>(), RECORD) });
             let parts = [
+                (HAS_BASE, size_of::<Told>()),
                 (HAS_PLACEMENT, size_of::<Placement>()),
                 (HAS_ACCOUNTS, size_of::<AccountsRecord>()),
                 (HAS_STACK, size_of::<Stack>()),
@@ -213,6 +222,7 @@ mod tests {
                 let tid = told.record.tid;
                 let word = u64::from_ne_bytes([tid as u8; 8]);
                 let if_has = |flag: u32| (flags_of(tid) & flag != 0).then_some(word);
+                assert_eq!(told.base.map(|base| base.totals.on_cpu_ns), if_has(HAS_BASE));
                 assert_eq!(told.placement.map(|placement| placement.ran_ns[1]), if_has(HAS_PLACEMENT));
                 assert_eq!(told.accounts.map(|accounts| accounts.uncounted_ns), if_has(HAS_ACCOUNTS));
                 assert_eq!(told.stack.map(|stack| stack[61]), if_has(HAS_STACK));

@@ -114,7 +114,7 @@ impl Ring {
     #[inline(always)]
     pub fn slice(&mut self, number: u64) -> &mut Slice {
         // SAFETY: the mask keeps it within the array.
-        unsafe { self.slices.as_mut_ptr().add((number & SLICE_MASK) as usize).as_mut_unchecked() }
+        unsafe { &mut *self.slices.as_mut_ptr().add((number & SLICE_MASK) as usize) }
     }
 
     /// The block of a slice.
@@ -122,7 +122,7 @@ impl Ring {
     pub fn block(&mut self, number: u64) -> &mut Block {
         let place = (number / BLOCK as u64) as usize & BLOCK_MASK;
         // SAFETY: the mask keeps it within the array.
-        unsafe { self.blocks.as_mut_ptr().add(place).as_mut_unchecked() }
+        unsafe { &mut *self.blocks.as_mut_ptr().add(place) }
     }
 
     /// True if the latest slice is one of `who`.

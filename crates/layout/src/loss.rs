@@ -31,8 +31,8 @@ losses! {
     /// are followed, it is from the next reading on; if it dies before, its waits are in its cgroup's sum but in no
     /// histogram. Otherwise it is not followed.
     StorageNotCreated = "storage_not_created",
-    /// A task died in a cgroup that has no place in the table of exited tasks: it moved there since the last reading, or
-    /// the table is full. Its waits are with the cgroup it was in before, or with the root.
+    /// A task died in a cgroup that has no place in the table of exited tasks, since the table is full. Its waits are with the cgroup
+    /// it was in before, or with the root.
     ExitedInOtherCgroup = "exited_in_other_cgroup",
     /// An exited task's waits could not be added anywhere; only their number of tasks is known.
     ExitedNotCounted = "exited_not_counted",

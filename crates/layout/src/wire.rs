@@ -39,14 +39,12 @@ pub struct Waits {
     pub unstamped_ns: u64,
     /// Their number.
     pub unstamped_count: u64,
-    /// [`INHERIT`] and later bits.
+    /// [`INHERIT`] and [`FOLLOWED`]: written at birth and by the reader alone.
     pub flags: u64,
 }
 
 /// In [`Waits::flags`]: children of this task are followed, too.
 pub const INHERIT: u64 = 1;
-/// In [`Waits::flags`]: the task is dead, and what was not told of it is with its cgroup.
-pub const HANDED_OVER: u64 = 2;
 
 /// In [`Waits::flags`], where readings are [shared](Config::shared): one bit for each of [`FOLLOWERS`], inherited by children.
 pub const FOLLOWED: u64 = !0 << FOLLOWED_SHIFT;
@@ -71,8 +69,17 @@ pub struct Marks {
 pub const fn serial(tid: u32, start_ns: u64) -> u64 {
     // A tid has at most 22 bits (PID_MAX_LIMIT). The same tid twice, 2^42 ns (73 minutes) apart to the nanosecond, is
     // what it takes to collide.
-    ((tid as u64) << 42) | (start_ns & ((1 << 42) - 1))
+    ((tid as u64) << START_BITS) | (start_ns & ((1 << START_BITS) - 1))
 }
+
+/// The number that the same task has once it has moved to another cgroup.
+#[inline(always)]
+pub const fn next_serial(serial: u64) -> u64 {
+    // A nanosecond later: no other task of that tid starts so close to it.
+    (serial & !((1 << START_BITS) - 1)) | (serial.wrapping_add(1) & ((1 << START_BITS) - 1))
+}
+
+const START_BITS: u32 = 42;
 
 /// The readings of a task that add up: over the tasks of a cgroup, and over those that exited.
 #[repr(C)]
@@ -101,6 +108,26 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// What came since `base`, modulo 2^64.
+    pub fn since(&self, base: &Self) -> Self {
+        let mut by_cause = self.by_cause;
+        for (now, base) in by_cause.iter_mut().zip(base.by_cause) {
+            *now = now.wrapping_sub(base);
+        }
+        Self {
+            waits: self.waits.wrapping_sub(base.waits),
+            wait_ns: self.wait_ns.wrapping_sub(base.wait_ns),
+            run_delay_ns: self.run_delay_ns.wrapping_sub(base.run_delay_ns),
+            unstamped: self.unstamped.wrapping_sub(base.unstamped),
+            unstamped_ns: self.unstamped_ns.wrapping_sub(base.unstamped_ns),
+            on_cpu_ns: self.on_cpu_ns.wrapping_sub(base.on_cpu_ns),
+            voluntary: self.voluntary.wrapping_sub(base.voluntary),
+            involuntary: self.involuntary.wrapping_sub(base.involuntary),
+            migrations: self.migrations.wrapping_sub(base.migrations),
+            by_cause,
+        }
+    }
+
     /// Nothing.
     pub const NONE: Self = Self {
         waits: 0,
@@ -124,24 +151,39 @@ pub struct TaskStorage {
     pub waits: Waits,
     /// Sums of completed waits by cause, kept by the hook.
     pub by_cause: ByCause,
+    /// The cgroup that what comes on top of `told` belongs to: the table of exited tasks has a place for it.
+    pub cgroup_id: u64,
     /// How it left its CPU last.
     pub left: Left,
     /// Where it ran.
     pub placement: Placement,
     /// How it is blocked.
     pub blocked: Blocked,
-    /// See [`serial`].
+    /// See [`serial`]; another one after each move to another cgroup ([`next_serial`]).
     pub serial: u64,
-    /// The cgroup at the last reading, or at birth: the table of exited tasks has a place for it.
-    pub cgroup_id: u64,
-    /// What user space has been told last; a dead task hands over the rest.
-    pub told: Totals,
-    /// The same of its accounts.
-    pub told_accounts: Accounts,
+    /// The serial that user space was told last.
+    pub told_serial: u64,
+    /// Not 0: somebody changes `told`, `cgroup_id` and `serial`, or reads them together. Taken and given back atomically.
+    pub lock: u64,
+    /// Not 0: the task is dead, and what was not told of it is with its cgroup.
+    pub is_handed_over: u64,
     /// Kept by the hook.
     pub histogram: Histogram,
-    /// What user space has been told last.
-    pub told_histogram: Histogram,
+    /// What user space has been told last, or what was handed over since: at death and at a move to another cgroup the rest goes to
+    /// the place of the cgroup.
+    pub told: Told,
+}
+
+/// What is told of a task, cumulative.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Its sums.
+    pub totals: Totals,
+    /// Where its time went beside.
+    pub accounts: Accounts,
+    /// Its waits.
+    pub histogram: Histogram,
 }
 
 /// Completed waits by length and by cause; the counters only rise, and wrap at 2^32.
@@ -155,6 +197,16 @@ pub struct Histogram {
 }
 
 impl Histogram {
+    /// What came since `base`: counters wrap.
+    pub fn since(&self, base: &Self) -> Self {
+        let mut since = *self;
+        let counters = since.counts.iter_mut().chain(&mut since.shares);
+        for (now, base) in counters.zip(base.counts.iter().chain(&base.shares)) {
+            *now = now.wrapping_sub(*base);
+        }
+        since
+    }
+
     /// Nothing.
     pub const NONE: Self = Self { counts: [0; BUCKETS], shares: [0; CELLS] };
 }
@@ -175,6 +227,23 @@ pub struct Placement {
     pub ran_ns: [u64; NODES],
 }
 
+impl Placement {
+    /// Where it ran since it had been on CPUs for `base_ns`, of which `base` was told later: what it ran on other nodes in between
+    /// is not known.
+    pub fn since(&self, base: &Self, base_ns: u64) -> Self {
+        let mut ran_ns = self.ran_ns;
+        for (now, base) in ran_ns.iter_mut().zip(base.ran_ns) {
+            *now = now.saturating_sub(base);
+        }
+        Self {
+            node_migrations: self.node_migrations.saturating_sub(base.node_migrations),
+            since_ran_ns: self.since_ran_ns.saturating_sub(base_ns),
+            ran_ns,
+            ..*self
+        }
+    }
+}
+
 /// What is counted on one CPU, where [`Config::count_by_cpu`] is set; only that CPU's own hook writes it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -189,7 +258,7 @@ pub struct CpuCounters {
     pub came_from: [u64; NODES],
 }
 
-/// One task, as the iterator reports it. In the stream its [`Placement`] follows if [`HAS_PLACEMENT`] is set, then its
+/// One task, as the iterator reports it. In the stream a [`Told`] follows if [`HAS_BASE`] is set, then its [`Placement`] if [`HAS_PLACEMENT`] is, its
 /// [`AccountsRecord`] if [`HAS_ACCOUNTS`] is, its [`Stack`](crate::Stack) if [`HAS_STACK`] is, and its [`Histogram`] if [`HAS_HISTOGRAM`] is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -245,6 +314,9 @@ pub const HAS_PLACEMENT: u32 = 8;
 pub const HAS_ACCOUNTS: u32 = 16;
 /// In [`TaskRecord::flags`]: it is blocked, and the stack follows. Told once for each time that it is blocked.
 pub const HAS_STACK: u32 = 32;
+/// In [`TaskRecord::flags`]: it has moved to another cgroup since it was told last. What it had done by the latest move follows:
+/// that is with other cgroups.
+pub const HAS_BASE: u32 = 64;
 
 /// The value of the table of exited tasks, by cgroup id: what user space had not been told of them.
 #[repr(C)]

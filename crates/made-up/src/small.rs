@@ -17,6 +17,7 @@ pub fn task(tid: u32, waits_ns: &[u64]) -> TaskReading {
         tgid: tid / 10 * 10,
         comm: format!("task-{tid}").into(),
         start_ns: 5_000,
+        moved_ns: None,
         cgroup_id: u64::from(tid % 3),
         cpu: tid % 4,
         node: Some(0),

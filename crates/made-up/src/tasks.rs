@@ -96,6 +96,7 @@ fn task(tid: u32, place: Place, round: u64) -> TaskReading {
         tgid: place.tgid,
         comm: place.comm,
         start_ns: BOOTED_NS - ROUND_NS,
+        moved_ns: None,
         cgroup_id: place.cgroup_id,
         cpu,
         node: Some(node_of(cpu)),

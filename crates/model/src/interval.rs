@@ -198,8 +198,8 @@ impl Wait {
 impl Interval {
     /// What happened between `a` and the later `b`.
     ///
-    /// A task that is only in `b` counts from its birth if it was born after `a`; otherwise it has no reading for this
-    /// interval and is left out. So is a task whose counters went backwards.
+    /// A task that is only in `b` counts from its birth if it was born after `a`, and from its move if it moved to another cgroup
+    /// since; otherwise it has no reading for this interval and is left out. So is a task whose counters went backwards.
     pub fn between(a: &Sample, b: &Sample) -> Self {
         let one_node = nodes::only_node(&b.cpus).filter(|node| nodes::only_node(&a.cpus) == Some(*node));
         let mut earlier = a.tasks.iter().peekable();
@@ -272,7 +272,7 @@ fn task_between(
             let hist = if unchanged { Hist::default() } else { now.hist.since(&before.hist)? };
             (now.totals.since(&before.totals)?, hist, before.max_ns)
         }
-        None if now.start_ns >= since_ns => (now.totals, (*now.hist).clone(), 0),
+        None if now.counts_from_ns() >= since_ns => (now.totals, (*now.hist).clone(), 0),
         None => return None,
     };
     let wait = Wait::new(&totals, hist, max_before_ns, now.max_ns);

@@ -95,6 +95,9 @@ pub struct TaskReading {
     pub comm: Arc<str>,
     /// Start, ns of CLOCK_MONOTONIC.
     pub start_ns: u64,
+    /// When it was first read in its cgroup, ns of CLOCK_MONOTONIC; `None`: it was born there, or was there before us. What it did in
+    /// another cgroup before is not in its readings: it is with that cgroup. Each move gives it another `serial`.
+    pub moved_ns: Option<u64>,
     /// The cgroup's id; 0: not known.
     pub cgroup_id: u64,
     /// The CPU it is on, or was on last.
@@ -141,6 +144,13 @@ impl Scheduling {
             6 => Some("SCHED_DEADLINE"),
             _ => None,
         }
+    }
+}
+
+impl TaskReading {
+    /// Since when its readings count from 0, ns of CLOCK_MONOTONIC.
+    pub fn counts_from_ns(&self) -> u64 {
+        self.moved_ns.unwrap_or(self.start_ns)
     }
 }
 

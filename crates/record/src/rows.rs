@@ -51,7 +51,7 @@ macro_rules! members {
 
 members! {
     TaskReading {
-        serial, tid, tgid, comm, start_ns, cgroup_id, cpu, node, on_cpu, state, pending, placement, scheduling, max_ns,
+        serial, tid, tgid, comm, start_ns, moved_ns, cgroup_id, cpu, node, on_cpu, state, pending, placement, scheduling, max_ns,
         totals, accounts, hist,
     }
     Totals {

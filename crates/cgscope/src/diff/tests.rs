@@ -46,6 +46,7 @@ impl Does {
             tgid: serial as u32,
             comm: self.comm.into(),
             start_ns: 5,
+            moved_ns: None,
             cgroup_id: self.cgroup,
             cpu: 0,
             node: None,

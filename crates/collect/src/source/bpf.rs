@@ -246,6 +246,7 @@ impl BpfSource {
     fn read_tasks(&mut self) -> Result<(Vec<TaskReading>, Vec<UnderWay>), Failure> {
         refresh_run_queue();
         let mut stream = self.side.read_tasks()?;
+        let read_ns = monotonic_ns();
         self.turn += 1;
         let mut tasks: Vec<TaskReading> = Vec::with_capacity(self.known.len());
         // Those that wait, by their place among the tasks.
@@ -259,9 +260,9 @@ impl BpfSource {
             let record = told.record;
             now_ns = now_ns.max(record.rq_clock_ns);
             let kept = self.known.entry(record.serial).or_insert_with(|| Known::new(record));
-            kept.update(told, self.turn);
-            let placement = told.placement;
-            let placement = placement.map(|raw| self.node_places.placement(raw, record.totals.on_cpu_ns));
+            kept.update(told, self.turn, read_ns);
+            let placement = kept.placement(told);
+            let placement = placement.map(|(raw, ran_ns)| self.node_places.placement(&raw, ran_ns));
             stacks.extend(stacks::under_way(told, kept));
             if is_shared {
                 owners.push(access(record));

@@ -199,6 +199,7 @@ impl CoarseSource {
             tgid: pid,
             comm,
             start_ns,
+            moved_ns: None,
             // The last one of a task whose cgroup was removed while it was on its way out.
             cgroup_id: cgroup_id.or(before.map(|known| known.reading.cgroup_id)).unwrap_or_default(),
             cpu,

@@ -69,6 +69,7 @@ impl MadeUp {
             tgid: (id - id % 8) as u32,
             comm: format!("worker/{}", id % 50).into(),
             start_ns: self.seconds * SECOND + id,
+            moved_ns: None,
             cgroup_id: 1 + id % CGROUPS,
             cpu: 0,
             node: Some(0),

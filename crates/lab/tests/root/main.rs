@@ -10,6 +10,7 @@ mod bench;
 mod browser;
 mod by_cpu;
 mod bytes;
+mod cgroup_moves;
 mod cgroups;
 mod coarse;
 mod coarse_fallback;

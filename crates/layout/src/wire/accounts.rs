@@ -18,8 +18,36 @@ pub struct Accounts {
 }
 
 impl Accounts {
+    /// What came since `base`. Clocks of two CPUs may differ: what went backwards by that is nothing.
+    pub fn since(&self, base: &Self) -> Self {
+        let mut blocked_ns = self.blocked_ns;
+        for (now, base) in blocked_ns.iter_mut().zip(base.blocked_ns) {
+            *now = now.saturating_sub(base);
+        }
+        Self {
+            user_ns: self.user_ns.saturating_sub(base.user_ns),
+            system_ns: self.system_ns.saturating_sub(base.system_ns),
+            guest_ns: self.guest_ns.saturating_sub(base.guest_ns),
+            blocked_ns,
+        }
+    }
+
     /// Nothing.
     pub const NONE: Self = Self { user_ns: 0, system_ns: 0, guest_ns: 0, blocked_ns: [0; BLOCKED_STATES] };
+}
+
+impl Gone {
+    /// What came since `base`.
+    pub fn since(&self, base: &Self) -> Self {
+        Self {
+            user_ns: self.user_ns.saturating_sub(base.user_ns),
+            system_ns: self.system_ns.saturating_sub(base.system_ns),
+            guest_ns: self.guest_ns.saturating_sub(base.guest_ns),
+            on_cpu_ns: self.on_cpu_ns.saturating_sub(base.on_cpu_ns),
+            voluntary: self.voluntary.saturating_sub(base.voluntary),
+            involuntary: self.involuntary.saturating_sub(base.involuntary),
+        }
+    }
 }
 
 /// What threads of a process had done when they exited (`task_struct.signal`), told with its main thread.

@@ -44,6 +44,8 @@ pub const ON_CGROUP_MADE: &str = "on_cgroup_made";
 pub const ON_CGROUP_REMOVED: &str = "on_cgroup_removed";
 /// A cgroup has another name.
 pub const ON_CGROUP_RENAMED: &str = "on_cgroup_renamed";
+/// A task, or all of a process, has moved to another cgroup.
+pub const ON_CGROUP_ATTACH: &str = "on_cgroup_attach";
 /// A queue begins to stand in a hierarchy out of quota, where no level above it was out before.
 pub const ON_THROTTLE: &str = "on_throttle";
 /// It ends.

@@ -3,7 +3,10 @@
 //! The kernel adds to a process, when one of its threads exits, all that this thread ever did. What it had done by the Sample
 //! before was counted with the thread itself.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use super::TaskInterval;
 use crate::{Accounts, Gone, Sample, TaskReading};
@@ -50,9 +53,12 @@ pub(super) fn settle(tasks: &mut [TaskInterval], a: &Sample, b: &Sample) {
 fn counted(a: &Sample, b: &Sample) -> BTreeMap<u32, (u64, Gone)> {
     let mut counted: BTreeMap<u32, (u64, Gone)> = BTreeMap::new();
     let mut now = b.tasks.iter().peekable();
+    // Another serial, and the same thread.
+    let moved = b.tasks.iter().filter(|task| task.moved_ns.is_some());
+    let moved: HashSet<(u32, u64)> = moved.map(|task| (task.tid, task.start_ns)).collect();
     let went = a.tasks.iter().filter(|task| {
         while now.next_if(|now| now.serial < task.serial).is_some() {}
-        now.peek().is_none_or(|now| now.serial != task.serial)
+        now.peek().is_none_or(|now| now.serial != task.serial) && !moved.contains(&(task.tid, task.start_ns))
     });
     for task in went {
         let Some(gone) = all_of(task) else { continue };
@@ -124,6 +130,13 @@ mod tests {
         // It is not in its process yet.
         let gone = gone_between(vec![thread(5, 10, 100), thread(6, 700, 0)], vec![thread(5, 15, 100)]);
         assert_eq!(gone, Gone::default());
+    }
+
+    #[test]
+    fn a_thread_that_moved_to_another_cgroup_has_not_exited() {
+        let moved = TaskReading { serial: 60, moved_ns: Some(1_500), ..thread(6, 20, 0) };
+        let gone = gone_between(vec![thread(5, 10, 100), thread(6, 700, 0)], vec![thread(5, 15, 130), moved]);
+        assert_eq!(gone.on_cpu_ns, 30, "another thread did");
     }
 
     #[test]

@@ -51,33 +51,44 @@ fn task() -> impl Strategy<Value = TaskReading> {
     let pending = option::of((amount(), amount(), by_cause()));
     let placement = option::of((maybe(), option::of(btree_map(0..2u32, amount(), 0..3))));
     let ids = (0..3u32, 0..6u64, 0..3u32, option::of(0..2u32), any::<bool>());
-    (ids, "[a-c]{0,2}(-[0-9])?", amount(), amount(), pending, placement, totals(), hist()).prop_map(
-        |((tgid, cgroup_id, cpu, node, on_cpu), comm, start_ns, max_ns, pending, placement, totals, hist)| {
-            TaskReading {
-                accounts: None,
-                serial: 0,
-                tid: tgid,
-                tgid,
-                comm: comm.into(),
-                start_ns,
-                cgroup_id,
-                cpu,
-                node,
-                on_cpu,
-                state: None,
-                pending: pending.map(|(ns, booked_ns, by_cause)| Pending { ns, booked_ns, by_cause }),
-                placement: placement.map(|(node_migrations, ran_ns)| {
-                    let ran_ns = ran_ns.map(|ran_ns| ran_ns.into_iter().collect());
-                    let cpus_allowed = node_migrations.map(|_| "0-1".into());
-                    Arc::new(Placement { node_migrations, ran_ns, cpus_allowed, ..Placement::default() })
-                }),
-                scheduling: None,
+    (ids, "[a-c]{0,2}(-[0-9])?", (amount(), maybe()), amount(), pending, placement, totals(), hist())
+        .prop_map(
+            |(
+                (tgid, cgroup_id, cpu, node, on_cpu),
+                comm,
+                (start_ns, moved_ns),
                 max_ns,
+                pending,
+                placement,
                 totals,
                 hist,
-            }
-        },
-    )
+            )| {
+                TaskReading {
+                    accounts: None,
+                    serial: 0,
+                    tid: tgid,
+                    tgid,
+                    comm: comm.into(),
+                    start_ns,
+                    moved_ns,
+                    cgroup_id,
+                    cpu,
+                    node,
+                    on_cpu,
+                    state: None,
+                    pending: pending.map(|(ns, booked_ns, by_cause)| Pending { ns, booked_ns, by_cause }),
+                    placement: placement.map(|(node_migrations, ran_ns)| {
+                        let ran_ns = ran_ns.map(|ran_ns| ran_ns.into_iter().collect());
+                        let cpus_allowed = node_migrations.map(|_| "0-1".into());
+                        Arc::new(Placement { node_migrations, ran_ns, cpus_allowed, ..Placement::default() })
+                    }),
+                    scheduling: None,
+                    max_ns,
+                    totals,
+                    hist,
+                }
+            },
+        )
 }
 
 fn exited() -> impl Strategy<Value = ExitedReading> {

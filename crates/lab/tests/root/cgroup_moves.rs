@@ -1,0 +1,262 @@
+//! Tasks that move from one cgroup to another: what they did stays with the cgroup that they did it in.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use cgscope_model::{Cause, Interval};
+
+use crate::{
+    bench::{follow, is_emulated},
+    load::{Cgroup, Load},
+};
+
+/// A cgroup, with one of the same name that the kernel accounts CPU time for, where that is another hierarchy (v1).
+struct Place {
+    cgroup: Cgroup,
+    account: Option<PathBuf>,
+}
+
+impl Place {
+    fn new(name: &str) -> Self {
+        Self::of(Cgroup::new(name))
+    }
+
+    fn child(&self, name: &str) -> Self {
+        Self::of(self.cgroup.child(name))
+    }
+
+    fn of(cgroup: Cgroup) -> Self {
+        let accounts = Path::new("/sys/fs/cgroup/cpuacct");
+        let is_apart = !cgroup.path.join("cpuacct.usage").exists() && accounts.join("cpuacct.usage").exists();
+        let account = is_apart.then(|| accounts.join(cgroup.name.trim_start_matches('/')));
+        account.iter().for_each(|path| fs::create_dir(path).expect("a cgroup"));
+        Self { cgroup, account }
+    }
+
+    /// The files of that name to write ids to.
+    fn files(&self, name: &str) -> Vec<String> {
+        let places = [Some(&self.cgroup.path), self.account.as_ref()];
+        places.into_iter().flatten().map(|path| path.join(name).display().to_string()).collect()
+    }
+
+    fn put(&self, name: &str, id: &str) {
+        self.files(name).iter().for_each(|file| fs::write(file, id).expect("it can be moved"));
+    }
+
+    /// ms that its tasks have run by the kernel's own account: `cpuacct.usage` (ns), or `usage_usec` of `cpu.stat`.
+    fn ran_ms(&self) -> f64 {
+        let read = |file: &str| {
+            let path = self.account.as_ref().unwrap_or(&self.cgroup.path);
+            fs::read_to_string(path.join(file)).ok()
+        };
+        let v1 = read("cpuacct.usage").map(|text| text.trim().parse::<f64>().expect("ns") / 1e6);
+        v1.unwrap_or_else(|| {
+            let stat = read("cpu.stat").expect("the kernel's own account");
+            let us = stat.lines().find_map(|line| line.strip_prefix("usage_usec ")).expect("its usage");
+            us.parse::<f64>().expect("us") / 1e3
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Some(path) = &self.account else { return };
+        // Tasks on their way out are there for a moment longer.
+        for _ in 0..100 {
+            if fs::remove_dir(path).is_ok() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// What the tasks of these cgroups did between two Samples around `load`, which is all that runs in them.
+struct Measured {
+    interval: Interval,
+    /// By the kernel, ms.
+    ran_ms: Vec<f64>,
+}
+
+fn measured(cgroups: &[&Place], load: impl FnOnce()) -> Measured {
+    let mut host = follow(&[]);
+    let before = host.sample().expect("a sample");
+    let ran_before: Vec<_> = cgroups.iter().map(|cgroup| cgroup.ran_ms()).collect();
+    load();
+    let ran_after = cgroups.iter().map(|cgroup| cgroup.ran_ms());
+    let ran_ms = ran_after.zip(ran_before).map(|(after, before)| after - before).collect();
+    let after = host.sample().expect("a sample");
+    let interval = Interval::between(&before, &after);
+    assert_eq!(interval.losses.get(cgscope_layout::Loss::ExitedInOtherCgroup), 0, "{}", interval.losses);
+    Measured { interval, ran_ms }
+}
+
+impl Measured {
+    /// Each cgroup has run for what the kernel says, within 1 % and a little, and its waits are the sum of their parts.
+    fn assert_as_the_kernel_says(&self, cgroups: &[&Place]) {
+        let groups = self.interval.by_cgroup();
+        for (cgroup, theirs) in cgroups.iter().zip(&self.ran_ms) {
+            let group = groups.get(&Some(cgroup.cgroup.name.as_str().into())).expect("it has a row");
+            let ours = group.totals.on_cpu_ns as f64 / 1e6;
+            println!(
+                "{}: {ours:.1} ms, by the kernel {theirs:.1}; waited {:?}",
+                cgroup.cgroup.name, group.wait.by_cause
+            );
+            // Read one after the other.
+            let tolerance = 0.01 * theirs + if is_emulated() { 60.0 } else { 8.0 };
+            assert!(
+                (ours - theirs).abs() <= tolerance,
+                "{}: {ours:.1} ms, by the kernel {theirs:.1}",
+                cgroup.cgroup.name
+            );
+            assert_eq!(group.wait.by_cause.total(), group.wait.total_ns, "{}", cgroup.cgroup.name);
+        }
+        let total = self.interval.total();
+        assert_eq!(total.wait.by_cause.total(), total.wait.total_ns);
+    }
+
+    fn throttled_ms(&self, cgroup: &Place) -> u64 {
+        let groups = self.interval.by_cgroup();
+        let group = groups.get(&Some(cgroup.cgroup.name.as_str().into())).expect("it has a row");
+        group.wait.by_cause.get(Cause::Throttled) / 1_000_000
+    }
+}
+
+fn for_ms(ms: u64) {
+    thread::sleep(Duration::from_millis(ms));
+}
+
+#[test]
+fn what_a_task_did_before_it_moved_stays_with_its_cgroup() {
+    let (limited, free) = (Place::new("moved-from"), Place::new("moved-to"));
+    limited.cgroup.limit(20_000, 100_000);
+    let load = Load::busy_loop(None);
+    limited.put("cgroup.procs", &load.pid().to_string());
+    for_ms(200);
+    let measured = measured(&[&limited, &free], || {
+        for_ms(2_500);
+        free.put("cgroup.procs", &load.pid().to_string());
+        for_ms(700);
+    });
+    measured.assert_as_the_kernel_says(&[&limited, &free]);
+    assert!(measured.throttled_ms(&limited) > 1_000, "it had a fifth of a CPU");
+    // A wait that had begun before the move may end after it.
+    assert!(measured.throttled_ms(&free) <= 100, "it has no quota: {}", measured.throttled_ms(&free));
+    let limit = measured.interval.limited_by(&limited.cgroup.name);
+    assert_eq!(limit.as_deref(), Some(limited.cgroup.name.as_str()));
+}
+
+#[test]
+fn a_task_that_moves_every_20_ms_is_with_each_cgroup_for_its_time() {
+    let (a, b) = (Place::new("every-20-a"), Place::new("every-20-b"));
+    // Two of them, so that they wait for each other, too, and one is alone on its CPU for some of the time.
+    let loads = [0, 0, 1].map(|cpu| Load::pinned_loop(cpu, None));
+    loads.iter().for_each(|load| a.put("cgroup.procs", &load.pid().to_string()));
+    for_ms(200);
+    let measured = measured(&[&a, &b], || {
+        let end = Instant::now() + Duration::from_secs(4);
+        let mut turn = 0;
+        while Instant::now() < end {
+            turn += 1;
+            for (at, load) in loads.iter().enumerate() {
+                [&a, &b][(at + turn) % 2].put("cgroup.procs", &load.pid().to_string());
+            }
+            for_ms(if turn % 3 == 0 { 40 } else { 20 });
+        }
+    });
+    measured.assert_as_the_kernel_says(&[&a, &b]);
+}
+
+/// As container runtimes do: a process makes its own way into a cgroup, works there and is gone before the next Sample; the cgroup
+/// with it.
+#[test]
+fn a_command_that_is_placed_by_its_shell_and_ends_is_with_its_cgroup() {
+    let cgroup = Place::new("placed");
+    cgroup.cgroup.limit(50_000, 100_000);
+    let measured = measured(&[&cgroup], || {
+        let procs = cgroup.files("cgroup.procs").join("; echo $$ > ");
+        let script = format!("echo $$ > {procs}; exec timeout 3 sh -c 'while :; do :; done'");
+        let load = Load::start("sh", &["-c", &script], None);
+        for_ms(3_500);
+        drop(load);
+    });
+    measured.assert_as_the_kernel_says(&[&cgroup]);
+    assert!(measured.ran_ms[0] > 1_000.0, "{:?}", measured.ran_ms);
+    let throttled_ms = measured.throttled_ms(&cgroup);
+    assert!(throttled_ms > 1_000, "half a CPU for 3 s: {throttled_ms}");
+}
+
+/// `tasks` of v1, `cgroup.threads` of v2: one thread after the other, not the process.
+#[test]
+fn threads_that_are_moved_one_by_one_are_each_with_their_cgroup() {
+    let parent = Place::new("threaded");
+    let (a, b) = (parent.child("a"), parent.child("b"));
+    let is_v1 = parent.cgroup.path.join("tasks").exists();
+    if !is_v1 {
+        [&a, &b].iter().for_each(|cgroup| cgroup.put("cgroup.type", "threaded"));
+    }
+    let file = if is_v1 { "tasks" } else { "cgroup.threads" };
+    let (load, _out) = Load::workload(&["burn", "3", "60"], None);
+    if !is_v1 {
+        parent.put("cgroup.procs", &load.pid().to_string());
+    }
+    let tids = || -> Vec<String> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", load.pid())).expect("it is there");
+        tasks.flatten().map(|task| task.file_name().into_string().expect("a number")).collect()
+    };
+    let move_all = |cgroup: &Place| {
+        tids().iter().for_each(|tid| cgroup.put(file, tid));
+    };
+    move_all(&a);
+    let measured = measured(&[&a, &b], || {
+        for turn in 0..60 {
+            let tids = tids();
+            [&a, &b][turn % 2].put(file, &tids[turn % tids.len()]);
+            for_ms(20);
+        }
+        move_all(&b);
+        for_ms(1_000);
+    });
+    measured.assert_as_the_kernel_says(&[&a, &b]);
+}
+
+#[test]
+fn a_cgroup_that_is_removed_behind_the_task_that_left_it_keeps_what_was_done_there() {
+    let to = Place::new("left-for");
+    let mut host = follow(&[]);
+    let before = host.sample().expect("a sample");
+    let from = Place::new("left-behind");
+    let name = from.cgroup.name.clone();
+    let load = Load::busy_loop(None);
+    from.put("cgroup.procs", &load.pid().to_string());
+    for_ms(1_000);
+    to.put("cgroup.procs", &load.pid().to_string());
+    let theirs = from.ran_ms();
+    drop(from);
+    for_ms(500);
+    let after = host.sample().expect("a sample");
+    let interval = Interval::between(&before, &after);
+    let groups = interval.by_cgroup();
+    let ours = groups.get(&Some(name.as_str().into())).expect("it has a row").totals.on_cpu_ns as f64 / 1e6;
+    println!("{name}: {ours:.1} ms, by the kernel {theirs:.1}");
+    assert!((ours - theirs).abs() <= 0.01 * theirs + 8.0, "{ours:.1} ms, by the kernel {theirs:.1}");
+}
+
+/// Threads beside the main thread are not named by the kernel when a process moves: they are found when they come on a CPU.
+#[test]
+fn all_threads_of_a_process_move_with_it() {
+    let (a, b) = (Place::new("process-a"), Place::new("process-b"));
+    let (load, _out) = Load::workload(&["burn", "4", "60", "pin"], None);
+    a.put("cgroup.procs", &load.pid().to_string());
+    for_ms(200);
+    let measured = measured(&[&a, &b], || {
+        for_ms(1_500);
+        b.put("cgroup.procs", &load.pid().to_string());
+        for_ms(1_500);
+    });
+    measured.assert_as_the_kernel_says(&[&a, &b]);
+}
