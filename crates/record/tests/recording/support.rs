@@ -35,6 +35,7 @@ pub(crate) fn task(serial: u64, waits_ns: &[u64]) -> TaskReading {
         tgid: serial as u32,
         comm: "worker".into(),
         start_ns: 5,
+        moved_ns: None,
         cgroup_id: 42,
         cpu: 1,
         node: None,
@@ -171,10 +172,15 @@ fn any_totals() -> impl Strategy<Value = Totals> {
     )
 }
 
+/// As names are read: what would steer a terminal is replaced there.
+fn name(pattern: &'static str) -> impl Strategy<Value = String> {
+    pattern.prop_map(|name| cgscope_model::printable(&name).to_string())
+}
+
 fn any_task() -> impl Strategy<Value = TaskReading> {
     let ids = (any::<[u32; 3]>(), any::<[u64; 3]>(), any::<Option<u32>>(), any::<bool>());
     let pending = prop::option::of((0..u64::MAX, 0..u64::MAX));
-    (ids, "\\PC{0,16}", pending, any_totals(), any_hist()).prop_map(
+    (ids, name("\\PC{0,16}"), pending, any_totals(), any_hist()).prop_map(
         |(([tid, tgid, cpu], [start_ns, cgroup_id, max_ns], node, on_cpu), comm, pending, totals, hist)| {
             TaskReading {
                 accounts: None,
@@ -183,6 +189,7 @@ fn any_task() -> impl Strategy<Value = TaskReading> {
                 tgid,
                 comm: comm.into(),
                 start_ns,
+                moved_ns: (max_ns % 3 == 0).then_some(start_ns / 2),
                 cgroup_id,
                 cpu,
                 node,
@@ -252,7 +259,7 @@ fn any_losses() -> impl Strategy<Value = Losses> {
 pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
     let tasks = prop::collection::btree_map(any::<u64>(), any_task(), 0..6);
     let exited = prop::collection::btree_map(any::<u64>(), any_exited(), 0..3);
-    let cgroups = prop::collection::btree_map(any::<u64>(), "(/\\PC{0,12}){1,3}", 0..4);
+    let cgroups = prop::collection::btree_map(any::<u64>(), name("(/\\PC{0,12}){1,3}"), 0..4);
     let pairs = prop::collection::btree_map(any::<[u64; 2]>(), any::<u64>(), 0..4);
     let limits = prop::collection::btree_map(any::<u64>(), prop::array::uniform3(any_optional()), 0..4);
     let cpus = prop::collection::btree_map(any::<u32>(), 1..u64::MAX, 0..4);
