@@ -8,7 +8,7 @@ use core::ptr;
 use aya_ebpf::helpers::generated::bpf_seq_write;
 use cgscope_layout::{
     CAUSES, Cause, Loss, Stack,
-    verifier::{get, opaque, set},
+    verifier::{get, set},
     wire::{
         AccountsRecord, HAS_ACCOUNTS, HAS_BASE, HAS_HISTOGRAM, HAS_PLACEMENT, HAS_STACK, Histogram, INHERIT,
         NOBODY, ON_CPU, ON_RQ, Placement, SELECT_PROCESS, SELECT_THREAD, TaskRecord, TaskStorage, Told,
@@ -63,13 +63,10 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
         write_storage(seq, storage);
         return 0;
     }
-    let mut is_locked = 0;
-    lock(storage, &mut is_locked);
+    lock(storage);
     settle_in(task, storage);
     tell(seq, task, storage);
-    if get(&mut is_locked) != 0 {
-        moves::unlock(storage);
-    }
+    moves::unlock(storage);
     0
 }
 
@@ -87,13 +84,12 @@ fn write_storage(seq: SeqFile, storage: &mut TaskStorage) {
 /// The hook never waits for us, and who moves a task takes some microseconds.
 const LOCK_TRIES: usize = 16;
 
-/// `is_locked` stays 0, which is counted, where somebody else has it for longer than that. Returns nothing: each of its ends would be
-/// a way of its own through what follows.
+/// Where somebody else has it for longer than that, that is counted, and it is taken all the same. Returns nothing: each of its ends
+/// would be a way of its own through what follows.
 #[inline(never)]
-fn lock(storage: &mut TaskStorage, is_locked: &mut u64) {
+fn lock(storage: &mut TaskStorage) {
     for _ in 0..LOCK_TRIES {
         if moves::try_lock(storage) {
-            set(is_locked, opaque(1) as u64);
             return;
         }
     }
@@ -148,18 +144,19 @@ fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
         // It has run since.
         waits.unstamped_since_ns = 0;
     }
-    let (mut flags, len) = what_is_told(task, storage, waits.count != storage.told.totals.waits);
     let Some(record) = record() else { return };
-    flags |= put_pending(task, storage, record);
-    (record.len, record.flags) = (len, flags);
+    set(&mut record.flags, 0);
+    set(&mut record.len, size_of::<TaskRecord>() as u32);
+    put_pending(task, storage, record);
+    what_is_told(task, storage, record, waits.count != storage.told.totals.waits);
     put(task, storage, &waits, record);
     // SAFETY: readable in the size given.
     unsafe { bpf_seq_write(seq.pointer().cast(), (&raw mut *record).cast(), size_of::<TaskRecord>() as u32) };
-    write_base(seq, storage, flags);
+    write_base(seq, storage, record);
     storage.told.totals = record.totals;
     write_placement(seq, task, storage);
-    write_accounts(seq, storage, flags);
-    if flags & HAS_HISTOGRAM != 0 {
+    write_accounts(seq, storage, record);
+    if get(&mut record.flags) & HAS_HISTOGRAM != 0 {
         write_histogram(seq, storage);
     }
     // SAFETY: a map value, written by the hook meanwhile.
@@ -169,42 +166,44 @@ fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     }
 }
 
-/// The flags of the record, and its bytes with all that follows it. What follows is put together here where it takes long.
+/// Enters a flag, and the bytes of what follows the record. In memory, so that the verifier forgets which ways led here.
 #[inline(always)]
-fn what_is_told(task: Task, storage: &mut TaskStorage, has_changed: bool) -> (u32, u32) {
-    let mut flags = 0;
-    let mut len = size_of::<TaskRecord>() as u32;
-    if has_changed {
-        flags |= HAS_HISTOGRAM;
-        len += size_of::<Histogram>() as u32;
-    }
-    if storage.told_serial != storage.serial {
-        flags |= HAS_BASE;
-        len += size_of::<Told>() as u32;
-    }
-    if task.on_cpu() {
-        flags |= ON_CPU;
-    }
-    if has_nodes() {
-        flags |= HAS_PLACEMENT;
-        len += size_of::<Placement>() as u32;
-    }
-    let (more_flags, more_len) = put_accounts(task, storage);
-    (flags | more_flags, len + more_len)
+fn has(record: &mut TaskRecord, flag: u32, bytes: usize) {
+    let (flags, len) = (get(&mut record.flags), get(&mut record.len));
+    set(&mut record.flags, flags | flag);
+    set(&mut record.len, len + bytes as u32);
 }
 
-/// The wait that is not over, if it waits; returns the flag for it.
+/// The flags of the record, and its bytes with all that follows it. What follows is put together here where it takes long.
 #[inline(always)]
-fn put_pending(task: Task, storage: &TaskStorage, record: &mut TaskRecord) -> u32 {
+fn what_is_told(task: Task, storage: &mut TaskStorage, record: &mut TaskRecord, has_changed: bool) {
+    if has_changed {
+        has(record, HAS_HISTOGRAM, size_of::<Histogram>());
+    }
+    if storage.told_serial != storage.serial {
+        has(record, HAS_BASE, size_of::<Told>());
+    }
+    if task.on_cpu() {
+        has(record, ON_CPU, 0);
+    }
+    if has_nodes() {
+        has(record, HAS_PLACEMENT, size_of::<Placement>());
+    }
+    put_accounts(task, storage, record);
+}
+
+/// The wait that is not over, if it waits.
+#[inline(always)]
+fn put_pending(task: Task, storage: &TaskStorage, record: &mut TaskRecord) {
     record.pending = [0; CAUSES];
     record.pending_cause = Cause::Unattributed as u64;
     if !task.on_rq() {
-        return 0;
+        return;
     }
     if !task.on_cpu() {
         record.pending_cause = ledger::pending(task, storage, &mut record.pending) as u64;
     }
-    ON_RQ
+    has(record, ON_RQ, 0);
 }
 
 /// Who it is, and its sums.
@@ -228,8 +227,8 @@ fn put(task: Task, storage: &mut TaskStorage, waits: &Waits, record: &mut TaskRe
 
 /// What the task had done when it moved, before that is overwritten with what is told now.
 #[inline(always)]
-fn write_base(seq: SeqFile, storage: &mut TaskStorage, flags: u32) {
-    if flags & HAS_BASE == 0 {
+fn write_base(seq: SeqFile, storage: &mut TaskStorage, record: &mut TaskRecord) {
+    if get(&mut record.flags) & HAS_BASE == 0 {
         return;
     }
     storage.told_serial = storage.serial;
@@ -258,28 +257,28 @@ fn write_histogram(seq: SeqFile, storage: &mut TaskStorage) {
     unsafe { bpf_seq_write(seq.pointer().cast(), counts, size_of::<Histogram>() as u32) };
 }
 
-/// Puts together what follows the record where accounts are asked for; returns the flags for it, and its bytes.
+/// Puts together what follows the record where accounts are asked for.
 #[inline(always)]
-fn put_accounts(task: Task, storage: &mut TaskStorage) -> (u32, u32) {
+fn put_accounts(task: Task, storage: &mut TaskStorage, record: &mut TaskRecord) {
     if !keeps_accounts() {
-        return (0, 0);
+        return;
     }
-    let Some(accounts) = accounts_record() else { return (0, 0) };
+    let Some(accounts) = accounts_record() else { return };
     accounts::tell(task, storage, accounts);
-    let (flags, len) = (HAS_ACCOUNTS, size_of::<AccountsRecord>() as u32);
+    has(record, HAS_ACCOUNTS, size_of::<AccountsRecord>());
     let since_ns = storage.blocked.since_ns;
     if accounts.is_due == 0 || since_ns == storage.blocked.told_since_ns {
-        return (flags, len);
+        return;
     }
-    let Some(stack) = stack() else { return (flags, len) };
+    let Some(stack) = stack() else { return };
     storage.blocked.told_since_ns = since_ns;
     accounts::take_stack(task, stack);
-    (flags | HAS_STACK, len + size_of::<Stack>() as u32)
+    has(record, HAS_STACK, size_of::<Stack>());
 }
 
 #[inline(always)]
-fn write_accounts(seq: SeqFile, storage: &mut TaskStorage, flags: u32) {
-    if flags & HAS_ACCOUNTS != 0
+fn write_accounts(seq: SeqFile, storage: &mut TaskStorage, record: &mut TaskRecord) {
+    if get(&mut record.flags) & HAS_ACCOUNTS != 0
         && let Some(accounts) = accounts_record()
     {
         storage.told.accounts = accounts.own;
@@ -292,7 +291,7 @@ fn write_accounts(seq: SeqFile, storage: &mut TaskStorage, flags: u32) {
             )
         };
     }
-    if flags & HAS_STACK != 0
+    if get(&mut record.flags) & HAS_STACK != 0
         && let Some(stack) = stack()
     {
         // SAFETY: as above.

@@ -10,7 +10,7 @@ mod sleepers;
 mod subject;
 mod table;
 
-use std::{process::Command, time::Duration};
+use std::{path::PathBuf, process::Command, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
@@ -32,6 +32,10 @@ struct Options {
     #[arg(long, default_value_t = 300_000)]
     loops: u64,
 
+    /// Another cgscope to compare with: the binary of an earlier commit
+    #[arg(long, value_name = "BINARY")]
+    before: Option<PathBuf>,
+
     /// Leave out the part with 5,000 sleeping threads
     #[arg(long)]
     hook_only: bool,
@@ -43,11 +47,13 @@ fn main() -> Result<()> {
     if counting::is_always_on() {
         println!("kernel.bpf_stats_enabled is 1: the load is slowed by the counting, too");
     }
-    let mut rows = Subject::ALL.map(Row::new);
+    let subjects =
+        Subject::ALL.into_iter().filter(|subject| *subject != Subject::Before || options.before.is_some());
+    let mut rows: Vec<Row> = subjects.map(Row::new).collect();
     for round in 1..=options.rounds {
         for row in &mut rows {
             eprintln!("round {round}: {}", row.subject.name());
-            let running = row.subject.start()?;
+            let running = row.subject.start(options.before.as_deref())?;
             row.seconds.push(pipe(options.loops)?);
             let counting = Counting::start()?;
             let before = counting::read(&running.programs)?;

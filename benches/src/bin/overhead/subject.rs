@@ -1,7 +1,7 @@
 //! What is measured.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -21,6 +21,8 @@ pub enum Subject {
     EmptyHook,
     /// `cgscope hist 1` of the whole host.
     Cgscope,
+    /// The same of an earlier commit.
+    Before,
     /// `cgscope stat 1`: where time goes beside waits, too.
     Stat,
     /// `cgscope stat --offcpu 1`: by stack as well.
@@ -43,10 +45,11 @@ pub struct Running {
 
 impl Subject {
     /// In the order of the table.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Nothing,
         Self::EmptyHook,
         Self::Cgscope,
+        Self::Before,
         Self::Stat,
         Self::StatOffcpu,
         Self::Runqlat,
@@ -60,6 +63,7 @@ impl Subject {
             Self::Nothing => "nothing",
             Self::EmptyHook => "empty hook",
             Self::Cgscope => "cgscope hist 1",
+            Self::Before => "before: hist 1",
             Self::Stat => "cgscope stat 1",
             Self::StatOffcpu => "cgscope stat --offcpu 1",
             Self::Runqlat => "runqlat 1",
@@ -68,13 +72,14 @@ impl Subject {
         }
     }
 
-    /// Attaches it.
-    pub fn start(self) -> Result<Running> {
+    /// Attaches it. `earlier`: the binary of [`Self::Before`].
+    pub fn start(self, earlier: Option<&Path>) -> Result<Running> {
         let before = program_ids()?;
         let mut running = match self {
             Self::Nothing => return Ok(Running { programs: Vec::new(), _hook: None, child: None }),
             Self::EmptyHook => Running { programs: Vec::new(), _hook: Some(empty_hook()?), child: None },
             Self::Cgscope => by_command(cgscope()?, &["hist", "1"])?,
+            Self::Before => by_command(earlier.context("no earlier binary")?.into(), &["hist", "1"])?,
             Self::Stat => by_command(cgscope()?, &["stat", "1"])?,
             Self::StatOffcpu => by_command(cgscope()?, &["stat", "--offcpu", "1"])?,
             Self::Runqlat => by_command("runqlat".into(), &["1"])?,

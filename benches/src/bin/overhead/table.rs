@@ -88,6 +88,11 @@ pub fn print(rows: &[Row]) -> Result<()> {
         "\ncgscope against the empty hook, gross: {:.2} x (at most 2)",
         cgscope.gross_ns() / empty.gross_ns()
     );
+    if let Ok(before) = row(Subject::Before) {
+        let rounds = cgscope.counted.iter().zip(&before.counted);
+        let ratio = median(rounds.map(|(now, before)| now.switch_ns / before.switch_ns));
+        println!("cgscope against before, round by round: {ratio:.3} x");
+    }
     for (ours, peer, most) in PEERS {
         let (ours, peer) = (row(ours)?, row(peer)?);
         let names = format!("{} against {}", ours.subject.name(), peer.subject.name());
