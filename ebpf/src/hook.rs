@@ -4,7 +4,14 @@
 //! that of the wait that ends now (`sched_info_switch` comes after the tracepoint; Linux 5.5 to 7.3).
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
-use cgscope_layout::{Loss, bucket_of, history::Ring, ledger::KERNEL, task_state, wire::TaskStorage};
+use cgscope_layout::{
+    Loss, bucket_of,
+    history::Ring,
+    ledger::KERNEL,
+    task_state,
+    verifier::{get, set},
+    wire::TaskStorage,
+};
 use core::ffi::c_void;
 
 use crate::{
@@ -38,7 +45,8 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     {
         ledger::leave(prev, next, storage, ring, queue.cpu(), clock_ns);
     }
-    let who = history::who(next);
+    set(&mut ring.coming, history::who(next));
+    let who = get(&mut ring.coming);
     if next.tid() != 0 {
         match storage(next) {
             Some(storage) => {

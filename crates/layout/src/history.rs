@@ -91,6 +91,9 @@ pub struct Ring {
     pub tid: u32,
     /// No meaning.
     pub padding: u32,
+    /// Who comes at this switch: put here and taken out again, so that the verifier does not know the numbers of the root and of
+    /// [`KERNEL`] from others and follows what comes after it once.
+    pub coming: u64,
     /// `rq->prev_irq_time` at the latest switch.
     pub irq_seen_ns: u64,
     /// Time in interrupts and in kernel threads, ns: without the run of one that is not over.
