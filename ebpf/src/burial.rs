@@ -4,14 +4,11 @@
 //! alone since it began to exit. So this is the one moment at which nothing can be missed or counted twice. It is under
 //! the run queue lock: nothing is allocated here, the places are made at birth and by the reader.
 
-use core::{arch::asm, ffi::c_void, ptr::read_volatile};
-
-use aya_ebpf::helpers::generated::bpf_loop;
+use core::{arch::asm, ptr::read_volatile};
 
 use cgscope_layout::{
     BLOCKED_STATES, BUCKETS, CAUSES, Cause, Loss, bucket_of,
     cause::{CELLS, SHARED_CAUSES, WHOLE, row_of},
-    verifier::opaque,
     wire::{Accounts, Exited, TaskStorage, Totals},
 };
 
@@ -91,37 +88,15 @@ pub fn hand_over_rest(task: Task, storage: &mut TaskStorage, place: &mut Exited,
         // Two CPUs at once may lose the smaller: the histogram still has it.
         place.max_ns = longest_ns;
     }
-    let mut rest = Rest { storage, place };
-    // SAFETY: the callback gets what it expects.
-    unsafe { bpf_loop(BUCKETS as u32, add_counts as *mut c_void, (&raw mut rest).cast(), 0) };
+    for bucket in 0..BUCKETS {
+        let now = &storage.histogram.counts[bucket];
+        add_count(&mut place.counts[bucket], now, &mut told.histogram.counts[bucket]);
+    }
+    for cell in 0..CELLS {
+        let now = &storage.histogram.shares[cell];
+        add_count(&mut place.shares[cell], now, &mut told.histogram.shares[cell]);
+    }
     add(&mut place.complete, 1);
-}
-
-/// Whose counts are added to what.
-#[repr(C)]
-struct Rest {
-    storage: *mut TaskStorage,
-    place: *mut Exited,
-}
-
-/// One bucket and one cell. By the helper: a loop of our own the verifier would follow to its end from each place that leads here.
-extern "C" fn add_counts(at: u64, rest: *mut c_void) -> i64 {
-    // SAFETY: what `hand_over_rest` gave; both are values of maps.
-    let (storage, place) = unsafe {
-        let rest = &*rest.cast::<Rest>();
-        (&mut *rest.storage, &mut *rest.place)
-    };
-    let (now, told) = (&storage.histogram, &mut storage.told.histogram);
-    // The verifier wants to see that they are there.
-    let at = opaque(at as usize);
-    if at < BUCKETS {
-        add_count(&mut place.counts[at], &now.counts[at], &mut told.counts[at]);
-    }
-    let at = opaque(at);
-    if at < CELLS {
-        add_count(&mut place.shares[at], &now.shares[at], &mut told.shares[at]);
-    }
-    0
 }
 
 #[inline(always)]
