@@ -41,8 +41,8 @@ losses! {
     /// The table of culprits of a CPU was full, and one that user space had not read yet was dropped for another. Causes are not
     /// affected; the culprits named may sum to less than their part.
     CulpritForgotten = "culprit_forgotten",
-    /// So many cgroups took turns on a CPU that a wait was not looked back over to its beginning: that would have taken too much of the
-    /// CPU. Where the wait began with a switch, causes are known from sums and only culprits are missing; where it began with a
+    /// A wait was not looked back over to its beginning, which would have taken too much of the CPU: hundreds of cgroups took turns on
+    /// it. Where the wait began with a switch, causes are known from sums and only culprits are missing; where it began with a
     /// wakeup, the rest is unattributed.
     LookBackCut = "look_back_cut",
     /// A real-time or deadline task had used up its runtime (`cpu.rt_runtime_us`, `sched_rt_runtime_us`, the runtime of
