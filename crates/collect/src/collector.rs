@@ -231,7 +231,7 @@ impl Collector {
         Held { names, places, pairs }
     }
 
-    /// Whose quota kept tasks from running since the last Sample has one, whatever was read of it before.
+    /// A cgroup whose quota kept tasks from running since the last Sample has a quota, whatever was read before.
     fn note_limited(&mut self, found: &Found) {
         let mut sums: HashMap<u64, u64> = HashMap::new();
         for pair in found.pairs.iter().filter(|pair| pair.blame == Blame::Limited) {

@@ -92,7 +92,7 @@ impl Ledger {
         gone.into_iter().for_each(|key| self.merge(key));
     }
 
-    /// Of each victim those culprits stay that did most lately.
+    /// Each victim keeps the culprits that did most lately.
     fn bound(&mut self) {
         let mut surplus: Vec<PairKey> = Vec::new();
         let mut of_one: Vec<(u64, u64, PairKey)> = Vec::new();

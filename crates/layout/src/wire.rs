@@ -174,7 +174,7 @@ pub struct TaskStorage {
     pub told: Told,
 }
 
-/// What is told of a task, cumulative.
+/// Cumulative readings of a task.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {

@@ -275,7 +275,7 @@ impl Task {
         load(self.0, offset!(task_prio))
     }
 
-    /// Of a real-time or deadline class: quotas do not hold for it, but a runtime may.
+    /// It has a real-time or deadline class: quotas do not apply to it, but a runtime may.
     #[inline(always)]
     pub fn is_real_time(self) -> bool {
         self.prio() < FIRST_FAIR_PRIO

@@ -17,7 +17,7 @@ use crate::{
 /// A task is looked at if it ran or waited for this share of the time since the last Sample, percent: what idles does not
 /// load a node.
 const BUSY_PERCENT: u64 = 1;
-/// So many tasks are looked at in a Sample, the busiest first: `sched_getaffinity` and `sched_getscheduler` take about 0.3 us
+/// Read at most this many tasks in a Sample, the busiest first: `sched_getaffinity` and `sched_getscheduler` take about 0.3 us
 /// each, and the files of those held back about 20 us, so at most 5 ms, and that only every fifth Sample.
 const TASKS: usize = 256;
 /// So many Samples a look is good for.

@@ -344,7 +344,7 @@ fn what_is_held_of_many_cgroups_that_all_yield_does_not_grow_without_bound() {
     const CGROUPS: usize = 400;
     // As many pairs of each as are told apart, and their sum.
     const MOST: usize = CGROUPS * 33;
-    // Of one thread each, which give their CPU to the next all the time.
+    // Each has one thread, which yields its CPU all the time.
     let spread = Spread::yielding("yield", CGROUPS, 60);
     let mut collector = follow(&[]);
     let begun = Instant::now();

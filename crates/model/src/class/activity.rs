@@ -36,7 +36,7 @@ pub struct Activity {
     pub by_cause: ByCause,
     /// Of what it waited behind its own cgroup, that in `/`: on many hosts all that has no other cgroup is there.
     pub behind_root_ns: u64,
-    /// Of what it waited behind other cgroups, that of real-time tasks.
+    /// The part of its wait behind other cgroups that real-time tasks had.
     pub realtime_ns: u64,
     /// Blocked, by kind. Of tasks that exited that whose kind is known.
     pub blocked: BlockedTime,

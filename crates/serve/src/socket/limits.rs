@@ -7,7 +7,7 @@ use std::{
 
 use crate::protocol::Refusal;
 
-/// Of all clients, one in so many is kept for those who may see everything.
+/// One in this many seats is kept for those who may see everything.
 const ONE_FOR_ADMINS_IN: usize = 8;
 
 /// What clients may do.
@@ -21,7 +21,7 @@ pub struct Limits {
     pub shortest_interval_ns: u64,
     /// At a time.
     pub clients: usize,
-    /// Of one user at a time.
+    /// The maximum for one user at a time.
     pub clients_per_user: usize,
     /// A client that reads nothing for so long, or asks for nothing when it has connected, is sent away.
     pub patience: Duration,
