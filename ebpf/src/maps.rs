@@ -227,7 +227,8 @@ pub fn room() -> Option<&'static mut u64> {
 
 #[inline(always)]
 fn created(task: Task, storage: Option<&'static mut TaskStorage>) -> Option<&'static mut TaskStorage> {
-    match storage {
+    // Where another made it at the same moment, the kernel says that it could not: the reader finds a task before its birth is told.
+    match storage.or_else(|| self::storage(task)) {
         None => {
             lost(Loss::StorageNotCreated);
             None

@@ -2,7 +2,8 @@
 
 use std::{
     collections::BTreeMap,
-    process::Command,
+    io::Write as _,
+    process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -16,6 +17,8 @@ use cgscope_model::{
 use crate::load::Load;
 
 const ALICE: u32 = 61_001;
+/// How many grandchildren are born beside readings.
+const BIRTHS: u32 = 100;
 
 fn shared() -> Collector {
     let options = Options { shared: true, ..Options::default() };
@@ -48,7 +51,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < Duration::from_secs(20), "never: {what}");
-        thread::sleep(Duration::from_millis(50));
+        thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -90,55 +93,83 @@ fn named(sample: &Sample, comm: &str) -> Vec<u32> {
     sample.tasks.iter().filter(|task| &*task.comm == comm).map(|task| task.tid).collect()
 }
 
+/// A shell that makes a grandchild for each line that it reads: its parent is gone when it is first read.
+struct Parent {
+    shell: Child,
+    orphans: Vec<u32>,
+}
+
+impl Parent {
+    fn start() -> Self {
+        let script = "while read go; do (sh -c 'sleep 60 & exit 0'); done; exec sleep 60";
+        let shell = Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).spawn().expect("a shell");
+        Self { shell, orphans: Vec::new() }
+    }
+
+    fn pid(&self) -> u32 {
+        self.shell.id()
+    }
+
+    /// The next grandchild, and a reading that begins so long after the word to make it.
+    fn bear(&mut self, collector: &mut Collector, follower: Follower, later: Duration) -> u32 {
+        self.shell.stdin.as_mut().expect("a pipe").write_all(b"go\n").expect("it reads");
+        let word = Instant::now();
+        while word.elapsed() < later {
+            std::hint::spin_loop();
+        }
+        let mut born = None;
+        wait_until("a grandchild that is followed", || {
+            let (sample, access) = read(collector);
+            let followed = |tid: &u32| access[tid].is_followed_for(follower) && !self.orphans.contains(tid);
+            born = named(&sample, "sleep").into_iter().find(followed);
+            born.is_some()
+        });
+        self.orphans.extend(born);
+        born.expect("it was found")
+    }
+}
+
+impl Drop for Parent {
+    fn drop(&mut self) {
+        for orphan in &self.orphans {
+            // SAFETY: no pointers; a process that the shell started, which is reaped by nobody before it ends by itself.
+            unsafe { libc::kill(*orphan as i32, libc::SIGKILL) };
+        }
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
+}
+
 #[test]
 fn processes_are_followed_with_what_they_start_for_each_viewer_by_itself() {
     let mut collector = shared();
     let [one, other] = std::array::from_fn(|n| Follower::all().nth(n * 30).expect("many"));
-    // A grandchild whose parent is gone when it is first read.
-    let script = "read go; (sh -c 'sleep 60 & exit 0'); exec sleep 60";
-    let mut child = Command::new("sh");
-    let mut child = child.args(["-c", script]).stdin(std::process::Stdio::piped()).spawn().expect("a shell");
+    let mut parent = Parent::start();
     let bystander = Load::start("sleep", &["60"], None);
     let me = std::process::id();
     let (_, before) = read(&mut collector);
-    assert!(!before[&child.id()].is_followed_for(one));
+    assert!(!before[&parent.pid()].is_followed_for(one));
 
-    collector.follow(one, &[child.id()]);
-    collector.follow(other, &[child.id(), me]);
+    collector.follow(one, &[parent.pid()]);
+    collector.follow(other, &[parent.pid(), me]);
     let (_, marked) = read(&mut collector);
-    assert!(marked[&child.id()].is_followed_for(one) && marked[&child.id()].is_followed_for(other));
+    assert!(marked[&parent.pid()].is_followed_for(one) && marked[&parent.pid()].is_followed_for(other));
     assert!(marked[&me].is_followed_for(other) && !marked[&me].is_followed_for(one));
 
-    drop(child.stdin.take());
-    let deadline = Instant::now() + Duration::from_secs(20);
-    let orphan = loop {
-        let (sample, access) = read(&mut collector);
-        let children: Vec<u32> =
-            named(&sample, "sleep").into_iter().filter(|tid| *tid != bystander.pid()).collect();
-        let followed: Vec<u32> = children
-            .into_iter()
-            .filter(|tid| access[tid].is_followed_for(one) && *tid != child.id())
-            .collect();
-        if let [orphan] = followed[..] {
-            assert!(access[&orphan].is_followed_for(other));
-            assert!(!access[&bystander.pid()].is_followed_for(one));
-            break orphan;
-        }
-        assert!(Instant::now() < deadline, "{followed:?}");
-        thread::sleep(Duration::from_millis(50));
-    };
+    // Sooner or later one is read after it can be found, and before the kernel tells of its birth.
+    let later = |n| Duration::from_micros(5) * n;
+    let orphans: Vec<u32> = (0..BIRTHS).map(|n| parent.bear(&mut collector, one, later(n))).collect();
+    let (_, access) = read(&mut collector);
+    assert!(orphans.iter().all(|orphan| access[orphan].is_followed_for(other)));
+    assert!(!access[&bystander.pid()].is_followed_for(one));
 
     collector.follow_no_longer(one);
     let (_, after) = read(&mut collector);
+    let orphan = orphans[0];
     assert!(!after[&orphan].is_followed_for(one) && after[&orphan].is_followed_for(other));
     // The same place for another viewer, in one go.
     collector.follow_no_longer(other);
     collector.follow(other, &[bystander.pid()]);
     let (_, after) = read(&mut collector);
     assert!(!after[&orphan].is_followed_for(other) && after[&bystander.pid()].is_followed_for(other));
-
-    // SAFETY: a process that was started above, whose parent is gone; its id is still its.
-    unsafe { libc::kill(orphan as i32, libc::SIGKILL) };
-    let _ = child.kill();
-    let _ = child.wait();
 }
