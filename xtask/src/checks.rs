@@ -18,27 +18,30 @@ use crate::steps::{self, Steps, cargo};
 pub(crate) struct Selection {
     without_root: bool,
     with_root: bool,
+    with_long: bool,
     for_binaries: Vec<String>,
 }
 
 impl Selection {
     pub(crate) fn parse(arguments: &[String]) -> Result<Self, Failure> {
         let mut words = arguments.iter();
-        let (mut unit, mut root) = (false, false);
+        let (mut unit, mut root, mut long) = (false, false, false);
         for word in words.by_ref() {
             match word.as_str() {
                 "--unit" => unit = true,
                 "--root" => root = true,
+                "--long" => long = true,
                 "--" => break,
                 other => return Err(Failure::Usage(format!("`test` knows no `{other}`"))),
             }
         }
-        if unit && root {
+        if unit && (root || long) {
             return Err(Failure::Usage(
-                "`--unit` and `--root` leave no test; give one of them, or none".to_owned(),
+                "`--unit` leaves nothing of `--root` and `--long`; give one of them, or none".to_owned(),
             ));
         }
-        Ok(Self { without_root: !root, with_root: !unit, for_binaries: words.cloned().collect() })
+        let for_binaries = words.cloned().collect();
+        Ok(Self { without_root: !(root || long), with_root: !unit, with_long: long, for_binaries })
     }
 }
 
@@ -59,7 +62,7 @@ pub(crate) fn run(selection: &Selection) -> Result<(), Failure> {
         without_root(&mut steps, &selection.for_binaries)?;
     }
     if let Some(as_root) = as_root {
-        with_root(&mut steps, &as_root, &selection.for_binaries)?;
+        with_root(&mut steps, &as_root, selection)?;
     }
     steps.summary();
     Ok(())
@@ -87,7 +90,7 @@ fn without_root(steps: &mut Steps, for_binaries: &[String]) -> Result<(), Failur
     fuzz::for_checks(steps, &[])
 }
 
-fn with_root(steps: &mut Steps, as_root: &AsRoot, for_binaries: &[String]) -> Result<(), Failure> {
+fn with_root(steps: &mut Steps, as_root: &AsRoot, selection: &Selection) -> Result<(), Failure> {
     // They run the binary that users get, and look for it beside their own.
     steps.done("the binary and its packages", binary::build().and_then(|binary| dist::make(&binary)))?;
     deploy::for_checks(steps)?;
@@ -100,14 +103,23 @@ fn with_root(steps: &mut Steps, as_root: &AsRoot, for_binaries: &[String]) -> Re
     };
     // One by one: each loads programs and loads the machine, and counts what happens on it.
     let alone = "--test-threads=1";
-    if !for_binaries.is_empty() {
-        return steps.step("tests as root", test(&[alone]).args(for_binaries));
+    if selection.with_long {
+        let mut long = test(&[alone, "--nocapture", "--ignored"]);
+        let only =
+            if selection.for_binaries.is_empty() { &[LONG.to_owned()] } else { &selection.for_binaries[..] };
+        return steps.step("tests that take minutes", long.args(only));
+    }
+    if !selection.for_binaries.is_empty() {
+        return steps.step("tests as root", test(&[alone]).args(&selection.for_binaries));
     }
     steps.step("tests as root, some at a time", &mut test(&in_company()))?;
     steps.step("tests as root, one by one", test(&[alone]).args(not_in_company()))?;
     eprintln!("test: other kernels");
     steps.done("other kernels", lab::run(&lab::Request::for_checks()))
 }
+
+/// The module of tests that take minutes each; they are ignored but with `--long`.
+const LONG: &str = "long::";
 
 /// Modules of the tests as root that wait most of their time, for a disk to be full or a recording to be played, and
 /// assert nothing that others who run meanwhile could change. With them goes each test that has such a word in its name
@@ -125,7 +137,7 @@ fn not_in_company() -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{IN_COMPANY, Selection, in_company, not_in_company};
+    use super::{IN_COMPANY, LONG, Selection, in_company, not_in_company};
 
     fn parse(line: &str) -> Option<Selection> {
         let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
@@ -145,12 +157,14 @@ mod tests {
         let root = parse("--root -- throttled --nocapture").expect("it is right");
         assert!(!root.without_root && root.with_root);
         assert_eq!(root.for_binaries, ["throttled", "--nocapture"]);
+        let long = parse("--long").expect("it is right");
+        assert!(!long.without_root && long.with_root && long.with_long);
     }
 
     #[test]
-    fn what_runs_in_company_are_modules_of_the_tests() {
+    fn what_is_named_are_modules_of_the_tests() {
         let modules = include_str!("../../crates/lab/tests/root/main.rs");
-        for module in IN_COMPANY {
+        for module in IN_COMPANY.into_iter().chain([LONG]) {
             let name = module.strip_suffix("::").expect("a module alone, not a part of a name");
             assert!(modules.contains(&format!("\nmod {name};\n")), "{name}");
         }
@@ -167,5 +181,6 @@ mod tests {
         assert_eq!(parse("--all"), None);
         assert_eq!(parse("throttled"), None);
         assert_eq!(parse("--unit --root"), None);
+        assert_eq!(parse("--unit --long"), None);
     }
 }

@@ -26,9 +26,10 @@ cargo xtask COMMAND
   build              setup, then the optimised, static binary at target/release/cgscope
   run [ARGS...]      build, then cgscope ARGS as root; without ARGS: top
   dist [--built]     build, then packages in target/dist: a tarball and a Debian package; --built: of the binary that is there
-  test [--unit|--root] [-- ARGS...]
+  test [--unit|--root|--long] [-- ARGS...]
                      setup and the tools for tests, then format, lints, unit tests, tests as root;
-                     --unit: without those as root; --root: only those; ARGS go to the test binaries
+                     --unit: without those as root; --root: only those; --long: those that take minutes, which are
+                     in no other run; ARGS go to the test binaries
   lab [KERNEL...] [--all] [-- FILTER...]
                      the tests as root on other kernels, each in a virtual machine, as a table; without KERNEL (6.12):
                      all; --all: every test on each; --list: which kernels; --shell KERNEL: a shell in there;

@@ -10,10 +10,11 @@ use crate::lab::cpio::Archive;
 use crate::steps;
 
 /// What the tests call. Small things come from busybox; these have to be as on the host, or busybox has none.
-const PROGRAMS: [&str; 25] = [
+const PROGRAMS: [&str; 26] = [
     "bash",
     "bpftool",
     "cat",
+    "chrt",
     "cyclictest",
     "dash",
     "env",

@@ -29,6 +29,7 @@ mod kill;
 mod ledger;
 mod live_and_replay;
 mod load;
+mod long;
 mod memory_limit;
 mod metrics_page;
 mod numa;

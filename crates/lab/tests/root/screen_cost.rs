@@ -18,7 +18,12 @@ use cgscope_view::{
     theme::{Colours, Theme},
 };
 
-use crate::{bench::patience, load::Load, pty::Pty, quiet::quietly};
+use crate::{
+    bench::{patience, rss_bytes},
+    load::Load,
+    pty::Pty,
+    quiet::quietly,
+};
 
 /// The size that the screen is made for.
 const TASKS: u32 = 10_000;
@@ -134,12 +139,6 @@ fn ticks(pid: u32) -> u64 {
     let fields: Vec<&str> = after_name.split(' ').collect();
     // Fields 14 and 15 of proc_pid_stat(5), of which two stand before these.
     [11, 12].iter().map(|at| fields[*at].parse::<u64>().expect("a number")).sum()
-}
-
-fn rss_bytes(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 
 /// Percent of a core over this time, while what comes is read as a terminal does.

@@ -1,0 +1,43 @@
+//! Tests that take minutes: `cargo xtask test --long`. What they found last is in docs/long.md.
+
+use std::{
+    process::Stdio,
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    bench::{cgscope, rss_bytes},
+    files::Dir,
+    spread::Spread,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Each is behind each other sooner or later: four million pairs of a victim and a culprit.
+#[test]
+#[ignore = "ten minutes"]
+fn two_thousand_cgroups_that_all_yield_for_ten_minutes_take_no_more_memory_than_in_the_third() {
+    const MINUTES: u32 = 10;
+    let _spread = Spread::yielding("many-yield", 2_000, u64::from(MINUTES) * 60 + 120);
+    let dir = Dir::new("many-yield");
+    let mut recording = cgscope();
+    recording
+        .args(["record", "-o", &dir.file("a.rec"), "-d", "630"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut recording = recording.spawn().expect("cgscope is executed");
+    let begun = Instant::now();
+    let by_minute: Vec<u64> = (1..=MINUTES)
+        .map(|minute| {
+            thread::sleep((MINUTE * minute).saturating_sub(begun.elapsed()));
+            rss_bytes(recording.id()) >> 10
+        })
+        .collect();
+    println!("KiB by minute: {by_minute:?}");
+    let _ = recording.kill();
+    let _ = recording.wait();
+    let (third, last) = (by_minute[2], by_minute[by_minute.len() - 1]);
+    // A twentieth is what the allocator keeps more or less of.
+    assert!(last <= third + third / 20, "KiB by minute: {by_minute:?}");
+}
