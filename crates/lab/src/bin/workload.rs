@@ -389,6 +389,8 @@ fn mix(count: usize, seconds: u64) -> io::Result<()> {
 /// ours so far.
 fn fork(count: usize) -> io::Result<()> {
     ready()?;
+    // What it waited before it was in its cgroup is not that cgroup's.
+    let before_ns = run_delay("/proc/self/schedstat")?;
     let mut run_delay_ns = 0;
     let mut left = count;
     while left > 0 {
@@ -399,7 +401,7 @@ fn fork(count: usize) -> io::Result<()> {
         }
         left -= batch;
     }
-    println!("{}", run_delay_ns + run_delay("/proc/self/schedstat")?);
+    println!("{}", run_delay_ns + run_delay("/proc/self/schedstat")? - before_ns);
     Ok(())
 }
 
