@@ -17,8 +17,12 @@ enum Place {
     BelowAndEnds,
 }
 
+const SERVES_MANY: &str = "asserts shares of time beside thousands, which mean nothing under emulation";
+const WITH_PYTHON: &str =
+    "its client is in Python, which is not in the machine; what the socket tells is the same on every kernel";
+
 /// By how a test's full name begins; the first that fits. A test that is not named here runs everywhere.
-const PLACES: [(&str, Place); 36] = [
+const PLACES: [(&str, Place); 43] = [
     (
         "coarse::the_sums_are_those_of_the_exact_mode",
         Place::Host("reads two ways at one moment, which emulation draws out to many"),
@@ -29,12 +33,14 @@ const PLACES: [(&str, Place); 36] = [
     ("cost::", Place::Host("asserts times, which mean nothing under emulation")),
     ("export::", Place::Host("reads with Java, Go and Python what is the same on every kernel")),
     ("metrics_page::", Place::Host("Prometheus is 200 MB; a page is the same on every kernel")),
-    (
-        "serve::",
-        Place::Host(
-            "users, groups and Python, and shares of CPU time; what of it is the kernel's is in shared::",
-        ),
-    ),
+    ("serve::hostile::", Place::Host(SERVES_MANY)),
+    ("serve::many::", Place::Host(SERVES_MANY)),
+    ("serve::prometheus::", Place::Host("Prometheus is 200 MB; a page is the same on every kernel")),
+    ("serve::scale::", Place::Host(SERVES_MANY)),
+    ("serve::access::no_request", Place::Host(WITH_PYTHON)),
+    ("serve::access::a_request", Place::Host(WITH_PYTHON)),
+    ("serve::limits::ids_of", Place::Host(WITH_PYTHON)),
+    ("serve::", Place::Ends),
     (
         "shared::a_task_is",
         Place::Host("changes users with Python; the fields are read the same on every kernel"),

@@ -250,11 +250,13 @@ fn a_cgroup_that_is_removed_behind_the_task_that_left_it_keeps_what_was_done_the
     assert!((ours - theirs).abs() <= 0.01 * theirs + 8.0, "{ours:.1} ms, by the kernel {theirs:.1}");
 }
 
-/// Threads beside the main thread are not named by the kernel when a process moves: they are found when they come on a CPU.
+/// Threads beside the main thread are not named by the kernel when a process moves: they are found when they come on a CPU, which
+/// two of them on each do all the time.
 #[test]
 fn all_threads_of_a_process_move_with_it() {
     let (a, b) = (Place::new("process-a"), Place::new("process-b"));
-    let (load, _out) = Load::workload(&["burn", "4", "60", "pin"], None);
+    let threads = 2 * thread::available_parallelism().expect("it tells").get();
+    let (load, _out) = Load::workload(&["burn", &threads.to_string(), "60", "pin"], None);
     a.put("cgroup.procs", &load.pid().to_string());
     for_ms(200);
     let measured = measured(&[&a, &b], || {
