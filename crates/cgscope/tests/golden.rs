@@ -1,0 +1,152 @@
+//! Every output that can be made of a recording is what it was, byte for byte: a line with length and checksum of each. The outputs
+//! themselves are in `target/golden`, to be compared with those of the commit before; with `INSTA_UPDATE=always` new lines are taken.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+};
+
+use cgscope_metrics::{Config, Format, Metrics};
+use cgscope_model::{Interval, Sample, findings::Host};
+use cgscope_record::Header;
+use cgscope_view::{
+    app::{About, list},
+    batch,
+    data::Data,
+    stat::{self, Machine},
+    text::{self, Unit},
+};
+use flate2::Crc;
+
+const FILES: [&str; 6] = ["coarse", "memory", "neighbour", "nodes", "quota", "threads"];
+const FORMATS: [&str; 5] = ["hdr", "perfetto", "csv", "parquet", "pprof"];
+/// Unlike each other, alike, and exact beside coarse.
+const PAIRS: [[&str; 2]; 3] = [["neighbour", "threads"], ["nodes", "nodes"], ["quota", "coarse"]];
+
+fn path(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../view/tests/files/{file}.rec"))
+}
+
+/// What a command writes to standard output, or why it refuses.
+fn output(args: &[&str], files: &[&str]) -> Vec<u8> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cgscope"));
+    // Names of files are in some outputs.
+    command.current_dir(path("").with_file_name(""));
+    let output = command.args(args).args(files.iter().map(|file| format!("{file}.rec"))).output();
+    let output = output.expect("cgscope is executed");
+    if output.status.success() { output.stdout } else { output.stderr }
+}
+
+/// The lines of a snapshot. What they are of is left in a directory.
+struct Golden {
+    dir: PathBuf,
+    lines: String,
+}
+
+impl Golden {
+    fn new(name: &str) -> Self {
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("golden").join(name);
+        fs::create_dir_all(&dir).expect("a directory below target");
+        Self { dir, lines: String::new() }
+    }
+
+    fn add(&mut self, name: &str, output: impl AsRef<[u8]>) {
+        let output = output.as_ref();
+        let mut crc = Crc::new();
+        crc.update(output);
+        self.lines += &format!("{:08x} {:>8} {name}\n", crc.sum(), output.len());
+        fs::write(self.dir.join(name.replace(' ', "_")), output).expect("a file below target");
+    }
+}
+
+#[test]
+fn what_commands_make_of_recordings_is_what_it_was() {
+    let mut golden = Golden::new("commands");
+    for file in FILES {
+        golden.add(&format!("report {file}"), output(&["report"], &[file]));
+        golden.add(&format!("report --json {file}"), output(&["report", "--json"], &[file]));
+        golden.add(&format!("report --html {file}"), output(&["report", "--html", "-"], &[file]));
+        for format in FORMATS {
+            let exported = output(&["export", "--output", "-", "--format", format], &[file]);
+            golden.add(&format!("export {format} {file}"), exported);
+        }
+    }
+    for [before, after] in PAIRS {
+        golden.add(&format!("diff --all {before} {after}"), output(&["diff", "--all"], &[before, after]));
+        golden.add(&format!("diff --json {before} {after}"), output(&["diff", "--json"], &[before, after]));
+    }
+    insta::assert_snapshot!(golden.lines);
+}
+
+struct Recording {
+    header: Header,
+    samples: Vec<Sample>,
+}
+
+impl Recording {
+    fn open(file: &str) -> Self {
+        let reader = cgscope_record::open(&path(file)).expect("a recording that is committed");
+        let header = reader.header().clone();
+        Self { header, samples: reader.collect::<Result<_, _>>().expect("a whole recording") }
+    }
+
+    fn intervals(&self) -> impl Iterator<Item = Interval> {
+        self.samples.windows(2).map(|pair| Interval::between(&pair[0], &pair[1]))
+    }
+
+    fn data(&self) -> Vec<Data> {
+        let cpus = self.samples.last().map(|sample| sample.cpus.len() as u32);
+        let host = Host { cpus, whole: self.header.selection.is_whole_host() };
+        self.intervals().map(|interval| Data::new(Arc::new(interval), &host)).collect()
+    }
+}
+
+#[test]
+fn tables_of_recorded_intervals_are_what_they_were() {
+    let mut golden = Golden::new("tables");
+    for file in FILES {
+        let recording = Recording::open(file);
+        let data = recording.data();
+        for kind in list::Kind::ALL {
+            let asked = batch::Asked {
+                kind,
+                sort: kind.sorted_by(),
+                reversed: false,
+                filter: String::new(),
+                idle: false,
+            };
+            let mut text = batch::banner(&About::default(), &data[0]);
+            text.extend(data.iter().map(|data| batch::interval(data, &asked)));
+            golden.add(&format!("top -b {kind:?} {file}"), text);
+        }
+        use stat::Rows::{Cgroups, Processes, Threads, ThreadsOfProcesses};
+        for rows in [Processes, Threads, ThreadsOfProcesses, Cgroups] {
+            let asked = stat::Asked { rows, all: true, with_cgroup: rows == Threads, uid: &|_| Some(7) };
+            let mut text = stat::banner(&Machine::default(), data[0].interval.start_unix_ns);
+            text.extend(data.iter().map(|data| stat::interval(data, &asked)));
+            text += &stat::average(&data[0], &asked);
+            golden.add(&format!("stat {rows:?} {file}"), text);
+        }
+        for unit in [Unit::Micro, Unit::Milli] {
+            let text: String = data.iter().map(|data| text::histogram(&data.total.wait, unit)).collect();
+            golden.add(&format!("hist {unit:?} {file}"), text);
+        }
+    }
+    insta::assert_snapshot!(golden.lines);
+}
+
+#[test]
+fn pages_of_metrics_of_recordings_are_what_they_were() {
+    let mut golden = Golden::new("metrics");
+    for file in FILES {
+        let recording = Recording::open(file);
+        let mut metrics = Metrics::new(Config::default());
+        recording.intervals().for_each(|interval| metrics.add(&interval, &|_| None));
+        for format in Format::ALL {
+            golden.add(&format!("metrics {format:?} {file}"), metrics.page(format, &[]));
+        }
+    }
+    insta::assert_snapshot!(golden.lines);
+}
