@@ -1,12 +1,11 @@
 //! Every test of cgscope, in the order of what is quickest to fail.
-use std::iter;
-
 use crate::binary;
 use crate::deploy;
 use crate::dist;
 use crate::failure::Failure;
 use crate::fuzz;
 use crate::lab;
+use crate::lanes::{LONG, Lanes};
 use crate::pictures;
 use crate::readers;
 use crate::root::AsRoot;
@@ -94,50 +93,21 @@ fn with_root(steps: &mut Steps, as_root: &AsRoot, selection: &Selection) -> Resu
     // They run the binary that users get, and look for it beside their own.
     steps.done("the binary and its packages", binary::build().and_then(|binary| dist::make(&binary)))?;
     deploy::for_checks(steps)?;
-    let test = |words: &[&str]| {
-        let mut test = cargo(&["test", "--release", "--package", "cgscope-lab", "--test", "root"]);
-        // Told by name: root may have another home.
-        test.envs(readers::for_tests());
-        test.args(as_root.for_cargo()).arg("--").args(words);
-        test
-    };
-    // One by one: each loads programs and loads the machine, and counts what happens on it.
-    let alone = "--test-threads=1";
-    if selection.with_long {
-        let mut long = test(&[alone, "--nocapture", "--ignored"]);
-        let only =
-            if selection.for_binaries.is_empty() { &[LONG.to_owned()] } else { &selection.for_binaries[..] };
-        return steps.step("tests that take minutes", long.args(only));
+    let lanes = Lanes { tests: lab::build()?.tests, as_root, variables: readers::for_tests() };
+    let long = [LONG, "--show-output"].map(str::to_owned);
+    let only = if selection.with_long { &long[..] } else { &selection.for_binaries };
+    eprintln!("test: tests as root");
+    if !only.is_empty() {
+        return steps.done("tests as root", lanes.run_only(only));
     }
-    if !selection.for_binaries.is_empty() {
-        return steps.step("tests as root", test(&[alone]).args(&selection.for_binaries));
-    }
-    steps.step("tests as root, some at a time", &mut test(&in_company()))?;
-    steps.step("tests as root, one by one", test(&[alone]).args(not_in_company()))?;
+    steps.done("tests as root", lanes.run())?;
     eprintln!("test: other kernels");
     steps.done("other kernels", lab::run(&lab::Request::for_checks()))
 }
 
-/// The module of tests that take minutes each; they are ignored but with `--long`.
-const LONG: &str = "long::";
-
-/// Modules of the tests as root that wait most of their time, for a disk to be full or a recording to be played, and
-/// assert nothing that others who run meanwhile could change. With them goes each test that has such a word in its name
-/// (`live_and_replay::` too). The test binary looks for a word to run as for a word to skip, so each test is in one of the two
-/// runs.
-const IN_COMPANY: [&str; 3] = ["recording::", "replay::", "top_record::"];
-
-fn in_company() -> Vec<&'static str> {
-    iter::once("--test-threads=3").chain(IN_COMPANY).collect()
-}
-
-fn not_in_company() -> Vec<&'static str> {
-    IN_COMPANY.iter().flat_map(|module| ["--skip", module]).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{IN_COMPANY, LONG, Selection, in_company, not_in_company};
+    use super::Selection;
 
     fn parse(line: &str) -> Option<Selection> {
         let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
@@ -159,21 +129,6 @@ mod tests {
         assert_eq!(root.for_binaries, ["throttled", "--nocapture"]);
         let long = parse("--long").expect("it is right");
         assert!(!long.without_root && long.with_root && long.with_long);
-    }
-
-    #[test]
-    fn what_is_named_are_modules_of_the_tests() {
-        let modules = include_str!("../../crates/lab/tests/root/main.rs");
-        for module in IN_COMPANY.into_iter().chain([LONG]) {
-            let name = module.strip_suffix("::").expect("a module alone, not a part of a name");
-            assert!(modules.contains(&format!("\nmod {name};\n")), "{name}");
-        }
-    }
-
-    #[test]
-    fn what_is_in_company_is_skipped_one_by_one() {
-        let skipped: Vec<_> = not_in_company().into_iter().filter(|word| *word != "--skip").collect();
-        assert_eq!(skipped, in_company()[1..]);
     }
 
     #[test]

@@ -80,7 +80,7 @@ fn list(request: &Request) -> Result<(), Failure> {
 }
 
 /// The binaries as the tests on this machine use them.
-fn build() -> Result<Binaries, Failure> {
+pub(crate) fn build() -> Result<Binaries, Failure> {
     let cgscope = binary::build()?;
     let mut cargo =
         steps::cargo(&["test", "--release", "--package", "cgscope-lab", "--test", "root", "--no-run"]);
@@ -220,7 +220,7 @@ fn job(fates: &[(&str, Fate)]) -> String {
 
 /// What failed is tried once more, alone: four CPUs are emulated on two, and may stand still for longer than a test allows for.
 const JOB_TESTS: &str = "\
-run() { { /lab/root --color=never --test-threads=1 --exact $1 2>&1; echo $? > /tmp/code; } | tee /tmp/said; }
+run() { { /lab/root --color=never --include-ignored --test-threads=1 --exact $1 2>&1; echo $? > /tmp/code; } | tee /tmp/said; }
 run \"$names\"
 failed=$(sed -n '/^failures:$/,$s/^    \\([a-z_0-9]*::[a-z_0-9:]*\\)$/\\1/p' /tmp/said | sort -u | tr '\\n' ' ')
 if [ -n \"$failed\" ]; then

@@ -340,6 +340,7 @@ fn a_cgroup_removed_during_a_recording_keeps_its_name_in_it() {
 }
 
 #[test]
+#[ignore = "alone: 400 busy cgroups"]
 fn what_is_held_of_many_cgroups_that_all_yield_does_not_grow_without_bound() {
     const CGROUPS: usize = 400;
     // As many pairs of each as are told apart, and their sum.

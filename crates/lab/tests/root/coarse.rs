@@ -13,7 +13,6 @@ use crate::{
     bench::{follow, follow_coarsely, json_lines, kernel_figures, measure, run, stderr, stdout},
     files::Dir,
     load::{Cgroup, Load},
-    quiet::quietly,
 };
 
 /// Percent of difference that is allowed: the two readings are not of the same instant.
@@ -324,27 +323,24 @@ fn tasks_that_come_and_go_between_two_readings_are_counted_as_not_seen() {
 }
 
 #[test]
+#[ignore = "alone: asserts times"]
 fn five_thousand_sleeping_threads_cost_little_in_the_coarse_mode() {
-    quietly(|| {
-        let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
-        thread::sleep(Duration::from_secs(1));
-        // Others share this machine: the best of three is what cgscope needs, and one that is good enough will do.
-        let cost = || {
-            let intervals = json_lines(&run(&["hist", "--mode", "coarse", "--json", "1", "5"]));
-            let sum = |key: &dyn Fn(&Value) -> u64| intervals.iter().map(key).sum::<u64>() as f64;
-            assert!(
-                intervals.iter().all(|interval| interval["tasks"].as_array().expect("tasks").len() > 5_000)
-            );
-            let rss = intervals.last().expect("five")["self"]["rss_bytes"].as_u64().expect("memory");
-            assert!(rss <= 30 << 20, "{rss} bytes are resident");
-            let cpu = sum(&|interval| interval["self"]["cpu_ns"].as_u64().expect("CPU time"));
-            let share = 100.0 * cpu / sum(&|interval| interval["duration_ns"].as_u64().expect("a duration"));
-            println!(
-                "{share:.2} % of a core, {:.1} us a thread and reading, JSON included",
-                share * 1e4 / 5_080.0
-            );
-            share
-        };
-        assert!((0..3).any(|_| cost() <= 8.0), "each of three times it was more than 8 % of a core");
-    });
+    let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
+    thread::sleep(Duration::from_secs(1));
+    // Others share this machine: the best of three is what cgscope needs, and one that is good enough will do.
+    let cost = || {
+        let intervals = json_lines(&run(&["hist", "--mode", "coarse", "--json", "1", "5"]));
+        let sum = |key: &dyn Fn(&Value) -> u64| intervals.iter().map(key).sum::<u64>() as f64;
+        assert!(intervals.iter().all(|interval| interval["tasks"].as_array().expect("tasks").len() > 5_000));
+        let rss = intervals.last().expect("five")["self"]["rss_bytes"].as_u64().expect("memory");
+        assert!(rss <= 30 << 20, "{rss} bytes are resident");
+        let cpu = sum(&|interval| interval["self"]["cpu_ns"].as_u64().expect("CPU time"));
+        let share = 100.0 * cpu / sum(&|interval| interval["duration_ns"].as_u64().expect("a duration"));
+        println!(
+            "{share:.2} % of a core, {:.1} us a thread and reading, JSON included",
+            share * 1e4 / 5_080.0
+        );
+        share
+    };
+    assert!((0..3).any(|_| cost() <= 8.0), "each of three times it was more than 8 % of a core");
 }

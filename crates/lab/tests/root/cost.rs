@@ -5,49 +5,46 @@ use std::{thread, time::Duration};
 use crate::{
     bench::{json_lines, run, stderr},
     load::Load,
-    quiet::quietly,
 };
 
 #[test]
+#[ignore = "alone: asserts times"]
 fn five_thousand_sleeping_threads_cost_at_most_2_percent_of_a_core_and_30_mib() {
-    quietly(|| {
-        let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
-        thread::sleep(Duration::from_secs(1));
-        // Others share this machine: the best of five is what cgscope needs.
-        let mut best = f64::MAX;
-        for _ in 0..5 {
-            let output = run(&["hist", "--json", "1", "5"]);
-            assert!(output.status.success(), "{}", stderr(&output));
-            let intervals = json_lines(&output);
-            let last = intervals.last().expect("five intervals");
-            assert!(last["tasks"].as_array().expect("tasks").len() > 5_000);
-            let rss = last["self"]["rss_bytes"].as_u64().expect("memory");
-            assert!(rss <= 30 << 20, "{rss} bytes are resident");
-            let sum = |key: &dyn Fn(&serde_json::Value) -> u64| intervals.iter().map(key).sum::<u64>() as f64;
-            let cpu = sum(&|interval| interval["self"]["cpu_ns"].as_u64().expect("CPU time"));
-            let wall = sum(&|interval| interval["duration_ns"].as_u64().expect("a duration"));
-            best = best.min(100.0 * cpu / wall);
-            if best <= 2.0 {
-                return;
-            }
+    let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
+    thread::sleep(Duration::from_secs(1));
+    // Others share this machine: the best of five is what cgscope needs.
+    let mut best = f64::MAX;
+    for _ in 0..5 {
+        let output = run(&["hist", "--json", "1", "5"]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let intervals = json_lines(&output);
+        let last = intervals.last().expect("five intervals");
+        assert!(last["tasks"].as_array().expect("tasks").len() > 5_000);
+        let rss = last["self"]["rss_bytes"].as_u64().expect("memory");
+        assert!(rss <= 30 << 20, "{rss} bytes are resident");
+        let sum = |key: &dyn Fn(&serde_json::Value) -> u64| intervals.iter().map(key).sum::<u64>() as f64;
+        let cpu = sum(&|interval| interval["self"]["cpu_ns"].as_u64().expect("CPU time"));
+        let wall = sum(&|interval| interval["duration_ns"].as_u64().expect("a duration"));
+        best = best.min(100.0 * cpu / wall);
+        if best <= 2.0 {
+            return;
         }
-        panic!("{best:.2} % of a core");
-    });
+    }
+    panic!("{best:.2} % of a core");
 }
 
 #[test]
+#[ignore = "alone: asserts times"]
 fn it_is_attached_within_300_ms() {
-    quietly(|| {
-        // Of ten, because the machine is shared.
-        let attached = || {
-            let output = run(&["hist", "-v", "--duration", "10ms"]);
-            let said = stderr(&output);
-            let time =
-                said.split("attached after ").nth(1).and_then(|rest| rest.split(',').next()).expect("a time");
-            let (number, unit) = time.split_at(time.find(|c: char| c.is_alphabetic()).expect("a unit"));
-            number.parse::<f64>().expect("a number") * if unit == "s" { 1e3 } else { 1.0 }
-        };
-        let best = (0..10).map(|_| attached()).fold(f64::MAX, f64::min);
-        assert!(best < 300.0, "{best} ms");
-    });
+    // Of ten, because the machine is shared.
+    let attached = || {
+        let output = run(&["hist", "-v", "--duration", "10ms"]);
+        let said = stderr(&output);
+        let time =
+            said.split("attached after ").nth(1).and_then(|rest| rest.split(',').next()).expect("a time");
+        let (number, unit) = time.split_at(time.find(|c: char| c.is_alphabetic()).expect("a unit"));
+        number.parse::<f64>().expect("a number") * if unit == "s" { 1e3 } else { 1.0 }
+    };
+    let best = (0..10).map(|_| attached()).fold(f64::MAX, f64::min);
+    assert!(best < 300.0, "{best} ms");
 }

@@ -7,7 +7,6 @@ use serde_json::Value;
 use crate::{
     bench::{is_emulated, json_lines, run, stderr},
     load::{Cgroup, Load},
-    quiet::quietly,
 };
 
 fn seconds() -> u64 {
@@ -64,38 +63,37 @@ fn hump_share(interval: &Value) -> f64 {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn a_quota_of_half_a_cpu_shows_as_waits_of_32_to_66_ms() {
-    quietly(|| {
-        let cgroup = Cgroup::new("half");
-        cgroup.limit(50_000, 100_000);
-        // The quota alone is to hold it back.
-        cgroup.favour();
-        let load = Load::busy_loop(Some(&cgroup));
-        thread::sleep(Duration::from_millis(500));
-        let (interval, runqlat) = both(&load);
+    let cgroup = Cgroup::new("half");
+    cgroup.limit(50_000, 100_000);
+    // The quota alone is to hold it back.
+    cgroup.favour();
+    let load = Load::busy_loop(Some(&cgroup));
+    thread::sleep(Duration::from_millis(500));
+    let (interval, runqlat) = both(&load);
 
-        // Under emulation timers are late, and waits of any length.
-        assert!(is_emulated() || hump_share(&interval) >= 0.9, "{:?}", hist(&interval));
-        let waited = interval["total"]["total_ns"].as_u64().expect("a sum") as f64;
-        let share = waited / interval["duration_ns"].as_u64().expect("a duration") as f64;
-        assert!((0.4..0.6).contains(&share), "half of the time is spent waiting: {share}");
+    // Under emulation timers are late, and waits of any length.
+    assert!(is_emulated() || hump_share(&interval) >= 0.9, "{:?}", hist(&interval));
+    let waited = interval["total"]["total_ns"].as_u64().expect("a sum") as f64;
+    let share = waited / interval["duration_ns"].as_u64().expect("a duration") as f64;
+    assert!((0.4..0.6).contains(&share), "half of the time is spent waiting: {share}");
 
-        // runqlat's counts, row by row: each of ours lies in the same row or the one beside it.
-        let theirs: u64 = runqlat.iter().filter(|row| row.0 >= 16_384).map(|row| row.2).sum();
-        let ours: u64 = hist(&interval).iter().filter(|b| b.0 >= 16_384_000).map(|b| b.2).sum();
-        // Under emulation one is attached seconds before the other.
-        let edges = if is_emulated() { 3 + theirs / 4 } else { 3 };
-        assert!(ours.abs_diff(theirs) <= edges, "{ours} long waits, runqlat has {theirs}: {runqlat:?}");
-        let top = |rows: &[(u64, u64, u64)]| {
-            rows.iter().max_by_key(|row| row.2 * row.1).map(|row| row.0).expect("a row")
-        };
-        let our_rows = rows_of(&interval);
-        let (ours, theirs) = (top(&our_rows), top(&runqlat));
-        assert!(
-            ours / 2 <= theirs && theirs <= ours * 2,
-            "the hump: ours at {ours} us, runqlat's at {theirs} us"
-        );
-    });
+    // runqlat's counts, row by row: each of ours lies in the same row or the one beside it.
+    let theirs: u64 = runqlat.iter().filter(|row| row.0 >= 16_384).map(|row| row.2).sum();
+    let ours: u64 = hist(&interval).iter().filter(|b| b.0 >= 16_384_000).map(|b| b.2).sum();
+    // Under emulation one is attached seconds before the other.
+    let edges = if is_emulated() { 3 + theirs / 4 } else { 3 };
+    assert!(ours.abs_diff(theirs) <= edges, "{ours} long waits, runqlat has {theirs}: {runqlat:?}");
+    let top = |rows: &[(u64, u64, u64)]| {
+        rows.iter().max_by_key(|row| row.2 * row.1).map(|row| row.0).expect("a row")
+    };
+    let our_rows = rows_of(&interval);
+    let (ours, theirs) = (top(&our_rows), top(&runqlat));
+    assert!(
+        ours / 2 <= theirs && theirs <= ours * 2,
+        "the hump: ours at {ours} us, runqlat's at {theirs} us"
+    );
 }
 
 /// Our buckets summed up to runqlat's rows.
@@ -113,20 +111,19 @@ fn rows_of(interval: &Value) -> Vec<(u64, u64, u64)> {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn without_the_quota_there_is_no_such_wait() {
-    quietly(|| {
-        let load = Load::busy_loop(None);
-        thread::sleep(Duration::from_millis(500));
-        let (interval, runqlat) = both(&load);
-        let in_hump = hist(&interval)
-            .iter()
-            .filter(|b| b.0 >= HUMP_NS.0 - 100 && b.0 < HUMP_NS.1)
-            .map(|b| b.2)
-            .sum::<u64>();
-        assert_eq!(in_hump, 0, "{:?}, runqlat {runqlat:?}", hist(&interval));
-        // The two count the same switches, but for those at the edges of the two windows, which are seconds apart at a bad start.
-        let theirs: u64 = runqlat.iter().map(|row| row.2).sum();
-        let ours = interval["total"]["count"].as_u64().expect("a count");
-        assert!(ours.abs_diff(theirs) <= 10 + theirs / 4, "{ours} waits, runqlat has {theirs}");
-    });
+    let load = Load::busy_loop(None);
+    thread::sleep(Duration::from_millis(500));
+    let (interval, runqlat) = both(&load);
+    let in_hump = hist(&interval)
+        .iter()
+        .filter(|b| b.0 >= HUMP_NS.0 - 100 && b.0 < HUMP_NS.1)
+        .map(|b| b.2)
+        .sum::<u64>();
+    assert_eq!(in_hump, 0, "{:?}, runqlat {runqlat:?}", hist(&interval));
+    // The two count the same switches, but for those at the edges of the two windows, which are seconds apart at a bad start.
+    let theirs: u64 = runqlat.iter().map(|row| row.2).sum();
+    let ours = interval["total"]["count"].as_u64().expect("a count");
+    assert!(ours.abs_diff(theirs) <= 10 + theirs / 4, "{ours} waits, runqlat has {theirs}");
 }

@@ -12,7 +12,7 @@ use cgscope_model::{
 };
 use cgscope_record::{Cpu, FileWriter, Header, Reason};
 
-use crate::{bench::cgscope, files::Dir, load::Load, quiet::quietly};
+use crate::{bench::cgscope, files::Dir, load::Load};
 
 const SECOND: u64 = 1_000_000_000;
 const CGROUPS: u64 = 40;
@@ -248,6 +248,7 @@ const READ: Duration = Duration::from_secs(2);
 const OF_WRITING: f64 = 0.65;
 
 #[test]
+#[ignore = "alone: asserts times"]
 fn an_hour_of_a_thousand_tasks_is_written_small_and_read_soon() {
     let dir = Dir::new("hour");
     let file = dir.file("hour.rec");
@@ -261,7 +262,7 @@ fn an_hour_of_a_thousand_tasks_is_written_small_and_read_soon() {
     let other = dir.file("other.rec");
     std::fs::copy(&file, &other).expect("there is room");
     let commands = [&["report", &file][..], &["report", &file, "--html", &page], &["diff", &file, &other]];
-    quietly(|| commands.iter().for_each(|args| assert_soon(args, wrote)));
+    commands.iter().for_each(|args| assert_soon(args, wrote));
 }
 
 /// Within 2 s and 200 MiB: the best of three, for others may use the machine.

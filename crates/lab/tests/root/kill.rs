@@ -70,11 +70,13 @@ fn kill_at_random(times: u64, within_ms: u64, interval_ms: u64, mode: &str) {
 }
 
 #[test]
+#[ignore = "alone: counts what is left in the kernel"]
 fn a_kill_at_any_instant_loses_at_most_the_last_interval() {
     kill_at_random(80, 400, 20, "coarse");
 }
 
 #[test]
+#[ignore = "alone: counts what is left in the kernel"]
 fn so_it_is_with_bpf() {
     kill_at_random(20, 1_000, 100, "bpf");
 }
@@ -100,6 +102,7 @@ fn start(file: &str) -> Child {
 }
 
 #[test]
+#[ignore = "alone: counts what is left in the kernel"]
 fn a_kill_while_the_file_is_begun_leaves_none_or_one_that_opens() {
     let dir = Dir::new("begun");
     let within_us = (1..=3).map(|i| time_to_begin(&dir.file(&format!("first-{i}.rec"))).as_micros()).max();

@@ -105,6 +105,7 @@ fn half_a_cpu(host: &mut Host, limited: &Cgroup, inner: &Cgroup) {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn a_loop_under_a_quota_is_throttled_as_long_as_the_kernel_says() {
     let mut host = Host::watched();
     let cgroup = Cgroup::new("quota");
@@ -112,6 +113,7 @@ fn a_loop_under_a_quota_is_throttled_as_long_as_the_kernel_says() {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn the_quota_of_a_parent_is_named() {
     let mut host = Host::watched();
     let parent = Cgroup::new("parent");
@@ -120,6 +122,7 @@ fn the_quota_of_a_parent_is_named() {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn the_quota_of_a_grandparent_is_named() {
     let mut host = Host::watched();
     let grandparent = Cgroup::new("grandparent");
@@ -129,6 +132,7 @@ fn the_quota_of_a_grandparent_is_named() {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn of_nested_quotas_the_one_that_ran_out_is_named() {
     let mut host = Host::watched();
     let parent = Cgroup::new("wider");
@@ -138,6 +142,7 @@ fn of_nested_quotas_the_one_that_ran_out_is_named() {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn four_threads_on_a_quota_of_one_cpu_wait_for_it_and_for_each_other() {
     let mut host = Host::watched();
     let cgroup = Cgroup::new("threads");
@@ -157,6 +162,7 @@ fn four_threads_on_a_quota_of_one_cpu_wait_for_it_and_for_each_other() {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn loops_of_one_cgroup_on_one_cpu_wait_for_their_own() {
     let mut host = Host::watched();
     let cgroup = Cgroup::new("own");
@@ -166,6 +172,7 @@ fn loops_of_one_cgroup_on_one_cpu_wait_for_their_own() {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn loops_of_two_cgroups_on_one_cpu_wait_for_the_other_and_it_is_named() {
     let mut host = Host::watched();
     let (a, b) = (Cgroup::new("a"), Cgroup::new("b"));
@@ -189,6 +196,7 @@ fn loops_of_two_cgroups_on_one_cpu_wait_for_the_other_and_it_is_named() {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn a_selected_process_is_told_which_task_was_in_its_way() {
     let (a, b) = (Cgroup::new("victim"), Cgroup::new("hog"));
     let victim = Load::pinned_loop(1, Some(&a));
@@ -202,6 +210,7 @@ fn a_selected_process_is_told_which_task_was_in_its_way() {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn a_quota_and_a_neighbour_are_told_apart() {
     let mut host = Host::watched();
     let (limited, free) = (Cgroup::new("limited"), Cgroup::new("free"));
@@ -219,6 +228,7 @@ fn a_quota_and_a_neighbour_are_told_apart() {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn timer_wakeups_on_an_idle_machine_are_wakeups() {
     let mut host = Host::watched();
     let load = Load::start("cyclictest", &["-q", "-t1", "-p80", "-i1000", "-D60"], None);
@@ -259,6 +269,7 @@ fn kernel_thread(name: &str) -> u32 {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn a_busy_kernel_thread_is_the_kernel_and_no_neighbour() {
     let mut host = Host::watched();
     let cgroup = Cgroup::new("kernel");
@@ -281,6 +292,7 @@ fn a_busy_kernel_thread_is_the_kernel_and_no_neighbour() {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn everything_at_once_sums_up_and_hardly_anything_is_unattributed() {
     let mut host = Host::watched();
     let [limited, free, busy, switching] =
@@ -310,6 +322,7 @@ fn everything_at_once_sums_up_and_hardly_anything_is_unattributed() {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn a_pending_wait_is_split_as_far_as_it_has_gone() {
     let mut host = Host::watched();
     let cgroup = Cgroup::new("pending");
@@ -333,6 +346,7 @@ fn a_pending_wait_is_split_as_far_as_it_has_gone() {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn a_cgroup_is_selected_by_who_waits_not_by_who_runs() {
     let mut host = Host::watched();
     let (a, b) = (Cgroup::new("selected"), Cgroup::new("neighbour"));

@@ -39,7 +39,6 @@ mod overview;
 mod owners;
 mod packages;
 mod pty;
-mod quiet;
 mod realtime;
 mod record;
 mod recording;

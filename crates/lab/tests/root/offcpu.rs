@@ -64,6 +64,7 @@ fn percent(part: u64, whole: u64) -> f64 {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn each_thread_is_blocked_on_what_it_waits_for() {
     let (load, _out) = Load::workload(&["blocked", "60"], None);
     thread::sleep(patience(200));
@@ -89,6 +90,7 @@ fn each_thread_is_blocked_on_what_it_waits_for() {
 
 /// Field case 4: workers that compute for 20 % of their time and wait for a remote service for 65 %.
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn a_pool_that_waits_is_blocked_on_network_and_more_cpu_will_not_help() {
     // Eight would need 1.6 CPUs: on two of them the least that others do makes it a contended pool, and is told so.
     let (load, _out) = Load::workload(&["prefork", "4", "60"], None);
@@ -128,6 +130,7 @@ fn a_pool_that_waits_is_blocked_on_network_and_more_cpu_will_not_help() {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn a_worker_runs_waits_or_is_blocked_all_of_its_time() {
     let (load, _out) = Load::workload(&["prefork", "2", "60"], None);
     let workers: Vec<u32> = load.pids().into_iter().skip(1).collect();
@@ -149,6 +152,7 @@ fn a_worker_runs_waits_or_is_blocked_all_of_its_time() {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn writes_to_a_disk_are_blocked_on_it() {
     let dir = Dir::new("offcpu");
     let file = dir.file("written");
@@ -186,6 +190,7 @@ fn offcputime(tid: u32, seconds: u64) -> u64 {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn beside_offcputime_the_time_off_the_cpu_is_the_same() {
     const SECONDS: u64 = 10;
     let (load, _out) = Load::workload(&["prefork", "4", "60"], None);

@@ -6,7 +6,6 @@ use crate::{
     bench::patience,
     load::{Cgroup, Load},
     numa::nodes,
-    quiet::quietly,
     terminal::Terminal,
 };
 
@@ -58,72 +57,64 @@ fn row<'a>(screen: &'a str, name: &str) -> &'a str {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn a_busy_loop_under_half_a_cpu_is_told_as_out_of_quota() {
-    quietly(|| {
-        let cgroup = Cgroup::new("half");
-        cgroup.limit(50_000, 100_000);
-        // The quota alone is to hold it back.
-        cgroup.favour();
-        let _load = Load::busy_loop(Some(&cgroup));
-        let sentence = format!("{}: ", cgroup.name);
-        for size in SIZES {
-            let pane = format!("{} ", cgroup.name);
-            let said = [&sentence, "ran out of quota", &pane, "50.0ms of every 100ms, ran out in "];
-            let (terminal, screen) = read(size, "top", &said);
-            let row = row(&screen, &cgroup.name);
-            assert!(row.contains("TTTTTT"), "its bar is that of throttled waits:\n{screen}");
-            assert!(row.contains(" 0.5 ") || row.trim_end().ends_with(" 0.5"), "its quota:\n{screen}");
-            assert!(selected(&terminal).contains("TTTTTT"), "{}", selected(&terminal));
-            assert!(words(&screen).contains("→ "), "what to do:\n{screen}");
-        }
-    });
+    let cgroup = Cgroup::new("half");
+    cgroup.limit(50_000, 100_000);
+    // The quota alone is to hold it back.
+    cgroup.favour();
+    let _load = Load::busy_loop(Some(&cgroup));
+    let sentence = format!("{}: ", cgroup.name);
+    for size in SIZES {
+        let pane = format!("{} ", cgroup.name);
+        let said = [&sentence, "ran out of quota", &pane, "50.0ms of every 100ms, ran out in "];
+        let (terminal, screen) = read(size, "top", &said);
+        let row = row(&screen, &cgroup.name);
+        assert!(row.contains("TTTTTT"), "its bar is that of throttled waits:\n{screen}");
+        assert!(row.contains(" 0.5 ") || row.trim_end().ends_with(" 0.5"), "its quota:\n{screen}");
+        assert!(selected(&terminal).contains("TTTTTT"), "{}", selected(&terminal));
+        assert!(words(&screen).contains("→ "), "what to do:\n{screen}");
+    }
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn threads_that_share_a_cpu_of_quota_are_told_that_fewer_would_do() {
-    quietly(|| {
-        let cgroup = Cgroup::new("encoder");
-        cgroup.limit(100_000, 100_000);
-        cgroup.favour();
-        let (_load, _out) = Load::workload(&["burn", "20", "60"], Some(&cgroup));
-        let sentence = format!("{}: ", cgroup.name);
-        let (_terminal, screen) = read(SIZES[0], "top", &[&sentence, "ran out of quota", "1 CPU"]);
-        assert!(row(&screen, &cgroup.name).contains('T'), "{screen}");
-        let more = [
-            "20 threads of 1 process share 1 CPU of quota",
-            "start as many threads as the limit has CPUs (1)",
-        ];
-        read(
-            SIZES[1],
-            "top",
-            &[&sentence[..], "ran out of quota"].into_iter().chain(more).collect::<Vec<_>>(),
-        );
-    });
+    let cgroup = Cgroup::new("encoder");
+    cgroup.limit(100_000, 100_000);
+    cgroup.favour();
+    let (_load, _out) = Load::workload(&["burn", "20", "60"], Some(&cgroup));
+    let sentence = format!("{}: ", cgroup.name);
+    let (_terminal, screen) = read(SIZES[0], "top", &[&sentence, "ran out of quota", "1 CPU"]);
+    assert!(row(&screen, &cgroup.name).contains('T'), "{screen}");
+    let more =
+        ["20 threads of 1 process share 1 CPU of quota", "start as many threads as the limit has CPUs (1)"];
+    read(SIZES[1], "top", &[&sentence[..], "ran out of quota"].into_iter().chain(more).collect::<Vec<_>>());
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn a_neighbour_that_takes_the_cpu_is_named() {
-    quietly(|| {
-        let both = Cgroup::new("both");
-        let (victim, culprit) = (both.child("victim"), both.child("culprit"));
-        // Waits of some ten milliseconds: longer ones may reach further back than is looked.
-        culprit.weigh(10);
-        let _waits = Load::pinned_loop(1, Some(&victim));
-        let _runs = Load::pinned_loop(1, Some(&culprit));
-        // Of the two alone: a host that is full for other reasons, too, would be told of first.
-        let args = format!("top --cgroup {}", both.name);
-        for size in SIZES {
-            let sentence = format!("{}: its tasks waited ", victim.name);
-            let behind = format!(": {} ", culprit.name);
-            let named = "while other cgroups had the CPU";
-            let (terminal, screen) = read(size, &args, &[&sentence, named, "behind in ", &behind]);
-            assert!(row(&screen, "victim").contains("###"), "{screen}");
-            assert!(selected(&terminal).contains("###"), "{}", selected(&terminal));
-        }
-    });
+    let both = Cgroup::new("both");
+    let (victim, culprit) = (both.child("victim"), both.child("culprit"));
+    // Waits of some ten milliseconds: longer ones may reach further back than is looked.
+    culprit.weigh(10);
+    let _waits = Load::pinned_loop(1, Some(&victim));
+    let _runs = Load::pinned_loop(1, Some(&culprit));
+    // Of the two alone: a host that is full for other reasons, too, would be told of first.
+    let args = format!("top --cgroup {}", both.name);
+    for size in SIZES {
+        let sentence = format!("{}: its tasks waited ", victim.name);
+        let behind = format!(": {} ", culprit.name);
+        let named = "while other cgroups had the CPU";
+        let (terminal, screen) = read(size, &args, &[&sentence, named, "behind in ", &behind]);
+        assert!(row(&screen, "victim").contains("###"), "{screen}");
+        assert!(selected(&terminal).contains("###"), "{}", selected(&terminal));
+    }
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn threads_on_one_node_of_two_are_told() {
     let nodes = nodes();
     let is_here = nodes.len() > 1;

@@ -212,6 +212,7 @@ fn assert_same_together(load: &Load, (ours, theirs): &(Vec<Line>, Vec<Line>)) {
 
 /// One window for all loads, as it must be long: what ticks tell of a shorter one is too coarse.
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn side_by_side_with_pidstat_all_that_both_have_is_the_same() {
     let half = half_a_cpu("stat-half");
     // What a loop uses and what the kernel says of it differ the more the more it gets.

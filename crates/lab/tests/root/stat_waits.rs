@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use crate::{
     load::{Cgroup, Load},
-    quiet::quietly,
     sched_trace::{SchedTrace, Waited},
     stat::{Measuring, half_a_cpu, lines, pids},
 };
@@ -91,57 +90,56 @@ impl Events<'_> {
 
 /// Waits for a quota, in a line behind others, and after wakeups. The lines have what the objects have: a unit test shows that.
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn p99_is_that_of_the_kernels_own_events() {
-    quietly(|| {
-        let half = half_a_cpu("stat-p99");
-        let crowd = Cgroup::new("stat-p99-crowd");
-        // By themselves: in one cgroup with loops, and a loop in another, they keep everybody else off the CPUs for seconds on end
-        // (docs/journal/a-starved-sleeper.md).
-        let sleepers = Cgroup::new("stat-p99-sleepers");
-        let limited = Load::busy_loop(Some(&half));
-        let (in_line, _out) = Load::workload(&["burn", "4", "90", "pin"], Some(&crowd));
-        let (woken, _out) = Load::workload(&["blink", "4", "90"], Some(&sleepers));
-        let loads = [limited, in_line, woken];
-        thread::sleep(Duration::from_millis(500));
-        let [in_half, in_line, woken] = loads.each_ref().map(tids);
-        let all = [in_half.as_slice(), &in_line, &woken].concat();
+    let half = half_a_cpu("stat-p99");
+    let crowd = Cgroup::new("stat-p99-crowd");
+    // By themselves: in one cgroup with loops, and a loop in another, they keep everybody else off the CPUs for seconds on end
+    // (docs/journal/a-starved-sleeper.md).
+    let sleepers = Cgroup::new("stat-p99-sleepers");
+    let limited = Load::busy_loop(Some(&half));
+    let (in_line, _out) = Load::workload(&["burn", "4", "90", "pin"], Some(&crowd));
+    let (woken, _out) = Load::workload(&["blink", "4", "90"], Some(&sleepers));
+    let loads = [limited, in_line, woken];
+    thread::sleep(Duration::from_millis(500));
+    let [in_half, in_line, woken] = loads.each_ref().map(tids);
+    let all = [in_half.as_slice(), &in_line, &woken].concat();
 
-        // They stand still until both look: so nothing is missed, and attaching does not take long beside them.
-        loads.iter().for_each(|load| signal(load, libc::SIGSTOP));
-        let trace = SchedTrace::start(&all);
-        let stat = Measuring::start(&["--json", "--all", "-p", &pids(&loads.each_ref()), SECONDS, "1"]);
-        loads.iter().for_each(|load| signal(load, libc::SIGCONT));
-        let object: Value = serde_json::from_str(&stat.end()).expect("an object");
-        trace.stop();
-        // The trace is long, and nobody is to take the CPUs from whoever reads it.
-        drop(loads);
-        let waits = trace.read(&all);
+    // They stand still until both look: so nothing is missed, and attaching does not take long beside them.
+    loads.iter().for_each(|load| signal(load, libc::SIGSTOP));
+    let trace = SchedTrace::start(&all);
+    let stat = Measuring::start(&["--json", "--all", "-p", &pids(&loads.each_ref()), SECONDS, "1"]);
+    loads.iter().for_each(|load| signal(load, libc::SIGCONT));
+    let object: Value = serde_json::from_str(&stat.end()).expect("an object");
+    trace.stop();
+    // The trace is long, and nobody is to take the CPUs from whoever reads it.
+    drop(loads);
+    let waits = trace.read(&all);
 
-        let since_boot = clock_ns(libc::CLOCK_REALTIME) - clock_ns(libc::CLOCK_MONOTONIC);
-        let number = |field: &str| object[field].as_u64().expect("a number");
-        let begun_ns = number("start_unix_ns") - since_boot;
-        let within = begun_ns..begun_ns + number("duration_ns");
-        let events = |tids: &[u32]| Events {
-            threads: tids.iter().map(|tid| waits[tid].as_slice()).collect(),
-            within: within.clone(),
-        };
-        let tasks = object["tasks"].as_array().expect("tasks");
-        assert_eq!(tasks.len(), all.len(), "{object}");
-        for task in tasks {
-            let tid = task["tid"].as_u64().expect("a thread") as u32;
-            events(&[tid]).assert_is(&format!("thread {tid}"), &task["wait"]);
-        }
-        let cgroups = object["cgroups"].as_array().expect("cgroups");
-        let cgroup = |of: &Cgroup| {
-            let found = cgroups.iter().find(|object| object["path"] == *of.name);
-            &found.expect("its cgroup")["wait"]
-        };
-        for (tids, of) in [(&in_half, &half), (&in_line, &crowd), (&woken, &sleepers)] {
-            events(tids).assert_is(&of.name, cgroup(of));
-        }
-        let throttled_ns = cgroup(&half)["p99_ns"].as_u64();
-        assert!(throttled_ns > Some(30_000_000), "out of quota for half of each period: {throttled_ns:?}");
-    });
+    let since_boot = clock_ns(libc::CLOCK_REALTIME) - clock_ns(libc::CLOCK_MONOTONIC);
+    let number = |field: &str| object[field].as_u64().expect("a number");
+    let begun_ns = number("start_unix_ns") - since_boot;
+    let within = begun_ns..begun_ns + number("duration_ns");
+    let events = |tids: &[u32]| Events {
+        threads: tids.iter().map(|tid| waits[tid].as_slice()).collect(),
+        within: within.clone(),
+    };
+    let tasks = object["tasks"].as_array().expect("tasks");
+    assert_eq!(tasks.len(), all.len(), "{object}");
+    for task in tasks {
+        let tid = task["tid"].as_u64().expect("a thread") as u32;
+        events(&[tid]).assert_is(&format!("thread {tid}"), &task["wait"]);
+    }
+    let cgroups = object["cgroups"].as_array().expect("cgroups");
+    let cgroup = |of: &Cgroup| {
+        let found = cgroups.iter().find(|object| object["path"] == *of.name);
+        &found.expect("its cgroup")["wait"]
+    };
+    for (tids, of) in [(&in_half, &half), (&in_line, &crowd), (&woken, &sleepers)] {
+        events(tids).assert_is(&of.name, cgroup(of));
+    }
+    let throttled_ns = cgroup(&half)["p99_ns"].as_u64();
+    assert!(throttled_ns > Some(30_000_000), "out of quota for half of each period: {throttled_ns:?}");
 }
 
 /// The CPUs of each node, as the kernel lists them.
@@ -167,6 +165,7 @@ fn cpu_of(tid: u32) -> u32 {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn a_node_is_that_of_the_cpu_as_the_kernel_maps_them() {
     let nodes = nodes();
     let cpus: Vec<String> = nodes.keys().map(u32::to_string).collect();

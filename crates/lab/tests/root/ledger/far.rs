@@ -42,6 +42,7 @@ fn behind(interval: &Interval, victim: &Cgroup, culprit: &Cgroup) -> u64 {
 /// They do so some 10,000 times a second, while one of little weight waits after each sleep: the single slices of such a wait are
 /// overwritten when it ends, and nothing was kept at its beginning.
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn a_long_wait_after_a_wakeup_is_behind_those_who_ran() {
     let mut host = Host::watched();
     let (a, b, victim) = (Cgroup::new("relay-a"), Cgroup::new("relay-b"), Cgroup::new("relay-victim"));
@@ -62,6 +63,7 @@ fn a_long_wait_after_a_wakeup_is_behind_those_who_ran() {
 /// Short runs of a kernel thread interrupt their turns ten thousand times a second. Each is a part of the slice that it
 /// interrupts, and that slice is in its block once: not once more for each interruption.
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn turns_that_kernel_threads_interrupt_are_counted_once_in_a_long_wait() {
     let mut host = Host::watched();
     let [a, b, victim, stir] = ["a", "b", "victim", "stir"].map(|name| Cgroup::new(&format!("cut-{name}")));

@@ -105,6 +105,7 @@ fn rss_bytes(pid: u32) -> u64 {
 }
 
 #[test]
+#[ignore = "alone: asserts times"]
 fn a_million_bad_requests_slow_readers_and_a_storm_of_connects_disturb_nobody() {
     let (_sleepers, _out) = Load::workload(&["sleep", "500", "300"], None);
     let mut daemon = Daemon::start();

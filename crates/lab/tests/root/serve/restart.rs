@@ -42,6 +42,7 @@ fn assert_nothing_new(before: &BTreeSet<String>) {
 }
 
 #[test]
+#[ignore = "alone: counts what is left in the kernel"]
 fn killed_it_leaves_nothing_in_the_kernel_and_its_viewers_wait_for_it() {
     let before = bpf_objects();
     let mut daemon = Daemon::start();

@@ -7,6 +7,7 @@ use crate::{
 };
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn time_on_a_cpu_is_told_as_user_space_and_kernel() {
     let daemon = Daemon::start();
     let start = |script: &str| {

@@ -1,0 +1,206 @@
+//! The tests as root, in two lanes: some at a time, then one by one those that are marked `#[ignore = "alone: ..."]`. What failed is
+//! tried once more by itself; that, what is undecided and what took longest is told at the end.
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use crate::failure::Failure;
+use crate::quiet;
+use crate::root::AsRoot;
+use crate::steps;
+
+/// The module of tests that take minutes each, which are in no lane.
+pub(crate) const LONG: &str = "long::";
+/// They wait most of their time.
+const SOME_AT_A_TIME: &str = "--test-threads=4";
+const ONE_BY_ONE: &str = "--test-threads=1";
+/// None of the tests in the lanes is silent for so long.
+const SILENCE: Duration = Duration::from_secs(300);
+/// How long is waited for a quiet machine before tests that need one are tried again.
+const PATIENCE: Duration = Duration::from_secs(60);
+const SLOWEST: usize = 10;
+
+/// The binary of the tests, who runs it, and where the tests find what they need.
+pub(crate) struct Lanes<'a> {
+    pub(crate) tests: PathBuf,
+    pub(crate) as_root: &'a AsRoot,
+    pub(crate) variables: Vec<(&'static str, PathBuf)>,
+}
+
+/// Of each test whether it passed, and how many seconds it took.
+type Results = BTreeMap<String, (bool, f64)>;
+
+impl Lanes<'_> {
+    /// Both lanes.
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let company = self.results(&[SOME_AT_A_TIME, "--skip", LONG])?;
+        let alone = self.results(&[ONE_BY_ONE, "--ignored", "--skip", LONG])?;
+        let (mut failed, mut undecided) = (failed(&company), self::failed(&alone));
+        if quiet::comes_within(PATIENCE) {
+            failed.append(&mut undecided);
+        }
+        let again = if failed.is_empty() { Results::new() } else { self.again(&failed)? };
+        eprint!("{}", slowest(&company, &alone));
+        say("passed when they were tried once more", &passed(&again));
+        say("NOT DECIDED, since they failed and need a quiet machine, which this one was not", &undecided);
+        let failed = self::failed(&again);
+        if failed.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::Step(format!("failed twice: {}", failed.join(" "))))
+    }
+
+    /// The tests that have one of these words in their names, or what else libtest makes of them, one by one.
+    pub(crate) fn run_only(&self, words: &[String]) -> Result<(), Failure> {
+        let mut all = vec![ONE_BY_ONE, "--include-ignored"];
+        if !words.iter().any(|word| word.contains(LONG)) {
+            all.extend(["--skip", LONG]);
+        }
+        all.extend(words.iter().map(String::as_str));
+        let status = steps::status(self.command().args(all))?;
+        if status.success() { Ok(()) } else { Err(Failure::Step(status.to_string())) }
+    }
+
+    fn again(&self, failed: &[String]) -> Result<Results, Failure> {
+        let names = failed.iter().map(String::as_str);
+        let mut again = self.results(
+            &[&[ONE_BY_ONE, "--include-ignored", "--exact"][..], &names.collect::<Vec<_>>()].concat(),
+        )?;
+        // What does not even end has failed, too.
+        for name in failed {
+            again.entry(name.clone()).or_insert((false, 0.0));
+        }
+        Ok(again)
+    }
+
+    fn command(&self) -> std::process::Command {
+        let mut command = self.as_root.command("env");
+        command.current_dir(steps::workspace().join("crates/lab"));
+        for (name, value) in &self.variables {
+            command.arg(format!("{name}={}", value.display()));
+        }
+        // A stable libtest tells times only so.
+        command.arg("RUSTC_BOOTSTRAP=1").arg(&self.tests).args(["-Z", "unstable-options", "--report-time"]);
+        command
+    }
+
+    fn results(&self, words: &[&str]) -> Result<Results, Failure> {
+        let mut command = self.command();
+        command.args(words).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|why| steps::did_not_start(&command, &why))?;
+        let said = follow(&mut child)?;
+        let status =
+            child.wait().map_err(|why| Failure::Step(format!("they cannot be waited for ({why})")))?;
+        let results = parse(&said);
+        if !said.contains("\ntest result: ") || (status.success() != failed(&results).is_empty()) {
+            return Err(Failure::Step(format!("the tests did not come to their end ({status})")));
+        }
+        Ok(results)
+    }
+}
+
+/// Everything that it writes, which is shown meanwhile. One that is silent for too long is ended.
+fn follow(child: &mut Child) -> Result<String, Failure> {
+    let mut out = child.stdout.take().ok_or_else(|| Failure::Step("its output is not a pipe".to_owned()))?;
+    let (sender, pieces) = mpsc::channel();
+    // Ends with the output.
+    thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(len @ 1..) = out.read(&mut buffer) {
+            if sender.send(buffer[..len].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    let mut said = Vec::new();
+    loop {
+        match pieces.recv_timeout(SILENCE) {
+            Ok(piece) => {
+                let _ = io::stdout().write_all(&piece).and_then(|()| io::stdout().flush());
+                said.extend(piece);
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                let _ = child.kill();
+                let last = String::from_utf8_lossy(&said);
+                return Err(Failure::Step(format!(
+                    "no test came to its end for {} s; the last words: {}",
+                    SILENCE.as_secs(),
+                    last.lines().last().unwrap_or_default()
+                )));
+            }
+        }
+    }
+    Ok(String::from_utf8_lossy(&said).into_owned())
+}
+
+/// The outcomes in what libtest writes. What a test's children write may stand before the outcome.
+fn parse(said: &str) -> Results {
+    let mut results = Results::new();
+    let mut running = None;
+    for line in said.lines() {
+        let mut rest = line;
+        if let Some((name, then)) = line.strip_prefix("test ").and_then(|line| line.split_once(" ... ")) {
+            (running, rest) = (Some(name.to_owned()), then);
+        }
+        let Some((outcome, seconds)) = rest.rsplit_once(" <") else { continue };
+        let Some(seconds) = seconds.strip_suffix("s>").and_then(|seconds| seconds.parse().ok()) else {
+            continue;
+        };
+        let has_passed = outcome.ends_with("ok");
+        if (has_passed || outcome.ends_with("FAILED"))
+            && let Some(name) = running.take()
+        {
+            results.insert(name, (has_passed, seconds));
+        }
+    }
+    results
+}
+
+fn failed(results: &Results) -> Vec<String> {
+    results.iter().filter(|(_, (has_passed, _))| !has_passed).map(|(name, _)| name.clone()).collect()
+}
+
+fn passed(results: &Results) -> Vec<String> {
+    results.iter().filter(|(_, (has_passed, _))| *has_passed).map(|(name, _)| name.clone()).collect()
+}
+
+fn say(what: &str, names: &[String]) {
+    if !names.is_empty() {
+        eprintln!("test: {what}: {}", names.join(" "));
+    }
+}
+
+fn slowest(company: &Results, alone: &Results) -> String {
+    let mut all: Vec<_> = company.iter().chain(alone).map(|(name, (_, seconds))| (*seconds, name)).collect();
+    all.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let of = |results: &Results| (results.len(), results.values().map(|(_, seconds)| seconds).sum::<f64>());
+    let ((some, some_s), (ones, ones_s)) = (of(company), of(alone));
+    let heading = format!(
+        "test: {some} tests of {some_s:.0} s some at a time, {ones} of {ones_s:.0} s one by one; the slowest:\n"
+    );
+    all.iter()
+        .take(SLOWEST)
+        .fold(heading, |text, (seconds, name)| text + &format!("{seconds:>8.1} s {name}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Results, failed, parse, slowest};
+
+    #[test]
+    fn outcomes_and_times_are_read_also_behind_what_children_write() {
+        let said = "running 3 tests\ntest a::b ... ok <1.250s>\ntest a::c ... a child\nspeaks FAILED <0.500s>\n\
+                    test a::d ... ignored, alone: shares\ntest result: FAILED. 1 passed; finished in 2.00s\n";
+        let results = parse(said);
+        let expected = [("a::b", (true, 1.25)), ("a::c", (false, 0.5))];
+        assert_eq!(results, expected.map(|(name, result)| (name.to_owned(), result)).into());
+        assert_eq!(failed(&results), ["a::c"]);
+        let text = slowest(&results, &Results::new());
+        assert!(text.ends_with("     1.2 s a::b\n     0.5 s a::c\n"), "{text}");
+    }
+}

@@ -1,0 +1,73 @@
+//! Whether others use this machine.
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// CPUs that others may have. More than this many, or than this share of all of them, percent, is a busy machine.
+const CPUS: f64 = 0.3;
+const PERCENT: f64 = 5.0;
+/// How long is looked.
+const LOOK: Duration = Duration::from_millis(500);
+/// `USER_HZ` of /proc, the same on every Linux that cgscope runs on.
+const TICKS_A_SECOND: f64 = 100.0;
+
+/// True as soon as one look finds the machine quiet; false if none does.
+pub(crate) fn comes_within(patience: Duration) -> bool {
+    let end = Instant::now() + patience;
+    loop {
+        if busy_cpus() <= allowed() {
+            return true;
+        }
+        if Instant::now() >= end {
+            return false;
+        }
+    }
+}
+
+fn allowed() -> f64 {
+    let cpus = thread::available_parallelism().map_or(1, usize::from) as f64;
+    CPUS.max(cpus * PERCENT / 100.0)
+}
+
+/// CPUs that ran something, or were taken by the host of a virtual machine, on average over one look.
+fn busy_cpus() -> f64 {
+    let (begun, before) = (Instant::now(), busy_ticks());
+    thread::sleep(LOOK);
+    busy_ticks().saturating_sub(before) as f64 / TICKS_A_SECOND / begun.elapsed().as_secs_f64()
+}
+
+/// The first line of `/proc/stat`: all but what is idle or waits for a disk, and without guests, whose time is in `user` already.
+fn busy_ticks() -> u64 {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    sum(stat.lines().next().unwrap_or_default())
+}
+
+fn sum(line: &str) -> u64 {
+    let ticks = line.split_ascii_whitespace().skip(1).map(|ticks| ticks.parse::<u64>().unwrap_or(0));
+    ticks.take(8).enumerate().filter(|(at, _)| ![3, 4].contains(at)).map(|(_, ticks)| ticks).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{comes_within, sum};
+
+    #[test]
+    fn idle_time_and_guests_are_not_busy() {
+        assert_eq!(sum("cpu  1 2 4 1000 2000 8 16 32 64 128"), 1 + 2 + 4 + 8 + 16 + 32);
+    }
+
+    #[test]
+    fn a_busy_machine_is_not_taken_for_a_quiet_one() {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..cpus {
+                scope.spawn(|| while !is_over.load(std::sync::atomic::Ordering::Relaxed) {});
+            }
+            assert!(!comes_within(Duration::ZERO));
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+    }
+}
