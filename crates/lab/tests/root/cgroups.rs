@@ -164,6 +164,7 @@ fn churn(parent: &mut Parent, count: usize, names: &Names) -> HashSet<u64> {
 }
 
 #[test]
+#[ignore = "alone: makes more cgroups than others can bear"]
 fn ten_thousand_cgroups_made_and_removed_leave_no_error_no_leak_and_no_wrong_name() {
     let mut collector = follow(&[]);
     let mut parent = Parent::new("many");
@@ -260,6 +261,7 @@ fn a_name_longer_than_an_event_is_found_by_walking() {
 }
 
 #[test]
+#[ignore = "alone: makes more cgroups than others can bear"]
 fn of_more_cgroups_than_the_buffer_holds_the_living_are_found_and_the_gone_forgotten() {
     let mut collector = follow(&[]);
     let mut parent = Parent::new("flood");

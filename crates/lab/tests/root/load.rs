@@ -6,6 +6,7 @@ use std::{
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
@@ -104,6 +105,12 @@ pub(crate) fn result(out: &mut impl Read) -> u64 {
     text.trim().parse().unwrap_or_else(|_| panic!("no result but {text:?}"))
 }
 
+/// A name that no other test uses at this time.
+fn unique(name: &str) -> String {
+    static USED: AtomicU32 = AtomicU32::new(0);
+    format!("cgscope-test-{}-{}-{name}", std::process::id(), USED.fetch_add(1, Ordering::Relaxed))
+}
+
 /// A cgroup in the hierarchy of the cpu controller, removed with its value.
 pub(crate) struct Cgroup {
     pub(crate) path: PathBuf,
@@ -117,7 +124,7 @@ impl Cgroup {
         let mount = mounts.cpu().expect("a hierarchy with the cpu controller");
         let is_v2 = mounts.cpu_is_v2();
         enable_cpu(mount, is_v2);
-        let name = format!("cgscope-test-{}-{name}", std::process::id());
+        let name = unique(name);
         let path = mount.join(&name);
         fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         Self { path, name: format!("/{name}"), is_v2 }
@@ -126,7 +133,7 @@ impl Cgroup {
     /// One whose tasks may run on these CPUs only, in the hierarchy of cpusets.
     pub(crate) fn of_cpus(name: &str, cpus: &str) -> Self {
         let v1 = Path::new("/sys/fs/cgroup/cpuset");
-        let name = format!("cgscope-test-{}-{name}", std::process::id());
+        let name = unique(name);
         let (mount, is_v2) = if v1.join("cpuset.cpus").exists() {
             (v1.to_owned(), false)
         } else {

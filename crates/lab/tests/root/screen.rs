@@ -260,6 +260,7 @@ fn sigstop_and_fg_of_a_shell_that_resets_the_modes_take_the_terminal_again() {
 }
 
 #[test]
+#[ignore = "alone: five thousand threads"]
 fn ten_thousand_tasks_that_exit_at_once_leave_the_screen_alive_and_right() {
     let threads = crate::bench::scaled(10_000) as usize;
     let (mut load, _out) = Load::workload(&["sleep", &threads.to_string(), "60"], None);

@@ -71,6 +71,7 @@ fn killed_it_leaves_nothing_in_the_kernel_and_its_viewers_wait_for_it() {
 }
 
 #[test]
+#[ignore = "alone: asserts times"]
 fn a_viewer_of_a_process_that_has_gone_with_the_daemon_ends_and_says_so() {
     let mut daemon = Daemon::start();
     let mut load = Load::busy_loop(None);
