@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     bench::{NO_SETTINGS, SETTINGS, cgscope, json_lines, patience, run, stderr, stdout},
-    files::Dir,
+    files::{Dir, copy_program},
     load::Load,
 };
 
@@ -140,7 +140,7 @@ pub(crate) fn for_everyone() -> (Dir, PathBuf) {
     let dir = Dir::new("everyone");
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("a directory of ours");
     let path = dir.path().join("cgscope");
-    fs::copy(cgscope().get_program(), &path).expect("a copy");
+    copy_program(cgscope().get_program(), &path);
     (dir, path)
 }
 

@@ -120,6 +120,7 @@ fn export(file: &str, format: &str, out: &str) -> Output {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn the_load_shows_every_kind_of_figure() {
     let recorded = Recorded::new("kinds", "bpf");
     let by_cause = recorded.by_cause();

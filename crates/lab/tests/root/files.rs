@@ -1,7 +1,7 @@
 //! Directories that go with their value.
 
 use std::{
-    ffi::CString,
+    ffi::{CString, OsStr},
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -58,4 +58,11 @@ impl Drop for Dir {
         }
         let _ = fs::remove_dir_all(&self.path);
     }
+}
+
+/// A copy that can be run at once. By a program: a file that was open for writing here may be so in a child that another test has
+/// just started, and what is written is not run (ETXTBSY).
+pub(crate) fn copy_program(from: impl AsRef<OsStr>, to: &Path) {
+    let copied = Command::new("cp").arg(from.as_ref()).arg(to).status().expect("cp");
+    assert!(copied.success(), "{copied}");
 }

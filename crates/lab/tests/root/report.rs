@@ -120,6 +120,7 @@ fn a_page_of_a_real_load_shows_what_the_objects_say_and_asks_nobody() {
 }
 
 #[test]
+#[ignore = "alone: looks for one thread of a name on the whole host"]
 fn its_tables_are_sorted_by_a_click_and_filtered_by_typing() {
     let recorded = Recorded::new();
     let page = recorded.page();

@@ -135,6 +135,7 @@ fn blend_in(name: &str, cgroup: Option<&Cgroup>) -> (Load, Dir) {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn every_thread_of_a_blend_is_in_the_right_state() {
     // Others are to take little of its CPUs, but cgscope has to run on them.
     let cgroup = Cgroup::new("sample-blend");
@@ -377,6 +378,7 @@ fn a_command_is_looked_at_to_its_end_and_an_interrupt_prints() {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn a_target_that_goes_ends_it_as_incomplete() {
     let mut load = Load::busy_loop(None);
     let pid = load.pid().to_string();

@@ -159,6 +159,7 @@ fn without_bpf_it_still_runs_and_says_so() {
 }
 
 #[test]
+#[ignore = "alone: may move all tests to another cgroup"]
 fn without_privilege_it_runs_coarsely_and_without_a_cgroup_and_says_both() {
     let _home = Home::new();
     let (_dir, path) = for_everyone();

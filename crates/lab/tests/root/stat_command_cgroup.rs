@@ -45,6 +45,7 @@ impl Drop for Home {
 }
 
 #[test]
+#[ignore = "alone: may move all tests to another cgroup"]
 fn children_and_grandchildren_are_counted() {
     let _home = Home::new();
     let script = format!(
@@ -67,6 +68,7 @@ fn children_and_grandchildren_are_counted() {
 }
 
 #[test]
+#[ignore = "alone: may move all tests to another cgroup"]
 fn what_outlives_the_command_is_counted_named_and_left_in_peace() {
     let _home = Home::new();
     let script = format!(
@@ -95,6 +97,7 @@ fn what_outlives_the_command_is_counted_named_and_left_in_peace() {
 }
 
 #[test]
+#[ignore = "alone: may move all tests to another cgroup"]
 fn what_a_killed_cgscope_leaves_is_removed_by_the_next_one() {
     let _home = Home::new();
     let mut running = Running::start("echo ready; echo $$; exec sleep 60");
@@ -113,6 +116,7 @@ fn what_a_killed_cgscope_leaves_is_removed_by_the_next_one() {
 }
 
 #[test]
+#[ignore = "alone: may move all tests to another cgroup"]
 fn without_a_cgroup_of_its_own_it_is_followed_by_its_forks_and_that_is_said() {
     let _home = Home::new();
     // As where /sys is mounted read-only, in a mount namespace of its own.

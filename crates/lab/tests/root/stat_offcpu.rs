@@ -80,6 +80,7 @@ fn folded_stacks_sum_to_the_time_blocked() {
 }
 
 #[test]
+#[ignore = "alone: asserts shares of CPU time"]
 fn the_stacks_of_a_command_sum_to_what_its_summary_says() {
     let dir = Dir::new("offcpu-command");
     let (file, summary) = (dir.file("blocked.folded"), dir.file("summary"));

@@ -3,7 +3,12 @@
 
 use std::{ffi::CString, fs, io, os::unix::process::CommandExt, path::Path, process::Command, ptr};
 
-use crate::{background::Background, bench::cgscope, files::Dir, load::Load};
+use crate::{
+    background::Background,
+    bench::cgscope,
+    files::{Dir, copy_program},
+    load::Load,
+};
 
 const DAEMONSET: &str = include_str!("../../../../../deploy/kubernetes/daemonset.yaml");
 
@@ -54,7 +59,7 @@ fn it_serves_from_an_image_that_has_nothing_else() {
         fs::create_dir_all(image.path().join(name)).expect("a directory of ours");
     }
     let program = image.path().join("usr/bin/cgscope");
-    fs::copy(cgscope().get_program(), &program).expect("a static program");
+    copy_program(cgscope().get_program(), &program);
     let here = configuration().replace("0.0.0.0:9753", "127.0.0.1:0");
     assert!(here.contains("127.0.0.1:0"), "{here}");
     fs::write(image.path().join("etc/cgscope/cgscope.toml"), here).expect("a file of ours");
