@@ -13,7 +13,7 @@ use crate::quiet;
 use crate::root::AsRoot;
 use crate::steps;
 
-/// The module of tests that take minutes each, which are in no lane.
+/// Tests of modules of this name take minutes, and are in no lane.
 pub(crate) const LONG: &str = "long::";
 /// They wait most of their time.
 const SOME_AT_A_TIME: &str = "--test-threads=4";

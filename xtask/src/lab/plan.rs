@@ -1,5 +1,6 @@
 //! Which tests run where. Every test has a place, and each that does not run on a kernel is in the table with the reason.
 use crate::lab::kernels::Series;
+use crate::lanes::LONG;
 
 /// The oldest kernel that cgscope supports in full: see `Feature::LoopHelper`.
 const OLDEST_SUPPORTED: Series = Series(5, 17);
@@ -22,7 +23,7 @@ const WITH_PYTHON: &str =
     "its client is in Python, which is not in the machine; what the socket tells is the same on every kernel";
 
 /// By how a test's full name begins; the first that fits. A test that is not named here runs everywhere.
-const PLACES: [(&str, Place); 44] = [
+const PLACES: [(&str, Place); 43] = [
     (
         "coarse::the_sums_are_those_of_the_exact_mode",
         Place::Host("reads two ways at one moment, which emulation draws out to many"),
@@ -32,7 +33,6 @@ const PLACES: [(&str, Place); 44] = [
     ("coarse_fallback::", Place::BelowAndEnds),
     ("cost::", Place::Host("asserts times, which mean nothing under emulation")),
     ("export::", Place::Host("reads with Java, Go and Python what is the same on every kernel")),
-    ("long::", Place::Host("takes minutes")),
     ("metrics_page::", Place::Host("Prometheus is 200 MB; a page is the same on every kernel")),
     ("serve::hostile::", Place::Host(SERVES_MANY)),
     ("serve::many::", Place::Host(SERVES_MANY)),
@@ -121,6 +121,9 @@ pub(crate) enum Fate {
 
 /// `ends`: whether the kernel is the oldest or the newest supported of those that run, or everything was asked for.
 pub(crate) fn fate(test: &str, kernel: Series, ends: bool) -> Fate {
+    if test.contains(LONG) {
+        return Fate::HostOnly("takes minutes");
+    }
     let place = PLACES.iter().find(|(beginning, _)| test.starts_with(beginning));
     let place = place.map_or(Place::EveryKernel, |(_, place)| *place);
     match place {

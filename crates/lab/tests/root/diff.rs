@@ -74,59 +74,9 @@ fn cut(dir: &Dir, file: &str) -> Vec<String> {
     (0..PIECES).map(piece).collect()
 }
 
-#[test]
-#[ignore = "alone: asserts shares of CPU time"]
-fn of_twenty_pairs_of_the_same_load_at_least_nineteen_call_nothing() {
-    let dir = Dir::new("diff-same");
-    let loops = Loops::start("diff-same", 2);
-    let file = dir.file("all.rec");
-    loops.record(&file, "70", "100ms");
-    let pieces = cut(&dir, &file);
-    let mut alarms = Vec::new();
-    for pair in pieces.chunks_exact(2) {
-        let lines = diff(&pair[0], &pair[1]);
-        let summary = lines.iter().find(|line| line["kind"] == "summary").expect("a summary");
-        assert!(summary["enough"] == true && summary["tested"].as_u64() > Some(10), "{summary}");
-        let called: Vec<String> = called(&lines).into_iter().map(words).collect();
-        if !called.is_empty() {
-            alarms.push(called);
-        }
-    }
-    assert!(alarms.len() <= 1, "{alarms:#?}");
-}
-
 fn words(line: &Value) -> String {
     let names = ["figure", "about", "path", "comm", "before", "after", "low", "high", "p"];
     names.map(|name| line[name].to_string()).join(" ")
-}
-
-/// What differs from one start to the next is no noise of a recording, and may be called: above all what others did meanwhile. But
-/// what the load itself decides does not change by much.
-#[test]
-#[ignore = "alone: asserts shares of CPU time"]
-fn the_same_load_started_anew_and_recorded_anew_has_no_large_change() {
-    const PAIRS: usize = 3;
-    let dir = Dir::new("diff-anew");
-    let record = |i: usize| {
-        let file = dir.file(&format!("{i}.rec"));
-        Loops::start("diff-anew", 2).record(&file, "4", "100ms");
-        file
-    };
-    let files: Vec<String> = (0..2 * PAIRS).map(record).collect();
-    for pair in files.chunks_exact(2) {
-        let lines = diff(&pair[0], &pair[1]);
-        let summary = lines.iter().find(|line| line["kind"] == "summary").expect("a summary");
-        assert!(summary["enough"] == true && summary["tested"].as_u64() > Some(10), "{summary}");
-        // These are given by its quota and its CPU; 5 points are ten times what is worth telling.
-        let own = ["on_cpu", "throttled", "own_cgroup"];
-        let of_the_load = |line: &&&Value| {
-            line["about"] == "cgroup" && own.contains(&line["figure"].as_str().unwrap_or_default())
-        };
-        for line in called(&lines).iter().filter(of_the_load) {
-            let change = line["change"].as_f64().expect("a change");
-            assert!(change.abs() < 0.05, "{}", words(line));
-        }
-    }
 }
 
 #[test]
@@ -207,4 +157,58 @@ fn torn_and_empty(dir: &Dir, good: &str) {
     assert!(stderr(&short).contains("nothing can be said about noise"), "{}", stderr(&short));
     assert_eq!(empty.status.code(), Some(2));
     assert!(stderr(&empty).contains("empty") && stdout(&empty).is_empty(), "{}", stderr(&empty));
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: 70 s"]
+    fn of_twenty_pairs_of_the_same_load_at_least_nineteen_call_nothing() {
+        let dir = Dir::new("diff-same");
+        let loops = Loops::start("diff-same", 2);
+        let file = dir.file("all.rec");
+        loops.record(&file, "70", "100ms");
+        let pieces = cut(&dir, &file);
+        let mut alarms = Vec::new();
+        for pair in pieces.chunks_exact(2) {
+            let lines = diff(&pair[0], &pair[1]);
+            let summary = lines.iter().find(|line| line["kind"] == "summary").expect("a summary");
+            assert!(summary["enough"] == true && summary["tested"].as_u64() > Some(10), "{summary}");
+            let called: Vec<String> = called(&lines).into_iter().map(words).collect();
+            if !called.is_empty() {
+                alarms.push(called);
+            }
+        }
+        assert!(alarms.len() <= 1, "{alarms:#?}");
+    }
+
+    /// What differs from one start to the next is no noise of a recording, and may be called: above all what others did meanwhile. But
+    /// what the load itself decides does not change by much.
+    #[test]
+    #[ignore = "long: 30 s"]
+    fn the_same_load_started_anew_and_recorded_anew_has_no_large_change() {
+        const PAIRS: usize = 3;
+        let dir = Dir::new("diff-anew");
+        let record = |i: usize| {
+            let file = dir.file(&format!("{i}.rec"));
+            Loops::start("diff-anew", 2).record(&file, "4", "100ms");
+            file
+        };
+        let files: Vec<String> = (0..2 * PAIRS).map(record).collect();
+        for pair in files.chunks_exact(2) {
+            let lines = diff(&pair[0], &pair[1]);
+            let summary = lines.iter().find(|line| line["kind"] == "summary").expect("a summary");
+            assert!(summary["enough"] == true && summary["tested"].as_u64() > Some(10), "{summary}");
+            // These are given by its quota and its CPU; 5 points are ten times what is worth telling.
+            let own = ["on_cpu", "throttled", "own_cgroup"];
+            let of_the_load = |line: &&&Value| {
+                line["about"] == "cgroup" && own.contains(&line["figure"].as_str().unwrap_or_default())
+            };
+            for line in called(&lines).iter().filter(of_the_load) {
+                let change = line["change"].as_f64().expect("a change");
+                assert!(change.abs() < 0.05, "{}", words(line));
+            }
+        }
+    }
 }

@@ -79,15 +79,15 @@ fn half_a_cpu(host: &mut Host, limited: &Cgroup, inner: &Cgroup) {
     let load = Load::busy_loop(Some(inner));
     // Once more where the machine was not ours: a virtual CPU that gets no time is late at waking up.
     let mut attempt = || {
-        let interval = host.measured(12);
+        let interval = host.measured(5);
         let wait = wait_of(&interval, &[load.pid()]);
         let limits = interval.limits_at(&limited.name).expect("the cgroup with the quota is read");
         let theirs = limits.throttled_ns.expect("cpu.stat");
         (interval, wait, theirs)
     };
-    // Both are booked when a throttled phase ends; one phase in 120 may end on either side of a reading, under emulation one of the
-    // 30 and longer ones.
-    let phase = if is_emulated() { 2.0 } else { 1.0 };
+    // Both are booked when a throttled phase ends; one phase in 50 may end on either side of a reading, under emulation one of the
+    // 20 and longer ones.
+    let phase = if is_emulated() { 5.0 } else { 2.0 };
     let is_quiet = |(_, wait, theirs): &(Interval, Wait, u64)| {
         let throttled_ns = wait.by_cause.get(Cause::Throttled);
         share(&wait.by_cause, &[Cause::Throttled]) >= 98.0 && off(throttled_ns, *theirs) <= room(phase)
