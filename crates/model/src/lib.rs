@@ -25,6 +25,7 @@ pub mod quota_use;
 pub mod sample;
 pub mod sampling;
 pub mod selection;
+pub mod skipped;
 pub mod sparse;
 pub mod stacks;
 pub mod sum;
@@ -53,6 +54,7 @@ pub use sample::{
     steers,
 };
 pub use selection::Selection;
+pub use skipped::Skipped;
 pub use stacks::StackReading;
 pub use task_state::TaskState;
 pub use timeline::Timeline;

@@ -10,6 +10,7 @@ pub mod client;
 pub mod collection;
 pub mod config;
 pub mod cri;
+pub mod ended;
 pub mod http;
 pub mod pace;
 pub mod protocol;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use cgscope_metrics::{Asked, Config, Format, Given, GivenSample, Metrics, Names, family};
-use cgscope_model::Interval;
+use cgscope_model::{Interval, Skipped};
 use cgscope_serve::{
     collection::{Latest, Taken},
     cri::Runtime,
@@ -238,7 +238,14 @@ impl State {
         if let Some(sentence) = self.runtime.refresh().await {
             say!("cgscope: {sentence}");
         }
-        let interval = Interval::between(&before.reading.sample, &now.reading.sample);
+        let (mut skipped, since) = (Skipped::default(), &before.reading.sample);
+        for ended in before.ended.until(now.number) {
+            let sample = &ended.reading.sample;
+            if Skipped::concerns(sample, ended.number, before.number) {
+                skipped.add(since.mono_ns, |serial| since.did(serial), sample);
+            }
+        }
+        let interval = Interval::over(since, &now.reading.sample, &mut skipped);
         self.metrics.add(&interval, &|asked| names(&self.runtime, asked));
         let samples = u32::try_from(now.number - before.number).unwrap_or(u32::MAX);
         self.readying = now.took.saturating_sub(before.took) / samples + began.elapsed();

@@ -12,6 +12,7 @@ fn taken(number: u64, at_ns: u64, is_on_grid: bool) -> Taken {
     let sample = Sample { unix_ns: number, mono_ns: number, ..Sample::default() };
     Taken {
         reading: Arc::new(Reading { sample, access: Vec::new() }),
+        ended: Arc::default(),
         at_ns,
         is_on_grid,
         number,
