@@ -196,7 +196,7 @@ impl Wait {
 }
 
 impl Interval {
-    /// What happened between `a` and the later `b`.
+    /// What happened between `a` and the later `b`, the very next Sample: else [`Skipped`](crate::Skipped) has the rest.
     ///
     /// A task that is only in `b` counts from its birth if it was born after `a`, and from its move if it moved to another cgroup
     /// since; otherwise it has no reading for this interval and is left out. So is a task whose counters went backwards.

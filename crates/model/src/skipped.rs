@@ -74,12 +74,12 @@ impl Skipped {
                     accounts: None,
                     hist: Arc::new(hist),
                 };
-                self.part(cgroup_id, ended).add(&reading);
+                self.part(cgroup_id, ended).reading.add(&reading);
             }
         }
         for exited in &ended.exited {
             // All of it: the reader compares it with what it has of it.
-            self.part(exited.cgroup_id, ended).add(exited);
+            self.part(exited.cgroup_id, ended).reading.add(exited);
         }
     }
 
@@ -111,7 +111,7 @@ impl Skipped {
             sample.exited.iter().map(|exited| (exited.cgroup_id, exited.clone())).collect();
         let mut names: BTreeMap<u64, Arc<str>> = sample.cgroups.iter().cloned().collect();
         for (id, part) in &self.cgroups {
-            exited.entry(*id).and_modify(|exited| add(exited, &part.reading)).or_insert(part.reading.clone());
+            exited.entry(*id).and_modify(|exited| exited.add(&part.reading)).or_insert(part.reading.clone());
             if let Some(path) = &part.path {
                 names.entry(*id).or_insert_with(|| path.clone());
             }
@@ -125,21 +125,6 @@ impl Sample {
     pub fn did(&self, serial: u64) -> Option<(&Totals, &Arc<Hist>)> {
         let at = self.tasks.binary_search_by_key(&serial, |task| task.serial).ok()?;
         Some((&self.tasks[at].totals, &self.tasks[at].hist))
-    }
-}
-
-impl Part {
-    fn add(&mut self, other: &ExitedReading) {
-        add(&mut self.reading, other);
-    }
-}
-
-fn add(sum: &mut ExitedReading, other: &ExitedReading) {
-    crate::sum::add(&mut sum.tasks, other.tasks);
-    sum.max_ns = sum.max_ns.max(other.max_ns);
-    sum.totals.add(&other.totals);
-    if !other.hist.is_empty() {
-        Arc::make_mut(&mut sum.hist).add(&other.hist);
     }
 }
 

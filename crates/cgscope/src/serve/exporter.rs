@@ -25,7 +25,8 @@ use tokio::{
 
 use super::freshness::Freshness;
 
-/// Intervals are added at least so far apart: viewers may have Samples taken much more often.
+/// Intervals are added at least so far apart: viewers may have Samples taken much more often, and each interval costs some work for
+/// every task. What ended in Samples between is added, too.
 const LEAST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the exporter is made of.
@@ -193,7 +194,7 @@ impl Pages for Source {
     }
 }
 
-/// Adds what comes, so that nothing is lost of tasks that move from cgroup to cgroup between two scrapes.
+/// Adds what comes: cgroups that are made and removed between two scrapes have their names, and what ended is not held until a scrape.
 async fn feed(state: Arc<tokio::sync::Mutex<State>>, mut latest: watch::Receiver<Latest>) {
     let mut added: Option<Instant> = None;
     while latest.changed().await.is_ok() {
