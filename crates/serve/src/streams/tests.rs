@@ -155,11 +155,13 @@ fn a_stream_that_cannot_be_written_ends_with_a_word_and_the_others_go_on() {
 const ALICE: u32 = 1_000;
 const BOB: u32 = 1_001;
 
-/// A Sample a second, with tasks as (serial, owner, ns on a CPU), all of one cgroup, and cgroups in which others exited. A task is
-/// born half a second before the second that is its serial.
-fn seconds(samples: &[(&[(u64, u32, u64)], &[u64])]) -> Vec<Taken> {
+/// Tasks as (serial, owner, ns on a CPU), and cgroups in which others exited.
+type Second<'a> = (&'a [(u64, u32, u64)], &'a [u64]);
+
+/// A Sample a second, with all tasks in one cgroup. A task is born half a second before the second that is its serial.
+fn seconds(samples: &[Second<'_>]) -> Vec<Taken> {
     let (mut before, mut ended) = (Reading::default(), Arc::<Ended>::default());
-    let taken = |(number, (tasks, exited)): (u64, &(&[(u64, u32, u64)], &[u64]))| {
+    let taken = |(number, (tasks, exited)): (u64, &Second<'_>)| {
         let mut sample = cgscope_made_up::host(1, 1, 1);
         let mut task = sample.tasks[0].clone();
         (task.cgroup_id, task.moved_ns) = (7, None);
