@@ -233,6 +233,28 @@ impl KernelSide {
         give_back().map_err(failed("forget cgroups that are gone"))
     }
 
+    /// Gives back the places of cgroups that are there, and calls `each` with what they held. What exits there between the two system
+    /// calls for a cgroup, within microseconds, is lost.
+    pub(crate) fn take_back(
+        &mut self,
+        cgroups: impl IntoIterator<Item = u64>,
+        mut each: impl FnMut(u64, &Exited),
+    ) -> Result<(), Failure> {
+        let take_back = || -> AyaResult<()> {
+            let mut exited: HashMap<&mut MapData, u64, ExitedPod> =
+                HashMap::try_from(self.map_mut(names::EXITED)?)?;
+            for id in cgroups {
+                match exited.get(&id, 0).and_then(|place| exited.remove(&id).map(|()| place)) {
+                    Ok(place) => each(id, &place.0),
+                    Err(MapError::KeyNotFound) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Ok(())
+        };
+        take_back().map_err(failed("forget cgroups in which nothing exits"))
+    }
+
     /// Makes places for cgroups that have none, as far as there is room.
     pub(crate) fn make_places(&mut self, cgroups: impl IntoIterator<Item = u64>) -> Result<(), Failure> {
         let make = || -> AyaResult<()> {

@@ -11,6 +11,7 @@ mod cmdline;
 mod collector;
 pub mod facts;
 mod failure;
+mod given_back;
 mod kernel_side;
 mod ledger;
 pub mod limits;

@@ -196,7 +196,7 @@ impl Wait {
 }
 
 impl Interval {
-    /// What happened between `a` and the later `b`.
+    /// What happened between `a` and the later `b`, the very next Sample: else [`Skipped`](crate::Skipped) has the rest.
     ///
     /// A task that is only in `b` counts from its birth if it was born after `a`, and from its move if it moved to another cgroup
     /// since; otherwise it has no reading for this interval and is left out. So is a task whose counters went backwards.
@@ -219,7 +219,7 @@ impl Interval {
             exited: exited_between(&a.exited, &b.exited),
             pairs: culprits::between(&a.pairs, &b.pairs),
             limits: limits::between(&a.limits, &b.limits, a.mono_ns),
-            cgroups: names(a, b),
+            cgroups: names(&a.cgroups, &b.cgroups),
             cpus: nodes::between(&a.cpus, &b.cpus),
             nodes: b.nodes.clone(),
             one_node,
@@ -266,16 +266,8 @@ fn task_between(
     since_ns: u64,
     one_node: Option<u32>,
 ) -> Option<TaskInterval> {
-    let (totals, hist, max_before_ns) = match before {
-        Some(before) => {
-            let unchanged = Arc::ptr_eq(&before.hist, &now.hist);
-            let hist = if unchanged { Hist::default() } else { now.hist.since(&before.hist)? };
-            (now.totals.since(&before.totals)?, hist, before.max_ns)
-        }
-        None if now.counts_from_ns() >= since_ns => (now.totals, (*now.hist).clone(), 0),
-        None => return None,
-    };
-    let wait = Wait::new(&totals, hist, max_before_ns, now.max_ns);
+    let (totals, hist) = came(before.map(|before| (&before.totals, &before.hist)), now, since_ns)?;
+    let wait = Wait::new(&totals, hist, before.map_or(0, |before| before.max_ns), now.max_ns);
     let placement = match one_node {
         Some(node) => TaskPlacement::on(node, totals.on_cpu_ns),
         None => {
@@ -291,7 +283,22 @@ fn task_between(
     Some(TaskInterval { reading: now.clone(), totals, accounts, wait, placement })
 }
 
-fn exited_between(a: &[ExitedReading], b: &[ExitedReading]) -> Vec<ExitedInterval> {
+/// What came to a task since the earlier reading, or since `since_ns` where it was not read then.
+pub(crate) fn came(
+    before: Option<(&Totals, &Arc<Hist>)>,
+    now: &TaskReading,
+    since_ns: u64,
+) -> Option<(Totals, Hist)> {
+    match before {
+        Some((totals, hist)) => {
+            let hist = if Arc::ptr_eq(hist, &now.hist) { Hist::default() } else { now.hist.since(hist)? };
+            Some((now.totals.since(totals)?, hist))
+        }
+        None => (now.counts_from_ns() >= since_ns).then(|| (now.totals, (*now.hist).clone())),
+    }
+}
+
+pub(crate) fn exited_between(a: &[ExitedReading], b: &[ExitedReading]) -> Vec<ExitedInterval> {
     let mut earlier = a.iter().peekable();
     b.iter()
         .filter_map(|now| {
@@ -321,10 +328,10 @@ fn exited_between(a: &[ExitedReading], b: &[ExitedReading]) -> Vec<ExitedInterva
 }
 
 /// A cgroup that was removed in the interval has its name in `a` alone; the later name wins.
-fn names(a: &Sample, b: &Sample) -> Vec<(u64, Arc<str>)> {
-    let mut names = Vec::with_capacity(b.cgroups.len());
-    let mut earlier = a.cgroups.iter().peekable();
-    for now in &b.cgroups {
+pub(crate) fn names(a: &[(u64, Arc<str>)], b: &[(u64, Arc<str>)]) -> Vec<(u64, Arc<str>)> {
+    let mut names = Vec::with_capacity(b.len());
+    let mut earlier = a.iter().peekable();
+    for now in b {
         names.extend(std::iter::from_fn(|| earlier.next_if(|before| before.0 < now.0)).cloned());
         earlier.next_if(|before| before.0 == now.0);
         names.push(now.clone());

@@ -1,7 +1,7 @@
 //! Samples, Intervals and what is derived from them. Pure: no aya, no tokio, no file system, no clock.
 //!
 //! A [`Sample`] holds cumulative readings; only [`Interval::between`] subtracts. Live, recorded and replayed figures
-//! all come out of that one function.
+//! all come out of that one function. A reader who skips Samples adds what [`Skipped`] has.
 
 pub mod access;
 pub mod accounts;
@@ -25,6 +25,7 @@ pub mod quota_use;
 pub mod sample;
 pub mod sampling;
 pub mod selection;
+pub mod skipped;
 pub mod sparse;
 pub mod stacks;
 pub mod sum;
@@ -53,6 +54,7 @@ pub use sample::{
     steers,
 };
 pub use selection::Selection;
+pub use skipped::Skipped;
 pub use stacks::StackReading;
 pub use task_state::TaskState;
 pub use timeline::Timeline;

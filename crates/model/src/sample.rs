@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::{
     Accounts, ByCause, CgroupReading, CpuReading, Hist, NodeReading, PairReading, Placement, ProcessMemory,
-    StackReading, TaskState, Totals,
+    StackReading, TaskState, Totals, accounts, sum,
 };
 
 /// Anybody can name a thread, a cgroup or a file, and anybody can send a recording: what would steer a terminal or change the
@@ -180,6 +180,21 @@ pub struct ExitedReading {
     pub accounts: Option<Arc<Accounts>>,
     /// Their waits.
     pub hist: Arc<Hist>,
+}
+
+impl ExitedReading {
+    /// Adds that of other tasks of the same cgroup.
+    pub fn add(&mut self, other: &Self) {
+        sum::add(&mut self.tasks, other.tasks);
+        self.max_ns = self.max_ns.max(other.max_ns);
+        self.totals.add(&other.totals);
+        let mut accounts = self.accounts.as_deref().copied();
+        accounts::add_known(&mut accounts, other.accounts.as_deref());
+        self.accounts = accounts.map(Arc::new);
+        if !other.hist.is_empty() {
+            Arc::make_mut(&mut self.hist).add(&other.hist);
+        }
+    }
 }
 
 /// A counter for each [`Loss`]. In files by name: numbers change with the version.

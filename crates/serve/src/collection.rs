@@ -12,6 +12,7 @@ use cgscope_model::access::Follower;
 use tokio::sync::watch;
 
 use crate::{
+    ended::Ended,
     pace::{Due, Pace},
     shown::Reading,
 };
@@ -34,6 +35,8 @@ pub trait Collect: Send + 'static {
 pub struct Taken {
     /// What was read.
     pub reading: Arc<Reading>,
+    /// What the Sample before had and this one does not have.
+    pub ended: Arc<Ended>,
     /// When it was due, ns after the beginning.
     pub at_ns: u64,
     /// It was due at a point of the grid; if not, it was asked for at once.
@@ -140,6 +143,7 @@ fn run(
 ) {
     let (mut last_ns, mut number, mut changes, mut late) = (0, 0, 0, 0);
     let mut took = Duration::ZERO;
+    let (mut before, mut ended) = (Arc::<Reading>::default(), Arc::<Ended>::default());
     loop {
         // Also the first one is waited for: from then on it is known for how long it is being taken.
         let (at_ns, is_on_grid) = match pace.wait(last_ns) {
@@ -170,9 +174,19 @@ fn run(
         number += 1;
         reading.sample.losses.add(Loss::IntervalLate, late);
         let reading = Arc::new(reading);
-        let at = Instant::now();
-        let _before =
-            send.send_replace(Ok(Some(Taken { reading, at_ns, is_on_grid, number, at, took, changes })));
+        ended = ended.then(number, &before, &reading);
+        before = reading.clone();
+        let taken = Taken {
+            reading,
+            ended: ended.clone(),
+            at_ns,
+            is_on_grid,
+            number,
+            at: Instant::now(),
+            took,
+            changes,
+        };
+        let _before = send.send_replace(Ok(Some(taken)));
     }
 }
 

@@ -2,14 +2,15 @@
 //! by HTTP; and the names that container runtimes have for their containers.
 //!
 //! [`collection`] is the one thread that takes Samples, at the [`pace`] that all viewers together ask for. [`shown`] makes of a
-//! reading what a user may see, [`streams`] writes it once for all who see the same, [`socket`] sends it, and [`client`] is the
-//! other end. [`http`] and [`cri`] know nothing of all that.
+//! reading what a user may see, [`streams`] writes it once for all who see the same, with what [`ended`] in Samples that it skips,
+//! [`socket`] sends it, and [`client`] is the other end. [`http`] and [`cri`] know nothing of all that.
 
 pub mod beat;
 pub mod client;
 pub mod collection;
 pub mod config;
 pub mod cri;
+pub mod ended;
 pub mod http;
 pub mod pace;
 pub mod protocol;

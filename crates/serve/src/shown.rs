@@ -13,7 +13,7 @@ use std::{
 
 use cgscope_layout::ledger::KERNEL;
 use cgscope_model::{
-    PairKey, PairReading, Sample, TaskReading,
+    ExitedReading, PairKey, PairReading, Sample, TaskReading,
     access::{Access, Follower},
     between, rest_of,
     selection::path_and_ancestors,
@@ -31,6 +31,14 @@ pub struct Reading {
     pub sample: Sample,
     /// Of each task, ascending by serial.
     pub access: Vec<Access>,
+}
+
+impl Reading {
+    /// What there is to know of a task.
+    pub fn access_to(&self, serial: u64) -> Option<Access> {
+        let at = self.access.binary_search_by_key(&serial, |access| access.serial).ok()?;
+        Some(self.access[at])
+    }
 }
 
 /// Whose view it is.
@@ -74,25 +82,21 @@ impl Shower {
         Self { view, victims: HashSet::new(), read: Vec::new(), told: BTreeMap::new() }
     }
 
+    /// True if the viewer sees everything.
+    pub fn shows_all(&self) -> bool {
+        self.view == View::ALL
+    }
+
     /// What is shown of a reading; `None`: all of it.
     pub fn show(&mut self, reading: &Reading, is_owned: IsOwned<'_>) -> Option<Sample> {
-        if self.view == View::ALL {
+        if self.shows_all() {
             return None;
         }
         let Reading { sample, access } = reading;
         let tasks = tasks(sample, access, &self.view);
-        let paths: BTreeMap<u64, &Arc<str>> = sample.cgroups.iter().map(|(id, path)| (*id, path)).collect();
+        let paths = paths(sample);
         let own: HashSet<u64> = tasks.iter().map(|task| task.cgroup_id).filter(|id| *id != 0).collect();
-        let exited = match (self.view.follower, self.view.user) {
-            (Some(_), _) => Vec::new(),
-            (None, None) => sample.exited.clone(),
-            (None, Some(user)) => {
-                let is_theirs = |id: &u64| paths.get(id).is_some_and(|path| is_owned(path, user));
-                let mut is_theirs = is_theirs;
-                let theirs = sample.exited.iter().filter(|exited| is_theirs(&exited.cgroup_id));
-                theirs.cloned().collect()
-            }
-        };
+        let exited = self.exited(sample, &paths, is_owned);
         let of_exited = exited.iter().map(|exited| exited.cgroup_id);
         let victims = self.victims_in(&own, sample, access);
         let theirs = own.iter().copied().chain(of_exited);
@@ -126,6 +130,34 @@ impl Shower {
             losses: sample.losses.clone(),
             cost: sample.cost,
         })
+    }
+
+    /// What the viewer sees of what [ended](skipped::ended); `None`: all of it.
+    pub fn ended(&self, reading: &Reading, is_owned: IsOwned<'_>) -> Option<Sample> {
+        if self.shows_all() {
+            return None;
+        }
+        let Reading { sample, access } = reading;
+        let paths = paths(sample);
+        let (tasks, exited) = (tasks(sample, access, &self.view), self.exited(sample, &paths, is_owned));
+        Some(Sample { tasks, exited, cgroups: sample.cgroups.clone(), ..Sample::default() })
+    }
+
+    fn exited(
+        &self,
+        sample: &Sample,
+        paths: &BTreeMap<u64, &Arc<str>>,
+        is_owned: IsOwned<'_>,
+    ) -> Vec<ExitedReading> {
+        match (self.view.follower, self.view.user) {
+            (Some(_), _) => Vec::new(),
+            (None, None) => sample.exited.clone(),
+            (None, Some(user)) => {
+                let mut is_theirs = |id: &u64| paths.get(id).is_some_and(|path| is_owned(path, user));
+                let theirs = sample.exited.iter().filter(|exited| is_theirs(&exited.cgroup_id));
+                theirs.cloned().collect()
+            }
+        }
     }
 
     /// Whose waits are told by who ran meanwhile: that is known of cgroups as a whole, so only those of which all tasks are shown.
@@ -170,6 +202,10 @@ impl Shower {
         (self.victims, self.read) = (victims, read);
         self.told.values().cloned().collect()
     }
+}
+
+fn paths(sample: &Sample) -> BTreeMap<u64, &Arc<str>> {
+    sample.cgroups.iter().map(|(id, path)| (*id, path)).collect()
 }
 
 /// The processes in a view.

@@ -7,12 +7,14 @@ use std::{
     sync::Arc,
 };
 
+use cgscope_model::{Hist, Sample, Skipped, Totals};
 use cgscope_record::{Outgoing, WriteError};
 
 use crate::{
     collection::Taken,
+    ended::Ended,
     protocol::{Refusal, Word},
-    shown::{IsOwned, Shower, View},
+    shown::{IsOwned, Reading, Shower, View},
 };
 
 /// A frame, shared by all who are still to read it.
@@ -58,6 +60,8 @@ pub struct Streams {
     streams: BTreeMap<Kind, Stream>,
     /// Streams that were made so far.
     made: u64,
+    /// Up to where what ended was added to what streams skip.
+    ended: Arc<Ended>,
 }
 
 /// What a stream takes.
@@ -78,6 +82,34 @@ enum Due {
     Beside,
 }
 
+/// The Sample that was shown last.
+#[derive(Debug)]
+enum Sent {
+    Nothing,
+    Whole(Arc<Reading>),
+    /// Of a viewer who does not see everything.
+    Part(Reported),
+}
+
+/// What tasks had done, ascending by serial, at a moment of CLOCK_MONOTONIC.
+#[derive(Debug)]
+struct Reported {
+    mono_ns: u64,
+    tasks: Box<[(u64, Totals, Arc<Hist>)]>,
+}
+
+impl Reported {
+    fn of(sample: &Sample) -> Self {
+        let tasks = sample.tasks.iter().map(|task| (task.serial, task.totals, task.hist.clone()));
+        Self { mono_ns: sample.mono_ns, tasks: tasks.collect() }
+    }
+
+    fn did(&self, serial: u64) -> Option<(&Totals, &Arc<Hist>)> {
+        let at = self.tasks.binary_search_by_key(&serial, |(serial, ..)| *serial).ok()?;
+        Some((&self.tasks[at].1, &self.tasks[at].2))
+    }
+}
+
 #[derive(Debug)]
 struct Stream {
     outgoing: Outgoing,
@@ -96,6 +128,9 @@ struct Stream {
     point: Option<u64>,
     /// The Sample that was shown last.
     number: u64,
+    sent: Sent,
+    /// What ended in Samples that were not shown.
+    skipped: Skipped,
     made: u64,
     /// Why nothing more is shown.
     ended: Option<Word>,
@@ -211,6 +246,16 @@ impl Streams {
         Some(shown)
     }
 
+    /// Notes what ended in Samples that streams skip. To be called with each Sample, before it is [shown](Self::show).
+    pub fn skip(&mut self, taken: &Taken, mut is_owned: impl FnMut(&str, u32) -> bool) {
+        for ended in self.ended.until(taken.number) {
+            for stream in self.streams.values_mut() {
+                stream.skip(ended, &mut is_owned);
+            }
+        }
+        self.ended = taken.ended.clone();
+    }
+
     /// Shows a Sample in all streams in which it is due: whose grid has come to another point, or which have shown nothing yet. A
     /// stream for which it cannot be written, a fault of cgscope, ends; the others have it.
     pub fn show(&mut self, taken: &Taken, mut is_owned: impl FnMut(&str, u32) -> bool) {
@@ -247,6 +292,8 @@ impl Stream {
             has_new: false,
             point: None,
             number: 0,
+            sent: Sent::Nothing,
+            skipped: Skipped::default(),
             made,
             ended: None,
         })
@@ -257,12 +304,34 @@ impl Stream {
         self.first += self.frames.len() as u64;
         self.frames.clear();
         self.ended = Some(word);
+        (self.sent, self.skipped) = (Sent::Nothing, Skipped::default());
     }
 
     /// Bytes of memory that it holds.
     fn bytes(&self) -> usize {
         let frames: usize = self.frames.iter().map(|shown| shown.frame.len()).sum();
-        STREAM_BYTES + self.outgoing.memory_bytes() + frames
+        let sent = match &self.sent {
+            Sent::Part(reported) => size_of_val(&*reported.tasks),
+            // Held for all who see everything.
+            Sent::Nothing | Sent::Whole(_) => 0,
+        };
+        STREAM_BYTES + self.outgoing.memory_bytes() + sent + frames
+    }
+
+    fn skip(&mut self, ended: &Ended, is_owned: IsOwned<'_>) {
+        if !Skipped::concerns(&ended.reading.sample, ended.number, self.number) {
+            return;
+        }
+        let shown = self.shower.ended(&ended.reading, is_owned);
+        let sample = shown.as_ref().unwrap_or(&ended.reading.sample);
+        match &self.sent {
+            Sent::Nothing => {}
+            Sent::Whole(reading) => {
+                let sent = &reading.sample;
+                self.skipped.add(sent.mono_ns, |serial| sent.did(serial), sample);
+            }
+            Sent::Part(sent) => self.skipped.add(sent.mono_ns, |serial| sent.did(serial), sample),
+        }
     }
 
     fn due(&mut self, interval_ns: u64, taken: &Taken) -> Option<Due> {
@@ -290,8 +359,16 @@ impl Stream {
         if self.has_new && self.frames.len() >= KEY_FOR_NEW_AFTER {
             self.outgoing.start_anew();
         }
-        let shown = self.shower.show(&taken.reading, is_owned);
+        let mut shown = self.shower.show(&taken.reading, is_owned);
+        if !self.skipped.is_empty() {
+            let sample = shown.get_or_insert_with(|| taken.reading.sample.clone());
+            (sample.exited, sample.cgroups) = self.skipped.added_to(sample);
+        }
         let (frame, is_key) = self.outgoing.sample(shown.as_ref().unwrap_or(&taken.reading.sample))?;
+        self.sent = match &shown {
+            Some(shown) if !self.shower.shows_all() => Sent::Part(Reported::of(shown)),
+            _ => Sent::Whole(taken.reading.clone()),
+        };
         if is_key {
             self.first += self.frames.len() as u64;
             self.frames.clear();

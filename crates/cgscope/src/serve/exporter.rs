@@ -9,7 +9,7 @@ use std::{
 };
 
 use cgscope_metrics::{Asked, Config, Format, Given, GivenSample, Metrics, Names, family};
-use cgscope_model::Interval;
+use cgscope_model::{Interval, Skipped};
 use cgscope_serve::{
     collection::{Latest, Taken},
     cri::Runtime,
@@ -25,7 +25,8 @@ use tokio::{
 
 use super::freshness::Freshness;
 
-/// Intervals are added at least so far apart: viewers may have Samples taken much more often.
+/// Intervals are added at least so far apart: viewers may have Samples taken much more often, and each interval costs some work for
+/// every task. What ended in Samples between is added, too.
 const LEAST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the exporter is made of.
@@ -193,7 +194,7 @@ impl Pages for Source {
     }
 }
 
-/// Adds what comes, so that nothing is lost of tasks that move from cgroup to cgroup between two scrapes.
+/// Adds what comes: cgroups that are made and removed between two scrapes have their names, and what ended is not held until a scrape.
 async fn feed(state: Arc<tokio::sync::Mutex<State>>, mut latest: watch::Receiver<Latest>) {
     let mut added: Option<Instant> = None;
     while latest.changed().await.is_ok() {
@@ -238,7 +239,14 @@ impl State {
         if let Some(sentence) = self.runtime.refresh().await {
             say!("cgscope: {sentence}");
         }
-        let interval = Interval::between(&before.reading.sample, &now.reading.sample);
+        let (mut skipped, since) = (Skipped::default(), &before.reading.sample);
+        for ended in before.ended.until(now.number) {
+            let sample = &ended.reading.sample;
+            if Skipped::concerns(sample, ended.number, before.number) {
+                skipped.add(since.mono_ns, |serial| since.did(serial), sample);
+            }
+        }
+        let interval = Interval::over(since, &now.reading.sample, &mut skipped);
         self.metrics.add(&interval, &|asked| names(&self.runtime, asked));
         let samples = u32::try_from(now.number - before.number).unwrap_or(u32::MAX);
         self.readying = now.took.saturating_sub(before.took) / samples + began.elapsed();

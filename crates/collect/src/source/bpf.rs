@@ -19,6 +19,7 @@ use crate::{
     cgroups::{self, CgroupTree, Event, Remains},
     clock::{monotonic_ns, refresh_run_queue},
     facts::{self, CgroupMounts},
+    given_back::GivenBack,
     kernel_side::{KernelSide, Plan},
     ledger::Ledger,
     offsets::{self, Resolved},
@@ -55,6 +56,8 @@ pub(crate) struct BpfSource {
     places: HashMap<u64, Place>,
     /// Places of cgroups that are there were given back after the latest reading.
     has_given_back: bool,
+    /// What these held.
+    given_back: GivenBack,
     root_cgroup_id: u64,
     /// Losses of the BPF side before the first reading: while tasks were taken in one after the other.
     losses_at_start: Losses,
@@ -123,6 +126,7 @@ impl BpfSource {
             remains: Remains::default(),
             places: HashMap::new(),
             has_given_back: false,
+            given_back: GivenBack::default(),
             root_cgroup_id: config.root_cgroup_id,
             losses_at_start: Losses::default(),
             events_lost: 0,
@@ -207,10 +211,12 @@ impl BpfSource {
             return Ok(());
         }
         let places = found.exited.iter().map(|place| place.cgroup_id).filter(|id| settled.contains(id));
-        let places: Vec<u64> = places.chain(surplus).collect();
-        places.iter().for_each(|id| drop(self.places.remove(id)));
+        let places: Vec<u64> = places.collect();
+        places.iter().chain(&surplus).for_each(|id| drop(self.places.remove(id)));
         self.ledger.forget(|id| settled.contains(&id));
-        self.side.give_back(places)
+        self.side.give_back(places)?;
+        let (given_back, accounts) = (&mut self.given_back, self.accounts);
+        self.side.take_back(surplus, |id, place| given_back.take(exited_reading(id, place, accounts)))
     }
 
     /// A task may have been born in a cgroup whose place was just being given back.
@@ -345,6 +351,7 @@ impl BpfSource {
         }
         let mut exited: Vec<_> = self.places.values().map(|place| place.reading.clone()).collect();
         exited.sort_unstable_by_key(|place| place.cgroup_id);
+        self.given_back.add_to(&mut exited);
         Ok(exited)
     }
 

@@ -16,13 +16,13 @@ use crate::{
 };
 
 /// A cgroup, with one of the same name that the kernel accounts CPU time for, where that is another hierarchy (v1).
-struct Place {
-    cgroup: Cgroup,
+pub(crate) struct Place {
+    pub(crate) cgroup: Cgroup,
     account: Option<PathBuf>,
 }
 
 impl Place {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         Self::of(Cgroup::new(name))
     }
 
@@ -39,7 +39,7 @@ impl Place {
     }
 
     /// The files of that name to write ids to.
-    fn files(&self, name: &str) -> Vec<String> {
+    pub(crate) fn files(&self, name: &str) -> Vec<String> {
         let places = [Some(&self.cgroup.path), self.account.as_ref()];
         places.into_iter().flatten().map(|path| path.join(name).display().to_string()).collect()
     }
@@ -49,7 +49,7 @@ impl Place {
     }
 
     /// ms that its tasks have run by the kernel's own account: `cpuacct.usage` (ns), or `usage_usec` of `cpu.stat`.
-    fn ran_ms(&self) -> f64 {
+    pub(crate) fn ran_ms(&self) -> f64 {
         let read = |file: &str| {
             let path = self.account.as_ref().unwrap_or(&self.cgroup.path);
             fs::read_to_string(path.join(file)).ok()

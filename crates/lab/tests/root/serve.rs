@@ -3,6 +3,7 @@
 mod access;
 mod container;
 mod hostile;
+mod intervals;
 mod limits;
 mod many;
 mod prometheus;

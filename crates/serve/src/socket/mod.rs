@@ -237,6 +237,8 @@ impl Shared {
 
     fn show(&mut self, taken: Taken) {
         let Self { streams, owners, mount, .. } = self;
+        // Owners are known of the cgroups of the Sample before, of which these are.
+        streams.skip(&taken, |path, user| owners.is_owned(path, user));
         if let Some(mount) = mount
             && streams.show_users()
         {

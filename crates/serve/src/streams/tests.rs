@@ -1,6 +1,9 @@
 use std::time::{Duration, Instant};
 
-use cgscope_model::Sample;
+use cgscope_model::{
+    ExitedReading, Interval, Sample, TaskReading, Totals,
+    access::{Access, Follower},
+};
 use cgscope_record::{Header, Incoming, Message};
 
 use super::*;
@@ -12,6 +15,7 @@ fn taken(number: u64, at_ns: u64, is_on_grid: bool) -> Taken {
     let sample = Sample { unix_ns: number, mono_ns: number, ..Sample::default() };
     Taken {
         reading: Arc::new(Reading { sample, access: Vec::new() }),
+        ended: Arc::default(),
         at_ns,
         is_on_grid,
         number,
@@ -146,4 +150,102 @@ fn a_stream_that_cannot_be_written_ends_with_a_word_and_the_others_go_on() {
     let mut again = streams.join(every(SECOND), 0).unwrap();
     show(&mut streams, &taken(4, 4 * SECOND, true));
     assert_eq!(streams.next(&mut again).map(|shown| shown.number), Some(4));
+}
+
+const ALICE: u32 = 1_000;
+const BOB: u32 = 1_001;
+
+/// Tasks as (serial, owner, ns on a CPU), and cgroups in which others exited.
+type Second<'a> = (&'a [(u64, u32, u64)], &'a [u64]);
+
+/// A Sample a second, with all tasks in one cgroup. A task is born half a second before the second that is its serial.
+fn seconds(samples: &[Second<'_>]) -> Vec<Taken> {
+    let (mut before, mut ended) = (Reading::default(), Arc::<Ended>::default());
+    let taken = |(number, (tasks, exited)): (u64, &Second<'_>)| {
+        let mut sample = cgscope_made_up::host(1, 1, 1);
+        let mut task = sample.tasks[0].clone();
+        (task.cgroup_id, task.moved_ns) = (7, None);
+        let totals = |on_cpu_ns| Totals { on_cpu_ns, ..Totals::default() };
+        let read = |(serial, _, ns): &(u64, u32, u64)| TaskReading {
+            serial: *serial,
+            start_ns: serial * SECOND - SECOND / 2,
+            totals: totals(*ns),
+            ..task.clone()
+        };
+        sample.tasks = tasks.iter().map(read).collect();
+        let read =
+            |id: &u64| ExitedReading { cgroup_id: *id, totals: totals(50), ..sample.exited[0].clone() };
+        sample.exited = exited.iter().map(read).collect();
+        sample.cgroups = vec![(7, "/7".into())];
+        sample.cgroups.extend(exited.iter().map(|id| (*id, format!("/{id}").into())));
+        sample.pairs.clear();
+        sample.mono_ns = number * SECOND;
+        let access = |(serial, owner, _): &(u64, u32, u64)| Access {
+            serial: *serial,
+            owner: Some(*owner),
+            followers: u64::MAX,
+        };
+        let reading = Reading { sample, access: tasks.iter().map(access).collect() };
+        ended = ended.then(number, &before, &reading);
+        before = reading.clone();
+        Taken { reading: Arc::new(reading), ended: ended.clone(), ..taken(number, number * SECOND, true) }
+    };
+    (1..).zip(samples).map(taken).collect()
+}
+
+/// How long each cgroup ran, ns, by what a reader is sent.
+fn ran(streams: &mut Streams, cursor: &mut Cursor) -> BTreeMap<Option<Arc<str>>, u64> {
+    let mut bytes = Outgoing::opening(&Header::default()).unwrap();
+    while let Some(shown) = streams.next(cursor) {
+        bytes.extend(&*shown.frame);
+    }
+    let mut incoming = Incoming::open::<String>(bytes.as_slice()).unwrap().unwrap();
+    let mut samples = Vec::new();
+    while let Some(Message::Sample(sample)) = incoming.receive::<String>().unwrap() {
+        samples.push(sample);
+    }
+    let mut sums = BTreeMap::new();
+    for two in samples.windows(2) {
+        for (path, group) in Interval::between(&two[0], &two[1]).by_cgroup() {
+            *sums.entry(path).or_default() += group.totals.on_cpu_ns;
+        }
+    }
+    sums.retain(|_, ns| *ns != 0);
+    sums
+}
+
+#[test]
+fn who_skips_samples_is_sent_what_they_saw_of_tasks_and_cgroups_that_ended_in_them() {
+    let samples = seconds(&[
+        (&[(1, ALICE, 100), (2, BOB, 100)], &[]),
+        (&[(1, ALICE, 120), (2, BOB, 107)], &[8, 9]),
+        (&[(2, BOB, 108), (3, ALICE, 1_000)], &[9]),
+        (&[(2, BOB, 108)], &[9]),
+        (&[(2, BOB, 109)], &[]),
+        (&[], &[]),
+        (&[], &[]),
+        (&[], &[]),
+    ]);
+    let user = |user| View { user, follower: None };
+    let alices_follower = View { user: Some(ALICE), follower: Follower::all().next() };
+    let of = |ran: &[(&str, u64)]| ran.iter().map(|(path, ns)| (Some(Arc::from(*path)), *ns)).collect();
+    for (view, expected) in [
+        (user(None), of(&[("/", 1_129), ("/7", 1_029), ("/8", 50), ("/9", 50)])),
+        (user(Some(ALICE)), of(&[("/", 1_070), ("/7", 1_020), ("/8", 50)])),
+        (user(Some(BOB)), of(&[("/", 59), ("/7", 9), ("/9", 50)])),
+        (alices_follower, of(&[("/", 1_020), ("/7", 1_020)])),
+    ] {
+        let mut streams = Streams::default();
+        let kinds = [1, 2, 3, 7].map(|seconds| Kind { view, interval_ns: seconds * SECOND });
+        let mut cursors = kinds.map(|kind| streams.join(kind, 0).unwrap());
+        let is_owned = |path: &str, user| path == if user == ALICE { "/8" } else { "/9" };
+        for taken in &samples {
+            streams.skip(taken, is_owned);
+            streams.show(taken, is_owned);
+        }
+        for cursor in &mut cursors {
+            let ran: BTreeMap<_, _> = ran(&mut streams, cursor);
+            assert_eq!(ran, expected, "{:?}", cursor.kind);
+        }
+    }
 }

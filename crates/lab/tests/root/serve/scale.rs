@@ -26,7 +26,7 @@ const BEAT: Duration = Duration::from_millis(1_500);
 const APART: Duration = Duration::from_millis(700);
 
 /// A page, and how long it took from the first byte of the request to the last of the answer.
-struct Scrape {
+pub(super) struct Scrape {
     took: Duration,
     /// As it came.
     bytes: usize,
@@ -34,7 +34,7 @@ struct Scrape {
 }
 
 impl Scrape {
-    fn take(address: &str, format: Format, is_zipped: bool) -> Self {
+    pub(super) fn take(address: &str, format: Format, is_zipped: bool) -> Self {
         let encoding = if is_zipped { "gzip" } else { "identity" };
         let request = format!(
             "GET /metrics HTTP/1.1\r\nHost: {address}\r\nAccept: {}\r\nAccept-Encoding: {encoding}\r\nConnection: close\r\n\r\n",
@@ -62,7 +62,7 @@ impl Scrape {
     }
 
     /// The value of a line of the text formats.
-    fn number(&self, line: &str) -> f64 {
+    pub(super) fn number(&self, line: &str) -> f64 {
         let text = std::str::from_utf8(&self.page).expect("UTF-8");
         let value = text.lines().find_map(|have| have.strip_prefix(line)?.strip_prefix(' '));
         value.unwrap_or_else(|| panic!("no {line}")).parse().expect("a number")

@@ -34,7 +34,8 @@ async fn a_viewer_of_what_cannot_be_sent_is_told_and_the_others_are_served_on() 
     sample.tasks.reverse();
     let reading = Arc::new(crate::shown::Reading { sample, access: Vec::new() });
     let (at, took) = (Instant::now(), Duration::ZERO);
-    let taken = Taken { reading, at_ns: 0, is_on_grid: true, number: 1, at, took, changes: 0 };
+    let taken =
+        Taken { reading, ended: Arc::default(), at_ns: 0, is_on_grid: true, number: 1, at, took, changes: 0 };
     server.shared.borrow_mut().show(taken);
     alice.out.clear();
     assert!(!admin.out.is_empty(), "it has not read what was sent before");
