@@ -23,7 +23,7 @@ const WITH_PYTHON: &str =
     "its client is in Python, which is not in the machine; what the socket tells is the same on every kernel";
 
 /// By how a test's full name begins; the first that fits. A test that is not named here runs everywhere.
-const PLACES: [(&str, Place); 43] = [
+const PLACES: [(&str, Place); 44] = [
     (
         "coarse::the_sums_are_those_of_the_exact_mode",
         Place::Host("reads two ways at one moment, which emulation draws out to many"),
@@ -35,6 +35,7 @@ const PLACES: [(&str, Place); 43] = [
     ("export::", Place::Host("reads with Java, Go and Python what is the same on every kernel")),
     ("metrics_page::", Place::Host("Prometheus is 200 MB; a page is the same on every kernel")),
     ("serve::hostile::", Place::Host(SERVES_MANY)),
+    ("serve::intervals::", Place::Host("compares readings over the same seconds, which emulation draws out")),
     ("serve::many::", Place::Host(SERVES_MANY)),
     ("serve::prometheus::", Place::Host("Prometheus is 200 MB; a page is the same on every kernel")),
     ("serve::scale::", Place::Host(SERVES_MANY)),
