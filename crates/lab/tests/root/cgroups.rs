@@ -370,3 +370,55 @@ fn what_is_held_of_many_cgroups_that_all_yield_does_not_grow_without_bound() {
     // The host has some besides.
     assert!(highest < MOST + 2_000, "{highest} pairs");
 }
+
+mod long {
+    use super::*;
+
+    /// Places of cgroups in which nothing runs are given back where most of all places are taken, and made again when somebody comes.
+    #[test]
+    #[ignore = "long: thirteen thousand cgroups"]
+    fn what_exits_in_thousands_of_cgroups_one_after_the_other_is_counted_once() {
+        const CGROUPS: usize = 13_000;
+        const AGAIN: usize = 500;
+        let mut collector = follow(&[]);
+        let mut parent = Parent::new("emptied");
+        let (mut earlier, mut whole) = (sample(&mut collector), Interval::default());
+        let mut highest = 0;
+        let mut read = |collector: &mut Collector| {
+            let now = sample(collector);
+            whole.append(Interval::between(&earlier, &now));
+            earlier = now;
+            highest = highest.max(collector.held().places);
+        };
+        let mut visited = Vec::new();
+        for at in 0..CGROUPS {
+            let (path, ..) = parent.make(&at.to_string());
+            parent.visit(&path);
+            visited.push(path);
+            if at % 500 == 0 {
+                read(&mut collector);
+            }
+        }
+        // A task is told as exited at its last switch, and a place is given back after that.
+        for _ in 0..4 {
+            thread::sleep(Duration::from_millis(500));
+            read(&mut collector);
+        }
+        let left = collector.held().places;
+        for _ in 0..2 {
+            visited[..AGAIN].iter().for_each(|path| parent.visit(path));
+            thread::sleep(Duration::from_millis(500));
+            read(&mut collector);
+        }
+        println!("{highest} places at the most, then {left}; {}", whole.losses);
+        assert!(left + 1_000 < highest, "places are given back");
+        assert_eq!(whole.losses.get(Loss::ExitedInOtherCgroup), 0);
+        let below = format!("{}/", parent.cgroup.name);
+        let groups = whole.by_cgroup();
+        let ours =
+            groups.iter().filter(|(path, _)| path.as_ref().is_some_and(|path| path.starts_with(&below)));
+        let exited: Vec<u64> = ours.map(|(_, group)| group.exited).collect();
+        assert_eq!(exited.iter().sum::<u64>(), (CGROUPS + 2 * AGAIN) as u64);
+        assert_eq!(exited.iter().filter(|exited| **exited == 3).count(), AGAIN);
+    }
+}

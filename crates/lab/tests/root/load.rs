@@ -2,11 +2,10 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, ErrorKind, Read, Write},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
@@ -105,10 +104,19 @@ pub(crate) fn result(out: &mut impl Read) -> u64 {
     text.trim().parse().unwrap_or_else(|_| panic!("no result but {text:?}"))
 }
 
-/// A name that no other test uses at this time.
-fn unique(name: &str) -> String {
-    static USED: AtomicU32 = AtomicU32::new(0);
-    format!("cgscope-test-{}-{}-{name}", std::process::id(), USED.fetch_add(1, Ordering::Relaxed))
+/// Makes a cgroup of this name below `mount`. Another test may have one of that name at this time: then the name is longer.
+fn make(mount: &Path, name: &str) -> (PathBuf, String) {
+    let plain = format!("cgscope-test-{}-{name}", std::process::id());
+    let others = (2..).map(|number| format!("cgscope-test-{}-{number}-{name}", std::process::id()));
+    for name in std::iter::once(plain).chain(others) {
+        let path = mount.join(&name);
+        match fs::create_dir(&path) {
+            Ok(()) => return (path, format!("/{name}")),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => panic!("{}: {error}", path.display()),
+        }
+    }
+    unreachable!("numbers do not end")
 }
 
 /// A cgroup in the hierarchy of the cpu controller, removed with its value.
@@ -124,16 +132,13 @@ impl Cgroup {
         let mount = mounts.cpu().expect("a hierarchy with the cpu controller");
         let is_v2 = mounts.cpu_is_v2();
         enable_cpu(mount, is_v2);
-        let name = unique(name);
-        let path = mount.join(&name);
-        fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        Self { path, name: format!("/{name}"), is_v2 }
+        let (path, name) = make(mount, name);
+        Self { path, name, is_v2 }
     }
 
     /// One whose tasks may run on these CPUs only, in the hierarchy of cpusets.
     pub(crate) fn of_cpus(name: &str, cpus: &str) -> Self {
         let v1 = Path::new("/sys/fs/cgroup/cpuset");
-        let name = unique(name);
         let (mount, is_v2) = if v1.join("cpuset.cpus").exists() {
             (v1.to_owned(), false)
         } else {
@@ -142,9 +147,8 @@ impl Cgroup {
             let _ = fs::write(mount.join("cgroup.subtree_control"), "+cpuset");
             (mount, true)
         };
-        let path = mount.join(&name);
-        fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let cgroup = Self { path, name: format!("/{name}"), is_v2 };
+        let (path, name) = make(&mount, name);
+        let cgroup = Self { path, name, is_v2 };
         if !is_v2 {
             let mems = fs::read(mount.join("cpuset.mems")).expect("its nodes");
             fs::write(cgroup.path.join("cpuset.mems"), mems).expect("its nodes");
