@@ -64,7 +64,11 @@ mod tests {
         let is_over = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..cpus {
-                scope.spawn(|| while !is_over.load(std::sync::atomic::Ordering::Relaxed) {});
+                scope.spawn(|| {
+                    while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
             }
             assert!(!comes_within(Duration::ZERO));
             is_over.store(true, std::sync::atomic::Ordering::Relaxed);
