@@ -17,7 +17,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Each is behind each other sooner or later: four million pairs of a victim and a culprit.
 #[test]
 #[ignore = "ten minutes"]
-fn two_thousand_cgroups_that_all_yield_for_ten_minutes_take_no_more_memory_than_in_the_third() {
+fn two_thousand_cgroups_that_all_yield_for_ten_minutes_take_no_more_memory_than_in_the_fifth() {
     const MINUTES: u32 = 10;
     let _spread = Spread::yielding("many-yield", 2_000, u64::from(MINUTES) * 60 + 120);
     let dir = Dir::new("many-yield");
@@ -37,7 +37,8 @@ fn two_thousand_cgroups_that_all_yield_for_ten_minutes_take_no_more_memory_than_
     println!("KiB by minute: {by_minute:?}");
     let _ = recording.kill();
     let _ = recording.wait();
-    let (third, last) = (by_minute[2], by_minute[by_minute.len() - 1]);
+    // By then each has met as many others as are told apart.
+    let (fifth, last) = (by_minute[4], by_minute[by_minute.len() - 1]);
     // A twentieth is what the allocator keeps more or less of.
-    assert!(last <= third + third / 20, "KiB by minute: {by_minute:?}");
+    assert!(last <= fifth + fifth / 20, "KiB by minute: {by_minute:?}");
 }
