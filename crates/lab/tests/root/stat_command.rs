@@ -86,6 +86,14 @@ impl Running {
         let mut command = cgscope();
         command.args(["stat", "--", "sh", "-c", script]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        // Who runs the tests may ignore it, as `nohup` does; a shell cannot trap what was ignored when it began.
+        // SAFETY: one system call between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                libc::signal(libc::SIGHUP, libc::SIG_DFL);
+                Ok(())
+            })
+        };
         let mut child = command.spawn().expect("cgscope is executed");
         let out = BufReader::new(child.stdout.take().expect("its output is ours"));
         let mut running = Self { child, out };
