@@ -6,6 +6,7 @@ use cgscope_model::{Cause, Interval};
 
 use super::{Host, assert_share, room, wait_of};
 use crate::{
+    bench::is_emulated,
     files::Dir,
     load::{Cgroup, Load},
 };
@@ -86,7 +87,9 @@ fn turns_that_kernel_threads_interrupt_are_counted_once_in_a_long_wait() {
     let (ours, theirs) = (kernel_ns as f64 / others_ns as f64, kernel_ran_ns as f64 / relay_ran_ns as f64);
     println!("{} waits: {:?}; kernel to relay {ours:.3}, they ran {theirs:.3}", wait.count, wait.by_cause);
     assert!(wait.total_ns / wait.count > 120_000_000, "waits longer than 400 turns of 200 us: {wait:?}");
-    assert!(theirs > 0.1, "kernel threads ran: {theirs:.3}");
+    // Where others run on this CPU, too, it is less.
+    let least = if is_emulated() { 0.02 } else { 0.1 };
+    assert!(theirs > least, "kernel threads ran: {theirs:.3}");
     let off = 100.0 * (ours / theirs - 1.0).abs();
     assert!(off < room(6.0), "kernel to relay: {ours:.3} of the wait, {theirs:.3} by what they ran");
     // Culprits are told of waits that are over.
