@@ -31,7 +31,7 @@ pub(crate) struct Lanes<'a> {
     pub(crate) variables: Vec<(&'static str, PathBuf)>,
 }
 
-/// Of each test whether it passed, and how many seconds it took.
+/// By name: whether the test passed, and its seconds.
 type Results = BTreeMap<String, (bool, f64)>;
 
 impl Lanes<'_> {

@@ -48,8 +48,8 @@ struct Part {
 }
 
 impl Skipped {
-    /// True if a reader whose latest Sample is number `since` may lack something of what [`ended`] in Sample `number`. Of tasks it has
-    /// the last readings in the Sample right before that; the exited tasks of a cgroup may later count from 0 again.
+    /// True if a reader whose latest Sample is number `since` may lack a row that [`ended`] in Sample `number`. A reader of the Sample
+    /// right before has the last readings of tasks; but the exited tasks of a cgroup may later count from 0 again.
     pub fn concerns(ended: &Sample, number: u64, since: u64) -> bool {
         number > since + 1 || !ended.exited.is_empty()
     }

@@ -87,7 +87,7 @@ enum Due {
 enum Sent {
     Nothing,
     Whole(Arc<Reading>),
-    /// Of a viewer who does not see everything.
+    /// For a viewer who does not see everything.
     Part(Reported),
 }
 

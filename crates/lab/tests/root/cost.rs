@@ -36,7 +36,7 @@ fn five_thousand_sleeping_threads_cost_at_most_2_percent_of_a_core_and_30_mib() 
 #[test]
 #[ignore = "alone: asserts times"]
 fn it_is_attached_within_300_ms() {
-    // Of ten, because the machine is shared.
+    // The best of ten runs, because the machine is shared.
     let attached = || {
         let output = run(&["hist", "-v", "--duration", "10ms"]);
         let said = stderr(&output);

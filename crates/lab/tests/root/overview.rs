@@ -101,7 +101,7 @@ fn a_neighbour_that_takes_the_cpu_is_named() {
     culprit.weigh(10);
     let _waits = Load::pinned_loop(1, Some(&victim));
     let _runs = Load::pinned_loop(1, Some(&culprit));
-    // Of the two alone: a host that is full for other reasons, too, would be told of first.
+    // Only these two processes: a host that is full for other reasons would be reported first.
     let args = format!("top --cgroup {}", both.name);
     for size in SIZES {
         let sentence = format!("{}: its tasks waited ", victim.name);

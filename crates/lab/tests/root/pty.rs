@@ -330,7 +330,7 @@ fn a_key_is_answered_within_50_ms_with_ten_thousand_threads_in_two_thousand_cgro
     let _spread = Spread::new("spread", scaled(2_000) as usize, 5, 60);
     let mut pty = Pty::start(&["top", "-d", "1"], [160, 50], true);
     pty.wait_for("average");
-    // Of several rounds the best: what else the machine does is not the screen's affair.
+    // The best of several rounds: other work on the machine is not the screen's.
     let mut medians = [Duration::ZERO; 4].map(|_| {
         let mut answers = ["j", ">", "W", "?", "?", "G", "r"].map(|key| pty.answer(key));
         answers.sort();

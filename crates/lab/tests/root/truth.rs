@@ -78,7 +78,7 @@ fn check(load: &Load, seconds: u64) -> Interval {
     let run = measure(&mut follow(&pids), &pids, seconds);
     assert_sums_equal(&run);
     assert_between_the_files(&run);
-    // Of the whole host: what others did may be told in fewer rows.
+    // The whole host is measured: rows of others may have been merged.
     let lost: Vec<_> = run.whole.losses.nonzero().filter(|(loss, _)| !loss.leaves_result_whole()).collect();
     assert_eq!(lost, []);
     run.whole

@@ -281,7 +281,7 @@ fn what_was_reported_of_an_exited_task_between_two_samples_is_its_cgroups() {
     let interval = Interval::over(&samples[0], &samples[2], &mut skipped);
     let ran = |path: &str| interval.by_cgroup().get(&Some(path.into())).map(|group| group.totals.on_cpu_ns);
     assert_eq!((ran("/7"), ran("/8")), (Some(30), Some(4)));
-    // Of one that was there before it was first read nothing is known.
+    // Nothing is known of a task that was there before its first reading.
     let late = sample(20, &[task(1, 7, 130), task(9, 8, 500)]);
     let mut skipped = Skipped::default();
     skipped.add(10, |serial| samples[0].did(serial), &ended(&late, &samples[2]));

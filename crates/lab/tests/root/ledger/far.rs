@@ -92,7 +92,7 @@ fn turns_that_kernel_threads_interrupt_are_counted_once_in_a_long_wait() {
     assert!(theirs > least, "kernel threads ran: {theirs:.3}");
     let off = 100.0 * (ours / theirs - 1.0).abs();
     assert!(off < room(6.0), "kernel to relay: {ours:.3} of the wait, {theirs:.3} by what they ran");
-    // Culprits are told of waits that are over.
+    // Culprits are counted when a wait ends.
     let [behind_a, behind_b] = [&a, &b].map(|culprit| behind(&interval, &victim, culprit));
     let off = 100.0 * (behind_a as f64 / behind_b as f64 - 1.0).abs();
     assert!(off < room(10.0), "they take equal turns: behind {behind_a} and {behind_b} ns");

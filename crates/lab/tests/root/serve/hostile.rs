@@ -1,7 +1,6 @@
 //! Clients that mean harm, of one user; another one looks on.
 
 use std::{
-    fs,
     io::{Read, Write},
     os::unix::net::UnixStream,
     sync::{
@@ -18,7 +17,7 @@ use cgscope_serve::{
 };
 
 use super::{ALICE, Daemon, VIEWERS};
-use crate::load::Load;
+use crate::{bench::rss_bytes, load::Load};
 
 const CONNECTS_A_SECOND: u64 = 1_000;
 const SLOW: usize = 40;
@@ -94,13 +93,6 @@ fn offer(path: &str, bytes: &[u8]) {
     // It is sent away before all has been read.
     let _ = socket.write_all(bytes);
     let _ = socket.read(&mut [0; 4_096]);
-}
-
-fn rss_bytes(pid: u32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/statm")).expect("it runs");
-    let pages: u64 =
-        text.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse().ok()).expect("pages");
-    pages * 4_096
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::{
     background::Background, bench::cgscope, cgroup_moves::Place, files::Dir, load::Load, recording::read,
 };
 
-/// Of a kind that ends within any interval of two seconds, and is read several times at one of 100 ms.
+/// Tasks that end within an interval of two seconds, and are read several times at one of 100 ms.
 const LIVES_S: [&str; 8] = ["0.3", "0.7", "1.3", "0.5", "1.1", "0.4", "0.9", "0.6"];
 /// Longer than the longest interval, so that each viewer has a Sample before the load and one after it.
 const AROUND: Duration = Duration::from_millis(2_500);
