@@ -55,7 +55,7 @@ pub(crate) fn run(selection: &Selection) -> Result<(), Failure> {
     };
     let mut extra = if selection.with_root { setup::for_lab() } else { Vec::new() };
     extra.extend(setup::FOR_DEPLOY.iter().filter(|_| selection.with_root));
-    extra.extend(selection.without_root.then_some(setup::FOR_FUZZ));
+    extra.extend(selection.with_long.then_some(setup::FOR_FUZZ));
     setup::ensure(&extra)?;
     if selection.without_root {
         without_root(&mut steps, &selection.for_binaries)?;
@@ -84,18 +84,21 @@ fn without_root(steps: &mut Steps, for_binaries: &[String]) -> Result<(), Failur
     if !for_binaries.is_empty() {
         return Ok(());
     }
-    // The tests have compiled it, so it takes no time.
-    steps.step("pictures", &mut pictures::for_checks())?;
-    fuzz::for_checks(steps, &[])
+    // The tests have compiled it, so it takes no time. What the fuzz targets have found worth keeping is among the unit tests.
+    steps.step("pictures", &mut pictures::for_checks())
 }
 
 fn with_root(steps: &mut Steps, as_root: &AsRoot, selection: &Selection) -> Result<(), Failure> {
     // They run the binary that users get, and look for it beside their own.
     steps.done("the binary and its packages", binary::build().and_then(|binary| dist::make(&binary)))?;
     deploy::for_checks(steps)?;
-    let lanes = Lanes { tests: lab::build()?.tests, as_root, variables: readers::for_tests() };
+    let lanes =
+        Lanes { binaries: lab::build(selection.with_long)?, as_root, variables: readers::for_tests() };
     let long = [LONG, "--show-output"].map(str::to_owned);
     let only = if selection.with_long { &long[..] } else { &selection.for_binaries };
+    if selection.with_long {
+        fuzz::for_checks(steps, &[])?;
+    }
     eprintln!("test: tests as root");
     if !only.is_empty() {
         return steps.done("tests as root", lanes.run_only(only));

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::failure::Failure;
+use crate::lab::Binaries;
 use crate::quiet;
 use crate::root::AsRoot;
 use crate::steps;
@@ -16,7 +17,7 @@ use crate::steps;
 /// Tests of modules of this name take minutes, and are in no lane.
 pub(crate) const LONG: &str = "long::";
 /// They wait most of their time.
-const SOME_AT_A_TIME: &str = "--test-threads=4";
+const SOME_AT_A_TIME: &str = "--test-threads=6";
 const ONE_BY_ONE: &str = "--test-threads=1";
 /// None of the tests in the lanes is silent for so long.
 const SILENCE: Duration = Duration::from_secs(300);
@@ -24,9 +25,9 @@ const SILENCE: Duration = Duration::from_secs(300);
 const PATIENCE: Duration = Duration::from_secs(60);
 const SLOWEST: usize = 10;
 
-/// The binary of the tests, who runs it, and where the tests find what they need.
+/// The binaries of the tests, who runs them, and where the tests find what they need.
 pub(crate) struct Lanes<'a> {
-    pub(crate) tests: PathBuf,
+    pub(crate) binaries: Binaries,
     pub(crate) as_root: &'a AsRoot,
     pub(crate) variables: Vec<(&'static str, PathBuf)>,
 }
@@ -83,8 +84,13 @@ impl Lanes<'_> {
         for (name, value) in &self.variables {
             command.arg(format!("{name}={}", value.display()));
         }
+        command.arg(format!("CGSCOPE_BIN={}", self.binaries.cgscope.display()));
         // A stable libtest tells times only so.
-        command.arg("RUSTC_BOOTSTRAP=1").arg(&self.tests).args(["-Z", "unstable-options", "--report-time"]);
+        command.arg("RUSTC_BOOTSTRAP=1").arg(&self.binaries.tests).args([
+            "-Z",
+            "unstable-options",
+            "--report-time",
+        ]);
         command
     }
 

@@ -39,7 +39,7 @@ cargo xtask COMMAND
   readers            install the programs that read exports, for the tests
   fuzz [reader | protocol] [RUNS] [-- FLAGS...]
                      hears RUNS recordings, and as many clients and daemons, that libFuzzer makes up (without RUNS: as
-                     the tests do); FLAGS go to libFuzzer
+                     `test --long` does); FLAGS go to libFuzzer
   pictures [--check] draws the screens of docs/pictures; --check: says whether they are what is drawn now
   overhead [ARGS...] what cgscope costs, side by side with other tools, as root
   help               this text

@@ -9,9 +9,8 @@ use crate::{
     load::{Cgroup, Load},
 };
 
-fn seconds() -> u64 {
-    if is_emulated() { 6 } else { 15 }
-}
+/// 60 periods of the quota.
+const SECONDS: u64 = 6;
 
 /// runqlat's row of the hump, in its own words and ours.
 const HUMP_NS: (u64, u64) = (32_768_000, 65_536_000);
@@ -21,13 +20,13 @@ fn both(load: &Load) -> (Value, Vec<(u64, u64, u64)>) {
     let pid = load.pid().to_string();
     thread::scope(|scope| {
         let runqlat = scope.spawn(|| {
-            let seconds = seconds().to_string();
+            let seconds = SECONDS.to_string();
             let output =
                 Command::new("runqlat").args(["-p", &pid, &seconds, "1"]).output().expect("runqlat runs");
             assert!(output.status.success(), "runqlat: {}", String::from_utf8_lossy(&output.stderr));
             runqlat_rows(&String::from_utf8_lossy(&output.stdout))
         });
-        let output = run(&["hist", "--json", "-p", &pid, &seconds().to_string(), "1"]);
+        let output = run(&["hist", "--json", "-p", &pid, &SECONDS.to_string(), "1"]);
         assert!(output.status.success(), "{}", stderr(&output));
         let interval = json_lines(&output).remove(0);
         (interval, runqlat.join().expect("runqlat's rows"))

@@ -72,13 +72,22 @@ fn kill_at_random(times: u64, within_ms: u64, interval_ms: u64, mode: &str) {
 #[test]
 #[ignore = "alone: counts what is left in the kernel"]
 fn a_kill_at_any_instant_loses_at_most_the_last_interval() {
-    kill_at_random(80, 400, 20, "coarse");
+    kill_at_random(40, 400, 20, "coarse");
 }
 
 #[test]
 #[ignore = "alone: counts what is left in the kernel"]
 fn so_it_is_with_bpf() {
-    kill_at_random(20, 1_000, 100, "bpf");
+    kill_at_random(12, 1_000, 100, "bpf");
+}
+
+mod long {
+    #[test]
+    #[ignore = "long: 40 s"]
+    fn a_kill_at_any_instant_is_survived_also_a_hundred_times() {
+        super::kill_at_random(100, 400, 20, "coarse");
+        super::kill_at_random(30, 1_000, 100, "bpf");
+    }
 }
 
 /// How long a recorder takes to begin its file.

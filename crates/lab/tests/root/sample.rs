@@ -334,17 +334,17 @@ fn a_sample_of_5000_threads_costs_a_twentieth_of_a_walk_of_proc() {
     let (_load, _out) = Load::workload(&["sleep", "5000", "120"], None);
     thread::sleep(patience(1_000));
     let ours = || {
-        let object = sample(&["-a", "-d", "2", "--hz", "10", "-G", "syscall,wchan"]);
+        let object = sample(&["-a", "-d", "1", "--hz", "10", "-G", "syscall,wchan"]);
         assert!(object["threads"].as_u64() >= Some(5_000), "{object}");
         object["self"]["cpu_ns"].as_f64().expect("a time") / object["rounds"].as_f64().expect("a count") / 1e6
     };
     let theirs = || {
-        let object = walked(&mut psn(&["--rounds", "5"]));
-        assert!(object["threads"].as_u64() >= Some(25_000), "{object}");
-        object["cpu_s"].as_f64().expect("a time") / 5.0 * 1e3
+        let object = walked(&mut psn(&["--rounds", "2"]));
+        assert!(object["threads"].as_u64() >= Some(10_000), "{object}");
+        object["cpu_s"].as_f64().expect("a time") / 2.0 * 1e3
     };
     // In turns, and the least of each: what else the machine does only adds, and more to what lasts shorter.
-    let pairs: Vec<(f64, f64)> = (0..6).map(|_| (ours(), theirs())).collect();
+    let pairs: Vec<(f64, f64)> = (0..4).map(|_| (ours(), theirs())).collect();
     let (ours_ms, theirs_ms) =
         pairs.iter().copied().reduce(|a, b| (a.0.min(b.0), a.1.min(b.1))).expect("some pairs");
     println!(

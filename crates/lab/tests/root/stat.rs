@@ -39,7 +39,7 @@ const SHARED: [(&str, f64); 7] = [
 const OF_ALL_THREADS: [(&str, f64); 4] = [SHARED[0], SHARED[1], SHARED[2], SHARED[4]];
 
 fn seconds() -> String {
-    if is_emulated() { "6" } else { "15" }.into()
+    if is_emulated() { "6" } else { "10" }.into()
 }
 
 /// A line of a table, by heading.

@@ -52,10 +52,12 @@ fn what_was_there_is_kept_and_a_command_ends_the_recording() {
 
 #[test]
 fn a_full_disk_ends_the_recording_and_not_what_is_printed() {
-    let dir = Dir::small("top-full", 32);
+    let dir = Dir::small("top-full", 16);
     let file = dir.file("a.rec");
-    // So many Samples of a host fit there that it is full well before the end.
-    let output = run(&["top", "-b", "--json", "-d", "20ms", "-n", "300", "--record", &file]);
+    let load = Load::busy_loop(None);
+    // About 80 Samples of one task fit there, whatever else the host does.
+    let pid = load.pid().to_string();
+    let output = run(&["top", "-b", "--json", "-d", "20ms", "-n", "300", "-p", &pid, "--record", &file]);
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert_eq!(said.matches("the disk is full").count(), 1, "it is said once: {said}");

@@ -21,7 +21,7 @@ use crate::load::Load;
 const CLIENTS: usize = 50;
 const TASKS: &str = "2000";
 /// Of each phase.
-const SECONDS: u64 = 5;
+const SECONDS: u64 = 3;
 /// At least, and at most: a machine that is shared is slower for seconds at a time, so it is measured until each has had a quick one.
 const ROUNDS: std::ops::Range<usize> = 2..8;
 /// "Less than 10 %".

@@ -115,61 +115,65 @@ fn median(what: &str, mut scrapes: Vec<Scrape>) -> Duration {
     median
 }
 
-#[test]
-#[ignore = "alone: asserts times"]
-fn a_page_of_ten_thousand_cgroups_is_bounded_and_comes_soon() {
-    let (count, limit) = (scaled(CGROUPS) as usize, 200);
-    let half = Spread::new("half", count / 2, TASKS_EACH, 600);
-    let mut daemon = Daemon::exporting(&sections(limit));
-    let address = daemon.metrics().trim_start_matches("http://").trim_end_matches("/metrics").to_owned();
-    let scrape = || {
-        // What came a moment ago is chosen with the next Interval.
-        for _ in 0..2 {
-            thread::sleep(Duration::from_millis(1_500));
-            Scrape::take(&address, Format::Text, false);
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: a minute"]
+    fn a_page_of_ten_thousand_cgroups_is_bounded_and_comes_soon() {
+        let (count, limit) = (scaled(CGROUPS) as usize, 200);
+        let half = Spread::new("half", count / 2, TASKS_EACH, 600);
+        let mut daemon = Daemon::exporting(&sections(limit));
+        let address = daemon.metrics().trim_start_matches("http://").trim_end_matches("/metrics").to_owned();
+        let scrape = || {
+            // What came a moment ago is chosen with the next Interval.
+            for _ in 0..2 {
+                thread::sleep(Duration::from_millis(1_500));
+                Scrape::take(&address, Format::Text, false);
+            }
+            thread::sleep(APART);
+            Scrape::take(&address, Format::Text, false)
+        };
+        let of_half = scrape();
+        let other = Spread::new("other", count - count / 2, TASKS_EACH, 600);
+        let whole = scrape();
+
+        // Of those of the test: the host has some besides.
+        assert!(whole.number("cgscope_cgroup_tasks{cgroup=\"/\"}") >= (count * TASKS_EACH) as f64);
+        for (scrape, made) in [(&of_half, count / 2), (&whole, count)] {
+            assert_eq!(scrape.cgroups("exported"), limit as u64);
+            let cut = scrape.cgroups("over_limit") as usize;
+            assert!((made - limit..made + 500).contains(&cut), "{cut} of {made}");
         }
-        thread::sleep(APART);
-        Scrape::take(&address, Format::Text, false)
-    };
-    let of_half = scrape();
-    let other = Spread::new("other", count - count / 2, TASKS_EACH, 600);
-    let whole = scrape();
+        let lines = |scrape: &Scrape| scrape.page.iter().filter(|byte| **byte == b'\n').count();
+        let most = |limit: usize| 250 * limit + 1_000;
+        for scrape in [&of_half, &whole] {
+            assert!(lines(scrape) < most(limit), "{} lines", lines(scrape));
+        }
 
-    // Of those of the test: the host has some besides.
-    assert!(whole.number("cgscope_cgroup_tasks{cgroup=\"/\"}") >= (count * TASKS_EACH) as f64);
-    for (scrape, made) in [(&of_half, count / 2), (&whole, count)] {
-        assert_eq!(scrape.cgroups("exported"), limit as u64);
-        let cut = scrape.cgroups("over_limit") as usize;
-        assert!((made - limit..made + 500).contains(&cut), "{cut} of {made}");
+        let whenever = whenever(&address);
+        let kinds = [(Format::Text, false), (Format::OpenMetrics, true), (Format::Protobuf, false)];
+        let at_a_beat = at_a_beat(&address, kinds);
+        eprintln!("a collection: {:.1?}", whole.collection_until(&scrape()));
+        daemon.configure_exporting(&sections(50));
+        daemon.process().signal(libc::SIGHUP);
+        daemon.process().wait_for("was read again");
+        let of_fewer = scrape();
+        assert_eq!(of_fewer.cgroups("exported"), 50);
+        assert!(of_fewer.cgroups("over_limit") as usize >= count - 50);
+        assert!(lines(&of_fewer) < most(50), "{} lines", lines(&of_fewer));
+        eprintln!(
+            "lines of pages: {} of {} cgroups, {} of {count}, {} with 50 exported",
+            lines(&of_half),
+            count / 2,
+            lines(&whole),
+            lines(&of_fewer)
+        );
+        drop((half, other));
+        for (kind, took) in kinds.iter().zip(at_a_beat) {
+            assert!(took < patience(200), "{kind:?}: {took:?}");
+        }
+        // With a collection in it, for which the load leaves little time: it takes about a half of two CPUs.
+        assert!(whenever < patience(1_000), "{whenever:?}");
     }
-    let lines = |scrape: &Scrape| scrape.page.iter().filter(|byte| **byte == b'\n').count();
-    let most = |limit: usize| 250 * limit + 1_000;
-    for scrape in [&of_half, &whole] {
-        assert!(lines(scrape) < most(limit), "{} lines", lines(scrape));
-    }
-
-    let whenever = whenever(&address);
-    let kinds = [(Format::Text, false), (Format::OpenMetrics, true), (Format::Protobuf, false)];
-    let at_a_beat = at_a_beat(&address, kinds);
-    eprintln!("a collection: {:.1?}", whole.collection_until(&scrape()));
-    daemon.configure_exporting(&sections(50));
-    daemon.process().signal(libc::SIGHUP);
-    daemon.process().wait_for("was read again");
-    let of_fewer = scrape();
-    assert_eq!(of_fewer.cgroups("exported"), 50);
-    assert!(of_fewer.cgroups("over_limit") as usize >= count - 50);
-    assert!(lines(&of_fewer) < most(50), "{} lines", lines(&of_fewer));
-    eprintln!(
-        "lines of pages: {} of {} cgroups, {} of {count}, {} with 50 exported",
-        lines(&of_half),
-        count / 2,
-        lines(&whole),
-        lines(&of_fewer)
-    );
-    drop((half, other));
-    for (kind, took) in kinds.iter().zip(at_a_beat) {
-        assert!(took < patience(200), "{kind:?}: {took:?}");
-    }
-    // With a collection in it, for which the load leaves little time: it takes about a half of two CPUs.
-    assert!(whenever < patience(1_000), "{whenever:?}");
 }
