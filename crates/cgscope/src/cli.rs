@@ -16,7 +16,7 @@ use cgscope_view::{
 
 use crate::exit::Error;
 
-pub use recordings::{Diff, Export, ExportFormat, Record, Replay, Report};
+pub use recordings::{Diff, Export, Record, Replay, Report};
 pub use sample::Sample;
 pub use stat::{By as StatBy, Stat};
 

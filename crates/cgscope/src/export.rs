@@ -2,11 +2,11 @@
 
 mod output;
 
-use cgscope_export::{About, Error as ExportError, Format, Sink};
+use cgscope_export::{About, Error as ExportError, Sink};
 use cgscope_model::{Losses, units};
 
 use crate::{
-    cli::{Export, ExportFormat},
+    cli::Export,
     exit::{Error, Result},
     recording::Recording,
     text,
@@ -16,7 +16,7 @@ use output::Output;
 /// Runs the command.
 pub fn run(options: &Export) -> Result {
     let mut recording = Recording::open(&options.file)?;
-    let format = format(options.format);
+    let format = options.format;
     let (output, out) = Output::open(&options.output, format)?;
     let failed = |error: ExportError| failed(options, &output, error);
     let mut sink = format.sink(out, about(&recording)).map_err(failed)?;
@@ -64,16 +64,6 @@ fn write_all(
         sink.interval(&interval).map_err(|error| Stop::Output(failed(error)))?;
         read.intervals += 1;
         read.losses.append(&interval.losses);
-    }
-}
-
-fn format(typed: ExportFormat) -> Format {
-    match typed {
-        ExportFormat::Hdr => Format::Hdr,
-        ExportFormat::Perfetto => Format::Perfetto,
-        ExportFormat::Csv => Format::Csv,
-        ExportFormat::Parquet => Format::Parquet,
-        ExportFormat::Pprof => Format::Pprof,
     }
 }
 

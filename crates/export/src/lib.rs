@@ -8,12 +8,14 @@ mod hdr;
 mod parquet;
 pub mod perfetto;
 pub mod pprof;
+mod stacks;
 pub mod table;
 mod time;
 
 use std::io::Write;
 
 use cgscope_model::{Interval, findings::Host};
+use clap::ValueEnum;
 
 pub use error::Error;
 
@@ -32,25 +34,22 @@ pub trait Sink {
     fn finish(self: Box<Self>) -> Result<()>;
 }
 
-/// What can be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The formats, as `--format` names and explains them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// An interval log of HdrHistogram.
+    /// Interval log of HdrHistogram: a histogram of the waits in each interval, of all and of each cgroup
     Hdr,
-    /// A trace of Perfetto: protobuf.
+    /// Trace for ui.perfetto.dev: waiting by cause, running and throttling over time, and findings
     Perfetto,
-    /// A row for each task and interval, as text.
+    /// A row for each task and interval, as text
     Csv,
-    /// The same rows, typed.
+    /// The same rows, typed: for DuckDB, pandas, Spark
     Parquet,
-    /// A profile of pprof: protobuf, with gzip.
+    /// Profile for `go tool pprof`: waiting by cgroup, process, thread and cause
     Pprof,
 }
 
 impl Format {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Hdr, Self::Perfetto, Self::Csv, Self::Parquet, Self::Pprof];
-
     /// True for what nobody wants on a terminal.
     pub fn is_binary(self) -> bool {
         matches!(self, Self::Perfetto | Self::Parquet | Self::Pprof)

@@ -2,7 +2,8 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{ArgGroup, Args, ValueEnum};
+use cgscope_export::Format;
+use clap::{ArgGroup, Args};
 
 use super::{Select, interval, long_time};
 use crate::{
@@ -134,26 +135,11 @@ pub struct Export {
 
     /// What to write
     #[arg(short, long, value_name = "FORMAT")]
-    pub format: ExportFormat,
+    pub format: Format,
 
     /// The file to write, which must not hold anything yet; `-` is standard output
     #[arg(short, long, value_name = "OUT")]
     pub output: PathBuf,
-}
-
-/// What `export --format` takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ExportFormat {
-    /// Interval log of HdrHistogram: a histogram of the waits in each interval, of all and of each cgroup
-    Hdr,
-    /// Trace for ui.perfetto.dev: waiting by cause, running and throttling over time, and findings
-    Perfetto,
-    /// A row for each task and interval, as text
-    Csv,
-    /// The same rows, typed: for DuckDB, pandas, Spark
-    Parquet,
-    /// Profile for `go tool pprof`: waiting by cgroup, process, thread and cause
-    Pprof,
 }
 
 /// `cgscope replay`

@@ -1,23 +1,20 @@
-//! A profile of waiting in pprof's format: the stack is the cgroups from the root down, the process, the thread, and the cause.
-//!
-//! One sum over all Intervals: it grows with the number of tasks, not with time.
+//! A profile of waiting in pprof's format: the stacks, and who ran during the waits.
 
 pub mod proto;
 mod tables;
-mod waits;
 
 use std::{collections::BTreeMap, io::Write, sync::Arc};
 
-use cgscope_model::{
-    Blame, Interval, Losses, TaskInterval, cgroup_name::UNNAMED, selection::path_and_ancestors,
-};
+use cgscope_model::{Blame, Interval, Losses};
 use flate2::{Compression, write::GzEncoder};
 use prost::Message;
 
-use crate::{About, Error, Out, Result, Sink};
+use crate::{
+    About, Error, Out, Result, Sink,
+    stacks::{Place, Stacks, Task, frames_of_path},
+};
 use proto::Profile;
 use tables::Tables;
-use waits::Waits;
 
 /// The values of a sample, in order: name and unit.
 pub const SAMPLE_TYPES: [(&str, &str); 3] =
@@ -35,24 +32,8 @@ pub(crate) struct Pprof {
     start_unix_ns: Option<u64>,
     duration_ns: u64,
     losses: Losses,
-    waits: BTreeMap<Place, Waits>,
+    stacks: Stacks,
     behind: BTreeMap<Behind, u64>,
-}
-
-/// Who waited. A task that changes its name or its cgroup is somebody else from then on.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
-    path: Option<Arc<str>>,
-    task: Option<Task>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Task {
-    tgid: u32,
-    process: Arc<str>,
-    serial: u64,
-    tid: u32,
-    comm: Arc<str>,
 }
 
 /// Whose tasks waited because of whom.
@@ -70,7 +51,7 @@ impl Pprof {
             start_unix_ns: None,
             duration_ns: 0,
             losses: Losses::default(),
-            waits: BTreeMap::new(),
+            stacks: Stacks::default(),
             behind: BTreeMap::new(),
         }
     }
@@ -100,8 +81,7 @@ impl Pprof {
             ],
             ..Profile::default()
         };
-        for (place, waits) in &self.waits {
-            let frames = frames_of_place(place);
+        for (place, frames, waits) in self.stacks.iter() {
             for (cause, waits, ns) in waits.by_cause() {
                 let values = [waits, ns, 0];
                 let mut sample = tables.sample(frames.iter().map(String::as_str), cause.name(), values);
@@ -132,19 +112,7 @@ impl Sink for Pprof {
     fn interval(&mut self, interval: &Interval) -> Result<()> {
         self.start_unix_ns.get_or_insert(interval.start_unix_ns);
         self.duration_ns = self.duration_ns.saturating_add(interval.duration_ns);
-        let processes: BTreeMap<u32, Arc<str>> =
-            interval.naming_tasks().into_iter().map(|(pid, task)| (pid, task.comm.clone())).collect();
-        for task in interval.tasks.iter().filter(|task| task.wait.count != 0 || task.wait.total_ns != 0) {
-            let place = Place {
-                path: interval.cgroup_path(task.reading.cgroup_id).cloned(),
-                task: Some(task_of(task, &processes)),
-            };
-            self.waits.entry(place).or_default().add(&task.wait);
-        }
-        for exited in &interval.exited {
-            let place = Place { path: interval.cgroup_path(exited.cgroup_id).cloned(), task: None };
-            self.waits.entry(place).or_default().add(&exited.wait);
-        }
+        self.stacks.add(interval);
         self.add_pairs(interval);
         self.losses.append(&interval.losses);
         Ok(())
@@ -156,35 +124,4 @@ impl Sink for Pprof {
         gzip.write_all(&bytes).map_err(Error::Io)?;
         Ok(gzip.finish()?.flush()?)
     }
-}
-
-fn task_of(task: &TaskInterval, processes: &BTreeMap<u32, Arc<str>>) -> Task {
-    let reading = &task.reading;
-    Task {
-        tgid: reading.tgid,
-        process: processes.get(&reading.tgid).unwrap_or(&reading.comm).clone(),
-        serial: reading.serial,
-        tid: reading.tid,
-        comm: reading.comm.clone(),
-    }
-}
-
-/// The cgroups from the root down, with their whole paths: their last parts alone are often the same.
-fn frames_of_path(path: Option<&str>) -> Vec<String> {
-    let Some(path) = path else { return vec![UNNAMED.to_owned()] };
-    let mut frames: Vec<String> = path_and_ancestors(path).map(str::to_owned).collect();
-    frames.reverse();
-    frames
-}
-
-fn frames_of_place(place: &Place) -> Vec<String> {
-    let mut frames = frames_of_path(place.path.as_deref());
-    match &place.task {
-        Some(Task { tgid, process, tid, comm, .. }) => {
-            frames.push(format!("{process} [{tgid}]"));
-            frames.push(format!("{comm} [{tgid}/{tid}]"));
-        }
-        None => frames.push(ENDED.to_owned()),
-    }
-    frames
 }

@@ -4,13 +4,14 @@ use std::io::ErrorKind;
 
 use cgscope_export::{Error, Format};
 use cgscope_model::Mode;
+use clap::ValueEnum;
 
 use crate::support::{Paper, export, intervals, try_export};
 
 #[test]
 fn a_disk_that_is_full_is_told_as_such_wherever_it_ends() {
     let intervals = intervals(3, Mode::Bpf);
-    for format in Format::ALL {
+    for &format in Format::value_variants() {
         let whole = export(format, &intervals).len();
         for room in [0, 1, whole / 2, whole - 1] {
             match try_export(format, &intervals, &Paper::with_room(room)) {
@@ -25,7 +26,7 @@ fn a_disk_that_is_full_is_told_as_such_wherever_it_ends() {
 
 #[test]
 fn the_same_intervals_are_the_same_bytes() {
-    for format in Format::ALL {
+    for &format in Format::value_variants() {
         let export = || export(format, &intervals(3, Mode::Bpf));
         assert_eq!(export(), export(), "{format:?}");
     }

@@ -4,7 +4,7 @@ use cgscope_model::{ByCause, CAUSES, Cause, Wait, sum};
 
 /// Waits of one task or of what ended in one cgroup.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Waits {
+pub(crate) struct Waits {
     count: u64,
     by_cause: ByCause,
     /// Waits by cause, each divided in proportion to its parts; empty where there is no histogram.
@@ -12,7 +12,7 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    pub(super) fn add(&mut self, wait: &Wait) {
+    pub(crate) fn add(&mut self, wait: &Wait) {
         sum::add(&mut self.count, wait.count);
         self.by_cause.add(&wait.by_cause);
         for octave in wait.hist.octaves() {
@@ -23,7 +23,7 @@ impl Waits {
     }
 
     /// Each cause that has any: waits and ns. The waits sum to their number: a wait of several causes is with one of them.
-    pub(super) fn by_cause(&self) -> impl Iterator<Item = (Cause, u64, u64)> + '_ {
+    pub(crate) fn by_cause(&self) -> impl Iterator<Item = (Cause, u64, u64)> + '_ {
         let has_shares = self.shares.iter().any(|share| *share > 0.0);
         let shares = if has_shares { self.shares } else { self.by_cause.0.map(|ns| ns as f64) };
         let counts = divide(self.count, &shares);
