@@ -21,7 +21,7 @@ use cgscope_view::{
 use flate2::Crc;
 
 const FILES: [&str; 6] = ["coarse", "memory", "neighbour", "nodes", "quota", "threads"];
-const FORMATS: [&str; 5] = ["hdr", "perfetto", "csv", "parquet", "pprof"];
+const FORMATS: [&str; 6] = ["hdr", "perfetto", "csv", "parquet", "pprof", "folded"];
 /// Unlike each other, alike, and exact beside coarse.
 const PAIRS: [[&str; 2]; 3] = [["neighbour", "threads"], ["nodes", "nodes"], ["quota", "coarse"]];
 

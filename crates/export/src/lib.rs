@@ -4,6 +4,7 @@
 
 mod csv;
 mod error;
+mod folded;
 mod hdr;
 mod parquet;
 pub mod perfetto;
@@ -47,6 +48,8 @@ pub enum Format {
     Parquet,
     /// Profile for `go tool pprof`: waiting by cgroup, process, thread and cause
     Pprof,
+    /// Folded stacks for flamegraph.pl, inferno and speedscope: waiting by cgroup, process, thread and cause, in nanoseconds
+    Folded,
 }
 
 impl Format {
@@ -63,6 +66,7 @@ impl Format {
             Self::Csv => Box::new(csv::Csv::new(out, about)?),
             Self::Parquet => Box::new(parquet::Parquet::new(out, about)?),
             Self::Pprof => Box::new(pprof::Pprof::new(out, about)),
+            Self::Folded => Box::new(folded::Folded::new(out)),
         })
     }
 }

@@ -77,3 +77,26 @@ fn the_profile_says_when_and_which_value_to_show() {
     assert_eq!(profile.string_table[0], "");
     assert_eq!(profile.string_table[profile.default_sample_type as usize], "wait");
 }
+
+#[test]
+fn folded_stacks_are_those_of_the_profile() {
+    for mode in [Mode::Bpf, Mode::Coarse] {
+        let text = String::from_utf8(export(Format::Folded, &intervals(3, mode))).expect("text");
+        let mut lines: Vec<(String, u64)> = text
+            .lines()
+            .map(|line| line.rsplit_once(' ').expect("a stack and its ns"))
+            .map(|(stack, ns)| (stack.to_owned(), ns.parse().expect("a number")))
+            .collect();
+        let waited = stacks(3, mode).into_iter().filter(|stack| stack.values["wait"] != 0);
+        let mut expected: Vec<(String, u64)> = waited
+            .map(|stack| {
+                let frames: Vec<String> =
+                    stack.frames.iter().map(|frame| frame.replace([';', '\n'], "_")).collect();
+                (frames.join(";"), stack.values["wait"])
+            })
+            .collect();
+        lines.sort();
+        expected.sort();
+        assert_eq!(lines, expected);
+    }
+}
