@@ -7,7 +7,10 @@ use std::{
         unix::process::{CommandExt, ExitStatusExt},
     },
     process::{Child, Command, ExitStatus, Stdio},
-    sync::mpsc,
+    sync::{
+        atomic::{AtomicI32, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -15,12 +18,12 @@ use std::{
 use cgscope_model::command_run::Usage;
 use tokio::sync::oneshot;
 
-use crate::{
-    exit::{Error, Result},
-    signals,
-};
+use crate::exit::{Error, Result};
 
 mod other_user;
+
+/// Where signals are passed on to, as `kill(2)` has it: to a process, or to a group of a session of its own; 0: nowhere.
+pub static PASS_TO: AtomicI32 = AtomicI32::new(0);
 
 /// Where the output of a command goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -164,7 +167,7 @@ fn run_in_thread(mut process: Command) -> (oneshot::Receiver<io::Result<Ended>>,
         let _ = done.send(result.and_then(|mut child| {
             let ended = end_of(&child);
             // Before its number may be given to another process.
-            signals::pass_on_to(0);
+            PASS_TO.store(0, Ordering::SeqCst);
             match is_held.try_recv() {
                 Err(mpsc::TryRecvError::Empty) => {
                     // It is reaped when its remains are let go, or we end.

@@ -2,6 +2,8 @@
 
 use std::{fmt, io, process::ExitCode};
 
+use cgscope_model::Losses;
+
 /// What the shell sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
@@ -13,6 +15,17 @@ pub enum Exit {
     CouldNotRun,
     /// As a command that was run in our place.
     AsCommand(u8),
+}
+
+impl Exit {
+    /// A measurement that lost something of what the host shows is incomplete.
+    pub fn of_losses(losses: &Losses) -> Self {
+        if losses.nonzero().any(|(loss, _)| !loss.leaves_result_whole()) {
+            Self::Incomplete
+        } else {
+            Self::Done
+        }
+    }
 }
 
 impl From<Exit> for ExitCode {

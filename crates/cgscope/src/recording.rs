@@ -83,7 +83,7 @@ impl Recording {
         let interval = if self.step > 1 { self.several()? } else { self.single()? };
         let Some(mut interval) = interval else { return Ok(None) };
         select(&mut interval, &self.reader.header().selection)?;
-        self.worst = self.worst.max(crate::run::losses(&interval));
+        self.worst = self.worst.max(Exit::of_losses(&interval.losses));
         Ok(Some(interval))
     }
 

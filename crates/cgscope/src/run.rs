@@ -7,9 +7,9 @@ use cgscope_model::{Interval, Sample, findings::Host, interval::Appended};
 use crate::{
     cli::Rhythm,
     exit::{Error, Exit, Result},
-    record::{self, Tee},
-    recording,
-    session::{self, End, Pace, Session, Step},
+    feed::Event,
+    record::Tee,
+    session::{self, End, Pace, Session},
 };
 
 /// Without an interval, what exits is still read this often, so that it has a row of its own.
@@ -42,11 +42,11 @@ pub async fn for_each_interval(
 ) -> Result {
     match measure(&mut session, plan, &mut tee, each).await {
         Ok((worst, end)) => {
-            tee.end(record::reason(&end));
-            Ok(worst.max(tee.exit()).max(finish(&mut session, &end)))
+            tee.end(session::reason(&end));
+            Ok(worst.max(tee.exit()).max(session.finish(&end)))
         }
         Err(error) => {
-            tee.end(record::reason_of_error(&session, &error));
+            tee.end(session.reason_of_error(&error));
             Err(Error { exit: error.exit.max(tee.exit()), ..error })
         }
     }
@@ -58,21 +58,20 @@ async fn measure(
     tee: &mut Tee,
     mut each: impl FnMut(&Interval, &Host) -> Result<()>,
 ) -> Result<(Exit, End)> {
-    let mut earlier: Option<Sample> = None;
+    let mut earlier: Option<Box<Sample>> = None;
     let mut whole = Appended::default();
     let mut worst = Exit::Done;
     let end = loop {
         let (sample, end) = match session.next().await {
-            Ok(Step::Sample(sample)) => (sample, None),
-            Ok(Step::Last(sample, end)) => (sample, Some(end)),
-            Ok(Step::Said(sentence)) => {
-                say!("cgscope: {sentence}");
-                continue;
-            }
-            Ok(Step::Anew(sample)) => {
+            Ok(Event::Sample { sample, anew: true, .. }) => {
                 worst = worst.max(Exit::Incomplete);
                 tee.begins_anew();
                 earlier = Some(sample);
+                continue;
+            }
+            Ok(Event::Sample { sample, end, .. }) => (sample, end),
+            Ok(Event::Message(sentence)) => {
+                say!("cgscope: {sentence}");
                 continue;
             }
             Err(error) => {
@@ -84,13 +83,13 @@ async fn measure(
                 return Err(error);
             }
         };
-        let interval = earlier.as_ref().map(|earlier| between(session, earlier, &sample)).transpose()?;
+        let interval = earlier.as_ref().map(|earlier| session.between(earlier, &sample)).transpose()?;
         let is_leftover = interval.as_ref().is_some_and(|interval| is_leftover(interval, end.as_ref(), plan));
         if !is_leftover {
             tee.sample(&sample);
         }
         if let Some(interval) = interval {
-            worst = worst.max(losses(&interval));
+            worst = worst.max(Exit::of_losses(&interval.losses));
             if plan.merge {
                 whole.push(interval);
             } else if !is_leftover {
@@ -106,33 +105,6 @@ async fn measure(
         each(&whole.into_interval(), &session.host)?;
     }
     Ok((worst, end))
-}
-
-/// Says why it ended where that is not what was asked for.
-pub fn finish(session: &mut Session, end: &End) -> Exit {
-    session.end_command(end);
-    match end {
-        End::TargetGone => {
-            say!("cgscope: {}: {}; figures are up to that moment", session.title, session::words(end))
-        }
-        End::CommandEnded(status) if !status.success() => say!("cgscope: {}", session::words(end)),
-        _ => {}
-    }
-    session::exit(end)
-}
-
-/// What happened between two Samples, without what was not asked for.
-pub fn between(session: &Session, earlier: &Sample, now: &Sample) -> Result<Interval> {
-    recording::between(earlier, now, &session.selection)
-}
-
-/// A measurement that lost something of what the host shows is incomplete.
-pub fn losses(interval: &Interval) -> Exit {
-    if interval.losses.nonzero().any(|(loss, _)| !loss.leaves_result_whole()) {
-        Exit::Incomplete
-    } else {
-        Exit::Done
-    }
 }
 
 /// The rest between the last tick and an interrupt: not an interval that was asked for.

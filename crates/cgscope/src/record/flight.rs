@@ -23,8 +23,8 @@ use crate::{
         names,
         ring::{self, Ring},
         sink::{Broken, Ended, Next, Sink},
-        trigger::{Trigger, Watch},
     },
+    trigger::{Trigger, Watch},
 };
 
 /// What is asked of it.

@@ -8,11 +8,9 @@ mod progress;
 mod ring;
 mod rotate;
 mod sink;
-mod size;
 mod tee;
-mod trigger;
 
-use std::{os::unix::process::ExitStatusExt, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use cgscope_collect::{
     clock,
@@ -22,13 +20,12 @@ use cgscope_model::{Interval, Sample, units};
 use cgscope_record::{Cpu, Header, Reason};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-pub use size::size;
 pub use tee::Tee;
-pub use trigger::{Trigger, trigger};
 
 use crate::{
     cli::Record,
     exit::{Error, Exit, Result},
+    feed::Event,
     record::{
         file::File,
         flight::Flight,
@@ -37,8 +34,7 @@ use crate::{
         sink::{Next, Single, Sink},
     },
     request::Target,
-    run::finish,
-    session::{End, Pace, Ready, Session, Step},
+    session::{self, End, Pace, Ready, Session},
     text,
 };
 
@@ -53,7 +49,7 @@ pub async fn run(options: &Record) -> Result {
     }
     let ready = Ready::new(&target, pace)?;
     if let Some(trigger) = options.trigger.iter().find(|trigger| trigger.needs_lengths())
-        && let Some(coarse) = &ready.coarse
+        && let Some(coarse) = &ready.session.coarse
     {
         return Err(Error::could_not_run(format!(
             "--trigger '{trigger}' needs the lengths of single waits, which the coarse mode does not know ({}): here 'throttled' and \
@@ -117,12 +113,16 @@ fn say_start(ready: &Ready, target: &Target, options: &Record) {
         None => format!(" to {}", options.output.display()),
     };
     let is_open = options.duration.is_none() && target.command.is_empty();
-    say!("cgscope: recording the {}{where_to}{}", ready.title, if is_open { "; Ctrl-C ends" } else { "" });
+    say!(
+        "cgscope: recording the {}{where_to}{}",
+        ready.session.title,
+        if is_open { "; Ctrl-C ends" } else { "" }
+    );
 }
 
 fn header(ready: &Ready, target: &Target, interval: Duration) -> Header {
     Header {
-        selection: ready.selection.clone(),
+        selection: ready.session.selection.clone(),
         command: (!target.command.is_empty()).then(|| target.command.clone()),
         ..header_of_host(interval)
     }
@@ -192,31 +192,30 @@ impl Recorder {
 
     async fn run(mut self) -> Result {
         loop {
-            let step = tokio::select! {
-                step = self.session.next() => step,
+            let event = tokio::select! {
+                event = self.session.next() => event,
                 () = asked_for(&mut self.asked) => {
                     self.sink.asked_for();
                     continue;
                 }
             };
-            let (sample, end) = match step {
-                Ok(Step::Sample(sample)) => (sample, None),
-                Ok(Step::Last(sample, end)) => (sample, Some(end)),
-                Ok(Step::Said(sentence)) => {
-                    say!("cgscope: {sentence}");
-                    continue;
-                }
-                Ok(Step::Anew(_)) => {
+            let (sample, end) = match event {
+                Ok(Event::Sample { anew: true, .. }) => {
                     self.sink.abandon(Reason::Failed);
                     return Err(Error::incomplete(BEGINS_ANEW));
                 }
+                Ok(Event::Sample { sample, end, .. }) => (sample, end),
+                Ok(Event::Message(sentence)) => {
+                    say!("cgscope: {sentence}");
+                    continue;
+                }
                 Err(error) => {
-                    self.sink.abandon(reason_of_error(&self.session, &error));
+                    self.sink.abandon(self.session.reason_of_error(&error));
                     return Err(error);
                 }
             };
             self.count(&sample);
-            match (self.sink.sample(sample), end) {
+            match (self.sink.sample(*sample), end) {
                 (Err(broken), _) => return Err(self.broken(broken)),
                 (Ok(_), Some(end)) => return self.close(&end),
                 (Ok(Next::Enough), None) => return self.close(&End::Finished),
@@ -258,10 +257,9 @@ impl Recorder {
         error
     }
 
-    fn close(mut self, end: &End) -> Result {
-        let ended = self.sink.end(reason(end))?;
+    fn close(self, end: &End) -> Result {
+        let ended = self.sink.end(session::reason(end))?;
         let losses = self.latest.map(|latest| latest.losses).unwrap_or_default();
-        let incomplete = ended.incomplete || losses.nonzero().any(|(loss, _)| !loss.leaves_result_whole());
         if !self.quiet {
             let report = ended.report.map_or(String::new(), |file| {
                 format!("; `cgscope report {}` says what happened", file.display())
@@ -271,26 +269,7 @@ impl Recorder {
             say!("cgscope: {samples} in {length}, {}; {lost}{report}", ended.words);
             say!("cgscope: {}", text::cost_line(&self.whole.cost, self.whole.duration_ns, self.whole.mode));
         }
-        let exit = if incomplete { Exit::Incomplete } else { Exit::Done };
-        Ok(exit.max(finish(&mut self.session, end)))
+        let exit = if ended.incomplete { Exit::Incomplete } else { Exit::of_losses(&losses) };
+        Ok(exit.max(self.session.finish(end)))
     }
-}
-
-/// How an end is called in the file.
-pub fn reason(end: &End) -> Reason {
-    match end {
-        End::Finished => Reason::Finished,
-        End::Interrupted => Reason::Interrupted,
-        End::TargetGone => Reason::TargetGone,
-        End::CommandEnded(status) => match (status.code(), status.signal()) {
-            (Some(code), _) => Reason::CommandExited(code),
-            (None, signal) => Reason::CommandKilled(signal.unwrap_or_default()),
-        },
-    }
-}
-
-/// How it is called there that a measurement was given up: an error with which a command is done is that nobody reads it any more.
-pub fn reason_of_error(session: &Session, error: &Error) -> Reason {
-    let is_interrupted = session.is_interrupted() || error.exit == Exit::Done;
-    if is_interrupted { Reason::Interrupted } else { Reason::Failed }
 }

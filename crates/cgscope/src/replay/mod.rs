@@ -14,8 +14,6 @@ use cgscope_view::{
     settings::Settings,
 };
 
-pub use cgscope_view::replay::time::{When, speed};
-
 use crate::{
     cli,
     exit::{Error, Exit, Result},

@@ -14,7 +14,7 @@ use crate::{
         source::{Intervals, Source},
     },
     signals::Signals,
-    top::screen::{Feed, Flow},
+    top::screen::{Flow, Updates},
 };
 
 /// A recording that feeds a screen.
@@ -61,7 +61,7 @@ impl Playback {
     }
 }
 
-impl Feed for Playback {
+impl Updates for Playback {
     async fn next(&mut self, app: &mut App) -> Result<Flow> {
         let Some(replay) = &app.replay else { return Ok(Flow::End) };
         if replay.player.intervals() == 0 {

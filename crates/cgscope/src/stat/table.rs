@@ -186,7 +186,7 @@ impl<'a> Printer<'a> {
 }
 
 fn machine(host: &Host, interval: &Interval) -> Machine {
-    let about = crate::host::about();
+    let about = crate::session::about();
     let uname = rustix::system::uname();
     Machine {
         kernel: about.kernel,

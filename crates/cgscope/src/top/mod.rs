@@ -1,8 +1,10 @@
 //! `cgscope top`: the live screen, or text with `-b`.
 
+mod input;
 mod live;
 mod names;
 pub mod screen;
+mod screen_dump;
 
 use std::io::{self, Write};
 
@@ -22,7 +24,7 @@ use crate::{
     record::Tee,
     request::Target,
     run::{Plan, for_each_interval},
-    session::{Pace, Ready},
+    session::{self, Pace, Ready},
     settings::Remembered,
     terminal::Screen,
 };
@@ -44,7 +46,7 @@ pub async fn run(options: &Top) -> Result {
         let mut printer = Printer::new(options, &target)?;
         let plan = Plan { pace, merge: false };
         let (ready, tee) = set_up(&target, pace, options)?;
-        printer.about.title.clone_from(&ready.title);
+        printer.about.title.clone_from(&ready.session.title);
         let ended = for_each_interval(ready.go(), plan, tee, |interval, host| {
             printer.interval(interval, host).map_err(|error| Error::output(&error))
         })
@@ -100,7 +102,7 @@ impl<'a> Printer<'a> {
         Ok(Self {
             out: io::BufWriter::with_capacity(1 << 16, io::stdout().lock()),
             options,
-            about: About { title: target.words(), ..crate::host::about() },
+            about: About { title: target.words(), ..session::about() },
             asked: Asked { kind, sort, reversed: false, filter, idle: false },
             whole: options
                 .iterations

@@ -129,8 +129,7 @@ fn many_intervals_that_differ_a_little_do_not_make_more_samples() {
     let rounds = made.round.clone();
     let daemon = Daemon::start(made, Limits::default());
     let asked = |n: u64| Request::every(100_000_000 + n * 997_001);
-    let viewers: Vec<_> =
-        (0..40).map(|n| Connection::open(&daemon.path, &asked(n)).unwrap()).collect();
+    let viewers: Vec<_> = (0..40).map(|n| Connection::open(&daemon.path, &asked(n)).unwrap()).collect();
     thread::sleep(Duration::from_millis(500));
     let (begun, before) = (Instant::now(), rounds.load(Ordering::Relaxed));
     thread::sleep(Duration::from_secs(2));
@@ -226,7 +225,10 @@ fn viewers_are_told_when_the_daemon_ends_and_when_it_cannot_go_on() {
     let mut daemon =
         Daemon::start(Made { left: 3, ..made(10) }, Limits { shortest_interval_ns: 1, ..Limits::default() });
     let (mut viewer, _sender) = Connection::open(&daemon.path, &every(20)).unwrap();
-    while viewer.receive().is_some_and(|message| !matches!(message, Message::Word(word) if word.refused.is_some())) {}
+    while viewer
+        .receive()
+        .is_some_and(|message| !matches!(message, Message::Word(word) if word.refused.is_some()))
+    {}
     assert_eq!(daemon.thread.take().unwrap().join().unwrap().unwrap_err(), "the kernel is out of tasks");
 }
 

@@ -11,8 +11,8 @@ use cgscope_model::{
 use crate::{
     child::Ended,
     exit::{Error, Result},
-    run::between,
-    session::{Session, Step},
+    feed::Event,
+    session::Session,
 };
 
 /// So often threads are counted.
@@ -41,18 +41,18 @@ pub struct Measured {
 /// What has come so far.
 #[derive(Default)]
 struct SoFar {
-    earlier: Option<Sample>,
+    earlier: Option<Box<Sample>>,
     whole: Appended,
     peak_threads: u64,
     peak_processes: u64,
 }
 
 impl SoFar {
-    fn take(&mut self, session: &Session, sample: Sample) -> Result<()> {
+    fn take(&mut self, session: &Session, sample: Box<Sample>) -> Result<()> {
         self.peak_threads = self.peak_threads.max(sample.tasks.len() as u64);
         self.peak_processes = self.peak_processes.max(processes(&sample).len() as u64);
         if let Some(earlier) = &self.earlier {
-            self.whole.push(between(session, earlier, &sample)?);
+            self.whole.push(session.between(earlier, &sample)?);
         }
         self.earlier = Some(sample);
         Ok(())
@@ -68,10 +68,9 @@ pub async fn measure(session: &mut Session) -> Result<Measured> {
     let mut every = EVERY;
     let remark = loop {
         let (sample, is_last) = match session.next().await {
-            Ok(Step::Sample(sample)) => (sample, false),
-            Ok(Step::Last(sample, _)) => (sample, true),
+            Ok(Event::Sample { sample, end, .. }) => (sample, end.is_some()),
             // Of the daemon alone.
-            Ok(Step::Anew(_) | Step::Said(_)) => continue,
+            Ok(Event::Message(_)) => continue,
             // The command has ended, or was none.
             Err(error) if !session.command_runs() && session.ended.is_none() => return Err(error),
             Err(error) => break Some(format!("{error}: what came after that is not counted")),

@@ -114,7 +114,8 @@ fn disturbs_nobody(bad_requests: u64) {
     let (_sleepers, _out) = Load::workload(&["sleep", "500", "300"], None);
     let mut daemon = Daemon::start();
     let (pid, path) = (daemon.pid(), daemon.socket());
-    let (mut viewer, _sender) = Connection::open(path.as_ref(), &Request::every(INTERVAL_NS)).expect("the daemon");
+    let (mut viewer, _sender) =
+        Connection::open(path.as_ref(), &Request::every(INTERVAL_NS)).expect("the daemon");
     let sample = |viewer: &mut Connection| loop {
         match viewer.receive() {
             Some(Message::Sample(sample)) => return sample,
