@@ -11,7 +11,6 @@ use crate::{
 /// Why it is measured coarsely.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Coarse {
-    /// What is missing, in a few words.
     pub because: String,
     /// What is missing, what that prevents, and what to do. `None`: it was asked for.
     pub sentence: Option<String>,

@@ -30,26 +30,23 @@ pub use hidden::hidden;
 /// What is to be done at once when the command has ended.
 pub type AtEnd = Box<dyn FnOnce()>;
 
-/// A measurement under way.
 pub struct Session {
     /// `None` before it has begun.
     events: Option<Events>,
     child: Option<Running>,
     _remains: Option<Remains>,
     signals: Signals,
+    pub pace: Pace,
     samples_left: Option<u64>,
     watch_target: bool,
     target_seen: bool,
     ending: Option<End>,
     stands_aside: bool,
     at_end: Option<AtEnd>,
-    /// The command, once it has ended.
     pub ended: Option<Ended>,
     /// The selection, the started command now among it.
     pub selection: Selection,
-    /// What is selected, in words.
     pub title: String,
-    /// Why it is measured coarsely, if it is.
     pub coarse: Option<Coarse>,
     /// What findings are judged by.
     pub host: Host,
@@ -61,9 +58,7 @@ pub struct Session {
 /// How long and how often.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Between Samples.
     pub interval: Duration,
-    /// End after this time.
     pub duration: Option<Duration>,
     /// End after so many intervals.
     pub count: Option<u64>,
@@ -75,7 +70,6 @@ pub struct Ready {
     source: Source,
     first: Option<Sample>,
     held: Option<Held>,
-    pace: Pace,
     /// The measurement, which has not begun.
     pub session: Session,
 }
@@ -111,7 +105,7 @@ impl Ready {
             let done = if session.coarse.is_some() { "ready" } else { "attached" };
             say!("cgscope: {done} after {:.0?}, following {}", started.elapsed(), target.words());
         }
-        let mut ready = Self { source, first: None, held, pace, session };
+        let mut ready = Self { source, first: None, held, session };
         // Of /proc, what a command does is seen only between two readings: the first one comes before it, and its end is read
         // before it is reaped.
         if ready.session.coarse.is_some() && ready.held.is_some() {
@@ -145,7 +139,7 @@ impl Ready {
         let mut session = self.session;
         session.refused = self.source.limits(&session.selection);
         let (child, remains) = self.held.map(Held::release).unzip();
-        session.events = Some(self.source.start(self.first, self.pace.interval, self.pace.duration));
+        session.events = Some(self.source.start(self.first, session.pace.interval, session.pace.duration));
         session.child = child;
         session._remains = remains.filter(|_| session.coarse.is_some());
         session
@@ -166,6 +160,7 @@ impl Session {
             child: None,
             _remains: None,
             signals,
+            pace,
             samples_left: pace.count.map(|count| count.saturating_add(1)),
             watch_target: !selection.follows_all(),
             target_seen: false,
@@ -182,7 +177,6 @@ impl Session {
         }
     }
 
-    /// Starts the command if there is one, begins to follow what is asked for, and to take Samples.
     pub fn start(target: &Target, pace: Pace) -> Result<Self> {
         Ok(Ready::new(target, pace)?.go())
     }
@@ -197,7 +191,6 @@ impl Session {
         }
     }
 
-    /// The next event. Must not be called after the last Sample.
     pub async fn next(&mut self) -> Result<Event> {
         loop {
             let Some(events) = &mut self.events else { return Err(Error::incomplete("nothing is measured")) };
@@ -215,6 +208,16 @@ impl Session {
                     }
                     self.end(End::Interrupted);
                 }
+            }
+        }
+    }
+
+    /// The next Sample, whether it must not be compared with those before it, and why it is the last one; messages are said.
+    pub async fn next_sample(&mut self) -> Result<(Box<Sample>, bool, Option<End>)> {
+        loop {
+            match self.next().await? {
+                Event::Sample { sample, anew, end } => return Ok((sample, anew, end)),
+                Event::Message(sentence) => say!("cgscope: {sentence}"),
             }
         }
     }
@@ -305,12 +308,12 @@ impl Session {
     /// Changes the pace while it runs: the next Sample comes a whole new interval after the last one, or at once if that moment
     /// has passed. An interval out of the bounds of what can be typed becomes the nearest within them.
     pub fn set_interval(&mut self, interval: Duration) {
+        self.pace.interval = interval;
         if let Some(events) = &mut self.events {
             events.set_interval(interval.clamp(cli::SHORTEST, cli::LONGEST));
         }
     }
 
-    /// True while a command that was started still runs.
     pub fn command_runs(&self) -> bool {
         self.child.is_some()
     }
@@ -344,7 +347,6 @@ impl Session {
     }
 }
 
-/// The end of the command, if there is one.
 async fn end_of(child: &mut Option<Running>) -> io::Result<Ended> {
     match child {
         Some(child) => child.wait().await,
@@ -367,7 +369,6 @@ fn online_cpus() -> Option<u32> {
     u32::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).ok().filter(|cpus| *cpus != 0)
 }
 
-/// An end in words.
 pub fn words(end: &End) -> String {
     match end {
         End::Finished => "done".into(),
@@ -386,7 +387,6 @@ pub fn exit(end: &End) -> Exit {
     }
 }
 
-/// How a recording names an end.
 pub fn reason(end: &End) -> Reason {
     match end {
         End::Finished => Reason::Finished,

@@ -52,7 +52,6 @@ const EXAMPLES: &str = "examples: 'p99>10ms', 'throttled>20%', 'pending(/system.
 /// Below this number of waits the median is noise, too.
 const FEWEST_WAITS: u64 = 20;
 
-/// Reads an expression.
 pub fn trigger(text: &str) -> Result<Trigger, String> {
     let (left, right) = text.rsplit_once('>').ok_or_else(|| {
         format!("a trigger is FIGURE>LIMIT or FIGURE(CGROUP)>LIMIT, in quotes for the shell; {EXAMPLES}")

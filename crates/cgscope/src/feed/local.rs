@@ -9,7 +9,6 @@ use cgscope_model::Sample;
 use super::{Demand, End, Event, Events, Feed, schedule::Schedule};
 use crate::exit::{Error, Result};
 
-/// Our own collector on its thread.
 struct Local {
     collector: Collector,
     first: Option<Sample>,

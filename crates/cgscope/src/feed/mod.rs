@@ -22,16 +22,13 @@ pub use source::Source;
 /// What a feed gives.
 #[derive(Debug)]
 pub enum Event {
-    /// A Sample.
     Sample {
-        /// What was read.
         sample: Box<Sample>,
         /// It must not be compared with those before it: the daemon was restarted.
         anew: bool,
         /// Why no other follows; `None`: others do.
         end: Option<End>,
     },
-    /// A sentence for the user.
     Message(String),
 }
 
@@ -42,13 +39,11 @@ pub enum End {
     Finished,
     /// Ctrl-C, SIGTERM or SIGHUP.
     Interrupted,
-    /// The command that was started has ended.
     CommandEnded(ExitStatus),
     /// No selected task is left.
     TargetGone,
 }
 
-/// A source of Samples.
 pub trait Feed: Send + 'static {
     /// Waits for the next event; `None` after the last one.
     fn next(&mut self) -> Option<Result<Event>>;
@@ -88,16 +83,17 @@ impl Events {
         Self { events, demand: Box::new(demand), end, thread: Some(thread) }
     }
 
-    /// The next event. Must not be called after the last Sample.
     pub async fn next(&mut self) -> Result<Event> {
-        while let Some(end) = self.end {
+        loop {
+            let end = self.end.unwrap_or_else(Instant::now);
             tokio::select! {
                 biased;
-                event = self.events.recv() => return or_gone(event),
-                () = sleep_until(end.into()) => self.finish(),
+                event = self.events.recv() => {
+                    return event.unwrap_or_else(|| Err(Error::incomplete("the sampler is gone")));
+                }
+                () = sleep_until(end.into()), if self.end.is_some() => self.finish(),
             }
         }
-        or_gone(self.events.recv().await)
     }
 
     /// The next Sample comes a whole new `interval` after the last one, or at once if that moment has passed; the others follow
@@ -113,8 +109,9 @@ impl Events {
     }
 }
 
-fn or_gone(event: Option<Result<Event>>) -> Result<Event> {
-    event.unwrap_or_else(|| Err(Error::incomplete("the sampler is gone")))
+/// As headers and requests have it.
+pub fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Drop for Events {

@@ -44,7 +44,6 @@ impl Schedule {
         self.end.is_some_and(|end| self.due >= end)
     }
 
-    /// On to the next Sample.
     pub fn step(&mut self) {
         self.before = Some(self.due);
         self.aim(self.due + self.interval);

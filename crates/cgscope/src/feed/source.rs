@@ -8,7 +8,7 @@ use cgscope_model::{Sample, Selection};
 use super::{
     Events,
     daemon::{self, Daemon},
-    local,
+    local, ns,
 };
 use crate::{
     child::Output,
@@ -20,9 +20,7 @@ use crate::{
 
 /// Where Samples come from.
 pub enum Source {
-    /// We take them.
     Own(Box<Collector>),
-    /// The daemon shows us its own.
     Daemon(Box<Daemon>),
 }
 
@@ -33,7 +31,7 @@ impl Source {
         let is_whole = target.output != Output::Nowhere;
         let connect = |path: &Path| {
             daemon::check(target)?;
-            let daemon = Daemon::connect(path, options, interval, is_whole);
+            let daemon = Daemon::connect(path, options, ns(interval), is_whole);
             daemon.map(Box::new).map_err(|error| Error::could_not_run(error.to_string()))
         };
         if let Some(path) = &target.connect {
@@ -68,32 +66,28 @@ impl Source {
         }
     }
 
+    fn daemon(&self) -> Option<&Daemon> {
+        match self {
+            Self::Own(_) => None,
+            Self::Daemon(daemon) => Some(daemon),
+        }
+    }
+
     /// Everything that is asked for is shown.
     pub fn shows_all(&self) -> bool {
-        match self {
-            Self::Own(_) => true,
-            Self::Daemon(daemon) => daemon.shows_all,
-        }
+        self.daemon().is_none_or(|daemon| daemon.shows_all)
     }
 
     /// What is shown, in words.
     pub fn title(&self, target: &Target) -> String {
-        match self {
-            Self::Own(_) => target.words(),
-            Self::Daemon(daemon) => daemon.title(target),
-        }
+        self.daemon().map_or_else(|| target.words(), |daemon| daemon.title(target))
     }
 
     /// How measuring is less than it could be, in sentences.
     pub fn limits(&self, selection: &Selection) -> Vec<String> {
         match self {
             Self::Own(collector) => collector.refused().to_vec(),
-            Self::Daemon(daemon) => {
-                let is_part = !selection.follows_all() || !daemon.shows_all;
-                let ended = "through the daemon, what tasks did that ended between two Samples is told by cgroup, and only of cgroups \
-                             that are all yours; use a short interval for short tasks";
-                is_part.then(|| ended.to_owned()).into_iter().chain(daemon.said.clone()).collect()
-            }
+            Self::Daemon(daemon) => daemon.limits(selection),
         }
     }
 }

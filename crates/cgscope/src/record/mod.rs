@@ -25,11 +25,11 @@ pub use tee::Tee;
 use crate::{
     cli::Record,
     exit::{Error, Exit, Result},
-    feed::Event,
+    feed::ns,
     record::{
         file::File,
         flight::Flight,
-        progress::{Manner, Progress, State},
+        progress::{Manner, Progress, words},
         rotate::Rotating,
         sink::{Next, Single, Sink},
     },
@@ -38,7 +38,6 @@ use crate::{
     text,
 };
 
-/// Runs the command.
 pub async fn run(options: &Record) -> Result {
     let target = Target::new(&options.select)?;
     let pace = Pace { interval: options.interval, duration: options.duration, count: None };
@@ -59,7 +58,7 @@ pub async fn run(options: &Record) -> Result {
     }
     // The command is let go last: it never runs unrecorded.
     let asked = options.keep.is_some().then(listen).transpose()?;
-    let sink = create(options, &header(&ready, &target, options.interval))?;
+    let sink = create(options, &header(&ready, &target))?;
     if !options.quiet {
         say_start(&ready, &target, options);
     }
@@ -100,10 +99,6 @@ fn plan(options: &Record, keep: Duration) -> flight::Plan {
     }
 }
 
-fn ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 fn say_start(ready: &Ready, target: &Target, options: &Record) {
     let where_to = match options.keep {
         Some(_) => String::new(),
@@ -120,11 +115,11 @@ fn say_start(ready: &Ready, target: &Target, options: &Record) {
     );
 }
 
-fn header(ready: &Ready, target: &Target, interval: Duration) -> Header {
+fn header(ready: &Ready, target: &Target) -> Header {
     Header {
         selection: ready.session.selection.clone(),
         command: (!target.command.is_empty()).then(|| target.command.clone()),
-        ..header_of_host(interval)
+        ..header_of_host(ready.session.pace.interval)
     }
 }
 
@@ -151,7 +146,6 @@ fn listen() -> Result<Signal> {
         .map_err(|error| Error::could_not_run(format!("SIGUSR1 cannot be received ({error})")))
 }
 
-/// Never, where nobody listens.
 async fn asked_for(asked: &mut Option<Signal>) {
     match asked {
         Some(signal) => {
@@ -164,7 +158,6 @@ async fn asked_for(asked: &mut Option<Signal>) {
 /// Why a recording ends when the daemon was started anew.
 pub const BEGINS_ANEW: &str = "the daemon was started anew and counts from there: the recording ends before that; record again for what comes";
 
-/// A recording under way.
 struct Recorder {
     session: Session,
     sink: Box<dyn Sink>,
@@ -192,22 +185,18 @@ impl Recorder {
 
     async fn run(mut self) -> Result {
         loop {
-            let event = tokio::select! {
-                event = self.session.next() => event,
+            let next = tokio::select! {
+                next = self.session.next_sample() => next,
                 () = asked_for(&mut self.asked) => {
                     self.sink.asked_for();
                     continue;
                 }
             };
-            let (sample, end) = match event {
-                Ok(Event::Sample { anew: true, .. }) => {
+            let (sample, end) = match next {
+                Ok((sample, false, end)) => (sample, end),
+                Ok((_, true, _)) => {
                     self.sink.abandon(Reason::Failed);
                     return Err(Error::incomplete(BEGINS_ANEW));
-                }
-                Ok(Event::Sample { sample, end, .. }) => (sample, end),
-                Ok(Event::Message(sentence)) => {
-                    say!("cgscope: {sentence}");
-                    continue;
                 }
                 Err(error) => {
                     self.sink.abandon(self.session.reason_of_error(&error));
@@ -243,10 +232,7 @@ impl Recorder {
     fn show(&mut self) {
         let Some(latest) = &self.latest else { return };
         let (sink, whole) = (&self.sink, &self.whole);
-        self.progress.show(|| {
-            let (elapsed_ns, bytes) = (whole.duration_ns, sink.bytes());
-            State { elapsed_ns, bytes, losses: &latest.losses, more: sink.state() }.words()
-        });
+        self.progress.show(|| words(whole.duration_ns, sink.bytes(), &latest.losses, &sink.state()));
     }
 
     fn broken(self, broken: sink::Broken) -> Error {

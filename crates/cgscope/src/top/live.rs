@@ -23,7 +23,6 @@ use crate::{
     },
 };
 
-/// Runs the screen over what is set up.
 pub async fn run(
     ready: Ready,
     mut tee: Tee,
@@ -39,15 +38,7 @@ pub async fn run(
     app.begin_with(begin);
     app.notice = remembered.notice();
     app.recorded = tee.state();
-    let mut live = Live {
-        session,
-        tee,
-        names: Names::start(),
-        pace: interval,
-        earlier: None,
-        worst: Exit::Done,
-        end: None,
-    };
+    let mut live = Live { session, tee, names: Names::start(), earlier: None, worst: Exit::Done, end: None };
     let shown = show(&mut screen, &mut app, &mut live).await;
     // Only what is printed after this is seen.
     drop(screen);
@@ -66,13 +57,10 @@ fn app(session: &Session, settings: Settings, interval: Duration) -> App {
     App::new(about, settings, theme, interval)
 }
 
-/// A session that feeds a screen.
 struct Live {
     session: Session,
     tee: Tee,
     names: Names,
-    /// The interval that the session was told.
-    pace: Duration,
     earlier: Option<Box<Sample>>,
     worst: Exit,
     end: Option<End>,
@@ -107,9 +95,8 @@ impl Live {
 
     /// A key may have changed the interval since.
     fn keep_pace(&mut self, app: &App) {
-        if self.pace != app.delay {
-            self.pace = app.delay;
-            self.session.set_interval(self.pace);
+        if self.session.pace.interval != app.delay {
+            self.session.set_interval(app.delay);
         }
     }
 }

@@ -33,7 +33,6 @@ pub trait Updates {
 pub enum Flow {
     /// Draws, and goes on.
     Draw,
-    /// Ends.
     End,
 }
 

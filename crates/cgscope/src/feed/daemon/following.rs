@@ -17,32 +17,23 @@ use crate::{
 /// A first interval that is shorter than this part of what was asked for is none where whole ones were asked for.
 const WHOLE: f64 = 0.9;
 
-/// What the user still wants of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Samples.
     Samples,
-    /// One last Sample.
     Last,
-    /// Nothing.
     Nothing,
 }
 
-/// What is done next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// Waits for the next message.
     Receive,
-    /// Looks for a daemon that is gone.
     Reconnect,
-    /// Nothing: no other event follows.
     Stop,
 }
 
 /// An event to give, if any, and what is done after it.
 pub type Step = (Option<Result<Event>>, Then);
 
-/// Stops because of an error.
 pub fn failed(sentence: impl Into<String>) -> Step {
     (Some(Err(Error::incomplete(sentence))), Then::Stop)
 }
@@ -52,12 +43,10 @@ pub struct Following {
     socket: PathBuf,
     /// Only these threads; empty: all.
     tids: HashSet<u32>,
-    /// The first interval must be this long at least, ns.
+    /// The first interval must be this long at least, ns; 0 once it is over.
     shortest_ns: u64,
     /// Held back until it is known whether it is the last one, or too near to the next.
     held: Option<Box<Sample>>,
-    /// No Sample followed the first one of this daemon yet.
-    is_first: bool,
     /// The next Sample must not be compared with those before it.
     anew: bool,
 }
@@ -70,14 +59,13 @@ impl Following {
             tids: tids.iter().copied().collect(),
             shortest_ns: whole_ns.map_or(0, |ns| (ns as f64 * WHOLE) as u64),
             held: Some(first),
-            is_first: true,
             anew: false,
         }
     }
 
     /// The Sample that is held back for no reason: waiting for the next message would keep it back.
     pub fn release(&mut self, wanted: Wanted) -> Option<Event> {
-        let is_kept = wanted == Wanted::Last || (self.is_first && self.shortest_ns > 0);
+        let is_kept = wanted == Wanted::Last || self.shortest_ns > 0;
         if is_kept { None } else { self.give(None) }
     }
 
@@ -97,17 +85,14 @@ impl Following {
 
     /// Figures of the daemon that is back have nothing to do with those before.
     pub fn on_reconnection(&mut self) -> Step {
-        (self.held, self.is_first, self.anew) = (None, true, true);
+        (self.held, self.shortest_ns, self.anew) = (None, 0, true);
         (Some(Ok(Event::Message("the daemon is back: figures begin anew".into()))), Then::Receive)
     }
 
     /// A first Sample too near to this one gives way to it.
     fn on_sample(&mut self, sample: Box<Sample>) -> Option<Event> {
-        let is_short = |held: &Sample| sample.mono_ns.saturating_sub(held.mono_ns) < self.shortest_ns;
-        if self.is_first && self.held.as_deref().is_some_and(is_short) {
-            self.held = None;
-        }
-        self.is_first = false;
+        let shortest_ns = std::mem::take(&mut self.shortest_ns);
+        self.held.take_if(|held| sample.mono_ns.saturating_sub(held.mono_ns) < shortest_ns);
         let before = self.give(None);
         self.held = Some(sample);
         before
@@ -142,7 +127,6 @@ impl Following {
     }
 }
 
-/// What the daemon says to people.
 fn said(word: Word) -> Option<Event> {
     let is_for_people = word.shows_all.is_none() && !word.sentence.is_empty();
     is_for_people.then_some(Event::Message(word.sentence))

@@ -12,6 +12,7 @@ use std::{
 };
 
 use cgscope_collect::{Options, TimeSplit};
+use cgscope_model::Selection;
 use cgscope_record::Message;
 use cgscope_serve::{
     client::{ConnectError, Connection, SOCKET},
@@ -21,7 +22,7 @@ use cgscope_serve::{
 use self::{
     backoff::{AGAIN, Backoff, spread},
     following::{Following, Step, Then, Wanted, failed, passes},
-    remote::{Remote, nanos},
+    remote::Remote,
 };
 use super::{Event, Events, Feed};
 use crate::{
@@ -42,35 +43,28 @@ pub fn usual() -> Option<&'static Path> {
 /// The daemon, whose first Sample has come.
 pub struct Daemon {
     path: PathBuf,
-    received: Received,
+    connection: Connection,
+    /// How time on a CPU splits, where that is asked for.
+    split: Option<TimeSplit>,
     remote: Remote,
     /// Everything is shown, not only what is this user's.
     pub shows_all: bool,
     /// What the daemon has said before its first Sample.
-    pub said: Vec<String>,
+    said: Vec<String>,
     following: Following,
     then: Then,
     backoff: Backoff,
-    /// When it was connected to.
     since: Instant,
 }
 
-/// Messages, with what the daemon does not tell.
-struct Received {
-    connection: Connection,
-    /// How time on a CPU splits, where that is asked for.
-    split: Option<TimeSplit>,
-}
-
-impl Received {
-    fn next(&mut self) -> Option<Message<Word>> {
-        let mut message = self.connection.receive();
-        // As soon as it has come.
-        if let (Some(split), Some(Message::Sample(sample))) = (&mut self.split, &mut message) {
-            split.add(sample);
-        }
-        message
+/// The next message, with what the daemon does not report.
+fn receive(connection: &mut Connection, split: &mut Option<TimeSplit>) -> Option<Message<Word>> {
+    let mut message = connection.receive();
+    // As soon as it has come.
+    if let (Some(split), Some(Message::Sample(sample))) = (split, &mut message) {
+        split.add(sample);
     }
+    message
 }
 
 impl Daemon {
@@ -78,34 +72,32 @@ impl Daemon {
     pub fn connect(
         path: &Path,
         options: &Options,
-        interval: Duration,
+        interval_ns: u64,
         is_whole: bool,
     ) -> std::result::Result<Self, ConnectError> {
-        let interval_ns = nanos(interval);
         let asked = Request { pids: options.selection.pids.clone(), ..Request::every(interval_ns) };
-        let (connection, sender) = Connection::open(path, &asked)?;
+        let (mut connection, sender) = Connection::open(path, &asked)?;
         // Without /proc there is no split, and it is unknown.
-        let split = options.accounts.is_some().then(TimeSplit::new).and_then(io::Result::ok);
-        let mut received = Received { connection, split };
+        let mut split = options.accounts.is_some().then(TimeSplit::new).and_then(io::Result::ok);
         let (mut shows_all, mut said) = (false, Vec::new());
         let first = loop {
-            match received.next() {
+            match receive(&mut connection, &mut split) {
                 Some(Message::Sample(sample)) => break sample,
-                Some(Message::Word(word)) if word.refused.is_some() => {
-                    return Err(ConnectError::Refused(word));
-                }
-                Some(Message::Word(word)) => match word.shows_all {
-                    Some(all) => shows_all = all,
-                    None => said.extend(Some(word.sentence).filter(|sentence| !sentence.is_empty())),
+                Some(Message::Word(word)) => match (word.refused, word.shows_all) {
+                    (Some(_), _) => return Err(ConnectError::Refused(word)),
+                    (None, Some(all)) => shows_all = all,
+                    (None, None) => said.push(word.sentence),
                 },
                 Some(Message::End(_)) | None => {
                     return Err(ConnectError::Io(path.into(), io::ErrorKind::UnexpectedEof.into()));
                 }
             }
         };
+        said.retain(|sentence| !sentence.is_empty());
         Ok(Self {
             path: path.into(),
-            received,
+            connection,
+            split,
             remote: Remote::new(asked, Some(sender)),
             shows_all,
             said,
@@ -116,11 +108,18 @@ impl Daemon {
         })
     }
 
-    /// Begins to hand on what comes.
     pub fn start(self, duration: Option<Duration>) -> Events {
         let remote = self.remote.clone();
         let end = duration.map(|duration| Instant::now() + duration);
         Events::start(self, move |demand| remote.demand(demand), end)
+    }
+
+    /// How measuring is less than it could be, in sentences.
+    pub fn limits(&self, selection: &Selection) -> Vec<String> {
+        let is_part = !selection.follows_all() || !self.shows_all;
+        let ended = "through the daemon, what tasks did that ended between two Samples is told by cgroup, and only of cgroups \
+                     that are all yours; use a short interval for short tasks";
+        is_part.then(|| ended.to_owned()).into_iter().chain(self.said.clone()).collect()
     }
 
     /// What of it is looked at, in words; `target`: what was asked for.
@@ -182,7 +181,7 @@ impl Daemon {
         if let Some(event) = self.following.release(self.remote.wanted()) {
             return (Some(Ok(event)), Then::Receive);
         }
-        let message = self.received.next();
+        let message = receive(&mut self.connection, &mut self.split);
         self.following.on(message, self.remote.wanted())
     }
 
@@ -196,7 +195,7 @@ impl Daemon {
     fn reconnect(&mut self) -> Step {
         match reconnect(&self.path, &self.remote, &mut self.backoff) {
             Ok(Some(connection)) => {
-                (self.received.connection, self.since) = (connection, Instant::now());
+                (self.connection, self.since) = (connection, Instant::now());
                 self.following.on_reconnection()
             }
             Ok(None) => (None, Then::Stop),

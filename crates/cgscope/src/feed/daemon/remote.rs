@@ -1,14 +1,11 @@
 //! What is asked of the daemon from another thread than the one that receives.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cgscope_serve::{client::Sender, protocol::Request};
 
 use super::following::Wanted;
-use crate::feed::Demand;
+use crate::feed::{Demand, ns};
 
 /// The request, shared between the two threads.
 #[derive(Clone)]
@@ -17,13 +14,11 @@ pub struct Remote(Arc<Mutex<Asking>>);
 struct Asking {
     /// What is wanted, also of a daemon that comes back.
     request: Request,
-    /// `None` while there is no daemon.
     sender: Option<Sender>,
     is_dropped: bool,
 }
 
 impl Remote {
-    /// This has been asked for.
     pub fn new(request: Request, sender: Option<Sender>) -> Self {
         Self(Arc::new(Mutex::new(Asking { request, sender, is_dropped: false })))
     }
@@ -32,7 +27,6 @@ impl Remote {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the user still wants.
     pub fn wanted(&self) -> Wanted {
         let asking = self.lock();
         match (asking.is_dropped, asking.request.last) {
@@ -42,7 +36,6 @@ impl Remote {
         }
     }
 
-    /// The current request.
     pub fn request(&self) -> Request {
         self.lock().request.clone()
     }
@@ -52,7 +45,7 @@ impl Remote {
         let mut asking = self.lock();
         let Asking { request, sender, is_dropped } = &mut *asking;
         match demand {
-            Demand::Interval(interval) => request.interval_ns = nanos(interval),
+            Demand::Interval(interval) => request.interval_ns = ns(interval),
             Demand::Last => request.last = true,
             Demand::Stop => *is_dropped = true,
         }
@@ -64,7 +57,6 @@ impl Remote {
         }
     }
 
-    /// The daemon is gone.
     pub fn lose(&self) {
         self.lock().sender = None;
     }
@@ -77,9 +69,4 @@ impl Remote {
         }
         asking.sender = Some(sender);
     }
-}
-
-/// As requests have it.
-pub fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -11,7 +11,6 @@ use cgscope_model::{
 use crate::{
     child::Ended,
     exit::{Error, Result},
-    feed::Event,
     session::Session,
 };
 
@@ -20,17 +19,12 @@ pub const EVERY: Duration = Duration::from_millis(100);
 /// Reading a thread takes some microseconds: of many it is done less often, so that it stays below a hundredth of a CPU.
 const EVERY_OF_A_THREAD: Duration = Duration::from_micros(500);
 
-/// What came of it.
 pub struct Measured {
-    /// All of it.
     pub interval: Interval,
-    /// How it ended.
     pub ended: Ended,
     /// Its processes that were there at the last Sample.
     pub left: Vec<Outlived>,
-    /// The most threads in any Sample.
     pub peak_threads: u64,
-    /// The most processes in any Sample.
     pub peak_processes: u64,
     /// The longest time between two Samples that was asked for, ns.
     pub every_ns: u64,
@@ -38,7 +32,6 @@ pub struct Measured {
     pub remark: Option<String>,
 }
 
-/// What has come so far.
 #[derive(Default)]
 struct SoFar {
     earlier: Option<Box<Sample>>,
@@ -59,18 +52,14 @@ impl SoFar {
     }
 }
 
-/// Measures until the command has ended. Where measuring fails the command is waited for all the same.
-///
-/// # Errors
-/// The command could not be executed.
+/// Measures until the command has ended. Where measuring fails the command is waited for all the same; an error: it could not be
+/// executed.
 pub async fn measure(session: &mut Session) -> Result<Measured> {
     let mut so_far = SoFar::default();
     let mut every = EVERY;
     let remark = loop {
-        let (sample, is_last) = match session.next().await {
-            Ok(Event::Sample { sample, end, .. }) => (sample, end.is_some()),
-            // Of the daemon alone.
-            Ok(Event::Message(_)) => continue,
+        let (sample, is_last) = match session.next_sample().await {
+            Ok((sample, _, end)) => (sample, end.is_some()),
             // The command has ended, or was none.
             Err(error) if !session.command_runs() && session.ended.is_none() => return Err(error),
             Err(error) => break Some(format!("{error}: what came after that is not counted")),
@@ -104,7 +93,6 @@ fn processes(sample: &Sample) -> Vec<Outlived> {
     mains.map(|task| Outlived { pid: task.tgid, comm: task.comm.to_string() }).collect()
 }
 
-/// An exit status in our terms.
 pub fn ending(status: ExitStatus) -> Ending {
     match (status.code(), status.signal()) {
         (Some(code), _) => Ending::Exited(code as u8),

@@ -109,7 +109,7 @@ fn a_daemon_that_is_gone_is_looked_for_while_samples_are_wanted() {
 }
 
 #[test]
-fn after_a_reconnection_figures_begin_anew_with_a_whole_interval() {
+fn after_a_reconnection_figures_begin_anew() {
     let mut following = following(Some(SECOND));
     assert_eq!(after(&mut following, at_ms(2_000), Wanted::Samples), given(&["1000 ms"], Then::Receive));
     let (events, then) = after(&mut following, None, Wanted::Samples);
