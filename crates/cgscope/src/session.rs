@@ -194,10 +194,11 @@ impl Session {
     pub async fn next(&mut self) -> Result<Event> {
         loop {
             let Some(events) = &mut self.events else { return Err(Error::incomplete("nothing is measured")) };
+            let child = &mut self.child;
             tokio::select! {
                 biased;
                 event = events.next() => return self.on(event?),
-                ended = end_of(&mut self.child), if self.ending.is_none() => {
+                Some(ended) = async { Some(child.as_mut()?.wait().await) }, if self.ending.is_none() => {
                     // The thread has its outcome but once.
                     self.child = None;
                     self.command_ended(ended)?;
@@ -344,13 +345,6 @@ impl Session {
     pub fn reason_of_error(&self, error: &Error) -> Reason {
         let is_interrupted = self.ending == Some(End::Interrupted) || error.exit == Exit::Done;
         if is_interrupted { Reason::Interrupted } else { Reason::Failed }
-    }
-}
-
-async fn end_of(child: &mut Option<Running>) -> io::Result<Ended> {
-    match child {
-        Some(child) => child.wait().await,
-        None => std::future::pending().await,
     }
 }
 

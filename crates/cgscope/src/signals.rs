@@ -140,14 +140,9 @@ impl JobControl {
 
     /// Waits for the next order.
     pub async fn next(&mut self) -> Order {
-        let stop = async {
-            match &mut self.stop {
-                Some(stop) => stop.recv().await,
-                None => std::future::pending().await,
-            }
-        };
+        let stop = &mut self.stop;
         tokio::select! {
-            _ = stop => Order::Stop(Whom::Process),
+            Some(()) = async { stop.as_mut()?.recv().await } => Order::Stop(Whom::Process),
             _ = self.go_on.recv() => Order::Continue,
             _ = self.resize.recv() => Order::Resize,
         }

@@ -146,15 +146,6 @@ fn listen() -> Result<Signal> {
         .map_err(|error| Error::could_not_run(format!("SIGUSR1 cannot be received ({error})")))
 }
 
-async fn asked_for(asked: &mut Option<Signal>) {
-    match asked {
-        Some(signal) => {
-            signal.recv().await;
-        }
-        None => std::future::pending().await,
-    }
-}
-
 /// Why a recording ends when the daemon was started anew.
 pub const BEGINS_ANEW: &str = "the daemon was started anew and counts from there: the recording ends before that; record again for what comes";
 
@@ -185,9 +176,10 @@ impl Recorder {
 
     async fn run(mut self) -> Result {
         loop {
+            let asked = &mut self.asked;
             let next = tokio::select! {
                 next = self.session.next_sample() => next,
-                () = asked_for(&mut self.asked) => {
+                Some(()) = async { asked.as_mut()?.recv().await } => {
                     self.sink.asked_for();
                     continue;
                 }
