@@ -7,10 +7,8 @@ use cgscope_model::{
     Cause, Interval, Wait,
     findings::BUSY_THREAD_PERCENT,
     selection::{is_at_or_below, normal_path},
-    units::{self, duration, percent},
+    units::{self, duration, percent, seconds},
 };
-
-use cgscope_model::units::seconds;
 
 /// A figure and its limit: `p99(/system.slice)>10ms`.
 #[derive(Clone, Debug, PartialEq)]
