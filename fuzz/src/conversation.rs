@@ -1,7 +1,9 @@
 //! What is made of an input for the protocol of the daemon: it is what a client sends, or what a daemon does.
 
+use cgscope_record::Message;
+
 use crate::{
-    client::{Event, Events},
+    client::Connection,
     frames::framed,
     protocol::{LONGEST, LONGEST_INTERVAL_NS, MOST_PIDS, Request, Requests, Word},
 };
@@ -104,19 +106,23 @@ fn requests<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Result<Reques
 }
 
 fn hear_daemon(bytes: &[u8]) {
-    let mut events = match Events::open(bytes) {
-        Ok(Ok(events)) => events,
+    let mut connection = match Connection::read(bytes) {
+        Ok(Ok(connection)) => connection,
         Ok(Err(word)) => return assert_printable(&word.sentence),
         Err(_) => return,
     };
-    assert_printable(&events.header().hostname);
+    assert_printable(&connection.header().hostname);
     // Whatever says something takes bytes.
     for _ in 0..=bytes.len() {
-        match events.receive() {
-            Event::Said(sentence) => assert_printable(&sentence),
-            Event::Refused(word) => return assert_printable(&word.sentence),
-            Event::Gone => return,
-            Event::Sample(_) | Event::Answered { .. } | Event::End => {}
+        match connection.receive() {
+            Some(Message::Word(word)) => {
+                assert_printable(&word.sentence);
+                if word.refused.is_some() {
+                    return;
+                }
+            }
+            None => return,
+            Some(Message::Sample(_) | Message::End(_)) => {}
         }
     }
     panic!("it never ends");

@@ -7,7 +7,10 @@ use std::{
         unix::process::{CommandExt, ExitStatusExt},
     },
     process::{Child, Command, ExitStatus, Stdio},
-    sync::mpsc,
+    sync::{
+        atomic::{AtomicI32, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -15,17 +18,15 @@ use std::{
 use cgscope_model::command_run::Usage;
 use tokio::sync::oneshot;
 
-use crate::{
-    exit::{Error, Result},
-    signals,
-};
+use crate::exit::{Error, Result};
 
 mod other_user;
 
-/// Where the output of a command goes.
+/// Where signals are passed on to, as `kill(2)` has it: to a process, or to a group of a session of its own; 0: nowhere.
+pub static PASS_TO: AtomicI32 = AtomicI32::new(0);
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Output {
-    /// To ours.
     #[default]
     AsOurs,
     /// Our standard output carries the result alone.
@@ -36,7 +37,6 @@ pub enum Output {
 
 /// A command before its `execve`.
 pub struct Held {
-    /// Its process id.
     pub pid: u32,
     /// It leads a session, and so a process group, of its own: keys of our terminal do not reach it.
     has_session: bool,
@@ -50,19 +50,14 @@ pub struct Remains {
     _held: mpsc::Sender<()>,
 }
 
-/// A command that runs.
 pub struct Running {
-    /// Its process id.
     pub pid: u32,
-    /// When it was let go.
     released: Instant,
     outcome: oneshot::Receiver<io::Result<Ended>>,
 }
 
-/// A command that has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    /// How.
     pub status: ExitStatus,
     /// What it used, with those of its children that were waited for.
     pub usage: Usage,
@@ -124,7 +119,6 @@ impl Held {
         if self.has_session { -pid } else { pid }
     }
 
-    /// Lets the command run.
     pub fn release(mut self) -> (Running, Remains) {
         let released = Instant::now();
         // A process that died meanwhile reads nothing; its outcome says so.
@@ -142,7 +136,6 @@ impl Running {
         Ok(Ended { lived: ended.at.saturating_duration_since(self.released), ..ended })
     }
 
-    /// Asks it to end.
     pub fn terminate(&self) {
         if let Some(pid) = rustix::process::Pid::from_raw(self.pid as i32) {
             // It may be gone already.
@@ -164,7 +157,7 @@ fn run_in_thread(mut process: Command) -> (oneshot::Receiver<io::Result<Ended>>,
         let _ = done.send(result.and_then(|mut child| {
             let ended = end_of(&child);
             // Before its number may be given to another process.
-            signals::pass_on_to(0);
+            PASS_TO.store(0, Ordering::SeqCst);
             match is_held.try_recv() {
                 Err(mpsc::TryRecvError::Empty) => {
                     // It is reaped when its remains are let go, or we end.

@@ -2,6 +2,7 @@
 
 mod recordings;
 mod sample;
+mod size;
 mod stat;
 
 use std::{path::PathBuf, time::Duration};

@@ -2,17 +2,28 @@
 
 use std::{fmt, io, process::ExitCode};
 
+use cgscope_model::Losses;
+
 /// What the shell sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
-    /// Done.
     Done,
     /// Done but incomplete: something was lost, or the target vanished.
     Incomplete,
-    /// Could not run.
     CouldNotRun,
     /// As a command that was run in our place.
     AsCommand(u8),
+}
+
+impl Exit {
+    /// A measurement that lost something of what the host shows is incomplete.
+    pub fn of_losses(losses: &Losses) -> Self {
+        if losses.nonzero().any(|(loss, _)| !loss.leaves_result_whole()) {
+            Self::Incomplete
+        } else {
+            Self::Done
+        }
+    }
 }
 
 impl From<Exit> for ExitCode {
@@ -29,17 +40,14 @@ impl From<Exit> for ExitCode {
 /// An error of a command, with how it makes the command end.
 #[derive(Debug)]
 pub struct Error {
-    /// One sentence.
     pub sentence: String,
     /// [`Exit::Incomplete`] where something was done, else [`Exit::CouldNotRun`].
     pub exit: Exit,
 }
 
-/// What commands return.
 pub type Result<T = Exit> = std::result::Result<T, Error>;
 
 impl Error {
-    /// Nothing was done.
     pub fn could_not_run(sentence: impl Into<String>) -> Self {
         Self { sentence: sentence.into(), exit: Exit::CouldNotRun }
     }

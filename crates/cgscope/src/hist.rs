@@ -19,25 +19,24 @@ use crate::{
     nodes,
     record::Tee,
     request::Target,
-    run::{Plan, for_each_interval},
+    run::{for_each_interval, pace},
     session::Session,
     text::NO_HISTOGRAM,
     text::{self, Unit},
 };
 
-/// Runs the command.
 pub async fn run(options: &Hist) -> Result {
     let mut target = Target::new(&options.select)?;
     target.output = Output::ToStandardError;
     target.by_cpu = options.per_cpu;
-    let plan = Plan::new(&options.rhythm);
-    if plan.merge && !options.json && plan.pace.duration.is_none() && target.command.is_empty() {
+    let (pace, merge) = (pace(&options.rhythm), options.rhythm.interval.is_none());
+    if merge && !options.json && pace.duration.is_none() && target.command.is_empty() {
         say!("cgscope: measuring the waits of the {}; Ctrl-C ends and prints", target.words());
     }
     // Standard output by itself is flushed at every line.
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
-    let session = Session::start(&target, plan.pace)?;
-    for_each_interval(session, plan, Tee::default(), |interval, host| {
+    let session = Session::start(&target, pace)?;
+    for_each_interval(session, merge, Tee::default(), |interval, host| {
         print(&mut out, interval, host, options).map_err(|error| Error::output(&error))
     })
     .await

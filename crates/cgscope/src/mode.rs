@@ -1,21 +1,16 @@
-//! How it is measured: exactly, or where that is not to be had, through the daemon, or coarsely.
+//! How it is measured: exactly, or coarsely where that is not available.
 
-use std::{path::Path, time::Duration};
-
-use cgscope_collect::{Collector, Failure, Kind, Options};
+use cgscope_collect::{Failure, Kind};
 
 use crate::{
     cli::ModeChoice,
     doctor,
     exit::{Error, Result},
-    remote::{self, Daemon},
-    request::Target,
 };
 
 /// Why it is measured coarsely.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Coarse {
-    /// What is missing, in a few words.
     pub because: String,
     /// What is missing, what that prevents, and what to do. `None`: it was asked for.
     pub sentence: Option<String>,
@@ -35,55 +30,7 @@ impl Coarse {
     }
 }
 
-/// Where Samples come from.
-pub enum Source {
-    /// We take them.
-    Own(Box<Collector>),
-    /// The daemon shows us its own.
-    Daemon(Box<Daemon>),
-}
-
-/// Begins to measure in the mode asked for. Of itself it is through the daemon, or coarse, only where the host, or a limit of the
-/// exact mode, leaves no other.
-pub fn start(options: &Options, target: &Target, interval: Duration) -> Result<(Source, Option<Coarse>)> {
-    let connect =
-        |path: &Path| Daemon::connect(path, &options.selection, interval, options.accounts.is_some());
-    let daemon = |daemon| Source::Daemon(Box::new(daemon));
-    if let Some(path) = &target.connect {
-        remote::check(target)?;
-        let connected = connect(path).map_err(|error| Error::could_not_run(error.to_string()))?;
-        return Ok((daemon(connected), None));
-    }
-    let own = |collector| Source::Own(Box::new(collector));
-    let exact = || Collector::start(options).map(own);
-    let mut refused = None;
-    let chosen = choose(
-        target.mode,
-        || {
-            exact().or_else(|failure| {
-                let may_help =
-                    target.mode == ModeChoice::Auto && failure.kind == Kind::Host && !target.stands_aside;
-                let Some(path) = remote::usual().filter(|_| may_help) else { return Err(failure) };
-                let connected = remote::check(target).map_err(|error| error.sentence);
-                match connected.and_then(|()| connect(path).map_err(|error| error.to_string())) {
-                    Ok(connected) => Ok(daemon(connected)),
-                    Err(sentence) => {
-                        refused = Some(sentence);
-                        Err(failure)
-                    }
-                }
-            })
-        },
-        || Collector::start_coarse(options).map(own),
-    )?;
-    let (source, mut coarse) = chosen;
-    if let (Some(coarse), Some(refused)) = (&mut coarse, refused) {
-        coarse.sentence = coarse.sentence.take().map(|sentence| format!("{sentence}; {refused}"));
-    }
-    Ok((source, coarse))
-}
-
-/// The same of anything that can be begun in both ways.
+/// Begins something in the mode asked for: coarse only where the host, or a limit of the exact mode, leaves no other.
 pub fn choose<T>(
     choice: ModeChoice,
     exact: impl FnOnce() -> std::result::Result<T, Failure>,

@@ -30,7 +30,6 @@ pub fn subject(header: &Header) -> String {
     }
 }
 
-/// A recording that is being read.
 pub struct Recording {
     reader: FileReader,
     /// Its file, as it was named.
@@ -45,7 +44,6 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Opens it; the header is read.
     pub fn open(path: &Path) -> Result<Self> {
         let reader = open(path).map_err(|error| Error::could_not_run(error.to_string()))?;
         let header = reader.header();
@@ -57,7 +55,6 @@ impl Recording {
         Ok(Self { reader, file, host, earlier: None, samples: 0, step: 1, worst: Exit::Done })
     }
 
-    /// What was asked for, and where.
     pub fn header(&self) -> &Header {
         self.reader.header()
     }
@@ -78,30 +75,28 @@ impl Recording {
     /// What happened from one Sample to the next ([`Self::at_most`]: over several), without what the selection leaves out;
     /// `None` after the last.
     pub fn next_interval(&mut self) -> Result<Option<Interval>> {
+        let Some(earlier) = self.first()? else { return Ok(None) };
         // The first Sample may say that it takes every one.
-        self.earlier = self.first()?;
-        let interval = if self.step > 1 { self.several()? } else { self.single()? };
+        let interval = if self.step > 1 { self.several(earlier)? } else { self.single(&earlier)? };
         let Some(mut interval) = interval else { return Ok(None) };
         select(&mut interval, &self.reader.header().selection)?;
-        self.worst = self.worst.max(crate::run::losses(&interval));
+        self.worst = self.worst.max(Exit::of_losses(&interval.losses));
         Ok(Some(interval))
     }
 
-    fn single(&mut self) -> Result<Option<Interval>> {
-        while let Some(sample) = self.reader.next() {
-            let sample = sample.map_err(|error| self.error(&error))?;
-            self.samples += 1;
-            if let Some(earlier) = self.earlier.replace(sample) {
-                let now = self.earlier.as_ref().unwrap_or(&earlier);
-                return Ok(Some(Interval::between(&earlier, now)));
-            }
-        }
-        Ok(None)
+    fn single(&mut self, earlier: &Sample) -> Result<Option<Interval>> {
+        self.earlier = self.next_sample()?;
+        Ok(self.earlier.as_ref().map(|now| Interval::between(earlier, now)))
     }
 
-    fn several(&mut self) -> Result<Option<Interval>> {
+    fn next_sample(&mut self) -> Result<Option<Sample>> {
+        let next = self.reader.next().transpose().map_err(|error| self.error(&error))?;
+        self.samples += u64::from(next.is_some());
+        Ok(next)
+    }
+
+    fn several(&mut self, mut earlier: Sample) -> Result<Option<Interval>> {
         let mut whole = Interval::default();
-        let Some(mut earlier) = self.first()? else { return Ok(None) };
         let (since_ns, before) = (earlier.mono_ns, std::mem::take(&mut earlier.tasks));
         let mut late = Vec::new();
         for _ in 0..self.step {
@@ -128,24 +123,22 @@ impl Recording {
 
     /// The Sample that an interval begins with.
     fn first(&mut self) -> Result<Option<Sample>> {
-        if self.earlier.is_none() {
-            let first = self.reader.next().transpose().map_err(|error| self.error(&error))?;
-            self.samples += u64::from(first.is_some());
-            if first.as_ref().is_some_and(|first| first.mode == Mode::Coarse) {
-                self.step = 1;
-            } else if self.step > 1 {
-                self.reader.keep_changes();
-            }
-            self.earlier = first;
+        if self.earlier.is_some() {
+            return Ok(self.earlier.take());
         }
-        Ok(self.earlier.take())
+        let first = self.next_sample()?;
+        if first.as_ref().is_some_and(|first| first.mode == Mode::Coarse) {
+            self.step = 1;
+        } else if self.step > 1 {
+            self.reader.keep_changes();
+        }
+        Ok(first)
     }
 
     fn error(&self, error: &ReadError) -> Error {
         Error::incomplete(format!("{} {error}", self.file))
     }
 
-    /// How many Samples were read so far.
     pub fn samples(&self) -> u64 {
         self.samples
     }
@@ -171,7 +164,6 @@ impl Recording {
         self.reader.skipped()
     }
 
-    /// That they were, in words.
     pub fn skipped_words(&self) -> String {
         let frames = units::count(self.skipped(), "frame");
         format!("{frames} of kinds that this version does not know were left out of {}", self.file)

@@ -7,46 +7,33 @@ use cgscope_model::{Interval, Sample, findings::Host, interval::Appended};
 use crate::{
     cli::Rhythm,
     exit::{Error, Exit, Result},
-    record::{self, Tee},
-    recording,
-    session::{self, End, Pace, Session, Step},
+    record::Tee,
+    session::{self, End, Pace, Session},
 };
 
 /// Without an interval, what exits is still read this often, so that it has a row of its own.
 const UNASKED_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How the Samples become Intervals.
-#[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    /// How often and how long.
-    pub pace: Pace,
-    /// One Interval over the whole run instead of one for each two Samples.
-    pub merge: bool,
+pub fn pace(rhythm: &Rhythm) -> Pace {
+    let Rhythm { interval, count, duration } = *rhythm;
+    Pace { interval: interval.unwrap_or(UNASKED_INTERVAL), duration, count }
 }
 
-impl Plan {
-    /// As it was asked for.
-    pub fn new(rhythm: &Rhythm) -> Self {
-        let Rhythm { interval, count, duration } = *rhythm;
-        let pace = Pace { interval: interval.unwrap_or(UNASKED_INTERVAL), duration, count };
-        Self { pace, merge: interval.is_none() }
-    }
-}
-
-/// Measures, and calls `each` with every interval, when the Samples that it is made of have gone into the tee.
+/// Measures, and calls `each` with every interval, when the Samples that it is made of have gone into the tee. `merge`: with one
+/// interval over the whole run instead.
 pub async fn for_each_interval(
     mut session: Session,
-    plan: Plan,
+    merge: bool,
     mut tee: Tee,
     each: impl FnMut(&Interval, &Host) -> Result<()>,
 ) -> Result {
-    match measure(&mut session, plan, &mut tee, each).await {
+    match measure(&mut session, merge, &mut tee, each).await {
         Ok((worst, end)) => {
-            tee.end(record::reason(&end));
-            Ok(worst.max(tee.exit()).max(finish(&mut session, &end)))
+            tee.end(session::reason(&end));
+            Ok(worst.max(tee.exit()).max(session.finish(&end)))
         }
         Err(error) => {
-            tee.end(record::reason_of_error(&session, &error));
+            tee.end(session.reason_of_error(&error));
             Err(Error { exit: error.exit.max(tee.exit()), ..error })
         }
     }
@@ -54,44 +41,33 @@ pub async fn for_each_interval(
 
 async fn measure(
     session: &mut Session,
-    plan: Plan,
+    merge: bool,
     tee: &mut Tee,
     mut each: impl FnMut(&Interval, &Host) -> Result<()>,
 ) -> Result<(Exit, End)> {
-    let mut earlier: Option<Sample> = None;
+    let mut earlier: Option<Box<Sample>> = None;
     let mut whole = Appended::default();
     let mut worst = Exit::Done;
-    let end = loop {
-        let (sample, end) = match session.next().await {
-            Ok(Step::Sample(sample)) => (sample, None),
-            Ok(Step::Last(sample, end)) => (sample, Some(end)),
-            Ok(Step::Said(sentence)) => {
-                say!("cgscope: {sentence}");
-                continue;
-            }
-            Ok(Step::Anew(sample)) => {
-                worst = worst.max(Exit::Incomplete);
-                tee.begins_anew();
-                earlier = Some(sample);
-                continue;
-            }
-            Err(error) => {
-                // What was measured before is not given up.
-                let whole = whole.into_interval();
-                if plan.merge && whole.duration_ns != 0 {
-                    each(&whole, &session.host)?;
-                }
-                return Err(error);
-            }
+    let ended = loop {
+        let (sample, anew, end) = match session.next_sample().await {
+            Ok(next) => next,
+            Err(error) => break Err(error),
         };
-        let interval = earlier.as_ref().map(|earlier| between(session, earlier, &sample)).transpose()?;
-        let is_leftover = interval.as_ref().is_some_and(|interval| is_leftover(interval, end.as_ref(), plan));
+        if anew {
+            worst = worst.max(Exit::Incomplete);
+            tee.begins_anew();
+            earlier = Some(sample);
+            continue;
+        }
+        let interval = earlier.as_ref().map(|earlier| session.between(earlier, &sample)).transpose()?;
+        let is_leftover =
+            interval.as_ref().is_some_and(|interval| is_leftover(session, interval, end.as_ref()));
         if !is_leftover {
             tee.sample(&sample);
         }
         if let Some(interval) = interval {
-            worst = worst.max(losses(&interval));
-            if plan.merge {
+            worst = worst.max(Exit::of_losses(&interval.losses));
+            if merge {
                 whole.push(interval);
             } else if !is_leftover {
                 each(&interval, &session.host)?;
@@ -99,44 +75,19 @@ async fn measure(
         }
         earlier = Some(sample);
         if let Some(end) = end {
-            break end;
+            break Ok((worst, end));
         }
     };
-    if plan.merge {
-        each(&whole.into_interval(), &session.host)?;
+    // What was measured before an error is not given up.
+    let whole = whole.into_interval();
+    if merge && (ended.is_ok() || whole.duration_ns != 0) {
+        each(&whole, &session.host)?;
     }
-    Ok((worst, end))
-}
-
-/// Says why it ended where that is not what was asked for.
-pub fn finish(session: &mut Session, end: &End) -> Exit {
-    session.end_command(end);
-    match end {
-        End::TargetGone => {
-            say!("cgscope: {}: {}; figures are up to that moment", session.title, session::words(end))
-        }
-        End::CommandEnded(status) if !status.success() => say!("cgscope: {}", session::words(end)),
-        _ => {}
-    }
-    session::exit(end)
-}
-
-/// What happened between two Samples, without what was not asked for.
-pub fn between(session: &Session, earlier: &Sample, now: &Sample) -> Result<Interval> {
-    recording::between(earlier, now, &session.selection)
-}
-
-/// A measurement that lost something of what the host shows is incomplete.
-pub fn losses(interval: &Interval) -> Exit {
-    if interval.losses.nonzero().any(|(loss, _)| !loss.leaves_result_whole()) {
-        Exit::Incomplete
-    } else {
-        Exit::Done
-    }
+    ended
 }
 
 /// The rest between the last tick and an interrupt: not an interval that was asked for.
-fn is_leftover(interval: &Interval, end: Option<&End>, plan: Plan) -> bool {
-    let asked_ns = plan.pace.interval.as_nanos() as u64;
+fn is_leftover(session: &Session, interval: &Interval, end: Option<&End>) -> bool {
+    let asked_ns = session.pace.interval.as_nanos() as u64;
     matches!(end, Some(End::Interrupted)) && interval.duration_ns < asked_ns / 10
 }

@@ -4,72 +4,49 @@ mod hidden;
 
 use std::{
     io,
-    process::ExitStatus,
+    os::unix::process::ExitStatusExt,
     time::{Duration, Instant},
 };
 
-use cgscope_collect::{Collector, Options};
-use cgscope_model::{Mode, Sample, Selection, findings::Host};
+use cgscope_collect::Options;
+use cgscope_model::{Interval, Mode, Sample, Selection, findings::Host, printable};
+use cgscope_record::Reason;
+use cgscope_view::app::About;
 
 use crate::{
     child::{Ended, Held, Output, Remains, Running},
     cli,
     exit::{self, Error, Exit, Result},
-    mode::{self, Coarse, Source},
+    feed::{Event, Events, Source},
+    mode::Coarse,
+    recording,
     request::Target,
-    sampler::{Item, Sampler},
     signals::Signals,
 };
 
+pub use crate::feed::End;
 pub use hidden::hidden;
-
-/// Why a measurement ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
-    /// As long as was asked for.
-    Finished,
-    /// Ctrl-C, SIGTERM or SIGHUP.
-    Interrupted,
-    /// The command that was started has ended.
-    CommandEnded(ExitStatus),
-    /// No selected task is left.
-    TargetGone,
-}
-
-/// What comes next.
-pub enum Step {
-    /// A Sample.
-    Sample(Sample),
-    /// A Sample that is not to be compared with those before it: the daemon was started anew.
-    Anew(Sample),
-    /// Something that the user is to know.
-    Said(String),
-    /// The last Sample, and why.
-    Last(Sample, End),
-}
 
 /// What is to be done at once when the command has ended.
 pub type AtEnd = Box<dyn FnOnce()>;
 
-/// A measurement under way.
 pub struct Session {
-    sampler: Sampler,
+    /// `None` before it has begun.
+    events: Option<Events>,
     child: Option<Running>,
     _remains: Option<Remains>,
     signals: Signals,
+    pub pace: Pace,
     samples_left: Option<u64>,
     watch_target: bool,
     target_seen: bool,
     ending: Option<End>,
     stands_aside: bool,
     at_end: Option<AtEnd>,
-    /// The command, once it has ended.
     pub ended: Option<Ended>,
     /// The selection, the started command now among it.
     pub selection: Selection,
-    /// What is selected, in words.
     pub title: String,
-    /// Why it is measured coarsely, if it is.
     pub coarse: Option<Coarse>,
     /// What findings are judged by.
     pub host: Host,
@@ -78,18 +55,10 @@ pub struct Session {
     refused: Vec<String>,
 }
 
-fn say_refused(refused: &[String]) {
-    for refused in refused {
-        say!("cgscope: {refused}");
-    }
-}
-
 /// How long and how often.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Between Samples.
     pub interval: Duration,
-    /// End after this time.
     pub duration: Option<Duration>,
     /// End after so many intervals.
     pub count: Option<u64>,
@@ -101,18 +70,8 @@ pub struct Ready {
     source: Source,
     first: Option<Sample>,
     held: Option<Held>,
-    signals: Signals,
-    pace: Pace,
-    verbose: bool,
-    stands_aside: bool,
-    /// The first interval is to be as long as the others.
-    is_whole: bool,
-    /// The selection, the started command now among it.
-    pub selection: Selection,
-    /// What is selected, in words.
-    pub title: String,
-    /// Why it is measured coarsely, if it is.
-    pub coarse: Option<Coarse>,
+    /// The measurement, which has not begun.
+    pub session: Session,
 }
 
 impl Ready {
@@ -137,44 +96,29 @@ impl Ready {
             accounts: target.accounts,
             shared: false,
         };
-        let (mut source, coarse) = mode::start(&options, target, pace.interval)?;
-        if let Some(coarse) = coarse.as_ref().filter(|_| target.output != Output::Nowhere) {
-            coarse.say();
-        }
+        let (source, coarse) = Source::open(&options, target, pace.interval)?;
+        let session = Session::new(target, selection, signals, &source, coarse, pace);
         if target.output != Output::Nowhere {
-            say_refused(&limits(&source, &selection));
+            session.say_limits();
         }
         if target.verbose {
-            let done = if coarse.is_some() { "ready" } else { "attached" };
+            let done = if session.coarse.is_some() { "ready" } else { "attached" };
             say!("cgscope: {done} after {:.0?}, following {}", started.elapsed(), target.words());
         }
+        let mut ready = Self { source, first: None, held, session };
         // Of /proc, what a command does is seen only between two readings: the first one comes before it, and its end is read
         // before it is reaped.
-        let first = match &mut source {
-            Source::Own(collector) if coarse.is_some() && held.is_some() => Some(first(collector)?),
-            _ => None,
-        };
-        let (verbose, title, stands_aside) = (target.verbose, title(&source, target), target.stands_aside);
-        let is_whole = target.output != Output::Nowhere;
-        Ok(Self {
-            source,
-            is_whole,
-            first,
-            held,
-            signals,
-            pace,
-            verbose,
-            stands_aside,
-            selection,
-            title,
-            coarse,
-        })
+        if ready.session.coarse.is_some() && ready.held.is_some() {
+            ready.sample()?;
+        }
+        Ok(ready)
     }
 
     /// Takes the first Sample now, before the command does anything.
     pub fn sample(&mut self) -> Result<()> {
         if let Source::Own(collector) = &mut self.source {
-            self.first = Some(first(collector)?);
+            let first = collector.sample();
+            self.first = Some(first.map_err(|failure| Error::could_not_run(failure.to_string()))?);
         }
         Ok(())
     }
@@ -192,100 +136,99 @@ impl Ready {
             // Where it fails the next reading does, too, and says so.
             let _ = collector.read_tasks_again(first);
         }
-        let refused = limits(&self.source, &self.selection);
-        let Pace { interval, duration, count } = self.pace;
-        let whole = self.selection.is_whole_host() && shows_all(&self.source);
+        let mut session = self.session;
+        session.refused = self.source.limits(&session.selection);
         let (child, remains) = self.held.map(Held::release).unzip();
-        let sampler = match self.source {
-            Source::Own(collector) => Sampler::start(*collector, self.first, interval, duration),
-            Source::Daemon(daemon) => Sampler::of_daemon(*daemon, duration, self.is_whole),
-        };
-        Session {
-            _remains: remains.filter(|_| self.coarse.is_some()),
-            sampler,
-            child,
-            signals: self.signals,
-            samples_left: count.map(|count| count.saturating_add(1)),
-            watch_target: !self.selection.follows_all(),
-            target_seen: false,
-            ending: None,
-            stands_aside: self.stands_aside,
-            at_end: None,
-            ended: None,
-            host: Host { cpus: online_cpus(), whole },
-            selection: self.selection,
-            title: self.title,
-            coarse: self.coarse,
-            verbose: self.verbose,
-            refused,
-        }
-    }
-}
-
-/// Everything is shown that is asked for.
-fn shows_all(source: &Source) -> bool {
-    match source {
-        Source::Own(_) => true,
-        Source::Daemon(daemon) => daemon.shows_all,
-    }
-}
-
-/// What is shown, in words.
-fn title(source: &Source, target: &Target) -> String {
-    match source {
-        Source::Own(_) => target.words(),
-        Source::Daemon(daemon) => daemon.title(target),
-    }
-}
-
-/// How measuring is less than it could be, in sentences.
-fn limits(source: &Source, selection: &Selection) -> Vec<String> {
-    match source {
-        Source::Own(collector) => collector.refused().to_vec(),
-        Source::Daemon(daemon) => {
-            let is_part = !selection.follows_all() || !daemon.shows_all;
-            let ended = "through the daemon, what tasks did that ended between two Samples is told by cgroup, and only of cgroups \
-                         that are all yours; use a short interval for short tasks";
-            is_part.then(|| ended.to_owned()).into_iter().chain(daemon.said.clone()).collect()
-        }
+        session.events = Some(self.source.start(self.first, session.pace.interval, session.pace.duration));
+        session.child = child;
+        session._remains = remains.filter(|_| session.coarse.is_some());
+        session
     }
 }
 
 impl Session {
-    /// Starts the command if there is one, begins to follow what is asked for, and to take Samples.
+    fn new(
+        target: &Target,
+        selection: Selection,
+        signals: Signals,
+        source: &Source,
+        coarse: Option<Coarse>,
+        pace: Pace,
+    ) -> Self {
+        Self {
+            events: None,
+            child: None,
+            _remains: None,
+            signals,
+            pace,
+            samples_left: pace.count.map(|count| count.saturating_add(1)),
+            watch_target: !selection.follows_all(),
+            target_seen: false,
+            ending: None,
+            stands_aside: target.stands_aside,
+            at_end: None,
+            ended: None,
+            title: source.title(target),
+            coarse,
+            host: Host { cpus: online_cpus(), whole: selection.is_whole_host() && source.shows_all() },
+            verbose: target.verbose,
+            refused: source.limits(&selection),
+            selection,
+        }
+    }
+
     pub fn start(target: &Target, pace: Pace) -> Result<Self> {
         Ok(Ready::new(target, pace)?.go())
     }
 
-    /// Says how measuring is less than it could be: for a screen that was not to be disturbed.
+    /// Says how measuring is less than it could be: for a screen that was not to be disturbed, at its end.
     pub fn say_limits(&self) {
         if let Some(coarse) = &self.coarse {
             coarse.say();
         }
-        say_refused(&self.refused);
+        for refused in &self.refused {
+            say!("cgscope: {refused}");
+        }
     }
 
-    /// The next Sample. Must not be called after [`Step::Last`].
-    pub async fn next(&mut self) -> Result<Step> {
+    pub async fn next(&mut self) -> Result<Event> {
         loop {
+            let Some(events) = &mut self.events else { return Err(Error::incomplete("nothing is measured")) };
+            let child = &mut self.child;
             tokio::select! {
                 biased;
-                item = self.sampler.next() => {
-                    let item = item.ok_or_else(|| Error::incomplete("the sampler is gone"))?;
-                    return match item.map_err(|failure| Error::incomplete(failure.to_string()))? {
-                        Item::Said(sentence) => Ok(Step::Said(sentence)),
-                        Item::Sample { sample, last, anew } => {
-                            self.must_be_shown(&sample)?;
-                            Ok(if anew && !last { Step::Anew(*sample) } else { self.step(*sample, last) })
-                        }
-                    };
+                event = events.next() => return self.on(event?),
+                Some(ended) = async { Some(child.as_mut()?.wait().await) }, if self.ending.is_none() => {
+                    // The thread has its outcome but once.
+                    self.child = None;
+                    self.command_ended(ended)?;
                 }
-                end = ended(self.ending.is_some(), &mut self.child, &mut self.signals) => match end? {
-                    What::Interrupted => self.end(End::Interrupted),
-                    What::Ended(ended) => self.command_ended(ended)?,
-                },
+                () = self.signals.any() => {
+                    if self.ending.is_some() {
+                        return Err(Error::incomplete("interrupted twice: the last interval was given up"));
+                    }
+                    self.end(End::Interrupted);
+                }
             }
         }
+    }
+
+    /// The next Sample, whether it must not be compared with those before it, and why it is the last one; messages are said.
+    pub async fn next_sample(&mut self) -> Result<(Box<Sample>, bool, Option<End>)> {
+        loop {
+            match self.next().await? {
+                Event::Sample { sample, anew, end } => return Ok((sample, anew, end)),
+                Event::Message(sentence) => say!("cgscope: {sentence}"),
+            }
+        }
+    }
+
+    fn on(&mut self, event: Event) -> Result<Event> {
+        let Event::Sample { sample, anew, end } = event else { return Ok(event) };
+        self.must_be_shown(&sample)?;
+        let anew = anew && end.is_none();
+        let end = if anew { None } else { self.last(&sample, end) };
+        Ok(Event::Sample { sample, anew, end })
     }
 
     /// To be done at once when the command has ended, before anything else is.
@@ -314,8 +257,8 @@ impl Session {
         self.command_ended(ended)
     }
 
-    /// For a screen that stays after [`Step::Last`]: until then the next step, afterwards `None` at the first signal.
-    pub async fn next_or_signal(&mut self, ended: bool) -> Result<Option<Step>> {
+    /// For a screen that stays after the last Sample: until then the next event, afterwards `None` at the first signal.
+    pub async fn next_or_signal(&mut self, ended: bool) -> Result<Option<Event>> {
         if ended {
             self.signals.any().await;
             return Ok(None);
@@ -334,25 +277,23 @@ impl Session {
         }
     }
 
-    fn step(&mut self, sample: Sample, last: bool) -> Step {
-        if let Some(end) = &self.ending {
+    /// Why a Sample is the last one, if it is. `end`: what the feed says.
+    fn last(&mut self, sample: &Sample, end: Option<End>) -> Option<End> {
+        if end.is_some() || self.ending.is_some() {
             // One that was taken before the end may still be on its way.
-            return if last { Step::Last(sample, end.clone()) } else { Step::Sample(sample) };
-        }
-        if last {
-            return Step::Last(sample, End::Finished);
+            return end.map(|end| self.ending.clone().unwrap_or(end));
         }
         if let Some(left) = &mut self.samples_left {
             *left -= 1;
             if *left == 0 {
-                return Step::Last(sample, End::Finished);
+                return Some(End::Finished);
             }
         }
         if self.watch_target && self.child.is_none() && sample.tasks.is_empty() {
             // Tasks that are on their way out are not read any more, and not counted before their last switch.
             self.end(End::TargetGone);
         }
-        Step::Sample(sample)
+        None
     }
 
     fn end(&mut self, end: End) {
@@ -360,36 +301,61 @@ impl Session {
             say!("cgscope: ending ({})", words(&end));
         }
         self.ending = Some(end);
-        self.sampler.finish();
+        if let Some(events) = &mut self.events {
+            events.finish();
+        }
     }
 
     /// Changes the pace while it runs: the next Sample comes a whole new interval after the last one, or at once if that moment
     /// has passed. An interval out of the bounds of what can be typed becomes the nearest within them.
     pub fn set_interval(&mut self, interval: Duration) {
-        self.sampler.set_interval(interval.clamp(cli::SHORTEST, cli::LONGEST));
+        self.pace.interval = interval;
+        if let Some(events) = &mut self.events {
+            events.set_interval(interval.clamp(cli::SHORTEST, cli::LONGEST));
+        }
     }
 
-    /// True while a command that was started still runs.
     pub fn command_runs(&self) -> bool {
         self.child.is_some()
     }
 
-    /// True once a signal has asked for the end.
-    pub fn is_interrupted(&self) -> bool {
-        self.ending == Some(End::Interrupted)
+    /// What happened between two Samples, without what was not asked for.
+    pub fn between(&self, earlier: &Sample, now: &Sample) -> Result<Interval> {
+        recording::between(earlier, now, &self.selection)
     }
 
-    /// Asks a command that still runs to end.
-    pub fn end_command(&mut self, end: &End) {
+    /// Asks a command that still runs to end, and says why it ended where that is not what was asked for.
+    pub fn finish(&self, end: &End) -> Exit {
         if let (Some(child), End::Finished) = (&self.child, end) {
             child.terminate();
             say!("cgscope: the command still ran at the end of the measurement and was sent SIGTERM");
         }
+        match end {
+            End::TargetGone => {
+                say!("cgscope: {}: {}; figures are up to that moment", self.title, words(end));
+            }
+            End::CommandEnded(status) if !status.success() => say!("cgscope: {}", words(end)),
+            _ => {}
+        }
+        exit(end)
+    }
+
+    /// How a recording names it that the measurement was given up: an error with which a command is done is that nobody reads it
+    /// any more.
+    pub fn reason_of_error(&self, error: &Error) -> Reason {
+        let is_interrupted = self.ending == Some(End::Interrupted) || error.exit == Exit::Done;
+        if is_interrupted { Reason::Interrupted } else { Reason::Failed }
     }
 }
 
-fn first(collector: &mut Collector) -> Result<Sample> {
-    collector.sample().map_err(|failure| Error::could_not_run(failure.to_string()))
+/// The running host, before anything is measured: its name and its kernel.
+pub fn about() -> About {
+    let uname = rustix::system::uname();
+    About {
+        hostname: printable(&uname.nodename().to_string_lossy()).to_string(),
+        kernel: printable(&uname.release().to_string_lossy()).to_string(),
+        ..About::default()
+    }
 }
 
 fn online_cpus() -> Option<u32> {
@@ -397,7 +363,6 @@ fn online_cpus() -> Option<u32> {
     u32::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).ok().filter(|cpus| *cpus != 0)
 }
 
-/// An end in words.
 pub fn words(end: &End) -> String {
     match end {
         End::Finished => "done".into(),
@@ -416,26 +381,14 @@ pub fn exit(end: &End) -> Exit {
     }
 }
 
-/// What ends a measurement.
-enum What {
-    /// A signal.
-    Interrupted,
-    /// The command.
-    Ended(io::Result<Ended>),
-}
-
-/// Whatever ends the measurement; once it is ending, only a second signal does.
-async fn ended(ending: bool, child: &mut Option<Running>, signals: &mut Signals) -> Result<What> {
-    if ending {
-        signals.any().await;
-        return Err(Error::incomplete("interrupted twice: the last interval was given up"));
-    }
-    tokio::select! {
-        ended = async { match child { Some(child) => child.wait().await, None => std::future::pending().await } } => {
-            // The thread has its outcome but once.
-            *child = None;
-            Ok(What::Ended(ended))
-        }
-        () = signals.any() => Ok(What::Interrupted),
+pub fn reason(end: &End) -> Reason {
+    match end {
+        End::Finished => Reason::Finished,
+        End::Interrupted => Reason::Interrupted,
+        End::TargetGone => Reason::TargetGone,
+        End::CommandEnded(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => Reason::CommandExited(code),
+            (None, signal) => Reason::CommandKilled(signal.unwrap_or_default()),
+        },
     }
 }

@@ -1,12 +1,6 @@
 //! The signals that end a command, Ctrl-C, SIGTERM and SIGHUP, and those with which a shell moves a job about.
 
-use std::{
-    io,
-    mem::MaybeUninit,
-    ptr,
-    sync::atomic::{AtomicI32, Ordering},
-    time::Duration,
-};
+use std::{io, mem::MaybeUninit, ptr, sync::atomic::Ordering, time::Duration};
 
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -14,7 +8,7 @@ use tokio::{
 };
 
 use crate::{
-    child::Held,
+    child::{Held, PASS_TO},
     exit::{Error, Result},
     terminal::{Screen, in_foreground},
 };
@@ -41,7 +35,7 @@ impl Signals {
     /// The same beside a command: one with a session of its own is sent each of them, too, as nobody else does it.
     pub fn listen_beside(held: Option<&Held>) -> Result<Self> {
         if let Some(group) = held.map(Held::signalled).filter(|target| *target < 0) {
-            pass_on_to(group);
+            PASS_TO.store(group, Ordering::SeqCst);
         }
         Self::listen()
     }
@@ -49,7 +43,7 @@ impl Signals {
     /// From now on they go to that command, as do SIGQUIT, SIGUSR1 and SIGUSR2. It must have been made before: what is ignored
     /// or not must be as we were given it.
     pub fn pass_on(held: &Held) -> Self {
-        pass_on_to(held.signalled());
+        PASS_TO.store(held.signalled(), Ordering::SeqCst);
         let mut passes = plain(pass_on as *const () as libc::sighandler_t);
         passes.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
         for signal in PASSED_ON {
@@ -77,15 +71,6 @@ impl Signals {
 /// Those that people send to a program to have something done.
 const PASSED_ON: [i32; 6] =
     [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
-
-/// To whom; 0: to nobody.
-static PASS_TO: AtomicI32 = AtomicI32::new(0);
-
-/// Signals that are passed on go there from now on, as `kill(2)` has it: to a process, or to a group of a session of its own; 0:
-/// nowhere.
-pub fn pass_on_to(target: i32) {
-    PASS_TO.store(target, Ordering::SeqCst);
-}
 
 /// What the kernel sends itself, for a key or a terminal that is gone, goes to the whole job: a command of our session has it
 /// already.
@@ -155,14 +140,9 @@ impl JobControl {
 
     /// Waits for the next order.
     pub async fn next(&mut self) -> Order {
-        let stop = async {
-            match &mut self.stop {
-                Some(stop) => stop.recv().await,
-                None => std::future::pending().await,
-            }
-        };
+        let stop = &mut self.stop;
         tokio::select! {
-            _ = stop => Order::Stop(Whom::Process),
+            Some(()) = async { stop.as_mut()?.recv().await } => Order::Stop(Whom::Process),
             _ = self.go_on.recv() => Order::Continue,
             _ = self.resize.recv() => Order::Resize,
         }

@@ -5,16 +5,12 @@ use std::{fs, io, path::Path};
 const USERS: &str = "/etc/passwd";
 const GROUPS: &str = "/etc/group";
 
-/// A user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// Its id.
     pub uid: u32,
     /// Its first group.
     pub gid: u32,
-    /// Its home.
     pub home: String,
-    /// Its shell.
     pub shell: String,
     /// Its other groups.
     pub groups: Vec<u32>,

@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use cgscope_model::Sample;
 use cgscope_record::{Header, Incoming, Message, ReadError};
 
 use crate::protocol::{Refusal, Request, Word};
@@ -76,36 +75,9 @@ impl fmt::Display for ConnectError {
 
 impl std::error::Error for ConnectError {}
 
-/// What comes from the daemon.
+/// A connection: what the daemon sends, from wherever it is read. It may be a hostile one: a socket can be named that anyone serves.
 #[derive(Debug)]
-pub enum Event {
-    /// A Sample.
-    Sample(Box<Sample>),
-    /// The daemon says something.
-    Said(String),
-    /// What comes now is the answer to the latest request: of everything, or of what is this user's alone.
-    Answered {
-        /// Of everything.
-        shows_all: bool,
-    },
-    /// The last Sample has come that was asked for.
-    End,
-    /// The daemon sends nothing more, and why.
-    Refused(Word),
-    /// It has gone without a word.
-    Gone,
-}
-
-/// A connection.
-#[derive(Debug)]
-pub struct Connection {
-    events: Events<BufReader<UnixStream>>,
-    sender: Sender,
-}
-
-/// What a daemon sends, from wherever it is read. It may be a hostile one: a socket can be named that anyone serves.
-#[derive(Debug)]
-pub struct Events<R> {
+pub struct Connection<R = BufReader<UnixStream>> {
     incoming: Incoming<R>,
     skip: u32,
 }
@@ -123,26 +95,18 @@ impl Sender {
         self.0.write_all(&request.line())
     }
 
-    /// Wakes whoever waits for the next event: the daemon is gone for them.
+    /// Wakes whoever waits for the next message: the daemon is gone for them.
     pub fn hang_up(&self) {
         let _ = self.0.shutdown(std::net::Shutdown::Both);
-    }
-
-    /// One more of it.
-    ///
-    /// # Errors
-    /// No file can be opened any more.
-    pub fn try_clone(&self) -> io::Result<Self> {
-        self.0.try_clone().map(Self)
     }
 }
 
 impl Connection {
-    /// Connects and asks for something.
+    /// Connects and sends a request.
     ///
     /// # Errors
-    /// Why that cannot be.
-    pub fn open(path: &Path, request: &Request) -> Result<Self, ConnectError> {
+    /// Why that failed.
+    pub fn open(path: &Path, request: &Request) -> Result<(Self, Sender), ConnectError> {
         let io = |error| ConnectError::Io(path.into(), error);
         let socket = UnixStream::connect(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
@@ -155,8 +119,8 @@ impl Connection {
         socket.set_read_timeout(Some(ANSWER)).map_err(io)?;
         // One that refuses may have gone already: its word is still there to be read.
         let asked = sender.ask(request);
-        let events = match Events::open(BufReader::with_capacity(1 << 16, socket)) {
-            Ok(Ok(events)) => events,
+        let connection = match Self::read(BufReader::with_capacity(1 << 16, socket)) {
+            Ok(Ok(connection)) => connection,
             Ok(Err(word)) => return Err(ConnectError::Refused(word)),
             Err(ReadError::Io(error)) => return Err(io(error)),
             Err(ReadError::Empty | ReadError::HeaderCut) => {
@@ -165,34 +129,16 @@ impl Connection {
             Err(error) => return Err(ConnectError::NoDaemon(path.into(), error)),
         };
         sender.0.set_read_timeout(None).map_err(io)?;
-        Ok(Self { events, sender })
-    }
-
-    /// What host it is.
-    pub fn header(&self) -> &Header {
-        self.events.header()
-    }
-
-    /// What requests are sent by.
-    ///
-    /// # Errors
-    /// No file can be opened any more.
-    pub fn sender(&self) -> io::Result<Sender> {
-        self.sender.try_clone()
-    }
-
-    /// Waits for the next event.
-    pub fn receive(&mut self) -> Event {
-        self.events.receive()
+        Ok((connection, sender))
     }
 }
 
-impl<R: Read> Events<R> {
+impl<R: Read> Connection<R> {
     /// Reads how it begins. The inner error is the refusal of the daemon.
     ///
     /// # Errors
     /// Why it is no daemon's.
-    pub fn open(input: R) -> Result<Result<Self, Word>, ReadError> {
+    pub fn read(input: R) -> Result<Result<Self, Word>, ReadError> {
         let opened = Incoming::open::<Word>(input)?;
         Ok(opened.map(|incoming| Self { incoming, skip: 0 }).map_err(Word::printable))
     }
@@ -202,33 +148,22 @@ impl<R: Read> Events<R> {
         self.incoming.header()
     }
 
-    /// Waits for the next event. After [`Event::Refused`] and [`Event::Gone`] none comes.
-    pub fn receive(&mut self) -> Event {
+    /// Waits for the next message; `None`: the daemon has gone without a word. After that, and after a refusal, none comes.
+    pub fn receive(&mut self) -> Option<Message<Word>> {
         loop {
             match self.incoming.receive::<Word>() {
                 Ok(Some(Message::Sample(_))) if self.skip > 0 => self.skip -= 1,
-                Ok(Some(Message::Sample(sample))) => return Event::Sample(sample),
                 Ok(Some(Message::Word(word))) => {
-                    let word = word.printable();
                     self.skip = self.skip.saturating_add(word.skip);
-                    if word.refused.is_some() {
-                        return Event::Refused(word);
-                    }
-                    if let Some(shows_all) = word.shows_all {
-                        return Event::Answered { shows_all };
-                    }
-                    if !word.sentence.is_empty() {
-                        return Event::Said(word.sentence);
-                    }
+                    return Some(Message::Word(word.printable()));
                 }
-                Ok(Some(Message::End(_))) => return Event::End,
-                Ok(None) => return Event::Gone,
+                Ok(message) => return message,
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                     let sentence =
                         "what the daemon sends makes no sense: install the same cgscope on both sides";
-                    return Event::Refused(Word::refused(Refusal::Failed, sentence));
+                    return Some(Message::Word(Word::refused(Refusal::Failed, sentence)));
                 }
-                Err(_) => return Event::Gone,
+                Err(_) => return None,
             }
         }
     }

@@ -54,6 +54,7 @@ pub struct Taken {
 /// The latest Sample: none yet, one, or why there are no more.
 pub type Latest = Result<Option<Taken>, String>;
 
+#[derive(Debug)]
 enum Change {
     Follow(Follower, Vec<u32>),
     Stop(Follower),
@@ -67,15 +68,6 @@ pub struct Collection {
     told: u64,
     latest: watch::Receiver<Latest>,
     thread: Option<JoinHandle<()>>,
-}
-
-impl std::fmt::Debug for Change {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Follow(follower, pids) => write!(f, "Follow({follower:?}, {pids:?})"),
-            Self::Stop(follower) => write!(f, "Stop({follower:?})"),
-        }
-    }
 }
 
 impl Collection {

@@ -3,13 +3,11 @@
 use std::{path::PathBuf, time::Duration};
 
 use cgscope_export::Format;
+use cgscope_view::replay::time::{When, speed};
 use clap::{ArgGroup, Args};
 
-use super::{Select, interval, long_time};
-use crate::{
-    record::{Trigger, size, trigger},
-    replay::{When, speed},
-};
+use super::{Select, interval, long_time, size::size};
+use crate::trigger::{Trigger, trigger};
 
 /// `cgscope record`
 #[derive(Debug, Args)]

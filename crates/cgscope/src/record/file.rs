@@ -14,15 +14,14 @@ use crate::{
     record::names,
 };
 
-/// Why a Sample could not be written.
 pub type Failure = FileError<WriteError>;
 
-/// A recording that is open for writing.
 pub struct File {
     writer: FileWriter,
-    samples: u64,
+    pub samples: u64,
     first_ns: u64,
-    last_ns: u64,
+    /// When its last Sample was taken, ns of the monotonic clock.
+    pub last_ns: u64,
     last_unix_ns: u64,
 }
 
@@ -31,6 +30,22 @@ impl File {
     pub fn create(path: &Path, header: &Header) -> std::result::Result<Self, Failure> {
         let writer = FileWriter::create(path, header)?;
         Ok(Self::new(writer, header))
+    }
+
+    /// Begins a recording that goes on where another one ends: with its last Sample.
+    pub fn create_next(
+        path: &Path,
+        header: &Header,
+        last: &Sample,
+    ) -> std::result::Result<(Self, Made), Failure> {
+        let header = Header { start_unix_ns: last.unix_ns, ..header.clone() };
+        let mut next = Self::create(path, &header)?;
+        let made = Made::of(path);
+        next.sample(last).inspect_err(|_| {
+            // Nothing is in it that is not in the one before.
+            let _ = made.remove();
+        })?;
+        Ok((next, made))
     }
 
     /// The same for a file that a user named: what was there is kept.
@@ -49,7 +64,6 @@ impl File {
         Self { writer, samples: 0, first_ns: 0, last_ns: 0, last_unix_ns: header.start_unix_ns }
     }
 
-    /// Adds a Sample.
     pub fn sample(&mut self, sample: &Sample) -> std::result::Result<(), Failure> {
         self.writer.sample(sample)?;
         if self.samples == 0 {
@@ -59,7 +73,6 @@ impl File {
         Ok(())
     }
 
-    /// Closes the recording.
     pub fn end(self, reason: Reason) -> std::result::Result<(), Failure> {
         self.writer.end(self.last_unix_ns, reason)
     }
@@ -84,34 +97,20 @@ impl File {
         ))
     }
 
-    /// The file.
     pub fn path(&self) -> &Path {
         self.writer.path()
     }
 
-    /// Bytes written so far.
     pub fn bytes(&self) -> u64 {
         self.writer.bytes()
     }
 
-    /// How much is where.
     pub fn words(&self) -> String {
         format!("{} in {}", units::bytes(self.bytes()), self.path().display())
     }
 
-    /// Samples written so far.
-    pub fn samples(&self) -> u64 {
-        self.samples
-    }
-
-    /// From the first Sample to the last, ns.
     pub fn length_ns(&self) -> u64 {
         self.last_ns.saturating_sub(self.first_ns)
-    }
-
-    /// When its last Sample was taken, ns of the monotonic clock.
-    pub fn last_ns(&self) -> u64 {
-        self.last_ns
     }
 }
 
@@ -126,13 +125,11 @@ pub fn reason_of(error: &WriteError) -> Reason {
 /// Tells a file from any other that comes to have its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
-    /// Its name.
     pub path: PathBuf,
     inode: Option<(u64, u64)>,
 }
 
 impl Made {
-    /// Of a file that was just made.
     pub fn of(path: &Path) -> Self {
         Self { path: path.to_owned(), inode: inode(path) }
     }
@@ -184,7 +181,6 @@ pub fn check_base(path: &Path) -> Result<()> {
     }
 }
 
-/// The refusal of a file.
 pub fn cannot_write(path: &Path, error: &io::Error) -> Error {
     Error::could_not_run(format!(
         "{} cannot be written ({error}), so nothing is recorded: name another file",

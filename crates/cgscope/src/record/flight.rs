@@ -23,11 +23,10 @@ use crate::{
         names,
         ring::{self, Ring},
         sink::{Broken, Ended, Next, Sink},
-        trigger::{Trigger, Watch},
     },
+    trigger::{Trigger, Watch},
 };
 
-/// What is asked of it.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Time before a trigger that is frozen, ns.
@@ -38,7 +37,6 @@ pub struct Plan {
     pub cool_down_ns: u64,
     /// How often at most.
     pub most: u64,
-    /// Bytes that the ring may take.
     pub ring_bytes: u64,
     /// What triggers, beside SIGUSR1.
     pub triggers: Vec<Trigger>,
@@ -48,7 +46,6 @@ pub struct Plan {
     pub quiet: bool,
 }
 
-/// A flight recorder at work.
 pub struct Flight {
     plan: Plan,
     output: PathBuf,
@@ -67,7 +64,6 @@ pub struct Flight {
     latest_failed: bool,
 }
 
-/// A copy under way.
 struct Copying {
     thread: JoinHandle<Result<Frozen>>,
     stop: Arc<AtomicBool>,
@@ -86,7 +82,6 @@ struct Triggered {
 }
 
 impl Flight {
-    /// Begins the ring.
     pub fn create(output: &Path, header: &Header, plan: Plan) -> Result<Self> {
         let limits = ring::Limits { keep_ns: plan.keep_ns, bytes: plan.ring_bytes };
         let ring = Ring::create(output, header, limits)?;
@@ -115,7 +110,7 @@ impl Flight {
         format!(
             "the last {} are held in {} ({} at most) and frozen with the {} that follow, {}, by {}",
             duration(self.plan.keep_ns),
-            self.ring.directory().display(),
+            self.ring.directory.display(),
             units::bytes(self.plan.ring_bytes),
             duration(self.plan.after_ns),
             if self.plan.most == 1 { "once".into() } else { format!("up to {} times", self.plan.most) },
@@ -127,10 +122,10 @@ impl Flight {
     fn say_first(&self, sample: &Sample) {
         if !self.plan.quiet {
             let samples = self.plan.keep_ns / self.interval_ns.max(1) + 2;
-            let expected = self.ring.sample_bytes() * samples * 10 / 8;
+            let expected = self.ring.sample_bytes * samples * 10 / 8;
             say!(
                 "cgscope: the first Sample takes {}: at that size the ring comes to about {}",
-                units::bytes(self.ring.sample_bytes()),
+                units::bytes(self.ring.sample_bytes),
                 units::bytes(expected.min(self.plan.ring_bytes))
             );
         }
@@ -231,7 +226,7 @@ impl Flight {
     fn not_frozen(&mut self, error: &Error) {
         say!(
             "cgscope: {error}; nothing is frozen, and what was to be is in {} as long as the ring reaches back to it",
-            self.ring.directory().display()
+            self.ring.directory.display()
         );
         (self.failed, self.latest_failed) = (self.failed + 1, true);
     }
@@ -274,7 +269,7 @@ impl Sink for Flight {
     }
 
     fn bytes(&self) -> u64 {
-        self.ring.written()
+        self.ring.written
     }
 
     fn state(&self) -> String {
@@ -317,7 +312,7 @@ impl Sink for Flight {
             words += &format!("; {} could not be frozen", units::count(self.failed, "part"));
         }
         if self.latest_failed {
-            words += &format!("; the ring stays in {}", self.ring.directory().display());
+            words += &format!("; the ring stays in {}", self.ring.directory.display());
             self.ring.leave(reason);
         } else {
             self.ring.remove()?;
@@ -337,7 +332,7 @@ impl Sink for Flight {
             copy.stop.store(true, Ordering::Relaxed);
         }
         self.settle(true);
-        say!("cgscope: the ring stays in {}", self.ring.directory().display());
+        say!("cgscope: the ring stays in {}", self.ring.directory.display());
         self.ring.leave(reason);
     }
 }

@@ -20,7 +20,6 @@ use crate::{
     record::file::{File, keep_old},
 };
 
-/// What is to be copied.
 pub struct Freeze {
     /// Segments in order, each begun with the last Sample of the one before.
     pub segments: Vec<FileReader>,
@@ -38,10 +37,8 @@ pub struct Freeze {
     pub stop: Arc<AtomicBool>,
 }
 
-/// What was copied.
 #[derive(Debug)]
 pub struct Frozen {
-    /// The file.
     pub path: PathBuf,
     samples: u64,
     bytes: u64,
@@ -79,7 +76,7 @@ impl Freeze {
             damage = damage.or_else(|| damage_of(segment.ending()));
         }
         let (file, beside, first_ns) = copy.finish()?;
-        let (last_ns, samples, bytes) = (file.last_ns(), file.samples(), file.bytes());
+        let (last_ns, samples, bytes) = (file.last_ns, file.samples, file.bytes());
         file.end(self.reason).map_err(|failure| Error::incomplete(failure.to_string()))?;
         keep_old(&self.path)?;
         beside.keep().map_err(|error| {
@@ -133,7 +130,6 @@ impl fmt::Display for Frozen {
     }
 }
 
-/// The copy under way.
 struct Copy<'a> {
     path: &'a Path,
     from_ns: u64,

@@ -8,11 +8,9 @@ mod progress;
 mod ring;
 mod rotate;
 mod sink;
-mod size;
 mod tee;
-mod trigger;
 
-use std::{os::unix::process::ExitStatusExt, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use cgscope_collect::{
     clock,
@@ -22,27 +20,24 @@ use cgscope_model::{Interval, Sample, units};
 use cgscope_record::{Cpu, Header, Reason};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-pub use size::size;
 pub use tee::Tee;
-pub use trigger::{Trigger, trigger};
 
 use crate::{
     cli::Record,
     exit::{Error, Exit, Result},
+    feed::ns,
     record::{
         file::File,
         flight::Flight,
-        progress::{Manner, Progress, State},
+        progress::{Manner, Progress, words},
         rotate::Rotating,
         sink::{Next, Single, Sink},
     },
     request::Target,
-    run::finish,
-    session::{End, Pace, Ready, Session, Step},
+    session::{self, End, Pace, Ready, Session},
     text,
 };
 
-/// Runs the command.
 pub async fn run(options: &Record) -> Result {
     let target = Target::new(&options.select)?;
     let pace = Pace { interval: options.interval, duration: options.duration, count: None };
@@ -53,7 +48,7 @@ pub async fn run(options: &Record) -> Result {
     }
     let ready = Ready::new(&target, pace)?;
     if let Some(trigger) = options.trigger.iter().find(|trigger| trigger.needs_lengths())
-        && let Some(coarse) = &ready.coarse
+        && let Some(coarse) = &ready.session.coarse
     {
         return Err(Error::could_not_run(format!(
             "--trigger '{trigger}' needs the lengths of single waits, which the coarse mode does not know ({}): here 'throttled' and \
@@ -63,7 +58,7 @@ pub async fn run(options: &Record) -> Result {
     }
     // The command is let go last: it never runs unrecorded.
     let asked = options.keep.is_some().then(listen).transpose()?;
-    let sink = create(options, &header(&ready, &target, options.interval))?;
+    let sink = create(options, &header(&ready, &target))?;
     if !options.quiet {
         say_start(&ready, &target, options);
     }
@@ -104,10 +99,6 @@ fn plan(options: &Record, keep: Duration) -> flight::Plan {
     }
 }
 
-fn ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 fn say_start(ready: &Ready, target: &Target, options: &Record) {
     let where_to = match options.keep {
         Some(_) => String::new(),
@@ -117,14 +108,18 @@ fn say_start(ready: &Ready, target: &Target, options: &Record) {
         None => format!(" to {}", options.output.display()),
     };
     let is_open = options.duration.is_none() && target.command.is_empty();
-    say!("cgscope: recording the {}{where_to}{}", ready.title, if is_open { "; Ctrl-C ends" } else { "" });
+    say!(
+        "cgscope: recording the {}{where_to}{}",
+        ready.session.title,
+        if is_open { "; Ctrl-C ends" } else { "" }
+    );
 }
 
-fn header(ready: &Ready, target: &Target, interval: Duration) -> Header {
+fn header(ready: &Ready, target: &Target) -> Header {
     Header {
-        selection: ready.selection.clone(),
+        selection: ready.session.selection.clone(),
         command: (!target.command.is_empty()).then(|| target.command.clone()),
-        ..header_of_host(interval)
+        ..header_of_host(ready.session.pace.interval)
     }
 }
 
@@ -151,20 +146,9 @@ fn listen() -> Result<Signal> {
         .map_err(|error| Error::could_not_run(format!("SIGUSR1 cannot be received ({error})")))
 }
 
-/// Never, where nobody listens.
-async fn asked_for(asked: &mut Option<Signal>) {
-    match asked {
-        Some(signal) => {
-            signal.recv().await;
-        }
-        None => std::future::pending().await,
-    }
-}
-
 /// Why a recording ends when the daemon was started anew.
 pub const BEGINS_ANEW: &str = "the daemon was started anew and counts from there: the recording ends before that; record again for what comes";
 
-/// A recording under way.
 struct Recorder {
     session: Session,
     sink: Box<dyn Sink>,
@@ -192,31 +176,27 @@ impl Recorder {
 
     async fn run(mut self) -> Result {
         loop {
-            let step = tokio::select! {
-                step = self.session.next() => step,
-                () = asked_for(&mut self.asked) => {
+            let asked = &mut self.asked;
+            let next = tokio::select! {
+                next = self.session.next_sample() => next,
+                Some(()) = async { asked.as_mut()?.recv().await } => {
                     self.sink.asked_for();
                     continue;
                 }
             };
-            let (sample, end) = match step {
-                Ok(Step::Sample(sample)) => (sample, None),
-                Ok(Step::Last(sample, end)) => (sample, Some(end)),
-                Ok(Step::Said(sentence)) => {
-                    say!("cgscope: {sentence}");
-                    continue;
-                }
-                Ok(Step::Anew(_)) => {
+            let (sample, end) = match next {
+                Ok((sample, false, end)) => (sample, end),
+                Ok((_, true, _)) => {
                     self.sink.abandon(Reason::Failed);
                     return Err(Error::incomplete(BEGINS_ANEW));
                 }
                 Err(error) => {
-                    self.sink.abandon(reason_of_error(&self.session, &error));
+                    self.sink.abandon(self.session.reason_of_error(&error));
                     return Err(error);
                 }
             };
             self.count(&sample);
-            match (self.sink.sample(sample), end) {
+            match (self.sink.sample(*sample), end) {
                 (Err(broken), _) => return Err(self.broken(broken)),
                 (Ok(_), Some(end)) => return self.close(&end),
                 (Ok(Next::Enough), None) => return self.close(&End::Finished),
@@ -244,10 +224,7 @@ impl Recorder {
     fn show(&mut self) {
         let Some(latest) = &self.latest else { return };
         let (sink, whole) = (&self.sink, &self.whole);
-        self.progress.show(|| {
-            let (elapsed_ns, bytes) = (whole.duration_ns, sink.bytes());
-            State { elapsed_ns, bytes, losses: &latest.losses, more: sink.state() }.words()
-        });
+        self.progress.show(|| words(whole.duration_ns, sink.bytes(), &latest.losses, &sink.state()));
     }
 
     fn broken(self, broken: sink::Broken) -> Error {
@@ -258,10 +235,9 @@ impl Recorder {
         error
     }
 
-    fn close(mut self, end: &End) -> Result {
-        let ended = self.sink.end(reason(end))?;
+    fn close(self, end: &End) -> Result {
+        let ended = self.sink.end(session::reason(end))?;
         let losses = self.latest.map(|latest| latest.losses).unwrap_or_default();
-        let incomplete = ended.incomplete || losses.nonzero().any(|(loss, _)| !loss.leaves_result_whole());
         if !self.quiet {
             let report = ended.report.map_or(String::new(), |file| {
                 format!("; `cgscope report {}` says what happened", file.display())
@@ -271,26 +247,7 @@ impl Recorder {
             say!("cgscope: {samples} in {length}, {}; {lost}{report}", ended.words);
             say!("cgscope: {}", text::cost_line(&self.whole.cost, self.whole.duration_ns, self.whole.mode));
         }
-        let exit = if incomplete { Exit::Incomplete } else { Exit::Done };
-        Ok(exit.max(finish(&mut self.session, end)))
+        let exit = if ended.incomplete { Exit::Incomplete } else { Exit::of_losses(&losses) };
+        Ok(exit.max(self.session.finish(end)))
     }
-}
-
-/// How an end is called in the file.
-pub fn reason(end: &End) -> Reason {
-    match end {
-        End::Finished => Reason::Finished,
-        End::Interrupted => Reason::Interrupted,
-        End::TargetGone => Reason::TargetGone,
-        End::CommandEnded(status) => match (status.code(), status.signal()) {
-            (Some(code), _) => Reason::CommandExited(code),
-            (None, signal) => Reason::CommandKilled(signal.unwrap_or_default()),
-        },
-    }
-}
-
-/// How it is called there that a measurement was given up: an error with which a command is done is that nobody reads it any more.
-pub fn reason_of_error(session: &Session, error: &Error) -> Reason {
-    let is_interrupted = session.is_interrupted() || error.exit == Exit::Done;
-    if is_interrupted { Reason::Interrupted } else { Reason::Failed }
 }

@@ -12,10 +12,8 @@ use cgscope_model::{
 
 use crate::{terminal, text};
 
-/// How the state is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
-    /// Not at all.
     Silent,
     /// One line that is rewritten: on a terminal.
     Rewritten,
@@ -35,7 +33,6 @@ impl Manner {
         }
     }
 
-    /// The shortest time between two lines.
     fn pause(self) -> Duration {
         match self {
             Self::Rewritten => Duration::from_secs(1),
@@ -45,22 +42,9 @@ impl Manner {
     }
 }
 
-/// Says how far a recording is.
 pub struct Progress {
     manner: Manner,
     latest: Option<Instant>,
-}
-
-/// What it says.
-pub struct State<'a> {
-    /// Since the first Sample.
-    pub elapsed_ns: u64,
-    /// Written so far.
-    pub bytes: u64,
-    /// So far.
-    pub losses: &'a Losses,
-    /// What else there is to say.
-    pub more: String,
 }
 
 impl Progress {
@@ -93,19 +77,12 @@ fn rewrite(line: &str) {
     let _ = write!(io::stderr(), "{before}{line}");
 }
 
-impl State<'_> {
-    /// In one line.
-    pub fn words(&self) -> String {
-        let rate = per_second(self.bytes, self.elapsed_ns)
-            .map_or(String::new(), |rate| format!(" ({}/s)", bytes(rate as u64)));
-        let more = if self.more.is_empty() { String::new() } else { format!("  {}", self.more) };
-        format!(
-            "{}  {}{rate}{more}  {}",
-            duration(self.elapsed_ns),
-            bytes(self.bytes),
-            text::loss_line(self.losses)
-        )
-    }
+/// How far it is, in one line. `more`: what else there is to say.
+pub fn words(elapsed_ns: u64, written: u64, losses: &Losses, more: &str) -> String {
+    let rate =
+        per_second(written, elapsed_ns).map_or(String::new(), |rate| format!(" ({}/s)", bytes(rate as u64)));
+    let more = if more.is_empty() { String::new() } else { format!("  {more}") };
+    format!("{}  {}{rate}{more}  {}", duration(elapsed_ns), bytes(written), text::loss_line(losses))
 }
 
 #[cfg(test)]
@@ -116,14 +93,11 @@ mod tests {
     #[test]
     fn a_state_is_one_line() {
         let mut losses = Losses::default();
-        fn state(losses: &Losses, more: &str) -> String {
-            State { elapsed_ns: 125_000_000_000, bytes: 1 << 20, losses, more: more.into() }.words()
-        }
+        let state = |losses: &Losses, more| words(125_000_000_000, 1 << 20, losses, more);
         assert_eq!(state(&losses, ""), "2m05s  1.0MiB (8.2KiB/s)  losses: none");
         losses.add(Loss::IntervalLate, 3);
         assert_eq!(state(&losses, "3 files"), "2m05s  1.0MiB (8.2KiB/s)  3 files  losses: interval_late 3");
-        let start = State { elapsed_ns: 0, bytes: 100, losses: &Losses::default(), more: String::new() };
-        assert_eq!(start.words(), "0ns  100B  losses: none");
+        assert_eq!(words(0, 100, &Losses::default(), ""), "0ns  100B  losses: none");
     }
 
     #[test]

@@ -23,10 +23,8 @@ use crate::{
 /// Segments that hold the time asked for; the one that is written is one more.
 const SEGMENTS: u64 = 8;
 
-/// How much is held.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Time, ns.
     pub keep_ns: u64,
     /// Bytes, whatever the time.
     pub bytes: u64,
@@ -51,7 +49,6 @@ impl Limits {
     }
 }
 
-/// A complete segment.
 struct Segment {
     made: Made,
     start_ns: u64,
@@ -59,9 +56,8 @@ struct Segment {
     bytes: u64,
 }
 
-/// The ring.
 pub struct Ring {
-    directory: PathBuf,
+    pub directory: PathBuf,
     /// Held as long as the ring is in use.
     _lock: fs::File,
     header: Header,
@@ -71,10 +67,11 @@ pub struct Ring {
     made: Made,
     number: u64,
     /// The largest Sample so far.
-    sample_bytes: u64,
+    pub sample_bytes: u64,
     /// The most that it has grown by with one Sample: where a segment ends with it, by the start of the next one, too.
     step_bytes: u64,
-    written: u64,
+    /// Bytes of all Samples so far, those included that were dropped.
+    pub written: u64,
     /// Something that was still needed went because of its size.
     shortened: bool,
 }
@@ -116,7 +113,7 @@ impl Ring {
         self.file.sample(sample)?;
         let bytes = self.file.bytes() - in_file;
         (self.sample_bytes, self.written) = (self.sample_bytes.max(bytes), self.written + bytes);
-        if self.limits.segment_is_full(self.file.samples(), self.file.bytes(), self.file.length_ns()) {
+        if self.limits.segment_is_full(self.file.samples, self.file.bytes(), self.file.length_ns()) {
             self.seal(sample)?;
         }
         self.step_bytes = self.step_bytes.max(self.bytes() - before);
@@ -128,15 +125,10 @@ impl Ring {
     fn seal(&mut self, sample: &Sample) -> std::result::Result<(), Failure> {
         self.number += 1;
         let path = segment(&self.directory, self.number);
-        let header = Header { start_unix_ns: sample.unix_ns, ..self.header.clone() };
-        let mut next = File::create(&path, &header)?;
-        next.sample(sample).inspect_err(|_| {
-            // Nothing is in it that is not in the one before.
-            let _ = fs::remove_file(&path);
-        })?;
-        let made = std::mem::replace(&mut self.made, Made::of(&path));
+        let (next, made) = File::create_next(&path, &self.header, sample)?;
+        let made = std::mem::replace(&mut self.made, made);
         let file = std::mem::replace(&mut self.file, next);
-        let end_ns = file.last_ns();
+        let end_ns = file.last_ns;
         let (start_ns, before) = (end_ns - file.length_ns(), file.bytes());
         file.end(Reason::Continued)?;
         // With its end.
@@ -177,27 +169,12 @@ impl Ring {
     /// How far it reaches back from its last Sample, ns.
     pub fn held_ns(&self) -> u64 {
         let start_ns = self.complete.front().map(|oldest| oldest.start_ns);
-        start_ns.map_or(self.file.length_ns(), |start_ns| self.file.last_ns().saturating_sub(start_ns))
+        start_ns.map_or(self.file.length_ns(), |start_ns| self.file.last_ns.saturating_sub(start_ns))
     }
 
     /// Bytes on disk.
     pub fn bytes(&self) -> u64 {
         self.complete.iter().map(|segment| segment.bytes).sum::<u64>() + self.file.bytes()
-    }
-
-    /// Bytes of all Samples so far, those included that went.
-    pub fn written(&self) -> u64 {
-        self.written
-    }
-
-    /// The largest Sample so far, in bytes.
-    pub fn sample_bytes(&self) -> u64 {
-        self.sample_bytes
-    }
-
-    /// Where it is.
-    pub fn directory(&self) -> &Path {
-        &self.directory
     }
 
     /// Removes it, and nothing that is not of it.
@@ -226,7 +203,6 @@ impl Ring {
     }
 }
 
-/// The directory of the ring for this output.
 fn directory(output: &Path) -> PathBuf {
     let mut name = output.as_os_str().to_owned();
     name.push(".ring");

@@ -39,7 +39,6 @@ impl Limits {
     }
 }
 
-/// A series of files.
 pub struct Rotating {
     base: PathBuf,
     header: Header,
@@ -58,7 +57,6 @@ pub struct Rotating {
 }
 
 impl Rotating {
-    /// Begins the first file.
     pub fn create(base: &Path, header: &Header, limits: Limits) -> Result<Self> {
         say_foreign(base);
         let (path, named_ns) = names::free_stamped(base, header.start_unix_ns);
@@ -75,13 +73,7 @@ impl Rotating {
         self.remove_oldest();
         // Clocks are set back: names ascend all the same.
         let (path, named_ns) = names::free_stamped(&self.base, sample.unix_ns.max(self.named_ns + 1_000_000));
-        let header = Header { start_unix_ns: sample.unix_ns, ..self.header.clone() };
-        let mut next = File::create(&path, &header)?;
-        let made = Made::of(&path);
-        next.sample(sample).inspect_err(|_| {
-            // Nothing is in it that is not in the one before.
-            let _ = made.remove();
-        })?;
+        let (next, made) = File::create_next(&path, &self.header, sample)?;
         self.named_ns = named_ns;
         self.bytes += self.file.bytes();
         self.complete.push_back(std::mem::replace(&mut self.made, made));
@@ -117,7 +109,7 @@ impl Rotating {
 impl Sink for Rotating {
     fn sample(&mut self, sample: Sample) -> std::result::Result<Next, Broken> {
         self.file.sample(&sample)?;
-        let (samples, bytes) = (self.file.samples(), self.file.bytes());
+        let (samples, bytes) = (self.file.samples, self.file.bytes());
         if self.limits.reached(samples, bytes, self.file.length_ns(), self.header.interval_ns) {
             self.turn(&sample)?;
         }

@@ -10,12 +10,9 @@ use crate::{
     record::file::{Failure, File},
 };
 
-/// What is written.
 pub trait Sink {
-    /// Takes the next Sample.
     fn sample(&mut self, sample: Sample) -> std::result::Result<Next, Broken>;
 
-    /// Bytes written so far.
     fn bytes(&self) -> u64;
 
     /// What can be said of it while it is being written, beside its size; may be empty.
@@ -37,19 +34,14 @@ pub trait Sink {
     }
 }
 
-/// Whether more is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The next Sample.
     GoOn,
-    /// Nothing: all that was asked for is done.
     Enough,
 }
 
-/// What is there at the end.
 #[derive(Debug)]
 pub struct Ended {
-    /// In words.
     pub words: String,
     /// What to report on.
     pub report: Option<PathBuf>,
@@ -60,9 +52,7 @@ pub struct Ended {
 /// Why nothing more can be written.
 #[derive(Debug)]
 pub enum Broken {
-    /// A Sample, and what followed it.
     Write(Failure),
-    /// Something else, in words.
     Other(Error),
 }
 
@@ -92,7 +82,6 @@ impl Broken {
     }
 }
 
-/// One file.
 pub struct Single(pub File);
 
 impl Sink for Single {

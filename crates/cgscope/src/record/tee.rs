@@ -1,6 +1,6 @@
 //! `top --record`: what is shown is recorded, too.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use cgscope_model::{Sample, units};
 use cgscope_record::Reason;
@@ -13,7 +13,7 @@ use crate::{
         header,
     },
     request::Target,
-    session::Ready,
+    session::{Pace, Ready},
 };
 
 /// The recording of what is shown, if there is one. Where it cannot go on, what is shown does.
@@ -32,18 +32,15 @@ impl Tee {
     pub fn set_up(
         path: Option<&Path>,
         has_screen: bool,
-        interval: Duration,
         target: &Target,
-        ready: impl FnOnce() -> Result<Ready>,
+        pace: Pace,
     ) -> Result<(Ready, Self)> {
         path.map_or(Ok(()), file::check_writable)?;
-        let ready = ready()?;
-        let begin = |path| File::begin(path, &header(&ready, target, interval));
-        let file = path.map(begin).transpose()?;
+        let ready = Ready::new(target, pace)?;
+        let file = path.map(|path| File::begin(path, &header(&ready, target))).transpose()?;
         Ok((ready, Self { file, has_screen, ..Self::default() }))
     }
 
-    /// Writes a Sample.
     pub fn sample(&mut self, sample: &Sample) {
         let Some(file) = &mut self.file else { return };
         if let Err(failure) = file.sample(sample) {
@@ -70,7 +67,7 @@ impl Tee {
     /// Closes the recording, unless that is done.
     pub fn end(&mut self, reason: Reason) {
         let Some(file) = self.file.take() else { return };
-        let (samples, path) = (units::count(file.samples(), "Sample"), file.path().display());
+        let (samples, path) = (units::count(file.samples, "Sample"), file.path().display());
         let words = format!("{samples}, {}; `cgscope replay {path}` shows it again", file.words());
         match file.end(reason) {
             Ok(()) => self.tell(words),
@@ -103,7 +100,6 @@ impl Tee {
         broken.or_else(|| self.file.as_ref().map(|file| Recorded::Recording(file.bytes())))
     }
 
-    /// How it makes the command end.
     pub fn exit(&self) -> Exit {
         if self.broken.is_some() { Exit::Incomplete } else { Exit::Done }
     }

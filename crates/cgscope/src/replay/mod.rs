@@ -10,37 +10,31 @@ use std::time::{Duration, Instant};
 use cgscope_model::units;
 use cgscope_view::{
     app::{About, App},
-    replay::{player::Player, state::Replay},
+    replay::{player::Player, state::Replay, time::Moment},
     settings::Settings,
 };
-
-pub use cgscope_view::replay::time::{When, speed};
 
 use crate::{
     cli,
     exit::{Error, Exit, Result},
     recording::{Recording, subject},
-    replay::{
-        playback::Playback,
-        source::{Indexed, Source},
-    },
+    replay::{playback::Playback, source::Intervals},
     settings::Remembered,
     terminal::Screen,
     top::screen::{self, show},
 };
 
-/// Runs the command.
 pub async fn run(options: &cli::Replay) -> Result {
     let recording = Recording::open(&options.file)?;
     let instead = format!("cgscope report {}", recording.file);
     Screen::check(&instead)?;
-    let source = Indexed::open(&options.file)?;
-    let player = player(options, &recording, &source)?;
+    let intervals = Intervals::open(&options.file)?;
+    let player = player(options, &recording, intervals.moments())?;
     let (remembered, settings) = Remembered::open();
     let mouse = settings.mouse;
     let mut app = app(&recording, player, settings);
     app.notice = remembered.notice();
-    let mut playback = Playback::start(recording, source)?;
+    let mut playback = Playback::start(recording, intervals)?;
     let mut screen = Screen::take(&instead, mouse)?;
     let shown = show(&mut screen, &mut app, &mut playback).await;
     // Only what is printed after this is seen.
@@ -51,8 +45,7 @@ pub async fn run(options: &cli::Replay) -> Result {
     Ok(playback.recording().map_or(Exit::Done, Recording::finish))
 }
 
-fn player(options: &cli::Replay, recording: &Recording, source: &impl Source) -> Result<Player> {
-    let moments = source.moments();
+fn player(options: &cli::Replay, recording: &Recording, moments: Vec<Moment>) -> Result<Player> {
     if moments.len() < 2 {
         let count = units::count(moments.len() as u64, "Sample");
         return Err(Error::could_not_run(format!(

@@ -81,7 +81,6 @@ fn over(recording: &Recording) -> News {
 /// What a finding is about: its figures change from interval to interval.
 type Subject = (Rule, Option<Arc<str>>);
 
-/// Tells findings that begin from those that go on.
 #[derive(Default)]
 struct Beginnings {
     before: BTreeSet<Subject>,

@@ -11,16 +11,14 @@ use crate::{
     replay::{
         pass::{self, Told},
         reader::{self, Read},
-        source::{Intervals, Source},
+        source::Intervals,
     },
     signals::Signals,
-    top::screen::{Feed, Flow},
+    top::screen::{Flow, Updates},
 };
 
-/// A recording that feeds a screen.
 pub struct Playback {
     wanted: mpsc::Sender<usize>,
-    /// What the reader was asked for last.
     asked: Option<usize>,
     reads: channel::UnboundedReceiver<Read>,
     news: channel::UnboundedReceiver<Told>,
@@ -30,10 +28,9 @@ pub struct Playback {
 }
 
 impl Playback {
-    /// Starts the reader over `source`, and the pass over `recording`, of which nothing was read yet.
-    pub fn start(recording: Recording, source: impl Source + Send + 'static) -> Result<Self> {
+    /// Starts the reader of `intervals`, and the pass over `recording`, of which nothing was read yet.
+    pub fn start(recording: Recording, intervals: Intervals) -> Result<Self> {
         let signals = Signals::listen()?;
-        let intervals = Intervals::new(source, recording.header().selection.clone());
         let (wanted, reads) = reader::start(intervals);
         let news = pass::start(recording);
         Ok(Self { wanted, asked: None, reads, news, is_passing: true, recording: None, signals })
@@ -61,7 +58,7 @@ impl Playback {
     }
 }
 
-impl Feed for Playback {
+impl Updates for Playback {
     async fn next(&mut self, app: &mut App) -> Result<Flow> {
         let Some(replay) = &app.replay else { return Ok(Flow::End) };
         if replay.player.intervals() == 0 {

@@ -12,10 +12,7 @@ use cgscope_model::Interval;
 use cgscope_view::history::Frame;
 use tokio::sync::mpsc as channel;
 
-use crate::{
-    exit::Result,
-    replay::source::{Intervals, Source},
-};
+use crate::{exit::Result, replay::source::Intervals};
 
 /// Intervals before one that is jumped to that are read for what is shown over time: a minute at the usual pace.
 const BEFORE: usize = 60;
@@ -23,7 +20,6 @@ const BEFORE: usize = 60;
 /// Intervals that are gone over on the way to a later one, at most: at the highest speed those of a second or two.
 const SKIPPED: usize = 128;
 
-/// What was read.
 pub enum Read {
     /// An interval by its number; `None` where damage is in the way.
     Interval(usize, Result<Option<Arc<Interval>>>),
@@ -34,9 +30,7 @@ pub enum Read {
 }
 
 /// Begins to wait for numbers of intervals; it ends when nobody asks or listens any more.
-pub fn start<S: Source + Send + 'static>(
-    intervals: Intervals<S>,
-) -> (mpsc::Sender<usize>, channel::UnboundedReceiver<Read>) {
+pub fn start(intervals: Intervals) -> (mpsc::Sender<usize>, channel::UnboundedReceiver<Read>) {
     let (wanted, receive) = mpsc::channel();
     let (send, reads) = channel::unbounded_channel();
     thread::spawn(move || {
@@ -47,11 +41,10 @@ pub fn start<S: Source + Send + 'static>(
     (wanted, reads)
 }
 
-struct Reader<S> {
-    intervals: Intervals<S>,
+struct Reader {
+    intervals: Intervals,
     receive: mpsc::Receiver<usize>,
     send: channel::UnboundedSender<Read>,
-    /// The interval that was asked for last.
     last: Option<usize>,
     before: Option<Before>,
 }
@@ -63,7 +56,7 @@ struct Before {
     frames: Vec<Frame>,
 }
 
-impl<S: Source> Reader<S> {
+impl Reader {
     fn run(mut self) -> std::result::Result<(), RecvError> {
         loop {
             if let Some(wanted) = self.wanted()? {

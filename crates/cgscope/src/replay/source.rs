@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use cgscope_model::{Interval, Sample, Selection, printable};
-use cgscope_record::{FileReader, Index, ReadError, open};
+use cgscope_model::{Interval, Sample, printable};
+use cgscope_record::{FileReader, Index, open};
 
 use cgscope_view::replay::time::Moment;
 
@@ -12,47 +12,53 @@ use crate::{
     recording,
 };
 
-/// A recording of which any Sample can be read.
-pub trait Source {
-    /// When each of its Samples was taken, in their order.
-    fn moments(&self) -> Vec<Moment>;
-
-    /// Sample `n`; `None` where damage is in the way. Samples that follow each other are the usual case, and the cheapest one.
-    fn sample(&mut self, n: usize) -> Result<Option<Sample>>;
-}
-
-/// A file, and where its Samples are: one at a time is in memory.
-pub struct Indexed {
+/// The intervals between each two Samples of a file: where they follow each other, each needs but one more Sample.
+pub struct Intervals {
     reader: FileReader,
     index: Index,
     file: String,
     /// The Sample that the reader gives next.
     next: Option<usize>,
+    /// The Sample read last, and its number.
+    last: Option<(usize, Sample)>,
 }
 
-impl Indexed {
+impl Intervals {
     /// Goes over the file without unpacking it.
     pub fn open(path: &Path) -> Result<Self> {
         let mut reader = open(path).map_err(|error| Error::could_not_run(error.to_string()))?;
         let file = printable(&path.display().to_string()).to_string();
         let index = reader.index().map_err(|error| Error::could_not_run(format!("{file} {error}")))?;
-        Ok(Self { reader, index, file, next: Some(0) })
+        Ok(Self { reader, index, file, next: Some(0), last: None })
     }
-}
 
-impl Source for Indexed {
-    fn moments(&self) -> Vec<Moment> {
+    pub fn moments(&self) -> Vec<Moment> {
         let entries = self.index.entries().iter();
         entries.map(|entry| Moment { mono_ns: entry.mono_ns, unix_ns: entry.unix_ns }).collect()
     }
 
+    /// The interval from Sample `n` to the next, without what the selection leaves out; `None` where one of them cannot be read.
+    pub fn read(&mut self, n: usize) -> Result<Option<Interval>> {
+        let earlier = match self.last.take() {
+            Some((number, sample)) if number == n => Some(sample),
+            _ => self.sample(n)?,
+        };
+        let Some(earlier) = earlier else { return Ok(None) };
+        let Some(now) = self.sample(n + 1)? else { return Ok(None) };
+        let interval = recording::between(&earlier, &now, &self.reader.header().selection)?;
+        self.last = Some((n + 1, now));
+        Ok(Some(interval))
+    }
+
+    /// Sample `n`; `None` where damage is in the way.
     fn sample(&mut self, n: usize) -> Result<Option<Sample>> {
         let Some(entry) = self.index.entries().get(n) else { return Ok(None) };
         let expected_ns = entry.mono_ns;
+        let unreadable = |error| Error::incomplete(format!("{} {error}", self.file));
         if self.next.take() != Some(n) {
-            self.reader.seek(&self.index, n).map_err(|error| unreadable(&self.file, &error))?;
+            self.reader.seek(&self.index, n).map_err(unreadable)?;
         }
-        let sample = self.reader.next().transpose().map_err(|error| unreadable(&self.file, &error))?;
+        let sample = self.reader.next().transpose().map_err(unreadable)?;
         // One that is damaged is left out, and the next one comes in its place.
         let sample = sample.filter(|sample| sample.mono_ns == expected_ns);
         self.next = sample.is_some().then_some(n + 1);
@@ -60,43 +66,11 @@ impl Source for Indexed {
     }
 }
 
-fn unreadable(file: &str, error: &ReadError) -> Error {
-    Error::incomplete(format!("{file} {error}"))
-}
-
-/// The intervals between each two Samples.
-pub struct Intervals<S> {
-    source: S,
-    selection: Selection,
-    /// The Sample read last, and its number: where intervals follow each other, each needs but one more.
-    last: Option<(usize, Sample)>,
-}
-
-impl<S: Source> Intervals<S> {
-    /// Of this recording, without what the selection leaves out.
-    pub fn new(source: S, selection: Selection) -> Self {
-        Self { source, selection, last: None }
-    }
-
-    /// The interval from Sample `n` to the next; `None` where one of them cannot be read.
-    pub fn read(&mut self, n: usize) -> Result<Option<Interval>> {
-        let earlier = match self.last.take() {
-            Some((number, sample)) if number == n => Some(sample),
-            _ => self.source.sample(n)?,
-        };
-        let Some(earlier) = earlier else { return Ok(None) };
-        let Some(now) = self.source.sample(n + 1)? else { return Ok(None) };
-        let interval = recording::between(&earlier, &now, &self.selection)?;
-        self.last = Some((n + 1, now));
-        Ok(Some(interval))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
 
-    use cgscope_model::Interval;
+    use cgscope_model::Selection;
     use cgscope_record::{FileWriter, Header, Reason};
 
     use cgscope_made_up::small::{after, task};
@@ -120,16 +94,15 @@ mod tests {
     fn in_any_order_they_are_those_that_a_report_has() {
         let path = std::env::temp_dir().join(format!("cgscope-replay-{}.rec", std::process::id()));
         let selection = Selection { comm: Some("task-[123]".into()), ..Selection::default() };
-        let header = Header { selection: selection.clone(), ..Header::default() };
+        let header = Header { selection, ..Header::default() };
         let mut writer = FileWriter::create(&path, &header).unwrap();
         (0..6).for_each(|n| writer.sample(&sample(n)).unwrap());
         writer.end(0, Reason::Finished).unwrap();
 
         let mut recording = Recording::open(&path).unwrap();
         let reported: Vec<Interval> = std::iter::from_fn(|| recording.next_interval().unwrap()).collect();
-        let source = Indexed::open(&path).unwrap();
-        assert_eq!(source.moments().len(), 6);
-        let mut intervals = Intervals::new(source, selection);
+        let mut intervals = Intervals::open(&path).unwrap();
+        assert_eq!(intervals.moments().len(), 6);
         for n in [0, 1, 2, 4, 3, 4, 0, 0] {
             assert_eq!(intervals.read(n).unwrap().as_ref(), Some(&reported[n]), "{n}");
             assert_eq!(reported[n].tasks.len(), 3);

@@ -13,14 +13,10 @@ const RUNS: u64 = 2_000;
 /// ... or, on a host where little happens, for so long.
 const LONGEST: Duration = Duration::from_millis(500);
 
-/// Takes Samples with BPF.
 pub struct Own(Collector);
 
 impl Own {
     /// Loads and attaches, and measures the hook.
-    ///
-    /// # Errors
-    /// What is missing, what that prevents and what to do.
     pub fn start() -> Result<Self> {
         let options = Options { shared: true, ..Options::default() };
         let exact = || Collector::start(&options);

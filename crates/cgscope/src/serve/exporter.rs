@@ -29,19 +29,12 @@ use super::freshness::Freshness;
 /// every task. What ended in Samples between is added, too.
 const LEAST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the exporter is made of.
 pub struct Parts {
-    /// When Samples are taken.
     pub pace: Arc<Pace>,
-    /// Where they are seen.
     pub latest: watch::Receiver<Latest>,
-    /// Where pages are asked for.
     pub http: Arc<Http>,
-    /// Names of containers.
     pub runtime: Runtime,
-    /// Clients of the socket.
     pub counters: Arc<Counters>,
-    /// What is exported.
     pub config: Config,
 }
 
@@ -54,15 +47,10 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Begins to serve pages.
-    ///
-    /// # Errors
-    /// The thread could not be started.
     pub fn start(parts: Parts) -> io::Result<Self> {
         Self::run(move |config| serve(parts, config))
     }
 
-    /// One that fails at once.
     #[cfg(test)]
     pub fn that_says(sentence: &'static str) -> Self {
         Self::run(move |_| async move { sentence.into() }).expect("a thread")
@@ -125,7 +113,6 @@ impl Drop for Exporter {
     }
 }
 
-/// What pages are made of.
 struct State {
     metrics: Metrics,
     config: Arc<Mutex<Option<Config>>>,
@@ -139,7 +126,6 @@ struct State {
     started_s: f64,
 }
 
-/// Why it ended.
 async fn serve(parts: Parts, config: Arc<Mutex<Option<Config>>>) -> String {
     let Parts { pace, latest, http, runtime, counters, config: begun } = parts;
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -47,7 +47,6 @@ use crate::{
     record, users,
 };
 
-/// Runs the command.
 pub async fn run(options: &Serve) -> Result {
     let read = read(options.config.as_deref()).map_err(Error::could_not_run)?;
     if options.check {
@@ -118,7 +117,6 @@ fn http(config: &Config) -> std::result::Result<Option<Http>, String> {
     Ok(Some(http))
 }
 
-/// Which metrics.
 fn exported(config: &Config) -> cgscope_metrics::Config {
     let config = config.metrics.clone();
     cgscope_metrics::Config {
@@ -205,20 +203,9 @@ impl Daemon {
     }
 
     async fn serve(self) -> Result {
-        let Self {
-            config,
-            named,
-            is_verbose,
-            collector,
-            socket,
-            http,
-            runtime,
-            header,
-            mut signals,
-            viewers,
-        } = self;
+        let Self { config, named, is_verbose, socket, http, viewers, mut signals, .. } = self;
         let failed = |error: io::Error| Error::could_not_run(format!("the daemon cannot start ({error})"));
-        let collection = Collection::start(collector).map_err(failed)?;
+        let collection = Collection::start(self.collector).map_err(failed)?;
         let (pace, latest) = (collection.pace().clone(), collection.latest());
         let interval_ns = config.collect.interval;
         pace.ask(interval_ns);
@@ -228,7 +215,7 @@ impl Daemon {
                 pace: pace.clone(),
                 latest: latest.clone(),
                 http: http.clone(),
-                runtime,
+                runtime: self.runtime,
                 counters: counters.clone(),
                 config: exported(&config),
             })
@@ -261,7 +248,7 @@ impl Daemon {
         };
         let listener = socket.listener.try_clone().and_then(UnixListener::from_std).map_err(failed)?;
         let mount = CgroupMounts::read(Path::new("/")).cpu().map(Path::to_path_buf);
-        let server = Server::new(listener, collection, &header, mount, limits, counters)
+        let server = Server::new(listener, collection, &self.header, mount, limits, counters)
             .map_err(|error| Error::could_not_run(error.to_string()))?;
         reload.limits = Some(Box::new(server.limits()));
         say!("cgscope: serving viewers at {}", socket.place);

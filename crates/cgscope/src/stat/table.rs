@@ -26,25 +26,24 @@ use crate::{
     exit::{Error, Result},
     record::Tee,
     request::Target,
-    run::{Plan, for_each_interval},
+    run::{for_each_interval, pace},
     session::Session,
 };
 
 /// So many tasks that ended are kept for their lines in the average of a run without an end, or as many as there are.
 const ENDED_KEPT: usize = 4_096;
 
-/// Runs the command.
 pub async fn run(options: &Stat) -> Result {
     let mut target = Target::new(&options.select)?;
     target.accounts = Some(Accounting { stack_every: Some(stack_every(options)) });
     let offcpu = Offcpu::new(options, target.words())?;
-    let plan = Plan::new(&options.rhythm);
-    if plan.merge && plan.pace.duration.is_none() && !options.json {
+    let (pace, merge) = (pace(&options.rhythm), options.rhythm.interval.is_none());
+    if merge && pace.duration.is_none() && !options.json {
         say!("cgscope: measuring the {}; Ctrl-C ends and prints", target.words());
     }
     let mut printer = Printer::new(options, offcpu);
-    let session = Session::start(&target, plan.pace)?;
-    let ended = for_each_interval(session, plan, Tee::default(), |interval, host| {
+    let session = Session::start(&target, pace)?;
+    let ended = for_each_interval(session, merge, Tee::default(), |interval, host| {
         printer.interval(interval, host).map_err(|error| Error::output(&error))
     })
     .await?;
@@ -186,7 +185,7 @@ impl<'a> Printer<'a> {
 }
 
 fn machine(host: &Host, interval: &Interval) -> Machine {
-    let about = crate::host::about();
+    let about = crate::session::about();
     let uname = rustix::system::uname();
     Machine {
         kernel: about.kernel,

@@ -11,20 +11,18 @@ use cgscope_view::{
 
 use crate::{
     exit::{Error, Exit, Result},
-    host,
-    record::{self, Tee},
-    run::{between, finish, losses},
-    session::{self, End, Ready, Session, Step},
+    feed::Event,
+    record::Tee,
+    session::{self, End, Ready, Session},
     settings::Remembered,
     terminal::Screen,
     top::{
         INSTEAD,
         names::Names,
-        screen::{self, Feed, Flow, show},
+        screen::{self, Flow, Updates, show},
     },
 };
 
-/// Runs the screen over what is set up.
 pub async fn run(
     ready: Ready,
     mut tee: Tee,
@@ -40,15 +38,7 @@ pub async fn run(
     app.begin_with(begin);
     app.notice = remembered.notice();
     app.recorded = tee.state();
-    let mut live = Live {
-        session,
-        tee,
-        names: Names::start(),
-        pace: interval,
-        earlier: None,
-        worst: Exit::Done,
-        end: None,
-    };
+    let mut live = Live { session, tee, names: Names::start(), earlier: None, worst: Exit::Done, end: None };
     let shown = show(&mut screen, &mut app, &mut live).await;
     // Only what is printed after this is seen.
     drop(screen);
@@ -61,20 +51,17 @@ fn app(session: &Session, settings: Settings, interval: Duration) -> App {
         title: session.title.clone(),
         host: session.host,
         coarse: session.coarse.as_ref().map(|coarse| coarse.because.clone()),
-        ..host::about()
+        ..session::about()
     };
     let theme = screen::theme(&settings);
     App::new(about, settings, theme, interval)
 }
 
-/// A session that feeds a screen.
 struct Live {
     session: Session,
     tee: Tee,
     names: Names,
-    /// The interval that the session was told.
-    pace: Duration,
-    earlier: Option<Sample>,
+    earlier: Option<Box<Sample>>,
     worst: Exit,
     end: Option<End>,
 }
@@ -84,7 +71,7 @@ impl Live {
         // Not if it has come to its end by itself. Whoever quits has seen enough.
         self.tee.end(match &shown {
             Ok(()) => Reason::Interrupted,
-            Err(error) => record::reason_of_error(&self.session, error),
+            Err(error) => self.session.reason_of_error(error),
         });
         self.tee.leave_screen();
         let kept = self.tee.exit();
@@ -92,14 +79,14 @@ impl Live {
         self.session.say_limits();
         // A command that still runs is ended, too.
         let end = self.end.unwrap_or(End::Finished);
-        Ok(self.worst.max(kept).max(finish(&mut self.session, &end)))
+        Ok(self.worst.max(kept).max(self.session.finish(&end)))
     }
 
-    fn take(&mut self, sample: Sample, app: &mut App) -> Result<()> {
+    fn take(&mut self, sample: Box<Sample>, app: &mut App) -> Result<()> {
         self.tee.sample(&sample);
         if let Some(earlier) = &self.earlier {
-            let interval = between(&self.session, earlier, &sample)?;
-            self.worst = self.worst.max(losses(&interval));
+            let interval = self.session.between(earlier, &sample)?;
+            self.worst = self.worst.max(Exit::of_losses(&interval.losses));
             app.on_interval(Arc::new(interval));
         }
         self.earlier = Some(sample);
@@ -108,42 +95,40 @@ impl Live {
 
     /// A key may have changed the interval since.
     fn keep_pace(&mut self, app: &App) {
-        if self.pace != app.delay {
-            self.pace = app.delay;
-            self.session.set_interval(self.pace);
+        if self.session.pace.interval != app.delay {
+            self.session.set_interval(app.delay);
         }
     }
 }
 
-impl Feed for Live {
+impl Updates for Live {
     async fn next(&mut self, app: &mut App) -> Result<Flow> {
         self.keep_pace(app);
         self.names.ask(app);
-        let step = tokio::select! {
-            step = self.session.next_or_signal(self.end.is_some()) => step?,
+        let event = tokio::select! {
+            event = self.session.next_or_signal(self.end.is_some()) => event?,
             lines = self.names.next() => {
                 app.on_command_lines(lines);
                 return Ok(Flow::Draw);
             }
         };
-        let (sample, end) = match step {
-            Some(Step::Sample(sample)) => (sample, None),
-            Some(Step::Last(sample, end)) => (sample, Some(end)),
-            Some(Step::Said(sentence)) => {
-                app.notice = Some(sentence);
-                return Ok(Flow::Draw);
-            }
-            Some(Step::Anew(sample)) => {
+        let (sample, end) = match event {
+            Some(Event::Sample { sample, anew: true, .. }) => {
                 self.worst = self.worst.max(Exit::Incomplete);
                 self.tee.begins_anew();
                 self.earlier = Some(sample);
+                return Ok(Flow::Draw);
+            }
+            Some(Event::Sample { sample, end, .. }) => (sample, end),
+            Some(Event::Message(sentence)) => {
+                app.notice = Some(sentence);
                 return Ok(Flow::Draw);
             }
             None => return Ok(Flow::End),
         };
         self.take(sample, app)?;
         if let Some(end) = &end {
-            self.tee.end(record::reason(end));
+            self.tee.end(session::reason(end));
         }
         app.recorded = self.tee.state();
         let Some(end) = end else { return Ok(Flow::Draw) };

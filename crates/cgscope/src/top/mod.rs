@@ -1,8 +1,10 @@
 //! `cgscope top`: the live screen, or text with `-b`.
 
+mod input;
 mod live;
 mod names;
 pub mod screen;
+mod screen_dump;
 
 use std::io::{self, Write};
 
@@ -21,8 +23,8 @@ use crate::{
     exit::{Error, Result},
     record::Tee,
     request::Target,
-    run::{Plan, for_each_interval},
-    session::{Pace, Ready},
+    run::for_each_interval,
+    session::{self, Pace, Ready},
     settings::Remembered,
     terminal::Screen,
 };
@@ -30,7 +32,6 @@ use crate::{
 /// What prints text where there is no terminal.
 const INSTEAD: &str = "cgscope top -b";
 
-/// Runs the command.
 pub async fn run(options: &Top) -> Result {
     let mut target = Target::new(&options.select)?;
     target.output = if options.batch { Output::ToStandardError } else { Output::Nowhere };
@@ -42,10 +43,9 @@ pub async fn run(options: &Top) -> Result {
         // Scripts get the same whoever runs them.
         let pace = pace(&Settings::default());
         let mut printer = Printer::new(options, &target)?;
-        let plan = Plan { pace, merge: false };
         let (ready, tee) = set_up(&target, pace, options)?;
-        printer.about.title.clone_from(&ready.title);
-        let ended = for_each_interval(ready.go(), plan, tee, |interval, host| {
+        printer.about.title.clone_from(&ready.session.title);
+        let ended = for_each_interval(ready.go(), false, tee, |interval, host| {
             printer.interval(interval, host).map_err(|error| Error::output(&error))
         })
         .await?;
@@ -68,11 +68,9 @@ pub async fn run(options: &Top) -> Result {
 }
 
 fn set_up(target: &Target, pace: Pace, options: &Top) -> Result<(Ready, Tee)> {
-    let path = options.record.as_deref();
-    Tee::set_up(path, !options.batch, pace.interval, target, || Ready::new(target, pace))
+    Tee::set_up(options.record.as_deref(), !options.batch, target, pace)
 }
 
-/// Text or objects on standard output.
 struct Printer<'a> {
     out: io::BufWriter<io::StdoutLock<'static>>,
     options: &'a Top,
@@ -100,7 +98,7 @@ impl<'a> Printer<'a> {
         Ok(Self {
             out: io::BufWriter::with_capacity(1 << 16, io::stdout().lock()),
             options,
-            about: About { title: target.words(), ..crate::host::about() },
+            about: About { title: target.words(), ..session::about() },
             asked: Asked { kind, sort, reversed: false, filter, idle: false },
             whole: options
                 .iterations

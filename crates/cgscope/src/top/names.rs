@@ -11,7 +11,6 @@ use cgscope_collect::command_lines;
 use cgscope_view::app::App;
 use tokio::sync::mpsc as channel;
 
-/// Command lines of processes, by their ids.
 type Lines = Vec<(u32, Option<Arc<str>>)>;
 
 /// The thread that reads them; it ends with this.
@@ -23,7 +22,6 @@ pub struct Names {
 }
 
 impl Names {
-    /// Begins to wait for questions.
     pub fn start() -> Self {
         let (wanted, receive) = mpsc::channel::<BTreeSet<u32>>();
         let (send, read) = channel::unbounded_channel();
@@ -48,7 +46,6 @@ impl Names {
         }
     }
 
-    /// The next ones that were read.
     pub async fn next(&mut self) -> Lines {
         match self.read.recv().await {
             Some(lines) => {

@@ -16,14 +16,13 @@ use tokio::time::sleep_until;
 
 use crate::{
     exit::{Error, Result},
-    input::Input,
     signals::{JobControl, Order, Whom},
-    snapshot,
     terminal::{self, Screen},
+    top::{input::Input, screen_dump},
 };
 
 /// Where the intervals on the screen come from.
-pub trait Feed {
+pub trait Updates {
     /// Waits for news and puts them into the state. A key that comes first makes the loop drop the future: what it was
     /// waiting for must then still come at the next call.
     async fn next(&mut self, app: &mut App) -> Result<Flow>;
@@ -34,7 +33,6 @@ pub trait Feed {
 pub enum Flow {
     /// Draws, and goes on.
     Draw,
-    /// Ends.
     End,
 }
 
@@ -42,8 +40,8 @@ pub enum Flow {
 /// seen.
 const FRAME: Duration = Duration::from_millis(16);
 
-/// Shows `app` until somebody quits, the feed ends or the terminal is gone.
-pub async fn show(screen: &mut Screen, app: &mut App, feed: &mut impl Feed) -> Result<()> {
+/// Shows `app` until somebody quits, the updates end or the terminal is gone.
+pub async fn show(screen: &mut Screen, app: &mut App, updates: &mut impl Updates) -> Result<()> {
     let mut input = Input::start();
     let mut job = JobControl::listen()?;
     let mut frames = Frames::new(Instant::now());
@@ -68,7 +66,7 @@ pub async fn show(screen: &mut Screen, app: &mut App, feed: &mut impl Feed) -> R
                 Next::End => return Ok(()),
             },
             order = job.next() => order,
-            flow = feed.next(app) => match flow? {
+            flow = updates.next(app) => match flow? {
                 Flow::Draw => {
                     frames.ask(When::Soon, Instant::now());
                     continue;
@@ -183,7 +181,7 @@ fn on_events(screen: &mut impl Mouse, app: &mut App, events: &[Event], now: Inst
             Effect::Suspend => return Next::Stop,
             // The feed sees that it has changed.
             Effect::Draw | Effect::Interval(_) => {}
-            Effect::Snapshot => app.notice = Some(snapshot::write(app)),
+            Effect::Snapshot => app.notice = Some(screen_dump::write(app)),
             Effect::Mouse(take) => screen.take_mouse(take),
             Effect::Redraw => screen.redraw(),
         }

@@ -13,9 +13,9 @@ use std::{
 };
 
 use cgscope_model::access::{Access, Follower};
-use cgscope_record::Header;
+use cgscope_record::{Header, Message};
 use cgscope_serve::{
-    client::{ConnectError, Connection, Event},
+    client::{ConnectError, Connection},
     collection::{Collect, Collection},
     protocol::{Refusal, Request},
     shown::Reading,
@@ -107,16 +107,16 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 fn two_viewers_of_one_pace_get_the_same_samples_and_change_it_by_themselves() {
     let daemon = Daemon::start(made(50), Limits { shortest_interval_ns: 1, ..Limits::default() });
     let mut viewers = [(); 2].map(|()| Connection::open(&daemon.path, &every(50)).unwrap());
-    let next = |viewer: &mut Connection| loop {
+    let next = |(viewer, _): &mut (Connection, _)| loop {
         match viewer.receive() {
-            Event::Sample(sample) => return sample.mono_ns,
-            Event::Answered { shows_all } => assert!(shows_all, "whose daemon it is"),
+            Some(Message::Sample(sample)) => return sample.mono_ns,
+            Some(Message::Word(word)) if word.shows_all == Some(true) => {}
             other => panic!("{other:?}"),
         }
     };
     let seen = viewers.each_mut().map(|viewer| (0..8).map(|_| next(viewer)).collect::<Vec<_>>());
     assert!(seen[0].iter().filter(|stamp| seen[1].contains(stamp)).count() >= 6, "{seen:?}");
-    viewers[0].sender().unwrap().ask(&every(20)).unwrap();
+    viewers[0].1.ask(&every(20)).unwrap();
     for viewer in &mut viewers {
         assert!(next(viewer) > 0);
     }
@@ -129,8 +129,7 @@ fn many_intervals_that_differ_a_little_do_not_make_more_samples() {
     let rounds = made.round.clone();
     let daemon = Daemon::start(made, Limits::default());
     let asked = |n: u64| Request::every(100_000_000 + n * 997_001);
-    let viewers: Vec<Connection> =
-        (0..40).map(|n| Connection::open(&daemon.path, &asked(n)).unwrap()).collect();
+    let viewers: Vec<_> = (0..40).map(|n| Connection::open(&daemon.path, &asked(n)).unwrap()).collect();
     thread::sleep(Duration::from_millis(500));
     let (begun, before) = (Instant::now(), rounds.load(Ordering::Relaxed));
     thread::sleep(Duration::from_secs(2));
@@ -144,11 +143,13 @@ fn many_intervals_that_differ_a_little_do_not_make_more_samples() {
 fn who_is_sent_samples_less_often_than_asked_for_is_told_and_who_is_not_is_not() {
     let daemon = Daemon::start(made(5), Limits::default());
     let said = |ms| {
-        let mut viewer = Connection::open(&daemon.path, &every(ms)).unwrap();
+        let (mut viewer, _sender) = Connection::open(&daemon.path, &every(ms)).unwrap();
         loop {
             match viewer.receive() {
-                Event::Said(sentence) => return sentence,
-                Event::Sample(_) => return String::new(),
+                Some(Message::Word(word)) if word.refused.is_none() && !word.sentence.is_empty() => {
+                    return word.sentence;
+                }
+                Some(Message::Sample(_)) => return String::new(),
                 _ => {}
             }
         }
@@ -168,11 +169,15 @@ fn who_reads_nothing_is_sent_away_and_nobody_waits_for_them() {
     let daemon = Daemon::start(made(3_000), limits);
     let mut slow = UnixStream::connect(&daemon.path).unwrap();
     slow.write_all(&every(100).line()).unwrap();
-    let mut good = Connection::open(&daemon.path, &every(100)).unwrap();
+    let (mut good, _sender) = Connection::open(&daemon.path, &every(100)).unwrap();
     let begun = Instant::now();
     while daemon.counters.refused(Refusal::TooSlow) == 0 {
         let event = good.receive();
-        assert!(matches!(event, Event::Sample(_) | Event::Answered { .. }), "{event:?}");
+        let is_served = match &event {
+            Some(Message::Word(word)) => word.shows_all.is_some(),
+            event => matches!(event, Some(Message::Sample(_))),
+        };
+        assert!(is_served, "{event:?}");
         assert!(begun.elapsed() < Duration::from_secs(60), "the slow one is still there");
     }
     // Who says nothing has no more time.
@@ -204,12 +209,12 @@ fn who_asks_again_and_again_and_reads_nothing_is_sent_away_soon() {
 #[test]
 fn viewers_are_told_when_the_daemon_ends_and_when_it_cannot_go_on() {
     let mut daemon = Daemon::start(made(10), Limits::default());
-    let mut viewer = Connection::open(&daemon.path, &every(1_000)).unwrap();
+    let (mut viewer, _sender) = Connection::open(&daemon.path, &every(1_000)).unwrap();
     assert_eq!(daemon.end(), Ok(()));
     let word = loop {
         match viewer.receive() {
-            Event::Refused(word) => break word,
-            Event::Gone => panic!("without a word"),
+            Some(Message::Word(word)) if word.refused.is_some() => break word,
+            None => panic!("without a word"),
             _ => {}
         }
     };
@@ -219,22 +224,25 @@ fn viewers_are_told_when_the_daemon_ends_and_when_it_cannot_go_on() {
 
     let mut daemon =
         Daemon::start(Made { left: 3, ..made(10) }, Limits { shortest_interval_ns: 1, ..Limits::default() });
-    let mut viewer = Connection::open(&daemon.path, &every(20)).unwrap();
-    while !matches!(viewer.receive(), Event::Refused(_) | Event::Gone) {}
+    let (mut viewer, _sender) = Connection::open(&daemon.path, &every(20)).unwrap();
+    while viewer
+        .receive()
+        .is_some_and(|message| !matches!(message, Message::Word(word) if word.refused.is_some()))
+    {}
     assert_eq!(daemon.thread.take().unwrap().join().unwrap().unwrap_err(), "the kernel is out of tasks");
 }
 
 #[test]
 fn the_end_does_not_wait_for_who_does_not_read() {
     let mut daemon = Daemon::start(made(10_000), Limits::default());
-    let mut good = Connection::open(&daemon.path, &every(60_000)).unwrap();
+    let (mut good, _sender) = Connection::open(&daemon.path, &every(60_000)).unwrap();
     let mut deaf = UnixStream::connect(&daemon.path).unwrap();
     deaf.write_all(&every(60_000).line()).unwrap();
-    while !matches!(good.receive(), Event::Sample(_)) {}
+    while !matches!(good.receive(), Some(Message::Sample(_))) {}
     // It is begun, and does not fit.
     deaf.read_exact(&mut [0; 100_000]).unwrap();
     let begun = Instant::now();
     assert_eq!(daemon.end(), Ok(()));
     assert!(begun.elapsed() < Duration::from_secs(3), "it took {:?}", begun.elapsed());
-    while !matches!(good.receive(), Event::Refused(word) if word.refused == Some(Refusal::Ending)) {}
+    while !matches!(good.receive(), Some(Message::Word(word)) if word.refused == Some(Refusal::Ending)) {}
 }

@@ -47,7 +47,7 @@ fn a_ring_holds_at_least_the_time_and_not_much_more() {
         ring.sample(&sample(second), (second * SECOND).saturating_sub(80 * SECOND)).unwrap();
         let held = ring.held_ns() / SECOND;
         assert!((second.min(80)..=80 + 10).contains(&held), "{held} held at {second}");
-        let files = fs::read_dir(ring.directory()).unwrap().count();
+        let files = fs::read_dir(&ring.directory).unwrap().count();
         assert!(files <= 10, "{files} files");
     }
     let segments = contents(&mut ring, 999);
@@ -66,7 +66,7 @@ fn a_ring_is_never_larger_than_it_may_be() {
     let mut ring = dir.ring(Limits { keep_ns: 100_000 * SECOND, bytes });
     for second in 0..12_000u64 {
         ring.sample(&sample(second), 0).unwrap();
-        let files = fs::read_dir(ring.directory()).unwrap();
+        let files = fs::read_dir(&ring.directory).unwrap();
         let on_disk: u64 = files.map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
         assert!(
             on_disk <= bytes && ring.bytes() <= bytes,
@@ -75,7 +75,7 @@ fn a_ring_is_never_larger_than_it_may_be() {
         );
     }
     assert!(ring.shortened && ring.bytes() > bytes / 2, "{}", ring.bytes());
-    assert!(ring.written() > 2 * bytes);
+    assert!(ring.written > 2 * bytes);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn the_ring_of_a_killed_run_is_kept_and_that_of_a_living_one_refused() {
     let kept: Vec<_> = fs::read_dir(&dir.0)
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .filter(|path| path != ring.directory())
+        .filter(|path| *path != ring.directory)
         .collect();
     let [kept] = kept.as_slice() else { panic!("{kept:?}") };
     assert!(names::is_stamped(&directory(&dir.0.join("a.rec")), kept), "{kept:?}");
@@ -147,7 +147,7 @@ fn the_ring_of_a_killed_run_is_kept_and_that_of_a_living_one_refused() {
 fn what_is_not_of_the_ring_is_not_removed_with_it() {
     let dir = Dir::new("foreign");
     let ring = dir.ring(Limits { keep_ns: 8 * SECOND, bytes: 1 << 30 });
-    let foreign = ring.directory().join("notes.txt");
+    let foreign = ring.directory.join("notes.txt");
     fs::write(&foreign, "mine").unwrap();
     let said = ring.remove().unwrap_err().to_string();
     assert!(said.contains("cannot be removed"), "{said}");

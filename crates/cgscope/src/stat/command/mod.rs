@@ -20,13 +20,13 @@ use super::offcpu::Offcpu;
 use crate::{
     cli::Stat,
     exit::{Error, Exit, Result},
+    feed::ns,
     session::{Pace, Ready, Session},
 };
 use output::Output;
 use run::Measured;
 use watch::Watch;
 
-/// Runs the command.
 pub async fn run(options: &Stat) -> Result {
     let target = request::target(options)?;
     let offcpu = Offcpu::new(options, target.words())?;
@@ -105,7 +105,7 @@ fn finish(
         class: Some(class),
         command: options.select.command.clone(),
         ending: run::ending(ended.status),
-        wall_ns: u64::try_from(ended.lived.as_nanos()).unwrap_or(u64::MAX),
+        wall_ns: ns(ended.lived),
         usage: ended.usage,
         cpu: seen.cpu,
         own_cgroup: seen.own_cgroup,

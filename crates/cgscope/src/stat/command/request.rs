@@ -9,7 +9,6 @@ use crate::{
     request::Target,
 };
 
-/// Checks what was typed.
 pub fn target(options: &Stat) -> Result<Target> {
     if let Some(option) = meaningless(options) {
         return Err(Error::could_not_run(format!(

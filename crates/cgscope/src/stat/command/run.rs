@@ -11,8 +11,7 @@ use cgscope_model::{
 use crate::{
     child::Ended,
     exit::{Error, Result},
-    run::between,
-    session::{Session, Step},
+    session::Session,
 };
 
 /// So often threads are counted.
@@ -20,17 +19,12 @@ pub const EVERY: Duration = Duration::from_millis(100);
 /// Reading a thread takes some microseconds: of many it is done less often, so that it stays below a hundredth of a CPU.
 const EVERY_OF_A_THREAD: Duration = Duration::from_micros(500);
 
-/// What came of it.
 pub struct Measured {
-    /// All of it.
     pub interval: Interval,
-    /// How it ended.
     pub ended: Ended,
     /// Its processes that were there at the last Sample.
     pub left: Vec<Outlived>,
-    /// The most threads in any Sample.
     pub peak_threads: u64,
-    /// The most processes in any Sample.
     pub peak_processes: u64,
     /// The longest time between two Samples that was asked for, ns.
     pub every_ns: u64,
@@ -38,40 +32,34 @@ pub struct Measured {
     pub remark: Option<String>,
 }
 
-/// What has come so far.
 #[derive(Default)]
 struct SoFar {
-    earlier: Option<Sample>,
+    earlier: Option<Box<Sample>>,
     whole: Appended,
     peak_threads: u64,
     peak_processes: u64,
 }
 
 impl SoFar {
-    fn take(&mut self, session: &Session, sample: Sample) -> Result<()> {
+    fn take(&mut self, session: &Session, sample: Box<Sample>) -> Result<()> {
         self.peak_threads = self.peak_threads.max(sample.tasks.len() as u64);
         self.peak_processes = self.peak_processes.max(processes(&sample).len() as u64);
         if let Some(earlier) = &self.earlier {
-            self.whole.push(between(session, earlier, &sample)?);
+            self.whole.push(session.between(earlier, &sample)?);
         }
         self.earlier = Some(sample);
         Ok(())
     }
 }
 
-/// Measures until the command has ended. Where measuring fails the command is waited for all the same.
-///
-/// # Errors
-/// The command could not be executed.
+/// Measures until the command has ended. Where measuring fails the command is waited for all the same; an error: it could not be
+/// executed.
 pub async fn measure(session: &mut Session) -> Result<Measured> {
     let mut so_far = SoFar::default();
     let mut every = EVERY;
     let remark = loop {
-        let (sample, is_last) = match session.next().await {
-            Ok(Step::Sample(sample)) => (sample, false),
-            Ok(Step::Last(sample, _)) => (sample, true),
-            // Of the daemon alone.
-            Ok(Step::Anew(_) | Step::Said(_)) => continue,
+        let (sample, is_last) = match session.next_sample().await {
+            Ok((sample, _, end)) => (sample, end.is_some()),
             // The command has ended, or was none.
             Err(error) if !session.command_runs() && session.ended.is_none() => return Err(error),
             Err(error) => break Some(format!("{error}: what came after that is not counted")),
@@ -105,7 +93,6 @@ fn processes(sample: &Sample) -> Vec<Outlived> {
     mains.map(|task| Outlived { pid: task.tgid, comm: task.comm.to_string() }).collect()
 }
 
-/// An exit status in our terms.
 pub fn ending(status: ExitStatus) -> Ending {
     match (status.code(), status.signal()) {
         (Some(code), _) => Ending::Exited(code as u8),

@@ -14,7 +14,6 @@ use cgscope_model::{
 /// So many quotas are told of.
 const QUOTAS: usize = 3;
 
-/// One of the two readings.
 #[derive(Debug, Default)]
 struct Reading {
     own: Option<CgroupReading>,
@@ -23,7 +22,6 @@ struct Reading {
     left: Vec<Process>,
 }
 
-/// Reads the files.
 pub struct Watch {
     own: RefCell<Option<OwnCgroup>>,
     quotas: RefCell<QuotaFiles>,
@@ -31,17 +29,13 @@ pub struct Watch {
     after: RefCell<Reading>,
 }
 
-/// What they tell together.
 pub struct Seen {
-    /// Of its own cgroup.
     pub cpu: Option<CpuUse>,
-    /// Its path.
     pub own_cgroup: Option<String>,
     /// Waits are told by that cgroup, too.
     pub own_is_told_apart: bool,
     /// The quotas that held for it.
     pub quotas: Vec<HeldBy>,
-    /// Who outlived it.
     pub outlived: Vec<Outlived>,
 }
 

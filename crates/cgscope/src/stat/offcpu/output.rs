@@ -10,12 +10,9 @@ use cgscope_record::Place;
 use super::folded;
 use crate::exit::{Error, Result};
 
-/// How they are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// A flame graph.
     Svg,
-    /// Folded stacks.
     Folded,
 }
 
@@ -60,7 +57,6 @@ impl Output {
         })
     }
 
-    /// The file.
     pub fn path(&self) -> &Path {
         self.place.path()
     }

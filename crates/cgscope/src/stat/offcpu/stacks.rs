@@ -10,7 +10,6 @@ use cgscope_model::{BlockedState, ByState, Interval, blocked_on::without_stack, 
 /// What threads of one name were blocked at, and how.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// Name of the threads.
     pub comm: Arc<str>,
     pub state: BlockedState,
     /// Return addresses, the innermost first; empty: no stack.

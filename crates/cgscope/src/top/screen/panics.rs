@@ -28,7 +28,7 @@ struct Panics {
     in_thread: bool,
 }
 
-impl Feed for Panics {
+impl Updates for Panics {
     async fn next(&mut self, _: &mut App) -> Result<Flow> {
         if !mem::take(&mut self.in_thread) {
             panic!("{MESSAGE}");

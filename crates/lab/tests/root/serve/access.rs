@@ -9,9 +9,9 @@ use std::{
     time::Duration,
 };
 
-use cgscope_record::open;
+use cgscope_record::{Message, open};
 use cgscope_serve::{
-    client::{ConnectError, Connection, Event},
+    client::{ConnectError, Connection},
     protocol::{Refusal, Request},
 };
 use serde_json::Value;
@@ -233,7 +233,7 @@ fn a_client_of_the_library_gets_what_the_protocol_says() {
     let path = daemon.socket();
     let open = |request: &Request| Connection::open(path.as_ref(), request);
     let request = Request::every(300_000_000);
-    let mut first = open(&request).expect("the first");
+    let (mut first, mut sender) = open(&request).expect("the first");
     let second = open(&request).expect("the second");
     let third = open(&request).expect_err("one too many");
     assert!(
@@ -244,20 +244,19 @@ fn a_client_of_the_library_gets_what_the_protocol_says() {
     let mut stamps = Vec::new();
     while stamps.len() < 6 {
         match first.receive() {
-            Event::Sample(sample) => stamps.push(sample.mono_ns),
-            Event::Answered { shows_all } => assert!(shows_all),
+            Some(Message::Sample(sample)) => stamps.push(sample.mono_ns),
+            Some(Message::Word(word)) if word.shows_all == Some(true) => {}
             other => panic!("{other:?}"),
         }
     }
     let lengths: Vec<u64> = stamps[1..].windows(2).map(|two| two[1] - two[0]).collect();
     assert!(lengths.iter().all(|ns| ns.abs_diff(300_000_000) < 100_000_000), "{lengths:?}");
-    let mut sender = first.sender().expect("a sender");
     sender.ask(&Request { last: true, ..request }).expect("it is there");
     let mut last = None;
     loop {
         match first.receive() {
-            Event::Sample(sample) => last = Some(sample.mono_ns),
-            Event::End => break,
+            Some(Message::Sample(sample)) => last = Some(sample.mono_ns),
+            Some(Message::End(_)) => break,
             other => panic!("{other:?}"),
         }
     }

@@ -11,8 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use cgscope_record::Message;
 use cgscope_serve::{
-    client::{Connection, Event},
+    client::Connection,
     protocol::{LONGEST, Request},
 };
 
@@ -113,11 +114,12 @@ fn disturbs_nobody(bad_requests: u64) {
     let (_sleepers, _out) = Load::workload(&["sleep", "500", "300"], None);
     let mut daemon = Daemon::start();
     let (pid, path) = (daemon.pid(), daemon.socket());
-    let mut viewer = Connection::open(path.as_ref(), &Request::every(INTERVAL_NS)).expect("the daemon");
+    let (mut viewer, _sender) =
+        Connection::open(path.as_ref(), &Request::every(INTERVAL_NS)).expect("the daemon");
     let sample = |viewer: &mut Connection| loop {
         match viewer.receive() {
-            Event::Sample(sample) => return sample,
-            Event::Answered { .. } => {}
+            Some(Message::Sample(sample)) => return sample,
+            Some(Message::Word(word)) if word.shows_all.is_some() => {}
             other => panic!("{other:?}"),
         }
     };

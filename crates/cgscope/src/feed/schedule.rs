@@ -1,136 +1,12 @@
-//! Samples at a steady pace, on a thread of their own, so that a key press never waits for a reading.
+//! When our own collector takes a Sample.
 
 use std::{
     sync::mpsc::{self, RecvTimeoutError},
-    thread,
     time::{Duration, Instant},
 };
 
-use cgscope_collect::{Collector, Failure};
-use cgscope_layout::Loss;
-use cgscope_model::Sample;
-use tokio::sync::mpsc as channel;
-
-use crate::remote::{self, Daemon, Remote};
-
-/// What comes from the sampler.
-pub enum Item {
-    /// A Sample.
-    Sample {
-        /// What was read.
-        sample: Box<Sample>,
-        /// No other follows.
-        last: bool,
-        /// It counts from another beginning than those before it.
-        anew: bool,
-    },
-    /// Something is to be said.
-    Said(String),
-}
-
-/// What a running sampler is told.
-enum Control {
-    /// A Sample every so often from now on.
-    Interval(Duration),
-}
-
-/// The running sampler. Dropping it ends it and unloads the BPF side.
-pub struct Sampler {
-    samples: channel::Receiver<Result<Item, Failure>>,
-    controls: Controls,
-    thread: Option<thread::JoinHandle<()>>,
-}
-
-/// How it is told something.
-enum Controls {
-    /// Without it, the next Sample is the last one.
-    Own(Option<mpsc::Sender<Control>>),
-    /// The daemon has its own clock: when it is to end is watched here.
-    Daemon(Remote, Option<Instant>),
-}
-
-impl Sampler {
-    /// The first Sample comes at once, unless it was taken already, the others every `interval`, the last one after `duration`
-    /// if there is one.
-    pub fn start(
-        collector: Collector,
-        first: Option<Sample>,
-        interval: Duration,
-        duration: Option<Duration>,
-    ) -> Self {
-        // A reader that does not keep up makes the next Sample late, which is counted; it never makes them pile up.
-        let (send, samples) = channel::channel(1);
-        let (controls, receive) = mpsc::channel();
-        let thread =
-            thread::spawn(move || run(collector, first, Schedule::new(interval, duration), &receive, &send));
-        Self { samples, controls: Controls::Own(Some(controls)), thread: Some(thread) }
-    }
-
-    /// The same from the daemon. `is_whole`: the first interval is as long as the others.
-    pub fn of_daemon(daemon: Daemon, duration: Option<Duration>, is_whole: bool) -> Self {
-        let (send, samples) = channel::channel(1);
-        let remote = daemon.remote.clone();
-        let thread = thread::spawn(move || {
-            remote::run(daemon, is_whole, |item| {
-                let failed = |sentence| Failure::new(sentence, "", "");
-                send.blocking_send(item.map_err(failed)).is_ok()
-            });
-        });
-        let end = duration.map(|duration| Instant::now() + duration);
-        Self { samples, controls: Controls::Daemon(remote, end), thread: Some(thread) }
-    }
-
-    /// What comes next; `None` after the last Sample.
-    pub async fn next(&mut self) -> Option<Result<Item, Failure>> {
-        while let Controls::Daemon(_, Some(end)) = &self.controls {
-            tokio::select! {
-                biased;
-                item = self.samples.recv() => return item,
-                () = tokio::time::sleep_until((*end).into()) => self.finish(),
-            }
-        }
-        self.samples.recv().await
-    }
-
-    /// The next Sample comes a whole new `interval` after the last one, or at once if that moment has passed; the others follow
-    /// it at that pace. Of a daemon they come when it takes them for all who ask for this interval.
-    pub fn set_interval(&self, interval: Duration) {
-        match &self.controls {
-            // A thread that has ended has sent its last Sample.
-            Controls::Own(Some(controls)) => drop(controls.send(Control::Interval(interval))),
-            Controls::Own(None) => {}
-            Controls::Daemon(remote, _) => remote.set_interval(interval),
-        }
-    }
-
-    /// Asks for one last Sample, now.
-    pub fn finish(&mut self) {
-        match &mut self.controls {
-            Controls::Own(controls) => *controls = None,
-            Controls::Daemon(remote, end) => {
-                *end = None;
-                remote.finish();
-            }
-        }
-    }
-}
-
-impl Drop for Sampler {
-    fn drop(&mut self) {
-        match &mut self.controls {
-            Controls::Own(controls) => *controls = None,
-            Controls::Daemon(remote, _) => remote.hang_up(),
-        }
-        self.samples.close();
-        if let Some(thread) = self.thread.take() {
-            // It panicked: the message has been printed.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// When Samples are due. The end is one of its times, so that the last tick and the end never race.
-struct Schedule {
+/// When Samples are due. The end is one of its moments, so that the last Sample and the end never race.
+pub struct Schedule {
     interval: Duration,
     due: Instant,
     /// When the Sample before was due; `None` before the first one.
@@ -139,7 +15,8 @@ struct Schedule {
 }
 
 impl Schedule {
-    fn new(interval: Duration, duration: Option<Duration>) -> Self {
+    /// The first Sample is due at once.
+    pub fn new(interval: Duration, duration: Option<Duration>) -> Self {
         let now = Instant::now();
         Self { interval, due: now, before: None, end: duration.map(|duration| now + duration) }
     }
@@ -167,8 +44,7 @@ impl Schedule {
         self.end.is_some_and(|end| self.due >= end)
     }
 
-    /// On to the next Sample.
-    fn step(&mut self) {
+    pub fn step(&mut self) {
         self.before = Some(self.due);
         self.aim(self.due + self.interval);
     }
@@ -181,18 +57,19 @@ impl Schedule {
         };
     }
 
-    /// Waits until a Sample is due, heeding what comes meanwhile. Returns whether it is the last one, and how many came late.
-    fn wait(&mut self, controls: &mpsc::Receiver<Control>) -> (bool, u64) {
+    /// Waits until a Sample is due; new intervals count from when they come. Returns whether it is the last one, which it is once
+    /// nobody can send an interval, and how many came late.
+    pub fn wait(&mut self, intervals: &mpsc::Receiver<Duration>) -> (bool, u64) {
         let mut late = 0;
         loop {
             // Before anything is called late: what was asked for may have waited for a reader that did not keep up.
-            for Control::Interval(interval) in controls.try_iter() {
+            for interval in intervals.try_iter() {
                 self.set_interval(interval, Instant::now());
             }
             let now = Instant::now();
             late += u64::from(self.catch_up(now));
-            match controls.recv_timeout(self.due.saturating_duration_since(now)) {
-                Ok(Control::Interval(interval)) => self.set_interval(interval, Instant::now()),
+            match intervals.recv_timeout(self.due.saturating_duration_since(now)) {
+                Ok(interval) => self.set_interval(interval, Instant::now()),
                 Err(RecvTimeoutError::Timeout) => return (self.is_last(), late),
                 Err(RecvTimeoutError::Disconnected) => return (true, late),
             }
@@ -200,53 +77,10 @@ impl Schedule {
     }
 }
 
-fn run(
-    mut collector: Collector,
-    first: Option<Sample>,
-    mut schedule: Schedule,
-    controls: &mpsc::Receiver<Control>,
-    send: &channel::Sender<Result<Item, Failure>>,
-) {
-    if let Some(sample) = first {
-        if send
-            .blocking_send(Ok(Item::Sample { sample: Box::new(sample), last: false, anew: false }))
-            .is_err()
-        {
-            return;
-        }
-        schedule.step();
-    }
-    let mut late = 0;
-    loop {
-        let (last, more_late) = schedule.wait(controls);
-        late += more_late;
-        if last {
-            settle();
-        }
-        let item = collector.sample().map(|mut sample| {
-            sample.losses.add(Loss::IntervalLate, late);
-            Item::Sample { sample: Box::new(sample), last, anew: false }
-        });
-        let failed = item.is_err();
-        if send.blocking_send(item).is_err() || last || failed {
-            return;
-        }
-        schedule.step();
-    }
-}
-
-/// Waits until tasks that have exited are counted as such: the kernel frees them after an RCU grace period.
-fn settle() {
-    for _ in 0..2 {
-        // SAFETY: no pointers. MEMBARRIER_CMD_GLOBAL waits for a grace period; where it is refused the pause must do.
-        unsafe { libc::syscall(libc::SYS_membarrier, 1, 0, 0) };
-        // The callbacks that free tasks run some time after it.
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     fn ticks(interval_ms: u64, duration_ms: u64) -> Vec<u128> {
@@ -346,7 +180,7 @@ mod tests {
         let (send, controls) = mpsc::channel();
         let teller = thread::spawn(move || {
             thread::sleep(Duration::from_millis(30));
-            send.send(Control::Interval(Duration::from_millis(60))).unwrap();
+            send.send(Duration::from_millis(60)).unwrap();
             send
         });
         assert_eq!(schedule.wait(&controls), (false, 0));
@@ -361,7 +195,7 @@ mod tests {
         let (mut schedule, start) = under_way(1, None);
         let (send, controls) = mpsc::channel();
         thread::sleep(Duration::from_millis(10));
-        send.send(Control::Interval(Duration::from_millis(50))).unwrap();
+        send.send(Duration::from_millis(50)).unwrap();
         assert_eq!(schedule.wait(&controls), (false, 0));
         assert!(start.elapsed() >= Duration::from_millis(50));
     }

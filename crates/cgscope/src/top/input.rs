@@ -19,7 +19,6 @@ const REST: Duration = Duration::from_millis(1);
 pub struct Input(mpsc::UnboundedReceiver<Event>);
 
 impl Input {
-    /// Begins to read.
     pub fn start() -> Self {
         let (send, receive) = mpsc::unbounded_channel();
         thread::spawn(move || {

@@ -7,10 +7,8 @@ use cgscope_model::{
     Cause, Interval, Wait,
     findings::BUSY_THREAD_PERCENT,
     selection::{is_at_or_below, normal_path},
-    units::{self, duration, percent},
+    units::{self, duration, percent, seconds},
 };
-
-use cgscope_model::units::seconds;
 
 /// A figure and its limit: `p99(/system.slice)>10ms`.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,7 +50,6 @@ const EXAMPLES: &str = "examples: 'p99>10ms', 'throttled>20%', 'pending(/system.
 /// Below this number of waits the median is noise, too.
 const FEWEST_WAITS: u64 = 20;
 
-/// Reads an expression.
 pub fn trigger(text: &str) -> Result<Trigger, String> {
     let (left, right) = text.rsplit_once('>').ok_or_else(|| {
         format!("a trigger is FIGURE>LIMIT or FIGURE(CGROUP)>LIMIT, in quotes for the shell; {EXAMPLES}")

@@ -1,9 +1,9 @@
 use std::{io, io::Write, os::unix::net::UnixListener};
 
 use cgscope_record::{Outgoing, ReadError};
-use cgscope_serve::protocol::Word;
 
 use super::*;
+use crate::feed::Demand;
 
 #[test]
 fn a_daemon_that_is_back_is_tried_again_unless_it_will_never_serve() {
@@ -32,10 +32,7 @@ fn a_daemon_that_refuses_is_tried_again_after_longer_and_longer_waits() {
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path).expect("a socket");
     listener.set_nonblocking(true).expect("a socket");
-    let asking = Asking { request: Request::every(1), sender: None };
-    let link =
-        Link { asking: Mutex::new(asking), ends: AtomicBool::default(), is_dropped: AtomicBool::default() };
-    let remote = Remote(Arc::new(link));
+    let remote = Remote::new(Request::every(1), None);
     let viewer = {
         let (path, remote) = (path.clone(), remote.clone());
         thread::spawn(move || reconnect(&path, &remote, &mut Backoff::new()).map(|back| back.is_some()))
@@ -51,17 +48,8 @@ fn a_daemon_that_refuses_is_tried_again_after_longer_and_longer_waits() {
     }
     std::fs::remove_file(&path).expect("a file of ours");
     assert!((1..=4).contains(&tries), "{tries} times in 4 s");
-    remote.0.ends.store(true, Ordering::Release);
+    remote.demand(Demand::Last);
     let ended = Instant::now();
     assert!(matches!(viewer.join().expect("no panic"), Ok(false)));
     assert!(ended.elapsed() < Duration::from_secs(2), "it waits for nobody");
-}
-
-#[test]
-fn a_viewer_whose_view_cannot_be_sent_is_told_why() {
-    let lost =
-        |refusal| why_lost(Event::Refused(Word::refused(refusal, "it is broken")), Path::new("/run/it"));
-    assert_eq!(lost(Refusal::Failed), "it is broken");
-    assert!(lost(Refusal::Ending).contains("/run/it has gone"));
-    assert!(why_lost(Event::Gone, Path::new("/run/it")).contains("/run/it has gone"));
 }

@@ -16,7 +16,6 @@ const LONGEST: Duration = Duration::from_secs(30);
 pub struct Backoff(Duration);
 
 impl Backoff {
-    /// Begins with the first wait.
     pub fn new() -> Self {
         Self(AGAIN)
     }

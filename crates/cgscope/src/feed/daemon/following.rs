@@ -1,0 +1,141 @@
+//! What is done about each message of the daemon: one step after the other, without sockets and without waiting.
+
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
+
+use cgscope_model::Sample;
+use cgscope_record::Message;
+use cgscope_serve::protocol::{Refusal, Word};
+
+use crate::{
+    exit::{Error, Result},
+    feed::{End, Event},
+};
+
+/// A first interval that is shorter than this part of what was asked for is none where whole ones were asked for.
+const WHOLE: f64 = 0.9;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    Samples,
+    Last,
+    Nothing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    Receive,
+    Reconnect,
+    Stop,
+}
+
+/// An event to give, if any, and what is done after it.
+pub type Step = (Option<Result<Event>>, Then);
+
+pub fn failed(sentence: impl Into<String>) -> Step {
+    (Some(Err(Error::incomplete(sentence))), Then::Stop)
+}
+
+/// The Samples of one daemon after the other.
+pub struct Following {
+    socket: PathBuf,
+    /// Only these threads; empty: all.
+    tids: HashSet<u32>,
+    /// The first interval must be this long at least, ns; 0 once it is over.
+    shortest_ns: u64,
+    /// Held back until it is known whether it is the last one, or too near to the next.
+    held: Option<Box<Sample>>,
+    /// The next Sample must not be compared with those before it.
+    anew: bool,
+}
+
+impl Following {
+    /// After the first Sample. `whole_ns`: the first interval must be about this long, if any.
+    pub fn new(socket: &Path, tids: &[u32], first: Box<Sample>, whole_ns: Option<u64>) -> Self {
+        Self {
+            socket: socket.into(),
+            tids: tids.iter().copied().collect(),
+            shortest_ns: whole_ns.map_or(0, |ns| (ns as f64 * WHOLE) as u64),
+            held: Some(first),
+            anew: false,
+        }
+    }
+
+    /// The Sample that is held back for no reason: waiting for the next message would keep it back.
+    pub fn release(&mut self, wanted: Wanted) -> Option<Event> {
+        let is_kept = wanted == Wanted::Last || self.shortest_ns > 0;
+        if is_kept { None } else { self.give(None) }
+    }
+
+    /// What a message leads to; `None`: the daemon has gone without a word.
+    pub fn on(&mut self, message: Option<Message<Word>>, wanted: Wanted) -> Step {
+        match message {
+            Some(Message::Sample(sample)) => (self.on_sample(sample).map(Ok), Then::Receive),
+            Some(Message::End(_)) => (self.give(Some(End::Finished)).map(Ok), Then::Stop),
+            Some(Message::Word(word)) if word.refused.is_none() => (said(word).map(Ok), Then::Receive),
+            Some(Message::Word(word)) if !passes(word.refused) => {
+                failed(format!("the daemon sends no more: {}", word.sentence))
+            }
+            Some(Message::Word(word)) => self.on_loss(Some(word), wanted),
+            None => self.on_loss(None, wanted),
+        }
+    }
+
+    /// Figures of the daemon that is back have nothing to do with those before.
+    pub fn on_reconnection(&mut self) -> Step {
+        (self.held, self.shortest_ns, self.anew) = (None, 0, true);
+        (Some(Ok(Event::Message("the daemon is back: figures begin anew".into()))), Then::Receive)
+    }
+
+    /// A first Sample too near to this one gives way to it.
+    fn on_sample(&mut self, sample: Box<Sample>) -> Option<Event> {
+        let shortest_ns = std::mem::take(&mut self.shortest_ns);
+        self.held.take_if(|held| sample.mono_ns.saturating_sub(held.mono_ns) < shortest_ns);
+        let before = self.give(None);
+        self.held = Some(sample);
+        before
+    }
+
+    fn on_loss(&self, word: Option<Word>, wanted: Wanted) -> Step {
+        match wanted {
+            Wanted::Nothing => (None, Then::Stop),
+            Wanted::Last => failed("the daemon has gone before the last Sample came"),
+            Wanted::Samples => (Some(Ok(Event::Message(self.why_lost(word)))), Then::Reconnect),
+        }
+    }
+
+    /// Why no more comes for a while, for people.
+    fn why_lost(&self, word: Option<Word>) -> String {
+        let failure = word.filter(|word| word.refused == Some(Refusal::Failed));
+        failure.map_or_else(
+            || format!("the daemon at {} has gone; it is looked for until it is back", self.socket.display()),
+            |word| word.sentence,
+        )
+    }
+
+    /// Gives the Sample that is held back. Without the threads that were not chosen; of exited ones, and of who made whom wait,
+    /// nothing is known by thread.
+    fn give(&mut self, end: Option<End>) -> Option<Event> {
+        let mut sample = self.held.take()?;
+        if !self.tids.is_empty() {
+            sample.tasks.retain(|task| self.tids.contains(&task.tid));
+            (sample.exited, sample.pairs) = (Vec::new(), Vec::new());
+        }
+        Some(Event::Sample { sample, anew: std::mem::take(&mut self.anew), end })
+    }
+}
+
+fn said(word: Word) -> Option<Event> {
+    let is_for_people = word.shows_all.is_none() && !word.sentence.is_empty();
+    is_for_people.then_some(Event::Message(word.sentence))
+}
+
+/// A daemon that refuses so may serve again.
+pub fn passes(refused: Option<Refusal>) -> bool {
+    matches!(refused, Some(Refusal::Ending | Refusal::TooSlow | Refusal::Failed))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,268 @@
+//! The daemon as a feed: what it shows us, as if we measured ourselves.
+
+mod backoff;
+mod following;
+mod remote;
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use cgscope_collect::{Options, TimeSplit};
+use cgscope_model::Selection;
+use cgscope_record::Message;
+use cgscope_serve::{
+    client::{ConnectError, Connection, SOCKET},
+    protocol::{Refusal, Request, Word},
+};
+
+use self::{
+    backoff::{AGAIN, Backoff, spread},
+    following::{Following, Step, Then, Wanted, failed, passes},
+    remote::Remote,
+};
+use super::{Event, Events, Feed};
+use crate::{
+    exit::{Error, Result},
+    request::Target,
+};
+
+/// After so long with the daemon, waits begin at the first one again.
+const STEADY: Duration = Duration::from_secs(60);
+/// A daemon that is back may lock us out so many times.
+const REFUSALS: u32 = 10;
+
+/// The socket that is tried of itself; `None`: there is no daemon.
+pub fn usual() -> Option<&'static Path> {
+    Some(Path::new(SOCKET)).filter(|path| path.exists())
+}
+
+/// The daemon, whose first Sample has come.
+pub struct Daemon {
+    path: PathBuf,
+    connection: Connection,
+    /// How time on a CPU splits, where that is asked for.
+    split: Option<TimeSplit>,
+    remote: Remote,
+    /// Everything is shown, not only what is this user's.
+    pub shows_all: bool,
+    /// What the daemon has said before its first Sample.
+    said: Vec<String>,
+    following: Following,
+    then: Then,
+    backoff: Backoff,
+    since: Instant,
+}
+
+/// The next message, with what the daemon does not report.
+fn receive(connection: &mut Connection, split: &mut Option<TimeSplit>) -> Option<Message<Word>> {
+    let mut message = connection.receive();
+    // As soon as it has come.
+    if let (Some(split), Some(Message::Sample(sample))) = (split, &mut message) {
+        split.add(sample);
+    }
+    message
+}
+
+impl Daemon {
+    /// Connects, and waits for the first Sample. `is_whole`: the first interval must not be a short one.
+    pub fn connect(
+        path: &Path,
+        options: &Options,
+        interval_ns: u64,
+        is_whole: bool,
+    ) -> std::result::Result<Self, ConnectError> {
+        let asked = Request { pids: options.selection.pids.clone(), ..Request::every(interval_ns) };
+        let (mut connection, sender) = Connection::open(path, &asked)?;
+        // Without /proc there is no split, and it is unknown.
+        let mut split = options.accounts.is_some().then(TimeSplit::new).and_then(io::Result::ok);
+        let (mut shows_all, mut said) = (false, Vec::new());
+        let first = loop {
+            match receive(&mut connection, &mut split) {
+                Some(Message::Sample(sample)) => break sample,
+                Some(Message::Word(word)) => match (word.refused, word.shows_all) {
+                    (Some(_), _) => return Err(ConnectError::Refused(word)),
+                    (None, Some(all)) => shows_all = all,
+                    (None, None) => said.push(word.sentence),
+                },
+                Some(Message::End(_)) | None => {
+                    return Err(ConnectError::Io(path.into(), io::ErrorKind::UnexpectedEof.into()));
+                }
+            }
+        };
+        said.retain(|sentence| !sentence.is_empty());
+        Ok(Self {
+            path: path.into(),
+            connection,
+            split,
+            remote: Remote::new(asked, Some(sender)),
+            shows_all,
+            said,
+            following: Following::new(path, &options.selection.tids, first, is_whole.then_some(interval_ns)),
+            then: Then::Receive,
+            backoff: Backoff::new(),
+            since: Instant::now(),
+        })
+    }
+
+    pub fn start(self, duration: Option<Duration>) -> Events {
+        let remote = self.remote.clone();
+        let end = duration.map(|duration| Instant::now() + duration);
+        Events::start(self, move |demand| remote.demand(demand), end)
+    }
+
+    /// How measuring is less than it could be, in sentences.
+    pub fn limits(&self, selection: &Selection) -> Vec<String> {
+        let is_part = !selection.follows_all() || !self.shows_all;
+        let ended = "through the daemon, what tasks did that ended between two Samples is told by cgroup, and only of cgroups \
+                     that are all yours; use a short interval for short tasks";
+        is_part.then(|| ended.to_owned()).into_iter().chain(self.said.clone()).collect()
+    }
+
+    /// What of it is looked at, in words; `target`: what was asked for.
+    pub fn title(&self, target: &Target) -> String {
+        let whole = target.selection.is_whole_host() && target.command.is_empty();
+        let what = match (self.shows_all, whole) {
+            (true, _) => target.words(),
+            (false, true) => "your own tasks".into(),
+            (false, false) => format!("{} (of your own tasks)", target.words()),
+        };
+        format!("{what}, through the daemon at {}", self.path.display())
+    }
+}
+
+/// That what was asked for can be seen through a daemon.
+pub fn check(target: &Target) -> Result<()> {
+    let no = |what: &str| {
+        Err(Error::could_not_run(format!(
+            "{what} through the daemon: it counts for all who look; run cgscope with its own privileges for it (sudo)"
+        )))
+    };
+    if target.stands_aside {
+        return no("a command cannot be summed up");
+    }
+    if target.memory {
+        return no("--memory is not read");
+    }
+    if target.by_cpu {
+        return no("waits are not counted by CPU");
+    }
+    if !target.selection.tids.is_empty() && (!target.selection.pids.is_empty() || !target.command.is_empty())
+    {
+        return no("processes and single threads cannot be looked at together");
+    }
+    Ok(())
+}
+
+impl Feed for Daemon {
+    fn next(&mut self) -> Option<Result<Event>> {
+        loop {
+            let (event, then) = match self.then {
+                Then::Stop => return None,
+                Then::Receive => self.receive(),
+                Then::Reconnect => self.reconnect(),
+            };
+            self.then = then;
+            if then == Then::Reconnect {
+                self.lose();
+            }
+            if event.is_some() {
+                return event;
+            }
+        }
+    }
+}
+
+impl Daemon {
+    fn receive(&mut self) -> Step {
+        if let Some(event) = self.following.release(self.remote.wanted()) {
+            return (Some(Ok(event)), Then::Receive);
+        }
+        let message = receive(&mut self.connection, &mut self.split);
+        self.following.on(message, self.remote.wanted())
+    }
+
+    fn lose(&mut self) {
+        self.remote.lose();
+        if self.since.elapsed() >= STEADY {
+            self.backoff = Backoff::new();
+        }
+    }
+
+    fn reconnect(&mut self) -> Step {
+        match reconnect(&self.path, &self.remote, &mut self.backoff) {
+            Ok(Some(connection)) => {
+                (self.connection, self.since) = (connection, Instant::now());
+                self.following.on_reconnection()
+            }
+            Ok(None) => (None, Then::Stop),
+            Err(error) => failed(error.to_string()),
+        }
+    }
+}
+
+/// A daemon that is back may serve if it is tried again. Not so one of another version, or one that was asked for a process that is
+/// gone.
+fn may_pass(error: &ConnectError, refusals: u32) -> bool {
+    match error {
+        ConnectError::NobodyThere(..) | ConnectError::Io(..) => true,
+        // Also for the moment between making a socket and giving it to its group.
+        ConnectError::NotAllowed(_) => refusals < REFUSALS,
+        ConnectError::Refused(word) => {
+            passes(word.refused)
+                || matches!(word.refused, Some(Refusal::TooManyClients | Refusal::TooManyRequests))
+        }
+        ConnectError::NoDaemon(..) => false,
+    }
+}
+
+/// Waits, unless nobody waits for the daemon any more: false.
+fn wait_unless_over(wait: Duration, remote: &Remote) -> bool {
+    let end = Instant::now() + wait;
+    loop {
+        if remote.wanted() != Wanted::Samples {
+            return false;
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        thread::sleep(left.min(AGAIN));
+    }
+}
+
+/// The daemon that is back; `None` where nobody waits for it any more.
+fn reconnect(
+    path: &Path,
+    remote: &Remote,
+    backoff: &mut Backoff,
+) -> std::result::Result<Option<Connection>, ConnectError> {
+    let mut refusals = 0;
+    let mut wait = backoff.grow();
+    loop {
+        if !wait_unless_over(wait, remote) {
+            return Ok(None);
+        }
+        let asked = remote.request();
+        let opened = Connection::open(path, &asked).map(|(connection, sender)| {
+            remote.find(sender, &asked);
+            connection
+        });
+        match opened {
+            Err(error) if may_pass(&error, refusals) => {
+                refusals += u32::from(matches!(error, ConnectError::NotAllowed(_)));
+                wait = match error {
+                    ConnectError::NobodyThere(..) | ConnectError::NotAllowed(_) => spread(AGAIN),
+                    _ => backoff.grow(),
+                };
+            }
+            opened => return opened.map(Some),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! Where Samples come from: our own collector or the daemon, each on a thread of its own, so that a key press never waits for a
+//! reading.
+
+mod daemon;
+mod local;
+mod schedule;
+mod source;
+
+use std::{
+    process::ExitStatus,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use cgscope_model::Sample;
+use tokio::{sync::mpsc, time::sleep_until};
+
+use crate::exit::{Error, Result};
+
+pub use source::Source;
+
+/// What a feed gives.
+#[derive(Debug)]
+pub enum Event {
+    Sample {
+        sample: Box<Sample>,
+        /// It must not be compared with those before it: the daemon was restarted.
+        anew: bool,
+        /// Why no other follows; `None`: others do.
+        end: Option<End>,
+    },
+    Message(String),
+}
+
+/// Why a measurement ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// After the time that was asked for.
+    Finished,
+    /// Ctrl-C, SIGTERM or SIGHUP.
+    Interrupted,
+    CommandEnded(ExitStatus),
+    /// No selected task is left.
+    TargetGone,
+}
+
+pub trait Feed: Send + 'static {
+    /// Waits for the next event; `None` after the last one.
+    fn next(&mut self) -> Option<Result<Event>>;
+}
+
+/// What is asked of a feed from outside its thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Demand {
+    /// A Sample at this interval from now on.
+    Interval(Duration),
+    /// One last Sample, now.
+    Last,
+    /// No more events.
+    Stop,
+}
+
+/// A feed on its thread. Dropping it ends the thread and unloads the BPF side.
+pub struct Events {
+    events: mpsc::Receiver<Result<Event>>,
+    demand: Box<dyn FnMut(Demand)>,
+    /// When the last Sample is asked for, if the feed itself has no clock.
+    end: Option<Instant>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Events {
+    fn start(mut feed: impl Feed, demand: impl FnMut(Demand) + 'static, end: Option<Instant>) -> Self {
+        // A reader that does not keep up makes the next Sample late, which is counted; it never makes them pile up.
+        let (send, events) = mpsc::channel(1);
+        let thread = thread::spawn(move || {
+            while let Some(event) = feed.next() {
+                if send.blocking_send(event).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { events, demand: Box::new(demand), end, thread: Some(thread) }
+    }
+
+    pub async fn next(&mut self) -> Result<Event> {
+        loop {
+            let end = self.end.unwrap_or_else(Instant::now);
+            tokio::select! {
+                biased;
+                event = self.events.recv() => {
+                    return event.unwrap_or_else(|| Err(Error::incomplete("the sampler is gone")));
+                }
+                () = sleep_until(end.into()), if self.end.is_some() => self.finish(),
+            }
+        }
+    }
+
+    /// The next Sample comes a whole new `interval` after the last one, or at once if that moment has passed; the others follow
+    /// it at that interval. The daemon takes them at moments that suit all its viewers.
+    pub fn set_interval(&mut self, interval: Duration) {
+        (self.demand)(Demand::Interval(interval));
+    }
+
+    /// Asks for one last Sample, now.
+    pub fn finish(&mut self) {
+        self.end = None;
+        (self.demand)(Demand::Last);
+    }
+}
+
+/// As headers and requests have it.
+pub fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        (self.demand)(Demand::Stop);
+        self.events.close();
+        if let Some(thread) = self.thread.take() {
+            // It panicked: the message has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc as std_mpsc;
+
+    use super::*;
+
+    /// Gives a Sample for each interval that is asked for.
+    struct OnDemand(std_mpsc::Receiver<Demand>);
+
+    impl Feed for OnDemand {
+        fn next(&mut self) -> Option<Result<Event>> {
+            let end = match self.0.recv().ok()? {
+                Demand::Interval(_) => None,
+                Demand::Last => Some(End::Finished),
+                Demand::Stop => return None,
+            };
+            Some(Ok(Event::Sample { sample: Box::default(), anew: false, end }))
+        }
+    }
+
+    fn start(end: Option<Duration>) -> Events {
+        let (send, receive) = std_mpsc::channel();
+        let demand = move |demand| {
+            let _ = send.send(demand);
+        };
+        Events::start(OnDemand(receive), demand, end.map(|end| Instant::now() + end))
+    }
+
+    #[tokio::test]
+    async fn the_last_sample_is_asked_for_once_the_time_is_over() {
+        let mut events = start(Some(Duration::from_millis(30)));
+        events.set_interval(Duration::from_secs(1));
+        assert!(matches!(events.next().await, Ok(Event::Sample { end: None, .. })));
+        assert!(matches!(events.next().await, Ok(Event::Sample { end: Some(End::Finished), .. })));
+    }
+
+    #[tokio::test]
+    async fn dropping_it_ends_the_thread_and_a_feed_that_has_ended_is_an_error() {
+        drop(start(None));
+        let mut events = start(None);
+        (events.demand)(Demand::Stop);
+        assert_eq!(events.next().await.unwrap_err().to_string(), "the sampler is gone");
+    }
+}

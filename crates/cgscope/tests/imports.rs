@@ -1,0 +1,78 @@
+//! The modules of the crate use one another in one direction only.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+/// Which top-level modules each of them names.
+type Uses = BTreeMap<String, BTreeSet<String>>;
+
+#[test]
+fn no_module_uses_itself_by_way_of_others() {
+    let mut uses = Uses::new();
+    read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), None, &mut uses);
+    assert!(uses.len() > 15 && uses["run"].contains("session"), "{uses:?}");
+    // Names that are re-exported in main.rs are of other crates.
+    let modules: BTreeSet<String> = uses.keys().cloned().collect();
+    uses.values_mut().for_each(|used| used.retain(|name| modules.contains(name)));
+    // What uses nothing that is left, or is used by nothing that is left, is in no circle.
+    let is_outside = |uses: &Uses, module: &&String| {
+        uses[*module].is_empty() || !uses.values().any(|used| used.contains(*module))
+    };
+    while let Some(module) = uses.keys().find(|module| is_outside(&uses, module)).cloned() {
+        uses.remove(&module);
+        uses.values_mut().for_each(|used| used.retain(|name| *name != module));
+    }
+    assert!(uses.is_empty(), "these modules use one another in a circle: {uses:#?}");
+}
+
+/// `module`: the top-level module of a folder within it.
+fn read(folder: &Path, module: Option<&str>, uses: &mut Uses) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let module = module.unwrap_or(name);
+        if path.is_dir() {
+            read(&path, Some(module), uses);
+        } else if name != "main" && name != "tests" {
+            let used = uses.entry(module.to_owned()).or_default();
+            used.extend(named(&fs::read_to_string(&path).unwrap()).filter(|name| name != module));
+        }
+    }
+}
+
+/// What follows `crate::` outside of tests and comments: a name, or several in braces.
+fn named(source: &str) -> impl Iterator<Item = String> {
+    let code = source.split("#[cfg(test)]\nmod tests {").next().unwrap();
+    let code: String = code.lines().map(|line| line.split("//").next().unwrap().to_owned() + "\n").collect();
+    let parts: Vec<String> = code.split("crate::").skip(1).flat_map(first_names).collect();
+    parts.into_iter()
+}
+
+fn first_names(path: &str) -> Vec<String> {
+    let word = |text: &str| text.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+    let Some(list) = path.strip_prefix('{') else { return vec![word(path)] };
+    let mut depth = 0;
+    let outer: String = list
+        .chars()
+        .take_while(|c| {
+            depth += i32::from(*c == '{') - i32::from(*c == '}');
+            depth >= 0
+        })
+        .collect();
+    let mut depth = 0;
+    let is_top = |c: char| {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        depth == 0 && c == ','
+    };
+    outer.split(is_top).map(word).collect()
+}
+
+#[test]
+fn names_are_found_alone_in_lists_and_in_nested_lists() {
+    let source = "use crate::a::B;\nuse crate::{b, c::{d, self}, e::F}; // crate::g\nfn f() { crate::h::i() }\n\
+                  #[cfg(test)]\nmod tests {\n    use crate::j;\n}\n";
+    assert_eq!(named(source).collect::<Vec<_>>(), ["a", "b", "c", "e", "h"]);
+}
