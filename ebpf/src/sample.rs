@@ -19,8 +19,8 @@ use aya_ebpf::{
 };
 use cgscope_layout::{
     FRAMES,
-    snapshot::{
-        DISPLACED, END, HAS_SYSCALL, IOWAIT, LONGEST, ON_CPU, ON_RQ, SnapshotConfig, THROTTLED, ThreadRecord,
+    threads::{
+        DISPLACED, END, HAS_SYSCALL, IOWAIT, LONGEST, ON_CPU, ON_RQ, ThreadsConfig, THROTTLED, ThreadRecord,
     },
     task_state::{DEAD, INTERRUPTIBLE, NOLOAD, PARKED, UNINTERRUPTIBLE},
     wire::{SELECT_PROCESS, SELECT_THREAD, SELECTED_MAX},
@@ -29,13 +29,13 @@ use cgscope_layout::{
 use crate::kernel::{Task, TaskContext};
 
 #[unsafe(no_mangle)]
-static SNAPSHOT: SnapshotConfig =
-    SnapshotConfig { all_states: 0, syscall: 0, stack_bytes: 0, selected_only: 0, uid: 0, cgroup: 0 };
+static THREADS: ThreadsConfig =
+    ThreadsConfig { all_states: 0, syscall: 0, stack_bytes: 0, selected_only: 0, uid: 0, cgroup: 0 };
 
 macro_rules! wanted {
     ($field:ident) => {
         // SAFETY: a static of ours, set before loading: to the compiler it is a constant of this very file.
-        unsafe { read_volatile(addr_of!(SNAPSHOT.$field)) }
+        unsafe { read_volatile(addr_of!(THREADS.$field)) }
     };
 }
 

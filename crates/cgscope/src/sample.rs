@@ -1,21 +1,13 @@
 //! `cgscope sample`: what all threads do, grouped as psn does.
 
-mod filter;
-mod output;
-mod rounds;
-#[cfg(test)]
-mod tests;
+use std::{future, io, sync::mpsc, thread};
 
-use std::io;
-
-use cgscope_collect::snapshot::{Snapshots, Wanted};
-use cgscope_model::{
-    Selection,
-    sampling::{Column, Tally},
-};
+use cgscope_model::Selection;
+use cgscope_psn::{RoundEnd, Rounds, Sampling, Schedule, Tally, ThreadFilter, ThreadReader, WantedFields};
+use tokio::sync::oneshot;
 
 use crate::{
-    child::{Held, Output},
+    child::{Held, Output, Running},
     cli::Sample,
     exit::{Error, Exit, Result},
     mode,
@@ -23,11 +15,8 @@ use crate::{
     session::{self, End},
     signals::Signals,
 };
-use filter::Filter;
-use output::Report;
-use rounds::{Pace, Rounds};
 
-/// What is told without BPF.
+/// What is reported without BPF.
 const COARSE: &str = "the kernel's letters from /proc, which do not tell a thread on a CPU from one that waits for it or is out of \
                       quota, nor who waits for a device";
 
@@ -50,38 +39,91 @@ pub async fn run(options: &Sample) -> Result {
     };
     let mut signals = Signals::listen_beside(held.as_ref())?;
     selection.pids.extend(held.as_ref().map(|held| held.pid));
-    let filter = Filter::new(&selection)?;
-    let wanted = wanted(&tally, options.all_states, &filter);
-    let (snapshots, coarse) = mode::choose(
+    let filter = ThreadFilter::new(&selection).map_err(|error| Error::could_not_run(error.to_string()))?;
+    let wanted = WantedFields::new(&tally, &filter, options.all_states);
+    let (reader, coarse) = mode::choose(
         target.mode,
-        || Snapshots::start(&selection, wanted),
-        || Snapshots::start_coarse(&selection, wanted),
+        || ThreadReader::start(&selection, wanted),
+        || ThreadReader::start_coarse(&selection, wanted),
     )?;
     if let Some(coarse) = &coarse {
         coarse.say_with(COARSE);
     }
-    snapshots.refused().iter().for_each(|refused| say!("cgscope: {refused}"));
+    reader.refused().iter().for_each(|refused| say!("cgscope: {refused}"));
     if target.verbose {
         say!("cgscope: looking at the threads of the {}", target.words());
     }
     let mut child = held.map(|held| held.release().0);
-    let pace = Pace::new(options.hz, options.duration, child.is_some());
-    let (rounds, snapshots) = Rounds::take(pace, snapshots, tally, filter, &mut child, &mut signals).await?;
-    if let (Some(child), End::Finished) = (&child, &rounds.end) {
+    let schedule = Schedule::new(options.hz, options.duration, child.is_some());
+    let sampling = Sampling::new(reader, tally, filter);
+    let (rounds, end) = take(sampling, schedule, &mut child, &mut signals).await?;
+    if let (Some(child), End::Finished) = (&child, &end) {
         child.terminate();
         say!("cgscope: the command still ran at the end and was sent SIGTERM");
     }
-    finish(&snapshots, &rounds, options, &target)
+    finish(&rounds, &end, options, &target)
 }
 
-fn finish(snapshots: &Snapshots, rounds: &Rounds, options: &Sample, target: &Target) -> Result {
-    let report = Report::new(snapshots, rounds, options.all_states);
+/// Takes the rounds on a thread of their own, until they end or the command or a signal ends them.
+async fn take(
+    sampling: Sampling,
+    schedule: Schedule,
+    child: &mut Option<Running>,
+    signals: &mut Signals,
+) -> Result<(Rounds, End)> {
+    let (stop, stopped) = mpsc::channel();
+    let (done, mut is_done) = oneshot::channel();
+    thread::spawn(move || {
+        let _ = done.send(sampling.run(schedule, &stopped));
+    });
+    let (taken, ended) = tokio::select! {
+        biased;
+        taken = &mut is_done => (taken, End::Finished),
+        end = ended(child, signals) => {
+            let end = end?;
+            // It may just have ended by itself.
+            let _ = stop.send(());
+            (is_done.await, end)
+        }
+    };
+    let taken = taken.map_err(|_| Error::incomplete("the thread that looks is gone"))?;
+    let rounds = taken.map_err(|failure| Error::incomplete(failure.to_string()))?;
+    if let Some(words) = rounds.skipped_words() {
+        say!("cgscope: {words}");
+    }
+    let end = match rounds.end {
+        RoundEnd::Finished => End::Finished,
+        RoundEnd::TargetGone => End::TargetGone,
+        RoundEnd::Stopped => ended,
+    };
+    Ok((rounds, end))
+}
+
+/// Waits for the command or a signal.
+async fn ended(child: &mut Option<Running>, signals: &mut Signals) -> Result<End> {
+    let status = async {
+        match child {
+            Some(child) => child.wait().await,
+            None => future::pending().await,
+        }
+    };
+    let status = tokio::select! {
+        biased;
+        () = signals.any() => return Ok(End::Interrupted),
+        status = status => status,
+    };
+    *child = None;
+    let failed = |error| Error::could_not_run(format!("the command could not be run: {error}"));
+    status.map(|ended| End::CommandEnded(ended.status)).map_err(failed)
+}
+
+fn finish(rounds: &Rounds, end: &End, options: &Sample, target: &Target) -> Result {
     let mut out = io::BufWriter::new(io::stdout().lock());
-    let written = if options.json { report.write_json(&mut out) } else { report.write_text(&mut out) };
+    let written = if options.json { rounds.write_json(&mut out) } else { rounds.write_text(&mut out) };
     written.map_err(|error| Error::output(&error))?;
-    let mut exit = session::exit(&rounds.end);
-    if rounds.end == End::TargetGone {
-        say!("cgscope: {}: {}; samples are up to that moment", target.words(), session::words(&rounds.end));
+    let mut exit = session::exit(end);
+    if *end == End::TargetGone {
+        say!("cgscope: {}: {}; samples are up to that moment", target.words(), session::words(end));
     }
     let by_id_alone = Selection {
         pids: target.selection.pids.clone(),
@@ -89,30 +131,17 @@ fn finish(snapshots: &Snapshots, rounds: &Rounds, options: &Sample, target: &Tar
         ..Selection::default()
     };
     // Without -a, or chosen by more than that, it may have been asleep, or elsewhere.
-    let is_missing = options.all_states && report.table.threads == 0 && target.selection == by_id_alone;
+    let is_missing = options.all_states && rounds.table.threads == 0 && target.selection == by_id_alone;
     if let Some(sentence) = is_missing.then(|| session::hidden(&by_id_alone)).flatten() {
         say!("cgscope: {sentence}");
         exit = exit.max(Exit::Incomplete);
     }
-    if let Some(failure) = snapshots.nameless() {
+    if let Some(failure) = &rounds.nameless {
         say!("cgscope: {failure}");
         exit = exit.max(Exit::Incomplete);
     }
-    if snapshots.losses().nonzero().any(|(loss, _)| !loss.leaves_result_whole()) {
+    if rounds.losses.nonzero().any(|(loss, _)| !loss.leaves_result_whole()) {
         exit = exit.max(Exit::Incomplete);
     }
     Ok(exit)
-}
-
-fn wanted(tally: &Tally, all_states: bool, filter: &Filter) -> Wanted {
-    Wanted {
-        all_states,
-        syscall: tally.has(&[Column::Syscall]),
-        wchan: tally.has(&[Column::Wchan]),
-        kstack: tally.has(&[Column::Kstack]),
-        cgroup: tally.has(&[Column::Cgroup]) || filter.needs_cgroups(),
-        user: tally.has(&[Column::Username]),
-        exe: tally.has(&[Column::Exe]),
-        cmdline: tally.has(&[Column::Cmdline]),
-    }
 }

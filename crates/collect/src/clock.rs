@@ -3,7 +3,7 @@
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// CLOCK_MONOTONIC: what durations and the starts of tasks are taken from.
-pub(crate) fn monotonic_ns() -> u64 {
+pub fn monotonic_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
 }
 
@@ -13,7 +13,7 @@ pub fn unix_ns() -> u64 {
 }
 
 /// CPU time of this process.
-pub(crate) fn process_cpu_ns() -> u64 {
+pub fn process_cpu_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::ProcessCPUTime))
 }
 
@@ -65,12 +65,12 @@ impl Ticks {
     }
 
     /// The start of a task that started after the host was last suspended.
-    pub(crate) fn monotonic_ns(self, ticks: u64) -> u64 {
+    pub fn monotonic_ns(self, ticks: u64) -> u64 {
         self.ns(ticks).saturating_sub(self.ahead_ns)
     }
 
     /// The tick in which that is now.
-    pub(crate) fn at(self, monotonic_ns: u64) -> u64 {
+    pub fn at(self, monotonic_ns: u64) -> u64 {
         (monotonic_ns + self.ahead_ns) / self.length_ns
     }
 

@@ -287,7 +287,8 @@ impl Collector {
     }
 }
 
-pub(crate) fn check(selection: &Selection, tree: Option<&CgroupTree>) -> Result<(), Failure> {
+/// Processes, threads and the cgroup of a selection must exist.
+pub fn check(selection: &Selection, tree: Option<&CgroupTree>) -> Result<(), Failure> {
     for pid in &selection.pids {
         match proc::process_of(*pid) {
             Some(tgid) if tgid == *pid => {}

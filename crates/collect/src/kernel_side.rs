@@ -27,6 +27,8 @@ pub static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_BPF_OBJECT"
 
 /// The hook with an empty body: what `cargo xtask overhead` measures cgscope against.
 pub static EMPTY_HOOK_OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_EMPTY_HOOK_OBJECT"));
+/// The task iterator of `cgscope sample`, compiled.
+pub static SAMPLE_OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_SAMPLE_OBJECT"));
 
 /// `Exited` as aya wants it.
 #[repr(transparent)]
@@ -428,9 +430,10 @@ pub(crate) fn measure() -> Option<OwnedFd> {
 }
 
 /// Errors of aya in one type, before they become a [`Failure`].
-pub(crate) type AyaResult<T> = Result<T, Box<dyn std::error::Error>>;
+pub type AyaResult<T> = Result<T, Box<dyn std::error::Error>>;
 
-pub(crate) fn failed<E: Into<Box<dyn std::error::Error>>>(doing: &'static str) -> impl FnOnce(E) -> Failure {
+/// Makes a [`Failure`] of what a step of the kernel side failed with.
+pub fn failed<E: Into<Box<dyn std::error::Error>>>(doing: &'static str) -> impl FnOnce(E) -> Failure {
     move |error| {
         let reasons = reasons(&*error.into());
         Failure::of_host(

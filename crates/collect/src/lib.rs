@@ -1,4 +1,4 @@
-//! Reads the running host: the only room with aya, root, `/proc` and `/sys`.
+//! Reads the running host: BPF, `/proc` and `/sys`.
 //!
 //! [`Collector::start`] has a source for its readings. The BPF side (`source/bpf.rs`) resolves the kernel's fields ([`offsets`]), loads and attaches the BPF side ([`kernel_side`]);
 //! [`Collector::sample`] reads all tasks ([`stream`]), names cgroups ([`cgroups`]) and adds what cgscope itself costs.
@@ -26,7 +26,6 @@ mod proc;
 pub mod quotas;
 mod readings;
 mod shared;
-pub mod snapshot;
 mod source;
 mod stacks;
 mod stream;
@@ -38,7 +37,20 @@ mod time_split;
 pub use cmdline::{cmdline, command_lines, user_id};
 pub use collector::{Accounting, Collector, Held, Options};
 pub use failure::{Failure, Kind};
-pub use kernel_side::{EMPTY_HOOK_OBJECT, OBJECT};
+pub use kernel_side::{EMPTY_HOOK_OBJECT, OBJECT, SAMPLE_OBJECT};
 pub use limits::LimitFiles;
 pub use symbols::KernelSymbols;
 pub use time_split::TimeSplit;
+
+/// What `cgscope-psn`, which reads thread states, shares with the [`Collector`].
+pub mod shared_parts {
+    pub use crate::{
+        collector::check,
+        kernel_side::{AyaResult, failed},
+        placement::check_places,
+        proc::process_of,
+        source::coarse::{cgroup_ids::CgroupIds, files::ProcFiles, follow::Follow, text},
+        stream::{Buffer, End as StreamEnd, drain},
+        task_state::from_bits as task_state_from_bits,
+    };
+}

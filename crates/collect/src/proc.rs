@@ -23,7 +23,7 @@ fn parse_resident_pages(statm: &str) -> Option<u64> {
 }
 
 /// The process that thread `tid` belongs to, if there is such a thread.
-pub(crate) fn process_of(tid: u32) -> Option<u32> {
+pub fn process_of(tid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
 }

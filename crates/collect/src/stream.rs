@@ -17,7 +17,7 @@ const BUFFER: usize = 64 * 1024;
 
 /// Where a stream is read into. In words, so that records, which are whole words long, can be looked at where they are.
 #[derive(Debug, Default)]
-pub(crate) struct Buffer(Vec<u64>);
+pub struct Buffer(Vec<u64>);
 
 impl Buffer {
     fn bytes(&mut self) -> &mut [u8] {
@@ -29,7 +29,7 @@ impl Buffer {
 
 /// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub enum End {
     /// All tasks were read.
     Complete,
     /// Something was cut off or was no record.
@@ -85,7 +85,7 @@ pub(crate) fn read_exited(
 
 /// Reads what an iterator writes to its end. `take` takes whole records off the front and returns the bytes used, or `None` for
 /// what is no record.
-pub(crate) fn drain(
+pub fn drain(
     stream: &mut impl Read,
     buffer: &mut Buffer,
     mut take: impl FnMut(&[u8]) -> Option<usize>,

@@ -9,7 +9,7 @@ use cgscope_model::TaskState;
 /// the others (TASK_WAKEKILL, TASK_WAKING, TASK_NEW, TASK_FREEZABLE since 6.1) only say how it may be woken. Two differences:
 /// `exit_state` is not read, and the last bit that a task sets stands for it; and a frozen task is in D as it is since 6.14 and
 /// was until 6.0, where the kernels between say R (f718faf3940e).
-pub(crate) fn from_bits(state: u32) -> TaskState {
+pub fn from_bits(state: u32) -> TaskState {
     let has = |bits: u32| state & bits == bits;
     if has(DEAD) {
         TaskState::Dead

@@ -23,7 +23,6 @@ pub mod nodes;
 pub mod placement;
 pub mod quota_use;
 pub mod sample;
-pub mod sampling;
 pub mod selection;
 pub mod skipped;
 pub mod sparse;

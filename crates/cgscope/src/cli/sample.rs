@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cgscope_model::sampling::Column;
+use cgscope_psn::GroupBy;
 use clap::Args;
 
 use super::{Select, interval};
@@ -21,11 +21,11 @@ pub struct Sample {
 
     /// Group by these columns, too, beside comm and state
     #[arg(short = 'G', long, value_name = "COLS", value_delimiter = ',', value_parser = column)]
-    pub append_group_by: Vec<Column>,
+    pub append_group_by: Vec<GroupBy>,
 
     /// Group by these columns alone
     #[arg(short, long, value_name = "COLS", value_delimiter = ',', value_parser = column)]
-    pub group_by: Vec<Column>,
+    pub group_by: Vec<GroupBy>,
 
     /// Threads in all states, also those that sleep, are idle or have ended
     #[arg(short, long)]
@@ -42,15 +42,15 @@ pub struct Sample {
 
 impl Sample {
     /// The columns, in the order of the table.
-    pub fn columns(&self) -> Vec<Column> {
-        let own = if self.group_by.is_empty() { &Column::DEFAULT[..] } else { &self.group_by };
+    pub fn columns(&self) -> Vec<GroupBy> {
+        let own = if self.group_by.is_empty() { &GroupBy::DEFAULT[..] } else { &self.group_by };
         own.iter().chain(&self.append_group_by).copied().collect()
     }
 }
 
-fn column(text: &str) -> Result<Column, String> {
-    Column::by_name(text).ok_or_else(|| {
-        let names: Vec<&str> = Column::ALL.iter().map(|column| column.name()).collect();
+fn column(text: &str) -> Result<GroupBy, String> {
+    GroupBy::by_name(text).ok_or_else(|| {
+        let names: Vec<&str> = GroupBy::ALL.iter().map(|column| column.name()).collect();
         format!("a column is one of {}", names.join(", "))
     })
 }
@@ -81,12 +81,12 @@ mod tests {
 
     #[test]
     fn columns_are_added_or_replaced() {
-        assert_eq!(parsed(&[]).columns(), Column::DEFAULT);
+        assert_eq!(parsed(&[]).columns(), GroupBy::DEFAULT);
         assert_eq!(
             parsed(&["-G", "syscall,wchan"]).columns(),
-            [Column::Comm, Column::State, Column::Syscall, Column::Wchan]
+            [GroupBy::Comm, GroupBy::State, GroupBy::Syscall, GroupBy::Wchan]
         );
-        assert_eq!(parsed(&["-g", "pid", "-G", "state"]).columns(), [Column::Tgid, Column::State]);
+        assert_eq!(parsed(&["-g", "pid", "-G", "state"]).columns(), [GroupBy::Tgid, GroupBy::State]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ pub(crate) mod files;
 pub(crate) mod follow;
 #[cfg(test)]
 mod tests;
-pub(crate) mod text;
+pub mod text;
 
 use std::{
     collections::{BTreeMap, HashMap},

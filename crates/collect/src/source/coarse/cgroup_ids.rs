@@ -19,7 +19,7 @@ use crate::{
 
 /// The cgroups that a reading meets.
 #[derive(Debug, Default)]
-pub(crate) struct CgroupIds {
+pub struct CgroupIds {
     mount: PathBuf,
     /// The part of the hierarchy that the mount shows: `/`, or the cgroup of a container.
     shows: Vec<u8>,

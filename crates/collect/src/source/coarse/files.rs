@@ -21,7 +21,7 @@ const ENTRIES: usize = 32 << 10;
 const LONGEST: usize = 1 << 20;
 
 /// A `/proc`, below a directory of the caller's choice.
-pub(crate) struct ProcFiles {
+pub struct ProcFiles {
     proc: OwnedFd,
     entries: Vec<MaybeUninit<u8>>,
     path: String,
@@ -29,6 +29,7 @@ pub(crate) struct ProcFiles {
 }
 
 impl ProcFiles {
+    /// The `/proc` that is mounted here.
     pub fn open(proc: &Path) -> io::Result<Self> {
         Ok(Self {
             proc: File::open(proc)?.into(),

@@ -8,7 +8,7 @@ use super::{files::ProcFiles, text};
 
 /// Whose threads are read.
 #[derive(Debug)]
-pub(crate) enum Follow {
+pub enum Follow {
     /// Everybody's.
     All,
     /// Those of some.
@@ -17,7 +17,7 @@ pub(crate) enum Follow {
 
 /// Processes with all their threads and what they start, and single threads.
 #[derive(Debug, Default)]
-pub(crate) struct Chosen {
+pub struct Chosen {
     /// With the start of each, in clock ticks: an id may be given to another process.
     processes: BTreeMap<u32, u64>,
     /// Single threads by process.

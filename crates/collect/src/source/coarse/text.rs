@@ -24,15 +24,16 @@ pub(crate) fn schedstat(text: &[u8]) -> Option<Schedstat> {
 
 /// What `/proc/PID/stat` and `/proc/PID/task/TID/stat` tell that is of use here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stat<'a> {
+pub struct Stat<'a> {
     /// Its name, as it was set: anything may be in it, `)` and newlines too.
     pub comm: &'a [u8],
     /// What it does at this moment.
     pub state: Option<TaskState>,
     /// The process that started it or adopted it; 0: none in this PID namespace.
     pub ppid: u32,
-    /// Time on a CPU in user space, guests included, and in the kernel, in clock ticks: scaled to the run time by the kernel.
+    /// Time on a CPU in user space, guests included, in clock ticks: scaled to the run time by the kernel.
     pub user_ticks: u64,
+    /// The same in the kernel.
     pub system_ticks: u64,
     /// Of the first of these, that in which it ran a guest.
     pub guest_ticks: u64,
@@ -49,7 +50,8 @@ impl Stat<'_> {
     }
 }
 
-pub(crate) fn stat(text: &[u8]) -> Option<Stat<'_>> {
+/// Parses it.
+pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
     let start = text.iter().position(|byte| *byte == b'(')?;
     let end = text.iter().rposition(|byte| *byte == b')').filter(|end| *end > start)?;
     // Field 3 of proc(5) comes first: 4 is the parent, 14 and 15 the time on a CPU, 22 the start, 39 the CPU, 43 the time of guests.
@@ -93,7 +95,7 @@ pub(crate) fn cgroup_path(text: &[u8], is_v2: bool) -> Option<&[u8]> {
 }
 
 /// Tasks made since boot, threads included: `processes` of `/proc/stat` (`total_forks`). Of all PID namespaces.
-pub(crate) fn forks(stat: &[u8]) -> Option<u64> {
+pub fn forks(stat: &[u8]) -> Option<u64> {
     let mut lines = stat.split(|byte| *byte == b'\n');
     number(lines.find_map(|line| line.strip_prefix(b"processes "))?)
 }

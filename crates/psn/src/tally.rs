@@ -5,14 +5,14 @@ use std::{
     sync::Arc,
 };
 
-use super::{Column, ThreadState};
+use crate::{GroupBy, ThreadState};
 
 /// What one thread does at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ThreadReading {
     /// Thread id.
     pub tid: u32,
-    /// Process id.
+    /// ProcessName id.
     pub tgid: u32,
     /// NUL-padded name.
     pub comm: [u8; 16],
@@ -31,7 +31,7 @@ pub struct ThreadReading {
 }
 
 /// The words for what readings hold numbers of. `None`: not known.
-pub trait Names {
+pub trait ThreadNames {
     /// Of a system call.
     fn syscall(&self, number: i32) -> Option<Arc<str>>;
     /// The function that a thread at this place is blocked in.
@@ -53,7 +53,7 @@ pub trait Names {
 /// Counts readings in groups.
 #[derive(Clone, Debug)]
 pub struct Tally {
-    columns: Vec<Column>,
+    columns: Vec<GroupBy>,
     counts: HashMap<ThreadReading, u64>,
     threads: HashSet<u32>,
     processes: HashSet<u32>,
@@ -62,11 +62,11 @@ pub struct Tally {
 
 /// What was counted.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Table {
-    /// The columns of [`Row::cells`].
-    pub columns: Vec<Column>,
+pub struct GroupTable {
+    /// The columns of [`GroupRow::cells`].
+    pub columns: Vec<GroupBy>,
     /// Those with the most samples first.
-    pub rows: Vec<Row>,
+    pub rows: Vec<GroupRow>,
     /// Times that all threads were looked at.
     pub rounds: u64,
     /// Different threads among the samples.
@@ -77,16 +77,16 @@ pub struct Table {
 
 /// Threads that are equal in all columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct GroupRow {
     /// Times that one of them was seen.
     pub samples: u64,
     /// By column; `None`: not known, or there is no such thing.
-    pub cells: Vec<Option<Cell>>,
+    pub cells: Vec<Option<GroupCell>>,
 }
 
 /// What stands in a cell.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cell {
+pub enum GroupCell {
     /// A number.
     Number(u64),
     /// A state.
@@ -95,16 +95,16 @@ pub enum Cell {
     Text(Arc<str>),
 }
 
-impl Table {
+impl GroupTable {
     /// How many of a row's threads were there in the mean of all rounds.
-    pub fn avg_threads(&self, row: &Row) -> f64 {
+    pub fn avg_threads(&self, row: &GroupRow) -> f64 {
         if self.rounds == 0 { 0.0 } else { row.samples as f64 / self.rounds as f64 }
     }
 }
 
 impl Tally {
     /// Grouped by these columns; one that is named twice counts once.
-    pub fn new(columns: &[Column]) -> Self {
+    pub fn new(columns: &[GroupBy]) -> Self {
         let mut unique = Vec::new();
         for column in columns {
             if !unique.contains(column) {
@@ -121,7 +121,7 @@ impl Tally {
     }
 
     /// True if one of `columns` is asked for.
-    pub fn has(&self, columns: &[Column]) -> bool {
+    pub fn has(&self, columns: &[GroupBy]) -> bool {
         columns.iter().any(|column| self.columns.contains(column))
     }
 
@@ -144,8 +144,8 @@ impl Tally {
 
     /// The reading without what is not asked for. The state stays: without it the place would mean nothing.
     fn group(&self, reading: &ThreadReading) -> ThreadReading {
-        use Column::*;
-        let has = |columns: &[Column]| self.has(columns);
+        use GroupBy::*;
+        let has = |columns: &[GroupBy]| self.has(columns);
         let at_place = has(&[Kstack]) || has(&[Wchan]) && reading.state.is_blocked();
         ThreadReading {
             tid: if has(&[Tid]) { reading.tid } else { 0 },
@@ -161,15 +161,16 @@ impl Tally {
     }
 
     /// What was counted so far. Groups that are told apart only by numbers of which the words are the same become one row.
-    pub fn table(&self, names: &impl Names) -> Table {
-        let mut groups: BTreeMap<Vec<Option<Cell>>, u64> = BTreeMap::new();
+    pub fn table(&self, names: &impl ThreadNames) -> GroupTable {
+        let mut groups: BTreeMap<Vec<Option<GroupCell>>, u64> = BTreeMap::new();
         for (reading, samples) in &self.counts {
             let cells = self.columns.iter().map(|column| cell(*column, reading, names)).collect();
             *groups.entry(cells).or_default() += samples;
         }
-        let mut rows: Vec<Row> = groups.into_iter().map(|(cells, samples)| Row { samples, cells }).collect();
+        let mut rows: Vec<GroupRow> =
+            groups.into_iter().map(|(cells, samples)| GroupRow { samples, cells }).collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.samples));
-        Table {
+        GroupTable {
             columns: self.columns.clone(),
             rows,
             rounds: self.rounds,
@@ -179,29 +180,29 @@ impl Tally {
     }
 }
 
-fn cell(column: Column, reading: &ThreadReading, names: &impl Names) -> Option<Cell> {
-    let number = |number: u32| Some(Cell::Number(number.into()));
+fn cell(column: GroupBy, reading: &ThreadReading, names: &impl ThreadNames) -> Option<GroupCell> {
+    let number = |number: u32| Some(GroupCell::Number(number.into()));
     match column {
-        Column::Comm => Some(Cell::Text(text(&reading.comm))),
-        Column::Tgid => number(reading.tgid),
-        Column::Tid => number(reading.tid),
-        Column::State => Some(Cell::State(reading.state)),
-        Column::Syscall => names.syscall(reading.syscall?).map(Cell::Text),
-        Column::Wchan if !reading.state.is_blocked() => None,
-        Column::Wchan => names.wchan(reading.place).map(Cell::Text),
-        Column::Kstack => names.kstack(reading.place).map(Cell::Text),
-        Column::Cgroup => names.cgroup(reading.cgroup_id?).map(Cell::Text),
-        Column::Node => number(names.node(reading.cpu?)?),
-        Column::Cpu => number(reading.cpu?),
-        Column::Username => names.user(reading.uid?).map(Cell::Text),
-        Column::Exe => names.exe(reading.tgid).map(Cell::Text),
-        Column::Cmdline => names.cmdline(reading.tgid).map(Cell::Text),
+        GroupBy::Comm => Some(GroupCell::Text(text(&reading.comm))),
+        GroupBy::Tgid => number(reading.tgid),
+        GroupBy::Tid => number(reading.tid),
+        GroupBy::State => Some(GroupCell::State(reading.state)),
+        GroupBy::Syscall => names.syscall(reading.syscall?).map(GroupCell::Text),
+        GroupBy::Wchan if !reading.state.is_blocked() => None,
+        GroupBy::Wchan => names.wchan(reading.place).map(GroupCell::Text),
+        GroupBy::Kstack => names.kstack(reading.place).map(GroupCell::Text),
+        GroupBy::Cgroup => names.cgroup(reading.cgroup_id?).map(GroupCell::Text),
+        GroupBy::Node => number(names.node(reading.cpu?)?),
+        GroupBy::Cpu => number(reading.cpu?),
+        GroupBy::Username => names.user(reading.uid?).map(GroupCell::Text),
+        GroupBy::Exe => names.exe(reading.tgid).map(GroupCell::Text),
+        GroupBy::Cmdline => names.cmdline(reading.tgid).map(GroupCell::Text),
     }
 }
 
 fn text(comm: &[u8; 16]) -> Arc<str> {
     let name = comm.split(|byte| *byte == 0).next().unwrap_or_default();
-    crate::printable(&String::from_utf8_lossy(name))
+    cgscope_model::printable(&String::from_utf8_lossy(name))
 }
 
 /// A NUL-padded name with each run of digits as one `*`, as psn prints it: threads of a pool are one row.

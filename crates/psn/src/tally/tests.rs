@@ -23,7 +23,7 @@ fn reading(tid: u32, name: &str, state: ThreadState) -> ThreadReading {
 /// Numbers in words; odd places are one function.
 struct Said;
 
-impl Names for Said {
+impl ThreadNames for Said {
     fn syscall(&self, number: i32) -> Option<Arc<str>> {
         (number >= 0).then(|| format!("call {number}").into())
     }
@@ -50,12 +50,12 @@ impl Names for Said {
     }
 }
 
-fn told(table: &Table) -> Vec<(u64, Vec<String>)> {
-    let cell = |cell: &Option<Cell>| match cell {
+fn told(table: &GroupTable) -> Vec<(u64, Vec<String>)> {
+    let cell = |cell: &Option<GroupCell>| match cell {
         None => "-".to_owned(),
-        Some(Cell::Number(number)) => number.to_string(),
-        Some(Cell::State(state)) => state.name().to_owned(),
-        Some(Cell::Text(text)) => text.to_string(),
+        Some(GroupCell::Number(number)) => number.to_string(),
+        Some(GroupCell::State(state)) => state.name().to_owned(),
+        Some(GroupCell::Text(text)) => text.to_string(),
     };
     table.rows.iter().map(|row| (row.samples, row.cells.iter().map(cell).collect())).collect()
 }
@@ -75,7 +75,7 @@ fn digits_in_a_name_are_folded_as_psn_folds_them() {
 
 #[test]
 fn threads_that_are_equal_in_the_columns_are_one_row() {
-    let mut tally = Tally::new(&Column::DEFAULT);
+    let mut tally = Tally::new(&GroupBy::DEFAULT);
     for _ in 0..2 {
         for tid in 10..13 {
             tally.add(&reading(tid, &format!("pool-{tid}"), ThreadState::OnCpu));
@@ -92,7 +92,7 @@ fn threads_that_are_equal_in_the_columns_are_one_row() {
 
 #[test]
 fn groups_of_which_the_words_are_the_same_are_one_row() {
-    let mut tally = Tally::new(&[Column::Wchan, Column::Node, Column::Wchan]);
+    let mut tally = Tally::new(&[GroupBy::Wchan, GroupBy::Node, GroupBy::Wchan]);
     for tid in [1, 5, 9, 2] {
         tally.add(&reading(tid, "x", ThreadState::Uninterruptible));
     }
@@ -106,7 +106,7 @@ fn groups_of_which_the_words_are_the_same_are_one_row() {
 
 #[test]
 fn a_thread_that_is_not_blocked_has_no_place_to_be_blocked_in() {
-    let mut tally = Tally::new(&[Column::State, Column::Wchan, Column::Kstack]);
+    let mut tally = Tally::new(&[GroupBy::State, GroupBy::Wchan, GroupBy::Kstack]);
     tally.add(&reading(1, "x", ThreadState::Throttled));
     tally.end_round();
     let row = vec!["throttled".to_owned(), "-".to_owned(), "stack 1".to_owned()];
@@ -124,14 +124,14 @@ fn what_is_not_known_is_not_made_up() {
         ..reading(30, "x", ThreadState::Sleeping)
     };
     let columns = [
-        Column::Syscall,
-        Column::Wchan,
-        Column::Kstack,
-        Column::Cgroup,
-        Column::Node,
-        Column::Cpu,
-        Column::Username,
-        Column::Exe,
+        GroupBy::Syscall,
+        GroupBy::Wchan,
+        GroupBy::Kstack,
+        GroupBy::Cgroup,
+        GroupBy::Node,
+        GroupBy::Cpu,
+        GroupBy::Username,
+        GroupBy::Exe,
     ];
     let mut tally = Tally::new(&columns);
     tally.add(&unknown);
@@ -141,8 +141,8 @@ fn what_is_not_known_is_not_made_up() {
 
 #[test]
 fn nothing_counted_is_an_empty_table() {
-    let table = Tally::new(&Column::DEFAULT).table(&Said);
+    let table = Tally::new(&GroupBy::DEFAULT).table(&Said);
     assert_eq!((table.rows.len(), table.rounds), (0, 0));
-    let row = Row { samples: 0, cells: Vec::new() };
+    let row = GroupRow { samples: 0, cells: Vec::new() };
     assert_eq!(table.avg_threads(&row), 0.0);
 }

@@ -55,7 +55,7 @@ pub const LONGEST: usize = size_of::<ThreadRecord>() + FRAMES * size_of::<u64>()
 /// What user space sets before the program is loaded. What is not asked for is not read.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SnapshotConfig {
+pub struct ThreadsConfig {
     /// 1: threads in every state. 0: those that are neither asleep, idle nor parked, and have not ended.
     pub all_states: u64,
     /// 1: the system call of threads that are blocked.
@@ -70,7 +70,7 @@ pub struct SnapshotConfig {
     pub cgroup: u64,
 }
 
-impl SnapshotConfig {
+impl ThreadsConfig {
     /// Its words in order, as the loader writes them.
     pub const fn words(&self) -> [u64; 6] {
         [self.all_states, self.syscall, self.stack_bytes, self.selected_only, self.uid, self.cgroup]
@@ -79,8 +79,8 @@ impl SnapshotConfig {
 
 /// Names of the object's map, program and global beside those of [`crate::wire::names`].
 pub mod names {
-    /// `static`: [`super::SnapshotConfig`].
-    pub const SNAPSHOT: &str = "SNAPSHOT";
+    /// `static`: [`super::ThreadsConfig`].
+    pub const THREADS: &str = "THREADS";
     /// Task iterator.
     pub const LOOK_AT_THREADS: &str = "look_at_threads";
 }
@@ -93,6 +93,6 @@ mod tests {
     fn the_record_has_no_padding_of_its_own() {
         let members = 4 * 4 + 16 + 8 + 4 * 6;
         assert_eq!(size_of::<ThreadRecord>(), members);
-        assert_eq!(size_of::<SnapshotConfig>(), size_of_val(&SnapshotConfig::default().words()));
+        assert_eq!(size_of::<ThreadsConfig>(), size_of_val(&ThreadsConfig::default().words()));
     }
 }

@@ -2,47 +2,17 @@
 
 use std::io::{self, Write};
 
-use cgscope_collect::snapshot::Snapshots;
-use cgscope_model::{
-    Losses, Mode,
-    sampling::{Cell, Row, Table},
-    units::duration,
-};
+use cgscope_model::{Mode, units::duration};
+use cgscope_view::text;
 use serde_json::{Map, Value, json};
 
-use super::rounds::Rounds;
-use crate::text;
+use crate::{GroupCell, GroupRow, Rounds};
 
-/// What is to be printed.
-pub struct Report {
-    pub table: Table,
-    pub all_states: bool,
-    pub mode: Mode,
-    pub start_unix_ns: u64,
-    pub duration_ns: u64,
-    pub expected: u64,
-    pub looked_at: u64,
-    pub cpu_ns: u64,
-    pub losses: Losses,
-}
-
-impl Report {
-    /// Finds the names of what was counted.
-    pub fn new(snapshots: &Snapshots, rounds: &Rounds, all_states: bool) -> Self {
-        Self {
-            table: rounds.tally.table(snapshots),
-            all_states,
-            mode: snapshots.mode(),
-            start_unix_ns: rounds.start_unix_ns,
-            duration_ns: rounds.took.as_nanos() as u64,
-            expected: rounds.expected,
-            looked_at: rounds.looked_at,
-            cpu_ns: rounds.cpu_ns,
-            losses: snapshots.losses().clone(),
-        }
-    }
-
-    /// As psn does.
+impl Rounds {
+    /// The table as psn prints it, and below it figures of the rounds.
+    ///
+    /// # Errors
+    /// Where `out` cannot be written.
     pub fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
         let lines: Vec<Vec<String>> = self.table.rows.iter().map(|row| self.words(row)).collect();
         let (titles, is_number) = self.titles();
@@ -78,12 +48,12 @@ impl Report {
         (titles.collect(), is_number.collect())
     }
 
-    fn words(&self, row: &Row) -> Vec<String> {
-        let cell = |cell: &Option<Cell>| match cell {
+    fn words(&self, row: &GroupRow) -> Vec<String> {
+        let cell = |cell: &Option<GroupCell>| match cell {
             None => "-".to_owned(),
-            Some(Cell::Number(number)) => number.to_string(),
-            Some(Cell::State(state)) => state.words().to_owned(),
-            Some(Cell::Text(text)) => text.to_string(),
+            Some(GroupCell::Number(number)) => number.to_string(),
+            Some(GroupCell::State(state)) => state.words().to_owned(),
+            Some(GroupCell::Text(text)) => text.to_string(),
         };
         let counts = [row.samples.to_string(), format!("{:.2}", self.table.avg_threads(row))];
         counts.into_iter().chain(row.cells.iter().map(cell)).collect()
@@ -102,7 +72,7 @@ impl Report {
         writeln!(
             out,
             "runtime: {}, own CPU time: {} a sample; {}; mode: {}",
-            duration(self.duration_ns),
+            duration(self.duration_ns()),
             duration(a_round(self.cpu_ns, rounds) as u64),
             text::loss_line(&self.losses),
             match self.mode {
@@ -113,6 +83,9 @@ impl Report {
     }
 
     /// One object, `cgscope.sample/1`.
+    ///
+    /// # Errors
+    /// Where `out` cannot be written.
     pub fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
         let columns: Vec<&str> = self.table.columns.iter().map(|column| column.name()).collect();
         let groups: Vec<Value> = self.table.rows.iter().map(|row| self.group(row)).collect();
@@ -122,7 +95,7 @@ impl Report {
             "schema": "cgscope.sample/1",
             "mode": self.mode,
             "start_unix_ns": self.start_unix_ns,
-            "duration_ns": self.duration_ns,
+            "duration_ns": self.duration_ns(),
             "rounds": self.table.rounds,
             "rounds_expected": self.expected,
             "all_states": self.all_states,
@@ -139,16 +112,20 @@ impl Report {
         out.flush()
     }
 
-    fn group(&self, row: &Row) -> Value {
+    fn duration_ns(&self) -> u64 {
+        self.took.as_nanos() as u64
+    }
+
+    fn group(&self, row: &GroupRow) -> Value {
         let mut group = Map::new();
         group.insert("samples".into(), json!(row.samples));
         group.insert("avg_threads".into(), json!(self.table.avg_threads(row)));
         for (column, cell) in self.table.columns.iter().zip(&row.cells) {
             let value = match cell {
                 None => Value::Null,
-                Some(Cell::Number(number)) => json!(number),
-                Some(Cell::State(state)) => json!(state.name()),
-                Some(Cell::Text(text)) => json!(&**text),
+                Some(GroupCell::Number(number)) => json!(number),
+                Some(GroupCell::State(state)) => json!(state.name()),
+                Some(GroupCell::Text(text)) => json!(&**text),
             };
             group.insert(column.name().into(), value);
         }

@@ -8,25 +8,25 @@ use std::{
 
 use cgscope_model::printable;
 
-use super::Wanted;
-use crate::cmdline;
+use super::WantedFields;
+use cgscope_collect::cmdline;
 
 #[derive(Debug, Default)]
-pub(super) struct Processes {
-    known: HashMap<u32, Process>,
+pub(super) struct ProcessNames {
+    known: HashMap<u32, ProcessName>,
     users: OnceLock<HashMap<u32, Arc<str>>>,
 }
 
 #[derive(Debug, Default)]
-struct Process {
+struct ProcessName {
     exe: Option<Arc<str>>,
     cmdline: Option<Arc<str>>,
 }
 
-impl Processes {
+impl ProcessNames {
     /// To be called with every process that is seen.
-    pub fn meet(&mut self, tgid: u32, wanted: Wanted) {
-        self.known.entry(tgid).or_insert_with(|| Process {
+    pub fn meet(&mut self, tgid: u32, wanted: WantedFields) {
+        self.known.entry(tgid).or_insert_with(|| ProcessName {
             exe: wanted.exe.then(|| exe(tgid)).flatten(),
             cmdline: wanted.cmdline.then(|| cmdline(tgid)).flatten(),
         });
@@ -76,15 +76,15 @@ mod tests {
         assert_eq!(users.get(&0).map(|name| &**name), Some("root"));
         assert_eq!(users.get(&33).map(|name| &**name), Some("www"));
         assert_eq!(users.len(), 2);
-        assert_eq!(&*Processes::default().user(4_000_000_000), "4000000000");
+        assert_eq!(&*ProcessNames::default().user(4_000_000_000), "4000000000");
     }
 
     #[test]
     fn this_process_has_a_file_and_a_command_line() {
-        let mut processes = Processes::default();
+        let mut processes = ProcessNames::default();
         let pid = std::process::id();
         assert_eq!(processes.exe(pid), None, "not met");
-        processes.meet(pid, Wanted { exe: true, cmdline: true, ..Wanted::default() });
+        processes.meet(pid, WantedFields { exe: true, cmdline: true, ..WantedFields::default() });
         let expected = std::env::current_exe().expect("it is there");
         assert_eq!(processes.exe(pid).as_deref(), expected.to_str());
         assert!(processes.cmdline(pid).is_some());

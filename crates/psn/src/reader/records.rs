@@ -4,14 +4,12 @@ use std::io::{self, Read};
 
 use cgscope_layout::{
     FRAMES,
-    snapshot::{DISPLACED, END, HAS_SYSCALL, IOWAIT, LONGEST, ON_CPU, THROTTLED, ThreadRecord},
+    threads::{DISPLACED, END, HAS_SYSCALL, IOWAIT, LONGEST, ON_CPU, THROTTLED, ThreadRecord},
 };
-use cgscope_model::{TaskState, sampling::ThreadState};
+use cgscope_model::TaskState;
 
-use crate::{
-    stream::{Buffer, End, drain},
-    task_state,
-};
+use crate::ThreadState;
+use cgscope_collect::shared_parts::{Buffer, StreamEnd, drain, task_state_from_bits};
 
 const RECORD: usize = size_of::<ThreadRecord>();
 
@@ -28,7 +26,7 @@ pub(super) fn read_records(
 ) -> io::Result<Option<u64>> {
     let mut looked_at = None;
     let end = drain(stream, buffer, |bytes| take_records(bytes, &mut each, &mut looked_at))?;
-    Ok(looked_at.filter(|_| end == End::Complete))
+    Ok(looked_at.filter(|_| end == StreamEnd::Complete))
 }
 
 /// Takes whole records off the front; returns the bytes used, or `None` for what is no record.
@@ -74,7 +72,7 @@ pub(super) fn state(record: &ThreadRecord) -> ThreadState {
     if record.exit_state & EXIT_DEAD != 0 {
         return ThreadState::Dead;
     }
-    match task_state::from_bits(record.state) {
+    match task_state_from_bits(record.state) {
         // Also one that is just woken and not on a queue yet.
         TaskState::Running if has(THROTTLED) => ThreadState::Throttled,
         TaskState::Running => ThreadState::Runnable,
@@ -91,7 +89,7 @@ pub(super) fn syscall(record: &ThreadRecord) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_layout::snapshot::ON_RQ;
+    use cgscope_layout::threads::ON_RQ;
 
     fn bytes_of(record: &ThreadRecord, addresses: &[u64]) -> Vec<u8> {
         // SAFETY: integers without padding.

@@ -1,36 +1,33 @@
-//! What all threads do at one moment, for `cgscope sample`: read again and again, with nothing hooked in between.
+//! Reads what all threads do at one moment, with nothing hooked between two readings.
 
-mod bpf;
 mod chosen;
-mod coarse;
 mod places;
+mod proc_walk;
 mod processes;
 mod records;
+mod task_iterator;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Instant};
 
 use cgscope_layout::Loss;
-use cgscope_model::{
-    Losses, Mode, Selection,
-    sampling::{Names, ThreadReading},
-};
+use cgscope_model::{Losses, Mode, Selection};
 
-use crate::{
+use crate::{GroupBy, Tally, ThreadFilter, ThreadNames, ThreadReading};
+use cgscope_collect::{
     Failure,
     cgroups::CgroupTree,
-    collector,
     facts::{self, CgroupMounts},
-    placement,
+    shared_parts,
 };
-use bpf::BpfSnapshots;
-use coarse::CoarseSnapshots;
-use places::Places;
-use processes::Processes;
+use places::KernelPlaces;
+use proc_walk::ProcWalk;
+use processes::ProcessNames;
+use task_iterator::TaskIterator;
 
 /// What is read of each thread beside its name, state and CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// Threads in all states, not only those that are active ([`cgscope_model::sampling::ThreadState::is_active`]).
+pub struct WantedFields {
+    /// Threads in all states, not only those that are active ([`crate::ThreadState::is_active`]).
     pub all_states: bool,
     /// The system call of those that are blocked.
     pub syscall: bool,
@@ -48,39 +45,56 @@ pub struct Wanted {
     pub cmdline: bool,
 }
 
-/// Looks at all threads. Of cgscope itself nothing is told.
-pub struct Snapshots {
-    source: Source,
-    wanted: Wanted,
+impl WantedFields {
+    /// What a tally and a filter need.
+    pub fn new(tally: &Tally, filter: &ThreadFilter, all_states: bool) -> Self {
+        let has = |column| tally.has(&[column]);
+        Self {
+            all_states,
+            syscall: has(GroupBy::Syscall),
+            wchan: has(GroupBy::Wchan),
+            kstack: has(GroupBy::Kstack),
+            cgroup: has(GroupBy::Cgroup) || filter.needs_cgroups(),
+            user: has(GroupBy::Username),
+            exe: has(GroupBy::Exe),
+            cmdline: has(GroupBy::Cmdline),
+        }
+    }
+}
+
+/// Reads all threads but those of cgscope itself.
+pub struct ThreadReader {
+    source: ThreadSource,
+    wanted: WantedFields,
     tree: Option<CgroupTree>,
     nodes: BTreeMap<u32, u32>,
-    places: Places,
-    processes: Processes,
+    places: KernelPlaces,
+    processes: ProcessNames,
     losses: Losses,
 }
 
-enum Source {
-    Bpf(Box<BpfSnapshots>),
-    Coarse(Box<CoarseSnapshots>),
+enum ThreadSource {
+    Iterator(Box<TaskIterator>),
+    Walk(Box<ProcWalk>),
 }
 
-/// What a look at all threads came to.
+/// What one round read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Looked {
-    /// Threads that were looked at, those included that are not told of.
+pub(crate) struct RoundRead {
+    /// Threads that were looked at, those included that are left out.
     pub threads: u64,
     /// No chosen process or thread is left.
     pub is_target_gone: bool,
 }
 
-impl Snapshots {
+impl ThreadReader {
     /// From a task iterator in the kernel: exact states.
     ///
     /// # Errors
     /// Where the host does not let us, or the selection names what is not there.
-    pub fn start(selection: &Selection, wanted: Wanted) -> Result<Self, Failure> {
+    pub fn start(selection: &Selection, wanted: WantedFields) -> Result<Self, Failure> {
         Self::with_source(selection, wanted, |mounts, tree| {
-            Ok(Source::Bpf(Box::new(BpfSnapshots::start(selection, wanted, mounts, tree)?)))
+            Ok(ThreadSource::Iterator(Box::new(TaskIterator::start(selection, wanted, mounts, tree)?)))
         })
     }
 
@@ -89,40 +103,45 @@ impl Snapshots {
     ///
     /// # Errors
     /// Where `/proc` cannot be read, or the selection names what is not there.
-    pub fn start_coarse(selection: &Selection, wanted: Wanted) -> Result<Self, Failure> {
+    pub fn start_coarse(selection: &Selection, wanted: WantedFields) -> Result<Self, Failure> {
         Self::with_source(selection, wanted, |mounts, _| {
-            Ok(Source::Coarse(Box::new(CoarseSnapshots::start(selection, wanted, mounts)?)))
+            Ok(ThreadSource::Walk(Box::new(ProcWalk::start(selection, wanted, mounts)?)))
         })
     }
 
     fn with_source(
         selection: &Selection,
-        wanted: Wanted,
-        source: impl FnOnce(&CgroupMounts, Option<&CgroupTree>) -> Result<Source, Failure>,
+        wanted: WantedFields,
+        source: impl FnOnce(&CgroupMounts, Option<&CgroupTree>) -> Result<ThreadSource, Failure>,
     ) -> Result<Self, Failure> {
         let host = Path::new("/");
         let mounts = CgroupMounts::read(host);
         let tree = mounts.cpu().map(CgroupTree::new);
         let nodes = facts::cpu_to_node(host);
-        collector::check(selection, tree.as_ref())?;
-        placement::check_places(selection, &nodes)?;
+        shared_parts::check(selection, tree.as_ref())?;
+        shared_parts::check_places(selection, &nodes)?;
         let source = source(&mounts, tree.as_ref())?;
         Ok(Self {
             source,
             wanted,
             tree,
             nodes,
-            places: Places::default(),
-            processes: Processes::default(),
+            places: KernelPlaces::default(),
+            processes: ProcessNames::default(),
             losses: Losses::default(),
         })
+    }
+
+    /// What is read of each thread.
+    pub fn wanted(&self) -> WantedFields {
+        self.wanted
     }
 
     /// Where the readings come from.
     pub fn mode(&self) -> Mode {
         match self.source {
-            Source::Bpf(_) => Mode::Bpf,
-            Source::Coarse(_) => Mode::Coarse,
+            ThreadSource::Iterator(_) => Mode::Bpf,
+            ThreadSource::Walk(_) => Mode::Coarse,
         }
     }
 
@@ -130,7 +149,7 @@ impl Snapshots {
     ///
     /// # Errors
     /// Where the kernel refuses the reading.
-    pub fn look(&mut self, mut each: impl FnMut(&ThreadReading)) -> Result<Looked, Failure> {
+    pub(crate) fn read(&mut self, mut each: impl FnMut(&ThreadReading)) -> Result<RoundRead, Failure> {
         let (wanted, processes) = (self.wanted, &mut self.processes);
         let mut met = |reading: &ThreadReading| {
             if wanted.exe || wanted.cmdline {
@@ -138,19 +157,19 @@ impl Snapshots {
             }
             each(reading);
         };
-        let (looked, is_whole) = match &mut self.source {
-            Source::Bpf(bpf) => bpf.look(&mut self.places, &mut met)?,
-            Source::Coarse(coarse) => (coarse.look(&mut self.places, &mut met)?, true),
+        let (read, is_whole) = match &mut self.source {
+            ThreadSource::Iterator(iterator) => iterator.read(&mut self.places, &mut met)?,
+            ThreadSource::Walk(walk) => (walk.read(&mut self.places, &mut met)?, true),
         };
         self.losses.add(Loss::ReadingCutShort, u64::from(!is_whole));
-        Ok(looked)
+        Ok(read)
     }
 
     /// Makes sure that these cgroups have names, as far as they can be had at this moment.
     pub fn learn_cgroups(&mut self, ids: impl IntoIterator<Item = u64>) {
         if let Some(tree) = &mut self.tree {
-            if let Source::Coarse(coarse) = &self.source {
-                coarse.tell_of_cgroups(tree);
+            if let ThreadSource::Walk(walk) = &self.source {
+                walk.tell_of_cgroups(tree);
             }
             tree.learn(ids, Instant::now());
         }
@@ -170,13 +189,13 @@ impl Snapshots {
     /// What this kernel does not tell of what was asked for, in sentences.
     pub fn refused(&self) -> Vec<String> {
         match &self.source {
-            Source::Bpf(bpf) => bpf.refused().to_vec(),
-            Source::Coarse(_) => Vec::new(),
+            ThreadSource::Iterator(iterator) => iterator.refused().to_vec(),
+            ThreadSource::Walk(_) => Vec::new(),
         }
     }
 }
 
-impl Names for Snapshots {
+impl ThreadNames for ThreadReader {
     fn syscall(&self, number: i32) -> Option<Arc<str>> {
         system_call(number)
     }
@@ -217,11 +236,6 @@ fn system_call(number: i32) -> Option<Arc<str>> {
         Some(call) => call.name().into(),
         None => number.to_string().into(),
     })
-}
-
-/// What it costs to look, CPU time of this process so far, ns.
-pub fn cpu_ns() -> u64 {
-    crate::clock::process_cpu_ns()
 }
 
 #[cfg(test)]

@@ -1,32 +1,30 @@
-//! Which of the threads that are read were asked for: what the source does not leave out by itself.
+//! Which threads are counted: what the reader does not leave out by itself.
 
 use std::collections::{HashMap, HashSet};
 
-use cgscope_model::{
-    Selection,
-    sampling::{Names, ThreadReading},
-    selection::is_at_or_below,
-};
+use cgscope_model::{Selection, selection::is_at_or_below};
 use regex::Regex;
 
-use crate::exit::{Error, Result};
+use crate::{ThreadNames, ThreadReading};
 
 /// By name, CPU, node and cgroup.
-pub struct Filter {
+pub struct ThreadFilter {
     comm: Option<Regex>,
     cpus: Vec<u32>,
     nodes: Vec<u32>,
     cgroup: Option<String>,
-    /// Whether a cgroup whose path is known is asked for.
+    /// Whether a cgroup is selected, by id, once its path is known.
     cgroups: HashMap<u64, bool>,
 }
 
-impl Filter {
-    /// What of a selection is not about processes and threads.
-    pub fn new(selection: &Selection) -> Result<Self> {
-        let comm = selection.comm.as_deref().map(Regex::new).transpose();
+impl ThreadFilter {
+    /// The part of a selection that is not about processes and threads.
+    ///
+    /// # Errors
+    /// Where `comm` is not a regular expression.
+    pub fn new(selection: &Selection) -> Result<Self, regex::Error> {
         Ok(Self {
-            comm: comm.map_err(|error| Error::could_not_run(error.to_string()))?,
+            comm: selection.comm.as_deref().map(Regex::new).transpose()?,
             cpus: selection.cpus.clone(),
             nodes: selection.nodes.clone(),
             cgroup: selection.cgroup.clone(),
@@ -50,8 +48,8 @@ impl Filter {
         ids.filter(|id| !self.cgroups.contains_key(id)).collect()
     }
 
-    /// Whether a thread was asked for. One whose cgroup, CPU or node is not known is left out where that matters.
-    pub fn wants(&mut self, reading: &ThreadReading, names: &impl Names) -> bool {
+    /// Whether a thread is selected. A thread with an unknown cgroup, CPU or node is left out where that matters.
+    pub fn wants(&mut self, reading: &ThreadReading, names: &impl ThreadNames) -> bool {
         let is_one_of = |list: &[u32], number: Option<u32>| {
             list.is_empty() || number.is_some_and(|number| list.contains(&number))
         };
@@ -61,7 +59,7 @@ impl Filter {
             && self.is_in_cgroup(reading.cgroup_id, names)
     }
 
-    fn is_in_cgroup(&mut self, id: Option<u64>, names: &impl Names) -> bool {
+    fn is_in_cgroup(&mut self, id: Option<u64>, names: &impl ThreadNames) -> bool {
         let Some(root) = &self.cgroup else { return true };
         let Some(id) = id else { return false };
         if let Some(is_in) = self.cgroups.get(&id) {

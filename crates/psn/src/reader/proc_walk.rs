@@ -6,32 +6,34 @@ use std::{
     time::Instant,
 };
 
-use cgscope_model::{
-    Selection,
-    sampling::{ThreadReading, ThreadState},
-};
+use cgscope_model::Selection;
 
-use super::{Looked, Wanted, chosen::ChosenOnes, places::Places};
-use crate::{
+use super::{RoundRead, WantedFields, chosen::ChosenProcesses, places::KernelPlaces};
+use crate::{ThreadReading, ThreadState};
+use cgscope_collect::{
     Failure,
     cgroups::CgroupTree,
     facts::CgroupMounts,
-    source::coarse::{cgroup_ids::CgroupIds, follow::Follow, text},
+    shared_parts::{CgroupIds, Follow, text},
 };
 
-pub(super) struct CoarseSnapshots {
-    chosen: ChosenOnes,
+pub(super) struct ProcWalk {
+    chosen: ChosenProcesses,
     cgroups: Option<CgroupIds>,
-    wanted: Wanted,
+    wanted: WantedFields,
     own_pid: u32,
     tids: Vec<u32>,
     /// Kept for its memory.
     wchan: Vec<u8>,
 }
 
-impl CoarseSnapshots {
-    pub fn start(selection: &Selection, wanted: Wanted, mounts: &CgroupMounts) -> Result<Self, Failure> {
-        let chosen = ChosenOnes::new(selection).map_err(|error| {
+impl ProcWalk {
+    pub fn start(
+        selection: &Selection,
+        wanted: WantedFields,
+        mounts: &CgroupMounts,
+    ) -> Result<Self, Failure> {
+        let chosen = ChosenProcesses::new(selection).map_err(|error| {
             Failure::of_mode(
                 format!("/proc cannot be read ({error})"),
                 "no thread can be looked at",
@@ -56,11 +58,11 @@ impl CoarseSnapshots {
         }
     }
 
-    pub fn look(
+    pub fn read(
         &mut self,
-        places: &mut Places,
+        places: &mut KernelPlaces,
         each: &mut impl FnMut(&ThreadReading),
-    ) -> Result<Looked, Failure> {
+    ) -> Result<RoundRead, Failure> {
         if let Some(cgroups) = &mut self.cgroups {
             cgroups.begin();
         }
@@ -75,16 +77,16 @@ impl CoarseSnapshots {
         let (pids, own_pid) = (std::mem::take(&mut self.chosen.pids), self.own_pid);
         let mut threads = 0;
         for pid in pids.iter().filter(|pid| **pid != own_pid) {
-            threads += self.look_at_process(*pid, places, each);
+            threads += self.read_process(*pid, places, each);
         }
         self.chosen.pids = pids;
-        Ok(Looked { threads, is_target_gone: self.chosen.is_gone() })
+        Ok(RoundRead { threads, is_target_gone: self.chosen.is_gone() })
     }
 
-    fn look_at_process(
+    fn read_process(
         &mut self,
         pid: u32,
-        places: &mut Places,
+        places: &mut KernelPlaces,
         each: &mut impl FnMut(&ThreadReading),
     ) -> u64 {
         let mut tids = std::mem::take(&mut self.tids);
@@ -96,7 +98,7 @@ impl CoarseSnapshots {
                 }
                 looked_at += 1;
                 // One that is gone by now does nothing.
-                if let Some(reading) = self.look_at_thread(threads.as_fd(), pid, *tid, places) {
+                if let Some(reading) = self.read_thread(threads.as_fd(), pid, *tid, places) {
                     each(&reading);
                 }
             }
@@ -106,12 +108,12 @@ impl CoarseSnapshots {
     }
 
     /// `None` if it is gone, or in a state that is not asked for.
-    fn look_at_thread(
+    fn read_thread(
         &mut self,
         threads: BorrowedFd<'_>,
         pid: u32,
         tid: u32,
-        places: &mut Places,
+        places: &mut KernelPlaces,
     ) -> Option<ThreadReading> {
         let (files, wanted) = (&mut self.chosen.files, self.wanted);
         let stat = files.of_thread(threads, tid, "stat").and_then(text::stat)?;

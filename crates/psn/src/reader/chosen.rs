@@ -1,4 +1,4 @@
-//! Whose threads are looked at: everybody's, or those of chosen processes and of what they start.
+//! The threads of selected processes, and of the processes that those start.
 
 use std::{
     io,
@@ -8,17 +8,16 @@ use std::{
 
 use cgscope_model::Selection;
 
-use crate::{
+use cgscope_collect::{
     clock::{Ticks, monotonic_ns},
-    proc,
-    source::coarse::{files::ProcFiles, follow::Follow, text},
+    shared_parts::{Follow, ProcFiles, process_of, text},
 };
 
-/// New processes are looked for so often, as psn does.
+/// How often new processes are looked for: as psn does.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Follows what was chosen.
-pub(super) struct ChosenOnes {
+pub(super) struct ChosenProcesses {
     pub files: ProcFiles,
     pub follow: Follow,
     /// The processes to look into.
@@ -28,12 +27,12 @@ pub(super) struct ChosenOnes {
     is_gone: bool,
 }
 
-impl ChosenOnes {
+impl ChosenProcesses {
     /// Of the `/proc` that this process sees.
     pub fn new(selection: &Selection) -> io::Result<Self> {
         let mut files = ProcFiles::open(Path::new("/proc"))?;
         let since_ticks = Ticks::of_this_host().at(monotonic_ns());
-        let follow = Follow::new(selection, since_ticks, &mut files, proc::process_of);
+        let follow = Follow::new(selection, since_ticks, &mut files, process_of);
         let tids = selection.tids.clone();
         Ok(Self { files, follow, pids: Vec::new(), tids, looked: None, is_gone: false })
     }

@@ -1,12 +1,12 @@
 //! What threads are grouped by.
 
-macro_rules! columns {
+macro_rules! group_by {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// A column of the table; rows are equal where all of them are.
+        /// A column of the table. Threads that are equal in all columns are one row.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Column { $($(#[$doc])* $variant,)* }
+        pub enum GroupBy { $($(#[$doc])* $variant,)* }
 
-        impl Column {
+        impl GroupBy {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
@@ -18,10 +18,10 @@ macro_rules! columns {
     };
 }
 
-columns! {
+group_by! {
     /// Name of the thread, each run of digits as one `*`.
     Comm = "comm",
-    /// Process id.
+    /// ProcessName id.
     Tgid = "tgid",
     /// Thread id.
     Tid = "tid",
@@ -47,7 +47,7 @@ columns! {
     Cmdline = "cmdline",
 }
 
-impl Column {
+impl GroupBy {
     /// Unless others are asked for.
     pub const DEFAULT: [Self; 2] = [Self::Comm, Self::State];
 
@@ -73,10 +73,10 @@ mod tests {
 
     #[test]
     fn columns_are_found_by_their_names() {
-        for column in Column::ALL {
-            assert_eq!(Column::by_name(column.name()), Some(*column));
+        for column in GroupBy::ALL {
+            assert_eq!(GroupBy::by_name(column.name()), Some(*column));
         }
-        assert_eq!(Column::by_name("pid"), Some(Column::Tgid));
-        assert_eq!(Column::by_name("nothing"), None);
+        assert_eq!(GroupBy::by_name("pid"), Some(GroupBy::Tgid));
+        assert_eq!(GroupBy::by_name("nothing"), None);
     }
 }

@@ -9,43 +9,40 @@ use aya::{
 };
 use cgscope_layout::{
     FRAMES, Feature,
-    snapshot::{SnapshotConfig, ThreadRecord, names as snapshot_names},
+    threads::{ThreadRecord, ThreadsConfig, names as threads_names},
     wire::{Config, SELECT_PROCESS, SELECT_THREAD, names},
 };
-use cgscope_model::{Selection, sampling::ThreadReading};
+use cgscope_model::Selection;
 
-use super::{Looked, Wanted, chosen::ChosenOnes, places::Places, records};
-use crate::{
-    Failure,
+use super::{RoundRead, WantedFields, chosen::ChosenProcesses, places::KernelPlaces, records};
+use crate::ThreadReading;
+use cgscope_collect::{
+    Failure, SAMPLE_OBJECT,
     cgroups::CgroupTree,
     facts::{self, CgroupMounts},
-    kernel_side::{AyaResult, failed},
     offsets::{self, Resolved},
-    stream::Buffer,
+    shared_parts::{AyaResult, Buffer, failed},
 };
-
-/// The compiled BPF side.
-static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_SAMPLE_OBJECT"));
 
 /// Addresses that tell where a thread is blocked. Those of the scheduler are left out of the stack of a task that is off its CPU
 /// (`stack_trace_consume_entry_nosched`, Linux 5.2), so the first one tells it, and the kernel need not look for more.
 const FRAMES_OF_WCHAN: usize = 1;
 
 /// The loaded iterator. Nothing is attached but while it is read.
-pub(super) struct BpfSnapshots {
+pub(super) struct TaskIterator {
     bpf: Ebpf,
-    chosen: Option<ChosenOnes>,
+    chosen: Option<ChosenProcesses>,
     selected: BTreeSet<u64>,
-    wanted: Wanted,
+    wanted: WantedFields,
     has_users: bool,
     refused: Vec<String>,
     buffer: Buffer,
 }
 
-impl BpfSnapshots {
+impl TaskIterator {
     pub fn start(
         selection: &Selection,
-        wanted: Wanted,
+        wanted: WantedFields,
         mounts: &CgroupMounts,
         tree: Option<&CgroupTree>,
     ) -> Result<Self, Failure> {
@@ -58,7 +55,7 @@ impl BpfSnapshots {
             ..Config::default()
         };
         let has_users = wanted.user && resolved.has(Feature::Credentials);
-        let snapshot = SnapshotConfig {
+        let threads = ThreadsConfig {
             all_states: wanted.all_states.into(),
             syscall: (wanted.syscall && resolved.has(Feature::SyscallNumber)).into(),
             stack_bytes: stack_bytes(wanted),
@@ -66,9 +63,9 @@ impl BpfSnapshots {
             uid: has_users.into(),
             cgroup: wanted.cgroup.into(),
         };
-        let chosen = (!selection.follows_all()).then(|| ChosenOnes::new(selection)).transpose();
+        let chosen = (!selection.follows_all()).then(|| ChosenProcesses::new(selection)).transpose();
         let chosen = chosen.map_err(failed("read /proc"))?;
-        let bpf = load(&resolved, &config, &snapshot).map_err(failed("load the task iterator"))?;
+        let bpf = load(&resolved, &config, &threads).map_err(failed("load the task iterator"))?;
         // Reading the kernel's types takes 15 MiB for a moment; without this the C library keeps them.
         // SAFETY: no preconditions.
         unsafe { libc::malloc_trim(0) };
@@ -83,11 +80,11 @@ impl BpfSnapshots {
     }
 
     /// Calls `each` with every thread; false where the reading ended early.
-    pub fn look(
+    pub fn read(
         &mut self,
-        places: &mut Places,
+        places: &mut KernelPlaces,
         each: &mut impl FnMut(&ThreadReading),
-    ) -> Result<(Looked, bool), Failure> {
+    ) -> Result<(RoundRead, bool), Failure> {
         let is_target_gone = self.update_selected().map_err(failed("choose threads"))?;
         let mut stream = self.open().map_err(failed("read the threads"))?;
         let (wanted, has_users) = (self.wanted, self.has_users);
@@ -95,12 +92,12 @@ impl BpfSnapshots {
             each(&reading(record, places.of_addresses(stack), wanted, has_users));
         });
         let looked_at = looked_at.map_err(failed("read the threads"))?;
-        Ok((Looked { threads: looked_at.unwrap_or_default(), is_target_gone }, looked_at.is_some()))
+        Ok((RoundRead { threads: looked_at.unwrap_or_default(), is_target_gone }, looked_at.is_some()))
     }
 
     fn open(&mut self) -> AyaResult<File> {
         let program =
-            self.bpf.program_mut(snapshot_names::LOOK_AT_THREADS).ok_or("the object has no program")?;
+            self.bpf.program_mut(threads_names::LOOK_AT_THREADS).ok_or("the object has no program")?;
         let iterator: &mut Iter = program.try_into()?;
         let id = iterator.attach()?;
         Ok(iterator.take_link(id)?.into_file()?)
@@ -128,22 +125,22 @@ impl BpfSnapshots {
     }
 }
 
-fn load(resolved: &Resolved, config: &Config, snapshot: &SnapshotConfig) -> AyaResult<Ebpf> {
+fn load(resolved: &Resolved, config: &Config, threads: &ThreadsConfig) -> AyaResult<Ebpf> {
     let btf = Btf::from_sys_fs()?;
-    let (offsets, config, snapshot) = (resolved.offsets.words(), config.words(), snapshot.words());
+    let (offsets, config, threads) = (resolved.offsets.words(), config.words(), threads.words());
     let mut bpf = EbpfLoader::new()
         .btf(Some(&btf))
         .override_global(names::OFFSETS, &offsets[..], true)
         .override_global(names::CONFIG, &config[..], false)
-        .override_global(snapshot_names::SNAPSHOT, &snapshot[..], true)
-        .load(OBJECT)?;
-    let program = bpf.program_mut(snapshot_names::LOOK_AT_THREADS).ok_or("the object has no program")?;
+        .override_global(threads_names::THREADS, &threads[..], true)
+        .load(SAMPLE_OBJECT)?;
+    let program = bpf.program_mut(threads_names::LOOK_AT_THREADS).ok_or("the object has no program")?;
     let iterator: &mut Iter = program.try_into()?;
     iterator.load("task", &btf)?;
     Ok(bpf)
 }
 
-fn stack_bytes(wanted: Wanted) -> u64 {
+fn stack_bytes(wanted: WantedFields) -> u64 {
     let frames = match (wanted.kstack, wanted.wchan) {
         (true, _) => FRAMES,
         (false, true) => FRAMES_OF_WCHAN,
@@ -152,7 +149,7 @@ fn stack_bytes(wanted: Wanted) -> u64 {
     (frames * size_of::<u64>()) as u64
 }
 
-fn check_namespace(selection: &Selection, wanted: Wanted) -> Result<(), Failure> {
+fn check_namespace(selection: &Selection, wanted: WantedFields) -> Result<(), Failure> {
     let needs_ids = !selection.follows_all() || wanted.exe || wanted.cmdline;
     if needs_ids && facts::gather(Path::new("/")).initial_pid_namespace == Some(false) {
         return Err(Failure::of_mode(
@@ -179,7 +176,7 @@ fn check_features(resolved: &Resolved) -> Result<(), Failure> {
     ))
 }
 
-fn refused(resolved: &Resolved, wanted: Wanted) -> Vec<String> {
+fn refused(resolved: &Resolved, wanted: WantedFields) -> Vec<String> {
     let mut refused = Vec::new();
     let mut without = |is_asked: bool, feature: Feature, words: &str| {
         if is_asked && !resolved.has(feature) {
@@ -202,7 +199,7 @@ fn refused(resolved: &Resolved, wanted: Wanted) -> Vec<String> {
     refused
 }
 
-fn reading(record: &ThreadRecord, place: u32, wanted: Wanted, has_users: bool) -> ThreadReading {
+fn reading(record: &ThreadRecord, place: u32, wanted: WantedFields, has_users: bool) -> ThreadReading {
     let state = records::state(record);
     ThreadReading {
         tid: record.tid,

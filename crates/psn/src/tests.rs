@@ -1,40 +1,43 @@
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use cgscope_layout::Loss;
-use cgscope_model::{
-    Losses, Mode, Selection,
-    sampling::{Cell, Column, Names, Row, Table, ThreadReading, ThreadState},
+use cgscope_model::{Losses, Mode, Selection};
+
+use crate::{
+    GroupBy, GroupCell, GroupRow, GroupTable, RoundEnd, Rounds, ThreadFilter, ThreadNames, ThreadReading,
+    ThreadState,
 };
 
-use super::{filter::Filter, output::Report};
-
-fn text(words: &str) -> Option<Cell> {
-    Some(Cell::Text(words.into()))
+fn text(words: &str) -> Option<GroupCell> {
+    Some(GroupCell::Text(words.into()))
 }
 
-fn report() -> Report {
-    let row = |samples, comm, state, tid: Option<u64>, wchan| Row {
+pub fn rounds(rounds: u64) -> Rounds {
+    let row = |samples, comm, state, tid: Option<u64>, wchan| GroupRow {
         samples,
-        cells: vec![text(comm), Some(Cell::State(state)), tid.map(Cell::Number), wchan],
+        cells: vec![text(comm), Some(GroupCell::State(state)), tid.map(GroupCell::Number), wchan],
     };
     let mut losses = Losses::default();
     losses.add(Loss::ReadingCutShort, 1);
-    Report {
-        table: Table {
-            columns: vec![Column::Comm, Column::State, Column::Tid, Column::Wchan],
+    Rounds {
+        table: GroupTable {
+            columns: vec![GroupBy::Comm, GroupBy::State, GroupBy::Tid, GroupBy::Wchan],
             rows: vec![
                 row(1_980, "render-*", ThreadState::Throttled, Some(12), None),
                 row(99, "backup", ThreadState::Iowait, Some(70_001), text("folio_wait_bit_common")),
                 row(3, "sh", ThreadState::OnCpu, None, None),
             ],
-            rounds: 99,
+            rounds,
             threads: 22,
             processes: 3,
         },
         all_states: false,
         mode: Mode::Bpf,
         start_unix_ns: 1_795_000_000_000_000_000,
-        duration_ns: 5_000_400_000,
+        took: Duration::from_nanos(5_000_400_000),
+        end: RoundEnd::Finished,
+        skipped: 0,
+        nameless: None,
         expected: 100,
         looked_at: 99 * 340,
         cpu_ns: 99 * 412_000,
@@ -50,31 +53,31 @@ fn written(write: impl Fn(&mut Vec<u8>)) -> String {
 
 #[test]
 fn the_table_is_as_psn_prints_it() {
-    insta::assert_snapshot!(written(|out| report().write_text(out).unwrap()));
+    insta::assert_snapshot!(written(|out| rounds(99).write_text(out).unwrap()));
 }
 
 #[test]
 fn the_object_has_the_same() {
-    let json = written(|out| report().write_json(out).unwrap());
+    let json = written(|out| rounds(99).write_json(out).unwrap());
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
     insta::assert_snapshot!(serde_json::to_string_pretty(&value).unwrap());
 }
 
 #[test]
 fn that_nothing_was_seen_is_said() {
-    let mut report = report();
-    report.table.rows.clear();
-    let active = written(|out| report.write_text(out).unwrap());
+    let mut rounds = rounds(99);
+    rounds.table.rows.clear();
+    let active = written(|out| rounds.write_text(out).unwrap());
     assert!(active.contains("no thread was seen that was not asleep: -a shows all\n"), "{active}");
-    report.all_states = true;
-    let all = written(|out| report.write_text(out).unwrap());
+    rounds.all_states = true;
+    let all = written(|out| rounds.write_text(out).unwrap());
     assert!(all.starts_with("=== Threads ===") && all.contains("no thread was seen\n"), "{all}");
 }
 
 /// CPU 3 is on node 1; cgroup 5 is `/a/b`, 6 `/c`.
 struct Host;
 
-impl Names for Host {
+impl ThreadNames for Host {
     fn syscall(&self, _: i32) -> Option<Arc<str>> {
         None
     }
@@ -120,7 +123,7 @@ fn threads_that_were_not_asked_for_are_left_out() {
     };
     let threads = [reading(3, 5, b"web-1"), reading(0, 6, b"db"), reading(0, 7, b"web-2")];
     let wanted = |selection: Selection| -> Vec<bool> {
-        let mut filter = Filter::new(&selection).unwrap();
+        let mut filter = ThreadFilter::new(&selection).unwrap();
         assert_eq!(filter.is_open(), selection.is_whole_host());
         threads.iter().map(|thread| filter.wants(thread, &Host)).collect()
     };

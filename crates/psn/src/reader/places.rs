@@ -4,14 +4,14 @@ use std::{collections::HashMap, sync::Arc};
 
 use cgscope_model::printable;
 
-use crate::{Failure, symbols::KernelSymbols};
+use cgscope_collect::{Failure, KernelSymbols};
 
-/// Places by number, from 1 on.
+/// KernelPlaces by number, from 1 on.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct KernelPlaces {
     by_addresses: HashMap<Box<[u64]>, u32>,
     by_names: HashMap<Text, u32>,
-    places: Vec<Place>,
+    places: Vec<KernelPlace>,
     symbols: KernelSymbols,
 }
 
@@ -19,14 +19,14 @@ pub(super) struct Places {
 type Text = (Box<[u8]>, Box<[u8]>);
 
 #[derive(Debug)]
-enum Place {
+enum KernelPlace {
     /// Return addresses, the innermost first.
     Addresses(Box<[u64]>),
     /// As `/proc` writes them: the function, and the stack.
-    Names { wchan: Box<[u8]>, stack: Box<[u8]> },
+    ThreadNames { wchan: Box<[u8]>, stack: Box<[u8]> },
 }
 
-impl Places {
+impl KernelPlaces {
     /// The number of a stack; 0 for none.
     pub fn of_addresses(&mut self, addresses: &[u64]) -> u32 {
         if addresses.is_empty() {
@@ -35,7 +35,7 @@ impl Places {
         if let Some(number) = self.by_addresses.get(addresses) {
             return *number;
         }
-        self.places.push(Place::Addresses(addresses.into()));
+        self.places.push(KernelPlace::Addresses(addresses.into()));
         let number = self.places.len() as u32;
         self.by_addresses.insert(addresses.into(), number);
         number
@@ -52,36 +52,36 @@ impl Places {
         if let Some(number) = self.by_names.get(&key) {
             return *number;
         }
-        self.places.push(Place::Names { wchan: wchan.into(), stack: stack.into() });
+        self.places.push(KernelPlace::ThreadNames { wchan: wchan.into(), stack: stack.into() });
         let number = self.places.len() as u32;
         self.by_names.insert(key, number);
         number
     }
 
-    fn get(&self, number: u32) -> Option<&Place> {
+    fn get(&self, number: u32) -> Option<&KernelPlace> {
         self.places.get(number.checked_sub(1)? as usize)
     }
 
     /// The function that a thread at this place is blocked in.
     pub fn wchan(&self, number: u32) -> Option<Arc<str>> {
         match self.get(number)? {
-            Place::Addresses(stack) => self.symbols.wchan(stack).map(Into::into),
-            Place::Names { wchan, .. } if wchan.is_empty() => None,
-            Place::Names { wchan, .. } => Some(printable(&String::from_utf8_lossy(wchan))),
+            KernelPlace::Addresses(stack) => self.symbols.wchan(stack).map(Into::into),
+            KernelPlace::ThreadNames { wchan, .. } if wchan.is_empty() => None,
+            KernelPlace::ThreadNames { wchan, .. } => Some(printable(&String::from_utf8_lossy(wchan))),
         }
     }
 
     /// The functions from the outermost to the innermost, as psn prints them. What has no name is `?`.
     pub fn kstack(&self, number: u32) -> Option<Arc<str>> {
         let functions: Vec<String> = match self.get(number)? {
-            Place::Addresses(stack) => {
+            KernelPlace::Addresses(stack) => {
                 let name = |address: &u64| self.symbols.caller(*address).unwrap_or("?").to_owned();
                 if self.symbols.load().is_err() {
                     return None;
                 }
                 stack.iter().map(name).collect()
             }
-            Place::Names { stack, .. } => functions(stack),
+            KernelPlace::ThreadNames { stack, .. } => functions(stack),
         };
         let functions: Vec<String> = functions.iter().rev().map(|name| format!("{name}()")).collect();
         (!functions.is_empty()).then(|| printable(&functions.join("->")))
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn equal_places_have_one_number() {
-        let mut places = Places::default();
+        let mut places = KernelPlaces::default();
         assert_eq!(places.of_addresses(&[]), 0);
         let first = places.of_addresses(&[1, 2]);
         assert_eq!(places.of_addresses(&[1, 3]), first + 1);
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_stack_is_told_from_its_outermost_function_on() {
-        let mut places = Places::default();
+        let mut places = KernelPlaces::default();
         let stack = b"[<0>] futex_wait_queue+0x61/0x90\n[<0>] __futex_wait+0x14d/0x1c0 [a]\n[<0>] do_syscall_64+0x5d/0x90\n";
         let number = places.of_names(b"futex_wait_queue", stack);
         assert_eq!(

@@ -1,0 +1,342 @@
+//! Rounds: all threads are read, again and again, until the time is over or the caller stops it.
+
+use std::{
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+use cgscope_collect::{Failure, clock};
+use cgscope_model::{
+    Losses, Mode,
+    units::{count, duration},
+};
+
+use crate::{GroupTable, Tally, ThreadFilter, ThreadReader, ThreadReading};
+
+/// Without another duration.
+const DEFAULT_DURATION: Duration = Duration::from_secs(5);
+/// Reading threads takes at most one part in `SHARE` of the time: nothing else limits a thread under SCHED_FIFO.
+const SHARE: u64 = 10;
+/// A round that takes longer is read without SCHED_FIFO: audio and networks miss their deadlines otherwise.
+const LONGEST_AT_ONCE: Duration = Duration::from_millis(5);
+
+/// How often, and how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Schedule {
+    period: Duration,
+    duration: Option<Duration>,
+}
+
+impl Schedule {
+    /// `hz` rounds a second; without a duration to the end of the command, if there is one.
+    pub fn new(hz: f64, duration: Option<Duration>, has_command: bool) -> Self {
+        let duration = duration.or((!has_command).then_some(DEFAULT_DURATION));
+        Self { period: Duration::from_secs_f64(1.0 / hz), duration }
+    }
+
+    /// When the round with this number is due, after the start: at a random moment of its period. Rounds at equal distances would
+    /// be in step with events of the same rate, as quotas that are refilled every 100 ms.
+    fn due(self, round: u64, random: f64) -> Duration {
+        self.period.mul_f64(round as f64 + random)
+    }
+
+    /// The round that this moment is in.
+    fn round_at(self, since_start: Duration) -> u64 {
+        (since_start.as_secs_f64() / self.period.as_secs_f64()) as u64
+    }
+
+    /// The first round, from this one on, at which all reading so far takes no more than its share of the time.
+    fn affordable(self, round: u64, reading: Duration) -> u64 {
+        let needed_ns = reading.as_nanos() * u128::from(SHARE);
+        round.max(needed_ns.div_ceil(self.period.as_nanos().max(1)) as u64)
+    }
+
+    /// Rounds there should be in this time.
+    fn expected(self, took: Duration) -> u64 {
+        (took.as_secs_f64() / self.period.as_secs_f64()).round() as u64
+    }
+}
+
+/// Why the rounds ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoundEnd {
+    /// The time is over.
+    Finished,
+    /// No selected thread is left.
+    TargetGone,
+    /// The caller stopped them.
+    Stopped,
+}
+
+/// The result.
+#[derive(Debug)]
+pub struct Rounds {
+    /// The threads by group.
+    pub table: GroupTable,
+    /// Threads in all states, not only active ones.
+    pub all_states: bool,
+    /// Where the readings came from.
+    pub mode: Mode,
+    /// Why they ended.
+    pub end: RoundEnd,
+    /// ns since 1970.
+    pub start_unix_ns: u64,
+    /// From the start to the end.
+    pub took: Duration,
+    /// Rounds there should have been.
+    pub expected: u64,
+    /// Expected rounds that were left out so that reading stays within its share of the time.
+    pub skipped: u64,
+    /// Threads that were looked at, in all rounds together.
+    pub looked_at: u64,
+    /// CPU time of cgscope from the first round to the end of the last, in the kernel and to wake included.
+    pub cpu_ns: u64,
+    /// What could not be read.
+    pub losses: Losses,
+    /// Why functions of the kernel have no names, if they are requested.
+    pub nameless: Option<Failure>,
+}
+
+impl Rounds {
+    /// That rounds were left out, and what to do; `None` if none was.
+    pub fn skipped_words(&self) -> Option<String> {
+        (self.skipped != 0).then(|| {
+            let a_round = duration(self.cpu_ns / self.table.rounds.max(1));
+            format!(
+                "{} of {} were left out: one takes {a_round}, and looking may take {}% of the time at most \
+                 (--hz with fewer a second leaves none out)",
+                self.skipped,
+                count(self.expected, "sample"),
+                100 / SHARE,
+            )
+        })
+    }
+}
+
+/// What takes the rounds.
+pub struct Sampling {
+    reader: ThreadReader,
+    tally: Tally,
+    filter: ThreadFilter,
+    /// Kept for its memory.
+    readings: Vec<ThreadReading>,
+    looked_at: u64,
+    /// CPU time of cgscope before the first round.
+    begun_ns: u64,
+    /// Its CPU time since then, up to the end of the last round, to wake included. Not read at the begin of a round: the kernel then
+    /// counts its time up to that moment, and which thread left the CPU for it is no longer known.
+    cpu_ns: u64,
+}
+
+impl Sampling {
+    /// Reads nothing yet.
+    pub fn new(reader: ThreadReader, tally: Tally, filter: ThreadFilter) -> Self {
+        Self { reader, tally, filter, readings: Vec::new(), looked_at: 0, begun_ns: 0, cpu_ns: 0 }
+    }
+
+    /// All rounds, until the time is over or `stop` receives something. To be called on a thread of its own: a timer of an event
+    /// loop would wake on a grid of a millisecond, in step with the kernel's ticks, and a second wakeup would change which thread is
+    /// on the CPU.
+    ///
+    /// # Errors
+    /// Where the kernel refuses a reading.
+    pub fn run(mut self, schedule: Schedule, stop: &mpsc::Receiver<()>) -> Result<Rounds, Failure> {
+        let (start, start_unix_ns) = (Instant::now(), clock::unix_ns());
+        self.begun_ns = clock::process_cpu_ns();
+        let mut random = random_from(start_unix_ns);
+        let (mut round, mut skipped) = (0, 0);
+        let mut at_once = AtOnce::begin();
+        let end = loop {
+            let due = schedule.due(round, random());
+            let is_last = schedule.duration.is_some_and(|duration| due >= duration);
+            let until = if is_last { schedule.duration.unwrap_or(due) } else { due };
+            if stop.recv_timeout(until.saturating_sub(start.elapsed())).is_ok() {
+                break RoundEnd::Stopped;
+            }
+            let before_ns = self.cpu_ns;
+            // However short the time, there is one round.
+            if (!is_last || self.tally.rounds() == 0) && self.read()? {
+                break RoundEnd::TargetGone;
+            }
+            if is_last {
+                break RoundEnd::Finished;
+            }
+            at_once.keep(Duration::from_nanos(self.cpu_ns - before_ns) <= LONGEST_AT_ONCE);
+            let next = (round + 1).max(schedule.round_at(start.elapsed()));
+            round = schedule.affordable(next, Duration::from_nanos(self.cpu_ns));
+            skipped += round - next;
+        };
+        drop(at_once);
+        let took = start.elapsed();
+        let expected = match end {
+            RoundEnd::Finished => schedule.expected(took).max(1),
+            // The round of the moment at which it ended may have been before that moment or not.
+            _ => schedule.expected(took).max(self.tally.rounds()),
+        };
+        Ok(Rounds {
+            table: self.tally.table(&self.reader),
+            all_states: self.reader.wanted().all_states,
+            mode: self.reader.mode(),
+            end,
+            start_unix_ns,
+            took,
+            expected,
+            // The last ones that were passed over may have been due after the end.
+            skipped: skipped.min(expected.saturating_sub(self.tally.rounds())),
+            looked_at: self.looked_at,
+            cpu_ns: self.cpu_ns,
+            losses: self.reader.losses().clone(),
+            nameless: self.reader.nameless(),
+        })
+    }
+
+    /// One round; true if no selected thread is left.
+    fn read(&mut self) -> Result<bool, Failure> {
+        self.readings.clear();
+        let readings = &mut self.readings;
+        let read = self.reader.read(|reading| readings.push(*reading))?;
+        let unknown = self.filter.unknown_cgroups(&self.readings);
+        if !unknown.is_empty() {
+            self.reader.learn_cgroups(unknown);
+        }
+        let is_open = self.filter.is_open();
+        for reading in &self.readings {
+            if is_open || self.filter.wants(reading, &self.reader) {
+                self.tally.add(reading);
+            }
+        }
+        self.tally.end_round();
+        self.looked_at += read.threads;
+        self.cpu_ns = clock::process_cpu_ns() - self.begun_ns;
+        Ok(read.is_target_gone)
+    }
+}
+
+/// While it lives, this thread runs at the moment at which it wakes (SCHED_FIFO), if the host allows that. Otherwise it waits until
+/// the thread that runs there blocks or has used up its time, and finds it off the CPU: on a busy host a thread that was on its CPU
+/// for 55 % of the time was seen there in 45 % of the rounds.
+struct AtOnce {
+    is_kept: bool,
+}
+
+impl AtOnce {
+    fn begin() -> Self {
+        before_others();
+        Self { is_kept: true }
+    }
+
+    /// Whether the next round, too, is read under SCHED_FIFO.
+    fn keep(&mut self, is_kept: bool) {
+        if self.is_kept != is_kept {
+            self.is_kept = is_kept;
+            if is_kept { before_others() } else { as_others() }
+        }
+    }
+}
+
+impl Drop for AtOnce {
+    fn drop(&mut self) {
+        as_others();
+    }
+}
+
+/// Threads and processes that start during this time do not inherit it.
+fn before_others() {
+    set_policy(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1);
+}
+
+fn as_others() {
+    set_policy(libc::SCHED_OTHER, 0);
+}
+
+/// A refusal changes nothing.
+fn set_policy(policy: libc::c_int, priority: libc::c_int) {
+    // SAFETY: zeroes are a valid value; this thread, and a structure of ours.
+    unsafe {
+        let mut parameters: libc::sched_param = std::mem::zeroed();
+        parameters.sched_priority = priority;
+        libc::sched_setscheduler(0, policy, &parameters);
+    }
+}
+
+/// Numbers from 0 to 1 (SplitMix64): they only must not be in step with anything.
+fn random_from(seed: u64) -> impl FnMut() -> f64 {
+    let mut state = seed;
+    move || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_round_is_due_within_its_period() {
+        let pace = Schedule::new(20.0, None, true);
+        let mut random = random_from(7);
+        let mut parts = [0; 10];
+        for round in 0..1_000 {
+            let due = pace.due(round, random());
+            assert_eq!(pace.round_at(due), round);
+            let part = due.as_secs_f64() * 20.0 - round as f64;
+            parts[(part * 10.0) as usize] += 1;
+        }
+        assert!(parts.iter().all(|count| (60..140).contains(count)), "{parts:?}");
+    }
+
+    #[test]
+    fn looking_takes_a_tenth_of_the_time_at_most() {
+        let pace = Schedule::new(20.0, None, true);
+        // ms a look, and how many of 1,000 rounds are looked at: 25 ms are a tenth of five periods.
+        for (look_ms, expected) in [(4, 1_000), (5, 1_000), (6, 833), (25, 200), (700, 8)] {
+            let (mut round, mut looks, mut looking) = (0, 0, Duration::ZERO);
+            while round < 1_000 {
+                looks += 1;
+                looking += Duration::from_millis(look_ms);
+                round = pace.affordable(round + 1, looking);
+                assert!(looking <= pace.period.mul_f64(round as f64 / 10.0 + 1e-6), "{look_ms} {round}");
+            }
+            assert_eq!(looks, expected, "{look_ms} ms");
+        }
+    }
+
+    #[test]
+    fn samples_that_were_left_out_are_told() {
+        let rounds =
+            |skipped| Rounds { skipped, expected: 100, cpu_ns: 40 * 12_000_000, ..crate::tests::rounds(40) };
+        assert_eq!(rounds(0).skipped_words(), None);
+        let said = rounds(60).skipped_words().unwrap();
+        assert!(said.starts_with("60 of 100 samples were left out: one takes 12.0ms, and "), "{said}");
+    }
+
+    #[test]
+    fn whoever_looks_for_long_is_as_others() {
+        // SAFETY: no preconditions.
+        let policy = || unsafe { libc::sched_getscheduler(0) };
+        let before = policy();
+        let mut at_once = AtOnce::begin();
+        let begun = policy();
+        at_once.keep(true);
+        assert_eq!(policy(), begun);
+        at_once.keep(false);
+        assert_eq!(policy(), libc::SCHED_OTHER);
+        at_once.keep(true);
+        assert_eq!(policy(), begun, "not for good");
+        drop(at_once);
+        assert_eq!(policy(), before);
+    }
+
+    #[test]
+    fn five_seconds_are_usual_and_a_command_is_waited_for() {
+        assert_eq!(Schedule::new(20.0, None, false).duration, Some(DEFAULT_DURATION));
+        assert_eq!(Schedule::new(20.0, None, true).duration, None);
+        let asked = Some(Duration::from_secs(1));
+        assert_eq!(Schedule::new(20.0, asked, true).duration, asked);
+        assert_eq!(Schedule::new(20.0, None, false).expected(DEFAULT_DURATION), 100);
+    }
+}

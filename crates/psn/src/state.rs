@@ -1,0 +1,120 @@
+//! The states of threads.
+
+use cgscope_model::TaskState;
+
+macro_rules! states {
+    ($($(#[$doc:meta])* $variant:ident = $letter:literal, $name:literal, $words:literal;)*) => {
+        /// What a thread does at one moment. More than the kernel's letters ([`TaskState`]), it says why a thread in R or D is not on
+        /// a CPU.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum ThreadState { $($(#[$doc])* $variant,)* }
+
+        impl ThreadState {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            /// The kernel's letter, as psn sees it; `?` where it is not known.
+            pub const fn letter(self) -> char {
+                match self { $(Self::$variant => $letter,)* }
+            }
+
+            /// The name in objects.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// In tables.
+            pub const fn words(self) -> &'static str {
+                match self { $(Self::$variant => $words,)* }
+            }
+        }
+    };
+}
+
+states! {
+    /// On a CPU.
+    OnCpu = 'R', "on_cpu", "Running (on CPU)";
+    /// Could run and waits for a CPU.
+    Runnable = 'R', "runnable", "Runnable (waiting for a CPU)";
+    /// In the coarse mode: any state in R.
+    Running = 'R', "running", "Running or runnable";
+    /// Taken off its CPU or kept from one because a quota has run out.
+    Throttled = 'R', "throttled", "Throttled (out of quota)";
+    /// Waits for a device.
+    Iowait = 'D', "iowait", "Disk (uninterruptible, iowait)";
+    /// In D for another reason; in the coarse mode for any.
+    Uninterruptible = 'D', "uninterruptible", "Disk (uninterruptible)";
+    /// Stopped by a signal.
+    Stopped = 'T', "stopped", "Stopped";
+    /// Stopped by a debugger.
+    Traced = 't', "traced", "Stopped (traced)";
+    /// Ended, and about to be removed.
+    Dead = 'X', "dead", "Dead";
+    /// Waits for an event.
+    Sleeping = 'S', "sleeping", "Sleep (interruptible)";
+    /// A kernel thread that has nothing to do.
+    Idle = 'I', "idle", "Idle (kernel thread)";
+    /// A kernel thread that is set aside, as while its CPU is offline.
+    Parked = 'P', "parked", "Parked";
+    /// Ended, and not reaped yet.
+    Zombie = 'Z', "zombie", "Zombie";
+    /// A letter that this version does not know.
+    Unknown = '?', "unknown", "Unknown";
+}
+
+impl ThreadState {
+    /// From the kernel's letter alone.
+    pub const fn of_letter(state: Option<TaskState>) -> Self {
+        match state {
+            Some(TaskState::Running) => Self::Running,
+            Some(TaskState::Sleeping) => Self::Sleeping,
+            Some(TaskState::DiskSleep) => Self::Uninterruptible,
+            Some(TaskState::Idle) => Self::Idle,
+            Some(TaskState::Stopped) => Self::Stopped,
+            Some(TaskState::Traced) => Self::Traced,
+            Some(TaskState::Parked) => Self::Parked,
+            Some(TaskState::Zombie) => Self::Zombie,
+            Some(TaskState::Dead) => Self::Dead,
+            None => Self::Unknown,
+        }
+    }
+
+    /// It does something, or is kept from it: what psn shows unless all states are requested.
+    pub const fn is_active(self) -> bool {
+        !matches!(self, Self::Sleeping | Self::Idle | Self::Parked | Self::Zombie)
+    }
+
+    /// It waits for an event in the kernel, so that a place and a system call say where.
+    pub const fn is_blocked(self) -> bool {
+        !matches!(self.letter(), 'R' | 'Z' | 'X' | '?')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_state_has_a_name_and_words_of_its_own() {
+        let names: BTreeSet<&str> = ThreadState::ALL.iter().map(|state| state.name()).collect();
+        let words: BTreeSet<&str> = ThreadState::ALL.iter().map(|state| state.words()).collect();
+        assert_eq!((names.len(), words.len()), (ThreadState::ALL.len(), ThreadState::ALL.len()));
+    }
+
+    #[test]
+    fn of_the_letter_alone_the_letter_is_kept() {
+        for state in TaskState::ALL {
+            assert_eq!(ThreadState::of_letter(Some(state)).letter(), state.letter());
+        }
+        assert_eq!(ThreadState::of_letter(None), ThreadState::Unknown);
+    }
+
+    /// `not(state_id IN ('S', 'Z', 'I', 'P'))`
+    #[test]
+    fn active_is_what_psn_calls_active() {
+        for state in ThreadState::ALL {
+            assert_eq!(state.is_active(), !"SZIP".contains(state.letter()), "{state:?}");
+        }
+    }
+}
