@@ -265,9 +265,8 @@ impl CostObject {
 impl WaitObject {
     fn new(wait: &Wait, mode: Mode) -> Self {
         let octaves = wait.hist.octaves();
-        let octaves = octaves
-            .iter()
-            .map(|octave| (octave.low_ns(), octave.high_ns(), CauseCounts::new(&octave.by_cause)));
+        let octaves =
+            octaves.iter().map(|octave| (octave.low_ns(), octave.high_ns(), CauseCounts(octave.by_cause)));
         Self {
             count: wait.count,
             total_ns: wait.total_ns,
@@ -276,7 +275,7 @@ impl WaitObject {
             p90_ns: wait.quantile_ns(0.9),
             p99_ns: wait.quantile_ns(0.99),
             p999_ns: wait.quantile_ns(0.999),
-            by_cause: CauseObject::new(&wait.by_cause, mode),
+            by_cause: CauseObject::new(wait.by_cause, mode),
             hist: mode.exact(|| wait.hist.buckets().collect()),
             hist_by_cause: mode.exact(|| octaves.collect()),
         }
@@ -288,7 +287,7 @@ impl PendingObject {
         mode.exact(|| Self {
             count: group.pending,
             max_ns: group.pending_max_ns,
-            by_cause: CauseObject::new(&group.pending_by_cause, mode),
+            by_cause: CauseObject::new(group.pending_by_cause, mode),
         })
     }
 }
