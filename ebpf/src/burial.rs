@@ -43,7 +43,7 @@ fn bury_unfollowed(task: Task) {
         let mut by_cause = [0; CAUSES];
         by_cause[Cause::Unattributed as usize] = totals.run_delay_ns;
         let totals = Totals { wait_ns: totals.run_delay_ns, by_cause, ..totals };
-        add_rest(&mut place.totals, &totals, &Totals::NONE);
+        place.totals.add_since(&totals, &Totals::NONE, add);
         add(&mut place.complete, 1);
     }
 }
@@ -77,7 +77,7 @@ fn hand_over(task: Task, storage: &mut TaskStorage, place: &mut Exited) {
 #[inline(always)]
 pub fn hand_over_rest(task: Task, storage: &mut TaskStorage, place: &mut Exited, now: &Totals) {
     let told = &mut storage.told;
-    add_rest(&mut place.totals, now, &told.totals);
+    place.totals.add_since(now, &told.totals, add);
     told.totals = *now;
     if keeps_accounts() {
         let accounts = Accounts { blocked_ns: storage.blocked.ns, ..task.accounts() };
@@ -110,23 +110,6 @@ fn add_count(sum: &mut u64, count: &u32, told: &mut u32) {
 }
 
 /// Adds what came since `told`.
-#[inline(always)]
-fn add_rest(sums: &mut Totals, now: &Totals, told: &Totals) {
-    add(&mut sums.waits, now.waits.wrapping_sub(told.waits));
-    add(&mut sums.wait_ns, now.wait_ns.wrapping_sub(told.wait_ns));
-    add(&mut sums.run_delay_ns, now.run_delay_ns.wrapping_sub(told.run_delay_ns));
-    add(&mut sums.unstamped, now.unstamped.wrapping_sub(told.unstamped));
-    add(&mut sums.unstamped_ns, now.unstamped_ns.wrapping_sub(told.unstamped_ns));
-    add(&mut sums.on_cpu_ns, now.on_cpu_ns.wrapping_sub(told.on_cpu_ns));
-    add(&mut sums.voluntary, now.voluntary.wrapping_sub(told.voluntary));
-    add(&mut sums.involuntary, now.involuntary.wrapping_sub(told.involuntary));
-    add(&mut sums.migrations, now.migrations.wrapping_sub(told.migrations));
-    for cause in 0..CAUSES {
-        add(&mut sums.by_cause[cause], now.by_cause[cause].wrapping_sub(told.by_cause[cause]));
-    }
-}
-
-/// The same for accounts.
 #[inline(always)]
 fn add_accounts(sums: &mut Accounts, now: &Accounts, told: &mut Accounts) {
     add_time(&mut sums.user_ns, now.user_ns, &mut told.user_ns);

@@ -184,14 +184,7 @@ fn out_of_quota(next: Task, left: &Left, work: &mut Work, throttled_ns: u64) {
 fn book(by_cause: &mut ByCause, histogram: &mut Histogram, work: &mut Work) {
     let wait = &Wait::taken_from(work);
     work.begin_sharing();
-    for cause in [
-        Cause::Throttled,
-        Cause::OwnCgroup,
-        Cause::OtherCgroup,
-        Cause::Kernel,
-        Cause::Unattributed,
-        Cause::Wakeup,
-    ] {
+    for cause in Cause::ALL {
         book_part(by_cause, histogram, wait, work, cause);
     }
     let (largest, rest) = work.rounding();

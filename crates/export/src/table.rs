@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use cgscope_model::{
-    ByCause, Cause, CgroupName, Interval, Mode, TaskInterval, Totals, Wait, interval::ExitedInterval,
+    Cause, CgroupName, Counter, Interval, Mode, Observed, TaskInterval, Wait, counters::OF_EXPORT,
+    interval::ExitedInterval,
 };
 
 use crate::About;
@@ -47,6 +48,7 @@ pub struct Column {
 enum Of {
     Row(for<'a> fn(&Row<'a>) -> Option<Cell<'a>>),
     Cause(Cause),
+    Counter(Counter),
 }
 
 impl Column {
@@ -58,7 +60,8 @@ impl Column {
     pub fn cell<'a>(&self, row: &Row<'a>) -> Option<Cell<'a>> {
         match self.of {
             Of::Row(of) => of(row),
-            Of::Cause(cause) => number(row.by_cause().known(cause, row.interval.mode)),
+            Of::Cause(cause) => number(row.wait().by_cause.known(cause, row.interval.mode)),
+            Of::Counter(counter) => number(counter.of(&row.observed())),
         }
     }
 }
@@ -93,15 +96,11 @@ impl<'a> Row<'a> {
         }
     }
 
-    fn totals(&self) -> &'a Totals {
+    fn observed(&self) -> Observed<'a> {
         match self.who {
-            Who::Task(task) => &task.totals,
-            Who::Exited(exited) => &exited.totals,
+            Who::Task(task) => Observed::task(task, self.interval.mode),
+            Who::Exited(exited) => Observed::exited(exited, self.interval.mode),
         }
-    }
-
-    fn by_cause(&self) -> &'a ByCause {
-        &self.wait().by_cause
     }
 
     fn exact<'b>(&self, value: u64) -> Option<Cell<'b>> {
@@ -129,7 +128,11 @@ fn text<'a>(value: impl Into<Option<&'a str>>) -> Option<Cell<'a>> {
 pub fn columns() -> Vec<Column> {
     let mut columns = identity();
     columns.extend(waits());
-    columns.extend(switches());
+    columns.extend(OF_EXPORT.iter().map(|counter| Column {
+        name: counter.name().to_owned(),
+        kind: Kind::Int64,
+        of: Of::Counter(*counter),
+    }));
     columns
 }
 
@@ -190,20 +193,6 @@ fn waits() -> Vec<Column> {
         of("pending_ns", Kind::Int64, |row| number(row.task()?.reading.pending.map(|pending| pending.ns))),
     ]);
     columns
-}
-
-fn switches() -> Vec<Column> {
-    let of = Column::new;
-    vec![
-        of("on_cpu_ns", Kind::Int64, |row| number(row.totals().on_cpu_ns)),
-        of("voluntary", Kind::Int64, |row| number(row.totals().voluntary)),
-        of("involuntary", Kind::Int64, |row| number(row.totals().involuntary)),
-        of("migrations", Kind::Int64, |row| row.exact(row.totals().migrations)),
-        of("node_migrations", Kind::Int64, |row| number(row.task()?.placement.node_migrations)),
-        of("run_delay_ns", Kind::Int64, |row| number(row.totals().run_delay_ns)),
-        of("unstamped", Kind::Int64, |row| row.exact(row.totals().unstamped)),
-        of("unstamped_ns", Kind::Int64, |row| row.exact(row.totals().unstamped_ns)),
-    ]
 }
 
 /// Calls `each` with every row of an interval: tasks, then what ended by cgroup. Together they are all of it.

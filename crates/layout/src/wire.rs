@@ -81,66 +81,69 @@ pub const fn next_serial(serial: u64) -> u64 {
 
 const START_BITS: u32 = 42;
 
-/// The readings of a task that add up: over the tasks of a cgroup, and over those that exited.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Completed waits.
-    pub waits: u64,
-    /// Their sum.
-    pub wait_ns: u64,
-    /// The kernel's own sum of waits.
-    pub run_delay_ns: u64,
-    /// Waits that the kernel does not count.
-    pub unstamped: u64,
-    /// Their sum.
-    pub unstamped_ns: u64,
-    /// Time on a CPU.
-    pub on_cpu_ns: u64,
-    /// Voluntary switches.
-    pub voluntary: u64,
-    /// Involuntary switches.
-    pub involuntary: u64,
-    /// Moves between CPUs.
-    pub migrations: u64,
-    /// The completed waits by cause; they sum to `wait_ns`.
-    pub by_cause: ByCause,
+/// Calls a macro with the readings of a task that add up, in the order of their columns in recordings: the one list of them.
+/// [`Totals::by_cause`] comes beside them.
+#[macro_export]
+macro_rules! totals {
+    ($with:ident) => {
+        $with! {
+            /// Completed waits on a run queue.
+            waits,
+            /// Their sum, including the parts waited on other CPUs before a migration.
+            wait_ns,
+            /// The kernel's own sum (`/proc/PID/schedstat`, second field).
+            run_delay_ns,
+            /// Waits that the kernel does not count: preempted with the state already set.
+            unstamped,
+            /// Their sum.
+            unstamped_ns,
+            /// Time on a CPU.
+            on_cpu_ns,
+            /// Voluntary switches.
+            voluntary,
+            /// Involuntary switches.
+            involuntary,
+            /// Moves between CPUs.
+            migrations,
+        }
+    };
 }
+
+macro_rules! wire_totals {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// The readings of a task that add up: over the tasks of a cgroup, and over those that exited.
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Totals {
+            $($(#[$doc])* pub $name: u64,)*
+            /// The completed waits by cause; they sum to `wait_ns`.
+            pub by_cause: ByCause,
+        }
+
+        impl Totals {
+            /// Nothing.
+            pub const NONE: Self = Self { $($name: 0,)* by_cause: [0; CAUSES] };
+
+            /// Calls `add` with each reading and what came on top since `base`, modulo 2^64.
+            #[inline(always)]
+            pub fn add_since(&mut self, now: &Self, base: &Self, add: impl Fn(&mut u64, u64)) {
+                $(add(&mut self.$name, now.$name.wrapping_sub(base.$name));)*
+                for cause in 0..CAUSES {
+                    add(&mut self.by_cause[cause], now.by_cause[cause].wrapping_sub(base.by_cause[cause]));
+                }
+            }
+        }
+    };
+}
+totals!(wire_totals);
 
 impl Totals {
     /// What came since `base`, modulo 2^64.
     pub fn since(&self, base: &Self) -> Self {
-        let mut by_cause = self.by_cause;
-        for (now, base) in by_cause.iter_mut().zip(base.by_cause) {
-            *now = now.wrapping_sub(base);
-        }
-        Self {
-            waits: self.waits.wrapping_sub(base.waits),
-            wait_ns: self.wait_ns.wrapping_sub(base.wait_ns),
-            run_delay_ns: self.run_delay_ns.wrapping_sub(base.run_delay_ns),
-            unstamped: self.unstamped.wrapping_sub(base.unstamped),
-            unstamped_ns: self.unstamped_ns.wrapping_sub(base.unstamped_ns),
-            on_cpu_ns: self.on_cpu_ns.wrapping_sub(base.on_cpu_ns),
-            voluntary: self.voluntary.wrapping_sub(base.voluntary),
-            involuntary: self.involuntary.wrapping_sub(base.involuntary),
-            migrations: self.migrations.wrapping_sub(base.migrations),
-            by_cause,
-        }
+        let mut since = Self::NONE;
+        since.add_since(self, base, |since, more| *since = more);
+        since
     }
-
-    /// Nothing.
-    pub const NONE: Self = Self {
-        waits: 0,
-        wait_ns: 0,
-        run_delay_ns: 0,
-        unstamped: 0,
-        unstamped_ns: 0,
-        on_cpu_ns: 0,
-        voluntary: 0,
-        involuntary: 0,
-        migrations: 0,
-        by_cause: [0; CAUSES],
-    };
 }
 
 /// The value of the task storage map.

@@ -2,9 +2,20 @@
 
 use std::sync::Arc;
 
-use cgscope_model::{CgroupName, CgroupReading, Group, Mode, sum};
+use cgscope_model::{
+    CgroupName, CgroupReading, Counter, Group, Mode, Observed,
+    counters::{COUNTERS, Counts},
+    sum,
+};
 
-use crate::{culprits::Culprits, family, labels::Labels, page::Figure, value::Value, waits::Waits};
+use crate::{
+    culprits::Culprits,
+    family::{self, Family},
+    labels::Labels,
+    page::Figure,
+    value::Value,
+    waits::Waits,
+};
 
 /// Of whom the container runtime is asked for names, as the path of a cgroup has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,20 +49,9 @@ pub(crate) struct Cgroup {
     names: Option<Names>,
     pub waits: Waits,
     pub culprits: Culprits,
-    counters: Counters,
+    /// Sums since it is exported. What was never read is `None`.
+    counters: [Option<u64>; COUNTERS],
     gauges: Gauges,
-}
-
-/// Sums since it is exported. What was never read is `None`.
-#[derive(Debug, Default)]
-struct Counters {
-    usage_ns: u64,
-    voluntary: u64,
-    involuntary: u64,
-    migrations: Option<u64>,
-    throttled_ns: Option<u64>,
-    nr_throttled: Option<u64>,
-    nr_periods: Option<u64>,
 }
 
 /// As at the end of the last interval. What could not be read is `None`.
@@ -66,21 +66,14 @@ struct Gauges {
     effective_cores: Option<f64>,
 }
 
-/// The families with one series a cgroup, in the order of the page.
-pub(crate) const FIGURES: [Figure<Cgroup>; 14] = [
+/// The families with one series a cgroup, counters left out.
+const GAUGES: [Figure<Cgroup>; 7] = [
     (&family::WAITING, |cgroup| cgroup.gauges.waiting.map(Value::Count)),
     (&family::LONGEST_WAIT, |cgroup| cgroup.gauges.longest_wait_ns.map(Value::Ns)),
-    (&family::CPU_USAGE, |cgroup| Some(Value::Ns(cgroup.counters.usage_ns))),
-    (&family::THROTTLED, |cgroup| cgroup.counters.throttled_ns.map(Value::Ns)),
-    (&family::THROTTLED_PERIODS, |cgroup| cgroup.counters.nr_throttled.map(Value::Count)),
-    (&family::PERIODS, |cgroup| cgroup.counters.nr_periods.map(Value::Count)),
     (&family::QUOTA, |cgroup| cgroup.gauges.quota_us.map(Value::us)),
     (&family::PERIOD, |cgroup| cgroup.gauges.period_us.map(Value::us)),
     (&family::BURST, |cgroup| cgroup.gauges.burst_us.map(Value::us)),
     (&family::EFFECTIVE_CORES, |cgroup| cgroup.gauges.effective_cores.map(Value::Float)),
-    (&family::VOLUNTARY, |cgroup| Some(Value::Count(cgroup.counters.voluntary))),
-    (&family::INVOLUNTARY, |cgroup| Some(Value::Count(cgroup.counters.involuntary))),
-    (&family::MIGRATIONS, |cgroup| cgroup.counters.migrations.map(Value::Count)),
     (&family::TASKS, |cgroup| Some(Value::Count(cgroup.gauges.threads))),
 ];
 
@@ -95,7 +88,7 @@ impl Cgroup {
             names: None,
             waits: Waits::default(),
             culprits: Culprits::default(),
-            counters: Counters::default(),
+            counters: [None; COUNTERS],
             gauges: Gauges::default(),
         };
         cgroup.label();
@@ -124,13 +117,19 @@ impl Cgroup {
         self.labels = Labels::new(known.filter_map(|(name, value)| Some((name, value?))).collect());
     }
 
+    /// Its figure of a family that has one series a cgroup; `None`: not known.
+    pub fn value(&self, family: &Family) -> Option<Value> {
+        let Some(counter) = family.counter else {
+            let (_, gauge) = GAUGES.iter().find(|(gauge, _)| *gauge == family)?;
+            return gauge(self);
+        };
+        let value = if counter.info().counts == Counts::Ns { Value::Ns } else { Value::Count };
+        self.counters[counter as usize].map(value)
+    }
+
     /// Adds what its tasks did in an interval.
     pub fn add(&mut self, group: &Group, mode: Mode) {
-        let Counters { usage_ns, voluntary, involuntary, migrations, .. } = &mut self.counters;
-        sum::add(usage_ns, group.totals.on_cpu_ns);
-        sum::add(voluntary, group.totals.voluntary);
-        sum::add(involuntary, group.totals.involuntary);
-        *migrations = sum::known(*migrations, mode.exact(|| group.totals.migrations));
+        self.count(&Observed::group(group, mode));
         self.gauges.waiting = mode.exact(|| group.pending);
         self.gauges.longest_wait_ns = mode.exact(|| group.pending_max_ns);
         self.gauges.threads = group.threads;
@@ -140,12 +139,15 @@ impl Cgroup {
         }
     }
 
+    fn count(&mut self, observed: &Observed<'_>) {
+        for (sum, counter) in self.counters.iter_mut().zip(Counter::ALL) {
+            *sum = sum::known(*sum, counter.of(observed));
+        }
+    }
+
     /// Takes in its limits, with what they did in an interval; the default where they could not be read.
     pub fn limit(&mut self, limits: &CgroupReading, effective_cores: Option<f64>) {
-        let Counters { throttled_ns, nr_throttled, nr_periods, .. } = &mut self.counters;
-        *throttled_ns = sum::known(*throttled_ns, limits.throttled_ns);
-        *nr_throttled = sum::known(*nr_throttled, limits.nr_throttled);
-        *nr_periods = sum::known(*nr_periods, limits.nr_periods);
+        self.count(&Observed::limits(limits));
         let has_quota = limits.quota_us.is_some();
         self.gauges.quota_us = limits.quota_us;
         self.gauges.period_us = limits.period_us.filter(|_| has_quota);

@@ -1,5 +1,9 @@
-//! What stands on a page: the one list of names, kinds, units, labels and explanations. `docs/metrics.md` tells the same with
+//! What stands on a page: names, kinds, units, labels and explanations; those of counters are in the model's table. `docs/metrics.md` tells the same with
 //! sources and bounds; a test holds the two together.
+
+use std::sync::LazyLock;
+
+use cgscope_model::counters::{Counter, Counts, Info, OF_METRICS, OF_METRICS_FIRST};
 
 /// How the figures of a family behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +40,8 @@ pub struct Family {
     pub labels: &'static [&'static str],
     /// What it is, in a sentence.
     pub help: &'static str,
+    /// What it counts, where that is one of the model's counters.
+    pub(crate) counter: Option<Counter>,
 }
 
 impl Family {
@@ -67,11 +73,11 @@ macro_rules! families {
                 unit: $unit,
                 labels: &[$($label),*],
                 help: $help,
+                counter: None,
             };
         )*
 
-        /// All of them, in the order of the page; the last are given by the daemon.
-        pub const ALL: &[&Family] = &[$(&$name),*];
+        const BESIDE_COUNTERS: &[&Family] = &[$(&$name),*];
     };
 }
 
@@ -82,14 +88,6 @@ families! {
         "Tasks that wait for a CPU now.";
     LONGEST_WAIT: "cgscope_runqueue_longest_wait_seconds" Gauge SECONDS, [CGROUP],
         "The longest so far of the waits that are not over; 0 if no task waits.";
-    CPU_USAGE: "cgscope_cgroup_cpu_usage_seconds" Counter SECONDS, [CGROUP],
-        "Time on a CPU, summed over tasks.";
-    THROTTLED: "cgscope_cgroup_throttled_seconds" Counter SECONDS, [CGROUP],
-        "Time its own quota kept it from running, summed over CPUs.";
-    THROTTLED_PERIODS: "cgscope_cgroup_throttled_periods" Counter None, [CGROUP],
-        "Periods in which its own quota ran out.";
-    PERIODS: "cgscope_cgroup_periods" Counter None, [CGROUP],
-        "Periods of its own quota that passed while it had something to run.";
     QUOTA: "cgscope_cgroup_quota_seconds" Gauge SECONDS, [CGROUP],
         "CPU time it may use in a period; absent without a quota of its own.";
     PERIOD: "cgscope_cgroup_period_seconds" Gauge SECONDS, [CGROUP],
@@ -98,12 +96,6 @@ families! {
         "CPU time it may save up and use above its quota.";
     EFFECTIVE_CORES: "cgscope_cgroup_effective_cores" Gauge None, [CGROUP],
         "The tightest quota of it and its ancestors, in CPUs; absent if none has one.";
-    VOLUNTARY: "cgscope_cgroup_voluntary_switches" Counter None, [CGROUP],
-        "Times that a task left a CPU because it had to wait for something.";
-    INVOLUNTARY: "cgscope_cgroup_involuntary_switches" Counter None, [CGROUP],
-        "Times that a task was taken off a CPU although it could have gone on.";
-    MIGRATIONS: "cgscope_cgroup_migrations" Counter None, [CGROUP],
-        "Moves of tasks between CPUs.";
     TASKS: "cgscope_cgroup_tasks" Gauge None, [CGROUP],
         "Threads.";
     CULPRIT_WAIT: "cgscope_culprit_wait_seconds" Counter SECONDS, [CGROUP, "culprit"],
@@ -152,6 +144,39 @@ families! {
         "Resident memory of the daemon.";
     PROCESS_START: "process_start_time_seconds" Gauge SECONDS, [],
         "When the daemon started, in seconds since 1970.";
+}
+
+static FIRST: [Family; OF_METRICS_FIRST.len()] = families(OF_METRICS_FIRST);
+static COUNTERS: [Family; OF_METRICS.len()] = families(OF_METRICS);
+
+/// All of them, in the order of the page; the last are given by the daemon.
+pub static ALL: LazyLock<Vec<&'static Family>> = LazyLock::new(|| {
+    let before = |family: &Family| match family {
+        family if *family == QUOTA => &FIRST[..],
+        family if *family == TASKS => &COUNTERS[..],
+        _ => &[],
+    };
+    BESIDE_COUNTERS.iter().flat_map(|family| before(family).iter().chain([*family])).collect()
+});
+
+const fn families<const N: usize>(counters: &[Counter]) -> [Family; N] {
+    let mut families = [TASKS; N];
+    let mut at = 0;
+    while at < N {
+        let Info { metric: Some(metric), counts, .. } = counters[at].info() else {
+            panic!("it has no metric")
+        };
+        families[at] = Family {
+            name: metric.name,
+            kind: Kind::Counter,
+            unit: if matches!(counts, Counts::Ns) { SECONDS } else { None },
+            labels: &[CGROUP],
+            help: metric.help,
+            counter: Some(counters[at]),
+        };
+        at += 1;
+    }
+    families
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use cgscope_layout::Cause;
 
 use crate::{
-    Family, Format, Kind, Metrics, cgroup::FIGURES, family, labels::Labels, protobuf::Protobuf, text::Text,
-    value::Value, waits::Series,
+    Family, Format, Kind, Metrics, family, labels::Labels, protobuf::Protobuf, text::Text, value::Value,
+    waits::Series,
 };
 
 /// A family whose figures are the caller's.
@@ -63,10 +63,10 @@ impl Metrics {
 
     fn write<W: Writer>(&self, mut page: W, more: &[Given]) -> Vec<u8> {
         self.write_waits(&mut page);
-        for (family, value) in FIGURES {
+        for family in family::ALL.iter().filter(|family| family.labels == [family::CGROUP]) {
             page.begin(family);
             for cgroup in self.cgroups() {
-                if let Some(value) = value(cgroup) {
+                if let Some(value) = cgroup.value(family) {
                     page.sample(&cgroup.labels, None, value, Some(cgroup.created_unix_ns));
                 }
             }

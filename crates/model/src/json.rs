@@ -12,7 +12,8 @@ use serde::{Serialize, Serializer, ser::Error};
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::{
-    CgroupName, Finding, Group, Interval, Mode, TaskInterval, TaskState, Totals, Tree, Wait,
+    CgroupName, Counter, Finding, Group, Interval, Mode, Observed, TaskInterval, TaskState, Totals, Tree,
+    Wait, counters,
     culprits::{Culprit, NAMED},
     findings::{Host, findings_in},
     interval::CostInterval,
@@ -40,6 +41,8 @@ pub struct IntervalObject<'a> {
     pub mode: Mode,
     pub total: WaitObject,
     pub usage_ns: u64,
+    #[serde(flatten)]
+    pub counters: CountersObject,
     #[serde(flatten)]
     pub cpu_times: CpuTimesObject,
     pub blocked: Option<BlockedObject>,
@@ -96,27 +99,39 @@ pub struct TaskObject<'a> {
     pub state: Option<TaskState>,
     pub wait: TaskWait<'a>,
     pub pending_ns: Option<u64>,
-    pub on_cpu_ns: u64,
-    pub user_ns: Option<u64>,
-    pub system_ns: Option<u64>,
-    pub guest_ns: Option<u64>,
+    #[serde(flatten)]
+    pub time: CountersObject,
     pub blocked: Option<BlockedObject>,
     /// Of main threads in whose process threads exited: left out of the others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exited_threads: Option<GoneObject>,
-    pub voluntary: u64,
-    pub involuntary: u64,
-    pub migrations: Option<u64>,
-    pub node_migrations: Option<u64>,
+    #[serde(flatten)]
+    pub counters: CountersObject,
     pub ran_by_node: Option<&'a [(u32, u64)]>,
     pub preferred_node: Option<u32>,
     /// Looked at in few tasks: left out of the others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus_allowed: Option<&'a str>,
-    pub run_delay_ns: u64,
+    #[serde(flatten)]
+    pub by_kernel: CountersObject,
     pub unstamped: Option<UnstampedObject>,
     #[serde(flatten)]
     pub class: Option<&'a ClassObject>,
+}
+
+/// Counters, each by its name.
+pub struct CountersObject(Vec<(&'static str, Option<u64>)>);
+
+impl CountersObject {
+    fn new(counters: &[Counter], observed: &Observed<'_>) -> Self {
+        Self(counters.iter().map(|counter| (counter.name(), counter.of(observed))).collect())
+    }
+}
+
+impl Serialize for CountersObject {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().copied())
+    }
 }
 
 /// The waits of a task: most tasks have none in an interval, and all of those are told with the same words.
@@ -177,9 +192,8 @@ pub struct CgroupObject {
     #[serde(flatten)]
     pub cpu_times: CpuTimesObject,
     pub blocked: Option<BlockedObject>,
-    pub voluntary: u64,
-    pub involuntary: u64,
-    pub run_delay_ns: u64,
+    #[serde(flatten)]
+    pub counters: CountersObject,
     pub tasks: u64,
     pub threads: u64,
     pub exited: Option<u64>,
@@ -193,16 +207,8 @@ pub struct CgroupObject {
     pub remote_share: Option<f64>,
     pub effective_cores: Option<f64>,
     pub limited_by: Option<String>,
-    pub nr_periods: Option<u64>,
-    pub nr_throttled: Option<u64>,
-    pub throttled_ns: Option<u64>,
-    pub nr_bursts: Option<u64>,
-    pub burst_ns: Option<u64>,
-    pub local_throttled_ns: Option<u64>,
-    pub user_ns: Option<u64>,
-    pub system_ns: Option<u64>,
-    pub pressure_some_ns: Option<u64>,
-    pub pressure_full_ns: Option<u64>,
+    #[serde(flatten)]
+    pub limit_counters: CountersObject,
     pub throttled_by: Vec<LimitObject>,
     pub culprits: Option<Vec<CulpritObject>>,
     #[serde(flatten)]
@@ -265,9 +271,8 @@ impl CostObject {
 impl WaitObject {
     fn new(wait: &Wait, mode: Mode) -> Self {
         let octaves = wait.hist.octaves();
-        let octaves = octaves
-            .iter()
-            .map(|octave| (octave.low_ns(), octave.high_ns(), CauseCounts::new(&octave.by_cause)));
+        let octaves =
+            octaves.iter().map(|octave| (octave.low_ns(), octave.high_ns(), CauseCounts(octave.by_cause)));
         Self {
             count: wait.count,
             total_ns: wait.total_ns,
@@ -276,7 +281,7 @@ impl WaitObject {
             p90_ns: wait.quantile_ns(0.9),
             p99_ns: wait.quantile_ns(0.99),
             p999_ns: wait.quantile_ns(0.999),
-            by_cause: CauseObject::new(&wait.by_cause, mode),
+            by_cause: CauseObject::new(wait.by_cause, mode),
             hist: mode.exact(|| wait.hist.buckets().collect()),
             hist_by_cause: mode.exact(|| octaves.collect()),
         }
@@ -288,7 +293,7 @@ impl PendingObject {
         mode.exact(|| Self {
             count: group.pending,
             max_ns: group.pending_max_ns,
-            by_cause: CauseObject::new(&group.pending_by_cause, mode),
+            by_cause: CauseObject::new(group.pending_by_cause, mode),
         })
     }
 }
@@ -300,11 +305,10 @@ impl<'a> TaskObject<'a> {
         class: Option<&'a ClassObject>,
         interval: &'a Interval,
     ) -> Self {
-        let Totals { unstamped, unstamped_ns, on_cpu_ns, voluntary, involuntary, migrations, .. } =
-            task.totals;
+        let Totals { unstamped, unstamped_ns, .. } = task.totals;
+        let observed = Observed::task(task, interval.mode);
         let reading = &task.reading;
         let placement = reading.placement.as_deref();
-        let cpu = task.accounts.as_ref().map(|accounts| accounts.cpu);
         Self {
             tid: reading.tid,
             tgid: reading.tgid,
@@ -315,20 +319,14 @@ impl<'a> TaskObject<'a> {
             state: reading.state,
             wait,
             pending_ns: reading.pending.map(|pending| pending.ns),
-            on_cpu_ns,
-            user_ns: cpu.map(|cpu| cpu.user_ns),
-            system_ns: cpu.map(|cpu| cpu.system_ns),
-            guest_ns: cpu.map(|cpu| cpu.guest_ns),
+            time: CountersObject::new(counters::OF_TASK_TIME, &observed),
             blocked: BlockedObject::of(task.accounts.as_deref()),
             exited_threads: GoneObject::of(task.accounts.as_deref()),
-            voluntary,
-            involuntary,
-            migrations: interval.mode.exact(|| migrations),
-            node_migrations: task.placement.node_migrations,
+            counters: CountersObject::new(counters::OF_TASK, &observed),
             ran_by_node: task.placement.ran_ns.as_deref(),
             preferred_node: placement.and_then(|placement| placement.preferred_node),
             cpus_allowed: placement.and_then(|placement| placement.cpus_allowed.as_deref()),
-            run_delay_ns: task.totals.run_delay_ns,
+            by_kernel: CountersObject::new(counters::OF_TASK_BY_KERNEL, &observed),
             unstamped: interval.mode.exact(|| UnstampedObject { count: unstamped, total_ns: unstamped_ns }),
             class,
         }
@@ -355,6 +353,7 @@ impl CgroupObject {
 
     fn new(group: &Group, at: Option<(&Tree, usize)>, interval: &Interval) -> Self {
         let limits = at.and_then(|(tree, at)| tree.limits(interval, at)).cloned().unwrap_or_default();
+        let limit_counters = CountersObject::new(counters::OF_LIMITS, &Observed::limits(&limits));
         let name = |node: usize| at.map(|(tree, _)| tree.nodes()[node].path.to_string());
         let node = at.map(|(tree, at)| &tree.nodes()[at]);
         let path = node.map(|node| &*node.path);
@@ -368,9 +367,7 @@ impl CgroupObject {
             usage_ns: group.totals.on_cpu_ns,
             cpu_times: CpuTimesObject::of(group.accounts.as_ref()),
             blocked: BlockedObject::of(group.accounts.as_ref()),
-            voluntary: group.totals.voluntary,
-            involuntary: group.totals.involuntary,
-            run_delay_ns: group.totals.run_delay_ns,
+            counters: CountersObject::new(counters::OF_CGROUP, &Observed::group(group, interval.mode)),
             tasks: group.processes,
             threads: group.threads,
             exited: interval.mode.exact(|| group.exited),
@@ -384,16 +381,7 @@ impl CgroupObject {
             mem_by_node: (!limits.memory_by_node.is_empty()).then_some(limits.memory_by_node),
             effective_cores: node.and_then(|node| node.effective).map(|limit| limit.cores),
             limited_by: node.and_then(|node| node.limited_by).and_then(name),
-            nr_periods: limits.nr_periods,
-            nr_throttled: limits.nr_throttled,
-            throttled_ns: limits.throttled_ns,
-            nr_bursts: limits.nr_bursts,
-            burst_ns: limits.burst_ns,
-            local_throttled_ns: limits.local_throttled_ns,
-            user_ns: limits.user_ns,
-            system_ns: limits.system_ns,
-            pressure_some_ns: limits.pressure_some_ns,
-            pressure_full_ns: limits.pressure_full_ns,
+            limit_counters,
             throttled_by: throttled_by
                 .map(|(node, ns)| LimitObject { path: node.and_then(name), ns: *ns })
                 .collect(),
@@ -415,6 +403,7 @@ impl<'a> IntervalObject<'a> {
             mode: interval.mode,
             total: WaitObject::new(&total.wait, interval.mode),
             usage_ns: total.totals.on_cpu_ns,
+            counters: CountersObject::new(counters::OF_TOTAL, &Observed::group(&total, interval.mode)),
             cpu_times: CpuTimesObject::of(total.accounts.as_ref()),
             blocked: BlockedObject::of(total.accounts.as_ref()),
             pending: PendingObject::new(&total, interval.mode),

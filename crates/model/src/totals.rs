@@ -36,23 +36,4 @@ macro_rules! totals {
     };
 }
 
-totals! {
-    /// Completed waits on a run queue.
-    waits,
-    /// Their sum, including the parts waited on other CPUs before a migration.
-    wait_ns,
-    /// The kernel's own sum (`/proc/PID/schedstat`, second field).
-    run_delay_ns,
-    /// Waits that the kernel does not count: preempted with the state already set.
-    unstamped,
-    /// Their sum.
-    unstamped_ns,
-    /// Time on a CPU.
-    on_cpu_ns,
-    /// Voluntary switches.
-    voluntary,
-    /// Involuntary switches.
-    involuntary,
-    /// Moves between CPUs.
-    migrations,
-}
+cgscope_layout::totals!(totals);

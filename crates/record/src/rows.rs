@@ -54,9 +54,6 @@ members! {
         serial, tid, tgid, comm, start_ns, moved_ns, cgroup_id, cpu, node, on_cpu, state, pending, placement, scheduling, max_ns,
         totals, accounts, hist,
     }
-    Totals {
-        waits, wait_ns, run_delay_ns, unstamped, unstamped_ns, on_cpu_ns, voluntary, involuntary, migrations, by_cause,
-    }
     Pending { ns, booked_ns, by_cause }
     Scheduling { policy, is_bound }
     Placement { node_migrations, ran_ns, preferred_node, cpus_allowed, cpuset }
@@ -76,6 +73,13 @@ members! {
     Whole { mode, losses, cost }
     Named { id, path }
 }
+
+macro_rules! totals {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        members! { Totals { $($name,)* by_cause } }
+    };
+}
+cgscope_layout::totals!(totals);
 
 /// What a Sample has but once.
 #[derive(Clone, Debug, Default)]

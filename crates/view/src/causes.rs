@@ -8,55 +8,22 @@ use cgscope_model::{
     units::{duration, percent},
 };
 
-/// From the one that is mended most easily to the one that is not known: the order of bars and legends.
-pub const ORDER: [Cause; CAUSES] = [
-    Cause::Throttled,
-    Cause::OwnCgroup,
-    Cause::OtherCgroup,
-    Cause::Kernel,
-    Cause::Wakeup,
-    Cause::Unattributed,
-];
-
-pub use cgscope_model::cgroup_name::UNNAMED;
+pub use cgscope_model::{
+    causes::{ORDER, shown},
+    cgroup_name::UNNAMED,
+};
 
 /// So many culprits are named in a line.
 const NAMED: usize = 3;
 
 /// What stands for a cause in a bar without colours.
 pub const fn letter(cause: Cause) -> char {
-    match cause {
-        Cause::Throttled => 'T',
-        Cause::OwnCgroup => 'o',
-        Cause::OtherCgroup => '#',
-        Cause::Kernel => 'k',
-        Cause::Wakeup => '.',
-        Cause::Unattributed => '?',
-    }
+    shown(cause).letter
 }
 
-/// In words.
+/// Its name in sentences and legends.
 pub const fn words(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Throttled => "throttled",
-        Cause::OwnCgroup => "behind own cgroup",
-        Cause::OtherCgroup => "behind other cgroups",
-        Cause::Kernel => "behind the kernel",
-        Cause::Wakeup => "wakeup",
-        Cause::Unattributed => "unattributed",
-    }
-}
-
-/// In a word.
-pub const fn word(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Throttled => "throttled",
-        Cause::OwnCgroup => "own",
-        Cause::OtherCgroup => "others",
-        Cause::Kernel => "kernel",
-        Cause::Wakeup => "wakeup",
-        Cause::Unattributed => "unknown",
-    }
+    shown(cause).words
 }
 
 /// What the letters of a bar mean; only those that occur.

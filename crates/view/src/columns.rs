@@ -2,7 +2,8 @@
 //! the same figure.
 
 use cgscope_model::{
-    Blame, CAUSES, Cause, CgroupReading, Mode,
+    Blame, CAUSES, Cause, CgroupReading, Counter, Mode,
+    counters::{Counts, OF_TOP, TopColumn},
     tree::Node,
     units::{duration, number, per_second, percent},
 };
@@ -29,38 +30,49 @@ macro_rules! columns {
     ($($(#[$doc:meta])* $variant:ident = $title:literal, $key:literal, $width:literal, $lies:ident, $meaning:literal;)*) => {
         /// A column.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Column { $($(#[$doc])* $variant,)* }
+        pub enum Column {
+            $($(#[$doc])* $variant,)*
+            /// A counter; one that the table of counters gives no column of `top` is never made a column.
+            Of(Counter),
+        }
 
         impl Column {
-            /// All of them.
-            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+            const BESIDE_COUNTERS: &[Self] = &[$(Self::$variant,)*];
 
             /// Heading, and the name in settings.
             pub const fn title(self) -> &'static str {
-                match self { $(Self::$variant => $title,)* }
+                match self { $(Self::$variant => $title,)* Self::Of(counter) => shown(counter).title }
             }
 
             /// The key that sorts by it; a blank: none.
             pub const fn key(self) -> char {
-                match self { $(Self::$variant => $key,)* }
+                match self { $(Self::$variant => $key,)* Self::Of(counter) => shown(counter).key }
             }
 
             /// Cells; where it is the one that takes what is left, at least.
             pub const fn width(self) -> usize {
-                match self { $(Self::$variant => $width,)* }
+                match self { $(Self::$variant => $width,)* Self::Of(counter) => shown(counter).width }
             }
 
             /// How cells lie.
             pub const fn lies(self) -> Lies {
-                match self { $(Self::$variant => Lies::$lies,)* }
+                match self { $(Self::$variant => Lies::$lies,)* Self::Of(_) => Lies::Right }
             }
 
             /// What it means, in a sentence.
             pub const fn meaning(self) -> &'static str {
-                match self { $(Self::$variant => $meaning,)* }
+                match self { $(Self::$variant => $meaning,)* Self::Of(counter) => shown(counter).meaning }
             }
         }
     };
+}
+
+const fn shown(counter: Counter) -> &'static TopColumn {
+    const NONE: &TopColumn = &TopColumn { title: "", key: ' ', width: 0, of_cgroups: false, meaning: "" };
+    match &counter.info().top {
+        Some(column) => column,
+        None => NONE,
+    }
 }
 
 columns! {
@@ -96,14 +108,6 @@ columns! {
     OnCpu = "%CPU", 'C', 6, Right, "share of the interval that it was on a CPU, summed over threads";
     /// CPU time used of the quota.
     Quota = "of quota", 'Q', 10, Right, "CPU time used of its quota, and the quota in CPUs; in brackets that of an ancestor which holds for it";
-    /// Waits a second.
-    Waits = "waits/s", ' ', 7, Right, "waits that ended, a second";
-    /// Involuntary switches a second.
-    Involuntary = "nvcswch/s", 'V', 9, Right, "times a second that it was taken off a CPU";
-    /// Voluntary switches a second.
-    Voluntary = "cswch/s", 'S', 7, Right, "times a second that it went to sleep";
-    /// Migrations a second.
-    Migrations = "migr/s", 'M', 6, Right, "moves between CPUs, a second";
     /// The worst culprit.
     Behind = "behind", ' ', 18, Path, "who ran most while its tasks waited";
     /// Time waited behind others a second.
@@ -142,6 +146,12 @@ pub enum SortKey {
 }
 
 impl Column {
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let counters = |before| if before == Behind { OF_TOP } else { &[] }.iter().copied().map(Of);
+        Self::BESIDE_COUNTERS.iter().flat_map(move |column| counters(*column).chain([*column]))
+    }
+
     /// The column of this title among some.
     pub fn by_title(title: &str, among: &[Self]) -> Option<Self> {
         among.iter().copied().find(|column| column.title() == title)
@@ -160,7 +170,8 @@ impl Column {
     fn known(self, subject: &Subject<'_>, data: &Data) -> Option<String> {
         let interval = &*data.interval;
         let length = interval.duration_ns;
-        let (wait, totals) = (subject.wait(), subject.totals());
+        let wait = subject.wait();
+        let of = |counter: Counter| counter.of(&subject.observed(interval));
         let share = |ns| percent(ns, length).map(|share| format!("{share:.1}"));
         let a_second = |count| per_second(count, length).map(rate);
         let is_exact = interval.mode == Mode::Bpf;
@@ -175,7 +186,7 @@ impl Column {
             WaitTime => per_second(wait.total_ns, length).map(|ns| duration(ns as u64))?,
             WaitShare => share(wait.total_ns)?,
             Throttled => {
-                let active_ns = totals.on_cpu_ns.saturating_add(wait.total_ns);
+                let active_ns = subject.totals().on_cpu_ns.saturating_add(wait.total_ns);
                 let share = percent(wait.by_cause.get(Cause::Throttled), active_ns)?;
                 format!("{share:.1}")
             }
@@ -184,15 +195,15 @@ impl Column {
             P99 => wait.quantile_ns(0.99).map(duration)?,
             Max => (is_exact && wait.count != 0).then(|| duration(wait.max_ns))?,
             Pending => subject.pending_ns().map(duration)?,
-            OnCpu => share(totals.on_cpu_ns)?,
+            OnCpu => share(of(Counter::OnCpu)?)?,
             Quota => quota(subject, data)?,
-            Waits => a_second(wait.count)?,
-            Involuntary => a_second(totals.involuntary)?,
-            Voluntary => a_second(totals.voluntary)?,
-            Migrations => is_exact.then(|| a_second(totals.migrations))??,
+            Of(counter) => match counter.info().counts {
+                Counts::Events => a_second(of(counter)?)?,
+                Counts::Ns => share(of(counter)?)?,
+            },
             Behind => subject.culprits(interval).first().map(causes::culprit)?,
             BehindTime => per_second(behind_ns(subject, data)?, length).map(|ns| duration(ns as u64))?,
-            NodeMoves => node_moves(subject).and_then(a_second)?,
+            NodeMoves => of(Counter::NodeMigrations).and_then(a_second)?,
             RanOn => ran_on(subject)?,
             Cgroup => subject.cgroup(interval)?.to_string(),
             Limit | Burst | LimitedBy | Periods | PsiSome | PsiFull | Weight => {
@@ -205,8 +216,8 @@ impl Column {
         let micros = |us: u64| duration(us.saturating_mul(1_000));
         let limits = subject.limits(&data.interval);
         // The files are read some moments before or after the tasks: no more than all of the interval.
-        let share = |ns: u64| {
-            let length_ns = data.interval.duration_ns;
+        let share = |counter: Counter| {
+            let (ns, length_ns) = (counter.of(&subject.observed(&data.interval))?, data.interval.duration_ns);
             percent(ns.min(length_ns), length_ns).map(|share| format!("{share:.1}"))
         };
         match self {
@@ -223,8 +234,8 @@ impl Column {
                 let limits = limits.filter(|limits| limits.quota_us.is_some())?;
                 Some(format!("{} of {}", limits.nr_throttled?, limits.nr_periods?))
             }
-            PsiSome => limits?.pressure_some_ns.and_then(share),
-            PsiFull => limits?.pressure_full_ns.and_then(share),
+            PsiSome => share(Counter::PressureSome),
+            PsiFull => share(Counter::PressureFull),
             Weight => limits?.weight.map(|weight| weight.to_string()),
             _ => None,
         }
@@ -232,10 +243,10 @@ impl Column {
 
     /// What rows are sorted by.
     pub fn sort_key(self, subject: &Subject<'_>, data: &Data) -> SortKey {
-        let (wait, totals) = (subject.wait(), subject.totals());
+        let wait = subject.wait();
+        let of = |counter: Counter| known(counter.of(&subject.observed(&data.interval)));
         let reading = subject.task().map(|task| &task.reading);
         let limits = || subject.limits(&data.interval);
-        let known = |value: Option<u64>| value.map_or(-1.0, |value| value as f64);
         SortKey::Number(match self {
             Tid => known(reading.map(|task| task.tid.into())),
             Pid => known(reading.map(|task| task.tgid.into())),
@@ -249,19 +260,16 @@ impl Column {
             P99 => known(wait.quantile_ns(0.99)),
             Max => wait.max_ns as f64,
             Pending => known(subject.pending_ns()),
-            OnCpu => totals.on_cpu_ns as f64,
+            OnCpu => of(Counter::OnCpu),
             Quota => quota_share(subject, data).unwrap_or(-1.0),
-            Waits => wait.count as f64,
-            Involuntary => totals.involuntary as f64,
-            Voluntary => totals.voluntary as f64,
-            Migrations => totals.migrations as f64,
+            Of(counter) => of(counter),
             BehindTime => known(behind_ns(subject, data)),
-            NodeMoves => known(node_moves(subject)),
+            NodeMoves => of(Counter::NodeMigrations),
             Limit => limits().and_then(CgroupReading::quota_cores).unwrap_or(-1.0),
             Burst => known(limits().and_then(|limits| limits.burst_us)),
-            Periods => known(limits().and_then(|limits| limits.nr_throttled)),
-            PsiSome => known(limits().and_then(|limits| limits.pressure_some_ns)),
-            PsiFull => known(limits().and_then(|limits| limits.pressure_full_ns)),
+            Periods => of(Counter::ThrottledPeriods),
+            PsiSome => of(Counter::PressureSome),
+            PsiFull => of(Counter::PressureFull),
             Weight => known(limits().and_then(|limits| limits.weight)),
             Name | Command | Cgroup | Behind | LimitedBy | RanOn => {
                 return SortKey::Text(self.cell(subject, data));
@@ -321,11 +329,9 @@ fn behind_ns(subject: &Subject<'_>, data: &Data) -> Option<u64> {
     interval.mode.exact(|| ran.fold(0u64, |sum, pair| sum.saturating_add(pair.ns)))
 }
 
-fn node_moves(subject: &Subject<'_>) -> Option<u64> {
-    match subject {
-        Subject::Task(task) => task.placement.node_migrations,
-        _ => None,
-    }
+/// What is not known comes after whatever is.
+fn known(value: Option<u64>) -> f64 {
+    value.map_or(-1.0, |value| value as f64)
 }
 
 /// `node 0 75%, node 1 25%`
@@ -395,8 +401,7 @@ mod tests {
 
     #[test]
     fn a_key_sorts_by_one_column_only() {
-        let mut keys: Vec<char> =
-            Column::ALL.iter().map(|column| column.key()).filter(|key| *key != ' ').collect();
+        let mut keys: Vec<char> = Column::all().map(Column::key).filter(|key| *key != ' ').collect();
         assert!(keys.iter().all(char::is_ascii_uppercase));
         let count = keys.len();
         keys.sort_unstable();

@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn keys_of_columns_are_left_to_columns() {
-        for column in crate::columns::Column::ALL.iter().filter(|column| column.key() != ' ') {
+        for column in crate::columns::Column::all().filter(|column| column.key() != ' ') {
             let key: Key = column.key().to_string().parse().unwrap();
             let taken = Keymap::default().command(key);
             assert!(taken.is_none(), "{}: {taken:?}", column.key());

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use cgscope_model::{
-    CgroupReading, Group, Interval, TaskInterval, Totals, Wait, culprits::Culprit, interval::Process,
-    tree::Node,
+    CgroupReading, Group, Interval, Observed, TaskInterval, Totals, Wait, culprits::Culprit,
+    interval::Process, tree::Node,
 };
 
 use crate::{causes::UNNAMED, states::State};
@@ -87,6 +87,16 @@ impl<'a> Subject<'a> {
             (Self::Task(task), None) => &task.totals,
             _ => unreachable!("what is no group is a task"),
         }
+    }
+
+    /// What its counters are taken from.
+    pub fn observed<'i: 'a>(&self, interval: &'i Interval) -> Observed<'a> {
+        let observed = match (self, self.group()) {
+            (Self::Task(task), _) => Observed::task(task, interval.mode),
+            (_, Some(group)) => Observed::group(group, interval.mode),
+            (_, None) => Observed::default(),
+        };
+        Observed { limits: self.limits(interval), ..observed }
     }
 
     /// The longest wait that is not over, ns so far; `None`: nobody waits now.

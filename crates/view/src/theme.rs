@@ -1,7 +1,27 @@
 //! What the parts of the screen look like.
 
-use cgscope_model::Cause;
+use cgscope_model::{Cause, causes};
 use ratatui::style::{Color, Modifier, Style};
+
+/// The sixteen colours of a terminal, by number.
+const SIXTEEN: [Color; 16] = [
+    Color::Black,
+    Color::Red,
+    Color::Green,
+    Color::Yellow,
+    Color::Blue,
+    Color::Magenta,
+    Color::Cyan,
+    Color::Gray,
+    Color::DarkGray,
+    Color::LightRed,
+    Color::LightGreen,
+    Color::LightYellow,
+    Color::LightBlue,
+    Color::LightMagenta,
+    Color::LightCyan,
+    Color::White,
+];
 
 /// The colours that a terminal has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,17 +105,11 @@ impl Theme {
         self.fg(Color::Green, 36)
     }
 
-    /// A part of a wait. Okabe and Ito's colours, which stay apart for the colour-blind and on light and dark grounds; of sixteen
-    /// the nearest ones.
+    /// A part of a wait.
     pub fn cause(self, cause: Cause) -> Style {
-        match cause {
-            Cause::Throttled => self.fg(Color::LightRed, 166),
-            Cause::OwnCgroup => self.fg(Color::LightBlue, 74),
-            Cause::OtherCgroup => self.fg(Color::Yellow, 178),
-            Cause::Kernel => self.fg(Color::Magenta, 175),
-            Cause::Wakeup => self.fg(Color::Cyan, 36),
-            Cause::Unattributed => self.quiet(),
-        }
+        let colours = causes::shown(cause).terminal;
+        colours
+            .map_or_else(|| self.quiet(), |(sixteen, many)| self.fg(SIXTEEN[usize::from(sixteen & 15)], many))
     }
 
     /// True if parts of a bar differ by colour; else they differ by letter.

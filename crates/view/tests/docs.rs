@@ -38,7 +38,7 @@ fn keys() -> String {
 }
 
 fn columns() -> String {
-    let rows = Column::ALL.iter().map(|column| {
+    let rows = Column::all().map(|column| {
         let key = Some(column.key()).filter(|key| *key != ' ').map(|key| code(&key.to_string()));
         vec![column.title().to_owned(), key.unwrap_or_default(), column.meaning().to_owned()]
     });

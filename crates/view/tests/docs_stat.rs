@@ -11,7 +11,7 @@ const END: &str = "<!-- end -->";
 fn the_columns_are_those_of_the_program() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/stat.md");
     let text = fs::read_to_string(&path).unwrap();
-    let rows = Column::ALL.iter().map(|column| format!("| `{}` | {} |\n", column.title(), column.meaning()));
+    let rows = Column::all().map(|column| format!("| `{}` | {} |\n", column.title(), column.meaning()));
     let table = format!("| heading | means |\n|---|---|\n{}", rows.collect::<String>());
     let (before, rest) = text.split_once(BEGIN).expect("the table has its place");
     let (is, after) = rest.split_once(END).expect("the table has an end");

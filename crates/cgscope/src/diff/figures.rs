@@ -18,10 +18,9 @@ pub fn name(figure: Figure) -> String {
         Figure::Quantile(500) => "median wait".into(),
         Figure::Quantile(_) => format!("{} of waits", figure.name()),
         Figure::OnCpu => "on CPU".into(),
-        Figure::Voluntary => "voluntary switches".into(),
-        Figure::Involuntary => "involuntary switches".into(),
-        Figure::Migrations => "moves between CPUs".into(),
-        Figure::NodeMigrations => "moves between nodes".into(),
+        Figure::Counted(counter) => {
+            counter.info().diff.map_or(counter.name(), |compared| compared.words).into()
+        }
         Figure::ThrottledPeriods => "periods out of quota".into(),
         Figure::Stood => "stood out of quota".into(),
         Figure::RemoteShare => "memory on other nodes".into(),

@@ -32,13 +32,12 @@ pub fn timeline(out: &mut String, timeline: &Timeline, whole: &Interval, cpus: O
     let waiting = averages(&columns, |slice| slice.all.waited_ns());
     let top = highest(&waiting);
     line(out, "waiting", &waiting, top, "")?;
-    let causes: &[Cause] = match whole.mode {
-        Mode::Bpf => &[Cause::Throttled, Cause::OtherCgroup],
-        Mode::Coarse => &[Cause::Throttled],
-    };
-    for cause in causes {
-        let waiting = averages(&columns, |slice| slice.all.by_cause.get(*cause));
-        line(out, &format!("  {}", short(*cause)), &waiting, top, "")?;
+    for cause in [Cause::Throttled, Cause::OtherCgroup] {
+        if causes::shown(cause).exact_only && whole.mode == Mode::Coarse {
+            continue;
+        }
+        let waiting = averages(&columns, |slice| slice.all.by_cause.get(cause));
+        line(out, &format!("  {}", short(cause)), &waiting, top, "")?;
     }
     let running = averages(&columns, |slice| slice.all.on_cpu_ns);
     let of = cpus.map_or(String::new(), |cpus| format!(" of {cpus} CPUs"));
@@ -50,10 +49,7 @@ pub fn timeline(out: &mut String, timeline: &Timeline, whole: &Interval, cpus: O
 
 /// Fits the column of names.
 fn short(cause: Cause) -> &'static str {
-    match cause {
-        Cause::OtherCgroup => "other cgroups",
-        cause => causes::words(cause),
-    }
+    causes::words(cause).trim_start_matches("behind ")
 }
 
 fn length_ns(column: &[Slice]) -> u64 {

@@ -48,7 +48,7 @@ fn promtool_finds_nothing_wrong_with_a_page_of_every_metric() {
         .collect();
     let page = metrics.page(Format::Text, &given);
     let text = String::from_utf8(page.clone()).expect("UTF-8");
-    for family in family::ALL {
+    for family in family::ALL.iter() {
         assert!(text.contains(&format!("\n# TYPE {} ", family.sample_name())), "{}", family.name);
     }
     assert_eq!(findings(&page), "");

@@ -5,7 +5,7 @@
 
 use cgscope_layout::{BUCKETS, CAUSES, Cause};
 
-use crate::{Hist, Totals};
+use crate::{Counter, Hist, Observed, Totals, counters::COUNTERS};
 
 /// A recording has at most this many blocks: when it has, each two become one. More would tell little more (the spread of a
 /// mean is known to 15 % from 24), and would take memory.
@@ -13,7 +13,7 @@ pub const MOST_BLOCKS: usize = 48;
 /// Blocks are not made longer than leaves so many, where there are so many intervals.
 const FEW_BLOCKS: usize = 8;
 
-/// A counter of a block. The causes come first, in the order of [`Cause::ALL`].
+/// A counter of a block. The causes come first, in the order of [`Cause::ALL`]; those of [`Counter::compared`] come last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum Measure {
@@ -22,10 +22,6 @@ pub(super) enum Measure {
     /// Completed waits.
     Waits,
     OnCpu,
-    Voluntary,
-    Involuntary,
-    Migrations,
-    NodeMigrations,
     /// Periods of the quota.
     Periods,
     /// Those in which it ran out.
@@ -49,11 +45,16 @@ pub(super) enum Measure {
 }
 
 /// Number of counters.
-const MEASURES: usize = Measure::Longest as usize + 1;
+const MEASURES: usize = Measure::Longest as usize + 1 + COUNTERS;
 
 /// The counter of a cause.
 pub(super) const fn of_cause(cause: Cause) -> usize {
     cause as usize
+}
+
+/// The place of a counter of tasks.
+pub(super) const fn of_counter(counter: Counter) -> usize {
+    Measure::Longest as usize + 1 + counter as usize
 }
 
 /// The sums of the block that is being filled.
@@ -87,9 +88,6 @@ impl Sums {
             (Measure::Wait, totals.wait_ns),
             (Measure::Waits, totals.waits),
             (Measure::OnCpu, totals.on_cpu_ns),
-            (Measure::Voluntary, totals.voluntary),
-            (Measure::Involuntary, totals.involuntary),
-            (Measure::Migrations, totals.migrations),
         ] {
             let sum = &mut self.measures[measure as usize];
             *sum = sum.saturating_add(amount);
@@ -99,6 +97,14 @@ impl Sums {
         for (bucket, count) in hist.counts() {
             let sum = &mut self.buckets[bucket];
             *sum = sum.saturating_add(count);
+        }
+    }
+
+    /// Adds the counters that are compared.
+    pub fn add_counters(&mut self, observed: &Observed<'_>) {
+        for (counter, _) in Counter::compared() {
+            let sum = &mut self.measures[of_counter(counter)];
+            *sum = sum.saturating_add(counter.of(observed).unwrap_or(0));
         }
     }
 

@@ -3,8 +3,8 @@
 use cgscope_layout::Cause;
 use serde::{Serialize, Serializer};
 
-use super::blocks::{Measure, of_cause};
-use crate::Mode;
+use super::blocks::{Measure, of_cause, of_counter};
+use crate::{Counter, Mode};
 
 /// What a figure is told in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -52,14 +52,8 @@ pub enum Figure {
     Quantile(u16),
     /// On a CPU.
     OnCpu,
-    /// Voluntary switches.
-    Voluntary,
-    /// Involuntary switches.
-    Involuntary,
-    /// Moves between CPUs.
-    Migrations,
-    /// Moves between NUMA nodes.
-    NodeMigrations,
+    /// A counter of tasks that the table of counters says to compare.
+    Counted(Counter),
     /// Periods in which the quota ran out.
     ThrottledPeriods,
     /// Time that stood throttled, each CPU by itself: the kernel's `throttled_ns`.
@@ -85,14 +79,9 @@ impl Figure {
     /// All but the quantiles.
     pub(super) fn counted() -> impl Iterator<Item = Self> {
         let causes = Cause::ALL.into_iter().map(Self::Cause);
-        std::iter::once(Self::Wait).chain(causes).chain([
-            Self::Waits,
-            Self::MeanWait,
-            Self::OnCpu,
-            Self::Voluntary,
-            Self::Involuntary,
-            Self::Migrations,
-            Self::NodeMigrations,
+        let counters = Counter::compared().map(|(counter, _)| Self::Counted(counter));
+        let first = std::iter::once(Self::Wait).chain(causes);
+        first.chain([Self::Waits, Self::MeanWait, Self::OnCpu]).chain(counters).chain([
             Self::ThrottledPeriods,
             Self::Stood,
             Self::RemoteShare,
@@ -107,15 +96,12 @@ impl Figure {
     pub(super) fn made_of(self) -> Option<(usize, Of)> {
         let (measure, of) = match self {
             Self::Cause(cause) => return Some((of_cause(cause), Of::Wall)),
+            Self::Counted(counter) => return Some((of_counter(counter), Of::Wall)),
             Self::Quantile(_) => return None,
             Self::Wait => (Measure::Wait, Of::Wall),
             Self::Waits => (Measure::Waits, Of::Wall),
             Self::MeanWait => (Measure::Wait, Of::Measure(Measure::Waits)),
             Self::OnCpu => (Measure::OnCpu, Of::Wall),
-            Self::Voluntary => (Measure::Voluntary, Of::Wall),
-            Self::Involuntary => (Measure::Involuntary, Of::Wall),
-            Self::Migrations => (Measure::Migrations, Of::Wall),
-            Self::NodeMigrations => (Measure::NodeMigrations, Of::Wall),
             Self::ThrottledPeriods => (Measure::ThrottledPeriods, Of::Measure(Measure::Periods)),
             Self::Stood => (Measure::Stood, Of::Wall),
             Self::RemoteShare => (Measure::Remote, Of::Measure(Measure::RemoteOf)),
@@ -130,26 +116,21 @@ impl Figure {
     /// What its value is told in.
     pub fn unit(self) -> Unit {
         match self {
-            Self::Waits | Self::Voluntary | Self::Involuntary | Self::Migrations | Self::NodeMigrations => {
-                Unit::PerSecond
-            }
+            Self::Waits | Self::Counted(_) => Unit::PerSecond,
             Self::MeanWait | Self::Quantile(_) => Unit::Ns,
             Self::ThrottledPeriods | Self::RemoteShare | Self::CpuBusy => Unit::Share,
             _ => Unit::WallShare,
         }
     }
 
-    /// What its events are counted by: fewer than [`super::FEW_EVENTS`] of them on both sides together are no figure.
-    pub(super) fn events(self) -> Option<Measure> {
+    /// The counter of its events: fewer than [`super::FEW_EVENTS`] of them on both sides together are no figure.
+    pub(super) fn events(self) -> Option<usize> {
         match self {
             Self::Wait | Self::Cause(_) | Self::Waits | Self::MeanWait | Self::Quantile(_) => {
-                Some(Measure::Waits)
+                Some(Measure::Waits as usize)
             }
-            Self::Voluntary => Some(Measure::Voluntary),
-            Self::Involuntary => Some(Measure::Involuntary),
-            Self::Migrations => Some(Measure::Migrations),
-            Self::NodeMigrations => Some(Measure::NodeMigrations),
-            Self::ThrottledPeriods => Some(Measure::Periods),
+            Self::Counted(counter) => Some(of_counter(counter)),
+            Self::ThrottledPeriods => Some(Measure::Periods as usize),
             _ => None,
         }
     }
@@ -159,9 +140,9 @@ impl Figure {
         let (change, relative) = match (self, self.unit()) {
             (Self::Hook | Self::Collector, _) => (0.001, 0.1),
             (_, Unit::WallShare) => (0.005, 0.05),
-            // Each costs some microseconds, a move of its caches more: below it is less than 0.1 % of a CPU. What waits cost
-            // besides is in the shares of time.
-            (Self::Migrations | Self::NodeMigrations, _) => (20.0, 0.1),
+            (Self::Counted(counter), _) => {
+                (counter.info().diff.map_or(f64::INFINITY, |compared| compared.least), 0.1)
+            }
             (_, Unit::PerSecond) => (100.0, 0.1),
             (_, Unit::Share) => (0.02, 0.05),
             // Two buckets of the histogram.
@@ -177,8 +158,10 @@ impl Figure {
             Self::Cause(Cause::Throttled) => true,
             // Coarsely it is whatever no quota explains.
             Self::Cause(Cause::Unattributed) => before == after,
-            Self::Cause(_) | Self::Migrations | Self::NodeMigrations | Self::Behind | Self::Hook => is_exact,
-            Self::Quantile(_) => is_exact,
+            Self::Counted(counter) => {
+                is_exact || !counter.info().diff.is_some_and(|compared| compared.exact_only)
+            }
+            Self::Cause(_) | Self::Behind | Self::Hook | Self::Quantile(_) => is_exact,
             Self::MeanWait => !is_exact,
             Self::Collector => before == after,
             _ => true,
@@ -195,10 +178,7 @@ impl Figure {
             Self::Waits => "waits",
             Self::MeanWait => "mean_wait",
             Self::OnCpu => "on_cpu",
-            Self::Voluntary => "voluntary",
-            Self::Involuntary => "involuntary",
-            Self::Migrations => "migrations",
-            Self::NodeMigrations => "node_migrations",
+            Self::Counted(counter) => counter.name(),
             Self::ThrottledPeriods => "throttled_periods",
             Self::Stood => "stood_throttled",
             Self::RemoteShare => "remote_share",

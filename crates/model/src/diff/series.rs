@@ -126,7 +126,7 @@ pub(super) fn scale(unit: Unit) -> f64 {
 /// True if there are too few events for a rate.
 pub(super) fn is_rare(both: &Both, figure: Figure) -> bool {
     figure.events().is_some_and(|events| {
-        let count = sum::total(both.sums.iter().map(|sums| sums.get(events)));
+        let count = sum::total(both.sums.iter().map(|sums| sums.at(events)));
         (count as f64) < FEW_EVENTS
     })
 }

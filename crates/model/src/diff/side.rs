@@ -14,7 +14,7 @@ use super::{
     recorded::{Recorded, same_settings, settings},
 };
 use crate::{
-    Blame, CgroupReading, Hist, Interval, Mode, TaskInterval, Totals, Wait,
+    Blame, CgroupReading, Hist, Interval, Mode, Observed, TaskInterval, Totals, Wait,
     interval::ExitedInterval,
     nodes::{ByNode, remote_share, sum_by_node, total},
     selection::path_and_ancestors,
@@ -198,15 +198,16 @@ impl Side {
         let hist = std::mem::take(&mut task.wait.hist);
         self.shares.add(&hist);
         block.add_totals(&task.totals, task.wait.max_ns, &hist);
-        if let Some(moves) = task.placement.node_migrations {
-            block.add(Measure::NodeMigrations, moves);
-        }
+        // Whether both modes know a counter is judged where it is compared.
+        block.add_counters(&Observed::task(task, Mode::Bpf));
     }
 
     fn add_exited(&mut self, exited: &mut ExitedInterval, names: &[(u64, Arc<str>)]) {
         let hist = std::mem::take(&mut exited.wait.hist);
         self.shares.add(&hist);
-        self.leaf(exited.cgroup_id, names).sums.add_totals(&exited.totals, exited.wait.max_ns, &hist);
+        let sums = &mut self.leaf(exited.cgroup_id, names).sums;
+        sums.add_totals(&exited.totals, exited.wait.max_ns, &hist);
+        sums.add_counters(&Observed::exited(exited, Mode::Bpf));
     }
 
     /// What a task did since the last block goes to its cgroup and its program.

@@ -1,59 +1,35 @@
 //! The objects of waits by cause.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use cgscope_layout::{CAUSES, Cause};
+use cgscope_layout::CAUSES;
 
-use crate::{ByCause, Mode};
+use crate::{ByCause, Mode, causes::ORDER};
 
 /// The parts of waits; they sum to `total_ns`.
-#[derive(Serialize)]
-#[expect(missing_docs, reason = "as above")]
 pub struct CauseObject {
-    pub throttled_ns: u64,
-    pub own_cgroup_ns: Option<u64>,
-    pub other_cgroup_ns: Option<u64>,
-    pub kernel_ns: Option<u64>,
-    pub wakeup_ns: Option<u64>,
-    pub unattributed_ns: u64,
+    by_cause: ByCause,
+    mode: Mode,
 }
 
 impl CauseObject {
-    pub(super) fn new(by_cause: &ByCause, mode: Mode) -> Self {
-        let who_ran = |cause| by_cause.known(cause, mode);
-        Self {
-            throttled_ns: by_cause.get(Cause::Throttled),
-            own_cgroup_ns: who_ran(Cause::OwnCgroup),
-            other_cgroup_ns: who_ran(Cause::OtherCgroup),
-            kernel_ns: who_ran(Cause::Kernel),
-            wakeup_ns: who_ran(Cause::Wakeup),
-            unattributed_ns: by_cause.get(Cause::Unattributed),
-        }
+    pub(super) const fn new(by_cause: ByCause, mode: Mode) -> Self {
+        Self { by_cause, mode }
+    }
+}
+
+impl Serialize for CauseObject {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let part = |cause| self.by_cause.known(cause, self.mode);
+        serializer.collect_map(ORDER.map(|cause| (format!("{}_ns", cause.name()), part(cause))))
     }
 }
 
 /// Waits of a row by cause, each wait divided in proportion to its parts.
-#[derive(Serialize)]
-#[expect(missing_docs, reason = "as above")]
-pub struct CauseCounts {
-    pub throttled: f64,
-    pub own_cgroup: f64,
-    pub other_cgroup: f64,
-    pub kernel: f64,
-    pub wakeup: f64,
-    pub unattributed: f64,
-}
+pub struct CauseCounts(pub(super) [f64; CAUSES]);
 
-impl CauseCounts {
-    pub(super) fn new(counts: &[f64; CAUSES]) -> Self {
-        let of = |cause: Cause| counts[cause as usize];
-        Self {
-            throttled: of(Cause::Throttled),
-            own_cgroup: of(Cause::OwnCgroup),
-            other_cgroup: of(Cause::OtherCgroup),
-            kernel: of(Cause::Kernel),
-            wakeup: of(Cause::Wakeup),
-            unattributed: of(Cause::Unattributed),
-        }
+impl Serialize for CauseCounts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(ORDER.map(|cause| (cause.name(), self.0[cause as usize])))
     }
 }

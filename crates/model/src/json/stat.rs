@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{CauseObject, CostObject, CulpritObject, LimitObject, WaitObject};
+use super::{CauseObject, CostObject, CountersObject, CulpritObject, LimitObject, WaitObject};
 use crate::{
-    BlockedState, CgroupReading, Finding, Mode, WallTime,
+    BlockedState, Finding, Mode, Observed, WallTime,
     class::Verdict,
     command_run::{CommandRun, CpuUse, Ending, HeldBy, Outlived, Usage},
+    counters::OF_QUOTA,
     findings::findings,
 };
 
@@ -84,37 +85,19 @@ pub struct QuotaObject<'a> {
     pub others: &'a [Outlived],
 }
 
-/// The lines of `cpu.stat`.
-#[derive(Serialize)]
-pub struct CountersObject {
-    pub usage_ns: Option<u64>,
-    pub user_ns: Option<u64>,
-    pub system_ns: Option<u64>,
-    pub nr_periods: Option<u64>,
-    pub nr_throttled: Option<u64>,
-    pub throttled_ns: Option<u64>,
-}
-
-impl From<&CgroupReading> for CountersObject {
-    fn from(reading: &CgroupReading) -> Self {
-        let CgroupReading { usage_ns, user_ns, system_ns, nr_periods, nr_throttled, throttled_ns, .. } =
-            *reading;
-        Self { usage_ns, user_ns, system_ns, nr_periods, nr_throttled, throttled_ns }
-    }
-}
-
 impl<'a> QuotaObject<'a> {
     fn new(held: &'a HeldBy, run: &CommandRun) -> Self {
         let quota = &held.quota;
+        let counters = |reading| CountersObject::new(OF_QUOTA, &Observed::limits(reading));
         Self {
             path: &quota.path,
             quota_us: quota.delta.quota_us,
             period_us: quota.delta.period_us,
             burst_us: quota.delta.burst_us,
             cores: quota.delta.quota_cores(),
-            before: (&quota.before).into(),
-            after: (&quota.after).into(),
-            delta: (&quota.delta).into(),
+            before: counters(&quota.before),
+            after: counters(&quota.after),
+            delta: counters(&quota.delta),
             throttled_percent: quota.throttled_percent(),
             periods_ns: quota.periods_ns(),
             times_throttled: quota.times_throttled(run.ran_under(quota)),
@@ -130,7 +113,7 @@ impl ThreadsTimeObject {
         Self {
             total_ns: time.total_ns(),
             on_cpu_ns: time.on_cpu_ns,
-            waited: CauseObject::new(&time.waited, run.interval.mode),
+            waited: CauseObject::new(time.waited, run.interval.mode),
             own_is_the_command_alone: run.own_is_told_apart,
             blocked: time.blocked.map(|blocked| blocked.iter().map(named).collect()),
             blocked_on: run

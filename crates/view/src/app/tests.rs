@@ -112,7 +112,11 @@ fn a_columns_letter_sorts_by_it_and_again_the_other_way_round() {
     assert_eq!(tids(&app), [30, 20, 10], "those taken off a CPU most often first");
     type_in(&mut app, "V");
     assert_eq!(tids(&app), [10, 20, 30]);
-    assert_eq!(app.settings.sort_of(Kind::Threads), (Column::Involuntary, true), "it is remembered");
+    assert_eq!(
+        app.settings.sort_of(Kind::Threads),
+        (Column::Of(cgscope_model::Counter::Involuntary), true),
+        "it is remembered"
+    );
 }
 
 #[test]

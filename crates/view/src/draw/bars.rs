@@ -35,7 +35,7 @@ pub fn legend(parts: Option<&[f64; CAUSES]>, theme: Theme) -> Vec<Span<'static>>
 pub fn legend_within(parts: &[f64; CAUSES], theme: Theme, cells: usize) -> Vec<Span<'static>> {
     let long = legend(Some(parts), theme);
     let fits = long.iter().map(Span::width).sum::<usize>() <= cells + GAP;
-    if fits { long } else { legend_in(causes::word, Some(parts), theme) }
+    if fits { long } else { legend_in(|cause| causes::shown(cause).word, Some(parts), theme) }
 }
 
 fn legend_in(

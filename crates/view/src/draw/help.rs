@@ -35,8 +35,8 @@ pub fn lines(app: &App) -> Vec<Line<'static>> {
     lines.push(Line::from(bars::legend(None, theme)));
     lines.push(Line::raw(""));
     lines.push(Line::styled("Columns, and the letters that sort by them", theme.heading()));
-    let shown = |column: &&Column| Kind::ALL.iter().any(|kind| kind.columns().contains(column));
-    for column in Column::ALL.iter().filter(shown) {
+    let shown = |column: &Column| Kind::ALL.iter().any(|kind| kind.columns().contains(column));
+    for column in Column::all().filter(shown) {
         let meaning = wrapped(column.meaning(), cells.saturating_sub(24));
         for (at, words) in meaning.into_iter().enumerate() {
             let head =

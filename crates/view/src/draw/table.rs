@@ -23,7 +23,7 @@ pub fn columns(app: &App, area: Rect) -> Vec<(Column, usize)> {
     let kind = app.kind();
     // The column that rows are sorted by stays.
     let (sort, _) = app.sort_of(kind);
-    let least: Vec<Column> = kind.least_needed().iter().copied().filter(|column| *column != sort).collect();
+    let least: Vec<Column> = kind.least_needed().into_iter().filter(|column| *column != sort).collect();
     // Command lines are what is read then.
     let flexible = if app.settings.command_lines { &[Column::Command] } else { kind.flexible() };
     columns::that_fit(kind.columns(), &least, flexible, area.width.into())

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use cgscope_model::{
-    CgroupReading, Tree,
+    CgroupReading, Counter, Tree,
+    counters::{Counts, StatColumn},
     tree::Node,
     units::{duration, number, per_second},
 };
@@ -13,26 +14,29 @@ use super::{Asked, Rows, figures::percent, rows::Row};
 macro_rules! columns {
     ($($(#[$doc:meta])* $variant:ident = $title:literal, $width:literal, $meaning:literal;)*) => {
         /// A column.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Column { $($(#[$doc])* $variant,)* }
+        #[derive(Clone, Copy, Debug)]
+        pub enum Column {
+            $($(#[$doc])* $variant,)*
+            /// A counter, and what the table of counters says of its column.
+            Of(Counter, &'static StatColumn),
+        }
 
         impl Column {
-            /// All of them.
-            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+            const BESIDE_COUNTERS: &[Self] = &[$(Self::$variant,)*];
 
             /// Heading: one word.
             pub const fn title(self) -> &'static str {
-                match self { $(Self::$variant => $title,)* }
+                match self { $(Self::$variant => $title,)* Self::Of(_, column) => column.title }
             }
 
             /// Cells, the blank before it included; 0: text on the left, as long as it is.
             pub const fn width(self) -> usize {
-                match self { $(Self::$variant => $width,)* }
+                match self { $(Self::$variant => $width,)* Self::Of(_, column) => column.width }
             }
 
             /// What it means, in a sentence.
             pub const fn meaning(self) -> &'static str {
-                match self { $(Self::$variant => $meaning,)* }
+                match self { $(Self::$variant => $meaning,)* Self::Of(_, column) => column.meaning }
             }
         }
     };
@@ -65,10 +69,6 @@ columns! {
     OnCpu = "%CPU", 8, "time on a CPU, as the scheduler counts it";
     /// CPU.
     Cpu = "CPU", 5, "the CPU it is on, or was on last; of a process that of its main thread; `-` in the average";
-    /// Voluntary switches.
-    Voluntary = "cswch/s", 10, "voluntary switches a second: times that it went to sleep";
-    /// Involuntary switches.
-    Involuntary = "nvcswch/s", 10, "involuntary switches a second: times that it was taken off a CPU";
     /// 99th percentile.
     P99 = "p99", 8, "99 of 100 of its waits were at most this long; `-`: none ended, or the coarse mode, which sees no single one";
     /// Node.
@@ -94,7 +94,6 @@ use Column::*;
 /// The columns of a table, in order. What may have a blank is last.
 pub fn of(asked: &Asked) -> Vec<Column> {
     const FIGURES: [Column; 8] = [User, System, Guest, Wait, Throttled, Queue, Wake, OnCpu];
-    const SWITCHES: [Column; 3] = [Voluntary, Involuntary, P99];
     let (ids, limits): (&[Column], &[Column]) = match asked.rows {
         Rows::Processes => (&[Uid, Pid], &[]),
         Rows::Threads | Rows::ThreadsOfProcesses => (&[Uid, Tgid, Tid], &[]),
@@ -103,7 +102,7 @@ pub fn of(asked: &Asked) -> Vec<Column> {
     let of_tasks = asked.rows != Rows::Cgroups;
     let mut columns = [ids, &FIGURES].concat();
     columns.extend(of_tasks.then_some(Cpu));
-    columns.extend(SWITCHES);
+    columns.extend(counters().chain([P99]));
     columns.extend(of_tasks.then_some(Node));
     columns.extend((of_tasks && asked.with_cgroup).then_some(Cgroup));
     columns.extend(limits);
@@ -111,7 +110,17 @@ pub fn of(asked: &Asked) -> Vec<Column> {
     columns
 }
 
+fn counters() -> impl Iterator<Item = Column> {
+    Counter::of_stat().map(|(counter, column)| Of(counter, column))
+}
+
 impl Column {
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let before = |column| counters().filter(move |_| matches!(column, P99));
+        Self::BESIDE_COUNTERS.iter().flat_map(move |column| before(*column).chain([*column]))
+    }
+
     /// The cell; `-` for what is not known, or what there is not.
     pub fn cell(self, row: &Row<'_>, asked: &Asked) -> String {
         self.known(row, asked).unwrap_or_else(|| "-".into())
@@ -139,8 +148,10 @@ impl Column {
                 let node = row.task?.node.or(row.interval.one_node).filter(|_| !row.is_average);
                 node.map(|node| node.to_string())
             }
-            Voluntary => a_second(figures.voluntary),
-            Involuntary => a_second(figures.involuntary),
+            Of(counter, _) => match counter.info().counts {
+                Counts::Events => figures.counter(counter).and_then(a_second),
+                Counts::Ns => share(figures.counter(counter)),
+            },
             P99 => figures.p99_ns.map(duration),
             Threads => row.threads.map(|threads| threads.to_string()),
             Command => Some(row.name.clone()),

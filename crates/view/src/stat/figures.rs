@@ -1,6 +1,8 @@
 //! The figures of a row, each defined here once.
 
-use cgscope_model::{Accounts, Cause, CpuTimes, Gone, Group, Mode, TaskInterval, Totals, Wait};
+use cgscope_model::{
+    Cause, Counter, CpuTimes, Gone, Group, Mode, Observed, TaskInterval, Wait, counters::COUNTERS,
+};
 
 /// Percent with two digits behind the point, as pidstat prints it: in hundredths.
 pub type Hundredths = u64;
@@ -18,10 +20,8 @@ pub struct Figures {
     pub on_cpu_ns: u64,
     /// Completed waits.
     pub wait: Split,
-    /// Voluntary switches.
-    pub voluntary: u64,
-    /// Involuntary switches.
-    pub involuntary: u64,
+    /// Those that have a column.
+    counters: [Option<u64>; COUNTERS],
     /// 99 of 100 of its waits were at most this long, ns.
     pub p99_ns: Option<u64>,
     /// One of its tasks waits at the end of the interval.
@@ -80,7 +80,7 @@ pub fn percent(ns: u64, duration_ns: u64) -> Option<Hundredths> {
 impl Figures {
     /// Of a thread.
     pub fn of_task(task: &TaskInterval, mode: Mode) -> Self {
-        let figures = Self::new(&task.totals, &task.wait, task.accounts.as_deref(), mode);
+        let figures = Self::new(&task.wait, &Observed::task(task, mode));
         Self { is_waiting: task.reading.pending.is_some(), ..figures }
     }
 
@@ -93,24 +93,32 @@ impl Figures {
 
     /// Of a cgroup, or of what exited.
     pub fn of_group(group: &Group, mode: Mode) -> Self {
-        let figures = Self::new(&group.totals, &group.wait, group.accounts.as_ref(), mode);
+        let figures = Self::new(&group.wait, &Observed::group(group, mode));
         Self { is_waiting: group.pending != 0, ..figures }
     }
 
-    fn new(totals: &Totals, wait: &Wait, accounts: Option<&Accounts>, mode: Mode) -> Self {
-        let cpu = accounts.map(|accounts| accounts.cpu);
+    fn new(wait: &Wait, observed: &Observed<'_>) -> Self {
+        let cpu = observed.accounts.map(|accounts| accounts.cpu);
+        let mut counters = [None; COUNTERS];
+        for (counter, _) in Counter::of_stat() {
+            counters[counter as usize] = counter.of(observed);
+        }
         let without_guest = |cpu: CpuTimes| cpu.user_ns.saturating_sub(cpu.guest_ns);
         Self {
             user_ns: cpu.map(without_guest),
             system_ns: cpu.map(|cpu| cpu.system_ns),
             guest_ns: cpu.map(|cpu| cpu.guest_ns),
-            on_cpu_ns: totals.on_cpu_ns,
-            wait: Split::new(wait, mode),
-            voluntary: totals.voluntary,
-            involuntary: totals.involuntary,
+            on_cpu_ns: Counter::OnCpu.of(observed).unwrap_or(0),
+            wait: Split::new(wait, observed.mode),
+            counters,
             p99_ns: wait.quantile_ns(0.99),
             is_waiting: false,
         }
+    }
+
+    /// A counter that has a column.
+    pub fn counter(&self, counter: Counter) -> Option<u64> {
+        self.counters[counter as usize]
     }
 
     /// Time that it ran or waited for a CPU, ns.
@@ -120,9 +128,8 @@ impl Figures {
 
     /// It ran, waited or switched, or waits now.
     pub fn is_active(&self) -> bool {
-        let Self { on_cpu_ns, wait, voluntary, involuntary, .. } = self;
-        [*on_cpu_ns, wait.total_ns, *voluntary, *involuntary].iter().any(|figure| *figure != 0)
-            || self.is_waiting
+        let counters = self.counters.iter().flatten();
+        counters.chain([&self.on_cpu_ns, &self.wait.total_ns]).any(|figure| *figure != 0) || self.is_waiting
     }
 
     fn add(&mut self, gone: Gone) {
@@ -151,8 +158,11 @@ impl Figures {
             *known = known.map(|known| change(known, ns));
         }
         self.on_cpu_ns = change(self.on_cpu_ns, gone.on_cpu_ns);
-        self.voluntary = change(self.voluntary, gone.voluntary);
-        self.involuntary = change(self.involuntary, gone.involuntary);
+        for (counter, column) in Counter::of_stat() {
+            if let (Some(known), Some(of_gone)) = (&mut self.counters[counter as usize], column.gone) {
+                *known = change(*known, of_gone(&gone));
+            }
+        }
     }
 }
 

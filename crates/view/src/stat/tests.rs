@@ -119,7 +119,7 @@ fn threads_that_exited_count_with_their_process_and_not_twice() {
     let (without, with) = (data(3), data_of(&before, &after));
     let figures = |data: &Data, rows: Rows, of: &dyn Fn(&Row<'_>) -> bool| {
         let row = rows::all(data, &asked(rows)).into_iter().find(|row| of(row)).unwrap();
-        (row.figures.on_cpu_ns, row.figures.voluntary)
+        (row.figures.on_cpu_ns, row.figures.counter(cgscope_model::Counter::Voluntary).unwrap())
     };
     let process = |row: &Row<'_>| row.tgid == Some(pid);
     let ended = |row: &Row<'_>| row.task.is_none();

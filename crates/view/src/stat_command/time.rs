@@ -10,7 +10,7 @@ use cgscope_model::{
 };
 
 use super::{WIDTH, wrapped};
-use crate::causes::{ORDER, culprits_line};
+use crate::causes::{ORDER, culprits_line, shown};
 
 /// So many quotas are named in a line.
 const QUOTAS: usize = 3;
@@ -32,7 +32,7 @@ pub fn table(out: &mut String, run: &CommandRun, time: &WallTime) -> Result {
         let ns = time.waited.known(cause, run.interval.mode);
         let matters =
             ns.and_then(|ns| percent(ns, time.total_ns())).is_some_and(|share| share >= REMARKED_PERCENT);
-        row(words(cause), ns, if matters { remark(cause, run) } else { None })?;
+        row(shown(cause).state, ns, if matters { remark(cause, run) } else { None })?;
     }
     let Some(blocked) = time.blocked else { return row("blocked", None, Some("not known".into())) };
     for (state, ns) in blocked.iter() {
@@ -67,17 +67,6 @@ fn line(out: &mut String, time: &WallTime, what: &str, ns: Option<u64>, remark: 
     match remark {
         Some(remark) => writeln!(out, "{}", wrapped(&format!("{line}  {remark}"), WIDTH, INDENT)),
         None => writeln!(out, "{line}"),
-    }
-}
-
-const fn words(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Throttled => "throttled",
-        Cause::OwnCgroup => "queued behind own cgroup",
-        Cause::OtherCgroup => "queued behind other cgroups",
-        Cause::Kernel => "queued behind the kernel",
-        Cause::Wakeup => "wakeup",
-        Cause::Unattributed => "queued, cause not known",
     }
 }
 

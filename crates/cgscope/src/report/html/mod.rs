@@ -11,7 +11,11 @@ pub mod output;
 #[cfg(test)]
 mod tests;
 
-use cgscope_model::{Finding, Mode, units::duration};
+use cgscope_model::{
+    Finding, Mode,
+    causes::{Shown, TABLE},
+    units::duration,
+};
 
 use super::{
     Whole,
@@ -25,6 +29,7 @@ use escape::{as_script, text};
 pub const BEGINNING: &str = "<!doctype html>\n<!-- cgscope report -->\n";
 
 const TEMPLATE: &str = include_str!("page.html");
+/// With a place for the lines of the causes.
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = concat!(
     "\"use strict\";\n",
@@ -34,7 +39,7 @@ const SCRIPT: &str = concat!(
     include_str!("page.js"),
 );
 
-/// Base64 of the SHA-256 of [`STYLE`] and [`SCRIPT`]: browsers run and apply nothing else. A test says what they have to be.
+/// Base64 of the SHA-256 of [`style`] and [`SCRIPT`]: browsers run and apply nothing else. A test says what they have to be.
 const STYLE_HASH: &str = "LU+k2S+//+krBfV7UOvYKKpeazhsetqQWj4WkC+YniY=";
 const SCRIPT_HASH: &str = "ljWEOPFvPQF6kEcnSltAmi+q2s2NEKoh4AfImOiXicI=";
 
@@ -60,11 +65,23 @@ pub fn page(about: &About, whole: &Whole) -> String {
         ("findings", findings(&whole.findings)),
         ("sentences", sentences.iter().map(|said| format!("<li>{}</li>\n", text(said))).collect()),
         ("notes", notes(interval)),
-        ("style", STYLE.to_owned()),
+        ("style", style()),
         ("script", SCRIPT.to_owned()),
         ("data", as_script(&Data::new(about, whole, &total))),
     ];
     BEGINNING.to_owned() + &filled(TEMPLATE, &parts)
+}
+
+/// A colour and a class for each cause.
+fn style() -> String {
+    let lines = |line: fn(&str, &Shown) -> String| {
+        TABLE.iter().map(|shown| line(shown.cause.name(), shown)).collect()
+    };
+    let colours = lines(|name, Shown { page: (light, dark), .. }| {
+        format!("  --{name}: light-dark({light}, {dark});\n")
+    });
+    let classes = lines(|name, _| format!(".{name} {{ fill: var(--{name}); background: var(--{name}); }}\n"));
+    filled(STYLE, &[("cause_colours", colours), ("cause_classes", classes)])
 }
 
 /// The template with each `{{name}}` replaced once: what comes in is not looked at again.

@@ -1,5 +1,9 @@
 //! What lists there are.
 
+use std::sync::LazyLock;
+
+use cgscope_model::counters::{Counter, OF_TOP};
+
 use crate::columns::Column;
 
 /// What the rows of a list are of.
@@ -22,6 +26,11 @@ pub enum Kind {
 }
 
 use Column::*;
+
+const WAITS: Column = Of(Counter::Waits);
+const CSWCH: Column = Of(Counter::Voluntary);
+const NVCSWCH: Column = Of(Counter::Involuntary);
+const MIGR: Column = Of(Counter::Migrations);
 
 impl Kind {
     /// All of them.
@@ -49,24 +58,31 @@ impl Kind {
     }
 
     /// Its columns, in their order.
-    pub const fn columns(self) -> &'static [Column] {
+    pub fn columns(self) -> &'static [Column] {
+        static COLUMNS: LazyLock<[Vec<Column>; Kind::ALL.len()]> =
+            LazyLock::new(|| Kind::ALL.map(Kind::all_columns));
+        &COLUMNS[self as usize]
+    }
+
+    fn all_columns(self) -> Vec<Column> {
+        let after = match self {
+            Self::Cgroups => Quota,
+            Self::Processes | Self::Threads => OnCpu,
+            _ => return self.beside_counters().to_vec(),
+        };
+        let has = |counter: &&Counter| {
+            self != Self::Cgroups || counter.info().top.is_some_and(|top| top.of_cgroups)
+        };
+        let counters = |at| OF_TOP.iter().filter(has).filter(move |_| at == after).copied().map(Of);
+        let columns = self.beside_counters().iter().copied();
+        columns.flat_map(|column| std::iter::once(column).chain(counters(column))).collect()
+    }
+
+    /// Without the counters that all lists of cgroups, processes and threads have.
+    const fn beside_counters(self) -> &'static [Column] {
         match self {
             Self::Cgroups => &[
-                Name,
-                WaitTime,
-                WaitShare,
-                Why,
-                Throttled,
-                P50,
-                P99,
-                Max,
-                Pending,
-                OnCpu,
-                Quota,
-                Waits,
-                Involuntary,
-                Voluntary,
-                Threads,
+                Name, WaitTime, WaitShare, Why, Throttled, P50, P99, Max, Pending, OnCpu, Quota, Threads,
                 Behind,
             ],
             Self::Limits => &[
@@ -75,88 +91,39 @@ impl Kind {
             ],
             Self::Victims => &[Name, BehindTime, WaitTime, Why, P99, Max],
             Self::Processes => &[
-                Pid,
-                Command,
-                Threads,
-                WaitTime,
-                WaitShare,
-                Why,
-                Throttled,
-                P50,
-                P99,
-                Max,
-                Pending,
-                OnCpu,
-                Waits,
-                Involuntary,
-                Voluntary,
-                Migrations,
+                Pid, Command, Threads, WaitTime, WaitShare, Why, Throttled, P50, P99, Max, Pending, OnCpu,
                 Cgroup,
             ],
             Self::Threads => &[
-                Tid,
-                Pid,
-                Command,
-                Cpu,
-                WaitTime,
-                WaitShare,
-                Why,
-                Throttled,
-                P50,
-                P99,
-                Max,
-                Pending,
-                OnCpu,
-                Waits,
-                Involuntary,
-                Voluntary,
-                Migrations,
+                Tid, Pid, Command, Cpu, WaitTime, WaitShare, Why, Throttled, P50, P99, Max, Pending, OnCpu,
                 Cgroup,
             ],
-            Self::Placed => {
-                &[Tid, Command, Cpu, OnCpu, WaitTime, Why, P99, NodeMoves, Migrations, RanOn, Cgroup]
-            }
+            Self::Placed => &[Tid, Command, Cpu, OnCpu, WaitTime, Why, P99, NodeMoves, MIGR, RanOn, Cgroup],
             Self::States => &[],
         }
     }
 
-    /// What is left out first where there is no room.
-    pub const fn least_needed(self) -> &'static [Column] {
+    /// What is left out first where there is no room: counters that nothing is said of here before all others.
+    pub fn least_needed(self) -> Vec<Column> {
+        let named = self.named_least_needed();
+        let others =
+            self.columns().iter().filter(|column| matches!(column, Of(_)) && !named.contains(column));
+        others.chain(named).copied().collect()
+    }
+
+    const fn named_least_needed(self) -> &'static [Column] {
         match self {
             Self::Cgroups => &[
-                Waits,
-                WaitShare,
-                Voluntary,
-                Threads,
-                Behind,
-                P50,
-                Pending,
-                Max,
-                OnCpu,
-                Involuntary,
-                P99,
-                Throttled,
+                WAITS, WaitShare, CSWCH, Threads, Behind, P50, Pending, Max, OnCpu, NVCSWCH, P99, Throttled,
                 Quota,
             ],
             Self::Limits => &[Threads, Weight, Limit, OnCpu, PsiFull, Burst, Throttled, LimitedBy, PsiSome],
             Self::Victims => &[Max, P99, WaitTime, Why],
             Self::Processes | Self::Threads => &[
-                Migrations,
-                Waits,
-                WaitShare,
-                P50,
-                Pid,
-                Voluntary,
-                Cgroup,
-                Pending,
-                Cpu,
-                Threads,
-                Max,
-                Involuntary,
-                Throttled,
-                OnCpu,
+                MIGR, WAITS, WaitShare, P50, Pid, CSWCH, Cgroup, Pending, Cpu, Threads, Max, NVCSWCH,
+                Throttled, OnCpu,
             ],
-            Self::Placed => &[Cgroup, Migrations, P99, Cpu, Why],
+            Self::Placed => &[Cgroup, MIGR, P99, Cpu, Why],
             Self::States => &[],
         }
     }

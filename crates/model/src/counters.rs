@@ -1,0 +1,363 @@
+//! The counters of tasks and cgroups: one table, from which JSON, CSV and Parquet, `top`, `stat`, the metrics and `diff` take what
+//! they show. A new counter is a row of the table, its name in the lists of the outputs that show it, and the place where it is
+//! read.
+
+use crate::{
+    Accounts, CgroupReading, Gone, Group, Mode, TaskInterval, Totals, Wait, interval::ExitedInterval,
+};
+
+/// What counters are taken from: a task, or several together, over an interval. What was not read is `None`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Observed<'a> {
+    /// Where readings come from.
+    pub mode: Mode,
+    /// The readings that add up.
+    pub totals: Option<&'a Totals>,
+    /// Completed waits.
+    pub wait: Option<&'a Wait>,
+    /// Where time went beside the waits.
+    pub accounts: Option<&'a Accounts>,
+    /// The task, where it is one.
+    pub task: Option<&'a TaskInterval>,
+    /// The limits of the cgroup.
+    pub limits: Option<&'a CgroupReading>,
+}
+
+impl<'a> Observed<'a> {
+    /// A task.
+    pub fn task(task: &'a TaskInterval, mode: Mode) -> Self {
+        let (totals, wait) = (Some(&task.totals), Some(&task.wait));
+        Self { mode, totals, wait, accounts: task.accounts.as_deref(), task: Some(task), limits: None }
+    }
+
+    /// Tasks taken together.
+    pub fn group(group: &'a Group, mode: Mode) -> Self {
+        let (totals, wait) = (Some(&group.totals), Some(&group.wait));
+        Self { mode, totals, wait, accounts: group.accounts.as_ref(), ..Self::default() }
+    }
+
+    /// The tasks of a cgroup that exited.
+    pub fn exited(exited: &'a ExitedInterval, mode: Mode) -> Self {
+        let (totals, wait) = (Some(&exited.totals), Some(&exited.wait));
+        Self { mode, totals, wait, accounts: exited.accounts.as_ref(), ..Self::default() }
+    }
+
+    /// The limits of a cgroup alone.
+    pub fn limits(limits: &'a CgroupReading) -> Self {
+        Self { limits: Some(limits), ..Self::default() }
+    }
+}
+
+/// What a counter counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counts {
+    /// Times: shown per second.
+    Events,
+    /// Nanoseconds: shown as a share of the interval, in metrics as seconds.
+    Ns,
+}
+
+/// A column of `top`.
+#[derive(Clone, Copy, Debug)]
+pub struct TopColumn {
+    /// Heading.
+    pub title: &'static str,
+    /// The key that sorts by it; a blank: none.
+    pub key: char,
+    /// Cells.
+    pub width: usize,
+    /// True if lists of cgroups have it, too.
+    pub of_cgroups: bool,
+    /// What it means, in a sentence.
+    pub meaning: &'static str,
+}
+
+/// A column of `stat`.
+#[derive(Clone, Copy, Debug)]
+pub struct StatColumn {
+    /// Heading: one word.
+    pub title: &'static str,
+    /// Cells, the blank before it included.
+    pub width: usize,
+    /// What it means, in a sentence.
+    pub meaning: &'static str,
+    /// What exited threads of a process counted, where the kernel adds that up.
+    pub gone: Option<fn(&Gone) -> u64>,
+}
+
+/// A family of metrics, one series a cgroup.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Without `_total`.
+    pub name: &'static str,
+    /// What it is, in a sentence.
+    pub help: &'static str,
+}
+
+/// How `diff` compares it.
+#[derive(Clone, Copy, Debug)]
+pub struct Compared {
+    /// Its name in sentences.
+    pub words: &'static str,
+    /// The least change worth showing, a second.
+    pub least: f64,
+    /// True if the coarse mode does not know it, or misses some.
+    pub exact_only: bool,
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Info {
+    /// The key in JSON, and the column of CSV and Parquet.
+    pub name: &'static str,
+    /// What it counts.
+    pub counts: Counts,
+    /// True if the coarse mode does not know it.
+    pub exact_only: bool,
+    /// Its column of `top`.
+    pub top: Option<TopColumn>,
+    /// Its column of `stat`.
+    pub stat: Option<StatColumn>,
+    /// Its metric.
+    pub metric: Option<Metric>,
+    /// How `diff` compares it.
+    pub diff: Option<Compared>,
+    get: fn(&Observed<'_>) -> Option<u64>,
+}
+
+const fn new(name: &'static str, counts: Counts, get: fn(&Observed<'_>) -> Option<u64>) -> Info {
+    Info { name, counts, get, exact_only: false, top: None, stat: None, metric: None, diff: None }
+}
+
+const fn events(name: &'static str, get: fn(&Observed<'_>) -> Option<u64>) -> Info {
+    new(name, Counts::Events, get)
+}
+
+const fn ns(name: &'static str, get: fn(&Observed<'_>) -> Option<u64>) -> Info {
+    new(name, Counts::Ns, get)
+}
+
+impl Info {
+    const fn exact_only(self) -> Self {
+        Self { exact_only: true, ..self }
+    }
+
+    const fn top(self, title: &'static str, key: char, width: usize, meaning: &'static str) -> Self {
+        Self { top: Some(TopColumn { title, key, width, of_cgroups: true, meaning }), ..self }
+    }
+
+    const fn top_of_tasks(self, title: &'static str, key: char, width: usize, meaning: &'static str) -> Self {
+        Self { top: Some(TopColumn { title, key, width, of_cgroups: false, meaning }), ..self }
+    }
+
+    const fn stat(
+        self,
+        title: &'static str,
+        width: usize,
+        meaning: &'static str,
+        gone: Option<fn(&Gone) -> u64>,
+    ) -> Self {
+        Self { stat: Some(StatColumn { title, width, meaning, gone }), ..self }
+    }
+
+    const fn metric(self, name: &'static str, help: &'static str) -> Self {
+        Self { metric: Some(Metric { name, help }), ..self }
+    }
+
+    const fn diff(self, words: &'static str, least: f64) -> Self {
+        Self { diff: Some(Compared { words, least, exact_only: false }), ..self }
+    }
+
+    const fn diff_exact(self, words: &'static str, least: f64) -> Self {
+        Self { diff: Some(Compared { words, least, exact_only: true }), ..self }
+    }
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $variant:ident = $info:expr;)*) => {
+        /// A counter: a plain number that adds up over tasks and over time.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum Counter { $($(#[$doc])* $variant,)* }
+
+        /// Number of counters.
+        pub const COUNTERS: usize = TABLE.len();
+
+        impl Counter {
+            /// All of them.
+            pub const ALL: [Self; COUNTERS] = [$(Self::$variant,)*];
+        }
+
+        static TABLE: [Info; [$(stringify!($variant),)*].len()] = [$($info,)*];
+    };
+}
+
+counters! {
+    /// Completed waits.
+    Waits = events("waits", |of| Some(of.wait?.count))
+        .top("waits/s", ' ', 7, "waits that ended, a second");
+    /// Time on a CPU.
+    OnCpu = ns("on_cpu_ns", |of| Some(of.totals?.on_cpu_ns))
+        .metric("cgscope_cgroup_cpu_usage_seconds", "Time on a CPU, summed over tasks.");
+    /// Time in user space, guests included.
+    User = ns("user_ns", |of| Some(of.accounts?.cpu.user_ns));
+    /// Time in the kernel.
+    System = ns("system_ns", |of| Some(of.accounts?.cpu.system_ns));
+    /// Time running a guest.
+    Guest = ns("guest_ns", |of| Some(of.accounts?.cpu.guest_ns));
+    /// Voluntary switches.
+    Voluntary = events("voluntary", |of| Some(of.totals?.voluntary))
+        .top("cswch/s", 'S', 7, "times a second that it went to sleep")
+        .stat("cswch/s", 10, "voluntary switches a second: times that it went to sleep", Some(|gone| gone.voluntary))
+        .metric(
+            "cgscope_cgroup_voluntary_switches",
+            "Times that a task left a CPU because it had to wait for something.",
+        )
+        .diff("voluntary switches", 100.0);
+    /// Involuntary switches.
+    Involuntary = events("involuntary", |of| Some(of.totals?.involuntary))
+        .top("nvcswch/s", 'V', 9, "times a second that it was taken off a CPU")
+        .stat(
+            "nvcswch/s",
+            10,
+            "involuntary switches a second: times that it was taken off a CPU",
+            Some(|gone| gone.involuntary),
+        )
+        .metric(
+            "cgscope_cgroup_involuntary_switches",
+            "Times that a task was taken off a CPU although it could have gone on.",
+        )
+        .diff("involuntary switches", 100.0);
+    /// Moves between CPUs. Each costs some microseconds, a move of its caches more: below `least` it is less than 0.1 % of a CPU.
+    /// What waits cost besides is in the shares of time.
+    Migrations = events("migrations", |of| Some(of.totals?.migrations))
+        .exact_only()
+        .top_of_tasks("migr/s", 'M', 6, "moves between CPUs, a second")
+        .metric("cgscope_cgroup_migrations", "Moves of tasks between CPUs.")
+        .diff_exact("moves between CPUs", 20.0);
+    /// Moves between NUMA nodes.
+    NodeMigrations = events("node_migrations", |of| of.task?.placement.node_migrations)
+        .diff_exact("moves between nodes", 20.0);
+    /// The kernel's own sum of waits.
+    RunDelay = ns("run_delay_ns", |of| Some(of.totals?.run_delay_ns));
+    /// Waits that the kernel does not count.
+    Unstamped = events("unstamped", |of| Some(of.totals?.unstamped)).exact_only();
+    /// Their sum.
+    UnstampedNs = ns("unstamped_ns", |of| Some(of.totals?.unstamped_ns)).exact_only();
+    /// Periods of the quota.
+    Periods = events("nr_periods", |of| of.limits?.nr_periods)
+        .metric("cgscope_cgroup_periods", "Periods of its own quota that passed while it had something to run.");
+    /// Periods in which the quota ran out.
+    ThrottledPeriods = events("nr_throttled", |of| of.limits?.nr_throttled)
+        .metric("cgscope_cgroup_throttled_periods", "Periods in which its own quota ran out.");
+    /// Time out of quota, each CPU by itself.
+    ThrottledNs = ns("throttled_ns", |of| of.limits?.throttled_ns)
+        .metric("cgscope_cgroup_throttled_seconds", "Time its own quota kept it from running, summed over CPUs.");
+    /// Periods in which saved time was used.
+    Bursts = events("nr_bursts", |of| of.limits?.nr_bursts);
+    /// The saved time that was used.
+    BurstNs = ns("burst_ns", |of| of.limits?.burst_ns);
+    /// As [`Self::ThrottledNs`], without the time that a quota above it kept it from running.
+    LocalThrottledNs = ns("local_throttled_ns", |of| of.limits?.local_throttled_ns);
+    /// Time on a CPU as `cpu.stat` has it.
+    CgroupUsage = ns("usage_ns", |of| of.limits?.usage_ns);
+    /// Time in user space as `cpu.stat` has it.
+    CgroupUser = ns("user_ns", |of| of.limits?.user_ns);
+    /// Time in the kernel as `cpu.stat` has it.
+    CgroupSystem = ns("system_ns", |of| of.limits?.system_ns);
+    /// Time in which some task waited for a CPU.
+    PressureSome = ns("pressure_some_ns", |of| of.limits?.pressure_some_ns);
+    /// Time in which tasks waited and none ran.
+    PressureFull = ns("pressure_full_ns", |of| of.limits?.pressure_full_ns);
+}
+
+use Counter::*;
+
+/// In the object of a task, before `blocked`.
+pub const OF_TASK_TIME: &[Counter] = &[OnCpu, User, System, Guest];
+/// In the object of a task, before `ran_by_node`.
+pub const OF_TASK: &[Counter] = &[Voluntary, Involuntary, Migrations, NodeMigrations];
+/// In the object of a task, before `unstamped`.
+pub const OF_TASK_BY_KERNEL: &[Counter] = &[RunDelay];
+/// In the object of a cgroup: sums over its tasks.
+pub const OF_CGROUP: &[Counter] = &[Voluntary, Involuntary, RunDelay];
+/// In the object of a cgroup: what its files count.
+pub const OF_LIMITS: &[Counter] = &[
+    Periods,
+    ThrottledPeriods,
+    ThrottledNs,
+    Bursts,
+    BurstNs,
+    LocalThrottledNs,
+    CgroupUser,
+    CgroupSystem,
+    PressureSome,
+    PressureFull,
+];
+/// In the object of a quota that held for a command.
+pub const OF_QUOTA: &[Counter] =
+    &[CgroupUsage, CgroupUser, CgroupSystem, Periods, ThrottledPeriods, ThrottledNs];
+/// In the object of an interval: sums over all tasks.
+pub const OF_TOTAL: &[Counter] = &[];
+/// The last columns of CSV and Parquet. New ones go to the end.
+pub const OF_EXPORT: &[Counter] =
+    &[OnCpu, Voluntary, Involuntary, Migrations, NodeMigrations, RunDelay, Unstamped, UnstampedNs];
+/// The columns of `top`.
+pub const OF_TOP: &[Counter] = &[Waits, Involuntary, Voluntary, Migrations];
+/// The metrics before those of the quota.
+pub const OF_METRICS_FIRST: &[Counter] = &[OnCpu, ThrottledNs, ThrottledPeriods, Periods];
+/// The metrics after them.
+pub const OF_METRICS: &[Counter] = &[Voluntary, Involuntary, Migrations];
+
+impl Counter {
+    /// Its row of the table.
+    pub const fn info(self) -> &'static Info {
+        &TABLE[self as usize]
+    }
+
+    /// The key in JSON, and the column of CSV and Parquet.
+    pub const fn name(self) -> &'static str {
+        self.info().name
+    }
+
+    /// What was counted; `None`: not known.
+    pub fn of(self, observed: &Observed<'_>) -> Option<u64> {
+        let Info { exact_only, get, .. } = self.info();
+        if *exact_only && observed.mode == Mode::Coarse { None } else { get(observed) }
+    }
+
+    /// Those that `stat` has.
+    pub fn of_stat() -> impl Iterator<Item = (Self, &'static StatColumn)> {
+        Self::ALL.into_iter().filter_map(|counter| Some((counter, counter.info().stat.as_ref()?)))
+    }
+
+    /// Those that `diff` compares.
+    pub fn compared() -> impl Iterator<Item = (Self, &'static Compared)> {
+        Self::ALL.into_iter().filter_map(|counter| Some((counter, counter.info().diff.as_ref()?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_list_what_the_table_describes() {
+        for counter in Counter::ALL {
+            let info = counter.info();
+            assert_eq!(info.top.is_some(), OF_TOP.contains(&counter), "{}", info.name);
+            let in_metrics = OF_METRICS_FIRST.contains(&counter) || OF_METRICS.contains(&counter);
+            assert_eq!(info.metric.is_some(), in_metrics, "{}", info.name);
+        }
+    }
+
+    #[test]
+    fn what_was_not_read_is_not_known() {
+        let totals = Totals { migrations: 7, voluntary: 3, ..Totals::default() };
+        let observed = |mode| Observed { mode, totals: Some(&totals), ..Observed::default() };
+        assert_eq!(Migrations.of(&observed(Mode::Bpf)), Some(7));
+        assert_eq!(Migrations.of(&observed(Mode::Coarse)), None, "only the hook sees it");
+        assert_eq!(Voluntary.of(&observed(Mode::Coarse)), Some(3));
+        assert_eq!(Periods.of(&observed(Mode::Bpf)), None, "nobody read limits");
+    }
+}
