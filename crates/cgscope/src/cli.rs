@@ -2,6 +2,7 @@
 
 mod recordings;
 mod sample;
+mod selectors;
 mod size;
 mod stat;
 
@@ -19,6 +20,7 @@ use crate::exit::Error;
 
 pub use recordings::{Diff, Export, Record, Replay, Report};
 pub use sample::Sample;
+pub use selectors::Selectors;
 pub use stat::{By as StatBy, Stat};
 
 /// Why is this task, process, container or service not on a CPU although it could run?
@@ -81,55 +83,18 @@ pub enum Command {
 /// Whose waits.
 #[derive(Debug, Default, Args)]
 pub struct Select {
-    /// Processes: all their threads, and what they start from now on
-    #[arg(
-        short,
-        long,
-        value_name = "PID",
-        value_delimiter = ',',
-        help_heading = "Selection (none: the whole host)"
-    )]
-    pub pid: Vec<u32>,
-
-    /// Single threads
-    #[arg(
-        short,
-        long,
-        value_name = "TID",
-        value_delimiter = ',',
-        help_heading = "Selection (none: the whole host)"
-    )]
-    pub tid: Vec<u32>,
-
-    /// Tasks of this cgroup and of all below it; the path as under the mount (of the cpu controller on hybrid hosts)
-    #[arg(long, value_name = "PATH", help_heading = "Selection (none: the whole host)")]
-    pub cgroup: Option<String>,
-
-    /// Threads whose name matches; tasks that ended within an interval are left out
-    #[arg(long, value_name = "REGEX", help_heading = "Selection (none: the whole host)")]
-    pub comm: Option<String>,
-
-    /// Tasks last seen on these CPUs, like 0-3,8; tasks that ended within an interval are left out
-    #[arg(long, value_name = "LIST", help_heading = "Selection (none: the whole host)")]
-    pub cpu: Option<String>,
-
-    /// Tasks last seen on these NUMA nodes; tasks that ended within an interval are left out
-    #[arg(long, value_name = "LIST", help_heading = "Selection (none: the whole host)")]
-    pub node: Option<String>,
+    /// The selectors.
+    #[command(flatten)]
+    pub selectors: Selectors,
 
     /// Also read on which NUMA nodes the memory of the chosen processes lies, at most every second, of the 16 with the most CPU
     /// time. The kernel goes over their page tables for it: some milliseconds for each GiB in pages of 4 KiB, in which
     /// the process cannot map memory; so much time is left between two readings that it is at most 1 %
-    #[arg(long, help_heading = "Selection (none: the whole host)")]
+    #[arg(long, help_heading = selectors::HEADING)]
     pub memory: bool,
 
     /// Start the command as this user
-    #[arg(
-        long,
-        value_name = "NAME",
-        requires = "command",
-        help_heading = "Selection (none: the whole host)"
-    )]
+    #[arg(long, value_name = "NAME", requires = "command", help_heading = selectors::HEADING)]
     pub user: Option<String>,
 
     /// How to measure

@@ -6,10 +6,7 @@ use cgscope_layout::Loss;
 use cgscope_model::{Interval, Losses, Mode, Sample, Selection, findings::Host, printable, units};
 use cgscope_record::{Ending, FileReader, Header, ReadError, open};
 
-use crate::{
-    exit::{Error, Exit, Result},
-    request::selection_words,
-};
+use crate::exit::{Error, Exit, Result};
 
 /// What happened between two Samples, without what the selection leaves out.
 pub fn between(earlier: &Sample, now: &Sample, selection: &Selection) -> Result<Interval> {
@@ -26,7 +23,7 @@ fn select(interval: &mut Interval, selection: &Selection) -> Result<()> {
 pub fn subject(header: &Header) -> String {
     match &header.command {
         Some(command) => format!("command {}", command.join(" ")),
-        None => selection_words(&header.selection),
+        None => header.selection.words(),
     }
 }
 
@@ -63,8 +60,7 @@ impl Recording {
     /// are the same. A selection by what changes with time (cgroup, name, CPU, node) needs every Sample, and so does the coarse
     /// mode, which shares out what quotas took from one to the next.
     pub fn at_most(&mut self, intervals: u64) -> Result<()> {
-        let Selection { cgroup, comm, cpus, nodes, .. } = &self.header().selection;
-        if cgroup.is_some() || comm.is_some() || !cpus.is_empty() || !nodes.is_empty() {
+        if !self.header().selection.is_by_id_alone() {
             return Ok(());
         }
         let index = self.reader.index().map_err(|error| self.error(&error))?;

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use cgscope_collect::{Accounting, facts::parse_cpu_list};
-use cgscope_model::{Selection, placement::cpu_list, selection::normal_path};
-use regex::Regex;
+use cgscope_collect::Accounting;
+use cgscope_model::Selection;
 
 use crate::{
     child::Output,
@@ -43,27 +42,12 @@ pub struct Target {
 impl Target {
     /// Checks everything that can be checked without the host.
     pub fn new(select: &Select) -> Result<Self> {
-        if let Some(comm) = &select.comm {
-            Regex::new(comm).map_err(|error| {
-                let reason = error.to_string();
-                let reason =
-                    reason.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-                Error::could_not_run(format!("--comm {comm:?} is not a regular expression: {reason}"))
-            })?;
-        }
-        if select.memory && select.pid.is_empty() && select.tid.is_empty() && select.command.is_empty() {
+        let selection = select.selectors.selection().map_err(Error::could_not_run)?;
+        if select.memory && selection.follows_all() && select.command.is_empty() {
             return Err(Error::could_not_run(
                 "--memory looks at chosen processes: name them with --pid or --tid, or start a command",
             ));
         }
-        let selection = Selection {
-            pids: select.pid.clone(),
-            tids: select.tid.clone(),
-            cgroup: select.cgroup.as_deref().map(normal_path),
-            comm: select.comm.clone(),
-            cpus: list("--cpu", select.cpu.as_deref())?,
-            nodes: list("--node", select.node.as_deref())?,
-        };
         Ok(Self {
             selection,
             command: select.command.clone(),
@@ -84,67 +68,31 @@ impl Target {
         if !self.command.is_empty() {
             return format!("command {}", self.command.join(" "));
         }
-        selection_words(&self.selection)
-    }
-}
-
-/// A selection in words.
-pub fn selection_words(selection: &Selection) -> String {
-    let numbers = |list: &[u32]| list.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-    let mut words = Vec::new();
-    for (name, list) in [("process", &selection.pids), ("thread", &selection.tids)] {
-        if !list.is_empty() {
-            words.push(format!("{name} {}", numbers(list)));
-        }
-    }
-    for (name, list) in [("CPU", &selection.cpus), ("node", &selection.nodes)] {
-        if !list.is_empty() {
-            words.push(format!("tasks on {name} {}", cpu_list(list)));
-        }
-    }
-    if let Some(cgroup) = &selection.cgroup {
-        words.push(format!("cgroup {cgroup}"));
-    }
-    if let Some(comm) = &selection.comm {
-        words.push(format!("threads named /{comm}/"));
-    }
-    if words.is_empty() { "whole host".into() } else { words.join(", ") }
-}
-
-fn list(option: &str, text: Option<&str>) -> Result<Vec<u32>> {
-    let Some(text) = text else { return Ok(Vec::new()) };
-    match parse_cpu_list(text) {
-        Some(list) if !list.is_empty() => Ok(list),
-        _ => Err(Error::could_not_run(format!("{option} takes a list like 0-3,8, not {text:?}"))),
+        self.selection.words()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::{Args, Command, FromArgMatches};
+
     use super::*;
+
+    fn parsed(words: &[&str]) -> Result<Target> {
+        let command = Select::augment_args(Command::new("cgscope").no_binary_name(true));
+        Target::new(&Select::from_arg_matches(&command.get_matches_from(words)).unwrap())
+    }
 
     #[test]
     fn a_bad_regular_expression_is_one_sentence() {
-        let select = Select { comm: Some("a(".into()), ..Select::default() };
-        let error = Target::new(&select).unwrap_err();
+        let error = parsed(&["--comm", "a("]).unwrap_err();
         assert_eq!(error.to_string(), "--comm \"a(\" is not a regular expression: unclosed group");
     }
 
     #[test]
     fn memory_is_read_of_chosen_processes_only() {
-        let select = Select { memory: true, ..Select::default() };
-        assert!(
-            Target::new(&select).unwrap_err().to_string().starts_with("--memory looks at chosen processes")
-        );
-        assert!(Target::new(&Select { pid: vec![1], ..select }).unwrap().memory);
-    }
-
-    #[test]
-    fn a_selection_is_said_in_words() {
-        let selection = Selection { pids: vec![1, 2], cgroup: Some("/a".into()), ..Selection::default() };
-        assert_eq!(selection_words(&selection), "process 1,2, cgroup /a");
-        assert_eq!(selection_words(&Selection::default()), "whole host");
-        let selection = Selection { cpus: vec![0, 1, 2, 8], nodes: vec![1], ..Selection::default() };
-        assert_eq!(selection_words(&selection), "tasks on CPU 0-2,8, tasks on node 1");
+        let refused = parsed(&["--memory"]).unwrap_err().to_string();
+        assert!(refused.starts_with("--memory looks at chosen processes"), "{refused}");
+        assert!(parsed(&["--memory", "-p", "1"]).unwrap().memory);
     }
 }

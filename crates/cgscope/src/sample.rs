@@ -2,7 +2,6 @@
 
 use std::{future, io, sync::mpsc, thread};
 
-use cgscope_model::Selection;
 use cgscope_psn::{RoundEnd, Rounds, Sampling, Schedule, Tally, ThreadFilter, ThreadReader, WantedFields};
 use tokio::sync::oneshot;
 
@@ -125,14 +124,9 @@ fn finish(rounds: &Rounds, end: &End, options: &Sample, target: &Target) -> Resu
     if *end == End::TargetGone {
         say!("cgscope: {}: {}; samples are up to that moment", target.words(), session::words(end));
     }
-    let by_id_alone = Selection {
-        pids: target.selection.pids.clone(),
-        tids: target.selection.tids.clone(),
-        ..Selection::default()
-    };
     // Without -a, or chosen by more than that, it may have been asleep, or elsewhere.
-    let is_missing = options.all_states && rounds.table.threads == 0 && target.selection == by_id_alone;
-    if let Some(sentence) = is_missing.then(|| session::hidden(&by_id_alone)).flatten() {
+    let is_missing = options.all_states && rounds.table.threads == 0 && target.selection.is_by_id_alone();
+    if let Some(sentence) = is_missing.then(|| session::hidden(&target.selection)).flatten() {
         say!("cgscope: {sentence}");
         exit = exit.max(Exit::Incomplete);
     }

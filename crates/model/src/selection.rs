@@ -1,15 +1,23 @@
-//! Which tasks a user asked for. Processes and threads are selected in the kernel, where leaving a task out saves its
-//! cost; the rest is left out here, of an Interval.
+//! Which tasks a user selects: one table of selectors, from the command line to what is left out of an Interval.
+//!
+//! A new selector is a field of [`Selection`], a row of [`SELECTORS`], and what the compiler then asks for in this file. Processes and
+//! threads are selected by the source, in the kernel if it can, where leaving a task out saves its cost. A [`SelectionFilter`] does
+//! the rest.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
-use crate::{Gone, Interval};
+use crate::{
+    Gone, Interval,
+    placement::{cpu_list, parse_cpu_list},
+    printable,
+};
 
-/// What a user asked for. Empty lists and `None` select everything.
+/// What a user selects. Empty lists and `None` select everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Selection {
     /// Processes, with all their threads and children.
     pub pids: Vec<u32>,
@@ -25,58 +33,237 @@ pub struct Selection {
     pub nodes: Vec<u32>,
 }
 
+/// A selector: an option of the command line.
+#[derive(Debug)]
+pub struct Selector {
+    /// The name of the option: `pid` for `--pid`.
+    pub name: &'static str,
+    /// Its short form: `p` for `-p`.
+    pub short: Option<char>,
+    /// What its value is called.
+    pub value: &'static str,
+    /// What it selects.
+    pub help: &'static str,
+    /// Its value is a list of ids of tasks. Only these are selected by the source.
+    pub is_ids: bool,
+    /// Its parser.
+    pub set: Set,
+}
+
+impl Selector {
+    const fn ids(name: &'static str, short: char, value: &'static str, help: &'static str, set: Set) -> Self {
+        Self { short: Some(short), is_ids: true, ..Self::one(name, value, help, set) }
+    }
+
+    const fn one(name: &'static str, value: &'static str, help: &'static str, set: Set) -> Self {
+        Self { name, short: None, value, help, is_ids: false, set }
+    }
+}
+
+/// Parses one value into the selection; or says why it cannot.
+pub type Set = fn(&mut Selection, &str) -> Result<(), String>;
+
+/// All selectors, in the order of the help.
+pub static SELECTORS: &[Selector] = &[
+    Selector::ids(
+        "pid",
+        'p',
+        "PID",
+        "Processes: all their threads, and what they start from now on",
+        |selection, text| id(&mut selection.pids, text),
+    ),
+    Selector::ids("tid", 't', "TID", "Single threads", |selection, text| id(&mut selection.tids, text)),
+    Selector::one(
+        "cgroup",
+        "PATH",
+        "Tasks of this cgroup and of all below it; the path as under the mount (of the cpu controller on hybrid hosts)",
+        |selection, text| set_text(&mut selection.cgroup, normal_path(text)),
+    ),
+    Selector::one(
+        "comm",
+        "REGEX",
+        "Threads whose name matches; tasks that ended within an interval are left out",
+        |selection, text| set_text(&mut selection.comm, regex(text)?),
+    ),
+    Selector::one(
+        "cpu",
+        "LIST",
+        "Tasks last seen on these CPUs, like 0-3,8; tasks that ended within an interval are left out",
+        |selection, text| numbers(&mut selection.cpus, "--cpu", text),
+    ),
+    Selector::one(
+        "node",
+        "LIST",
+        "Tasks last seen on these NUMA nodes; tasks that ended within an interval are left out",
+        |selection, text| numbers(&mut selection.nodes, "--node", text),
+    ),
+];
+
+fn id(ids: &mut Vec<u32>, text: &str) -> Result<(), String> {
+    ids.push(text.parse().map_err(|error: std::num::ParseIntError| error.to_string())?);
+    Ok(())
+}
+
+fn set_text(text: &mut Option<String>, value: String) -> Result<(), String> {
+    *text = Some(value);
+    Ok(())
+}
+
+fn regex(text: &str) -> Result<String, String> {
+    let parsed = Regex::new(text).map(|_| text.to_owned());
+    parsed.map_err(|error| {
+        let error = error.to_string();
+        let reason = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        format!("--comm {text:?} is not a regular expression: {reason}")
+    })
+}
+
+fn numbers(list: &mut Vec<u32>, option: &str, text: &str) -> Result<(), String> {
+    let parsed = parse_cpu_list(text).filter(|list| !list.is_empty());
+    *list = parsed.ok_or_else(|| format!("{option} takes a list like 0-3,8, not {text:?}"))?;
+    Ok(())
+}
+
 impl Selection {
     /// True if the kernel side follows every task.
     pub fn follows_all(&self) -> bool {
         self.pids.is_empty() && self.tids.is_empty()
     }
 
-    /// True if nothing was asked for: the whole host.
+    /// True if nothing is selected: the whole host.
     pub fn is_whole_host(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Leaves out what was not asked for. What exited is known by cgroup alone: a selection by name, CPU or node
-    /// leaves it out. Waits by CPU are those of all followed tasks: once some are left out here, waits are known only by the
-    /// CPU that a task was last on. Of CPUs and nodes those that were asked for stay.
-    pub fn apply(&self, interval: &mut Interval) -> Result<(), regex::Error> {
-        let comm = self.comm.as_deref().map(Regex::new).transpose()?;
-        let cgroups = std::mem::take(&mut interval.cgroups);
-        let in_cgroup = |id: u64| match &self.cgroup {
-            None => true,
-            Some(root) => cgroups
-                .binary_search_by_key(&id, |(id, _)| *id)
-                .is_ok_and(|i| is_at_or_below(&cgroups[i].1, root)),
+    /// True if only processes and threads are selected. What the other selectors take changes with time.
+    pub fn is_by_id_alone(&self) -> bool {
+        *self == Self { pids: self.pids.clone(), tids: self.tids.clone(), ..Self::default() }
+    }
+
+    /// The selection in words, for titles.
+    pub fn words(&self) -> String {
+        let Self { pids, tids, cgroup, comm, cpus, nodes } = self;
+        let ids = |name: &str, ids: &[u32]| {
+            let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
+            (!ids.is_empty()).then(|| format!("{name} {}", ids.join(",")))
         };
+        let on = |name: &str, list: &[u32]| {
+            (!list.is_empty()).then(|| format!("tasks on {name} {}", cpu_list(list)))
+        };
+        let words = [
+            ids("process", pids),
+            ids("thread", tids),
+            on("CPU", cpus),
+            on("node", nodes),
+            cgroup.as_ref().map(|cgroup| format!("cgroup {cgroup}")),
+            comm.as_ref().map(|comm| format!("threads named /{comm}/")),
+        ];
+        let words: Vec<String> = words.into_iter().flatten().collect();
+        if words.is_empty() { "whole host".into() } else { words.join(", ") }
+    }
+
+    /// Without characters that steer a terminal: a recording may come from anybody.
+    #[must_use]
+    pub fn printable(self) -> Self {
+        let printable = |text: Option<String>| text.map(|text| printable(&text).to_string());
+        Self { cgroup: printable(self.cgroup), comm: printable(self.comm), ..self }
+    }
+
+    /// Leaves out what is not selected.
+    ///
+    /// # Errors
+    /// Where `comm` is not a regular expression.
+    pub fn apply(&self, interval: &mut Interval) -> Result<(), regex::Error> {
+        SelectionFilter::new(self)?.apply(interval);
+        interval.is_selection = !self.is_whole_host();
+        Ok(())
+    }
+}
+
+/// Leaves out what the source did not: all selectors but ids.
+#[derive(Clone, Debug)]
+pub struct SelectionFilter {
+    cgroup: Option<String>,
+    comm: Option<Regex>,
+    cpus: Vec<u32>,
+    nodes: Vec<u32>,
+    by_thread: bool,
+}
+
+impl SelectionFilter {
+    /// The filter of a selection.
+    ///
+    /// # Errors
+    /// Where `comm` is not a regular expression.
+    pub fn new(selection: &Selection) -> Result<Self, regex::Error> {
+        Ok(Self {
+            cgroup: selection.cgroup.clone(),
+            comm: selection.comm.as_deref().map(Regex::new).transpose()?,
+            cpus: selection.cpus.clone(),
+            nodes: selection.nodes.clone(),
+            by_thread: !selection.tids.is_empty(),
+        })
+    }
+
+    /// True if it looks at cgroups.
+    pub fn is_by_cgroup(&self) -> bool {
+        self.cgroup.is_some()
+    }
+
+    /// True if it looks at names, CPUs or nodes of tasks.
+    pub fn is_by_task(&self) -> bool {
+        self.comm.is_some() || !self.cpus.is_empty() || !self.nodes.is_empty()
+    }
+
+    /// The selected cgroup that this path is at or below. Without a selector of cgroups `None`.
+    fn selected_cgroup<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let root = self.cgroup.as_deref()?;
+        path_and_ancestors(path).find(|above| *above == root)
+    }
+
+    /// Whether a cgroup is selected, by its path.
+    pub fn wants_cgroup(&self, path: &str) -> bool {
+        !self.is_by_cgroup() || self.selected_cgroup(path).is_some()
+    }
+
+    /// Whether a task of a selected cgroup is selected. A task with an unknown CPU or node is not, where that matters.
+    pub fn wants_task(&self, comm: &str, cpu: Option<u32>, node: Option<u32>) -> bool {
+        self.comm.as_ref().is_none_or(|regex| regex.is_match(comm))
+            && is_chosen(&self.cpus, cpu)
+            && is_chosen(&self.nodes, node)
+    }
+
+    /// Exited tasks are known by cgroup alone: a selection by name, CPU or node leaves them out. Waits by CPU are those of all followed
+    /// tasks: once some are left out here, waits are known only by the CPU that a task was last on. Selected CPUs and nodes stay.
+    fn apply(&self, interval: &mut Interval) {
+        let wanted = self.is_by_cgroup().then(|| {
+            let wanted = interval.cgroups.iter().filter(|(_, path)| self.wants_cgroup(path));
+            wanted.map(|(id, _)| *id).collect::<HashSet<u64>>()
+        });
+        let in_cgroup = |id: u64| wanted.as_ref().is_none_or(|wanted| wanted.contains(&id));
         interval.tasks.retain(|task| {
             let task = &task.reading;
-            in_cgroup(task.cgroup_id)
-                && comm.as_ref().is_none_or(|comm| comm.is_match(&task.comm))
-                && (self.cpus.is_empty() || self.cpus.contains(&task.cpu))
-                && (self.nodes.is_empty() || task.node.is_some_and(|node| self.nodes.contains(&node)))
+            in_cgroup(task.cgroup_id) && self.wants_task(&task.comm, Some(task.cpu), task.node)
         });
-        let by_task = comm.is_some() || !self.cpus.is_empty() || !self.nodes.is_empty();
+        let by_task = self.is_by_task();
         interval.exited.retain(|exited| !by_task && in_cgroup(exited.cgroup_id));
-        if by_task || !self.tids.is_empty() {
+        if by_task || self.by_thread {
             leave_out_gone(interval);
         }
         interval.pairs.retain(|pair| in_cgroup(pair.victim));
-        let is_chosen = |chosen: &[u32], number: u32| chosen.is_empty() || chosen.contains(&number);
-        interval.nodes.retain(|node| is_chosen(&self.nodes, node.node));
-        interval.cpus.retain(|cpu| {
-            is_chosen(&self.cpus, cpu.cpu)
-                && (self.nodes.is_empty() || cpu.node.is_some_and(|node| self.nodes.contains(&node)))
-        });
-        if by_task || self.cgroup.is_some() {
+        interval.nodes.retain(|node| is_chosen(&self.nodes, Some(node.node)));
+        interval.cpus.retain(|cpu| is_chosen(&self.cpus, Some(cpu.cpu)) && is_chosen(&self.nodes, cpu.node));
+        if by_task || wanted.is_some() {
             for cpu in &mut interval.cpus {
                 (cpu.wait, cpu.came_from) = (None, None);
             }
         }
-        interval.is_selection = !self.is_whole_host();
         interval.selected_cgroup = self.cgroup.as_deref().map(Into::into);
-        interval.cgroups = cgroups;
-        Ok(())
     }
+}
+
+fn is_chosen(chosen: &[u32], number: Option<u32>) -> bool {
+    chosen.is_empty() || number.is_some_and(|number| chosen.contains(&number))
 }
 
 /// What threads of a process did that exited is not told by thread.
@@ -133,6 +320,15 @@ mod tests {
         assert!(is_at_or_below("/a/b", "/a"));
         assert!(!is_at_or_below("/ab", "/a"));
         assert!(is_at_or_below("/ab", "/"));
+    }
+
+    #[test]
+    fn a_selection_is_said_in_words() {
+        let selection = Selection { pids: vec![1, 2], cgroup: Some("/a".into()), ..Selection::default() };
+        assert_eq!(selection.words(), "process 1,2, cgroup /a");
+        assert_eq!(Selection::default().words(), "whole host");
+        let selection = Selection { cpus: vec![0, 1, 2, 8], nodes: vec![1], ..Selection::default() };
+        assert_eq!(selection.words(), "tasks on CPU 0-2,8, tasks on node 1");
     }
 
     #[test]

@@ -37,11 +37,10 @@ pub struct Header {
 impl Header {
     /// Without what would steer a terminal: it may come from anybody.
     pub(crate) fn printable(mut self) -> Self {
-        let Self { cgscope_version, hostname, kernel_release, architecture, selection, command, .. } =
-            &mut self;
+        self.selection = self.selection.printable();
+        let Self { cgscope_version, hostname, kernel_release, architecture, command, .. } = &mut self;
         let texts = [cgscope_version, hostname, kernel_release, architecture];
-        let texts = texts.into_iter().chain(&mut selection.cgroup).chain(&mut selection.comm);
-        for text in texts.chain(command.iter_mut().flatten()) {
+        for text in texts.into_iter().chain(command.iter_mut().flatten()) {
             *text = printable(text).to_string();
         }
         self

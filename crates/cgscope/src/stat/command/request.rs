@@ -22,20 +22,16 @@ pub fn target(options: &Stat) -> Result<Target> {
     Ok(target)
 }
 
-fn meaningless(options: &Stat) -> Option<&'static str> {
-    let select = &options.select;
+fn meaningless(options: &Stat) -> Option<String> {
     let given = [
         (options.rhythm.interval.is_some(), "an interval"),
         (options.rhythm.duration.is_some(), "--duration"),
         (options.threads, "--threads"),
         (options.by.is_some(), "--by"),
         (options.all, "--all"),
-        (select.cgroup.is_some(), "--cgroup"),
-        (select.comm.is_some(), "--comm"),
-        (select.cpu.is_some(), "--cpu"),
-        (select.node.is_some(), "--node"),
     ];
-    given.iter().find(|(is_given, _)| *is_given).map(|(_, option)| *option)
+    let given = given.iter().find(|(is_given, _)| *is_given).map(|(_, option)| (*option).to_owned());
+    given.or_else(|| options.select.selectors.0.first().map(|(selector, _)| format!("--{}", selector.name)))
 }
 
 #[cfg(test)]

@@ -1,0 +1,65 @@
+//! The options that the model's table of selectors names.
+
+use cgscope_model::{
+    Selection,
+    selection::{SELECTORS, Selector},
+};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+
+/// The heading of the options in the help.
+pub const HEADING: &str = "Selection (none: the whole host)";
+
+/// What was typed for each selector.
+#[derive(Clone, Debug, Default)]
+pub struct Selectors(pub Vec<(&'static Selector, String)>);
+
+impl Selectors {
+    /// Parses the values.
+    pub fn selection(&self) -> Result<Selection, String> {
+        let mut selection = Selection::default();
+        self.0.iter().try_for_each(|(selector, text)| (selector.set)(&mut selection, text))?;
+        Ok(selection)
+    }
+}
+
+/// Ids are parsed here, where clap names the bad one of a list. The other selectors have sentences of their own.
+fn argument(selector: &'static Selector) -> Arg {
+    let parse = |text: &str| (selector.set)(&mut Selection::default(), text).map(|()| text.to_owned());
+    let argument = Arg::new(selector.name)
+        .long(selector.name)
+        .value_name(selector.value)
+        .help(selector.help)
+        .help_heading(HEADING)
+        .action(ArgAction::Set);
+    let argument = selector.short.into_iter().fold(argument, Arg::short);
+    if selector.is_ids {
+        argument.action(ArgAction::Append).value_delimiter(',').value_parser(parse)
+    } else {
+        argument
+    }
+}
+
+impl Args for Selectors {
+    fn augment_args(command: Command) -> Command {
+        command.args(SELECTORS.iter().map(argument))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Selectors {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let typed = |selector: &'static Selector| {
+            let texts = matches.get_many::<String>(selector.name).into_iter().flatten();
+            texts.map(move |text| (selector, text.clone()))
+        };
+        Ok(Self(SELECTORS.iter().flat_map(typed).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
