@@ -68,7 +68,7 @@ fn place_for(task: Task, otherwise: u64) -> Option<&'static mut Exited> {
 #[inline(always)]
 fn hand_over(task: Task, storage: &mut TaskStorage, place: &mut Exited) {
     count_unseen_arrival(task, storage);
-    let now = task.all_totals(&storage.waits, &storage.by_cause);
+    let now = task.all_totals(&storage.waits, storage);
     add(&mut place.tasks, 1);
     hand_over_rest(task, storage, place, &now);
 }

@@ -62,7 +62,7 @@ pub fn hand_over(task: Task, storage: &mut TaskStorage, to: u64) {
     // What the kernel adds for the wait that ends with this very switch belongs here, too; the part of a wait that is not over,
     // which may have been told, does not.
     let run_delay_ns = storage.waits.expected_run_delay_ns.max(storage.told.totals.run_delay_ns);
-    let now = Totals { run_delay_ns, ..task.all_totals(&storage.waits, &storage.by_cause) };
+    let now = Totals { run_delay_ns, ..task.all_totals(&storage.waits, storage) };
     // SAFETY: a map value; all writes to it are atomic or may be lost without harm.
     hand_over_rest(task, storage, unsafe { &mut *place }, &now);
     storage.waits.max_ns = 0;

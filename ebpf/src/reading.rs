@@ -220,7 +220,7 @@ fn put(task: Task, storage: &mut TaskStorage, waits: &Waits, record: &mut TaskRe
     record.state = task.state();
     record.last_queued_ns = task.last_queued_ns();
     record.rq_clock_ns = queue.clock_ns();
-    record.totals = task.all_totals(waits, &storage.by_cause);
+    record.totals = task.all_totals(waits, storage);
     copy(waits, &mut record.waits);
     record.owner = if is_shared() { task.owner() } else { NOBODY };
 }

@@ -103,6 +103,8 @@ pub struct Compared {
     pub least: f64,
     /// True if the coarse mode does not know it, or misses some.
     pub exact_only: bool,
+    /// True if it is known of some tasks only, and is compared all the same.
+    pub is_partial: bool,
 }
 
 /// A row of the table.
@@ -165,11 +167,11 @@ impl Info {
     }
 
     const fn diff(self, words: &'static str, least: f64) -> Self {
-        Self { diff: Some(Compared { words, least, exact_only: false }), ..self }
+        Self { diff: Some(Compared { words, least, exact_only: self.exact_only, is_partial: false }), ..self }
     }
 
-    const fn diff_exact(self, words: &'static str, least: f64) -> Self {
-        Self { diff: Some(Compared { words, least, exact_only: true }), ..self }
+    const fn diff_partial(self, words: &'static str, least: f64) -> Self {
+        Self { diff: Some(Compared { words, least, exact_only: true, is_partial: true }), ..self }
     }
 }
 
@@ -234,10 +236,10 @@ counters! {
         .exact_only()
         .top_of_tasks("migr/s", 'M', 6, "moves between CPUs, a second")
         .metric("cgscope_cgroup_migrations", "Moves of tasks between CPUs.")
-        .diff_exact("moves between CPUs", 20.0);
+        .diff("moves between CPUs", 20.0);
     /// Moves between NUMA nodes.
     NodeMigrations = events("node_migrations", |of| of.task?.placement.node_migrations)
-        .diff_exact("moves between nodes", 20.0);
+        .diff_partial("moves between nodes", 20.0);
     /// The kernel's own sum of waits.
     RunDelay = ns("run_delay_ns", |of| Some(of.totals?.run_delay_ns));
     /// Waits that the kernel does not count.

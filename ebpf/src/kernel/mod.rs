@@ -10,8 +10,8 @@ use core::{
 
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
 use cgscope_layout::{
-    ABSENT, BIT_SHIFT, ByCause, Offsets,
-    wire::{Accounts, Config, Gone, Totals, Waits},
+    ABSENT, BIT_SHIFT, Offsets,
+    wire::{Accounts, Config, Gone, TaskStorage, Totals, Waits},
 };
 
 /// Set by user space before loading. Read as volatile: to the compiler they are constants of this very file.
@@ -419,15 +419,15 @@ impl Task {
 }
 
 impl Task {
-    /// The kernel's own readings and those of the hook.
+    /// The kernel's own readings and those of the hook. `waits`: those of the storage, as they were when the caller looked.
     #[inline(always)]
-    pub fn all_totals(self, waits: &Waits, by_cause: &ByCause) -> Totals {
+    pub fn all_totals(self, waits: &Waits, storage: &TaskStorage) -> Totals {
         Totals {
             waits: waits.count,
             wait_ns: waits.total_ns,
             unstamped: waits.unstamped_count,
             unstamped_ns: waits.unstamped_ns,
-            by_cause: *by_cause,
+            by_cause: storage.by_cause,
             ..self.totals()
         }
     }

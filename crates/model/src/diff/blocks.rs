@@ -52,6 +52,9 @@ pub(super) const fn of_cause(cause: Cause) -> usize {
     cause as usize
 }
 
+/// The sum of a counter that was not known of some task. Sums end at this number, so that whatever is added it stays.
+pub(super) const UNKNOWN: u64 = u64::MAX;
+
 /// The place of a counter of tasks.
 pub(super) const fn of_counter(counter: Counter) -> usize {
     Measure::Longest as usize + 1 + counter as usize
@@ -100,11 +103,12 @@ impl Sums {
         }
     }
 
-    /// Adds the counters that are compared.
+    /// Adds the counters that are compared. One that is not known makes the sum [`UNKNOWN`].
     pub fn add_counters(&mut self, observed: &Observed<'_>) {
-        for (counter, _) in Counter::compared() {
+        for (counter, compared) in Counter::compared() {
             let sum = &mut self.measures[of_counter(counter)];
-            *sum = sum.saturating_add(counter.of(observed).unwrap_or(0));
+            let unknown = if compared.is_partial { 0 } else { UNKNOWN };
+            *sum = sum.saturating_add(counter.of(observed).unwrap_or(unknown));
         }
     }
 

@@ -11,7 +11,7 @@ use super::{
     matching,
     recorded::{Recorded, same_settings},
     resample::{self, Draws, Series},
-    series::{Both, Frame, bucket_at, is_rare, scale},
+    series::{Both, Frame, bucket_at, is_rare, is_unknown, scale},
     subjects::{alone, chosen, presence, subjects},
 };
 use crate::{
@@ -105,6 +105,9 @@ impl<'f, 's, 'a> Table<'f, 's, 'a> {
     }
 
     fn counted(&mut self, both: &'s Both<'a>, figure: Figure) {
+        if is_unknown(both, figure) {
+            return;
+        }
         let values = [0, 1].map(|side| self.frame.value(both, figure, side));
         let largest = values.into_iter().flatten().fold(0.0, f64::max);
         if largest < figure.least().change / 2.0 {

@@ -2,7 +2,7 @@
 
 use super::{
     FEW_EVENTS, Figure, Subject, Unit,
-    blocks::{Measure, Rows, Sums},
+    blocks::{Measure, Rows, Sums, UNKNOWN, of_counter},
     figure::{BEYOND, Of},
     recorded::Recorded,
     resample::{Series, Shape},
@@ -121,6 +121,12 @@ pub(super) fn scale(unit: Unit) -> f64 {
         Unit::PerSecond => 1e9,
         Unit::WallShare | Unit::Share | Unit::Ns => 1.0,
     }
+}
+
+/// True if a side has no such counter: it was recorded before that was counted.
+pub(super) fn is_unknown(both: &Both, figure: Figure) -> bool {
+    let Figure::Counted(counter) = figure else { return false };
+    both.sums.iter().any(|sums| sums.at(of_counter(counter)) == UNKNOWN)
 }
 
 /// True if there are too few events for a rate.
