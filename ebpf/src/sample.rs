@@ -19,10 +19,10 @@ use aya_ebpf::{
 };
 use cgscope_layout::{
     FRAMES,
-    threads::{
-        DISPLACED, END, HAS_SYSCALL, IOWAIT, LONGEST, ON_CPU, ON_RQ, ThreadsConfig, THROTTLED, ThreadRecord,
-    },
     task_state::{DEAD, INTERRUPTIBLE, NOLOAD, PARKED, UNINTERRUPTIBLE},
+    threads::{
+        DISPLACED, END, HAS_SYSCALL, IOWAIT, LONGEST, ON_CPU, ON_RQ, THROTTLED, ThreadRecord, ThreadsConfig,
+    },
     wire::{SELECT_PROCESS, SELECT_THREAD, SELECTED_MAX},
 };
 

@@ -56,8 +56,7 @@ async fn measure(
         if anew {
             worst = worst.max(Exit::Incomplete);
             tee.begins_anew();
-            earlier = Some(sample);
-            continue;
+            earlier = None;
         }
         let interval = earlier.as_ref().map(|earlier| session.between(earlier, &sample)).transpose()?;
         let is_leftover =

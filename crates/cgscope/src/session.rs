@@ -226,8 +226,7 @@ impl Session {
     fn on(&mut self, event: Event) -> Result<Event> {
         let Event::Sample { sample, anew, end } = event else { return Ok(event) };
         self.must_be_shown(&sample)?;
-        let anew = anew && end.is_none();
-        let end = if anew { None } else { self.last(&sample, end) };
+        let end = if anew && end.is_none() { None } else { self.last(&sample, end) };
         Ok(Event::Sample { sample, anew, end })
     }
 

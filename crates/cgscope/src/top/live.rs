@@ -113,13 +113,14 @@ impl Updates for Live {
             }
         };
         let (sample, end) = match event {
-            Some(Event::Sample { sample, anew: true, .. }) => {
-                self.worst = self.worst.max(Exit::Incomplete);
-                self.tee.begins_anew();
-                self.earlier = Some(sample);
-                return Ok(Flow::Draw);
+            Some(Event::Sample { sample, anew, end }) => {
+                if anew {
+                    self.worst = self.worst.max(Exit::Incomplete);
+                    self.tee.begins_anew();
+                    self.earlier = None;
+                }
+                (sample, end)
             }
-            Some(Event::Sample { sample, end, .. }) => (sample, end),
             Some(Event::Message(sentence)) => {
                 app.notice = Some(sentence);
                 return Ok(Flow::Draw);
