@@ -89,6 +89,9 @@ fn enter_composed(next: Task, storage: &mut TaskStorage, work: &mut Work) {
     } else {
         split(next, storage, work, wait);
     }
+    if work.walk.parts[Cause::Throttled as usize] != 0 {
+        storage.throttled_waits += 1;
+    }
     book(&mut storage.by_cause, &mut storage.histogram, work);
     if counts_by_cpu()
         && let Some(counters) = cpu_counters(wait.cpu)

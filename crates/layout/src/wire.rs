@@ -105,6 +105,8 @@ macro_rules! totals {
             involuntary,
             /// Moves between CPUs.
             migrations,
+            /// Completed waits in which the task was out of quota for some of the time.
+            throttled_waits,
         }
     };
 }
@@ -154,6 +156,8 @@ pub struct TaskStorage {
     pub waits: Waits,
     /// Sums of completed waits by cause, kept by the hook.
     pub by_cause: ByCause,
+    /// Completed waits in which the task was out of quota for some of the time, kept by the hook.
+    pub throttled_waits: u64,
     /// The cgroup that what comes on top of `told` belongs to: the table of exited tasks has a place for it.
     pub cgroup_id: u64,
     /// How it left its CPU last.

@@ -123,6 +123,7 @@ fn task(tid: u32, place: Place, round: u64) -> TaskReading {
             voluntary: (20 + chance.below(200)) * round,
             involuntary: chance.below(20) * round,
             migrations: chance.below(30) * round,
+            throttled_waits: throttled_waits(&waits.by_cause, round),
             by_cause: waits.by_cause,
             ..Totals::default()
         },
@@ -172,6 +173,11 @@ impl Waits {
     }
 }
 
+/// One a round, where there was any.
+fn throttled_waits(by_cause: &ByCause, round: u64) -> u64 {
+    if by_cause.get(Cause::Throttled) == 0 { 0 } else { round }
+}
+
 /// A few died in every tenth cgroup.
 pub(crate) fn exited(names: &Names, round: u64) -> Vec<ExitedReading> {
     let some = names.leaves.iter().step_by(10).filter(|_| round != 0);
@@ -188,6 +194,7 @@ pub(crate) fn exited(names: &Names, round: u64) -> Vec<ExitedReading> {
                 wait_ns: waits.by_cause.total(),
                 run_delay_ns: waits.by_cause.total(),
                 on_cpu_ns: chance.below(1_000_000) * round,
+                throttled_waits: throttled_waits(&waits.by_cause, round),
                 by_cause: waits.by_cause,
                 ..Totals::default()
             },

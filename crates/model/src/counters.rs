@@ -3,7 +3,7 @@
 //! read.
 
 use crate::{
-    Accounts, CgroupReading, Gone, Group, Mode, TaskInterval, Totals, Wait, interval::ExitedInterval,
+    Accounts, Cause, CgroupReading, Gone, Group, Mode, TaskInterval, Totals, Wait, interval::ExitedInterval,
 };
 
 /// What counters are taken from: a task, or several together, over an interval. What was not read is `None`.
@@ -240,6 +240,21 @@ counters! {
     /// Moves between NUMA nodes.
     NodeMigrations = events("node_migrations", |of| of.task?.placement.node_migrations)
         .diff_partial("moves between nodes", 20.0);
+    /// Completed waits in which the task was out of quota for some of the time.
+    ThrottledWaits = events("throttled_waits", |of| {
+        let totals = of.totals?;
+        // Older recordings have the time alone.
+        let is_known = totals.throttled_waits != 0 || totals.by_cause.get(Cause::Throttled) == 0;
+        is_known.then_some(totals.throttled_waits)
+    })
+        .exact_only()
+        .top("twait/s", ' ', 7, "waits that ended, a second, in which it was out of quota for some of the time")
+        .stat("twait/s", 9, "waits a second in which it was out of quota for some of the time", None)
+        .metric(
+            "cgscope_cgroup_throttled_waits",
+            "Completed waits of tasks in which they were out of quota for some of the time.",
+        )
+        .diff("waits out of quota", 1.0);
     /// The kernel's own sum of waits.
     RunDelay = ns("run_delay_ns", |of| Some(of.totals?.run_delay_ns));
     /// Waits that the kernel does not count.
@@ -278,11 +293,11 @@ use Counter::*;
 /// In the object of a task, before `blocked`.
 pub const OF_TASK_TIME: &[Counter] = &[OnCpu, User, System, Guest];
 /// In the object of a task, before `ran_by_node`.
-pub const OF_TASK: &[Counter] = &[Voluntary, Involuntary, Migrations, NodeMigrations];
+pub const OF_TASK: &[Counter] = &[Voluntary, Involuntary, Migrations, NodeMigrations, ThrottledWaits];
 /// In the object of a task, before `unstamped`.
 pub const OF_TASK_BY_KERNEL: &[Counter] = &[RunDelay];
 /// In the object of a cgroup: sums over its tasks.
-pub const OF_CGROUP: &[Counter] = &[Voluntary, Involuntary, RunDelay];
+pub const OF_CGROUP: &[Counter] = &[Voluntary, Involuntary, RunDelay, ThrottledWaits];
 /// In the object of a cgroup: what its files count.
 pub const OF_LIMITS: &[Counter] = &[
     Periods,
@@ -300,16 +315,25 @@ pub const OF_LIMITS: &[Counter] = &[
 pub const OF_QUOTA: &[Counter] =
     &[CgroupUsage, CgroupUser, CgroupSystem, Periods, ThrottledPeriods, ThrottledNs];
 /// In the object of an interval: sums over all tasks.
-pub const OF_TOTAL: &[Counter] = &[];
+pub const OF_TOTAL: &[Counter] = &[ThrottledWaits];
 /// The last columns of CSV and Parquet. New ones go to the end.
-pub const OF_EXPORT: &[Counter] =
-    &[OnCpu, Voluntary, Involuntary, Migrations, NodeMigrations, RunDelay, Unstamped, UnstampedNs];
+pub const OF_EXPORT: &[Counter] = &[
+    OnCpu,
+    Voluntary,
+    Involuntary,
+    Migrations,
+    NodeMigrations,
+    RunDelay,
+    Unstamped,
+    UnstampedNs,
+    ThrottledWaits,
+];
 /// The columns of `top`.
-pub const OF_TOP: &[Counter] = &[Waits, Involuntary, Voluntary, Migrations];
+pub const OF_TOP: &[Counter] = &[Waits, Involuntary, Voluntary, Migrations, ThrottledWaits];
 /// The metrics before those of the quota.
 pub const OF_METRICS_FIRST: &[Counter] = &[OnCpu, ThrottledNs, ThrottledPeriods, Periods];
 /// The metrics after them.
-pub const OF_METRICS: &[Counter] = &[Voluntary, Involuntary, Migrations];
+pub const OF_METRICS: &[Counter] = &[Voluntary, Involuntary, Migrations, ThrottledWaits];
 
 impl Counter {
     /// Its row of the table.

@@ -428,6 +428,7 @@ impl Task {
             unstamped: waits.unstamped_count,
             unstamped_ns: waits.unstamped_ns,
             by_cause: storage.by_cause,
+            throttled_waits: storage.throttled_waits,
             ..self.totals()
         }
     }

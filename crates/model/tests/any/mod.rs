@@ -33,7 +33,7 @@ fn by_cause() -> impl Strategy<Value = ByCause> {
 }
 
 fn totals() -> impl Strategy<Value = Totals> {
-    (vec(amount(), 9), by_cause()).prop_map(|(ns, by_cause)| Totals {
+    (vec(amount(), 10), by_cause()).prop_map(|(ns, by_cause)| Totals {
         waits: ns[0],
         wait_ns: ns[1],
         run_delay_ns: ns[2],
@@ -43,6 +43,7 @@ fn totals() -> impl Strategy<Value = Totals> {
         voluntary: ns[6],
         involuntary: ns[7],
         migrations: ns[8],
+        throttled_waits: ns[9],
         by_cause,
     })
 }

@@ -150,10 +150,10 @@ pub(crate) fn any_hist() -> impl Strategy<Value = Arc<Hist>> {
 }
 
 fn any_totals() -> impl Strategy<Value = Totals> {
-    (any::<[u64; 5]>(), any::<[u64; 4]>(), any::<[u64; CAUSES]>()).prop_map(
+    (any::<[u64; 5]>(), any::<[u64; 5]>(), any::<[u64; CAUSES]>()).prop_map(
         |(
             [waits, wait_ns, run_delay_ns, unstamped, unstamped_ns],
-            [on_cpu_ns, voluntary, involuntary, migrations],
+            [on_cpu_ns, voluntary, involuntary, migrations, throttled_waits],
             by_cause,
         )| {
             Totals {
@@ -166,6 +166,7 @@ fn any_totals() -> impl Strategy<Value = Totals> {
                 voluntary,
                 involuntary,
                 migrations,
+                throttled_waits,
                 by_cause: ByCause(by_cause),
             }
         },
