@@ -183,11 +183,8 @@ impl Selection {
 /// Leaves out what the source did not: all selectors but ids.
 #[derive(Clone, Debug)]
 pub struct SelectionFilter {
-    cgroup: Option<String>,
+    selection: Selection,
     comm: Option<Regex>,
-    cpus: Vec<u32>,
-    nodes: Vec<u32>,
-    by_thread: bool,
 }
 
 impl SelectionFilter {
@@ -196,28 +193,23 @@ impl SelectionFilter {
     /// # Errors
     /// Where `comm` is not a regular expression.
     pub fn new(selection: &Selection) -> Result<Self, regex::Error> {
-        Ok(Self {
-            cgroup: selection.cgroup.clone(),
-            comm: selection.comm.as_deref().map(Regex::new).transpose()?,
-            cpus: selection.cpus.clone(),
-            nodes: selection.nodes.clone(),
-            by_thread: !selection.tids.is_empty(),
-        })
+        let comm = selection.comm.as_deref().map(Regex::new).transpose()?;
+        Ok(Self { selection: selection.clone(), comm })
     }
 
     /// True if it looks at cgroups.
     pub fn is_by_cgroup(&self) -> bool {
-        self.cgroup.is_some()
+        self.selection.cgroup.is_some()
     }
 
     /// True if it looks at names, CPUs or nodes of tasks.
     pub fn is_by_task(&self) -> bool {
-        self.comm.is_some() || !self.cpus.is_empty() || !self.nodes.is_empty()
+        self.comm.is_some() || !self.selection.cpus.is_empty() || !self.selection.nodes.is_empty()
     }
 
     /// The selected cgroup that this path is at or below. Without a selector of cgroups `None`.
     fn selected_cgroup<'p>(&self, path: &'p str) -> Option<&'p str> {
-        let root = self.cgroup.as_deref()?;
+        let root = self.selection.cgroup.as_deref()?;
         path_and_ancestors(path).find(|above| *above == root)
     }
 
@@ -229,8 +221,8 @@ impl SelectionFilter {
     /// Whether a task of a selected cgroup is selected. A task with an unknown CPU or node is not, where that matters.
     pub fn wants_task(&self, comm: &str, cpu: Option<u32>, node: Option<u32>) -> bool {
         self.comm.as_ref().is_none_or(|regex| regex.is_match(comm))
-            && is_chosen(&self.cpus, cpu)
-            && is_chosen(&self.nodes, node)
+            && is_chosen(&self.selection.cpus, cpu)
+            && is_chosen(&self.selection.nodes, node)
     }
 
     /// Exited tasks are known by cgroup alone: a selection by name, CPU or node leaves them out. Waits by CPU are those of all followed
@@ -247,18 +239,20 @@ impl SelectionFilter {
         });
         let by_task = self.is_by_task();
         interval.exited.retain(|exited| !by_task && in_cgroup(exited.cgroup_id));
-        if by_task || self.by_thread {
+        if by_task || !self.selection.tids.is_empty() {
             leave_out_gone(interval);
         }
         interval.pairs.retain(|pair| in_cgroup(pair.victim));
-        interval.nodes.retain(|node| is_chosen(&self.nodes, Some(node.node)));
-        interval.cpus.retain(|cpu| is_chosen(&self.cpus, Some(cpu.cpu)) && is_chosen(&self.nodes, cpu.node));
+        interval.nodes.retain(|node| is_chosen(&self.selection.nodes, Some(node.node)));
+        interval.cpus.retain(|cpu| {
+            is_chosen(&self.selection.cpus, Some(cpu.cpu)) && is_chosen(&self.selection.nodes, cpu.node)
+        });
         if by_task || wanted.is_some() {
             for cpu in &mut interval.cpus {
                 (cpu.wait, cpu.came_from) = (None, None);
             }
         }
-        interval.selected_cgroup = self.cgroup.as_deref().map(Into::into);
+        interval.selected_cgroup = self.selection.cgroup.as_deref().map(Into::into);
     }
 }
 
