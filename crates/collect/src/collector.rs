@@ -10,11 +10,12 @@ use std::{
 use cgscope_model::{
     Blame, CgroupReading, Mode, REST, Sample, Selection,
     access::{Access, Follower},
+    selection::cgroup_of_unit,
 };
 
 use crate::{
     Failure,
-    cgroups::CgroupTree,
+    cgroups::{CgroupTree, all_paths},
     clock::{monotonic_ns, unix_ns},
     facts::CgroupMounts,
     kernel_side::KernelSide,
@@ -307,18 +308,33 @@ pub fn check(selection: &Selection, tree: Option<&CgroupTree>) -> Result<(), Fai
             return Err(Failure::new(format!("there is no thread {tid}"), "", ""));
         }
     }
-    let Some(path) = &selection.cgroup else { return Ok(()) };
-    match tree {
-        Some(tree) if tree.exists(path) => Ok(()),
-        Some(tree) => Err(Failure::new(
-            format!("there is no cgroup {path} under {}", tree.mount().display()),
-            "",
-            "give the path as under that mount",
-        )),
-        None => Err(Failure::new(
+    check_cgroups(selection, tree)
+}
+
+fn check_cgroups(selection: &Selection, tree: Option<&CgroupTree>) -> Result<(), Failure> {
+    if selection.cgroup.is_none() && selection.unit.is_none() {
+        return Ok(());
+    }
+    let Some(tree) = tree else {
+        return Err(Failure::new(
             "no cgroup hierarchy with the cpu controller is mounted",
             "tasks cannot be selected by cgroup",
             "mount -t cgroup2 none /sys/fs/cgroup",
-        )),
+        ));
+    };
+    let missing = |what: String, remedy: &str| {
+        Err(Failure::new(format!("there is no {what} under {}", tree.mount().display()), "", remedy))
+    };
+    if let Some(path) = selection.cgroup.as_ref().filter(|path| !tree.exists(path)) {
+        return missing(format!("cgroup {path}"), "give the path as under that mount");
     }
+    let is_there =
+        |unit: &str| all_paths(tree.mount()).values().any(|path| cgroup_of_unit(path, unit).is_some());
+    if let Some(unit) = selection.unit.as_ref().filter(|unit| !is_there(unit)) {
+        return missing(
+            format!("cgroup of unit {unit}"),
+            "`systemctl list-units` names the units; select a slice with --cgroup",
+        );
+    }
+    Ok(())
 }

@@ -10,7 +10,7 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Gone, Interval,
+    CgroupName, Gone, Interval,
     placement::{cpu_list, parse_cpu_list},
     printable,
 };
@@ -25,6 +25,9 @@ pub struct Selection {
     pub tids: Vec<u32>,
     /// The cgroup of the *waiting* task, with all below it; normalised by [`normal_path`].
     pub cgroup: Option<String>,
+    /// The systemd unit of the *waiting* task, with all below its cgroup, as in [`CgroupName::unit`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
     /// A regular expression on the thread's name.
     pub comm: Option<String>,
     /// CPUs a task was last on.
@@ -80,6 +83,12 @@ pub static SELECTORS: &[Selector] = &[
         |selection, text| set_text(&mut selection.cgroup, normal_path(text)),
     ),
     Selector::one(
+        "unit",
+        "NAME",
+        "Tasks of this systemd unit and of all cgroups below it, like nginx.service; a name without a suffix is a service",
+        |selection, text| set_text(&mut selection.unit, unit(text)?),
+    ),
+    Selector::one(
         "comm",
         "REGEX",
         "Threads whose name matches; tasks that ended within an interval are left out",
@@ -107,6 +116,15 @@ fn id(ids: &mut Vec<u32>, text: &str) -> Result<(), String> {
 fn set_text(text: &mut Option<String>, value: String) -> Result<(), String> {
     *text = Some(value);
     Ok(())
+}
+
+/// The name as [`CgroupName`] has it.
+fn unit(text: &str) -> Result<String, String> {
+    let name = |text: &str| CgroupName::of(text).unit;
+    let named = name(text).or_else(|| name(&format!("{text}.service")));
+    let named = named.filter(|_| !text.is_empty() && !text.contains('/'));
+    named
+        .ok_or_else(|| format!("--unit takes the name of a unit like nginx or session-2.scope, not {text:?}"))
 }
 
 fn regex(text: &str) -> Result<String, String> {
@@ -142,7 +160,7 @@ impl Selection {
 
     /// The selection in words, for titles.
     pub fn words(&self) -> String {
-        let Self { pids, tids, cgroup, comm, cpus, nodes } = self;
+        let Self { pids, tids, cgroup, unit, comm, cpus, nodes } = self;
         let ids = |name: &str, ids: &[u32]| {
             let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
             (!ids.is_empty()).then(|| format!("{name} {}", ids.join(",")))
@@ -156,6 +174,7 @@ impl Selection {
             on("CPU", cpus),
             on("node", nodes),
             cgroup.as_ref().map(|cgroup| format!("cgroup {cgroup}")),
+            unit.as_ref().map(|unit| format!("unit {unit}")),
             comm.as_ref().map(|comm| format!("threads named /{comm}/")),
         ];
         let words: Vec<String> = words.into_iter().flatten().collect();
@@ -166,7 +185,8 @@ impl Selection {
     #[must_use]
     pub fn printable(self) -> Self {
         let printable = |text: Option<String>| text.map(|text| printable(&text).to_string());
-        Self { cgroup: printable(self.cgroup), comm: printable(self.comm), ..self }
+        let (cgroup, unit) = (printable(self.cgroup), printable(self.unit));
+        Self { cgroup, unit, comm: printable(self.comm), ..self }
     }
 
     /// Leaves out what is not selected.
@@ -199,7 +219,7 @@ impl SelectionFilter {
 
     /// True if it looks at cgroups.
     pub fn is_by_cgroup(&self) -> bool {
-        self.selection.cgroup.is_some()
+        self.selection.cgroup.is_some() || self.selection.unit.is_some()
     }
 
     /// True if it looks at names, CPUs or nodes of tasks.
@@ -207,10 +227,17 @@ impl SelectionFilter {
         self.comm.is_some() || !self.selection.cpus.is_empty() || !self.selection.nodes.is_empty()
     }
 
-    /// The selected cgroup that this path is at or below. Without a selector of cgroups `None`.
+    /// The selected cgroup that this path is at or below: the lowest one of several selectors, which must all have it. Without a
+    /// selector of cgroups `None`.
     fn selected_cgroup<'p>(&self, path: &'p str) -> Option<&'p str> {
-        let root = self.selection.cgroup.as_deref()?;
-        path_and_ancestors(path).find(|above| *above == root)
+        let by_path = self
+            .selection
+            .cgroup
+            .as_deref()
+            .map(|root| path_and_ancestors(path).find(|above| *above == root));
+        let by_unit = self.selection.unit.as_deref().map(|unit| cgroup_of_unit(path, unit));
+        let roots: Option<Vec<&str>> = by_path.into_iter().chain(by_unit).collect();
+        roots?.into_iter().max_by_key(|root| root.len())
     }
 
     /// Whether a cgroup is selected, by its path.
@@ -252,7 +279,8 @@ impl SelectionFilter {
                 (cpu.wait, cpu.came_from) = (None, None);
             }
         }
-        interval.selected_cgroup = self.selection.cgroup.as_deref().map(Into::into);
+        let selected = interval.cgroups.iter().find_map(|(_, path)| self.selected_cgroup(path));
+        interval.selected_cgroup = selected.or(self.selection.cgroup.as_deref()).map(Into::into);
     }
 }
 
@@ -267,6 +295,15 @@ fn leave_out_gone(interval: &mut Interval) {
             Arc::make_mut(accounts).gone = Gone::default();
         }
     }
+}
+
+/// The cgroup of a systemd unit, if a path is at or below it. A unit inside a container belongs to the systemd of that container.
+pub fn cgroup_of_unit<'p>(path: &'p str, unit: &str) -> Option<&'p str> {
+    let is_of_unit = |path: &&str| {
+        let name = CgroupName::of(path);
+        name.unit.is_some_and(|name| name == unit) && name.container.is_none()
+    };
+    path_and_ancestors(path).filter(is_of_unit).last()
 }
 
 /// `/a/b` for `a/b/`, `/a//b` and `/a/b`; the root is `/`.
@@ -323,6 +360,62 @@ mod tests {
         assert_eq!(Selection::default().words(), "whole host");
         let selection = Selection { cpus: vec![0, 1, 2, 8], nodes: vec![1], ..Selection::default() };
         assert_eq!(selection.words(), "tasks on CPU 0-2,8, tasks on node 1");
+    }
+
+    #[test]
+    fn a_unit_selects_its_cgroup_and_all_below_but_nothing_of_that_name_elsewhere() {
+        let container = "0123456789abcdef".repeat(4);
+        let unit = |typed: &str| unit(typed).unwrap();
+        assert_eq!(unit("nginx"), "nginx.service");
+        assert_eq!(unit("session-2.scope"), "session-2.scope");
+        assert_eq!(unit("a\\x2db"), "a-b.service");
+        for text in ["", "a/b", "/"] {
+            assert!(super::unit(text).unwrap_err().starts_with("--unit takes"), "{text}");
+        }
+        let docker = "/system.slice/docker.service";
+        let below = format!("{docker}/docker/{container}");
+        for (path, name, expected) in [
+            ("/system.slice/nginx.service", "nginx", Some("/system.slice/nginx.service")),
+            ("/system.slice/nginx.service/worker", "nginx", Some("/system.slice/nginx.service")),
+            (r"/system.slice/a\x2db.service/x", "a-b", Some(r"/system.slice/a\x2db.service")),
+            (&below, "docker", Some(docker)),
+            ("/system.slice", "nginx", None),
+            ("/system.slice/nginx2.service", "nginx", None),
+            ("/system.slice/a.service/nginx.service", "nginx", None),
+            (&format!("/docker/{container}/system.slice/nginx.service"), "nginx", None),
+        ] {
+            assert_eq!(cgroup_of_unit(path, &unit(name)), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_cgroup_must_be_that_of_all_selectors() {
+        let filter = |cgroup: &str| {
+            let selection = Selection {
+                cgroup: Some(cgroup.into()),
+                unit: Some("a.service".into()),
+                ..Selection::default()
+            };
+            assert_eq!(selection.words(), format!("cgroup {cgroup}, unit a.service"));
+            SelectionFilter::new(&selection).unwrap()
+        };
+        let path = "/system.slice/a.service/b/c";
+        assert_eq!(filter("/").selected_cgroup(path), Some("/system.slice/a.service"));
+        assert_eq!(
+            filter("/system.slice/a.service/b").selected_cgroup(path),
+            Some("/system.slice/a.service/b")
+        );
+        assert!(!filter("/other").wants_cgroup(path) && !filter("/").wants_cgroup("/other"));
+    }
+
+    #[test]
+    fn what_is_written_of_a_selection_is_read_back_also_where_it_has_no_unit() {
+        let selection = Selection { unit: Some("a.service".into()), ..Selection::default() };
+        let written = serde_json::to_string(&selection).unwrap();
+        assert_eq!(serde_json::from_str::<Selection>(&written).unwrap(), selection);
+        let before = r#"{"pids":[],"tids":[],"cgroup":null,"comm":null,"cpus":[],"nodes":[]}"#;
+        assert_eq!(serde_json::to_string(&Selection::default()).unwrap(), before);
+        assert_eq!(serde_json::from_str::<Selection>(before).unwrap(), Selection::default());
     }
 
     #[test]

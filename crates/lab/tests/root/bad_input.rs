@@ -80,6 +80,8 @@ fn what_is_not_there_is_named() {
         (&["--pid", "4194303"][..], &["no process 4194303"][..]),
         (&["--tid", "4194303"], &["no thread 4194303"]),
         (&["--cgroup", "/no/such"], &["no cgroup /no/such", "/sys/fs/cgroup"]),
+        (&["--unit", "no-such"], &["no cgroup of unit no-such.service", "/sys/fs/cgroup"]),
+        (&["--unit", "/"], &["--unit takes the name of a unit"]),
         (&["--comm", "a("], &["regular expression", "unclosed group"]),
         (&["--cpu", "1-"], &["--cpu takes a list"]),
         (&["--node", "x"], &["--node takes a list"]),

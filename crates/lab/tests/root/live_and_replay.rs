@@ -138,6 +138,20 @@ fn what_is_shown_of_a_cgroup_is_what_its_recording_gives() {
 }
 
 #[test]
+fn what_is_shown_of_a_unit_is_what_its_recording_gives() {
+    let busy = Busy::new("live-unit.service");
+    let select = ["--unit", &busy.limited.name[1..]];
+    let intervals = watch_and_report(&select);
+    assert_eventful(&select, &intervals);
+    let tasks = intervals.iter().flat_map(|interval| interval["tasks"].as_array().expect("tasks"));
+    let is_below =
+        |task: &Value| task["cgroup"].as_str().is_some_and(|path| path.starts_with(&busy.limited.name));
+    assert!(tasks.clone().all(is_below), "{select:?}");
+    assert!(tasks.clone().any(|task| task["cgroup"] == busy.inner.name.as_str()), "{select:?}");
+    watch_and_report(&["--mode", "coarse", "--unit", &busy.limited.name[1..]]);
+}
+
+#[test]
 fn what_is_shown_of_a_selection_that_changes_with_time_is_what_its_recording_gives() {
     let _busy = Busy::new("live-selection");
     for select in [["--comm", "^sh$"], ["--cpu", "0"], ["--node", "0"]] {

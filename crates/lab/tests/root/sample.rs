@@ -218,7 +218,7 @@ fn a_thread_out_of_quota_is_throttled_for_as_long_as_its_cgroup_says() {
 
 #[test]
 fn where_a_thread_runs_and_what_it_was_started_with_is_told_and_selects() {
-    let cgroup = Cgroup::new("sample-columns");
+    let cgroup = Cgroup::new("sample-columns.service");
     let other = Cgroup::new("sample-other");
     let (here, elsewhere) = (Load::pinned_loop(0, Some(&cgroup)), Load::pinned_loop(1, Some(&other)));
     thread::sleep(patience(300));
@@ -237,6 +237,8 @@ fn where_a_thread_runs_and_what_it_was_started_with_is_told_and_selects() {
     for (filter, is_there) in [
         (["--cgroup", &cgroup.name], [true, false]),
         (["--cgroup", "/"], [true, true]),
+        (["--unit", &cgroup.name[1..]], [true, false]),
+        (["--unit", cgroup.name[1..].trim_end_matches(".service")], [true, false]),
         (["--cpu", "1"], [false, true]),
         (["--cpu", "0-1"], [true, true]),
         (["--comm", "^sh$"], [true, true]),
@@ -248,6 +250,7 @@ fn where_a_thread_runs_and_what_it_was_started_with_is_told_and_selects() {
         assert_eq!([has(&here), has(&elsewhere)], is_there, "{filter:?}: {object}");
         let fits = |group: &Value| match filter[0] {
             "--cgroup" => group["cgroup"].as_str().is_some_and(|path| path.starts_with(filter[1])),
+            "--unit" => group["cgroup"] == cgroup.name.as_str(),
             "--cpu" => filter[1] == "0-1" || group["cpu"] == 1,
             _ => format!("^{}$", group["comm"].as_str().unwrap_or_default()) == filter[1],
         };

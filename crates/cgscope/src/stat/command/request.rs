@@ -50,9 +50,18 @@ mod tests {
 
     #[test]
     fn what_is_for_tables_is_refused_beside_a_command() {
-        for option in
-            ["1", "--duration 5", "-t", "--by cgroup", "-a", "--cgroup /a", "--comm a", "--cpu 0", "--node 0"]
-        {
+        for option in [
+            "1",
+            "--duration 5",
+            "-t",
+            "--by cgroup",
+            "-a",
+            "--cgroup /a",
+            "--unit a",
+            "--comm a",
+            "--cpu 0",
+            "--node 0",
+        ] {
             let error = parsed(&format!("cgscope stat {option} -- true")).unwrap_err().to_string();
             assert!(error.contains("is for tables"), "{option}: {error}");
         }

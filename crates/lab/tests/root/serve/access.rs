@@ -192,6 +192,11 @@ fn what_is_followed_through_the_daemon_is_the_kernels_figure_and_has_its_childre
         assert!((900_000_000..1_100_000_000).contains(&length), "{length}");
         assert!(task["wait"]["by_cause"]["throttled_ns"].as_u64() > Some(300_000_000), "{task}");
     }
+    // A unit.
+    let unit = Cgroup::new("serve-unit.service");
+    let of_unit = Load::busy_loop(Some(&unit));
+    let output = daemon.as_user(0, &[0], &["hist", "--json", "--unit", &unit.name[1..], "0.5", "2"]);
+    assert_eq!(pids_of(&json_lines(&output)), [u64::from(of_unit.pid())].into(), "{}", stderr(&output));
     // A command, and what it starts.
     let script = "for i in 1 2 3; do sh -c 'sleep 0.6 & exec sleep 1' ; done";
     let output = daemon.as_user(ALICE, &[VIEWERS], &["hist", "--json", "0.3", "--", "sh", "-c", script]);
