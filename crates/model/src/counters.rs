@@ -101,9 +101,7 @@ pub struct Compared {
     pub words: &'static str,
     /// The least change worth showing, a second.
     pub least: f64,
-    /// True if the coarse mode does not know it, or misses some.
-    pub exact_only: bool,
-    /// True if it is known of some tasks only, and is compared all the same.
+    /// True if it is known of some tasks only, and is compared all the same, between exact recordings.
     pub is_partial: bool,
 }
 
@@ -167,11 +165,11 @@ impl Info {
     }
 
     const fn diff(self, words: &'static str, least: f64) -> Self {
-        Self { diff: Some(Compared { words, least, exact_only: self.exact_only, is_partial: false }), ..self }
+        Self { diff: Some(Compared { words, least, is_partial: false }), ..self }
     }
 
     const fn diff_partial(self, words: &'static str, least: f64) -> Self {
-        Self { diff: Some(Compared { words, least, exact_only: true, is_partial: true }), ..self }
+        Self { diff: Some(Compared { words, least, is_partial: true }), ..self }
     }
 }
 
