@@ -143,6 +143,15 @@ mod tests {
     }
 
     #[test]
+    fn the_readme_names_every_cause_and_its_letter() {
+        let readme = include_str!("../../../README.md");
+        for Shown { cause, letter, .. } in TABLE {
+            assert!(readme.contains(&format!("`{}`", cause.name())), "{}", cause.name());
+            assert!(readme.contains(&format!("`{letter}` ")), "{letter}");
+        }
+    }
+
+    #[test]
     fn the_dashboards_colour_every_cause() {
         let dashboard = include_str!("../../../deploy/grafana/cgscope.json");
         for cause in Cause::ALL {

@@ -101,9 +101,7 @@ pub struct Compared {
     pub words: &'static str,
     /// The least change worth showing, a second.
     pub least: f64,
-    /// True if the coarse mode does not know it, or misses some.
-    pub exact_only: bool,
-    /// True if it is known of some tasks only, and is compared all the same.
+    /// True if it is known of some tasks only, and is compared all the same, between exact recordings.
     pub is_partial: bool,
 }
 
@@ -167,11 +165,11 @@ impl Info {
     }
 
     const fn diff(self, words: &'static str, least: f64) -> Self {
-        Self { diff: Some(Compared { words, least, exact_only: self.exact_only, is_partial: false }), ..self }
+        Self { diff: Some(Compared { words, least, is_partial: false }), ..self }
     }
 
     const fn diff_partial(self, words: &'static str, least: f64) -> Self {
-        Self { diff: Some(Compared { words, least, exact_only: true, is_partial: true }), ..self }
+        Self { diff: Some(Compared { words, least, is_partial: true }), ..self }
     }
 }
 
@@ -207,6 +205,12 @@ counters! {
     System = ns("system_ns", |of| Some(of.accounts?.cpu.system_ns));
     /// Time running a guest.
     Guest = ns("guest_ns", |of| Some(of.accounts?.cpu.guest_ns));
+    /// [`Self::User`] in objects in which `user_ns` is the kernel's own sum.
+    CpuUser = ns("cpu_user_ns", |of| Some(of.accounts?.cpu.user_ns));
+    /// [`Self::System`], likewise.
+    CpuSystem = ns("cpu_system_ns", |of| Some(of.accounts?.cpu.system_ns));
+    /// [`Self::Guest`], likewise.
+    CpuGuest = ns("cpu_guest_ns", |of| Some(of.accounts?.cpu.guest_ns));
     /// Voluntary switches.
     Voluntary = events("voluntary", |of| Some(of.totals?.voluntary))
         .top("cswch/s", 'S', 7, "times a second that it went to sleep")
@@ -296,6 +300,8 @@ pub const OF_TASK_TIME: &[Counter] = &[OnCpu, User, System, Guest];
 pub const OF_TASK: &[Counter] = &[Voluntary, Involuntary, Migrations, NodeMigrations, ThrottledWaits];
 /// In the object of a task, before `unstamped`.
 pub const OF_TASK_BY_KERNEL: &[Counter] = &[RunDelay];
+/// In the objects of a cgroup and of an interval, before `blocked`.
+pub const OF_CPU_TIMES: &[Counter] = &[CpuUser, CpuSystem, CpuGuest];
 /// In the object of a cgroup: sums over its tasks.
 pub const OF_CGROUP: &[Counter] = &[Voluntary, Involuntary, RunDelay, ThrottledWaits];
 /// In the object of a cgroup: what its files count.
@@ -368,12 +374,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn no_list_of_an_object_is_longer_than_that_of_limits() {
+        for list in [OF_TASK_TIME, OF_TASK, OF_TASK_BY_KERNEL, OF_CGROUP, OF_QUOTA, OF_TOTAL] {
+            assert!(list.len() <= OF_LIMITS.len(), "{list:?}");
+        }
+    }
+
+    #[test]
     fn outputs_list_what_the_table_describes() {
         for counter in Counter::ALL {
             let info = counter.info();
             assert_eq!(info.top.is_some(), OF_TOP.contains(&counter), "{}", info.name);
             let in_metrics = OF_METRICS_FIRST.contains(&counter) || OF_METRICS.contains(&counter);
             assert_eq!(info.metric.is_some(), in_metrics, "{}", info.name);
+        }
+    }
+
+    #[test]
+    fn the_readme_names_what_json_has() {
+        let readme = include_str!("../../../README.md");
+        let lists = [OF_TASK_TIME, OF_TASK, OF_TASK_BY_KERNEL, OF_CGROUP, OF_CPU_TIMES, OF_LIMITS, OF_TOTAL];
+        for counter in lists.concat() {
+            let name =
+                counter.name().replace("pressure_some", "pressure_*").replace("pressure_full", "pressure_*");
+            assert!(readme.contains(&format!("`{name}`")), "{name}");
         }
     }
 

@@ -19,7 +19,7 @@ use crate::{
     interval::CostInterval,
     nodes::remote_share,
 };
-pub use accounts::{BlockedObject, CpuTimesObject, GoneObject};
+pub use accounts::{BlockedObject, GoneObject};
 pub use causes::{CauseCounts, CauseObject};
 pub use classes::ClassObject;
 pub use nodes::{CpuObject, MemoryObject, NodeObject};
@@ -44,7 +44,7 @@ pub struct IntervalObject<'a> {
     #[serde(flatten)]
     pub counters: CountersObject,
     #[serde(flatten)]
-    pub cpu_times: CpuTimesObject,
+    pub cpu_times: CountersObject,
     pub blocked: Option<BlockedObject>,
     pub pending: Option<PendingObject>,
     pub culprits: Option<Vec<CulpritObject>>,
@@ -119,18 +119,23 @@ pub struct TaskObject<'a> {
     pub class: Option<&'a ClassObject>,
 }
 
-/// Counters, each by its name.
-pub struct CountersObject(Vec<(&'static str, Option<u64>)>);
+/// Counters, each by its name. Without memory of its own: a host has thousands of tasks.
+pub struct CountersObject {
+    counters: &'static [Counter],
+    values: [Option<u64>; counters::OF_LIMITS.len()],
+}
 
 impl CountersObject {
-    fn new(counters: &[Counter], observed: &Observed<'_>) -> Self {
-        Self(counters.iter().map(|counter| (counter.name(), counter.of(observed))).collect())
+    fn new(counters: &'static [Counter], observed: &Observed<'_>) -> Self {
+        let of = |counter: &Counter| counter.of(observed);
+        Self { counters, values: std::array::from_fn(|at| counters.get(at).and_then(of)) }
     }
 }
 
 impl Serialize for CountersObject {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().copied())
+        let names = self.counters.iter().map(|counter| counter.name());
+        serializer.collect_map(names.zip(self.values))
     }
 }
 
@@ -190,7 +195,7 @@ pub struct CgroupObject {
     pub pending: Option<PendingObject>,
     pub usage_ns: u64,
     #[serde(flatten)]
-    pub cpu_times: CpuTimesObject,
+    pub cpu_times: CountersObject,
     pub blocked: Option<BlockedObject>,
     #[serde(flatten)]
     pub counters: CountersObject,
@@ -353,6 +358,7 @@ impl CgroupObject {
 
     fn new(group: &Group, at: Option<(&Tree, usize)>, interval: &Interval) -> Self {
         let limits = at.and_then(|(tree, at)| tree.limits(interval, at)).cloned().unwrap_or_default();
+        let observed = Observed::group(group, interval.mode);
         let limit_counters = CountersObject::new(counters::OF_LIMITS, &Observed::limits(&limits));
         let name = |node: usize| at.map(|(tree, _)| tree.nodes()[node].path.to_string());
         let node = at.map(|(tree, at)| &tree.nodes()[at]);
@@ -365,9 +371,9 @@ impl CgroupObject {
             wait: WaitObject::new(&group.wait, interval.mode),
             pending: PendingObject::new(group, interval.mode),
             usage_ns: group.totals.on_cpu_ns,
-            cpu_times: CpuTimesObject::of(group.accounts.as_ref()),
+            cpu_times: CountersObject::new(counters::OF_CPU_TIMES, &observed),
             blocked: BlockedObject::of(group.accounts.as_ref()),
-            counters: CountersObject::new(counters::OF_CGROUP, &Observed::group(group, interval.mode)),
+            counters: CountersObject::new(counters::OF_CGROUP, &observed),
             tasks: group.processes,
             threads: group.threads,
             exited: interval.mode.exact(|| group.exited),
@@ -395,6 +401,7 @@ impl<'a> IntervalObject<'a> {
     /// The object of an interval, with what is found in it on this host.
     pub fn new(interval: &'a Interval, host: &Host) -> Self {
         let total = interval.total();
+        let observed = Observed::group(&total, interval.mode);
         let tree = Tree::new(interval);
         Self {
             schema: SCHEMA,
@@ -403,8 +410,8 @@ impl<'a> IntervalObject<'a> {
             mode: interval.mode,
             total: WaitObject::new(&total.wait, interval.mode),
             usage_ns: total.totals.on_cpu_ns,
-            counters: CountersObject::new(counters::OF_TOTAL, &Observed::group(&total, interval.mode)),
-            cpu_times: CpuTimesObject::of(total.accounts.as_ref()),
+            counters: CountersObject::new(counters::OF_TOTAL, &observed),
+            cpu_times: CountersObject::new(counters::OF_CPU_TIMES, &observed),
             blocked: BlockedObject::of(total.accounts.as_ref()),
             pending: PendingObject::new(&total, interval.mode),
             culprits: CulpritObject::all(&interval.culprits(), interval.mode),

@@ -159,7 +159,8 @@ impl Figure {
             // Coarsely it is whatever no quota explains.
             Self::Cause(Cause::Unattributed) => before == after,
             Self::Counted(counter) => {
-                is_exact || !counter.info().diff.is_some_and(|compared| compared.exact_only)
+                let info = counter.info();
+                is_exact || !(info.exact_only || info.diff.is_some_and(|compared| compared.is_partial))
             }
             Self::Cause(_) | Self::Behind | Self::Hook | Self::Quantile(_) => is_exact,
             Self::MeanWait => !is_exact,

@@ -1,53 +1,21 @@
 //! The objects of where time goes beside waits. Null where that was not asked for.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use cgscope_layout::BlockedState;
+use crate::{Accounts, ByState, Gone};
 
-use crate::{Accounts, Gone};
-
-/// Time on a CPU in user space and in the kernel, of cgroups and of the whole: our own sums over tasks. A cgroup's `user_ns` and
-/// `system_ns` are those of its `cpu.stat`.
-#[derive(Serialize)]
-#[expect(missing_docs, reason = "as above")]
-pub struct CpuTimesObject {
-    pub cpu_user_ns: Option<u64>,
-    pub cpu_system_ns: Option<u64>,
-    pub cpu_guest_ns: Option<u64>,
-}
-
-impl CpuTimesObject {
-    pub(super) fn of(accounts: Option<&Accounts>) -> Self {
-        let cpu = accounts.map(|accounts| accounts.cpu);
-        Self {
-            cpu_user_ns: cpu.map(|cpu| cpu.user_ns),
-            cpu_system_ns: cpu.map(|cpu| cpu.system_ns),
-            cpu_guest_ns: cpu.map(|cpu| cpu.guest_ns),
-        }
-    }
-}
-
-/// Time off a CPU without waiting for one, by [`BlockedState`].
-#[derive(Serialize)]
-#[expect(missing_docs, reason = "as above")]
-pub struct BlockedObject {
-    pub sleeping_ns: u64,
-    pub iowait_ns: u64,
-    pub uninterruptible_ns: u64,
-    pub idle_ns: u64,
-    pub stopped_ns: u64,
-}
+/// Time off a CPU without waiting for one, by [`BlockedState`](cgscope_layout::BlockedState).
+pub struct BlockedObject(ByState);
 
 impl BlockedObject {
     pub(super) fn of(accounts: Option<&Accounts>) -> Option<Self> {
-        let blocked = accounts?.blocked?;
-        Some(Self {
-            sleeping_ns: blocked.get(BlockedState::Sleeping),
-            iowait_ns: blocked.get(BlockedState::Iowait),
-            uninterruptible_ns: blocked.get(BlockedState::Uninterruptible),
-            idle_ns: blocked.get(BlockedState::Idle),
-            stopped_ns: blocked.get(BlockedState::Stopped),
-        })
+        accounts?.blocked.map(Self)
+    }
+}
+
+impl Serialize for BlockedObject {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(state, ns)| (format!("{}_ns", state.name()), ns)))
     }
 }
 
@@ -73,8 +41,9 @@ impl GoneObject {
 
 #[cfg(test)]
 mod tests {
+    use cgscope_layout::BlockedState;
+
     use super::*;
-    use crate::ByState;
 
     #[test]
     fn blocked_time_has_the_names_of_its_states() {

@@ -8,7 +8,7 @@ use cgscope_model::{
 pub type Hundredths = u64;
 
 /// What a row did in an interval. What was not read is `None`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figures {
     /// In user space, guests not included, ns.
     pub user_ns: Option<u64>,
