@@ -1,7 +1,7 @@
 //! The collector: Samples of the running host.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
@@ -104,9 +104,8 @@ impl Collector {
         let host = Path::new("/");
         let mounts = CgroupMounts::read(host);
         let tree = mounts.cpu().map(CgroupTree::new);
-        check(&options.selection, tree.as_ref())?;
         let placement = PlacementFiles::new(host, options.memory);
-        check_places(&options.selection, placement.cpu_nodes())?;
+        check(&options.selection, tree.as_ref(), placement.cpu_nodes())?;
         let source = source(&mounts, tree.as_ref(), placement.cpu_nodes().clone())?;
         // Reading the kernel's types takes 15 MiB for a moment; without this the C library keeps them.
         // SAFETY: no preconditions.
@@ -288,8 +287,13 @@ impl Collector {
     }
 }
 
-/// Processes, threads and the cgroup of a selection must exist.
-pub fn check(selection: &Selection, tree: Option<&CgroupTree>) -> Result<(), Failure> {
+/// Everything that a selection names must exist.
+pub fn check(
+    selection: &Selection,
+    tree: Option<&CgroupTree>,
+    nodes: &BTreeMap<u32, u32>,
+) -> Result<(), Failure> {
+    check_places(selection, nodes)?;
     for pid in &selection.pids {
         match proc::process_of(*pid) {
             Some(tgid) if tgid == *pid => {}

@@ -47,7 +47,6 @@ pub mod shared_parts {
     pub use crate::{
         collector::check,
         kernel_side::{AyaResult, failed},
-        placement::check_places,
         proc::process_of,
         source::coarse::{cgroup_ids::CgroupIds, files::ProcFiles, follow::Follow, text},
         stream::{Buffer, End as StreamEnd, drain},

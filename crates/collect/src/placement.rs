@@ -120,7 +120,7 @@ impl PlacementFiles {
 }
 
 /// CPUs and nodes that were asked for must be there.
-pub fn check_places(selection: &Selection, nodes: &BTreeMap<u32, u32>) -> Result<(), Failure> {
+pub(crate) fn check_places(selection: &Selection, nodes: &BTreeMap<u32, u32>) -> Result<(), Failure> {
     // What could not be read cannot be checked.
     if nodes.is_empty() {
         return Ok(());

@@ -41,25 +41,23 @@ pub struct Selection {
 pub struct Selector {
     /// The name of the option: `pid` for `--pid`.
     pub name: &'static str,
-    /// Its short form: `p` for `-p`.
-    pub short: Option<char>,
     /// What its value is called.
     pub value: &'static str,
     /// What it selects.
     pub help: &'static str,
-    /// Its value is a list of ids of tasks. Only these are selected by the source.
+    /// Its value is a list of ids of tasks. Only these are selected by the source, and have a short form: `-p` for `--pid`.
     pub is_ids: bool,
     /// Its parser.
     pub set: Set,
 }
 
 impl Selector {
-    const fn ids(name: &'static str, short: char, value: &'static str, help: &'static str, set: Set) -> Self {
-        Self { short: Some(short), is_ids: true, ..Self::one(name, value, help, set) }
+    const fn ids(name: &'static str, value: &'static str, help: &'static str, set: Set) -> Self {
+        Self { name, value, help, is_ids: true, set }
     }
 
     const fn one(name: &'static str, value: &'static str, help: &'static str, set: Set) -> Self {
-        Self { name, short: None, value, help, is_ids: false, set }
+        Self { name, value, help, is_ids: false, set }
     }
 }
 
@@ -70,12 +68,11 @@ pub type Set = fn(&mut Selection, &str) -> Result<(), String>;
 pub static SELECTORS: &[Selector] = &[
     Selector::ids(
         "pid",
-        'p',
         "PID",
         "Processes: all their threads, and what they start from now on",
         |selection, text| id(&mut selection.pids, text),
     ),
-    Selector::ids("tid", 't', "TID", "Single threads", |selection, text| id(&mut selection.tids, text)),
+    Selector::ids("tid", "TID", "Single threads", |selection, text| id(&mut selection.tids, text)),
     Selector::one(
         "cgroup",
         "PATH",

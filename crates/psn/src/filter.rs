@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use cgscope_model::{Selection, selection::SelectionFilter};
 
-use crate::{ThreadNames, ThreadReading};
+use crate::{GroupBy, ThreadNames, ThreadReading};
 
 /// By name, CPU, node and cgroup.
 pub struct ThreadFilter {
@@ -43,18 +43,18 @@ impl ThreadFilter {
         let comm = reading.comm.split(|byte| *byte == 0).next().unwrap_or_default();
         let node = reading.cpu.and_then(|cpu| names.node(cpu));
         self.filter.wants_task(&String::from_utf8_lossy(comm), reading.cpu, node)
-            && self.is_in_cgroup(reading.cgroup_id, names)
+            && self.is_in_cgroup(reading, names)
     }
 
-    fn is_in_cgroup(&mut self, id: Option<u64>, names: &impl ThreadNames) -> bool {
+    fn is_in_cgroup(&mut self, reading: &ThreadReading, names: &impl ThreadNames) -> bool {
         if !self.needs_cgroups() {
             return true;
         }
-        let Some(id) = id else { return false };
+        let Some(id) = reading.cgroup_id else { return false };
         if let Some(is_in) = self.cgroups.get(&id) {
             return *is_in;
         }
-        let Some(path) = names.cgroup(id) else { return false };
+        let Some(path) = names.name(GroupBy::Cgroup, reading) else { return false };
         *self.cgroups.entry(id).or_insert(self.filter.wants_cgroup(&path))
     }
 }

@@ -25,40 +25,28 @@ use processes::ProcessNames;
 use task_iterator::TaskIterator;
 
 /// What is read of each thread beside its name, state and CPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct WantedFields {
     /// Threads in all states, not only those that are active ([`crate::ThreadState::is_active`]).
     pub all_states: bool,
-    /// The system call of those that are blocked.
-    pub syscall: bool,
-    /// The function that they are blocked in.
-    pub wchan: bool,
-    /// The stack in the kernel of those that are off their CPUs.
-    pub kstack: bool,
-    /// The cgroup.
-    pub cgroup: bool,
-    /// The user.
-    pub user: bool,
-    /// The file that the process executes.
-    pub exe: bool,
-    /// Its command line.
-    pub cmdline: bool,
+    /// A bit for each column.
+    columns: u32,
 }
 
 impl WantedFields {
     /// What a tally and a filter need.
     pub fn new(tally: &Tally, filter: &ThreadFilter, all_states: bool) -> Self {
-        let has = |column| tally.has(&[column]);
-        Self {
-            all_states,
-            syscall: has(GroupBy::Syscall),
-            wchan: has(GroupBy::Wchan),
-            kstack: has(GroupBy::Kstack),
-            cgroup: has(GroupBy::Cgroup) || filter.needs_cgroups(),
-            user: has(GroupBy::Username),
-            exe: has(GroupBy::Exe),
-            cmdline: has(GroupBy::Cmdline),
-        }
+        let by_filter = filter.needs_cgroups().then_some(&GroupBy::Cgroup);
+        Self::of(tally.columns().iter().chain(by_filter), all_states)
+    }
+
+    fn of<'c>(columns: impl IntoIterator<Item = &'c GroupBy>, all_states: bool) -> Self {
+        let columns = columns.into_iter().fold(0, |bits, column| bits | 1 << *column as u32);
+        Self { all_states, columns }
+    }
+
+    fn has(self, column: GroupBy) -> bool {
+        self.columns & 1 << column as u32 != 0
     }
 }
 
@@ -118,8 +106,7 @@ impl ThreadReader {
         let mounts = CgroupMounts::read(host);
         let tree = mounts.cpu().map(CgroupTree::new);
         let nodes = facts::cpu_to_node(host);
-        shared_parts::check(selection, tree.as_ref())?;
-        shared_parts::check_places(selection, &nodes)?;
+        shared_parts::check(selection, tree.as_ref(), &nodes)?;
         let source = source(&mounts, tree.as_ref())?;
         Ok(Self {
             source,
@@ -152,7 +139,7 @@ impl ThreadReader {
     pub(crate) fn read(&mut self, mut each: impl FnMut(&ThreadReading)) -> Result<RoundRead, Failure> {
         let (wanted, processes) = (self.wanted, &mut self.processes);
         let mut met = |reading: &ThreadReading| {
-            if wanted.exe || wanted.cmdline {
+            if wanted.has(GroupBy::Exe) || wanted.has(GroupBy::Cmdline) {
                 processes.meet(reading.tgid, wanted);
             }
             each(reading);
@@ -182,7 +169,7 @@ impl ThreadReader {
 
     /// Why functions of the kernel have no names, if they are asked for and have none.
     pub fn nameless(&self) -> Option<Failure> {
-        let asked = self.wanted.wchan || self.wanted.kstack;
+        let asked = self.wanted.has(GroupBy::Wchan) || self.wanted.has(GroupBy::Kstack);
         if asked { self.places.nameless() } else { None }
     }
 
@@ -196,36 +183,24 @@ impl ThreadReader {
 }
 
 impl ThreadNames for ThreadReader {
-    fn syscall(&self, number: i32) -> Option<Arc<str>> {
-        system_call(number)
-    }
-
-    fn wchan(&self, place: u32) -> Option<Arc<str>> {
-        self.places.wchan(place)
-    }
-
-    fn kstack(&self, place: u32) -> Option<Arc<str>> {
-        self.places.kstack(place)
-    }
-
-    fn cgroup(&self, id: u64) -> Option<Arc<str>> {
-        self.tree.as_ref()?.path(id).cloned()
+    fn name(&self, column: GroupBy, reading: &ThreadReading) -> Option<Arc<str>> {
+        match column {
+            GroupBy::Syscall => system_call(reading.syscall?),
+            GroupBy::Wchan => self.places.wchan(reading.place),
+            GroupBy::Kstack => self.places.kstack(reading.place),
+            GroupBy::Cgroup => self.tree.as_ref()?.path(reading.cgroup_id?).cloned(),
+            GroupBy::Username => Some(self.processes.user(reading.uid?)),
+            GroupBy::Exe => self.processes.exe(reading.tgid),
+            GroupBy::Cmdline => self.processes.cmdline(reading.tgid),
+            // Not names.
+            GroupBy::Comm | GroupBy::Tgid | GroupBy::Tid | GroupBy::State | GroupBy::Node | GroupBy::Cpu => {
+                None
+            }
+        }
     }
 
     fn node(&self, cpu: u32) -> Option<u32> {
         self.nodes.get(&cpu).copied()
-    }
-
-    fn user(&self, uid: u32) -> Option<Arc<str>> {
-        Some(self.processes.user(uid))
-    }
-
-    fn exe(&self, tgid: u32) -> Option<Arc<str>> {
-        self.processes.exe(tgid)
-    }
-
-    fn cmdline(&self, tgid: u32) -> Option<Arc<str>> {
-        self.processes.cmdline(tgid)
     }
 }
 

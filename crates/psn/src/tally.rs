@@ -32,22 +32,10 @@ pub struct ThreadReading {
 
 /// The words for what readings hold numbers of. `None`: not known.
 pub trait ThreadNames {
-    /// Of a system call.
-    fn syscall(&self, number: i32) -> Option<Arc<str>>;
-    /// The function that a thread at this place is blocked in.
-    fn wchan(&self, place: u32) -> Option<Arc<str>>;
-    /// The functions at this place, the outermost first.
-    fn kstack(&self, place: u32) -> Option<Arc<str>>;
-    /// Path of a cgroup.
-    fn cgroup(&self, id: u64) -> Option<Arc<str>>;
+    /// The name that a column has of a reading: of its system call, place, cgroup, user or process.
+    fn name(&self, column: GroupBy, reading: &ThreadReading) -> Option<Arc<str>>;
     /// Node of a CPU.
     fn node(&self, cpu: u32) -> Option<u32>;
-    /// Of a user.
-    fn user(&self, uid: u32) -> Option<Arc<str>>;
-    /// The file that a process executes.
-    fn exe(&self, tgid: u32) -> Option<Arc<str>>;
-    /// The command line of a process.
-    fn cmdline(&self, tgid: u32) -> Option<Arc<str>>;
 }
 
 /// Counts readings in groups.
@@ -120,8 +108,13 @@ impl Tally {
         }
     }
 
+    /// The columns, each once.
+    pub fn columns(&self) -> &[GroupBy] {
+        &self.columns
+    }
+
     /// True if one of `columns` is asked for.
-    pub fn has(&self, columns: &[GroupBy]) -> bool {
+    fn has(&self, columns: &[GroupBy]) -> bool {
         columns.iter().any(|column| self.columns.contains(column))
     }
 
@@ -187,16 +180,10 @@ fn cell(column: GroupBy, reading: &ThreadReading, names: &impl ThreadNames) -> O
         GroupBy::Tgid => number(reading.tgid),
         GroupBy::Tid => number(reading.tid),
         GroupBy::State => Some(GroupCell::State(reading.state)),
-        GroupBy::Syscall => names.syscall(reading.syscall?).map(GroupCell::Text),
-        GroupBy::Wchan if !reading.state.is_blocked() => None,
-        GroupBy::Wchan => names.wchan(reading.place).map(GroupCell::Text),
-        GroupBy::Kstack => names.kstack(reading.place).map(GroupCell::Text),
-        GroupBy::Cgroup => names.cgroup(reading.cgroup_id?).map(GroupCell::Text),
         GroupBy::Node => number(names.node(reading.cpu?)?),
         GroupBy::Cpu => number(reading.cpu?),
-        GroupBy::Username => names.user(reading.uid?).map(GroupCell::Text),
-        GroupBy::Exe => names.exe(reading.tgid).map(GroupCell::Text),
-        GroupBy::Cmdline => names.cmdline(reading.tgid).map(GroupCell::Text),
+        GroupBy::Wchan if !reading.state.is_blocked() => None,
+        _ => names.name(column, reading).map(GroupCell::Text),
     }
 }
 

@@ -78,29 +78,17 @@ fn that_nothing_was_seen_is_said() {
 struct Host;
 
 impl ThreadNames for Host {
-    fn syscall(&self, _: i32) -> Option<Arc<str>> {
-        None
+    fn name(&self, column: GroupBy, reading: &ThreadReading) -> Option<Arc<str>> {
+        assert_eq!(column, GroupBy::Cgroup);
+        match reading.cgroup_id? {
+            5 => Some("/a/b".into()),
+            6 => Some("/c".into()),
+            _ => None,
+        }
     }
-    fn wchan(&self, _: u32) -> Option<Arc<str>> {
-        None
-    }
-    fn kstack(&self, _: u32) -> Option<Arc<str>> {
-        None
-    }
-    fn cgroup(&self, id: u64) -> Option<Arc<str>> {
-        [(5, "/a/b"), (6, "/c")].iter().find(|(known, _)| *known == id).map(|(_, path)| (*path).into())
-    }
+
     fn node(&self, cpu: u32) -> Option<u32> {
         (cpu == 3).then_some(1)
-    }
-    fn user(&self, _: u32) -> Option<Arc<str>> {
-        None
-    }
-    fn exe(&self, _: u32) -> Option<Arc<str>> {
-        None
-    }
-    fn cmdline(&self, _: u32) -> Option<Arc<str>> {
-        None
     }
 }
 

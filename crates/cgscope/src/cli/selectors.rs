@@ -31,8 +31,8 @@ fn argument(selector: &'static Selector) -> Arg {
         .help(selector.help)
         .help_heading(HEADING)
         .action(ArgAction::Set);
-    let argument = selector.short.into_iter().fold(argument, Arg::short);
     if selector.is_ids {
+        let argument = argument.short(selector.name.chars().next());
         argument.action(ArgAction::Append).value_delimiter(',').value_parser(parse)
     } else {
         argument

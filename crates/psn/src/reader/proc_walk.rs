@@ -9,7 +9,7 @@ use std::{
 use cgscope_model::Selection;
 
 use super::{RoundRead, WantedFields, chosen::ChosenProcesses, places::KernelPlaces};
-use crate::{ThreadReading, ThreadState};
+use crate::{GroupBy, ThreadReading, ThreadState};
 use cgscope_collect::{
     Failure,
     cgroups::CgroupTree,
@@ -132,23 +132,23 @@ impl ProcWalk {
             syscall: None,
             place: 0,
         };
-        if wanted.syscall && state.is_blocked() {
+        if wanted.has(GroupBy::Syscall) && state.is_blocked() {
             reading.syscall = files.of_thread(threads, tid, "syscall").and_then(syscall);
         }
-        if wanted.wchan && state.is_blocked() {
+        if wanted.has(GroupBy::Wchan) && state.is_blocked() {
             self.wchan.clear();
             self.wchan.extend(files.of_thread(threads, tid, "wchan").unwrap_or_default());
             reading.place = places.of_names(&self.wchan, b"");
         }
-        if wanted.kstack {
-            let wchan = if wanted.wchan && state.is_blocked() { &self.wchan[..] } else { b"" };
+        if wanted.has(GroupBy::Kstack) {
+            let wchan = if wanted.has(GroupBy::Wchan) && state.is_blocked() { &self.wchan[..] } else { b"" };
             reading.place =
                 places.of_names(wchan, files.of_thread(threads, tid, "stack").unwrap_or_default());
         }
-        if wanted.user {
+        if wanted.has(GroupBy::Username) {
             reading.uid = files.of_thread(threads, tid, "status").and_then(uid);
         }
-        if wanted.cgroup
+        if wanted.has(GroupBy::Cgroup)
             && let Some(cgroups) = &mut self.cgroups
         {
             reading.cgroup_id = files.of_thread(threads, tid, "cgroup").and_then(|text| cgroups.id(text));

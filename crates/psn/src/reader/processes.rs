@@ -9,6 +9,7 @@ use std::{
 use cgscope_model::printable;
 
 use super::WantedFields;
+use crate::GroupBy;
 use cgscope_collect::cmdline;
 
 #[derive(Debug, Default)]
@@ -27,8 +28,8 @@ impl ProcessNames {
     /// To be called with every process that is seen.
     pub fn meet(&mut self, tgid: u32, wanted: WantedFields) {
         self.known.entry(tgid).or_insert_with(|| ProcessName {
-            exe: wanted.exe.then(|| exe(tgid)).flatten(),
-            cmdline: wanted.cmdline.then(|| cmdline(tgid)).flatten(),
+            exe: wanted.has(GroupBy::Exe).then(|| exe(tgid)).flatten(),
+            cmdline: wanted.has(GroupBy::Cmdline).then(|| cmdline(tgid)).flatten(),
         });
     }
 
@@ -84,7 +85,7 @@ mod tests {
         let mut processes = ProcessNames::default();
         let pid = std::process::id();
         assert_eq!(processes.exe(pid), None, "not met");
-        processes.meet(pid, WantedFields { exe: true, cmdline: true, ..WantedFields::default() });
+        processes.meet(pid, WantedFields::of(&[GroupBy::Exe, GroupBy::Cmdline], false));
         let expected = std::env::current_exe().expect("it is there");
         assert_eq!(processes.exe(pid).as_deref(), expected.to_str());
         assert!(processes.cmdline(pid).is_some());

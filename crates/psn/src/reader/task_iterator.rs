@@ -15,7 +15,7 @@ use cgscope_layout::{
 use cgscope_model::Selection;
 
 use super::{RoundRead, WantedFields, chosen::ChosenProcesses, places::KernelPlaces, records};
-use crate::ThreadReading;
+use crate::{GroupBy, ThreadReading};
 use cgscope_collect::{
     Failure, SAMPLE_OBJECT,
     cgroups::CgroupTree,
@@ -54,14 +54,14 @@ impl TaskIterator {
             root_cgroup_id: tree.and_then(CgroupTree::root_id).unwrap_or_default(),
             ..Config::default()
         };
-        let has_users = wanted.user && resolved.has(Feature::Credentials);
+        let has_users = wanted.has(GroupBy::Username) && resolved.has(Feature::Credentials);
         let threads = ThreadsConfig {
             all_states: wanted.all_states.into(),
-            syscall: (wanted.syscall && resolved.has(Feature::SyscallNumber)).into(),
+            syscall: (wanted.has(GroupBy::Syscall) && resolved.has(Feature::SyscallNumber)).into(),
             stack_bytes: stack_bytes(wanted),
             selected_only: (!selection.follows_all()).into(),
             uid: has_users.into(),
-            cgroup: wanted.cgroup.into(),
+            cgroup: wanted.has(GroupBy::Cgroup).into(),
         };
         let chosen = (!selection.follows_all()).then(|| ChosenProcesses::new(selection)).transpose();
         let chosen = chosen.map_err(failed("read /proc"))?;
@@ -141,7 +141,7 @@ fn load(resolved: &Resolved, config: &Config, threads: &ThreadsConfig) -> AyaRes
 }
 
 fn stack_bytes(wanted: WantedFields) -> u64 {
-    let frames = match (wanted.kstack, wanted.wchan) {
+    let frames = match (wanted.has(GroupBy::Kstack), wanted.has(GroupBy::Wchan)) {
         (true, _) => FRAMES,
         (false, true) => FRAMES_OF_WCHAN,
         (false, false) => 0,
@@ -150,7 +150,7 @@ fn stack_bytes(wanted: WantedFields) -> u64 {
 }
 
 fn check_namespace(selection: &Selection, wanted: WantedFields) -> Result<(), Failure> {
-    let needs_ids = !selection.follows_all() || wanted.exe || wanted.cmdline;
+    let needs_ids = !selection.follows_all() || wanted.has(GroupBy::Exe) || wanted.has(GroupBy::Cmdline);
     if needs_ids && facts::gather(Path::new("/")).initial_pid_namespace == Some(false) {
         return Err(Failure::of_mode(
             "this is not the initial PID namespace, where the kernel side counts ids",
@@ -184,11 +184,11 @@ fn refused(resolved: &Resolved, wanted: WantedFields) -> Vec<String> {
         }
     };
     without(
-        wanted.syscall,
+        wanted.has(GroupBy::Syscall),
         Feature::SyscallNumber,
         "system calls are not told (`-`); Linux 5.15 or later does",
     );
-    without(wanted.user, Feature::Credentials, "users are not told (`-`)");
+    without(wanted.has(GroupBy::Username), Feature::Credentials, "users are not told (`-`)");
     without(true, Feature::IoWait, "threads that wait for a device are not told from others in D");
     let is_quota_known = resolved.has(Feature::TaskThrottling) || resolved.has(Feature::ThrottleFunctions);
     if resolved.has(Feature::Quotas) && !is_quota_known {
@@ -207,7 +207,7 @@ fn reading(record: &ThreadRecord, place: u32, wanted: WantedFields, has_users: b
         comm: record.comm,
         state,
         cpu: Some(record.cpu),
-        cgroup_id: wanted.cgroup.then_some(record.cgroup_id),
+        cgroup_id: wanted.has(GroupBy::Cgroup).then_some(record.cgroup_id),
         uid: has_users.then_some(record.uid),
         // One that has just been woken is on its way out of it.
         syscall: records::syscall(record).filter(|_| state.is_blocked()),

@@ -24,29 +24,28 @@ fn reading(tid: u32, name: &str, state: ThreadState) -> ThreadReading {
 struct Said;
 
 impl ThreadNames for Said {
-    fn syscall(&self, number: i32) -> Option<Arc<str>> {
-        (number >= 0).then(|| format!("call {number}").into())
+    fn name(&self, column: GroupBy, reading: &ThreadReading) -> Option<Arc<str>> {
+        let (call, uid, place) = (reading.syscall, reading.uid, reading.place);
+        Some(match column {
+            GroupBy::Syscall => format!("call {}", call.filter(|number| *number >= 0)?).into(),
+            GroupBy::Wchan | GroupBy::Kstack if place == 0 => return None,
+            GroupBy::Wchan => {
+                if place % 2 == 1 {
+                    "odd".into()
+                } else {
+                    "even".into()
+                }
+            }
+            GroupBy::Kstack => format!("stack {place}").into(),
+            GroupBy::Cgroup => format!("/{}", reading.cgroup_id?).into(),
+            GroupBy::Username => uid.filter(|uid| *uid == 0).map(|_| "root".into())?,
+            GroupBy::Cmdline => format!("command {}", reading.tgid).into(),
+            _ => return None,
+        })
     }
-    fn wchan(&self, place: u32) -> Option<Arc<str>> {
-        (place != 0).then(|| if place % 2 == 1 { "odd".into() } else { "even".into() })
-    }
-    fn kstack(&self, place: u32) -> Option<Arc<str>> {
-        (place != 0).then(|| format!("stack {place}").into())
-    }
-    fn cgroup(&self, id: u64) -> Option<Arc<str>> {
-        Some(format!("/{id}").into())
-    }
+
     fn node(&self, cpu: u32) -> Option<u32> {
         Some(cpu / 2)
-    }
-    fn user(&self, uid: u32) -> Option<Arc<str>> {
-        (uid == 0).then(|| "root".into())
-    }
-    fn exe(&self, _: u32) -> Option<Arc<str>> {
-        None
-    }
-    fn cmdline(&self, tgid: u32) -> Option<Arc<str>> {
-        Some(format!("command {tgid}").into())
     }
 }
 
