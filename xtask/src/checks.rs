@@ -101,10 +101,16 @@ fn with_root(steps: &mut Steps, as_root: &AsRoot, selection: &Selection) -> Resu
     }
     eprintln!("test: tests as root");
     if !only.is_empty() {
-        return steps.done("tests as root", lanes.run_only(only));
+        steps.done("tests as root", lanes.run_only(only))?;
+        return if selection.with_long {
+            steps.done("other kernels", lab::run(&lab::Request::for_checks(true)))
+        } else {
+            Ok(())
+        };
     }
-    // Emulated machines take what the first lane leaves of the CPUs: most of its tests wait most of their time.
-    steps.done("tests as root, and on other kernels", lanes.run(|| lab::run(&lab::Request::for_checks())))
+    steps.done("tests as root", lanes.run())?;
+    eprintln!("test: other kernels");
+    steps.done("other kernels", lab::run(&lab::Request::for_checks(false)))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::steps;
 /// Tests of modules of this name take minutes, and are in no lane.
 pub(crate) const LONG: &str = "long::";
 /// They wait most of their time.
-const SOME_AT_A_TIME: &str = "--test-threads=6";
+const SOME_AT_A_TIME: &str = "--test-threads=4";
 const ONE_BY_ONE: &str = "--test-threads=1";
 /// None of the tests in the lanes is silent for so long.
 const SILENCE: Duration = Duration::from_secs(300);
@@ -36,13 +36,9 @@ pub(crate) struct Lanes<'a> {
 type Results = BTreeMap<String, (bool, f64)>;
 
 impl Lanes<'_> {
-    /// Both lanes, and beside the first one what has time.
-    pub(crate) fn run(&self, beside: impl FnOnce() -> Result<(), Failure> + Send) -> Result<(), Failure> {
-        let (company, beside) = thread::scope(|scope| {
-            let beside = scope.spawn(beside);
-            (self.results(&[SOME_AT_A_TIME, "--skip", LONG]), beside.join())
-        });
-        let company = company?;
+    /// Both lanes.
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let company = self.results(&[SOME_AT_A_TIME, "--skip", LONG])?;
         let alone = self.results(&[ONE_BY_ONE, "--ignored", "--skip", LONG])?;
         let (mut failed, mut undecided) = (failed(&company), self::failed(&alone));
         if quiet::comes_within(PATIENCE) {
@@ -54,7 +50,7 @@ impl Lanes<'_> {
         say("NOT DECIDED, since they failed and need a quiet machine, which this one was not", &undecided);
         let failed = self::failed(&again);
         if failed.is_empty() {
-            return beside.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            return Ok(());
         }
         Err(Failure::Step(format!("failed twice: {}", failed.join(" "))))
     }

@@ -2,6 +2,10 @@
 use crate::failure::Failure;
 use crate::lab::kernels::{self, Series};
 
+/// Sums, moves, quotas of two levels, and what several viewers share.
+const PART: [&str; 5] =
+    ["truth::two_busy", "truth::a_pipe", "ledger::the_quota_of_a_parent", "ledger::everything", "shared::"];
+
 /// What was asked for.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Request {
@@ -52,13 +56,16 @@ impl Request {
         Ok(request)
     }
 
-    /// A part that takes some three minutes: the oldest and the newest kernel, and the tests that their differences show in.
-    pub(crate) fn for_checks() -> Self {
+    /// The oldest and the newest kernel, and the tests that their differences show in: all of them, or a part that takes a minute or two.
+    pub(crate) fn for_checks(is_long: bool) -> Self {
         let kernels = vec![kernels::OLDEST, kernels::NEWEST];
         Self {
             kernels,
             named: true,
-            filters: ["truth::", "ledger::", "shared::"].map(str::to_owned).to_vec(),
+            filters: if is_long { &["truth::", "ledger::", "shared::"][..] } else { &PART }
+                .iter()
+                .map(|filter| (*filter).to_owned())
+                .collect(),
             ..Self::default()
         }
     }

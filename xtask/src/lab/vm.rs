@@ -39,8 +39,8 @@ pub(crate) fn place(kernel: &Kernel) -> PathBuf {
 
 /// The command line, but for the two serial lines.
 fn machine(qemu: &Qemu, kernel: &Kernel, initrd: &Path) -> Command {
-    // With us it ends, also where we are killed: QEMU knows no such option. Whatever else runs on this machine comes first.
-    let mut qemu = qemu.command_after(&["setpriv", "--pdeathsig", "KILL", "--", "nice", "-n", "19"]);
+    // With us it ends, also where we are killed: QEMU knows no such option.
+    let mut qemu = qemu.command_after(&["setpriv", "--pdeathsig", "KILL", "--"]);
     qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
     qemu.args([
         "-nodefaults",
