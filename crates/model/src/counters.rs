@@ -66,8 +66,6 @@ pub struct TopColumn {
     pub key: char,
     /// Cells.
     pub width: usize,
-    /// True if lists of cgroups have it, too.
-    pub of_cgroups: bool,
     /// What it means, in a sentence.
     pub meaning: &'static str,
 }
@@ -81,8 +79,6 @@ pub struct StatColumn {
     pub width: usize,
     /// What it means, in a sentence.
     pub meaning: &'static str,
-    /// What exited threads of a process counted, where the kernel adds that up.
-    pub gone: Option<fn(&Gone) -> u64>,
 }
 
 /// A family of metrics, one series a cgroup.
@@ -101,8 +97,6 @@ pub struct Compared {
     pub words: &'static str,
     /// The least change worth showing, a second.
     pub least: f64,
-    /// True if it is known of some tasks only, and is compared all the same, between exact recordings.
-    pub is_partial: bool,
 }
 
 /// A row of the table.
@@ -114,27 +108,45 @@ pub struct Info {
     pub counts: Counts,
     /// True if the coarse mode does not know it.
     pub exact_only: bool,
+    /// True if lists of cgroups in `top` leave it out.
+    pub tasks_only: bool,
+    /// True if it may be known of some tasks only; `diff` compares it all the same, between exact recordings.
+    pub is_partial: bool,
     /// Its column of `top`.
     pub top: Option<TopColumn>,
     /// Its column of `stat`.
     pub stat: Option<StatColumn>,
+    /// What exited threads of a process counted, where the kernel adds that up.
+    pub gone: Option<fn(&Gone) -> u64>,
     /// Its metric.
     pub metric: Option<Metric>,
     /// How `diff` compares it.
     pub diff: Option<Compared>,
-    get: fn(&Observed<'_>) -> Option<u64>,
+    get: Get,
 }
 
-const fn new(name: &'static str, counts: Counts, get: fn(&Observed<'_>) -> Option<u64>) -> Info {
-    Info { name, counts, get, exact_only: false, top: None, stat: None, metric: None, diff: None }
+type Get = fn(&Observed<'_>) -> Option<u64>;
+
+const fn events(name: &'static str, get: Get) -> Info {
+    let (exact_only, tasks_only, is_partial) = (false, false, false);
+    let (top, stat, gone, metric, diff) = (None, None, None, None, None);
+    Info {
+        name,
+        counts: Counts::Events,
+        exact_only,
+        tasks_only,
+        is_partial,
+        top,
+        stat,
+        gone,
+        metric,
+        diff,
+        get,
+    }
 }
 
-const fn events(name: &'static str, get: fn(&Observed<'_>) -> Option<u64>) -> Info {
-    new(name, Counts::Events, get)
-}
-
-const fn ns(name: &'static str, get: fn(&Observed<'_>) -> Option<u64>) -> Info {
-    new(name, Counts::Ns, get)
+const fn ns(name: &'static str, get: Get) -> Info {
+    Info { counts: Counts::Ns, ..events(name, get) }
 }
 
 impl Info {
@@ -142,22 +154,24 @@ impl Info {
         Self { exact_only: true, ..self }
     }
 
+    const fn tasks_only(self) -> Self {
+        Self { tasks_only: true, ..self }
+    }
+
+    const fn partial(self) -> Self {
+        Self { is_partial: true, ..self }
+    }
+
     const fn top(self, title: &'static str, key: char, width: usize, meaning: &'static str) -> Self {
-        Self { top: Some(TopColumn { title, key, width, of_cgroups: true, meaning }), ..self }
+        Self { top: Some(TopColumn { title, key, width, meaning }), ..self }
     }
 
-    const fn top_of_tasks(self, title: &'static str, key: char, width: usize, meaning: &'static str) -> Self {
-        Self { top: Some(TopColumn { title, key, width, of_cgroups: false, meaning }), ..self }
+    const fn stat(self, title: &'static str, width: usize, meaning: &'static str) -> Self {
+        Self { stat: Some(StatColumn { title, width, meaning }), ..self }
     }
 
-    const fn stat(
-        self,
-        title: &'static str,
-        width: usize,
-        meaning: &'static str,
-        gone: Option<fn(&Gone) -> u64>,
-    ) -> Self {
-        Self { stat: Some(StatColumn { title, width, meaning, gone }), ..self }
+    const fn gone(self, gone: fn(&Gone) -> u64) -> Self {
+        Self { gone: Some(gone), ..self }
     }
 
     const fn metric(self, name: &'static str, help: &'static str) -> Self {
@@ -165,11 +179,7 @@ impl Info {
     }
 
     const fn diff(self, words: &'static str, least: f64) -> Self {
-        Self { diff: Some(Compared { words, least, is_partial: false }), ..self }
-    }
-
-    const fn diff_partial(self, words: &'static str, least: f64) -> Self {
-        Self { diff: Some(Compared { words, least, is_partial: true }), ..self }
+        Self { diff: Some(Compared { words, least }), ..self }
     }
 }
 
@@ -214,7 +224,8 @@ counters! {
     /// Voluntary switches.
     Voluntary = events("voluntary", |of| Some(of.totals?.voluntary))
         .top("cswch/s", 'S', 7, "times a second that it went to sleep")
-        .stat("cswch/s", 10, "voluntary switches a second: times that it went to sleep", Some(|gone| gone.voluntary))
+        .stat("cswch/s", 10, "voluntary switches a second: times that it went to sleep")
+        .gone(|gone| gone.voluntary)
         .metric(
             "cgscope_cgroup_voluntary_switches",
             "Times that a task left a CPU because it had to wait for something.",
@@ -223,12 +234,8 @@ counters! {
     /// Involuntary switches.
     Involuntary = events("involuntary", |of| Some(of.totals?.involuntary))
         .top("nvcswch/s", 'V', 9, "times a second that it was taken off a CPU")
-        .stat(
-            "nvcswch/s",
-            10,
-            "involuntary switches a second: times that it was taken off a CPU",
-            Some(|gone| gone.involuntary),
-        )
+        .stat("nvcswch/s", 10, "involuntary switches a second: times that it was taken off a CPU")
+        .gone(|gone| gone.involuntary)
         .metric(
             "cgscope_cgroup_involuntary_switches",
             "Times that a task was taken off a CPU although it could have gone on.",
@@ -238,12 +245,14 @@ counters! {
     /// What waits cost besides is in the shares of time.
     Migrations = events("migrations", |of| Some(of.totals?.migrations))
         .exact_only()
-        .top_of_tasks("migr/s", 'M', 6, "moves between CPUs, a second")
+        .tasks_only()
+        .top("migr/s", 'M', 6, "moves between CPUs, a second")
         .metric("cgscope_cgroup_migrations", "Moves of tasks between CPUs.")
         .diff("moves between CPUs", 20.0);
     /// Moves between NUMA nodes.
     NodeMigrations = events("node_migrations", |of| of.task?.placement.node_migrations)
-        .diff_partial("moves between nodes", 20.0);
+        .partial()
+        .diff("moves between nodes", 20.0);
     /// Completed waits in which the task was out of quota for some of the time.
     ThrottledWaits = events("throttled_waits", |of| {
         let totals = of.totals?;
@@ -253,7 +262,7 @@ counters! {
     })
         .exact_only()
         .top("twait/s", ' ', 7, "waits that ended, a second, in which it was out of quota for some of the time")
-        .stat("twait/s", 9, "waits a second in which it was out of quota for some of the time", None)
+        .stat("twait/s", 9, "waits a second in which it was out of quota for some of the time")
         .metric(
             "cgscope_cgroup_throttled_waits",
             "Completed waits of tasks in which they were out of quota for some of the time.",
@@ -364,50 +373,10 @@ impl Counter {
     }
 
     /// Those that `diff` compares.
-    pub fn compared() -> impl Iterator<Item = (Self, &'static Compared)> {
-        Self::ALL.into_iter().filter_map(|counter| Some((counter, counter.info().diff.as_ref()?)))
+    pub fn compared() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|counter| counter.info().diff.is_some())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_list_of_an_object_is_longer_than_that_of_limits() {
-        for list in [OF_TASK_TIME, OF_TASK, OF_TASK_BY_KERNEL, OF_CGROUP, OF_QUOTA, OF_TOTAL] {
-            assert!(list.len() <= OF_LIMITS.len(), "{list:?}");
-        }
-    }
-
-    #[test]
-    fn outputs_list_what_the_table_describes() {
-        for counter in Counter::ALL {
-            let info = counter.info();
-            assert_eq!(info.top.is_some(), OF_TOP.contains(&counter), "{}", info.name);
-            let in_metrics = OF_METRICS_FIRST.contains(&counter) || OF_METRICS.contains(&counter);
-            assert_eq!(info.metric.is_some(), in_metrics, "{}", info.name);
-        }
-    }
-
-    #[test]
-    fn the_readme_names_what_json_has() {
-        let readme = include_str!("../../../README.md");
-        let lists = [OF_TASK_TIME, OF_TASK, OF_TASK_BY_KERNEL, OF_CGROUP, OF_CPU_TIMES, OF_LIMITS, OF_TOTAL];
-        for counter in lists.concat() {
-            let name =
-                counter.name().replace("pressure_some", "pressure_*").replace("pressure_full", "pressure_*");
-            assert!(readme.contains(&format!("`{name}`")), "{name}");
-        }
-    }
-
-    #[test]
-    fn what_was_not_read_is_not_known() {
-        let totals = Totals { migrations: 7, voluntary: 3, ..Totals::default() };
-        let observed = |mode| Observed { mode, totals: Some(&totals), ..Observed::default() };
-        assert_eq!(Migrations.of(&observed(Mode::Bpf)), Some(7));
-        assert_eq!(Migrations.of(&observed(Mode::Coarse)), None, "only the hook sees it");
-        assert_eq!(Voluntary.of(&observed(Mode::Coarse)), Some(3));
-        assert_eq!(Periods.of(&observed(Mode::Bpf)), None, "nobody read limits");
-    }
-}
+mod tests;

@@ -68,7 +68,7 @@ macro_rules! columns {
 }
 
 const fn shown(counter: Counter) -> &'static TopColumn {
-    const NONE: &TopColumn = &TopColumn { title: "", key: ' ', width: 0, of_cgroups: false, meaning: "" };
+    const NONE: &TopColumn = &TopColumn { title: "", key: ' ', width: 0, meaning: "" };
     match &counter.info().top {
         Some(column) => column,
         None => NONE,

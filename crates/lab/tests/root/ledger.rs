@@ -162,6 +162,22 @@ fn four_threads_on_a_quota_of_one_cpu_wait_for_it_and_for_each_other() {
 }
 
 #[test]
+fn waits_out_of_quota_are_counted_and_only_they() {
+    let mut host = Host::watched();
+    let (limited, free) = (Cgroup::new("counted"), Cgroup::new("free"));
+    limited.limit(20_000, 100_000);
+    let loads = [&limited, &free].map(|cgroup| Load::busy_loop(Some(cgroup)));
+    let interval = host.measured(2);
+    drop(loads);
+    let groups = interval.by_cgroup();
+    let of = |cgroup: &Cgroup| groups[&Some(cgroup.name.as_str().into())].totals;
+    let (limited, free) = (of(&limited), of(&free));
+    assert!(limited.throttled_waits != 0 && limited.throttled_waits <= limited.waits, "{limited:?}");
+    assert!(limited.by_cause.get(Cause::Throttled) != 0, "{limited:?}");
+    assert_eq!((free.throttled_waits, free.by_cause.get(Cause::Throttled)), (0, 0));
+}
+
+#[test]
 #[ignore = "alone: asserts shares of CPU time"]
 fn loops_of_one_cgroup_on_one_cpu_wait_for_their_own() {
     let mut host = Host::watched();

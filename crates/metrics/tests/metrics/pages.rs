@@ -167,7 +167,7 @@ fn a_page_is_as_long_as_the_configuration_lets_it_be() {
             metrics(config.clone(), &[interval(2 * cgroups, cgroups, 1), interval(2 * cgroups, cgroups, 2)]);
         let samples = samples(&metrics);
         // Of a cgroup: a histogram for each cause of 28 buckets, sum and count; 14 figures; culprits and others.
-        let bound = 30 * (6 * 30 + 14 + 3 + 1) + 2 * 6 + 4 + Loss::ALL.len() + 2;
+        let bound = 30 * (6 * 30 + 15 + 3 + 1) + 2 * 6 + 4 + Loss::ALL.len() + 2;
         assert!(samples.len() <= bound, "{} {bound}", samples.len());
         let states = ["exported", "over_limit", "too_deep", "excluded"]
             .map(|state| samples[&key("cgscope_cgroups", &[("state", state)])]);

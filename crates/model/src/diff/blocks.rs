@@ -105,9 +105,9 @@ impl Sums {
 
     /// Adds the counters that are compared. One that is not known makes the sum [`UNKNOWN`].
     pub fn add_counters(&mut self, observed: &Observed<'_>) {
-        for (counter, compared) in Counter::compared() {
+        for counter in Counter::compared() {
             let sum = &mut self.measures[of_counter(counter)];
-            let unknown = if compared.is_partial { 0 } else { UNKNOWN };
+            let unknown = if counter.info().is_partial { 0 } else { UNKNOWN };
             *sum = sum.saturating_add(counter.of(observed).unwrap_or(unknown));
         }
     }

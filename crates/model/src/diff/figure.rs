@@ -79,7 +79,7 @@ impl Figure {
     /// All but the quantiles.
     pub(super) fn counted() -> impl Iterator<Item = Self> {
         let causes = Cause::ALL.into_iter().map(Self::Cause);
-        let counters = Counter::compared().map(|(counter, _)| Self::Counted(counter));
+        let counters = Counter::compared().map(Self::Counted);
         let first = std::iter::once(Self::Wait).chain(causes);
         first.chain([Self::Waits, Self::MeanWait, Self::OnCpu]).chain(counters).chain([
             Self::ThrottledPeriods,
@@ -160,7 +160,7 @@ impl Figure {
             Self::Cause(Cause::Unattributed) => before == after,
             Self::Counted(counter) => {
                 let info = counter.info();
-                is_exact || !(info.exact_only || info.diff.is_some_and(|compared| compared.is_partial))
+                is_exact || !(info.exact_only || info.is_partial)
             }
             Self::Cause(_) | Self::Behind | Self::Hook | Self::Quantile(_) => is_exact,
             Self::MeanWait => !is_exact,

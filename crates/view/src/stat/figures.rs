@@ -158,8 +158,8 @@ impl Figures {
             *known = known.map(|known| change(known, ns));
         }
         self.on_cpu_ns = change(self.on_cpu_ns, gone.on_cpu_ns);
-        for (counter, column) in Counter::of_stat() {
-            if let (Some(known), Some(of_gone)) = (&mut self.counters[counter as usize], column.gone) {
+        for (counter, known) in Counter::ALL.into_iter().zip(&mut self.counters) {
+            if let (Some(known), Some(of_gone)) = (known, counter.info().gone) {
                 *known = change(*known, of_gone(&gone));
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use oorandom::Rand32;
 
 use crate::{
-    ByCause, Cause, CgroupReading, Hist, Interval, Mode, TaskInterval, TaskReading, Totals, Wait,
+    ByCause, Cause, CgroupReading, Counter, Hist, Interval, Mode, TaskInterval, TaskReading, Totals, Wait,
     diff::{Change, Diff, FEWEST_BLOCKS, Figure, Presence, Side, Subject, Verdict, compare},
     findings::{Host, Rule},
 };
@@ -200,6 +200,25 @@ fn intervals_of_other_lengths_have_the_same_rates() {
     assert_eq!(diff.called().count(), 0, "{:?}", diff.called().next());
     let stood = of(&diff, &cgroup("/limited"), Figure::Stood);
     assert_eq!((stood.before, stood.after), (Some(0.5), Some(0.5)));
+}
+
+#[test]
+fn a_counter_that_one_side_did_not_record_is_not_compared() {
+    let counted = |mut intervals: Vec<Interval>| {
+        for task in intervals.iter_mut().flat_map(|interval| &mut interval.tasks) {
+            task.totals.throttled_waits = 10 * task.wait.count * u64::from(task.reading.serial == 1);
+        }
+        intervals
+    };
+    let throttled_waits = Figure::Counted(Counter::ThrottledWaits);
+    let both = diff(counted(quota(1, 60, 10, 50)), counted(quota(2, 60, 10, 50)));
+    assert_eq!(of(&both, &cgroup("/limited"), throttled_waits).before, Some(100.0));
+    for one in [
+        diff(quota(1, 60, 10, 50), counted(quota(2, 60, 10, 50))),
+        diff(counted(quota(1, 60, 10, 50)), quota(2, 60, 10, 50)),
+    ] {
+        assert!(one.changes.iter().all(|change| change.figure != throttled_waits));
+    }
 }
 
 /// Intervals of one task that waits so often, each wait so long.

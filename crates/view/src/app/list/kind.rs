@@ -70,9 +70,7 @@ impl Kind {
             Self::Processes | Self::Threads => OnCpu,
             _ => return self.beside_counters().to_vec(),
         };
-        let has = |counter: &&Counter| {
-            self != Self::Cgroups || counter.info().top.is_some_and(|top| top.of_cgroups)
-        };
+        let has = |counter: &&Counter| self != Self::Cgroups || !counter.info().tasks_only;
         let counters = |at| OF_TOP.iter().filter(has).filter(move |_| at == after).copied().map(Of);
         let columns = self.beside_counters().iter().copied();
         columns.flat_map(|column| std::iter::once(column).chain(counters(column))).collect()

@@ -1,0 +1,39 @@
+use super::*;
+
+#[test]
+fn outputs_list_what_the_table_describes() {
+    for counter in Counter::ALL {
+        let info = counter.info();
+        assert_eq!(info.top.is_some(), OF_TOP.contains(&counter), "{}", info.name);
+        let in_metrics = OF_METRICS_FIRST.contains(&counter) || OF_METRICS.contains(&counter);
+        assert_eq!(info.metric.is_some(), in_metrics, "{}", info.name);
+    }
+}
+
+#[test]
+fn the_readme_names_what_json_has() {
+    let readme = include_str!("../../../../README.md");
+    let lists = [OF_TASK_TIME, OF_TASK, OF_TASK_BY_KERNEL, OF_CGROUP, OF_CPU_TIMES, OF_LIMITS, OF_TOTAL];
+    for counter in lists.concat() {
+        let name =
+            counter.name().replace("pressure_some", "pressure_*").replace("pressure_full", "pressure_*");
+        assert!(readme.contains(&format!("`{name}`")), "{name}");
+    }
+}
+
+#[test]
+fn what_was_not_read_is_not_known() {
+    let totals = Totals { migrations: 7, voluntary: 3, ..Totals::default() };
+    let observed = |mode| Observed { mode, totals: Some(&totals), ..Observed::default() };
+    assert_eq!(Migrations.of(&observed(Mode::Bpf)), Some(7));
+    assert_eq!(Migrations.of(&observed(Mode::Coarse)), None, "only the hook sees it");
+    assert_eq!(Voluntary.of(&observed(Mode::Coarse)), Some(3));
+    assert_eq!(Periods.of(&observed(Mode::Bpf)), None, "nobody read limits");
+}
+
+#[test]
+fn no_list_of_an_object_is_longer_than_that_of_limits() {
+    for list in [OF_TASK_TIME, OF_TASK, OF_TASK_BY_KERNEL, OF_CPU_TIMES, OF_CGROUP, OF_QUOTA, OF_TOTAL] {
+        assert!(list.len() <= OF_LIMITS.len(), "{list:?}");
+    }
+}
