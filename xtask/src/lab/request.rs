@@ -2,9 +2,8 @@
 use crate::failure::Failure;
 use crate::lab::kernels::{self, Series};
 
-/// Sums, moves, quotas of two levels, and what several viewers share.
-const PART: [&str; 5] =
-    ["truth::two_busy", "truth::a_pipe", "ledger::the_quota_of_a_parent", "ledger::everything", "shared::"];
+/// Sums, moves, every cause, and what several viewers share.
+const PART: [&str; 3] = ["truth::two_busy", "ledger::everything", "shared::"];
 
 /// What was asked for.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -141,7 +141,7 @@ fn every_thread_of_a_blend_is_in_the_right_state() {
     let cgroup = Cgroup::new("sample-blend");
     cgroup.weigh(4);
     let (load, _dir) = blend_in("sample-blend", Some(&cgroup));
-    let (object, kernel) = beside_the_kernel(load.pid(), None, &["-d", "15", "--hz", "80"]);
+    let (object, kernel) = beside_the_kernel(load.pid(), None, &["-d", "8", "--hz", "150"]);
     println!("{} of {} rounds", object["rounds"], object["rounds_expected"]);
     assert!(object["rounds"].as_u64() > Some(200), "{object}");
     let all = threads(load.pid());
@@ -342,12 +342,12 @@ fn a_sample_of_5000_threads_costs_a_twentieth_of_a_walk_of_proc() {
         object["self"]["cpu_ns"].as_f64().expect("a time") / object["rounds"].as_f64().expect("a count") / 1e6
     };
     let theirs = || {
-        let object = walked(&mut psn(&["--rounds", "2"]));
-        assert!(object["threads"].as_u64() >= Some(10_000), "{object}");
-        object["cpu_s"].as_f64().expect("a time") / 2.0 * 1e3
+        let object = walked(&mut psn(&["--rounds", "1"]));
+        assert!(object["threads"].as_u64() >= Some(5_000), "{object}");
+        object["cpu_s"].as_f64().expect("a time") * 1e3
     };
     // In turns, and the least of each: what else the machine does only adds, and more to what lasts shorter.
-    let pairs: Vec<(f64, f64)> = (0..4).map(|_| (ours(), theirs())).collect();
+    let pairs: Vec<(f64, f64)> = (0..3).map(|_| (ours(), theirs())).collect();
     let (ours_ms, theirs_ms) =
         pairs.iter().copied().reduce(|a, b| (a.0.min(b.0), a.1.min(b.1))).expect("some pairs");
     println!(
@@ -370,7 +370,8 @@ fn a_command_is_looked_at_to_its_end_and_an_interrupt_prints() {
         "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done",
     ]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert!(stdout(&output).contains("| sh   | Running (on CPU)"), "{}", stdout(&output));
+    let is_running = |line: &str| line.contains("| sh ") && line.contains("| Running (on CPU)");
+    assert!(stdout(&output).lines().any(is_running), "{}", stdout(&output));
     let child = cgscope().args(["sample", "-d", "60"]).stdout(Stdio::piped()).spawn().expect("it starts");
     thread::sleep(patience(1_500));
     // SAFETY: a child of ours that has not been reaped.

@@ -50,7 +50,7 @@ fn a_long_wait_after_a_wakeup_is_behind_those_who_ran() {
     [&a, &b].iter().for_each(|cgroup| cgroup.weigh(50));
     let _relay = Relay::start(&a, &b, 50);
     let (load, _out) = Load::workload(&["doze", "0", "60"], Some(&victim));
-    let interval = host.measured(6);
+    let interval = host.measured(4);
     let wait = wait_of(&interval, &[load.pid()]);
     let mean_ms = wait.total_ns / wait.count / 1_000_000;
     println!("{} waits of {mean_ms} ms: {:?}", wait.count, wait.by_cause);
@@ -75,7 +75,7 @@ fn turns_that_kernel_threads_interrupt_are_counted_once_in_a_long_wait() {
     let _stir = Load::start("taskset", &["-c", "1", "sh", "-c", read], Some(&stir));
     let relay = Relay::start(&a, &b, 200);
     let load = Load::pinned_loop(0, Some(&victim));
-    let interval = host.measured(8);
+    let interval = host.measured(6);
     let wait = wait_of(&interval, &[load.pid()]);
     let [kernel_ns, others_ns] = [Cause::Kernel, Cause::OtherCgroup].map(|cause| wait.by_cause.get(cause));
     let ran = |is_it: &dyn Fn(&str, u32) -> bool| -> u64 {

@@ -281,38 +281,6 @@ fn secured(dir: &Dir) -> (String, String) {
 
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
-fn by_native_histograms_over_tls_it_computes_what_hist_says_within_both_bounds() {
-    let dir = Dir::new("tls");
-    let (http, job) = secured(&dir);
-    let daemon = Daemon::exporting(&http);
-    let native = ["--enable-feature=native-histograms"];
-    let prometheus = Prometheus::scraping(daemon.metrics(), &job, &native);
-    let crowd = Crowd::start();
-    let seen = Seen::of(&crowd, &daemon);
-    assert_up(&prometheus, &seen);
-
-    let of =
-        |function: &str| format!("sum by (cause) ({function}(cgscope_runqueue_wait_seconds{{$cgroup}}))");
-    let counts = seen.rise(&prometheus, &of("histogram_count"), "cause");
-    let count: f64 = counts.values().sum();
-    assert_eq!(Some(count), seen.through_daemon["total"]["count"].as_f64(), "{counts:?}");
-    assert_causes(&seen, &seen.rise(&prometheus, &of("histogram_sum"), "cause"));
-    for (name, quantile) in QUANTILES {
-        let waits = "sum (increase(cgscope_runqueue_wait_seconds{$cgroup}[$window]))";
-        let theirs_s = seen.at_end(&prometheus, &format!("histogram_quantile({quantile}, {waits})"));
-        let ours_s = seen.quantile_s(name);
-        eprintln!("{name}: {ours_s} s by hist, {theirs_s} s by Prometheus");
-        // Of our buckets, of its own, and our first below a microsecond.
-        let bound_s = (0.125 + 0.0905) * ours_s + 125e-9;
-        assert!((theirs_s - ours_s).abs() <= bound_s, "{name}: {ours_s} {theirs_s}");
-    }
-    assert_alone_is_near(&seen);
-    assert_rules(&prometheus, &seen);
-    assert_missed(&prometheus, daemon);
-}
-
-#[test]
-#[ignore = "alone: asserts shares of CPU time"]
 fn promtool_finds_nothing_wrong_with_the_rules() {
     let output = Command::new("promtool").args(["check", "rules", RULES]).output();
     let output = output.unwrap_or_else(|error| {
@@ -321,4 +289,40 @@ fn promtool_finds_nothing_wrong_with_the_rules() {
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success() && said.contains("SUCCESS"), "{said}");
     assert!(!said.to_ascii_lowercase().contains("lint") && !said.contains("duplicate"), "{said}");
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: half a minute, beside the same over classic buckets"]
+    fn by_native_histograms_over_tls_it_computes_what_hist_says_within_both_bounds() {
+        let dir = Dir::new("tls");
+        let (http, job) = secured(&dir);
+        let daemon = Daemon::exporting(&http);
+        let native = ["--enable-feature=native-histograms"];
+        let prometheus = Prometheus::scraping(daemon.metrics(), &job, &native);
+        let crowd = Crowd::start();
+        let seen = Seen::of(&crowd, &daemon);
+        assert_up(&prometheus, &seen);
+
+        let of =
+            |function: &str| format!("sum by (cause) ({function}(cgscope_runqueue_wait_seconds{{$cgroup}}))");
+        let counts = seen.rise(&prometheus, &of("histogram_count"), "cause");
+        let count: f64 = counts.values().sum();
+        assert_eq!(Some(count), seen.through_daemon["total"]["count"].as_f64(), "{counts:?}");
+        assert_causes(&seen, &seen.rise(&prometheus, &of("histogram_sum"), "cause"));
+        for (name, quantile) in QUANTILES {
+            let waits = "sum (increase(cgscope_runqueue_wait_seconds{$cgroup}[$window]))";
+            let theirs_s = seen.at_end(&prometheus, &format!("histogram_quantile({quantile}, {waits})"));
+            let ours_s = seen.quantile_s(name);
+            eprintln!("{name}: {ours_s} s by hist, {theirs_s} s by Prometheus");
+            // Of our buckets, of its own, and our first below a microsecond.
+            let bound_s = (0.125 + 0.0905) * ours_s + 125e-9;
+            assert!((theirs_s - ours_s).abs() <= bound_s, "{name}: {ours_s} {theirs_s}");
+        }
+        assert_alone_is_near(&seen);
+        assert_rules(&prometheus, &seen);
+        assert_missed(&prometheus, daemon);
+    }
 }
