@@ -218,13 +218,6 @@ fn is_room_left() -> bool {
     is_left
 }
 
-/// The number of storages that may still be made.
-#[inline(always)]
-pub fn room() -> Option<&'static mut u64> {
-    // SAFETY: a map value; it is read whole and written by atomic additions.
-    ROOM.get_ptr_mut(0).map(|room| unsafe { &mut *room })
-}
-
 #[inline(always)]
 fn created(task: Task, storage: Option<&'static mut TaskStorage>) -> Option<&'static mut TaskStorage> {
     // Where another made it at the same moment, the kernel says that it could not: the reader finds a task before its birth is told.
@@ -292,32 +285,42 @@ pub fn make_place(cgroup_id: u64) {
     let _ = EXITED.insert(cgroup_id, empty, BPF_NOEXIST.into());
 }
 
-/// Where a record is put together. Only the reader calls this, and it is alone.
-#[inline(always)]
-pub fn record() -> Option<&'static mut TaskRecord> {
-    // SAFETY: a map value of ours.
-    RECORD.get_ptr_mut(0).map(|record| unsafe { &mut *record })
+/// Functions that return the value of an array map at `key`.
+macro_rules! values {
+    ($($(#[$doc:meta])* $name:ident($($key:ident)?) -> $value:ty = $map:ident;)*) => {
+        $($(#[$doc])*
+        #[inline(always)]
+        pub fn $name($($key: u32)?) -> Option<&'static mut $value> {
+            // SAFETY: a map value that outlives the program's run. Each function below says why it is alone, or which words others
+            // read meanwhile: those are whole.
+            $map.get_ptr_mut(0 $(+ $key)?).map(|value| unsafe { &mut *value })
+        })*
+    };
 }
 
-/// Where accounts are put together. As above.
-#[inline(always)]
-pub fn accounts_record() -> Option<&'static mut AccountsRecord> {
-    // SAFETY: a map value of ours.
-    ACCOUNTS.get_ptr_mut(0).map(|record| unsafe { &mut *record })
-}
-
-/// Where the reader takes a stack. As above.
-#[inline(always)]
-pub fn stack() -> Option<&'static mut Stack> {
-    // SAFETY: a map value of ours.
-    STACK.get_ptr_mut(0).map(|stack| unsafe { &mut *stack })
-}
-
-/// This CPU's own place to take a stack in.
-#[inline(always)]
-pub fn stack_key() -> Option<&'static mut StackKey> {
-    // SAFETY: a map value of this CPU; the hook is alone there.
-    STACK_KEY.get_ptr_mut(0).map(|key| unsafe { &mut *key })
+values! {
+    /// How many more storages may be made. Read whole, written by atomic additions.
+    room() -> u64 = ROOM;
+    /// Where the reader puts a record together. One reader at a time.
+    record() -> TaskRecord = RECORD;
+    /// Where the reader puts accounts together.
+    accounts_record() -> AccountsRecord = ACCOUNTS;
+    /// Where the reader takes a stack.
+    stack() -> Stack = STACK;
+    /// Where the hook takes a stack: one place a CPU.
+    stack_key() -> StackKey = STACK_KEY;
+    /// The history of a CPU. Only the hook on that CPU writes it.
+    ring(cpu) -> Ring = RINGS;
+    /// The culprits met on a CPU. Only the hook on that CPU writes them.
+    pairs(cpu) -> Pairs = PAIRS;
+    /// What is counted on a CPU. Only the hook on that CPU writes it.
+    cpu_counters(cpu) -> CpuCounters = CPUS;
+    /// The clocks of throttled time of a CPU. Used under the run queue lock of that CPU.
+    throttle_clocks(cpu) -> ThrottleClocks = THROTTLE_CLOCKS;
+    /// Where a wait is split: one place a CPU for the hook, one for the reader.
+    work(which) -> Work = WORK;
+    /// Where an event is put together. One at a time on the whole host: see `cgroups`.
+    cgroup_event() -> CgroupEvent = CGROUP_EVENT;
 }
 
 /// What is counted for a stack. It is that of one task, which comes on one CPU at a time.
@@ -333,52 +336,10 @@ pub fn add_stack(key: &StackKey, count: &StackCount) -> bool {
     STACKS.insert(key, count, BPF_NOEXIST.into()).is_ok()
 }
 
-/// The history of a CPU.
-#[inline(always)]
-pub fn ring(cpu: u32) -> Option<&'static mut Ring> {
-    // SAFETY: a map value; only the hook on that CPU writes it, and words that others read meanwhile are whole.
-    RINGS.get_ptr_mut(cpu).map(|ring| unsafe { &mut *ring })
-}
-
-/// The culprits met on a CPU.
-#[inline(always)]
-pub fn pairs(cpu: u32) -> Option<&'static mut Pairs> {
-    // SAFETY: as above.
-    PAIRS.get_ptr_mut(cpu).map(|pairs| unsafe { &mut *pairs })
-}
-
 /// The place of a CPU's node plus one; 0 where it is not known.
 #[inline(always)]
 pub fn node_place(cpu: u32) -> u32 {
     CPU_NODE.get(cpu).copied().unwrap_or(0)
-}
-
-/// What is counted on a CPU.
-#[inline(always)]
-pub fn cpu_counters(cpu: u32) -> Option<&'static mut CpuCounters> {
-    // SAFETY: a map value; only the hook on that CPU writes it, and words that others read meanwhile are whole.
-    CPUS.get_ptr_mut(cpu).map(|counters| unsafe { &mut *counters })
-}
-
-/// The clocks of throttled time of a CPU.
-#[inline(always)]
-pub fn throttle_clocks(cpu: u32) -> Option<&'static mut ThrottleClocks> {
-    // SAFETY: a map value; read and written under the run queue lock of that CPU.
-    THROTTLE_CLOCKS.get_ptr_mut(cpu).map(|clocks| unsafe { &mut *clocks })
-}
-
-/// This CPU's own place to split a wait in.
-#[inline(always)]
-pub fn work(which: u32) -> Option<&'static mut Work> {
-    // SAFETY: a map value of this CPU; whoever uses it stays on it and is alone there.
-    WORK.get_ptr_mut(which).map(|work| unsafe { &mut *work })
-}
-
-/// Where an event is put together. Only one at a time happens on the whole host: see `cgroups`.
-#[inline(always)]
-pub fn cgroup_event() -> Option<&'static mut CgroupEvent> {
-    // SAFETY: a map value of this CPU; as above.
-    CGROUP_EVENT.get_ptr_mut(0).map(|event| unsafe { &mut *event })
 }
 
 /// The ring buffer of events, for the helpers.

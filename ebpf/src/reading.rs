@@ -5,7 +5,6 @@
 
 use core::ptr;
 
-use aya_ebpf::helpers::generated::bpf_seq_write;
 use cgscope_layout::{
     CAUSES, Cause, Loss, Stack,
     verifier::{get, set},
@@ -59,8 +58,8 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
     // `seq_write` wants one byte more than it writes.
     if seq.room() <= LONGEST as u64 {
         // Together longer than the room: the kernel hands over what is there and shows this task again.
-        write_storage(seq, storage);
-        write_storage(seq, storage);
+        seq.write(storage);
+        seq.write(storage);
         return 0;
     }
     lock(storage);
@@ -72,14 +71,6 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
 
 // Two of them do not fit where a record might not.
 const _: () = assert!(2 * size_of::<TaskStorage>() > LONGEST);
-
-#[inline(always)]
-fn write_storage(seq: SeqFile, storage: &mut TaskStorage) {
-    // SAFETY: a map value is readable in its whole size.
-    unsafe {
-        bpf_seq_write(seq.pointer().cast(), ptr::from_mut(storage).cast(), size_of::<TaskStorage>() as u32)
-    };
-}
 
 /// The hook never waits for us, and who moves a task takes some microseconds.
 const LOCK_TRIES: usize = 16;
@@ -150,8 +141,7 @@ fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     put_pending(task, storage, record);
     what_is_told(task, storage, record, waits.count != storage.told.totals.waits);
     put(task, storage, &waits, record);
-    // SAFETY: readable in the size given.
-    unsafe { bpf_seq_write(seq.pointer().cast(), (&raw mut *record).cast(), size_of::<TaskRecord>() as u32) };
+    seq.write(record);
     write_base(seq, storage, record);
     storage.told.totals = record.totals;
     write_placement(seq, task, storage);
@@ -232,9 +222,7 @@ fn write_base(seq: SeqFile, storage: &mut TaskStorage, record: &mut TaskRecord) 
         return;
     }
     storage.told_serial = storage.serial;
-    let base = (&raw mut storage.told).cast();
-    // SAFETY: readable in the size given.
-    unsafe { bpf_seq_write(seq.pointer().cast(), base, size_of::<Told>() as u32) };
+    seq.write(&mut storage.told);
 }
 
 #[inline(always)]
@@ -243,18 +231,14 @@ fn write_placement(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
         return;
     }
     storage.placement.preferred_node = task.preferred_node();
-    let placement = (&raw mut storage.placement).cast();
-    // SAFETY: readable in the size given.
-    unsafe { bpf_seq_write(seq.pointer().cast(), placement, size_of::<Placement>() as u32) };
+    seq.write(&mut storage.placement);
 }
 
 #[inline(always)]
 fn write_histogram(seq: SeqFile, storage: &mut TaskStorage) {
     copy(&storage.histogram, &mut storage.told.histogram);
     // What was told is written, not what the hook may have added since.
-    let counts = (&raw mut storage.told.histogram).cast();
-    // SAFETY: readable in the size given.
-    unsafe { bpf_seq_write(seq.pointer().cast(), counts, size_of::<Histogram>() as u32) };
+    seq.write(&mut storage.told.histogram);
 }
 
 /// Puts together what follows the record where accounts are asked for.
@@ -282,21 +266,11 @@ fn write_accounts(seq: SeqFile, storage: &mut TaskStorage, record: &mut TaskReco
         && let Some(accounts) = accounts_record()
     {
         storage.told.accounts = accounts.own;
-        // SAFETY: readable in the size given.
-        unsafe {
-            bpf_seq_write(
-                seq.pointer().cast(),
-                ptr::from_mut(accounts).cast(),
-                size_of::<AccountsRecord>() as u32,
-            )
-        };
+        seq.write(accounts);
     }
     if get(&mut record.flags) & HAS_STACK != 0
         && let Some(stack) = stack()
     {
-        // SAFETY: as above.
-        unsafe {
-            bpf_seq_write(seq.pointer().cast(), ptr::from_mut(stack).cast(), size_of::<Stack>() as u32)
-        };
+        seq.write(stack);
     }
 }

@@ -5,10 +5,10 @@
 
 use core::{
     ffi::c_void,
-    ptr::{addr_of, read_volatile},
+    ptr::{self, addr_of, read_volatile},
 };
 
-use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
+use aya_ebpf::helpers::generated::{bpf_probe_read_kernel, bpf_seq_write};
 use cgscope_layout::{
     ABSENT, BIT_SHIFT, Offsets,
     wire::{Accounts, Config, Gone, TaskStorage, Totals, Waits},
@@ -53,94 +53,48 @@ mod queue;
 pub use iterator::{EntryContext, TaskContext};
 pub use queue::{CfsRunQueue, Cgroup, RunQueue, Throttled};
 
-/// 1 if every task is followed.
-#[inline(always)]
-pub fn follow_all() -> bool {
-    // SAFETY: a static of ours.
-    unsafe { read_volatile(addr_of!(CONFIG.follow_all)) != 0 }
+/// A setting, a constant to the verifier.
+macro_rules! setting {
+    ($field:ident) => {
+        // SAFETY: a static of ours.
+        unsafe { read_volatile(addr_of!(CONFIG.$field)) }
+    };
 }
 
-/// True if culprits are single tasks.
-#[inline(always)]
-pub fn blame_tasks() -> bool {
-    // SAFETY: a static of ours.
-    unsafe { read_volatile(addr_of!(CONFIG.blame_tasks)) != 0 }
+/// Functions that return whether a setting holds, or what it is.
+macro_rules! settings {
+    ($($(#[$doc:meta])* $name:ident() -> $type:ty { $value:expr })*) => {
+        $($(#[$doc])* #[inline(always)] pub fn $name() -> $type { $value })*
+    };
 }
 
-/// True if there is more than one NUMA node to run on.
-#[inline(always)]
-pub fn has_nodes() -> bool {
-    // SAFETY: a static of ours.
-    unsafe { read_volatile(addr_of!(CONFIG.nodes)) > 1 }
-}
-
-/// True if waits are also counted by CPU.
-#[inline(always)]
-pub fn counts_by_cpu() -> bool {
-    // SAFETY: a static of ours.
-    unsafe { read_volatile(addr_of!(CONFIG.count_by_cpu)) != 0 }
-}
-
-/// True if the kernel keeps no clock of throttled time, and we do.
-#[inline(always)]
-pub fn keeps_throttle_clock() -> bool {
-    // SAFETY: a static of ours.
-    unsafe { read_volatile(addr_of!(CONFIG.keep_throttle_clock)) != 0 }
-}
-
-/// True if it is told where time goes beside waits.
-#[inline(always)]
-pub fn keeps_accounts() -> bool {
-    // SAFETY: a static of ours.
-    unsafe { read_volatile(addr_of!(CONFIG.accounts)) != 0 }
-}
-
-/// True if what is read is for viewers of several users.
-#[inline(always)]
-pub fn is_shared() -> bool {
-    // SAFETY: a static of ours.
-    unsafe { read_volatile(addr_of!(CONFIG.shared)) != 0 }
-}
-
-/// A stack is taken for so much time blocked, ns; 0: none is.
-#[inline(always)]
-pub fn stack_every_ns() -> u64 {
-    // SAFETY: a static of ours.
-    unsafe { read_volatile(addr_of!(CONFIG.stack_every_ns)) }
-}
-
-/// True if this kernel throttles tasks one by one, on their way to user space, and says so in each (Linux 6.18).
-#[inline(always)]
-pub fn throttles_tasks() -> bool {
-    offset!(task_throttled) != ABSENT
-}
-
-/// ns of CLOCK_MONOTONIC: later-born tasks have waited only under our eyes.
-#[inline(always)]
-pub fn born_after_ns() -> u64 {
-    // SAFETY: a static of ours.
-    unsafe { read_volatile(addr_of!(CONFIG.born_after_ns)) }
-}
-
-/// ns of CLOCK_MONOTONIC: later-born tasks are not selected by their ids.
-#[inline(always)]
-pub fn select_born_before_ns() -> u64 {
-    // SAFETY: a static of ours.
-    unsafe { read_volatile(addr_of!(CONFIG.select_born_before_ns)) }
-}
-
-/// The root of the hierarchy that user space chose.
-#[inline(always)]
-pub fn root_cgroup_id() -> u64 {
-    // SAFETY: a static of ours.
-    unsafe { read_volatile(addr_of!(CONFIG.root_cgroup_id)) }
-}
-
-/// The number of that hierarchy.
-#[inline(always)]
-fn cgroup_hierarchy() -> u64 {
-    // SAFETY: a static of ours.
-    unsafe { read_volatile(addr_of!(CONFIG.cgroup_hierarchy)) }
+settings! {
+    /// Every task is followed.
+    follow_all() -> bool { setting!(follow_all) != 0 }
+    /// Culprits are single tasks.
+    blame_tasks() -> bool { setting!(blame_tasks) != 0 }
+    /// There is more than one NUMA node with CPUs.
+    has_nodes() -> bool { setting!(nodes) > 1 }
+    /// Waits are also counted by CPU.
+    counts_by_cpu() -> bool { setting!(count_by_cpu) != 0 }
+    /// The kernel keeps no clock of throttled time, and we do.
+    keeps_throttle_clock() -> bool { setting!(keep_throttle_clock) != 0 }
+    /// Time blocked and time by mode are recorded beside waits.
+    keeps_accounts() -> bool { setting!(accounts) != 0 }
+    /// The readings serve viewers of several users.
+    is_shared() -> bool { setting!(shared) != 0 }
+    /// A stack is taken per this much time blocked, ns; 0: never.
+    stack_every_ns() -> u64 { setting!(stack_every_ns) }
+    /// This kernel throttles tasks one by one, when they return to user space, and marks each (Linux 6.18).
+    throttles_tasks() -> bool { offset!(task_throttled) != ABSENT }
+    /// ns of CLOCK_MONOTONIC: all waits of a task that started later are ours to count.
+    born_after_ns() -> u64 { setting!(born_after_ns) }
+    /// ns of CLOCK_MONOTONIC: tasks that started later are not selected by their ids.
+    select_born_before_ns() -> u64 { setting!(select_born_before_ns) }
+    /// The root of the cgroup hierarchy that user space chose.
+    root_cgroup_id() -> u64 { setting!(root_cgroup_id) }
+    /// The number of that hierarchy.
+    cgroup_hierarchy() -> u64 { setting!(cgroup_hierarchy) }
 }
 
 #[inline(always)]
@@ -155,7 +109,7 @@ fn load<T: Copy + Default>(base: *const c_void, offset: u32) -> T {
 #[inline(always)]
 fn follow(base: *const c_void, offset: u32) -> *const c_void {
     if offset == ABSENT {
-        return core::ptr::null();
+        return ptr::null();
     }
     // SAFETY: as in `load`.
     unsafe { base.cast::<u8>().add(offset as usize).cast::<*const c_void>().read_volatile() }
@@ -369,8 +323,7 @@ impl Task {
     /// Id of the task's cgroup in the hierarchy that user space chose; that of the root for a task in an autogroup.
     #[inline(always)]
     pub fn cgroup_id(self) -> u64 {
-        // SAFETY: a static of ours.
-        let cgroup = if unsafe { read_volatile(addr_of!(CONFIG.cgroup_v2)) } != 0 {
+        let cgroup = if setting!(cgroup_v2) != 0 {
             follow(follow(self.0, offset!(task_cgroups)), offset!(css_set_cgroup))
         } else {
             follow(follow(self.0, offset!(task_sched_group)), offset!(task_group_cgroup))
@@ -385,8 +338,7 @@ impl Task {
     #[inline(never)]
     pub fn cgroup_id_rarely(self) -> u64 {
         let task = self.0 as u64;
-        // SAFETY: a static of ours.
-        let cgroup = if unsafe { read_volatile(addr_of!(CONFIG.cgroup_v2)) } != 0 {
+        let cgroup = if setting!(cgroup_v2) != 0 {
             peek(peek(task, offset!(task_cgroups)), offset!(css_set_cgroup))
         } else {
             peek(peek(task, offset!(task_sched_group)), offset!(task_group_cgroup))
@@ -416,9 +368,7 @@ impl Task {
             ..Totals::default()
         }
     }
-}
 
-impl Task {
     /// The kernel's own readings and those of the hook. `waits`: those of the storage, as they were when the caller looked.
     #[inline(always)]
     pub fn all_totals(self, waits: &Waits, storage: &TaskStorage) -> Totals {
@@ -442,6 +392,13 @@ impl SeqFile {
     #[inline(always)]
     pub fn new(pointer: *mut c_void) -> Self {
         Self(pointer)
+    }
+
+    /// Writes a value of a map; the kernel shows the task again where it does not fit.
+    #[inline(always)]
+    pub fn write<T>(self, value: &mut T) {
+        // SAFETY: readable in its size. Written as a whole or not at all.
+        unsafe { bpf_seq_write(self.0.cast(), ptr::from_mut(value).cast(), size_of::<T>() as u32) };
     }
 
     #[inline(always)]
