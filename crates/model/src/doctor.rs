@@ -1,9 +1,8 @@
 //! What this host offers: facts, gathered elsewhere, and judged here by a pure function.
 //!
-//! Each judgement says what was found; where something is off, also what that prevents and how to mend it. Whether
-//! cgscope starts, what an output leaves out and what `cgscope doctor` prints come from the same facts.
+//! A verdict says what was found; where something is off, also what that prevents and how to mend it. Whether cgscope starts,
+//! what an output leaves out and what `cgscope doctor` prints come from the same facts.
 
-mod rules;
 #[cfg(test)]
 mod tests;
 
@@ -12,7 +11,8 @@ use std::collections::BTreeSet;
 use cgscope_layout::Feature;
 use serde::{Deserialize, Serialize};
 
-use crate::Mode;
+pub use crate::words::doctor::judge;
+use crate::{Mode, words::doctor::TRIAL};
 
 /// The oldest kernel that the exact mode can work on: see [`Feature::LoopHelper`].
 pub const OLDEST_KERNEL: (u32, u32) = (5, 17);
@@ -215,14 +215,6 @@ impl Verdict {
     }
 }
 
-/// Judges the host. What decides whether the exact mode runs at all comes first, the most fundamental of it foremost; last
-/// comes which mode that leaves.
-pub fn judge(facts: &Facts) -> Vec<Verdict> {
-    let mut verdicts: Vec<Verdict> = rules::ALL.iter().flat_map(|rule| rule(facts)).collect();
-    verdicts.extend(rules::coarse::judge(facts, &verdicts));
-    verdicts
-}
-
 /// The worst level among them.
 pub fn worst(verdicts: &[Verdict]) -> Level {
     verdicts.iter().map(|verdict| verdict.level).max().unwrap_or(Level::Ok)
@@ -230,7 +222,11 @@ pub fn worst(verdicts: &[Verdict]) -> Level {
 
 /// The mode that is used on such a host where none is asked for; `None`: neither works.
 pub fn mode(facts: &Facts, verdicts: &[Verdict]) -> Option<Mode> {
-    rules::coarse::mode(facts, verdicts)
+    match worst(verdicts) {
+        // Without the kernel's own sums there is nothing to read.
+        Level::Missing => (facts.sched_info == Some(true)).then_some(Mode::Coarse),
+        _ => Some(Mode::Bpf),
+    }
 }
 
 /// Why the exact mode could not start: the first thing missing on this host. `None` where nothing is, as far as is known.
@@ -244,7 +240,7 @@ pub fn cause_of_failure(facts: &Facts, error: &str) -> Option<Verdict> {
 /// what the error itself tells.
 pub fn explain_failure(facts: &Facts, error: &str) -> String {
     match cause_of_failure(facts, error) {
-        Some(cause) if cause.topic != rules::TRIAL => {
+        Some(cause) if cause.topic != TRIAL => {
             format!("{} (the error was: {error})", cause.sentence())
         }
         Some(cause) => cause.sentence(),

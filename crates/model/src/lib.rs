@@ -20,6 +20,7 @@ pub mod hist;
 pub mod interval;
 pub mod json;
 pub mod limits;
+mod named;
 pub mod nodes;
 pub mod placement;
 pub mod quota_use;
@@ -35,6 +36,7 @@ pub mod totals;
 pub mod tree;
 pub mod units;
 pub mod wall_time;
+mod words;
 
 pub use accounts::{Accounts, ByState, CpuTimes, Gone};
 pub use blocked_on::{BlockedOn, BlockedTime, Kind};

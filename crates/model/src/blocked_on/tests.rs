@@ -150,9 +150,12 @@ fn the_kinds_of_a_thread_sum_to_its_blocked_time() {
     assert_eq!(blocked.thread(4).unwrap().get(Kind::Unknown), 9);
     assert_eq!(blocked.thread(4).unwrap().for_work(), 2);
     assert_eq!((blocked.total().total(), blocked.exited().total()), (123 + 70 + 11 + 5, 5));
-    assert_eq!(blocked.by_process(&interval)[&7].get(Kind::Network), 65);
-    let by_cgroup = blocked.by_cgroup(&interval, &crate::Tree::new(&interval));
-    let of = |path: &str| by_cgroup[path].total();
+    assert_eq!(blocked.total().get(Kind::Network), 65);
+    let tree = crate::Tree::new(&interval);
+    let of = |path: &str| {
+        let places = tree.tasks_below(tree.find(path).unwrap());
+        blocked.known_of_tasks(&interval, places).unwrap().total()
+    };
     assert_eq!((of("/a/b"), of("/a"), of("/")), (81, 204, 204));
 }
 

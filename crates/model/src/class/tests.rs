@@ -6,8 +6,8 @@ use cgscope_layout::BlockedState;
 
 use super::{activity::Scope, *};
 use crate::{
-    Accounts, BlockedOn, BlockedTime, ByCause, ByState, CgroupReading, Interval, Kind, Pending, StackReading,
-    TaskInterval, TaskReading, Totals, Tree, Wait, interval::ExitedInterval,
+    Accounts, BlockedOn, BlockedTime, ByCause, ByState, Cause, CgroupReading, Interval, Pending,
+    StackReading, TaskInterval, TaskReading, Totals, Tree, Wait, interval::ExitedInterval,
 };
 
 pub(super) const S: u64 = 1_000_000_000;
@@ -18,19 +18,7 @@ pub(super) fn activity(on_cpu: u64, waits: &[(Cause, u64)], kinds: &[(Kind, u64)
     waits.iter().for_each(|(cause, ns)| by_cause.add(&ByCause::only(*cause, *ns)));
     let mut blocked = BlockedTime::default();
     kinds.iter().for_each(|(kind, ns)| blocked.add_ns(*kind, *ns));
-    let (throttled_ns, wakeup_ns) = (by_cause.get(Cause::Throttled), by_cause.get(Cause::Wakeup));
-    let queued_ns = by_cause.total() - throttled_ns - wakeup_ns;
-    Activity {
-        duration_ns: S,
-        threads: 4,
-        on_cpu_ns: on_cpu,
-        throttled_ns,
-        queued_ns,
-        wakeup_ns,
-        by_cause,
-        blocked,
-        ..Activity::default()
-    }
+    Activity { duration_ns: S, threads: 4, on_cpu_ns: on_cpu, by_cause, blocked, ..Activity::default() }
 }
 
 pub(super) fn says(activity: &Activity) -> String {
@@ -313,5 +301,5 @@ fn a_wait_that_began_before_the_interval_counts_within_it() {
     waiting.reading.pending = Some(Pending { ns: 50 * S, booked_ns: 0, by_cause });
     let scope = Scope { blocked: &BlockedOn::default(), duration_ns: S, roots: &[], is_wide: false };
     let activity = Activity::of([&waiting], &scope);
-    assert_eq!((activity.queued_ns, activity.threads), (S, 1));
+    assert_eq!((activity.queued_ns(), activity.threads), (S, 1));
 }

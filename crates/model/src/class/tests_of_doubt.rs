@@ -4,7 +4,7 @@ use cgscope_layout::BlockedState;
 
 use super::{tests::*, *};
 use crate::{
-    Accounts, BlockedOn, ByCause, ByState, Interval, Kind, Mode, StackReading, TaskInterval, Totals, Tree,
+    Accounts, BlockedOn, ByCause, ByState, Cause, Interval, Mode, StackReading, TaskInterval, Totals, Tree,
     Wait, interval::ExitedInterval, json::IntervalObject,
 };
 

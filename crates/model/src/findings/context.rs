@@ -9,17 +9,16 @@ use cgscope_layout::Cause;
 
 use super::Host;
 use crate::{
-    Blame, CgroupReading, Group, Interval, Tree, Wait, sum,
+    Blame, CgroupReading, Group, Interval, Tree, sum,
     tree::{Node, Sums},
 };
 
-/// The busy threads among some tasks, but for kernel threads that are bound to their CPUs: these were not started by a program, and
-/// nobody can spread them.
+/// The busy threads among some tasks, without kernel threads that are bound to their CPUs: no program started these, and nobody can
+/// spread them.
 #[derive(Debug, Default)]
-pub(super) struct Busy {
-    /// How many.
+pub(crate) struct Busy {
     pub threads: u64,
-    /// The processes they are of.
+    /// Their processes.
     pub processes: BTreeSet<u32>,
     /// The CPUs they are on or were on last.
     pub cpus: BTreeSet<u32>,
@@ -28,7 +27,7 @@ pub(super) struct Busy {
 }
 
 /// An interval and what was derived from it. Cgroups are nodes of the tree.
-pub(super) struct Context<'a> {
+pub(crate) struct Context<'a> {
     pub interval: &'a Interval,
     pub tree: &'a Tree,
     pub host: Host,
@@ -40,16 +39,18 @@ pub(super) struct Context<'a> {
 
 impl<'a> Context<'a> {
     pub fn new(interval: &'a Interval, tree: &'a Tree, host: Host) -> Self {
-        let mut total = Sums::default();
-        groups(tree).for_each(|group| total.add_sums(&group.into()));
-        Self { interval, tree, host, total, held_ns: held(interval, tree) }
+        let total = Sums::default();
+        let mut context = Self { interval, tree, host, total, held_ns: held(interval, tree) };
+        context.total = context.groups().fold(total, |mut total, group| {
+            total.add_sums(&group.into());
+            total
+        });
+        context
     }
 
-    /// The waits of every task.
-    pub fn wait(&self) -> Wait {
-        let mut wait = Wait::default();
-        groups(self.tree).for_each(|group| wait.add(&group.wait));
-        wait
+    /// Those that have all tasks in them, each once.
+    pub fn groups(&self) -> impl Iterator<Item = &'a Group> {
+        self.tree.nodes().first().map(|root| &root.group).into_iter().chain(&self.tree.unknown)
     }
 
     /// Every cgroup.
@@ -83,11 +84,6 @@ impl<'a> Context<'a> {
         }
         busy
     }
-}
-
-/// Those that have all tasks in them, each once.
-fn groups(tree: &Tree) -> impl Iterator<Item = &Group> {
-    tree.nodes().first().map(|root| &root.group).into_iter().chain(&tree.unknown)
 }
 
 /// How long the tasks of each cgroup were throttled, by its id. A cgroup that was removed and made again has two.

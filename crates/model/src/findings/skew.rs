@@ -1,56 +1,50 @@
 //! Who fills a node, and what holds them there.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use cgscope_layout::Cause;
 
-use super::{
-    context::Context,
-    words::{is_share, list, percent},
-};
+use super::{context::Context, is_share};
 use crate::{
     TaskInterval,
     nodes::{NodeGroup, amount, total},
-    placement::{cpu_list, parse_cpu_list},
-    sum, units,
+    placement::parse_cpu_list,
+    sum,
 };
 
 /// A process is named if it has this share of what goes on there, percent; else a cgroup that has it; else the process that
 /// has the most.
 const NAMED_PERCENT: u64 = 50;
-/// So many different masks are told.
-const MASKS: usize = 4;
-/// Memory is told of as a reason if this share of it lies there, percent.
-const MEMORY_PERCENT: u64 = 80;
 
 /// Who has most of what goes on there.
-enum Who {
+pub(crate) enum Who {
     Process(u32),
     Cgroup(Arc<str>),
 }
 
 /// What holds threads to a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Hold {
+pub(crate) enum Hold {
     Mask,
     Cpuset { path: Arc<str>, cpus: Arc<str> },
     Nothing,
     Unknown,
 }
 
-pub(super) struct Skew<'a> {
-    context: &'a Context<'a>,
-    full: &'a NodeGroup,
-    idle: &'a NodeGroup,
-    who: Who,
+/// A node that is full beside one that idles.
+pub(crate) struct Skew<'a> {
+    pub context: &'a Context<'a>,
+    pub full: &'a NodeGroup,
+    pub idle: &'a NodeGroup,
+    pub who: Who,
     /// Its busy threads there, and how long each ran and waited there, ns.
-    threads: Vec<(&'a TaskInterval, u64)>,
-    ran_ns: u64,
-    active_ns: u64,
+    pub threads: Vec<(&'a TaskInterval, u64)>,
+    pub ran_ns: u64,
+    pub active_ns: u64,
     /// Of all tasks.
-    all_ran_ns: u64,
-    all_active_ns: u64,
-    hold: Hold,
+    pub all_ran_ns: u64,
+    pub all_active_ns: u64,
+    pub hold: Hold,
 }
 
 impl<'a> Skew<'a> {
@@ -68,31 +62,26 @@ impl<'a> Skew<'a> {
             Who::Process(tgid) => task.reading.tgid == *tgid,
             Who::Cgroup(path) => context.interval.cgroup_path(task.reading.cgroup_id) == Some(path),
         };
-        let sums = |tasks: &mut dyn Iterator<Item = &(&TaskInterval, u64, u64)>| {
-            tasks.fold((0u64, 0u64), |sums, (_, ran, active)| {
-                (sums.0.saturating_add(*ran), sums.1.saturating_add(*active))
-            })
+        let sums = |which: &dyn Fn(&TaskInterval) -> bool| {
+            let tasks = || tasks.iter().filter(|(task, ..)| which(task));
+            (sum::total(tasks().map(|task| task.1)), sum::total(tasks().map(|task| task.2)))
         };
-        let (ran_ns, active_ns) = sums(&mut tasks.iter().filter(|(task, ..)| is_one(task)));
-        let (mut all_ran_ns, mut all_active_ns) = sums(&mut tasks.iter());
+        let (ran_ns, active_ns) = sums(&is_one);
+        let (mut all_ran_ns, mut all_active_ns) = sums(&|_| true);
         if context.interval.is_selection {
-            // Of the others it is known only that they kept the CPUs busy.
+            // The others are known only to have kept the CPUs busy.
             all_ran_ns = all_ran_ns.max(full.busy_ns.unwrap_or(0));
             all_active_ns = all_active_ns.max(all_ran_ns.saturating_add(full.contended_ns()));
         }
-        let threads: Vec<_> = tasks
-            .iter()
-            .filter(|(task, ..)| {
-                is_one(task) && !task.is_bound() && task.is_busy(context.interval.duration_ns)
-            })
-            .map(|(task, _, active)| (*task, *active))
-            .collect();
+        let is_movable = |task: &TaskInterval| !task.is_bound() && task.is_busy(context.interval.duration_ns);
+        let threads = tasks.iter().filter(|(task, ..)| is_one(task) && is_movable(task));
+        let threads: Vec<_> = threads.map(|(task, _, active_ns)| (*task, *active_ns)).collect();
         let hold = hold(&threads, &idle.cpus);
         Some(Self { context, full, idle, who, threads, ran_ns, active_ns, all_ran_ns, all_active_ns, hold })
     }
 
     /// The cgroup of those who have most of it.
-    pub(super) fn cgroup(&self) -> Option<&Arc<str>> {
+    pub fn cgroup(&self) -> Option<&Arc<str>> {
         match &self.who {
             Who::Process(_) => {
                 let (task, _) = self.threads.first()?;
@@ -102,90 +91,19 @@ impl<'a> Skew<'a> {
         }
     }
 
-    pub(super) fn who_and_why(&self) -> String {
-        let interval = self.context.interval;
-        let who = match &self.who {
-            Who::Process(tgid) => {
-                let cgroup = self.cgroup().map(|path| format!(" of {path}")).unwrap_or_default();
-                format!("process {tgid} ({}){cgroup}", interval.process_name(*tgid))
-            }
-            Who::Cgroup(path) => path.to_string(),
-        };
-        format!(
-            "{who} has {} of the run time and {} of the running and waiting there, with {}; {}",
-            percent(self.ran_ns, self.all_ran_ns),
-            percent(self.active_ns, self.all_active_ns),
-            units::count(self.threads.len() as u64, "busy thread"),
-            self.why(),
-        )
-    }
-
-    fn why(&self) -> String {
-        match &self.hold {
-            Hold::Mask => {
-                let masks = masks(&self.threads);
-                let said = if masks.len() == 1 { ("mask", "leaves") } else { ("masks", "leave") };
-                format!(
-                    "the affinity {} {} of the threads {} out node {}",
-                    said.0,
-                    list(&masks),
-                    said.1,
-                    self.idle.node
-                )
-            }
-            Hold::Cpuset { path, cpus } => {
-                format!("the cpuset of {path} (cpuset.cpus {cpus}) leaves out node {}", self.idle.node)
-            }
-            Hold::Nothing => {
-                format!(
-                    "no affinity mask and no cpuset holds them there{}",
-                    self.memory().unwrap_or_default()
-                )
-            }
-            Hold::Unknown => "whether an affinity mask or a cpuset holds them there is not known".into(),
-        }
-    }
-
-    /// What memory has to do with it, where it is known.
-    fn memory(&self) -> Option<String> {
-        let Who::Process(tgid) = self.who else { return None };
-        let memory = self.context.interval.memory.iter().find(|memory| memory.tgid == tgid)?;
-        let all = total(&memory.by_node);
-        let there = amount(&memory.by_node, self.full.node);
-        let policy = memory.policies.first().filter(|(policy, _)| &**policy != "default");
-        let policy = policy.map(|(policy, _)| format!(" (memory policy {policy})")).unwrap_or_default();
-        is_share(there, all, MEMORY_PERCENT)
-            .then(|| format!(", but {} of its memory lies there{policy}", percent(there, all)))
-    }
-
-    pub(super) fn advice(&self) -> String {
-        let (idle, cpus) = (self.idle.node, cpu_list(&self.idle.cpus));
-        let pid =
-            self.threads.first().map_or_else(|| "PID".into(), |(task, _)| task.reading.tgid.to_string());
-        match &self.hold {
-            Hold::Mask => format!(
-                "let the threads use node {idle}, too (taskset -acp {} {pid}), or start as many as node {} has CPUs ({})",
-                self.both(),
-                self.full.node,
-                self.full.cpus.len(),
-            ),
-            Hold::Cpuset { path, .. } => {
-                format!("let {path} use CPUs of node {idle}, too (cpuset.cpus {})", self.both())
-            }
-            Hold::Nothing => format!(
-                "look at where its memory lies (--memory; numastat -p {pid}), at kernel.numa_balancing, and at whether CPUs \
-                 {cpus} are isolated (/sys/devices/system/cpu/isolated)"
-            ),
-            Hold::Unknown => {
-                format!("look at its affinity (taskset -acp {pid}) and its cpuset (/proc/{pid}/cpuset)")
+    /// The affinity masks of its threads, each once, those of most of the activity first.
+    pub fn masks(&self) -> Vec<&'a str> {
+        let mut masks: BTreeMap<&str, u64> = BTreeMap::new();
+        for (task, active_ns) in &self.threads {
+            let placement = task.reading.placement.as_deref();
+            let mask = placement.and_then(|placement| placement.cpus_allowed.as_deref());
+            if let Some(mask) = mask.filter(|mask| !mask.is_empty()) {
+                sum::add(masks.entry(mask).or_default(), *active_ns);
             }
         }
-    }
-
-    fn both(&self) -> String {
-        let mut cpus: Vec<u32> = self.full.cpus.iter().chain(&self.idle.cpus).copied().collect();
-        cpus.sort_unstable();
-        cpu_list(&cpus)
+        let mut masks: Vec<(&str, u64)> = masks.into_iter().collect();
+        masks.sort_by_key(|(_, ns)| Reverse(*ns));
+        masks.into_iter().map(|(mask, _)| mask).collect()
     }
 }
 
@@ -246,17 +164,4 @@ fn hold_of(task: &TaskInterval, idle_cpus: &[u32]) -> Hold {
             }
         }
     }
-}
-
-/// The masks of most of them, each once.
-fn masks(threads: &[(&TaskInterval, u64)]) -> Vec<String> {
-    let mut masks: BTreeMap<&str, u64> = BTreeMap::new();
-    for (task, active_ns) in threads {
-        let mask = task.reading.placement.as_deref().and_then(|placement| placement.cpus_allowed.as_deref());
-        sum::add(masks.entry(mask.unwrap_or_default()).or_default(), *active_ns);
-    }
-    masks.remove("");
-    let mut masks: Vec<(&str, u64)> = masks.into_iter().collect();
-    masks.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
-    masks.into_iter().take(MASKS).map(|(mask, _)| mask.to_owned()).collect()
 }

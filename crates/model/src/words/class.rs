@@ -1,0 +1,230 @@
+//! The sentence of a class.
+
+use std::cmp::Reverse;
+
+use crate::{
+    Cause, Kind,
+    class::{Activity, Class, MORE_CPU_PERCENT, NAMED_PERCENT, Quota},
+    findings::{BUSY_THREAD_PERCENT, REALTIME_PERCENT, is_share},
+    units,
+    words::{QUOTA_FILE, list},
+};
+
+/// At most this many parts are named, beside the time on a CPU.
+const MOST: usize = 4;
+
+/// With the figures, and what to do.
+pub(crate) fn sentence(classes: &[Class], activity: &Activity, quota: Option<&Quota>) -> String {
+    let names: Vec<String> = classes.iter().map(|class| class.name().into()).collect();
+    if classes == [Class::Idle] && activity.threads == 0 && activity.is_partial() {
+        return format!("idle: no thread ran or waited for a CPU for {BUSY_THREAD_PERCENT} % of the time");
+    }
+    let parts = parts(classes, activity, quota);
+    let name = match &names[..] {
+        [] if activity.time_ns() == 0 => return "did not run, wait or sleep".into(),
+        [] => return format!("{} (what it was blocked on is not known)", listed(&parts, activity)),
+        [name] => name.clone(),
+        [idle, lost @ ..] if classes[0] == Class::Idle => format!("{idle}, and {} when it runs", list(lost)),
+        _ => format!("mixed, {}", list(&names)),
+    };
+    let advice =
+        advice(classes, activity, quota, &parts).map_or_else(String::new, |advice| format!(": {advice}"));
+    format!("{name}: {}{advice}", listed(&parts, activity))
+}
+
+/// What the time went to, the largest first, but what the class is about before all.
+fn parts(classes: &[Class], activity: &Activity, quota: Option<&Quota>) -> Vec<TimePart> {
+    let all_ns = activity.time_ns();
+    let mut parts = blocked_parts(activity);
+    parts.push(TimePart::new(Spent::Throttled, activity.throttled_ns(), "throttled", quota_words(quota)));
+    parts.push(TimePart::new(
+        Spent::Queued,
+        activity.queued_ns(),
+        "queued for a CPU",
+        behind_words(activity),
+    ));
+    parts.push(TimePart::new(Spent::Waking, activity.wakeup_ns(), "waking up", ""));
+    let is_main = |part: &TimePart| match part.spent {
+        Spent::Waking if activity.wakeup_ns() <= activity.queued_ns() => false,
+        Spent::Waking | Spent::Queued => classes.contains(&Class::Contended),
+        Spent::Throttled => classes.contains(&Class::QuotaBound),
+        Spent::Blocked(class) => classes.contains(&class),
+        Spent::OnCpu => false,
+    };
+    parts.sort_by_key(|part| (!is_main(part), Reverse(part.ns)));
+    parts.retain(|part| {
+        let is_waiting = !matches!(part.spent, Spent::Blocked(_));
+        is_share(part.ns, all_ns, NAMED_PERCENT) || is_waiting && is_main(part) && part.ns != 0
+    });
+    parts.truncate(MOST);
+    let on_cpu = TimePart::new(Spent::OnCpu, activity.on_cpu_ns, "on a CPU", "");
+    let is_before = |part: &&TimePart| is_main(part) || part.ns > on_cpu.ns;
+    let at = if classes == [Class::CpuBound] { 0 } else { parts.iter().take_while(is_before).count() };
+    parts.insert(at, on_cpu);
+    parts
+}
+
+fn listed(parts: &[TimePart], activity: &Activity) -> String {
+    let of_the_time = match (activity.is_partial(), activity.blocked.total()) {
+        (false, _) => " of the time",
+        (true, 0) => " of the time that it ran or wanted to run",
+        (true, _) => " of the time that is known",
+    };
+    let parts = parts.iter().enumerate().map(|(at, TimePart { ns, is, more, .. })| {
+        let of_the_time = if at == 0 { of_the_time } else { "" };
+        format!("{is} {}{of_the_time}{more}", share(*ns, activity.time_ns()))
+    });
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+/// How a part of the time was spent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Spent {
+    OnCpu,
+    Throttled,
+    Queued,
+    Waking,
+    /// On what makes a target of this class.
+    Blocked(Class),
+}
+
+/// A part of the time: what it is in words, and the words behind its figure.
+struct TimePart {
+    spent: Spent,
+    ns: u64,
+    is: String,
+    more: String,
+}
+
+impl TimePart {
+    fn new(spent: Spent, ns: u64, is: impl Into<String>, more: impl Into<String>) -> Self {
+        Self { spent, ns, is: is.into(), more: more.into() }
+    }
+}
+
+fn blocked_parts(activity: &Activity) -> Vec<TimePart> {
+    let (for_work, needed): (Vec<_>, Vec<_>) =
+        activity.blocked.iter().partition(|(kind, _)| kind.is_for_work());
+    let blocked = |(kind, ns): (Kind, u64)| {
+        let (is, more) = match kind {
+            Kind::Unknown => ("blocked".into(), " (on what is not known)"),
+            Kind::Other => ("blocked on something else".into(), ""),
+            Kind::Lock => ("blocked on a futex".into(), " (a lock, or a pool that waits for work)"),
+            _ => (format!("blocked on {}", kind.name()), ""),
+        };
+        TimePart::new(Spent::Blocked(Class::blocked_on(kind)), ns, is, more)
+    };
+    let mut parts: Vec<_> = needed.into_iter().map(blocked).collect();
+    let poll_ns = activity.blocked.get(Kind::Poll);
+    let for_work_ns = activity.blocked.for_work() - poll_ns;
+    let mut kinds = for_work;
+    kinds.retain(|(kind, ns)| *kind != Kind::Poll && is_share(*ns, for_work_ns, NAMED_PERCENT));
+    kinds.sort_by_key(|(_, ns)| Reverse(*ns));
+    let names: Vec<&str> = kinds.iter().map(|(kind, _)| kind.name()).collect();
+    let names = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
+    let idle = Spent::Blocked(Class::Idle);
+    parts.push(TimePart::new(idle, for_work_ns, "waiting for work", names));
+    parts.push(TimePart::new(idle, poll_ns, "waiting in poll", " (for work or for answers)"));
+    parts
+}
+
+fn quota_words(quota: Option<&Quota>) -> String {
+    quota.map_or_else(String::new, |Quota { path, cores, .. }| {
+        let cores = cores.map_or_else(String::new, |cores| format!(" ({})", units::cpus(cores)));
+        format!(" by {path}{cores}")
+    })
+}
+
+/// Who ran while it was queued.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Behind {
+    Own,
+    Root,
+    Others,
+    Kernel,
+}
+
+/// Each and for how long, ns, as far as causes are known.
+fn behind(activity: &Activity) -> [(Behind, u64); 4] {
+    let own_ns = activity.by_cause.get(Cause::OwnCgroup);
+    [
+        (Behind::Own, own_ns.saturating_sub(activity.behind_root_ns)),
+        (Behind::Root, activity.behind_root_ns),
+        (Behind::Others, activity.by_cause.get(Cause::OtherCgroup)),
+        (Behind::Kernel, activity.by_cause.get(Cause::Kernel)),
+    ]
+}
+
+fn behind_words(activity: &Activity) -> String {
+    let all_ns = activity.time_ns();
+    let behind = behind(activity).into_iter().filter(|(_, ns)| is_share(*ns, all_ns, NAMED_PERCENT));
+    let behind = behind.map(|(who, ns)| {
+        let who = match who {
+            Behind::Own => "its own cgroup",
+            Behind::Root => "others in / or its own threads",
+            Behind::Others => "other cgroups",
+            Behind::Kernel => "the kernel",
+        };
+        format!("{who} {}", share(ns, all_ns))
+    });
+    let behind: Vec<String> = behind.collect();
+    if behind.is_empty() { String::new() } else { format!(" (behind {})", list(&behind)) }
+}
+
+/// What would help; nothing where these parts do not have its figure.
+fn advice(
+    classes: &[Class],
+    activity: &Activity,
+    quota: Option<&Quota>,
+    parts: &[TimePart],
+) -> Option<String> {
+    let is_named = |spent| parts.iter().any(|part| part.spent == spent);
+    match classes {
+        [Class::Idle | Class::CpuBound] => None,
+        [Class::QuotaBound, ..] | [Class::Idle, Class::QuotaBound, ..] => {
+            is_named(Spent::Throttled).then(|| quota_advice(activity, quota))
+        }
+        [Class::Contended, ..] | [Class::Idle, Class::Contended, ..] => {
+            // An idle CPU that takes long to wake up is not made faster by another.
+            let is_queued = is_named(Spent::Queued) && activity.queued_ns() >= activity.wakeup_ns();
+            is_queued.then(|| queue_advice(activity).into())
+        }
+        _ if classes.contains(&Class::CpuBound) || activity.has_unread => None,
+        _ => Some(match (activity.by_cause.total(), activity.time_ns()) {
+            (saved_ns, all_ns) if is_share(saved_ns, all_ns, MORE_CPU_PERCENT) => {
+                format!("more CPU saves {} at most", share(saved_ns, all_ns))
+            }
+            _ => "more CPU will not help".into(),
+        }),
+    }
+}
+
+fn quota_advice(activity: &Activity, quota: Option<&Quota>) -> String {
+    let cores = quota.and_then(|quota| quota.cores).map_or(1.0, f64::ceil);
+    let fewer = if activity.threads as f64 > cores { " or use fewer threads" } else { "" };
+    format!("raise the limit ({QUOTA_FILE}){fewer}")
+}
+
+fn queue_advice(activity: &Activity) -> &'static str {
+    let most = behind(activity).into_iter().max_by_key(|(_, ns)| *ns).filter(|(_, ns)| *ns != 0);
+    match most {
+        Some((Behind::Own, _)) if activity.threads > 1 => "more CPUs or fewer threads help",
+        Some((Behind::Others, ns)) if is_share(activity.realtime_ns, ns, REALTIME_PERCENT) => {
+            "a higher priority (chrt), pinning, moving the neighbours or more CPUs help; cpu.weight does not apply to \
+             real-time tasks"
+        }
+        Some((Behind::Others, _)) => {
+            "a higher cpu.weight (in v1 cpu.shares), pinning, moving the neighbours or more CPUs help"
+        }
+        Some((Behind::Kernel, _)) => {
+            "pinning, moving the neighbours that the kernel works for or more CPUs help"
+        }
+        Some((Behind::Own | Behind::Root, _)) | None => "more CPUs help",
+    }
+}
+
+/// `65 %`; what is there and rounds to nothing is `<1 %`.
+fn share(ns: u64, all_ns: u64) -> String {
+    let percent = units::percent(ns, all_ns).unwrap_or_default();
+    if ns != 0 && percent < 0.5 { "<1 %".into() } else { format!("{percent:.0} %") }
+}
