@@ -10,9 +10,9 @@ pub use sums::{BlockedOn, without_stack};
 use crate::named::named;
 
 named! {
-    /// What a task is blocked on. In the order of every output: first what it needs, then from [`Kind::Accept`] on what it waits for
+    /// What a task is blocked on. In the order of every output: first what it needs, then from [`BlockedKind::Accept`] on what it waits for
     /// work in.
-    Kind:
+    BlockedKind:
     /// Data from or to a socket, and connecting one; also sockets of the same host, and file systems over the network.
     Network = "network",
     /// A block device, and what is written to one: reads, writes, the page cache, journals, fsync.
@@ -54,9 +54,9 @@ named! {
 }
 
 /// Number of kinds.
-pub const KINDS: usize = Kind::ALL.len();
+pub const KINDS: usize = BlockedKind::ALL.len();
 
-impl Kind {
+impl BlockedKind {
     /// True where a task has nothing to do: it waits for work, for a point in time or to be resumed. A task that waits in poll may
     /// wait for answers as well as for work; the kernel cannot tell.
     pub const fn is_for_work(self) -> bool {
@@ -94,13 +94,13 @@ pub struct BlockedTime(pub [u64; KINDS]);
 
 impl BlockedTime {
     /// ns of one kind.
-    pub fn get(&self, kind: Kind) -> u64 {
+    pub fn get(&self, kind: BlockedKind) -> u64 {
         self.0[kind as usize]
     }
 
     /// Each kind and its ns.
-    pub fn iter(&self) -> impl Iterator<Item = (Kind, u64)> + '_ {
-        Kind::ALL.into_iter().zip(self.0)
+    pub fn iter(&self) -> impl Iterator<Item = (BlockedKind, u64)> + '_ {
+        BlockedKind::ALL.into_iter().zip(self.0)
     }
 
     /// Sum of all kinds, ns.
@@ -108,13 +108,13 @@ impl BlockedTime {
         crate::sum::total(self.0)
     }
 
-    /// Sum of those that wait for work ([`Kind::is_for_work`]), ns.
+    /// Sum of those that wait for work ([`BlockedKind::is_for_work`]), ns.
     pub fn for_work(&self) -> u64 {
         self.iter().filter(|(kind, _)| kind.is_for_work()).fold(0, |sum, (_, ns)| sum.saturating_add(ns))
     }
 
     /// Adds so much of a kind.
-    pub fn add_ns(&mut self, kind: Kind, ns: u64) {
+    pub fn add_ns(&mut self, kind: BlockedKind, ns: u64) {
         crate::sum::add(&mut self.0[kind as usize], ns);
     }
 

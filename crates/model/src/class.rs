@@ -17,7 +17,7 @@ use serde::Serialize;
 pub(crate) use activity::Activity;
 pub use targets::Classes;
 
-use crate::{Kind, findings::is_share, named::named, words::class::sentence};
+use crate::{BlockedKind, findings::is_share, named::named, words::class::sentence};
 
 /// A target is idle if its active threads wait for work for this share of their time, percent: what they need for it is then the
 /// smaller part.
@@ -64,10 +64,12 @@ named! {
 
 impl Class {
     /// The class of a target that is blocked on this.
-    pub(crate) fn blocked_on(kind: Kind) -> Self {
+    pub(crate) fn blocked_on(kind: BlockedKind) -> Self {
         match kind {
-            Kind::Network | Kind::Disk | Kind::Pipe | Kind::IoUring => Self::IoBound,
-            Kind::Lock | Kind::FileLock | Kind::KernelLock => Self::LockBound,
+            BlockedKind::Network | BlockedKind::Disk | BlockedKind::Pipe | BlockedKind::IoUring => {
+                Self::IoBound
+            }
+            BlockedKind::Lock | BlockedKind::FileLock | BlockedKind::KernelLock => Self::LockBound,
             _ if kind.is_for_work() => Self::Idle,
             _ => Self::Blocked,
         }
@@ -88,7 +90,7 @@ pub(crate) struct Quota {
 
 /// The class of a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Verdict {
+pub struct Classified {
     /// One, or several of a mixed case, the one that takes most first; none where too little is known.
     pub classes: Vec<Class>,
     /// With the figures, and what to do: one sentence, without a full stop.
@@ -96,15 +98,15 @@ pub struct Verdict {
 }
 
 /// The class of a target with this activity, throttled by this quota if at all.
-fn verdict(activity: &Activity, quota: Option<&Quota>) -> Verdict {
+fn verdict(activity: &Activity, quota: Option<&Quota>) -> Classified {
     let needed_ns = activity.time_ns() - activity.blocked.for_work();
     if activity.duration_ns < TOO_SHORT_NS && needed_ns < TOO_SHORT_NS {
-        return Verdict { classes: Vec::new(), says: "too short to judge".into() };
+        return Classified { classes: Vec::new(), says: "too short to judge".into() };
     }
     let is_bound = quota.is_some_and(|quota| quota.used_up) && is_throttled(activity);
     let classes = if is_bound { vec![Class::QuotaBound] } else { classes(activity, needed_ns) };
     let says = sentence(&classes, activity, quota);
-    Verdict { classes, says }
+    Classified { classes, says }
 }
 
 fn classes(activity: &Activity, needed_ns: u64) -> Vec<Class> {

@@ -12,7 +12,7 @@ use cgscope_layout::Feature;
 use serde::{Deserialize, Serialize};
 
 pub use crate::words::doctor::judge;
-use crate::{Mode, words::doctor::TRIAL};
+use crate::{Mode, named::named, words::doctor::TRIAL};
 
 /// The oldest kernel that the exact mode can work on: see [`Feature::LoopHelper`].
 pub const OLDEST_KERNEL: (u32, u32) = (5, 17);
@@ -165,30 +165,17 @@ pub struct Trial {
     pub refused: Vec<String>,
 }
 
-/// How bad it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Level {
+named! {
+    /// How bad it is.
+    Level:
     /// As it should be.
-    Ok,
+    Ok = "ok",
     /// Good to know; nothing is off.
-    Note,
+    Note = "note",
     /// A feature is off or a figure can be misread.
-    Degraded,
+    Degraded = "degraded",
     /// The exact mode cannot run.
-    Missing,
-}
-
-impl Level {
-    /// As outputs name it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Note => "note",
-            Self::Degraded => "degraded",
-            Self::Missing => "missing",
-        }
-    }
+    Missing = "missing",
 }
 
 /// One judgement; with `--json` one object a line.

@@ -39,7 +39,7 @@ pub mod wall_time;
 mod words;
 
 pub use accounts::{Accounts, ByState, CpuTimes, Gone};
-pub use blocked_on::{BlockedOn, BlockedTime, Kind};
+pub use blocked_on::{BlockedKind, BlockedOn, BlockedTime};
 pub use causes::ByCause;
 pub use cgroup_name::CgroupName;
 pub use cgscope_layout::{BLOCKED_STATES, BlockedState, CAUSES, Cause};

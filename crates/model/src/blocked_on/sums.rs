@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use cgscope_layout::BlockedState;
 
-use super::{BlockedTime, Kind, rules};
+use super::{BlockedKind, BlockedTime, rules};
 use crate::{ByState, Interval, StackReading, TaskInterval};
 
 /// What the threads of an interval were blocked on, all of the blocked time of each. What has no stack has the kind that its state
@@ -21,13 +21,13 @@ impl BlockedOn {
     /// The blocked time of an interval; `name` gives the function of a return address, `None` if it does not know it.
     pub fn new<'a>(interval: &Interval, name: impl Fn(u64) -> Option<&'a str>) -> Self {
         // Threads of a pool share their stacks: look each up once.
-        let mut known: HashMap<(BlockedState, &[u64]), (Kind, bool)> = HashMap::new();
+        let mut known: HashMap<(BlockedState, &[u64]), (BlockedKind, bool)> = HashMap::new();
         let mut of_stacks: BTreeMap<u64, ThreadBlocked> = BTreeMap::new();
         for stack in &interval.stacks {
             let (kind, is_kernel) = *known.entry((stack.state, &*stack.stack)).or_insert_with(|| {
                 let names = || stack.stack.iter().map(|addr| name(*addr));
                 let is_kernel = names().flatten().any(rules::is_of_kernel_threads);
-                (Kind::of(stack.state, names()), is_kernel)
+                (BlockedKind::of(stack.state, names()), is_kernel)
             });
             of_stacks.entry(stack.serial).or_default().add(stack, kind, is_kernel);
         }
@@ -82,7 +82,7 @@ impl BlockedOn {
         is_known.then(|| self.total())
     }
 
-    /// The part of a thread's time in iowait and uninterruptible in which it waited for work ([`Kind::is_for_work`]), as the
+    /// The part of a thread's time in iowait and uninterruptible in which it waited for work ([`BlockedKind::is_for_work`]), as the
     /// parent of a vfork does for its child; ns, as far as stacks tell.
     pub fn stuck_for_work_ns(&self, serial: u64) -> u64 {
         self.threads.get(&serial).map_or(0, |thread| thread.stuck_for_work_ns)
@@ -118,7 +118,7 @@ struct ThreadBlocked {
 }
 
 impl ThreadBlocked {
-    fn add(&mut self, stack: &StackReading, kind: Kind, is_kernel: bool) {
+    fn add(&mut self, stack: &StackReading, kind: BlockedKind, is_kernel: bool) {
         self.time.add_ns(kind, stack.ns);
         crate::sum::add(&mut self.by_state.0[stack.state as usize], stack.ns);
         self.is_kernel |= is_kernel;
@@ -144,7 +144,7 @@ impl ThreadBlocked {
     /// With the time that has no stack, of all that it was blocked.
     fn whole(mut self, all: &ByState) -> Self {
         for (state, ns) in without_stack(all, &self.by_state).iter() {
-            self.time.add_ns(Kind::of_state(state).unwrap_or(Kind::Unknown), ns);
+            self.time.add_ns(BlockedKind::of_state(state).unwrap_or(BlockedKind::Unknown), ns);
         }
         self
     }

@@ -4,7 +4,7 @@ use cgscope_layout::{BlockedState, Cause};
 
 use super::{BESIDE_BUSIEST_PERCENT, Class, NAMED_PERCENT};
 use crate::{
-    BlockedOn, BlockedTime, ByCause, ByState, Kind, TaskInterval,
+    BlockedKind, BlockedOn, BlockedTime, ByCause, ByState, TaskInterval,
     findings::{BUSY_THREAD_PERCENT, is_share},
     interval::ExitedInterval,
     sum,
@@ -183,10 +183,10 @@ impl Activity {
 /// The blocked time of tasks that exited: what has a known kind by stacks or states, and how much has none.
 fn known(by_state: &ByState, stacks: &BlockedTime) -> (BlockedTime, u64) {
     let mut known = *stacks;
-    let nameless_ns = std::mem::take(&mut known.0[Kind::Unknown as usize]);
+    let nameless_ns = std::mem::take(&mut known.0[BlockedKind::Unknown as usize]);
     let mut rest_ns = by_state.total().saturating_sub(stacks.total());
     for (state, ns) in by_state.iter() {
-        let Some(kind) = Kind::of_state(state) else { continue };
+        let Some(kind) = BlockedKind::of_state(state) else { continue };
         let more_ns = ns.saturating_sub(stacks.get(kind)).min(rest_ns);
         known.add_ns(kind, more_ns);
         rest_ns -= more_ns;

@@ -1,6 +1,6 @@
 //! The targets that have a class: threads, processes, cgroups, all.
 
-use super::{Activity, Quota, Verdict, activity::Scope, verdict};
+use super::{Activity, Classified, Quota, activity::Scope, verdict};
 use crate::{
     BlockedOn, BlockedTime, Cause, CgroupReading, Interval, TaskInterval, Tree,
     findings::BELOW_LIMIT_PERCENT, interval::ExitedInterval,
@@ -9,9 +9,12 @@ use crate::{
 /// The classes of the targets of an interval.
 #[derive(Clone, Debug)]
 pub struct Classes<'a> {
-    interval: &'a Interval,
-    tree: &'a Tree,
-    blocked: &'a BlockedOn,
+    /// Where the targets are.
+    pub interval: &'a Interval,
+    /// Its tree.
+    pub tree: &'a Tree,
+    /// What its threads were blocked on.
+    pub blocked: &'a BlockedOn,
     /// Ids of the cgroup `/`.
     roots: Vec<u64>,
     /// Tasks that exited, by the node of their cgroup.
@@ -29,34 +32,19 @@ impl<'a> Classes<'a> {
         Self { interval, tree, blocked, roots: roots.collect(), exited }
     }
 
-    /// What they are of.
-    pub fn interval(&self) -> &'a Interval {
-        self.interval
-    }
-
-    /// Its tree.
-    pub fn tree(&self) -> &'a Tree {
-        self.tree
-    }
-
-    /// What its threads were blocked on.
-    pub fn blocked(&self) -> &'a BlockedOn {
-        self.blocked
-    }
-
     /// Of one thread.
-    pub fn thread(&self, task: &TaskInterval) -> Verdict {
+    pub fn thread(&self, task: &TaskInterval) -> Classified {
         self.threads(&[task])
     }
 
     /// Of some threads, as those of a process that were there at the end.
-    pub fn threads(&self, tasks: &[&TaskInterval]) -> Verdict {
+    pub fn threads(&self, tasks: &[&TaskInterval]) -> Classified {
         let activity = Activity::of(tasks.iter().copied(), &self.scope(false));
         verdict(&activity, self.quota_of(tasks, &activity).as_ref())
     }
 
     /// Of a cgroup with all below it, exited tasks included; `node` is its place in the tree.
-    pub fn cgroup(&self, node: usize) -> Verdict {
+    pub fn cgroup(&self, node: usize) -> Classified {
         let tasks: Vec<_> =
             self.tree.tasks_below(node).iter().map(|place| &self.interval.tasks[*place]).collect();
         let below = self.tree.below(node);
@@ -70,13 +58,13 @@ impl<'a> Classes<'a> {
     }
 
     /// Of what is in cgroups whose path is not known, without tasks that exited.
-    pub fn unknown_cgroup(&self) -> Verdict {
+    pub fn unknown_cgroup(&self) -> Classified {
         let places = self.tree.tasks_unknown().iter();
         self.threads(&places.map(|place| &self.interval.tasks[*place]).collect::<Vec<_>>())
     }
 
     /// Of all that was measured, exited tasks included.
-    pub fn total(&self) -> Verdict {
+    pub fn total(&self) -> Classified {
         let tasks: Vec<_> = self.interval.tasks.iter().collect();
         let scope = self.scope(!self.interval.is_selection || self.interval.selected_cgroup.is_some());
         let mut activity = Activity::of(tasks.iter().copied(), &scope);

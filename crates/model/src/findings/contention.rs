@@ -4,11 +4,7 @@ use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use cgscope_layout::{Cause, ledger::KERNEL};
 
-use super::{
-    Finding, MOST,
-    context::{Busy, Context},
-    host, is_much, is_share, numa, quota,
-};
+use super::{Context, Finding, MOST, host, is_much, is_share, numa, quota};
 use crate::{
     Blame, TaskInterval,
     selection::{is_at_or_below, path_and_ancestors},
@@ -29,7 +25,7 @@ const OWN_NS: u64 = 10_000_000;
 /// Weights and quotas are no advice for tasks of which real-time tasks have this share of what all of them did, percent.
 pub const REALTIME_PERCENT: u64 = 50;
 
-/// Who made tasks of another cgroup wait.
+/// A cgroup or task that made tasks of another cgroup wait.
 pub(crate) struct Neighbour {
     pub path: Option<Arc<str>>,
     /// Thread id and name, where single tasks are told apart.
@@ -188,7 +184,7 @@ fn crowd(context: &Context, node: usize, ns: u64) -> Option<Finding> {
     let own_cpus = context.limits(node).and_then(|limits| limits.cpus);
     // Whichever is known, and the fewer of both.
     let cpus = own_cpus.into_iter().chain(context.host.cpus).min()?;
-    let busy: Busy = context.busy(context.tree.tasks_of(node));
+    let busy = context.busy(context.tree.tasks_of(node));
     let are_they = is_share(busy.own_ns, ns, EXPLAINED_PERCENT);
     let is_crowded = busy.threads > u64::from(cpus) || are_they && (busy.cpus.len() as u64) < busy.threads;
     is_crowded.then(|| words::own_contention(context, node, ns, cpus, &busy))

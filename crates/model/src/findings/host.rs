@@ -2,7 +2,7 @@
 
 use cgscope_layout::Cause;
 
-use super::{Finding, context::Context, is_much, is_share};
+use super::{Context, Finding, is_much, is_share};
 use crate::{Mode, Wait, words::findings as words};
 
 /// More tasks than CPUs by this factor, percent, on average: some waiting is usual on a host that is just full.

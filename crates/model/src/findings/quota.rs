@@ -2,11 +2,7 @@
 
 use std::{cmp::Reverse, sync::Arc};
 
-use super::{
-    Finding, MOST,
-    context::{Busy, Context},
-    is_much, is_share,
-};
+use super::{BusyThreads, Context, Finding, MOST, is_much, is_share};
 use crate::{CgroupReading, tree::Sums, words::findings as words};
 
 /// A quota is reported once it ran out in this share of its periods, percent: below it few requests meet it...
@@ -25,7 +21,7 @@ pub(crate) struct Throttled<'a> {
     pub sums: Sums,
     /// How long its quota throttled tasks, ns.
     pub held_ns: u64,
-    pub busy: Busy,
+    pub busy: BusyThreads,
 }
 
 pub(super) fn findings(context: &Context) -> Vec<Finding> {

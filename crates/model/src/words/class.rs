@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use crate::{
-    Cause, Kind,
+    BlockedKind, Cause,
     class::{Activity, Class, MORE_CPU_PERCENT, NAMED_PERCENT, Quota},
     findings::{BUSY_THREAD_PERCENT, REALTIME_PERCENT, is_share},
     units,
@@ -105,20 +105,20 @@ impl TimePart {
 fn blocked_parts(activity: &Activity) -> Vec<TimePart> {
     let (for_work, needed): (Vec<_>, Vec<_>) =
         activity.blocked.iter().partition(|(kind, _)| kind.is_for_work());
-    let blocked = |(kind, ns): (Kind, u64)| {
+    let blocked = |(kind, ns): (BlockedKind, u64)| {
         let (is, more) = match kind {
-            Kind::Unknown => ("blocked".into(), " (on what is not known)"),
-            Kind::Other => ("blocked on something else".into(), ""),
-            Kind::Lock => ("blocked on a futex".into(), " (a lock, or a pool that waits for work)"),
+            BlockedKind::Unknown => ("blocked".into(), " (on what is not known)"),
+            BlockedKind::Other => ("blocked on something else".into(), ""),
+            BlockedKind::Lock => ("blocked on a futex".into(), " (a lock, or a pool that waits for work)"),
             _ => (format!("blocked on {}", kind.name()), ""),
         };
         TimePart::new(Spent::Blocked(Class::blocked_on(kind)), ns, is, more)
     };
     let mut parts: Vec<_> = needed.into_iter().map(blocked).collect();
-    let poll_ns = activity.blocked.get(Kind::Poll);
+    let poll_ns = activity.blocked.get(BlockedKind::Poll);
     let for_work_ns = activity.blocked.for_work() - poll_ns;
     let mut kinds = for_work;
-    kinds.retain(|(kind, ns)| *kind != Kind::Poll && is_share(*ns, for_work_ns, NAMED_PERCENT));
+    kinds.retain(|(kind, ns)| *kind != BlockedKind::Poll && is_share(*ns, for_work_ns, NAMED_PERCENT));
     kinds.sort_by_key(|(_, ns)| Reverse(*ns));
     let names: Vec<&str> = kinds.iter().map(|(kind, _)| kind.name()).collect();
     let names = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };

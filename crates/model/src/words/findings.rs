@@ -8,8 +8,8 @@ use super::{QUOTA_FILE, list, percent};
 use crate::{
     CgroupReading, Interval, ProcessMemory, REST_NAME,
     findings::{
-        Bouncing, Busy, Context, Finding, Hold, Neighbour, Remote, Skew, Throttled, Who, is_share,
-        realtime_neighbour, realtime_victim, siblings,
+        Bouncing, BusyThreads, Context, FarMemory, Finding, Hold, Neighbour, NodeUser, Skew, Throttled,
+        is_share, realtime_neighbour, realtime_victim, siblings,
     },
     named::named,
     nodes::{NodeGroup, amount, total},
@@ -254,7 +254,13 @@ pub(crate) fn cpu_oversubscription(host: u32, wanted: f64, busy_of: (u64, u64), 
 }
 
 /// The tasks of a cgroup, which may use this many CPUs, waited `ns` for each other.
-pub(crate) fn own_contention(context: &Context, node: usize, ns: u64, host: u32, busy: &Busy) -> Finding {
+pub(crate) fn own_contention(
+    context: &Context,
+    node: usize,
+    ns: u64,
+    host: u32,
+    busy: &BusyThreads,
+) -> Finding {
     let (cpus, threads) = (count(host.into(), "CPU"), busy.threads);
     let (why, advice) = if threads > u64::from(host) {
         (
@@ -305,11 +311,11 @@ pub(crate) fn node_skew(skew: &Skew) -> Finding {
         None => "no known share".into(),
     };
     let who = match &skew.who {
-        Who::Process(tgid) => {
+        NodeUser::Process(tgid) => {
             let cgroup = skew.cgroup().map(|path| format!(" of {path}")).unwrap_or_default();
             format!("process {tgid} ({}){cgroup}", skew.context.interval.process_name(*tgid))
         }
-        Who::Cgroup(path) => path.to_string(),
+        NodeUser::Cgroup(path) => path.to_string(),
     };
     let says = format!(
         "{} was busy for {} of the time, with {:.1} tasks running or waiting on average, while {} was busy for {}: {who} has \
@@ -350,7 +356,7 @@ fn hold(skew: &Skew) -> String {
 
 /// What memory has to do with it, where it is known.
 fn held_by_memory(skew: &Skew) -> Option<String> {
-    let Who::Process(tgid) = skew.who else { return None };
+    let NodeUser::Process(tgid) = skew.who else { return None };
     let memory = skew.context.interval.memory.iter().find(|memory| memory.tgid == tgid)?;
     let (there, all) = (amount(&memory.by_node, skew.full.node), total(&memory.by_node));
     let policy = memory.policies.first().filter(|(policy, _)| &**policy != "default");
@@ -383,12 +389,12 @@ fn skew_advice(skew: &Skew) -> String {
     }
 }
 
-pub(crate) fn remote_memory_of_cgroup(remote: &Remote, path: &Arc<str>) -> Finding {
+pub(crate) fn remote_memory_of_cgroup(remote: &FarMemory, path: &Arc<str>) -> Finding {
     about(path, remote_memory(remote, ""))
 }
 
 pub(crate) fn remote_memory_of_process(
-    remote: &Remote,
+    remote: &FarMemory,
     memory: &ProcessMemory,
     interval: &Interval,
 ) -> Finding {
@@ -402,7 +408,7 @@ pub(crate) fn remote_memory_of_process(
     Finding { says: format!("process {tgid} ({name}): {}{policy}", finding.says), ..finding }
 }
 
-fn remote_memory(remote: &Remote, move_it: &str) -> Finding {
+fn remote_memory(remote: &FarMemory, move_it: &str) -> Finding {
     // Neither is empty: both are past a threshold.
     let most = |amounts: &[(u32, u64)]| amounts.iter().copied().max_by_key(|(_, amount)| *amount);
     let ((at, there), (node, ran_there_ns)) =
