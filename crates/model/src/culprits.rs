@@ -157,8 +157,13 @@ impl Interval {
     }
 
     fn culprits_where(&self, victim: impl Fn(u64) -> bool) -> Vec<Culprit> {
+        self.culprits_among(self.pairs.iter().filter(|pair| victim(pair.victim)))
+    }
+
+    /// The culprits that ran, the worst first; a task goes by the name of its first pair.
+    pub(crate) fn culprits_among<'a>(&self, pairs: impl Iterator<Item = &'a PairReading>) -> Vec<Culprit> {
         let mut sums: BTreeMap<(u64, u32), Culprit> = BTreeMap::new();
-        for pair in self.pairs.iter().filter(|pair| pair.blame == Blame::Ran && victim(pair.victim)) {
+        for pair in pairs.filter(|pair| pair.blame == Blame::Ran) {
             let sum = sums.entry((pair.culprit, pair.tid));
             sum.and_modify(|culprit| sum::add(&mut culprit.ns, pair.ns))
                 .or_insert_with(|| self.culprit(pair));

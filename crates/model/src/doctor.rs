@@ -17,8 +17,8 @@ use crate::{Mode, named::named, words::doctor::TRIAL};
 /// The oldest kernel that the exact mode can work on: see [`Feature::LoopHelper`].
 pub const OLDEST_KERNEL: (u32, u32) = (5, 17);
 
-/// What is known about the host. `None`: could not be read, or nobody looked.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+/// What is known about the host. `None`: could not be read, or was not read.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
     /// `uname -r`.
     pub kernel_release: Option<String>,
@@ -88,8 +88,7 @@ pub fn parse_release(release: &str) -> Option<(u32, u32)> {
 }
 
 /// `/sys/kernel/btf/vmlinux`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Btf {
     /// Not there.
     Absent,
@@ -100,23 +99,16 @@ pub enum Btf {
 }
 
 /// A feature that the kernel does not have.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeatureOff {
     /// Which one.
-    #[serde(serialize_with = "by_name")]
     pub feature: Feature,
     /// What of it is not there, as `task_struct.throttled` or `BPF_FUNC_loop`.
     pub missing: Vec<String>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's own signature")]
-fn by_name<S: serde::Serializer>(feature: &Feature, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(feature.name())
-}
-
 /// `/sys/kernel/security/lockdown`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lockdown {
     /// Off.
     None,
@@ -142,7 +134,7 @@ pub enum CgroupLayout {
 }
 
 /// Where cgroups are mounted.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupFacts {
     /// Which hierarchies there are.
     pub layout: CgroupLayout,
@@ -153,7 +145,7 @@ pub struct CgroupFacts {
 }
 
 /// What loading, attaching and one reading took.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trial {
     /// From the start of loading until everything is attached.
     pub attach_ms: u64,

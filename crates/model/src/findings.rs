@@ -27,8 +27,8 @@ use crate::{
     tree::{Node, Sums},
 };
 pub use contention::REALTIME_PERCENT;
-pub(crate) use contention::{Neighbour, realtime_neighbour, realtime_victim, siblings};
-pub(crate) use numa::{Bouncing, FarMemory, Hold, NodeUser, Skew};
+pub(crate) use contention::{realtime_neighbour, realtime_victim, siblings};
+pub(crate) use numa::{FarMemory, Hold, NodeUser, Skew};
 pub use quota::BELOW_LIMIT_PERCENT;
 pub(crate) use quota::Throttled;
 
@@ -169,33 +169,20 @@ impl<'a> Context<'a> {
     }
 }
 
-/// How long the tasks of each cgroup were throttled, by its id. A cgroup that was removed and made again has two.
-fn throttled_by_id(interval: &Interval, tree: &Tree) -> BTreeMap<u64, u64> {
-    let throttled = (0..tree.nodes().len())
-        .filter(|node| tree.nodes()[*node].own.by_cause.get(Cause::Throttled) != 0)
-        .flat_map(|node| tree.tasks_of(node));
-    let tasks = throttled.chain(tree.tasks_unknown()).map(|task| &interval.tasks[*task]);
-    let tasks = tasks.map(|task| (task.reading.cgroup_id, &task.wait));
-    let exited = interval.exited.iter().map(|exited| (exited.cgroup_id, &exited.wait));
-    let mut by_id: BTreeMap<u64, u64> = BTreeMap::new();
-    for (id, wait) in tasks.chain(exited) {
-        let ns = wait.by_cause.get(Cause::Throttled);
-        if ns != 0 {
-            sum::add(by_id.entry(id).or_default(), ns);
-        }
-    }
-    by_id
-}
-
 /// How long tasks were throttled, by the node whose quota had run out. Where that was not recorded, as in
 /// [`Interval::limited_by`], the tightest quota is taken.
 fn held(interval: &Interval, tree: &Tree) -> Vec<u64> {
+    // By id: a cgroup that was removed and made again has two.
+    let living = interval.tasks.iter().map(|task| (task.reading.cgroup_id, &task.wait));
+    let exited = interval.exited.iter().map(|exited| (exited.cgroup_id, &exited.wait));
+    let waits = living.chain(exited).map(|(id, wait)| (id, wait.by_cause.get(Cause::Throttled)));
+    let throttled_ns = tally(waits.filter(|(_, ns)| *ns != 0));
     let mut limits: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
     for pair in interval.pairs.iter().filter(|pair| pair.blame == Blame::Limited) {
         limits.entry(pair.victim).or_default().push((pair.ns, pair.culprit));
     }
     let mut held = vec![0; tree.nodes().len()];
-    for (id, mut rest_ns) in throttled_by_id(interval, tree) {
+    for (id, mut rest_ns) in throttled_ns {
         let mut hold = |node: Option<usize>, ns: u64| {
             if let Some(node) = node {
                 sum::add(&mut held[node], ns);
@@ -215,4 +202,16 @@ fn held(interval: &Interval, tree: &Tree) -> Vec<u64> {
         }
     }
     held
+}
+
+/// Sums by key, ns.
+fn tally<K: Ord>(parts: impl Iterator<Item = (K, u64)>) -> BTreeMap<K, u64> {
+    let mut sums = BTreeMap::new();
+    parts.for_each(|(key, ns)| sum::add(sums.entry(key).or_default(), ns));
+    sums
+}
+
+/// The key with the largest sum.
+fn most<K: Ord>(parts: impl Iterator<Item = (K, u64)>) -> Option<(K, u64)> {
+    tally(parts).into_iter().max_by_key(|(_, ns)| *ns)
 }

@@ -7,7 +7,7 @@ use super::BlockedKind::{self, *};
 /// for those that no rule knows.
 pub(super) fn of_function(name: &str) -> Option<BlockedKind> {
     let name = name.split([' ', '.']).next().unwrap_or(name);
-    // Of several the longest: `oom_reaper` is one of those that begin with `oom_`, and another thing.
+    // The longest of several: `oom_reaper` is one of those that begin with `oom_`, and another thing.
     let rules = RULES.iter().filter(|(rule, _)| match rule.strip_suffix('*') {
         Some(beginning) => name.starts_with(beginning),
         None => name == *rule,

@@ -39,8 +39,8 @@ impl BlockedOn {
                 continue;
             };
             let thread = match of_stacks.get_mut(&serial) {
-                // Of a thread that exited in an appended interval the stacks reach to its end, and its time to its last reading: the
-                // rest counts as that of exited threads.
+                // The stacks of a thread that exited in an appended interval reach to its end, its time to its last reading: the rest
+                // counts as that of exited threads.
                 Some(stacks)
                     if task.reading.state.is_none() && stacks.by_state.total() > by_state.total() =>
                 {

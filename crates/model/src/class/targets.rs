@@ -22,7 +22,7 @@ pub struct Classes<'a> {
 }
 
 impl<'a> Classes<'a> {
-    /// Of an interval, with its tree and what its threads were blocked on.
+    /// `tree` and `blocked` are those of the interval.
     pub fn new(interval: &'a Interval, tree: &'a Tree, blocked: &'a BlockedOn) -> Self {
         let roots = interval.cgroups.iter().filter(|(_, path)| &**path == "/").map(|(id, _)| *id);
         let node = |exited: &ExitedInterval| tree.find_id(interval, exited.cgroup_id);
@@ -32,18 +32,18 @@ impl<'a> Classes<'a> {
         Self { interval, tree, blocked, roots: roots.collect(), exited }
     }
 
-    /// Of one thread.
+    /// The class of one thread.
     pub fn thread(&self, task: &TaskInterval) -> Classified {
         self.threads(&[task])
     }
 
-    /// Of some threads, as those of a process that were there at the end.
+    /// The class of some threads, as those of a process that were there at the end.
     pub fn threads(&self, tasks: &[&TaskInterval]) -> Classified {
         let activity = Activity::of(tasks.iter().copied(), &self.scope(false));
         verdict(&activity, self.quota_of(tasks, &activity).as_ref())
     }
 
-    /// Of a cgroup with all below it, exited tasks included; `node` is its place in the tree.
+    /// The class of a cgroup with all below it, exited tasks included; `node` is its place in the tree.
     pub fn cgroup(&self, node: usize) -> Classified {
         let tasks: Vec<_> =
             self.tree.tasks_below(node).iter().map(|place| &self.interval.tasks[*place]).collect();
@@ -57,13 +57,13 @@ impl<'a> Classes<'a> {
         verdict(&activity, self.quota_at(node, &tasks, &activity).as_ref())
     }
 
-    /// Of what is in cgroups whose path is not known, without tasks that exited.
+    /// The class of the tasks in cgroups without a known path, without tasks that exited.
     pub fn unknown_cgroup(&self) -> Classified {
         let places = self.tree.tasks_unknown().iter();
         self.threads(&places.map(|place| &self.interval.tasks[*place]).collect::<Vec<_>>())
     }
 
-    /// Of all that was measured, exited tasks included.
+    /// The class of all that was measured, exited tasks included.
     pub fn total(&self) -> Classified {
         let tasks: Vec<_> = self.interval.tasks.iter().collect();
         let scope = self.scope(!self.interval.is_selection || self.interval.selected_cgroup.is_some());

@@ -1,12 +1,13 @@
 //! Tasks behind other tasks: of other cgroups, or of their own.
 
-use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
+use std::cmp::Reverse;
 
 use cgscope_layout::{Cause, ledger::KERNEL};
 
 use super::{Context, Finding, MOST, host, is_much, is_share, numa, quota};
 use crate::{
-    Blame, TaskInterval,
+    PairReading, TaskInterval,
+    culprits::Culprit,
     selection::{is_at_or_below, path_and_ancestors},
     sum,
     words::findings as words,
@@ -24,14 +25,6 @@ const OWN_PERCENT: u64 = 25;
 const OWN_NS: u64 = 10_000_000;
 /// Weights and quotas are no advice for tasks of which real-time tasks have this share of what all of them did, percent.
 pub const REALTIME_PERCENT: u64 = 50;
-
-/// A cgroup or task that made tasks of another cgroup wait.
-pub(crate) struct Neighbour {
-    pub path: Option<Arc<str>>,
-    /// Thread id and name, where single tasks are told apart.
-    pub task: Option<(u32, Arc<str>)>,
-    pub ns: u64,
-}
 
 pub(super) fn findings(context: &Context) -> Vec<Finding> {
     let mut findings = noisy_neighbours(context);
@@ -72,35 +65,19 @@ fn worst(context: &Context, mut nodes: Vec<(u64, usize)>) -> impl Iterator<Item 
     nodes.into_iter()
 }
 
-/// The worst first. [`Interval::culprits_of`](crate::Interval::culprits_of) also has what is no neighbour: kernel
-/// threads and, where single tasks are told apart, tasks of the same cgroup.
-fn neighbours_of(context: &Context, victim: usize) -> Vec<Neighbour> {
-    let interval = context.interval;
+/// The culprits of other cgroups: no kernel threads and, where single tasks are told apart, no tasks of the same cgroup.
+fn neighbours_of(context: &Context, victim: usize) -> Vec<Culprit> {
     let mut pairs: Vec<usize> = context.tree.pairs_below(victim).collect();
-    // A task may have been renamed: it goes by the name of its first pair.
     pairs.sort_unstable();
-    let pairs = pairs.into_iter().map(|pair| &interval.pairs[pair]);
-    let mut sums: BTreeMap<(u64, u32), (u64, &Arc<str>)> = BTreeMap::new();
-    for pair in pairs.filter(|pair| pair.blame == Blame::Ran) {
-        if pair.culprit != KERNEL && pair.culprit != pair.victim {
-            let (ns, _) = sums.entry((pair.culprit, pair.tid)).or_insert((0, &pair.comm));
-            sum::add(ns, pair.ns);
-        }
-    }
-    let neighbour = |((id, tid), (ns, comm)): ((u64, u32), (u64, &Arc<str>))| Neighbour {
-        path: interval.cgroup_path(id).cloned(),
-        task: (tid != 0).then(|| (tid, comm.clone())),
-        ns,
-    };
-    let mut neighbours: Vec<_> = sums.into_iter().map(neighbour).collect();
-    neighbours.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.path.cmp(&b.path)));
-    neighbours
+    let pairs = pairs.into_iter().map(|pair| &context.interval.pairs[pair]);
+    let is_neighbour = |pair: &&PairReading| pair.culprit != KERNEL && pair.culprit != pair.victim;
+    context.interval.culprits_among(pairs.filter(is_neighbour))
 }
 
 /// The policy and the task that have most of what a neighbour ran, if most of that was real-time tasks.
 pub(crate) fn realtime_neighbour<'a>(
     context: &Context<'a>,
-    neighbour: &Neighbour,
+    neighbour: &Culprit,
 ) -> Option<(&'static str, &'a TaskInterval)> {
     let interval = context.interval;
     let is_it = |task: &&TaskInterval| match &neighbour.task {

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use cgscope_layout::Cause;
 
-use super::{Context, Finding, is_much, is_share};
+use super::{Context, Finding, is_much, is_share, most, tally};
 use crate::{
     Interval, TaskInterval,
     nodes::{ByNode, NodeGroup, amount, remote_share, total},
@@ -96,7 +96,7 @@ pub(crate) struct Skew<'a> {
     pub threads: Vec<(&'a TaskInterval, u64)>,
     pub ran_ns: u64,
     pub active_ns: u64,
-    /// Of all tasks.
+    /// The same of all tasks.
     pub all_ran_ns: u64,
     pub all_active_ns: u64,
     pub hold: Hold,
@@ -131,7 +131,8 @@ impl<'a> Skew<'a> {
         let is_movable = |task: &TaskInterval| !task.is_bound() && task.is_busy(context.interval.duration_ns);
         let threads = tasks.iter().filter(|(task, ..)| is_one(task) && is_movable(task));
         let threads: Vec<_> = threads.map(|(task, _, active_ns)| (*task, *active_ns)).collect();
-        let hold = hold(&threads, &idle.cpus);
+        let holds = threads.iter().map(|(task, active_ns)| (hold_of(task, &idle.cpus), *active_ns));
+        let hold = most(holds).map_or(Hold::Unknown, |(hold, _)| hold);
         Some(Self { context, full, idle, who, threads, ran_ns, active_ns, all_ran_ns, all_active_ns, hold })
     }
 
@@ -148,15 +149,11 @@ impl<'a> Skew<'a> {
 
     /// The affinity masks of its threads, each once, those of most of the activity first.
     pub fn masks(&self) -> Vec<&'a str> {
-        let mut masks: BTreeMap<&str, u64> = BTreeMap::new();
-        for (task, active_ns) in &self.threads {
-            let placement = task.reading.placement.as_deref();
-            let mask = placement.and_then(|placement| placement.cpus_allowed.as_deref());
-            if let Some(mask) = mask.filter(|mask| !mask.is_empty()) {
-                sum::add(masks.entry(mask).or_default(), *active_ns);
-            }
-        }
-        let mut masks: Vec<(&str, u64)> = masks.into_iter().collect();
+        let masks = self.threads.iter().filter_map(|(task, active_ns)| {
+            let mask = task.reading.placement.as_deref()?.cpus_allowed.as_deref()?;
+            (!mask.is_empty()).then_some((mask, *active_ns))
+        });
+        let mut masks: Vec<_> = tally(masks).into_iter().collect();
         masks.sort_by_key(|(_, ns)| Reverse(*ns));
         masks.into_iter().map(|(mask, _)| mask).collect()
     }
@@ -176,33 +173,16 @@ fn activity(task: &TaskInterval, node: u32) -> (u64, u64) {
 }
 
 fn who(context: &Context, tasks: &[(&TaskInterval, u64, u64)]) -> Option<NodeUser> {
-    let mut processes: BTreeMap<u32, u64> = BTreeMap::new();
-    let mut cgroups: BTreeMap<&Arc<str>, u64> = BTreeMap::new();
-    let mut all_ns = 0u64;
-    for (task, _, active_ns) in tasks {
-        sum::add(&mut all_ns, *active_ns);
-        sum::add(processes.entry(task.reading.tgid).or_default(), *active_ns);
-        if let Some(path) =
-            context.interval.cgroup_path(task.reading.cgroup_id).filter(|path| &***path != "/")
-        {
-            sum::add(cgroups.entry(path).or_default(), *active_ns);
-        }
-    }
-    let (tgid, ns) = processes.into_iter().max_by_key(|(_, ns)| *ns)?;
-    let cgroup = cgroups.into_iter().max_by_key(|(_, ns)| *ns);
-    match cgroup.filter(|(_, ns)| is_share(*ns, all_ns, NAMED_PERCENT)) {
+    let all_ns = sum::total(tasks.iter().map(|(.., active_ns)| *active_ns));
+    let cgroups = tasks.iter().filter_map(|(task, _, active_ns)| {
+        let path = context.interval.cgroup_path(task.reading.cgroup_id)?;
+        (&**path != "/").then_some((path, *active_ns))
+    });
+    let (tgid, ns) = most(tasks.iter().map(|(task, _, active_ns)| (task.reading.tgid, *active_ns)))?;
+    match most(cgroups).filter(|(_, ns)| is_share(*ns, all_ns, NAMED_PERCENT)) {
         Some((path, _)) if !is_share(ns, all_ns, NAMED_PERCENT) => Some(NodeUser::Cgroup(path.clone())),
         _ => Some(NodeUser::Process(tgid)),
     }
-}
-
-/// What holds most of them.
-fn hold(threads: &[(&TaskInterval, u64)], idle_cpus: &[u32]) -> Hold {
-    let mut holds: BTreeMap<Hold, u64> = BTreeMap::new();
-    for (task, active_ns) in threads {
-        sum::add(holds.entry(hold_of(task, idle_cpus)).or_default(), *active_ns);
-    }
-    holds.into_iter().max_by_key(|(_, ns)| *ns).map_or(Hold::Unknown, |(hold, _)| hold)
 }
 
 fn hold_of(task: &TaskInterval, idle_cpus: &[u32]) -> Hold {
@@ -244,7 +224,7 @@ impl<'a> FarMemory<'a> {
     }
 }
 
-/// Of processes where the memory of processes was read, else of cgroups.
+/// Processes where their memory was read, else cgroups.
 fn remote_memory(context: &Context) -> Vec<Finding> {
     let interval = context.interval;
     let mut found: Vec<(f64, Finding)> = if interval.memory.is_empty() {
@@ -286,16 +266,6 @@ fn remote_cgroups<'a>(context: &Context<'a>) -> Vec<(usize, FarMemory<'a>)> {
     found
 }
 
-/// A process with threads that move between nodes.
-pub(crate) struct Bouncing {
-    pub tgid: u32,
-    /// Its busy threads.
-    pub threads: u64,
-    pub moves: u64,
-    /// Moves of a thread a second.
-    pub each: f64,
-}
-
 fn node_bouncing(context: &Context) -> Vec<Finding> {
     let interval = context.interval;
     let mut processes: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
@@ -304,16 +274,14 @@ fn node_bouncing(context: &Context) -> Vec<Finding> {
         *threads += 1;
         sum::add(moves, task.placement.node_migrations.unwrap_or(0));
     }
-    let bouncing = |(tgid, (threads, moves)): (u32, (u64, u64))| {
-        let each = moves as f64 / threads as f64 * 1e9 / interval.duration_ns as f64;
-        (moves >= NODE_MOVES && each >= NODE_MOVES_PER_SECOND as f64).then_some(Bouncing {
-            tgid,
-            threads,
-            moves,
-            each,
-        })
-    };
-    let mut found: Vec<Bouncing> = processes.into_iter().filter_map(bouncing).collect();
-    found.sort_by_key(|bouncing| Reverse(bouncing.moves));
-    found.iter().take(SHOWN).map(|bouncing| words::node_bouncing(bouncing, interval)).collect()
+    // Moves of a thread a second.
+    let each = |threads: u64, moves: u64| moves as f64 / threads as f64 * 1e9 / interval.duration_ns as f64;
+    let mut found: Vec<_> = processes.into_iter().collect();
+    found.retain(|(_, (threads, moves))| {
+        *moves >= NODE_MOVES && each(*threads, *moves) >= NODE_MOVES_PER_SECOND as f64
+    });
+    found.sort_by_key(|(_, (_, moves))| Reverse(*moves));
+    let words =
+        |(tgid, (threads, moves))| words::node_bouncing(interval, tgid, threads, moves, each(threads, moves));
+    found.into_iter().take(SHOWN).map(words).collect()
 }

@@ -10,8 +10,8 @@ use crate::{
     class::{Classes, Classified},
 };
 
-/// The class of a target, and what it was blocked on: ns by kind, those of which there is something. Of a cgroup and of the whole
-/// that of threads which are there at the end, of the whole also of those that exited as far as they have stacks.
+/// The class of a target, and what it was blocked on: ns by kind, without kinds of 0 ns. For a cgroup and the whole this is the time of
+/// threads that are there at the end; the whole also has that of exited threads with stacks.
 #[derive(Clone, Debug, Serialize)]
 #[expect(missing_docs, reason = "as above")]
 pub struct ClassObject {

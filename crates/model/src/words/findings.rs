@@ -7,9 +7,10 @@ use cgscope_layout::{Cause, Loss, look_back::KNOWN};
 use super::{QUOTA_FILE, list, percent};
 use crate::{
     CgroupReading, Interval, ProcessMemory, REST_NAME,
+    culprits::Culprit,
     findings::{
-        Bouncing, BusyThreads, Context, FarMemory, Finding, Hold, Neighbour, NodeUser, Skew, Throttled,
-        is_share, realtime_neighbour, realtime_victim, siblings,
+        BusyThreads, Context, FarMemory, Finding, Hold, NodeUser, Skew, Throttled, is_share,
+        realtime_neighbour, realtime_victim, siblings,
     },
     named::named,
     nodes::{NodeGroup, amount, total},
@@ -175,12 +176,12 @@ fn burst_advice(limits: &CgroupReading) -> Option<String> {
 }
 
 /// The neighbours of a cgroup, the worst first.
-pub(crate) fn noisy_neighbour(context: &Context, node: usize, neighbours: &[Neighbour]) -> Finding {
+pub(crate) fn noisy_neighbour(context: &Context, node: usize, neighbours: &[Culprit]) -> Finding {
     let sums = context.with_below(node);
     let ns = sums.by_cause.get(Cause::OtherCgroup);
     // The pairs hold more than the tasks that a selection by name has left.
     let all_ns = sum::total(neighbours.iter().map(|neighbour| neighbour.ns)).max(ns);
-    let is_named = |(at, neighbour): &(usize, &Neighbour)| {
+    let is_named = |(at, neighbour): &(usize, &Culprit)| {
         *at == 0 || is_share(neighbour.ns, all_ns, NEIGHBOUR_NAMED_PERCENT)
     };
     let named = neighbours.iter().take(NEIGHBOURS).enumerate().filter(is_named).map(|(_, neighbour)| {
@@ -201,7 +202,7 @@ pub(crate) fn noisy_neighbour(context: &Context, node: usize, neighbours: &[Neig
     about(context.path(node), finding(Rule::NoisyNeighbour, ns, says, advice))
 }
 
-fn neighbour_advice(context: &Context, node: usize, worst: Option<&Neighbour>) -> String {
+fn neighbour_advice(context: &Context, node: usize, worst: Option<&Culprit>) -> String {
     // The files of the cpu controller hold for other tasks.
     const NOT: &str = "to which cpu.weight and cpu.max do not apply";
     if let Some((policy, task)) = worst.and_then(|worst| realtime_neighbour(context, worst)) {
@@ -428,14 +429,14 @@ fn remote_memory(remote: &FarMemory, move_it: &str) -> Finding {
     finding(Rule::RemoteMemory, 0, says, advice)
 }
 
-pub(crate) fn node_bouncing(bouncing: &Bouncing, interval: &Interval) -> Finding {
-    let Bouncing { tgid, threads, moves, each } = bouncing;
+/// The busy threads of a process moved this many times, each of them `each` times a second.
+pub(crate) fn node_bouncing(interval: &Interval, tgid: u32, threads: u64, moves: u64, each: f64) -> Finding {
     let says = format!(
         "process {tgid} ({}): its {} came on another node {}, {each:.1} a second each, and each time left caches and \
          memory behind",
-        interval.process_name(*tgid),
-        count(*threads, "busy thread"),
-        count(*moves, "time"),
+        interval.process_name(tgid),
+        count(threads, "busy thread"),
+        count(moves, "time"),
     );
     let advice = format!(
         "keep the process on one node (numactl --cpunodebind, a cpuset), or look at what wakes its threads from the other \
