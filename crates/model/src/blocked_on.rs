@@ -7,7 +7,10 @@ use cgscope_layout::BlockedState;
 
 pub use sums::{BlockedOn, without_stack};
 
-use crate::named::named;
+use crate::{
+    named::named,
+    sum::{self, by},
+};
 
 named! {
     /// What a task is blocked on. In the order of every output: first what it needs, then from [`BlockedKind::Accept`] on what it waits for
@@ -88,39 +91,15 @@ impl BlockedKind {
     }
 }
 
-/// ns blocked, by kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BlockedTime(pub [u64; KINDS]);
+by! {
+    /// ns blocked, by kind.
+    BlockedTime: BlockedKind, KINDS
+}
 
 impl BlockedTime {
-    /// ns of one kind.
-    pub fn get(&self, kind: BlockedKind) -> u64 {
-        self.0[kind as usize]
-    }
-
-    /// Each kind and its ns.
-    pub fn iter(&self) -> impl Iterator<Item = (BlockedKind, u64)> + '_ {
-        BlockedKind::ALL.into_iter().zip(self.0)
-    }
-
-    /// Sum of all kinds, ns.
-    pub fn total(&self) -> u64 {
-        crate::sum::total(self.0)
-    }
-
     /// Sum of those that wait for work ([`BlockedKind::is_for_work`]), ns.
     pub fn for_work(&self) -> u64 {
-        self.iter().filter(|(kind, _)| kind.is_for_work()).fold(0, |sum, (_, ns)| sum.saturating_add(ns))
-    }
-
-    /// Adds so much of a kind.
-    pub fn add_ns(&mut self, kind: BlockedKind, ns: u64) {
-        crate::sum::add(&mut self.0[kind as usize], ns);
-    }
-
-    /// Adds the time of another task.
-    pub fn add(&mut self, other: &Self) {
-        other.iter().for_each(|(kind, ns)| self.add_ns(kind, ns));
+        sum::total(self.iter().filter(|(kind, _)| kind.is_for_work()).map(|(_, ns)| ns))
     }
 }
 

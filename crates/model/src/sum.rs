@@ -18,6 +18,44 @@ pub fn known(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     }
 }
 
+/// Declares a type of ns by the variants of an enum.
+macro_rules! by {
+    ($(#[$about:meta])* $type:ident: $key:ident, $count:expr) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $type(pub [u64; $count]);
+
+        impl $type {
+            /// ns of one.
+            pub fn get(&self, key: $key) -> u64 {
+                self.0[key as usize]
+            }
+
+            /// Each and its ns.
+            pub fn iter(&self) -> impl Iterator<Item = ($key, u64)> + '_ {
+                $key::ALL.into_iter().zip(self.0)
+            }
+
+            /// The sum of all, ns.
+            pub fn total(&self) -> u64 {
+                $crate::sum::total(self.0)
+            }
+
+            /// Adds to one.
+            pub fn add_ns(&mut self, key: $key, ns: u64) {
+                $crate::sum::add(&mut self.0[key as usize], ns);
+            }
+
+            /// Adds the time of another task or wait.
+            pub fn add(&mut self, other: &Self) {
+                other.iter().for_each(|(key, ns)| self.add_ns(key, ns));
+            }
+        }
+    };
+}
+
+pub(crate) use by;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -146,7 +146,8 @@ impl Activity {
     fn of_task(task: &TaskInterval, scope: &Scope<'_>) -> Self {
         let mut by_cause = task.wait.by_cause;
         if let Some(pending) = &task.reading.pending {
-            by_cause.add(&within(&pending.by_cause, scope.duration_ns));
+            // It may have begun long before the interval.
+            by_cause.add(&pending.by_cause.at_most(scope.duration_ns));
         }
         let activity = Self::new(task.totals.on_cpu_ns, by_cause, task.reading.cgroup_id, scope);
         // What is left of the interval is no measure: the task may have started or exited in it.
@@ -205,16 +206,4 @@ fn is_stuck(task: &TaskInterval, scope: &Scope<'_>) -> bool {
         blocked.get(BlockedState::Iowait).saturating_add(blocked.get(BlockedState::Uninterruptible));
     let stuck_ns = stuck_ns.saturating_sub(scope.blocked.stuck_for_work_ns(serial));
     is_share(stuck_ns, scope.duration_ns, BUSY_THREAD_PERCENT)
-}
-
-/// The causes of a wait that is not over, in proportion to its part in the interval: it may have begun long before.
-fn within(by_cause: &ByCause, duration_ns: u64) -> ByCause {
-    let total_ns = by_cause.total();
-    if total_ns <= duration_ns {
-        return *by_cause;
-    }
-    ByCause(by_cause.0.map(|ns| {
-        let part = u128::from(ns) * u128::from(duration_ns) / u128::from(total_ns);
-        u64::try_from(part).unwrap_or(duration_ns)
-    }))
 }
