@@ -28,7 +28,7 @@ use crate::{
 };
 pub use contention::REALTIME_PERCENT;
 pub(crate) use contention::{realtime_neighbour, realtime_victim, siblings};
-pub(crate) use numa::{FarMemory, Hold, NodeUser, Skew};
+pub(crate) use numa::{FarMemory, Hold, Skew};
 pub use quota::BELOW_LIMIT_PERCENT;
 pub(crate) use quota::Throttled;
 

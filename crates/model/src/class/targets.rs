@@ -81,27 +81,17 @@ impl<'a> Classes<'a> {
 
     /// The quota that throttled the tasks of a cgroup longest.
     fn quota_at(&self, node: usize, tasks: &[&TaskInterval], activity: &Activity) -> Option<Quota> {
-        match self.throttled_by(node) {
-            Some(at) => Some(self.quota(at, activity)),
-            None => self.quota_of(tasks, activity).or_else(|| {
-                let effective = self.tree.nodes()[node].effective?;
-                Some(self.quota(effective.node, activity))
-            }),
-        }
+        let node = &self.tree.nodes()[node];
+        let is_recorded = node.throttled_by.iter().any(|(by, _)| by.is_some());
+        let of_tasks = if is_recorded { None } else { self.quota_of(tasks, activity) };
+        of_tasks.or_else(|| Some(self.quota(node.limited_by?, activity)))
     }
 
     /// The quota that throttled the one of these threads longest that was throttled most.
     fn quota_of(&self, tasks: &[&TaskInterval], activity: &Activity) -> Option<Quota> {
-        let throttled = |task: &&&TaskInterval| task.wait.by_cause.get(Cause::Throttled);
-        let most = tasks.iter().max_by_key(throttled)?;
+        let most = tasks.iter().max_by_key(|task| task.wait.by_cause.get(Cause::Throttled))?;
         let node = self.tree.find_id(self.interval, most.reading.cgroup_id)?;
-        let tightest = || self.tree.nodes()[node].effective.map(|effective| effective.node);
-        Some(self.quota(self.throttled_by(node).or_else(tightest)?, activity))
-    }
-
-    /// The quota that throttled its tasks longest, where that was recorded.
-    fn throttled_by(&self, node: usize) -> Option<usize> {
-        self.tree.nodes()[node].throttled_by.iter().find_map(|(by, _)| *by)
+        Some(self.quota(self.tree.nodes()[node].limited_by?, activity))
     }
 
     fn quota(&self, node: usize, activity: &Activity) -> Quota {

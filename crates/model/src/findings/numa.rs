@@ -71,12 +71,6 @@ fn is_idle(node: &NodeGroup) -> bool {
     })
 }
 
-/// The process or cgroup that has most of what goes on on a full node.
-pub(crate) enum NodeUser {
-    Process(u32),
-    Cgroup(Arc<str>),
-}
-
 /// What holds threads to a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Hold {
@@ -91,14 +85,14 @@ pub(crate) struct Skew<'a> {
     pub context: &'a Context<'a>,
     pub full: &'a NodeGroup,
     pub idle: &'a NodeGroup,
-    pub who: NodeUser,
+    /// The process that has most of what goes on on the full node; `None`: the cgroup has.
+    pub process: Option<u32>,
+    pub cgroup: Option<&'a Arc<str>>,
     /// Its busy threads there, and how long each ran and waited there, ns.
     pub threads: Vec<(&'a TaskInterval, u64)>,
-    pub ran_ns: u64,
-    pub active_ns: u64,
-    /// The same of all tasks.
-    pub all_ran_ns: u64,
-    pub all_active_ns: u64,
+    /// How long it ran there, of all that ran, ns; and how long it ran or waited, of all that did.
+    pub ran_of: (u64, u64),
+    pub active_of: (u64, u64),
     pub hold: Hold,
 }
 
@@ -112,10 +106,11 @@ impl<'a> Skew<'a> {
         let tasks: Vec<_> = context.interval.tasks.iter().filter_map(there).collect();
         // Nobody can move a kernel thread that is bound.
         let movable: Vec<_> = tasks.iter().filter(|(task, ..)| !task.is_bound()).copied().collect();
-        let who = who(context, &movable)?;
-        let is_one = |task: &TaskInterval| match &who {
-            NodeUser::Process(tgid) => task.reading.tgid == *tgid,
-            NodeUser::Cgroup(path) => context.interval.cgroup_path(task.reading.cgroup_id) == Some(path),
+        let (process, user) = user(context, &movable)?;
+        let cgroup_of = |task: &TaskInterval| context.interval.cgroup_path(task.reading.cgroup_id);
+        let is_one = |task: &TaskInterval| match process {
+            Some(tgid) => task.reading.tgid == tgid,
+            None => cgroup_of(task) == user,
         };
         let sums = |which: &dyn Fn(&TaskInterval) -> bool| {
             let tasks = || tasks.iter().filter(|(task, ..)| which(task));
@@ -133,18 +128,9 @@ impl<'a> Skew<'a> {
         let threads: Vec<_> = threads.map(|(task, _, active_ns)| (*task, *active_ns)).collect();
         let holds = threads.iter().map(|(task, active_ns)| (hold_of(task, &idle.cpus), *active_ns));
         let hold = most(holds).map_or(Hold::Unknown, |(hold, _)| hold);
-        Some(Self { context, full, idle, who, threads, ran_ns, active_ns, all_ran_ns, all_active_ns, hold })
-    }
-
-    /// The cgroup of those who have most of it.
-    pub fn cgroup(&self) -> Option<&Arc<str>> {
-        match &self.who {
-            NodeUser::Process(_) => {
-                let (task, _) = self.threads.first()?;
-                self.context.interval.cgroup_path(task.reading.cgroup_id)
-            }
-            NodeUser::Cgroup(path) => Some(path),
-        }
+        let cgroup = user.or_else(|| cgroup_of(threads.first()?.0));
+        let (ran_of, active_of) = ((ran_ns, all_ran_ns), (active_ns, all_active_ns));
+        Some(Self { context, full, idle, process, cgroup, threads, ran_of, active_of, hold })
     }
 
     /// The affinity masks of its threads, each once, those of most of the activity first.
@@ -172,17 +158,22 @@ fn activity(task: &TaskInterval, node: u32) -> (u64, u64) {
     (ran_ns, (u128::from(waited_ns) * u128::from(ran_ns) / u128::from(all_ns)) as u64)
 }
 
-fn who(context: &Context, tasks: &[(&TaskInterval, u64, u64)]) -> Option<NodeUser> {
+/// The process, or else the cgroup, that has most of the activity of these tasks.
+fn user<'a>(
+    context: &Context<'a>,
+    tasks: &[(&TaskInterval, u64, u64)],
+) -> Option<(Option<u32>, Option<&'a Arc<str>>)> {
     let all_ns = sum::total(tasks.iter().map(|(.., active_ns)| *active_ns));
     let cgroups = tasks.iter().filter_map(|(task, _, active_ns)| {
         let path = context.interval.cgroup_path(task.reading.cgroup_id)?;
         (&**path != "/").then_some((path, *active_ns))
     });
     let (tgid, ns) = most(tasks.iter().map(|(task, _, active_ns)| (task.reading.tgid, *active_ns)))?;
-    match most(cgroups).filter(|(_, ns)| is_share(*ns, all_ns, NAMED_PERCENT)) {
-        Some((path, _)) if !is_share(ns, all_ns, NAMED_PERCENT) => Some(NodeUser::Cgroup(path.clone())),
-        _ => Some(NodeUser::Process(tgid)),
-    }
+    let cgroup = most(cgroups).filter(|(_, ns)| is_share(*ns, all_ns, NAMED_PERCENT));
+    Some(match cgroup.filter(|_| !is_share(ns, all_ns, NAMED_PERCENT)) {
+        Some((path, _)) => (None, Some(path)),
+        None => (Some(tgid), None),
+    })
 }
 
 fn hold_of(task: &TaskInterval, idle_cpus: &[u32]) -> Hold {

@@ -66,10 +66,10 @@ fn periods_ran_out(limits: &CgroupReading) -> bool {
 
 /// More busy threads than the quota has CPUs, rounded up.
 fn threads_over_quota(throttled: &Throttled, context: &Context) -> Option<Finding> {
-    let cores = throttled.limits.quota_cores()?;
-    let enough = cores.ceil().max(1.0) as u64;
+    let enough = throttled.limits.quota_cores()?.ceil().max(1.0) as u64;
     (throttled.busy.threads > enough)
-        .then(|| words::threads_over_quota(throttled, cores, enough, context.host.cpus))
+        .then(|| words::threads_over_quota(throttled, enough, context.host.cpus))
+        .flatten()
 }
 
 fn throttled_below_limit(throttled: &Throttled, context: &Context) -> Option<Finding> {
@@ -87,5 +87,5 @@ fn throttled_below_limit(throttled: &Throttled, context: &Context) -> Option<Fin
     if granted_ns == 0 || is_share(used_ns, granted_ns, BELOW_LIMIT_PERCENT) {
         return None;
     }
-    words::throttled_below_limit(throttled, cores, cores * used_ns as f64 / granted_ns as f64)
+    words::throttled_below_limit(throttled, cores * used_ns as f64 / granted_ns as f64)
 }

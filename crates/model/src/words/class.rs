@@ -13,6 +13,8 @@ use crate::{
 /// At most this many parts are named, beside the time on a CPU.
 const MOST: usize = 4;
 
+const MORE_CPUS: &str = "more CPUs help";
+
 /// With the figures, and what to do.
 pub(crate) fn sentence(classes: &[Class], activity: &Activity, quota: Option<&Quota>) -> String {
     let names: Vec<String> = classes.iter().map(|class| class.name().into()).collect();
@@ -34,30 +36,22 @@ pub(crate) fn sentence(classes: &[Class], activity: &Activity, quota: Option<&Qu
 
 /// What the time went to, the largest first, but what the class is about before all.
 fn parts(classes: &[Class], activity: &Activity, quota: Option<&Quota>) -> Vec<TimePart> {
-    let all_ns = activity.time_ns();
+    let (queued_ns, wakeup_ns) = (activity.queued_ns(), activity.wakeup_ns());
     let mut parts = blocked_parts(activity);
-    parts.push(TimePart::new(Spent::Throttled, activity.throttled_ns(), "throttled", quota_words(quota)));
-    parts.push(TimePart::new(
-        Spent::Queued,
-        activity.queued_ns(),
-        "queued for a CPU",
-        behind_words(activity),
-    ));
-    parts.push(TimePart::new(Spent::Waking, activity.wakeup_ns(), "waking up", ""));
-    let is_main = |part: &TimePart| match part.spent {
-        Spent::Waking if activity.wakeup_ns() <= activity.queued_ns() => false,
-        Spent::Waking | Spent::Queued => classes.contains(&Class::Contended),
-        Spent::Throttled => classes.contains(&Class::QuotaBound),
-        Spent::Blocked(class) => classes.contains(&class),
-        Spent::OnCpu => false,
-    };
+    let is_waking = (wakeup_ns > queued_ns).then_some(Class::Contended);
+    parts.extend([
+        TimePart::new(Some(Class::QuotaBound), activity.throttled_ns(), "throttled", quota_words(quota)),
+        TimePart::new(Some(Class::Contended), queued_ns, "queued for a CPU", behind_words(activity)),
+        TimePart::new(is_waking, wakeup_ns, "waking up", ""),
+    ]);
+    let is_main = |part: &TimePart| part.about.is_some_and(|class| classes.contains(&class));
     parts.sort_by_key(|part| (!is_main(part), Reverse(part.ns)));
     parts.retain(|part| {
-        let is_waiting = !matches!(part.spent, Spent::Blocked(_));
-        is_share(part.ns, all_ns, NAMED_PERCENT) || is_waiting && is_main(part) && part.ns != 0
+        let is_waiting = matches!(part.about, Some(Class::QuotaBound | Class::Contended));
+        is_share(part.ns, activity.time_ns(), NAMED_PERCENT) || is_waiting && is_main(part) && part.ns != 0
     });
     parts.truncate(MOST);
-    let on_cpu = TimePart::new(Spent::OnCpu, activity.on_cpu_ns, "on a CPU", "");
+    let on_cpu = TimePart::new(None, activity.on_cpu_ns, "on a CPU", "");
     let is_before = |part: &&TimePart| is_main(part) || part.ns > on_cpu.ns;
     let at = if classes == [Class::CpuBound] { 0 } else { parts.iter().take_while(is_before).count() };
     parts.insert(at, on_cpu);
@@ -77,28 +71,18 @@ fn listed(parts: &[TimePart], activity: &Activity) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
-/// How a part of the time was spent.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Spent {
-    OnCpu,
-    Throttled,
-    Queued,
-    Waking,
-    /// On what makes a target of this class.
-    Blocked(Class),
-}
-
 /// A part of the time: what it is in words, and the words behind its figure.
 struct TimePart {
-    spent: Spent,
+    /// The class that it makes.
+    about: Option<Class>,
     ns: u64,
     is: String,
     more: String,
 }
 
 impl TimePart {
-    fn new(spent: Spent, ns: u64, is: impl Into<String>, more: impl Into<String>) -> Self {
-        Self { spent, ns, is: is.into(), more: more.into() }
+    fn new(about: Option<Class>, ns: u64, is: impl Into<String>, more: impl Into<String>) -> Self {
+        Self { about, ns, is: is.into(), more: more.into() }
     }
 }
 
@@ -112,7 +96,7 @@ fn blocked_parts(activity: &Activity) -> Vec<TimePart> {
             BlockedKind::Lock => ("blocked on a futex".into(), " (a lock, or a pool that waits for work)"),
             _ => (format!("blocked on {}", kind.name()), ""),
         };
-        TimePart::new(Spent::Blocked(Class::blocked_on(kind)), ns, is, more)
+        TimePart::new(Some(Class::blocked_on(kind)), ns, is, more)
     };
     let mut parts: Vec<_> = needed.into_iter().map(blocked).collect();
     let poll_ns = activity.blocked.get(BlockedKind::Poll);
@@ -122,9 +106,8 @@ fn blocked_parts(activity: &Activity) -> Vec<TimePart> {
     kinds.sort_by_key(|(_, ns)| Reverse(*ns));
     let names: Vec<&str> = kinds.iter().map(|(kind, _)| kind.name()).collect();
     let names = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
-    let idle = Spent::Blocked(Class::Idle);
-    parts.push(TimePart::new(idle, for_work_ns, "waiting for work", names));
-    parts.push(TimePart::new(idle, poll_ns, "waiting in poll", " (for work or for answers)"));
+    parts.push(TimePart::new(Some(Class::Idle), for_work_ns, "waiting for work", names));
+    parts.push(TimePart::new(Some(Class::Idle), poll_ns, "waiting in poll", " (for work or for answers)"));
     parts
 }
 
@@ -135,39 +118,30 @@ fn quota_words(quota: Option<&Quota>) -> String {
     })
 }
 
-/// Who ran while it was queued.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Behind {
-    Own,
-    Root,
-    Others,
-    Kernel,
-}
-
-/// Each and for how long, ns, as far as causes are known.
-fn behind(activity: &Activity) -> [(Behind, u64); 4] {
-    let own_ns = activity.by_cause.get(Cause::OwnCgroup);
+/// Who ran while it was queued and for how long, ns, as far as causes are known; and what helps against each.
+fn behind(activity: &Activity) -> [(&'static str, u64, &'static str); 4] {
+    let [own_ns, others_ns, kernel_ns] =
+        [Cause::OwnCgroup, Cause::OtherCgroup, Cause::Kernel].map(|cause| activity.by_cause.get(cause));
+    let fewer = if activity.threads > 1 { "more CPUs or fewer threads help" } else { MORE_CPUS };
+    let against_others = if is_share(activity.realtime_ns, others_ns, REALTIME_PERCENT) {
+        "a higher priority (chrt), pinning, moving the neighbours or more CPUs help; cpu.weight does not apply to \
+         real-time tasks"
+    } else {
+        "a higher cpu.weight (in v1 cpu.shares), pinning, moving the neighbours or more CPUs help"
+    };
+    let against_kernel = "pinning, moving the neighbours that the kernel works for or more CPUs help";
     [
-        (Behind::Own, own_ns.saturating_sub(activity.behind_root_ns)),
-        (Behind::Root, activity.behind_root_ns),
-        (Behind::Others, activity.by_cause.get(Cause::OtherCgroup)),
-        (Behind::Kernel, activity.by_cause.get(Cause::Kernel)),
+        ("its own cgroup", own_ns.saturating_sub(activity.behind_root_ns), fewer),
+        ("others in / or its own threads", activity.behind_root_ns, MORE_CPUS),
+        ("other cgroups", others_ns, against_others),
+        ("the kernel", kernel_ns, against_kernel),
     ]
 }
 
 fn behind_words(activity: &Activity) -> String {
     let all_ns = activity.time_ns();
-    let behind = behind(activity).into_iter().filter(|(_, ns)| is_share(*ns, all_ns, NAMED_PERCENT));
-    let behind = behind.map(|(who, ns)| {
-        let who = match who {
-            Behind::Own => "its own cgroup",
-            Behind::Root => "others in / or its own threads",
-            Behind::Others => "other cgroups",
-            Behind::Kernel => "the kernel",
-        };
-        format!("{who} {}", share(ns, all_ns))
-    });
-    let behind: Vec<String> = behind.collect();
+    let behind = behind(activity).into_iter().filter(|(_, ns, _)| is_share(*ns, all_ns, NAMED_PERCENT));
+    let behind: Vec<_> = behind.map(|(who, ns, _)| format!("{who} {}", share(ns, all_ns))).collect();
     if behind.is_empty() { String::new() } else { format!(" (behind {})", list(&behind)) }
 }
 
@@ -178,16 +152,18 @@ fn advice(
     quota: Option<&Quota>,
     parts: &[TimePart],
 ) -> Option<String> {
-    let is_named = |spent| parts.iter().any(|part| part.spent == spent);
+    let is_named = |class| parts.iter().any(|part| part.about == Some(class));
     match classes {
         [Class::Idle | Class::CpuBound] => None,
         [Class::QuotaBound, ..] | [Class::Idle, Class::QuotaBound, ..] => {
-            is_named(Spent::Throttled).then(|| quota_advice(activity, quota))
+            is_named(Class::QuotaBound).then(|| quota_advice(activity, quota))
         }
         [Class::Contended, ..] | [Class::Idle, Class::Contended, ..] => {
+            let most = behind(activity).into_iter().max_by_key(|(_, ns, _)| *ns);
+            let advice = most.filter(|(_, ns, _)| *ns != 0).map_or(MORE_CPUS, |(.., advice)| advice);
             // An idle CPU that takes long to wake up is not made faster by another.
-            let is_queued = is_named(Spent::Queued) && activity.queued_ns() >= activity.wakeup_ns();
-            is_queued.then(|| queue_advice(activity).into())
+            let is_queued = is_named(Class::Contended) && activity.queued_ns() >= activity.wakeup_ns();
+            is_queued.then(|| advice.into())
         }
         _ if classes.contains(&Class::CpuBound) || activity.has_unread => None,
         _ => Some(match (activity.by_cause.total(), activity.time_ns()) {
@@ -203,24 +179,6 @@ fn quota_advice(activity: &Activity, quota: Option<&Quota>) -> String {
     let cores = quota.and_then(|quota| quota.cores).map_or(1.0, f64::ceil);
     let fewer = if activity.threads as f64 > cores { " or use fewer threads" } else { "" };
     format!("raise the limit ({QUOTA_FILE}){fewer}")
-}
-
-fn queue_advice(activity: &Activity) -> &'static str {
-    let most = behind(activity).into_iter().max_by_key(|(_, ns)| *ns).filter(|(_, ns)| *ns != 0);
-    match most {
-        Some((Behind::Own, _)) if activity.threads > 1 => "more CPUs or fewer threads help",
-        Some((Behind::Others, ns)) if is_share(activity.realtime_ns, ns, REALTIME_PERCENT) => {
-            "a higher priority (chrt), pinning, moving the neighbours or more CPUs help; cpu.weight does not apply to \
-             real-time tasks"
-        }
-        Some((Behind::Others, _)) => {
-            "a higher cpu.weight (in v1 cpu.shares), pinning, moving the neighbours or more CPUs help"
-        }
-        Some((Behind::Kernel, _)) => {
-            "pinning, moving the neighbours that the kernel works for or more CPUs help"
-        }
-        Some((Behind::Own | Behind::Root, _)) | None => "more CPUs help",
-    }
 }
 
 /// `65 %`; what is there and rounds to nothing is `<1 %`.

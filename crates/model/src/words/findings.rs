@@ -9,8 +9,8 @@ use crate::{
     CgroupReading, Interval, ProcessMemory, REST_NAME,
     culprits::Culprit,
     findings::{
-        BusyThreads, Context, FarMemory, Finding, Hold, NodeUser, Skew, Throttled, is_share,
-        realtime_neighbour, realtime_victim, siblings,
+        BusyThreads, Context, FarMemory, Finding, Hold, Skew, Throttled, is_share, realtime_neighbour,
+        realtime_victim, siblings,
     },
     named::named,
     nodes::{NodeGroup, amount, total},
@@ -122,14 +122,9 @@ fn cpu_stat(limits: &CgroupReading, duration_ns: u64) -> Option<String> {
     Some(format!("cpu.stat says throttled for {}{used}{why}", duration(throttled_ns)))
 }
 
-/// `enough`: the quota's CPUs, rounded up.
-pub(crate) fn threads_over_quota(
-    throttled: &Throttled,
-    cores: f64,
-    enough: u64,
-    host: Option<u32>,
-) -> Finding {
-    let Throttled { path, busy, held_ns, .. } = throttled;
+/// `enough`: the quota's CPUs, rounded up. `None`: the quota is not known.
+pub(crate) fn threads_over_quota(throttled: &Throttled, enough: u64, host: Option<u32>) -> Option<Finding> {
+    let Throttled { path, limits, busy, held_ns, .. } = throttled;
     let host = host.filter(|host| u64::from(*host) > enough).map_or_else(String::new, |host| {
         format!(": programs that count the host's CPUs ({host}) start too many")
     });
@@ -137,19 +132,19 @@ pub(crate) fn threads_over_quota(
         "{} of {} share {} of quota, which they use up together before the period ends",
         count(busy.threads, "thread"),
         count(busy.processes.len() as u64, "process"),
-        cpus(cores),
+        cpus(limits.quota_cores()?),
     );
     let advice = format!("start as many threads as the limit has CPUs ({enough}){host}; or raise the limit");
-    about(path, finding(Rule::ThreadsOverQuota, *held_ns, says, advice))
+    Some(about(path, finding(Rule::ThreadsOverQuota, *held_ns, says, advice)))
 }
 
-/// `None` where the quota's periods are not known.
-pub(crate) fn throttled_below_limit(throttled: &Throttled, cores: f64, used: f64) -> Option<Finding> {
+/// `used`: CPUs of it, on average. `None`: the quota or its periods are not known.
+pub(crate) fn throttled_below_limit(throttled: &Throttled, used: f64) -> Option<Finding> {
     let Throttled { path, limits, held_ns, .. } = throttled;
     let says = format!(
         "it used {} of {} on average in its {}, yet {} of them ran out of quota: it works in bursts",
         number(used),
-        cpus(cores),
+        cpus(limits.quota_cores()?),
         count(limits.nr_periods?, "period"),
         percent(limits.nr_throttled?, limits.nr_periods?),
     );
@@ -311,83 +306,81 @@ pub(crate) fn node_skew(skew: &Skew) -> Finding {
         Some(percent) => format!("{percent:.1}%"),
         None => "no known share".into(),
     };
-    let who = match &skew.who {
-        NodeUser::Process(tgid) => {
-            let cgroup = skew.cgroup().map(|path| format!(" of {path}")).unwrap_or_default();
-            format!("process {tgid} ({}){cgroup}", skew.context.interval.process_name(*tgid))
+    let who = match (skew.process, skew.cgroup) {
+        (Some(tgid), cgroup) => {
+            let cgroup = cgroup.map(|path| format!(" of {path}")).unwrap_or_default();
+            format!("process {tgid} ({}){cgroup}", skew.context.interval.process_name(tgid))
         }
-        NodeUser::Cgroup(path) => path.to_string(),
+        (None, cgroup) => cgroup.map_or_else(String::new, ToString::to_string),
     };
+    let (why, advice) = hold(skew);
     let says = format!(
         "{} was busy for {} of the time, with {:.1} tasks running or waiting on average, while {} was busy for {}: {who} has \
-         {} of the run time and {} of the running and waiting there, with {}; {}",
+         {} of the run time and {} of the running and waiting there, with {}; {why}",
         named(full),
         busy(full),
         full.runnable_avg.unwrap_or_default(),
         named(idle),
         busy(idle),
-        percent(skew.ran_ns, skew.all_ran_ns),
-        percent(skew.active_ns, skew.all_active_ns),
+        percent(skew.ran_of.0, skew.ran_of.1),
+        percent(skew.active_of.0, skew.active_of.1),
         count(skew.threads.len() as u64, "busy thread"),
-        hold(skew),
     );
-    let finding = finding(Rule::NodeSkew, full.contended_ns(), says, skew_advice(skew));
-    Finding { cgroup: skew.cgroup().cloned(), ..finding }
+    Finding { cgroup: skew.cgroup.cloned(), ..finding(Rule::NodeSkew, full.contended_ns(), says, advice) }
 }
 
-fn hold(skew: &Skew) -> String {
-    let idle = skew.idle.node;
-    match &skew.hold {
-        Hold::Mask => {
-            let mut masks = skew.masks();
-            masks.truncate(MASKS);
-            let (noun, verb) = if masks.len() == 1 { ("mask", "leaves") } else { ("masks", "leave") };
-            format!("the affinity {noun} {} of the threads {verb} out node {idle}", list(&masks))
-        }
-        Hold::Cpuset { path, cpus } => {
-            format!("the cpuset of {path} (cpuset.cpus {cpus}) leaves out node {idle}")
-        }
-        Hold::Nothing => {
-            let memory = held_by_memory(skew).unwrap_or_default();
-            format!("no affinity mask and no cpuset holds them there{memory}")
-        }
-        Hold::Unknown => "whether an affinity mask or a cpuset holds them there is not known".into(),
-    }
-}
-
-/// What memory has to do with it, where it is known.
-fn held_by_memory(skew: &Skew) -> Option<String> {
-    let NodeUser::Process(tgid) = skew.who else { return None };
-    let memory = skew.context.interval.memory.iter().find(|memory| memory.tgid == tgid)?;
-    let (there, all) = (amount(&memory.by_node, skew.full.node), total(&memory.by_node));
-    let policy = memory.policies.first().filter(|(policy, _)| &**policy != "default");
-    let policy = policy.map(|(policy, _)| format!(" (memory policy {policy})")).unwrap_or_default();
-    is_share(there, all, MEMORY_PERCENT)
-        .then(|| format!(", but {} of its memory lies there{policy}", percent(there, all)))
-}
-
-fn skew_advice(skew: &Skew) -> String {
+/// What holds the threads there, and what to do about that.
+fn hold(skew: &Skew) -> (String, String) {
     let Skew { full, idle, .. } = skew;
     let mut both: Vec<u32> = full.cpus.iter().chain(&idle.cpus).copied().collect();
     both.sort_unstable();
     let (node, both) = (idle.node, cpu_list(&both));
     let pid = skew.threads.first().map_or_else(|| "PID".into(), |(task, _)| task.reading.tgid.to_string());
     match &skew.hold {
-        Hold::Mask => format!(
-            "let the threads use node {node}, too (taskset -acp {both} {pid}), or start as many as node {} has CPUs ({})",
-            full.node,
-            full.cpus.len(),
-        ),
-        Hold::Cpuset { path, .. } => format!("let {path} use CPUs of node {node}, too (cpuset.cpus {both})"),
-        Hold::Nothing => format!(
-            "look at where its memory lies (--memory; numastat -p {pid}), at kernel.numa_balancing, and at whether CPUs {} are \
-             isolated (/sys/devices/system/cpu/isolated)",
-            cpu_list(&idle.cpus),
-        ),
-        Hold::Unknown => {
-            format!("look at its affinity (taskset -acp {pid}) and its cpuset (/proc/{pid}/cpuset)")
+        Hold::Mask => {
+            let mut masks = skew.masks();
+            masks.truncate(MASKS);
+            let (noun, verb) = if masks.len() == 1 { ("mask", "leaves") } else { ("masks", "leave") };
+            (
+                format!("the affinity {noun} {} of the threads {verb} out node {node}", list(&masks)),
+                format!(
+                    "let the threads use node {node}, too (taskset -acp {both} {pid}), or start as many as node {} has CPUs \
+                     ({})",
+                    full.node,
+                    full.cpus.len(),
+                ),
+            )
         }
+        Hold::Cpuset { path, cpus } => (
+            format!("the cpuset of {path} (cpuset.cpus {cpus}) leaves out node {node}"),
+            format!("let {path} use CPUs of node {node}, too (cpuset.cpus {both})"),
+        ),
+        Hold::Nothing => (
+            format!(
+                "no affinity mask and no cpuset holds them there{}",
+                held_by_memory(skew).unwrap_or_default()
+            ),
+            format!(
+                "look at where its memory lies (--memory; numastat -p {pid}), at kernel.numa_balancing, and at whether CPUs {} \
+                 are isolated (/sys/devices/system/cpu/isolated)",
+                cpu_list(&idle.cpus),
+            ),
+        ),
+        Hold::Unknown => (
+            "whether an affinity mask or a cpuset holds them there is not known".into(),
+            format!("look at its affinity (taskset -acp {pid}) and its cpuset (/proc/{pid}/cpuset)"),
+        ),
     }
+}
+
+/// What memory has to do with it, where it is known.
+fn held_by_memory(skew: &Skew) -> Option<String> {
+    let memory = skew.context.interval.memory.iter().find(|memory| Some(memory.tgid) == skew.process)?;
+    let (there, all) = (amount(&memory.by_node, skew.full.node), total(&memory.by_node));
+    let policy = memory.policies.first().filter(|(policy, _)| &**policy != "default");
+    let policy = policy.map(|(policy, _)| format!(" (memory policy {policy})")).unwrap_or_default();
+    is_share(there, all, MEMORY_PERCENT)
+        .then(|| format!(", but {} of its memory lies there{policy}", percent(there, all)))
 }
 
 pub(crate) fn remote_memory_of_cgroup(remote: &FarMemory, path: &Arc<str>) -> Finding {
