@@ -103,15 +103,6 @@ impl ByCause {
         }
         Some(out)
     }
-
-    /// The causes in proportion, at most `most_ns` in all.
-    pub fn at_most(&self, most_ns: u64) -> Self {
-        let total = self.total();
-        if total <= most_ns {
-            return *self;
-        }
-        Self(self.0.map(|ns| (u128::from(ns) * u128::from(most_ns) / u128::from(total)) as u64))
-    }
 }
 
 #[cfg(test)]

@@ -50,6 +50,15 @@ macro_rules! by {
             pub fn add(&mut self, other: &Self) {
                 other.iter().for_each(|(key, ns)| self.add_ns(key, ns));
             }
+
+            /// The parts in proportion, at most `most_ns` in all.
+            pub fn at_most(&self, most_ns: u64) -> Self {
+                let total = u128::from(self.total());
+                if total <= u128::from(most_ns) {
+                    return *self;
+                }
+                Self(self.0.map(|ns| (u128::from(ns) * u128::from(most_ns) / total) as u64))
+            }
         }
     };
 }

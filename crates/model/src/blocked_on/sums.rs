@@ -127,14 +127,9 @@ impl ThreadBlocked {
         }
     }
 
-    /// Takes away `ns` of its time, which has at least that, of each kind in proportion.
+    /// Takes away `ns` of its time, of each kind in proportion.
     fn take(&mut self, ns: u64) -> BlockedTime {
-        let all_ns = self.time.total();
-        let part = |of_kind: u64| {
-            let part = u128::from(of_kind) * u128::from(ns) / u128::from(all_ns.max(1));
-            u64::try_from(part).unwrap_or(of_kind)
-        };
-        let taken = BlockedTime(self.time.0.map(part));
+        let taken = self.time.at_most(ns);
         for (left, taken) in self.time.0.iter_mut().zip(taken.0) {
             *left -= taken;
         }

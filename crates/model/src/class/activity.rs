@@ -2,9 +2,9 @@
 
 use cgscope_layout::{BlockedState, Cause};
 
-use super::{BESIDE_BUSIEST_PERCENT, Class, NAMED_PERCENT};
+use super::{BESIDE_BUSIEST_PERCENT, Class, Classes, NAMED_PERCENT};
 use crate::{
-    BlockedKind, BlockedOn, BlockedTime, ByCause, ByState, TaskInterval,
+    BlockedKind, BlockedTime, ByCause, ByState, TaskInterval,
     findings::{BUSY_THREAD_PERCENT, is_share},
     interval::ExitedInterval,
     sum,
@@ -40,28 +40,19 @@ pub(crate) struct Activity {
     pub busiest_ns: u64,
 }
 
-/// What the threads of a target are judged by.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Scope<'a> {
-    pub blocked: &'a BlockedOn,
-    pub duration_ns: u64,
-    /// Ids of the cgroup `/`.
-    pub roots: &'a [u64],
-    /// The target is a cgroup or the host: threads of the kernel are not what it is about.
-    pub is_wide: bool,
-}
-
 impl Activity {
-    /// The activity of these threads.
-    pub(super) fn of<'a>(tasks: impl IntoIterator<Item = &'a TaskInterval>, scope: &Scope<'_>) -> Self {
-        let tasks: Vec<_> = tasks.into_iter().map(|task| (task, Self::of_task(task, scope))).collect();
+    /// The activity of these threads. `is_wide`: the target is a cgroup or the host; threads of the kernel are not what it is about.
+    pub(super) fn of(tasks: &[&TaskInterval], classes: &Classes, is_wide: bool) -> Self {
+        let duration_ns = classes.interval.duration_ns;
+        let tasks: Vec<_> = tasks.iter().map(|task| (task, Self::of_task(task, classes))).collect();
         let most_ns = tasks.iter().map(|(_, activity)| activity.busiest_ns).max().unwrap_or(0);
-        let empty = Self { duration_ns: scope.duration_ns, ..Self::default() };
+        let empty = Self { duration_ns, ..Self::default() };
         let (mut active, mut all) = (empty.clone(), empty);
         for (task, activity) in tasks {
             all.add(&activity);
             let keeps_pace = is_share(activity.busiest_ns, most_ns, BESIDE_BUSIEST_PERCENT);
-            if task.is_busy(scope.duration_ns) && keeps_pace || is_stuck(task, scope) {
+            let is_kernel = is_wide && classes.blocked.is_kernel_thread(task.reading.serial);
+            if task.is_busy(duration_ns) && keeps_pace || !is_kernel && is_stuck(task, classes) {
                 active.add(&activity);
                 active.threads += 1;
             }
@@ -75,20 +66,20 @@ impl Activity {
         &mut self,
         exited: impl IntoIterator<Item = &'a ExitedInterval>,
         stacks: &BlockedTime,
-        scope: &Scope<'_>,
+        classes: &Classes,
     ) {
         let (mut ended, mut tasks, mut by_state) = (Self::default(), 0, ByState::default());
         for exited in exited {
             let blocked = exited.accounts.and_then(|accounts| accounts.blocked);
             ended.add(&Self {
                 has_unread: exited.tasks != 0 && blocked.is_none(),
-                ..Self::new(exited.totals.on_cpu_ns, exited.wait.by_cause, exited.cgroup_id, scope)
+                ..Self::new(exited.totals.on_cpu_ns, exited.wait.by_cause, exited.cgroup_id, classes)
             });
             sum::add(&mut tasks, exited.tasks);
             by_state.add(&blocked.unwrap_or_default());
         }
         ended.busiest_ns = ended.wanted_ns();
-        let are_active = tasks != 0 && is_share(ended.busiest_ns, scope.duration_ns, BUSY_THREAD_PERCENT);
+        let are_active = tasks != 0 && is_share(ended.busiest_ns, self.duration_ns, BUSY_THREAD_PERCENT);
         if self.threads == 0 && are_active {
             *self = Self { duration_ns: self.duration_ns, ..Self::default() };
         }
@@ -143,15 +134,15 @@ impl Activity {
         sum::total(kinds.map(|(_, ns)| ns))
     }
 
-    fn of_task(task: &TaskInterval, scope: &Scope<'_>) -> Self {
+    fn of_task(task: &TaskInterval, classes: &Classes) -> Self {
         let mut by_cause = task.wait.by_cause;
         if let Some(pending) = &task.reading.pending {
             // It may have begun long before the interval.
-            by_cause.add(&pending.by_cause.at_most(scope.duration_ns));
+            by_cause.add(&pending.by_cause.at_most(classes.interval.duration_ns));
         }
-        let activity = Self::new(task.totals.on_cpu_ns, by_cause, task.reading.cgroup_id, scope);
+        let activity = Self::new(task.totals.on_cpu_ns, by_cause, task.reading.cgroup_id, classes);
         // What is left of the interval is no measure: the task may have started or exited in it.
-        let blocked = scope.blocked.of_task(task);
+        let blocked = classes.blocked.of_task(task);
         Self {
             blocked: blocked.copied().unwrap_or_default(),
             has_unread: blocked.is_none(),
@@ -162,8 +153,8 @@ impl Activity {
     }
 
     /// What ran and waited in a cgroup.
-    fn new(on_cpu_ns: u64, by_cause: ByCause, cgroup_id: u64, scope: &Scope<'_>) -> Self {
-        let is_root = scope.roots.contains(&cgroup_id);
+    fn new(on_cpu_ns: u64, by_cause: ByCause, cgroup_id: u64, classes: &Classes) -> Self {
+        let is_root = classes.roots.contains(&cgroup_id);
         let behind_root_ns = if is_root { by_cause.get(Cause::OwnCgroup) } else { 0 };
         Self { on_cpu_ns, by_cause, behind_root_ns, ..Self::default() }
     }
@@ -196,14 +187,11 @@ fn known(by_state: &ByState, stacks: &BlockedTime) -> (BlockedTime, u64) {
 }
 
 /// It was blocked in a way that no signal ends, and not for work, for long enough to count.
-fn is_stuck(task: &TaskInterval, scope: &Scope<'_>) -> bool {
+fn is_stuck(task: &TaskInterval, classes: &Classes) -> bool {
     let serial = task.reading.serial;
-    if scope.is_wide && scope.blocked.is_kernel_thread(serial) {
-        return false;
-    }
     let blocked = task.accounts.as_deref().and_then(|accounts| accounts.blocked).unwrap_or_default();
     let stuck_ns =
         blocked.get(BlockedState::Iowait).saturating_add(blocked.get(BlockedState::Uninterruptible));
-    let stuck_ns = stuck_ns.saturating_sub(scope.blocked.stuck_for_work_ns(serial));
-    is_share(stuck_ns, scope.duration_ns, BUSY_THREAD_PERCENT)
+    let stuck_ns = stuck_ns.saturating_sub(classes.blocked.stuck_for_work_ns(serial));
+    is_share(stuck_ns, classes.interval.duration_ns, BUSY_THREAD_PERCENT)
 }

@@ -1,6 +1,6 @@
 //! The targets that have a class: threads, processes, cgroups, all.
 
-use super::{Activity, Classified, Quota, activity::Scope, verdict};
+use super::{Activity, Classified, Quota, verdict};
 use crate::{
     BlockedOn, BlockedTime, Cause, CgroupReading, Interval, TaskInterval, Tree,
     findings::BELOW_LIMIT_PERCENT, interval::ExitedInterval,
@@ -16,7 +16,7 @@ pub struct Classes<'a> {
     /// What its threads were blocked on.
     pub blocked: &'a BlockedOn,
     /// Ids of the cgroup `/`.
-    roots: Vec<u64>,
+    pub(super) roots: Vec<u64>,
     /// Tasks that exited, by the node of their cgroup.
     exited: Vec<(usize, &'a ExitedInterval)>,
 }
@@ -39,7 +39,7 @@ impl<'a> Classes<'a> {
 
     /// The class of some threads, as those of a process that were there at the end.
     pub fn threads(&self, tasks: &[&TaskInterval]) -> Classified {
-        let activity = Activity::of(tasks.iter().copied(), &self.scope(false));
+        let activity = Activity::of(tasks, self, false);
         verdict(&activity, self.quota_of(tasks, &activity).as_ref())
     }
 
@@ -51,9 +51,8 @@ impl<'a> Classes<'a> {
         let first = self.exited.partition_point(|(at, _)| *at < below.start);
         let end = self.exited.partition_point(|(at, _)| *at < below.end);
         let exited = self.exited[first..end].iter().map(|(_, exited)| *exited);
-        let scope = self.scope(true);
-        let mut activity = Activity::of(tasks.iter().copied(), &scope);
-        activity.add_exited(exited, &BlockedTime::default(), &scope);
+        let mut activity = Activity::of(&tasks, self, true);
+        activity.add_exited(exited, &BlockedTime::default(), self);
         verdict(&activity, self.quota_at(node, &tasks, &activity).as_ref())
     }
 
@@ -66,17 +65,12 @@ impl<'a> Classes<'a> {
     /// The class of all that was measured, exited tasks included.
     pub fn total(&self) -> Classified {
         let tasks: Vec<_> = self.interval.tasks.iter().collect();
-        let scope = self.scope(!self.interval.is_selection || self.interval.selected_cgroup.is_some());
-        let mut activity = Activity::of(tasks.iter().copied(), &scope);
+        let is_wide = !self.interval.is_selection || self.interval.selected_cgroup.is_some();
+        let mut activity = Activity::of(&tasks, self, is_wide);
         // Stacks of exited tasks are known of all of them together.
-        activity.add_exited(&self.interval.exited, &self.blocked.exited(), &scope);
+        activity.add_exited(&self.interval.exited, &self.blocked.exited(), self);
         let quota = (!self.tree.nodes().is_empty()).then(|| self.quota_at(0, &tasks, &activity)).flatten();
         verdict(&activity, quota.as_ref())
-    }
-
-    fn scope(&self, is_wide: bool) -> Scope<'_> {
-        let duration_ns = self.interval.duration_ns;
-        Scope { blocked: self.blocked, duration_ns, roots: &self.roots, is_wide }
     }
 
     /// The quota that throttled the tasks of a cgroup longest.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cgscope_layout::BlockedState;
 
-use super::{activity::Scope, *};
+use super::*;
 use crate::{
     Accounts, BlockedOn, BlockedTime, ByCause, ByState, Cause, CgroupReading, Interval, Pending,
     StackReading, TaskInterval, TaskReading, Totals, Tree, Wait, interval::ExitedInterval,
@@ -309,7 +309,7 @@ fn a_wait_that_began_before_the_interval_counts_within_it() {
     let mut waiting = task(1, 0, ByCause::default(), Some([0; 5]));
     let by_cause = ByCause::only(Cause::OtherCgroup, 50 * S);
     waiting.reading.pending = Some(Pending { ns: 50 * S, booked_ns: 0, by_cause });
-    let scope = Scope { blocked: &BlockedOn::default(), duration_ns: S, roots: &[], is_wide: false };
-    let activity = Activity::of([&waiting], &scope);
+    let interval = interval(vec![waiting], vec![]);
+    let activity = classes_of(&interval, |classes| Activity::of(&[&interval.tasks[0]], &classes, false));
     assert_eq!((activity.queued_ns(), activity.threads), (S, 1));
 }

@@ -75,45 +75,31 @@ fn neighbours_of(context: &Context, victim: usize) -> Vec<Culprit> {
 }
 
 /// The policy and the task that have most of what a neighbour ran, if most of that was real-time tasks.
-pub(crate) fn realtime_neighbour<'a>(
-    context: &Context<'a>,
-    neighbour: &Culprit,
-) -> Option<(&'static str, &'a TaskInterval)> {
+pub(crate) fn realtime_neighbour<'a>(context: &Context<'a>, neighbour: &Culprit) -> Option<Realtime<'a>> {
     let interval = context.interval;
-    let is_it = |task: &&TaskInterval| match &neighbour.task {
-        Some((tid, _)) => task.reading.tid == *tid,
-        None => {
-            neighbour.path.is_some()
-                && interval.cgroup_path(task.reading.cgroup_id) == neighbour.path.as_ref()
-        }
+    let is_it = |task: &&TaskInterval| match (&neighbour.task, &neighbour.path) {
+        (Some((tid, _)), _) => task.reading.tid == *tid,
+        (None, path) => path.is_some() && interval.cgroup_path(task.reading.cgroup_id) == path.as_ref(),
     };
-    most_are_realtime(interval.tasks.iter().filter(is_it), |task| task.totals.on_cpu_ns)
+    let ran = interval.tasks.iter().filter(is_it).map(|task| (task, task.totals.on_cpu_ns));
+    most_are_realtime(ran)
 }
 
 /// The same of the tasks of a cgroup that waited behind others.
-pub(crate) fn realtime_victim<'a>(
-    context: &Context<'a>,
-    node: usize,
-) -> Option<(&'static str, &'a TaskInterval)> {
+pub(crate) fn realtime_victim<'a>(context: &Context<'a>, node: usize) -> Option<Realtime<'a>> {
     let waited = context.tree.tasks_below(node).iter().map(|at| &context.interval.tasks[*at]);
-    most_are_realtime(waited, |task| task.wait.by_cause.get(Cause::OtherCgroup))
+    most_are_realtime(waited.map(|task| (task, task.wait.by_cause.get(Cause::OtherCgroup))))
 }
 
+type Realtime<'a> = (&'static str, &'a TaskInterval);
+
 fn most_are_realtime<'a>(
-    tasks: impl Iterator<Item = &'a TaskInterval>,
-    ns: impl Fn(&TaskInterval) -> u64,
-) -> Option<(&'static str, &'a TaskInterval)> {
-    let (mut all_ns, mut realtime_ns, mut most) = (0, 0, None::<(u64, &'static str, &TaskInterval)>);
-    for task in tasks {
-        let ns = ns(task);
-        sum::add(&mut all_ns, ns);
-        let Some(policy) = task.realtime() else { continue };
-        sum::add(&mut realtime_ns, ns);
-        if most.is_none_or(|(most_ns, ..)| ns > most_ns) {
-            most = Some((ns, policy, task));
-        }
-    }
-    let (_, policy, task) = most?;
+    tasks: impl Iterator<Item = (&'a TaskInterval, u64)> + Clone,
+) -> Option<Realtime<'a>> {
+    let all_ns = sum::total(tasks.clone().map(|(_, ns)| ns));
+    let realtime = tasks.filter_map(|(task, ns)| Some((task.realtime()?, task, ns)));
+    let realtime_ns = sum::total(realtime.clone().map(|(.., ns)| ns));
+    let (policy, task, _) = realtime.reduce(|most, next| if next.2 > most.2 { next } else { most })?;
     is_share(realtime_ns, all_ns, REALTIME_PERCENT).then_some((policy, task))
 }
 
