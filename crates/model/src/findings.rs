@@ -169,8 +169,8 @@ impl<'a> Context<'a> {
     }
 }
 
-/// How long tasks were throttled, by the node whose quota had run out. Where that was not recorded, as in
-/// [`Interval::limited_by`], the tightest quota is taken.
+/// How long tasks were throttled, by the node whose quota had run out. Where that was not recorded, the tightest
+/// quota is taken, as for [`Node::limited_by`].
 fn held(interval: &Interval, tree: &Tree) -> Vec<u64> {
     // By id: a cgroup that was removed and made again has two.
     let living = interval.tasks.iter().map(|task| (task.reading.cgroup_id, &task.wait));
