@@ -15,7 +15,7 @@ use crate::{
 named! {
     /// What a task is blocked on. In the order of every output: first what it needs, then from [`BlockedKind::Accept`] on what it waits for
     /// work in.
-    BlockedKind:
+    BlockedKind by_name:
     /// Data from or to a socket, and connecting one; also sockets of the same host, and file systems over the network.
     Network = "network",
     /// A block device, and what is written to one: reads, writes, the page cache, journals, fsync.

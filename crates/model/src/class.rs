@@ -1,6 +1,6 @@
 //! What keeps a target from being faster, in one word and one sentence, by rules with figures.
 //!
-//! Shares are of the time of its active threads: idle ones do not hide the busy ones ([`Activity`]). `docs/class.md` explains the
+//! Shares are of the time of its active threads: idle ones do not hide the busy ones (`Activity`). `docs/class.md` explains the
 //! rules; their words are in `words/class.rs`.
 
 mod activity;
@@ -45,7 +45,7 @@ pub const NAMED_PERCENT: u64 = 5;
 
 named! {
     /// What keeps a target from being faster.
-    Class:
+    Class by_name:
     /// It computes, and gets the CPU when it wants it.
     CpuBound = "CPU-bound",
     /// It wants to compute, and a quota keeps it from that.

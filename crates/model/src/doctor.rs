@@ -159,7 +159,7 @@ pub struct Trial {
 
 named! {
     /// How bad it is.
-    Level:
+    Level by_name:
     /// As it should be.
     Ok = "ok",
     /// Good to know; nothing is off.

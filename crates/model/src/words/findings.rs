@@ -21,7 +21,7 @@ use crate::{
 
 named! {
     /// What is looked for. In ascending order where two findings cost the same.
-    Rule:
+    Rule by_name:
     /// A quota ran out.
     Throttled = "throttled",
     /// More threads than the quota has CPUs.
