@@ -17,7 +17,12 @@ use serde::Serialize;
 pub(crate) use activity::Activity;
 pub use targets::Classes;
 
-use crate::{BlockedKind, findings::is_share, named::named, words::class::sentence};
+use crate::{
+    BlockedKind,
+    findings::is_share,
+    named::named,
+    words::class::{TOO_SHORT, sentence},
+};
 
 /// A target is idle if its active threads wait for work for this share of their time, percent: what they need for it is then the
 /// smaller part.
@@ -101,7 +106,7 @@ pub struct Classified {
 fn verdict(activity: &Activity, quota: Option<&Quota>) -> Classified {
     let needed_ns = activity.time_ns() - activity.blocked.for_work();
     if activity.duration_ns < TOO_SHORT_NS && needed_ns < TOO_SHORT_NS {
-        return Classified { classes: Vec::new(), says: "too short to judge".into() };
+        return Classified { classes: Vec::new(), says: TOO_SHORT.into() };
     }
     let is_bound = quota.is_some_and(|quota| quota.used_up) && is_throttled(activity);
     let classes = if is_bound { vec![Class::QuotaBound] } else { classes(activity, needed_ns) };

@@ -13,6 +13,8 @@ use crate::{
 /// At most this many parts are named, beside the time on a CPU.
 const MOST: usize = 4;
 
+/// Instead of a sentence.
+pub(crate) const TOO_SHORT: &str = "too short to judge";
 const MORE_CPUS: &str = "more CPUs help";
 
 /// With the figures, and what to do.
