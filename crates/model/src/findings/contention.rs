@@ -134,11 +134,8 @@ fn own_contention(context: &Context) -> Vec<Finding> {
 fn is_on(context: &Context, node: usize, full_node: u32, own_ns: u64) -> bool {
     let tasks = context.tree.tasks_of(node).iter().map(|at| &context.interval.tasks[*at]);
     let there = tasks.filter(|task| task.reading.node == Some(full_node));
-    is_share(
-        sum::total(there.map(|task| task.wait.by_cause.get(Cause::OwnCgroup))),
-        own_ns,
-        EXPLAINED_PERCENT,
-    )
+    let there_ns = sum::total(there.map(|task| task.wait.by_cause.get(Cause::OwnCgroup)));
+    is_share(there_ns, own_ns, EXPLAINED_PERCENT)
 }
 
 /// More busy threads than CPUs, or few that are badly spread. `None` where the waiting is not that of the busy threads (many short
@@ -150,5 +147,5 @@ fn crowd(context: &Context, node: usize, ns: u64) -> Option<Finding> {
     let busy = context.busy(context.tree.tasks_of(node));
     let are_they = is_share(busy.own_ns, ns, EXPLAINED_PERCENT);
     let is_crowded = busy.threads > u64::from(cpus) || are_they && (busy.cpus.len() as u64) < busy.threads;
-    is_crowded.then(|| words::own_contention(context, node, ns, cpus, &busy))
+    is_crowded.then(|| words::own_contention(context, node, cpus, &busy))
 }

@@ -220,14 +220,14 @@ fn remote_memory(context: &Context) -> Vec<Finding> {
     let interval = context.interval;
     let mut found: Vec<(f64, Finding)> = if interval.memory.is_empty() {
         let cgroup = |(node, remote): (usize, FarMemory)| {
-            (remote.share, words::remote_memory_of_cgroup(&remote, context.path(node)))
+            (remote.share, words::remote_cgroup(&remote, context.path(node)))
         };
         remote_cgroups(context).into_iter().map(cgroup).collect()
     } else {
         let processes = interval.memory.iter().filter_map(|memory| {
             let ran_ns = interval.ran_by_node(|task| task.tgid == memory.tgid);
             let remote = FarMemory::new(interval, &memory.by_node, &ran_ns)?;
-            Some((remote.share, words::remote_memory_of_process(&remote, memory, interval)))
+            Some((remote.share, words::remote_process(&remote, memory, interval)))
         });
         processes.collect()
     };

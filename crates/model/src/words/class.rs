@@ -37,36 +37,36 @@ pub(crate) fn sentence(classes: &[Class], activity: &Activity, quota: Option<&Qu
 }
 
 /// What the time went to, the largest first, but what the class is about before all.
-fn parts(classes: &[Class], activity: &Activity, quota: Option<&Quota>) -> Vec<TimePart> {
+fn parts(classes: &[Class], activity: &Activity, quota: Option<&Quota>) -> Vec<Spent> {
     let (queued_ns, wakeup_ns) = (activity.queued_ns(), activity.wakeup_ns());
     let mut parts = blocked_parts(activity);
     let is_waking = (wakeup_ns > queued_ns).then_some(Class::Contended);
     parts.extend([
-        TimePart::new(Some(Class::QuotaBound), activity.throttled_ns(), "throttled", quota_words(quota)),
-        TimePart::new(Some(Class::Contended), queued_ns, "queued for a CPU", behind_words(activity)),
-        TimePart::new(is_waking, wakeup_ns, "waking up", ""),
+        Spent::new(Some(Class::QuotaBound), activity.throttled_ns(), "throttled", quota_words(quota)),
+        Spent::new(Some(Class::Contended), queued_ns, "queued for a CPU", behind_words(activity)),
+        Spent::new(is_waking, wakeup_ns, "waking up", ""),
     ]);
-    let is_main = |part: &TimePart| part.about.is_some_and(|class| classes.contains(&class));
+    let is_main = |part: &Spent| part.about.is_some_and(|class| classes.contains(&class));
     parts.sort_by_key(|part| (!is_main(part), Reverse(part.ns)));
     parts.retain(|part| {
         let is_waiting = matches!(part.about, Some(Class::QuotaBound | Class::Contended));
         is_share(part.ns, activity.time_ns(), NAMED_PERCENT) || is_waiting && is_main(part) && part.ns != 0
     });
     parts.truncate(MOST);
-    let on_cpu = TimePart::new(None, activity.on_cpu_ns, "on a CPU", "");
-    let is_before = |part: &&TimePart| is_main(part) || part.ns > on_cpu.ns;
+    let on_cpu = Spent::new(None, activity.on_cpu_ns, "on a CPU", "");
+    let is_before = |part: &&Spent| is_main(part) || part.ns > on_cpu.ns;
     let at = if classes == [Class::CpuBound] { 0 } else { parts.iter().take_while(is_before).count() };
     parts.insert(at, on_cpu);
     parts
 }
 
-fn listed(parts: &[TimePart], activity: &Activity) -> String {
+fn listed(parts: &[Spent], activity: &Activity) -> String {
     let of_the_time = match (activity.is_partial(), activity.blocked.total()) {
         (false, _) => " of the time",
         (true, 0) => " of the time that it ran or wanted to run",
         (true, _) => " of the time that is known",
     };
-    let parts = parts.iter().enumerate().map(|(at, TimePart { ns, is, more, .. })| {
+    let parts = parts.iter().enumerate().map(|(at, Spent { ns, is, more, .. })| {
         let of_the_time = if at == 0 { of_the_time } else { "" };
         format!("{is} {}{of_the_time}{more}", share(*ns, activity.time_ns()))
     });
@@ -74,7 +74,7 @@ fn listed(parts: &[TimePart], activity: &Activity) -> String {
 }
 
 /// A part of the time: what it is in words, and the words behind its figure.
-struct TimePart {
+struct Spent {
     /// The class that it makes.
     about: Option<Class>,
     ns: u64,
@@ -82,13 +82,13 @@ struct TimePart {
     more: String,
 }
 
-impl TimePart {
+impl Spent {
     fn new(about: Option<Class>, ns: u64, is: impl Into<String>, more: impl Into<String>) -> Self {
         Self { about, ns, is: is.into(), more: more.into() }
     }
 }
 
-fn blocked_parts(activity: &Activity) -> Vec<TimePart> {
+fn blocked_parts(activity: &Activity) -> Vec<Spent> {
     let (for_work, needed): (Vec<_>, Vec<_>) =
         activity.blocked.iter().partition(|(kind, _)| kind.is_for_work());
     let blocked = |(kind, ns): (BlockedKind, u64)| {
@@ -98,7 +98,7 @@ fn blocked_parts(activity: &Activity) -> Vec<TimePart> {
             BlockedKind::Lock => ("blocked on a futex".into(), " (a lock, or a pool that waits for work)"),
             _ => (format!("blocked on {}", kind.name()), ""),
         };
-        TimePart::new(Some(Class::blocked_on(kind)), ns, is, more)
+        Spent::new(Some(Class::blocked_on(kind)), ns, is, more)
     };
     let mut parts: Vec<_> = needed.into_iter().map(blocked).collect();
     let poll_ns = activity.blocked.get(BlockedKind::Poll);
@@ -108,8 +108,8 @@ fn blocked_parts(activity: &Activity) -> Vec<TimePart> {
     kinds.sort_by_key(|(_, ns)| Reverse(*ns));
     let names: Vec<&str> = kinds.iter().map(|(kind, _)| kind.name()).collect();
     let names = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
-    parts.push(TimePart::new(Some(Class::Idle), for_work_ns, "waiting for work", names));
-    parts.push(TimePart::new(Some(Class::Idle), poll_ns, "waiting in poll", " (for work or for answers)"));
+    parts.push(Spent::new(Some(Class::Idle), for_work_ns, "waiting for work", names));
+    parts.push(Spent::new(Some(Class::Idle), poll_ns, "waiting in poll", " (for work or for answers)"));
     parts
 }
 
@@ -148,12 +148,7 @@ fn behind_words(activity: &Activity) -> String {
 }
 
 /// What would help; nothing where these parts do not have its figure.
-fn advice(
-    classes: &[Class],
-    activity: &Activity,
-    quota: Option<&Quota>,
-    parts: &[TimePart],
-) -> Option<String> {
+fn advice(classes: &[Class], activity: &Activity, quota: Option<&Quota>, parts: &[Spent]) -> Option<String> {
     let is_named = |class| parts.iter().any(|part| part.about == Some(class));
     match classes {
         [Class::Idle | Class::CpuBound] => None,

@@ -23,43 +23,29 @@ struct Topic(&'static str);
 
 impl Topic {
     fn ok(self, finding: impl Into<String>) -> Vec<Verdict> {
-        self.verdict(Level::Ok, finding, None, None)
+        self.verdict(Level::Ok, finding, None)
     }
 
     fn note(self, finding: impl Into<String>) -> Vec<Verdict> {
-        self.verdict(Level::Note, finding, None, None)
+        self.verdict(Level::Note, finding, None)
     }
 
     fn unknown(self, what: &str) -> Vec<Verdict> {
         self.note(format!("{what} is not known: it could not be read"))
     }
 
-    fn degraded(self, finding: impl Into<String>, effect: &str, remedy: impl Into<String>) -> Vec<Verdict> {
-        self.off(Level::Degraded, finding, effect, remedy)
+    fn degraded(self, finding: impl Into<String>, effect: &str, remedy: &str) -> Vec<Verdict> {
+        self.verdict(Level::Degraded, finding, Some((effect, remedy)))
     }
 
     /// `effect` is why the exact mode is off.
-    fn missing(self, finding: impl Into<String>, effect: &str, remedy: impl Into<String>) -> Vec<Verdict> {
-        self.off(Level::Missing, finding, &format!("{effect}: {NOTHING}"), remedy)
+    fn missing(self, finding: impl Into<String>, effect: &str, remedy: &str) -> Vec<Verdict> {
+        self.verdict(Level::Missing, finding, Some((&format!("{effect}: {NOTHING}"), remedy)))
     }
 
-    fn off(
-        self,
-        level: Level,
-        finding: impl Into<String>,
-        effect: &str,
-        remedy: impl Into<String>,
-    ) -> Vec<Verdict> {
-        self.verdict(level, finding, Some(effect.into()), Some(remedy.into()))
-    }
-
-    fn verdict(
-        self,
-        level: Level,
-        finding: impl Into<String>,
-        effect: Option<String>,
-        remedy: Option<String>,
-    ) -> Vec<Verdict> {
+    /// `off`: what that prevents, and how to mend it.
+    fn verdict(self, level: Level, finding: impl Into<String>, off: Option<(&str, &str)>) -> Vec<Verdict> {
+        let (effect, remedy) = off.map(|(effect, remedy)| (effect.into(), remedy.into())).unzip();
         vec![Verdict { topic: self.0, level, finding: finding.into(), effect, remedy }]
     }
 }
@@ -108,7 +94,7 @@ const RULES: &[TopicRule] = &[
         Some(false) => topic.degraded(
             "CAP_SYS_PTRACE is not held",
             "system calls, wchan and stacks of other users' processes are null",
-            grant(facts, ALL_CAPABILITIES),
+            &grant(facts, ALL_CAPABILITIES),
         ),
     }),
     ("paths", |topic, facts| {
@@ -216,7 +202,7 @@ fn kernel(topic: Topic, facts: &Facts) -> Vec<Verdict> {
         Some(version) if version < OLDEST_KERNEL => topic.missing(
             format!("kernel {release} is too old"),
             "it lacks what the hook needs (task storage: 5.13, bpf_loop: 5.17)",
-            format!("boot kernel {major}.{minor} or newer"),
+            &format!("boot kernel {major}.{minor} or newer"),
         ),
         Some(version) if version < (6, 1) => {
             topic.note(format!("kernel {release}: {major}.{minor} is needed; cgscope's tests begin with 6.1"))
@@ -240,7 +226,7 @@ fn load_capabilities(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     topic.missing(
         format!("{} {verb} not held{user}", absent.join(" and ")),
         "the kernel refuses to load and attach the hook",
-        grant(facts, "cap_bpf,cap_perfmon"),
+        &grant(facts, "cap_bpf,cap_perfmon"),
     )
 }
 
@@ -285,12 +271,14 @@ fn sched_info(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     match facts.sched_info {
         None => topic.unknown("whether the kernel stamps waits"),
         Some(true) => topic.ok("the kernel stamps every wait (/proc/self/schedstat counts)"),
-        Some(false) => topic.off(
+        Some(false) => topic.verdict(
             Level::Missing,
             "the kernel stamps no waits (/proc/self/schedstat is absent or zero)",
-            NOTHING,
-            "boot a kernel built with CONFIG_TASK_DELAY_ACCT=y or CONFIG_SCHEDSTATS=y, and without \
+            Some((
+                NOTHING,
+                "boot a kernel built with CONFIG_TASK_DELAY_ACCT=y or CONFIG_SCHEDSTATS=y, and without \
              `nodelayacct`",
+            )),
         ),
     }
 }
@@ -306,7 +294,7 @@ fn lockdown(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     };
     let effect = "the kernel may refuse programs that read its memory";
     let remedy = "boot with lockdown=integrity; where Secure Boot brings the lockdown about, switch that off";
-    topic.off(level, "lockdown=confidentiality", effect, remedy)
+    topic.verdict(level, "lockdown=confidentiality", Some((effect, remedy)))
 }
 
 fn trial(topic: Topic, facts: &Facts) -> Vec<Verdict> {
@@ -316,7 +304,7 @@ fn trial(topic: Topic, facts: &Facts) -> Vec<Verdict> {
             let read = units::duration(read_us.saturating_mul(1_000));
             let mut verdicts =
                 topic.ok(format!("loaded and attached in {attach_ms}ms; {tasks} tasks read in {read}"));
-            verdicts.extend(refused.iter().flat_map(|what| topic.verdict(Level::Degraded, what, None, None)));
+            verdicts.extend(refused.iter().flat_map(|what| topic.verdict(Level::Degraded, what, None)));
             verdicts
         }
         Some(Err(error)) => {
@@ -330,7 +318,7 @@ fn trial(topic: Topic, facts: &Facts) -> Vec<Verdict> {
                 "please report it with the output of `cgscope doctor --json`"
             };
             let finding = format!("a trial failed ({error})");
-            topic.off(Level::Missing, finding, NOTHING, remedy)
+            topic.verdict(Level::Missing, finding, Some((NOTHING, remedy)))
         }
     }
 }
@@ -377,12 +365,11 @@ fn measuring(facts: &Facts, verdicts: &[Verdict]) -> Vec<Verdict> {
                 "what is missing above brings the exact mode back",
             )
         }
-        None => topic.off(
+        None => topic.verdict(
             Level::Missing,
             "measuring is not possible, neither exact nor coarse: it is not known that the kernel keeps sums of \
              waits",
-            "top, hist and record do not run",
-            "see sched_info above",
+            Some(("top, hist and record do not run", "see sched_info above")),
         ),
     }
 }

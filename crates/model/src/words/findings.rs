@@ -249,14 +249,10 @@ pub(crate) fn cpu_oversubscription(host: u32, wanted: f64, busy_of: (u64, u64), 
     finding(Rule::CpuOversubscription, waited_ns, says, advice)
 }
 
-/// The tasks of a cgroup, which may use this many CPUs, waited `ns` for each other.
-pub(crate) fn own_contention(
-    context: &Context,
-    node: usize,
-    ns: u64,
-    host: u32,
-    busy: &BusyThreads,
-) -> Finding {
+/// The tasks of a cgroup, which may use `host` CPUs, waited for each other.
+pub(crate) fn own_contention(context: &Context, node: usize, host: u32, busy: &BusyThreads) -> Finding {
+    let own = context.tree.nodes()[node].own;
+    let ns = own.by_cause.get(Cause::OwnCgroup);
     let (cpus, threads) = (count(host.into(), "CPU"), busy.threads);
     let (why, advice) = if threads > u64::from(host) {
         (
@@ -279,7 +275,7 @@ pub(crate) fn own_contention(
     let says = format!(
         "its tasks waited {} for each other, {} of the time they waited or ran: {why}",
         duration(ns),
-        percent(ns, context.tree.nodes()[node].own.active_ns()),
+        percent(ns, own.active_ns()),
     );
     about(context.path(node), finding(Rule::OwnContention, ns, says, advice))
 }
@@ -383,15 +379,11 @@ fn held_by_memory(skew: &Skew) -> Option<String> {
         .then(|| format!(", but {} of its memory lies there{policy}", percent(there, all)))
 }
 
-pub(crate) fn remote_memory_of_cgroup(remote: &FarMemory, path: &Arc<str>) -> Finding {
+pub(crate) fn remote_cgroup(remote: &FarMemory, path: &Arc<str>) -> Finding {
     about(path, remote_memory(remote, ""))
 }
 
-pub(crate) fn remote_memory_of_process(
-    remote: &FarMemory,
-    memory: &ProcessMemory,
-    interval: &Interval,
-) -> Finding {
+pub(crate) fn remote_process(remote: &FarMemory, memory: &ProcessMemory, interval: &Interval) -> Finding {
     let ProcessMemory { tgid, policies, .. } = memory;
     let finding = remote_memory(remote, &format!(" (migratepages {tgid} FROM TO moves what is there)"));
     let policy = policies.iter().find(|(policy, _)| &**policy != "default");

@@ -111,8 +111,8 @@ fn off(feature: Feature, missing: &[String], is_off: impl Fn(Feature) -> bool) -
         );
     }
     match without(feature) {
-        (Level::Missing, effect) => topic.missing(finding, effect, remedy(feature)),
-        (Level::Degraded, effect) => topic.degraded(finding, effect, remedy(feature)),
+        (Level::Missing, effect) => topic.missing(finding, effect, &remedy(feature)),
+        (Level::Degraded, effect) => topic.degraded(finding, effect, &remedy(feature)),
         (Level::Note, effect) => topic.note(format!("{finding}; {effect}")),
         (Level::Ok, effect) => topic.ok(format!("{finding}; {effect}")),
     }
