@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 use cgscope_layout::Feature;
 use serde::{Deserialize, Serialize};
 
-pub use crate::words::doctor::judge;
-use crate::{Mode, named::named, words::doctor::TRIAL};
+pub use crate::words::doctor::{explain_failure, judge};
+use crate::{Mode, named::named};
 
 /// The oldest kernel that the exact mode can work on: see [`Feature::LoopHelper`].
 pub const OLDEST_KERNEL: (u32, u32) = (5, 17);
@@ -213,16 +213,4 @@ pub fn cause_of_failure(facts: &Facts, error: &str) -> Option<Verdict> {
     // A rule may judge more strictly once it is known that something fails.
     let facts = Facts { trial: Some(Err(error.into())), ..facts.clone() };
     judge(&facts).into_iter().find(|verdict| verdict.level == Level::Missing)
-}
-
-/// Why the exact mode could not start, in the one sentence that helps most: the first thing missing on this host, or else
-/// what the error itself tells.
-pub fn explain_failure(facts: &Facts, error: &str) -> String {
-    match cause_of_failure(facts, error) {
-        Some(cause) if cause.topic != TRIAL => {
-            format!("{} (the error was: {error})", cause.sentence())
-        }
-        Some(cause) => cause.sentence(),
-        None => error.into(),
-    }
 }

@@ -5,14 +5,16 @@ mod features;
 
 use crate::{
     Mode,
-    doctor::{Btf, CgroupLayout, Facts, Level, Lockdown, OLDEST_KERNEL, Trial, Verdict, mode},
+    doctor::{
+        Btf, CgroupLayout, Facts, Level, Lockdown, OLDEST_KERNEL, Trial, Verdict, cause_of_failure, mode,
+    },
     units,
 };
 
 type TopicRule = (&'static str, fn(Topic, &Facts) -> Vec<Verdict>);
 
 /// The topic of the rule that only repeats an error.
-pub(crate) const TRIAL: &str = "trial";
+const TRIAL: &str = "trial";
 
 const NOTHING: &str = "the exact mode is off";
 const ALL_CAPABILITIES: &str = "cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search,cap_syslog";
@@ -58,6 +60,16 @@ pub fn judge(facts: &Facts) -> Vec<Verdict> {
     verdicts.extend(measuring(facts, &verdicts));
     verdicts.extend(processes(Topic("processes"), facts));
     verdicts
+}
+
+/// Why the exact mode could not start, in the one sentence that helps most: the first thing missing on this host, or else
+/// the error itself.
+pub fn explain_failure(facts: &Facts, error: &str) -> String {
+    match cause_of_failure(facts, error) {
+        Some(cause) if cause.topic != TRIAL => format!("{} (the error was: {error})", cause.sentence()),
+        Some(cause) => cause.sentence(),
+        None => error.into(),
+    }
 }
 
 /// In the order they are shown: first those without which nothing runs.
