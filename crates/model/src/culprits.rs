@@ -138,12 +138,12 @@ impl fmt::Display for Culprit {
 impl Interval {
     /// Who ran while tasks of `victim` (with all below it) waited, the worst first.
     pub fn culprits_of(&self, victim: &str) -> Vec<Culprit> {
-        self.culprits_where(|id| self.is_in(id, victim))
+        self.culprits_among(self.pairs.iter().filter(|pair| self.is_in(pair.victim, victim)))
     }
 
     /// Who ran while any followed task waited, the worst first.
     pub fn culprits(&self) -> Vec<Culprit> {
-        self.culprits_where(|_| true)
+        self.culprits_among(self.pairs.iter())
     }
 
     /// The culprit of one pair.
@@ -154,10 +154,6 @@ impl Interval {
             task: (pair.tid != 0).then(|| (pair.tid, pair.comm.clone())),
             ns: pair.ns,
         }
-    }
-
-    fn culprits_where(&self, victim: impl Fn(u64) -> bool) -> Vec<Culprit> {
-        self.culprits_among(self.pairs.iter().filter(|pair| victim(pair.victim)))
     }
 
     /// The culprits that ran, the worst first; a task goes by the name of its first pair.
@@ -175,11 +171,9 @@ impl Interval {
 
     /// Which cgroups' quotas had run out while tasks of `victim` (with all below it) were throttled, the worst first.
     pub fn limits_of(&self, victim: &str) -> Vec<(Option<Arc<str>>, u64)> {
-        let mut sums: BTreeMap<u64, u64> = BTreeMap::new();
         let limited = self.pairs.iter().filter(|pair| pair.blame == Blame::Limited);
-        for pair in limited.filter(|pair| self.is_in(pair.victim, victim)) {
-            sum::add(sums.entry(pair.culprit).or_default(), pair.ns);
-        }
+        let limited = limited.filter(|pair| self.is_in(pair.victim, victim));
+        let sums = sum::tally(limited.map(|pair| (pair.culprit, pair.ns)));
         let mut limits: Vec<_> =
             sums.into_iter().map(|(id, ns)| (self.cgroup_path(id).cloned(), ns)).collect();
         limits.sort_by(|a, b| by_harm(a.1, b.1, || a.0.cmp(&b.0)));

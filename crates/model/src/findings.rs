@@ -176,7 +176,7 @@ fn held(interval: &Interval, tree: &Tree) -> Vec<u64> {
     let living = interval.tasks.iter().map(|task| (task.reading.cgroup_id, &task.wait));
     let exited = interval.exited.iter().map(|exited| (exited.cgroup_id, &exited.wait));
     let waits = living.chain(exited).map(|(id, wait)| (id, wait.by_cause.get(Cause::Throttled)));
-    let throttled_ns = tally(waits.filter(|(_, ns)| *ns != 0));
+    let throttled_ns = sum::tally(waits.filter(|(_, ns)| *ns != 0));
     let mut limits: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
     for pair in interval.pairs.iter().filter(|pair| pair.blame == Blame::Limited) {
         limits.entry(pair.victim).or_default().push((pair.ns, pair.culprit));
@@ -204,14 +204,7 @@ fn held(interval: &Interval, tree: &Tree) -> Vec<u64> {
     held
 }
 
-/// Sums by key, ns.
-fn tally<K: Ord>(parts: impl Iterator<Item = (K, u64)>) -> BTreeMap<K, u64> {
-    let mut sums = BTreeMap::new();
-    parts.for_each(|(key, ns)| sum::add(sums.entry(key).or_default(), ns));
-    sums
-}
-
 /// The key with the largest sum.
 fn most<K: Ord>(parts: impl Iterator<Item = (K, u64)>) -> Option<(K, u64)> {
-    tally(parts).into_iter().max_by_key(|(_, ns)| *ns)
+    sum::tally(parts).into_iter().max_by_key(|(_, ns)| *ns)
 }

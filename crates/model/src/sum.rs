@@ -1,5 +1,7 @@
 //! Sums of counters. A file may hold any figure: what goes beyond 64 bits stays at the largest number.
 
+use std::collections::BTreeMap;
+
 /// Adds to a sum.
 pub fn add(sum: &mut u64, amount: u64) {
     *sum = sum.saturating_add(amount);
@@ -16,6 +18,13 @@ pub fn known(a: Option<u64>, b: Option<u64>) -> Option<u64> {
         (Some(a), Some(b)) => Some(a.saturating_add(b)),
         (known, None) | (None, known) => known,
     }
+}
+
+/// Sums by key.
+pub fn tally<K: Ord>(amounts: impl IntoIterator<Item = (K, u64)>) -> BTreeMap<K, u64> {
+    let mut sums = BTreeMap::new();
+    amounts.into_iter().for_each(|(key, amount)| add(sums.entry(key).or_default(), amount));
+    sums
 }
 
 /// Declares a type of ns by the variants of an enum.

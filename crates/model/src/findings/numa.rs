@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use cgscope_layout::Cause;
 
-use super::{Context, Finding, is_much, is_share, most, tally};
+use super::{Context, Finding, is_much, is_share, most};
 use crate::{
     Interval, TaskInterval,
     nodes::{ByNode, NodeGroup, amount, remote_share, total},
@@ -139,7 +139,7 @@ impl<'a> Skew<'a> {
             let mask = task.reading.placement.as_deref()?.cpus_allowed.as_deref()?;
             (!mask.is_empty()).then_some((mask, *active_ns))
         });
-        let mut masks: Vec<_> = tally(masks).into_iter().collect();
+        let mut masks: Vec<_> = sum::tally(masks).into_iter().collect();
         masks.sort_by_key(|(_, ns)| Reverse(*ns));
         masks.into_iter().map(|(mask, _)| mask).collect()
     }
