@@ -7,7 +7,7 @@ use std::{
 };
 
 use cgscope_collect::{Collector, Failure, Options, facts, offsets};
-use cgscope_model::doctor::{self, Facts, Level, Trial, Verdict, judge, mode, worst};
+use cgscope_model::doctor::{Facts, Level, Trial, judge, mode, worst};
 
 use crate::{
     cli::Doctor,
@@ -43,7 +43,8 @@ fn gather() -> Facts {
     facts
 }
 
-fn known_facts() -> Facts {
+/// All facts, without a trial.
+pub fn known_facts() -> Facts {
     let mut facts = facts::gather(Path::new("/"));
     facts.features_off = offsets::resolve(Path::new(offsets::VMLINUX_BTF)).ok().map(|resolved| resolved.off);
     facts
@@ -61,14 +62,4 @@ fn trial() -> std::result::Result<Trial, Failure> {
         tasks: sample.tasks.len() as u64,
         refused: collector.refused().to_vec(),
     })
-}
-
-/// Why measuring could not start, in the one sentence that helps most.
-pub fn explain(failure: &Failure) -> String {
-    doctor::explain_failure(&known_facts(), &failure.to_string())
-}
-
-/// The same as a verdict: what is missing on this host. `None` where nothing is known to be.
-pub fn cause(failure: &Failure) -> Option<Verdict> {
-    doctor::cause_of_failure(&known_facts(), &failure.to_string())
 }

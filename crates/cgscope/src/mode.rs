@@ -1,6 +1,7 @@
 //! How it is measured: exactly, or coarsely where that is not available.
 
 use cgscope_collect::{Failure, Kind};
+use cgscope_model::doctor::{cause_of_failure, explain_failure};
 
 use crate::{
     cli::ModeChoice,
@@ -58,14 +59,14 @@ pub fn choose<T>(
 /// Where the host refused, what it lacks says more than how it refused.
 fn could_not_start(failure: &Failure) -> Error {
     Error::could_not_run(match failure.kind {
-        Kind::Host => doctor::explain(failure),
+        Kind::Host => explain_failure(&doctor::known_facts(), &failure.to_string()),
         Kind::Request | Kind::Mode => failure.to_string(),
     })
 }
 
 fn because(failure: &Failure) -> Coarse {
-    let cause = (failure.kind == Kind::Host).then(|| doctor::cause(failure)).flatten();
-    match cause {
+    let cause = || cause_of_failure(&doctor::known_facts(), &failure.to_string());
+    match (failure.kind == Kind::Host).then(cause).flatten() {
         Some(cause) => Coarse { sentence: Some(cause.sentence()), because: cause.finding },
         None => Coarse { because: failure.what.clone(), sentence: Some(failure.to_string()) },
     }

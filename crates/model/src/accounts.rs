@@ -2,38 +2,17 @@
 
 use cgscope_layout::{BLOCKED_STATES, BlockedState, wire};
 
-use crate::sum;
+use crate::sum::{self, by};
 
-/// ns blocked, by state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ByState(pub [u64; BLOCKED_STATES]);
+by! {
+    /// ns blocked, by state.
+    ByState: BlockedState, BLOCKED_STATES
+}
 
 impl ByState {
-    /// ns of one state.
-    pub fn get(&self, state: BlockedState) -> u64 {
-        self.0[state as usize]
-    }
-
-    /// Each state and its ns.
-    pub fn iter(&self) -> impl Iterator<Item = (BlockedState, u64)> + '_ {
-        BlockedState::ALL.into_iter().zip(self.0)
-    }
-
-    /// Sum of all states, ns.
-    pub fn total(&self) -> u64 {
-        sum::total(self.0)
-    }
-
     /// What came since `before`. Clocks of two CPUs may differ by some microseconds: what went backwards by that is 0.
     pub fn since(&self, before: &Self) -> Self {
         Self(std::array::from_fn(|at| self.0[at].saturating_sub(before.0[at])))
-    }
-
-    /// Adds the time of another task.
-    pub fn add(&mut self, other: &Self) {
-        for (sum, ns) in self.0.iter_mut().zip(other.0) {
-            sum::add(sum, ns);
-        }
     }
 }
 

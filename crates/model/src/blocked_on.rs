@@ -4,86 +4,69 @@ mod rules;
 mod sums;
 
 use cgscope_layout::BlockedState;
-use serde::{Serialize, Serializer};
 
 pub use sums::{BlockedOn, without_stack};
 
-macro_rules! kinds {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal, $waits:literal;)*) => {
-        /// What a task is blocked on. In the order of every output.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Kind { $($(#[$doc])* $variant,)* }
+use crate::{
+    named::named,
+    sum::{self, by},
+};
 
-        impl Kind {
-            /// All of them.
-            pub const ALL: [Self; KINDS] = [$(Self::$variant,)*];
-
-            /// The name in every output.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
-            }
-
-            /// True where a task has nothing to do: it waits for work, for a point in time or for being let go on. A task that
-            /// waits in poll may wait for answers as well as for work; the kernel cannot tell.
-            pub const fn is_for_work(self) -> bool {
-                match self { $(Self::$variant => $waits,)* }
-            }
-        }
-
-        /// Number of kinds.
-        pub const KINDS: usize = [$($name,)*].len();
-    };
-}
-
-kinds! {
+named! {
+    /// What a task is blocked on. In the order of every output: first what it needs, then from [`BlockedKind::Accept`] on what it waits for
+    /// work in.
+    BlockedKind by_name:
     /// Data from or to a socket, and connecting one; also sockets of the same host, and file systems over the network.
-    Network = "network", false;
+    Network = "network",
     /// A block device, and what is written to one: reads, writes, the page cache, journals, fsync.
-    Disk = "disk", false;
+    Disk = "disk",
     /// A pipe, a fifo or a message queue.
-    Pipe = "pipe", false;
+    Pipe = "pipe",
     /// Completions of io_uring.
-    IoUring = "io_uring", false;
+    IoUring = "io_uring",
     /// A futex or a System V semaphore: mutexes, condition variables, joins. A pool that waits for work does so in one, too.
-    Lock = "lock", false;
+    Lock = "lock",
     /// A lock on a file: flock, fcntl, leases.
-    FileLock = "file lock", false;
+    FileLock = "file lock",
     /// A lock or a grace period within the kernel: mutexes, semaphores, RCU.
-    KernelLock = "kernel lock", false;
+    KernelLock = "kernel lock",
     /// Memory: reclaim, compaction, limits, pages under migration.
-    Memory = "memory", false;
+    Memory = "memory",
     /// What these rules have no name for.
-    Other = "other", false;
+    Other = "other",
     /// No stack, or none of a known place.
-    Unknown = "unknown", false;
+    Unknown = "unknown",
     /// A connection to accept.
-    Accept = "accept", true;
+    Accept = "accept",
     /// Events: poll, select, epoll, eventfd, inotify, signalfd.
-    Poll = "poll", true;
+    Poll = "poll",
     /// A point in time.
-    Timer = "timer", true;
+    Timer = "timer",
     /// The end of a child.
-    Child = "child", true;
+    Child = "child",
     /// A signal.
-    Signal = "signal", true;
+    Signal = "signal",
     /// Input or output of a terminal.
-    Terminal = "terminal", true;
+    Terminal = "terminal",
     /// It was stopped: by a signal or by who traces it.
-    Stopped = "stopped", true;
+    Stopped = "stopped",
     /// Its cgroup was frozen, or the host goes to sleep.
-    Frozen = "frozen", true;
+    Frozen = "frozen",
     /// A kernel thread waits for work.
-    KernelWorker = "kernel worker", true;
+    KernelWorker = "kernel worker",
 }
 
-impl Serialize for Kind {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
+/// Number of kinds.
+pub const KINDS: usize = BlockedKind::ALL.len();
+
+impl BlockedKind {
+    /// True where a task has nothing to do: it waits for work, for a point in time or to be resumed. A task that waits in poll may
+    /// wait for answers as well as for work; the kernel cannot tell.
+    pub const fn is_for_work(self) -> bool {
+        self as usize >= Self::Accept as usize
     }
-}
 
-impl Kind {
-    /// Of a stack, by the names of its functions, the innermost first; `None` for one without a name. The first function that a
+    /// The kind of a stack, by the names of its functions, the innermost first; `None` for one without a name. The first function that a
     /// rule knows decides: what called it is the reason, what it called is how the kernel sleeps.
     pub fn of<'a>(state: BlockedState, innermost_first: impl IntoIterator<Item = Option<&'a str>>) -> Self {
         let mut any = false;
@@ -108,39 +91,15 @@ impl Kind {
     }
 }
 
-/// ns blocked, by kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BlockedTime(pub [u64; KINDS]);
+by! {
+    /// ns blocked, by kind.
+    BlockedTime: BlockedKind, KINDS
+}
 
 impl BlockedTime {
-    /// ns of one kind.
-    pub fn get(&self, kind: Kind) -> u64 {
-        self.0[kind as usize]
-    }
-
-    /// Each kind and its ns.
-    pub fn iter(&self) -> impl Iterator<Item = (Kind, u64)> + '_ {
-        Kind::ALL.into_iter().zip(self.0)
-    }
-
-    /// Sum of all kinds, ns.
-    pub fn total(&self) -> u64 {
-        crate::sum::total(self.0)
-    }
-
-    /// Sum of those that wait for work ([`Kind::is_for_work`]), ns.
+    /// Sum of those that wait for work ([`BlockedKind::is_for_work`]), ns.
     pub fn for_work(&self) -> u64 {
-        self.iter().filter(|(kind, _)| kind.is_for_work()).fold(0, |sum, (_, ns)| sum.saturating_add(ns))
-    }
-
-    /// Adds so much of a kind.
-    pub fn add_ns(&mut self, kind: Kind, ns: u64) {
-        crate::sum::add(&mut self.0[kind as usize], ns);
-    }
-
-    /// Adds the time of another task.
-    pub fn add(&mut self, other: &Self) {
-        other.iter().for_each(|(kind, ns)| self.add_ns(kind, ns));
+        sum::total(self.iter().filter(|(kind, _)| kind.is_for_work()).map(|(_, ns)| ns))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use cgscope_layout::{CAUSES, Cause};
 
-use crate::Mode;
+use crate::{Mode, sum::by};
 
 /// How a cause is shown. Its name in outputs is [`Cause::name`].
 #[derive(Clone, Copy, Debug)]
@@ -77,9 +77,10 @@ pub const fn shown(cause: Cause) -> &'static Shown {
     &ROWS[place]
 }
 
-/// ns by cause. The parts of a wait sum to the wait.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ByCause(pub [u64; CAUSES]);
+by! {
+    /// ns by cause. The parts of a wait sum to the wait.
+    ByCause: Cause, CAUSES
+}
 
 impl ByCause {
     /// All of it for one cause.
@@ -89,24 +90,9 @@ impl ByCause {
         parts
     }
 
-    /// ns of one cause.
-    pub fn get(&self, cause: Cause) -> u64 {
-        self.0[cause as usize]
-    }
-
     /// ns of one cause as a reading of this mode knows it: the coarse mode does not see who ran.
     pub fn known(&self, cause: Cause, mode: Mode) -> Option<u64> {
         if shown(cause).exact_only { mode.exact(|| self.get(cause)) } else { Some(self.get(cause)) }
-    }
-
-    /// Each cause and its ns.
-    pub fn iter(&self) -> impl Iterator<Item = (Cause, u64)> + '_ {
-        Cause::ALL.into_iter().zip(self.0)
-    }
-
-    /// Sum of all parts.
-    pub fn total(&self) -> u64 {
-        self.0.iter().fold(0, |sum, ns| sum.saturating_add(*ns))
     }
 
     /// What came since `before`; `None` if a part went backwards.
@@ -116,13 +102,6 @@ impl ByCause {
             *out = now.checked_sub(before)?;
         }
         Some(out)
-    }
-
-    /// Adds the parts of another wait.
-    pub fn add(&mut self, other: &Self) {
-        for (sum, ns) in self.0.iter_mut().zip(other.0) {
-            *sum = sum.saturating_add(ns);
-        }
     }
 }
 

@@ -92,7 +92,7 @@ fn shares(ns: u64, open: &[u64]) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CgroupReading, Mode, Sample, TaskReading, Totals};
+    use crate::{CgroupReading, Mode, Sample, TaskReading, Totals, Tree};
     use proptest::prelude::*;
 
     fn task(tid: u32, cgroup_id: u64, wait_ns: u64) -> TaskReading {
@@ -141,7 +141,9 @@ mod tests {
         let interval = interval(tasks, [0, 200, 0, 0]);
         assert_eq!(throttled(&interval), [150, 50, 0]);
         assert_eq!(interval.limits_of("/"), [(Some("/a".into()), 200)]);
-        assert_eq!(interval.limited_by("/a/b").as_deref(), Some("/a"));
+        let tree = Tree::new(&interval);
+        let limit = tree.nodes()[tree.find("/a/b").unwrap()].limited_by;
+        assert_eq!(limit, tree.find("/a"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use serde::Serialize;
 
 use crate::{
-    Blame, BlockedTime, Interval, class::Verdict, findings::Host, quota_use::QuotaUse,
+    Blame, BlockedTime, Interval, class::Classified, findings::Host, quota_use::QuotaUse,
     selection::is_at_or_below, sum,
 };
 
@@ -120,7 +120,7 @@ pub struct CommandRun {
     /// What its threads were blocked on; `None`: not known.
     pub blocked_on: Option<BlockedTime>,
     /// What kept it from being faster.
-    pub class: Option<Verdict>,
+    pub class: Option<Classified>,
     /// What findings are judged by.
     pub host: Host,
     /// What made the figures less than they could be: sentences without a full stop.

@@ -138,12 +138,12 @@ impl fmt::Display for Culprit {
 impl Interval {
     /// Who ran while tasks of `victim` (with all below it) waited, the worst first.
     pub fn culprits_of(&self, victim: &str) -> Vec<Culprit> {
-        self.culprits_where(|id| self.is_in(id, victim))
+        self.culprits_among(self.pairs.iter().filter(|pair| self.is_in(pair.victim, victim)))
     }
 
     /// Who ran while any followed task waited, the worst first.
     pub fn culprits(&self) -> Vec<Culprit> {
-        self.culprits_where(|_| true)
+        self.culprits_among(self.pairs.iter())
     }
 
     /// The culprit of one pair.
@@ -156,9 +156,10 @@ impl Interval {
         }
     }
 
-    fn culprits_where(&self, victim: impl Fn(u64) -> bool) -> Vec<Culprit> {
+    /// The culprits that ran, the worst first; a task goes by the name of its first pair.
+    pub(crate) fn culprits_among<'a>(&self, pairs: impl Iterator<Item = &'a PairReading>) -> Vec<Culprit> {
         let mut sums: BTreeMap<(u64, u32), Culprit> = BTreeMap::new();
-        for pair in self.pairs.iter().filter(|pair| pair.blame == Blame::Ran && victim(pair.victim)) {
+        for pair in pairs.filter(|pair| pair.blame == Blame::Ran) {
             let sum = sums.entry((pair.culprit, pair.tid));
             sum.and_modify(|culprit| sum::add(&mut culprit.ns, pair.ns))
                 .or_insert_with(|| self.culprit(pair));
@@ -170,11 +171,9 @@ impl Interval {
 
     /// Which cgroups' quotas had run out while tasks of `victim` (with all below it) were throttled, the worst first.
     pub fn limits_of(&self, victim: &str) -> Vec<(Option<Arc<str>>, u64)> {
-        let mut sums: BTreeMap<u64, u64> = BTreeMap::new();
         let limited = self.pairs.iter().filter(|pair| pair.blame == Blame::Limited);
-        for pair in limited.filter(|pair| self.is_in(pair.victim, victim)) {
-            sum::add(sums.entry(pair.culprit).or_default(), pair.ns);
-        }
+        let limited = limited.filter(|pair| self.is_in(pair.victim, victim));
+        let sums = sum::tally(limited.map(|pair| (pair.culprit, pair.ns)));
         let mut limits: Vec<_> =
             sums.into_iter().map(|(id, ns)| (self.cgroup_path(id).cloned(), ns)).collect();
         limits.sort_by(|a, b| by_harm(a.1, b.1, || a.0.cmp(&b.0)));

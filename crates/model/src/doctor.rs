@@ -1,9 +1,8 @@
 //! What this host offers: facts, gathered elsewhere, and judged here by a pure function.
 //!
-//! Each judgement says what was found; where something is off, also what that prevents and how to mend it. Whether
-//! cgscope starts, what an output leaves out and what `cgscope doctor` prints come from the same facts.
+//! A verdict says what was found; where something is off, also what that prevents and how to mend it. Whether cgscope starts,
+//! what an output leaves out and what `cgscope doctor` prints come from the same facts.
 
-mod rules;
 #[cfg(test)]
 mod tests;
 
@@ -12,13 +11,14 @@ use std::collections::BTreeSet;
 use cgscope_layout::Feature;
 use serde::{Deserialize, Serialize};
 
-use crate::Mode;
+pub use crate::words::doctor::{explain_failure, judge};
+use crate::{Mode, named::named};
 
 /// The oldest kernel that the exact mode can work on: see [`Feature::LoopHelper`].
 pub const OLDEST_KERNEL: (u32, u32) = (5, 17);
 
-/// What is known about the host. `None`: could not be read, or nobody looked.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+/// What is known about the host. `None`: could not be read, or was not read.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
     /// `uname -r`.
     pub kernel_release: Option<String>,
@@ -88,8 +88,7 @@ pub fn parse_release(release: &str) -> Option<(u32, u32)> {
 }
 
 /// `/sys/kernel/btf/vmlinux`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Btf {
     /// Not there.
     Absent,
@@ -100,23 +99,16 @@ pub enum Btf {
 }
 
 /// A feature that the kernel does not have.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeatureOff {
     /// Which one.
-    #[serde(serialize_with = "by_name")]
     pub feature: Feature,
     /// What of it is not there, as `task_struct.throttled` or `BPF_FUNC_loop`.
     pub missing: Vec<String>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's own signature")]
-fn by_name<S: serde::Serializer>(feature: &Feature, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(feature.name())
-}
-
 /// `/sys/kernel/security/lockdown`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lockdown {
     /// Off.
     None,
@@ -142,7 +134,7 @@ pub enum CgroupLayout {
 }
 
 /// Where cgroups are mounted.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupFacts {
     /// Which hierarchies there are.
     pub layout: CgroupLayout,
@@ -153,7 +145,7 @@ pub struct CgroupFacts {
 }
 
 /// What loading, attaching and one reading took.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trial {
     /// From the start of loading until everything is attached.
     pub attach_ms: u64,
@@ -165,30 +157,17 @@ pub struct Trial {
     pub refused: Vec<String>,
 }
 
-/// How bad it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Level {
+named! {
+    /// How bad it is.
+    Level by_name:
     /// As it should be.
-    Ok,
+    Ok = "ok",
     /// Good to know; nothing is off.
-    Note,
+    Note = "note",
     /// A feature is off or a figure can be misread.
-    Degraded,
+    Degraded = "degraded",
     /// The exact mode cannot run.
-    Missing,
-}
-
-impl Level {
-    /// As outputs name it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Note => "note",
-            Self::Degraded => "degraded",
-            Self::Missing => "missing",
-        }
-    }
+    Missing = "missing",
 }
 
 /// One judgement; with `--json` one object a line.
@@ -215,14 +194,6 @@ impl Verdict {
     }
 }
 
-/// Judges the host. What decides whether the exact mode runs at all comes first, the most fundamental of it foremost; last
-/// comes which mode that leaves.
-pub fn judge(facts: &Facts) -> Vec<Verdict> {
-    let mut verdicts: Vec<Verdict> = rules::ALL.iter().flat_map(|rule| rule(facts)).collect();
-    verdicts.extend(rules::coarse::judge(facts, &verdicts));
-    verdicts
-}
-
 /// The worst level among them.
 pub fn worst(verdicts: &[Verdict]) -> Level {
     verdicts.iter().map(|verdict| verdict.level).max().unwrap_or(Level::Ok)
@@ -230,7 +201,11 @@ pub fn worst(verdicts: &[Verdict]) -> Level {
 
 /// The mode that is used on such a host where none is asked for; `None`: neither works.
 pub fn mode(facts: &Facts, verdicts: &[Verdict]) -> Option<Mode> {
-    rules::coarse::mode(facts, verdicts)
+    match worst(verdicts) {
+        // Without the kernel's own sums there is nothing to read.
+        Level::Missing => (facts.sched_info == Some(true)).then_some(Mode::Coarse),
+        _ => Some(Mode::Bpf),
+    }
 }
 
 /// Why the exact mode could not start: the first thing missing on this host. `None` where nothing is, as far as is known.
@@ -238,16 +213,4 @@ pub fn cause_of_failure(facts: &Facts, error: &str) -> Option<Verdict> {
     // A rule may judge more strictly once it is known that something fails.
     let facts = Facts { trial: Some(Err(error.into())), ..facts.clone() };
     judge(&facts).into_iter().find(|verdict| verdict.level == Level::Missing)
-}
-
-/// Why the exact mode could not start, in the one sentence that helps most: the first thing missing on this host, or else
-/// what the error itself tells.
-pub fn explain_failure(facts: &Facts, error: &str) -> String {
-    match cause_of_failure(facts, error) {
-        Some(cause) if cause.topic != rules::TRIAL => {
-            format!("{} (the error was: {error})", cause.sentence())
-        }
-        Some(cause) => cause.sentence(),
-        None => error.into(),
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Interval, selection::is_at_or_below, sum};
+use crate::{Interval, sum};
 
 /// What the files of one cgroup say about its CPU limits, at one moment. Times are cumulative.
 ///
@@ -102,37 +102,11 @@ counters!(
     pressure_full_ns
 );
 
-/// The tightest of the quotas that hold for a cgroup.
-#[derive(Clone, Debug, PartialEq)]
-pub struct EffectiveLimit {
-    /// Path of the cgroup that has it: the cgroup itself or an ancestor.
-    pub path: Arc<str>,
-    /// The quota in CPUs.
-    pub cores: f64,
-}
-
 impl Interval {
     /// The limits of a cgroup by its path, its counters over this interval; of one that was removed and made again, those of
     /// the later one.
     pub fn limits_at(&self, path: &str) -> Option<&CgroupReading> {
         self.limits.iter().rev().find(|limits| self.cgroup_path(limits.id).is_some_and(|at| &**at == path))
-    }
-
-    /// The tightest quota of a cgroup and its ancestors; `None`: none has one.
-    pub fn effective_limit(&self, path: &str) -> Option<EffectiveLimit> {
-        let quotas = self.limits.iter().filter_map(|limits| {
-            let at = self.cgroup_path(limits.id)?;
-            is_at_or_below(path, at).then_some(())?;
-            Some(EffectiveLimit { path: at.clone(), cores: limits.quota_cores()? })
-        });
-        quotas.min_by(|a, b| a.cores.total_cmp(&b.cores).then_with(|| a.path.len().cmp(&b.path.len())))
-    }
-
-    /// The cgroup whose quota held back the tasks of `path` and all below it: the one that ran out most in this interval, or,
-    /// where none did, the one with the tightest quota.
-    pub fn limited_by(&self, path: &str) -> Option<Arc<str>> {
-        let ran_out = self.limits_of(path).into_iter().find_map(|(limit, _)| limit);
-        ran_out.or_else(|| self.effective_limit(path).map(|limit| limit.path))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Sums of counters. A file may hold any figure: what goes beyond 64 bits stays at the largest number.
 
+use std::collections::BTreeMap;
+
 /// Adds to a sum.
 pub fn add(sum: &mut u64, amount: u64) {
     *sum = sum.saturating_add(amount);
@@ -17,6 +19,60 @@ pub fn known(a: Option<u64>, b: Option<u64>) -> Option<u64> {
         (known, None) | (None, known) => known,
     }
 }
+
+/// Sums by key.
+pub fn tally<K: Ord>(amounts: impl IntoIterator<Item = (K, u64)>) -> BTreeMap<K, u64> {
+    let mut sums = BTreeMap::new();
+    amounts.into_iter().for_each(|(key, amount)| add(sums.entry(key).or_default(), amount));
+    sums
+}
+
+/// Declares a type of ns by the variants of an enum.
+macro_rules! by {
+    ($(#[$about:meta])* $type:ident: $key:ident, $count:expr) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $type(pub [u64; $count]);
+
+        impl $type {
+            /// ns of one.
+            pub fn get(&self, key: $key) -> u64 {
+                self.0[key as usize]
+            }
+
+            /// Each and its ns.
+            pub fn iter(&self) -> impl Iterator<Item = ($key, u64)> + '_ {
+                $key::ALL.into_iter().zip(self.0)
+            }
+
+            /// The sum of all, ns.
+            pub fn total(&self) -> u64 {
+                $crate::sum::total(self.0)
+            }
+
+            /// Adds to one.
+            pub fn add_ns(&mut self, key: $key, ns: u64) {
+                $crate::sum::add(&mut self.0[key as usize], ns);
+            }
+
+            /// Adds the time of another task or wait.
+            pub fn add(&mut self, other: &Self) {
+                other.iter().for_each(|(key, ns)| self.add_ns(key, ns));
+            }
+
+            /// The parts in proportion, at most `most_ns` in all.
+            pub fn at_most(&self, most_ns: u64) -> Self {
+                let total = u128::from(self.total());
+                if total <= u128::from(most_ns) {
+                    return *self;
+                }
+                Self(self.0.map(|ns| (u128::from(ns) * u128::from(most_ns) / total) as u64))
+            }
+        }
+    };
+}
+
+pub(crate) use by;
 
 #[cfg(test)]
 mod tests {

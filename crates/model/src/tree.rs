@@ -59,9 +59,10 @@ pub struct Node {
     pub ran: ByNode,
     /// Its own limits: a place in [`Interval::limits`].
     pub limits: Option<usize>,
-    /// The tightest quota of it and its ancestors; `None`: none has one. See [`Interval::effective_limit`].
+    /// The tightest quota of it and its ancestors; `None`: none has one.
     pub effective: Option<Effective>,
-    /// The node whose quota held back its tasks. See [`Interval::limited_by`].
+    /// The node whose quota held back its tasks: the one that ran out most in this interval or, where none did, the one with the
+    /// tightest quota.
     pub limited_by: Option<usize>,
     /// Who ran while its tasks, with all below it, waited, the worst first: the first [`NAMED`](crate::culprits::NAMED) of
     /// [`Interval::culprits_of`].

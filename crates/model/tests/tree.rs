@@ -61,6 +61,15 @@ fn below<'a>(interval: &'a Interval, root: &str) -> impl Fn(u64) -> bool + 'a {
     move |id| interval.cgroup_path(id).is_some_and(|path| is_at_or_below(path, &root))
 }
 
+/// The tightest quota of a cgroup and its ancestors, in CPUs.
+fn tightest(interval: &Interval, path: &str) -> Option<(Arc<str>, f64)> {
+    let quotas = interval.limits.iter().filter_map(|limits| {
+        let at = interval.cgroup_path(limits.id).filter(|at| is_at_or_below(path, at))?;
+        Some((at.clone(), limits.quota_cores()?))
+    });
+    quotas.min_by(|a, b| a.1.total_cmp(&b.1).then_with(|| a.0.len().cmp(&b.0.len())))
+}
+
 /// What the tree says of each cgroup is what the interval says of it.
 fn agree(interval: &Interval) -> Result<(), TestCaseError> {
     let tree = Tree::new(interval);
@@ -76,8 +85,10 @@ fn agree(interval: &Interval) -> Result<(), TestCaseError> {
         prop_assert_eq!(&node.group, &known.unwrap_or_default(), "{}", path);
         prop_assert_eq!(tree.limits(interval, at), interval.limits_at(path));
         let effective = node.effective.map(|limit| (name(limit.node), limit.cores));
-        prop_assert_eq!(effective, interval.effective_limit(path).map(|limit| (limit.path, limit.cores)));
-        prop_assert_eq!(node.limited_by.map(name), interval.limited_by(path));
+        prop_assert_eq!(effective, tightest(interval, path));
+        let ran_out = interval.limits_of(path).into_iter().find_map(|(limit, _)| limit);
+        let limited_by = ran_out.or_else(|| tightest(interval, path).map(|(at, _)| at));
+        prop_assert_eq!(node.limited_by.map(name), limited_by);
         let throttled_by: Vec<_> = node.throttled_by.iter().map(|(at, ns)| (at.map(name), *ns)).collect();
         prop_assert_eq!(throttled_by, interval.limits_of(path));
         let culprits: Vec<_> = interval.culprits_of(path).into_iter().take(culprits::NAMED).collect();

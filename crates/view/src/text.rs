@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::causes;
 
 use cgscope_model::{
-    Interval, Losses, Mode, Wait,
+    Finding, Interval, Losses, Mode, Wait,
     interval::CostInterval,
     units::{self, bytes, duration, per_second, percent},
 };
@@ -131,6 +131,23 @@ pub fn wrapped(text: &str, width: usize, indent: &str) -> String {
         at += word.chars().count();
     }
     out
+}
+
+/// How many findings there are.
+pub fn findings_heading(findings: &[Finding]) -> String {
+    match findings.len() {
+        0 => "No finding: nothing here is past its threshold.".into(),
+        n => format!("{}, the one that cost most first:", units::count(n as u64, "finding")),
+    }
+}
+
+/// Each finding, numbered, with what to do, in lines of at most `width` characters.
+pub fn findings(findings: &[Finding], width: usize) -> String {
+    let words = findings.iter().zip(1..).map(|(Finding { says, advice, .. }, n)| {
+        let says = wrapped(&format!("{n:>2}. {says}."), width, "    ");
+        says + "\n" + &wrapped(&format!("    -> {}.", capital(advice)), width, "       ") + "\n"
+    });
+    words.collect()
 }
 
 /// The unit of a histogram's rows.

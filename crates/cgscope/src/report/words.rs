@@ -4,7 +4,7 @@ use std::fmt::{Result, Write as _};
 
 use cgscope_layout::Loss;
 use cgscope_model::{
-    Cause, Finding, Group, Interval, Mode,
+    Cause, Group, Interval, Mode,
     findings::Host,
     units::{self, duration, percent},
 };
@@ -81,7 +81,8 @@ pub fn body_of(whole: &Whole, host: &Host) -> String {
 fn body(out: &mut String, whole: &Whole, host: &Host) -> Result {
     let Whole { interval, timeline, findings, cgroups, processes, threads, pairs } = whole;
     let mode = interval.mode;
-    say_findings(out, findings)?;
+    writeln!(out, "\n{}", text::findings_heading(findings))?;
+    out.push_str(&text::findings(findings, WIDTH));
     let total = interval.total();
     writeln!(out)?;
     for sentence in sentences(whole, &total) {
@@ -119,24 +120,6 @@ fn title(about: &About, whole: &Interval) -> String {
         out.push('\n');
     }
     out
-}
-
-/// How many findings there are.
-pub fn findings_heading(findings: &[Finding]) -> String {
-    match findings.len() {
-        0 => "No finding: nothing here is past its threshold.".into(),
-        n => format!("{}, the one that cost most first:", units::count(n as u64, "finding")),
-    }
-}
-
-fn say_findings(out: &mut String, findings: &[Finding]) -> Result {
-    writeln!(out, "\n{}", findings_heading(findings))?;
-    for (n, finding) in findings.iter().enumerate() {
-        let says = format!("{:>2}. {}.", n + 1, finding.says);
-        writeln!(out, "{}", wrapped(&says, WIDTH, "    "))?;
-        writeln!(out, "{}", wrapped(&format!("    -> {}.", capital(&finding.advice)), WIDTH, "       "))?;
-    }
-    Ok(())
 }
 
 /// The answer first: how long was waited beside how long was run, why, behind whom, and when.

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_model::{Cause, Interval};
+use cgscope_model::{Cause, Interval, Tree};
 
 use crate::{
     bench::{follow, is_emulated},
@@ -151,8 +151,9 @@ fn what_a_task_did_before_it_moved_stays_with_its_cgroup() {
     assert!(measured.throttled_ms(&limited) > 1_000, "it had a fifth of a CPU");
     // A wait that had begun before the move may end after it.
     assert!(measured.throttled_ms(&free) <= 100, "it has no quota: {}", measured.throttled_ms(&free));
-    let limit = measured.interval.limited_by(&limited.cgroup.name);
-    assert_eq!(limit.as_deref(), Some(limited.cgroup.name.as_str()));
+    let tree = Tree::new(&measured.interval);
+    let node = tree.find(&limited.cgroup.name).expect("the cgroup");
+    assert_eq!(tree.nodes()[node].limited_by, Some(node));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_model::{Cause, Interval, Losses, Mode, Sample, TaskInterval};
+use cgscope_model::{Cause, Interval, Losses, Mode, Sample, TaskInterval, Tree};
 use serde_json::Value;
 
 use crate::{
@@ -162,7 +162,9 @@ fn one_loop_at_half_a_cpu_is_throttled_for_as_long_as_cpu_stat_says() {
     let limits = interval.limits_of(&inner.name);
     assert_eq!(limits.len(), 1, "{limits:?}");
     assert_eq!((limits[0].0.as_deref(), limits[0].1), (Some(outer.name.as_str()), throttled));
-    assert_eq!(interval.limited_by(&inner.name).as_deref(), Some(outer.name.as_str()));
+    let tree = Tree::new(&interval);
+    let node = &tree.nodes()[tree.find(&inner.name).expect("the cgroup")];
+    assert_eq!(node.limited_by, tree.find(&outer.name));
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod real_time;
 use std::{fs, thread, time::Duration};
 
 use cgscope_collect::Collector;
-use cgscope_model::{ByCause, Cause, Interval, Selection, Wait};
+use cgscope_model::{ByCause, Cause, Interval, Selection, Tree, Wait};
 
 use crate::{
     bench::{follow, is_emulated, measure},
@@ -95,12 +95,14 @@ fn half_a_cpu(host: &mut Host, limited: &Cgroup, inner: &Cgroup) {
     let (interval, wait, theirs) = Some(attempt()).filter(is_quiet).unwrap_or_else(attempt);
     assert_share(&wait, &[Cause::Throttled], 98.0);
     assert_near(wait.by_cause.get(Cause::Throttled), theirs, phase, "throttled, against cpu.stat");
-    assert_eq!(interval.limited_by(&inner.name).as_deref(), Some(limited.name.as_str()));
+    let tree = Tree::new(&interval);
+    let node = &tree.nodes()[tree.find(&inner.name).expect("the cgroup")];
+    assert_eq!(node.limited_by, tree.find(&limited.name));
     let by = interval.limits_of(&inner.name);
     assert_eq!(by.len(), 1, "{by:?}");
     assert_eq!(by[0].0.as_deref(), Some(limited.name.as_str()), "the level whose quota ran out");
     assert_near(by[0].1, wait.by_cause.get(Cause::Throttled), phase, "every throttled ns has its quota");
-    let cores = interval.effective_limit(&inner.name).expect("a limit").cores;
+    let cores = node.effective.expect("a limit").cores;
     assert!((cores - 0.5).abs() < 1e-9, "{cores}");
 }
 

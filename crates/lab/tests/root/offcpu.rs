@@ -13,7 +13,7 @@ use std::{
 use cgscope_collect::{Accounting, Collector, KernelSymbols, Options};
 use cgscope_lab::{CALL, COMPUTE, PAUSE};
 use cgscope_model::{
-    BlockedOn, Interval, Kind, Selection, TaskInterval, Tree,
+    BlockedKind, BlockedOn, Interval, Selection, TaskInterval, Tree,
     class::{Class, Classes},
 };
 
@@ -74,7 +74,7 @@ fn each_thread_is_blocked_on_what_it_waits_for() {
     let mut kinds = BTreeMap::new();
     for task in interval.tasks.iter().filter(|task| task.reading.comm.contains('-')) {
         let name = task.reading.comm.split('-').next().expect("a part");
-        let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name).expect("a kind");
+        let kind = BlockedKind::ALL.into_iter().find(|kind| kind.name() == name).expect("a kind");
         let time = blocked.thread(task.reading.serial).expect("its blocked time is known");
         let share = percent(time.get(kind), interval.duration_ns);
         assert!(
@@ -107,8 +107,8 @@ fn a_pool_that_waits_is_blocked_on_network_and_more_cpu_will_not_help() {
     let cycle = (COMPUTE + CALL + PAUSE).as_nanos() as u64;
     for (name, ns, part) in [
         ("on a CPU", on_cpu_ns, COMPUTE),
-        ("network", total.get(Kind::Network), CALL),
-        ("accept", total.get(Kind::Accept), PAUSE),
+        ("network", total.get(BlockedKind::Network), CALL),
+        ("accept", total.get(BlockedKind::Accept), PAUSE),
     ] {
         let (share, expected) = (percent(ns, own_ns), percent(part.as_nanos() as u64, cycle));
         assert!(
@@ -116,7 +116,7 @@ fn a_pool_that_waits_is_blocked_on_network_and_more_cpu_will_not_help() {
             "{name}: {share:.1} %, made to be {expected:.1} %: {total:?}"
         );
     }
-    assert!(percent(total.get(Kind::Unknown), own_ns) < 1.0, "{total:?}");
+    assert!(percent(total.get(BlockedKind::Unknown), own_ns) < 1.0, "{total:?}");
     let verdict = Classes::new(&interval, &tree, &blocked).total();
     println!("{}", verdict.says);
     // Where others take the CPUs, that is said as well.
@@ -175,7 +175,7 @@ fn writes_to_a_disk_are_blocked_on_it() {
     let blocked = blocked_on(&interval, &symbols);
     let task = interval.tasks.iter().find(|task| &*task.reading.comm == "writer").expect("the writer");
     let time = blocked.thread(task.reading.serial).expect("known");
-    let share = percent(time.get(Kind::Disk), time.total());
+    let share = percent(time.get(BlockedKind::Disk), time.total());
     assert!(time.total() > interval.duration_ns / 100, "it was blocked for {time:?}");
     assert!(share >= 95.0, "{share}: {time:?} {:?}", stacks(&interval, task, &symbols));
 }

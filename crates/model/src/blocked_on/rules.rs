@@ -1,13 +1,13 @@
 //! The functions that say what a task sleeps for. Names are those of Linux 6.1 to 7.2; what the compiler makes of one
 //! (`.constprop.0`, `.isra.0`, `.part.0`) is the same function.
 
-use super::Kind::{self, *};
+use super::BlockedKind::{self, *};
 
 /// The kind that a function stands for. `None` for functions that anything may sleep in, as of the scheduler and of wait queues, and
 /// for those that no rule knows.
-pub(super) fn of_function(name: &str) -> Option<Kind> {
+pub(super) fn of_function(name: &str) -> Option<BlockedKind> {
     let name = name.split([' ', '.']).next().unwrap_or(name);
-    // Of several the longest: `oom_reaper` is one of those that begin with `oom_`, and another thing.
+    // The longest of several: `oom_reaper` is one of those that begin with `oom_`, and another thing.
     let rules = RULES.iter().filter(|(rule, _)| match rule.strip_suffix('*') {
         Some(beginning) => name.starts_with(beginning),
         None => name == *rule,
@@ -22,7 +22,7 @@ pub(super) fn is_of_kernel_threads(name: &str) -> bool {
 
 /// A function, or with a star all whose names begin so.
 #[rustfmt::skip]
-pub(super) const RULES: &[(&str, Kind)] = &[
+pub(super) const RULES: &[(&str, BlockedKind)] = &[
     // Sockets. Waits for data of datagrams are the same function in accept, so that its callers are named here.
     ("inet_csk_accept", Accept), ("unix_accept", Accept), ("vsock_accept", Accept), ("do_accept", Accept), ("__sys_accept4", Accept),
     ("sctp_accept", Accept), ("smc_accept", Accept),

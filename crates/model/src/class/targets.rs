@@ -1,6 +1,6 @@
 //! The targets that have a class: threads, processes, cgroups, all.
 
-use super::{Activity, Quota, Verdict, activity::Scope, verdict};
+use super::{Activity, Classified, Quota, verdict};
 use crate::{
     BlockedOn, BlockedTime, Cause, CgroupReading, Interval, TaskInterval, Tree,
     findings::BELOW_LIMIT_PERCENT, interval::ExitedInterval,
@@ -9,17 +9,20 @@ use crate::{
 /// The classes of the targets of an interval.
 #[derive(Clone, Debug)]
 pub struct Classes<'a> {
-    interval: &'a Interval,
-    tree: &'a Tree,
-    blocked: &'a BlockedOn,
+    /// Where the targets are.
+    pub interval: &'a Interval,
+    /// Its tree.
+    pub tree: &'a Tree,
+    /// What its threads were blocked on.
+    pub blocked: &'a BlockedOn,
     /// Ids of the cgroup `/`.
-    roots: Vec<u64>,
+    pub(super) roots: Vec<u64>,
     /// Tasks that exited, by the node of their cgroup.
     exited: Vec<(usize, &'a ExitedInterval)>,
 }
 
 impl<'a> Classes<'a> {
-    /// Of an interval, with its tree and what its threads were blocked on.
+    /// `tree` and `blocked` are those of the interval.
     pub fn new(interval: &'a Interval, tree: &'a Tree, blocked: &'a BlockedOn) -> Self {
         let roots = interval.cgroups.iter().filter(|(_, path)| &**path == "/").map(|(id, _)| *id);
         let node = |exited: &ExitedInterval| tree.find_id(interval, exited.cgroup_id);
@@ -29,91 +32,60 @@ impl<'a> Classes<'a> {
         Self { interval, tree, blocked, roots: roots.collect(), exited }
     }
 
-    /// What they are of.
-    pub fn interval(&self) -> &'a Interval {
-        self.interval
-    }
-
-    /// Its tree.
-    pub fn tree(&self) -> &'a Tree {
-        self.tree
-    }
-
-    /// What its threads were blocked on.
-    pub fn blocked(&self) -> &'a BlockedOn {
-        self.blocked
-    }
-
-    /// Of one thread.
-    pub fn thread(&self, task: &TaskInterval) -> Verdict {
+    /// The class of one thread.
+    pub fn thread(&self, task: &TaskInterval) -> Classified {
         self.threads(&[task])
     }
 
-    /// Of some threads, as those of a process that were there at the end.
-    pub fn threads(&self, tasks: &[&TaskInterval]) -> Verdict {
-        let activity = Activity::of(tasks.iter().copied(), &self.scope(false));
+    /// The class of some threads, as those of a process that were there at the end.
+    pub fn threads(&self, tasks: &[&TaskInterval]) -> Classified {
+        let activity = Activity::of(tasks, self, false);
         verdict(&activity, self.quota_of(tasks, &activity).as_ref())
     }
 
-    /// Of a cgroup with all below it, exited tasks included; `node` is its place in the tree.
-    pub fn cgroup(&self, node: usize) -> Verdict {
+    /// The class of a cgroup with all below it, exited tasks included; `node` is its place in the tree.
+    pub fn cgroup(&self, node: usize) -> Classified {
         let tasks: Vec<_> =
             self.tree.tasks_below(node).iter().map(|place| &self.interval.tasks[*place]).collect();
         let below = self.tree.below(node);
         let first = self.exited.partition_point(|(at, _)| *at < below.start);
         let end = self.exited.partition_point(|(at, _)| *at < below.end);
         let exited = self.exited[first..end].iter().map(|(_, exited)| *exited);
-        let scope = self.scope(true);
-        let mut activity = Activity::of(tasks.iter().copied(), &scope);
-        activity.add_exited(exited, &BlockedTime::default(), &scope);
+        let mut activity = Activity::of(&tasks, self, true);
+        activity.add_exited(exited, &BlockedTime::default(), self);
         verdict(&activity, self.quota_at(node, &tasks, &activity).as_ref())
     }
 
-    /// Of what is in cgroups whose path is not known, without tasks that exited.
-    pub fn unknown_cgroup(&self) -> Verdict {
+    /// The class of the tasks in cgroups without a known path, without tasks that exited.
+    pub fn unknown_cgroup(&self) -> Classified {
         let places = self.tree.tasks_unknown().iter();
         self.threads(&places.map(|place| &self.interval.tasks[*place]).collect::<Vec<_>>())
     }
 
-    /// Of all that was measured, exited tasks included.
-    pub fn total(&self) -> Verdict {
+    /// The class of all that was measured, exited tasks included.
+    pub fn total(&self) -> Classified {
         let tasks: Vec<_> = self.interval.tasks.iter().collect();
-        let scope = self.scope(!self.interval.is_selection || self.interval.selected_cgroup.is_some());
-        let mut activity = Activity::of(tasks.iter().copied(), &scope);
+        let is_wide = !self.interval.is_selection || self.interval.selected_cgroup.is_some();
+        let mut activity = Activity::of(&tasks, self, is_wide);
         // Stacks of exited tasks are known of all of them together.
-        activity.add_exited(&self.interval.exited, &self.blocked.exited(), &scope);
+        activity.add_exited(&self.interval.exited, &self.blocked.exited(), self);
         let quota = (!self.tree.nodes().is_empty()).then(|| self.quota_at(0, &tasks, &activity)).flatten();
         verdict(&activity, quota.as_ref())
     }
 
-    fn scope(&self, is_wide: bool) -> Scope<'_> {
-        let duration_ns = self.interval.duration_ns;
-        Scope { blocked: self.blocked, duration_ns, roots: &self.roots, is_wide }
-    }
-
     /// The quota that throttled the tasks of a cgroup longest.
     fn quota_at(&self, node: usize, tasks: &[&TaskInterval], activity: &Activity) -> Option<Quota> {
-        match self.throttled_by(node) {
-            Some(at) => Some(self.quota(at, activity)),
-            None => self.quota_of(tasks, activity).or_else(|| {
-                let effective = self.tree.nodes()[node].effective?;
-                Some(self.quota(effective.node, activity))
-            }),
-        }
+        let node = &self.tree.nodes()[node];
+        let is_recorded = node.throttled_by.iter().any(|(by, _)| by.is_some());
+        let of_tasks = if is_recorded { None } else { self.quota_of(tasks, activity) };
+        of_tasks.or_else(|| Some(self.quota(node.limited_by?, activity)))
     }
 
     /// The quota that throttled the one of these threads longest that was throttled most.
     fn quota_of(&self, tasks: &[&TaskInterval], activity: &Activity) -> Option<Quota> {
-        let throttled = |task: &&&TaskInterval| task.wait.by_cause.get(Cause::Throttled);
-        let most = tasks.iter().max_by_key(throttled)?;
+        let most = tasks.iter().max_by_key(|task| task.wait.by_cause.get(Cause::Throttled))?;
         let node = self.tree.find_id(self.interval, most.reading.cgroup_id)?;
-        let tightest = || self.tree.nodes()[node].effective.map(|effective| effective.node);
-        Some(self.quota(self.throttled_by(node).or_else(tightest)?, activity))
-    }
-
-    /// The quota that throttled its tasks longest, where that was recorded.
-    fn throttled_by(&self, node: usize) -> Option<usize> {
-        self.tree.nodes()[node].throttled_by.iter().find_map(|(by, _)| *by)
+        Some(self.quota(self.tree.nodes()[node].limited_by?, activity))
     }
 
     fn quota(&self, node: usize, activity: &Activity) -> Quota {

@@ -4,33 +4,21 @@ use std::sync::Arc;
 
 use cgscope_layout::BlockedState;
 
-use super::{activity::Scope, *};
+use super::*;
 use crate::{
-    Accounts, BlockedOn, BlockedTime, ByCause, ByState, CgroupReading, Interval, Kind, Pending, StackReading,
-    TaskInterval, TaskReading, Totals, Tree, Wait, interval::ExitedInterval,
+    Accounts, BlockedOn, BlockedTime, ByCause, ByState, Cause, CgroupReading, Interval, Pending,
+    StackReading, TaskInterval, TaskReading, Totals, Tree, Wait, interval::ExitedInterval,
 };
 
 pub(super) const S: u64 = 1_000_000_000;
 
 /// Four threads that were active so, of 1000.
-pub(super) fn activity(on_cpu: u64, waits: &[(Cause, u64)], kinds: &[(Kind, u64)]) -> Activity {
+pub(super) fn activity(on_cpu: u64, waits: &[(Cause, u64)], kinds: &[(BlockedKind, u64)]) -> Activity {
     let mut by_cause = ByCause::default();
     waits.iter().for_each(|(cause, ns)| by_cause.add(&ByCause::only(*cause, *ns)));
     let mut blocked = BlockedTime::default();
     kinds.iter().for_each(|(kind, ns)| blocked.add_ns(*kind, *ns));
-    let (throttled_ns, wakeup_ns) = (by_cause.get(Cause::Throttled), by_cause.get(Cause::Wakeup));
-    let queued_ns = by_cause.total() - throttled_ns - wakeup_ns;
-    Activity {
-        duration_ns: S,
-        threads: 4,
-        on_cpu_ns: on_cpu,
-        throttled_ns,
-        queued_ns,
-        wakeup_ns,
-        by_cause,
-        blocked,
-        ..Activity::default()
-    }
+    Activity { duration_ns: S, threads: 4, on_cpu_ns: on_cpu, by_cause, blocked, ..Activity::default() }
 }
 
 pub(super) fn says(activity: &Activity) -> String {
@@ -44,7 +32,7 @@ pub(super) fn names(activity: &Activity) -> Vec<&'static str> {
 #[test]
 fn what_computes_is_cpu_bound() {
     assert_eq!(says(&activity(980, &[(Cause::Kernel, 20)], &[])), "CPU-bound: on a CPU 98 % of the time");
-    let busy = activity(700, &[], &[(Kind::Disk, 100), (Kind::Timer, 200)]);
+    let busy = activity(700, &[], &[(BlockedKind::Disk, 100), (BlockedKind::Timer, 200)]);
     assert_eq!(
         says(&busy),
         "CPU-bound: on a CPU 70 % of the time, waiting for work 20 % (timer), blocked on disk 10 %"
@@ -97,17 +85,24 @@ fn contention_is_told_of_from_a_fifth_of_the_wanted_time_on() {
 
 #[test]
 fn what_takes_three_fifths_of_the_needed_time_is_named_alone() {
-    assert_eq!(names(&activity(400, &[], &[(Kind::Network, 600)])), ["I/O-bound"]);
-    assert_eq!(names(&activity(401, &[], &[(Kind::Network, 599)])), ["I/O-bound", "CPU-bound"]);
+    assert_eq!(names(&activity(400, &[], &[(BlockedKind::Network, 600)])), ["I/O-bound"]);
+    assert_eq!(names(&activity(401, &[], &[(BlockedKind::Network, 599)])), ["I/O-bound", "CPU-bound"]);
     // Waiting for work is not of the needed time.
-    assert_eq!(names(&activity(200, &[], &[(Kind::Network, 300), (Kind::Accept, 499)])), ["I/O-bound"]);
-    let mixed = activity(450, &[], &[(Kind::Disk, 300), (Kind::Network, 100), (Kind::Lock, 150)]);
+    assert_eq!(
+        names(&activity(200, &[], &[(BlockedKind::Network, 300), (BlockedKind::Accept, 499)])),
+        ["I/O-bound"]
+    );
+    let mixed = activity(
+        450,
+        &[],
+        &[(BlockedKind::Disk, 300), (BlockedKind::Network, 100), (BlockedKind::Lock, 150)],
+    );
     assert_eq!(
         says(&mixed),
         "mixed, CPU-bound and I/O-bound: blocked on disk 30 % of the time, blocked on network 10 %, on a CPU 45 %, blocked on a futex 15 % (a lock, or a pool that waits for work)"
     );
     assert_eq!(
-        names(&activity(400, &[], &[(Kind::Disk, 400), (Kind::FileLock, 200)])),
+        names(&activity(400, &[], &[(BlockedKind::Disk, 400), (BlockedKind::FileLock, 200)])),
         ["CPU-bound", "I/O-bound", "lock-bound"]
     );
 }
@@ -115,29 +110,32 @@ fn what_takes_three_fifths_of_the_needed_time_is_named_alone() {
 #[test]
 fn what_is_blocked_is_told_whether_more_cpu_helps() {
     assert_eq!(
-        says(&activity(100, &[(Cause::OwnCgroup, 90)], &[(Kind::Lock, 810)])),
+        says(&activity(100, &[(Cause::OwnCgroup, 90)], &[(BlockedKind::Lock, 810)])),
         "lock-bound: blocked on a futex 81 % of the time (a lock, or a pool that waits for work), on a CPU 10 %, queued for a CPU 9 % (behind its own cgroup 9 %): more CPU will not help"
     );
     assert_eq!(
-        says(&activity(100, &[(Cause::Throttled, 100)], &[(Kind::Disk, 800)])),
+        says(&activity(100, &[(Cause::Throttled, 100)], &[(BlockedKind::Disk, 800)])),
         "I/O-bound: blocked on disk 80 % of the time, on a CPU 10 %, throttled 10 %: more CPU saves 10 % at most"
     );
     assert_eq!(
-        says(&activity(200, &[], &[(Kind::Unknown, 800)])),
+        says(&activity(200, &[], &[(BlockedKind::Unknown, 800)])),
         "blocked: blocked 80 % of the time (on what is not known), on a CPU 20 %: more CPU will not help"
     );
-    assert_eq!(names(&activity(200, &[], &[(Kind::Memory, 700), (Kind::Other, 100)])), ["blocked"]);
+    assert_eq!(
+        names(&activity(200, &[], &[(BlockedKind::Memory, 700), (BlockedKind::Other, 100)])),
+        ["blocked"]
+    );
 }
 
 #[test]
 fn what_waits_for_work_half_of_the_time_is_idle() {
-    assert_eq!(names(&activity(501, &[], &[(Kind::Poll, 499)])), ["CPU-bound"]);
-    let idle = activity(3, &[], &[(Kind::Poll, 900), (Kind::Timer, 97)]);
+    assert_eq!(names(&activity(501, &[], &[(BlockedKind::Poll, 499)])), ["CPU-bound"]);
+    let idle = activity(3, &[], &[(BlockedKind::Poll, 900), (BlockedKind::Timer, 97)]);
     assert_eq!(
         says(&idle),
         "idle: waiting in poll 90 % of the time (for work or for answers), waiting for work 10 % (timer), on a CPU <1 %"
     );
-    let throttled = activity(100, &[(Cause::Throttled, 300)], &[(Kind::Accept, 600)]);
+    let throttled = activity(100, &[(Cause::Throttled, 300)], &[(BlockedKind::Accept, 600)]);
     assert_eq!(names(&throttled), ["idle", "quota-bound"], "what it loses counts all the same");
     let none = Activity { duration_ns: S, ..Activity::default() };
     assert_eq!((names(&none), says(&none).as_str()), (vec!["idle"], "idle: on a CPU 0 % of the time"));
@@ -186,8 +184,8 @@ pub(super) fn classes_of<T>(interval: &Interval, read: impl FnOnce(Classes<'_>) 
 }
 
 /// The one process that all threads here are of.
-pub(super) fn process(classes: Classes<'_>) -> Verdict {
-    classes.threads(&classes.interval().tasks.iter().collect::<Vec<_>>())
+pub(super) fn process(classes: Classes<'_>) -> Classified {
+    classes.threads(&classes.interval.tasks.iter().collect::<Vec<_>>())
 }
 
 /// 8 workers of which each computes 20 % and waits 65 % for a remote call; 30 others that nobody needed.
@@ -205,13 +203,13 @@ fn field_case_4_workers_that_wait_are_not_helped_by_cpu() {
     }
     let interval = interval(tasks, stacks);
     let expected = "I/O-bound: blocked on network 65 % of the time, on a CPU 20 %, waiting for work 13 % (accept): more CPU will not help";
-    let of = |read: fn(Classes<'_>) -> Verdict| classes_of(&interval, read).says;
+    let of = |read: fn(Classes<'_>) -> Classified| classes_of(&interval, read).says;
     assert_eq!(of(process), expected);
     assert_eq!(of(|classes| classes.total()), expected);
     assert_eq!(of(|classes| classes.cgroup(1)), expected);
-    assert_eq!(of(|classes| classes.threads(&[&classes.interval().tasks[0]])), expected);
+    assert_eq!(of(|classes| classes.threads(&[&classes.interval.tasks[0]])), expected);
     assert_eq!(
-        of(|classes| classes.thread(&classes.interval().tasks[20])),
+        of(|classes| classes.thread(&classes.interval.tasks[20])),
         "idle: waiting for work 100 % of the time (accept), on a CPU 0 %"
     );
 }
@@ -311,7 +309,7 @@ fn a_wait_that_began_before_the_interval_counts_within_it() {
     let mut waiting = task(1, 0, ByCause::default(), Some([0; 5]));
     let by_cause = ByCause::only(Cause::OtherCgroup, 50 * S);
     waiting.reading.pending = Some(Pending { ns: 50 * S, booked_ns: 0, by_cause });
-    let scope = Scope { blocked: &BlockedOn::default(), duration_ns: S, roots: &[], is_wide: false };
-    let activity = Activity::of([&waiting], &scope);
-    assert_eq!((activity.queued_ns, activity.threads), (S, 1));
+    let interval = interval(vec![waiting], vec![]);
+    let activity = classes_of(&interval, |classes| Activity::of(&[&interval.tasks[0]], &classes, false));
+    assert_eq!((activity.queued_ns(), activity.threads), (S, 1));
 }

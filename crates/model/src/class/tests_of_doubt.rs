@@ -4,7 +4,7 @@ use cgscope_layout::BlockedState;
 
 use super::{tests::*, *};
 use crate::{
-    Accounts, BlockedOn, ByCause, ByState, Interval, Kind, Mode, StackReading, TaskInterval, Totals, Tree,
+    Accounts, BlockedOn, ByCause, ByState, Cause, Interval, Mode, StackReading, TaskInterval, Totals, Tree,
     Wait, interval::ExitedInterval, json::IntervalObject,
 };
 
@@ -90,7 +90,8 @@ fn without_accounts_nothing_is_said_of_blocked_time() {
 
 #[test]
 fn what_an_idle_target_loses_is_told_from_a_tenth_of_the_time_on() {
-    let idle = |queued| activity(0, &[(Cause::OtherCgroup, queued)], &[(Kind::KernelWorker, 1_000 - queued)]);
+    let idle =
+        |queued| activity(0, &[(Cause::OtherCgroup, queued)], &[(BlockedKind::KernelWorker, 1_000 - queued)]);
     assert_eq!(
         says(&idle(60)),
         "idle: waiting for work 94 % of the time (kernel worker), queued for a CPU 6 % (behind other cgroups 6 %), on a CPU 0 %"
@@ -107,7 +108,7 @@ fn what_an_idle_target_loses_is_told_from_a_tenth_of_the_time_on() {
 fn advice_has_its_figure_in_the_sentence() {
     // 3 % of the time, but a fifth of what it wanted.
     let quota = Quota { path: "/pool".into(), cores: Some(1.0), used_up: true };
-    let little = activity(120, &[(Cause::Throttled, 30)], &[(Kind::Lock, 850)]);
+    let little = activity(120, &[(Cause::Throttled, 30)], &[(BlockedKind::Lock, 850)]);
     let says = verdict(&little, Some(&quota)).says;
     assert!(says.starts_with("quota-bound: throttled 3 % of the time by /pool (1 CPU), blocked"), "{says}");
     let waking = activity(800, &[(Cause::Wakeup, 200)], &[]);
@@ -139,7 +140,7 @@ fn a_kernel_thread_that_is_stuck_is_not_what_a_cgroup_is_about() {
     let expected = "CPU-bound: on a CPU 100 % of the time";
     assert_eq!(classes_of(&interval, |classes| classes.total()).says, expected);
     assert_eq!(classes_of(&interval, |classes| classes.cgroup(1)).says, expected);
-    let own = classes_of(&interval, |classes| classes.thread(&classes.interval().tasks[1]));
+    let own = classes_of(&interval, |classes| classes.thread(&classes.interval.tasks[1]));
     assert_eq!(own.classes, [Class::IoBound], "asked for, it is told of");
 }
 

@@ -1,212 +1,111 @@
 //! Tasks behind other tasks: of other cgroups, or of their own.
 
-use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
+use std::cmp::Reverse;
 
 use cgscope_layout::{Cause, ledger::KERNEL};
 
-use super::{
-    EXPLAINED_PERCENT, Finding, MOST, NEIGHBOUR_NS, NEIGHBOUR_PERCENT, OWN_NS, OWN_PERCENT, REALTIME_PERCENT,
-    Rule,
-    context::{Busy, Context},
-    quota,
-    words::{is_share, list, percent},
-};
+use super::{Context, Finding, MOST, host, is_much, is_share, numa, quota};
 use crate::{
-    Blame, REST_NAME, TaskInterval,
+    PairReading, TaskInterval,
+    culprits::Culprit,
     selection::{is_at_or_below, path_and_ancestors},
-    sum, units,
+    sum,
+    words::findings as words,
 };
 
-/// So many neighbours are named at most...
-const NEIGHBOURS: usize = 3;
-/// ... and, but for the worst, only with this share of the waiting, percent.
-const NEIGHBOUR_NAMED_PERCENT: u64 = 10;
+/// Neighbours are noisy if they made tasks wait for this share of the time those waited or ran, percent, and for this long, ns summed
+/// over tasks.
+const NEIGHBOUR_PERCENT: u64 = 10;
+const NEIGHBOUR_NS: u64 = 50_000_000;
+/// A cgroup has no finding if findings below it have this share of its waiting, percent.
+const EXPLAINED_PERCENT: u64 = 80;
+/// Tasks of one cgroup are in each other's way if that took this share of the time they waited or ran, percent, and this long, ns
+/// summed over tasks.
+const OWN_PERCENT: u64 = 25;
+const OWN_NS: u64 = 10_000_000;
+/// Weights and quotas are no advice for tasks of which real-time tasks have this share of what all of them did, percent.
+pub const REALTIME_PERCENT: u64 = 50;
 
-/// Who made tasks of another cgroup wait.
-struct Neighbour {
-    path: Option<Arc<str>>,
-    /// Thread id and name, where single tasks are told apart.
-    task: Option<(u32, Arc<str>)>,
-    ns: u64,
+pub(super) fn findings(context: &Context) -> Vec<Finding> {
+    let mut findings = noisy_neighbours(context);
+    findings.extend(own_contention(context));
+    findings
 }
 
-impl Neighbour {
-    fn said(&self, all_ns: u64) -> String {
-        let path = self.path.as_deref().unwrap_or("a cgroup that is gone");
-        let task = self.task.as_ref().map(|(tid, comm)| format!(" ({comm}, thread {tid})"));
-        format!("{path}{} for {} of it", task.unwrap_or_default(), percent(self.ns, all_ns))
-    }
-}
-
-/// At the lowest cgroups that have the waiting; those that may be told of.
-pub(super) fn noisy_neighbours(context: &Context) -> Vec<Finding> {
-    let mut told: Vec<(u64, usize)> = Vec::new();
-    // What is told of each with all below it, ns.
-    let mut told_ns = vec![0; context.nodes().len()];
+/// At the lowest cgroups that have the waiting; those that may be shown.
+fn noisy_neighbours(context: &Context) -> Vec<Finding> {
+    let mut noisy: Vec<(u64, usize)> = Vec::new();
+    // What findings explain of each with all below it, ns.
+    let mut explained_ns = vec![0; context.nodes().len()];
     // Whatever is below comes before.
     for (node, cgroup) in context.nodes().rev() {
         let sums = context.with_below(node);
         let ns = sums.by_cause.get(Cause::OtherCgroup);
-        let below_ns: u64 = told_ns[node];
-        let is_noisy = ns >= NEIGHBOUR_NS && is_share(ns, sums.active_ns(), NEIGHBOUR_PERCENT);
-        let host_again = cgroup.parent.is_none() && !told.is_empty();
-        if is_noisy && !host_again && !is_share(below_ns, ns, EXPLAINED_PERCENT) {
-            // What is told of an ancestor holds what was told below it: count each wait once.
-            told_ns[node] = below_ns.max(ns);
-            told.push((ns, node));
+        let below_ns: u64 = explained_ns[node];
+        let host_again = cgroup.parent.is_none() && !noisy.is_empty();
+        if is_much(ns, NEIGHBOUR_NS, sums.active_ns(), NEIGHBOUR_PERCENT)
+            && !host_again
+            && !is_share(below_ns, ns, EXPLAINED_PERCENT)
+        {
+            // The finding of an ancestor holds what those below it have: count each wait once.
+            explained_ns[node] = below_ns.max(ns);
+            noisy.push((ns, node));
         }
         if let Some(parent) = cgroup.parent {
-            let ns = told_ns[node];
-            sum::add(&mut told_ns[parent], ns);
+            let ns = explained_ns[node];
+            sum::add(&mut explained_ns[parent], ns);
         }
     }
-    told.sort_by_key(|(ns, node)| (Reverse(*ns), context.path(*node)));
-    told.truncate(MOST);
-    told.into_iter().map(|(_, node)| noisy_neighbour(context, node)).collect()
+    let noisy = worst(context, noisy).take(MOST);
+    noisy.map(|(_, node)| words::noisy_neighbour(context, node, &neighbours_of(context, node))).collect()
 }
 
-fn noisy_neighbour(context: &Context, node: usize) -> Finding {
-    let path = context.path(node);
-    let sums = context.with_below(node);
-    let ns = sums.by_cause.get(Cause::OtherCgroup);
-    let neighbours = neighbours_of(context, node);
-    // Of a selection by name, the pairs hold more than the tasks that are left.
-    let all_ns = sum::total(neighbours.iter().map(|neighbour| neighbour.ns)).max(ns);
-    let named: Vec<_> = neighbours
-        .iter()
-        .enumerate()
-        .take(NEIGHBOURS)
-        .filter(|(i, neighbour)| *i == 0 || is_share(neighbour.ns, all_ns, NEIGHBOUR_NAMED_PERCENT))
-        .map(|(_, neighbour)| neighbour.said(all_ns))
-        .collect();
-    let named = if named.is_empty() { named.join("") } else { format!(": {}", list(&named)) };
-    // Nothing can be done about a sum of several.
-    let worst = neighbours.iter().find(|neighbour| neighbour.path.as_deref() != Some(REST_NAME));
-    Finding {
-        rule: Rule::NoisyNeighbour,
-        cgroup: Some(path.clone()),
-        says: format!(
-            "{path}: its tasks waited {} while other cgroups had the CPU, {} of the time they waited or ran{named}",
-            units::duration(ns),
-            percent(ns, sums.active_ns()),
-        ),
-        advice: neighbour_advice(context, node, worst),
-        lost_ns: ns,
-    }
+fn worst(context: &Context, mut nodes: Vec<(u64, usize)>) -> impl Iterator<Item = (u64, usize)> {
+    nodes.sort_by_key(|(ns, node)| (Reverse(*ns), context.path(*node)));
+    nodes.into_iter()
 }
 
-/// The worst first. [`Interval::culprits_of`](crate::Interval::culprits_of) also has what is no neighbour: kernel
-/// threads and, where single tasks are told apart, tasks of the same cgroup.
-fn neighbours_of(context: &Context, victim: usize) -> Vec<Neighbour> {
-    let interval = context.interval;
+/// The culprits of other cgroups: no kernel threads and, where single tasks are told apart, no tasks of the same cgroup.
+fn neighbours_of(context: &Context, victim: usize) -> Vec<Culprit> {
     let mut pairs: Vec<usize> = context.tree.pairs_below(victim).collect();
-    // A task may have been renamed: it goes by the name of its first pair.
     pairs.sort_unstable();
-    let pairs = pairs.into_iter().map(|pair| &interval.pairs[pair]);
-    let mut sums: BTreeMap<(u64, u32), (u64, &Arc<str>)> = BTreeMap::new();
-    for pair in pairs.filter(|pair| pair.blame == Blame::Ran) {
-        if pair.culprit != KERNEL && pair.culprit != pair.victim {
-            let (ns, _) = sums.entry((pair.culprit, pair.tid)).or_insert((0, &pair.comm));
-            sum::add(ns, pair.ns);
-        }
-    }
-    let mut neighbours: Vec<_> = sums
-        .into_iter()
-        .map(|((id, tid), (ns, comm))| Neighbour {
-            path: interval.cgroup_path(id).cloned(),
-            task: (tid != 0).then(|| (tid, comm.clone())),
-            ns,
-        })
-        .collect();
-    neighbours.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.path.cmp(&b.path)));
-    neighbours
+    let pairs = pairs.into_iter().map(|pair| &context.interval.pairs[pair]);
+    let is_neighbour = |pair: &&PairReading| pair.culprit != KERNEL && pair.culprit != pair.victim;
+    context.interval.culprits_among(pairs.filter(is_neighbour))
 }
 
-fn neighbour_advice(context: &Context, node: usize, worst: Option<&Neighbour>) -> String {
-    let victim = &**context.path(node);
-    if let Some(advice) = realtime_advice(context, node, worst) {
-        return advice;
-    }
-    let Some(neighbour) = worst.and_then(|worst| worst.path.as_deref()) else {
-        return "give it a higher cpu.weight (in v1 cpu.shares), its neighbours a quota, or each a cpuset"
-            .into();
+/// The policy and the task that have most of what a neighbour ran, if most of that was real-time tasks.
+pub(crate) fn realtime_neighbour<'a>(context: &Context<'a>, neighbour: &Culprit) -> Option<Realtime<'a>> {
+    let interval = context.interval;
+    let is_it = |task: &&TaskInterval| match (&neighbour.task, &neighbour.path) {
+        (Some((tid, _)), _) => task.reading.tid == *tid,
+        (None, path) => path.is_some() && interval.cgroup_path(task.reading.cgroup_id) == path.as_ref(),
     };
-    let Some((ours, theirs)) = siblings(victim, neighbour) else {
-        return format!(
-            "move those tasks of {neighbour} to a cgroup of their own, with a quota (cpu.max), a lower cpu.weight or \
-             another cpuset"
-        );
-    };
-    let limits = |path: &str| context.limits(context.tree.find(path)?);
-    let with_weight = |path: &str| match limits(path).and_then(|limits| limits.weight) {
-        Some(weight) => format!("{path} (now {weight})"),
-        None => path.into(),
-    };
-    format!(
-        "give {} a higher cpu.weight (in v1 cpu.shares) or {} a lower one, {neighbour} a quota (cpu.max), or each a \
-         cpuset of its own",
-        with_weight(ours),
-        with_weight(theirs),
-    )
+    let ran = interval.tasks.iter().filter(is_it).map(|task| (task, task.totals.on_cpu_ns));
+    most_are_realtime(ran)
 }
 
-/// Where the neighbour or those who waited are real-time tasks for the most part: the files of the cpu controller hold for others.
-fn realtime_advice(context: &Context, node: usize, worst: Option<&Neighbour>) -> Option<String> {
-    const NOT: &str = "to which cpu.weight and cpu.max do not apply";
-    let tasks = &context.interval.tasks;
-    if let Some(worst) = worst
-        && let Some((policy, task)) =
-            most_are_realtime(tasks.iter().filter(|task| is_of(context, task, worst)), |task| {
-                task.totals.on_cpu_ns
-            })
-    {
-        let tid = task.reading.tid;
-        return Some(format!(
-            "those tasks are real-time tasks ({policy}), {NOT}: give them an ordinary policy (chrt -o -p 0 {tid}), or each \
-             of both a cpuset of its own"
-        ));
-    }
-    let waited = context.tree.tasks_below(node).iter().map(|at| &tasks[*at]);
-    let (policy, _) = most_are_realtime(waited, |task| task.wait.by_cause.get(Cause::OtherCgroup))?;
-    Some(format!(
-        "its own tasks are real-time tasks ({policy}), {NOT}: give them a higher priority (chrt -p), or each of both a cpuset \
-         of its own"
-    ))
+/// The same of the tasks of a cgroup that waited behind others.
+pub(crate) fn realtime_victim<'a>(context: &Context<'a>, node: usize) -> Option<Realtime<'a>> {
+    let waited = context.tree.tasks_below(node).iter().map(|at| &context.interval.tasks[*at]);
+    most_are_realtime(waited.map(|task| (task, task.wait.by_cause.get(Cause::OtherCgroup))))
 }
 
-/// Whether a task is the neighbour, or in its cgroup where single tasks are not told apart.
-fn is_of(context: &Context, task: &TaskInterval, neighbour: &Neighbour) -> bool {
-    match &neighbour.task {
-        Some((tid, _)) => task.reading.tid == *tid,
-        None => {
-            neighbour.path.is_some()
-                && context.interval.cgroup_path(task.reading.cgroup_id) == neighbour.path.as_ref()
-        }
-    }
-}
+type Realtime<'a> = (&'static str, &'a TaskInterval);
 
-/// The real-time policy and the task that have most of it, if tasks of such policies have most of all.
 fn most_are_realtime<'a>(
-    tasks: impl Iterator<Item = &'a TaskInterval>,
-    ns: impl Fn(&TaskInterval) -> u64,
-) -> Option<(&'static str, &'a TaskInterval)> {
-    let (mut all_ns, mut realtime_ns, mut most) = (0, 0, None::<(u64, &'static str, &TaskInterval)>);
-    for task in tasks {
-        let ns = ns(task);
-        sum::add(&mut all_ns, ns);
-        let Some(policy) = task.realtime() else { continue };
-        sum::add(&mut realtime_ns, ns);
-        if most.is_none_or(|(most_ns, ..)| ns > most_ns) {
-            most = Some((ns, policy, task));
-        }
-    }
-    let (_, policy, task) = most?;
+    tasks: impl Iterator<Item = (&'a TaskInterval, u64)> + Clone,
+) -> Option<Realtime<'a>> {
+    let all_ns = sum::total(tasks.clone().map(|(_, ns)| ns));
+    let realtime = tasks.filter_map(|(task, ns)| Some((task.realtime()?, task, ns)));
+    let realtime_ns = sum::total(realtime.clone().map(|(.., ns)| ns));
+    let (policy, task, _) = realtime.reduce(|most, next| if next.2 > most.2 { next } else { most })?;
     is_share(realtime_ns, all_ns, REALTIME_PERCENT).then_some((policy, task))
 }
 
 /// The two cgroups below the last common ancestor: weights count among siblings only. `None` if one is the other's
 /// ancestor.
-fn siblings<'p>(a: &'p str, b: &'p str) -> Option<(&'p str, &'p str)> {
+pub(crate) fn siblings<'p>(a: &'p str, b: &'p str) -> Option<(&'p str, &'p str)> {
     let ours = path_and_ancestors(a).take_while(|path| !is_at_or_below(b, path)).last()?;
     let theirs = path_and_ancestors(b).take_while(|path| !is_at_or_below(a, path)).last()?;
     Some((ours, theirs))
@@ -214,82 +113,39 @@ fn siblings<'p>(a: &'p str, b: &'p str) -> Option<(&'p str, &'p str)> {
 
 /// By the cgroup that the tasks are directly in: what is their own there is not so in an ancestor. That the root's tasks
 /// wait for each other is no news where there are too many on the whole host.
-pub(super) fn own_contention(
-    context: &Context,
-    oversubscribed: bool,
-    full_node: Option<u32>,
-) -> Vec<Finding> {
-    let mut crowded: Vec<(u64, usize)> = Vec::new();
-    for (node, cgroup) in context.nodes() {
+fn own_contention(context: &Context) -> Vec<Finding> {
+    let oversubscribed = host::cpu_oversubscription(context).is_some();
+    let crowded = context.nodes().filter_map(|(node, cgroup)| {
         let ns = cgroup.own.by_cause.get(Cause::OwnCgroup);
-        if ns >= OWN_NS
-            && is_share(ns, cgroup.own.active_ns(), OWN_PERCENT)
+        let is_crowded = is_much(ns, OWN_NS, cgroup.own.active_ns(), OWN_PERCENT)
             && !(oversubscribed && cgroup.parent.is_none())
-            && !quota::is_throttled(context, node)
-            && !is_on(context, node, full_node, ns)
-        {
-            crowded.push((ns, node));
-        }
+            && !quota::is_throttled(context, node);
+        is_crowded.then_some((ns, node))
+    });
+    let mut crowded: Vec<_> = crowded.collect();
+    let skew = (!crowded.is_empty()).then(|| numa::node_skew(context)).flatten();
+    if let Some((_, full_node)) = skew {
+        crowded.retain(|(ns, node)| !is_on(context, *node, full_node, *ns));
     }
-    crowded.sort_by_key(|(ns, node)| (Reverse(*ns), context.path(*node)));
-    crowded.into_iter().filter_map(|(ns, node)| own_contention_of(context, node, ns)).take(MOST).collect()
+    worst(context, crowded).filter_map(|(ns, node)| crowd(context, node, ns)).take(MOST).collect()
 }
 
-/// True if most of it was waited on a node that is full while another idles: that is told of instead.
-fn is_on(context: &Context, node: usize, full_node: Option<u32>, own_ns: u64) -> bool {
-    let Some(full_node) = full_node else { return false };
+/// True if most of it was waited on a node that is full while another idles: that has a finding instead.
+fn is_on(context: &Context, node: usize, full_node: u32, own_ns: u64) -> bool {
     let tasks = context.tree.tasks_of(node).iter().map(|at| &context.interval.tasks[*at]);
     let there = tasks.filter(|task| task.reading.node == Some(full_node));
-    let ns = there.fold(0u64, |sum, task| sum.saturating_add(task.wait.by_cause.get(Cause::OwnCgroup)));
-    is_share(ns, own_ns, EXPLAINED_PERCENT)
+    let there_ns = sum::total(there.map(|task| task.wait.by_cause.get(Cause::OwnCgroup)));
+    is_share(there_ns, own_ns, EXPLAINED_PERCENT)
 }
 
-fn own_contention_of(context: &Context, node: usize, ns: u64) -> Option<Finding> {
-    let path = context.path(node);
+/// More busy threads than CPUs, or few that are badly spread. `None` where the waiting is not that of the busy threads (many short
+/// ones may well have been more than the CPUs), or where each was last seen on a CPU of its own.
+fn crowd(context: &Context, node: usize, ns: u64) -> Option<Finding> {
     let own_cpus = context.limits(node).and_then(|limits| limits.cpus);
     // Whichever is known, and the fewer of both.
     let cpus = own_cpus.into_iter().chain(context.host.cpus).min()?;
-    let sums = context.tree.nodes()[node].own;
     let busy = context.busy(context.tree.tasks_of(node));
-    let (why, advice) =
-        if busy.threads > u64::from(cpus) { too_many(&busy, cpus) } else { badly_spread(&busy, cpus, ns)? };
-    let share = percent(ns, sums.active_ns());
-    Some(Finding {
-        rule: Rule::OwnContention,
-        cgroup: Some(path.clone()),
-        says: format!(
-            "{path}: its tasks waited {} for each other, {share} of the time they waited or ran: {why}",
-            units::duration(ns)
-        ),
-        advice,
-        lost_ns: ns,
-    })
-}
-
-fn too_many(busy: &Busy, cpus: u32) -> (String, String) {
-    let cpus_said = units::count(cpus.into(), "CPU");
-    (
-        format!("{} were busy, and it may use {cpus_said}", units::count(busy.threads, "thread")),
-        format!(
-            "start no more threads than it may use CPUs ({cpus}), or let it use more of them (cpuset.cpus)"
-        ),
-    )
-}
-
-/// `None` where the waiting is not that of the busy threads: many short ones may well have been more than the CPUs; or
-/// where each was last seen on a CPU of its own.
-fn badly_spread(busy: &Busy, cpus: u32, own_ns: u64) -> Option<(String, String)> {
-    let crowded = busy.cpus.len() as u64;
-    if !is_share(busy.own_ns, own_ns, EXPLAINED_PERCENT) || crowded >= busy.threads {
-        return None;
-    }
-    let pid = busy.processes.first()?;
-    Some((
-        format!(
-            "it may use {}, more than its {} need, but these were last seen on {crowded}",
-            units::count(cpus.into(), "CPU"),
-            units::count(busy.threads, "busy thread"),
-        ),
-        format!("look whether an affinity pins them (taskset -acp {pid}), or a cpuset below this one"),
-    ))
+    let are_they = is_share(busy.own_ns, ns, EXPLAINED_PERCENT);
+    let is_crowded = busy.threads > u64::from(cpus) || are_they && (busy.cpus.len() as u64) < busy.threads;
+    is_crowded.then(|| words::own_contention(context, node, cpus, &busy))
 }

@@ -2,186 +2,259 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
-use super::{
-    Finding, NODE_BUSY_PERCENT, NODE_IDLE_PERCENT, NODE_MOVES, NODE_MOVES_PER_SECOND, NODE_WAIT_NS,
-    NODE_WAIT_PERCENT, REMOTE_ABOVE_EVEN_PERCENT, REMOTE_BYTES, REMOTE_PERCENT, REMOTE_RAN_PERCENT, Rule,
-    context::Context,
-    skew,
-    words::{is_share, percent},
-};
+use cgscope_layout::Cause;
+
+use super::{Context, Finding, is_much, is_share, most};
 use crate::{
-    Interval, ProcessMemory,
-    nodes::{ByNode, NodeGroup, remote_share, total},
-    placement::cpu_list,
-    units,
+    Interval, TaskInterval,
+    nodes::{ByNode, NodeGroup, amount, remote_share, total},
+    placement::parse_cpu_list,
+    sum,
+    words::findings as words,
 };
 
-/// So many processes or cgroups are told of for each rule, the worst first.
-const TOLD: usize = 3;
+/// A node is full if its CPUs were busy for this share of the time, percent...
+const NODE_BUSY_PERCENT: u64 = 90;
+/// ... and tasks waited for them for this share of that, percent (below it the queues are those of any busy CPU), and for this long, ns
+/// summed over tasks.
+const NODE_WAIT_PERCENT: u64 = 10;
+const NODE_WAIT_NS: u64 = 10_000_000;
+/// A node idles if its CPUs were busy for at most this share of the time, percent: the scheduler spreads what it may spread
+/// within some ticks, so that over an interval nodes differ by less.
+const NODE_IDLE_PERCENT: u64 = 30;
+/// A process is named if it has this share of what goes on on a full node, percent; else a cgroup that has it; else the process that
+/// has the most.
+const NAMED_PERCENT: u64 = 50;
+/// Memory is far from the threads if this share of it is on another node than they are, percent...
+const REMOTE_PERCENT: u64 = 50;
+/// ... and this much more than memory spread evenly over all nodes would be, percentage points: whoever spreads it has chosen so...
+const REMOTE_ABOVE_EVEN_PERCENT: u64 = 5;
+/// ... of this many bytes: less fits in caches...
+const REMOTE_BYTES: u64 = 16 << 20;
+/// ... and they ran for this share of the interval, percent of one CPU.
+const REMOTE_RAN_PERCENT: u64 = 10;
+/// Threads bounce between nodes from this many moves a second on, on average over the busy ones: filling the caches anew takes
+/// milliseconds...
+const NODE_MOVES_PER_SECOND: u64 = 10;
+/// ... and this many in all. Fewer may be the start of a program.
+const NODE_MOVES: u64 = 20;
+/// Each rule has findings about at most this many processes or cgroups, the worst first.
+const SHOWN: usize = 3;
 
 pub(super) fn findings(context: &Context) -> Vec<Finding> {
     let mut findings = remote_memory(context);
     findings.extend(node_bouncing(context));
+    findings.extend(node_skew(context).map(|(finding, _)| finding));
     findings
 }
 
-/// What is wrong, and the node that is full.
+/// The finding, and the node that is full.
 pub(super) fn node_skew(context: &Context) -> Option<(Finding, u32)> {
     let nodes: Vec<NodeGroup> = context.interval.by_node_of(&context.tree.ran(context.interval));
     let with_cpus = || nodes.iter().filter(|node| !node.cpus.is_empty());
     let full = with_cpus().filter(|node| is_full(node)).max_by_key(|node| node.contended_ns())?;
-    let idle = with_cpus().filter(|node| is_idle(node));
-    let idle = idle.min_by_key(|node| node.busy_ns)?;
-    let skew = skew::Skew::new(context, full, idle)?;
-    let finding = Finding {
-        rule: Rule::NodeSkew,
-        cgroup: skew.cgroup().cloned(),
-        says: format!(
-            "{} was busy for {} of the time, with {:.1} tasks running or waiting on average, while {} was busy for {}: {}",
-            named(full),
-            busy(full),
-            full.runnable_avg.unwrap_or_default(),
-            named(idle),
-            busy(idle),
-            skew.who_and_why(),
-        ),
-        advice: skew.advice(),
-        lost_ns: full.contended_ns(),
-    };
-    Some((finding, full.node))
+    let idle = with_cpus().filter(|node| is_idle(node)).min_by_key(|node| node.busy_ns)?;
+    Some((words::node_skew(&Skew::new(context, full, idle)?), full.node))
 }
 
 fn is_full(node: &NodeGroup) -> bool {
-    let (Some(busy_ns), Some(idle_ns)) = (node.busy_ns, node.idle_ns) else { return false };
-    let waited_ns = node.contended_ns();
-    is_share(busy_ns, busy_ns.saturating_add(idle_ns), NODE_BUSY_PERCENT)
-        && waited_ns >= NODE_WAIT_NS
-        && is_share(waited_ns, busy_ns, NODE_WAIT_PERCENT)
+    node.busy_ns.zip(node.idle_ns).is_some_and(|(busy_ns, idle_ns)| {
+        is_share(busy_ns, busy_ns.saturating_add(idle_ns), NODE_BUSY_PERCENT)
+            && is_much(node.contended_ns(), NODE_WAIT_NS, busy_ns, NODE_WAIT_PERCENT)
+    })
 }
 
 fn is_idle(node: &NodeGroup) -> bool {
-    let (Some(busy_ns), Some(idle_ns)) = (node.busy_ns, node.idle_ns) else { return false };
-    let all_ns = busy_ns.saturating_add(idle_ns);
-    is_share(all_ns.saturating_sub(busy_ns), all_ns, 100 - NODE_IDLE_PERCENT)
-}
-
-fn named(node: &NodeGroup) -> String {
-    format!("node {} (CPUs {})", node.node, cpu_list(&node.cpus))
-}
-
-fn busy(node: &NodeGroup) -> String {
-    node.busy_percent().map_or_else(|| "no known share".into(), |percent| format!("{percent:.1}%"))
-}
-
-/// Of processes where their memory was asked for, else of cgroups.
-fn remote_memory(context: &Context) -> Vec<Finding> {
-    if !context.interval.memory.is_empty() {
-        return remote_processes(context.interval);
-    }
-    let told = worst(remote_cgroups(context)).into_iter();
-    told.map(|remote| {
-        let path = context.path(remote.of);
-        remote_finding(Some(path.clone()), format!("{path}: {}", remote.says()), None)
+    node.busy_ns.zip(node.idle_ns).is_some_and(|(busy_ns, idle_ns)| {
+        let all_ns = busy_ns.saturating_add(idle_ns);
+        is_share(all_ns.saturating_sub(busy_ns), all_ns, 100 - NODE_IDLE_PERCENT)
     })
-    .collect()
 }
 
-fn remote_processes(interval: &Interval) -> Vec<Finding> {
-    let remote = interval.memory.iter().filter_map(|memory| {
-        let ran_ns = interval.ran_by_node(|task| task.tgid == memory.tgid);
-        Remote::new(interval, memory, &memory.by_node, &ran_ns)
+/// What holds threads to a node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Hold {
+    Mask,
+    Cpuset { path: Arc<str>, cpus: Arc<str> },
+    Nothing,
+    Unknown,
+}
+
+/// A node that is full beside one that idles.
+pub(crate) struct Skew<'a> {
+    pub context: &'a Context<'a>,
+    pub full: &'a NodeGroup,
+    pub idle: &'a NodeGroup,
+    /// The process that has most of what goes on on the full node; `None`: the cgroup has.
+    pub process: Option<u32>,
+    pub cgroup: Option<&'a Arc<str>>,
+    /// Its busy threads there, and how long each ran and waited there, ns.
+    pub threads: Vec<(&'a TaskInterval, u64)>,
+    /// How long it ran there, of all that ran, ns; and how long it ran or waited, of all that did.
+    pub ran_of: (u64, u64),
+    pub active_of: (u64, u64),
+    pub hold: Hold,
+}
+
+impl<'a> Skew<'a> {
+    /// `None` where no task is known that was there.
+    fn new(context: &'a Context<'a>, full: &'a NodeGroup, idle: &'a NodeGroup) -> Option<Self> {
+        let there = |task: &'a TaskInterval| {
+            let (ran_ns, waited_ns) = activity(task, full.node);
+            (ran_ns.max(waited_ns) != 0).then_some((task, ran_ns, ran_ns.saturating_add(waited_ns)))
+        };
+        let tasks: Vec<_> = context.interval.tasks.iter().filter_map(there).collect();
+        // Nobody can move a kernel thread that is bound.
+        let movable: Vec<_> = tasks.iter().filter(|(task, ..)| !task.is_bound()).copied().collect();
+        let (process, user) = user(context, &movable)?;
+        let cgroup_of = |task: &TaskInterval| context.interval.cgroup_path(task.reading.cgroup_id);
+        let is_one = |task: &TaskInterval| match process {
+            Some(tgid) => task.reading.tgid == tgid,
+            None => cgroup_of(task) == user,
+        };
+        let sums = |which: &dyn Fn(&TaskInterval) -> bool| {
+            let tasks = || tasks.iter().filter(|(task, ..)| which(task));
+            (sum::total(tasks().map(|task| task.1)), sum::total(tasks().map(|task| task.2)))
+        };
+        let (ran_ns, active_ns) = sums(&is_one);
+        let (mut all_ran_ns, mut all_active_ns) = sums(&|_| true);
+        if context.interval.is_selection {
+            // The others are known only to have kept the CPUs busy.
+            all_ran_ns = all_ran_ns.max(full.busy_ns.unwrap_or(0));
+            all_active_ns = all_active_ns.max(all_ran_ns.saturating_add(full.contended_ns()));
+        }
+        let is_movable = |task: &TaskInterval| !task.is_bound() && task.is_busy(context.interval.duration_ns);
+        let threads = tasks.iter().filter(|(task, ..)| is_one(task) && is_movable(task));
+        let threads: Vec<_> = threads.map(|(task, _, active_ns)| (*task, *active_ns)).collect();
+        let holds = threads.iter().map(|(task, active_ns)| (hold_of(task, &idle.cpus), *active_ns));
+        let hold = most(holds).map_or(Hold::Unknown, |(hold, _)| hold);
+        let cgroup = user.or_else(|| cgroup_of(threads.first()?.0));
+        let (ran_of, active_of) = ((ran_ns, all_ran_ns), (active_ns, all_active_ns));
+        Some(Self { context, full, idle, process, cgroup, threads, ran_of, active_of, hold })
+    }
+
+    /// The affinity masks of its threads, each once, those of most of the activity first.
+    pub fn masks(&self) -> Vec<&'a str> {
+        let masks = self.threads.iter().filter_map(|(task, active_ns)| {
+            let mask = task.reading.placement.as_deref()?.cpus_allowed.as_deref()?;
+            (!mask.is_empty()).then_some((mask, *active_ns))
+        });
+        let mut masks: Vec<_> = sum::tally(masks).into_iter().collect();
+        masks.sort_by_key(|(_, ns)| Reverse(*ns));
+        masks.into_iter().map(|(mask, _)| mask).collect()
+    }
+}
+
+/// How long a task ran on a node and waited for it, the throttled left out, ns. Waits of a task are with the nodes that it ran
+/// on, in proportion.
+fn activity(task: &TaskInterval, node: u32) -> (u64, u64) {
+    let waited_ns = task.wait.total_ns.saturating_sub(task.wait.by_cause.get(Cause::Throttled));
+    let ran = task.ran_by_node();
+    let all_ns = total(&ran);
+    let ran_ns = amount(&ran, node);
+    if all_ns == 0 {
+        return (0, if task.reading.node == Some(node) { waited_ns } else { 0 });
+    }
+    (ran_ns, (u128::from(waited_ns) * u128::from(ran_ns) / u128::from(all_ns)) as u64)
+}
+
+/// The process, or else the cgroup, that has most of the activity of these tasks.
+fn user<'a>(
+    context: &Context<'a>,
+    tasks: &[(&TaskInterval, u64, u64)],
+) -> Option<(Option<u32>, Option<&'a Arc<str>>)> {
+    let all_ns = sum::total(tasks.iter().map(|(.., active_ns)| *active_ns));
+    let cgroups = tasks.iter().filter_map(|(task, _, active_ns)| {
+        let path = context.interval.cgroup_path(task.reading.cgroup_id)?;
+        (&**path != "/").then_some((path, *active_ns))
     });
-    let told = worst(remote.collect()).into_iter();
-    told.map(|remote| {
-        let ProcessMemory { tgid, policies, .. } = remote.of;
-        let policy = policies.iter().find(|(policy, _)| &**policy != "default");
-        let policy = policy
-            .map(|(policy, bytes)| format!("; {} of it by the memory policy {policy}", units::bytes(*bytes)));
-        let (name, says) = (interval.process_name(*tgid), remote.says());
-        let says = format!("process {tgid} ({name}): {says}{}", policy.unwrap_or_default());
-        remote_finding(None, says, Some(*tgid))
+    let (tgid, ns) = most(tasks.iter().map(|(task, _, active_ns)| (task.reading.tgid, *active_ns)))?;
+    let cgroup = most(cgroups).filter(|(_, ns)| is_share(*ns, all_ns, NAMED_PERCENT));
+    Some(match cgroup.filter(|_| !is_share(ns, all_ns, NAMED_PERCENT)) {
+        Some((path, _)) => (None, Some(path)),
+        None => (Some(tgid), None),
     })
-    .collect()
 }
 
-/// The lowest ones that have it; the root is no cgroup that somebody chose.
-fn remote_cgroups<'a>(context: &Context<'a>) -> Vec<Remote<'a, usize>> {
-    let Context { interval, tree, .. } = context;
-    let with_memory = interval.limits.iter().filter(|limits| !limits.memory_by_node.is_empty());
-    let mut limits: Vec<_> =
-        with_memory.filter_map(|limits| Some((tree.find_id(interval, limits.id)?, limits))).collect();
-    if limits.is_empty() {
-        return Vec::new();
-    }
-    limits.sort_by_key(|(node, _)| Reverse(context.path(*node).len()));
-    // True for each that is told of and those above it.
-    let mut told = vec![false; tree.nodes().len()];
-    let mut found = Vec::new();
-    for (node, limits) in limits {
-        if tree.nodes()[node].parent.is_none() || told[node] {
-            continue;
-        }
-        if let Some(remote) = Remote::new(interval, node, &limits.memory_by_node, &tree.nodes()[node].ran) {
-            told[node] = true;
-            tree.ancestors(node).for_each(|above| told[above] = true);
-            found.push(remote);
+fn hold_of(task: &TaskInterval, idle_cpus: &[u32]) -> Hold {
+    let placement = task.reading.placement.as_deref();
+    let leaves_out = |cpus: &str| Some(!parse_cpu_list(cpus)?.iter().any(|cpu| idle_cpus.contains(cpu)));
+    match placement.and_then(|placement| leaves_out(placement.cpus_allowed.as_deref()?)) {
+        None => Hold::Unknown,
+        Some(false) => Hold::Nothing,
+        Some(true) => {
+            let cpuset = placement.and_then(|placement| placement.cpuset.as_deref());
+            match cpuset.filter(|cpuset| leaves_out(&cpuset.cpus) == Some(true)) {
+                Some(cpuset) => Hold::Cpuset { path: cpuset.path.clone(), cpus: cpuset.cpus.clone() },
+                None => Hold::Mask,
+            }
         }
     }
-    found
 }
 
 /// Memory that is far from the threads that use it.
-struct Remote<'a, T> {
-    /// Whose it is.
-    of: T,
+pub(crate) struct FarMemory<'a> {
     /// How much of it.
-    share: f64,
+    pub share: f64,
     /// Where it is, bytes.
-    memory: &'a [(u32, u64)],
+    pub memory: &'a [(u32, u64)],
     /// Where the threads ran, ns.
-    ran: ByNode,
+    pub ran: ByNode,
 }
 
-impl<'a, T> Remote<'a, T> {
+impl<'a> FarMemory<'a> {
     /// `None` below the threshold.
-    fn new(interval: &Interval, of: T, memory: &'a [(u32, u64)], ran: &[(u32, u64)]) -> Option<Self> {
+    fn new(interval: &Interval, memory: &'a [(u32, u64)], ran: &[(u32, u64)]) -> Option<Self> {
         if total(memory) < REMOTE_BYTES || !is_share(total(ran), interval.duration_ns, REMOTE_RAN_PERCENT) {
             return None;
         }
         let share = remote_share(memory, ran)?;
         let even = 1.0 - 1.0 / interval.nodes.len().max(1) as f64;
         let least = (REMOTE_PERCENT as f64).max(even * 100.0 + REMOTE_ABOVE_EVEN_PERCENT as f64);
-        (share * 100.0 >= least).then_some(Self { of, share, memory, ran: ran.to_vec() })
-    }
-
-    fn says(&self) -> String {
-        let (bytes, ran_ns) = (total(self.memory), total(&self.ran));
-        // Neither is empty: both are past a threshold.
-        let ((at, there), (node, ran_there_ns)) = (most(self.memory), most(&self.ran));
-        format!(
-            "{:.1}% of its memory is on another node than its threads: {} of its {} is on node {at}, and {} of its time it ran \
-             on node {node}",
-            self.share * 100.0,
-            percent(there, bytes),
-            units::bytes(bytes),
-            percent(ran_there_ns, ran_ns),
-        )
+        (share * 100.0 >= least).then_some(Self { share, memory, ran: ran.to_vec() })
     }
 }
 
-fn worst<T>(mut found: Vec<Remote<T>>) -> Vec<Remote<T>> {
-    found.sort_by(|a, b| b.share.total_cmp(&a.share));
-    found.truncate(TOLD);
+/// Processes where their memory was read, else cgroups.
+fn remote_memory(context: &Context) -> Vec<Finding> {
+    let interval = context.interval;
+    let mut found: Vec<(f64, Finding)> = if interval.memory.is_empty() {
+        let cgroup = |(node, remote): (usize, FarMemory)| {
+            (remote.share, words::remote_cgroup(&remote, context.path(node)))
+        };
+        remote_cgroups(context).into_iter().map(cgroup).collect()
+    } else {
+        let processes = interval.memory.iter().filter_map(|memory| {
+            let ran_ns = interval.ran_by_node(|task| task.tgid == memory.tgid);
+            let remote = FarMemory::new(interval, &memory.by_node, &ran_ns)?;
+            Some((remote.share, words::remote_process(&remote, memory, interval)))
+        });
+        processes.collect()
+    };
+    found.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    found.into_iter().take(SHOWN).map(|(_, finding)| finding).collect()
+}
+
+/// The lowest ones that have it; the root is no cgroup that somebody chose.
+fn remote_cgroups<'a>(context: &Context<'a>) -> Vec<(usize, FarMemory<'a>)> {
+    let Context { interval, tree, .. } = context;
+    let with_memory = interval.limits.iter().filter(|limits| !limits.memory_by_node.is_empty());
+    let mut limits: Vec<_> =
+        with_memory.filter_map(|limits| Some((tree.find_id(interval, limits.id)?, limits))).collect();
+    limits.sort_by_key(|(node, _)| Reverse(context.path(*node).len()));
+    // True for each that has a finding and those above it.
+    let mut is_explained = vec![false; tree.nodes().len()];
+    let mut found = Vec::new();
+    for (node, limits) in limits {
+        if tree.nodes()[node].parent.is_none() || is_explained[node] {
+            continue;
+        }
+        if let Some(remote) = FarMemory::new(interval, &limits.memory_by_node, &tree.nodes()[node].ran) {
+            tree.ancestors(node).chain([node]).for_each(|at| is_explained[at] = true);
+            found.push((node, remote));
+        }
+    }
     found
-}
-
-fn remote_finding(cgroup: Option<Arc<str>>, says: String, tgid: Option<u32>) -> Finding {
-    let move_it = tgid.map(|tgid| format!(" (migratepages {tgid} FROM TO moves what is there)"));
-    let advice = format!(
-        "keep threads and memory on one node (numactl --cpunodebind=N --membind=N, or cpuset.cpus with cpuset.mems){}",
-        move_it.unwrap_or_default()
-    );
-    Finding { rule: Rule::RemoteMemory, cgroup, says, advice, lost_ns: 0 }
 }
 
 fn node_bouncing(context: &Context) -> Vec<Finding> {
@@ -190,39 +263,16 @@ fn node_bouncing(context: &Context) -> Vec<Finding> {
     for task in interval.tasks.iter().filter(|task| task.is_busy(interval.duration_ns)) {
         let (threads, moves) = processes.entry(task.reading.tgid).or_default();
         *threads += 1;
-        crate::sum::add(moves, task.placement.node_migrations.unwrap_or(0));
+        sum::add(moves, task.placement.node_migrations.unwrap_or(0));
     }
+    // Moves of a thread a second.
     let each = |threads: u64, moves: u64| moves as f64 / threads as f64 * 1e9 / interval.duration_ns as f64;
     let mut found: Vec<_> = processes.into_iter().collect();
     found.retain(|(_, (threads, moves))| {
         *moves >= NODE_MOVES && each(*threads, *moves) >= NODE_MOVES_PER_SECOND as f64
     });
     found.sort_by_key(|(_, (_, moves))| Reverse(*moves));
-    let told = found.into_iter().take(TOLD);
-    told.map(|(tgid, (threads, moves))| bouncing(interval, tgid, threads, moves, each(threads, moves)))
-        .collect()
-}
-
-fn bouncing(interval: &Interval, tgid: u32, threads: u64, moves: u64, each: f64) -> Finding {
-    Finding {
-        rule: Rule::NodeBouncing,
-        cgroup: None,
-        says: format!(
-            "process {tgid} ({}): its {} came on another node {}, {each:.1} a second each, and each time left caches and \
-             memory behind",
-            interval.process_name(tgid),
-            units::count(threads, "busy thread"),
-            units::count(moves, "time"),
-        ),
-        advice: format!(
-            "keep the process on one node (numactl --cpunodebind, a cpuset), or look at what wakes its threads from the other \
-             one; kernel.numa_balancing and taskset -acp {tgid} tell who moves them"
-        ),
-        lost_ns: 0,
-    }
-}
-
-/// The node that has the most.
-fn most(amounts: &[(u32, u64)]) -> (u32, u64) {
-    amounts.iter().copied().max_by_key(|(_, amount)| *amount).unwrap_or_default()
+    let words =
+        |(tgid, (threads, moves))| words::node_bouncing(interval, tgid, threads, moves, each(threads, moves));
+    found.into_iter().take(SHOWN).map(words).collect()
 }

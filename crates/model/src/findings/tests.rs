@@ -152,54 +152,10 @@ fn nothing_is_found_in_nothing() {
 }
 
 #[test]
-fn thresholds_are_said_as_they_are() {
-    let ms = |ns: u64| crate::units::duration(ns).replace(".0ms", "ms").replace(".0us", "us");
-    let percent = |percent: u64| format!("{percent}%");
-    let figures = [
-        (
-            Rule::Throttled,
-            vec![percent(THROTTLED_PERIODS_PERCENT), percent(THROTTLED_WAIT_PERCENT), ms(THROTTLED_WAIT_NS)],
-        ),
-        (Rule::ThreadsOverQuota, vec![percent(BUSY_THREAD_PERCENT)]),
-        (Rule::ThrottledBelowLimit, vec![percent(THROTTLED_PERIODS_PERCENT), percent(BELOW_LIMIT_PERCENT)]),
-        (
-            Rule::NoisyNeighbour,
-            vec![percent(NEIGHBOUR_PERCENT), ms(NEIGHBOUR_NS), percent(EXPLAINED_PERCENT)],
-        ),
-        (Rule::CpuOversubscription, vec![percent(OVERSUBSCRIBED_PERCENT), percent(CPUS_BUSY_PERCENT)]),
-        (Rule::OwnContention, vec![percent(OWN_PERCENT), ms(OWN_NS)]),
-        (Rule::WakeupLatency, vec![percent(WAKEUP_PERCENT), ms(WAKEUP_MEAN_NS), WAKEUP_WAITS.to_string()]),
-        (
-            Rule::NodeSkew,
-            vec![
-                percent(NODE_BUSY_PERCENT),
-                percent(NODE_WAIT_PERCENT),
-                ms(NODE_WAIT_NS),
-                percent(NODE_IDLE_PERCENT),
-            ],
-        ),
-        (
-            Rule::RemoteMemory,
-            vec![
-                percent(REMOTE_PERCENT),
-                percent(REMOTE_ABOVE_EVEN_PERCENT),
-                crate::units::bytes(REMOTE_BYTES),
-                percent(REMOTE_RAN_PERCENT),
-            ],
-        ),
-        (
-            Rule::NodeBouncing,
-            vec![NODE_MOVES_PER_SECOND.to_string(), percent(BUSY_THREAD_PERCENT), NODE_MOVES.to_string()],
-        ),
-        (Rule::Unattributed, vec![percent(UNATTRIBUTED_PERCENT), ms(UNATTRIBUTED_NS)]),
-    ];
-    assert_eq!(figures.len(), Rule::ALL.len());
-    for (rule, figures) in figures {
-        let said: Vec<&str> = rule.threshold().split([' ', ',', ';']).collect();
-        for figure in figures {
-            assert!(said.contains(&figure.as_str()), "{figure} is not in {}", rule.threshold());
-        }
-    }
+fn a_share_begins_at_its_percentage_and_not_below() {
+    assert!(is_share(5, 100, 5) && !is_share(4_999, 100_000, 5));
+    assert!(!is_share(0, 0, 5));
+    assert!(is_share(u64::MAX, u64::MAX, 100));
 }
 
 #[test]

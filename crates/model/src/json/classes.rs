@@ -7,20 +7,20 @@ use serde::Serialize;
 use super::{CgroupObject, IntervalObject};
 use crate::{
     BlockedTime,
-    class::{Classes, Verdict},
+    class::{Classes, Classified},
 };
 
-/// The class of a target, and what it was blocked on: ns by kind, those of which there is something. Of a cgroup and of the whole
-/// that of threads which are there at the end, of the whole also of those that exited as far as they have stacks.
+/// The class of a target, and what it was blocked on: ns by kind, without kinds of 0 ns. For a cgroup and the whole this is the time of
+/// threads that are there at the end; the whole also has that of exited threads with stacks.
 #[derive(Clone, Debug, Serialize)]
 #[expect(missing_docs, reason = "as above")]
 pub struct ClassObject {
-    pub class: Verdict,
+    pub class: Classified,
     pub blocked_on: Option<BTreeMap<&'static str, u64>>,
 }
 
 impl ClassObject {
-    fn new(class: Verdict, blocked: Option<&BlockedTime>) -> Self {
+    fn new(class: Classified, blocked: Option<&BlockedTime>) -> Self {
         let by_kind = |blocked: &BlockedTime| {
             blocked.iter().filter(|(_, ns)| *ns != 0).map(|(kind, ns)| (kind.name(), ns)).collect()
         };
@@ -32,7 +32,7 @@ impl IntervalObject<'_> {
     /// The same with `class` and `blocked_on` in each task, each cgroup and the whole; `blocked_on` is null where blocked time is
     /// not known. `classes` are those of the same interval.
     pub fn with_classes(mut self, classes: &Classes<'_>) -> Self {
-        let (interval, tree, blocked) = (classes.interval(), classes.tree(), classes.blocked());
+        let Classes { interval, tree, blocked, .. } = *classes;
         let of_task = |task| ClassObject::new(classes.thread(task), blocked.of_task(task));
         self.tasks.classes = interval.tasks.iter().map(of_task).collect();
         let known = CgroupObject::known(tree).into_iter().map(|node| {

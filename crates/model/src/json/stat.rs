@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{CauseObject, CostObject, CountersObject, CulpritObject, LimitObject, WaitObject};
 use crate::{
     BlockedState, Finding, Mode, Observed, WallTime,
-    class::Verdict,
+    class::Classified,
     command_run::{CommandRun, CpuUse, Ending, HeldBy, Outlived, Usage},
     counters::OF_QUOTA,
     findings::findings,
@@ -35,7 +35,7 @@ pub struct StatObject<'a> {
     pub peak_processes: u64,
     pub sampled_every_ns: u64,
     pub threads_time: ThreadsTimeObject,
-    pub class: Option<&'a Verdict>,
+    pub class: Option<&'a Classified>,
     pub wait: WaitObject,
     pub throttled_by: Vec<LimitObject>,
     pub culprits: Option<Vec<CulpritObject>>,

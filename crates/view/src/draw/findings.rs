@@ -9,6 +9,7 @@ use super::layout;
 use crate::{
     app::App,
     names,
+    theme::Theme,
     width::{cut_end, wrapped},
 };
 
@@ -42,7 +43,7 @@ pub fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
     let mut lines: Vec<Line<'static>> = Vec::new();
     let count = data.findings.len();
     for (at, finding) in data.findings.iter().enumerate() {
-        // How many there are is said with the first, where it is never left out.
+        // The count is with the first, where it is never left out.
         let of = if at == 0 && count > 1 { format!("1/{count} ") } else { String::new() };
         let says = fitted(&format!("{of}{}", finding.says), cells, most_words);
         let left = most - lines.len();
@@ -51,13 +52,7 @@ pub fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
         }
         // The last one that fits may be cut.
         let says = if says.len() > left { fitted(&finding.says, cells, left) } else { says };
-        for (i, words) in says.into_iter().enumerate() {
-            let mark = if i == 0 { "! " } else { "  " };
-            lines.push(Line::from(vec![
-                Span::styled(mark, theme.alarm()),
-                Span::styled(words, theme.heading()),
-            ]));
-        }
+        lines.extend(marked(theme, "! ", says));
         let left = most - lines.len();
         // Where not all fit, what else is wrong is worth more than all of the advice, which is a key away.
         let most_advice = match app.area.height {
@@ -79,13 +74,7 @@ pub fn all(app: &App, area: Rect) -> Vec<Line<'static>> {
     let (theme, cells) = (app.theme, usize::from(area.width).saturating_sub(5));
     let mut lines = Vec::new();
     for (at, finding) in data.findings.iter().enumerate() {
-        for (i, words) in wrapped(&finding.says, cells).into_iter().enumerate() {
-            let mark = if i == 0 { format!("{:>3}. ", at + 1) } else { "     ".into() };
-            lines.push(Line::from(vec![
-                Span::styled(mark, theme.alarm()),
-                Span::styled(words, theme.heading()),
-            ]));
-        }
+        lines.extend(marked(theme, &format!("{:>3}. ", at + 1), wrapped(&finding.says, cells)));
         let advice = wrapped(&format!("→ {}", finding.advice), cells);
         lines.extend(advice.into_iter().map(|words| Line::raw(format!("     {words}"))));
         lines.push(Line::raw(""));
@@ -96,7 +85,16 @@ pub fn all(app: &App, area: Rect) -> Vec<Line<'static>> {
     lines
 }
 
-/// A sentence in at most so many lines, with a mark where something is cut away.
+/// The lines of a sentence, with a mark before the first.
+pub fn marked(theme: Theme, mark: &str, words: Vec<String>) -> impl Iterator<Item = Line<'static>> {
+    let indent = " ".repeat(mark.len());
+    words.into_iter().enumerate().map(move |(at, words)| {
+        let mark = if at == 0 { mark } else { &indent };
+        Line::from(vec![Span::styled(mark.to_owned(), theme.alarm()), Span::styled(words, theme.heading())])
+    })
+}
+
+/// A sentence in at most `most` lines, with a mark where something is cut away.
 fn fitted(text: &str, cells: usize, most: usize) -> Vec<String> {
     let mut lines = wrapped(&names::short(text), cells);
     if lines.len() > most {

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use cgscope_model::class::{Class, Classes, Verdict};
+use cgscope_model::class::{Class, Classes, Classified};
 
 use super::{
     Asked, Rows,
@@ -30,7 +30,7 @@ pub fn lines(data: &Data, asked: &Asked<'_>, classes: &Classes<'_>) -> Vec<Strin
     told.take(NAMED).map(|(row, verdict)| format!("{}: {}", name(row), verdict.says)).collect()
 }
 
-fn verdict(row: &Row<'_>, data: &Data, rows: Rows, classes: &Classes<'_>) -> Option<Verdict> {
+fn verdict(row: &Row<'_>, data: &Data, rows: Rows, classes: &Classes<'_>) -> Option<Classified> {
     match rows {
         Rows::Cgroups => {
             let (_, node) = row.node?;

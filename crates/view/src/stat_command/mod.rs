@@ -9,7 +9,7 @@ mod time;
 use std::fmt::{Result, Write as _};
 
 use cgscope_model::{
-    Finding, Mode, WallTime,
+    Mode, WallTime,
     command_run::{CommandRun, Ending, Outlived},
     findings::findings,
     steers,
@@ -49,7 +49,11 @@ fn write(out: &mut String, run: &CommandRun) -> Result {
     for held in &run.quotas {
         quota::quota(out, run, held)?;
     }
-    say_findings(out, &findings(&run.interval, &run.host))?;
+    let findings = findings(&run.interval, &run.host);
+    if !findings.is_empty() {
+        writeln!(out, "\n{}", text::findings_heading(&findings))?;
+    }
+    out.push_str(&text::findings(&findings, WIDTH));
     writeln!(out)?;
     if run.interval.mode == Mode::Coarse {
         sentence(out, NO_HISTOGRAM)?;
@@ -199,20 +203,4 @@ fn names(processes: &[Outlived]) -> String {
     let more = processes.len().saturating_sub(NAMED);
     let more = (more != 0).then(|| format!("{more} more"));
     named.chain(more).collect::<Vec<_>>().join(", ")
-}
-
-fn say_findings(out: &mut String, findings: &[Finding]) -> Result {
-    if findings.is_empty() {
-        return Ok(());
-    }
-    writeln!(
-        out,
-        "\n{}, the one that cost most first:",
-        capital(&units::count(findings.len() as u64, "finding"))
-    )?;
-    for (n, finding) in findings.iter().enumerate() {
-        writeln!(out, "{}", wrapped(&format!("{:>2}. {}.", n + 1, finding.says), WIDTH, "    "))?;
-        writeln!(out, "{}", wrapped(&format!("    -> {}.", capital(&finding.advice)), WIDTH, "       "))?;
-    }
-    Ok(())
 }

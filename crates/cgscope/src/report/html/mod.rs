@@ -61,8 +61,8 @@ pub fn page(about: &About, whole: &Whole) -> String {
         ("extent", text(&format!("{}; {}", about.extent, about.ending))),
         ("file", text(&about.file)),
         ("warnings", warnings(interval)),
-        ("findings_heading", text(&words::findings_heading(&whole.findings))),
-        ("findings", findings(&whole.findings)),
+        ("findings_heading", text(&crate::text::findings_heading(&whole.findings))),
+        ("findings", whole.findings.iter().map(finding).collect()),
         ("sentences", sentences.iter().map(|said| format!("<li>{}</li>\n", text(said))).collect()),
         ("notes", notes(interval)),
         ("style", style()),
@@ -102,10 +102,6 @@ fn warnings(whole: &cgscope_model::Interval) -> String {
     let coarse = (whole.mode == Mode::Coarse).then(|| format!("{}.", capital(crate::text::NO_HISTOGRAM)));
     let warnings = [words::incomplete(whole), coarse].into_iter().flatten();
     warnings.map(|warning| format!("<p class=\"warning\">{}</p>\n", text(&warning))).collect()
-}
-
-fn findings(findings: &[Finding]) -> String {
-    findings.iter().map(finding).collect()
 }
 
 fn finding(finding: &Finding) -> String {

@@ -9,8 +9,8 @@ use std::rc::Rc;
 
 use cgscope_collect::{KernelSymbols, own_cgroup::OwnCgroup};
 use cgscope_model::{
-    BlockedOn, BlockedTime, Interval, Kind, Mode, Tree,
-    class::{Classes, Verdict},
+    BlockedKind, BlockedOn, BlockedTime, Interval, Mode, Tree,
+    class::{Classes, Classified},
     command_run::CommandRun,
     json::StatObject,
 };
@@ -122,14 +122,14 @@ fn finish(
 }
 
 /// What its threads were blocked on, where that is known, and what kept it from being faster.
-fn judged(interval: &Interval, symbols: &KernelSymbols) -> (Option<BlockedTime>, Verdict) {
+fn judged(interval: &Interval, symbols: &KernelSymbols) -> (Option<BlockedTime>, Classified) {
     let tree = Tree::new(interval);
     let blocked = BlockedOn::new(interval, |addr| symbols.caller(addr));
     let class = Classes::new(interval, &tree, &blocked).total();
     let mut kinds = blocked.total();
     // Of threads that exited some was blocked for less than a stack is taken for.
     let all_ns = interval.total().accounts.and_then(|accounts| accounts.blocked).map_or(0, |all| all.total());
-    kinds.add_ns(Kind::Unknown, all_ns.saturating_sub(kinds.total()));
+    kinds.add_ns(BlockedKind::Unknown, all_ns.saturating_sub(kinds.total()));
     ((interval.mode == Mode::Bpf).then_some(kinds), class)
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cgscope_collect::KernelSymbols;
-use cgscope_model::{BlockedState, Kind};
+use cgscope_model::{BlockedKind, BlockedState};
 
 use super::stacks::{Place, Stacks};
 
@@ -36,17 +36,18 @@ pub fn functions<'a>(place: &'a Place, symbols: &'a KernelSymbols) -> impl Itera
 }
 
 /// What the tasks there are blocked on.
-pub fn kind(place: &Place, symbols: &KernelSymbols) -> Kind {
-    Kind::of(place.state, place.stack.iter().map(|addr| symbols.caller(*addr)))
+pub fn kind(place: &Place, symbols: &KernelSymbols) -> BlockedKind {
+    BlockedKind::of(place.state, place.stack.iter().map(|addr| symbols.caller(*addr)))
 }
 
-fn blocked(kind: Kind, state: BlockedState) -> String {
+fn blocked(kind: BlockedKind, state: BlockedState) -> String {
     format!("[{}, {}]", kind.name(), state.name())
 }
 
 /// True for a line as they are made here.
 pub fn is_ours(line: &str) -> bool {
-    let all = || Kind::ALL.into_iter().flat_map(|kind| BlockedState::ALL.map(|state| blocked(kind, state)));
+    let all =
+        || BlockedKind::ALL.into_iter().flat_map(|kind| BlockedState::ALL.map(|state| blocked(kind, state)));
     let has_ns = line.rsplit_once(' ').is_some_and(|(_, ns)| ns.parse::<u64>().is_ok());
     has_ns && line.split(';').nth(1).is_some_and(|frame| all().any(|ours| ours == frame))
 }

@@ -49,10 +49,10 @@ impl Spent {
         // Nobody looked why these were waited.
         waited.add(&ByCause::only(cgscope_model::Cause::Unattributed, task.totals.unstamped_ns));
         if let Some(pending) = &task.reading.pending {
-            waited.add(&at_most(&pending.by_cause, duration_ns));
+            waited.add(&pending.by_cause.at_most(duration_ns));
         }
         let is_cut = waited.total() > room;
-        let waited = at_most(&waited, room);
+        let waited = waited.at_most(room);
         Self { on_cpu_ns, waited, blocked_ns: room.saturating_sub(waited.total()), is_cut }
     }
 
@@ -71,15 +71,6 @@ impl Spent {
     pub fn tenths(&self) -> Vec<usize> {
         bars::proportional(&self.parts(), 1_000)
     }
-}
-
-/// The same in proportion, at most so much in all.
-fn at_most(by_cause: &ByCause, most_ns: u64) -> ByCause {
-    let total = by_cause.total();
-    if total <= most_ns {
-        return *by_cause;
-    }
-    ByCause(by_cause.0.map(|ns| (u128::from(ns) * u128::from(most_ns) / u128::from(total)) as u64))
 }
 
 /// What stands for a part, and its name.

@@ -1,0 +1,399 @@
+//! What each fact of a host means: a rule for each topic. A fact that could not be read is said to be unknown, and never taken
+//! for fine.
+
+mod features;
+
+use crate::{
+    Mode,
+    doctor::{
+        Btf, CgroupLayout, Facts, Level, Lockdown, OLDEST_KERNEL, Trial, Verdict, cause_of_failure, mode,
+    },
+    units,
+};
+
+type TopicRule = (&'static str, fn(Topic, &Facts) -> Vec<Verdict>);
+
+/// The topic of the rule that only repeats an error.
+const TRIAL: &str = "trial";
+
+const NOTHING: &str = "the exact mode is off";
+const ALL_CAPABILITIES: &str = "cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search,cap_syslog";
+
+/// What a verdict is about.
+#[derive(Clone, Copy)]
+struct Topic(&'static str);
+
+impl Topic {
+    fn ok(self, finding: impl Into<String>) -> Vec<Verdict> {
+        self.verdict(Level::Ok, finding, None)
+    }
+
+    fn note(self, finding: impl Into<String>) -> Vec<Verdict> {
+        self.verdict(Level::Note, finding, None)
+    }
+
+    fn unknown(self, what: &str) -> Vec<Verdict> {
+        self.note(format!("{what} is not known: it could not be read"))
+    }
+
+    fn degraded(self, finding: impl Into<String>, effect: &str, remedy: &str) -> Vec<Verdict> {
+        self.verdict(Level::Degraded, finding, Some((effect, remedy)))
+    }
+
+    /// `effect` is why the exact mode is off.
+    fn missing(self, finding: impl Into<String>, effect: &str, remedy: &str) -> Vec<Verdict> {
+        self.verdict(Level::Missing, finding, Some((&format!("{effect}: {NOTHING}"), remedy)))
+    }
+
+    /// `off`: what that prevents, and how to mend it.
+    fn verdict(self, level: Level, finding: impl Into<String>, off: Option<(&str, &str)>) -> Vec<Verdict> {
+        let (effect, remedy) = off.map(|(effect, remedy)| (effect.into(), remedy.into())).unzip();
+        vec![Verdict { topic: self.0, level, finding: finding.into(), effect, remedy }]
+    }
+}
+
+/// Judges the host. What decides whether the exact mode runs at all comes first, the most fundamental of it foremost; last
+/// comes which mode that leaves.
+pub fn judge(facts: &Facts) -> Vec<Verdict> {
+    let mut verdicts: Vec<Verdict> =
+        RULES.iter().flat_map(|(topic, rule)| rule(Topic(topic), facts)).collect();
+    verdicts.extend(measuring(facts, &verdicts));
+    verdicts.extend(processes(Topic("processes"), facts));
+    verdicts
+}
+
+/// Why the exact mode could not start, in the one sentence that helps most: the first thing missing on this host, or else
+/// the error itself.
+pub fn explain_failure(facts: &Facts, error: &str) -> String {
+    match cause_of_failure(facts, error) {
+        Some(cause) if cause.topic != TRIAL => format!("{} (the error was: {error})", cause.sentence()),
+        Some(cause) => cause.sentence(),
+        None => error.into(),
+    }
+}
+
+/// In the order they are shown: first those without which nothing runs.
+const RULES: &[TopicRule] = &[
+    ("architecture", |topic, facts| match facts.architecture.as_deref() {
+        None => topic.unknown("the architecture"),
+        Some("x86_64") => topic.ok("x86_64"),
+        Some(other @ ("x86" | "arm" | "mips" | "powerpc" | "s390x" | "sparc64")) => topic.missing(
+            format!("{other} is 32-bit or big-endian"),
+            "the programs for the kernel are built for 64-bit little-endian machines",
+            "run cgscope on a 64-bit little-endian host",
+        ),
+        Some(other) => topic.note(format!("{other}: cgscope's tests run on x86_64 only")),
+    }),
+    ("kernel", kernel),
+    ("user_namespace", |topic, facts| match facts.initial_user_namespace {
+        None => topic.unknown("the user namespace"),
+        Some(true) => topic.ok("the initial user namespace"),
+        Some(false) => topic.missing(
+            "this is a user namespace of its own",
+            "capabilities held here do not count for BPF",
+            "run cgscope on the host itself or in a container that is not rootless",
+        ),
+    }),
+    ("capabilities", load_capabilities),
+    ("btf", btf),
+    ("features", |_, facts| features::features(facts)),
+    ("sched_info", sched_info),
+    ("lockdown", lockdown),
+    (TRIAL, trial),
+    ("proc", |topic, facts| match facts.holds("CAP_SYS_PTRACE") {
+        None => topic.unknown("CAP_SYS_PTRACE"),
+        Some(true) => topic.ok("CAP_SYS_PTRACE is held"),
+        Some(false) => topic.degraded(
+            "CAP_SYS_PTRACE is not held",
+            "system calls, wchan and stacks of other users' processes are null",
+            &grant(facts, ALL_CAPABILITIES),
+        ),
+    }),
+    ("paths", |topic, facts| {
+        let without = "cgroups in directories closed to this user have no path";
+        optional(topic, facts, "CAP_DAC_READ_SEARCH", without)
+    }),
+    ("symbols", |topic, facts| {
+        optional(topic, facts, "CAP_SYSLOG", "kernel stacks are addresses without names")
+    }),
+    ("own_cost", |topic, facts| match (facts.bpf_stats, facts.holds("CAP_SYS_ADMIN")) {
+        (Some(true), _) => topic.note(
+            "kernel.bpf_stats_enabled is 1: the kernel times every BPF program, which itself costs some \
+             tens of ns a switch; sudo sysctl kernel.bpf_stats_enabled=0 ends that",
+        ),
+        (_, Some(true)) => topic.ok("CAP_SYS_ADMIN is held: the cost of the hook is measured"),
+        _ => {
+            let without = "the cost of the hook is not measured and hook_ns is null";
+            optional(topic, facts, "CAP_SYS_ADMIN", without)
+        }
+    }),
+    ("memlock", |topic, facts| match facts.kernel() {
+        None => topic.unknown("whether RLIMIT_MEMLOCK matters"),
+        Some(version) if version >= (5, 11) => {
+            topic.ok("RLIMIT_MEMLOCK does not matter: since 5.11 BPF memory counts towards the memory cgroup")
+        }
+        Some(_) => topic.note("before 5.11 BPF memory counts against RLIMIT_MEMLOCK: ulimit -l unlimited"),
+    }),
+    ("cgroups", cgroups),
+    ("autogroup", |topic, facts| match facts.autogroup {
+        // The file is absent without CONFIG_SCHED_AUTOGROUP.
+        None | Some(false) => topic.ok("sched_autogroup is off"),
+        Some(true) => topic.note(
+            "kernel.sched_autogroup_enabled is 1: sessions in the root cgroup compete as groups of their \
+             own; all are shown as the root cgroup",
+        ),
+    }),
+    ("cpus", |topic, facts| match (&facts.cpus_online, &facts.cpus_possible) {
+        (Some(online), Some(possible)) => {
+            topic.ok(format!("{} of {} possible CPUs are online", online.len(), possible.len()))
+        }
+        (Some(online), None) => topic.ok(format!("{} CPUs are online", online.len())),
+        (None, _) => topic.unknown("which CPUs are online"),
+    }),
+    ("numa", |topic, facts| match facts.numa_nodes.as_deref() {
+        None => topic.unknown("which NUMA nodes there are"),
+        Some([]) => topic.ok("this kernel has no NUMA: all is on node 0"),
+        Some(nodes) => topic.ok(units::count(nodes.len() as u64, "NUMA node")),
+    }),
+    ("realtime", |topic, facts| match facts.realtime {
+        Some(true) => topic.note(
+            "PREEMPT_RT is on: most interrupt work runs in kernel threads, so waits for it show as waits \
+             for kernel threads; the kernel has no preferred NUMA node for tasks",
+        ),
+        // The file is absent on every other kernel.
+        Some(false) | None => topic.ok("PREEMPT_RT is off"),
+    }),
+    ("sched_ext", |topic, facts| match facts.sched_ext.as_deref() {
+        None => topic.ok("this kernel has no sched_ext"),
+        Some("disabled") => topic.ok("no BPF scheduler is loaded"),
+        Some(state) => topic.degraded(
+            format!("a BPF scheduler is loaded (sched_ext is {state})"),
+            "waits are exact, but they follow that scheduler's rules: cgroup quota and weight may not \
+             hold for them",
+            "to see the kernel's own scheduler at work, stop the BPF scheduler",
+        ),
+    }),
+    ("proxy_exec", |topic, facts| match facts.proxy_exec {
+        Some(true) => topic.note(
+            "proxy execution is built in: a task blocked on a mutex lends its turn to the owner, whose \
+             run time is then charged to the blocked one",
+        ),
+        Some(false) => topic.ok("proxy execution is not built in"),
+        // The configuration is mostly unreadable in a kernel that cannot have it.
+        None if facts.kernel().is_some_and(|version| version < (6, 17)) => {
+            topic.ok("this kernel has no proxy execution")
+        }
+        None => topic.unknown("whether proxy execution is built in"),
+    }),
+    ("pid_namespace", |topic, facts| match facts.initial_pid_namespace {
+        None => topic.unknown("the PID namespace"),
+        Some(true) => topic.ok("the initial PID namespace"),
+        Some(false) => topic.degraded(
+            "this is a PID namespace of its own",
+            "the exact mode counts process and thread ids of the host, which here are those of other \
+             processes: -p, -t and `-- CMD` are measured in the coarse mode",
+            "start the container with --pid=host, or run cgscope on the host",
+        ),
+    }),
+    ("container", |topic, facts| match &facts.container {
+        None => topic.ok("no sign of a container"),
+        Some(sign) => topic.note(format!(
+            "a sign of a container was found ({sign}): if this is one, tasks of the whole host are still \
+             seen, but cgroup paths only as far as they are mounted"
+        )),
+    }),
+];
+
+fn kernel(topic: Topic, facts: &Facts) -> Vec<Verdict> {
+    let Some(release) = facts.kernel_release.as_deref() else {
+        return topic.unknown("the kernel's release");
+    };
+    let (major, minor) = OLDEST_KERNEL;
+    match facts.kernel() {
+        None => topic.note(format!("kernel {release}, in which no version can be recognised")),
+        Some(version) if version < OLDEST_KERNEL => topic.missing(
+            format!("kernel {release} is too old"),
+            "it lacks what the hook needs (task storage: 5.13, bpf_loop: 5.17)",
+            &format!("boot kernel {major}.{minor} or newer"),
+        ),
+        Some(version) if version < (6, 1) => {
+            topic.note(format!("kernel {release}: {major}.{minor} is needed; cgscope's tests begin with 6.1"))
+        }
+        Some(_) => topic.ok(format!("kernel {release}")),
+    }
+}
+
+fn load_capabilities(topic: Topic, facts: &Facts) -> Vec<Verdict> {
+    let Some(held) = &facts.capabilities else { return topic.unknown("the set of capabilities") };
+    if held.contains("CAP_SYS_ADMIN") {
+        return topic.ok("CAP_SYS_ADMIN is held, which stands for CAP_BPF and CAP_PERFMON");
+    }
+    let mut absent = vec!["CAP_BPF", "CAP_PERFMON"];
+    absent.retain(|name| !held.contains(*name));
+    if absent.is_empty() {
+        return topic.ok("CAP_BPF and CAP_PERFMON are held");
+    }
+    let user = facts.uid.map(|uid| format!(" (user id {uid})")).unwrap_or_default();
+    let verb = if absent.len() == 1 { "is" } else { "are" };
+    topic.missing(
+        format!("{} {verb} not held{user}", absent.join(" and ")),
+        "the kernel refuses to load and attach the hook",
+        &grant(facts, "cap_bpf,cap_perfmon"),
+    )
+}
+
+/// How to get `capabilities`. `setcap` replaces what a file had, so the list is always whole.
+fn grant(facts: &Facts, capabilities: &str) -> String {
+    if facts.uid == Some(0) {
+        let options = capabilities.split(',').map(|name| format!(" --cap-add {}", name[4..].to_uppercase()));
+        return format!("root lacks them here: start the container with{}", options.collect::<String>());
+    }
+    let program = facts.program.as_deref().unwrap_or("\"$(command -v cgscope)\"");
+    format!("run it with sudo, or once: sudo setcap {capabilities}+ep {program}")
+}
+
+/// A capability that measuring can do without.
+fn optional(topic: Topic, facts: &Facts, capability: &str, without: &str) -> Vec<Verdict> {
+    match facts.holds(capability) {
+        None => topic.unknown(capability),
+        Some(true) => topic.ok(format!("{capability} is held")),
+        Some(false) => topic.note(format!("{capability} is not held (optional): {without}")),
+    }
+}
+
+fn btf(topic: Topic, facts: &Facts) -> Vec<Verdict> {
+    const PATH: &str = "/sys/kernel/btf/vmlinux";
+    let off = |finding, remedy| topic.missing(finding, "the kernel's fields cannot be located", remedy);
+    match &facts.btf {
+        None => topic.unknown("BTF"),
+        Some(Btf::Present(size)) => topic.ok(format!("{PATH}, {}", units::bytes(*size))),
+        Some(Btf::Absent) => off(
+            format!("there is no {PATH}"),
+            "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y; if /sys is empty: sudo mount -t sysfs \
+             sysfs /sys",
+        ),
+        Some(Btf::Unreadable(why)) => off(
+            format!("{PATH} cannot be read ({why})"),
+            "run it with sudo; in a container, mount the host's /sys",
+        ),
+    }
+}
+
+fn sched_info(topic: Topic, facts: &Facts) -> Vec<Verdict> {
+    match facts.sched_info {
+        None => topic.unknown("whether the kernel stamps waits"),
+        Some(true) => topic.ok("the kernel stamps every wait (/proc/self/schedstat counts)"),
+        Some(false) => topic.verdict(
+            Level::Missing,
+            "the kernel stamps no waits (/proc/self/schedstat is absent or zero)",
+            Some((
+                NOTHING,
+                "boot a kernel built with CONFIG_TASK_DELAY_ACCT=y or CONFIG_SCHEDSTATS=y, and without \
+             `nodelayacct`",
+            )),
+        ),
+    }
+}
+
+fn lockdown(topic: Topic, facts: &Facts) -> Vec<Verdict> {
+    let level = match (facts.lockdown, &facts.trial) {
+        // The file is there only if the kernel has lockdown and securityfs is mounted.
+        (None | Some(Lockdown::None), _) => return topic.ok("no lockdown is on as far as can be seen"),
+        (Some(Lockdown::Integrity), _) => return topic.ok("lockdown=integrity, which leaves BPF alone"),
+        (_, Some(Ok(_))) => return topic.note("lockdown=confidentiality, which let the trial pass"),
+        (_, Some(Err(_))) => Level::Missing,
+        (_, None) => Level::Degraded,
+    };
+    let effect = "the kernel may refuse programs that read its memory";
+    let remedy = "boot with lockdown=integrity; where Secure Boot brings the lockdown about, switch that off";
+    topic.verdict(level, "lockdown=confidentiality", Some((effect, remedy)))
+}
+
+fn trial(topic: Topic, facts: &Facts) -> Vec<Verdict> {
+    match &facts.trial {
+        None => Vec::new(),
+        Some(Ok(Trial { attach_ms, read_us, tasks, refused })) => {
+            let read = units::duration(read_us.saturating_mul(1_000));
+            let mut verdicts =
+                topic.ok(format!("loaded and attached in {attach_ms}ms; {tasks} tasks read in {read}"));
+            verdicts.extend(refused.iter().flat_map(|what| topic.verdict(Level::Degraded, what, None)));
+            verdicts
+        }
+        Some(Err(error)) => {
+            let refused = ["EPERM", "not permitted", "EACCES", "ermission denied", "os error 1)"];
+            // The kernel lets a program as far as its verifier only with the capabilities.
+            let by_verifier = error.contains("Verifier output: 0:");
+            let remedy = if !by_verifier && refused.iter().any(|word| error.contains(word)) {
+                "the kernel refused although the capabilities are there: look for a seccomp filter \
+                 (usual in containers) or a security module (`dmesg` names it)"
+            } else {
+                "please report it with the output of `cgscope doctor --json`"
+            };
+            let finding = format!("a trial failed ({error})");
+            topic.verdict(Level::Missing, finding, Some((NOTHING, remedy)))
+        }
+    }
+}
+
+fn cgroups(topic: Topic, facts: &Facts) -> Vec<Verdict> {
+    let off =
+        |finding, remedy| topic.degraded(finding, "paths, quotas and throttling of cgroups are null", remedy);
+    let Some(found) = &facts.cgroups else { return topic.unknown("where cgroups are mounted") };
+    let layout = match found.layout {
+        CgroupLayout::V1 => "cgroup v1",
+        CgroupLayout::V2 => "cgroup v2",
+        CgroupLayout::Hybrid => "cgroup v1 and v2 side by side",
+        CgroupLayout::None => {
+            let finding = "no cgroup hierarchy is mounted".into();
+            return off(finding, "sudo mount -t cgroup2 none /sys/fs/cgroup");
+        }
+    };
+    match &found.cpu_mount {
+        Some(mount) => {
+            let version = if found.cpu_is_v2 { "v2" } else { "v1" };
+            topic.ok(format!("{layout}; the cpu controller is on {version}, at {mount}"))
+        }
+        None => off(
+            format!("{layout}, and no hierarchy with the cpu controller is mounted"),
+            "sudo mkdir -p /sys/fs/cgroup/cpu && sudo mount -t cgroup -o cpu none /sys/fs/cgroup/cpu; if \
+             that fails, boot a kernel built with CONFIG_CGROUP_SCHED=y",
+        ),
+    }
+}
+
+/// Which mode measures here, by the facts and all other verdicts.
+fn measuring(facts: &Facts, verdicts: &[Verdict]) -> Vec<Verdict> {
+    let topic = Topic("mode");
+    match mode(facts, verdicts) {
+        Some(Mode::Bpf) if facts.trial.is_some() => topic.ok("measuring is exact (--mode bpf)"),
+        Some(Mode::Bpf) => topic.note("nothing is known to prevent exact measuring (--mode bpf)"),
+        Some(Mode::Coarse) => {
+            let missing = verdicts.iter().find(|verdict| verdict.level == Level::Missing);
+            let missing = missing.map_or("", |verdict| &verdict.finding);
+            topic.degraded(
+                format!("measuring is coarse (--mode coarse), because {missing}"),
+                "sums of waits come from /proc: there is no histogram, no longest wait and no wait under \
+                 way, and of the causes only what quotas took",
+                "what is missing above brings the exact mode back",
+            )
+        }
+        None => topic.verdict(
+            Level::Missing,
+            "measuring is not possible, neither exact nor coarse: it is not known that the kernel keeps sums of \
+             waits",
+            Some(("top, hist and record do not run", "see sched_info above")),
+        ),
+    }
+}
+
+fn processes(topic: Topic, facts: &Facts) -> Vec<Verdict> {
+    match (facts.hides_processes, facts.holds("CAP_SYS_PTRACE")) {
+        (Some(true), Some(false)) => topic.note(
+            "/proc is mounted with hidepid, and CAP_SYS_PTRACE is not held: the coarse mode sees this \
+             user's processes alone",
+        ),
+        (Some(true), _) => topic.ok("/proc is mounted with hidepid, which CAP_SYS_PTRACE sees through"),
+        (None, _) => topic.unknown("whether /proc hides processes"),
+        (Some(false), _) => topic.ok("/proc shows every process"),
+    }
+}

@@ -1,0 +1,452 @@
+//! The name of each rule, its sentence and what to do.
+
+use std::sync::Arc;
+
+use cgscope_layout::{Cause, Loss, look_back::KNOWN};
+
+use super::{QUOTA_FILE, list, percent};
+use crate::{
+    CgroupReading, Interval, ProcessMemory, REST_NAME,
+    culprits::Culprit,
+    findings::{
+        BusyThreads, Context, FarMemory, Finding, Hold, Skew, Throttled, is_share, realtime_neighbour,
+        realtime_victim, siblings,
+    },
+    named::named,
+    nodes::{NodeGroup, amount, total},
+    placement::cpu_list,
+    quota_use, sum,
+    units::{as_long, bytes, count, cpus, duration, number},
+};
+
+named! {
+    /// What is looked for. In ascending order where two findings cost the same.
+    Rule by_name:
+    /// A quota ran out.
+    Throttled = "throttled",
+    /// More threads than the quota has CPUs.
+    ThreadsOverQuota = "threads_over_quota",
+    /// A quota ran out although it was not used up on average.
+    ThrottledBelowLimit = "throttled_below_limit",
+    /// Tasks of other cgroups had the CPU.
+    NoisyNeighbour = "noisy_neighbour",
+    /// The host has fewer CPUs than tasks that could run.
+    CpuOversubscription = "cpu_oversubscription",
+    /// Tasks of one cgroup are in each other's way.
+    OwnContention = "own_contention",
+    /// Idle CPUs take long to wake.
+    WakeupLatency = "wakeup_latency",
+    /// One node is full while another idles.
+    NodeSkew = "node_skew",
+    /// Threads are far from their memory.
+    RemoteMemory = "remote_memory",
+    /// Threads move between nodes all the time.
+    NodeBouncing = "node_bouncing",
+    /// Waiting without a known cause.
+    Unattributed = "unattributed",
+}
+
+/// At most this many neighbours are named...
+const NEIGHBOURS: usize = 3;
+/// ... and, but for the worst, only with this share of the waiting, percent.
+const NEIGHBOUR_NAMED_PERCENT: u64 = 10;
+/// At most this many different masks are named.
+const MASKS: usize = 4;
+/// Memory is named as a reason if this share of it lies there, percent.
+const MEMORY_PERCENT: u64 = 80;
+
+/// A finding about all that was measured, or about what `says` begins with.
+fn finding(rule: Rule, lost_ns: u64, says: String, advice: impl Into<String>) -> Finding {
+    Finding { rule, cgroup: None, says, advice: advice.into(), lost_ns }
+}
+
+/// A finding about a cgroup.
+fn about(path: &Arc<str>, finding: Finding) -> Finding {
+    Finding { cgroup: Some(path.clone()), says: format!("{path}: {}", finding.says), ..finding }
+}
+
+/// Microseconds as a duration.
+fn micros(us: u64) -> String {
+    duration(us.saturating_mul(1_000))
+}
+
+pub(crate) fn throttled(throttled: &Throttled, duration_ns: u64) -> Finding {
+    let Throttled { limits, sums, held_ns, .. } = throttled;
+    let mut clauses = vec![periods(limits)];
+    if *held_ns != 0 {
+        let ran = as_long(*held_ns, sums.ran_ns).map_or_else(
+            || "and did not run".into(),
+            |times| format!("while they ran {}, {times}", duration(sums.ran_ns)),
+        );
+        clauses.push(format!("its tasks were throttled for {} {ran}", duration(*held_ns)));
+    }
+    clauses.extend(cpu_stat(limits, duration_ns));
+    let threads = if throttled.busy.threads > 1 { ", or let fewer threads run at once" } else { "" };
+    let modes = limits.user_ns.zip(limits.system_ns);
+    let computes =
+        modes.filter(|(user, system)| quota_use::mode(*user, *system) == Some(quota_use::Mode::CpuBound));
+    let computes = computes.map_or_else(String::new, |(user, system)| {
+        let share = percent(user, user.saturating_add(system));
+        format!("; it is CPU-bound ({share} of its CPU time in user mode)")
+    });
+    let advice = format!("raise its limit ({QUOTA_FILE}){threads}{computes}");
+    about(throttled.path, finding(Rule::Throttled, *held_ns, clauses.join("; "), advice))
+}
+
+fn periods(limits: &CgroupReading) -> String {
+    let quota = match (limits.quota_cores(), limits.quota_us, limits.period_us) {
+        (Some(cores), Some(quota_us), Some(period_us)) => {
+            format!(" ({}: {} of every {})", cpus(cores), micros(quota_us), micros(period_us))
+        }
+        _ => String::new(),
+    };
+    match limits.nr_throttled.zip(limits.nr_periods).filter(|(throttled, _)| *throttled != 0) {
+        Some((throttled, all)) => {
+            format!("{} of its {} ran out of quota{quota}", percent(throttled, all), count(all, "period"))
+        }
+        None => format!("its quota ran out{quota}"),
+    }
+}
+
+/// What the kernel counts. People take it for the time that tasks lost, which it is not.
+fn cpu_stat(limits: &CgroupReading, duration_ns: u64) -> Option<String> {
+    let throttled_ns = limits.throttled_ns.filter(|ns| *ns != 0)?;
+    let used = limits.usage_ns.and_then(|used_ns| as_long(throttled_ns, used_ns));
+    let used = used.map_or_else(String::new, |times| format!(", {times} as it used the CPU"));
+    let why = if throttled_ns > duration_ns {
+        let passed = duration(duration_ns);
+        format!(": that counts each CPU by itself, so it may exceed the {passed} that passed")
+    } else {
+        ", each CPU by itself".into()
+    };
+    Some(format!("cpu.stat says throttled for {}{used}{why}", duration(throttled_ns)))
+}
+
+/// `enough`: the quota's CPUs, rounded up. `None`: the quota is not known.
+pub(crate) fn threads_over_quota(throttled: &Throttled, enough: u64, host: Option<u32>) -> Option<Finding> {
+    let Throttled { path, limits, busy, held_ns, .. } = throttled;
+    let host = host.filter(|host| u64::from(*host) > enough).map_or_else(String::new, |host| {
+        format!(": programs that count the host's CPUs ({host}) start too many")
+    });
+    let says = format!(
+        "{} of {} share {} of quota, which they use up together before the period ends",
+        count(busy.threads, "thread"),
+        count(busy.processes.len() as u64, "process"),
+        cpus(limits.quota_cores()?),
+    );
+    let advice = format!("start as many threads as the limit has CPUs ({enough}){host}; or raise the limit");
+    Some(about(path, finding(Rule::ThreadsOverQuota, *held_ns, says, advice)))
+}
+
+/// `used`: CPUs of it, on average. `None`: the quota or its periods are not known.
+pub(crate) fn throttled_below_limit(throttled: &Throttled, used: f64) -> Option<Finding> {
+    let Throttled { path, limits, held_ns, .. } = throttled;
+    let says = format!(
+        "it used {} of {} on average in its {}, yet {} of them ran out of quota: it works in bursts",
+        number(used),
+        cpus(limits.quota_cores()?),
+        count(limits.nr_periods?, "period"),
+        percent(limits.nr_throttled?, limits.nr_periods?),
+    );
+    Some(about(path, finding(Rule::ThrottledBelowLimit, *held_ns, says, burst_advice(limits)?)))
+}
+
+fn burst_advice(limits: &CgroupReading) -> Option<String> {
+    const FILES: &str = "cpu.max.burst, in v1 cpu.cfs_burst_us";
+    let quota_us = limits.quota_us?;
+    let quota = micros(quota_us);
+    let Some(burst_us) = limits.burst_us.filter(|burst| *burst != 0) else {
+        return Some(format!(
+            "allow a burst ({FILES}, Linux 5.14) of up to its quota ({quota}), or make the period longer"
+        ));
+    };
+    let periods = limits.nr_bursts.map(|bursts| format!(" and did in {}", count(bursts, "period")));
+    let already = format!("it may burst by {} already{}", micros(burst_us), periods.unwrap_or_default());
+    // The kernel refuses a burst above the quota.
+    Some(if burst_us < quota_us {
+        format!("{already}: raise that ({FILES}) up to its quota ({quota}), or make the period longer")
+    } else {
+        format!("{already}, the most that its quota allows: make the period longer or raise the limit")
+    })
+}
+
+/// The neighbours of a cgroup, the worst first.
+pub(crate) fn noisy_neighbour(context: &Context, node: usize, neighbours: &[Culprit]) -> Finding {
+    let sums = context.with_below(node);
+    let ns = sums.by_cause.get(Cause::OtherCgroup);
+    // The pairs hold more than the tasks that a selection by name has left.
+    let all_ns = sum::total(neighbours.iter().map(|neighbour| neighbour.ns)).max(ns);
+    let is_named = |(at, neighbour): &(usize, &Culprit)| {
+        *at == 0 || is_share(neighbour.ns, all_ns, NEIGHBOUR_NAMED_PERCENT)
+    };
+    let named = neighbours.iter().take(NEIGHBOURS).enumerate().filter(is_named).map(|(_, neighbour)| {
+        let path = neighbour.path.as_deref().unwrap_or("a cgroup that is gone");
+        let task = neighbour.task.as_ref().map(|(tid, comm)| format!(" ({comm}, thread {tid})"));
+        format!("{path}{} for {} of it", task.unwrap_or_default(), percent(neighbour.ns, all_ns))
+    });
+    let named: Vec<_> = named.collect();
+    let named = if named.is_empty() { String::new() } else { format!(": {}", list(&named)) };
+    let says = format!(
+        "its tasks waited {} while other cgroups had the CPU, {} of the time they waited or ran{named}",
+        duration(ns),
+        percent(ns, sums.active_ns()),
+    );
+    // Nothing can be done about a sum of several.
+    let worst = neighbours.iter().find(|neighbour| neighbour.path.as_deref() != Some(REST_NAME));
+    let advice = neighbour_advice(context, node, worst);
+    about(context.path(node), finding(Rule::NoisyNeighbour, ns, says, advice))
+}
+
+fn neighbour_advice(context: &Context, node: usize, worst: Option<&Culprit>) -> String {
+    // The files of the cpu controller hold for other tasks.
+    const NOT: &str = "to which cpu.weight and cpu.max do not apply";
+    if let Some((policy, task)) = worst.and_then(|worst| realtime_neighbour(context, worst)) {
+        let tid = task.reading.tid;
+        return format!(
+            "those tasks are real-time tasks ({policy}), {NOT}: give them an ordinary policy (chrt -o -p 0 {tid}), or each \
+             of both a cpuset of its own"
+        );
+    }
+    if let Some((policy, _)) = realtime_victim(context, node) {
+        return format!(
+            "its own tasks are real-time tasks ({policy}), {NOT}: give them a higher priority (chrt -p), or each of both a \
+             cpuset of its own"
+        );
+    }
+    let Some(neighbour) = worst.and_then(|worst| worst.path.as_deref()) else {
+        return "give it a higher cpu.weight (in v1 cpu.shares), its neighbours a quota, or each a cpuset"
+            .into();
+    };
+    let Some((ours, theirs)) = siblings(context.path(node), neighbour) else {
+        return format!(
+            "move those tasks of {neighbour} to a cgroup of their own, with a quota (cpu.max), a lower cpu.weight or \
+             another cpuset"
+        );
+    };
+    let limits = |path: &str| context.limits(context.tree.find(path)?);
+    let with_weight = |path: &str| match limits(path).and_then(|limits| limits.weight) {
+        Some(weight) => format!("{path} (now {weight})"),
+        None => path.into(),
+    };
+    format!(
+        "give {} a higher cpu.weight (in v1 cpu.shares) or {} a lower one, {neighbour} a quota (cpu.max), or each a \
+         cpuset of its own",
+        with_weight(ours),
+        with_weight(theirs),
+    )
+}
+
+/// `busy_of`: how long the CPUs were busy, of how long they could have been.
+pub(crate) fn cpu_oversubscription(host: u32, wanted: f64, busy_of: (u64, u64), waited_ns: u64) -> Finding {
+    let says = format!(
+        "on average {wanted:.1} tasks wanted to run on {}, busy for {} of the time: they waited {}",
+        count(host.into(), "CPU"),
+        percent(busy_of.0, busy_of.1),
+        duration(waited_ns),
+    );
+    let advice = "run less at once on this host or give it more CPUs; until then weights (cpu.weight) and quotas \
+                  (cpu.max) decide who waits";
+    finding(Rule::CpuOversubscription, waited_ns, says, advice)
+}
+
+/// The tasks of a cgroup, which may use `host` CPUs, waited for each other.
+pub(crate) fn own_contention(context: &Context, node: usize, host: u32, busy: &BusyThreads) -> Finding {
+    let own = context.tree.nodes()[node].own;
+    let ns = own.by_cause.get(Cause::OwnCgroup);
+    let (cpus, threads) = (count(host.into(), "CPU"), busy.threads);
+    let (why, advice) = if threads > u64::from(host) {
+        (
+            format!("{} were busy, and it may use {cpus}", count(threads, "thread")),
+            format!(
+                "start no more threads than it may use CPUs ({host}), or let it use more of them (cpuset.cpus)"
+            ),
+        )
+    } else {
+        let pid = busy.processes.first().copied().unwrap_or_default();
+        (
+            format!(
+                "it may use {cpus}, more than its {} need, but these were last seen on {}",
+                count(threads, "busy thread"),
+                busy.cpus.len(),
+            ),
+            format!("look whether an affinity pins them (taskset -acp {pid}), or a cpuset below this one"),
+        )
+    };
+    let says = format!(
+        "its tasks waited {} for each other, {} of the time they waited or ran: {why}",
+        duration(ns),
+        percent(ns, own.active_ns()),
+    );
+    about(context.path(node), finding(Rule::OwnContention, ns, says, advice))
+}
+
+pub(crate) fn wakeup_latency(ns: u64, waited_ns: u64, waits: u64, p99_ns: Option<u64>) -> Finding {
+    let p99 = p99_ns.map(|p99_ns| format!("; the p99 of all waits is {}", duration(p99_ns)));
+    let says = format!(
+        "tasks waited {} for CPUs that ran nobody, {} of all waiting: {} on average over {}{}",
+        duration(ns),
+        percent(ns, waited_ns),
+        duration(ns / waits),
+        count(waits, "wait"),
+        p99.unwrap_or_default(),
+    );
+    let advice = "look for deep idle states of the CPUs (cpuidle: cpupower idle-info; cpupower idle-set -D 50 leaves \
+                  them out), and in a virtual machine for CPUs that its host is slow to run (steal in /proc/stat)";
+    finding(Rule::WakeupLatency, ns, says, advice)
+}
+
+pub(crate) fn node_skew(skew: &Skew) -> Finding {
+    let Skew { full, idle, .. } = skew;
+    let named = |node: &NodeGroup| format!("node {} (CPUs {})", node.node, cpu_list(&node.cpus));
+    let busy = |node: &NodeGroup| match node.busy_percent() {
+        Some(percent) => format!("{percent:.1}%"),
+        None => "no known share".into(),
+    };
+    let who = match (skew.process, skew.cgroup) {
+        (Some(tgid), cgroup) => {
+            let cgroup = cgroup.map(|path| format!(" of {path}")).unwrap_or_default();
+            format!("process {tgid} ({}){cgroup}", skew.context.interval.process_name(tgid))
+        }
+        (None, cgroup) => cgroup.map_or_else(String::new, ToString::to_string),
+    };
+    let (why, advice) = hold(skew);
+    let says = format!(
+        "{} was busy for {} of the time, with {:.1} tasks running or waiting on average, while {} was busy for {}: {who} has \
+         {} of the run time and {} of the running and waiting there, with {}; {why}",
+        named(full),
+        busy(full),
+        full.runnable_avg.unwrap_or_default(),
+        named(idle),
+        busy(idle),
+        percent(skew.ran_of.0, skew.ran_of.1),
+        percent(skew.active_of.0, skew.active_of.1),
+        count(skew.threads.len() as u64, "busy thread"),
+    );
+    Finding { cgroup: skew.cgroup.cloned(), ..finding(Rule::NodeSkew, full.contended_ns(), says, advice) }
+}
+
+/// What holds the threads there, and what to do about that.
+fn hold(skew: &Skew) -> (String, String) {
+    let Skew { full, idle, .. } = skew;
+    let mut both: Vec<u32> = full.cpus.iter().chain(&idle.cpus).copied().collect();
+    both.sort_unstable();
+    let (node, both) = (idle.node, cpu_list(&both));
+    let pid = skew.threads.first().map_or_else(|| "PID".into(), |(task, _)| task.reading.tgid.to_string());
+    match &skew.hold {
+        Hold::Mask => {
+            let mut masks = skew.masks();
+            masks.truncate(MASKS);
+            let (noun, verb) = if masks.len() == 1 { ("mask", "leaves") } else { ("masks", "leave") };
+            (
+                format!("the affinity {noun} {} of the threads {verb} out node {node}", list(&masks)),
+                format!(
+                    "let the threads use node {node}, too (taskset -acp {both} {pid}), or start as many as node {} has CPUs \
+                     ({})",
+                    full.node,
+                    full.cpus.len(),
+                ),
+            )
+        }
+        Hold::Cpuset { path, cpus } => (
+            format!("the cpuset of {path} (cpuset.cpus {cpus}) leaves out node {node}"),
+            format!("let {path} use CPUs of node {node}, too (cpuset.cpus {both})"),
+        ),
+        Hold::Nothing => (
+            format!(
+                "no affinity mask and no cpuset holds them there{}",
+                held_by_memory(skew).unwrap_or_default()
+            ),
+            format!(
+                "look at where its memory lies (--memory; numastat -p {pid}), at kernel.numa_balancing, and at whether CPUs {} \
+                 are isolated (/sys/devices/system/cpu/isolated)",
+                cpu_list(&idle.cpus),
+            ),
+        ),
+        Hold::Unknown => (
+            "whether an affinity mask or a cpuset holds them there is not known".into(),
+            format!("look at its affinity (taskset -acp {pid}) and its cpuset (/proc/{pid}/cpuset)"),
+        ),
+    }
+}
+
+/// What memory has to do with it, where it is known.
+fn held_by_memory(skew: &Skew) -> Option<String> {
+    let memory = skew.context.interval.memory.iter().find(|memory| Some(memory.tgid) == skew.process)?;
+    let (there, all) = (amount(&memory.by_node, skew.full.node), total(&memory.by_node));
+    let policy = memory.policies.first().filter(|(policy, _)| &**policy != "default");
+    let policy = policy.map(|(policy, _)| format!(" (memory policy {policy})")).unwrap_or_default();
+    is_share(there, all, MEMORY_PERCENT)
+        .then(|| format!(", but {} of its memory lies there{policy}", percent(there, all)))
+}
+
+pub(crate) fn remote_cgroup(remote: &FarMemory, path: &Arc<str>) -> Finding {
+    about(path, remote_memory(remote, ""))
+}
+
+pub(crate) fn remote_process(remote: &FarMemory, memory: &ProcessMemory, interval: &Interval) -> Finding {
+    let ProcessMemory { tgid, policies, .. } = memory;
+    let finding = remote_memory(remote, &format!(" (migratepages {tgid} FROM TO moves what is there)"));
+    let policy = policies.iter().find(|(policy, _)| &**policy != "default");
+    let policy = policy.map_or_else(String::new, |(policy, size)| {
+        format!("; {} of it by the memory policy {policy}", bytes(*size))
+    });
+    let name = interval.process_name(*tgid);
+    Finding { says: format!("process {tgid} ({name}): {}{policy}", finding.says), ..finding }
+}
+
+fn remote_memory(remote: &FarMemory, move_it: &str) -> Finding {
+    // Neither is empty: both are past a threshold.
+    let most = |amounts: &[(u32, u64)]| amounts.iter().copied().max_by_key(|(_, amount)| *amount);
+    let ((at, there), (node, ran_there_ns)) =
+        (most(remote.memory).unwrap_or_default(), most(&remote.ran).unwrap_or_default());
+    let size = total(remote.memory);
+    let says = format!(
+        "{:.1}% of its memory is on another node than its threads: {} of its {} is on node {at}, and {} of its time it ran on \
+         node {node}",
+        remote.share * 100.0,
+        percent(there, size),
+        bytes(size),
+        percent(ran_there_ns, total(&remote.ran)),
+    );
+    let advice = format!(
+        "keep threads and memory on one node (numactl --cpunodebind=N --membind=N, or cpuset.cpus with cpuset.mems){move_it}"
+    );
+    finding(Rule::RemoteMemory, 0, says, advice)
+}
+
+/// The busy threads of a process moved this many times, each of them `each` times a second.
+pub(crate) fn node_bouncing(interval: &Interval, tgid: u32, threads: u64, moves: u64, each: f64) -> Finding {
+    let says = format!(
+        "process {tgid} ({}): its {} came on another node {}, {each:.1} a second each, and each time left caches and \
+         memory behind",
+        interval.process_name(tgid),
+        count(threads, "busy thread"),
+        count(moves, "time"),
+    );
+    let advice = format!(
+        "keep the process on one node (numactl --cpunodebind, a cpuset), or look at what wakes its threads from the other \
+         one; kernel.numa_balancing and taskset -acp {tgid} tell who moves them"
+    );
+    finding(Rule::NodeBouncing, 0, says, advice)
+}
+
+pub(crate) fn unattributed(ns: u64, waited_ns: u64, interval: &Interval) -> Finding {
+    let living = interval.tasks.iter().map(|task| task.totals.migrations);
+    let exited = interval.exited.iter().map(|exited| exited.totals.migrations);
+    let out_of_runtime = match interval.losses.get(Loss::OutOfRuntime) {
+        0 => String::new(),
+        waits => {
+            format!("; in {} a real-time or deadline task had used up its runtime", count(waits, "wait"))
+        }
+    };
+    let says = format!(
+        "the cause of {} of waiting, {} of all, is not known: it passed on another CPU before a task was moved \
+         ({} in all), or longer ago than is looked back (at most {KNOWN} runs of a CPU){out_of_runtime}",
+        duration(ns),
+        percent(ns, waited_ns),
+        count(sum::total(living.chain(exited)), "move"),
+    );
+    let advice =
+        "take the other causes for lower bounds; tasks kept on fewer CPUs (cpuset, taskset) are moved less";
+    finding(Rule::Unattributed, ns, says, advice)
+}
