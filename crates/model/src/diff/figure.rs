@@ -1,12 +1,12 @@
-//! The figures that are compared: what each is made of, its unit, and from which change on it is worth telling.
+//! The figures that are compared: what each is made of, its unit and words, and the least change that matters.
 
 use cgscope_layout::Cause;
 use serde::{Serialize, Serializer};
 
 use super::blocks::{Measure, of_cause, of_counter};
-use crate::{Counter, Mode};
+use crate::{Counter, Mode, causes::shown};
 
-/// What a figure is told in.
+/// What a figure's values are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
@@ -20,15 +20,7 @@ pub enum Unit {
     Ns,
 }
 
-/// What a sum is divided by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Of {
-    /// The length of the block.
-    Wall,
-    Measure(Measure),
-}
-
-/// The least change that is worth telling, however sure it is: both must be reached.
+/// The least change that matters, however sure it is: both must be reached.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Least {
     /// In the unit of the figure.
@@ -46,9 +38,9 @@ pub enum Figure {
     Cause(Cause),
     /// Completed waits.
     Waits,
-    /// A wait's length on average; told where there are no histograms.
+    /// A wait's length on average, where there are no histograms.
     MeanWait,
-    /// A quantile of the waits' lengths, in thousandths.
+    /// A quantile of the waits' lengths, in thousandths: one of `QUANTILES`.
     Quantile(u16),
     /// On a CPU.
     OnCpu,
@@ -75,6 +67,21 @@ pub(super) const QUANTILES: [u16; 3] = [500, 900, 990];
 /// A quantile needs so many waits beyond it, on both sides together.
 pub(super) const BEYOND: f64 = 10.0;
 
+/// A row of the table of figures.
+#[derive(Clone, Copy, Debug)]
+pub struct FigureInfo {
+    /// The name in JSON.
+    pub name: &'static str,
+    /// The name in sentences and tables.
+    pub words: &'static str,
+    /// What its values are in.
+    pub unit: Unit,
+    /// The sum that it is made of.
+    pub(super) sum: usize,
+    /// What the sum is divided by; `None`: wall time.
+    pub(super) divisor: Option<usize>,
+}
+
 impl Figure {
     /// All but the quantiles.
     pub(super) fn counted() -> impl Iterator<Item = Self> {
@@ -92,38 +99,51 @@ impl Figure {
         ])
     }
 
-    /// The counter, and what it is divided by. `None` for a quantile.
-    pub(super) fn made_of(self) -> Option<(usize, Of)> {
-        let (measure, of) = match self {
-            Self::Cause(cause) => return Some((of_cause(cause), Of::Wall)),
-            Self::Counted(counter) => return Some((of_counter(counter), Of::Wall)),
-            Self::Quantile(_) => return None,
-            Self::Wait => (Measure::Wait, Of::Wall),
-            Self::Waits => (Measure::Waits, Of::Wall),
-            Self::MeanWait => (Measure::Wait, Of::Measure(Measure::Waits)),
-            Self::OnCpu => (Measure::OnCpu, Of::Wall),
-            Self::ThrottledPeriods => (Measure::ThrottledPeriods, Of::Measure(Measure::Periods)),
-            Self::Stood => (Measure::Stood, Of::Wall),
-            Self::RemoteShare => (Measure::Remote, Of::Measure(Measure::RemoteOf)),
-            Self::CpuBusy => (Measure::Busy, Of::Measure(Measure::Online)),
-            Self::Behind => (Measure::Behind, Of::Wall),
-            Self::Hook => (Measure::Hook, Of::Wall),
-            Self::Collector => (Measure::Collector, Of::Wall),
+    /// Its row of the table.
+    pub fn info(self) -> FigureInfo {
+        use Unit::{Ns, PerSecond, Share, WallShare};
+        let row = |name, words, unit, sum: usize, divisor: Option<Measure>| FigureInfo {
+            name,
+            words,
+            unit,
+            sum,
+            divisor: divisor.map(|measure| measure as usize),
         };
-        Some((measure as usize, of))
-    }
-
-    /// What its value is told in.
-    pub fn unit(self) -> Unit {
+        let wall = |name, words, sum: Measure| row(name, words, WallShare, sum as usize, None);
+        let share = |name, words, sum: Measure, of: Measure| row(name, words, Share, sum as usize, Some(of));
+        let wait_ns = |name, words| row(name, words, Ns, Measure::Wait as usize, Some(Measure::Waits));
         match self {
-            Self::Waits | Self::Counted(_) => Unit::PerSecond,
-            Self::MeanWait | Self::Quantile(_) => Unit::Ns,
-            Self::ThrottledPeriods | Self::RemoteShare | Self::CpuBusy => Unit::Share,
-            _ => Unit::WallShare,
+            Self::Wait => wall("wait", "waiting", Measure::Wait),
+            Self::Cause(cause) => row(cause.name(), shown(cause).words, WallShare, of_cause(cause), None),
+            Self::Waits => row("waits", "waits", PerSecond, Measure::Waits as usize, None),
+            Self::MeanWait => wait_ns("mean_wait", "mean wait"),
+            // A quantile comes from the histogram instead.
+            Self::Quantile(500) => wait_ns("p50", "median wait"),
+            Self::Quantile(900) => wait_ns("p90", "p90 of waits"),
+            Self::Quantile(_) => wait_ns("p99", "p99 of waits"),
+            Self::OnCpu => wall("on_cpu", "on CPU", Measure::OnCpu),
+            Self::Counted(counter) => {
+                let words = counter.info().diff.map_or(counter.name(), |compared| compared.words);
+                row(counter.name(), words, PerSecond, of_counter(counter), None)
+            }
+            Self::ThrottledPeriods => share(
+                "throttled_periods",
+                "periods out of quota",
+                Measure::ThrottledPeriods,
+                Measure::Periods,
+            ),
+            Self::Stood => wall("stood_throttled", "stood out of quota", Measure::Stood),
+            Self::RemoteShare => {
+                share("remote_share", "memory on other nodes", Measure::Remote, Measure::RemoteOf)
+            }
+            Self::CpuBusy => share("cpu_busy", "CPUs busy", Measure::Busy, Measure::Online),
+            Self::Behind => wall("behind", "waiting", Measure::Behind),
+            Self::Hook => wall("hook", "time in the hook", Measure::Hook),
+            Self::Collector => wall("collector", "CPU time of the collector", Measure::Collector),
         }
     }
 
-    /// The counter of its events: fewer than [`super::FEW_EVENTS`] of them on both sides together are no figure.
+    /// The counter of its events: with fewer than [`super::FEW_EVENTS`] on both sides together it is not tested.
     pub(super) fn events(self) -> Option<usize> {
         match self {
             Self::Wait | Self::Cause(_) | Self::Waits | Self::MeanWait | Self::Quantile(_) => {
@@ -135,9 +155,9 @@ impl Figure {
         }
     }
 
-    /// The least change worth telling.
+    /// The least change that matters.
     pub fn least(self) -> Least {
-        let (change, relative) = match (self, self.unit()) {
+        let (change, relative) = match (self, self.info().unit) {
             (Self::Hook | Self::Collector, _) => (0.001, 0.1),
             (_, Unit::WallShare) => (0.005, 0.05),
             (Self::Counted(counter), _) => {
@@ -152,48 +172,25 @@ impl Figure {
     }
 
     /// True if recordings of these modes both have it, and mean the same by it.
-    pub(super) fn is_told(self, before: Mode, after: Mode) -> bool {
+    pub(super) fn is_comparable(self, [before, after]: [Mode; 2]) -> bool {
         let is_exact = before == Mode::Bpf && after == Mode::Bpf;
         match self {
             Self::Cause(Cause::Throttled) => true,
-            // Coarsely it is whatever no quota explains.
-            Self::Cause(Cause::Unattributed) => before == after,
+            // In coarse recordings it is whatever no quota explains.
+            Self::Cause(Cause::Unattributed) | Self::Collector => before == after,
             Self::Counted(counter) => {
                 let info = counter.info();
                 is_exact || !(info.exact_only || info.is_partial)
             }
             Self::Cause(_) | Self::Behind | Self::Hook | Self::Quantile(_) => is_exact,
             Self::MeanWait => !is_exact,
-            Self::Collector => before == after,
             _ => true,
         }
-    }
-
-    /// The name in JSON.
-    pub fn name(self) -> String {
-        let name = match self {
-            Self::Wait => "wait",
-            Self::Cause(cause) => return cause.name().into(),
-            Self::Quantile(thousandths) if thousandths % 10 == 0 => return format!("p{}", thousandths / 10),
-            Self::Quantile(thousandths) => return format!("p{thousandths}"),
-            Self::Waits => "waits",
-            Self::MeanWait => "mean_wait",
-            Self::OnCpu => "on_cpu",
-            Self::Counted(counter) => counter.name(),
-            Self::ThrottledPeriods => "throttled_periods",
-            Self::Stood => "stood_throttled",
-            Self::RemoteShare => "remote_share",
-            Self::CpuBusy => "cpu_busy",
-            Self::Behind => "behind",
-            Self::Hook => "hook",
-            Self::Collector => "collector",
-        };
-        name.into()
     }
 }
 
 impl Serialize for Figure {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.name())
+        serializer.serialize_str(self.info().name)
     }
 }

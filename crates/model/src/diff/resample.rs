@@ -17,9 +17,9 @@ use oorandom::Rand32;
 /// Fewer blocks than these on a side say nothing: there are too few ways to deal them.
 pub const FEWEST_BLOCKS: usize = 8;
 /// Times that blocks are dealt anew.
-const DEALS: usize = 2_000;
+pub(super) const DEALS: usize = 2_000;
 /// Times that they are drawn with replacement.
-pub(super) const DRAWS: usize = 1_000;
+const DRAWS: usize = 1_000;
 /// The same recordings give the same answer.
 const SEED: u64 = 0x6367_7363_6f70_6531;
 /// More correlation than that is taken for that: what is left are then a few observations.
@@ -164,12 +164,7 @@ impl Series {
 }
 
 /// For each series how likely chance alone gives any of them a difference as sure as its own: small is more than noise.
-pub(super) fn family_wise(series: &[Series], shape: &Shape) -> Vec<f64> {
-    family_wise_of(series, shape, DEALS)
-}
-
-/// The same with so many deals.
-pub(super) fn family_wise_of(series: &[Series], shape: &Shape, deals: usize) -> Vec<f64> {
+pub(super) fn family_wise(series: &[Series], shape: &Shape, deals: usize) -> Vec<f64> {
     if !shape.is_enough() || series.is_empty() {
         return vec![1.0; series.len()];
     }
