@@ -24,7 +24,7 @@ use serde::{Serialize, Serializer};
 use crate::{CgroupReading, Finding, Mode};
 pub use blocks::MOST_BLOCKS;
 pub use compare::compare;
-pub use figure::{Figure, FigureInfo, Least, Unit};
+pub use figure::{Figure, Unit, figures};
 pub use resample::FEWEST_BLOCKS;
 pub use side::Side;
 
@@ -34,15 +34,6 @@ pub const ERROR: f64 = 0.01;
 pub const SMALL_ERROR: f64 = 0.001;
 /// Confidence of the interval of a change.
 pub const CONFIDENCE: f64 = 1.0 - ERROR;
-/// A rate of fewer events than these, on both sides together, says nothing.
-pub const FEW_EVENTS: f64 = 10.0;
-/// A subject that ran and waited for less than this share of wall time on both sides is left out.
-pub const LEAST_ACTIVITY: f64 = 0.001;
-/// Cgroups, and programs, that are compared: those that waited and ran most.
-pub const MOST_SUBJECTS: usize = 60;
-/// Cgroups, and programs, that are ranked on each side.
-pub const TOP: usize = 10;
-
 /// What a figure is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
@@ -100,9 +91,9 @@ pub enum Verdict {
     MoreThanNoise,
     /// It may be chance.
     WithinNoise,
-    /// Sure, but below [`Figure::least`].
+    /// Sure, but below what the table of figures has as the least change.
     Negligible,
-    /// Fewer than [`FEW_EVENTS`] events.
+    /// Fewer events, or waits beyond a quantile, than tell anything.
     TooFewEvents,
     /// A recording has fewer than [`FEWEST_BLOCKS`] intervals.
     TooShort,
@@ -115,9 +106,8 @@ pub struct Change {
     #[serde(flatten)]
     pub subject: Subject,
     /// Which figure.
+    #[serde(flatten)]
     pub figure: Figure,
-    /// What its values are in.
-    pub unit: Unit,
     /// The recordings that have the subject.
     pub presence: Presence,
     /// The value before; `None`: there is none, as a quantile without waits.

@@ -57,12 +57,12 @@ pub fn relative(change: &Change) -> String {
 pub fn interval(change: &Change) -> String {
     let Some((low, high)) = change.low.zip(change.high) else { return "-".into() };
     let sign = |value: f64| if value < 0.0 { '-' } else { '+' };
-    let signed = |value: f64| match change.unit {
+    let signed = |value: f64| match change.figure.unit {
         Unit::WallShare | Unit::Share => format!("{}{}", sign(value), digits(value.abs() * 100.0)),
         Unit::PerSecond => format!("{}{}", sign(value), digits(value.abs())),
         Unit::Ns => format!("{}{}", sign(value), duration(value.abs() as u64)),
     };
-    let unit = match change.unit {
+    let unit = match change.figure.unit {
         Unit::WallShare | Unit::Share => " points",
         Unit::PerSecond => " /s",
         Unit::Ns => "",
@@ -93,15 +93,14 @@ pub fn presence(presence: Presence) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use cgscope_model::diff::Figure;
+    use cgscope_model::diff::figures;
 
     use super::*;
 
     fn change(before: f64, after: f64) -> Change {
         Change {
             subject: Subject::All,
-            figure: Figure::Wait,
-            unit: Unit::WallShare,
+            figure: figures()[0],
             presence: Presence::Both,
             before: Some(before),
             after: Some(after),

@@ -50,12 +50,12 @@ fn row(out: &mut String, change: &Change, same: &[&Subject]) -> Result {
     write!(
         out,
         "{:>10} {:>10} {:>9} {:>29}  {:<23}  {}: {}{}",
-        figures::value(change.unit, change.before),
-        figures::value(change.unit, change.after),
+        figures::value(change.figure.unit, change.before),
+        figures::value(change.figure.unit, change.after),
         figures::relative(change),
         figures::interval(change),
         figures::verdict(change),
-        change.figure.info().words,
+        change.figure.words,
         figures::subject(&change.subject),
         figures::presence(change.presence),
     )?;

@@ -76,11 +76,11 @@ fn headline_change(diff: &Diff) -> Option<&Change> {
 fn sentence(change: &Change) -> String {
     format!(
         "{} of {}, from {} to {}{} ({}; 99% interval of the change {}); {}",
-        change.figure.info().words,
+        change.figure.words,
         figures::subject(&change.subject),
-        figures::value(change.unit, change.before),
-        figures::value(change.unit, change.after),
-        if change.unit == Unit::WallShare { " of wall time" } else { "" },
+        figures::value(change.figure.unit, change.before),
+        figures::value(change.figure.unit, change.after),
+        if change.figure.unit == Unit::WallShare { " of wall time" } else { "" },
         figures::relative(change),
         figures::interval(change),
         figures::verdict(change),

@@ -4,10 +4,9 @@ use std::{cmp::Ordering, sync::Arc};
 
 use super::{
     CONFIDENCE, Change, Diff, ERROR, Figure, FindingChange, Length, LimitChange, Presence, Ranked, Side,
-    Subject, TOP, Unit, Verdict,
+    Subject, Unit, Verdict,
     blocks::Measure,
-    figure::QUANTILES,
-    matching,
+    figures, matching,
     quantiles::drawn_quantiles,
     resample::{DEALS, Draws, Series, family_wise, interval},
     series::{Both, Frame, bucket_at, is_rare, is_unknown, scale},
@@ -21,6 +20,8 @@ use crate::{
 
 /// Subjects with quantiles of waits: those that waited most.
 const WITH_QUANTILES: usize = 30;
+/// Cgroups, and programs, that are ranked on each side.
+const TOP: usize = 10;
 
 /// What changed from `before` to `after`. `hosts`: what findings are judged by, of both.
 ///
@@ -74,34 +75,33 @@ impl<'f, 'a> Table<'f, 'a> {
 
     fn fill(&mut self, chosen: &[(&Both, bool)]) {
         let modes = self.frame.sides.map(|side| side.whole.mode);
+        let comparable = figures().into_iter().filter(|figure| figure.is_comparable(modes));
+        let (quantiles, counted): (Vec<Figure>, Vec<Figure>) =
+            comparable.partition(|figure| figure.quantile.is_some());
         let mut with_quantiles = 0;
         for (both, is_shadow) in chosen {
-            for figure in Figure::counted().filter(|figure| figure.is_comparable(modes)) {
-                let is_limit =
-                    matches!(figure, Figure::ThrottledPeriods | Figure::Stood | Figure::RemoteShare);
-                if is_limit || !is_shadow {
-                    self.add_counted(both, figure);
-                }
+            for figure in counted.iter().filter(|figure| figure.is_own || !is_shadow) {
+                self.add_counted(both, figure);
             }
-            if Figure::Quantile(500).is_comparable(modes) && !is_shadow && with_quantiles < WITH_QUANTILES {
-                with_quantiles += usize::from(self.add_quantiles(both));
+            if !quantiles.is_empty() && !is_shadow && with_quantiles < WITH_QUANTILES {
+                with_quantiles += usize::from(self.add_quantiles(both, &quantiles));
             }
         }
     }
 
-    fn add_counted(&mut self, both: &Both, figure: Figure) {
+    fn add_counted(&mut self, both: &Both, figure: &Figure) {
         if is_unknown(both, figure) {
             return;
         }
         let values = [0, 1].map(|side| self.frame.value(both, figure, side));
         let largest = values.into_iter().flatten().fold(0.0, f64::max);
-        if largest < figure.least().change / 2.0 {
+        if largest < figure.least.0 / 2.0 {
             return;
         }
         let tested = (!is_rare(both, figure)).then(|| {
             let series = self.frame.counted(both, figure);
             let sign = if self.frame.order[0] == 0 { 1.0 } else { -1.0 };
-            let scale = scale(figure.info().unit);
+            let scale = scale(figure.unit);
             let drawn = self.draws.differences(&series, &self.frame.shape);
             (series, drawn.into_iter().map(|difference| difference * sign * scale).collect())
         });
@@ -109,20 +109,20 @@ impl<'f, 'a> Table<'f, 'a> {
     }
 
     /// The lengths of a subject's waits: true if both sides have some.
-    fn add_quantiles(&mut self, both: &Both) -> bool {
+    fn add_quantiles(&mut self, both: &Both, figures: &[Figure]) -> bool {
         let hists = [0, 1].map(|side: usize| both.sums[side].hist());
         if hists.iter().any(|hist| hist.count() == 0) {
             return false;
         }
         let longest_ns = [0, 1].map(|side: usize| both.sums[side].get(Measure::Longest));
-        let quantiles = QUANTILES.map(|thousandths| f64::from(thousandths) / 1_000.0);
+        let quantiles: Vec<f64> = figures.iter().filter_map(|figure| figure.quantile).collect();
         let drawn = drawn_quantiles(self.frame, both, &self.draws, &quantiles);
-        for ((thousandths, quantile), drawn) in QUANTILES.into_iter().zip(quantiles).zip(drawn) {
+        for ((figure, quantile), drawn) in figures.iter().zip(quantiles).zip(drawn) {
             let bucket = bucket_at(&hists, quantile);
             let series = bucket.map(|bucket| self.frame.above(both, bucket, quantile));
             let values = [0, 1]
                 .map(|side: usize| hists[side].quantile_ns(quantile, longest_ns[side]).map(|ns| ns as f64));
-            self.add(both, Figure::Quantile(thousandths), values, series.map(|series| (series, drawn)));
+            self.add(both, figure, values, series.map(|series| (series, drawn)));
         }
         true
     }
@@ -131,7 +131,7 @@ impl<'f, 'a> Table<'f, 'a> {
     fn add(
         &mut self,
         both: &Both,
-        figure: Figure,
+        figure: &Figure,
         [before, after]: [Option<f64>; 2],
         tested: Option<(Series, Vec<f64>)>,
     ) {
@@ -145,11 +145,9 @@ impl<'f, 'a> Table<'f, 'a> {
         let (low, high) = lies_between.unzip();
         let waited =
             f64::max(self.frame.share(both, Measure::Wait, 0), self.frame.share(both, Measure::Wait, 1));
-        let unit = figure.info().unit;
         let change = Change {
             subject: both.subject.clone(),
-            figure,
-            unit,
+            figure: *figure,
             presence: presence(self.frame, &both.subject),
             before,
             after,
@@ -159,7 +157,7 @@ impl<'f, 'a> Table<'f, 'a> {
             high,
             p: None,
             verdict: Verdict::TooFewEvents,
-            size: match (unit, before.zip(after)) {
+            size: match (figure.unit, before.zip(after)) {
                 (_, None) => 0.0,
                 (Unit::WallShare, Some((before, after))) => (after - before).abs(),
                 (_, Some((before, after))) => {
@@ -192,8 +190,8 @@ fn verdict(change: &Change, is_enough: bool) -> Verdict {
     };
     let excludes_none = change.low.is_some_and(|low| low > 0.0) || change.high.is_some_and(|high| high < 0.0);
     let larger = f64::max(change.before.unwrap_or(0.0), change.after.unwrap_or(0.0));
-    let least = change.figure.least();
-    let is_large = difference.abs() >= least.change && difference.abs() >= least.relative * larger;
+    let (least, relative) = change.figure.least;
+    let is_large = difference.abs() >= least && difference.abs() >= relative * larger;
     match p <= ERROR && excludes_none {
         true if is_large => Verdict::MoreThanNoise,
         true => Verdict::Negligible,
@@ -203,13 +201,13 @@ fn verdict(change: &Change, is_enough: bool) -> Verdict {
 
 /// What is more than noise comes first, and shares of wall time before what is behind them.
 fn order(a: &Change, b: &Change) -> Ordering {
-    let is_time = |change: &Change| change.unit == Unit::WallShare;
+    let is_time = |change: &Change| change.figure.unit == Unit::WallShare;
     b.is_called()
         .cmp(&a.is_called())
         .then(is_time(b).cmp(&is_time(a)))
         .then(b.size.total_cmp(&a.size))
         .then_with(|| a.subject.cmp(&b.subject))
-        .then_with(|| a.figure.info().name.cmp(b.figure.info().name))
+        .then_with(|| a.figure.name.cmp(b.figure.name))
 }
 
 fn limits(frame: &Frame) -> Vec<LimitChange> {

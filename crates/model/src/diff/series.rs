@@ -1,13 +1,15 @@
 //! From blocks to series: which figures of which subjects are tested, and what they are made of.
 
 use super::{
-    FEW_EVENTS, Figure, Subject, Unit,
-    blocks::{Measure, Rows, Sums, UNKNOWN, of_counter},
-    figure::BEYOND,
+    Figure, Subject, Unit,
+    blocks::{Measure, Rows, Sums, UNKNOWN},
     resample::{Series, Shape},
     side::Recorded,
 };
 use crate::{Hist, sum};
+
+/// A rate of fewer events than these, on both sides together, says nothing, nor does a quantile with fewer waits beyond it.
+const FEW_EVENTS: f64 = 10.0;
 
 /// A subject on both sides.
 pub(super) struct Both<'a> {
@@ -60,16 +62,16 @@ impl<'a> Frame<'a> {
     }
 
     /// A counted figure, block by block.
-    pub fn counted(&self, both: &Both, figure: Figure) -> Series {
-        let info = figure.info();
+    pub fn counted(&self, both: &Both, figure: &Figure) -> Series {
+        let (sum, divisor) = figure.ratio;
         let parts = |side: usize, blocks| {
             let series =
                 |cell| both.rows[side].map_or_else(|| vec![0.0; blocks], |rows| rows.series(cell, blocks));
             let lengths_ns = self.sides[side].blocks.lengths_ns.iter();
-            let divisor = info.divisor.map_or_else(|| lengths_ns.map(|ns| *ns as f64).collect(), series);
-            (series(info.sum), divisor)
+            let divisor = divisor.map_or_else(|| lengths_ns.map(|ns| *ns as f64).collect(), series);
+            (series(sum), divisor)
         };
-        self.series(parts, figure.least().change / scale(info.unit) / 10.0)
+        self.series(parts, figure.least.0 / scale(figure.unit) / 10.0)
     }
 
     /// The share of waits above the bucket of this quantile, block by block.
@@ -82,11 +84,11 @@ impl<'a> Frame<'a> {
     }
 
     /// A counted figure over a whole side, in its unit; `None` where it is a share of nothing.
-    pub fn value(&self, both: &Both, figure: Figure, side: usize) -> Option<f64> {
-        let info = figure.info();
+    pub fn value(&self, both: &Both, figure: &Figure, side: usize) -> Option<f64> {
+        let (sum, divisor) = figure.ratio;
         let sums = &both.sums[side];
-        let divisor = info.divisor.map_or(self.wall_ns[side], |cell| sums.at(cell) as f64);
-        (divisor > 0.0).then(|| sums.at(info.sum) as f64 / divisor * scale(info.unit))
+        let divisor = divisor.map_or(self.wall_ns[side], |cell| sums.at(cell) as f64);
+        (divisor > 0.0).then(|| sums.at(sum) as f64 / divisor * scale(figure.unit))
     }
 
     /// Share of wall time.
@@ -104,14 +106,13 @@ pub(super) fn scale(unit: Unit) -> f64 {
 }
 
 /// True if a side has no such counter: it was recorded before that was counted.
-pub(super) fn is_unknown(both: &Both, figure: Figure) -> bool {
-    let Figure::Counted(counter) = figure else { return false };
-    both.sums.iter().any(|sums| sums.at(of_counter(counter)) == UNKNOWN)
+pub(super) fn is_unknown(both: &Both, figure: &Figure) -> bool {
+    both.sums.iter().any(|sums| sums.at(figure.ratio.0) == UNKNOWN)
 }
 
 /// True if there are too few events for a rate.
-pub(super) fn is_rare(both: &Both, figure: Figure) -> bool {
-    figure.events().is_some_and(|events| {
+pub(super) fn is_rare(both: &Both, figure: &Figure) -> bool {
+    figure.events.is_some_and(|events| {
         let count = sum::total(both.sums.iter().map(|sums| sums.at(events)));
         (count as f64) < FEW_EVENTS
     })
@@ -120,7 +121,7 @@ pub(super) fn is_rare(both: &Both, figure: Figure) -> bool {
 /// The bucket that the quantile of both sides together lies in; `None` where too few waits are beyond it.
 pub(super) fn bucket_at(hists: &[Hist; 2], quantile: f64) -> Option<usize> {
     let total = sum::total(hists.iter().map(Hist::count));
-    if (total as f64) * quantile.min(1.0 - quantile) < BEYOND {
+    if (total as f64) * quantile.min(1.0 - quantile) < FEW_EVENTS {
         return None;
     }
     let mut all = hists[0].clone();

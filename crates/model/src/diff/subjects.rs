@@ -3,11 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{
-    LEAST_ACTIVITY, MOST_SUBJECTS, Presence, Subject,
+    Presence, Subject,
     blocks::{Measure, Rows},
     series::{Both, Frame},
 };
 use crate::selection::is_at_or_below;
+
+/// A subject that ran and waited for less than this share of wall time on both sides is left out.
+const LEAST_ACTIVITY: f64 = 0.001;
+/// Subjects of each kind that are compared: those that waited and ran most.
+const MOST_SUBJECTS: usize = 60;
 
 /// Everything that did anything on either side.
 pub(super) fn subjects<'a>(frame: &Frame<'a>) -> Vec<Both<'a>> {
