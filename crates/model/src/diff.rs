@@ -1,16 +1,15 @@
 //! What changed from one recording to another, and what of it is more than noise. How it is judged is in `docs/diff.md`.
 //!
 //! [`Side`] takes the Intervals of a recording, one at a time, and keeps sums over blocks of time; [`compare`] sets two of them
-//! side by side.
+//! side by side: a table of [`Change`]s, from which text and JSON are made.
 
 mod blocks;
 mod compare;
-mod distribution;
 mod figure;
 pub mod json;
 mod matching;
 mod program;
-mod recorded;
+mod quantiles;
 mod resample;
 mod series;
 mod side;
@@ -20,12 +19,12 @@ mod tests;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use crate::{CgroupReading, Finding, Hist, Mode};
+use crate::{CgroupReading, Finding, Mode};
 pub use blocks::MOST_BLOCKS;
 pub use compare::compare;
-pub use figure::{Figure, Least, Unit};
+pub use figure::{Figure, Unit, figures};
 pub use resample::FEWEST_BLOCKS;
 pub use side::Side;
 
@@ -35,17 +34,6 @@ pub const ERROR: f64 = 0.01;
 pub const SMALL_ERROR: f64 = 0.001;
 /// Confidence of the interval of a change.
 pub const CONFIDENCE: f64 = 1.0 - ERROR;
-/// A rate of fewer events than these, on both sides together, says nothing.
-pub const FEW_EVENTS: f64 = 10.0;
-/// A subject that ran and waited for less than this share of wall time on both sides is left out.
-pub const LEAST_ACTIVITY: f64 = 0.001;
-/// Two distributions that differ nowhere by this share of the waits are taken for the same.
-pub const LEAST_DISTANCE: f64 = 0.05;
-/// So many cgroups, and so many programs, are compared: those that waited and ran most.
-pub const MOST_SUBJECTS: usize = 60;
-/// So many are ranked on each side.
-pub const TOP: usize = 10;
-
 /// What a figure is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
@@ -58,71 +46,85 @@ pub enum Subject {
     Program(Arc<str>),
     /// A cgroup's own tasks behind those of another; `None`: behind kernel threads.
     Behind {
-        /// Whose tasks waited.
+        /// The cgroup that waited.
         victim: Arc<str>,
-        /// Whose ran.
+        /// The cgroup that ran.
         culprit: Option<Arc<str>>,
     },
     /// cgscope itself.
     Own,
 }
 
-/// On which side something was there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Presence {
-    /// On both.
-    Both,
-    /// In the first recording alone.
-    OnlyBefore,
-    /// In the second one alone.
-    OnlyAfter,
-}
-
-impl Presence {
-    fn of(before: bool, after: bool) -> Self {
-        match (before, after) {
-            (true, false) => Self::OnlyBefore,
-            (false, true) => Self::OnlyAfter,
-            _ => Self::Both,
+impl Serialize for Subject {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::All => serializer.collect_map([("about", "all")]),
+            Self::Cgroup(path) => serializer.collect_map([("about", "cgroup"), ("path", path)]),
+            Self::Program(comm) => serializer.collect_map([("about", "program"), ("comm", comm)]),
+            Self::Behind { victim, culprit } => serializer.collect_map([
+                ("about", Some("behind")),
+                ("path", Some(victim)),
+                ("culprit", culprit.as_deref()),
+            ]),
+            Self::Own => serializer.collect_map([("about", "own")]),
         }
     }
 }
 
-/// What is to be thought of a difference.
+/// The recordings that have a subject or a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Presence {
+    /// Both of them.
+    Both,
+    /// The first one alone.
+    OnlyBefore,
+    /// The second one alone.
+    OnlyAfter,
+}
+
+/// What a difference means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// More than noise, and large enough to tell.
+    /// More than noise, and large enough to matter.
     MoreThanNoise,
     /// It may be chance.
     WithinNoise,
-    /// Sure, but below [`Figure::least`].
+    /// Sure, but below what the table of figures has as the least change.
     Negligible,
-    /// Of fewer than [`FEW_EVENTS`] events.
+    /// Fewer events, or waits beyond a quantile, than tell anything.
     TooFewEvents,
     /// A recording has fewer than [`FEWEST_BLOCKS`] intervals.
     TooShort,
 }
 
-/// A figure on both sides.
-#[derive(Clone, Debug, PartialEq)]
+/// A row of the table: a figure of a subject on both sides.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
     /// What it is about.
+    #[serde(flatten)]
     pub subject: Subject,
     /// Which figure.
+    #[serde(flatten)]
     pub figure: Figure,
-    /// On which side the subject was there.
+    /// The recordings that have the subject.
     pub presence: Presence,
-    /// In the unit of the figure; `None`: there is none, as a quantile without waits.
+    /// The value before; `None`: there is none, as a quantile without waits.
     pub before: Option<f64>,
-    /// The same after.
+    /// The value after.
     pub after: Option<f64>,
-    /// Where the change lies with [`CONFIDENCE`]; `None`: not known.
-    pub interval: Option<(f64, f64)>,
+    /// After less before.
+    pub change: Option<f64>,
+    /// The change as a share of `before`; not finite (null in JSON) where that is 0.
+    pub relative: Option<f64>,
+    /// Lower end of the interval that the change lies in with [`CONFIDENCE`]; `None`: not known.
+    pub low: Option<f64>,
+    /// Its upper end.
+    pub high: Option<f64>,
     /// How likely chance alone gives any figure of the table a difference as sure as this one; `None`: not tested.
     pub p: Option<f64>,
-    /// What is to be thought of it.
+    /// What it means.
     pub verdict: Verdict,
     /// What the table is ordered by: the change of a share of wall time; of other figures the relative change times the share
     /// of wall time that the subject waited.
@@ -130,64 +132,59 @@ pub struct Change {
 }
 
 impl Change {
-    /// After less before. A side without a figure has none.
-    pub fn change(&self) -> Option<f64> {
-        Some(self.after? - self.before?)
-    }
-
-    /// Said to be more than noise.
+    /// True if it is more than noise.
     pub fn is_called(&self) -> bool {
         self.verdict == Verdict::MoreThanNoise
     }
 }
 
-/// The lengths of waits of a subject on both sides.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Distribution {
-    /// Whose waits.
-    pub subject: Subject,
-    /// Waits before.
-    pub before: Hist,
-    /// Waits after.
-    pub after: Hist,
-    /// The longest, ns.
-    pub longest_ns: [u64; 2],
-    /// The largest difference between the shares of waits up to some length (Kolmogorov and Smirnov's distance), 0 to 1.
-    pub distance: f64,
-    /// That length, ns.
-    pub at_ns: u64,
-    /// As in [`Change::p`], the smallest at the lengths looked at.
-    pub p: f64,
-    /// More than noise, and by at least [`LEAST_DISTANCE`].
-    pub differs: bool,
+/// What limits the CPU time of a cgroup, as in [`CgroupReading`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "as there")]
+pub struct CpuLimits {
+    pub quota_us: Option<u64>,
+    pub period_us: Option<u64>,
+    pub burst_us: Option<u64>,
+    pub weight: Option<u64>,
+    pub cpus: Option<u32>,
+    pub cpuset: Option<Arc<str>>,
+}
+
+impl From<&CgroupReading> for CpuLimits {
+    fn from(reading: &CgroupReading) -> Self {
+        let CgroupReading { quota_us, period_us, burst_us, weight, cpus, ref cpuset, .. } = *reading;
+        Self { quota_us, period_us, burst_us, weight, cpus, cpuset: cpuset.clone() }
+    }
 }
 
 /// The limits of a cgroup, where they are not the same. Facts: there is no noise in them.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LimitChange {
     /// The cgroup.
     pub path: Arc<str>,
-    /// At the end of the first recording; `None`: several cgroups are told by this name, and their limits are not the same.
-    pub before: Option<CgroupReading>,
+    /// At the end of the first recording; `None`: several cgroups have this name, with different limits.
+    pub before: Option<CpuLimits>,
     /// At the end of the second one.
-    pub after: Option<CgroupReading>,
+    pub after: Option<CpuLimits>,
     /// They were changed while this side was recorded.
-    pub during: [bool; 2],
+    pub changed_during: [bool; 2],
 }
 
 /// A finding that only one recording has.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FindingChange {
     /// Which recording has it; never both.
     pub presence: Presence,
     /// The finding.
+    #[serde(flatten)]
     pub finding: Finding,
 }
 
 /// One of the subjects that waited most.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ranked {
     /// Which.
+    #[serde(flatten)]
     pub subject: Subject,
     /// Waited, share of wall time.
     pub wait: f64,
@@ -195,17 +192,17 @@ pub struct Ranked {
     pub on_cpu: f64,
 }
 
-/// What is known of a recording.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a recording was taken and divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Length {
+    /// How it was measured.
+    pub mode: Mode,
     /// Intervals in it.
     pub intervals: u64,
     /// Blocks that they make.
     pub blocks: usize,
     /// All of it, ns.
     pub duration_ns: u64,
-    /// How it was measured.
-    pub mode: Mode,
 }
 
 /// Two recordings side by side.
@@ -217,8 +214,6 @@ pub struct Diff {
     pub tested: usize,
     /// Those called first; of these and of the others shares of wall time first, by size.
     pub changes: Vec<Change>,
-    /// The distributions of waits of those who waited most, by distance.
-    pub distributions: Vec<Distribution>,
     /// Limits that are not the same.
     pub limits: Vec<LimitChange>,
     /// Findings that are new or gone.
@@ -229,7 +224,7 @@ pub struct Diff {
     pub cgroups: [Vec<Ranked>; 2],
     /// The programs that waited most, on each side.
     pub programs: [Vec<Ranked>; 2],
-    /// Who ran or waited worth telling and was on one side alone.
+    /// Compared subjects that only one recording has.
     pub alone: BTreeMap<Subject, Presence>,
 }
 

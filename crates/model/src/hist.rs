@@ -72,11 +72,6 @@ impl Hist {
         hist
     }
 
-    /// The same waits with a share for each cell of row and cause, in order.
-    pub(crate) fn with_shares(&self, shares: impl IntoIterator<Item = u64>) -> Self {
-        Self { counts: self.counts.clone(), shares: Sparse::from_counts(shares) }
-    }
-
     /// True if every bucket exists, in order and with a count: what was read from a file may not be.
     pub fn is_valid(&self) -> bool {
         self.counts.is_valid() && self.shares.is_valid()

@@ -2,36 +2,12 @@
 
 use cgscope_model::{
     CgroupName,
-    diff::{Change, Figure, Presence, SMALL_ERROR, Subject, Unit, Verdict},
+    diff::{Change, Presence, SMALL_ERROR, Subject, Unit, Verdict},
     units::duration,
 };
 
-use crate::causes;
-
-/// What a figure is called in a table.
-pub fn name(figure: Figure) -> String {
-    match figure {
-        Figure::Wait | Figure::Behind => "waiting".into(),
-        Figure::Cause(cause) => causes::words(cause).into(),
-        Figure::Waits => "waits".into(),
-        Figure::MeanWait => "mean wait".into(),
-        Figure::Quantile(500) => "median wait".into(),
-        Figure::Quantile(_) => format!("{} of waits", figure.name()),
-        Figure::OnCpu => "on CPU".into(),
-        Figure::Counted(counter) => {
-            counter.info().diff.map_or(counter.name(), |compared| compared.words).into()
-        }
-        Figure::ThrottledPeriods => "periods out of quota".into(),
-        Figure::Stood => "stood out of quota".into(),
-        Figure::RemoteShare => "memory on other nodes".into(),
-        Figure::CpuBusy => "CPUs busy".into(),
-        Figure::Hook => "time in the hook".into(),
-        Figure::Collector => "CPU time of the collector".into(),
-    }
-}
-
-/// Whom it is about.
-pub fn whose(subject: &Subject) -> String {
+/// What a figure is about.
+pub fn subject(subject: &Subject) -> String {
     match subject {
         Subject::All => "all that was recorded".into(),
         Subject::Cgroup(path) => match CgroupName::of(path).words() {
@@ -79,34 +55,30 @@ pub fn relative(change: &Change) -> String {
 
 /// `-10.4 to -9.1 points`: where the change lies.
 pub fn interval(change: &Change) -> String {
-    let Some((low, high)) = change.interval else { return "-".into() };
-    let signed = |value: f64| format!("{}{}", if value < 0.0 { "-" } else { "+" }, digits(value.abs()));
-    match change.figure.unit() {
-        Unit::WallShare | Unit::Share => {
-            format!("{} to {} points", signed(low * 100.0), signed(high * 100.0))
-        }
-        Unit::PerSecond => format!("{} to {} /s", signed(low), signed(high)),
-        Unit::Ns => {
-            let signed =
-                |ns: f64| format!("{}{}", if ns < 0.0 { "-" } else { "+" }, duration(ns.abs() as u64));
-            format!("{} to {}", signed(low), signed(high))
-        }
-    }
+    let Some((low, high)) = change.low.zip(change.high) else { return "-".into() };
+    let sign = |value: f64| if value < 0.0 { '-' } else { '+' };
+    let signed = |value: f64| match change.figure.unit {
+        Unit::WallShare | Unit::Share => format!("{}{}", sign(value), digits(value.abs() * 100.0)),
+        Unit::PerSecond => format!("{}{}", sign(value), digits(value.abs())),
+        Unit::Ns => format!("{}{}", sign(value), duration(value.abs() as u64)),
+    };
+    let unit = match change.figure.unit {
+        Unit::WallShare | Unit::Share => " points",
+        Unit::PerSecond => " /s",
+        Unit::Ns => "",
+    };
+    format!("{} to {}{unit}", signed(low), signed(high))
 }
 
-/// How sure a change that is called is, in percent.
-pub fn confidence(change: &Change) -> &'static str {
-    if change.p.is_some_and(|p| p <= SMALL_ERROR) { "99.9%" } else { "99%" }
-}
-
-/// What is to be thought of it.
-pub fn verdict(change: &Change) -> String {
+/// What a change means, and how sure that is.
+pub fn verdict(change: &Change) -> &'static str {
     match change.verdict {
-        Verdict::MoreThanNoise => format!("more than noise ({})", confidence(change)),
-        Verdict::WithinNoise => "within noise".into(),
-        Verdict::Negligible => "sure, but negligible".into(),
-        Verdict::TooFewEvents => "too few events".into(),
-        Verdict::TooShort => "too short to say".into(),
+        Verdict::MoreThanNoise if change.p.is_some_and(|p| p <= SMALL_ERROR) => "more than noise (99.9%)",
+        Verdict::MoreThanNoise => "more than noise (99%)",
+        Verdict::WithinNoise => "within noise",
+        Verdict::Negligible => "sure, but negligible",
+        Verdict::TooFewEvents => "too few events",
+        Verdict::TooShort => "too short to say",
     }
 }
 
@@ -121,16 +93,21 @@ pub fn presence(presence: Presence) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use cgscope_model::diff::figures;
+
     use super::*;
 
     fn change(before: f64, after: f64) -> Change {
         Change {
             subject: Subject::All,
-            figure: Figure::Wait,
+            figure: figures()[0],
             presence: Presence::Both,
             before: Some(before),
             after: Some(after),
-            interval: Some((-0.104, -0.091)),
+            change: Some(after - before),
+            relative: Some((after - before) / before),
+            low: Some(-0.104),
+            high: Some(-0.091),
             p: Some(0.0005),
             verdict: Verdict::MoreThanNoise,
             size: 0.0,

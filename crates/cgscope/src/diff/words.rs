@@ -3,11 +3,7 @@
 use std::fmt::{Result, Write as _};
 
 use cgscope_model::{
-    CgroupReading,
-    diff::{
-        Change, Diff, Distribution, FEWEST_BLOCKS, Figure, FindingChange, LimitChange, Presence, Subject,
-        Verdict,
-    },
+    diff::{Change, CpuLimits, Diff, FEWEST_BLOCKS, FindingChange, LimitChange, Presence, Subject, Unit},
     units::{self, duration},
 };
 
@@ -24,7 +20,6 @@ pub fn text(recordings: [&Recording; 2], diff: &Diff, all: bool) -> String {
     let _ = headline(&mut out, diff);
     let _ = limits(&mut out, diff);
     let _ = tables::changes(&mut out, diff, all);
-    let _ = tables::histograms(&mut out, diff);
     let _ = tables::ranked(&mut out, "cgroup, with all below it", &diff.cgroups);
     let _ = tables::ranked(&mut out, "program", &diff.programs);
     let _ = alone(&mut out, diff);
@@ -62,9 +57,6 @@ fn headline(out: &mut String, diff: &Diff) -> Result {
         );
     };
     writeln!(out, "Changed most: {}.", sentence(first))?;
-    for words in tables::told_distributions(diff).filter_map(|one| distribution(diff, one)) {
-        writeln!(out, "{}.", capital(&words))?;
-    }
     writeln!(
         out,
         "{called} of {} compared changed by more than noise: of deals of the same blocks of time to both sides at random, \
@@ -82,78 +74,22 @@ fn headline_change(diff: &Diff) -> Option<&Change> {
 }
 
 fn sentence(change: &Change) -> String {
-    let unit = change.figure.unit();
     format!(
         "{} of {}, from {} to {}{} ({}; 99% interval of the change {}); {}",
-        figures::name(change.figure),
-        figures::whose(&change.subject),
-        figures::value(unit, change.before),
-        figures::value(unit, change.after),
-        if unit == cgscope_model::diff::Unit::WallShare { " of wall time" } else { "" },
+        change.figure.words,
+        figures::subject(&change.subject),
+        figures::value(change.figure.unit, change.before),
+        figures::value(change.figure.unit, change.after),
+        if change.figure.unit == Unit::WallShare { " of wall time" } else { "" },
         figures::relative(change),
         figures::interval(change),
         figures::verdict(change),
     )
 }
 
-/// What became of the lengths of waits; `None` where they did not change by more than noise.
-fn distribution(diff: &Diff, one: &Distribution) -> Option<String> {
-    if !one.differs {
-        return None;
-    }
-    let of = |quantile: u16| {
-        let figure = Figure::Quantile(quantile);
-        diff.changes.iter().find(|change| change.subject == one.subject && change.figure == figure)
-    };
-    let parts = [(990, "the slowest 1%"), (900, "the slowest 10%"), (500, "the median")];
-    let told: Vec<(String, bool)> = parts
-        .into_iter()
-        .filter_map(|(quantile, name)| {
-            let change = of(quantile)?;
-            Some((moved(name, change)?, change.is_called()))
-        })
-        .collect();
-    let whose = figures::whose(&one.subject);
-    if told.iter().any(|(_, is_called)| *is_called) {
-        let words: Vec<String> = told.into_iter().map(|(words, _)| words).collect();
-        return Some(format!("waits of {whose}: {}", words.join("; ")));
-    }
-    let share = |hist: &cgscope_model::Hist| {
-        let below: u64 = hist.buckets().filter(|(low, ..)| *low < one.at_ns).map(|(.., count)| count).sum();
-        100.0 * below as f64 / hist.count().max(1) as f64
-    };
-    Some(format!(
-        "waits of {whose}: {:.0}% were shorter than {} before, {:.0}% after",
-        share(&one.before),
-        duration(one.at_ns),
-        share(&one.after)
-    ))
-}
-
-/// `the slowest 1% got 3.2 times longer (4.10ms to 13.1ms)`; `None` where it is not known.
-fn moved(name: &str, change: &Change) -> Option<String> {
-    let (before, after) = (change.before?, change.after?);
-    match change.verdict {
-        Verdict::MoreThanNoise => {}
-        Verdict::WithinNoise => return Some(format!("{name} did not change by more than noise")),
-        Verdict::Negligible => return Some(format!("{name} hardly changed")),
-        Verdict::TooFewEvents | Verdict::TooShort => return None,
-    }
-    let (times, how) = if after >= before {
-        (after / before.max(1.0), "longer")
-    } else {
-        (before / after.max(1.0), "shorter")
-    };
-    Some(format!(
-        "{name} got {times:.1} times {how} ({} to {})",
-        duration(before as u64),
-        duration(after as u64)
-    ))
-}
-
-/// What was set: facts, not statistics.
+/// Limits are facts, not statistics.
 fn limits(out: &mut String, diff: &Diff) -> Result {
-    for LimitChange { path, before, after, during } in &diff.limits {
+    for LimitChange { path, before, after, changed_during } in &diff.limits {
         match (before, after) {
             (Some(before), Some(after)) => limit(out, path, before, after)?,
             _ => writeln!(
@@ -161,7 +97,7 @@ fn limits(out: &mut String, diff: &Diff) -> Result {
                 "Limits of {path} are not compared: several cgroups have that name but for their ids, with other limits each."
             )?,
         }
-        for (during, side) in during.iter().zip(["first", "second"]) {
+        for (during, side) in changed_during.iter().zip(["first", "second"]) {
             if *during {
                 writeln!(out, "Limits of {path} were changed while the {side} recording was taken.")?;
             }
@@ -170,7 +106,7 @@ fn limits(out: &mut String, diff: &Diff) -> Result {
     Ok(())
 }
 
-fn limit(out: &mut String, path: &str, before: &CgroupReading, after: &CgroupReading) -> Result {
+fn limit(out: &mut String, path: &str, before: &CpuLimits, after: &CpuLimits) -> Result {
     for (what, before, after) in [
         ("quota", quota(before), quota(after)),
         ("burst", micros(before.burst_us), micros(after.burst_us)),
@@ -184,12 +120,15 @@ fn limit(out: &mut String, path: &str, before: &CgroupReading, after: &CgroupRea
     Ok(())
 }
 
-fn quota(limits: &CgroupReading) -> String {
-    match limits.quota_cores() {
-        Some(cores) => {
-            format!("{cores:.2} CPUs ({} of every {})", micros(limits.quota_us), micros(limits.period_us))
-        }
-        None => "none".into(),
+fn quota(limits: &CpuLimits) -> String {
+    match limits.quota_us.zip(limits.period_us) {
+        Some((quota_us, period_us)) if period_us > 0 => format!(
+            "{:.2} CPUs ({} of every {})",
+            quota_us as f64 / period_us as f64,
+            micros(Some(quota_us)),
+            micros(Some(period_us)),
+        ),
+        _ => "none".into(),
     }
 }
 
@@ -201,7 +140,7 @@ fn number(number: Option<u64>) -> String {
     number.map_or("not known".into(), |number| number.to_string())
 }
 
-fn cpus(limits: &CgroupReading) -> String {
+fn cpus(limits: &CpuLimits) -> String {
     let list = limits.cpuset.as_deref().map(ToString::to_string);
     list.or(limits.cpus.map(|cpus| cpus.to_string())).unwrap_or_else(|| "not known".into())
 }
@@ -212,7 +151,7 @@ fn alone(out: &mut String, diff: &Diff) -> Result {
             .alone
             .iter()
             .filter(|(_, at)| **at == side)
-            .map(|(subject, _)| figures::whose(subject))
+            .map(|(subject, _)| figures::subject(subject))
             .collect();
         if names.is_empty() {
             continue;

@@ -5,7 +5,7 @@
 
 use cgscope_layout::{BUCKETS, CAUSES, Cause};
 
-use crate::{Counter, Hist, Observed, Totals, counters::COUNTERS};
+use crate::{Counter, Hist, Observed, Totals, counters::COUNTERS, sum};
 
 /// A recording has at most this many blocks: when it has, each two become one. More would tell little more (the spread of a
 /// mean is known to 15 % from 24), and would take memory.
@@ -13,7 +13,7 @@ pub const MOST_BLOCKS: usize = 48;
 /// Blocks are not made longer than leaves so many, where there are so many intervals.
 const FEW_BLOCKS: usize = 8;
 
-/// A counter of a block. The causes come first, in the order of [`Cause::ALL`]; those of [`Counter::compared`] come last.
+/// A counter of a block. The causes come first, in the order of [`Cause::ALL`]; those of [`Counter`] come after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum Measure {
@@ -44,87 +44,69 @@ pub(super) enum Measure {
     Longest,
 }
 
+const LONGEST: usize = Measure::Longest as usize;
 /// Number of counters.
-const MEASURES: usize = Measure::Longest as usize + 1 + COUNTERS;
+const MEASURES: usize = LONGEST + 1 + COUNTERS;
+/// The counters, and after them the buckets of the histogram.
+const CELLS: usize = MEASURES + BUCKETS;
 
-/// The counter of a cause.
+/// The cell of a cause.
 pub(super) const fn of_cause(cause: Cause) -> usize {
     cause as usize
+}
+
+/// The cell of a counter of tasks.
+pub(super) const fn of_counter(counter: Counter) -> usize {
+    LONGEST + 1 + counter as usize
 }
 
 /// The sum of a counter that was not known of some task. Sums end at this number, so that whatever is added it stays.
 pub(super) const UNKNOWN: u64 = u64::MAX;
 
-/// The place of a counter of tasks.
-pub(super) const fn of_counter(counter: Counter) -> usize {
-    Measure::Longest as usize + 1 + counter as usize
-}
-
-/// The sums of the block that is being filled.
+/// Sums over a block or several.
 #[derive(Clone, Debug)]
 pub(super) struct Sums {
-    measures: [u64; MEASURES],
-    buckets: [u64; BUCKETS],
+    cells: [u64; CELLS],
     is_touched: bool,
 }
 
 impl Default for Sums {
     fn default() -> Self {
-        Self { measures: [0; MEASURES], buckets: [0; BUCKETS], is_touched: false }
+        Self { cells: [0; CELLS], is_touched: false }
     }
 }
 
 impl Sums {
     pub fn add(&mut self, measure: Measure, amount: u64) {
-        let sum = &mut self.measures[measure as usize];
-        *sum = sum.saturating_add(amount);
-        self.is_touched = true;
+        self.add_to(measure as usize, amount);
     }
 
-    /// Adds what tasks did. The histogram is that of `totals.waits`.
-    pub fn add_totals(&mut self, totals: &Totals, max_ns: u64, hist: &Hist) {
+    fn add_to(&mut self, cell: usize, amount: u64) {
         self.is_touched = true;
-        for (sum, ns) in self.measures.iter_mut().zip(totals.by_cause.0) {
-            *sum = sum.saturating_add(ns);
-        }
-        for (measure, amount) in [
-            (Measure::Wait, totals.wait_ns),
-            (Measure::Waits, totals.waits),
-            (Measure::OnCpu, totals.on_cpu_ns),
-        ] {
-            let sum = &mut self.measures[measure as usize];
-            *sum = sum.saturating_add(amount);
-        }
-        let longest = &mut self.measures[Measure::Longest as usize];
-        *longest = (*longest).max(max_ns);
-        for (bucket, count) in hist.counts() {
-            let sum = &mut self.buckets[bucket];
-            *sum = sum.saturating_add(count);
-        }
+        let sum = &mut self.cells[cell];
+        *sum = if cell == LONGEST { amount.max(*sum) } else { sum.saturating_add(amount) };
     }
 
-    /// Adds the counters that are compared. One that is not known makes the sum [`UNKNOWN`].
-    pub fn add_counters(&mut self, observed: &Observed<'_>) {
+    /// Adds what tasks did. The histogram is that of `totals.waits`. A counter that is not known makes its sum [`UNKNOWN`].
+    pub fn add_tasks(&mut self, totals: &Totals, max_ns: u64, hist: &Hist, observed: &Observed<'_>) {
+        totals.by_cause.iter().for_each(|(cause, ns)| self.add_to(of_cause(cause), ns));
+        self.add(Measure::Wait, totals.wait_ns);
+        self.add(Measure::Waits, totals.waits);
+        self.add(Measure::OnCpu, totals.on_cpu_ns);
+        self.add(Measure::Longest, max_ns);
+        hist.counts().for_each(|(bucket, count)| self.add_to(MEASURES + bucket, count));
         for counter in Counter::compared() {
-            let sum = &mut self.measures[of_counter(counter)];
             let unknown = if counter.info().is_partial { 0 } else { UNKNOWN };
-            *sum = sum.saturating_add(counter.of(observed).unwrap_or(unknown));
+            self.add_to(of_counter(counter), counter.of(observed).unwrap_or(unknown));
         }
     }
 
     /// Adds what others did.
     pub fn merge(&mut self, other: &Self) {
-        if !other.is_touched {
-            return;
-        }
-        self.is_touched = true;
-        for (i, (sum, amount)) in self.measures.iter_mut().zip(other.measures).enumerate() {
-            *sum =
-                if i == Measure::Longest as usize { (*sum).max(amount) } else { sum.saturating_add(amount) };
-        }
-        for (sum, count) in self.buckets.iter_mut().zip(other.buckets) {
-            *sum = sum.saturating_add(count);
-        }
+        self.is_touched |= other.is_touched;
+        let longest = self.cells[LONGEST].max(other.cells[LONGEST]);
+        self.cells.iter_mut().zip(other.cells).for_each(|(sum, amount)| sum::add(sum, amount));
+        self.cells[LONGEST] = longest;
     }
 
     pub fn is_touched(&self) -> bool {
@@ -136,11 +118,11 @@ impl Sums {
         if !self.is_touched {
             return None;
         }
-        let measures = self.measures.iter().enumerate().filter(|(_, amount)| **amount != 0);
+        let used = || self.cells.iter().enumerate().filter(|(_, amount)| **amount != 0);
         let row = Row {
             block: block as u16,
-            measures: measures.map(|(measure, amount)| (measure as u8, *amount)).collect(),
-            buckets: Buckets::of(&self.buckets),
+            cells: used().map(|(cell, _)| cell as u16).collect(),
+            amounts: used().map(|(_, amount)| *amount).collect(),
         };
         *self = Self::default();
         Some(row)
@@ -148,60 +130,42 @@ impl Sums {
 
     fn add_row(&mut self, row: &Row) {
         self.is_touched = true;
-        for &(measure, amount) in &row.measures {
-            let sum = &mut self.measures[usize::from(measure)];
-            let is_longest = usize::from(measure) == Measure::Longest as usize;
-            *sum = if is_longest { (*sum).max(amount) } else { sum.saturating_add(amount) };
-        }
-        for (bucket, count) in row.buckets.iter() {
-            let sum = &mut self.buckets[bucket];
-            *sum = sum.saturating_add(count);
-        }
+        row.iter().for_each(|(cell, amount)| self.add_to(cell, amount));
     }
 
     /// One counter.
     pub fn get(&self, measure: Measure) -> u64 {
-        self.measures[measure as usize]
+        self.at(measure as usize)
     }
 
-    /// One counter by its place.
-    pub fn at(&self, measure: usize) -> u64 {
-        self.measures[measure]
+    /// One counter by its cell.
+    pub fn at(&self, cell: usize) -> u64 {
+        self.cells[cell]
     }
 
     /// The histogram, without causes.
     pub fn hist(&self) -> Hist {
-        Hist::from_counts(self.buckets.iter().copied(), [])
+        Hist::from_counts(self.cells[MEASURES..].iter().copied(), [])
     }
 }
 
-/// A block of a subject: counters and buckets that are not 0.
+/// A block of a subject: the cells that are not 0, ascending, and their amounts. The two lists are apart, as pairs would take
+/// nearly twice the memory.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     block: u16,
-    measures: Box<[(u8, u64)]>,
-    buckets: Buckets,
+    cells: Box<[u16]>,
+    amounts: Box<[u64]>,
 }
 
-/// Buckets that are not 0, ascending, and what is in them. Apart, as they fill most of the memory and a pair would take nearly
-/// twice as much.
-#[derive(Clone, Debug, PartialEq)]
-struct Buckets {
-    places: Box<[u8]>,
-    counts: Box<[u64]>,
-}
-
-impl Buckets {
-    fn of(counts: &[u64; BUCKETS]) -> Self {
-        let used = || counts.iter().enumerate().filter(|(_, count)| **count != 0);
-        Self {
-            places: used().map(|(bucket, _)| bucket as u8).collect(),
-            counts: used().map(|(_, count)| *count).collect(),
-        }
+impl Row {
+    fn iter(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.cells.iter().map(|cell| usize::from(*cell)).zip(self.amounts.iter().copied())
     }
 
-    fn iter(&self) -> impl Iterator<Item = (usize, u64)> {
-        self.places.iter().map(|bucket| usize::from(*bucket)).zip(self.counts.iter().copied())
+    /// The buckets and their counts.
+    fn buckets(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.iter().filter_map(|(cell, count)| Some((cell.checked_sub(MEASURES)?, count)))
     }
 }
 
@@ -217,37 +181,32 @@ impl Rows {
     /// Each `factor` blocks become one; a rest that is too short goes to the last one before it.
     pub fn merge_blocks(&mut self, factor: usize, blocks: usize) {
         let merged = merged_count(blocks, factor);
-        let block_of = |row: &Row| (usize::from(row.block) / factor).min(merged - 1);
-        self.regroup(block_of);
-    }
-
-    /// What comes after this block goes to it.
-    pub fn end_at(&mut self, last: usize) {
-        self.regroup(|row| usize::from(row.block).min(last));
+        self.regroup(|block| (block / factor).min(merged - 1));
     }
 
     /// Adds the blocks of another subject.
-    pub fn merge(&mut self, other: &Self) {
-        self.0.extend(other.0.iter().cloned());
+    pub fn merge(&mut self, other: Self) {
+        self.0.extend(other.0);
         self.0.sort_by_key(|row| row.block);
-        self.regroup(|row| usize::from(row.block));
+        self.regroup(|block| block);
     }
 
-    fn regroup(&mut self, block_of: impl Fn(&Row) -> usize) {
-        let old = std::mem::take(&mut self.0);
+    /// Gives blocks other numbers, in the same order; those of the same number become one.
+    pub fn regroup(&mut self, number: impl Fn(usize) -> usize) {
+        for row in &mut self.0 {
+            row.block = number(usize::from(row.block)) as u16;
+        }
         let mut sums = Sums::default();
-        for (i, row) in old.iter().enumerate() {
-            let block = block_of(row);
-            let is_last = old.get(i + 1).is_none_or(|next| block_of(next) != block);
-            if is_last && !sums.is_touched {
-                self.0.push(Row { block: block as u16, ..row.clone() });
+        let mut regrouped = Vec::with_capacity(self.0.len());
+        for rows in self.0.chunk_by(|a, b| a.block == b.block) {
+            if let [row] = rows {
+                regrouped.push(row.clone());
                 continue;
             }
-            sums.add_row(row);
-            if is_last {
-                self.0.extend(sums.take_row(block));
-            }
+            rows.iter().for_each(|row| sums.add_row(row));
+            regrouped.extend(sums.take_row(rows[0].block.into()));
         }
+        self.0 = regrouped;
     }
 
     /// All of it.
@@ -257,43 +216,36 @@ impl Rows {
         sums
     }
 
-    /// A counter in each of so many blocks.
-    pub fn series(&self, measure: usize, blocks: usize) -> Vec<f64> {
+    /// A figure of each of so many blocks.
+    fn series_of(&self, blocks: usize, figure: impl Fn(&Row) -> f64) -> Vec<f64> {
         let mut series = vec![0.0; blocks];
-        for row in &self.0 {
-            if let Ok(at) = row.measures.binary_search_by_key(&(measure as u8), |(measure, _)| *measure) {
-                series[usize::from(row.block)] = row.measures[at].1 as f64;
-            }
-        }
+        self.0.iter().for_each(|row| series[usize::from(row.block)] = figure(row));
         series
+    }
+
+    /// A counter in each of so many blocks.
+    pub fn series(&self, cell: usize, blocks: usize) -> Vec<f64> {
+        self.series_of(blocks, |row| {
+            row.cells.binary_search(&(cell as u16)).map_or(0.0, |at| row.amounts[at] as f64)
+        })
     }
 
     /// Waits above the middle of `bucket`, in each of so many blocks: those in it count half.
     pub fn above(&self, bucket: usize, blocks: usize) -> Vec<f64> {
-        let mut series = vec![0.0; blocks];
-        for row in &self.0 {
-            let above = row.buckets.iter().map(|(at, count)| match at.cmp(&bucket) {
-                std::cmp::Ordering::Less => 0.0,
-                std::cmp::Ordering::Equal => count as f64 / 2.0,
-                std::cmp::Ordering::Greater => count as f64,
-            });
-            series[usize::from(row.block)] = above.sum();
-        }
-        series
+        self.series_of(blocks, |row| {
+            let above = row.buckets().filter(|(at, _)| *at >= bucket);
+            above.map(|(at, count)| if at == bucket { count as f64 / 2.0 } else { count as f64 }).sum()
+        })
     }
 
     /// Waits in the histogram, in each of so many blocks.
     pub fn waits(&self, blocks: usize) -> Vec<f64> {
-        let mut series = vec![0.0; blocks];
-        for row in &self.0 {
-            series[usize::from(row.block)] = row.buckets.iter().map(|(_, count)| count as f64).sum();
-        }
-        series
+        self.series_of(blocks, |row| row.buckets().map(|(_, count)| count as f64).sum())
     }
 
     /// The buckets of each block.
     pub fn buckets(&self) -> impl Iterator<Item = (usize, impl Iterator<Item = (usize, u64)>)> {
-        self.0.iter().map(|row| (usize::from(row.block), row.buckets.iter()))
+        self.0.iter().map(|row| (usize::from(row.block), row.buckets()))
     }
 }
 
@@ -320,22 +272,23 @@ impl Blocks {
     pub fn count(&mut self, duration_ns: u64) -> bool {
         self.intervals_each = self.intervals_each.max(1);
         self.intervals += 1;
-        self.filling_ns = self.filling_ns.saturating_add(duration_ns);
+        sum::add(&mut self.filling_ns, duration_ns);
         self.filled += 1;
         self.filled == self.intervals_each
     }
 
     /// Adds the last block to the one before it if it is not half as long: true if it was.
     pub fn join_short_end(&mut self) -> bool {
-        let [.., before, last] = self.lengths_ns.as_slice() else { return false };
+        let [.., before, last] = self.lengths_ns.as_mut_slice() else { return false };
         let is_short = *last < *before / 2;
-        if is_short && let (Some(last), Some(before)) = (self.lengths_ns.pop(), self.lengths_ns.last_mut()) {
-            *before = before.saturating_add(last);
+        if is_short {
+            sum::add(before, *last);
+            self.lengths_ns.pop();
         }
         is_short
     }
 
-    /// Ends the block that is being filled, and says its number.
+    /// Ends the block that is being filled, and returns its number.
     pub fn close(&mut self) -> usize {
         self.lengths_ns.push(std::mem::take(&mut self.filling_ns));
         self.filled = 0;
@@ -352,8 +305,7 @@ impl Blocks {
         let count = merged_count(self.lengths_ns.len(), factor);
         let mut merged = vec![0; count];
         for (i, ns) in self.lengths_ns.iter().enumerate() {
-            let sum: &mut u64 = &mut merged[(i / factor).min(count - 1)];
-            *sum = sum.saturating_add(*ns);
+            sum::add(&mut merged[(i / factor).min(count - 1)], *ns);
         }
         self.lengths_ns = merged;
         self.intervals_each *= factor;

@@ -1,17 +1,16 @@
 //! Two recordings side by side.
 
-use std::{cmp::Ordering, collections::HashMap, sync::Arc};
+use std::{cmp::Ordering, sync::Arc};
 
 use super::{
-    CONFIDENCE, Change, Diff, Distribution, ERROR, Figure, FindingChange, LEAST_DISTANCE, Length,
-    LimitChange, Presence, Ranked, Side, Subject, TOP, Unit, Verdict,
+    CONFIDENCE, Change, Diff, ERROR, Figure, FindingChange, Length, LimitChange, Presence, Ranked, Side,
+    Subject, Unit, Verdict,
     blocks::Measure,
-    distribution,
-    figure::QUANTILES,
-    matching,
-    recorded::{Recorded, same_settings},
-    resample::{self, Draws, Series},
+    figures, matching,
+    quantiles::drawn_quantiles,
+    resample::{DEALS, Draws, Series, family_wise, interval},
     series::{Both, Frame, bucket_at, is_rare, is_unknown, scale},
+    side::Recorded,
     subjects::{alone, chosen, presence, subjects},
 };
 use crate::{
@@ -19,10 +18,10 @@ use crate::{
     sum,
 };
 
-/// Subjects whose distributions are compared: those that waited most.
-const DISTRIBUTIONS: usize = 30;
-/// Where distributions are looked at, in thousandths: at the quantiles that are told, and below.
-const LOOKED_AT: [u16; 6] = [100, 250, 500, 750, 900, 990];
+/// Subjects with quantiles of waits: those that waited most.
+const WITH_QUANTILES: usize = 30;
+/// Cgroups, and programs, that are ranked on each side.
+const TOP: usize = 10;
 
 /// What changed from `before` to `after`. `hosts`: what findings are judged by, of both.
 ///
@@ -33,24 +32,21 @@ pub fn compare(before: Side, after: Side, hosts: &[Host; 2]) -> Diff {
     let frame = Frame::new(&before, &after);
     let subjects = subjects(&frame);
     let chosen = chosen(&frame, &subjects);
-    let mut table = Table::new(&frame, &chosen);
-    table.judge();
-    let findings = found(&frame, hosts);
+    let mut table = Table::new(&frame);
+    table.fill(&chosen);
+    let tested = table.series.len();
+    let (findings, kept_findings) = found(&frame, hosts);
+    let is_below_root = |subject: &Subject| matches!(subject, Subject::Cgroup(path) if &**path != "/");
     Diff {
         lengths: frame.sides.map(length),
-        tested: table.series.len(),
+        tested,
+        changes: table.judged(),
         limits: limits(&frame),
-        kept_findings: findings.1,
-        findings: findings.0,
-        cgroups: ranked(
-            &frame,
-            &subjects,
-            |subject| matches!(subject, Subject::Cgroup(path) if &**path != "/"),
-        ),
+        findings,
+        kept_findings,
+        cgroups: ranked(&frame, &subjects, is_below_root),
         programs: ranked(&frame, &subjects, |subject| matches!(subject, Subject::Program(_))),
         alone: alone(&frame, &chosen),
-        changes: table.changes,
-        distributions: table.distributions,
     }
 }
 
@@ -63,206 +59,139 @@ fn length(side: &Recorded) -> Length {
     }
 }
 
-/// The figures, before they are judged and after.
-struct Table<'f, 's, 'a> {
+/// The figures, before they are judged.
+struct Table<'f, 'a> {
     frame: &'f Frame<'a>,
+    draws: Draws,
     series: Vec<Series>,
-    changes: Vec<Change>,
-    /// For each of `changes` its series; `None`: not tested.
-    tested: Vec<Option<usize>>,
-    of: Vec<&'s Both<'a>>,
-    distributions: Vec<Distribution>,
-    /// For each distribution its series and its subject.
-    looked_at: Vec<(Vec<usize>, &'s Both<'a>)>,
+    /// The changes, each with its place in `series`; `None`: not tested.
+    changes: Vec<(Change, Option<usize>)>,
 }
 
-impl<'f, 's, 'a> Table<'f, 's, 'a> {
-    fn new(frame: &'f Frame<'a>, chosen: &[(&'s Both<'a>, bool)]) -> Self {
-        let mut table = Self {
-            frame,
-            series: Vec::new(),
-            changes: Vec::new(),
-            tested: Vec::new(),
-            of: Vec::new(),
-            distributions: Vec::new(),
-            looked_at: Vec::new(),
-        };
-        let [before, after] = frame.modes();
-        let mut distributions = 0;
-        for (both, is_shadow) in chosen {
-            for figure in Figure::counted().filter(|figure| figure.is_told(before, after)) {
-                let is_limit =
-                    matches!(figure, Figure::ThrottledPeriods | Figure::Stood | Figure::RemoteShare);
-                if is_limit || !is_shadow {
-                    table.counted(both, figure);
-                }
-            }
-            if Figure::Quantile(500).is_told(before, after) && !is_shadow && distributions < DISTRIBUTIONS {
-                distributions += usize::from(table.waits(both));
-            }
-        }
-        table
+impl<'f, 'a> Table<'f, 'a> {
+    fn new(frame: &'f Frame<'a>) -> Self {
+        Self { frame, draws: Draws::new(&frame.shape), series: Vec::new(), changes: Vec::new() }
     }
 
-    fn counted(&mut self, both: &'s Both<'a>, figure: Figure) {
+    fn fill(&mut self, chosen: &[(&Both, bool)]) {
+        let modes = self.frame.sides.map(|side| side.whole.mode);
+        let comparable = figures().into_iter().filter(|figure| figure.is_comparable(modes));
+        let (quantiles, counted): (Vec<Figure>, Vec<Figure>) =
+            comparable.partition(|figure| figure.quantile.is_some());
+        let mut with_quantiles = 0;
+        for (both, is_shadow) in chosen {
+            for figure in counted.iter().filter(|figure| figure.is_own || !is_shadow) {
+                self.add_counted(both, figure);
+            }
+            if !quantiles.is_empty() && !is_shadow && with_quantiles < WITH_QUANTILES {
+                with_quantiles += usize::from(self.add_quantiles(both, &quantiles));
+            }
+        }
+    }
+
+    fn add_counted(&mut self, both: &Both, figure: &Figure) {
         if is_unknown(both, figure) {
             return;
         }
         let values = [0, 1].map(|side| self.frame.value(both, figure, side));
         let largest = values.into_iter().flatten().fold(0.0, f64::max);
-        if largest < figure.least().change / 2.0 {
+        if largest < figure.least.0 / 2.0 {
             return;
         }
-        let series = if is_rare(both, figure) { None } else { self.frame.counted(both, figure) };
-        self.push(both, figure, values, series);
-    }
-
-    fn push(&mut self, both: &'s Both<'a>, figure: Figure, values: [Option<f64>; 2], series: Option<Series>) {
-        let waited =
-            f64::max(self.frame.share(both, Measure::Wait, 0), self.frame.share(both, Measure::Wait, 1));
-        let tested = series.map(|series| self.add(series));
-        self.changes.push(Change {
-            subject: both.subject.clone(),
-            figure,
-            presence: presence(self.frame, &both.subject),
-            before: values[0],
-            after: values[1],
-            interval: None,
-            p: None,
-            verdict: Verdict::TooFewEvents,
-            size: size(figure, values, waited),
+        let tested = (!is_rare(both, figure)).then(|| {
+            let series = self.frame.counted(both, figure);
+            let sign = if self.frame.order[0] == 0 { 1.0 } else { -1.0 };
+            let scale = scale(figure.unit);
+            let drawn = self.draws.differences(&series, &self.frame.shape);
+            (series, drawn.into_iter().map(|difference| difference * sign * scale).collect())
         });
-        self.tested.push(tested);
-        self.of.push(both);
-    }
-
-    fn add(&mut self, series: Series) -> usize {
-        self.series.push(series);
-        self.series.len() - 1
+        self.add(both, figure, values, tested);
     }
 
     /// The lengths of a subject's waits: true if both sides have some.
-    fn waits(&mut self, both: &'s Both<'a>) -> bool {
+    fn add_quantiles(&mut self, both: &Both, figures: &[Figure]) -> bool {
         let hists = [0, 1].map(|side: usize| both.sums[side].hist());
         if hists.iter().any(|hist| hist.count() == 0) {
             return false;
         }
         let longest_ns = [0, 1].map(|side: usize| both.sums[side].get(Measure::Longest));
-        let mut looked_at = Vec::new();
-        for thousandths in LOOKED_AT {
-            let quantile = f64::from(thousandths) / 1_000.0;
+        let quantiles: Vec<f64> = figures.iter().filter_map(|figure| figure.quantile).collect();
+        let drawn = drawn_quantiles(self.frame, both, &self.draws, &quantiles);
+        for ((figure, quantile), drawn) in figures.iter().zip(quantiles).zip(drawn) {
             let bucket = bucket_at(&hists, quantile);
-            let at = bucket.map(|bucket| self.add(self.frame.above(both, bucket, quantile)));
-            looked_at.extend(at);
-            if QUANTILES.contains(&thousandths) {
-                let value =
-                    |side: usize| hists[side].quantile_ns(quantile, longest_ns[side]).map(|ns| ns as f64);
-                self.push(both, Figure::Quantile(thousandths), [value(0), value(1)], None);
-                if let Some(tested) = self.tested.last_mut() {
-                    *tested = at;
-                }
-            }
+            let series = bucket.map(|bucket| self.frame.above(both, bucket, quantile));
+            let values = [0, 1]
+                .map(|side: usize| hists[side].quantile_ns(quantile, longest_ns[side]).map(|ns| ns as f64));
+            self.add(both, figure, values, series.map(|series| (series, drawn)));
         }
-        let (distance, at_ns) = distribution::distance(&hists[0], &hists[1]);
-        let [before, after] = hists;
-        let subject = both.subject.clone();
-        let differs = false;
-        self.distributions.push(Distribution {
-            subject,
-            before,
-            after,
-            longest_ns,
-            distance,
-            at_ns,
-            p: 1.0,
-            differs,
-        });
-        self.looked_at.push((looked_at, both));
         true
     }
 
-    fn judge(&mut self) {
-        let shape = self.frame.shape.clone();
-        let p = resample::family_wise(&self.series, &shape);
-        let draws = Draws::new(&shape);
-        let quantiles = self.quantile_intervals(&draws);
-        for i in 0..self.changes.len() {
-            let tested = self.tested[i];
-            let interval = match self.changes[i].figure {
-                Figure::Quantile(_) => quantiles.get(&i).copied(),
-                figure => {
-                    tested.and_then(|at| self.interval(at, &self.changes[i], &draws, scale(figure.unit())))
-                }
-            };
-            let change = &mut self.changes[i];
-            (change.interval, change.p) = (interval, tested.map(|at| p[at]).filter(|_| shape.is_enough()));
-            change.verdict = verdict(change, shape.is_enough());
-        }
-        for (distribution, (looked_at, _)) in self.distributions.iter_mut().zip(&self.looked_at) {
-            distribution.p = looked_at.iter().map(|at| p[*at]).fold(1.0, f64::min);
-            distribution.differs = distribution.p <= ERROR && distribution.distance >= LEAST_DISTANCE;
-        }
-        self.changes.sort_by(order);
-        self.distributions.sort_by(|a, b| {
-            let called = b.differs.cmp(&a.differs);
-            called.then(b.distance.total_cmp(&a.distance)).then_with(|| a.subject.cmp(&b.subject))
-        });
-    }
-
-    fn interval(&self, at: usize, change: &Change, draws: &Draws, scale: f64) -> Option<(f64, f64)> {
-        let (shape, series) = (&self.frame.shape, &self.series[at]);
-        let sign = if self.frame.order[0] == 0 { 1.0 } else { -1.0 };
-        let drawn = draws.differences(series, shape).into_iter().map(|difference| difference * sign * scale);
-        resample::interval(drawn.collect(), change.change()?, shape, series.widening(shape), CONFIDENCE)
-    }
-
-    /// For each change of a quantile where it lies.
-    fn quantile_intervals(&self, draws: &Draws) -> HashMap<usize, (f64, f64)> {
-        let mut intervals = HashMap::new();
+    /// Adds a change. `tested`: its series, and the changes of drawn blocks.
+    fn add(
+        &mut self,
+        both: &Both,
+        figure: &Figure,
+        [before, after]: [Option<f64>; 2],
+        tested: Option<(Series, Vec<f64>)>,
+    ) {
+        let change = after.zip(before).map(|(after, before)| after - before);
         let shape = &self.frame.shape;
-        let mut at = 0;
-        while at < self.changes.len() {
-            let Figure::Quantile(_) = self.changes[at].figure else {
-                at += 1;
-                continue;
-            };
-            let these: Vec<usize> = (at..at + QUANTILES.len()).collect();
-            at += QUANTILES.len();
-            if !shape.is_enough() {
-                continue;
-            }
-            let quantiles = QUANTILES.map(|thousandths| f64::from(thousandths) / 1_000.0);
-            let drawn = distribution::drawn_quantiles(self.frame, self.of[these[0]], draws, &quantiles);
-            for (i, drawn) in these.into_iter().zip(drawn) {
-                let widening = self.tested[i].map(|at| self.series[at].widening(shape));
-                let interval = self.changes[i].change().zip(widening).and_then(|(change, widening)| {
-                    resample::interval(drawn, change, shape, widening, CONFIDENCE)
-                });
-                intervals.extend(interval.map(|interval| (i, interval)));
-            }
-        }
-        intervals
+        let (series, drawn) = tested.unzip();
+        let widening = series.as_ref().map(|series| series.widening(shape));
+        let lies_between = drawn
+            .zip(widening)
+            .and_then(|(drawn, widening)| interval(drawn, change?, shape, widening, CONFIDENCE));
+        let (low, high) = lies_between.unzip();
+        let waited =
+            f64::max(self.frame.share(both, Measure::Wait, 0), self.frame.share(both, Measure::Wait, 1));
+        let change = Change {
+            subject: both.subject.clone(),
+            figure: *figure,
+            presence: presence(self.frame, &both.subject),
+            before,
+            after,
+            change,
+            relative: change.zip(before).map(|(change, before)| change / before),
+            low,
+            high,
+            p: None,
+            verdict: Verdict::TooFewEvents,
+            size: match (figure.unit, before.zip(after)) {
+                (_, None) => 0.0,
+                (Unit::WallShare, Some((before, after))) => (after - before).abs(),
+                (_, Some((before, after))) => {
+                    (after - before).abs() / before.max(after).max(f64::MIN_POSITIVE) * waited
+                }
+            },
+        };
+        self.changes.push((change, series.as_ref().map(|_| self.series.len())));
+        self.series.extend(series);
     }
-}
 
-/// See [`Change::size`].
-fn size(figure: Figure, [before, after]: [Option<f64>; 2], waited: f64) -> f64 {
-    let (Some(before), Some(after)) = (before, after) else { return 0.0 };
-    let change = (after - before).abs();
-    match figure.unit() {
-        Unit::WallShare => change,
-        _ => change / f64::max(before, after).max(f64::MIN_POSITIVE) * waited,
+    /// The changes with what they mean, in order.
+    fn judged(self) -> Vec<Change> {
+        let shape = &self.frame.shape;
+        let p = family_wise(&self.series, shape, DEALS);
+        let judge = |(mut change, tested): (Change, Option<usize>)| {
+            change.p = tested.map(|at| p[at]).filter(|_| shape.is_enough());
+            change.verdict = verdict(&change, shape.is_enough());
+            change
+        };
+        let mut changes: Vec<Change> = self.changes.into_iter().map(judge).collect();
+        changes.sort_by(order);
+        changes
     }
 }
 
 fn verdict(change: &Change, is_enough: bool) -> Verdict {
-    let (Some(p), Some(difference)) = (change.p, change.change()) else {
+    let (Some(p), Some(difference)) = (change.p, change.change) else {
         return if is_enough { Verdict::TooFewEvents } else { Verdict::TooShort };
     };
-    let excludes_none = change.interval.is_some_and(|(low, high)| low > 0.0 || high < 0.0);
+    let excludes_none = change.low.is_some_and(|low| low > 0.0) || change.high.is_some_and(|high| high < 0.0);
     let larger = f64::max(change.before.unwrap_or(0.0), change.after.unwrap_or(0.0));
-    let least = change.figure.least();
-    let is_large = difference.abs() >= least.change && difference.abs() >= least.relative * larger;
+    let (least, relative) = change.figure.least;
+    let is_large = difference.abs() >= least && difference.abs() >= relative * larger;
     match p <= ERROR && excludes_none {
         true if is_large => Verdict::MoreThanNoise,
         true => Verdict::Negligible,
@@ -272,53 +201,45 @@ fn verdict(change: &Change, is_enough: bool) -> Verdict {
 
 /// What is more than noise comes first, and shares of wall time before what is behind them.
 fn order(a: &Change, b: &Change) -> Ordering {
-    let is_time = |change: &Change| change.figure.unit() == Unit::WallShare;
+    let is_time = |change: &Change| change.figure.unit == Unit::WallShare;
     b.is_called()
         .cmp(&a.is_called())
         .then(is_time(b).cmp(&is_time(a)))
         .then(b.size.total_cmp(&a.size))
         .then_with(|| a.subject.cmp(&b.subject))
-        .then_with(|| a.figure.name().cmp(&b.figure.name()))
+        .then_with(|| a.figure.name.cmp(b.figure.name))
 }
 
 fn limits(frame: &Frame) -> Vec<LimitChange> {
     let [before, after] = frame.sides;
-    let paths =
-        before.limits.iter().filter_map(|(path, limits)| Some((path, limits, after.limits.get(path)?)));
-    let changes = paths.map(|(path, limits, later)| LimitChange {
-        path: path.clone(),
-        before: limits.clone(),
-        after: later.clone(),
-        during: frame.sides.map(|side| side.changed_limits.contains(path)),
+    let changes = before.limits.iter().filter_map(|(path, limits)| {
+        Some(LimitChange {
+            path: path.clone(),
+            before: limits.clone(),
+            after: after.limits.get(path)?.clone(),
+            changed_during: frame.sides.map(|side| side.changed_limits.contains(path)),
+        })
     });
-    let is_told = |change: &LimitChange| {
-        let settings = change.before.as_ref().zip(change.after.as_ref());
-        let is_same = settings.is_some_and(|(before, after)| same_settings(before, after));
-        !is_same || change.during.contains(&true)
-    };
-    changes.filter(is_told).collect()
+    let is_same = |change: &LimitChange| change.before.is_some() && change.before == change.after;
+    changes.filter(|change| !is_same(change) || change.changed_during.contains(&true)).collect()
 }
 
 /// Findings that are new or gone, and how many both have.
 fn found(frame: &Frame, hosts: &[Host; 2]) -> (Vec<FindingChange>, usize) {
-    let of = |side: usize| {
+    let sides = frame.sides.iter().zip(hosts);
+    let found: Vec<Vec<Finding>> = sides.map(|(side, host)| findings(&side.whole, host)).collect();
+    let key = |side: usize, finding: &Finding| {
         let names = &frame.sides[side].names;
-        let named = |finding: &Finding| {
-            let path = finding.cgroup.as_ref().map(|path: &Arc<str>| names.get(path).unwrap_or(path).clone());
-            (finding.rule, path)
-        };
-        let found = findings(&frame.sides[side].whole, &hosts[side]);
-        found.into_iter().map(|finding| (named(&finding), finding)).collect::<Vec<_>>()
+        (finding.rule, finding.cgroup.as_ref().map(|path| names.get(path).unwrap_or(path).clone()))
     };
-    let found = [of(0), of(1)];
-    let keys = [0, 1].map(|side: usize| found[side].iter().map(|(key, _)| key.clone()).collect::<Vec<_>>());
+    let keys = [0, 1].map(|side: usize| {
+        found[side].iter().map(|finding| key(side, finding)).collect::<Vec<(_, Option<Arc<str>>)>>()
+    });
     let kept = keys[0].iter().filter(|key| keys[1].contains(key)).count();
     let mut changes = Vec::new();
-    for (found, (other, presence)) in
-        found.into_iter().zip([(&keys[1], Presence::OnlyBefore), (&keys[0], Presence::OnlyAfter)])
-    {
-        let alone = found.into_iter().filter(|(key, _)| !other.contains(key));
-        changes.extend(alone.map(|(_, finding)| FindingChange { presence, finding }));
+    for (side, presence) in [Presence::OnlyBefore, Presence::OnlyAfter].into_iter().enumerate() {
+        let alone = found[side].iter().zip(&keys[side]).filter(|(_, key)| !keys[1 - side].contains(key));
+        changes.extend(alone.map(|(finding, _)| FindingChange { presence, finding: finding.clone() }));
     }
     (changes, kept)
 }

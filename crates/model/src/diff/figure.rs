@@ -1,12 +1,12 @@
-//! The figures that are compared: what each is made of, its unit, and from which change on it is worth telling.
+//! The table of figures: what each is made of, its unit and words, and the least change that matters.
 
 use cgscope_layout::Cause;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::blocks::{Measure, of_cause, of_counter};
-use crate::{Counter, Mode};
+use crate::{Counter, Mode, causes::shown};
 
-/// What a figure is told in.
+/// What a figure's values are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
@@ -20,180 +20,157 @@ pub enum Unit {
     Ns,
 }
 
-/// What a sum is divided by.
+/// The recordings in which a figure means the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Of {
-    /// The length of the block.
-    Wall,
-    Measure(Measure),
+enum ComparedIn {
+    Any,
+    /// Both exact, or both coarse.
+    Alike,
+    /// Both exact.
+    Exact,
+    /// One of them coarse.
+    Coarse,
 }
 
-/// The least change that is worth telling, however sure it is: both must be reached.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Least {
-    /// In the unit of the figure.
-    pub change: f64,
-    /// Share of the larger side.
-    pub relative: f64,
+/// A row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    /// The name in JSON.
+    #[serde(rename = "figure")]
+    pub name: &'static str,
+    /// What its values are in.
+    pub unit: Unit,
+    /// The name in sentences and tables.
+    #[serde(skip)]
+    pub words: &'static str,
+    /// The least change that matters, however sure it is: in its unit, and as a share of the larger side. Both must be reached.
+    #[serde(skip)]
+    pub(super) least: (f64, f64),
+    /// The sum that it is made of, and what that is divided by (`None`: wall time).
+    #[serde(skip)]
+    pub(super) ratio: (usize, Option<usize>),
+    /// It is this quantile of waits instead of a ratio.
+    #[serde(skip)]
+    pub(super) quantile: Option<f64>,
+    /// The counter of its events: with fewer than [`FEW_EVENTS`](super::FEW_EVENTS) on both sides together it is not tested.
+    #[serde(skip)]
+    pub(super) events: Option<usize>,
+    /// A cgroup has it by itself: it is no sum over what is below the cgroup.
+    #[serde(skip)]
+    pub(super) is_own: bool,
+    #[serde(skip)]
+    compared_in: ComparedIn,
 }
-
-/// A figure of a subject.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Figure {
-    /// Waited for a CPU.
-    Wait,
-    /// Waited for this cause.
-    Cause(Cause),
-    /// Completed waits.
-    Waits,
-    /// A wait's length on average; told where there are no histograms.
-    MeanWait,
-    /// A quantile of the waits' lengths, in thousandths.
-    Quantile(u16),
-    /// On a CPU.
-    OnCpu,
-    /// A counter of tasks that the table of counters says to compare.
-    Counted(Counter),
-    /// Periods in which the quota ran out.
-    ThrottledPeriods,
-    /// Time that stood throttled, each CPU by itself: the kernel's `throttled_ns`.
-    Stood,
-    /// Memory on other nodes than its threads ran.
-    RemoteShare,
-    /// CPUs of the host that ran anything.
-    CpuBusy,
-    /// Waited behind one culprit.
-    Behind,
-    /// cgscope's time in the kernel.
-    Hook,
-    /// cgscope's own CPU time.
-    Collector,
-}
-
-/// The quantiles that are compared, in thousandths.
-pub(super) const QUANTILES: [u16; 3] = [500, 900, 990];
-/// A quantile needs so many waits beyond it, on both sides together.
-pub(super) const BEYOND: f64 = 10.0;
 
 impl Figure {
-    /// All but the quantiles.
-    pub(super) fn counted() -> impl Iterator<Item = Self> {
-        let causes = Cause::ALL.into_iter().map(Self::Cause);
-        let counters = Counter::compared().map(Self::Counted);
-        let first = std::iter::once(Self::Wait).chain(causes);
-        first.chain([Self::Waits, Self::MeanWait, Self::OnCpu]).chain(counters).chain([
-            Self::ThrottledPeriods,
-            Self::Stood,
-            Self::RemoteShare,
-            Self::CpuBusy,
-            Self::Behind,
-            Self::Hook,
-            Self::Collector,
-        ])
-    }
-
-    /// The counter, and what it is divided by. `None` for a quantile.
-    pub(super) fn made_of(self) -> Option<(usize, Of)> {
-        let (measure, of) = match self {
-            Self::Cause(cause) => return Some((of_cause(cause), Of::Wall)),
-            Self::Counted(counter) => return Some((of_counter(counter), Of::Wall)),
-            Self::Quantile(_) => return None,
-            Self::Wait => (Measure::Wait, Of::Wall),
-            Self::Waits => (Measure::Waits, Of::Wall),
-            Self::MeanWait => (Measure::Wait, Of::Measure(Measure::Waits)),
-            Self::OnCpu => (Measure::OnCpu, Of::Wall),
-            Self::ThrottledPeriods => (Measure::ThrottledPeriods, Of::Measure(Measure::Periods)),
-            Self::Stood => (Measure::Stood, Of::Wall),
-            Self::RemoteShare => (Measure::Remote, Of::Measure(Measure::RemoteOf)),
-            Self::CpuBusy => (Measure::Busy, Of::Measure(Measure::Online)),
-            Self::Behind => (Measure::Behind, Of::Wall),
-            Self::Hook => (Measure::Hook, Of::Wall),
-            Self::Collector => (Measure::Collector, Of::Wall),
-        };
-        Some((measure as usize, of))
-    }
-
-    /// What its value is told in.
-    pub fn unit(self) -> Unit {
-        match self {
-            Self::Waits | Self::Counted(_) => Unit::PerSecond,
-            Self::MeanWait | Self::Quantile(_) => Unit::Ns,
-            Self::ThrottledPeriods | Self::RemoteShare | Self::CpuBusy => Unit::Share,
-            _ => Unit::WallShare,
-        }
-    }
-
-    /// The counter of its events: fewer than [`super::FEW_EVENTS`] of them on both sides together are no figure.
-    pub(super) fn events(self) -> Option<usize> {
-        match self {
-            Self::Wait | Self::Cause(_) | Self::Waits | Self::MeanWait | Self::Quantile(_) => {
-                Some(Measure::Waits as usize)
-            }
-            Self::Counted(counter) => Some(of_counter(counter)),
-            Self::ThrottledPeriods => Some(Measure::Periods as usize),
-            _ => None,
-        }
-    }
-
-    /// The least change worth telling.
-    pub fn least(self) -> Least {
-        let (change, relative) = match (self, self.unit()) {
-            (Self::Hook | Self::Collector, _) => (0.001, 0.1),
-            (_, Unit::WallShare) => (0.005, 0.05),
-            (Self::Counted(counter), _) => {
-                (counter.info().diff.map_or(f64::INFINITY, |compared| compared.least), 0.1)
-            }
-            (_, Unit::PerSecond) => (100.0, 0.1),
-            (_, Unit::Share) => (0.02, 0.05),
+    fn new(
+        name: &'static str,
+        words: &'static str,
+        unit: Unit,
+        sum: usize,
+        divisor: Option<Measure>,
+    ) -> Self {
+        let least = match unit {
+            Unit::WallShare => (0.005, 0.05),
+            Unit::PerSecond => (100.0, 0.1),
+            Unit::Share => (0.02, 0.05),
             // Two buckets of the histogram.
-            (_, Unit::Ns) => (5_000.0, 0.2),
+            Unit::Ns => (5_000.0, 0.2),
         };
-        Least { change, relative }
+        let ratio = (sum, divisor.map(|measure| measure as usize));
+        let (quantile, events, is_own, compared_in) = (None, None, false, ComparedIn::Any);
+        Self { name, unit, words, least, ratio, quantile, events, is_own, compared_in }
+    }
+
+    /// A share of wall time.
+    fn wall(name: &'static str, words: &'static str, sum: Measure) -> Self {
+        Self::new(name, words, Unit::WallShare, sum as usize, None)
+    }
+
+    fn share(name: &'static str, words: &'static str, sum: Measure, whole: Measure) -> Self {
+        Self::new(name, words, Unit::Share, sum as usize, Some(whole))
+    }
+
+    /// A length of waits.
+    fn wait_ns(name: &'static str, words: &'static str, compared_in: ComparedIn) -> Self {
+        let mean = Self::new(name, words, Unit::Ns, Measure::Wait as usize, Some(Measure::Waits));
+        Self { compared_in, ..mean.of_waits() }
+    }
+
+    fn of_waits(self) -> Self {
+        Self { events: Some(Measure::Waits as usize), ..self }
+    }
+
+    fn cause(cause: Cause) -> Self {
+        let compared_in = match cause {
+            Cause::Throttled => ComparedIn::Any,
+            // In coarse recordings it is whatever no quota explains.
+            Cause::Unattributed => ComparedIn::Alike,
+            _ => ComparedIn::Exact,
+        };
+        let figure = Self::new(cause.name(), shown(cause).words, Unit::WallShare, of_cause(cause), None);
+        Self { compared_in, ..figure.of_waits() }
+    }
+
+    fn counter(counter: Counter) -> Option<Self> {
+        let (info, at) = (counter.info(), of_counter(counter));
+        let compared = info.diff?;
+        let is_exact = info.exact_only || info.is_partial;
+        Some(Self {
+            least: (compared.least, 0.1),
+            events: Some(at),
+            compared_in: if is_exact { ComparedIn::Exact } else { ComparedIn::Any },
+            ..Self::new(info.name, compared.words, Unit::PerSecond, at, None)
+        })
     }
 
     /// True if recordings of these modes both have it, and mean the same by it.
-    pub(super) fn is_told(self, before: Mode, after: Mode) -> bool {
-        let is_exact = before == Mode::Bpf && after == Mode::Bpf;
-        match self {
-            Self::Cause(Cause::Throttled) => true,
-            // Coarsely it is whatever no quota explains.
-            Self::Cause(Cause::Unattributed) => before == after,
-            Self::Counted(counter) => {
-                let info = counter.info();
-                is_exact || !(info.exact_only || info.is_partial)
-            }
-            Self::Cause(_) | Self::Behind | Self::Hook | Self::Quantile(_) => is_exact,
-            Self::MeanWait => !is_exact,
-            Self::Collector => before == after,
-            _ => true,
+    pub(super) fn is_comparable(&self, modes: [Mode; 2]) -> bool {
+        let is_exact = modes == [Mode::Bpf; 2];
+        match self.compared_in {
+            ComparedIn::Any => true,
+            ComparedIn::Alike => modes[0] == modes[1],
+            ComparedIn::Exact => is_exact,
+            ComparedIn::Coarse => !is_exact,
         }
-    }
-
-    /// The name in JSON.
-    pub fn name(self) -> String {
-        let name = match self {
-            Self::Wait => "wait",
-            Self::Cause(cause) => return cause.name().into(),
-            Self::Quantile(thousandths) if thousandths % 10 == 0 => return format!("p{}", thousandths / 10),
-            Self::Quantile(thousandths) => return format!("p{thousandths}"),
-            Self::Waits => "waits",
-            Self::MeanWait => "mean_wait",
-            Self::OnCpu => "on_cpu",
-            Self::Counted(counter) => counter.name(),
-            Self::ThrottledPeriods => "throttled_periods",
-            Self::Stood => "stood_throttled",
-            Self::RemoteShare => "remote_share",
-            Self::CpuBusy => "cpu_busy",
-            Self::Behind => "behind",
-            Self::Hook => "hook",
-            Self::Collector => "collector",
-        };
-        name.into()
     }
 }
 
-impl Serialize for Figure {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.name())
-    }
+/// The table.
+pub fn figures() -> Vec<Figure> {
+    let waits = Figure::new("waits", "waits", Unit::PerSecond, Measure::Waits as usize, None);
+    let periods = Figure::share(
+        "throttled_periods",
+        "periods out of quota",
+        Measure::ThrottledPeriods,
+        Measure::Periods,
+    );
+    let stood = Figure::wall("stood_throttled", "stood out of quota", Measure::Stood);
+    let remote = Figure::share("remote_share", "memory on other nodes", Measure::Remote, Measure::RemoteOf);
+    let behind = Figure::wall("behind", "waiting", Measure::Behind);
+    let hook = Figure::wall("hook", "time in the hook", Measure::Hook);
+    let collector = Figure::wall("collector", "CPU time of the collector", Measure::Collector);
+    let own_cost = (0.001, 0.1);
+    let mut figures = vec![Figure::wall("wait", "waiting", Measure::Wait).of_waits()];
+    figures.extend(Cause::ALL.map(Figure::cause));
+    figures.push(waits.of_waits());
+    figures.push(Figure::wait_ns("mean_wait", "mean wait", ComparedIn::Coarse));
+    figures.push(Figure::wall("on_cpu", "on CPU", Measure::OnCpu));
+    figures.extend(Counter::ALL.into_iter().filter_map(Figure::counter));
+    figures.extend([
+        Figure { is_own: true, events: Some(Measure::Periods as usize), ..periods },
+        Figure { is_own: true, ..stood },
+        Figure { is_own: true, ..remote },
+        Figure::share("cpu_busy", "CPUs busy", Measure::Busy, Measure::Online),
+        Figure { compared_in: ComparedIn::Exact, ..behind },
+        Figure { compared_in: ComparedIn::Exact, least: own_cost, ..hook },
+        Figure { compared_in: ComparedIn::Alike, least: own_cost, ..collector },
+    ]);
+    let quantiles =
+        [("p50", "median wait", 0.5), ("p90", "p90 of waits", 0.9), ("p99", "p99 of waits", 0.99)];
+    figures.extend(quantiles.map(|(name, words, quantile)| Figure {
+        quantile: Some(quantile),
+        ..Figure::wait_ns(name, words, ComparedIn::Exact)
+    }));
+    figures
 }

@@ -1,76 +1,58 @@
-//! Who is who on both sides: by path and by name, as ids of tasks and cgroups are others each time.
+//! Cgroups are matched by path; ids of containers, pods and sessions are others each time.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-use super::{
-    Subject,
-    blocks::Rows,
-    recorded::{Limits, Recorded, same_settings},
-};
+use super::{Subject, blocks::Rows, side::Recorded};
 use crate::cgroup_name::without_ids;
 
-/// Gives cgroups that differ in nothing but ids (of containers, pods, sessions) the same name, where both sides have such and
-/// neither has that of the other. Several of one side become one; their limits are kept where they are the same.
+/// Gives cgroups that differ in nothing but ids the same name, where both sides have such and neither has that of the other. Several of
+/// one side become one; their limits are kept where they are the same.
 pub(super) fn align(before: &mut Recorded, after: &mut Recorded) {
-    let forms = |one: &Recorded, other: &Recorded| -> BTreeMap<Arc<str>, Arc<str>> {
-        let alone = one.present.difference(&other.present).filter_map(|subject| match subject {
-            Subject::Cgroup(path) => Some((path.clone(), Arc::from(without_ids(path)))),
-            _ => None,
-        });
-        alone.filter(|(path, form)| path != form).collect()
-    };
-    let (mut of_before, mut of_after) = (forms(before, after), forms(after, before));
-    let both: BTreeSet<Arc<str>> = of_before
-        .values()
-        .collect::<BTreeSet<_>>()
-        .intersection(&of_after.values().collect())
-        .map(|form| (*form).clone())
-        .collect();
-    for (side, forms) in [(before, &mut of_before), (after, &mut of_after)] {
-        forms.retain(|_, form| both.contains(form));
-        if !forms.is_empty() {
-            rename(side, forms);
+    let (mut names, mut others) = (names(before, after), names(after, before));
+    let [forms, other_forms] =
+        [&names, &others].map(|names| names.values().cloned().collect::<BTreeSet<Arc<str>>>());
+    names.retain(|_, form| other_forms.contains(form));
+    others.retain(|_, form| forms.contains(form));
+    for (side, names) in [(before, names), (after, others)] {
+        if !names.is_empty() {
+            rename(side, names);
         }
     }
 }
 
-fn rename(side: &mut Recorded, forms: &BTreeMap<Arc<str>, Arc<str>>) {
-    let name = |path: &Arc<str>| forms.get(path).unwrap_or(path).clone();
-    let renamed = |subject: Subject| match subject {
-        Subject::Cgroup(path) => Subject::Cgroup(name(&path)),
-        Subject::Behind { victim, culprit } => {
-            Subject::Behind { victim: name(&victim), culprit: culprit.as_ref().map(name) }
-        }
-        other => other,
-    };
-    let mut rows: BTreeMap<Subject, Rows> = BTreeMap::new();
-    for (subject, of) in std::mem::take(&mut side.rows) {
-        rows.entry(renamed(subject)).and_modify(|rows| rows.merge(&of)).or_insert(of);
-    }
-    side.rows = rows;
-    side.present = std::mem::take(&mut side.present).into_iter().map(renamed).collect();
-    side.limits = renamed_limits(std::mem::take(&mut side.limits), name);
-    side.changed_limits = side.changed_limits.iter().map(name).collect();
-    side.names = forms.clone();
+/// The form without ids of each path with ids that `other` does not have.
+fn names(one: &Recorded, other: &Recorded) -> BTreeMap<Arc<str>, Arc<str>> {
+    let alone = one.rows.keys().filter(|subject| !other.rows.contains_key(subject));
+    let paths =
+        alone.filter_map(|subject| if let Subject::Cgroup(path) = subject { Some(path) } else { None });
+    paths.map(|path| (path.clone(), without_ids(path).into())).filter(|(path, form)| path != form).collect()
 }
 
-/// The limits by the new names; `None` where several came together that are not the same.
-fn renamed_limits(limits: Limits, name: impl Fn(&Arc<str>) -> Arc<str>) -> Limits {
-    let mut renamed = Limits::new();
-    for (path, limits) in limits {
-        match renamed.entry(name(&path)) {
-            Entry::Vacant(new) => drop(new.insert(limits)),
-            Entry::Occupied(mut others) => {
-                let is_same =
-                    others.get().as_ref().zip(limits.as_ref()).is_some_and(|(a, b)| same_settings(a, b));
-                if !is_same {
-                    others.insert(None);
-                }
+fn rename(side: &mut Recorded, names: BTreeMap<Arc<str>, Arc<str>>) {
+    let name = |path: Arc<str>| names.get(&path).cloned().unwrap_or(path);
+    let mut renamed: BTreeMap<Subject, Rows> = BTreeMap::new();
+    for (subject, rows) in std::mem::take(&mut side.rows) {
+        let subject = match subject {
+            Subject::Cgroup(path) => Subject::Cgroup(name(path)),
+            Subject::Behind { victim, culprit } => {
+                Subject::Behind { victim: name(victim), culprit: culprit.map(name) }
             }
+            other => other,
+        };
+        renamed.entry(subject).or_default().merge(rows);
+    }
+    side.rows = renamed;
+    let mut limits = BTreeMap::new();
+    for (path, one) in std::mem::take(&mut side.limits) {
+        let all = limits.entry(name(path)).or_insert_with(|| one.clone());
+        if *all != one {
+            *all = None;
         }
     }
-    renamed
+    side.limits = limits;
+    side.changed_limits = std::mem::take(&mut side.changed_limits).into_iter().map(name).collect();
+    side.names = names;
 }

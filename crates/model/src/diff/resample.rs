@@ -12,14 +12,16 @@
 //! Neither knows that neighbouring blocks resemble each other. Both are therefore widened by what the blocks' own correlation
 //! with the next one says.
 
+use std::ops::{AddAssign, Sub};
+
 use oorandom::Rand32;
 
 /// Fewer blocks than these on a side say nothing: there are too few ways to deal them.
 pub const FEWEST_BLOCKS: usize = 8;
 /// Times that blocks are dealt anew.
-const DEALS: usize = 2_000;
+pub(super) const DEALS: usize = 2_000;
 /// Times that they are drawn with replacement.
-pub(super) const DRAWS: usize = 1_000;
+const DRAWS: usize = 1_000;
 /// The same recordings give the same answer.
 const SEED: u64 = 0x6367_7363_6f70_6531;
 /// More correlation than that is taken for that: what is left are then a few observations.
@@ -79,14 +81,14 @@ struct Sums {
 }
 
 impl Sums {
-    fn of(parts: impl Iterator<Item = (f64, f64)>) -> Self {
-        parts.fold(Self::default(), |sums, (x, d)| Self {
-            x: sums.x + x,
-            d: sums.d + d,
-            xx: sums.xx + x * x,
-            xd: sums.xd + x * d,
-            dd: sums.dd + d * d,
-        })
+    fn of_block(x: f64, d: f64) -> Self {
+        Self { x, d, xx: x * x, xd: x * d, dd: d * d }
+    }
+
+    fn of(blocks: impl Iterator<Item = (f64, f64)>) -> Self {
+        let mut sums = Self::default();
+        blocks.for_each(|(x, d)| sums += Self::of_block(x, d));
+        sums
     }
 
     /// The same with numerators of so many times the size.
@@ -105,9 +107,34 @@ impl Sums {
     }
 }
 
+impl AddAssign for Sums {
+    fn add_assign(&mut self, more: Self) {
+        self.x += more.x;
+        self.d += more.d;
+        self.xx += more.xx;
+        self.xd += more.xd;
+        self.dd += more.dd;
+    }
+}
+
+impl Sub for Sums {
+    type Output = Self;
+
+    fn sub(self, less: Self) -> Self {
+        Self {
+            x: self.x - less.x,
+            d: self.d - less.d,
+            xx: self.xx - less.xx,
+            xd: self.xd - less.xd,
+            dd: self.dd - less.dd,
+        }
+    }
+}
+
 /// The difference in its standard errors. The variance is the larger of both sides' own (Welch) and of what the spread of both
 /// together gives for their lengths: a short recording without spikes does not show that there are none.
-fn distance(first: Sums, second: Sums, counts: [f64; 2], lengths: [f64; 2], widen: f64, small: f64) -> f64 {
+fn distance(first: Sums, second: Sums, shape: &Shape, widen: f64, small: f64) -> f64 {
+    let (counts, lengths) = (shape.counts(), shape.lengths);
     let (Some((a, var_a)), Some((b, var_b))) = (first.ratio(counts[0]), second.ratio(counts[1])) else {
         return 0.0;
     };
@@ -159,22 +186,17 @@ impl Series {
 
     fn observed(&self, shape: &Shape) -> f64 {
         let [first, second] = self.sides(shape).map(Sums::of);
-        distance(first, second, shape.counts(), shape.lengths, self.widening(shape), self.small)
+        distance(first, second, shape, self.widening(shape), self.small)
     }
 }
 
 /// For each series how likely chance alone gives any of them a difference as sure as its own: small is more than noise.
-pub(super) fn family_wise(series: &[Series], shape: &Shape) -> Vec<f64> {
-    family_wise_of(series, shape, DEALS)
-}
-
-/// The same with so many deals.
-pub(super) fn family_wise_of(series: &[Series], shape: &Shape, deals: usize) -> Vec<f64> {
+pub(super) fn family_wise(series: &[Series], shape: &Shape, deals: usize) -> Vec<f64> {
     if !shape.is_enough() || series.is_empty() {
         return vec![1.0; series.len()];
     }
     let observed: Vec<f64> = series.iter().map(|series| series.observed(shape)).collect();
-    let mut largest = Deals::new(series, shape).largest(deals);
+    let mut largest = largest_differences(series, shape, deals);
     largest.sort_by(f64::total_cmp);
     let p = observed.iter().map(|distance| {
         // The deal that is the recordings themselves must count whatever is rounded.
@@ -184,83 +206,44 @@ pub(super) fn family_wise_of(series: &[Series], shape: &Shape, deals: usize) -> 
     p.collect()
 }
 
-/// What is summed up for each deal: five numbers a figure, block after block.
+/// The largest difference of all series in each deal.
 ///
 /// The mean of a long block lies nearer to the whole than that of a short one, so that blocks of both sides are not alike where
 /// the recordings differ in length. What is dealt is therefore how far each lies from both recordings together, brought to unit
 /// length; the side that it comes to brings it to the length of its own blocks.
-struct Deals<'a> {
-    series: &'a [Series],
-    shape: &'a Shape,
-    terms: Vec<f64>,
-    all: Vec<f64>,
-}
-
-const TERMS: usize = 5;
-
-impl<'a> Deals<'a> {
-    fn new(series: &'a [Series], shape: &'a Shape) -> Self {
-        let width = series.len() * TERMS;
-        let mut terms = vec![0.0; width * shape.blocks];
-        let spreads = shape.spreads();
-        for (i, series) in series.iter().enumerate() {
-            let whole = series.whole(shape);
-            for (block, (x, d)) in series.num.iter().zip(&series.den).enumerate() {
-                let at = block * width + i;
-                let n = width / TERMS;
-                let x = (x - whole * d) / spreads[usize::from(block >= shape.first)];
-                for (term, value) in [x, *d, x * x, x * d, d * d].into_iter().enumerate() {
-                    terms[at + term * n] = value;
-                }
-            }
+fn largest_differences(series: &[Series], shape: &Shape, deals: usize) -> Vec<f64> {
+    let spreads = shape.spreads();
+    let wholes: Vec<f64> = series.iter().map(|series| series.whole(shape)).collect();
+    let block = |block: usize| -> Vec<Sums> {
+        let spread = spreads[usize::from(block >= shape.first)];
+        let terms = series.iter().zip(&wholes).map(|(series, whole)| {
+            let (x, d) = (series.num[block], series.den[block]);
+            Sums::of_block((x - whole * d) / spread, d)
+        });
+        terms.collect()
+    };
+    let blocks: Vec<Vec<Sums>> = (0..shape.blocks).map(block).collect();
+    let add =
+        |sums: &mut [Sums], block: &[Sums]| sums.iter_mut().zip(block).for_each(|(sum, term)| *sum += *term);
+    let mut all = vec![Sums::default(); series.len()];
+    blocks.iter().for_each(|block| add(&mut all, block));
+    let mut random = Rand32::new(SEED);
+    let mut order: Vec<usize> = (0..shape.blocks).collect();
+    let mut dealt = all.clone();
+    let deal = |_| {
+        for i in 0..shape.first {
+            let j = i + random.rand_range(0..(order.len() - i) as u32) as usize;
+            order.swap(i, j);
         }
-        let mut all = vec![0.0; width];
-        for block in terms.chunks_exact(width) {
-            all.iter_mut().zip(block).for_each(|(sum, term)| *sum += term);
-        }
-        Self { series, shape, terms, all }
-    }
-
-    /// The largest difference of each deal.
-    fn largest(&self, deals: usize) -> Vec<f64> {
-        let width = self.all.len();
-        let mut random = Rand32::new(SEED);
-        let mut order: Vec<usize> = (0..self.shape.blocks).collect();
-        let mut sums = vec![0.0; width];
-        let deal = |_| {
-            for i in 0..self.shape.first {
-                let j = i + random.rand_range(0..(order.len() - i) as u32) as usize;
-                order.swap(i, j);
-            }
-            sums.fill(0.0);
-            for block in &order[..self.shape.first] {
-                let terms = &self.terms[block * width..(block + 1) * width];
-                sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
-            }
-            self.distances(&sums)
-        };
-        (0..deals).map(deal).collect()
-    }
-
-    fn distances(&self, dealt: &[f64]) -> f64 {
-        let n = self.series.len();
-        let counts = self.shape.counts();
-        let [of_first, of_second] = self.shape.spreads();
-        let mut largest: f64 = 0.0;
-        for (i, series) in self.series.iter().enumerate() {
-            let sums = |of: &dyn Fn(usize) -> f64| Sums {
-                x: of(i),
-                d: of(n + i),
-                xx: of(2 * n + i),
-                xd: of(3 * n + i),
-                dd: of(4 * n + i),
-            };
-            let first = sums(&|at| dealt[at]).spread(of_first);
-            let second = sums(&|at| self.all[at] - dealt[at]).spread(of_second);
-            largest = largest.max(distance(first, second, counts, self.shape.lengths, 1.0, series.small));
-        }
-        largest
-    }
+        dealt.fill(Sums::default());
+        order[..shape.first].iter().for_each(|block| add(&mut dealt, &blocks[*block]));
+        let differences = series.iter().zip(&dealt).zip(&all).map(|((series, dealt), all)| {
+            let (first, second) = (dealt.spread(spreads[0]), (*all - *dealt).spread(spreads[1]));
+            distance(first, second, shape, 1.0, series.small)
+        });
+        differences.fold(0.0, f64::max)
+    };
+    (0..deals).map(deal).collect()
 }
 
 /// Draws of blocks with replacement: how often each block was drawn, a row a draw.
@@ -320,15 +303,13 @@ pub(super) fn interval(
     let tail = (1.0 - confidence) / 2.0;
     let at = |share: f64| drawn[((drawn.len() - 1) as f64 * share).round() as usize];
     let few = shape.first.min(shape.second()) as f64;
-    let z = normal_quantile_99();
+    let z = NORMAL_QUANTILE;
     let factor = student(z, few - 1.0) / z * (few / (few - 1.0)).sqrt() * widening.sqrt();
     Some((estimate + (at(tail) - estimate) * factor, estimate + (at(1.0 - tail) - estimate) * factor))
 }
 
 /// 99.5 % of a normal distribution is below it.
-const fn normal_quantile_99() -> f64 {
-    2.575_829_303_548_901
-}
+const NORMAL_QUANTILE: f64 = 2.575_829_303_548_901;
 
 /// The quantile of Student's distribution where the normal one's is `z`, by Cornish and Fisher's expansion: within 2 % from 5
 /// degrees of freedom on.
@@ -347,7 +328,7 @@ mod tests {
     #[test]
     fn students_quantiles_are_those_of_the_tables() {
         for (freedom, expected) in [(5.0, 4.032), (9.0, 3.250), (19.0, 2.861), (100.0, 2.626)] {
-            let ours = student(normal_quantile_99(), freedom);
+            let ours = student(NORMAL_QUANTILE, freedom);
             assert!((ours - expected).abs() < 0.02 * expected, "{freedom}: {ours}");
         }
     }

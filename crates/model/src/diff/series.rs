@@ -1,18 +1,20 @@
 //! From blocks to series: which figures of which subjects are tested, and what they are made of.
 
 use super::{
-    FEW_EVENTS, Figure, Subject, Unit,
-    blocks::{Measure, Rows, Sums, UNKNOWN, of_counter},
-    figure::{BEYOND, Of},
-    recorded::Recorded,
+    Figure, Subject, Unit,
+    blocks::{Measure, Rows, Sums, UNKNOWN},
     resample::{Series, Shape},
+    side::Recorded,
 };
-use crate::{Hist, Mode, sum};
+use crate::{Hist, sum};
+
+/// A rate of fewer events than these, on both sides together, says nothing, nor does a quantile with fewer waits beyond it.
+const FEW_EVENTS: f64 = 10.0;
 
 /// A subject on both sides.
 pub(super) struct Both<'a> {
     pub subject: Subject,
-    /// `None`: it did nothing there.
+    /// `None`: it was not there.
     pub rows: [Option<&'a Rows>; 2],
     pub sums: [Sums; 2],
 }
@@ -45,20 +47,14 @@ impl<'a> Frame<'a> {
         Self { sides, order, shape, wall_ns }
     }
 
-    pub fn modes(&self) -> [Mode; 2] {
-        self.sides.map(|side| side.whole.mode)
-    }
-
-    fn blocks(&self, side: usize) -> usize {
-        self.sides[side].blocks.lengths_ns.len()
-    }
-
-    /// Series of both sides. Each is told in its own mean block, so that all blocks weigh alike.
-    fn series(&self, of: impl Fn(usize) -> (Vec<f64>, Vec<f64>), small: f64) -> Series {
+    /// Series of both sides, from numerators and denominators of the blocks of one. Those of a side are divided by its mean block,
+    /// so that all blocks weigh alike.
+    fn series(&self, parts: impl Fn(usize, usize) -> (Vec<f64>, Vec<f64>), small: f64) -> Series {
         let mut series = Series { num: Vec::new(), den: Vec::new(), small };
         for side in self.order {
-            let weight = self.blocks(side) as f64 / self.wall_ns[side];
-            let (num, den) = of(side);
+            let blocks = self.sides[side].blocks.lengths_ns.len();
+            let weight = blocks as f64 / self.wall_ns[side];
+            let (num, den) = parts(side, blocks);
             series.num.extend(num.iter().map(|x| x * weight));
             series.den.extend(den.iter().map(|d| d * weight));
         }
@@ -66,47 +62,33 @@ impl<'a> Frame<'a> {
     }
 
     /// A counted figure, block by block.
-    pub fn counted(&self, both: &Both, figure: Figure) -> Option<Series> {
-        let (measure, of) = figure.made_of()?;
-        let small = figure.least().change / scale(figure.unit()) / 10.0;
-        Some(self.series(
-            |side| {
-                let blocks = self.blocks(side);
-                let measured = |measure: usize| {
-                    both.rows[side].map_or_else(|| vec![0.0; blocks], |rows| rows.series(measure, blocks))
-                };
-                let den = match of {
-                    Of::Wall => self.sides[side].blocks.lengths_ns.iter().map(|ns| *ns as f64).collect(),
-                    Of::Measure(of) => measured(of as usize),
-                };
-                (measured(measure), den)
-            },
-            small,
-        ))
+    pub fn counted(&self, both: &Both, figure: &Figure) -> Series {
+        let (sum, divisor) = figure.ratio;
+        let parts = |side: usize, blocks| {
+            let series =
+                |cell| both.rows[side].map_or_else(|| vec![0.0; blocks], |rows| rows.series(cell, blocks));
+            let lengths_ns = self.sides[side].blocks.lengths_ns.iter();
+            let divisor = divisor.map_or_else(|| lengths_ns.map(|ns| *ns as f64).collect(), series);
+            (series(sum), divisor)
+        };
+        self.series(parts, figure.least.0 / scale(figure.unit) / 10.0)
     }
 
     /// The share of waits above the bucket of this quantile, block by block.
     pub fn above(&self, both: &Both, bucket: usize, quantile: f64) -> Series {
-        let small = quantile.min(1.0 - quantile) / 50.0;
-        self.series(
-            |side| {
-                let blocks = self.blocks(side);
-                let none = || vec![0.0; blocks];
-                let of = |bucket| both.rows[side].map_or_else(none, |rows| rows.above(bucket, blocks));
-                (of(bucket), both.rows[side].map_or_else(none, |rows| rows.waits(blocks)))
-            },
-            small,
-        )
+        let parts = |side: usize, blocks| match both.rows[side] {
+            Some(rows) => (rows.above(bucket, blocks), rows.waits(blocks)),
+            None => (vec![0.0; blocks], vec![0.0; blocks]),
+        };
+        self.series(parts, quantile.min(1.0 - quantile) / 50.0)
     }
 
     /// A counted figure over a whole side, in its unit; `None` where it is a share of nothing.
-    pub fn value(&self, both: &Both, figure: Figure, side: usize) -> Option<f64> {
-        let (measure, of) = figure.made_of()?;
-        let of = match of {
-            Of::Wall => self.wall_ns[side],
-            Of::Measure(of) => both.sums[side].get(of) as f64,
-        };
-        (of > 0.0).then(|| both.sums[side].at(measure) as f64 / of * scale(figure.unit()))
+    pub fn value(&self, both: &Both, figure: &Figure, side: usize) -> Option<f64> {
+        let (sum, divisor) = figure.ratio;
+        let sums = &both.sums[side];
+        let divisor = divisor.map_or(self.wall_ns[side], |cell| sums.at(cell) as f64);
+        (divisor > 0.0).then(|| sums.at(sum) as f64 / divisor * scale(figure.unit))
     }
 
     /// Share of wall time.
@@ -124,14 +106,13 @@ pub(super) fn scale(unit: Unit) -> f64 {
 }
 
 /// True if a side has no such counter: it was recorded before that was counted.
-pub(super) fn is_unknown(both: &Both, figure: Figure) -> bool {
-    let Figure::Counted(counter) = figure else { return false };
-    both.sums.iter().any(|sums| sums.at(of_counter(counter)) == UNKNOWN)
+pub(super) fn is_unknown(both: &Both, figure: &Figure) -> bool {
+    both.sums.iter().any(|sums| sums.at(figure.ratio.0) == UNKNOWN)
 }
 
 /// True if there are too few events for a rate.
-pub(super) fn is_rare(both: &Both, figure: Figure) -> bool {
-    figure.events().is_some_and(|events| {
+pub(super) fn is_rare(both: &Both, figure: &Figure) -> bool {
+    figure.events.is_some_and(|events| {
         let count = sum::total(both.sums.iter().map(|sums| sums.at(events)));
         (count as f64) < FEW_EVENTS
     })
@@ -140,7 +121,7 @@ pub(super) fn is_rare(both: &Both, figure: Figure) -> bool {
 /// The bucket that the quantile of both sides together lies in; `None` where too few waits are beyond it.
 pub(super) fn bucket_at(hists: &[Hist; 2], quantile: f64) -> Option<usize> {
     let total = sum::total(hists.iter().map(Hist::count));
-    if (total as f64) * quantile.min(1.0 - quantile) < BEYOND {
+    if (total as f64) * quantile.min(1.0 - quantile) < FEW_EVENTS {
         return None;
     }
     let mut all = hists[0].clone();

@@ -5,20 +5,17 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_layout::cause::CELLS;
-
 use super::{
-    Subject,
+    CpuLimits, Subject,
     blocks::{Blocks, MOST_BLOCKS, Measure, Rows, Sums},
     program,
-    recorded::{Recorded, same_settings, settings},
 };
 use crate::{
-    Blame, CgroupReading, Hist, Interval, Mode, Observed, TaskInterval, Totals, Wait,
-    interval::ExitedInterval,
+    Blame, Hist, Interval, Mode, Observed, TaskInterval, Totals, Wait,
+    hist::HistSum,
+    interval::{Appended, ExitedInterval},
     nodes::{ByNode, remote_share, sum_by_node, total},
     selection::path_and_ancestors,
-    sum,
 };
 
 /// One recording on its way in.
@@ -26,53 +23,47 @@ use crate::{
 pub struct Side {
     blocks: Blocks,
     intervals: u64,
+    /// The place of each subject in `tracked`.
     subjects: HashMap<Subject, usize>,
-    sums: Vec<Sums>,
-    rows: Vec<Rows>,
-    leaves: HashMap<u64, Leaf>,
-    tasks: Vec<Task>,
-    by_serial: HashMap<u64, u32>,
-    /// The tasks of the interval before, in its order.
-    order: Vec<(u64, u32)>,
+    /// The block that is being filled, and those before.
+    tracked: Vec<(Sums, Rows)>,
+    /// The subject of a thread's name.
+    programs: HashMap<Arc<str>, usize>,
+    /// The place of each cgroup, by id, in `leaves`.
+    leaf_of: HashMap<u64, usize>,
+    leaves: Vec<Leaf>,
     pairs: HashMap<(u64, u64), usize>,
-    present: BTreeSet<Subject>,
-    first_limits: BTreeMap<Arc<str>, CgroupReading>,
+    first_limits: BTreeMap<Arc<str>, CpuLimits>,
     changed_limits: BTreeSet<Arc<str>>,
-    whole: Interval,
-    shares: Shares,
-}
-
-/// The causes in the histogram of all waits; its counts are those of all blocks.
-#[derive(Debug)]
-struct Shares([u64; CELLS]);
-
-impl Default for Shares {
-    fn default() -> Self {
-        Self([0; CELLS])
-    }
-}
-
-impl Shares {
-    fn add(&mut self, hist: &Hist) {
-        hist.shares().for_each(|(cell, share)| sum::add(&mut self.0[cell], share));
-    }
+    /// All of it but the histograms.
+    whole: Appended,
+    hist: HistSum,
+    no_hist: Arc<Hist>,
 }
 
 /// The tasks directly in a cgroup.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Leaf {
     sums: Box<Sums>,
     /// The subjects of the cgroup and those above it, itself first; empty while its path is not known.
     above: Vec<usize>,
 }
 
-/// A task: what it did over the whole recording, without its histogram, and in the block that is being filled.
+/// A recording that has been read.
 #[derive(Debug)]
-struct Task {
-    whole: TaskInterval,
-    program: usize,
-    /// `None` while it did nothing since the last block.
-    block: Option<Box<Sums>>,
+pub(super) struct Recorded {
+    pub blocks: Blocks,
+    /// Subjects that were there, also if they did nothing.
+    pub rows: BTreeMap<Subject, Rows>,
+    /// All of it as one Interval. Of the histograms only the sum is in it.
+    pub whole: Interval,
+    pub intervals: u64,
+    /// The limits at the end, by path; `None`: several cgroups have one name, and their limits are not the same.
+    pub limits: BTreeMap<Arc<str>, Option<CpuLimits>>,
+    /// Cgroups whose limits changed on the way.
+    pub changed_limits: BTreeSet<Arc<str>>,
+    /// Paths that have another name here, as they differ in ids from those of the other side.
+    pub names: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 impl Side {
@@ -87,7 +78,6 @@ impl Side {
             return;
         }
         self.intervals += intervals;
-        self.all();
         self.add_limits(&interval);
         self.add_pairs(&interval);
         self.add_host(&interval);
@@ -95,141 +85,87 @@ impl Side {
         for exited in &mut interval.exited {
             self.add_exited(exited, &interval.cgroups);
         }
-        let tasks = std::mem::take(&mut interval.tasks);
-        self.add_tasks(tasks, &interval.cgroups);
+        for task in &mut interval.tasks {
+            self.add_task(task, &interval.cgroups);
+        }
         // Histograms by CPU are in no figure here, and dear to add.
         for wait in interval.cpus.iter_mut().filter_map(|cpu| cpu.wait.as_mut()) {
             wait.hist = Hist::default();
         }
         let duration_ns = interval.duration_ns;
-        self.whole.append(interval);
+        self.whole.push(interval);
         if self.blocks.count(duration_ns) {
             self.close_block();
         }
     }
 
-    /// Their length together, ns.
-    pub fn duration_ns(&self) -> u64 {
-        self.whole.duration_ns
-    }
-
     fn subject(&mut self, subject: Subject) -> usize {
-        if let Some(at) = self.subjects.get(&subject) {
-            return *at;
+        *self.subjects.entry(subject).or_insert_with(|| {
+            self.tracked.push(Default::default());
+            self.tracked.len() - 1
+        })
+    }
+
+    fn sums(&mut self, subject: Subject) -> &mut Sums {
+        let at = self.subject(subject);
+        &mut self.tracked[at].0
+    }
+
+    fn leaf(&mut self, id: u64, names: &[(u64, Arc<str>)]) -> usize {
+        let at = *self.leaf_of.entry(id).or_insert_with(|| {
+            self.leaves.push(Leaf::default());
+            self.leaves.len() - 1
+        });
+        if self.leaves[at].above.is_empty()
+            && let Ok(named) = names.binary_search_by_key(&id, |(id, _)| *id)
+        {
+            let paths = path_and_ancestors(&names[named].1);
+            self.leaves[at].above = paths.map(|path| self.subject(Subject::Cgroup(path.into()))).collect();
         }
-        let at = self.sums.len();
-        self.sums.push(Sums::default());
-        self.rows.push(Rows::default());
-        self.present.insert(subject.clone());
-        self.subjects.insert(subject, at);
         at
     }
 
-    fn all(&mut self) -> usize {
-        self.subject(Subject::All)
-    }
-
-    fn leaf(&mut self, id: u64, names: &[(u64, Arc<str>)]) -> &mut Leaf {
-        if self.leaves.get(&id).is_none_or(|leaf| leaf.above.is_empty()) {
-            let path = names.binary_search_by_key(&id, |(id, _)| *id).ok().map(|at| names[at].1.clone());
-            let above = path.iter().flat_map(|path| path_and_ancestors(path));
-            let above: Vec<usize> = above.map(|path| self.subject(Subject::Cgroup(path.into()))).collect();
-            let leaf = self.leaves.entry(id);
-            leaf.or_insert_with(|| Leaf { sums: Box::default(), above: Vec::new() }).above = above;
-        }
-        self.leaves.get_mut(&id).expect("it was just put there")
-    }
-
-    fn add_tasks(&mut self, tasks: Vec<TaskInterval>, names: &[(u64, Arc<str>)]) {
-        let mut before = std::mem::take(&mut self.order).into_iter().peekable();
-        let mut order = Vec::with_capacity(tasks.len());
-        for task in tasks {
-            let serial = task.reading.serial;
-            while before.next_if(|(earlier, _)| *earlier < serial).is_some() {}
-            let known = before.next_if(|(earlier, _)| *earlier == serial).map(|(_, at)| at);
-            let at = match known.or_else(|| self.by_serial.get(&serial).copied()) {
-                Some(at) => {
-                    self.add_task(at as usize, task, names);
-                    at
-                }
-                None => self.new_task(task, names),
-            };
-            order.push((serial, at));
-        }
-        self.order = order;
-    }
-
-    fn new_task(&mut self, mut task: TaskInterval, names: &[(u64, Arc<str>)]) -> u32 {
-        let at = self.tasks.len() as u32;
-        self.by_serial.insert(task.reading.serial, at);
-        self.leaf(task.reading.cgroup_id, names);
-        let program = self.subject(Subject::Program(program::name(&task.reading.comm).into()));
-        let mut block: Option<Box<Sums>> = None;
-        if did_anything(&task) {
-            self.take_hist(&mut task, block.insert(Box::default()));
-        }
-        self.tasks.push(Task { whole: task, program, block });
-        at
-    }
-
-    fn add_task(&mut self, at: usize, mut task: TaskInterval, names: &[(u64, Arc<str>)]) {
-        let known = &self.tasks[at];
-        if !did_anything(&task) {
-            // Who does nothing is not told of but for waiting.
-            self.tasks[at].whole.reading.pending = task.reading.pending;
+    fn add_task(&mut self, task: &mut TaskInterval, names: &[(u64, Arc<str>)]) {
+        let leaf = self.leaf(task.reading.cgroup_id, names);
+        let program = match self.programs.get(&task.reading.comm) {
+            Some(at) => *at,
+            None => {
+                let at = self.subject(Subject::Program(program::name(&task.reading.comm).into()));
+                self.programs.insert(task.reading.comm.clone(), at);
+                at
+            }
+        };
+        task.reading.hist = self.no_hist.clone();
+        if task.wait.count == 0 && task.totals == Totals::default() {
             return;
         }
-        let has_moved = known.whole.reading.cgroup_id != task.reading.cgroup_id;
-        let is_renamed = known.whole.reading.comm != task.reading.comm;
-        if has_moved || is_renamed {
-            self.settle(at);
-            self.leaf(task.reading.cgroup_id, names);
-            self.tasks[at].program = self.subject(Subject::Program(program::name(&task.reading.comm).into()));
-        }
-        let mut block = self.tasks[at].block.take().unwrap_or_default();
-        self.take_hist(&mut task, &mut block);
-        let known = &mut self.tasks[at];
-        known.block = Some(block);
-        known.whole.append(task);
-    }
-
-    /// Adds it to the sums of its block; its histogram goes there alone.
-    fn take_hist(&mut self, task: &mut TaskInterval, block: &mut Sums) {
         let hist = std::mem::take(&mut task.wait.hist);
-        self.shares.add(&hist);
-        block.add_totals(&task.totals, task.wait.max_ns, &hist);
+        self.hist.add(&hist);
         // Whether both modes know a counter is judged where it is compared.
-        block.add_counters(&Observed::task(task, Mode::Bpf));
+        let observed = Observed::task(task, Mode::Bpf);
+        for sums in [&mut *self.leaves[leaf].sums, &mut self.tracked[program].0] {
+            sums.add_tasks(&task.totals, task.wait.max_ns, &hist, &observed);
+        }
     }
 
     fn add_exited(&mut self, exited: &mut ExitedInterval, names: &[(u64, Arc<str>)]) {
         let hist = std::mem::take(&mut exited.wait.hist);
-        self.shares.add(&hist);
-        let sums = &mut self.leaf(exited.cgroup_id, names).sums;
-        sums.add_totals(&exited.totals, exited.wait.max_ns, &hist);
-        sums.add_counters(&Observed::exited(exited, Mode::Bpf));
-    }
-
-    /// What a task did since the last block goes to its cgroup and its program.
-    fn settle(&mut self, at: usize) {
-        let task = &mut self.tasks[at];
-        let Some(block) = task.block.take() else { return };
-        self.sums[task.program].merge(&block);
-        if let Some(leaf) = self.leaves.get_mut(&task.whole.reading.cgroup_id) {
-            leaf.sums.merge(&block);
-        }
+        self.hist.add(&hist);
+        let leaf = self.leaf(exited.cgroup_id, names);
+        let observed = Observed::exited(exited, Mode::Bpf);
+        self.leaves[leaf].sums.add_tasks(&exited.totals, exited.wait.max_ns, &hist, &observed);
     }
 
     fn close_block(&mut self) {
-        (0..self.tasks.len()).for_each(|at| self.settle(at));
-        let all = self.all();
-        for leaf in self.leaves.values_mut().filter(|leaf| leaf.sums.is_touched()) {
-            self.sums[all].merge(&leaf.sums);
-            leaf.above.iter().for_each(|above| self.sums[*above].merge(&leaf.sums));
+        let all = self.subject(Subject::All);
+        for leaf in self.leaves.iter_mut().filter(|leaf| leaf.sums.is_touched()) {
+            for at in leaf.above.iter().chain([&all]) {
+                self.tracked[*at].0.merge(&leaf.sums);
+            }
             *leaf.sums = Sums::default();
         }
         let block = self.blocks.close();
-        for (sums, rows) in self.sums.iter_mut().zip(&mut self.rows) {
+        for (sums, rows) in &mut self.tracked {
             if let Some(row) = sums.take_row(block) {
                 rows.push(row);
             }
@@ -242,32 +178,28 @@ impl Side {
     fn merge_blocks(&mut self, factor: usize) {
         let blocks = self.blocks.lengths_ns.len();
         if factor > 1 && blocks > 1 {
-            self.rows.iter_mut().for_each(|rows| rows.merge_blocks(factor, blocks));
+            self.tracked.iter_mut().for_each(|(_, rows)| rows.merge_blocks(factor, blocks));
             self.blocks.merge(factor);
         }
     }
 
     fn add_limits(&mut self, interval: &Interval) {
-        for limits in &interval.limits {
-            let Some(path) = interval.cgroup_path(limits.id) else { continue };
-            let first = self.first_limits.get(path);
-            if first.is_some_and(|first| !same_settings(first, limits)) {
+        for reading in &interval.limits {
+            let Some(path) = interval.cgroup_path(reading.id) else { continue };
+            let limits = CpuLimits::from(reading);
+            let first = self.first_limits.entry(path.clone()).or_insert_with(|| limits.clone());
+            if *first != limits {
                 self.changed_limits.insert(path.clone());
-            } else if first.is_none() {
-                self.first_limits.insert(path.clone(), settings(limits));
             }
-            let counters = [
-                (Measure::Periods, limits.nr_periods),
-                (Measure::ThrottledPeriods, limits.nr_throttled),
-                (Measure::Stood, limits.throttled_ns),
-            ];
-            if counters.iter().all(|(_, amount)| amount.is_none()) {
-                continue;
-            }
-            let Some(own) = self.leaf(limits.id, &interval.cgroups).above.first().copied() else { continue };
-            for (measure, amount) in counters {
-                if let Some(amount) = amount {
-                    self.sums[own].add(measure, amount);
+            for (measure, amount) in [
+                (Measure::Periods, reading.nr_periods),
+                (Measure::ThrottledPeriods, reading.nr_throttled),
+                (Measure::Stood, reading.throttled_ns),
+            ] {
+                let Some(amount) = amount else { continue };
+                let leaf = self.leaf(reading.id, &interval.cgroups);
+                if let Some(own) = self.leaves[leaf].above.first() {
+                    self.tracked[*own].0.add(measure, amount);
                 }
             }
         }
@@ -276,37 +208,32 @@ impl Side {
     fn add_pairs(&mut self, interval: &Interval) {
         for pair in interval.pairs.iter().filter(|pair| pair.blame == Blame::Ran) {
             let key = (pair.victim, pair.culprit);
-            let at = match self.pairs.get(&key) {
-                Some(at) => *at,
-                None => {
-                    let culprit = interval.culprit(pair);
-                    let Some(victim) = interval.cgroup_path(pair.victim).cloned() else { continue };
-                    let culprit = match (culprit.path, culprit.kernel) {
-                        (_, true) => None,
-                        (Some(path), false) => Some(path),
-                        // A name may still come.
-                        (None, false) => continue,
-                    };
-                    let at = self.subject(Subject::Behind { victim, culprit });
-                    self.pairs.insert(key, at);
-                    at
+            if !self.pairs.contains_key(&key) {
+                let culprit = interval.culprit(pair);
+                // A name may come later.
+                let Some(victim) = interval.cgroup_path(pair.victim).cloned() else { continue };
+                if culprit.path.is_none() && !culprit.kernel {
+                    continue;
                 }
-            };
-            self.sums[at].add(Measure::Behind, pair.ns);
+                let culprit = culprit.path.filter(|_| !culprit.kernel);
+                let at = self.subject(Subject::Behind { victim, culprit });
+                self.pairs.insert(key, at);
+            }
+            self.tracked[self.pairs[&key]].0.add(Measure::Behind, pair.ns);
         }
     }
 
     fn add_host(&mut self, interval: &Interval) {
-        let all = self.all();
+        let all = self.sums(Subject::All);
         for (busy_ns, idle_ns) in interval.cpus.iter().filter_map(|cpu| cpu.busy_ns.zip(cpu.idle_ns)) {
-            self.sums[all].add(Measure::Busy, busy_ns);
-            self.sums[all].add(Measure::Online, busy_ns.saturating_add(idle_ns));
+            all.add(Measure::Busy, busy_ns);
+            all.add(Measure::Online, busy_ns.saturating_add(idle_ns));
         }
-        let own = self.subject(Subject::Own);
+        let own = self.sums(Subject::Own);
         let cost = &interval.cost;
         for (measure, ns) in [(Measure::Hook, cost.hook_ns), (Measure::Collector, cost.cpu_ns)] {
             if let Some(ns) = ns {
-                self.sums[own].add(measure, ns);
+                own.add(measure, ns);
             }
         }
     }
@@ -317,8 +244,7 @@ impl Side {
             for limits in interval.limits.iter().filter(|limits| !limits.memory_by_node.is_empty()) {
                 let Some(path) = interval.cgroup_path(limits.id) else { continue };
                 if let Some(ran) = ran.get(path) {
-                    let subject = self.subject(Subject::Cgroup(path.clone()));
-                    self.add_share(subject, &limits.memory_by_node, ran);
+                    self.add_share(Subject::Cgroup(path.clone()), &limits.memory_by_node, ran);
                 }
             }
         }
@@ -327,16 +253,16 @@ impl Side {
             let ran = interval.ran_by_node(|task| {
                 interval.memory.binary_search_by_key(&task.tgid, |memory| memory.tgid).is_ok()
             });
-            let all = self.all();
-            self.add_share(all, &memory, &ran);
+            self.add_share(Subject::All, &memory, &ran);
         }
     }
 
-    fn add_share(&mut self, subject: usize, memory: &[(u32, u64)], ran: &ByNode) {
+    fn add_share(&mut self, subject: Subject, memory: &[(u32, u64)], ran: &ByNode) {
         let ran_ns = total(ran);
+        let sums = self.sums(subject);
         if let Some(share) = remote_share(memory, ran) {
-            self.sums[subject].add(Measure::Remote, (share * ran_ns as f64) as u64);
-            self.sums[subject].add(Measure::RemoteOf, ran_ns);
+            sums.add(Measure::Remote, (share * ran_ns as f64) as u64);
+            sums.add(Measure::RemoteOf, ran_ns);
         }
     }
 
@@ -346,31 +272,29 @@ impl Side {
             self.close_block();
             if self.blocks.join_short_end() {
                 let last = self.blocks.lengths_ns.len() - 1;
-                self.rows.iter_mut().for_each(|rows| rows.end_at(last));
+                self.tracked.iter_mut().for_each(|(_, rows)| rows.regroup(|block| block.min(last)));
             }
         }
         self.merge_blocks(self.blocks.final_factor());
-        let mut whole = self.whole;
-        whole.tasks = self.tasks.into_iter().map(|task| task.whole).collect();
-        whole.tasks.sort_by_key(|task| task.reading.serial);
-        let counts = self.subjects.get(&Subject::All).map(|all| self.rows[*all].sum().hist());
-        add_histogram(&mut whole, &counts.unwrap_or_default(), &self.shares);
+        let mut tracked = self.tracked;
+        let subjects = self.subjects.into_iter();
+        let mut rows: BTreeMap<Subject, Rows> =
+            subjects.map(|(subject, at)| (subject, std::mem::take(&mut tracked[at].1))).collect();
+        let mut whole = self.whole.into_interval();
         for (_, path) in &whole.cgroups {
-            self.present.insert(Subject::Cgroup(path.clone()));
+            rows.entry(Subject::Cgroup(path.clone())).or_default();
         }
         let limits = whole.limits.iter();
-        let limits =
-            limits.filter_map(|limits| Some((whole.cgroup_path(limits.id)?.clone(), Some(limits.clone()))));
-        let mut rows = self.rows;
+        let limits = limits
+            .filter_map(|limits| Some((whole.cgroup_path(limits.id)?.clone(), Some(CpuLimits::from(limits)))))
+            .collect();
+        if whole.mode == Mode::Bpf {
+            whole.exited.push(only_histogram(self.hist.take()));
+        }
         Recorded {
             blocks: self.blocks,
-            rows: self
-                .subjects
-                .into_iter()
-                .map(|(subject, at)| (subject, std::mem::take(&mut rows[at])))
-                .collect(),
-            present: self.present,
-            limits: limits.collect(),
+            rows,
+            limits,
             whole,
             intervals: self.intervals,
             changed_limits: self.changed_limits,
@@ -379,23 +303,8 @@ impl Side {
     }
 }
 
-/// True if any figure of it rose.
-fn did_anything(task: &TaskInterval) -> bool {
-    task.wait.count != 0 || task.totals != Totals::default()
-}
-
-/// Findings look at the histogram of all tasks together: it is with an entry of its own.
-fn add_histogram(whole: &mut Interval, counts: &Hist, shares: &Shares) {
-    if !matches!(whole.mode, Mode::Bpf) {
-        return;
-    }
-    let hist = counts.with_shares(shares.0);
-    let wait = Wait { hist, ..Wait::default() };
-    whole.exited.push(ExitedInterval {
-        cgroup_id: u64::MAX,
-        tasks: 0,
-        totals: Totals::default(),
-        accounts: None,
-        wait,
-    });
+/// Findings look at the histogram of all tasks together: an entry of its own holds it.
+fn only_histogram(hist: Hist) -> ExitedInterval {
+    let (totals, wait) = (Totals::default(), Wait { hist, ..Wait::default() });
+    ExitedInterval { cgroup_id: u64::MAX, tasks: 0, totals, accounts: None, wait }
 }

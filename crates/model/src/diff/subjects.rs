@@ -3,11 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{
-    LEAST_ACTIVITY, MOST_SUBJECTS, Presence, Subject,
+    Presence, Subject,
     blocks::{Measure, Rows},
     series::{Both, Frame},
 };
 use crate::selection::is_at_or_below;
+
+/// A subject that ran and waited for less than this share of wall time on both sides is left out.
+const LEAST_ACTIVITY: f64 = 0.001;
+/// Subjects of each kind that are compared: those that waited and ran most.
+const MOST_SUBJECTS: usize = 60;
 
 /// Everything that did anything on either side.
 pub(super) fn subjects<'a>(frame: &Frame<'a>) -> Vec<Both<'a>> {
@@ -25,13 +30,10 @@ pub(super) fn subjects<'a>(frame: &Frame<'a>) -> Vec<Both<'a>> {
 
 /// Share of wall time that it waited and ran, on the side where that is more.
 fn activity(frame: &Frame, both: &Both) -> f64 {
-    let of = |side| {
-        [Measure::Wait, Measure::OnCpu, Measure::Behind]
-            .map(|measure| frame.share(both, measure, side))
-            .iter()
-            .sum()
-    };
-    f64::max(of(0), of(1))
+    let measures = [Measure::Wait, Measure::OnCpu, Measure::Behind];
+    let [before, after] =
+        [0, 1].map(|side| measures.iter().map(|measure| frame.share(both, *measure, side)).sum::<f64>());
+    before.max(after)
 }
 
 /// Those worth comparing: the most active of each kind. A cgroup that has nothing but another one below it is left out, but for
@@ -39,9 +41,8 @@ fn activity(frame: &Frame, both: &Both) -> f64 {
 pub(super) fn chosen<'s, 'a>(frame: &Frame, subjects: &'s [Both<'a>]) -> Vec<(&'s Both<'a>, bool)> {
     let mut alike: HashMap<[u64; 6], Vec<&str>> = HashMap::new();
     let key = |both: &Both| {
-        let of = |side: usize, measure| both.sums[side].get(measure);
         let measures = [Measure::Wait, Measure::OnCpu, Measure::Waits];
-        std::array::from_fn(|i| of(i / 3, measures[i % 3]))
+        std::array::from_fn(|i| both.sums[i / 3].get(measures[i % 3]))
     };
     for both in subjects {
         if let Subject::Cgroup(path) = &both.subject {
@@ -49,8 +50,10 @@ pub(super) fn chosen<'s, 'a>(frame: &Frame, subjects: &'s [Both<'a>]) -> Vec<(&'
         }
     }
     let mut chosen: Vec<(f64, usize)> = Vec::new();
-    let is_all = |both: &Both| matches!(&both.subject, Subject::Cgroup(path) if &**path == "/");
-    for (at, both) in subjects.iter().enumerate().filter(|(_, both)| !is_all(both)) {
+    for (at, both) in subjects.iter().enumerate() {
+        if both.subject == Subject::Cgroup("/".into()) {
+            continue;
+        }
         let activity = activity(frame, both);
         let always = matches!(both.subject, Subject::All | Subject::Own);
         if always || activity >= LEAST_ACTIVITY {
@@ -58,9 +61,9 @@ pub(super) fn chosen<'s, 'a>(frame: &Frame, subjects: &'s [Both<'a>]) -> Vec<(&'
         }
     }
     chosen.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    let mut counts = [0; 5];
+    let mut counts = HashMap::new();
     chosen.retain(|(_, at)| {
-        let count = &mut counts[kind(&subjects[*at].subject)];
+        let count = counts.entry(std::mem::discriminant(&subjects[*at].subject)).or_insert(0);
         *count += 1;
         *count <= MOST_SUBJECTS
     });
@@ -72,22 +75,13 @@ pub(super) fn chosen<'s, 'a>(frame: &Frame, subjects: &'s [Both<'a>]) -> Vec<(&'
     chosen.into_iter().map(|(_, at)| (&subjects[at], is_shadow(&subjects[at]))).collect()
 }
 
-fn kind(subject: &Subject) -> usize {
-    match subject {
-        Subject::All => 0,
-        Subject::Cgroup(_) => 1,
-        Subject::Program(_) => 2,
-        Subject::Behind { .. } => 3,
-        Subject::Own => 4,
-    }
-}
-
 pub(super) fn presence(frame: &Frame, subject: &Subject) -> Presence {
-    let [before, after] = frame.sides.map(|side| match subject {
-        Subject::Cgroup(_) | Subject::Program(_) => side.present.contains(subject),
-        _ => true,
-    });
-    Presence::of(before, after)
+    let can_be_alone = matches!(subject, Subject::Cgroup(_) | Subject::Program(_));
+    match frame.sides.map(|side| side.rows.contains_key(subject)) {
+        [true, false] if can_be_alone => Presence::OnlyBefore,
+        [false, true] if can_be_alone => Presence::OnlyAfter,
+        _ => Presence::Both,
+    }
 }
 
 pub(super) fn alone(frame: &Frame, chosen: &[(&Both, bool)]) -> BTreeMap<Subject, Presence> {

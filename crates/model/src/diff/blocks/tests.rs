@@ -5,8 +5,7 @@ fn rows(amounts: &[u64]) -> Rows {
     for (block, amount) in amounts.iter().enumerate() {
         let mut sums = Sums::default();
         sums.add(Measure::OnCpu, *amount);
-        sums.add(Measure::Longest, 0);
-        sums.measures[Measure::Longest as usize] = *amount;
+        sums.add(Measure::Longest, *amount);
         rows.0.extend(sums.take_row(block));
     }
     rows
@@ -44,7 +43,7 @@ fn a_bucket_holds_more_waits_than_32_bits_do() {
             [],
         );
         let totals = Totals { waits: 4 * MANY, ..Totals::default() };
-        sums.add_totals(&totals, u64::MAX, &hist);
+        sums.add_tasks(&totals, u64::MAX, &hist, &Observed::default());
         rows.0.extend(sums.take_row(block));
     }
     assert_eq!(rows.above(10, 4), [3.5 * MANY as f64; 4]);
@@ -58,7 +57,7 @@ fn a_bucket_holds_more_waits_than_32_bits_do() {
 #[test]
 fn two_subjects_are_added_block_by_block() {
     let mut one = rows(&[1, 2, 3]);
-    one.merge(&rows(&[10, 20, 30, 40]));
+    one.merge(rows(&[10, 20, 30, 40]));
     assert_eq!(one.series(Measure::OnCpu as usize, 4), [11.0, 22.0, 33.0, 40.0]);
 }
 

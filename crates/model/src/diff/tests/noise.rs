@@ -5,7 +5,7 @@ use oorandom::Rand32;
 use crate::diff::{
     CONFIDENCE, ERROR,
     blocks::Blocks,
-    resample::{Draws, Series, Shape, family_wise_of, interval},
+    resample::{Draws, Series, Shape, family_wise, interval},
 };
 
 /// Fewer deals than in earnest: tests are not optimised.
@@ -116,7 +116,7 @@ fn false_alarms(kinds: &[Kind], counts: [usize; 2], figures: usize, tries: u64) 
         let mut noise = Noise::new(seed);
         let of = |i: usize| noise.series(kinds[i % kinds.len()], [1.0; 2], counts);
         let (series, shapes): (Vec<_>, Vec<_>) = (0..figures).map(of).unzip();
-        family_wise_of(&series, &shapes[0], DEALS).into_iter().any(|p| p <= ERROR)
+        family_wise(&series, &shapes[0], DEALS).into_iter().any(|p| p <= ERROR)
     };
     let alarms = (0..tries).filter(|seed| is_alarm(1_000 + seed)).count();
     alarms as f64 / tries as f64
@@ -166,7 +166,7 @@ fn found(kind: Kind, means: [f64; 2], counts: [usize; 2], tries: u64) -> [f64; 3
         let (changed, shape) = noise.series(kind, means, counts);
         let mut series = vec![changed.clone()];
         series.extend((0..11).map(|i| noise.series(MIXED[i % MIXED.len()], [1.0; 2], counts).0));
-        let p = family_wise_of(&series, &shape, DEALS);
+        let p = family_wise(&series, &shape, DEALS);
         times[0] += f64::from(u8::from(p[0] <= ERROR));
         times[1] += f64::from(u8::from(p[1..].iter().any(|p| *p <= ERROR)));
         let mean = |from: usize, to: usize| {
@@ -199,7 +199,7 @@ fn a_change_is_found_with_its_size_and_the_others_are_left_alone() {
 fn few_blocks_say_nothing_however_far_apart() {
     let mut noise = Noise::new(1);
     let (series, shape) = noise.series(Kind::Constant, [0.0, 5.0], [7, 60]);
-    assert_eq!(family_wise_of(std::slice::from_ref(&series), &shape, DEALS), [1.0]);
+    assert_eq!(family_wise(std::slice::from_ref(&series), &shape, DEALS), [1.0]);
     let (series, shape) = noise.series(Kind::Constant, [0.0, 5.0], [8, 60]);
-    assert!(family_wise_of(std::slice::from_ref(&series), &shape, DEALS)[0] <= ERROR);
+    assert!(family_wise(std::slice::from_ref(&series), &shape, DEALS)[0] <= ERROR);
 }

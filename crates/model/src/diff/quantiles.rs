@@ -1,0 +1,74 @@
+//! Quantiles of waits in each draw of blocks: where the change of a quantile lies.
+
+use cgscope_layout::high_ns;
+
+use super::{
+    blocks::Measure,
+    resample::Draws,
+    series::{Both, Frame},
+};
+
+/// For each of `quantiles`, after less before in ns in each draw of blocks.
+pub(super) fn drawn_quantiles(frame: &Frame, both: &Both, draws: &Draws, quantiles: &[f64]) -> Vec<Vec<f64>> {
+    let hists = [0, 1].map(|side| BlockHists::new(frame, both, side));
+    let mut out = vec![Vec::new(); quantiles.len()];
+    for draw in draws.iter() {
+        let (first, second) = draw.split_at(frame.shape.first);
+        let times = if frame.order[0] == 0 { [first, second] } else { [second, first] };
+        let drawn = |side: usize| hists[side].quantiles(times[side], quantiles);
+        let (Some(before), Some(after)) = (drawn(0), drawn(1)) else { continue };
+        for (out, (before, after)) in out.iter_mut().zip(before.iter().zip(&after)) {
+            out.push(after - before);
+        }
+    }
+    out
+}
+
+/// The histograms of the blocks of a side, over the buckets that it uses.
+struct BlockHists {
+    lowest: usize,
+    width: usize,
+    /// A row a block.
+    counts: Vec<f32>,
+    longest_ns: u64,
+}
+
+impl BlockHists {
+    fn new(frame: &Frame, both: &Both, side: usize) -> Self {
+        let rows = || both.rows[side].iter().flat_map(|rows| rows.buckets());
+        let used = || rows().flat_map(|(_, buckets)| buckets.map(|(bucket, _)| bucket));
+        let (lowest, highest) = (used().min().unwrap_or(0), used().max().unwrap_or(0));
+        let width = highest - lowest + 1;
+        let mut counts = vec![0.0; width * frame.sides[side].blocks.lengths_ns.len()];
+        for (block, buckets) in rows() {
+            for (bucket, count) in buckets {
+                counts[block * width + bucket - lowest] = count as f32;
+            }
+        }
+        Self { lowest, width, counts, longest_ns: both.sums[side].get(Measure::Longest) }
+    }
+
+    /// `None` if no wait was drawn.
+    fn quantiles(&self, times: &[f32], quantiles: &[f64]) -> Option<Vec<f64>> {
+        let mut sums = vec![0.0f32; self.width];
+        for (block, times) in self.counts.chunks_exact(self.width).zip(times) {
+            if *times != 0.0 {
+                sums.iter_mut().zip(block).for_each(|(sum, count)| *sum += count * times);
+            }
+        }
+        let total: f64 = sums.iter().map(|count| f64::from(*count)).sum();
+        (total > 0.0)
+            .then(|| quantiles.iter().map(|quantile| self.quantile(&sums, quantile * total)).collect())
+    }
+
+    fn quantile(&self, sums: &[f32], rank: f64) -> f64 {
+        let mut seen = 0.0;
+        for (i, count) in sums.iter().enumerate() {
+            seen += f64::from(*count);
+            if seen >= rank && *count > 0.0 {
+                return (high_ns(self.lowest + i) - 1).min(self.longest_ns) as f64;
+            }
+        }
+        self.longest_ns as f64
+    }
+}
