@@ -17,6 +17,7 @@ use std::{
 use cgscope_layout::wire::{CgroupEvent, cgroup_event};
 use cgscope_model::printable;
 
+use crate::source::coarse::text;
 use walk::Walk;
 
 /// At most so often (a little less than the usual interval) the tree is walked for what is not known: a host may make
@@ -275,17 +276,11 @@ impl CgroupTree {
     }
 }
 
-/// The number of the hierarchy of the cpu controller, from `/proc/self/cgroup`: `4:cpu,cpuacct:/path`. That of v2 is 0
-/// (`cgrp_dfl_root` is the first to get one).
+/// The number of the hierarchy of the cpu controller, from `/proc/self/cgroup`. That of v2 is 0 (`cgrp_dfl_root` is the first to get
+/// one).
 pub(crate) fn hierarchy(text: &str, is_v2: bool) -> Option<u64> {
-    if is_v2 {
-        return Some(0);
-    }
-    let mut lines = text.lines().map(|line| line.splitn(3, ':'));
-    lines.find_map(|mut fields| {
-        let (number, controllers) = (fields.next()?, fields.next()?);
-        controllers.split(',').any(|one| one == "cpu").then(|| number.parse().ok())?
-    })
+    let cpu = || text::hierarchy(text.as_bytes(), Some("cpu")).and_then(|(number, _)| text::number(number));
+    if is_v2 { Some(0) } else { cpu() }
 }
 
 /// What was last read of cgroups that are long gone: given back when two Samples in a row read the same.

@@ -46,7 +46,8 @@ pub use time_split::TimeSplit;
 pub mod shared_parts {
     pub use crate::{
         collector::check,
-        kernel_side::{AyaResult, failed},
+        kernel_side::{AyaResult, failed, hash_table, program, read_iterator},
+        plain::Raw,
         proc::process_of,
         source::coarse::{cgroup_ids::CgroupIds, files::ProcFiles, follow::Follow, text},
         stream::{Buffer, End as StreamEnd, drain},

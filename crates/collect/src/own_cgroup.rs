@@ -21,6 +21,7 @@ use crate::{
     Failure,
     facts::{cgroup_mounts, shown_at},
     limits::cpu_stat,
+    source::coarse::text,
 };
 
 /// What the name of every such cgroup begins with.
@@ -188,10 +189,8 @@ pub(crate) fn processes_below(directory: &Path) -> Vec<Process> {
 /// The name of a process that has not ended; `None` also of one that waits to be reaped.
 pub fn name_of_living(pid: u32) -> Option<String> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let stat = String::from_utf8_lossy(&stat);
-    let (head, rest) = stat.rsplit_once(')')?;
-    let is_dead = matches!(rest.trim_start().chars().next(), Some('Z' | 'X'));
-    (!is_dead).then(|| head.split_once('(').map(|(_, comm)| printable(comm).to_string()))?
+    let stat = text::stat(&stat).filter(|stat| !stat.is_dead())?;
+    Some(printable(&String::from_utf8_lossy(stat.comm)).to_string())
 }
 
 /// In v1 a process of several threads that are not all there is listed, too.

@@ -14,6 +14,7 @@ use crate::{
     facts::{cgroup_mounts, shown_at},
     limits::{mount_v1, number},
     own_cgroup::below,
+    source::coarse::text::hierarchy,
 };
 
 /// What the kernel keeps with the value of a task: `bpf_local_storage_elem` before it, the cgroup that is charged after it.
@@ -66,9 +67,10 @@ impl OwnMemory {
         let (mountinfo, cgroups) = (read("proc/self/mountinfo"), read("proc/self/cgroup"));
         let v1 = mount_v1(&mountinfo, "memory");
         let files = if v1.is_some() { &V1 } else { &V2 };
-        let directories = v1.or_else(|| cgroup_mounts(&mountinfo).unified).and_then(|mount| {
+        let directories = v1.clone().or_else(|| cgroup_mounts(&mountinfo).unified).and_then(|mount| {
             let shown = shown_at(&mountinfo, &mount).unwrap_or_else(|| "/".into());
-            let ours = below(own_path(&cgroups, files)?, &shown)?;
+            let (_, path) = hierarchy(cgroups.as_bytes(), v1.is_some().then_some("memory"))?;
+            let ours = below(std::str::from_utf8(path).ok()?, &shown)?;
             let mount = root.join(mount.strip_prefix("/").unwrap_or(&mount));
             let ours = mount.join(ours.trim_start_matches('/'));
             Some(ours.ancestors().take_while(|path| path.starts_with(&mount)).map(Path::to_owned).collect())
@@ -92,17 +94,6 @@ impl OwnMemory {
         let free = i128::from(limit - limit / RESERVE) - i128::from(used.saturating_sub(cached));
         i64::try_from(free / i128::from(TASK)).ok()
     }
-}
-
-/// Our own cgroup in the hierarchy of the memory controller, from `/proc/self/cgroup`.
-fn own_path<'a>(cgroups: &'a str, files: &Files) -> Option<&'a str> {
-    let mut lines = cgroups.lines().map(|line| line.splitn(3, ':'));
-    lines.find_map(|mut fields| {
-        let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
-        let is_v2 = files.limit == V2.limit;
-        let is_it = if is_v2 { number == "0" } else { controllers.split(',').any(|one| one == "memory") };
-        is_it.then_some(path)
-    })
 }
 
 #[cfg(test)]

@@ -10,9 +10,9 @@ use cgscope_layout::{
     Feature, Loss,
     wire::{Config, EXITED_CGROUPS, Exited, TaskRecord},
 };
-use cgscope_model::{CpuReading, ExitedReading, Losses, StackReading, TaskReading, access::Access};
+use cgscope_model::{CpuReading, ExitedReading, Losses, Mode, StackReading, TaskReading, access::Access};
 
-use super::Found;
+use super::{Found, Source};
 use crate::{
     Failure, Options,
     by_cpu::{CpuCounts, Places},
@@ -95,6 +95,105 @@ impl Place {
     }
 }
 
+impl Source for BpfSource {
+    fn mode(&self) -> Mode {
+        Mode::Bpf
+    }
+
+    fn read(&mut self) -> Result<Found, Failure> {
+        if let Some(room) = self.memory.room() {
+            self.side.set_room(room)?;
+        }
+        self.changes.tell(&mut self.side)?;
+        let (tasks, under_way) = self.read_tasks()?;
+        self.changes.were_read(&mut self.side)?;
+        let counted = if self.stacks { self.read_stacks()? } else { Vec::new() };
+        let exited = self.read_exited()?;
+        let ledger = &mut self.ledger;
+        self.side.pairs(|cpu, table| ledger.take(cpu, table))?;
+        self.side.pairs_were_read(self.clock_ns)?;
+        let pairs = self.ledger.readings();
+        self.own_losses.add(Loss::CulpritMerged, self.ledger.take_merged());
+        let cpus = self.read_cpus()?;
+        Ok(Found { tasks, exited, pairs, cpus, stacks: stacks::merged(counted, under_way) })
+    }
+
+    fn tell_of_cgroups(&mut self, tree: &mut CgroupTree, now: Instant) {
+        let told_ns = std::mem::replace(&mut self.events_told_ns, monotonic_ns());
+        self.side.cgroup_events(|bytes| {
+            if let Some(event) = Event::parse(bytes) {
+                tree.hear_since(event, told_ns, now);
+            }
+        });
+        // Where they cannot be read now, they are at the next Sample.
+        let lost = self.kernel_losses().map_or(self.events_lost, |losses| losses.get(Loss::CgroupEventLost));
+        if lost != self.events_lost {
+            self.events_lost = lost;
+            tree.has_missed_events();
+        }
+    }
+
+    fn losses(&self) -> Result<Losses, Failure> {
+        let mut losses = self.kernel_losses()?.since(&self.losses_at_start);
+        for (loss, count) in self.own_losses.nonzero() {
+            losses.add(loss, count);
+        }
+        Ok(losses)
+    }
+
+    /// Gives back what is held for cgroups that are gone, once nothing comes on top any more: a task on its way out may do
+    /// its last switch after its cgroup was removed. What was found still has it all.
+    fn give_back(&mut self, found: &Found, tree: &CgroupTree, now: Instant) -> Result<(), Failure> {
+        let mut figures: HashMap<u64, u64> = HashMap::new();
+        let of_places = found.exited.iter().map(|place| (place.cgroup_id, motion(place)));
+        let of_pairs = found.pairs.iter().flat_map(|pair| [(pair.victim, pair.ns), (pair.culprit, pair.ns)]);
+        for (id, figure) in of_places.chain(of_pairs).filter(|(id, _)| tree.is_long_gone(*id, now)) {
+            let sum = figures.entry(id).or_default();
+            *sum = sum.wrapping_add(figure);
+        }
+        for task in &found.tasks {
+            figures.remove(&task.cgroup_id);
+        }
+        self.make_missing(found)?;
+        let settled = self.remains.settled(figures);
+        let surplus = surplus(&self.places, &found.tasks, self.root_cgroup_id);
+        self.has_given_back = !surplus.is_empty();
+        if settled.is_empty() && surplus.is_empty() {
+            return Ok(());
+        }
+        let places = found.exited.iter().map(|place| place.cgroup_id).filter(|id| settled.contains(id));
+        let places: Vec<u64> = places.collect();
+        places.iter().chain(&surplus).for_each(|id| drop(self.places.remove(id)));
+        self.ledger.forget(|id| settled.contains(&id));
+        self.side.give_back(places)?;
+        let (given_back, accounts) = (&mut self.given_back, self.accounts);
+        self.side.take_back(surplus, |id, place| given_back.take(exited_reading(id, place, accounts)))
+    }
+
+    fn learn_nodes(&mut self, nodes: &BTreeMap<u32, u32>) -> Result<(), Failure> {
+        self.nodes = nodes.clone();
+        self.node_places.learn(nodes);
+        let places = &self.node_places;
+        self.side.set_nodes(nodes.iter().map(|(cpu, node)| (*cpu, places.number_of(*node))))
+    }
+
+    fn hook(&self) -> Option<&KernelSide> {
+        Some(&self.side)
+    }
+
+    fn held(&self) -> (usize, usize) {
+        (self.places.len(), self.ledger.len())
+    }
+
+    fn access(&self) -> &[Access] {
+        &self.access
+    }
+
+    fn changes(&mut self) -> Option<&mut Changes> {
+        Some(&mut self.changes)
+    }
+}
+
 impl BpfSource {
     /// Loads and attaches, and begins to follow the selected tasks.
     pub fn start(
@@ -146,79 +245,6 @@ impl BpfSource {
         Ok(source)
     }
 
-    /// Reads everything once.
-    pub fn read(&mut self) -> Result<Found, Failure> {
-        if let Some(room) = self.memory.room() {
-            self.side.set_room(room)?;
-        }
-        self.changes.tell(&mut self.side)?;
-        let (tasks, under_way) = self.read_tasks()?;
-        self.changes.were_read(&mut self.side)?;
-        let counted = if self.stacks { self.read_stacks()? } else { Vec::new() };
-        let exited = self.read_exited()?;
-        let ledger = &mut self.ledger;
-        self.side.pairs(|cpu, table| ledger.take(cpu, table))?;
-        self.side.pairs_were_read(self.clock_ns)?;
-        let pairs = self.ledger.readings();
-        self.own_losses.add(Loss::CulpritMerged, self.ledger.take_merged());
-        let cpus = self.read_cpus()?;
-        Ok(Found { tasks, exited, pairs, cpus, stacks: stacks::merged(counted, under_way) })
-    }
-
-    /// What came and went since the last call.
-    pub fn tell_of_cgroups(&mut self, tree: &mut CgroupTree, now: Instant) {
-        let told_ns = std::mem::replace(&mut self.events_told_ns, monotonic_ns());
-        self.side.cgroup_events(|bytes| {
-            if let Some(event) = Event::parse(bytes) {
-                tree.hear_since(event, told_ns, now);
-            }
-        });
-        // Where they cannot be read now, they are at the next Sample.
-        let lost = self.kernel_losses().map_or(self.events_lost, |losses| losses.get(Loss::CgroupEventLost));
-        if lost != self.events_lost {
-            self.events_lost = lost;
-            tree.has_missed_events();
-        }
-    }
-
-    /// Losses since the first reading.
-    pub fn losses(&self) -> Result<Losses, Failure> {
-        let mut losses = self.kernel_losses()?.since(&self.losses_at_start);
-        for (loss, count) in self.own_losses.nonzero() {
-            losses.add(loss, count);
-        }
-        Ok(losses)
-    }
-
-    /// Gives back what is held for cgroups that are gone, once nothing comes on top any more: a task on its way out may do
-    /// its last switch after its cgroup was removed. What was found still has it all.
-    pub fn give_back(&mut self, found: &Found, tree: &CgroupTree, now: Instant) -> Result<(), Failure> {
-        let mut figures: HashMap<u64, u64> = HashMap::new();
-        let of_places = found.exited.iter().map(|place| (place.cgroup_id, motion(place)));
-        let of_pairs = found.pairs.iter().flat_map(|pair| [(pair.victim, pair.ns), (pair.culprit, pair.ns)]);
-        for (id, figure) in of_places.chain(of_pairs).filter(|(id, _)| tree.is_long_gone(*id, now)) {
-            let sum = figures.entry(id).or_default();
-            *sum = sum.wrapping_add(figure);
-        }
-        for task in &found.tasks {
-            figures.remove(&task.cgroup_id);
-        }
-        self.make_missing(found)?;
-        let settled = self.remains.settled(figures);
-        let surplus = surplus(&self.places, &found.tasks, self.root_cgroup_id);
-        self.has_given_back = !surplus.is_empty();
-        if settled.is_empty() && surplus.is_empty() {
-            return Ok(());
-        }
-        let places = found.exited.iter().map(|place| place.cgroup_id).filter(|id| settled.contains(id));
-        let places: Vec<u64> = places.collect();
-        places.iter().chain(&surplus).for_each(|id| drop(self.places.remove(id)));
-        self.ledger.forget(|id| settled.contains(&id));
-        self.side.give_back(places)?;
-        let (given_back, accounts) = (&mut self.given_back, self.accounts);
-        self.side.take_back(surplus, |id, place| given_back.take(exited_reading(id, place, accounts)))
-    }
-
     /// A task may have been born in a cgroup whose place was just being given back.
     fn make_missing(&mut self, found: &Found) -> Result<(), Failure> {
         if !std::mem::take(&mut self.has_given_back) {
@@ -227,25 +253,6 @@ impl BpfSource {
         let ids = found.tasks.iter().map(|task| task.cgroup_id);
         let missing: HashSet<u64> = ids.filter(|id| !self.places.contains_key(id)).collect();
         self.side.make_places(missing)
-    }
-
-    /// Of each task of the latest reading, ascending by serial.
-    pub fn access(&self) -> &[Access] {
-        &self.access
-    }
-
-    /// Whom to follow for whom from the next reading on.
-    pub fn changes(&mut self) -> &mut Changes {
-        &mut self.changes
-    }
-
-    pub fn side(&self) -> &KernelSide {
-        &self.side
-    }
-
-    /// Places of exited tasks, and pairs.
-    pub fn held(&self) -> (usize, usize) {
-        (self.places.len(), self.ledger.len())
     }
 
     /// Ascending by serial, and the stacks of those that are blocked.
@@ -293,14 +300,6 @@ impl BpfSource {
         keep_last(&mut tasks, |task| task.serial);
         keep_last(&mut self.access, |access| access.serial);
         Ok((tasks, stacks))
-    }
-
-    /// Tells the BPF side the nodes of CPUs that came.
-    pub fn learn_nodes(&mut self, nodes: &BTreeMap<u32, u32>) -> Result<(), Failure> {
-        self.nodes = nodes.clone();
-        self.node_places.learn(nodes);
-        let places = &self.node_places;
-        self.side.set_nodes(nodes.iter().map(|(cpu, node)| (*cpu, places.number_of(*node))))
     }
 
     fn read_cpus(&mut self) -> Result<Vec<CpuReading>, Failure> {
