@@ -1,6 +1,5 @@
 //! The interval object that scripts rely on (`cgscope.interval/1`). What could not be read is null, never 0.
 
-mod accounts;
 mod causes;
 mod classes;
 mod nodes;
@@ -12,14 +11,13 @@ use serde::{Serialize, Serializer, ser::Error};
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::{
-    CgroupName, Counter, Finding, Group, Interval, Mode, Observed, TaskInterval, TaskState, Totals, Tree,
-    Wait, counters,
+    ByState, CgroupName, Counter, Finding, Gone, Group, Interval, Mode, Observed, TaskInterval, TaskState,
+    Totals, Tree, Wait, counters,
     culprits::{Culprit, NAMED},
     findings::{Host, findings_in},
     interval::CostInterval,
     nodes::remote_share,
 };
-pub use accounts::{BlockedObject, GoneObject};
 pub use causes::{CauseCounts, CauseObject};
 pub use classes::ClassObject;
 pub use nodes::{CpuObject, MemoryObject, NodeObject};
@@ -45,7 +43,7 @@ pub struct IntervalObject<'a> {
     pub counters: CountersObject,
     #[serde(flatten)]
     pub cpu_times: CountersObject,
-    pub blocked: Option<BlockedObject>,
+    pub blocked: Option<ByState>,
     pub pending: Option<PendingObject>,
     pub culprits: Option<Vec<CulpritObject>>,
     pub tasks: TaskObjects<'a>,
@@ -56,7 +54,7 @@ pub struct IntervalObject<'a> {
     pub findings: Vec<Finding>,
     pub losses: BTreeMap<&'static str, u64>,
     #[serde(rename = "self")]
-    pub cost: CostObject,
+    pub cost: CostInterval,
     #[serde(flatten)]
     pub class: Option<ClassObject>,
 }
@@ -101,10 +99,10 @@ pub struct TaskObject<'a> {
     pub pending_ns: Option<u64>,
     #[serde(flatten)]
     pub time: CountersObject,
-    pub blocked: Option<BlockedObject>,
-    /// Of main threads in whose process threads exited: left out of the others.
+    pub blocked: Option<ByState>,
+    /// Only on the main thread of a process whose threads exited; omitted elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub exited_threads: Option<GoneObject>,
+    pub exited_threads: Option<Gone>,
     #[serde(flatten)]
     pub counters: CountersObject,
     pub ran_by_node: Option<&'a [(u32, u64)]>,
@@ -196,7 +194,7 @@ pub struct CgroupObject {
     pub usage_ns: u64,
     #[serde(flatten)]
     pub cpu_times: CountersObject,
-    pub blocked: Option<BlockedObject>,
+    pub blocked: Option<ByState>,
     #[serde(flatten)]
     pub counters: CountersObject,
     pub tasks: u64,
@@ -256,23 +254,6 @@ impl CulpritObject {
     }
 }
 
-/// What cgscope itself cost.
-#[derive(Serialize)]
-#[expect(missing_docs, reason = "as above")]
-pub struct CostObject {
-    pub hook_ns: Option<u64>,
-    pub hook_runs: Option<u64>,
-    pub cpu_ns: Option<u64>,
-    pub rss_bytes: Option<u64>,
-}
-
-impl CostObject {
-    fn new(cost: &CostInterval) -> Self {
-        let CostInterval { hook_ns, hook_runs, cpu_ns, rss_bytes } = *cost;
-        Self { hook_ns, hook_runs, cpu_ns, rss_bytes }
-    }
-}
-
 impl WaitObject {
     fn new(wait: &Wait, mode: Mode) -> Self {
         let octaves = wait.hist.octaves();
@@ -314,6 +295,8 @@ impl<'a> TaskObject<'a> {
         let observed = Observed::task(task, interval.mode);
         let reading = &task.reading;
         let placement = reading.placement.as_deref();
+        let gone =
+            task.accounts.as_ref().map(|accounts| accounts.gone).filter(|gone| *gone != Gone::default());
         Self {
             tid: reading.tid,
             tgid: reading.tgid,
@@ -325,8 +308,8 @@ impl<'a> TaskObject<'a> {
             wait,
             pending_ns: reading.pending.map(|pending| pending.ns),
             time: CountersObject::new(counters::OF_TASK_TIME, &observed),
-            blocked: BlockedObject::of(task.accounts.as_deref()),
-            exited_threads: GoneObject::of(task.accounts.as_deref()),
+            blocked: task.accounts.as_ref().and_then(|accounts| accounts.blocked),
+            exited_threads: gone,
             counters: CountersObject::new(counters::OF_TASK, &observed),
             ran_by_node: task.placement.ran_ns.as_deref(),
             preferred_node: placement.and_then(|placement| placement.preferred_node),
@@ -372,7 +355,7 @@ impl CgroupObject {
             pending: PendingObject::new(group, interval.mode),
             usage_ns: group.totals.on_cpu_ns,
             cpu_times: CountersObject::new(counters::OF_CPU_TIMES, &observed),
-            blocked: BlockedObject::of(group.accounts.as_ref()),
+            blocked: group.accounts.and_then(|accounts| accounts.blocked),
             counters: CountersObject::new(counters::OF_CGROUP, &observed),
             tasks: group.processes,
             threads: group.threads,
@@ -412,7 +395,7 @@ impl<'a> IntervalObject<'a> {
             usage_ns: total.totals.on_cpu_ns,
             counters: CountersObject::new(counters::OF_TOTAL, &observed),
             cpu_times: CountersObject::new(counters::OF_CPU_TIMES, &observed),
-            blocked: BlockedObject::of(total.accounts.as_ref()),
+            blocked: total.accounts.and_then(|accounts| accounts.blocked),
             pending: PendingObject::new(&total, interval.mode),
             culprits: CulpritObject::all(&interval.culprits(), interval.mode),
             tasks: TaskObjects { interval, classes: Vec::new() },
@@ -422,7 +405,7 @@ impl<'a> IntervalObject<'a> {
             memory: interval.memory.iter().map(|memory| MemoryObject::new(memory, interval)).collect(),
             findings: findings_in(interval, &tree, host),
             losses: interval.losses.nonzero().map(|(loss, count)| (loss.name(), count)).collect(),
-            cost: CostObject::new(&interval.cost),
+            cost: interval.cost,
             class: None,
         }
     }

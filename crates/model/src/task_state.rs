@@ -2,43 +2,31 @@
 
 use serde::{Serialize, Serializer};
 
-/// The state of a task. Which bits of the kernel make which of them is known where they are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum TaskState {
-    /// R: on a CPU, or could run and waits for one.
-    Running,
-    /// S: sleeps until something happens or a signal comes.
-    Sleeping,
-    /// D: sleeps and takes no signal, mostly for I/O or a lock. It counts for the load average.
-    DiskSleep,
-    /// I: a kernel thread that sleeps as in D, but has nothing to do and does not count for the load average.
-    Idle,
-    /// T: stopped by a signal.
-    Stopped,
-    /// t: stopped by who traces it.
-    Traced,
-    /// P: a kernel thread that is kept from running, as those of a CPU that is offline.
-    Parked,
-    /// Z: has ended, and its parent has not asked how.
-    Zombie,
-    /// X: has ended, and nobody will ask.
-    Dead,
+cgscope_layout::named_enum! {
+    /// The state of a task, with its name in `/proc/PID/status`. Which bits of the kernel make which of them is known where they are read.
+    TaskState {
+        /// R: on a CPU, or could run and waits for one.
+        Running = "running",
+        /// S: sleeps until something happens or a signal comes.
+        Sleeping = "sleeping",
+        /// D: sleeps and takes no signal, mostly for I/O or a lock. It counts for the load average.
+        DiskSleep = "disk sleep",
+        /// I: a kernel thread that sleeps as in D, but has nothing to do and does not count for the load average.
+        Idle = "idle",
+        /// T: stopped by a signal.
+        Stopped = "stopped",
+        /// t: stopped by who traces it.
+        Traced = "tracing stop",
+        /// P: a kernel thread that is kept from running, as those of a CPU that is offline.
+        Parked = "parked",
+        /// Z: has ended, and its parent has not asked how.
+        Zombie = "zombie",
+        /// X: has ended, and nobody will ask.
+        Dead = "dead",
+    }
 }
 
 impl TaskState {
-    /// All of them.
-    pub const ALL: [Self; 9] = [
-        Self::Running,
-        Self::Sleeping,
-        Self::DiskSleep,
-        Self::Idle,
-        Self::Stopped,
-        Self::Traced,
-        Self::Parked,
-        Self::Zombie,
-        Self::Dead,
-    ];
-
     /// As `/proc/PID/stat` writes it, and ps and psn print it.
     pub const fn letter(self) -> char {
         match self {
@@ -57,21 +45,6 @@ impl TaskState {
     /// `None` for a letter that is none of these.
     pub fn from_letter(letter: char) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.letter() == letter)
-    }
-
-    /// As `/proc/PID/status` names it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Sleeping => "sleeping",
-            Self::DiskSleep => "disk sleep",
-            Self::Idle => "idle",
-            Self::Stopped => "stopped",
-            Self::Traced => "tracing stop",
-            Self::Parked => "parked",
-            Self::Zombie => "zombie",
-            Self::Dead => "dead",
-        }
     }
 }
 
