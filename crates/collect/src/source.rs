@@ -48,7 +48,7 @@ impl Found {
 }
 
 /// A source of readings. The defaults are those of one without a hook.
-pub(crate) trait Source {
+pub(crate) trait Source: Send {
     /// What it can see.
     fn mode(&self) -> Mode;
     /// Reads all tasks.
