@@ -11,7 +11,6 @@ mod cmdline;
 mod collector;
 pub mod facts;
 mod failure;
-mod given_back;
 mod kernel_side;
 mod ledger;
 pub mod limits;

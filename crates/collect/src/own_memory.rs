@@ -11,10 +11,9 @@ use std::{
 use cgscope_layout::wire::TaskStorage;
 
 use crate::{
-    facts::{cgroup_mounts, shown_at},
+    facts::cgroup_mounts,
     limits::{mount_v1, number},
-    own_cgroup::below,
-    source::coarse::text::hierarchy,
+    own_cgroup::own_directory,
 };
 
 /// What the kernel keeps with the value of a task: `bpf_local_storage_elem` before it, the cgroup that is charged after it.
@@ -63,19 +62,16 @@ const V1: Files = Files {
 impl OwnMemory {
     /// As the files below `root` (`/` but in tests) tell it.
     pub(crate) fn new(root: &Path) -> Self {
-        let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
-        let (mountinfo, cgroups) = (read("proc/self/mountinfo"), read("proc/self/cgroup"));
+        let mountinfo = fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
         let v1 = mount_v1(&mountinfo, "memory");
-        let files = if v1.is_some() { &V1 } else { &V2 };
-        let directories = v1.clone().or_else(|| cgroup_mounts(&mountinfo).unified).and_then(|mount| {
-            let shown = shown_at(&mountinfo, &mount).unwrap_or_else(|| "/".into());
-            let (_, path) = hierarchy(cgroups.as_bytes(), v1.is_some().then_some("memory"))?;
-            let ours = below(std::str::from_utf8(path).ok()?, &shown)?;
-            let mount = root.join(mount.strip_prefix("/").unwrap_or(&mount));
-            let ours = mount.join(ours.trim_start_matches('/'));
-            Some(ours.ancestors().take_while(|path| path.starts_with(&mount)).map(Path::to_owned).collect())
+        let (files, controller) = if v1.is_some() { (&V1, Some("memory")) } else { (&V2, None) };
+        let mount = v1.or_else(|| cgroup_mounts(&mountinfo).unified);
+        let ours = mount.and_then(|mount| own_directory(root, &mountinfo, &mount, controller));
+        let directories = ours.map_or_else(Vec::new, |(directory, path)| {
+            let depth = path.split('/').filter(|name| !name.is_empty()).count();
+            directory.ancestors().take(depth + 1).map(Path::to_owned).collect()
         });
-        Self { directories: directories.unwrap_or_default(), files }
+        Self { directories, files }
     }
 
     /// How many tasks more can be followed, negative where there are too many; `None`: there is no limit.

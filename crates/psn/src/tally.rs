@@ -5,6 +5,8 @@ use std::{
     sync::Arc,
 };
 
+use cgscope_model::comm;
+
 use crate::{GroupBy, ThreadState};
 
 /// What one thread does at one moment.
@@ -176,7 +178,7 @@ impl Tally {
 fn cell(column: GroupBy, reading: &ThreadReading, names: &impl ThreadNames) -> Option<GroupCell> {
     let number = |number: u32| Some(GroupCell::Number(number.into()));
     match column {
-        GroupBy::Comm => Some(GroupCell::Text(text(&reading.comm))),
+        GroupBy::Comm => Some(GroupCell::Text(comm(&reading.comm))),
         GroupBy::Tgid => number(reading.tgid),
         GroupBy::Tid => number(reading.tid),
         GroupBy::State => Some(GroupCell::State(reading.state)),
@@ -185,11 +187,6 @@ fn cell(column: GroupBy, reading: &ThreadReading, names: &impl ThreadNames) -> O
         GroupBy::Wchan if !reading.state.is_blocked() => None,
         _ => names.name(column, reading).map(GroupCell::Text),
     }
-}
-
-fn text(comm: &[u8; 16]) -> Arc<str> {
-    let name = comm.split(|byte| *byte == 0).next().unwrap_or_default();
-    cgscope_model::printable(&String::from_utf8_lossy(name))
 }
 
 /// A NUL-padded name with each run of digits as one `*`, as psn prints it: threads of a pool are one row.

@@ -10,7 +10,9 @@ use cgscope_layout::{
     Feature, Loss,
     wire::{Config, EXITED_CGROUPS, Exited, TaskRecord},
 };
-use cgscope_model::{CpuReading, ExitedReading, Losses, Mode, StackReading, TaskReading, access::Access};
+use cgscope_model::{
+    CpuReading, ExitedReading, Losses, Mode, StackReading, TaskReading, access::Access, skipped::ExitedSums,
+};
 
 use super::{Found, Source};
 use crate::{
@@ -19,7 +21,6 @@ use crate::{
     cgroups::{self, CgroupTree, Event, Remains},
     clock::{monotonic_ns, refresh_run_queue},
     facts::{self, CgroupMounts},
-    given_back::GivenBack,
     kernel_side::{KernelSide, Plan},
     ledger::Ledger,
     offsets::{self, Resolved},
@@ -56,8 +57,8 @@ pub(crate) struct BpfSource {
     places: HashMap<u64, Place>,
     /// Places of cgroups that are there were given back after the latest reading.
     has_given_back: bool,
-    /// What these held.
-    given_back: GivenBack,
+    /// What these held: the kernel counts from 0 where it makes such a place again.
+    given_back: ExitedSums,
     root_cgroup_id: u64,
     /// Losses of the BPF side before the first reading: while tasks were taken in one after the other.
     losses_at_start: Losses,
@@ -225,7 +226,7 @@ impl BpfSource {
             remains: Remains::default(),
             places: HashMap::new(),
             has_given_back: false,
-            given_back: GivenBack::default(),
+            given_back: ExitedSums::default(),
             root_cgroup_id: config.root_cgroup_id,
             losses_at_start: Losses::default(),
             events_lost: 0,
