@@ -69,9 +69,9 @@ impl Event {
 /// The tree of one hierarchy, as last walked and told of.
 #[derive(Debug)]
 pub struct CgroupTree {
-    mount: PathBuf,
-    /// The mount shows the whole hierarchy, so paths in it are the kernel's, and what is not there is nowhere.
-    shows_all: bool,
+    pub(crate) mount: PathBuf,
+    /// The mount shows the whole hierarchy, so paths in it are the kernel's, and what is not there is nowhere. False as of a container.
+    pub(crate) shows_all: bool,
     paths: HashMap<u64, Arc<str>>,
     ids: HashMap<Arc<str>, u64>,
     /// Since when it has been known that they are gone; some never had a path. What a mount does not show is here, too.
@@ -115,19 +115,9 @@ impl CgroupTree {
         tree
     }
 
-    /// Where it is mounted.
-    pub fn mount(&self) -> &Path {
-        &self.mount
-    }
-
     /// The id of the root.
     pub fn root_id(&self) -> Option<u64> {
         fs::metadata(&self.mount).ok().map(|root| root.ino())
-    }
-
-    /// False for a mount of a part of the hierarchy, as of a container: what the BPF side tells has other paths.
-    pub(crate) fn shows_all(&self) -> bool {
-        self.shows_all
     }
 
     /// Takes in what the BPF side tells, which it had not told yet at `since_ns` (CLOCK_MONOTONIC).

@@ -18,7 +18,6 @@ use crate::{
     cgroups::{CgroupTree, all_paths},
     clock::{monotonic_ns, unix_ns},
     facts::CgroupMounts,
-    kernel_side::KernelSide,
     limits::LimitFiles,
     own_cost::OwnCost,
     placement::{self, NodesOfCpus, PlacementFiles, check_places},
@@ -103,10 +102,10 @@ impl Collector {
         let mounts = CgroupMounts::read(host);
         let tree = mounts.cpu().map(CgroupTree::new);
         let placement = PlacementFiles::new(host, options.memory);
-        check(&options.selection, tree.as_ref(), placement.cpu_nodes())?;
+        check(&options.selection, tree.as_ref(), &placement.cpu_nodes)?;
         let mut limits = LimitFiles::new(host);
         (limits.reads_memory, limits.settings_at_once) = (placement.has_several_nodes(), SETTINGS_AT_ONCE);
-        let source = source(&mounts, tree.as_ref(), placement.cpu_nodes().clone())?;
+        let source = source(&mounts, tree.as_ref(), placement.cpu_nodes.clone())?;
         // Reading the kernel's types takes 15 MiB for a moment; without this the C library keeps them.
         // SAFETY: no preconditions.
         unsafe { libc::malloc_trim(0) };
@@ -129,8 +128,8 @@ impl Collector {
     /// Reads everything once.
     pub fn sample(&mut self) -> Result<Sample, Failure> {
         let mut cpus = self.placement.cpus();
-        if self.placement.has_changed() {
-            self.source.learn_nodes(self.placement.cpu_nodes())?;
+        if self.placement.has_changed {
+            self.source.learn_nodes(&self.placement.cpu_nodes)?;
         }
         // The moment of what is counted by task.
         let (unix_ns, mono_ns) = (unix_ns(), monotonic_ns());
@@ -189,7 +188,7 @@ impl Collector {
 
     /// What the kernel refused of what measuring can do without, in sentences.
     pub fn refused(&self) -> &[String] {
-        self.source.hook().map_or(&[], KernelSide::refused)
+        self.source.hook().map_or(&[], |hook| &hook.refused)
     }
 
     /// Of each task of the latest Sample, ascending by serial: whose it is. Empty where readings are not [shared](Options::shared).
@@ -322,13 +321,13 @@ fn check_cgroups(selection: &Selection, tree: Option<&CgroupTree>) -> Result<(),
         ));
     };
     let missing = |what: String, remedy: &str| {
-        Err(Failure::new(format!("there is no {what} under {}", tree.mount().display()), "", remedy))
+        Err(Failure::new(format!("there is no {what} under {}", tree.mount.display()), "", remedy))
     };
     if let Some(path) = selection.cgroup.as_ref().filter(|path| !tree.exists(path)) {
         return missing(format!("cgroup {path}"), "give the path as under that mount");
     }
     let is_there =
-        |unit: &str| all_paths(tree.mount()).values().any(|path| cgroup_of_unit(path, unit).is_some());
+        |unit: &str| all_paths(&tree.mount).values().any(|path| cgroup_of_unit(path, unit).is_some());
     if let Some(unit) = selection.unit.as_ref().filter(|unit| !is_there(unit)) {
         return missing(
             format!("cgroup of unit {unit}"),

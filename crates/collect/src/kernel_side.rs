@@ -41,7 +41,8 @@ pub(crate) struct KernelSide {
     bpf: Ebpf,
     cgroup_events: RingBuf<MapData>,
     exited: TableReading,
-    refused: Vec<String>,
+    /// What the kernel refused of what measuring can do without, in sentences.
+    pub(crate) refused: Vec<String>,
 }
 
 /// What to load, and what to tell it.
@@ -95,11 +96,6 @@ impl KernelSide {
         }
         side.attach(&btf).map_err(failed("load and attach the BPF programs"))?;
         Ok(side)
-    }
-
-    /// What the kernel refused of what measuring can do without, in sentences.
-    pub(crate) fn refused(&self) -> &[String] {
-        &self.refused
     }
 
     /// Attaches what measuring can do without.
@@ -315,7 +311,10 @@ impl KernelSide {
 
     fn each_entry<T: Plain + 'static>(&self, name: &str, mut each: impl FnMut(u32, &T)) -> AyaResult<()> {
         let entries: Array<_, Raw<T>> = Array::try_from(map(&self.bpf, name)?)?;
-        (0..entries.len()).try_for_each(|at| Ok(each(at, &entries.get(&at, 0)?.0)))
+        for at in 0..entries.len() {
+            each(at, &entries.get(&at, 0)?.0);
+        }
+        Ok(())
     }
 
     fn set_first(&mut self, name: &str, value: impl Pod) -> AyaResult<()> {

@@ -39,8 +39,10 @@ pub struct Column {
     pub name: String,
     /// What it holds.
     pub kind: Kind,
-    of: Box<dyn for<'a> Fn(&Row<'a>) -> Option<Cell<'a>>>,
+    of: Box<CellOf>,
 }
+
+type CellOf = dyn for<'a> Fn(&Row<'a>) -> Option<Cell<'a>>;
 
 impl Column {
     /// The cell of a row; `None`: not known, or not of a row like this.

@@ -1,4 +1,8 @@
 //! The interval object that scripts rely on (`cgscope.interval/1`). What could not be read is null, never 0.
+#![expect(
+    missing_docs,
+    reason = "the contract's own names; meanings and units are in the README's table of metrics"
+)]
 
 mod causes;
 mod classes;
@@ -28,10 +32,6 @@ pub const SCHEMA: &str = "cgscope.interval/1";
 
 /// One interval.
 #[derive(Serialize)]
-#[expect(
-    missing_docs,
-    reason = "the contract's own names; meanings and units are in the README's table of metrics"
-)]
 pub struct IntervalObject<'a> {
     pub schema: &'static str,
     pub start_unix_ns: u64,
@@ -61,7 +61,6 @@ pub struct IntervalObject<'a> {
 
 /// W: completed waits.
 #[derive(Serialize)]
-#[expect(missing_docs, reason = "as above")]
 pub struct WaitObject {
     pub count: u64,
     pub total_ns: u64,
@@ -77,7 +76,6 @@ pub struct WaitObject {
 
 /// Waits that are not over.
 #[derive(Serialize)]
-#[expect(missing_docs, reason = "as above")]
 pub struct PendingObject {
     pub count: u64,
     pub max_ns: u64,
@@ -86,7 +84,6 @@ pub struct PendingObject {
 
 /// T: a task.
 #[derive(Serialize)]
-#[expect(missing_docs, reason = "as above")]
 pub struct TaskObject<'a> {
     pub tid: u32,
     pub tgid: u32,
@@ -175,7 +172,6 @@ impl Serialize for TaskObjects<'_> {
 
 /// Waits that the kernel's figure leaves out: preempted with the state already set. Not in `wait`.
 #[derive(Serialize)]
-#[expect(missing_docs, reason = "as above")]
 pub struct UnstampedObject {
     pub count: u64,
     pub total_ns: u64,
@@ -183,7 +179,6 @@ pub struct UnstampedObject {
 
 /// C: a cgroup with all below it.
 #[derive(Serialize)]
-#[expect(missing_docs, reason = "as above")]
 pub struct CgroupObject {
     pub path: Option<String>,
     #[serde(flatten)]
@@ -220,7 +215,6 @@ pub struct CgroupObject {
 
 /// A cgroup whose quota had run out while tasks waited for it.
 #[derive(Serialize)]
-#[expect(missing_docs, reason = "as above")]
 pub struct LimitObject {
     pub path: Option<String>,
     pub ns: u64,
@@ -228,7 +222,6 @@ pub struct LimitObject {
 
 /// Who ran while tasks waited. `tid` and `comm` where the target was selected by process or thread.
 #[derive(Serialize)]
-#[expect(missing_docs, reason = "as above")]
 pub struct CulpritObject {
     pub path: Option<String>,
     pub kernel: bool,

@@ -43,11 +43,13 @@ pub trait ThreadNames {
 /// Counts readings in groups.
 #[derive(Clone, Debug)]
 pub struct Tally {
-    columns: Vec<GroupBy>,
+    /// Each once.
+    pub(crate) columns: Vec<GroupBy>,
     counts: HashMap<ThreadReading, u64>,
     threads: HashSet<u32>,
     processes: HashSet<u32>,
-    rounds: u64,
+    /// So far.
+    pub(crate) rounds: u64,
 }
 
 /// What was counted.
@@ -110,11 +112,6 @@ impl Tally {
         }
     }
 
-    /// The columns, each once.
-    pub fn columns(&self) -> &[GroupBy] {
-        &self.columns
-    }
-
     /// True if one of `columns` is asked for.
     fn has(&self, columns: &[GroupBy]) -> bool {
         columns.iter().any(|column| self.columns.contains(column))
@@ -130,11 +127,6 @@ impl Tally {
     /// All threads of a round have been added.
     pub fn end_round(&mut self) {
         self.rounds += 1;
-    }
-
-    /// Rounds so far.
-    pub fn rounds(&self) -> u64 {
-        self.rounds
     }
 
     /// The reading without what is not asked for. The state stays: without it the place would mean nothing.

@@ -212,7 +212,18 @@ impl BpfSource {
             ..config(options, mounts, tree, &resolved)
         };
         let memory = OwnMemory::new(Path::new(HOST));
-        let side = kernel_side(options, resolved, config, &nodes, &node_places, memory.room())?;
+        // Those that are offline, too: the first task that comes there is moved to a node that is known.
+        let present = facts::present_cpu_to_node(Path::new(HOST)).into_iter().chain(nodes.clone());
+        let cpu_places: Vec<_> = present.map(|(cpu, node)| (cpu, node_places.number_of(node))).collect();
+        let side = KernelSide::start(&Plan {
+            offsets: resolved.offsets,
+            config,
+            cpus: facts::possible_cpus(Path::new(HOST)),
+            nodes: &cpu_places,
+            pids: &options.selection.pids,
+            tids: &options.selection.tids,
+            room: memory.room(),
+        })?;
         let mut source = Self {
             side,
             memory,
@@ -415,33 +426,9 @@ fn config(
     }
 }
 
-/// Loaded and attached.
-fn kernel_side(
-    options: &Options,
-    resolved: Resolved,
-    config: Config,
-    nodes: &BTreeMap<u32, u32>,
-    places: &Places,
-    room: Option<i64>,
-) -> Result<KernelSide, Failure> {
-    let host = Path::new(HOST);
-    // Those that are offline, too: the first task that comes there is moved to a node that is known.
-    let present = facts::present_cpu_to_node(host).into_iter().chain(nodes.clone());
-    let cpu_places: Vec<_> = present.map(|(cpu, node)| (cpu, places.number_of(node))).collect();
-    KernelSide::start(&Plan {
-        offsets: resolved.offsets,
-        config,
-        cpus: facts::possible_cpus(host),
-        nodes: &cpu_places,
-        pids: &options.selection.pids,
-        tids: &options.selection.tids,
-        room,
-    })
-}
-
 /// `u64::MAX` where what the BPF side could tell would be of no use.
 fn hierarchy_to_hear_of(tree: Option<&CgroupTree>, is_v2: bool) -> u64 {
-    if !tree.is_some_and(CgroupTree::shows_all) {
+    if !tree.is_some_and(|tree| tree.shows_all) {
         return u64::MAX;
     }
     let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();

@@ -236,7 +236,7 @@ impl CoarseSource {
     fn start_ns(&self, ticks: u64) -> u64 {
         let start_ns = self.ticks.monotonic_ns(ticks);
         match self.read_ns {
-            Some(read_ns) if start_ns + self.ticks.length_ns() > read_ns => start_ns.max(read_ns),
+            Some(read_ns) if start_ns + self.ticks.length_ns > read_ns => start_ns.max(read_ns),
             _ => start_ns,
         }
     }

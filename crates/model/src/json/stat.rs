@@ -19,7 +19,6 @@ const SCHEMA: &str = "cgscope.stat/1";
 
 /// One command. Times are ns.
 #[derive(Serialize)]
-#[expect(missing_docs, reason = "meanings and units are in docs/stat-command.md")]
 pub struct StatObject<'a> {
     pub schema: &'static str,
     pub command: &'a [String],

@@ -31,7 +31,8 @@ pub(super) struct TaskIterator {
     selected: BTreeSet<u64>,
     wanted: WantedFields,
     has_users: bool,
-    refused: Vec<String>,
+    /// What this kernel does not tell.
+    pub refused: Vec<String>,
     buffer: Buffer,
 }
 
@@ -70,11 +71,6 @@ impl TaskIterator {
         Ok(Self { bpf, chosen, selected, wanted, has_users, refused, buffer })
     }
 
-    /// What this kernel does not tell.
-    pub fn refused(&self) -> &[String] {
-        &self.refused
-    }
-
     /// Calls `each` with every thread; false where the reading ended early.
     pub fn read(
         &mut self,
@@ -96,10 +92,10 @@ impl TaskIterator {
     fn update_selected(&mut self) -> AyaResult<bool> {
         let Some(chosen) = &mut self.chosen else { return Ok(false) };
         if !chosen.update()? {
-            return Ok(chosen.is_gone());
+            return Ok(chosen.is_gone);
         }
         let processes = chosen.follow.whole_processes().map(|pid| SELECT_PROCESS | u64::from(pid));
-        let threads = chosen.tids().iter().map(|tid| SELECT_THREAD | u64::from(*tid));
+        let threads = chosen.tids.iter().map(|tid| SELECT_THREAD | u64::from(*tid));
         let now: BTreeSet<u64> = processes.chain(threads).collect();
         let mut table: HashMap<_, u64, u64> = hash_table(&mut self.bpf, names::SELECTED)?;
         for gone in self.selected.difference(&now) {
@@ -109,7 +105,7 @@ impl TaskIterator {
             table.insert(new, 1, 0)?;
         }
         self.selected = now;
-        Ok(chosen.is_gone())
+        Ok(chosen.is_gone)
     }
 }
 
