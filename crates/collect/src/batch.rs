@@ -5,7 +5,7 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd},
 };
 
-use crate::plain::Plain;
+use crate::{plain::Plain, table_reading::bpf};
 
 /// Entries that are read at a time.
 const AT_A_TIME: usize = 256;
@@ -48,16 +48,9 @@ pub(crate) fn entries<K: Plain, V: Plain>(
             elem_flags: 0,
             flags: 0,
         };
-        // SAFETY: there is room for so many keys and values, and for the two places.
-        let result = unsafe {
-            libc::syscall(
-                libc::SYS_bpf,
-                BPF_MAP_LOOKUP_BATCH,
-                &raw mut attributes,
-                size_of::<Attributes>() as libc::c_ulong,
-            )
-        };
-        let error = if result == 0 { None } else { io::Error::last_os_error().raw_os_error() };
+        // SAFETY: there is room for `count` keys and values, and for the two places.
+        let result = unsafe { bpf(BPF_MAP_LOOKUP_BATCH, &mut attributes) };
+        let error = result.err().and_then(|error| error.raw_os_error());
         match error {
             None | Some(libc::ENOENT) => {}
             // More entries share a bucket than there is room for.

@@ -17,6 +17,7 @@ use std::{
 use cgscope_layout::wire::{CgroupEvent, cgroup_event};
 use cgscope_model::printable;
 
+use crate::source::coarse::text;
 use walk::Walk;
 
 /// At most so often (a little less than the usual interval) the tree is walked for what is not known: a host may make
@@ -68,9 +69,9 @@ impl Event {
 /// The tree of one hierarchy, as last walked and told of.
 #[derive(Debug)]
 pub struct CgroupTree {
-    mount: PathBuf,
-    /// The mount shows the whole hierarchy, so paths in it are the kernel's, and what is not there is nowhere.
-    shows_all: bool,
+    pub(crate) mount: PathBuf,
+    /// The mount shows the whole hierarchy, so paths in it are the kernel's, and what is not there is nowhere. False as of a container.
+    pub(crate) shows_all: bool,
     paths: HashMap<u64, Arc<str>>,
     ids: HashMap<Arc<str>, u64>,
     /// Since when it has been known that they are gone; some never had a path. What a mount does not show is here, too.
@@ -114,19 +115,9 @@ impl CgroupTree {
         tree
     }
 
-    /// Where it is mounted.
-    pub fn mount(&self) -> &Path {
-        &self.mount
-    }
-
     /// The id of the root.
     pub fn root_id(&self) -> Option<u64> {
         fs::metadata(&self.mount).ok().map(|root| root.ino())
-    }
-
-    /// False for a mount of a part of the hierarchy, as of a container: what the BPF side tells has other paths.
-    pub(crate) fn shows_all(&self) -> bool {
-        self.shows_all
     }
 
     /// Takes in what the BPF side tells, which it had not told yet at `since_ns` (CLOCK_MONOTONIC).
@@ -275,17 +266,11 @@ impl CgroupTree {
     }
 }
 
-/// The number of the hierarchy of the cpu controller, from `/proc/self/cgroup`: `4:cpu,cpuacct:/path`. That of v2 is 0
-/// (`cgrp_dfl_root` is the first to get one).
+/// The number of the hierarchy of the cpu controller, from `/proc/self/cgroup`. That of v2 is 0 (`cgrp_dfl_root` is the first to get
+/// one).
 pub(crate) fn hierarchy(text: &str, is_v2: bool) -> Option<u64> {
-    if is_v2 {
-        return Some(0);
-    }
-    let mut lines = text.lines().map(|line| line.splitn(3, ':'));
-    lines.find_map(|mut fields| {
-        let (number, controllers) = (fields.next()?, fields.next()?);
-        controllers.split(',').any(|one| one == "cpu").then(|| number.parse().ok())?
-    })
+    let cpu = || text::hierarchy(text.as_bytes(), Some("cpu")).and_then(|(number, _)| text::number(number));
+    if is_v2 { Some(0) } else { cpu() }
 }
 
 /// What was last read of cgroups that are long gone: given back when two Samples in a row read the same.

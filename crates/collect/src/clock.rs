@@ -42,7 +42,7 @@ pub(crate) fn tick_ns() -> u64 {
 /// Times in `/proc/PID/stat` are in ticks (USER_HZ), and starts of tasks are since boot; everything else here counts CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug)]
 pub struct Ticks {
-    length_ns: u64,
+    pub(crate) length_ns: u64,
     /// What CLOCK_BOOTTIME is ahead: the time for which the host was suspended.
     ahead_ns: u64,
 }
@@ -72,11 +72,6 @@ impl Ticks {
     /// The tick in which that is now.
     pub fn at(self, monotonic_ns: u64) -> u64 {
         (monotonic_ns + self.ahead_ns) / self.length_ns
-    }
-
-    /// The length of one.
-    pub(crate) fn length_ns(self) -> u64 {
-        self.length_ns
     }
 
     /// Whether a task that started then, by the other clock, started after `monotonic_ns`, by more than the tick that it is told to.

@@ -18,7 +18,6 @@ use crate::{
     cgroups::{CgroupTree, all_paths},
     clock::{monotonic_ns, unix_ns},
     facts::CgroupMounts,
-    kernel_side::KernelSide,
     limits::LimitFiles,
     own_cost::OwnCost,
     placement::{self, NodesOfCpus, PlacementFiles, check_places},
@@ -58,7 +57,7 @@ pub struct Accounting {
 
 /// Reads the running host. Dropping it detaches and unloads the BPF side, if there is one.
 pub struct Collector {
-    source: Source,
+    source: Box<dyn Source>,
     tree: Option<CgroupTree>,
     limits: LimitFiles,
     /// How long the quota of each cgroup had tasks wait so far, ns.
@@ -84,38 +83,36 @@ impl Collector {
     /// Checks the selection, loads and attaches the BPF side, and begins to follow the selected tasks.
     pub fn start(options: &Options) -> Result<Self, Failure> {
         Self::with_source(options, |mounts, tree, nodes| {
-            let bpf = BpfSource::start(options, mounts, tree, nodes)?;
-            Ok(Source::Bpf(Box::new(bpf)))
+            Ok(Box::new(BpfSource::start(options, mounts, tree, nodes)?))
         })
     }
 
     /// The same without BPF, from `/proc` and the files of cgroups: [`Mode::Coarse`]. Needs no privilege.
     pub fn start_coarse(options: &Options) -> Result<Self, Failure> {
         Self::with_source(options, |mounts, _, nodes| {
-            let coarse = CoarseSource::start(options, mounts, nodes)?;
-            Ok(Source::Coarse(Box::new(coarse)))
+            Ok(Box::new(CoarseSource::start(options, mounts, nodes)?))
         })
     }
 
     fn with_source(
         options: &Options,
-        source: impl FnOnce(&CgroupMounts, Option<&CgroupTree>, NodesOfCpus) -> Result<Source, Failure>,
+        source: impl FnOnce(&CgroupMounts, Option<&CgroupTree>, NodesOfCpus) -> Result<Box<dyn Source>, Failure>,
     ) -> Result<Self, Failure> {
         let host = Path::new("/");
         let mounts = CgroupMounts::read(host);
         let tree = mounts.cpu().map(CgroupTree::new);
         let placement = PlacementFiles::new(host, options.memory);
-        check(&options.selection, tree.as_ref(), placement.cpu_nodes())?;
-        let source = source(&mounts, tree.as_ref(), placement.cpu_nodes().clone())?;
+        check(&options.selection, tree.as_ref(), &placement.cpu_nodes)?;
+        let mut limits = LimitFiles::new(host);
+        (limits.reads_memory, limits.settings_at_once) = (placement.has_several_nodes(), SETTINGS_AT_ONCE);
+        let source = source(&mounts, tree.as_ref(), placement.cpu_nodes.clone())?;
         // Reading the kernel's types takes 15 MiB for a moment; without this the C library keeps them.
         // SAFETY: no preconditions.
         unsafe { libc::malloc_trim(0) };
         Ok(Self {
             source,
             tree,
-            limits: LimitFiles::new(host)
-                .with_memory_by_node(placement.has_several_nodes())
-                .with_settings_at_once(SETTINGS_AT_ONCE),
+            limits,
             limited: HashMap::new(),
             placement,
             whole_limits: !options.selection.is_whole_host(),
@@ -131,8 +128,8 @@ impl Collector {
     /// Reads everything once.
     pub fn sample(&mut self) -> Result<Sample, Failure> {
         let mut cpus = self.placement.cpus();
-        if self.placement.has_changed() {
-            self.source.learn_nodes(self.placement.cpu_nodes())?;
+        if self.placement.has_changed {
+            self.source.learn_nodes(&self.placement.cpu_nodes)?;
         }
         // The moment of what is counted by task.
         let (unix_ns, mono_ns) = (unix_ns(), monotonic_ns());
@@ -191,28 +188,25 @@ impl Collector {
 
     /// What the kernel refused of what measuring can do without, in sentences.
     pub fn refused(&self) -> &[String] {
-        self.source.hook().map_or(&[], KernelSide::refused)
+        self.source.hook().map_or(&[], |hook| &hook.refused)
     }
 
     /// Of each task of the latest Sample, ascending by serial: whose it is. Empty where readings are not [shared](Options::shared).
     pub fn access(&self) -> &[Access] {
-        match &self.source {
-            Source::Bpf(bpf) => bpf.access(),
-            Source::Coarse(_) => &[],
-        }
+        self.source.access()
     }
 
     /// From the next Sample on all threads of these processes are followed for this viewer, and what they start later.
     pub fn follow(&mut self, follower: Follower, pids: &[u32]) {
-        if let Source::Bpf(bpf) = &mut self.source {
-            bpf.changes().follow(follower, pids);
+        if let Some(changes) = self.source.changes() {
+            changes.follow(follower, pids);
         }
     }
 
     /// From the next Sample on nobody is followed for this viewer.
     pub fn follow_no_longer(&mut self, follower: Follower) {
-        if let Source::Bpf(bpf) = &mut self.source {
-            bpf.changes().stop(follower);
+        if let Some(changes) = self.source.changes() {
+            changes.stop(follower);
         }
     }
 
@@ -327,13 +321,13 @@ fn check_cgroups(selection: &Selection, tree: Option<&CgroupTree>) -> Result<(),
         ));
     };
     let missing = |what: String, remedy: &str| {
-        Err(Failure::new(format!("there is no {what} under {}", tree.mount().display()), "", remedy))
+        Err(Failure::new(format!("there is no {what} under {}", tree.mount.display()), "", remedy))
     };
     if let Some(path) = selection.cgroup.as_ref().filter(|path| !tree.exists(path)) {
         return missing(format!("cgroup {path}"), "give the path as under that mount");
     }
     let is_there =
-        |unit: &str| all_paths(tree.mount()).values().any(|path| cgroup_of_unit(path, unit).is_some());
+        |unit: &str| all_paths(&tree.mount).values().any(|path| cgroup_of_unit(path, unit).is_some());
     if let Some(unit) = selection.unit.as_ref().filter(|unit| !is_there(unit)) {
         return missing(
             format!("cgroup of unit {unit}"),

@@ -11,56 +11,12 @@ use std::{
 
 use cgscope_model::doctor::{Btf, CgroupFacts, CgroupLayout, Facts, Lockdown};
 pub use cgscope_model::placement::parse_cpu_list;
+use rustix::thread::CapabilitySet;
 
 /// Inode of the initial PID namespace (`PROC_PID_INIT_INO`).
 const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 /// Inode of the initial user namespace (`PROC_USER_INIT_INO`).
 const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
-
-/// The capabilities by their bits (`include/uapi/linux/capability.h`); the last came with 5.9.
-const CAPABILITIES: [&str; 41] = [
-    "CAP_CHOWN",
-    "CAP_DAC_OVERRIDE",
-    "CAP_DAC_READ_SEARCH",
-    "CAP_FOWNER",
-    "CAP_FSETID",
-    "CAP_KILL",
-    "CAP_SETGID",
-    "CAP_SETUID",
-    "CAP_SETPCAP",
-    "CAP_LINUX_IMMUTABLE",
-    "CAP_NET_BIND_SERVICE",
-    "CAP_NET_BROADCAST",
-    "CAP_NET_ADMIN",
-    "CAP_NET_RAW",
-    "CAP_IPC_LOCK",
-    "CAP_IPC_OWNER",
-    "CAP_SYS_MODULE",
-    "CAP_SYS_RAWIO",
-    "CAP_SYS_CHROOT",
-    "CAP_SYS_PTRACE",
-    "CAP_SYS_PACCT",
-    "CAP_SYS_ADMIN",
-    "CAP_SYS_BOOT",
-    "CAP_SYS_NICE",
-    "CAP_SYS_RESOURCE",
-    "CAP_SYS_TIME",
-    "CAP_SYS_TTY_CONFIG",
-    "CAP_MKNOD",
-    "CAP_LEASE",
-    "CAP_AUDIT_WRITE",
-    "CAP_AUDIT_CONTROL",
-    "CAP_SETFCAP",
-    "CAP_MAC_OVERRIDE",
-    "CAP_MAC_ADMIN",
-    "CAP_SYSLOG",
-    "CAP_WAKE_ALARM",
-    "CAP_BLOCK_SUSPEND",
-    "CAP_AUDIT_READ",
-    "CAP_PERFMON",
-    "CAP_BPF",
-    "CAP_CHECKPOINT_RESTORE",
-];
 
 /// Gathers everything but what takes a BPF program: `features_off` and `trial` are for the collector to fill in.
 /// `root` is `/` but in tests.
@@ -245,8 +201,8 @@ fn effective_uid(status: &str) -> Option<u32> {
 
 fn effective_capabilities(status: &str) -> Option<BTreeSet<String>> {
     let bits = u64::from_str_radix(status_value(status, "CapEff")?, 16).ok()?;
-    let held = CAPABILITIES.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1);
-    Some(held.map(|(_, name)| (*name).into()).collect())
+    let held = CapabilitySet::from_bits_retain(bits);
+    Some(held.iter_names().map(|(name, _)| format!("CAP_{name}")).collect())
 }
 
 /// `/proc/self/schedstat`: without sched_info it is zero; a running process has been on a CPU at least once.

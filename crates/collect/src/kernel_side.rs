@@ -1,8 +1,7 @@
 //! The BPF side: loaded, told what to follow, attached, read.
 
-mod marks;
-
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::Read,
     os::fd::{AsFd, OwnedFd},
@@ -10,17 +9,24 @@ use std::{
 
 use aya::{
     Btf, Ebpf, EbpfLoader, Pod,
-    maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf},
-    programs::{BtfTracePoint, FEntry, Iter},
+    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
+    programs::{BtfTracePoint, FEntry, Iter, Program, ProgramError},
     sys::{Stats, enable_stats},
 };
 use cgscope_layout::{
     Loss, Offsets,
     ledger::Pairs,
-    wire::{Config, CpuCounters, Exited, SELECT_PROCESS, SELECT_THREAD, STACKS, StackCount, StackKey, names},
+    wire::{
+        Config, CpuCounters, Exited, Marks, SELECT_PROCESS, SELECT_THREAD, STACKS, StackCount, StackKey,
+        names,
+    },
 };
 
-use crate::{Failure, batch, table_reading::TableReading};
+use crate::{
+    Failure, batch,
+    plain::{Plain, Raw},
+    table_reading::TableReading,
+};
 
 /// The compiled BPF side.
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_BPF_OBJECT"));
@@ -30,52 +36,13 @@ pub static EMPTY_HOOK_OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_
 /// The task iterator of `cgscope sample`, compiled.
 pub static SAMPLE_OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_SAMPLE_OBJECT"));
 
-/// `Exited` as aya wants it.
-#[repr(transparent)]
-#[derive(Clone, Copy)]
-struct ExitedPod(Exited);
-
-// SAFETY: integers without padding.
-unsafe impl Pod for ExitedPod {}
-
-/// `Pairs` as aya wants it.
-#[repr(transparent)]
-#[derive(Clone, Copy)]
-struct PairsPod(Pairs);
-
-// SAFETY: integers without padding.
-unsafe impl Pod for PairsPod {}
-
-/// `CpuCounters` as aya wants it.
-#[repr(transparent)]
-#[derive(Clone, Copy)]
-struct CpuCountersPod(CpuCounters);
-
-// SAFETY: integers without padding.
-unsafe impl Pod for CpuCountersPod {}
-
-/// `StackKey` as aya wants it.
-#[repr(transparent)]
-#[derive(Clone, Copy)]
-struct StackKeyPod(StackKey);
-
-// SAFETY: integers without padding.
-unsafe impl Pod for StackKeyPod {}
-
-/// `StackCount` as aya wants it.
-#[repr(transparent)]
-#[derive(Clone, Copy)]
-struct StackCountPod(StackCount);
-
-// SAFETY: integers without padding.
-unsafe impl Pod for StackCountPod {}
-
 /// The BPF side, attached. Dropping it detaches and unloads everything.
 pub(crate) struct KernelSide {
     bpf: Ebpf,
     cgroup_events: RingBuf<MapData>,
     exited: TableReading,
-    refused: Vec<String>,
+    /// What the kernel refused of what measuring can do without, in sentences.
+    pub(crate) refused: Vec<String>,
 }
 
 /// What to load, and what to tell it.
@@ -98,14 +65,14 @@ impl KernelSide {
     pub(crate) fn start(plan: &Plan<'_>) -> Result<Self, Failure> {
         let btf = Btf::from_sys_fs().map_err(failed("read the kernel's type information"))?;
         let Plan { config, cpus, .. } = plan;
-        let (offsets, words) = (plan.offsets.words(), config.words());
+        let globals = (Raw(plan.offsets), Raw(*config));
         // What is not asked for takes no memory.
         let by_cpu_if = |asked: u64| if asked == 0 { 1 } else { *cpus };
         let mut loader = EbpfLoader::new();
         loader
             .btf(Some(&btf))
-            .override_global(names::OFFSETS, &offsets[..], true)
-            .override_global(names::CONFIG, &words[..], true)
+            .override_global(names::OFFSETS, &globals.0, true)
+            .override_global(names::CONFIG, &globals.1, true)
             .map_max_entries(names::RINGS, *cpus)
             .map_max_entries(names::PAIRS, *cpus)
             .map_max_entries(names::CPU_NODE, *cpus)
@@ -116,8 +83,7 @@ impl KernelSide {
             .allow_unsupported_maps();
         let mut bpf = loader.load(OBJECT).map_err(failed("create the BPF maps"))?;
         let cgroup_events = take_ring(&mut bpf).map_err(failed("map a BPF ring buffer"))?;
-        let exited = load_reading(&mut bpf, names::READ_EXITED, names::EXITED, &btf)
-            .map_err(failed("load the reading of the exited tasks"))?;
+        let exited = load_reading(&mut bpf, &btf).map_err(failed("load the reading of the exited tasks"))?;
         let mut side = Self { bpf, cgroup_events, exited, refused: Vec::new() };
         side.prepare(config.root_cgroup_id, plan.pids, plan.tids).map_err(failed("fill the BPF maps"))?;
         side.set_nodes(plan.nodes.iter().copied())?;
@@ -130,11 +96,6 @@ impl KernelSide {
         }
         side.attach(&btf).map_err(failed("load and attach the BPF programs"))?;
         Ok(side)
-    }
-
-    /// What the kernel refused of what measuring can do without, in sentences.
-    pub(crate) fn refused(&self) -> &[String] {
-        &self.refused
     }
 
     /// Attaches what measuring can do without.
@@ -162,7 +123,7 @@ impl KernelSide {
         let functions =
             [(names::ON_UNTHROTTLE, "tg_unthrottle_up"), (names::ON_THROTTLE, "tg_throttle_down")];
         for (name, function) in functions {
-            let program: &mut FEntry = self.program_mut(name)?.try_into()?;
+            let program: &mut FEntry = program(&mut self.bpf, name)?;
             program.load(function, btf)?;
             program.attach()?;
         }
@@ -171,11 +132,8 @@ impl KernelSide {
 
     fn prepare(&mut self, root_cgroup_id: u64, pids: &[u32], tids: &[u32]) -> AyaResult<()> {
         // The last resort for the dead of cgroups without a place.
-        let mut exited: HashMap<&mut MapData, u64, ExitedPod> =
-            HashMap::try_from(self.map_mut(names::EXITED)?)?;
-        exited.insert(root_cgroup_id, ExitedPod(Exited::NONE), 0)?;
-        let mut selected: HashMap<&mut MapData, u64, u64> =
-            HashMap::try_from(self.map_mut(names::SELECTED)?)?;
+        self.exited_table()?.insert(root_cgroup_id, Raw(Exited::NONE), 0)?;
+        let mut selected: HashMap<_, u64, u64> = hash_table(&mut self.bpf, names::SELECTED)?;
         for pid in pids {
             selected.insert(SELECT_PROCESS | u64::from(*pid), 1, 0)?;
         }
@@ -188,14 +146,14 @@ impl KernelSide {
     fn attach(&mut self, btf: &Btf) -> AyaResult<()> {
         // Births before switches: a task born in between has its storage when it first switches.
         self.attach_to(&[(names::ON_NEW_TASK, "task_newtask"), (names::ON_SWITCH, "sched_switch")], btf)?;
-        let reading: &mut Iter = self.program_mut(names::READ_TASKS)?.try_into()?;
+        let reading: &mut Iter = program(&mut self.bpf, names::READ_TASKS)?;
         reading.load("task", btf)?;
         Ok(())
     }
 
     fn attach_to(&mut self, tracepoints: &[(&'static str, &str)], btf: &Btf) -> AyaResult<()> {
         for (name, tracepoint) in tracepoints {
-            let program: &mut BtfTracePoint = self.program_mut(name)?.try_into()?;
+            let program: &mut BtfTracePoint = program(&mut self.bpf, name)?;
             program.load(tracepoint, btf)?;
             program.attach()?;
         }
@@ -204,13 +162,7 @@ impl KernelSide {
 
     /// A stream of task records; begins to follow tasks that are not followed yet.
     pub(crate) fn read_tasks(&mut self) -> Result<impl Read + use<>, Failure> {
-        self.open_reading().map_err(failed("read the tasks"))
-    }
-
-    fn open_reading(&mut self) -> AyaResult<File> {
-        let reading: &mut Iter = self.program_mut(names::READ_TASKS)?.try_into()?;
-        let id = reading.attach()?;
-        Ok(reading.take_link(id)?.into_file()?)
+        read_iterator(&mut self.bpf, names::READ_TASKS).map_err(failed("read the tasks"))
     }
 
     /// A stream of the cgroups that had a followed task, with what exited there that was not read before.
@@ -221,18 +173,13 @@ impl KernelSide {
     /// Gives back the places of cgroups among those that [`read_exited`](Self::read_exited) tells. Nothing may be entered there any
     /// more: the kernel may give the memory to another place at once (`bpf_mem_alloc`, Linux 6.1).
     pub(crate) fn give_back(&mut self, cgroups: impl IntoIterator<Item = u64>) -> Result<(), Failure> {
-        let give_back = || -> AyaResult<()> {
-            let mut exited: HashMap<&mut MapData, u64, ExitedPod> =
-                HashMap::try_from(self.map_mut(names::EXITED)?)?;
+        step("forget cgroups that are gone", || {
+            let mut exited = self.exited_table()?;
             for id in cgroups {
-                match exited.remove(&id) {
-                    Ok(()) | Err(MapError::KeyNotFound) => {}
-                    Err(error) => return Err(error.into()),
-                }
+                if_there(exited.remove(&id))?;
             }
             Ok(())
-        };
-        give_back().map_err(failed("forget cgroups that are gone"))
+        })
     }
 
     /// Gives back the places of cgroups that are there, and calls `each` with what they held. What exits there between the two system
@@ -242,33 +189,28 @@ impl KernelSide {
         cgroups: impl IntoIterator<Item = u64>,
         mut each: impl FnMut(u64, &Exited),
     ) -> Result<(), Failure> {
-        let take_back = || -> AyaResult<()> {
-            let mut exited: HashMap<&mut MapData, u64, ExitedPod> =
-                HashMap::try_from(self.map_mut(names::EXITED)?)?;
+        step("forget cgroups in which nothing exits", || {
+            let mut exited = self.exited_table()?;
             for id in cgroups {
-                match exited.get(&id, 0).and_then(|place| exited.remove(&id).map(|()| place)) {
-                    Ok(place) => each(id, &place.0),
-                    Err(MapError::KeyNotFound) => {}
-                    Err(error) => return Err(error.into()),
+                let held = exited.get(&id, 0).and_then(|place| exited.remove(&id).map(|()| place));
+                if let Some(place) = if_there(held)? {
+                    each(id, &place.0);
                 }
             }
             Ok(())
-        };
-        take_back().map_err(failed("forget cgroups in which nothing exits"))
+        })
     }
 
     /// Makes places for cgroups that have none, as far as there is room.
     pub(crate) fn make_places(&mut self, cgroups: impl IntoIterator<Item = u64>) -> Result<(), Failure> {
-        let make = || -> AyaResult<()> {
-            let mut exited: HashMap<&mut MapData, u64, ExitedPod> =
-                HashMap::try_from(self.map_mut(names::EXITED)?)?;
+        step("make places for cgroups", || {
+            let mut exited = self.exited_table()?;
             for id in cgroups {
                 // It may have been made meanwhile. Where there is no room, whoever dies there is counted elsewhere, and that is a loss.
-                let _ = exited.insert(id, ExitedPod(Exited::NONE), BPF_NOEXIST);
+                let _ = exited.insert(id, Raw(Exited::NONE), BPF_NOEXIST);
             }
             Ok(())
-        };
-        make().map_err(failed("make places for cgroups"))
+        })
     }
 
     /// Calls `each` with every event of a cgroup since the last call.
@@ -279,96 +221,81 @@ impl KernelSide {
     }
 
     /// Calls `each` with the table of culprits of every CPU.
-    pub(crate) fn pairs(&self, mut each: impl FnMut(u32, &Pairs)) -> Result<(), Failure> {
-        let mut read = || -> AyaResult<()> {
-            let tables: Array<&MapData, PairsPod> = Array::try_from(self.map(names::PAIRS)?)?;
-            for cpu in 0..tables.len() {
-                each(cpu, &tables.get(&cpu, 0)?.0);
-            }
-            Ok(())
-        };
-        read().map_err(failed("read the culprits"))
+    pub(crate) fn pairs(&self, each: impl FnMut(u32, &Pairs)) -> Result<(), Failure> {
+        step("read the culprits", || self.each_entry(names::PAIRS, each))
     }
 
     /// Calls `each` with every stack that was counted.
     pub(crate) fn stacks(&self, each: impl FnMut(&StackKey, &StackCount)) -> Result<(), Failure> {
-        let read = || -> AyaResult<()> {
-            let aya::maps::Map::HashMap(map) = self.map(names::STACKS)? else {
+        step("read the stacks", || {
+            let Map::HashMap(map) = map(&self.bpf, names::STACKS)? else {
                 return Err(format!("{} is no hash table", names::STACKS).into());
             };
             Ok(batch::entries(map.fd().as_fd(), each)?)
-        };
-        read().map_err(failed("read the stacks"))
+        })
     }
 
-    /// Forgets stacks: those of tasks that are gone.
+    /// Removes the stacks of exited tasks.
     pub(crate) fn forget_stacks(&mut self, keys: &[StackKey]) -> Result<(), Failure> {
-        let mut forget = || -> AyaResult<()> {
-            let mut stacks: HashMap<&mut MapData, StackKeyPod, StackCountPod> =
-                HashMap::try_from(self.map_mut(names::STACKS)?)?;
+        step("forget the stacks of tasks that are gone", || {
+            let mut stacks: HashMap<_, Raw<StackKey>, Raw<StackCount>> =
+                hash_table(&mut self.bpf, names::STACKS)?;
             for key in keys {
-                match stacks.remove(&StackKeyPod(*key)) {
-                    Ok(()) | Err(MapError::KeyNotFound) => {}
-                    Err(error) => return Err(error.into()),
-                }
+                if_there(stacks.remove(&Raw(*key)))?;
             }
             Ok(())
-        };
-        forget().map_err(failed("forget the stacks of tasks that are gone"))
+        })
     }
 
-    /// Tells the BPF side the place of each CPU's node, plus one. CPUs beyond those that there can be are left out.
+    /// Sets the place of each CPU's node, plus one. CPUs beyond those that there can be are left out.
     pub(crate) fn set_nodes(&mut self, places: impl IntoIterator<Item = (u32, u32)>) -> Result<(), Failure> {
-        let write = || -> AyaResult<()> {
-            let mut nodes: Array<&mut MapData, u32> = Array::try_from(self.map_mut(names::CPU_NODE)?)?;
+        step("tell which node a CPU is on", || {
+            let mut nodes: Array<_, u32> = Array::try_from(map_mut(&mut self.bpf, names::CPU_NODE)?)?;
             for (cpu, place) in places {
                 if cpu < nodes.len() {
                     nodes.set(cpu, place, 0)?;
                 }
             }
             Ok(())
-        };
-        write().map_err(failed("tell which node a CPU is on"))
+        })
     }
 
     /// Calls `each` with what is counted on every CPU that there can be.
-    pub(crate) fn cpus(&self, mut each: impl FnMut(u32, &CpuCounters)) -> Result<(), Failure> {
-        let mut read = || -> AyaResult<()> {
-            let counters: Array<&MapData, CpuCountersPod> = Array::try_from(self.map(names::CPUS)?)?;
-            for cpu in 0..counters.len() {
-                each(cpu, &counters.get(&cpu, 0)?.0);
-            }
-            Ok(())
-        };
-        read().map_err(failed("read what is counted by CPU"))
+    pub(crate) fn cpus(&self, each: impl FnMut(u32, &CpuCounters)) -> Result<(), Failure> {
+        step("read what is counted by CPU", || self.each_entry(names::CPUS, each))
     }
 
-    /// Tells the BPF side that what it charged until `clock_ns` has been read: those places may be taken.
+    /// Lets the BPF side reuse the places of pairs that it charged until `clock_ns`: they have been read.
     pub(crate) fn pairs_were_read(&mut self, clock_ns: u64) -> Result<(), Failure> {
-        let mut write = || -> AyaResult<()> {
-            let mut word: Array<&mut MapData, u64> = Array::try_from(self.map_mut(names::PAIRS_READ)?)?;
-            Ok(word.set(0, clock_ns, 0)?)
-        };
-        write().map_err(failed("tell that the culprits were read"))
+        step("tell that the culprits were read", || self.set_first(names::PAIRS_READ, clock_ns))
     }
 
-    /// Tells the BPF side how many tasks more it may follow.
+    /// Sets how many tasks more the BPF side may follow.
     pub(crate) fn set_room(&mut self, tasks: i64) -> Result<(), Failure> {
-        let mut write = || -> AyaResult<()> {
-            let mut word: Array<&mut MapData, u64> = Array::try_from(self.map_mut(names::ROOM)?)?;
-            Ok(word.set(0, tasks as u64, 0)?)
-        };
-        write().map_err(failed("tell how many tasks may be followed"))
+        step("tell how many tasks may be followed", || self.set_first(names::ROOM, tasks as u64))
+    }
+
+    /// At the next reading the bits of `clear` are taken from every task, and those given for processes are set in all their
+    /// threads. To be called with nothing once that has been read: another process may get the id.
+    pub(crate) fn mark(&mut self, clear: u64, bits: &BTreeMap<u32, u64>) -> Result<(), Failure> {
+        step("tell whom to follow", || {
+            let mut selected: HashMap<_, u64, u64> = hash_table(&mut self.bpf, names::SELECTED)?;
+            let before: Vec<u64> = selected.keys().collect::<Result<_, _>>()?;
+            before.iter().try_for_each(|key| selected.remove(key))?;
+            for (pid, bits) in bits {
+                selected.insert(SELECT_PROCESS | u64::from(*pid), bits, 0)?;
+            }
+            self.set_first(names::MARKS, Raw(Marks { clear, look: u64::from(!bits.is_empty()) }))
+        })
     }
 
     /// Loss counters of the BPF side since the start.
     pub(crate) fn losses(&self) -> Result<Vec<(Loss, u64)>, Failure> {
-        let read = || -> AyaResult<Vec<(Loss, u64)>> {
-            let counters: PerCpuArray<&MapData, u64> = PerCpuArray::try_from(self.map(names::LOSSES)?)?;
+        step("read the loss counters", || {
+            let counters: PerCpuArray<_, u64> = PerCpuArray::try_from(map(&self.bpf, names::LOSSES)?)?;
             let kernel = Loss::ALL.iter().take(cgscope_layout::KERNEL_LOSSES);
             kernel.map(|loss| Ok((*loss, counters.get(&(*loss as u32), 0)?.iter().sum()))).collect()
-        };
-        read().map_err(failed("read the loss counters"))
+        })
     }
 
     /// Time in the hook (ns) and its runs, counted by the kernel while [`measure`] is on.
@@ -378,17 +305,65 @@ impl KernelSide {
         Some((info.run_time().as_nanos() as u64, info.run_count()))
     }
 
-    fn map(&self, name: &'static str) -> AyaResult<&aya::maps::Map> {
-        self.bpf.map(name).ok_or_else(|| format!("the object has no map {name}").into())
+    fn exited_table(&mut self) -> AyaResult<HashMap<&mut MapData, u64, Raw<Exited>>> {
+        hash_table(&mut self.bpf, names::EXITED)
     }
 
-    fn map_mut(&mut self, name: &'static str) -> AyaResult<&mut aya::maps::Map> {
-        self.bpf.map_mut(name).ok_or_else(|| format!("the object has no map {name}").into())
+    fn each_entry<T: Plain + 'static>(&self, name: &str, mut each: impl FnMut(u32, &T)) -> AyaResult<()> {
+        let entries: Array<_, Raw<T>> = Array::try_from(map(&self.bpf, name)?)?;
+        for at in 0..entries.len() {
+            each(at, &entries.get(&at, 0)?.0);
+        }
+        Ok(())
     }
 
-    fn program_mut(&mut self, name: &'static str) -> AyaResult<&mut aya::programs::Program> {
-        self.bpf.program_mut(name).ok_or_else(|| format!("the object has no program {name}").into())
+    fn set_first(&mut self, name: &str, value: impl Pod) -> AyaResult<()> {
+        Ok(Array::try_from(map_mut(&mut self.bpf, name)?)?.set(0, value, 0)?)
     }
+}
+
+fn map<'b>(bpf: &'b Ebpf, name: &str) -> AyaResult<&'b Map> {
+    bpf.map(name).ok_or_else(|| format!("the object has no map {name}").into())
+}
+
+fn map_mut<'b>(bpf: &'b mut Ebpf, name: &str) -> AyaResult<&'b mut Map> {
+    bpf.map_mut(name).ok_or_else(|| format!("the object has no map {name}").into())
+}
+
+/// A hash table of a loaded object.
+pub fn hash_table<'b, K: Pod, V: Pod>(
+    bpf: &'b mut Ebpf,
+    name: &str,
+) -> AyaResult<HashMap<&'b mut MapData, K, V>> {
+    Ok(HashMap::try_from(map_mut(bpf, name)?)?)
+}
+
+/// A program of a loaded object.
+pub fn program<'b, P>(bpf: &'b mut Ebpf, name: &str) -> AyaResult<&'b mut P>
+where
+    &'b mut P: TryFrom<&'b mut Program, Error = ProgramError>,
+{
+    let program = bpf.program_mut(name).ok_or_else(|| format!("the object has no program {name}"))?;
+    Ok(program.try_into()?)
+}
+
+/// What a loaded iterator over tasks writes now.
+pub fn read_iterator(bpf: &mut Ebpf, name: &str) -> AyaResult<File> {
+    let iterator: &mut Iter = program(bpf, name)?;
+    let id = iterator.attach()?;
+    Ok(iterator.take_link(id)?.into_file()?)
+}
+
+/// `None` for an entry that is not in the table.
+fn if_there<T>(result: Result<T, MapError>) -> Result<Option<T>, MapError> {
+    match result {
+        Err(MapError::KeyNotFound) => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+fn step<T>(doing: &'static str, step: impl FnOnce() -> AyaResult<T>) -> Result<T, Failure> {
+    step().map_err(failed(doing))
 }
 
 const CGROUP_TRACEPOINTS: [(&str, &str); 4] = [
@@ -398,21 +373,15 @@ const CGROUP_TRACEPOINTS: [(&str, &str); 4] = [
     (names::ON_CGROUP_ATTACH, "cgroup_attach_task"),
 ];
 
-/// Loads the program `name`, a reading of `table`.
-fn load_reading(
-    bpf: &mut Ebpf,
-    name: &'static str,
-    table: &'static str,
-    btf: &Btf,
-) -> AyaResult<TableReading> {
-    let no = |kind: &str, name: &str| format!("the object has no {kind} {name}");
-    let program: &mut Iter = bpf.program_mut(name).ok_or_else(|| no("program", name))?.try_into()?;
-    program.load("bpf_map_elem", btf)?;
-    let program = program.fd()?.try_clone()?;
-    let aya::maps::Map::HashMap(map) = bpf.map(table).ok_or_else(|| no("map", table))? else {
-        return Err(no("hash table", table).into());
+/// Loads the reading of the table of exited tasks.
+fn load_reading(bpf: &mut Ebpf, btf: &Btf) -> AyaResult<TableReading> {
+    let reading: &mut Iter = program(bpf, names::READ_EXITED)?;
+    reading.load("bpf_map_elem", btf)?;
+    let reading = reading.fd()?.try_clone()?;
+    let Map::HashMap(table) = map(bpf, names::EXITED)? else {
+        return Err(format!("{} is no hash table", names::EXITED).into());
     };
-    Ok(TableReading::new(program.as_fd(), map.fd().as_fd())?)
+    Ok(TableReading::new(reading.as_fd(), table.fd().as_fd())?)
 }
 
 fn take_ring(bpf: &mut Ebpf) -> AyaResult<RingBuf<MapData>> {

@@ -6,9 +6,7 @@ use std::{
 };
 
 use cgscope_layout::ledger::{Pair, Pairs, kind};
-use cgscope_model::{Blame, PairKey, PairReading, rest_of};
-
-use crate::readings::comm;
+use cgscope_model::{Blame, PairKey, PairReading, comm, rest_of};
 
 /// Culprits of a victim that are told apart, twice as many as are named in an output. The others are summed, or what is kept would
 /// grow with the square of the cgroups.

@@ -11,7 +11,6 @@ mod cmdline;
 mod collector;
 pub mod facts;
 mod failure;
-mod given_back;
 mod kernel_side;
 mod ledger;
 pub mod limits;
@@ -46,7 +45,8 @@ pub use time_split::TimeSplit;
 pub mod shared_parts {
     pub use crate::{
         collector::check,
-        kernel_side::{AyaResult, failed},
+        kernel_side::{AyaResult, failed, hash_table, program, read_iterator},
+        plain::Raw,
         proc::process_of,
         source::coarse::{cgroup_ids::CgroupIds, files::ProcFiles, follow::Follow, text},
         stream::{Buffer, End as StreamEnd, drain},

@@ -98,9 +98,12 @@ fn ns(us: &str) -> Option<u64> {
 pub struct LimitFiles {
     mounts: Mounts,
     reader: Reader,
-    reads_memory: bool,
-    /// Of about so many cgroups the settings are read again between two calls of [`LimitFiles::forget_unread`].
-    settings_at_once: u64,
+    /// Also read where memory lies, with the settings: of use where there are several nodes, and about as dear as all else together
+    /// (the kernel sums it up over all CPUs).
+    pub(crate) reads_memory: bool,
+    /// Read again the settings of this many cgroups at most (at least 1) between two calls of [`LimitFiles::forget_unread`], by
+    /// turns: those of each cgroup with every fifth read only where there are no more than five times as many.
+    pub(crate) settings_at_once: u64,
     /// By id: a path may be given to another cgroup while the one before is still asked for.
     known: HashMap<u64, Known>,
     /// The turn of the next cgroup that is new.
@@ -164,25 +167,11 @@ impl LimitFiles {
         }
     }
 
-    /// Also reads where memory lies, with the settings: of use where there are several nodes, and about as dear as all else
-    /// together (the kernel sums it up over all CPUs).
-    pub fn with_memory_by_node(mut self, reads_memory: bool) -> Self {
-        self.reads_memory = reads_memory;
-        self
-    }
-
-    /// Reads again the settings of so many cgroups at most when all are read once, by turns, and thus of each with every fifth
-    /// read only where there are no more than five times as many.
-    pub fn with_settings_at_once(mut self, cgroups: u64) -> Self {
-        self.settings_at_once = cgroups.max(1);
-        self
-    }
-
     /// Reads one cgroup by its path under the cpu controller's mount (`/` is the root, then `/a/b`) and its id, the
     /// inode number of that directory.
     ///
     /// The settings (quota, period, burst, weight, CPUs) are read at once, again with the second to sixth read of the
-    /// cgroup, by turns, and from then on with every fifth; see [`with_settings_at_once`](Self::with_settings_at_once) for many.
+    /// cgroup, by turns, and from then on with every fifth; see `settings_at_once` for many.
     /// Everything else is read every time, but only for a cgroup with a quota of its own, or of any if `whole`.
     ///
     /// `None` where that cgroup is gone: there is no such directory, or it is another one by now. Of one of which nothing had

@@ -9,7 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_model::{ProcessMemory, TaskReading};
+use cgscope_model::{
+    ProcessMemory, TaskReading,
+    nodes::{ByNode, add_by_node},
+    sum,
+};
 
 /// The lines of v2 `memory.numa_stat` that count: no byte of one is in another (`memory_stats` in `mm/memcontrol.c`;
 /// the others are parts of these, or the lists that the same pages are on).
@@ -18,14 +22,11 @@ const DISJOINT: [&str; 6] =
 
 /// `memory.numa_stat` of v2 in bytes: `anon N0=1 N1=2`.
 pub fn numa_stat(text: &str) -> Vec<(u32, u64)> {
-    let mut sums = BTreeMap::new();
-    for line in text.lines() {
-        let mut words = line.split(' ');
-        if words.next().is_some_and(|name| DISJOINT.contains(&name)) {
-            words.filter_map(node_amount).for_each(|(node, bytes)| add(&mut sums, node, bytes));
-        }
-    }
-    sums.into_iter().collect()
+    let is_counted = |line: &&str| line.split(' ').next().is_some_and(|name| DISJOINT.contains(&name));
+    let words = text.lines().filter(is_counted).flat_map(|line| line.split(' ').skip(1));
+    let mut sums = ByNode::new();
+    words.filter_map(node_amount).for_each(|(node, bytes)| add_by_node(&mut sums, node, bytes));
+    sums
 }
 
 /// `memory.numa_stat` of v1, in pages: `hierarchical_total=3 N0=1 N1=2` (3.17), where there is none `total=...`, without
@@ -43,15 +44,10 @@ fn node_amount(word: &str) -> Option<(u32, u64)> {
     Some((node.parse().ok()?, amount.parse().ok()?))
 }
 
-fn add(sums: &mut BTreeMap<u32, u64>, node: u32, bytes: u64) {
-    let sum = sums.entry(node).or_default();
-    *sum = sum.saturating_add(bytes);
-}
-
 /// Sums of the lines of a `numa_maps`.
 #[derive(Debug, Default)]
 struct Maps {
-    by_node: BTreeMap<u32, u64>,
+    by_node: ByNode,
     policies: BTreeMap<String, u64>,
 }
 
@@ -70,12 +66,11 @@ impl Maps {
         let mut bytes = 0u64;
         for (node, pages) in words.split(' ').filter_map(node_amount) {
             let there = pages.saturating_mul(page_bytes);
-            add(&mut self.by_node, node, there);
+            add_by_node(&mut self.by_node, node, there);
             bytes = bytes.saturating_add(there);
         }
         if bytes != 0 {
-            let sum = self.policies.entry(policy.to_owned()).or_default();
-            *sum = sum.saturating_add(bytes);
+            sum::add(self.policies.entry(policy.to_owned()).or_default(), bytes);
         }
     }
 
@@ -84,7 +79,7 @@ impl Maps {
             self.policies.into_iter().map(|(policy, bytes)| (policy.into(), bytes)).collect();
         policies.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         policies.truncate(POLICIES);
-        ProcessMemory { tgid, by_node: self.by_node.into_iter().collect(), policies }
+        ProcessMemory { tgid, by_node: self.by_node, policies }
     }
 }
 
@@ -145,7 +140,7 @@ impl MemoryFiles {
 fn busiest(tasks: &[TaskReading]) -> BTreeSet<u32> {
     let mut ran: BTreeMap<u32, u64> = BTreeMap::new();
     for task in tasks {
-        add(&mut ran, task.tgid, task.totals.on_cpu_ns);
+        sum::add(ran.entry(task.tgid).or_default(), task.totals.on_cpu_ns);
     }
     let mut ran: Vec<(u32, u64)> = ran.into_iter().collect();
     ran.sort_by_key(|(tgid, ns)| (std::cmp::Reverse(*ns), *tgid));

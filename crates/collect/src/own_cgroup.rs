@@ -21,6 +21,7 @@ use crate::{
     Failure,
     facts::{cgroup_mounts, shown_at},
     limits::cpu_stat,
+    source::coarse::text,
 };
 
 /// What the name of every such cgroup begins with.
@@ -188,10 +189,8 @@ pub(crate) fn processes_below(directory: &Path) -> Vec<Process> {
 /// The name of a process that has not ended; `None` also of one that waits to be reaped.
 pub fn name_of_living(pid: u32) -> Option<String> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let stat = String::from_utf8_lossy(&stat);
-    let (head, rest) = stat.rsplit_once(')')?;
-    let is_dead = matches!(rest.trim_start().chars().next(), Some('Z' | 'X'));
-    (!is_dead).then(|| head.split_once('(').map(|(_, comm)| printable(comm).to_string()))?
+    let stat = text::stat(&stat).filter(|stat| !stat.is_dead())?;
+    Some(printable(&String::from_utf8_lossy(stat.comm)).to_string())
 }
 
 /// In v1 a process of several threads that are not all there is listed, too.
@@ -203,27 +202,33 @@ fn pids(directory: &Path) -> Vec<u32> {
 
 /// Our own cgroup of v2: its directory, and its path as under the mount.
 fn our_own(root: &Path) -> Result<(PathBuf, String), Failure> {
-    let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
-    let mountinfo = read("proc/self/mountinfo");
+    let mountinfo = fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
     let mount = cgroup_mounts(&mountinfo).unified.ok_or_else(|| {
         failure("no cgroup v2 hierarchy is mounted".into(), "mount -t cgroup2 none /sys/fs/cgroup")
     })?;
-    let cgroups = read("proc/self/cgroup");
-    let ours = cgroups.lines().find_map(|line| line.strip_prefix("0::"));
-    let shown = shown_at(&mountinfo, &mount).unwrap_or_else(|| "/".into());
-    let path = ours.and_then(|ours| below(ours, &shown)).ok_or_else(|| {
+    own_directory(root, &mountinfo, &mount, None).ok_or_else(|| {
         failure(format!("the mount {} does not show cgscope's own cgroup", mount.display()), "")
-    })?;
-    let mount = root.join(mount.strip_prefix("/").unwrap_or(&mount));
-    let directory = match path.trim_start_matches('/') {
-        "" => mount,
-        path => mount.join(path),
-    };
-    Ok((directory, path))
+    })
+}
+
+/// Our own cgroup in the hierarchy of a v1 controller, or of v2: its directory, and its path as under the mount.
+pub(crate) fn own_directory(
+    root: &Path,
+    mountinfo: &str,
+    mount: &Path,
+    controller: Option<&str>,
+) -> Option<(PathBuf, String)> {
+    let cgroups = fs::read(root.join("proc/self/cgroup")).ok()?;
+    let (_, ours) = text::hierarchy(&cgroups, controller)?;
+    let shown = shown_at(mountinfo, mount).unwrap_or_else(|| "/".into());
+    let path = below(std::str::from_utf8(ours).ok()?, &shown)?;
+    // Without the slash at the end that joining with nothing leaves.
+    let directory = root.join(format!("{}{path}", mount.display()).trim_matches('/'));
+    Some((directory, path))
 }
 
 /// A path in the hierarchy as under a mount that shows a part of it.
-pub(crate) fn below(path: &str, shown: &str) -> Option<String> {
+fn below(path: &str, shown: &str) -> Option<String> {
     let rest = if shown == "/" { path } else { path.strip_prefix(shown)? };
     let is_inside = (rest.is_empty() || rest.starts_with('/')) && rest.split('/').all(|name| name != "..");
     is_inside.then(|| if rest.is_empty() { "/".into() } else { rest.into() })

@@ -11,9 +11,9 @@ use std::{
 use cgscope_layout::wire::TaskStorage;
 
 use crate::{
-    facts::{cgroup_mounts, shown_at},
+    facts::cgroup_mounts,
     limits::{mount_v1, number},
-    own_cgroup::below,
+    own_cgroup::own_directory,
 };
 
 /// What the kernel keeps with the value of a task: `bpf_local_storage_elem` before it, the cgroup that is charged after it.
@@ -62,18 +62,16 @@ const V1: Files = Files {
 impl OwnMemory {
     /// As the files below `root` (`/` but in tests) tell it.
     pub(crate) fn new(root: &Path) -> Self {
-        let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
-        let (mountinfo, cgroups) = (read("proc/self/mountinfo"), read("proc/self/cgroup"));
+        let mountinfo = fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
         let v1 = mount_v1(&mountinfo, "memory");
-        let files = if v1.is_some() { &V1 } else { &V2 };
-        let directories = v1.or_else(|| cgroup_mounts(&mountinfo).unified).and_then(|mount| {
-            let shown = shown_at(&mountinfo, &mount).unwrap_or_else(|| "/".into());
-            let ours = below(own_path(&cgroups, files)?, &shown)?;
-            let mount = root.join(mount.strip_prefix("/").unwrap_or(&mount));
-            let ours = mount.join(ours.trim_start_matches('/'));
-            Some(ours.ancestors().take_while(|path| path.starts_with(&mount)).map(Path::to_owned).collect())
+        let (files, controller) = if v1.is_some() { (&V1, Some("memory")) } else { (&V2, None) };
+        let mount = v1.or_else(|| cgroup_mounts(&mountinfo).unified);
+        let ours = mount.and_then(|mount| own_directory(root, &mountinfo, &mount, controller));
+        let directories = ours.map_or_else(Vec::new, |(directory, path)| {
+            let depth = path.split('/').filter(|name| !name.is_empty()).count();
+            directory.ancestors().take(depth + 1).map(Path::to_owned).collect()
         });
-        Self { directories: directories.unwrap_or_default(), files }
+        Self { directories, files }
     }
 
     /// How many tasks more can be followed, negative where there are too many; `None`: there is no limit.
@@ -92,17 +90,6 @@ impl OwnMemory {
         let free = i128::from(limit - limit / RESERVE) - i128::from(used.saturating_sub(cached));
         i64::try_from(free / i128::from(TASK)).ok()
     }
-}
-
-/// Our own cgroup in the hierarchy of the memory controller, from `/proc/self/cgroup`.
-fn own_path<'a>(cgroups: &'a str, files: &Files) -> Option<&'a str> {
-    let mut lines = cgroups.lines().map(|line| line.splitn(3, ':'));
-    lines.find_map(|mut fields| {
-        let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
-        let is_v2 = files.limit == V2.limit;
-        let is_it = if is_v2 { number == "0" } else { controllers.split(',').any(|one| one == "memory") };
-        is_it.then_some(path)
-    })
 }
 
 #[cfg(test)]

@@ -30,9 +30,10 @@ pub(crate) struct PlacementFiles {
     tick_ns: u64,
     /// Online CPUs at the last reading, ascending.
     online: Vec<u32>,
-    /// Read anew when these change.
-    nodes: BTreeMap<u32, u32>,
-    has_changed: bool,
+    /// The node of each CPU; read again when CPUs come or go.
+    pub(crate) cpu_nodes: NodesOfCpus,
+    /// CPUs came or went between the last two calls of [`cpus`](Self::cpus).
+    pub(crate) has_changed: bool,
     /// `None` where thread ids mean other tasks here than on the kernel side.
     affinities: Option<Affinities>,
     memory: Option<MemoryFiles>,
@@ -41,7 +42,6 @@ pub(crate) struct PlacementFiles {
 impl PlacementFiles {
     /// `root` is `/` but in tests. With `memory`, that of processes is read.
     pub(crate) fn new(root: &Path, memory: bool) -> Self {
-        let nodes = cpu_nodes(root);
         let ids_are_ours = || facts::gather(root).initial_pid_namespace != Some(false);
         let affinities = ids_are_ours().then(Affinities::default);
         let memory = memory.then(|| MemoryFiles::new(root));
@@ -49,26 +49,16 @@ impl PlacementFiles {
             root: root.into(),
             tick_ns: clock::tick_ns(),
             online: Vec::new(),
-            nodes,
+            cpu_nodes: cpu_nodes(root),
             has_changed: false,
             affinities,
             memory,
         }
     }
 
-    /// The node of each CPU.
-    pub(crate) fn cpu_nodes(&self) -> &BTreeMap<u32, u32> {
-        &self.nodes
-    }
-
-    /// CPUs came or went between the last two calls of [`cpus`](Self::cpus).
-    pub(crate) fn has_changed(&self) -> bool {
-        self.has_changed
-    }
-
     /// There is more than one node with CPUs.
     pub(crate) fn has_several_nodes(&self) -> bool {
-        has_several(&self.nodes)
+        has_several(&self.cpu_nodes)
     }
 
     /// The CPUs that are online, ascending. `/proc/stat` is the dearest file here: the kernel sums up the interrupts of all
@@ -79,11 +69,11 @@ impl PlacementFiles {
         let online: Vec<u32> = cpus.iter().map(|cpu| cpu.cpu).collect();
         self.has_changed = !self.online.is_empty() && online != self.online;
         if self.has_changed {
-            self.nodes = cpu_nodes(&self.root);
+            self.cpu_nodes = cpu_nodes(&self.root);
         }
         self.online = online;
         for cpu in &mut cpus {
-            cpu.node = self.nodes.get(&cpu.cpu).copied();
+            cpu.node = self.cpu_nodes.get(&cpu.cpu).copied();
         }
         cpus
     }
@@ -104,7 +94,7 @@ impl PlacementFiles {
     /// their CPUs.
     pub(crate) fn place(&mut self, tasks: &mut [TaskReading], mono_ns: u64) {
         for task in tasks.iter_mut() {
-            task.node = self.nodes.get(&task.cpu).copied();
+            task.node = self.cpu_nodes.get(&task.cpu).copied();
         }
         let has_several = self.has_several_nodes();
         if let Some(affinities) = &mut self.affinities {

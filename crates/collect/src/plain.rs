@@ -1,9 +1,13 @@
 //! What bytes of the kernel may be read as.
 
+use aya::Pod;
 use cgscope_layout::{
-    Stack,
+    Offsets, Stack,
+    ledger::Pairs,
+    threads::ThreadsConfig,
     wire::{
-        AccountsRecord, Exited, ExitedRecord, Histogram, Placement, StackCount, StackKey, TaskRecord, Told,
+        AccountsRecord, Config, CpuCounters, Exited, ExitedRecord, Histogram, Marks, Placement, StackCount,
+        StackKey, TaskRecord, Told,
     },
 };
 
@@ -11,7 +15,7 @@ use cgscope_layout::{
 ///
 /// # Safety
 /// Any bits are a value of the type.
-pub(crate) unsafe trait Plain: Copy {}
+pub unsafe trait Plain: Copy {}
 
 macro_rules! plain {
     ($($type:ty),*) => {$(
@@ -30,5 +34,19 @@ plain!(
     Stack,
     Histogram,
     StackKey,
-    StackCount
+    StackCount,
+    Pairs,
+    CpuCounters,
+    Marks,
+    Offsets,
+    Config,
+    ThreadsConfig
 );
+
+/// A plain type as aya wants it: its trait cannot be implemented for types of another crate.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct Raw<T>(pub T);
+
+// SAFETY: as the type in it.
+unsafe impl<T: Plain + 'static> Pod for Raw<T> {}

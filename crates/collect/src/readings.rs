@@ -8,7 +8,7 @@ use cgscope_layout::{
 };
 use cgscope_model::{
     Accounts, ByCause, ByState, CpuTimes, ExitedReading, Gone, Hist, Pending, Placement, TaskReading,
-    TaskState, Totals, printable,
+    TaskState, Totals, comm,
 };
 
 use crate::{stacks::frames, stream::TaskTold, task_state};
@@ -115,12 +115,6 @@ fn accounts(now: &AccountsRecord, ran_ns: u64, before: Option<&Accounts>) -> Acc
         blocked: Some(blocked),
         gone: now.gone.into(),
     }
-}
-
-/// A name up to its NUL.
-pub(crate) fn comm(bytes: &[u8; 16]) -> Arc<str> {
-    let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-    printable(&String::from_utf8_lossy(name))
 }
 
 /// `placement`: where it ran, if that was told.
@@ -297,13 +291,5 @@ mod tests {
         assert!(cgscope_model::Interval::between(&held, &held).exited.is_empty());
         assert!(cgscope_model::Interval::between(&held, &none).exited.is_empty());
         assert_eq!(waits(&none, &sample(vec![place(1, 400)])).total_ns, 400, "one that came late");
-    }
-
-    #[test]
-    fn a_name_ends_at_its_first_nul_and_may_be_no_utf8() {
-        assert_eq!(&*comm(b"bash\0\0\0\0\0\0\0\0\0\0\0\0"), "bash");
-        assert_eq!(&*comm(b"0123456789abcdef"), "0123456789abcdef");
-        assert_eq!(&*comm(b"a\x1b[2Jb\0xxxxxxxxx"), "a\u{fffd}[2Jb", "a name must not steer a terminal");
-        assert_eq!(&*comm(b"\xff\0xxxxxxxxxxxxxx"), "\u{fffd}");
     }
 }

@@ -8,9 +8,10 @@ use std::{sync::Arc, time::Instant};
 use cgscope_layout::ledger::KERNEL;
 use cgscope_model::{
     CpuReading, ExitedReading, Losses, Mode, PairReading, REST, REST_NAME, StackReading, TaskReading,
+    access::Access,
 };
 
-use crate::{Failure, cgroups::CgroupTree, kernel_side::KernelSide, placement::NodesOfCpus};
+use crate::{Failure, cgroups::CgroupTree, kernel_side::KernelSide, placement::NodesOfCpus, shared::Changes};
 
 pub(crate) use bpf::BpfSource;
 pub(crate) use coarse::CoarseSource;
@@ -46,77 +47,44 @@ impl Found {
     }
 }
 
-/// One of the two.
-pub(crate) enum Source {
-    /// Every wait by itself.
-    Bpf(Box<BpfSource>),
-    /// Sums of waits.
-    Coarse(Box<CoarseSource>),
-}
-
-impl Source {
-    /// Which one it is.
-    pub fn mode(&self) -> Mode {
-        match self {
-            Self::Bpf(_) => Mode::Bpf,
-            Self::Coarse(_) => Mode::Coarse,
-        }
-    }
-
+/// A source of readings. The defaults are those of one without a hook.
+pub(crate) trait Source: Send {
+    /// What it can see.
+    fn mode(&self) -> Mode;
     /// Reads all tasks.
-    pub fn read(&mut self) -> Result<Found, Failure> {
-        match self {
-            Self::Bpf(bpf) => bpf.read(),
-            Self::Coarse(coarse) => coarse.read(),
-        }
-    }
+    fn read(&mut self) -> Result<Found, Failure>;
+    /// Says what it knows of cgroups. To be called after [`read`](Self::read): it covers all cgroups named there.
+    fn tell_of_cgroups(&mut self, tree: &mut CgroupTree, now: Instant);
+    /// Losses since the start.
+    fn losses(&self) -> Result<Losses, Failure>;
 
     /// Takes over the nodes of CPUs, of which some came or went.
-    pub fn learn_nodes(&mut self, nodes: &NodesOfCpus) -> Result<(), Failure> {
-        match self {
-            Self::Bpf(bpf) => bpf.learn_nodes(nodes),
-            // The collector knows them.
-            Self::Coarse(_) => Ok(()),
-        }
+    fn learn_nodes(&mut self, _nodes: &NodesOfCpus) -> Result<(), Failure> {
+        Ok(())
     }
 
-    /// Says what it knows of cgroups. To be called after [`read`](Self::read): whatever that names was told of before.
-    pub fn tell_of_cgroups(&mut self, tree: &mut CgroupTree, now: Instant) {
-        match self {
-            Self::Bpf(bpf) => bpf.tell_of_cgroups(tree, now),
-            Self::Coarse(coarse) => coarse.tell_of_cgroups(tree, now),
-        }
+    /// Gives back what is held for removed cgroups. `found` is what was read last.
+    fn give_back(&mut self, _found: &Found, _tree: &CgroupTree, _now: Instant) -> Result<(), Failure> {
+        Ok(())
     }
 
-    /// Losses since the start.
-    pub fn losses(&self) -> Result<Losses, Failure> {
-        match self {
-            Self::Bpf(bpf) => bpf.losses(),
-            Self::Coarse(coarse) => Ok(coarse.losses().clone()),
-        }
-    }
-
-    /// Gives back what is held for cgroups that are gone. `found` is what was read last.
-    pub fn give_back(&mut self, found: &Found, tree: &CgroupTree, now: Instant) -> Result<(), Failure> {
-        match self {
-            Self::Bpf(bpf) => bpf.give_back(found, tree, now),
-            Self::Coarse(_) => Ok(()),
-        }
-    }
-
-    /// The hook, where there is one, to be measured.
-    pub fn hook(&self) -> Option<&KernelSide> {
-        match self {
-            Self::Bpf(bpf) => Some(bpf.side()),
-            Self::Coarse(_) => None,
-        }
+    /// The hook, to be measured.
+    fn hook(&self) -> Option<&KernelSide> {
+        None
     }
 
     /// Cgroups of which figures of exited tasks are held, and pairs of a victim and a culprit.
-    pub fn held(&self) -> (usize, usize) {
-        match self {
-            Self::Bpf(bpf) => bpf.held(),
-            Self::Coarse(_) => (0, 0),
-        }
+    fn held(&self) -> (usize, usize) {
+        (0, 0)
+    }
+
+    /// The owner of each task of the latest reading, ascending by serial; empty where readings are not shared.
+    fn access(&self) -> &[Access] {
+        &[]
+    }
+
+    /// Which viewers' processes to follow from the next reading on.
+    fn changes(&mut self) -> Option<&mut Changes> {
+        None
     }
 }

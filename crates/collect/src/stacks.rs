@@ -6,12 +6,9 @@ use cgscope_layout::{
     BlockedState, Stack,
     wire::{StackCount, StackKey},
 };
-use cgscope_model::StackReading;
+use cgscope_model::{StackReading, comm};
 
-use crate::{
-    readings::{Known, comm},
-    stream::TaskTold,
-};
+use crate::{readings::Known, stream::TaskTold};
 
 /// One that was counted.
 pub(crate) fn counted(key: &StackKey, count: &StackCount) -> Option<StackReading> {

@@ -47,9 +47,9 @@ impl TableReading {
     /// Of a loaded program and the table that it was written for.
     pub(crate) fn new(program: BorrowedFd<'_>, table: BorrowedFd<'_>) -> io::Result<Self> {
         let info = LinkInfo { map: table.as_raw_fd() as u32, unused: 0 };
-        let link = bpf(
+        let link = descriptor(
             BPF_LINK_CREATE,
-            &LinkAttributes {
+            LinkAttributes {
                 program: program.as_raw_fd() as u32,
                 target: 0,
                 attach_type: BPF_TRACE_ITER,
@@ -65,19 +65,26 @@ impl TableReading {
     /// What the program writes of all entries. Needs no privilege (Linux 5.19).
     pub(crate) fn open(&self) -> io::Result<File> {
         let iterator = IteratorAttributes { link: self.link.as_raw_fd() as u32, flags: 0 };
-        Ok(bpf(BPF_ITER_CREATE, &iterator)?.into())
+        Ok(descriptor(BPF_ITER_CREATE, iterator)?.into())
     }
 }
 
 /// A command that makes a descriptor.
-fn bpf<A>(command: libc::c_long, attributes: &A) -> io::Result<OwnedFd> {
-    // SAFETY: the kernel reads as many bytes as there are.
-    let fd = unsafe {
-        libc::syscall(libc::SYS_bpf, command, (&raw const *attributes), size_of::<A>() as libc::c_ulong)
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
+fn descriptor<A>(command: libc::c_long, mut attributes: A) -> io::Result<OwnedFd> {
+    // SAFETY: what the attributes point to outlives the call.
+    let fd = unsafe { bpf(command, &mut attributes) }?;
     // SAFETY: the kernel has just made it for us.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// The system call.
+///
+/// # Safety
+/// What `attributes` point to must be as the command expects it.
+pub(crate) unsafe fn bpf<A>(command: libc::c_long, attributes: &mut A) -> io::Result<libc::c_long> {
+    // SAFETY: the kernel accesses as many bytes as there are.
+    let result = unsafe {
+        libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<A>() as libc::c_ulong)
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cgscope_model::{
-    Cause, CgroupName, Counter, Interval, Mode, Observed, TaskInterval, Wait, counters::OF_EXPORT,
-    interval::ExitedInterval,
-};
+use cgscope_model::{Cause, CgroupName, Interval, Mode, Observed, TaskInterval, Wait, counters::OF_EXPORT};
 
 use crate::About;
 
@@ -42,74 +39,37 @@ pub struct Column {
     pub name: String,
     /// What it holds.
     pub kind: Kind,
-    of: Of,
+    of: Box<CellOf>,
 }
 
-enum Of {
-    Row(for<'a> fn(&Row<'a>) -> Option<Cell<'a>>),
-    Cause(Cause),
-    Counter(Counter),
-}
+type CellOf = dyn for<'a> Fn(&Row<'a>) -> Option<Cell<'a>>;
 
 impl Column {
-    fn new(name: &str, kind: Kind, of: for<'a> fn(&Row<'a>) -> Option<Cell<'a>>) -> Self {
-        Self { name: name.to_owned(), kind, of: Of::Row(of) }
-    }
-
     /// The cell of a row; `None`: not known, or not of a row like this.
     pub fn cell<'a>(&self, row: &Row<'a>) -> Option<Cell<'a>> {
-        match self.of {
-            Of::Row(of) => of(row),
-            Of::Cause(cause) => number(row.wait().by_cause.known(cause, row.interval.mode)),
-            Of::Counter(counter) => number(counter.of(&row.observed())),
-        }
+        (self.of)(row)
     }
+}
+
+fn column(
+    name: impl Into<String>,
+    kind: Kind,
+    of: impl for<'a> Fn(&Row<'a>) -> Option<Cell<'a>> + 'static,
+) -> Column {
+    Column { name: name.into(), kind, of: Box::new(of) }
 }
 
 /// A task over an interval, or all tasks of a cgroup that ended in it.
 pub struct Row<'a> {
     about: &'a About,
     interval: &'a Interval,
-    who: Who<'a>,
+    task: Option<&'a TaskInterval>,
+    exited_tasks: Option<u64>,
+    wait: &'a Wait,
+    observed: Observed<'a>,
+    cgroup_id: u64,
     path: Option<&'a str>,
     name: &'a CgroupName,
-}
-
-#[derive(Clone, Copy)]
-enum Who<'a> {
-    Task(&'a TaskInterval),
-    Exited(&'a ExitedInterval),
-}
-
-impl<'a> Row<'a> {
-    fn task(&self) -> Option<&'a TaskInterval> {
-        match self.who {
-            Who::Task(task) => Some(task),
-            Who::Exited(_) => None,
-        }
-    }
-
-    fn wait(&self) -> &'a Wait {
-        match self.who {
-            Who::Task(task) => &task.wait,
-            Who::Exited(exited) => &exited.wait,
-        }
-    }
-
-    fn observed(&self) -> Observed<'a> {
-        match self.who {
-            Who::Task(task) => Observed::task(task, self.interval.mode),
-            Who::Exited(exited) => Observed::exited(exited, self.interval.mode),
-        }
-    }
-
-    fn exact<'b>(&self, value: u64) -> Option<Cell<'b>> {
-        number(self.interval.mode.exact(|| value))
-    }
-
-    fn quantile<'b>(&self, quantile: f64) -> Option<Cell<'b>> {
-        number(self.wait().quantile_ns(quantile))
-    }
 }
 
 fn number<'a>(value: impl Into<Option<u64>>) -> Option<Cell<'a>> {
@@ -128,69 +88,57 @@ fn text<'a>(value: impl Into<Option<&'a str>>) -> Option<Cell<'a>> {
 pub fn columns() -> Vec<Column> {
     let mut columns = identity();
     columns.extend(waits());
-    columns.extend(OF_EXPORT.iter().map(|counter| Column {
-        name: counter.name().to_owned(),
-        kind: Kind::Int64,
-        of: Of::Counter(*counter),
-    }));
+    columns.extend(
+        OF_EXPORT
+            .iter()
+            .map(|counter| column(counter.name(), Kind::Int64, |row| number(counter.of(&row.observed)))),
+    );
     columns
 }
 
 fn identity() -> Vec<Column> {
-    let of = Column::new;
     vec![
-        of("host", Kind::Text, |row| text(row.about.hostname.as_str())),
-        of("start", Kind::Moment, |row| number(row.interval.start_unix_ns)),
-        of("start_unix_ns", Kind::Int64, |row| number(row.interval.start_unix_ns)),
-        of("duration_ns", Kind::Int64, |row| number(row.interval.duration_ns)),
-        of("mode", Kind::Text, |row| {
+        column("host", Kind::Text, |row| text(row.about.hostname.as_str())),
+        column("start", Kind::Moment, |row| number(row.interval.start_unix_ns)),
+        column("start_unix_ns", Kind::Int64, |row| number(row.interval.start_unix_ns)),
+        column("duration_ns", Kind::Int64, |row| number(row.interval.duration_ns)),
+        column("mode", Kind::Text, |row| {
             text(match row.interval.mode {
                 Mode::Bpf => "bpf",
                 Mode::Coarse => "coarse",
             })
         }),
-        of("tid", Kind::Int32, |row| small(row.task()?.reading.tid)),
-        of("tgid", Kind::Int32, |row| small(row.task()?.reading.tgid)),
-        of("comm", Kind::Text, |row| text(&*row.task()?.reading.comm)),
-        of("serial", Kind::Id64, |row| number(row.task()?.reading.serial)),
-        of("cgroup", Kind::Text, |row| text(row.path)),
-        of("cgroup_id", Kind::Id64, |row| {
-            let id = match row.who {
-                Who::Task(task) => task.reading.cgroup_id,
-                Who::Exited(exited) => exited.cgroup_id,
-            };
-            number((id != 0).then_some(id))
-        }),
-        of("unit", Kind::Text, |row| text(row.name.unit.as_deref())),
-        of("container", Kind::Text, |row| text(row.name.container.as_deref())),
-        of("pod_uid", Kind::Text, |row| text(row.name.pod_uid.as_deref())),
-        of("cpu", Kind::Int32, |row| small(row.task()?.reading.cpu)),
-        of("node", Kind::Int32, |row| small(row.task()?.reading.node.or(row.interval.one_node))),
-        of("exited_tasks", Kind::Int64, |row| match row.who {
-            Who::Task(_) => None,
-            Who::Exited(exited) => number(exited.tasks),
-        }),
+        column("tid", Kind::Int32, |row| small(row.task?.reading.tid)),
+        column("tgid", Kind::Int32, |row| small(row.task?.reading.tgid)),
+        column("comm", Kind::Text, |row| text(&*row.task?.reading.comm)),
+        column("serial", Kind::Id64, |row| number(row.task?.reading.serial)),
+        column("cgroup", Kind::Text, |row| text(row.path)),
+        column("cgroup_id", Kind::Id64, |row| number(Some(row.cgroup_id).filter(|id| *id != 0))),
+        column("unit", Kind::Text, |row| text(row.name.unit.as_deref())),
+        column("container", Kind::Text, |row| text(row.name.container.as_deref())),
+        column("pod_uid", Kind::Text, |row| text(row.name.pod_uid.as_deref())),
+        column("cpu", Kind::Int32, |row| small(row.task?.reading.cpu)),
+        column("node", Kind::Int32, |row| small(row.task?.reading.node.or(row.interval.one_node))),
+        column("exited_tasks", Kind::Int64, |row| number(row.exited_tasks)),
     ]
 }
 
 fn waits() -> Vec<Column> {
-    let of = Column::new;
     let mut columns = vec![
-        of("waits", Kind::Int64, |row| number(row.wait().count)),
-        of("wait_ns", Kind::Int64, |row| number(row.wait().total_ns)),
+        column("waits", Kind::Int64, |row| number(row.wait.count)),
+        column("wait_ns", Kind::Int64, |row| number(row.wait.total_ns)),
     ];
-    columns.extend(Cause::ALL.map(|cause| Column {
-        name: format!("wait_{}_ns", cause.name()),
-        kind: Kind::Int64,
-        of: Of::Cause(cause),
+    columns.extend(Cause::ALL.map(|cause| {
+        column(format!("wait_{}_ns", cause.name()), Kind::Int64, move |row| {
+            number(row.wait.by_cause.known(cause, row.interval.mode))
+        })
+    }));
+    columns.extend([("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)].map(|(name, quantile)| {
+        column(format!("wait_{name}_ns"), Kind::Int64, move |row| number(row.wait.quantile_ns(quantile)))
     }));
     columns.extend([
-        of("wait_p50_ns", Kind::Int64, |row| row.quantile(0.5)),
-        of("wait_p90_ns", Kind::Int64, |row| row.quantile(0.9)),
-        of("wait_p99_ns", Kind::Int64, |row| row.quantile(0.99)),
-        of("wait_p999_ns", Kind::Int64, |row| row.quantile(0.999)),
-        of("wait_max_ns", Kind::Int64, |row| row.exact(row.wait().max_ns)),
-        of("pending_ns", Kind::Int64, |row| number(row.task()?.reading.pending.map(|pending| pending.ns))),
+        column("wait_max_ns", Kind::Int64, |row| number(row.interval.mode.exact(|| row.wait.max_ns))),
+        column("pending_ns", Kind::Int64, |row| number(row.task?.reading.pending.map(|pending| pending.ns))),
     ]);
     columns
 }
@@ -204,11 +152,24 @@ pub fn for_each_row<E>(
     let nameless = CgroupName::default();
     let names: BTreeMap<u64, CgroupName> =
         interval.cgroups.iter().map(|(id, path)| (*id, CgroupName::of(path))).collect();
-    let tasks = interval.tasks.iter().map(|task| (task.reading.cgroup_id, Who::Task(task)));
-    let exited = interval.exited.iter().map(|exited| (exited.cgroup_id, Who::Exited(exited)));
-    for (id, who) in tasks.chain(exited) {
-        let path = interval.cgroup_path(id).map(|path| &**path);
-        each(&Row { about, interval, who, path, name: names.get(&id).unwrap_or(&nameless) })?;
+    let row = |id: u64, wait, observed| Row {
+        about,
+        interval,
+        task: None,
+        exited_tasks: None,
+        wait,
+        observed,
+        cgroup_id: id,
+        path: interval.cgroup_path(id).map(|path| &**path),
+        name: names.get(&id).unwrap_or(&nameless),
+    };
+    for task in &interval.tasks {
+        let observed = Observed::task(task, interval.mode);
+        each(&Row { task: Some(task), ..row(task.reading.cgroup_id, &task.wait, observed) })?;
+    }
+    for exited in &interval.exited {
+        let observed = Observed::exited(exited, interval.mode);
+        each(&Row { exited_tasks: Some(exited.tasks), ..row(exited.cgroup_id, &exited.wait, observed) })?;
     }
     Ok(())
 }

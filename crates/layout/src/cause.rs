@@ -1,43 +1,27 @@
 //! Why a task waited: the parts that every wait is split into. They sum to the wait.
 
-use crate::bucket::BUCKETS;
+use crate::{bucket::BUCKETS, named_enum};
 
-macro_rules! causes {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// A part of a wait. The discriminant is its place in [`ByCause`].
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[repr(u32)]
-        pub enum Cause { $($(#[$doc])* $variant,)* }
-
-        impl Cause {
-            /// All of them, in the order of [`ByCause`].
-            pub const ALL: [Self; CAUSES] = [$(Self::$variant,)*];
-
-            /// The name in every output.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
-            }
-        }
-
-        /// Number of causes.
-        pub const CAUSES: usize = [$($name,)*].len();
-    };
+named_enum! {
+    /// A part of a wait. The discriminant is its place in [`ByCause`].
+    Cause {
+        /// It could not run because its cgroup or an ancestor was out of quota.
+        Throttled = "throttled",
+        /// The CPU ran other tasks of the same cgroup.
+        OwnCgroup = "own_cgroup",
+        /// The CPU ran tasks of other cgroups.
+        OtherCgroup = "other_cgroup",
+        /// The CPU ran kernel threads, or interrupts where the kernel accounts for them (CONFIG_IRQ_TIME_ACCOUNTING).
+        Kernel = "kernel",
+        /// Not known: waited on another CPU before a migration, or longer ago than the history reaches.
+        Unattributed = "unattributed",
+        /// The CPU ran nobody: idle exit, interrupt to reschedule, the switch itself.
+        Wakeup = "wakeup",
+    }
 }
 
-causes! {
-    /// It could not run because its cgroup or an ancestor was out of quota.
-    Throttled = "throttled",
-    /// The CPU ran other tasks of the same cgroup.
-    OwnCgroup = "own_cgroup",
-    /// The CPU ran tasks of other cgroups.
-    OtherCgroup = "other_cgroup",
-    /// The CPU ran kernel threads, or interrupts where the kernel accounts for them (CONFIG_IRQ_TIME_ACCOUNTING).
-    Kernel = "kernel",
-    /// Not known: waited on another CPU before a migration, or longer ago than the history reaches.
-    Unattributed = "unattributed",
-    /// The CPU ran nobody: idle exit, interrupt to reschedule, the switch itself.
-    Wakeup = "wakeup",
-}
+/// Number of causes.
+pub const CAUSES: usize = Cause::ALL.len();
 
 /// ns by cause, in the order of [`Cause::ALL`].
 pub type ByCause = [u64; CAUSES];

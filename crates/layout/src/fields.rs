@@ -48,11 +48,6 @@ macro_rules! kernel_fields {
                 let [$($name,)*] = offsets;
                 Self { $($name,)* }
             }
-
-            /// The offsets in that order, as the loader writes them.
-            pub const fn words(&self) -> [u32; FIELD_COUNT] {
-                [$(self.$name,)*]
-            }
         }
     };
 }

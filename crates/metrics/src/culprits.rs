@@ -188,23 +188,12 @@ pub(crate) fn parts(
         parts[victim].push((culprit, pair.ns));
     }
     for at in (0..above.len()).rev() {
-        merge(&mut parts[at]);
+        parts[at].sort_unstable();
+        sum::merge(&mut parts[at], |part| part.0, |part| &mut part.1);
         if at != 0 {
             let below = parts[at].clone();
             parts[above[at]].extend(below);
         }
     }
     parts
-}
-
-/// One for each culprit, ascending.
-fn merge(parts: &mut Vec<Part>) {
-    parts.sort_unstable();
-    parts.dedup_by(|next, kept| {
-        let is_same = next.0 == kept.0;
-        if is_same {
-            sum::add(&mut kept.1, next.1);
-        }
-        is_same
-    });
 }

@@ -27,22 +27,18 @@ pub(crate) struct Host {
 struct Node {
     labels: Labels,
     created_unix_ns: u64,
-    busy_ns: Option<u64>,
-    migrations_in: Option<u64>,
-    migrations_out: Option<u64>,
-    cpus: usize,
-    used_bytes: Option<u64>,
-    total_bytes: Option<u64>,
+    /// As in the latest interval, and its counters since it was first there.
+    group: NodeGroup,
 }
 
 /// The families of nodes, in the order of the page.
 const OF_NODES: [Figure<Node>; 6] = [
-    (&family::NODE_BUSY, |node| node.busy_ns.map(Value::Ns)),
-    (&family::NODE_CPUS, |node| Some(Value::Count(node.cpus as u64))),
-    (&family::NODE_MEMORY_USED, |node| node.used_bytes.map(Value::Count)),
-    (&family::NODE_MEMORY_TOTAL, |node| node.total_bytes.map(Value::Count)),
-    (&family::NODE_MIGRATIONS_IN, |node| node.migrations_in.map(Value::Count)),
-    (&family::NODE_MIGRATIONS_OUT, |node| node.migrations_out.map(Value::Count)),
+    (&family::NODE_BUSY, |node| node.group.busy_ns.map(Value::Ns)),
+    (&family::NODE_CPUS, |node| Some(Value::Count(node.group.cpus.len() as u64))),
+    (&family::NODE_MEMORY_USED, |node| node.group.used_bytes.map(Value::Count)),
+    (&family::NODE_MEMORY_TOTAL, |node| node.group.memory_bytes.map(Value::Count)),
+    (&family::NODE_MIGRATIONS_IN, |node| node.group.migrations_in.map(Value::Count)),
+    (&family::NODE_MIGRATIONS_OUT, |node| node.group.migrations_out.map(Value::Count)),
 ];
 
 impl Host {
@@ -54,7 +50,7 @@ impl Host {
         self.hook_runs = sum::known(self.hook_runs, interval.cost.hook_runs);
         let groups = interval.by_node();
         self.nodes.retain(|node, _| groups.iter().any(|group| group.node == *node));
-        for group in &groups {
+        for group in groups {
             let new = || Node::new(group.node, interval.start_unix_ns);
             self.nodes.entry(group.node).or_insert_with(new).add(group);
         }
@@ -77,7 +73,7 @@ impl Host {
         let none = Labels::default();
         page.begin(&family::LOSSES);
         for loss in Loss::ALL {
-            let count = Value::Count(self.losses.get(*loss));
+            let count = Value::Count(self.losses.get(loss));
             page.sample(&none, Some(("loss", loss.name())), count, self.created_unix_ns);
         }
         let figures = [
@@ -95,23 +91,15 @@ impl Host {
 
 impl Node {
     fn new(number: u32, created_unix_ns: u64) -> Self {
-        Self {
-            labels: Labels::new(vec![("node", number.to_string())]),
-            created_unix_ns,
-            busy_ns: None,
-            migrations_in: None,
-            migrations_out: None,
-            cpus: 0,
-            used_bytes: None,
-            total_bytes: None,
-        }
+        let labels = Labels::new(vec![("node", number.to_string())]);
+        Self { labels, created_unix_ns, group: NodeGroup::default() }
     }
 
-    fn add(&mut self, group: &NodeGroup) {
-        self.busy_ns = sum::known(self.busy_ns, group.busy_ns);
-        self.migrations_in = sum::known(self.migrations_in, group.migrations_in);
-        self.migrations_out = sum::known(self.migrations_out, group.migrations_out);
-        self.cpus = group.cpus.len();
-        (self.used_bytes, self.total_bytes) = (group.used_bytes, group.memory_bytes);
+    fn add(&mut self, now: NodeGroup) {
+        let before = std::mem::replace(&mut self.group, now);
+        let now = &mut self.group;
+        now.busy_ns = sum::known(now.busy_ns, before.busy_ns);
+        now.migrations_in = sum::known(now.migrations_in, before.migrations_in);
+        now.migrations_out = sum::known(now.migrations_out, before.migrations_out);
     }
 }

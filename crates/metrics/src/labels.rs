@@ -5,7 +5,7 @@
 pub(crate) struct Labels {
     pairs: Vec<(&'static str, String)>,
     /// The same as on text pages, without braces: thousands of lines have it.
-    text: String,
+    pub text: String,
 }
 
 impl Labels {
@@ -19,10 +19,6 @@ impl Labels {
 
     pub fn pairs(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.pairs.iter().map(|(name, value)| (*name, value.as_str()))
-    }
-
-    pub fn text(&self) -> &str {
-        &self.text
     }
 }
 
@@ -59,6 +55,6 @@ mod tests {
     #[test]
     fn what_would_end_a_value_is_escaped_and_nothing_else() {
         let labels = Labels::new(vec![("cgroup", "/a\\x2d\"b\"\n/é".into()), ("unit", String::new())]);
-        assert_eq!(labels.text(), "cgroup=\"/a\\\\x2d\\\"b\\\"\\n/é\",unit=\"\"");
+        assert_eq!(labels.text, "cgroup=\"/a\\\\x2d\\\"b\\\"\\n/é\",unit=\"\"");
     }
 }

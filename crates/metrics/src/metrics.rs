@@ -5,7 +5,7 @@ use cgscope_model::{CgroupReading, GroupSum, Interval};
 use crate::{
     Asked, Config, Names,
     cgroup::Cgroup,
-    choice::{self, choose},
+    choice::choose,
     culprits,
     forest::{Forest, Places},
     host::Host,
@@ -15,10 +15,10 @@ use crate::{
 #[derive(Debug)]
 pub struct Metrics {
     config: Config,
-    forest: Forest,
+    pub(crate) forest: Forest,
     /// By path, the root first: whoever is below another follows it.
-    cgroups: Vec<Cgroup>,
-    host: Host,
+    pub(crate) cgroups: Vec<Cgroup>,
+    pub(crate) host: Host,
 }
 
 impl Metrics {
@@ -106,17 +106,5 @@ impl Metrics {
             let limits = self.forest.nodes[at].now.limits.map_or(&unread, |at| &interval.limits[at]);
             cgroup.limit(limits, effective);
         }
-    }
-
-    pub(crate) fn cgroups(&self) -> &[Cgroup] {
-        &self.cgroups
-    }
-
-    pub(crate) fn host(&self) -> &Host {
-        &self.host
-    }
-
-    pub(crate) fn states(&self) -> [(&'static str, u64); 4] {
-        choice::states(&self.forest)
     }
 }

@@ -66,13 +66,7 @@ pub(crate) fn histogram(series: &Series) -> Histogram {
 fn add_native(series: &Series, histogram: &mut Histogram) {
     let counts = series.counts.iter().enumerate().skip(1).filter(|(_, count)| **count != 0);
     let mut native: Vec<(i32, u64)> = counts.map(|(bucket, count)| (INDEX[bucket], *count)).collect();
-    native.dedup_by(|next, kept| {
-        let is_same = next.0 == kept.0;
-        if is_same {
-            sum::add(&mut kept.1, next.1);
-        }
-        is_same
-    });
+    sum::merge(&mut native, |bucket| bucket.0, |bucket| &mut bucket.1);
     let (mut end, mut before) = (0, 0u64);
     for (index, count) in native {
         match histogram.positive_span.last_mut() {

@@ -3,8 +3,8 @@
 use cgscope_layout::Cause;
 
 use crate::{
-    Family, Format, Kind, Metrics, family, labels::Labels, protobuf::Protobuf, text::Text, value::Value,
-    waits::Series,
+    Family, Format, Kind, Metrics, choice, family, labels::Labels, protobuf::Protobuf, text::Text,
+    value::Value, waits::Series,
 };
 
 /// A family whose figures are the caller's.
@@ -65,19 +65,19 @@ impl Metrics {
         self.write_waits(&mut page);
         for family in family::ALL.iter().filter(|family| family.labels == [family::CGROUP]) {
             page.begin(family);
-            for cgroup in self.cgroups() {
+            for cgroup in &self.cgroups {
                 if let Some(value) = cgroup.value(family) {
                     page.sample(&cgroup.labels, None, value, Some(cgroup.created_unix_ns));
                 }
             }
         }
         self.write_culprits(&mut page);
-        self.host().write_nodes(&mut page);
+        self.host.write_nodes(&mut page);
         page.begin(&family::CGROUPS);
-        for (state, count) in self.states() {
+        for (state, count) in choice::states(&self.forest) {
             page.sample(&Labels::default(), Some(("state", state)), Value::Count(count), None);
         }
-        self.host().write_cost(&mut page);
+        self.host.write_cost(&mut page);
         for given in more.iter().filter(|given| given.family.kind != Kind::Histogram) {
             page.begin(&given.family);
             for sample in &given.samples {
@@ -89,7 +89,7 @@ impl Metrics {
 
     fn write_waits(&self, page: &mut impl Writer) {
         page.begin(&family::WAIT);
-        for cgroup in self.cgroups() {
+        for cgroup in &self.cgroups {
             for (cause, series) in cgroup.waits.series() {
                 let last = Some(("cause", Cause::name(cause)));
                 page.histogram(&cgroup.labels, last, series, cgroup.created_unix_ns);
@@ -99,7 +99,7 @@ impl Metrics {
 
     fn write_culprits(&self, page: &mut impl Writer) {
         page.begin(&family::CULPRIT_WAIT);
-        for cgroup in self.cgroups() {
+        for cgroup in &self.cgroups {
             for (culprit, series) in cgroup.culprits.series() {
                 let created = Some(series.created_unix_ns);
                 page.sample(&cgroup.labels, Some(("culprit", culprit)), Value::Ns(series.ns), created);

@@ -74,7 +74,7 @@ impl Text {
 
     fn set_labels(&mut self, labels: &Labels, last: Last<'_>) {
         self.labels.clear();
-        self.labels.push_str(labels.text());
+        self.labels.push_str(&labels.text);
         if let Some((name, value)) = last {
             labels::push(&mut self.labels, name, value);
         }

@@ -1,11 +1,12 @@
 //! Where the time of tasks goes beside their waits: user space, kernel, blocked by state. Read only where that is asked for.
 
 use cgscope_layout::{BLOCKED_STATES, BlockedState, wire};
+use serde::{Serialize, Serializer};
 
 use crate::sum::{self, by};
 
 by! {
-    /// ns blocked, by state.
+    /// ns blocked, by state; in JSON each with its name.
     ByState: BlockedState, BLOCKED_STATES
 }
 
@@ -16,10 +17,16 @@ impl ByState {
     }
 }
 
+impl Serialize for ByState {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter().map(|(state, ns)| (format!("{}_ns", state.name()), ns)))
+    }
+}
+
 macro_rules! times {
     ($(#[$of:meta])* $type:ident { $($(#[$doc:meta])* $name:ident,)* } ) => {
         $(#[$of])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
         pub struct $type { $($(#[$doc])* pub $name: u64,)* }
 
         impl $type {
@@ -52,14 +59,14 @@ times! {
 times! {
     /// What threads of a process had done when they exited, told with its main thread.
     Gone {
-        /// Time on a CPU in user space, ns, guests included.
-        user_ns,
-        /// In the kernel, ns.
-        system_ns,
-        /// Running a guest, ns.
-        guest_ns,
         /// Time on a CPU, ns.
         on_cpu_ns,
+        /// Its part in user space, ns, guests included.
+        user_ns,
+        /// Its part in the kernel, ns.
+        system_ns,
+        /// Its part in which it ran a guest, ns.
+        guest_ns,
         /// Voluntary switches.
         voluntary,
         /// Involuntary switches.
@@ -198,5 +205,14 @@ mod tests {
         add_known(&mut known, Some(&accounts(3)));
         add_known(&mut known, None);
         assert_eq!(known, Some(accounts(3)));
+    }
+    #[test]
+    fn blocked_time_has_the_names_of_its_states() {
+        let object = serde_json::to_value(ByState([1, 2, 3, 4, 5])).unwrap();
+        let object = object.as_object().unwrap();
+        assert_eq!(object.len(), BlockedState::ALL.len());
+        for (at, state) in BlockedState::ALL.iter().enumerate() {
+            assert_eq!(object[&format!("{}_ns", state.name())], at + 1, "{}", state.name());
+        }
     }
 }

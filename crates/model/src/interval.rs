@@ -202,14 +202,12 @@ impl Interval {
     /// since; otherwise it has no reading for this interval and is left out. So is a task whose counters went backwards.
     pub fn between(a: &Sample, b: &Sample) -> Self {
         let one_node = nodes::only_node(&b.cpus).filter(|node| nodes::only_node(&a.cpus) == Some(*node));
-        let mut earlier = a.tasks.iter().peekable();
+        let mut earlier = sum::earlier(&a.tasks, |task| task.serial);
         // As large as can be from the start: growing would take up to twice the memory.
         let mut tasks = Vec::with_capacity(b.tasks.len());
-        tasks.extend(b.tasks.iter().filter_map(|now| {
-            while earlier.next_if(|before| before.serial < now.serial).is_some() {}
-            let before = earlier.next_if(|before| before.serial == now.serial);
-            task_between(before, now, a.mono_ns, one_node)
-        }));
+        tasks.extend(
+            b.tasks.iter().filter_map(|now| task_between(earlier(now.serial), now, a.mono_ns, one_node)),
+        );
         gone::settle(&mut tasks, a, b);
         let mut interval = Self {
             start_unix_ns: a.unix_ns,
@@ -299,11 +297,10 @@ pub(crate) fn came(
 }
 
 pub(crate) fn exited_between(a: &[ExitedReading], b: &[ExitedReading]) -> Vec<ExitedInterval> {
-    let mut earlier = a.iter().peekable();
+    let mut earlier = sum::earlier(a, |exited| exited.cgroup_id);
     b.iter()
         .filter_map(|now| {
-            while earlier.next_if(|before| before.cgroup_id < now.cgroup_id).is_some() {}
-            let before = earlier.next_if(|before| before.cgroup_id == now.cgroup_id);
+            let before = earlier(now.cgroup_id);
             let (totals, tasks, hist, max_before_ns) = match before {
                 Some(before) => (
                     now.totals.since(&before.totals)?,

@@ -1,6 +1,9 @@
 //! The interval object that scripts rely on (`cgscope.interval/1`). What could not be read is null, never 0.
+#![expect(
+    missing_docs,
+    reason = "the contract's own names; meanings and units are in the README's table of metrics"
+)]
 
-mod accounts;
 mod causes;
 mod classes;
 mod nodes;
@@ -12,14 +15,13 @@ use serde::{Serialize, Serializer, ser::Error};
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::{
-    CgroupName, Counter, Finding, Group, Interval, Mode, Observed, TaskInterval, TaskState, Totals, Tree,
-    Wait, counters,
+    ByState, CgroupName, Counter, Finding, Gone, Group, Interval, Mode, Observed, TaskInterval, TaskState,
+    Totals, Tree, Wait, counters,
     culprits::{Culprit, NAMED},
     findings::{Host, findings_in},
     interval::CostInterval,
     nodes::remote_share,
 };
-pub use accounts::{BlockedObject, GoneObject};
 pub use causes::{CauseCounts, CauseObject};
 pub use classes::ClassObject;
 pub use nodes::{CpuObject, MemoryObject, NodeObject};
@@ -30,10 +32,6 @@ pub const SCHEMA: &str = "cgscope.interval/1";
 
 /// One interval.
 #[derive(Serialize)]
-#[expect(
-    missing_docs,
-    reason = "the contract's own names; meanings and units are in the README's table of metrics"
-)]
 pub struct IntervalObject<'a> {
     pub schema: &'static str,
     pub start_unix_ns: u64,
@@ -45,7 +43,7 @@ pub struct IntervalObject<'a> {
     pub counters: CountersObject,
     #[serde(flatten)]
     pub cpu_times: CountersObject,
-    pub blocked: Option<BlockedObject>,
+    pub blocked: Option<ByState>,
     pub pending: Option<PendingObject>,
     pub culprits: Option<Vec<CulpritObject>>,
     pub tasks: TaskObjects<'a>,
@@ -56,14 +54,13 @@ pub struct IntervalObject<'a> {
     pub findings: Vec<Finding>,
     pub losses: BTreeMap<&'static str, u64>,
     #[serde(rename = "self")]
-    pub cost: CostObject,
+    pub cost: CostInterval,
     #[serde(flatten)]
     pub class: Option<ClassObject>,
 }
 
 /// W: completed waits.
 #[derive(Serialize)]
-#[expect(missing_docs, reason = "as above")]
 pub struct WaitObject {
     pub count: u64,
     pub total_ns: u64,
@@ -79,7 +76,6 @@ pub struct WaitObject {
 
 /// Waits that are not over.
 #[derive(Serialize)]
-#[expect(missing_docs, reason = "as above")]
 pub struct PendingObject {
     pub count: u64,
     pub max_ns: u64,
@@ -88,7 +84,6 @@ pub struct PendingObject {
 
 /// T: a task.
 #[derive(Serialize)]
-#[expect(missing_docs, reason = "as above")]
 pub struct TaskObject<'a> {
     pub tid: u32,
     pub tgid: u32,
@@ -101,10 +96,10 @@ pub struct TaskObject<'a> {
     pub pending_ns: Option<u64>,
     #[serde(flatten)]
     pub time: CountersObject,
-    pub blocked: Option<BlockedObject>,
-    /// Of main threads in whose process threads exited: left out of the others.
+    pub blocked: Option<ByState>,
+    /// Only on the main thread of a process whose threads exited; omitted elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub exited_threads: Option<GoneObject>,
+    pub exited_threads: Option<Gone>,
     #[serde(flatten)]
     pub counters: CountersObject,
     pub ran_by_node: Option<&'a [(u32, u64)]>,
@@ -177,7 +172,6 @@ impl Serialize for TaskObjects<'_> {
 
 /// Waits that the kernel's figure leaves out: preempted with the state already set. Not in `wait`.
 #[derive(Serialize)]
-#[expect(missing_docs, reason = "as above")]
 pub struct UnstampedObject {
     pub count: u64,
     pub total_ns: u64,
@@ -185,7 +179,6 @@ pub struct UnstampedObject {
 
 /// C: a cgroup with all below it.
 #[derive(Serialize)]
-#[expect(missing_docs, reason = "as above")]
 pub struct CgroupObject {
     pub path: Option<String>,
     #[serde(flatten)]
@@ -196,7 +189,7 @@ pub struct CgroupObject {
     pub usage_ns: u64,
     #[serde(flatten)]
     pub cpu_times: CountersObject,
-    pub blocked: Option<BlockedObject>,
+    pub blocked: Option<ByState>,
     #[serde(flatten)]
     pub counters: CountersObject,
     pub tasks: u64,
@@ -222,7 +215,6 @@ pub struct CgroupObject {
 
 /// A cgroup whose quota had run out while tasks waited for it.
 #[derive(Serialize)]
-#[expect(missing_docs, reason = "as above")]
 pub struct LimitObject {
     pub path: Option<String>,
     pub ns: u64,
@@ -230,7 +222,6 @@ pub struct LimitObject {
 
 /// Who ran while tasks waited. `tid` and `comm` where the target was selected by process or thread.
 #[derive(Serialize)]
-#[expect(missing_docs, reason = "as above")]
 pub struct CulpritObject {
     pub path: Option<String>,
     pub kernel: bool,
@@ -253,23 +244,6 @@ impl CulpritObject {
             comm,
             ns: culprit.ns,
         }
-    }
-}
-
-/// What cgscope itself cost.
-#[derive(Serialize)]
-#[expect(missing_docs, reason = "as above")]
-pub struct CostObject {
-    pub hook_ns: Option<u64>,
-    pub hook_runs: Option<u64>,
-    pub cpu_ns: Option<u64>,
-    pub rss_bytes: Option<u64>,
-}
-
-impl CostObject {
-    fn new(cost: &CostInterval) -> Self {
-        let CostInterval { hook_ns, hook_runs, cpu_ns, rss_bytes } = *cost;
-        Self { hook_ns, hook_runs, cpu_ns, rss_bytes }
     }
 }
 
@@ -314,6 +288,8 @@ impl<'a> TaskObject<'a> {
         let observed = Observed::task(task, interval.mode);
         let reading = &task.reading;
         let placement = reading.placement.as_deref();
+        let gone =
+            task.accounts.as_ref().map(|accounts| accounts.gone).filter(|gone| *gone != Gone::default());
         Self {
             tid: reading.tid,
             tgid: reading.tgid,
@@ -325,8 +301,8 @@ impl<'a> TaskObject<'a> {
             wait,
             pending_ns: reading.pending.map(|pending| pending.ns),
             time: CountersObject::new(counters::OF_TASK_TIME, &observed),
-            blocked: BlockedObject::of(task.accounts.as_deref()),
-            exited_threads: GoneObject::of(task.accounts.as_deref()),
+            blocked: task.accounts.as_ref().and_then(|accounts| accounts.blocked),
+            exited_threads: gone,
             counters: CountersObject::new(counters::OF_TASK, &observed),
             ran_by_node: task.placement.ran_ns.as_deref(),
             preferred_node: placement.and_then(|placement| placement.preferred_node),
@@ -372,7 +348,7 @@ impl CgroupObject {
             pending: PendingObject::new(group, interval.mode),
             usage_ns: group.totals.on_cpu_ns,
             cpu_times: CountersObject::new(counters::OF_CPU_TIMES, &observed),
-            blocked: BlockedObject::of(group.accounts.as_ref()),
+            blocked: group.accounts.and_then(|accounts| accounts.blocked),
             counters: CountersObject::new(counters::OF_CGROUP, &observed),
             tasks: group.processes,
             threads: group.threads,
@@ -412,7 +388,7 @@ impl<'a> IntervalObject<'a> {
             usage_ns: total.totals.on_cpu_ns,
             counters: CountersObject::new(counters::OF_TOTAL, &observed),
             cpu_times: CountersObject::new(counters::OF_CPU_TIMES, &observed),
-            blocked: BlockedObject::of(total.accounts.as_ref()),
+            blocked: total.accounts.and_then(|accounts| accounts.blocked),
             pending: PendingObject::new(&total, interval.mode),
             culprits: CulpritObject::all(&interval.culprits(), interval.mode),
             tasks: TaskObjects { interval, classes: Vec::new() },
@@ -422,7 +398,7 @@ impl<'a> IntervalObject<'a> {
             memory: interval.memory.iter().map(|memory| MemoryObject::new(memory, interval)).collect(),
             findings: findings_in(interval, &tree, host),
             losses: interval.losses.nonzero().map(|(loss, count)| (loss.name(), count)).collect(),
-            cost: CostObject::new(&interval.cost),
+            cost: interval.cost,
             class: None,
         }
     }

@@ -53,8 +53,8 @@ pub use limits::CgroupReading;
 pub use placement::{CpuReading, CpuWaits, Cpuset, NodeReading, Placement, ProcessMemory};
 pub use quota_use::QuotaUse;
 pub use sample::{
-    Cost, ExitedReading, Losses, Mode, Pending, Sample, Scheduling, TaskReading, printable, printable_lines,
-    steers,
+    Cost, ExitedReading, Losses, Mode, Pending, Sample, Scheduling, TaskReading, comm, printable,
+    printable_lines, steers,
 };
 pub use selection::Selection;
 pub use skipped::Skipped;

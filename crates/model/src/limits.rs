@@ -112,16 +112,12 @@ impl Interval {
 
 /// What came between two readings, the first at `since_ns`; ascending by id. A cgroup made after that counts from 0.
 pub(crate) fn between(a: &[CgroupReading], b: &[CgroupReading], since_ns: u64) -> Vec<CgroupReading> {
-    let mut earlier = a.iter().peekable();
-    b.iter()
-        .map(|now| {
-            while earlier.next_if(|before| before.id < now.id).is_some() {}
-            match earlier.next_if(|before| before.id == now.id) {
-                None if now.made_after_ns.is_some_and(|made_ns| made_ns >= since_ns) => now.clone(),
-                before => now.since(before),
-            }
-        })
-        .collect()
+    let mut earlier = sum::earlier(a, |limits| limits.id);
+    let since = |now: &CgroupReading| match earlier(now.id) {
+        None if now.made_after_ns.is_some_and(|made_ns| made_ns >= since_ns) => now.clone(),
+        before => now.since(before),
+    };
+    b.iter().map(since).collect()
 }
 
 /// v1 `cpu.shares` on the scale of v2 `cpu.weight`, as the kernel converts (`sched_weight_to_cgroup` in

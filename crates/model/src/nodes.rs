@@ -39,7 +39,9 @@ impl CpuInterval {
             (ours, theirs) => *ours = ours.take().or(theirs),
         }
         match (&mut self.came_from, next.came_from) {
-            (Some(came), Some(more)) => *came = sum_by_node(came.iter().chain(&more)),
+            (Some(came), Some(more)) => {
+                more.iter().for_each(|(node, times)| add_by_node(came, *node, *times))
+            }
             (ours, theirs) => *ours = ours.take().or(theirs),
         }
     }
@@ -292,7 +294,7 @@ pub fn sum_by_node<'a>(amounts: impl IntoIterator<Item = &'a (u32, u64)>) -> ByN
 }
 
 /// Adds to the amount of one node.
-pub(crate) fn add_by_node(sums: &mut ByNode, node: u32, amount: u64) {
+pub fn add_by_node(sums: &mut ByNode, node: u32, amount: u64) {
     match sums.binary_search_by_key(&node, |(at, _)| *at) {
         Ok(at) => sum::add(&mut sums[at].1, amount),
         Err(at) => sums.insert(at, (node, amount)),
@@ -328,11 +330,10 @@ pub(crate) fn between(a: &[CpuReading], b: &[CpuReading]) -> Vec<CpuInterval> {
             |cpu: &CpuReading| CpuInterval { cpu: cpu.cpu, node: cpu.node, ..CpuInterval::default() };
         return b.iter().map(unknown).collect();
     }
-    let mut earlier = a.iter().peekable();
+    let mut earlier = sum::earlier(a, |cpu| cpu.cpu);
     b.iter()
         .map(|now| {
-            while earlier.next_if(|before| before.cpu < now.cpu).is_some() {}
-            let before = earlier.next_if(|before| before.cpu == now.cpu);
+            let before = earlier(now.cpu);
             let since = |now: Option<u64>, before: Option<u64>| now?.checked_sub(before?);
             let waits = now.waits.as_ref().zip(before.and_then(|before| before.waits.as_ref()));
             let (wait, came_from) = waits.and_then(|(now, before)| waits_between(before, now)).unzip();

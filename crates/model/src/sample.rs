@@ -20,6 +20,12 @@ pub fn printable(text: &str) -> Arc<str> {
     printable.collect::<String>().into()
 }
 
+/// The [`printable`] name of a task, up to its NUL.
+pub fn comm(bytes: &[u8; 16]) -> Arc<str> {
+    let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    printable(&String::from_utf8_lossy(name))
+}
+
 /// [`printable`] lines of a message: their ends stay.
 pub fn printable_lines(text: &str) -> String {
     text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
@@ -293,5 +299,13 @@ mod tests {
         let names = "web-1 (日本) שלום مرحبا é e\u{301} 👩\u{200d}🔧";
         assert_eq!(&*printable(names), names);
         assert_eq!(printable_lines("a\u{202e}\nb\x1b"), "a\u{fffd}\nb\u{fffd}");
+    }
+
+    #[test]
+    fn a_name_ends_at_its_first_nul_and_may_be_no_utf8() {
+        assert_eq!(&*comm(b"bash\0\0\0\0\0\0\0\0\0\0\0\0"), "bash");
+        assert_eq!(&*comm(b"0123456789abcdef"), "0123456789abcdef");
+        assert_eq!(&*comm(b"a\x1b[2Jb\0xxxxxxxxx"), "a\u{fffd}[2Jb", "a name must not steer a terminal");
+        assert_eq!(&*comm(b"\xff\0xxxxxxxxxxxxxx"), "\u{fffd}");
     }
 }

@@ -5,11 +5,11 @@
 //! [`ended`] finds these rows from one Sample to the next; [`Skipped`] sums them up for a reader.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::Arc,
 };
 
-use crate::{ExitedReading, Hist, Interval, Sample, TaskReading, Totals, interval};
+use crate::{ExitedReading, Hist, Interval, Sample, TaskReading, Totals, interval, sum};
 
 /// The rows of `before` that `now`, the very next Sample, does not have: tasks, exited tasks by cgroup, and the names of their cgroups.
 pub fn ended(before: &Sample, now: &Sample) -> Sample {
@@ -23,12 +23,8 @@ pub fn ended(before: &Sample, now: &Sample) -> Sample {
 
 /// Those of `before` that are not in `now`; both are ascending by key.
 fn missing<T: Clone>(before: &[T], now: &[T], key: impl Fn(&T) -> u64) -> Vec<T> {
-    let mut now = now.iter().peekable();
-    let is_missing = |row: &&T| {
-        while now.next_if(|now| key(now) < key(row)).is_some() {}
-        now.peek().is_none_or(|now| key(now) != key(row))
-    };
-    before.iter().filter(is_missing).cloned().collect()
+    let mut find = sum::earlier(now, &key);
+    before.iter().filter(|row| find(key(row)).is_none()).cloned().collect()
 }
 
 /// What a reader lacks who skips Samples, by cgroup: cumulative, as the exited tasks to which it is added.
@@ -36,15 +32,55 @@ fn missing<T: Clone>(before: &[T], now: &[T], key: impl Fn(&T) -> u64) -> Vec<T>
 /// Accounts are left out: only readers of every Sample ask for them.
 #[derive(Debug, Default)]
 pub struct Skipped {
-    cgroups: BTreeMap<u64, Part>,
+    sums: ExitedSums,
+    paths: BTreeMap<u64, Arc<str>>,
 }
 
+/// Sums of exited tasks by cgroup that are added to each later reading.
+#[derive(Debug, Default)]
+pub struct ExitedSums(BTreeMap<u64, ExitedSum>);
+
 #[derive(Debug)]
-struct Part {
-    path: Option<Arc<str>>,
+struct ExitedSum {
     reading: ExitedReading,
-    /// Something was added since the reader's latest Sample.
+    /// Something was added since the latest reading.
     is_new: bool,
+}
+
+impl ExitedSums {
+    /// Adds to the sum of its cgroup.
+    pub fn take(&mut self, more: ExitedReading) {
+        match self.0.entry(more.cgroup_id) {
+            Entry::Occupied(mut sum) => {
+                let sum = sum.get_mut();
+                sum.reading.add(&more);
+                sum.is_new = true;
+            }
+            Entry::Vacant(sum) => drop(sum.insert(ExitedSum { reading: more, is_new: true })),
+        }
+    }
+
+    /// Adds the sums to a reading, ascending by cgroup. A sum whose cgroup is not in it is read once more, with what came to it since,
+    /// and then dropped: whoever reads no longer has that cgroup, and if more comes later, both count from 0.
+    pub fn add_to(&mut self, exited: &mut Vec<ExitedReading>) {
+        let mut others = Vec::new();
+        self.0.retain(|id, sum| {
+            let is_new = std::mem::take(&mut sum.is_new);
+            match exited.binary_search_by_key(id, |exited| exited.cgroup_id) {
+                Ok(at) => exited[at].add(&sum.reading),
+                Err(_) if is_new => others.push(sum.reading.clone()),
+                Err(_) => return false,
+            }
+            true
+        });
+        exited.extend(others);
+        exited.sort_unstable_by_key(|exited| exited.cgroup_id);
+    }
+
+    /// No sum at all.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 impl Skipped {
@@ -74,49 +110,35 @@ impl Skipped {
                     accounts: None,
                     hist: Arc::new(hist),
                 };
-                self.part(cgroup_id, ended).reading.add(&reading);
+                self.take(reading, ended);
             }
         }
         for exited in &ended.exited {
             // All of it: the reader compares it with what it has of it.
-            self.part(exited.cgroup_id, ended).reading.add(exited);
+            self.take(exited.clone(), ended);
         }
     }
 
-    fn part(&mut self, cgroup_id: u64, ended: &Sample) -> &mut Part {
-        let part = self.cgroups.entry(cgroup_id).or_insert_with(|| {
-            let (tasks, max_ns, totals) = (0, 0, Totals::default());
-            let reading =
-                ExitedReading { cgroup_id, tasks, max_ns, totals, accounts: None, hist: Arc::default() };
-            Part { path: None, reading, is_new: true }
-        });
-        if let Ok(at) = ended.cgroups.binary_search_by_key(&cgroup_id, |(id, _)| *id) {
-            part.path = Some(ended.cgroups[at].1.clone());
+    fn take(&mut self, exited: ExitedReading, ended: &Sample) {
+        if let Ok(at) = ended.cgroups.binary_search_by_key(&exited.cgroup_id, |(id, _)| *id) {
+            self.paths.insert(exited.cgroup_id, ended.cgroups[at].1.clone());
         }
-        part.is_new = true;
-        part
+        self.sums.take(exited);
     }
 
     /// True if the reader's Samples lack nothing.
     pub fn is_empty(&self) -> bool {
-        self.cgroups.is_empty()
+        self.sums.is_empty()
     }
 
     /// The exited tasks of the reader's next Sample with what was skipped, and the names of cgroups.
     pub fn added_to(&mut self, sample: &Sample) -> (Vec<ExitedReading>, Vec<(u64, Arc<str>)>) {
-        let is_known = |id: &u64| sample.exited.binary_search_by_key(id, |exited| exited.cgroup_id).is_ok();
-        // The reader no longer has a cgroup that is in neither: if more comes later, both count from 0.
-        self.cgroups.retain(|id, part| std::mem::take(&mut part.is_new) || is_known(id));
-        let mut exited: BTreeMap<u64, ExitedReading> =
-            sample.exited.iter().map(|exited| (exited.cgroup_id, exited.clone())).collect();
-        let mut names: BTreeMap<u64, Arc<str>> = sample.cgroups.iter().cloned().collect();
-        for (id, part) in &self.cgroups {
-            exited.entry(*id).and_modify(|exited| exited.add(&part.reading)).or_insert(part.reading.clone());
-            if let Some(path) = &part.path {
-                names.entry(*id).or_insert_with(|| path.clone());
-            }
-        }
-        (exited.into_values().collect(), names.into_iter().collect())
+        let mut exited = sample.exited.clone();
+        self.sums.add_to(&mut exited);
+        self.paths.retain(|id, _| self.sums.0.contains_key(id));
+        let mut names = self.paths.clone();
+        names.extend(sample.cgroups.iter().cloned());
+        (exited, names.into_iter().collect())
     }
 }
 

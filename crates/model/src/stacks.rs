@@ -66,11 +66,9 @@ pub(crate) fn bury(stacks: &mut Vec<StackReading>, is_there: impl Fn(u64) -> boo
 
 /// What came between two Samples; ascending by key as both are.
 pub(crate) fn between(a: &[StackReading], b: &[StackReading]) -> Vec<StackReading> {
-    let mut earlier = a.iter().peekable();
+    let mut earlier = sum::earlier(a, StackReading::order);
     let since = b.iter().map(|now| {
-        while earlier.next_if(|before| before.order() < now.order()).is_some() {}
-        let before = earlier.next_if(|before| before.order() == now.order());
-        let (ns, count) = before.map_or((0, 0), |before| (before.ns, before.count));
+        let (ns, count) = earlier(now.order()).map_or((0, 0), |before| (before.ns, before.count));
         StackReading { ns: now.ns.saturating_sub(ns), count: now.count.saturating_sub(count), ..now.clone() }
     });
     since.filter(|stack| stack.ns != 0).collect()

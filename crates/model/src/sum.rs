@@ -1,4 +1,5 @@
-//! Sums of counters. A file may hold any figure: what goes beyond 64 bits stays at the largest number.
+//! Sums of counters, and readings matched with earlier ones. A file may hold any figure: what goes beyond 64 bits stays at the largest
+//! number.
 
 use std::collections::BTreeMap;
 
@@ -73,6 +74,33 @@ macro_rules! by {
 }
 
 pub(crate) use by;
+
+/// Makes one of neighbours with the same key, with the sum of their amounts.
+pub fn merge<T, K: PartialEq>(
+    sorted: &mut Vec<T>,
+    key: impl Fn(&T) -> K,
+    amount: impl Fn(&mut T) -> &mut u64,
+) {
+    sorted.dedup_by(|next, kept| {
+        let is_same = key(next) == key(kept);
+        if is_same {
+            add(amount(kept), *amount(next));
+        }
+        is_same
+    });
+}
+
+/// Finds the one of `before` with a key, for keys that ascend as theirs do.
+pub(crate) fn earlier<'a, T, K: Ord>(
+    before: &'a [T],
+    key: impl Fn(&'a T) -> K,
+) -> impl FnMut(K) -> Option<&'a T> {
+    let mut rest = before.iter().peekable();
+    move |wanted| {
+        while rest.next_if(|before| key(before) < wanted).is_some() {}
+        rest.next_if(|before| key(before) == wanted)
+    }
+}
 
 #[cfg(test)]
 mod tests {

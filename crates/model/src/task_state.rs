@@ -2,30 +2,28 @@
 
 use serde::{Serialize, Serializer};
 
-use crate::named::named;
-
-named! {
-    /// The state of a task; its name is that of `/proc/PID/status`. Which bits of the kernel make which of them is known where they
-    /// are read.
-    TaskState:
-    /// R: on a CPU, or could run and waits for one.
-    Running = "running",
-    /// S: sleeps until something happens or a signal comes.
-    Sleeping = "sleeping",
-    /// D: sleeps and takes no signal, mostly for I/O or a lock. It counts for the load average.
-    DiskSleep = "disk sleep",
-    /// I: a kernel thread that sleeps as in D, but has nothing to do and does not count for the load average.
-    Idle = "idle",
-    /// T: stopped by a signal.
-    Stopped = "stopped",
-    /// t: stopped by who traces it.
-    Traced = "tracing stop",
-    /// P: a kernel thread that is kept from running, as those of a CPU that is offline.
-    Parked = "parked",
-    /// Z: has ended, and its parent has not asked how.
-    Zombie = "zombie",
-    /// X: has ended, and nobody will ask.
-    Dead = "dead",
+cgscope_layout::named_enum! {
+    /// The state of a task, with its name in `/proc/PID/status`. Which bits of the kernel make which of them is known where they are read.
+    TaskState {
+        /// R: on a CPU, or could run and waits for one.
+        Running = "running",
+        /// S: sleeps until something happens or a signal comes.
+        Sleeping = "sleeping",
+        /// D: sleeps and takes no signal, mostly for I/O or a lock. It counts for the load average.
+        DiskSleep = "disk sleep",
+        /// I: a kernel thread that sleeps as in D, but has nothing to do and does not count for the load average.
+        Idle = "idle",
+        /// T: stopped by a signal.
+        Stopped = "stopped",
+        /// t: stopped by who traces it.
+        Traced = "tracing stop",
+        /// P: a kernel thread that is kept from running, as those of a CPU that is offline.
+        Parked = "parked",
+        /// Z: has ended, and its parent has not asked how.
+        Zombie = "zombie",
+        /// X: has ended, and nobody will ask.
+        Dead = "dead",
+    }
 }
 
 impl TaskState {

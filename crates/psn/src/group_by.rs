@@ -1,50 +1,35 @@
 //! What threads are grouped by.
 
-macro_rules! group_by {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// A column of the table. Threads that are equal in all columns are one row.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum GroupBy { $($(#[$doc])* $variant,)* }
-
-        impl GroupBy {
-            /// All of them.
-            pub const ALL: &[Self] = &[$(Self::$variant,)*];
-
-            /// The heading, and the name in objects.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
-            }
-        }
-    };
-}
-
-group_by! {
-    /// Name of the thread, each run of digits as one `*`.
-    Comm = "comm",
-    /// ProcessName id.
-    Tgid = "tgid",
-    /// Thread id.
-    Tid = "tid",
-    /// What it does.
-    State = "state",
-    /// The system call that it is blocked in.
-    Syscall = "syscall",
-    /// The function of the kernel that it is blocked in.
-    Wchan = "wchan",
-    /// Its stack in the kernel.
-    Kstack = "kstack",
-    /// Its cgroup, in the hierarchy of the cpu controller.
-    Cgroup = "cgroup",
-    /// The NUMA node of its CPU.
-    Node = "node",
-    /// The CPU it is on, or was on last.
-    Cpu = "cpu",
-    /// Its user.
-    Username = "username",
-    /// The file that its process executes.
-    Exe = "exe",
-    /// The command line of its process.
-    Cmdline = "cmdline",
+cgscope_layout::named_enum! {
+    /// A column of the table. Threads that are equal in all columns are one row.
+    GroupBy {
+        /// Name of the thread, each run of digits as one `*`.
+        Comm = "comm",
+        /// ProcessName id.
+        Tgid = "tgid",
+        /// Thread id.
+        Tid = "tid",
+        /// What it does.
+        State = "state",
+        /// The system call that it is blocked in.
+        Syscall = "syscall",
+        /// The function of the kernel that it is blocked in.
+        Wchan = "wchan",
+        /// Its stack in the kernel.
+        Kstack = "kstack",
+        /// Its cgroup, in the hierarchy of the cpu controller.
+        Cgroup = "cgroup",
+        /// The NUMA node of its CPU.
+        Node = "node",
+        /// The CPU it is on, or was on last.
+        Cpu = "cpu",
+        /// Its user.
+        Username = "username",
+        /// The file that its process executes.
+        Exe = "exe",
+        /// The command line of its process.
+        Cmdline = "cmdline",
+    }
 }
 
 impl GroupBy {
@@ -57,7 +42,7 @@ impl GroupBy {
             "pid" => Some(Self::Tgid),
             "task" => Some(Self::Tid),
             "user" => Some(Self::Username),
-            _ => Self::ALL.iter().copied().find(|column| column.name() == name),
+            _ => Self::ALL.into_iter().find(|column| column.name() == name),
         }
     }
 
@@ -74,7 +59,7 @@ mod tests {
     #[test]
     fn columns_are_found_by_their_names() {
         for column in GroupBy::ALL {
-            assert_eq!(GroupBy::by_name(column.name()), Some(*column));
+            assert_eq!(GroupBy::by_name(column.name()), Some(column));
         }
         assert_eq!(GroupBy::by_name("pid"), Some(GroupBy::Tgid));
         assert_eq!(GroupBy::by_name("nothing"), None);

@@ -37,7 +37,7 @@ impl WantedFields {
     /// What a tally and a filter need.
     pub fn new(tally: &Tally, filter: &ThreadFilter, all_states: bool) -> Self {
         let by_filter = filter.needs_cgroups().then_some(&GroupBy::Cgroup);
-        Self::of(tally.columns().iter().chain(by_filter), all_states)
+        Self::of(tally.columns.iter().chain(by_filter), all_states)
     }
 
     fn of<'c>(columns: impl IntoIterator<Item = &'c GroupBy>, all_states: bool) -> Self {
@@ -53,12 +53,14 @@ impl WantedFields {
 /// Reads all threads but those of cgscope itself.
 pub struct ThreadReader {
     source: ThreadSource,
-    wanted: WantedFields,
+    /// What is read of each thread.
+    pub(crate) wanted: WantedFields,
     tree: Option<CgroupTree>,
     nodes: BTreeMap<u32, u32>,
     places: KernelPlaces,
     processes: ProcessNames,
-    losses: Losses,
+    /// Losses since the start.
+    pub(crate) losses: Losses,
 }
 
 enum ThreadSource {
@@ -119,11 +121,6 @@ impl ThreadReader {
         })
     }
 
-    /// What is read of each thread.
-    pub fn wanted(&self) -> WantedFields {
-        self.wanted
-    }
-
     /// Where the readings come from.
     pub fn mode(&self) -> Mode {
         match self.source {
@@ -162,11 +159,6 @@ impl ThreadReader {
         }
     }
 
-    /// Losses since the start.
-    pub fn losses(&self) -> &Losses {
-        &self.losses
-    }
-
     /// Why functions of the kernel have no names, if they are asked for and have none.
     pub fn nameless(&self) -> Option<Failure> {
         let asked = self.wanted.has(GroupBy::Wchan) || self.wanted.has(GroupBy::Kstack);
@@ -176,7 +168,7 @@ impl ThreadReader {
     /// What this kernel does not tell of what was asked for, in sentences.
     pub fn refused(&self) -> Vec<String> {
         match &self.source {
-            ThreadSource::Iterator(iterator) => iterator.refused().to_vec(),
+            ThreadSource::Iterator(iterator) => iterator.refused.clone(),
             ThreadSource::Walk(_) => Vec::new(),
         }
     }

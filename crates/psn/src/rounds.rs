@@ -155,7 +155,7 @@ impl Sampling {
             }
             let before_ns = self.cpu_ns;
             // However short the time, there is one round.
-            if (!is_last || self.tally.rounds() == 0) && self.read()? {
+            if (!is_last || self.tally.rounds == 0) && self.read()? {
                 break RoundEnd::TargetGone;
             }
             if is_last {
@@ -171,21 +171,21 @@ impl Sampling {
         let expected = match end {
             RoundEnd::Finished => schedule.expected(took).max(1),
             // The round of the moment at which it ended may have been before that moment or not.
-            _ => schedule.expected(took).max(self.tally.rounds()),
+            _ => schedule.expected(took).max(self.tally.rounds),
         };
         Ok(Rounds {
             table: self.tally.table(&self.reader),
-            all_states: self.reader.wanted().all_states,
+            all_states: self.reader.wanted.all_states,
             mode: self.reader.mode(),
             end,
             start_unix_ns,
             took,
             expected,
             // The last ones that were passed over may have been due after the end.
-            skipped: skipped.min(expected.saturating_sub(self.tally.rounds())),
+            skipped: skipped.min(expected.saturating_sub(self.tally.rounds)),
             looked_at: self.looked_at,
             cpu_ns: self.cpu_ns,
-            losses: self.reader.losses().clone(),
+            losses: self.reader.losses.clone(),
             nameless: self.reader.nameless(),
         })
     }

@@ -5,6 +5,8 @@ use std::{
     sync::Arc,
 };
 
+use cgscope_model::comm;
+
 use crate::{GroupBy, ThreadState};
 
 /// What one thread does at one moment.
@@ -41,11 +43,13 @@ pub trait ThreadNames {
 /// Counts readings in groups.
 #[derive(Clone, Debug)]
 pub struct Tally {
-    columns: Vec<GroupBy>,
+    /// Each once.
+    pub(crate) columns: Vec<GroupBy>,
     counts: HashMap<ThreadReading, u64>,
     threads: HashSet<u32>,
     processes: HashSet<u32>,
-    rounds: u64,
+    /// So far.
+    pub(crate) rounds: u64,
 }
 
 /// What was counted.
@@ -108,11 +112,6 @@ impl Tally {
         }
     }
 
-    /// The columns, each once.
-    pub fn columns(&self) -> &[GroupBy] {
-        &self.columns
-    }
-
     /// True if one of `columns` is asked for.
     fn has(&self, columns: &[GroupBy]) -> bool {
         columns.iter().any(|column| self.columns.contains(column))
@@ -128,11 +127,6 @@ impl Tally {
     /// All threads of a round have been added.
     pub fn end_round(&mut self) {
         self.rounds += 1;
-    }
-
-    /// Rounds so far.
-    pub fn rounds(&self) -> u64 {
-        self.rounds
     }
 
     /// The reading without what is not asked for. The state stays: without it the place would mean nothing.
@@ -176,7 +170,7 @@ impl Tally {
 fn cell(column: GroupBy, reading: &ThreadReading, names: &impl ThreadNames) -> Option<GroupCell> {
     let number = |number: u32| Some(GroupCell::Number(number.into()));
     match column {
-        GroupBy::Comm => Some(GroupCell::Text(text(&reading.comm))),
+        GroupBy::Comm => Some(GroupCell::Text(comm(&reading.comm))),
         GroupBy::Tgid => number(reading.tgid),
         GroupBy::Tid => number(reading.tid),
         GroupBy::State => Some(GroupCell::State(reading.state)),
@@ -185,11 +179,6 @@ fn cell(column: GroupBy, reading: &ThreadReading, names: &impl ThreadNames) -> O
         GroupBy::Wchan if !reading.state.is_blocked() => None,
         _ => names.name(column, reading).map(GroupCell::Text),
     }
-}
-
-fn text(comm: &[u8; 16]) -> Arc<str> {
-    let name = comm.split(|byte| *byte == 0).next().unwrap_or_default();
-    cgscope_model::printable(&String::from_utf8_lossy(name))
 }
 
 /// A NUL-padded name with each run of digits as one `*`, as psn prints it: threads of a pool are one row.

@@ -218,7 +218,7 @@ fn cpu_lists_are_parsed() {
 fn capabilities_have_their_names() {
     let of = |bits: &str| effective_capabilities(&format!("CapEff:\t{bits}\n"));
     assert_eq!(of("0000000000000000").unwrap().len(), 0);
-    assert_eq!(of("000001ffffffffff").unwrap().len(), CAPABILITIES.len());
+    assert_eq!(of("000001ffffffffff").unwrap().len(), 41);
     assert!(!of("000001fffeffffff").unwrap().contains("CAP_SYS_RESOURCE"));
     assert_eq!(of("zz"), None);
 }

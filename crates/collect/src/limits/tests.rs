@@ -293,7 +293,7 @@ fn of_many_cgroups_so_many_are_read_again_at_once_and_all_of_them_in_turn() {
         host.file(&format!("sys/fs/cgroup/{name}/cpu.weight"), "79\n")
     });
     let ids: Vec<u64> = names.iter().map(|name| host.id(&format!("sys/fs/cgroup/{name}"))).collect();
-    let mut limits = host.limits().with_settings_at_once(AT_ONCE);
+    let mut limits = LimitFiles { settings_at_once: AT_ONCE, ..host.limits() };
     let mut changed = || {
         let readings = names.iter().zip(&ids).map(|(name, id)| limits.read(*id, name, false).unwrap());
         let count = readings.filter(|reading| reading.weight == Some(80)).count() as u64;

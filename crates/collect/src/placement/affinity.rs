@@ -12,6 +12,7 @@ use cgscope_model::{Cpuset, Scheduling, TaskReading, placement::cpu_list};
 use crate::{
     facts::{CgroupMounts, parse_cpu_list},
     limits::mount_v1,
+    source::coarse::text,
 };
 
 /// A task is looked at if it ran or waited for this share of the time since the last Sample, percent: what idles does not
@@ -194,17 +195,10 @@ fn cpuset_mount(root: &Path) -> Option<(PathBuf, bool)> {
     unified.map(|mount| (below(&mount), true))
 }
 
-/// The path of a task's cpuset in `/proc/PID/cgroup`: `4:cpuset:/a`, of v2 `0::/a`.
+/// The path of a task's cpuset in `/proc/PID/cgroup`; of v2 that of its cgroup.
 pub(super) fn cpuset_path(cgroups: &str, is_v2: bool) -> Option<String> {
-    let mut lines = cgroups.lines().filter_map(|line| {
-        let mut parts = line.splitn(3, ':');
-        Some((parts.next()?, parts.next()?, parts.next()?))
-    });
-    let is_it = |id: &str, controllers: &str| match is_v2 {
-        true => id == "0" && controllers.is_empty(),
-        false => controllers.split(',').any(|one| one == "cpuset"),
-    };
-    let (_, _, path) = lines.find(|(id, controllers, _)| is_it(id, controllers))?;
+    let (_, path) = text::hierarchy(cgroups.as_bytes(), (!is_v2).then_some("cpuset"))?;
+    let path = std::str::from_utf8(path).ok()?;
     (!path.split('/').any(|name| name == "..")).then(|| path.to_owned())
 }
 

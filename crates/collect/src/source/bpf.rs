@@ -10,16 +10,17 @@ use cgscope_layout::{
     Feature, Loss,
     wire::{Config, EXITED_CGROUPS, Exited, TaskRecord},
 };
-use cgscope_model::{CpuReading, ExitedReading, Losses, StackReading, TaskReading, access::Access};
+use cgscope_model::{
+    CpuReading, ExitedReading, Losses, Mode, StackReading, TaskReading, access::Access, skipped::ExitedSums,
+};
 
-use super::Found;
+use super::{Found, Source};
 use crate::{
     Failure, Options,
     by_cpu::{CpuCounts, Places},
     cgroups::{self, CgroupTree, Event, Remains},
     clock::{monotonic_ns, refresh_run_queue},
     facts::{self, CgroupMounts},
-    given_back::GivenBack,
     kernel_side::{KernelSide, Plan},
     ledger::Ledger,
     offsets::{self, Resolved},
@@ -56,8 +57,8 @@ pub(crate) struct BpfSource {
     places: HashMap<u64, Place>,
     /// Places of cgroups that are there were given back after the latest reading.
     has_given_back: bool,
-    /// What these held.
-    given_back: GivenBack,
+    /// What these held: the kernel counts from 0 where it makes such a place again.
+    given_back: ExitedSums,
     root_cgroup_id: u64,
     /// Losses of the BPF side before the first reading: while tasks were taken in one after the other.
     losses_at_start: Losses,
@@ -95,59 +96,12 @@ impl Place {
     }
 }
 
-impl BpfSource {
-    /// Loads and attaches, and begins to follow the selected tasks.
-    pub fn start(
-        options: &Options,
-        mounts: &CgroupMounts,
-        tree: Option<&CgroupTree>,
-        nodes: BTreeMap<u32, u32>,
-    ) -> Result<Self, Failure> {
-        let resolved = resolved(options)?;
-        let node_places = Places::new(&nodes);
-        let count_by_cpu = options.by_cpu || node_places.len() > 1;
-        let config = Config {
-            nodes: node_places.len() as u64,
-            count_by_cpu: count_by_cpu.into(),
-            ..config(options, mounts, tree, &resolved)
-        };
-        let memory = OwnMemory::new(Path::new(HOST));
-        let side = kernel_side(options, resolved, config, &nodes, &node_places, memory.room())?;
-        let mut source = Self {
-            side,
-            memory,
-            nodes,
-            node_places,
-            cpu_counts: count_by_cpu.then(CpuCounts::default),
-            known: HashMap::new(),
-            turn: 0,
-            ledger: Ledger::default(),
-            clock_ns: 0,
-            remains: Remains::default(),
-            places: HashMap::new(),
-            has_given_back: false,
-            given_back: GivenBack::default(),
-            root_cgroup_id: config.root_cgroup_id,
-            losses_at_start: Losses::default(),
-            events_lost: 0,
-            events_told_ns: config.born_after_ns,
-            own_losses: Losses::default(),
-            buffer: Buffer::default(),
-            accounts: config.accounts != 0,
-            stacks: config.stack_every_ns != 0,
-            gone: HashSet::new(),
-            access: Vec::new(),
-            is_shared: options.shared,
-            changes: Changes::default(),
-        };
-        // From here on every selected task is followed. What is told now is not told again: it is kept.
-        source.read_tasks()?;
-        source.losses_at_start = source.kernel_losses()?;
-        Ok(source)
+impl Source for BpfSource {
+    fn mode(&self) -> Mode {
+        Mode::Bpf
     }
 
-    /// Reads everything once.
-    pub fn read(&mut self) -> Result<Found, Failure> {
+    fn read(&mut self) -> Result<Found, Failure> {
         if let Some(room) = self.memory.room() {
             self.side.set_room(room)?;
         }
@@ -165,8 +119,7 @@ impl BpfSource {
         Ok(Found { tasks, exited, pairs, cpus, stacks: stacks::merged(counted, under_way) })
     }
 
-    /// What came and went since the last call.
-    pub fn tell_of_cgroups(&mut self, tree: &mut CgroupTree, now: Instant) {
+    fn tell_of_cgroups(&mut self, tree: &mut CgroupTree, now: Instant) {
         let told_ns = std::mem::replace(&mut self.events_told_ns, monotonic_ns());
         self.side.cgroup_events(|bytes| {
             if let Some(event) = Event::parse(bytes) {
@@ -181,8 +134,7 @@ impl BpfSource {
         }
     }
 
-    /// Losses since the first reading.
-    pub fn losses(&self) -> Result<Losses, Failure> {
+    fn losses(&self) -> Result<Losses, Failure> {
         let mut losses = self.kernel_losses()?.since(&self.losses_at_start);
         for (loss, count) in self.own_losses.nonzero() {
             losses.add(loss, count);
@@ -192,7 +144,7 @@ impl BpfSource {
 
     /// Gives back what is held for cgroups that are gone, once nothing comes on top any more: a task on its way out may do
     /// its last switch after its cgroup was removed. What was found still has it all.
-    pub fn give_back(&mut self, found: &Found, tree: &CgroupTree, now: Instant) -> Result<(), Failure> {
+    fn give_back(&mut self, found: &Found, tree: &CgroupTree, now: Instant) -> Result<(), Failure> {
         let mut figures: HashMap<u64, u64> = HashMap::new();
         let of_places = found.exited.iter().map(|place| (place.cgroup_id, motion(place)));
         let of_pairs = found.pairs.iter().flat_map(|pair| [(pair.victim, pair.ns), (pair.culprit, pair.ns)]);
@@ -219,6 +171,92 @@ impl BpfSource {
         self.side.take_back(surplus, |id, place| given_back.take(exited_reading(id, place, accounts)))
     }
 
+    fn learn_nodes(&mut self, nodes: &BTreeMap<u32, u32>) -> Result<(), Failure> {
+        self.nodes = nodes.clone();
+        self.node_places.learn(nodes);
+        let places = &self.node_places;
+        self.side.set_nodes(nodes.iter().map(|(cpu, node)| (*cpu, places.number_of(*node))))
+    }
+
+    fn hook(&self) -> Option<&KernelSide> {
+        Some(&self.side)
+    }
+
+    fn held(&self) -> (usize, usize) {
+        (self.places.len(), self.ledger.len())
+    }
+
+    fn access(&self) -> &[Access] {
+        &self.access
+    }
+
+    fn changes(&mut self) -> Option<&mut Changes> {
+        Some(&mut self.changes)
+    }
+}
+
+impl BpfSource {
+    /// Loads and attaches, and begins to follow the selected tasks.
+    pub fn start(
+        options: &Options,
+        mounts: &CgroupMounts,
+        tree: Option<&CgroupTree>,
+        nodes: BTreeMap<u32, u32>,
+    ) -> Result<Self, Failure> {
+        let resolved = resolved(options)?;
+        let node_places = Places::new(&nodes);
+        let count_by_cpu = options.by_cpu || node_places.len() > 1;
+        let config = Config {
+            nodes: node_places.len() as u64,
+            count_by_cpu: count_by_cpu.into(),
+            ..config(options, mounts, tree, &resolved)
+        };
+        let memory = OwnMemory::new(Path::new(HOST));
+        // Those that are offline, too: the first task that comes there is moved to a node that is known.
+        let present = facts::present_cpu_to_node(Path::new(HOST)).into_iter().chain(nodes.clone());
+        let cpu_places: Vec<_> = present.map(|(cpu, node)| (cpu, node_places.number_of(node))).collect();
+        let side = KernelSide::start(&Plan {
+            offsets: resolved.offsets,
+            config,
+            cpus: facts::possible_cpus(Path::new(HOST)),
+            nodes: &cpu_places,
+            pids: &options.selection.pids,
+            tids: &options.selection.tids,
+            room: memory.room(),
+        })?;
+        let mut source = Self {
+            side,
+            memory,
+            nodes,
+            node_places,
+            cpu_counts: count_by_cpu.then(CpuCounts::default),
+            known: HashMap::new(),
+            turn: 0,
+            ledger: Ledger::default(),
+            clock_ns: 0,
+            remains: Remains::default(),
+            places: HashMap::new(),
+            has_given_back: false,
+            given_back: ExitedSums::default(),
+            root_cgroup_id: config.root_cgroup_id,
+            losses_at_start: Losses::default(),
+            events_lost: 0,
+            events_told_ns: config.born_after_ns,
+            own_losses: Losses::default(),
+            buffer: Buffer::default(),
+            accounts: config.accounts != 0,
+            stacks: config.stack_every_ns != 0,
+            gone: HashSet::new(),
+            access: Vec::new(),
+            is_shared: options.shared,
+            changes: Changes::default(),
+        };
+        // From here on every selected task is followed. What is told now is not told again: it is kept.
+        source.read_tasks()?;
+        source.losses_at_start = source.kernel_losses()?;
+        Ok(source)
+    }
+
     /// A task may have been born in a cgroup whose place was just being given back.
     fn make_missing(&mut self, found: &Found) -> Result<(), Failure> {
         if !std::mem::take(&mut self.has_given_back) {
@@ -227,25 +265,6 @@ impl BpfSource {
         let ids = found.tasks.iter().map(|task| task.cgroup_id);
         let missing: HashSet<u64> = ids.filter(|id| !self.places.contains_key(id)).collect();
         self.side.make_places(missing)
-    }
-
-    /// Of each task of the latest reading, ascending by serial.
-    pub fn access(&self) -> &[Access] {
-        &self.access
-    }
-
-    /// Whom to follow for whom from the next reading on.
-    pub fn changes(&mut self) -> &mut Changes {
-        &mut self.changes
-    }
-
-    pub fn side(&self) -> &KernelSide {
-        &self.side
-    }
-
-    /// Places of exited tasks, and pairs.
-    pub fn held(&self) -> (usize, usize) {
-        (self.places.len(), self.ledger.len())
     }
 
     /// Ascending by serial, and the stacks of those that are blocked.
@@ -293,14 +312,6 @@ impl BpfSource {
         keep_last(&mut tasks, |task| task.serial);
         keep_last(&mut self.access, |access| access.serial);
         Ok((tasks, stacks))
-    }
-
-    /// Tells the BPF side the nodes of CPUs that came.
-    pub fn learn_nodes(&mut self, nodes: &BTreeMap<u32, u32>) -> Result<(), Failure> {
-        self.nodes = nodes.clone();
-        self.node_places.learn(nodes);
-        let places = &self.node_places;
-        self.side.set_nodes(nodes.iter().map(|(cpu, node)| (*cpu, places.number_of(*node))))
     }
 
     fn read_cpus(&mut self) -> Result<Vec<CpuReading>, Failure> {
@@ -415,33 +426,9 @@ fn config(
     }
 }
 
-/// Loaded and attached.
-fn kernel_side(
-    options: &Options,
-    resolved: Resolved,
-    config: Config,
-    nodes: &BTreeMap<u32, u32>,
-    places: &Places,
-    room: Option<i64>,
-) -> Result<KernelSide, Failure> {
-    let host = Path::new(HOST);
-    // Those that are offline, too: the first task that comes there is moved to a node that is known.
-    let present = facts::present_cpu_to_node(host).into_iter().chain(nodes.clone());
-    let cpu_places: Vec<_> = present.map(|(cpu, node)| (cpu, places.number_of(node))).collect();
-    KernelSide::start(&Plan {
-        offsets: resolved.offsets,
-        config,
-        cpus: facts::possible_cpus(host),
-        nodes: &cpu_places,
-        pids: &options.selection.pids,
-        tids: &options.selection.tids,
-        room,
-    })
-}
-
 /// `u64::MAX` where what the BPF side could tell would be of no use.
 fn hierarchy_to_hear_of(tree: Option<&CgroupTree>, is_v2: bool) -> u64 {
-    if !tree.is_some_and(CgroupTree::shows_all) {
+    if !tree.is_some_and(|tree| tree.shows_all) {
         return u64::MAX;
     }
     let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();

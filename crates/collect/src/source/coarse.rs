@@ -20,10 +20,11 @@ use std::{
 
 use cgscope_layout::{Loss, wire::serial};
 use cgscope_model::{
-    Accounts, ByCause, Cause, CpuTimes, Gone, Hist, Losses, TaskReading, Totals, doctor::Facts, printable,
+    Accounts, ByCause, Cause, CpuTimes, Gone, Hist, Losses, Mode, TaskReading, Totals, doctor::Facts,
+    printable,
 };
 
-use super::Found;
+use super::{Found, Source};
 use crate::{
     Failure, Options,
     cgroups::CgroupTree,
@@ -75,6 +76,49 @@ pub(crate) struct CoarseSource {
     tids: Vec<u32>,
 }
 
+impl Source for CoarseSource {
+    fn mode(&self) -> Mode {
+        Mode::Coarse
+    }
+
+    fn read(&mut self) -> Result<Found, Failure> {
+        let now_ns = monotonic_ns();
+        self.number += 1;
+        if let Some(cgroups) = &mut self.cgroups {
+            cgroups.begin();
+        }
+        let forks = self.files.of_host("stat").and_then(text::forks);
+        let mut pids = std::mem::take(&mut self.pids);
+        self.follow.processes(&mut self.files, forks, &mut pids).map_err(reading_failed)?;
+        for pid in &pids {
+            self.read_process(*pid);
+        }
+        self.pids = pids;
+        self.forget_ended();
+        let unseen = self.births.unseen(forks);
+        if self.counts_births {
+            self.losses.add(Loss::TaskUnseen, unseen);
+        }
+        self.read_ns = Some(now_ns);
+        let number = self.number;
+        // One that has ended is shown for the last time with what it did last.
+        let shown = self.known.values().filter(|known| !known.is_dead || known.changed == number);
+        let mut tasks: Vec<TaskReading> = shown.map(|known| known.reading.clone()).collect();
+        tasks.sort_unstable_by_key(|task| task.serial);
+        Ok(Found { tasks, ..Found::default() })
+    }
+
+    fn tell_of_cgroups(&mut self, tree: &mut CgroupTree, now: Instant) {
+        if let Some(cgroups) = &self.cgroups {
+            cgroups.tell(tree, now);
+        }
+    }
+
+    fn losses(&self) -> Result<Losses, Failure> {
+        Ok(self.losses.clone())
+    }
+}
+
 impl CoarseSource {
     /// Checks that `/proc` tells what is needed.
     pub fn start(
@@ -110,46 +154,6 @@ impl CoarseSource {
             pids: Vec::new(),
             tids: Vec::new(),
         })
-    }
-
-    /// Reads everything once.
-    pub fn read(&mut self) -> Result<Found, Failure> {
-        let now_ns = monotonic_ns();
-        self.number += 1;
-        if let Some(cgroups) = &mut self.cgroups {
-            cgroups.begin();
-        }
-        let forks = self.files.of_host("stat").and_then(text::forks);
-        let mut pids = std::mem::take(&mut self.pids);
-        self.follow.processes(&mut self.files, forks, &mut pids).map_err(reading_failed)?;
-        for pid in &pids {
-            self.read_process(*pid);
-        }
-        self.pids = pids;
-        self.forget_ended();
-        let unseen = self.births.unseen(forks);
-        if self.counts_births {
-            self.losses.add(Loss::TaskUnseen, unseen);
-        }
-        self.read_ns = Some(now_ns);
-        let number = self.number;
-        // One that has ended is shown for the last time with what it did last.
-        let shown = self.known.values().filter(|known| !known.is_dead || known.changed == number);
-        let mut tasks: Vec<TaskReading> = shown.map(|known| known.reading.clone()).collect();
-        tasks.sort_unstable_by_key(|task| task.serial);
-        Ok(Found { tasks, ..Found::default() })
-    }
-
-    /// The cgroups that were met.
-    pub fn tell_of_cgroups(&self, tree: &mut CgroupTree, now: Instant) {
-        if let Some(cgroups) = &self.cgroups {
-            cgroups.tell(tree, now);
-        }
-    }
-
-    /// Losses since the start.
-    pub fn losses(&self) -> &Losses {
-        &self.losses
     }
 
     fn read_process(&mut self, pid: u32) {
@@ -232,7 +236,7 @@ impl CoarseSource {
     fn start_ns(&self, ticks: u64) -> u64 {
         let start_ns = self.ticks.monotonic_ns(ticks);
         match self.read_ns {
-            Some(read_ns) if start_ns + self.ticks.length_ns() > read_ns => start_ns.max(read_ns),
+            Some(read_ns) if start_ns + self.ticks.length_ns > read_ns => start_ns.max(read_ns),
             _ => start_ns,
         }
     }

@@ -35,24 +35,3 @@ pub struct Config {
     /// 1: read for viewers of several users. It is told whose a task is, and processes are followed for each viewer.
     pub shared: u64,
 }
-
-impl Config {
-    /// Its words in order, as the loader writes them.
-    pub const fn words(&self) -> [u64; 13] {
-        [
-            self.follow_all,
-            self.born_after_ns,
-            self.cgroup_v2,
-            self.root_cgroup_id,
-            self.select_born_before_ns,
-            self.blame_tasks,
-            self.cgroup_hierarchy,
-            self.nodes,
-            self.count_by_cpu,
-            self.keep_throttle_clock,
-            self.accounts,
-            self.stack_every_ns,
-            self.shared,
-        ]
-    }
-}

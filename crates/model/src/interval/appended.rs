@@ -32,7 +32,7 @@ impl Interval {
         before.extend(late);
         before.sort_by_key(|task| task.serial);
         before.dedup_by_key(|task| task.serial);
-        let mut earlier = before.iter().peekable();
+        let mut earlier = sum::earlier(&before, |task| task.serial);
         let mut went = gone.iter().peekable();
         let mut later = now.iter().peekable();
         self.tasks = std::iter::from_fn(|| {
@@ -48,11 +48,7 @@ impl Interval {
             while went.next_if(|went| went.serial <= now.serial).is_some() {}
             Some(now)
         })
-        .filter_map(|now| {
-            while earlier.next_if(|before| before.serial < now.serial).is_some() {}
-            let before = earlier.next_if(|before| before.serial == now.serial);
-            task_between(before, now, since_ns, self.one_node)
-        })
+        .filter_map(|now| task_between(earlier(now.serial), now, since_ns, self.one_node))
         .collect();
         self
     }

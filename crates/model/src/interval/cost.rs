@@ -1,14 +1,16 @@
 //! The cost of cgscope itself.
 
+use serde::Serialize;
+
 use crate::Cost;
 
 /// What cgscope itself cost over an interval. What could not be measured is `None`.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct CostInterval {
-    /// Runs of the hook.
-    pub hook_runs: Option<u64>,
     /// Time in the hook over all CPUs, ns.
     pub hook_ns: Option<u64>,
+    /// Runs of the hook.
+    pub hook_runs: Option<u64>,
     /// CPU time of this process, ns.
     pub cpu_ns: Option<u64>,
     /// Resident memory of this process at the end, bytes.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::TaskInterval;
-use crate::{Accounts, Gone, Sample, TaskReading};
+use crate::{Accounts, Gone, Sample, TaskReading, sum};
 
 /// Takes from the main threads of `tasks` what was counted before with the threads that were in `a` and are not in `b`.
 ///
@@ -52,14 +52,12 @@ pub(super) fn settle(tasks: &mut [TaskInterval], a: &Sample, b: &Sample) {
 /// What the threads that are no longer there had done by `a`, by process, with the serial of its main thread.
 fn counted(a: &Sample, b: &Sample) -> BTreeMap<u32, (u64, Gone)> {
     let mut counted: BTreeMap<u32, (u64, Gone)> = BTreeMap::new();
-    let mut now = b.tasks.iter().peekable();
+    let mut now = sum::earlier(&b.tasks, |task| task.serial);
     // Another serial, and the same thread.
     let moved = b.tasks.iter().filter(|task| task.moved_ns.is_some());
     let moved: HashSet<(u32, u64)> = moved.map(|task| (task.tid, task.start_ns)).collect();
-    let went = a.tasks.iter().filter(|task| {
-        while now.next_if(|now| now.serial < task.serial).is_some() {}
-        now.peek().is_none_or(|now| now.serial != task.serial) && !moved.contains(&(task.tid, task.start_ns))
-    });
+    let has_gone = |task: &&TaskReading| now(task.serial).is_none();
+    let went = a.tasks.iter().filter(has_gone).filter(|task| !moved.contains(&(task.tid, task.start_ns)));
     for task in went {
         let Some(gone) = all_of(task) else { continue };
         counted.entry(task.tgid).or_default().1.add(&gone);

@@ -40,11 +40,8 @@ pub struct GroupSum {
 impl GroupSum {
     /// Adds a task.
     pub fn add_task(&mut self, task: &TaskInterval) {
+        self.add(&task.totals, task.accounts.as_deref(), &task.wait);
         let group = &mut self.group;
-        group.totals.add(&task.totals);
-        accounts::add_known(&mut group.accounts, task.accounts.as_deref());
-        group.wait.add_figures(&task.wait);
-        self.hist.add(&task.wait.hist);
         group.threads += 1;
         if let Some(Pending { ns, by_cause, .. }) = &task.reading.pending {
             group.pending += 1;
@@ -55,26 +52,27 @@ impl GroupSum {
 
     /// Adds tasks that exited.
     pub fn add_exited(&mut self, exited: &ExitedInterval) {
-        let group = &mut self.group;
-        group.totals.add(&exited.totals);
-        accounts::add_known(&mut group.accounts, exited.accounts.as_ref());
-        group.wait.add_figures(&exited.wait);
-        self.hist.add(&exited.wait.hist);
-        sum::add(&mut group.exited, exited.tasks);
+        self.add(&exited.totals, exited.accounts.as_ref(), &exited.wait);
+        sum::add(&mut self.group.exited, exited.tasks);
     }
 
     /// Adds all of a group but its processes: one may be in several groups.
     pub fn add_group(&mut self, other: &Group) {
+        self.add(&other.totals, other.accounts.as_ref(), &other.wait);
         let group = &mut self.group;
-        group.totals.add(&other.totals);
-        accounts::add_known(&mut group.accounts, other.accounts.as_ref());
-        group.wait.add_figures(&other.wait);
-        self.hist.add(&other.wait.hist);
         group.pending += other.pending;
         group.pending_by_cause.add(&other.pending_by_cause);
         group.pending_max_ns = group.pending_max_ns.max(other.pending_max_ns);
         group.threads += other.threads;
         sum::add(&mut group.exited, other.exited);
+    }
+
+    fn add(&mut self, totals: &Totals, accounts: Option<&Accounts>, wait: &Wait) {
+        let group = &mut self.group;
+        group.totals.add(totals);
+        accounts::add_known(&mut group.accounts, accounts);
+        group.wait.add_figures(wait);
+        self.hist.add(&wait.hist);
     }
 
     /// The group so far, of so many processes; the next one begins at nothing.

@@ -10,7 +10,6 @@ use crate::{
 
 /// N: a NUMA node.
 #[derive(Serialize)]
-#[expect(missing_docs, reason = "as above")]
 pub struct NodeObject {
     pub node: u32,
     pub cpus: Vec<u32>,
@@ -54,7 +53,6 @@ impl NodeObject {
 
 /// A CPU. `wait` is null where waits are not counted by CPU: see `hist -C`.
 #[derive(Serialize)]
-#[expect(missing_docs, reason = "as above")]
 pub struct CpuObject {
     pub cpu: u32,
     pub node: Option<u32>,
@@ -78,7 +76,6 @@ impl CpuObject {
 
 /// The memory of a process by node.
 #[derive(Serialize)]
-#[expect(missing_docs, reason = "as above")]
 pub struct MemoryObject<'a> {
     pub tgid: u32,
     pub by_node: &'a [(u32, u64)],

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{CauseObject, CostObject, CountersObject, CulpritObject, LimitObject, WaitObject};
+use super::{CauseObject, CountersObject, CulpritObject, LimitObject, WaitObject};
 use crate::{
     BlockedState, Finding, Mode, Observed, WallTime,
     class::Classified,
     command_run::{CommandRun, CpuUse, Ending, HeldBy, Outlived, Usage},
     counters::OF_QUOTA,
     findings::findings,
+    interval::CostInterval,
 };
 
 /// Name and version of the object.
@@ -18,7 +19,6 @@ const SCHEMA: &str = "cgscope.stat/1";
 
 /// One command. Times are ns.
 #[derive(Serialize)]
-#[expect(missing_docs, reason = "meanings and units are in docs/stat-command.md")]
 pub struct StatObject<'a> {
     pub schema: &'static str,
     pub command: &'a [String],
@@ -45,7 +45,7 @@ pub struct StatObject<'a> {
     pub remarks: &'a [String],
     pub losses: BTreeMap<&'static str, u64>,
     #[serde(rename = "self")]
-    pub cost: CostObject,
+    pub cost: CostInterval,
 }
 
 /// CPU time. `of` is `own_cgroup` (all that it started) or `waited_for`.
@@ -168,7 +168,7 @@ impl<'a> StatObject<'a> {
             findings: findings(interval, &run.host),
             remarks: &run.remarks,
             losses: interval.losses.nonzero().map(|(loss, count)| (loss.name(), count)).collect(),
-            cost: CostObject::new(&interval.cost),
+            cost: interval.cost,
         }
     }
 }

@@ -301,3 +301,57 @@ fn no_more_is_held_than_of_the_cgroups_of_the_latest_interval() {
     assert_eq!(skipped.added_to(&first), (Vec::new(), Vec::new()));
     assert!(skipped.is_empty());
 }
+
+// Places of exited tasks that the kernel side gave back although their cgroups are there.
+
+fn gone(tasks: u64, ran_ns: u64) -> ExitedReading {
+    let totals = Totals { on_cpu_ns: ran_ns, ..Totals::default() };
+    ExitedReading { cgroup_id: 7, tasks, max_ns: 0, totals, accounts: None, hist: Default::default() }
+}
+
+/// What ran in each interval, after a first Sample with `read[0]`. Before each of the others the place is given back, if it says
+/// with what.
+fn ran(read: &[(Option<ExitedReading>, Option<ExitedReading>)]) -> Vec<(u64, u64)> {
+    let mut given_back = ExitedSums::default();
+    let mut samples = read.iter().map(|(last, place)| {
+        last.iter().for_each(|last| given_back.take(last.clone()));
+        let mut exited: Vec<_> = place.iter().cloned().collect();
+        given_back.add_to(&mut exited);
+        Sample { exited, ..Sample::default() }
+    });
+    let mut before = samples.next().expect("one");
+    let interval = |now: Sample| {
+        let total = Interval::between(&before, &now).total();
+        before = now;
+        (total.exited, total.totals.on_cpu_ns)
+    };
+    samples.map(interval).collect()
+}
+
+#[test]
+fn what_exits_in_a_place_that_is_made_again_at_once_is_counted() {
+    let read = [
+        (None, Some(gone(3, 500))),
+        (Some(gone(3, 500)), Some(gone(1, 20))),
+        (None, Some(gone(2, 25))),
+        (Some(gone(2, 25)), Some(gone(1, 4))),
+        (None, Some(gone(1, 4))),
+    ];
+    assert_eq!(ran(&read), [(1, 20), (1, 5), (1, 4), (0, 0)]);
+}
+
+#[test]
+fn what_came_between_the_reading_and_the_giving_back_is_counted_once_and_the_sum_is_dropped() {
+    let read = [
+        (None, Some(gone(3, 500))),
+        (Some(gone(4, 507)), None),
+        (None, None),
+        (None, Some(gone(1, 9))),
+        (None, Some(gone(1, 9))),
+    ];
+    assert_eq!(ran(&read), [(1, 7), (0, 0), (1, 9), (0, 0)]);
+    let mut given_back = ExitedSums::default();
+    given_back.take(gone(1, 1));
+    (0..2).for_each(|_| given_back.add_to(&mut Vec::new()));
+    assert!(given_back.is_empty());
+}

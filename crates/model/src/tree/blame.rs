@@ -88,13 +88,7 @@ impl Tree {
 /// One for each culprit.
 fn merge(parts: &mut Vec<Part>) {
     parts.sort_unstable_by_key(|part| (part.culprit, part.pair));
-    parts.dedup_by(|next, kept| {
-        let is_same = next.culprit == kept.culprit;
-        if is_same {
-            sum::add(&mut kept.ns, next.ns);
-        }
-        is_same
-    });
+    sum::merge(parts, |part| part.culprit, |part| &mut part.ns);
 }
 
 /// The worst `most` of them, the worst first.

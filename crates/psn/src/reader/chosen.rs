@@ -22,9 +22,11 @@ pub(super) struct ChosenProcesses {
     pub follow: Follow,
     /// The processes to look into.
     pub pids: Vec<u32>,
-    tids: Vec<u32>,
+    /// Single threads that were chosen.
+    pub tids: Vec<u32>,
     looked: Option<Instant>,
-    is_gone: bool,
+    /// No chosen process or thread is left.
+    pub is_gone: bool,
 }
 
 impl ChosenProcesses {
@@ -50,15 +52,5 @@ impl ChosenProcesses {
         self.is_gone = !is_all
             && !self.follow.whole_processes().chain(self.tids.iter().copied()).any(|id| is_there(&id));
         Ok(true)
-    }
-
-    /// No chosen process or thread is left.
-    pub fn is_gone(&self) -> bool {
-        self.is_gone
-    }
-
-    /// Single threads that were chosen.
-    pub fn tids(&self) -> &[u32] {
-        &self.tids
     }
 }

@@ -80,7 +80,7 @@ impl ProcWalk {
             threads += self.read_process(*pid, places, each);
         }
         self.chosen.pids = pids;
-        Ok(RoundRead { threads, is_target_gone: self.chosen.is_gone() })
+        Ok(RoundRead { threads, is_target_gone: self.chosen.is_gone })
     }
 
     fn read_process(

@@ -1,12 +1,8 @@
 //! The task iterator of `ebpf/src/sample.rs` as a source.
 
-use std::{collections::BTreeSet, fs::File, path::Path};
+use std::{collections::BTreeSet, path::Path};
 
-use aya::{
-    Btf, Ebpf, EbpfLoader,
-    maps::{HashMap, MapData},
-    programs::Iter,
-};
+use aya::{Btf, Ebpf, EbpfLoader, maps::HashMap, programs::Iter};
 use cgscope_layout::{
     FRAMES, Feature,
     threads::{ThreadRecord, ThreadsConfig, names as threads_names},
@@ -21,7 +17,7 @@ use cgscope_collect::{
     cgroups::CgroupTree,
     facts::{self, CgroupMounts},
     offsets::{self, Resolved},
-    shared_parts::{AyaResult, Buffer, failed},
+    shared_parts::{AyaResult, Buffer, Raw, failed, hash_table, program, read_iterator},
 };
 
 /// Addresses that tell where a thread is blocked. Those of the scheduler are left out of the stack of a task that is off its CPU
@@ -35,7 +31,8 @@ pub(super) struct TaskIterator {
     selected: BTreeSet<u64>,
     wanted: WantedFields,
     has_users: bool,
-    refused: Vec<String>,
+    /// What this kernel does not tell.
+    pub refused: Vec<String>,
     buffer: Buffer,
 }
 
@@ -74,11 +71,6 @@ impl TaskIterator {
         Ok(Self { bpf, chosen, selected, wanted, has_users, refused, buffer })
     }
 
-    /// What this kernel does not tell.
-    pub fn refused(&self) -> &[String] {
-        &self.refused
-    }
-
     /// Calls `each` with every thread; false where the reading ended early.
     pub fn read(
         &mut self,
@@ -86,7 +78,8 @@ impl TaskIterator {
         each: &mut impl FnMut(&ThreadReading),
     ) -> Result<(RoundRead, bool), Failure> {
         let is_target_gone = self.update_selected().map_err(failed("choose threads"))?;
-        let mut stream = self.open().map_err(failed("read the threads"))?;
+        let stream = read_iterator(&mut self.bpf, threads_names::LOOK_AT_THREADS);
+        let mut stream = stream.map_err(failed("read the threads"))?;
         let (wanted, has_users) = (self.wanted, self.has_users);
         let looked_at = records::read_records(&mut stream, &mut self.buffer, |record, stack| {
             each(&reading(record, places.of_addresses(stack), wanted, has_users));
@@ -95,25 +88,16 @@ impl TaskIterator {
         Ok((RoundRead { threads: looked_at.unwrap_or_default(), is_target_gone }, looked_at.is_some()))
     }
 
-    fn open(&mut self) -> AyaResult<File> {
-        let program =
-            self.bpf.program_mut(threads_names::LOOK_AT_THREADS).ok_or("the object has no program")?;
-        let iterator: &mut Iter = program.try_into()?;
-        let id = iterator.attach()?;
-        Ok(iterator.take_link(id)?.into_file()?)
-    }
-
     /// Brings the table of the selected up to date; true if none of them is left.
     fn update_selected(&mut self) -> AyaResult<bool> {
         let Some(chosen) = &mut self.chosen else { return Ok(false) };
         if !chosen.update()? {
-            return Ok(chosen.is_gone());
+            return Ok(chosen.is_gone);
         }
         let processes = chosen.follow.whole_processes().map(|pid| SELECT_PROCESS | u64::from(pid));
-        let threads = chosen.tids().iter().map(|tid| SELECT_THREAD | u64::from(*tid));
+        let threads = chosen.tids.iter().map(|tid| SELECT_THREAD | u64::from(*tid));
         let now: BTreeSet<u64> = processes.chain(threads).collect();
-        let map = self.bpf.map_mut(names::SELECTED).ok_or("the object has no map of the selected")?;
-        let mut table: HashMap<&mut MapData, u64, u64> = HashMap::try_from(map)?;
+        let mut table: HashMap<_, u64, u64> = hash_table(&mut self.bpf, names::SELECTED)?;
         for gone in self.selected.difference(&now) {
             table.remove(gone)?;
         }
@@ -121,21 +105,20 @@ impl TaskIterator {
             table.insert(new, 1, 0)?;
         }
         self.selected = now;
-        Ok(chosen.is_gone())
+        Ok(chosen.is_gone)
     }
 }
 
 fn load(resolved: &Resolved, config: &Config, threads: &ThreadsConfig) -> AyaResult<Ebpf> {
     let btf = Btf::from_sys_fs()?;
-    let (offsets, config, threads) = (resolved.offsets.words(), config.words(), threads.words());
+    let (offsets, config, threads) = (Raw(resolved.offsets), Raw(*config), Raw(*threads));
     let mut bpf = EbpfLoader::new()
         .btf(Some(&btf))
-        .override_global(names::OFFSETS, &offsets[..], true)
-        .override_global(names::CONFIG, &config[..], false)
-        .override_global(threads_names::THREADS, &threads[..], true)
+        .override_global(names::OFFSETS, &offsets, true)
+        .override_global(names::CONFIG, &config, false)
+        .override_global(threads_names::THREADS, &threads, true)
         .load(SAMPLE_OBJECT)?;
-    let program = bpf.program_mut(threads_names::LOOK_AT_THREADS).ok_or("the object has no program")?;
-    let iterator: &mut Iter = program.try_into()?;
+    let iterator: &mut Iter = program(&mut bpf, threads_names::LOOK_AT_THREADS)?;
     iterator.load("task", &btf)?;
     Ok(bpf)
 }

@@ -28,7 +28,7 @@ fn where_memory_lies_is_read_where_that_is_asked_for() {
         .file("sys/fs/cgroup/a/memory.numa_stat", "anon N0=4096 N8=0\nfile N0=1 N8=2\nshmem N0=1 N8=2\n");
     let id = v2.id("sys/fs/cgroup/a");
     assert_eq!(v2.limits().read(id, "/a", true).unwrap().memory_by_node, []);
-    let read = v2.limits().with_memory_by_node(true).read(id, "/a", false).unwrap();
+    let read = LimitFiles { reads_memory: true, ..v2.limits() }.read(id, "/a", false).unwrap();
     assert_eq!(read.memory_by_node, [(0, 4097), (8, 2)]);
 
     let mounts = format!("{V1}35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n");
@@ -36,7 +36,7 @@ fn where_memory_lies_is_read_where_that_is_asked_for() {
         .files("sys/fs/cgroup/cpu,cpuacct/a", &ALL_V1)
         .files("sys/fs/cgroup/cpu,cpuacct/b", &ALL_V1)
         .file("sys/fs/cgroup/memory/a/memory.numa_stat", "total=1 N0=1\nhierarchical_total=3 N0=1 N1=2\n");
-    let mut limits = v1.limits().with_memory_by_node(true);
+    let mut limits = LimitFiles { reads_memory: true, ..v1.limits() };
     let mut memory = |name: &str| {
         let id = v1.id(&format!("sys/fs/cgroup/cpu,cpuacct/{name}"));
         limits.read(id, &format!("/{name}"), false).unwrap().memory_by_node

@@ -77,19 +77,24 @@ pub(crate) fn switches(status: &[u8]) -> Option<(u64, u64)> {
     Some((value(b"voluntary_ctxt_switches:")?, value(b"nonvoluntary_ctxt_switches:")?))
 }
 
-/// The path in the hierarchy of the cpu controller, of `/proc/PID/cgroup`: lines like `4:cpu,cpuacct:/path`, that of v2
-/// `0::/path`. `None` also where the cgroup is gone (` (deleted)`), or not below the root that this process sees.
-pub(crate) fn cgroup_path(text: &[u8], is_v2: bool) -> Option<&[u8]> {
-    let path = text.split(|byte| *byte == b'\n').find_map(|line| {
+/// The number and the path of a hierarchy in `/proc/PID/cgroup`: of the v1 hierarchy with `controller` (`4:cpu,cpuacct:/path`), or
+/// without one of v2 (`0::/path`).
+pub(crate) fn hierarchy<'t>(text: &'t [u8], controller: Option<&str>) -> Option<(&'t [u8], &'t [u8])> {
+    text.split(|byte| *byte == b'\n').find_map(|line| {
         let mut fields = line.splitn(3, |byte| *byte == b':');
         let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
-        let is_it = if is_v2 {
-            number == b"0" && controllers.is_empty()
-        } else {
-            controllers.split(|byte| *byte == b',').any(|one| one == b"cpu")
+        let is_it = match controller {
+            None => number == b"0" && controllers.is_empty(),
+            Some(name) => controllers.split(|byte| *byte == b',').any(|one| one == name.as_bytes()),
         };
-        is_it.then_some(path)
-    })?;
+        is_it.then_some((number, path))
+    })
+}
+
+/// The path in the hierarchy of the cpu controller, of `/proc/PID/cgroup`. `None` also where the cgroup is gone (` (deleted)`), or
+/// not below the root that this process sees.
+pub(crate) fn cgroup_path(text: &[u8], is_v2: bool) -> Option<&[u8]> {
+    let (_, path) = hierarchy(text, (!is_v2).then_some("cpu"))?;
     let is_outside = path.split(|byte| *byte == b'/').any(|name| name == b"..");
     (path.starts_with(b"/") && !is_outside && !path.ends_with(b" (deleted)")).then_some(path)
 }
@@ -104,7 +109,7 @@ fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
 }
 
-fn number(text: &[u8]) -> Option<u64> {
+pub(crate) fn number(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text.trim_ascii()).ok()?.parse().ok()
 }
 
