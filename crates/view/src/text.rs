@@ -134,11 +134,13 @@ pub fn wrapped(text: &str, width: usize, indent: &str) -> String {
 }
 
 /// The unit of a histogram's rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Unit {
     /// Microseconds.
+    #[serde(rename = "us")]
     Micro,
     /// Milliseconds.
+    #[serde(rename = "ms")]
     Milli,
 }
 
