@@ -65,7 +65,7 @@ impl Store {
     /// It could not be written: why, in a sentence. The file is then as it was.
     pub fn save(&self, now: &Settings) -> Result<(), String> {
         let Some(place) = &self.place else { return Ok(()) };
-        if self.begun.clone().with_changes(&self.begun, now) == self.begun {
+        if self.begun.remembers_the_same(now) {
             return Ok(());
         }
         let saved = self.replace(place, now);
@@ -77,9 +77,8 @@ impl Store {
         let Some(target) = target else { return Ok(()) };
         // As it is now, not as it was read: another cgscope, or an editor, may have written meanwhile.
         let before = target.before.as_ref().map_or("", |(text, _)| text);
-        let (read, _) =
-            Settings::parse(before).map_err(|why| format!("{why}; mend the file, or remove it"))?;
-        let text = read.with_changes(&self.begun, now).write_into(before);
+        let text = Settings::save_into(before, &self.begun, now)
+            .map_err(|why| format!("{why}; mend the file, or remove it"))?;
         if text == before {
             return Ok(());
         }

@@ -7,7 +7,8 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 macro_rules! commands {
     ($($(#[$doc:meta])* $variant:ident = $name:literal, [$($key:literal),*], $does:literal;)*) => {
         /// A command of the screen.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
+        #[serde(rename_all = "snake_case")]
         pub enum Command { $($(#[$doc])* $variant,)* }
 
         impl Command {

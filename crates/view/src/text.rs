@@ -151,11 +151,13 @@ pub fn findings(findings: &[Finding], width: usize) -> String {
 }
 
 /// The unit of a histogram's rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Unit {
     /// Microseconds.
+    #[serde(rename = "us")]
     Micro,
     /// Milliseconds.
+    #[serde(rename = "ms")]
     Milli,
 }
 

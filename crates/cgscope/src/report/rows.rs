@@ -22,8 +22,6 @@ pub struct Row {
     pub process: Option<u32>,
     /// Path of the cgroup of a process or thread.
     pub cgroup: Option<Arc<str>>,
-    /// Threads of a cgroup or process.
-    pub threads: Option<u64>,
     /// Completed waits.
     pub wait: Wait,
     /// Readings.
@@ -32,7 +30,7 @@ pub struct Row {
 
 impl Row {
     fn of_group(name: String, group: Group) -> Self {
-        Self { name, threads: Some(group.threads), wait: group.wait, totals: group.totals, ..Self::default() }
+        Self { name, wait: group.wait, totals: group.totals, ..Self::default() }
     }
 }
 
@@ -88,7 +86,7 @@ fn ended(whole: &Interval) -> Row {
 }
 
 /// Who waited behind whom.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Pair {
     /// Path of the cgroup whose tasks waited.
     pub victim: String,

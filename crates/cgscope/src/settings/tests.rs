@@ -171,8 +171,11 @@ fn a_file_that_is_mended_meanwhile_is_written() {
 
 #[test]
 fn a_wrong_value_is_said_with_its_line() {
-    let (_, _, warnings) = Home::with("\nview = 3\n").open();
-    assert!(warnings[0].starts_with("settings.toml, line 2: view cannot be 3"), "{warnings:?}");
+    let (_, _, warnings) = Home::with("\ntree = 3\n").open();
+    assert!(
+        warnings[0].starts_with("settings.toml, line 2: tree: invalid type: integer `3`"),
+        "{warnings:?}"
+    );
 }
 
 #[test]

@@ -171,11 +171,9 @@ fn its_charts_are_drawn_in_light_and_dark_and_say_what_is_pointed_at() {
         let overflow = browser.eval("document.documentElement.scrollWidth - innerWidth");
         assert_eq!(overflow, 0, "{scheme} {width}: nothing lies beside the page");
         browser.eval("document.querySelector('#heat .plot').focus()");
-        for key in ["ArrowRight", "ArrowUp"] {
-            browser.eval(&format!(
-                "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {{key: '{key}', bubbles: true}}))"
-            ));
-        }
+        browser.eval(
+            "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}))",
+        );
         for chart in ["causes", "heat", "running"] {
             let said = browser.eval(&format!("document.querySelector('#{chart} .readout').textContent"));
             assert!(said.as_str().is_some_and(|said| said.contains("UTC")), "{chart}: {said}");
@@ -186,9 +184,6 @@ fn its_charts_are_drawn_in_light_and_dark_and_say_what_is_pointed_at() {
         assert!(colours > 12 && commonest < 0.9, "{scheme} {width}: {colours} colours, {commonest} of one");
     }
     assert_ne!(papers[0], papers[1], "light and dark differ");
-    browser.open(&format!("{page}#light"));
-    let paper = browser.eval("getComputedStyle(document.body).backgroundColor");
-    assert_eq!(paper, papers[0], "the page's own switch comes before the system's colours");
 }
 
 #[test]

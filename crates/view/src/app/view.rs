@@ -1,11 +1,14 @@
 //! The views of the screen.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{app::list::Kind, keys::Command, subject::Key};
 
 macro_rules! views {
     ($($(#[$doc:meta])* $variant:ident = $name:literal, $title:literal, $command:ident;)*) => {
         /// A view.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "lowercase")]
         pub enum View { #[default] $($(#[$doc])* $variant,)* }
 
         impl View {

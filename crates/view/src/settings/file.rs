@@ -1,224 +1,276 @@
-//! Settings as the text of a file: TOML, in which comments, order and keys that are not ours stay.
+//! Settings as a file of TOML. What is written into a file leaves its comments, its order and unknown keys as they are.
 
-use std::{fmt, ops::Range};
+use std::collections::BTreeMap;
 
-use toml_edit::{Document, DocumentMut, InlineTable, Item, Table, TableLike, Value, value};
+use serde::{Deserialize, de::DeserializeOwned};
+use toml_edit::{Document, DocumentMut, InlineTable, Item, Key as TomlKey, Table, TableLike, Value, value};
 
-use super::{
-    Settings,
-    fields::{FIELDS, quoted},
-    keymap,
+use super::Settings;
+use crate::{
+    app::list::Kind,
+    columns::Column,
+    keys::{Command, Key, Keymap},
+    width::cut_end,
 };
-use crate::{app::list::Kind, columns::Column, keys::Command, width::cut_end};
 
-/// What a new file begins with.
+/// The first line of a new file.
 const HEADING: &str =
     "# What `cgscope top` and `cgscope replay` remember. Comments and other lines stay as they are.\n";
-/// Cells of a value that is said again, where it is wrong.
-const SAID: usize = 40;
-/// The tables of the file.
-pub(super) const SORT: &str = "sort";
-pub(super) const KEYS: &str = "keys";
-
-/// What is wrong in a file, each in a sentence with its line.
-pub(super) struct Warnings<'a> {
-    text: &'a str,
-    said: Vec<String>,
-}
-
-impl Warnings<'_> {
-    /// Something is wrong there.
-    pub(super) fn add(&mut self, at: Option<Range<usize>>, says: impl fmt::Display) {
-        let line = at.map(|at| format!("line {}: ", line_of(self.text, at.start)));
-        self.said.push(format!("{}{says}", line.unwrap_or_default()));
-    }
-}
+/// Maximum cells of a sentence about a wrong value.
+const SENTENCE: usize = 220;
+/// The key that quits if a file leaves no other: a screen that nobody can leave is of no use.
+const ALWAYS_QUITS: &str = "ctrl-c";
 
 fn line_of(text: &str, at: usize) -> usize {
     1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count()
 }
 
+/// Where an entry of a table begins, bytes.
+fn place(table: &Table, name: &str) -> usize {
+    table.key(name).and_then(TomlKey::span).map_or(0, |span| span.start)
+}
+
 impl Settings {
-    /// The settings that a file says, and what of it is wrong, each in a sentence: there the default stands.
+    /// The settings of a file, and a sentence with the line for each entry that is wrong: its default holds.
     ///
     /// # Errors
-    /// It is no TOML: what is wrong, with the line.
+    /// The text is not TOML: why, with the line.
     pub fn parse(text: &str) -> Result<(Self, Vec<String>), String> {
         let document = Document::parse(text).map_err(|error| {
             let line = error.span().map_or(1, |span| line_of(text, span.start));
             format!("line {line} is no TOML: {}", error.message().lines().collect::<Vec<_>>().join(", "))
         })?;
-        let mut settings = Self::default();
-        let mut warnings = Warnings { text, said: Vec::new() };
-        for (name, item) in document.iter() {
-            let at = document.as_table().key(name).and_then(toml_edit::Key::span);
-            match (name, item.as_table_like()) {
-                (SORT, Some(table)) => settings.read_sort(table, &mut warnings),
-                (KEYS, Some(table)) => settings.keymap = keymap::read(table, &mut warnings),
-                (SORT | KEYS, None) => {
-                    warnings.add(at, format_args!("{name} is a table: [{name}], and its lines below"))
-                }
-                _ => settings.read_field(name, item, at, &mut warnings),
-            }
-        }
-        Ok((settings, warnings.said))
+        let mut reader = Reader { text, warnings: Vec::new() };
+        let mut root = document.as_table().clone();
+        let sort = reader.take_table(&mut root, "sort");
+        let keys = reader.take_table(&mut root, "keys");
+        let mut settings: Self = reader.read("", root);
+        settings.sort = reader.sort(sort);
+        settings.keymap = reader.keymap(keys);
+        Ok((settings, reader.warnings))
     }
 
-    fn read_field(&mut self, name: &str, item: &Item, at: Option<Range<usize>>, warnings: &mut Warnings<'_>) {
-        let Some(field) = FIELDS.iter().find(|field| field.name == name) else {
-            let names: Vec<&str> = FIELDS.iter().map(|field| field.name).collect();
-            let says =
-                format!("{name:?} is no setting: there are {}, [{SORT}] and [{KEYS}]", names.join(", "));
-            return warnings.add(at, says);
-        };
-        if (field.read)(self, item).is_none() {
-            let (allowed, default) = ((field.allowed)(), (field.value)(self));
-            let says =
-                format!("{name} cannot be {}: it is {allowed}; until then it is {default}", said(item));
-            warnings.add(item.span().or(at), says);
-        }
-    }
-
-    fn read_sort(&mut self, table: &dyn TableLike, warnings: &mut Warnings<'_>) {
-        for (name, item) in table.iter() {
-            let at = item.span().or(table.key(name).and_then(toml_edit::Key::span));
-            let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.name() == name) else {
-                let names = quoted(Kind::ALL.iter().map(|kind| kind.name()));
-                warnings.add(at, format_args!("there is no list {name:?} to sort: a list is {names}"));
-                continue;
-            };
-            match sort(kind, item) {
-                Ok(sort) => drop(self.sort.insert(kind, sort)),
-                Err(says) => warnings.add(at, says),
-            }
-        }
-    }
-
-    /// The text of a file that says these settings: `before`, with what differs from what it said. What is at its default and was
-    /// not said is not said now. A text that is no TOML stays what it is.
-    pub fn write_into(&self, before: &str) -> String {
-        let Ok((was, _)) = Self::parse(before) else { return before.to_owned() };
-        let Ok(mut document) = before.parse::<DocumentMut>() else { return before.to_owned() };
-        let had_lines = !document.as_table().is_empty();
+    /// The text of a file with what changed from `begun` to `now`, so that values from the command line are not saved, nor
+    /// changes by another screen undone.
+    ///
+    /// # Errors
+    /// The text is not TOML: why, with the line.
+    pub fn save_into(before: &str, begun: &Self, now: &Self) -> Result<String, String> {
+        let (read, _) = Self::parse(before)?;
+        let mut document: DocumentMut =
+            before.parse().map_err(|error: toml_edit::TomlError| error.to_string())?;
+        let had_lines = !document.is_empty();
         if !had_lines {
-            // Comments alone belong to no key: what is written comes after them.
+            // Comments alone belong to no key: new lines go below them.
             document = DocumentMut::new();
         }
-        self.write_fields(&was, document.as_table_mut());
-        self.write_sort(&was, document.as_table_mut());
-        self.write_keys(&was, document.as_table_mut());
-        match document.to_string() {
-            text if had_lines => text,
-            text if text.is_empty() => before.to_owned(),
-            text if before.trim().is_empty() => format!("{HEADING}{text}"),
-            text if before.ends_with('\n') => format!("{before}{text}"),
-            text => format!("{before}\n{text}"),
+        change(document.as_table_mut(), [&read, begun, now].map(Self::remembered).each_ref());
+        if had_lines || document.is_empty() {
+            return Ok(if had_lines { document.to_string() } else { before.to_owned() });
         }
+        let above = if before.trim().is_empty() { HEADING } else { before };
+        let newline = if above.ends_with('\n') { "" } else { "\n" };
+        Ok(format!("{above}{newline}{document}"))
     }
 
-    fn write_fields(&self, was: &Self, table: &mut Table) {
-        for field in &FIELDS {
-            let value = (field.value)(self);
-            if value.to_string() != (field.value)(was).to_string() {
-                set(table, field.name, value);
-            }
-        }
+    /// Whether the same would be saved of both.
+    pub fn remembers_the_same(&self, other: &Self) -> bool {
+        self.remembered().to_string() == other.remembered().to_string()
     }
 
-    fn write_sort(&self, was: &Self, table: &mut Table) {
-        for kind in Kind::ALL {
-            let (column, reversed) = self.sort_of(kind);
-            if (column, reversed) == was.sort_of(kind) {
-                continue;
-            }
-            let Some(sorts) = table_of(table, SORT) else { return };
-            match sorts.get_mut(kind.name()).and_then(Item::as_table_like_mut) {
-                Some(sort) => {
-                    if !kind.columns().is_empty() {
-                        set(sort, "column", column.title().into());
-                    }
-                    set(sort, "reversed", reversed.into());
+    /// What is saved if a key changes it.
+    fn remembered(&self) -> Table {
+        let mut table = toml_edit::ser::to_document(self).unwrap_or_default().as_table().clone();
+        let sort = Kind::ALL.iter().map(|kind| (kind.name(), sort_value(*kind, self.sort_of(*kind))));
+        table.insert("sort", Item::Table(sort.collect()));
+        table
+    }
+}
+
+/// Sets in a table what differs between `begun` and `now` and is not what `read` from this table already is.
+fn change(table: &mut dyn TableLike, [read, begun, now]: [&Table; 3]) {
+    for (name, item) in now {
+        if [read, begun].iter().any(|other| other[name].to_string() == item.to_string()) {
+            continue;
+        }
+        match [&read[name], &begun[name], item] {
+            [Item::Table(read), Item::Table(begun), Item::Table(now)] => {
+                let inner = table.entry(name).or_insert_with(toml_edit::table).as_table_like_mut();
+                if let Some(inner) = inner {
+                    change(inner, [read, begun, now]);
                 }
-                None => set(sorts, kind.name(), sort_value(kind, column, reversed)),
             }
-        }
-    }
-
-    fn write_keys(&self, was: &Self, table: &mut Table) {
-        for command in Command::ALL {
-            let keys = self.keymap.keys(*command);
-            if keys != was.keymap.keys(*command) {
-                let Some(all) = table_of(table, KEYS) else { return };
-                set(all, command.name(), keys.iter().map(ToString::to_string).collect());
-            }
+            [.., Item::Value(value)] => set(table, name, value.clone()),
+            _ => {}
         }
     }
 }
 
-/// `"p99"`, or `{ column = "p99", reversed = true }`.
-fn sort(kind: Kind, item: &Item) -> Result<(Column, bool), String> {
-    let name = kind.name();
-    let column = |item: &Item| {
-        let found = item.as_str().and_then(|title| Column::by_title(title, kind.columns()));
-        found.ok_or_else(|| match kind.columns() {
-            [] => format!("{name} has no columns to sort by: it is {{ reversed = true }} or not there"),
-            columns => {
-                let titles = quoted(columns.iter().map(|column| column.title()));
-                format!("{name} cannot be sorted by {}: it has {titles}", said(item))
-            }
-        })
-    };
-    let Some(table) = item.as_table_like() else { return Ok((column(item)?, false)) };
-    let mut sort = (kind.sorted_by(), false);
-    for (key, item) in table.iter() {
-        match key {
-            "column" => sort.0 = column(item)?,
-            "reversed" => {
-                sort.1 =
-                    item.as_bool().ok_or_else(|| format!("reversed is true or false, not {}", said(item)))?;
-            }
-            _ => return Err(format!("{name} has column and reversed, and no {key:?}")),
-        }
-    }
-    Ok(sort)
-}
-
-fn sort_value(kind: Kind, column: Column, reversed: bool) -> Value {
-    let has_columns = !kind.columns().is_empty();
-    if has_columns && !reversed {
-        return column.title().into();
-    }
-    let mut table = InlineTable::new();
-    if has_columns {
-        table.insert("column", column.title().into());
-    }
-    table.insert("reversed", reversed.into());
-    table.into()
-}
-
-/// A table, made if it is not there; `None`: something else has its name, which stays.
-fn table_of<'a>(table: &'a mut Table, name: &str) -> Option<&'a mut dyn TableLike> {
-    table.entry(name).or_insert_with(toml_edit::table).as_table_like_mut()
-}
-
-/// Sets a value where it is, with the comment beside it, or at the end. A table of this name is not ours, and stays.
+/// Sets a value where it is, with the comment beside it, or at the end.
 fn set(table: &mut dyn TableLike, name: &str, mut to: Value) {
     match table.get_mut(name) {
         Some(Item::Value(old)) => {
             *to.decor_mut() = old.decor().clone();
             *old = to;
         }
-        Some(_) => {}
-        None => drop(table.insert(name, value(to))),
+        // `[sort.threads]`
+        Some(Item::Table(old)) => match to {
+            Value::InlineTable(to) => to.into_iter().for_each(|(name, value)| set(old, &name, value)),
+            column => {
+                set(old, "column", column);
+                set(old, "reversed", false.into());
+            }
+        },
+        _ => drop(table.insert(name, value(to))),
     }
 }
 
-/// A value, short and in one line.
-pub(super) fn said(item: &Item) -> String {
-    if item.is_table() || item.is_array_of_tables() {
-        return "a table".into();
+/// `"p99"`, or `{ column = "p99", reversed = true }`.
+fn sort_value(kind: Kind, (column, reversed): (Column, bool)) -> Value {
+    let has_columns = !kind.columns().is_empty();
+    if has_columns && !reversed {
+        return column.title().into();
     }
-    let text = item.to_string();
-    let line: Vec<&str> = text.split_whitespace().collect();
-    cut_end(&line.join(" "), SAID)
+    let title = has_columns.then(|| ("column", Value::from(column.title())));
+    title.into_iter().chain([("reversed", reversed.into())]).collect::<InlineTable>().into()
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "it is a heading like \"p99\", or { column = \"p99\", reversed = true }")]
+enum SortBy {
+    Title(String),
+    Table(SortTable),
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct SortTable {
+    column: Option<String>,
+    reversed: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "its keys are a list like [\"q\", \"ctrl-c\"]")]
+enum Keys {
+    One(String),
+    List(Vec<String>),
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    warnings: Vec<String>,
+}
+
+impl Reader<'_> {
+    fn warn(&mut self, at: usize, sentence: &str) {
+        let line = line_of(self.text, at);
+        self.warnings.push(format!("line {line}: {}", cut_end(sentence, SENTENCE)));
+    }
+
+    fn take_table(&mut self, root: &mut Table, name: &str) -> Table {
+        let at = place(root, name);
+        root.remove(name).map_or_else(Table::default, |item| {
+            item.into_table().unwrap_or_else(|_| {
+                self.warn(at, &format!("{name} is a table: [{name}], and its lines below"));
+                Table::default()
+            })
+        })
+    }
+
+    /// The value of a table without the entries that are wrong.
+    fn read<T: DeserializeOwned + Default>(&mut self, within: &str, mut table: Table) -> T {
+        loop {
+            let error = match toml_edit::de::from_document(DocumentMut::from(table.clone())) {
+                Ok(value) => return value,
+                Err(error) => error,
+            };
+            let at = error.span().map_or(0, |span| span.start);
+            let places = table.iter().map(|(name, _)| (place(&table, name), name.to_owned()));
+            let wrong = places.max_by_key(|(place, _)| (*place <= at).then_some(*place));
+            let Some((_, name)) = wrong else { return T::default() };
+            table.remove(&name);
+            let message = error.message().lines().collect::<Vec<_>>().join(", ");
+            self.warn(at, &format!("{within}{name}: {message}; the default holds"));
+        }
+    }
+
+    fn sort(&mut self, table: Table) -> BTreeMap<Kind, (Column, bool)> {
+        let read: BTreeMap<Kind, SortBy> = self.read("sort.", table.clone());
+        let mut sort = BTreeMap::new();
+        for (kind, by) in read {
+            let by = match by {
+                SortBy::Title(title) => SortTable { column: Some(title), reversed: false },
+                SortBy::Table(table) => table,
+            };
+            let column = match &by.column {
+                None => Some(kind.sorted_by()),
+                Some(title) => Column::by_title(title, kind.columns()),
+            };
+            if let Some(column) = column {
+                sort.insert(kind, (column, by.reversed));
+                continue;
+            }
+            let titles: Vec<&str> = kind.columns().iter().map(|column| column.title()).collect();
+            let has = if titles.is_empty() { "no columns".into() } else { titles.join(", ") };
+            let title = by.column.unwrap_or_default();
+            let sentence = format!("{} cannot be sorted by {title:?}: it has {has}", kind.name());
+            self.warn(place(&table, kind.name()), &sentence);
+        }
+        sort
+    }
+
+    /// The keymap of a table. Keys that it gives to a command are taken from the commands that have them by default.
+    fn keymap(&mut self, table: Table) -> Keymap {
+        let read: BTreeMap<Command, Keys> = self.read("keys.", table.clone());
+        let mut read: Vec<(Command, Keys)> = read.into_iter().collect();
+        read.sort_by_key(|(command, _)| place(&table, command.name()));
+        let mut given: Vec<(Command, Vec<Key>)> = Vec::new();
+        for (command, keys) in read {
+            let texts = match keys {
+                Keys::One(text) => vec![text],
+                Keys::List(texts) => texts,
+            };
+            let (mut free, is_meant) = (Vec::new(), texts.is_empty());
+            for text in texts {
+                match self.free_key(&text, &given) {
+                    Ok(key) => free.push(key),
+                    Err(why) => {
+                        self.warn(place(&table, command.name()), &format!("{}: {why}", command.name()));
+                    }
+                }
+            }
+            if is_meant || !free.is_empty() {
+                given.push((command, free));
+            }
+        }
+        self.apply(given)
+    }
+
+    fn free_key(&self, text: &str, given: &[(Command, Vec<Key>)]) -> Result<Key, String> {
+        let key: Key = text.parse()?;
+        match given.iter().find(|(_, keys)| keys.contains(&key)) {
+            Some((other, _)) => Err(format!("{key} is a key of {} already, and stays with it", other.name())),
+            None => Ok(key),
+        }
+    }
+
+    fn apply(&mut self, given: Vec<(Command, Vec<Key>)>) -> Keymap {
+        let mut keymap = Keymap::default();
+        let is_given: Vec<Command> = given.iter().map(|(command, _)| *command).collect();
+        for (command, keys) in given {
+            keymap.set(command, keys);
+        }
+        for command in Command::ALL.iter().filter(|command| keymap.keys(**command).is_empty()) {
+            let name = command.name();
+            if *command != Command::Quit && !is_given.contains(command) {
+                self.warnings
+                    .push(format!("{name} has no key left: give it one, or {name} = [] where that is meant"));
+            }
+        }
+        if keymap.keys(Command::Quit).is_empty() {
+            self.warnings.push(format!("quit needs a key: it is {ALWAYS_QUITS}"));
+            keymap.set(Command::Quit, ALWAYS_QUITS.parse().into_iter().collect());
+        }
+        keymap
+    }
 }

@@ -1,12 +1,13 @@
-//! What is remembered from one time to the next.
+//! What a user has chosen on the screen, remembered from one run to the next.
 
-mod fields;
 mod file;
-mod keymap;
 #[cfg(test)]
 mod tests;
 
 use std::{collections::BTreeMap, time::Duration};
+
+use cgscope_model::units::seconds;
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use crate::{
     app::{list::Kind, view::View},
@@ -21,8 +22,9 @@ pub const SHORTEST: Duration = Duration::from_millis(10);
 /// The longest one: a day is what a clock in a terminal may show.
 pub const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// The time that histograms are of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The time that histograms show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Span {
     /// The interval shown.
     Interval,
@@ -37,20 +39,6 @@ impl Span {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Interval, Self::Minute, Self::Start];
 
-    /// The name in settings.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Interval => "interval",
-            Self::Minute => "minute",
-            Self::Start => "start",
-        }
-    }
-
-    /// The one of this name.
-    pub fn by_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|span| span.name() == name)
-    }
-
     /// The next one.
     pub fn next(self) -> Self {
         match self {
@@ -61,10 +49,12 @@ impl Span {
     }
 }
 
-/// What a user has chosen.
-#[derive(Clone, Debug, PartialEq)]
+/// What a user has chosen. The keys of the file are the names of the fields; those that are serialized, and `sort`, are saved
+/// when keys change them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The view that is shown first.
+    /// The first view.
     pub view: View,
     /// Cgroups as a tree; else a flat list of tasks.
     pub tree: bool,
@@ -72,19 +62,23 @@ pub struct Settings {
     pub processes: bool,
     /// Command lines; else names.
     pub command_lines: bool,
-    /// What lists are sorted by, where it is not their own choice; and whether the other way round.
+    /// The column that lists are sorted by if it is not their default; true: reversed.
+    #[serde(skip)]
     pub sort: BTreeMap<Kind, (Column, bool)>,
-    /// Of histograms.
+    /// The time that histograms show.
     pub span: Span,
-    /// Of histograms.
+    /// The unit of histograms.
     pub unit: Unit,
     /// The mouse selects, scrolls and clicks; else it is the terminal's.
     pub mouse: bool,
-    /// Instead of those that the environment tells.
+    /// `None`: what the environment says.
+    #[serde(skip_serializing, deserialize_with = "colours")]
     pub colours: Option<Colours>,
     /// Between Samples.
+    #[serde(skip_serializing, deserialize_with = "interval")]
     pub interval: Duration,
     /// Which key does what.
+    #[serde(skip)]
     pub keymap: Keymap,
 }
 
@@ -106,55 +100,47 @@ impl Default for Settings {
     }
 }
 
-/// A setting with one value, in words.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Described {
-    /// Its key in the file.
-    pub name: &'static str,
-    /// What it may be.
-    pub allowed: String,
-    /// What it is if nothing is said, as in the file.
-    pub default: String,
-    /// What it is.
-    pub does: &'static str,
-    /// What keys make of it is there the next time; else only the file says it.
-    pub is_remembered: bool,
-}
-
 impl Settings {
-    /// The settings with one value, for help and documentation.
-    pub fn described() -> Vec<Described> {
-        let default = Self::default();
-        let described = fields::FIELDS.iter().map(|field| Described {
-            name: field.name,
-            allowed: (field.allowed)(),
-            default: (field.value)(&default).to_string(),
-            does: field.does,
-            is_remembered: field.is_remembered,
-        });
-        described.collect()
-    }
-
-    /// What a list is sorted by, and whether the other way round.
+    /// The column that a list is sorted by, and whether it is reversed.
     pub fn sort_of(&self, kind: Kind) -> (Column, bool) {
         self.sort.get(&kind).copied().unwrap_or((kind.sorted_by(), false))
     }
+}
 
-    /// These, with what has changed from `begun` to `now` and is remembered: views, lists, histograms, the mouse. So what the
-    /// command line said for this time is not taken over, nor what another cgscope has written meanwhile undone.
-    #[must_use]
-    pub fn with_changes(mut self, begun: &Self, now: &Self) -> Self {
-        for field in fields::FIELDS.iter().filter(|field| field.is_remembered) {
-            let value = (field.value)(now);
-            if value.to_string() != (field.value)(begun).to_string() {
-                (field.read)(&mut self, &value.into());
-            }
-        }
-        for kind in Kind::ALL {
-            if begun.sort_of(kind) != now.sort_of(kind) {
-                self.sort.insert(kind, now.sort_of(kind));
-            }
-        }
-        self
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "it is a text or a number")]
+enum Scalar {
+    Text(String),
+    Whole(i64),
+    Number(f64),
+}
+
+fn colours<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Colours>, D::Error> {
+    let text = match Scalar::deserialize(from)? {
+        Scalar::Text(text) => text,
+        Scalar::Whole(number) => number.to_string(),
+        Scalar::Number(_) => String::new(),
+    };
+    match text.as_str() {
+        "auto" => Ok(None),
+        "none" => Ok(Some(Colours::None)),
+        "16" => Ok(Some(Colours::Sixteen)),
+        "256" => Ok(Some(Colours::Many)),
+        _ => Err(D::Error::custom("it is \"auto\", \"none\", \"16\" or \"256\"")),
     }
+}
+
+fn interval<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    let seconds = match Scalar::deserialize(from)? {
+        Scalar::Text(text) => seconds(&text),
+        Scalar::Whole(seconds) => Some(seconds as f64),
+        Scalar::Number(seconds) => Some(seconds),
+    };
+    let bounds = SHORTEST.as_secs_f64()..=LONGEST.as_secs_f64();
+    let within = seconds.filter(|seconds| bounds.contains(seconds));
+    within.map(Duration::from_secs_f64).ok_or_else(|| {
+        D::Error::custom(
+            "it is a time like \"500ms\", \"2s\" or \"1m\" between 10ms and 24h; a plain number is seconds",
+        )
+    })
 }

@@ -1,5 +1,5 @@
 
-// Charts over time. They share the axis, and the moment that is looked at.
+// Charts over time. They share the axis and the moment under the pointer.
 const MARGIN = { left: 58, right: 10, top: 8, bottom: 22 };
 
 class Time {
@@ -8,20 +8,13 @@ class Time {
     this.length = data.over.length_us;
     this.end = data.duration_ns / 1e3;
     this.start_ms = data.start_unix_ms;
-    this.worst = data.over.worst;
     this.charts = [];
     this.moment = null;
   }
 
   // The slice at a time in us.
   slice(us) {
-    let low = 0;
-    let high = this.at.length - 1;
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (this.at[middle] <= us) low = middle; else high = middle - 1;
-    }
-    return low;
+    return Math.max(0, this.at.findLastIndex((at) => at <= us));
   }
 
   look(moment) {
@@ -40,53 +33,36 @@ class Time {
   }
 }
 
-// Round numbers from 0 to the top.
+// Multiples of a step from 0 to the top.
+function multiples(step, top) {
+  return Array.from({ length: Math.floor(top / step * 1.0001) + 1 }, (_, i) => i * step);
+}
+
+// Round numbers, at most as many as wanted.
 function ticks(top, wanted) {
-  if (!(top > 0)) return [0];
-  const rough = top / wanted;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 2.5, 5, 10].find((n) => n * power >= rough) * power;
-  const found = [];
-  for (let i = 0; i * step <= top * 1.0001; i++) found.push(i * step);
-  return found;
+  const power = 10 ** Math.floor(Math.log10(top / wanted));
+  return multiples([1, 2, 2.5, 5, 10].find((n) => n * power >= top / wanted) * power, top);
 }
 
-// Round lengths of time, us, from 0 to the end.
+// Round lengths of time, us: decimal up to ten seconds, above it parts of minutes and hours.
 function times(end, wanted) {
-  const steps = [1, 2, 5, 10, 20, 50, 100, 200, 500].map((ms) => ms * 1e3)
-    .concat([1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400].map((s) => s * 1e6));
-  const step = steps.find((one) => end / one <= wanted) || end;
-  const found = [];
-  for (let i = 0; i * step <= end; i++) found.push(i * step);
-  return found;
+  const seconds = [10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400];
+  const steps = [1e3, 1e4, 1e5, 1e6].flatMap((us) => [us, 2 * us, 5 * us]).concat(seconds.map((s) => s * 1e6));
+  return multiples(steps.find((one) => end / one <= wanted) || end, end);
 }
 
-function elapsed(us) {
-  const s = us / 1e6;
-  if (s < 60) return Number(s.toFixed(3)) + "s";
-  const h = Math.floor(s / 3600);
-  const m = Math.floor(s / 60) % 60;
-  const rest = Math.round(s % 60);
-  return (h ? h + "h" : "") + (h ? String(m).padStart(2, "0") : m) + "m" + (rest ? String(rest).padStart(2, "0") + "s" : "");
-}
-
-// A chart over time. `view.draw(frame)` gives its marks, `view.says(i, row)` what there is at a moment.
+// A chart over time. `view.draw(frame)` returns its marks, `view.says(i)` the figures at a moment.
 class Chart {
   constructor(time, parent, view) {
     this.time = time;
     this.view = view;
-    this.row = null;
-    this.title = element("h3", {}, view.title);
-    this.sub = element("span", { class: "sub" }, view.sub || "");
     this.svg = drawn("svg", { role: "img", "aria-label": view.title + (view.sub ? ", " + view.sub : "") });
     this.plot = element("div", { class: "plot", tabindex: 0, role: "group", "aria-label": view.title + ": arrow keys go through time" }, this.svg);
     this.readout = element("p", { class: "readout", role: "status" });
-    this.figure = element("figure", { id: view.id },
-      element("figcaption", {}, this.title, this.sub, view.legend || null), this.plot, this.readout);
-    parent.append(this.figure);
-    this.plot.addEventListener("pointermove", (event) => this.point(event));
-    this.plot.addEventListener("pointerdown", (event) => this.point(event));
-    this.plot.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") this.leave(); });
+    parent.append(element("figure", { id: view.id },
+      element("figcaption", {}, element("h3", {}, view.title), element("span", { class: "sub" }, view.sub || ""), view.legend), this.plot, this.readout));
+    for (const name of ["pointermove", "pointerdown"]) this.plot.addEventListener(name, (event) => this.point(event));
+    this.plot.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") time.look(null); });
     this.plot.addEventListener("keydown", (event) => this.key(event));
     time.charts.push(this);
   }
@@ -113,49 +89,23 @@ class Chart {
       const x = frame.x(us);
       marks.push(drawn("line", { class: "axis", x1: x, x2: x, y1: frame.bottom, y2: frame.bottom + 4 }));
       const anchor = us === 0 ? "start" : x > frame.left + frame.width - 16 ? "end" : "middle";
-      marks.push(drawn("text", { x, y: frame.bottom + 16, "text-anchor": anchor }, elapsed(us)));
-    }
-    if (this.time.worst !== null) {
-      const x = frame.x(this.time.at[this.time.worst] + this.time.length[this.time.worst] / 2);
-      const worst = drawn("path", { class: "worst", d: `M${x - 4} ${frame.top - 7}h8l-4 6z` });
-      worst.append(drawn("title", {}, "when most was waited"));
-      marks.push(worst);
+      marks.push(drawn("text", { x, y: frame.bottom + 16, "text-anchor": anchor }, us ? short(us * 1e3) : "0s"));
     }
     return marks;
   }
 
   point(event) {
     const box = this.svg.getBoundingClientRect();
-    const scale = this.svg.viewBox.baseVal.width / box.width;
-    const us = ((event.clientX - box.left) * scale - this.frame.left) / this.frame.width * this.time.end;
-    this.row = this.view.row ? this.view.row((event.clientY - box.top) * scale, this.frame) : null;
-    this.time.look(this.time.slice(us));
-  }
-
-  leave() {
-    this.row = null;
-    this.time.look(null);
+    const x = (event.clientX - box.left) * this.svg.viewBox.baseVal.width / box.width;
+    this.time.look(this.time.slice((x - this.frame.left) / this.frame.width * this.time.end));
   }
 
   key(event) {
-    const last = this.time.at.length - 1;
     const now = this.time.moment;
-    const near = now === null ? (this.time.worst || 0) : now;
-    const moves = {
-      ArrowLeft: now === null ? near : near - 1, ArrowRight: now === null ? near : near + 1,
-      PageUp: near - 10, PageDown: near + 10, Home: 0, End: last,
-    };
-    if (event.key in moves) {
-      this.time.look(Math.min(last, Math.max(0, moves[event.key])));
-    } else if (this.view.rows && (event.key === "ArrowUp" || event.key === "ArrowDown")) {
-      const step = event.key === "ArrowUp" ? 1 : -1;
-      this.row = Math.min(this.view.rows - 1, Math.max(0, this.row === null ? 0 : this.row + step));
-      this.time.look(near);
-    } else if (event.key === "Escape") {
-      this.leave();
-    } else {
-      return;
-    }
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (step) this.time.look(now === null ? 0 : Math.min(this.time.at.length - 1, Math.max(0, now + step)));
+    else if (event.key === "Escape") this.time.look(null);
+    else return;
     event.preventDefault();
   }
 
@@ -163,41 +113,33 @@ class Chart {
     const i = this.time.moment;
     this.readout.replaceChildren();
     this.mark.replaceChildren();
-    if (i === null) {
-      this.readout.append(this.view.rest || "");
-      return;
-    }
+    if (i === null) return;
     const x = this.frame.x(this.time.at[i]);
     const width = Math.max(this.frame.x(this.time.at[i] + this.time.length[i]) - x, 1);
     this.mark.append(drawn("rect", { class: "cursor", x, y: this.frame.top, width, height: this.frame.height }));
-    if (this.row !== null) this.mark.append(this.view.cell(this.frame, x, width, this.row));
-    this.readout.append(element("b", {}, this.time.words(i)), ": " + this.view.says(i, this.row));
+    this.readout.append(element("b", {}, this.time.words(i)), ": " + this.view.says(i));
   }
 }
 
-// Lines and labels of a linear scale.
+// A line across the chart with its label.
+function gridLine(frame, y, label) {
+  return [drawn("line", { class: "grid", x1: frame.left, x2: frame.left + frame.width, y1: y, y2: y }),
+    drawn("text", { x: frame.left - 6, y: y + 4, "text-anchor": "end" }, label)];
+}
+
+// A linear scale: the place of a value, and lines with labels.
 function scale(frame, top, wanted, label) {
-  const marks = [];
-  for (const value of ticks(top, wanted)) {
-    const y = frame.bottom - value / top * frame.height;
-    marks.push(drawn("line", { class: "grid", x1: frame.left, x2: frame.left + frame.width, y1: y, y2: y }));
-    marks.push(drawn("text", { x: frame.left - 6, y: y + 4, "text-anchor": "end" }, label(value)));
-  }
-  return marks;
+  const y = (value) => frame.bottom - value / top * frame.height;
+  return [y, ticks(top, wanted).flatMap((value) => gridLine(frame, y(value), label(value)))];
 }
 
-// The outline of steps: `values[i]` over slice i. Broken where there is none.
+// The outline of steps: `values[i]` over slice i. It is broken where a value is unknown.
 function steps(time, frame, values, y) {
   let path = "";
-  let open = false;
   values.forEach((value, i) => {
-    if (value === null) {
-      open = false;
-      return;
-    }
-    const at = y(value).toFixed(1);
-    path += (open ? "L" : "M") + frame.x(time.at[i]).toFixed(1) + " " + at + "H" + frame.x(time.at[i] + time.length[i]).toFixed(1);
-    open = true;
+    if (value === null) return;
+    const from = i && values[i - 1] !== null ? "L" : "M";
+    path += from + frame.x(time.at[i]).toFixed(1) + " " + y(value).toFixed(1) + "H" + frame.x(time.at[i] + time.length[i]).toFixed(1);
   });
   return path;
 }
@@ -219,171 +161,120 @@ function swatches(entries) {
     element("li", {}, element("span", { class: "swatch " + kind }), words)));
 }
 
-// The causes of waits over time, stacked: of all tasks, or of a cgroup.
-function causesView(data, time) {
-  const view = { id: "causes", height: 220, title: "Tasks waiting, by cause", sub: "on average at a time" };
-  view.choose = (whose) => {
-    const path = whose === null ? null : data.paths[whose];
-    const us = path ? path.by_cause_us : data.over.by_cause_ns.map((series) => series.map((ns) => ns / 1e3));
-    view.averages = us.map((series) => series.map((one, i) => one / time.length[i]));
-    view.sums = view.averages[0].map((_, i) => sum(view.averages.map((series) => series[i])));
-    view.used = data.causes.map((_, c) => c).filter((c) => us[c].some((one) => one !== 0));
+// The causes of waits over time, stacked.
+function causesView({ causes, over }, time) {
+  const averages = over.by_cause_ns.map((series) => series.map((ns, i) => ns / 1e3 / time.length[i]));
+  const sums = averages[0].map((_, i) => sum(averages.map((series) => series[i])));
+  const used = causes.map((_, c) => c).filter((c) => averages[c].some((one) => one !== 0));
+  return {
+    id: "causes", height: 220, title: "Tasks waiting, by cause", sub: "on average at a time",
+    legend: swatches(used.map((c) => [causes[c].name, causes[c].letter + " " + causes[c].words])),
+    draw: (frame) => {
+      const [y, marks] = scale(frame, Math.max(...sums) * 1.05 || 1, 4, (value) => Number(value.toPrecision(3)));
+      let lower = sums.map(() => 0);
+      for (const c of used) {
+        const upper = lower.map((value, i) => value + averages[c][i]);
+        marks.push(drawn("path", { class: causes[c].name, d: area(time, frame, lower, upper, y) }));
+        lower = upper;
+      }
+      return marks;
+    },
+    says: (i) => {
+      const parts = used.filter((c) => averages[c][i] > 0).sort((a, b) => averages[b][i] - averages[a][i]);
+      return [sums[i].toFixed(2) + " tasks waiting"].concat(parts.map((c) => causes[c].words + " " + share(averages[c][i], sums[i]))).join(", ");
+    },
   };
-  view.choose(null);
-  view.legend = swatches(view.used.map((c) => [data.causes[c].name, data.causes[c].letter + " " + data.causes[c].words]));
-  view.draw = (frame) => {
-    const top = Math.max(...view.sums) * 1.05 || 1;
-    const y = (value) => frame.bottom - value / top * frame.height;
-    const marks = scale(frame, top, 4, (value) => Number(value.toPrecision(3)));
-    let lower = view.sums.map(() => 0);
-    for (const c of view.used) {
-      const upper = lower.map((value, i) => value + view.averages[c][i]);
-      marks.push(drawn("path", { class: data.causes[c].name, d: area(time, frame, lower, upper, y) }));
-      lower = upper;
-    }
-    return marks;
-  };
-  view.says = (i) => {
-    const parts = view.used.filter((c) => view.averages[c][i] > 0).sort((a, b) => view.averages[b][i] - view.averages[a][i]);
-    const said = parts.map((c) => data.causes[c].words + " " + share(view.averages[c][i], view.sums[i]));
-    return view.sums[i].toFixed(2) + " tasks waiting" + (said.length ? "; " + said.join(", ") : "");
-  };
-  return view;
 }
 
-// Waits by length over time.
-// A count as a step of the ramp of colours, on a logarithmic scale.
+// Steps of opacity in the heatmap: counts on a logarithmic scale.
 const LEVELS = 10;
 
-function heatLevels(heat) {
-  let most = 1;
-  for (const cells of heat) for (let k = 1; k < cells.length; k += 2) most = Math.max(most, cells[k]);
-  const level = (count) => most === 1 ? LEVELS : 1 + Math.round(Math.log(count) / Math.log(most) * (LEVELS - 1));
-  const ramp = element("span", { class: "ramp", "aria-hidden": "true" });
-  for (let n = 1; n <= LEVELS; n++) ramp.append(element("span", { class: "h" + n }));
-  const legend = swatches([["stroke p99", "p99"], ["stroke p50", "p50"]]);
-  legend.prepend(element("li", {}, "1", ramp, counted(most, "wait")));
-  return { level, legend };
-}
-
-// Where a length lies, in rows from the bottom.
+// Where a length lies in the heatmap, in rows from the bottom.
 function heatPlace(rows, ns) {
   const row = rows.findIndex(([low, high]) => ns >= low && ns < high);
   if (row < 0) return ns < rows[0][0] ? 0 : rows.length;
-  // Below a microsecond rows are linear, above there are two to each doubling.
+  // Rows are linear below a microsecond; above it there are two per octave.
   const [low, high] = rows[row];
   return row + (low > 0 ? Math.log(ns / low) / Math.log(high / low) : ns / high);
 }
 
-function heatCells(heat, time, frame, high, level) {
+function heatCells(heat, time, frame, high) {
+  const most = Math.max(...heat.flatMap((cells) => cells.filter((_, k) => k % 2)));
   const paths = Array.from({ length: LEVELS + 1 }, () => "");
   heat.forEach((cells, i) => {
     // Edges on whole pixels: neighbours share them, without a gap.
     const x = Math.round(frame.x(time.at[i]));
     const width = Math.max(Math.round(frame.x(time.at[i] + time.length[i])) - x, 1);
     for (let k = 0; k < cells.length; k += 2) {
+      const level = most === 1 ? LEVELS : 1 + Math.round(Math.log(cells[k + 1]) / Math.log(most) * (LEVELS - 1));
       const top = Math.round(frame.bottom - (cells[k] + 1) * high);
-      paths[level(cells[k + 1])] += `M${x} ${top}h${width}V${Math.round(frame.bottom - cells[k] * high)}h-${width}z`;
+      paths[level] += `M${x} ${top}h${width}V${Math.round(frame.bottom - cells[k] * high)}h-${width}z`;
     }
   });
-  return drawn("g", { class: "cells" }, ...paths.map((d, n) => d ? drawn("path", { class: "h" + n, d }) : null));
+  return drawn("g", { class: "cells" }, ...paths.map((d, level) => d ? drawn("path", { "fill-opacity": level / LEVELS, d }) : null));
 }
 
-// Powers of ten.
-function heatGrid(rows, frame, y) {
-  const marks = [];
-  for (let ns = 1e3; ns <= rows.at(-1)[1]; ns *= 10) {
-    if (ns < rows[0][0]) continue;
-    marks.push(drawn("line", { class: "grid", x1: frame.left, x2: frame.left + frame.width, y1: y(ns), y2: y(ns) }));
-    marks.push(drawn("text", { x: frame.left - 6, y: y(ns) + 4, "text-anchor": "end" }, duration(ns).replace(/\.0+(?=[a-z])/, "")));
-  }
-  return marks;
-}
-
-function heatSays(over, i, row) {
+// Waits by length over time.
+function heatView({ over }, time) {
   const { heat, heat_rows_ns: rows, waits, p50_ns, p99_ns, max_ns, pending, pending_max_ns } = over;
-  let said = counted(waits[i], "wait");
-  if (waits[i]) said += `; p50 ${duration(p50_ns[i])}, p99 ${duration(p99_ns[i])}, longest ${duration(max_ns[i])}`;
-  if (pending[i]) said += `; ${counted(pending[i], "task")} waiting at a Sample, the longest for ${duration(pending_max_ns[i])} so far`;
-  if (row === null) return said;
-  const cells = heat[i];
-  let count = 0;
-  for (let k = 0; k < cells.length; k += 2) if (cells[k] === row) count = cells[k + 1];
-  return `${whole(count)} of ${duration(rows[row][0])} to ${duration(rows[row][1])}, of ${said}`;
-}
-
-function heatView(data, time) {
-  const { heat, heat_rows_ns: rows, p50_ns, p99_ns } = data.over;
-  const { level, legend } = heatLevels(heat);
-  const heightOf = (frame) => frame.height / rows.length;
   return {
-    id: "heat", height: Math.min(320, Math.max(140, rows.length * 9)), title: "Waits by length", rows: rows.length, legend,
+    id: "heat", height: Math.min(320, Math.max(140, rows.length * 9)), title: "Waits by length", sub: "a stronger colour: more waits",
+    legend: swatches([["stroke p99", "p99"], ["stroke p50", "p50"]]),
     draw: (frame) => {
-      const y = (ns) => frame.bottom - heatPlace(rows, ns) * heightOf(frame);
+      const y = (ns) => frame.bottom - heatPlace(rows, ns) * frame.height / rows.length;
+      const powers = Array.from({ length: 12 }, (_, n) => 10 ** (n + 3)).filter((ns) => ns >= rows[0][0] && ns <= rows.at(-1)[1]);
       return [
-        ...heatGrid(rows, frame, y),
-        heatCells(heat, time, frame, heightOf(frame), level),
+        ...powers.flatMap((ns) => gridLine(frame, y(ns), short(ns))),
+        heatCells(heat, time, frame, frame.height / rows.length),
         drawn("path", { class: "series p50", d: steps(time, frame, p50_ns, y) }),
         drawn("path", { class: "series p99", d: steps(time, frame, p99_ns, y) }),
       ];
     },
-    row: (y, frame) => {
-      const row = Math.floor((frame.bottom - y) / frame.height * rows.length);
-      return row >= 0 && row < rows.length ? row : null;
+    says: (i) => {
+      const said = [counted(waits[i], "wait")];
+      if (waits[i]) said.push(`p50 ${duration(p50_ns[i])}, p99 ${duration(p99_ns[i])}, longest ${duration(max_ns[i])}`);
+      if (pending[i]) said.push(`${counted(pending[i], "task")} waiting at a Sample, the longest for ${duration(pending_max_ns[i])} so far`);
+      return said.join("; ");
     },
-    cell: (frame, x, width, row) => {
-      const high = heightOf(frame);
-      return drawn("rect", { class: "cell", x: x - 1, width: width + 2, y: frame.bottom - (row + 1) * high, height: high });
-    },
-    says: (i, row) => heatSays(data.over, i, row),
   };
 }
 
-// What ran.
-function runningView(data, time) {
-  const { on_cpu_us, busy_us } = data.over;
-  const view = { id: "running", height: 120, title: "CPUs in use", sub: data.cpus ? "of " + data.cpus : "" };
-  const busy = busy_us.map((us, i) => us === null ? null : us / time.length[i]);
-  view.choose = (whose) => {
-    const us = whose === null ? on_cpu_us : data.paths[whose].on_cpu_us;
-    view.ran = us.map((one, i) => one / time.length[i]);
-  };
-  view.choose(null);
+// CPUs in use over time.
+function runningView({ over, cpus }, time) {
+  const ran = over.on_cpu_us.map((us, i) => us / time.length[i]);
+  const busy = over.busy_us.map((us, i) => us === null ? null : us / time.length[i]);
   const known = busy.some((one) => one !== null);
-  view.legend = swatches([["ran", "these tasks"]].concat(known ? [["stroke busy", "all of the host"]] : []));
-  view.draw = (frame) => {
-    const top = Math.max(data.cpus || 0, ...view.ran, ...busy.map((one) => one || 0)) * 1.03 || 1;
-    const y = (value) => frame.bottom - value / top * frame.height;
-    return scale(frame, top, 2, (value) => Number(value.toPrecision(3))).concat(
-      drawn("path", { class: "ran", d: area(time, frame, view.ran.map(() => 0), view.ran, y) }),
-      drawn("path", { class: "series busy", d: steps(time, frame, busy, y) }));
+  return {
+    id: "running", height: 120, title: "CPUs in use", sub: cpus ? "of " + cpus : "",
+    legend: swatches([["ran", "these tasks"]].concat(known ? [["stroke busy", "the whole host"]] : [])),
+    draw: (frame) => {
+      const [y, marks] = scale(frame, Math.max(cpus || 0, ...ran, ...busy) * 1.03 || 1, 2, (value) => Number(value.toPrecision(3)));
+      return marks.concat(
+        drawn("path", { class: "ran", d: area(time, frame, ran.map(() => 0), ran, y) }),
+        drawn("path", { class: "series busy", d: steps(time, frame, busy, y) }));
+    },
+    says: (i) => ran[i].toFixed(2) + " CPUs used" + (busy[i] === null ? "" : ", " + busy[i].toFixed(2) + " by the whole host"),
   };
-  view.says = (i) => view.ran[i].toFixed(2) + " CPUs used" + (busy[i] === null ? "" : ", " + busy[i].toFixed(2) + " by all of the host");
-  return view;
 }
 
-// What a quota allowed, what was used of it, and how often it ran out.
-function quotaView(quota, time, number) {
-  const { allowed_us, used_us, periods, throttled, throttled_us } = quota;
+// A quota over time: its use, and how often it ran out.
+function quotaView({ path, words, allowed_us, used_us, periods, throttled, throttled_us }, time, number) {
   const used = used_us.map((us, i) => us === null || !allowed_us[i] ? null : 100 * us / allowed_us[i]);
   const out = throttled.map((n, i) => n === null || !periods[i] ? null : 100 * n / periods[i]);
   return {
-    id: "quota-" + number, height: 120, title: quota.path, sub: quota.words,
-    legend: swatches([["ran", quota.used_is_read ? "used of the quota" : "these tasks used of the quota"], ["stroke out", "periods that ran out"]]),
+    id: "quota-" + number, height: 120, title: path, sub: words,
+    legend: swatches([["ran", "used of the quota"], ["stroke out", "periods that ran out"]]),
     draw: (frame) => {
-      const top = Math.max(100, ...used.map((one) => one || 0)) * 1.05;
-      const y = (value) => frame.bottom - value / top * frame.height;
-      const filled = used.map((one) => one || 0);
-      return scale(frame, top, 2, (value) => value + "%").concat(
-        drawn("path", { class: "ran", d: area(time, frame, filled.map(() => 0), filled, y) }),
-        drawn("line", { class: "full", x1: frame.left, x2: frame.left + frame.width, y1: y(100), y2: y(100) }),
+      const [y, marks] = scale(frame, Math.max(100, ...used) * 1.05, 2, (value) => value + "%");
+      return marks.concat(
+        drawn("path", { class: "ran", d: area(time, frame, used.map(() => 0), used.map((one) => one || 0), y) }),
         drawn("path", { class: "series out", d: steps(time, frame, out, y) }));
     },
     says: (i) => {
       if (allowed_us[i] === null) return "no quota then";
-      const said = [used_us[i] === null ? "use not read" : `used ${duration(used_us[i] * 1e3)} of ${duration(allowed_us[i] * 1e3)} (${used[i].toFixed(0)}%)`];
+      const said = [used_us[i] === null ? "use not read" : `used ${duration(used_us[i] * 1e3)} of ${duration(allowed_us[i] * 1e3)} (${share(used_us[i], allowed_us[i])})`];
       if (periods[i] !== null && throttled[i] !== null) said.push(`ran out in ${whole(throttled[i])} of ${counted(periods[i], "period")}`);
-      if (throttled_us[i] !== null) said.push(`stood ${duration(throttled_us[i] * 1e3)}, each CPU by itself`);
+      if (throttled_us[i] !== null) said.push(`throttled for ${duration(throttled_us[i] * 1e3)}, summed over CPUs`);
       return said.join("; ");
     },
   };

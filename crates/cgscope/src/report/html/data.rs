@@ -1,11 +1,9 @@
-//! What the page draws from. Times in whole microseconds where there are thousands of them, in ns in the tables.
+//! The data that the script draws from: times over time in whole microseconds, in tables in nanoseconds.
 
-use cgscope_model::{
-    CAUSES, Cause, Group, Interval, Mode, Totals, Wait, nodes::NodeGroup, placement::cpu_list,
-};
+use cgscope_model::{CAUSES, Cause, Group, Mode, Totals, Wait};
 use serde::Serialize;
 
-use super::charts::{HistRow, Over, PathOver, Quota, hist, paths, quotas};
+use super::charts::{HistRow, Over, Quota, hist, quotas};
 use crate::{
     causes::{self, ORDER},
     report::{
@@ -15,30 +13,27 @@ use crate::{
     },
 };
 
-/// Rows of each table that the page carries: beyond them there is hardly any waiting.
+/// Maximum rows of each table: tasks beyond it hardly wait.
 const ROWS: usize = 500;
 
-/// Everything.
+/// All data of a page.
 #[derive(Serialize)]
 pub struct Data<'a> {
     start_unix_ms: u64,
     duration_ns: u64,
-    /// False: `/proc` tells no lengths of waits, and of causes only the throttled.
+    /// False: lengths of waits are unknown, and so are causes other than throttling.
     exact: bool,
     cpus: Option<u32>,
-    /// In the order of every array of causes.
+    /// Every array by cause has this order.
     causes: Vec<CauseWords>,
     total: RowData<'a>,
     over: Over,
-    /// Cgroups over time, those with most waiting.
-    paths: Vec<PathOver>,
     quotas: Vec<Quota>,
     hist: Vec<HistRow>,
-    nodes: Vec<NodeData>,
-    cgroups: Table<RowData<'a>>,
-    processes: Table<RowData<'a>>,
-    threads: Table<RowData<'a>>,
-    pairs: Table<PairData<'a>>,
+    cgroups: RowsData<RowData<'a>>,
+    processes: RowsData<RowData<'a>>,
+    threads: RowsData<RowData<'a>>,
+    pairs: RowsData<&'a Pair>,
 }
 
 #[derive(Serialize)]
@@ -48,12 +43,12 @@ struct CauseWords {
     words: &'static str,
 }
 
-/// The first rows, and what is left out.
+/// The first rows, and how many are left out.
 #[derive(Serialize)]
-struct Table<T> {
+struct RowsData<T> {
     rows: Vec<T>,
     left_out: usize,
-    /// The waiting of these, ns.
+    /// How long the rows left out waited, ns.
     left_out_ns: u64,
 }
 
@@ -65,7 +60,6 @@ struct RowData<'a> {
     id: Option<u32>,
     process: Option<u32>,
     cgroup: Option<&'a str>,
-    threads: Option<u64>,
     count: u64,
     total_ns: u64,
     p50_ns: Option<u64>,
@@ -77,32 +71,7 @@ struct RowData<'a> {
     involuntary: u64,
 }
 
-#[derive(Serialize)]
-struct PairData<'a> {
-    victim: &'a str,
-    culprit: &'a str,
-    ns: u64,
-    of_ns: u64,
-}
-
-/// A NUMA node.
-#[derive(Serialize)]
-struct NodeData {
-    node: u32,
-    cpus: String,
-    busy_percent: Option<f64>,
-    runnable_avg: Option<f64>,
-    ran_ns: u64,
-    count: u64,
-    total_ns: u64,
-    p99_ns: Option<u64>,
-    migrations_in: Option<u64>,
-    migrations_out: Option<u64>,
-    used_bytes: Option<u64>,
-    memory_bytes: Option<u64>,
-}
-
-/// Parts in the order of [`ORDER`].
+/// Values by cause in the order of [`ORDER`].
 pub fn ordered<T: Copy>(parts: &[T; CAUSES]) -> [T; CAUSES] {
     ORDER.map(|cause: Cause| parts[cause as usize])
 }
@@ -126,20 +95,18 @@ impl<'a> Data<'a> {
                 .into(),
             total: RowData::of("", &total.wait, &total.totals, exact),
             over: Over::new(&whole.timeline, interval),
-            paths: paths(whole),
             quotas: quotas(whole),
             hist: hist(&total.wait),
-            nodes: nodes(interval),
-            cgroups: Table::of(&whole.cgroups, |row| row.wait.total_ns, row),
-            processes: Table::of(&whole.processes, |row| row.wait.total_ns, row),
-            threads: Table::of(&whole.threads, |row| row.wait.total_ns, row),
-            pairs: Table::of(&whole.pairs, |pair| pair.ns, PairData::new),
+            cgroups: RowsData::new(&whole.cgroups, |row| row.wait.total_ns, row),
+            processes: RowsData::new(&whole.processes, |row| row.wait.total_ns, row),
+            threads: RowsData::new(&whole.threads, |row| row.wait.total_ns, row),
+            pairs: RowsData::new(&whole.pairs, |pair| pair.ns, |pair| pair),
         }
     }
 }
 
-impl<T> Table<T> {
-    fn of<'r, R>(rows: &'r [R], waited_ns: impl Fn(&R) -> u64, row: impl Fn(&'r R) -> T) -> Self {
+impl<T> RowsData<T> {
+    fn new<'r, R>(rows: &'r [R], waited_ns: impl Fn(&R) -> u64, row: impl Fn(&'r R) -> T) -> Self {
         let (first, others) = rows.split_at(rows.len().min(ROWS));
         Self {
             rows: first.iter().map(row).collect(),
@@ -157,7 +124,6 @@ impl<'a> RowData<'a> {
             id: None,
             process: None,
             cgroup: None,
-            threads: None,
             count: wait.count,
             total_ns: wait.total_ns,
             p50_ns: wait.quantile_ns(0.5),
@@ -176,37 +142,7 @@ impl<'a> RowData<'a> {
             id: row.id,
             process: row.process,
             cgroup: row.cgroup.as_deref(),
-            threads: row.threads,
             ..Self::of(&row.name, &row.wait, &row.totals, exact)
-        }
-    }
-}
-
-impl<'a> PairData<'a> {
-    fn new(pair: &'a Pair) -> Self {
-        Self { victim: &pair.victim, culprit: &pair.culprit, ns: pair.ns, of_ns: pair.of_ns }
-    }
-}
-
-fn nodes(interval: &Interval) -> Vec<NodeData> {
-    interval.by_node().into_iter().map(NodeData::new).collect()
-}
-
-impl NodeData {
-    fn new(node: NodeGroup) -> Self {
-        Self {
-            node: node.node,
-            cpus: cpu_list(&node.cpus),
-            busy_percent: node.busy_percent(),
-            runnable_avg: node.runnable_avg,
-            ran_ns: node.ran_ns,
-            count: node.wait.count,
-            total_ns: node.wait.total_ns,
-            p99_ns: node.wait.quantile_ns(0.99),
-            migrations_in: node.migrations_in,
-            migrations_out: node.migrations_out,
-            used_bytes: node.used_bytes,
-            memory_bytes: node.memory_bytes,
         }
     }
 }

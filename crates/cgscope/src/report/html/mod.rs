@@ -1,8 +1,7 @@
 //! The report as one page that needs nothing else: no network, no other file, no framework.
 //!
-//! What is to be read first is in the markup; charts and tables are drawn from data that the page carries. Names of tasks and
-//! cgroups may be anything that a user of the host can think of: in the markup they are escaped, as data they cannot end
-//! their element, and the page shows them as text alone.
+//! Words are in the markup; the script draws charts and tables from data that the page carries. Any user of the host chooses
+//! the names of tasks and cgroups: they are escaped in the markup, cannot end the element of the data, and are shown as text.
 
 mod charts;
 mod data;
@@ -25,11 +24,11 @@ use crate::text::capital;
 use data::Data;
 use escape::{as_script, text};
 
-/// What a page begins with, by which one of ours is known.
+/// The first lines of every page, by which we know one.
 pub const BEGINNING: &str = "<!doctype html>\n<!-- cgscope report -->\n";
 
 const TEMPLATE: &str = include_str!("page.html");
-/// With a place for the lines of the causes.
+/// With a placeholder for the lines of the causes.
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = concat!(
     "\"use strict\";\n",
@@ -39,9 +38,9 @@ const SCRIPT: &str = concat!(
     include_str!("page.js"),
 );
 
-/// Base64 of the SHA-256 of [`style`] and [`SCRIPT`]: browsers run and apply nothing else. A test says what they have to be.
-const STYLE_HASH: &str = "LU+k2S+//+krBfV7UOvYKKpeazhsetqQWj4WkC+YniY=";
-const SCRIPT_HASH: &str = "ljWEOPFvPQF6kEcnSltAmi+q2s2NEKoh4AfImOiXicI=";
+/// Base64 of the SHA-256 of [`style`] and [`SCRIPT`]: browsers apply and run nothing else. A test computes them.
+const STYLE_HASH: &str = "Ja2/ZzuYPcdwlKPGuAqBy539NAS+vYC8kSIVBRXbO1M=";
+const SCRIPT_HASH: &str = "10RstFbK0HnbCXcF5xT//cf14WBIv3hHZhhUHCgcEn4=";
 
 /// The page.
 pub fn page(about: &About, whole: &Whole) -> String {
@@ -84,7 +83,7 @@ fn style() -> String {
     filled(STYLE, &[("cause_colours", colours), ("cause_classes", classes)])
 }
 
-/// The template with each `{{name}}` replaced once: what comes in is not looked at again.
+/// The template with each `{{name}}` replaced once; replacements are not searched.
 fn filled(template: &str, parts: &[(&str, String)]) -> String {
     let mut pieces = template.split("{{");
     let mut page = pieces.next().unwrap_or_default().to_owned();
@@ -105,10 +104,9 @@ fn warnings(whole: &cgscope_model::Interval) -> String {
 }
 
 fn finding(finding: &Finding) -> String {
-    let Finding { rule, cgroup, says, advice, lost_ns } = finding;
-    let cgroup = cgroup.as_deref().map_or(String::new(), |path| format!(" data-cgroup=\"{}\"", text(path)));
+    let Finding { rule, says, advice, lost_ns, .. } = finding;
     format!(
-        "<li data-rule=\"{}\"{cgroup}>\n<p class=\"says\">{}.</p>\n<p class=\"advice\">{}.</p>\n<p class=\"cost\">{}</p>\n</li>\n",
+        "<li data-rule=\"{}\">\n<p class=\"says\">{}.</p>\n<p class=\"advice\">{}.</p>\n<p class=\"cost\">{}</p>\n</li>\n",
         text(rule.name()),
         text(says),
         text(&capital(advice)),
@@ -116,7 +114,7 @@ fn finding(finding: &Finding) -> String {
     )
 }
 
-/// What the figures rest on.
+/// The cost of the measurement, and its losses.
 fn notes(whole: &cgscope_model::Interval) -> String {
     let lines = [
         crate::text::cost_line(&whole.cost, whole.duration_ns, whole.mode),

@@ -1,4 +1,4 @@
-//! Where the page goes.
+//! The file of the page.
 
 use std::{
     io::{self, Read, Write},
@@ -15,12 +15,12 @@ use crate::exit::{Error, Result};
 pub enum Output {
     /// Standard output.
     Standard,
-    /// A file that is not there yet, or a former page, which is replaced as a whole; or a pipe or a device.
+    /// A new file, or an earlier page, which is replaced as a whole; or a pipe or a device.
     Page(Place),
 }
 
 impl Output {
-    /// Looks at what is there before anything is read: what is no page of ours stays.
+    /// Refuses a file that is not a page of ours, before anything is read.
     pub fn new(path: &Path) -> Result<Self> {
         if path == Path::new("-") {
             return Ok(Self::Standard);
@@ -43,12 +43,16 @@ impl Output {
                 done.map_err(|error| Error::output(&error))
             }
             Self::Page(place) => {
-                replace(place, page).map_err(|error| cannot_write(place.path(), &error.to_string()))
+                let done = place.create().and_then(|(mut file, beside)| {
+                    file.write_all(page.as_bytes())?;
+                    beside.keep()
+                });
+                done.map_err(|error| cannot_write(place.path(), &error.to_string()))
             }
         }
     }
 
-    /// The file, where it is one.
+    /// The path, unless it is standard output.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Standard => None,
@@ -61,13 +65,6 @@ fn begins_as_ours(place: &Place) -> io::Result<bool> {
     let mut beginning = Vec::new();
     place.open()?.take(BEGINNING.len() as u64).read_to_end(&mut beginning)?;
     Ok(beginning == BEGINNING.as_bytes())
-}
-
-/// What was there stays whole until the new one is.
-fn replace(place: &Place, page: &str) -> io::Result<()> {
-    let (mut file, beside) = place.create()?;
-    file.write_all(page.as_bytes())?;
-    beside.keep()
 }
 
 fn cannot_write(path: &Path, why: &str) -> Error {

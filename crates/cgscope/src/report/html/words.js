@@ -1,7 +1,5 @@
 
-// Figures as people read them: the same words as in cgscope's other views.
-const SECOND = 1e9;
-
+// Figures in the words of cgscope's other views.
 function three(value, unit) {
   const digits = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
   return value.toFixed(digits) + unit;
@@ -17,14 +15,9 @@ function duration(ns) {
   return Math.floor(s / 60) + "m" + String(s % 60).padStart(2, "0") + "s";
 }
 
-function bytes(n) {
-  if (n === null) return "-";
-  let value = n;
-  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
-    if (value < 1024) return unit === "B" ? n + "B" : value.toFixed(1) + unit;
-    value /= 1024;
-  }
-  return value.toFixed(1) + "TiB";
+// A round duration, as on an axis.
+function short(ns) {
+  return duration(ns).replace(/\.0+(?=[a-z])|(?<=\.\d*[1-9])0+(?=[a-z])/, "");
 }
 
 function whole(n) {

@@ -7,7 +7,8 @@ use cgscope_model::counters::{Counter, OF_TOP};
 use crate::columns::Column;
 
 /// What the rows of a list are of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// Cgroups and what their tasks did.
     Cgroups,
