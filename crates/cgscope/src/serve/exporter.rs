@@ -193,21 +193,15 @@ async fn feed(state: Arc<tokio::sync::Mutex<State>>, mut latest: watch::Receiver
     }
 }
 
-/// As the container runtime has told them.
+/// The names that the container runtime gave.
 fn names(runtime: &Runtime, asked: Asked) -> Option<Names> {
-    let text = |name: &Arc<str>| Some(name.as_ref().to_owned());
-    match asked {
-        Asked::Container(id) => runtime.names(id).map(|names| Names {
-            container: names.container.as_ref().and_then(text),
-            pod: names.pod.as_ref().and_then(text),
-            namespace: names.namespace.as_ref().and_then(text),
-        }),
-        Asked::Pod(uid) => runtime.pod(uid).map(|names| Names {
-            container: None,
-            pod: text(&names.pod),
-            namespace: text(&names.namespace),
-        }),
-    }
+    let names = match asked {
+        Asked::Container(id) => runtime.names(id),
+        Asked::Pod(uid) => runtime.pod(uid),
+    }?;
+    let [container, pod, namespace] =
+        [&names.container, &names.pod, &names.namespace].map(|name| name.as_ref().map(ToString::to_string));
+    Some(Names { container, pod, namespace })
 }
 
 impl State {

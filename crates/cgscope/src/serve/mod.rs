@@ -176,8 +176,7 @@ impl Daemon {
                 "nothing is to be served: the configuration has neither `path` in [socket] nor `listen` in [http]",
             ));
         }
-        let runtime = Runtime::new(&config.containers.runtime)
-            .map_err(|error| Error::could_not_run(error.to_string()))?;
+        let runtime = Runtime::new(&config.containers.runtime).map_err(Error::could_not_run)?;
         let collector = Own::start()?;
         for refused in collector.refused() {
             say!("cgscope: {refused}");

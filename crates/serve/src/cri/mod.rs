@@ -22,9 +22,9 @@ use std::{
 
 use tokio::time::{Instant, timeout};
 
-pub use failure::{Failure, NotAPath};
-pub use names::{ContainerNames, PodNames};
+pub use names::ContainerNames;
 
+use failure::Failure;
 use names::Names;
 
 /// Where runtimes have their sockets: containerd, CRI-O, Docker with cri-dockerd, and the containerd of k3s and k0s.
@@ -74,15 +74,21 @@ struct Trouble {
 }
 
 impl Runtime {
-    /// From the configuration's `runtime`: `auto`, the path of a socket (`unix://` before it is taken, too), or nothing.
-    pub fn new(config: &str) -> Result<Self, NotAPath> {
+    /// From the configuration's `runtime`: `auto`, the path of a socket (also with `unix://` before it), or nothing.
+    ///
+    /// # Errors
+    /// It names something else: a sentence.
+    pub fn new(config: &str) -> Result<Self, String> {
         let sockets = match config {
             "" => Vec::new(),
             "auto" => SOCKETS.map(PathBuf::from).into(),
             path => {
                 let path = path.strip_prefix("unix://").unwrap_or(path);
                 if !path.starts_with('/') {
-                    return Err(NotAPath(config.into()));
+                    return Err(format!(
+                        "`runtime` in [containers] is {config:?}, which is no absolute path, so no runtime can be asked for names; \
+                         set it to \"auto\", to the path of a CRI socket, or to \"\" for none"
+                    ));
                 }
                 vec![path.into()]
             }
@@ -113,58 +119,60 @@ impl Runtime {
                 self.names = names;
                 self.trouble.take().map(|_| self.back())
             }
-            Err(failure) => self.failed(failure),
+            Err((socket, failure)) => self.failed(&socket, failure),
         }
     }
 
     /// What people call this container. Its id as in the path of its cgroup: 64 hexadecimal digits.
     pub fn names(&self, container_id: &str) -> Option<&ContainerNames> {
-        self.names.container(container_id)
+        self.names.by_container.get(container_id)
     }
 
     /// What people call this pod, by its uid, with the dashes that it has: for the cgroup around a pod's containers.
-    pub fn pod(&self, pod_uid: &str) -> Option<&PodNames> {
-        self.names.pod(pod_uid)
+    pub fn pod(&self, pod_uid: &str) -> Option<&ContainerNames> {
+        self.names.by_pod.get(pod_uid)
     }
 
     /// How many containers of the last answer are named.
     pub fn named(&self) -> usize {
-        self.names.len()
+        self.names.by_container.len()
     }
 
     /// How many containers of the last answer are not named, because there were too many or what was told of them was too long.
     pub fn left_out(&self) -> u64 {
-        self.names.left_out()
+        self.names.left_out
     }
 
-    async fn ask(&mut self) -> Result<Names, Failure> {
-        let there: Vec<usize> = (0..self.sockets.len()).filter(|at| self.sockets[*at].exists()).collect();
+    /// The names, or the first failure with its socket.
+    async fn ask(&mut self) -> Result<Names, (PathBuf, Failure)> {
+        let existing: Vec<usize> = (0..self.sockets.len()).filter(|at| self.sockets[*at].exists()).collect();
         let mut first = None;
-        for (asked, at) in there.iter().copied().enumerate() {
+        for at in existing.iter().copied() {
+            let socket = &self.sockets[at];
             // One that hangs leaves the others their share of the time.
-            let share = self.pace.deadline / there.len() as u32;
-            match asked_in_time(&self.sockets[at], share).await {
+            let limit = self.pace.deadline / existing.len() as u32;
+            let reply = timeout(limit, call::list_containers(socket, limit)).await;
+            let reply = reply.unwrap_or(Err(Failure::Late(limit)));
+            match reply.and_then(|reply| Names::from_reply(&reply).map_err(|_| Failure::Garbage)) {
                 Ok(names) => {
                     // The next time, it is the first that is asked.
                     self.sockets[..=at].rotate_right(1);
                     return Ok(names);
                 }
-                Err(failure) if asked == 0 => first = Some(failure),
-                // What the first one said is what is told.
-                Err(_) => {}
+                Err(failure) => first = first.or_else(|| Some((socket.clone(), failure))),
             }
         }
-        Err(first.unwrap_or_else(|| Failure::Absent(self.sockets.clone())))
+        Err(first.unwrap_or_else(|| (self.sockets[0].clone(), Failure::Absent)))
     }
 
-    fn failed(&mut self, failure: Failure) -> Option<String> {
+    fn failed(&mut self, socket: &Path, failure: Failure) -> Option<String> {
         let before = self.trouble.take();
         let retry = before.as_ref().map_or(self.pace.first_retry, |trouble| trouble.retry * 2);
         let retry = retry.min(self.pace.longest_retry);
         let is_new = before.is_none_or(|trouble| discriminant(&trouble.failure) != discriminant(&failure));
-        // Most hosts have no Kubernetes: where one looked of oneself, that is not worth a word.
-        let is_expected = matches!(&failure, Failure::Absent(sockets) if sockets.len() > 1);
-        let sentence = (is_new && !is_expected).then(|| failure.to_string());
+        // Most hosts have no Kubernetes: an absent socket that nobody named is not worth a line.
+        let is_expected = matches!(failure, Failure::Absent) && self.sockets.len() > 1;
+        let sentence = (is_new && !is_expected).then(|| failure.sentence(socket));
         self.trouble = Some(Trouble { failure, retry, retry_at: Instant::now() + retry });
         sentence
     }
@@ -175,14 +183,7 @@ impl Runtime {
     }
 }
 
-async fn asked_in_time(socket: &Path, limit: Duration) -> Result<Names, Failure> {
-    let call = call::list_containers(socket, limit);
-    let reply =
-        timeout(limit, call).await.unwrap_or_else(|_| Err(Failure::Late { socket: socket.into(), limit }))?;
-    Names::from_reply(&reply).map_err(|messages::NotAMessage| Failure::Garbage(socket.into()))
-}
-
-/// What comes of a text within so many bytes.
+/// The text, cut to at most this many bytes.
 fn shortened(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or(0)]
