@@ -13,7 +13,7 @@ use cgscope_model::{Interval, Skipped};
 use cgscope_serve::{
     collection::{Latest, Taken},
     cri::Runtime,
-    http::{Http, Page, Pages, Request},
+    http::{Http, Page, Pages},
     pace::Pace,
     protocol::Refusal,
     socket::Counters,
@@ -165,8 +165,8 @@ struct Source {
 impl Pages for Source {
     type Kind = Format;
 
-    fn kind(&self, request: &Request) -> Format {
-        Format::for_accept(request.accept.as_deref())
+    fn kind(&self, accept: Option<&str>) -> Format {
+        Format::for_accept(accept)
     }
 
     async fn make(&self, format: Format) -> Page {
@@ -248,14 +248,13 @@ impl State {
                 .map(|(name, value)| GivenSample { labels: vec![(label, name)], value })
                 .collect(),
         };
-        let refused = Refusal::ALL
-            .iter()
-            .map(|refusal| (refusal.name().to_owned(), self.counters.refused(*refusal) as f64));
+        let refused =
+            Refusal::ALL.map(|refusal| (refusal.name().to_owned(), self.counters.refused(refusal) as f64));
         let of_http = self.http.refused().map(|(refusal, count)| (refusal.name().to_owned(), count as f64));
         let mut given = vec![
             Given::one(family::CLIENTS, count(&self.counters.clients)),
             Given::one(family::CLIENT_REQUESTS, count(&self.counters.requests)),
-            by(family::CLIENTS_REFUSED, "reason", refused.collect()),
+            by(family::CLIENTS_REFUSED, "reason", refused.into()),
             Given::one(family::HTTP_CONNECTIONS, self.http.connections() as f64),
             Given::one(family::HTTP_REQUESTS, self.http.answered() as f64),
             by(family::HTTP_REFUSED, "reason", of_http.into()),

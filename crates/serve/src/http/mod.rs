@@ -28,16 +28,17 @@ mod users;
 mod watch;
 
 use std::{
+    io::{self, ErrorKind},
     net::{SocketAddr, TcpListener},
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
 };
 
 use tokio_rustls::rustls::ServerConfig;
 
-pub use error::{Effect, Error, Fault, UserFault};
+pub use error::Error;
 pub use limits::Limits;
-pub use page::{Page, Pages, Request};
+pub use page::{Page, Pages};
 pub use refusal::Refusal;
 
 use refusal::Counts;
@@ -70,6 +71,8 @@ pub struct Http {
     local: SocketAddr,
     rules: Mutex<Rules>,
     counts: Counts,
+    /// Each open connection holds a clone.
+    open: Arc<()>,
 }
 
 /// What [`Http::reload`] replaces.
@@ -83,7 +86,7 @@ impl Http {
     /// Reads certificate, key and users, and takes the address. Nobody is answered before [`Http::serve`]. Needs no runtime.
     pub fn bind(config: &HttpConfig) -> Result<Self, Error> {
         let rules = Rules { tls: read_tls(config)?, users: read_users(config, None)? };
-        let taken = |error| Error::not_served(Fault::Listen { address: config.listen, error });
+        let taken = |error| not_listening(config.listen, &error);
         let listener = TcpListener::bind(config.listen).map_err(taken)?;
         listener.set_nonblocking(true).map_err(taken)?;
         let local = listener.local_addr().map_err(taken)?;
@@ -93,6 +96,7 @@ impl Http {
             local,
             rules: Mutex::new(rules),
             counts: Counts::default(),
+            open: Arc::default(),
         })
     }
 
@@ -129,12 +133,12 @@ impl Http {
 
     /// Requests that got what they asked for, since the start.
     pub fn answered(&self) -> u64 {
-        self.counts.answered()
+        self.counts.answered.load(Relaxed)
     }
 
     /// Connections that are open now.
     pub fn connections(&self) -> u64 {
-        self.counts.connections()
+        Arc::strong_count(&self.open) as u64 - 1
     }
 
     fn rules(&self) -> Rules {
@@ -147,9 +151,29 @@ fn replace<T>(place: &mut Option<T>, read: Result<Option<T>, Error>, may_take_aw
     match read {
         Ok(None) if !may_take_away => {}
         Ok(new) => *place = new,
-        Err(error) => return Some(error.kept()),
+        Err(mut error) => {
+            error.is_kept = true;
+            return Some(error);
+        }
     }
     None
+}
+
+fn not_listening(address: SocketAddr, error: &io::Error) -> Error {
+    let what = match error.kind() {
+        ErrorKind::AddrInUse => format!("another process listens on {address} already"),
+        ErrorKind::AddrNotAvailable => format!("this host has no address {}", address.ip()),
+        _ => format!("{address} cannot be listened on ({error})"),
+    };
+    Error::new(
+        what,
+        match error.kind() {
+            ErrorKind::PermissionDenied => {
+                "choose a port from 1024 upward as `listen` in [http]: those below need CAP_NET_BIND_SERVICE"
+            }
+            _ => "choose another address as `listen` in [http], or \"\" for none",
+        },
+    )
 }
 
 /// One sentence for the log where strangers could read along or log in.
@@ -173,18 +197,18 @@ fn warning(listen: SocketAddr, has_tls: bool, has_users: bool) -> Option<String>
 
 fn read_tls(config: &HttpConfig) -> Result<Option<Arc<ServerConfig>>, Error> {
     let read = |(certificate, key): &(PathBuf, PathBuf)| tls::read(certificate, key).map(Arc::new);
-    config.tls.as_ref().map(read).transpose().map_err(Error::not_served)
+    config.tls.as_ref().map(read).transpose()
 }
 
 fn read_users(config: &HttpConfig, before: Option<&Users>) -> Result<Option<Arc<Users>>, Error> {
     let read = |path: &PathBuf| {
-        let users = Users::read(Path::new(path))?;
+        let users = Users::read(path)?;
         Ok(Arc::new(match before {
             Some(before) => users.keeping(before),
             None => users,
         }))
     };
-    config.users.as_ref().map(read).transpose().map_err(Error::not_served)
+    config.users.as_ref().map(read).transpose()
 }
 
 /// A lock that a panic elsewhere does not take from us: what it guards is replaced as a whole.

@@ -1,12 +1,6 @@
 //! Takes connections, and ends those that are over.
 
-use std::{
-    convert::Infallible,
-    io::{self, Write},
-    net::IpAddr,
-    sync::Arc,
-    time::Duration,
-};
+use std::{convert::Infallible, io::Write, net::IpAddr, sync::Arc, time::Duration};
 
 use hyper::{
     header::{CONNECTION, HeaderValue},
@@ -23,10 +17,11 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::{
-    Error, Fault, Http, Pages, Refusal,
+    Error, Http, Pages, Refusal,
     answer::Answers,
     limits::{HEAD_BYTES, HEADERS},
     login::Login,
+    not_listening,
     seats::{Seat, Seats},
     shared::SharedPages,
     watch::{End, Phase, Watch, Watched},
@@ -45,9 +40,9 @@ impl Http {
     ///
     /// Needs a runtime with IO and time; one thread will do.
     pub async fn serve<P: Pages>(self: Arc<Self>, pages: P) -> Error {
-        let listener = match self.listener() {
+        let listener = match self.listener.try_clone().and_then(TcpListener::from_std) {
             Ok(listener) => listener,
-            Err(error) => return Error::not_served(Fault::Listen { address: self.local, error }),
+            Err(error) => return not_listening(self.local, &error),
         };
         let limits = self.limits;
         let seats = Seats::new(limits);
@@ -71,10 +66,6 @@ impl Http {
             yield_now().await;
         }
     }
-
-    fn listener(&self) -> io::Result<TcpListener> {
-        TcpListener::from_std(self.listener.try_clone()?)
-    }
 }
 
 impl<P: Pages> Answers<P> {
@@ -90,7 +81,7 @@ impl<P: Pages> Answers<P> {
     }
 
     async fn connection(self: Arc<Self>, mut stream: TcpStream, peer: IpAddr, seat: Seat) {
-        let _open = Open::new(&self.http);
+        let _open = self.http.open.clone();
         // Else the last piece of an answer waits for the acknowledgement of the one before.
         let _ = stream.set_nodelay(true);
         let refusal = match seat.watch.over(self.converse(&mut stream, peer, &seat.watch)).await {
@@ -155,21 +146,5 @@ fn refusal(error: &hyper::Error) -> Option<Refusal> {
         Some(Refusal::Oversized)
     } else {
         error.is_parse().then_some(Refusal::Malformed)
-    }
-}
-
-/// A connection counted as open until it is dropped.
-struct Open<'a>(&'a Http);
-
-impl<'a> Open<'a> {
-    fn new(http: &'a Http) -> Self {
-        http.counts.open();
-        Self(http)
-    }
-}
-
-impl Drop for Open<'_> {
-    fn drop(&mut self) {
-        self.0.counts.close();
     }
 }

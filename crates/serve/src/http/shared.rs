@@ -30,9 +30,10 @@ pub(super) struct Made {
     pub(super) is_compressed: bool,
 }
 
-/// Pages that are being made. `P` makes them.
+/// Pages that are being made.
 pub(super) struct SharedPages<P: Pages> {
-    pages: P,
+    /// Makes them.
+    pub(super) source: P,
     limits: Limits,
     /// Who may hold pages.
     seats: Arc<Seats>,
@@ -72,14 +73,9 @@ impl Made {
 }
 
 impl<P: Pages> SharedPages<P> {
-    pub(super) fn new(pages: P, limits: Limits, seats: Arc<Seats>) -> Arc<Self> {
+    pub(super) fn new(source: P, limits: Limits, seats: Arc<Seats>) -> Arc<Self> {
         let (held, turn, awaited) = (Held::default(), Semaphore::new(1), Mutex::default());
-        Arc::new(Self { pages, limits, seats, held, turn, awaited })
-    }
-
-    /// What makes them.
-    pub(super) fn of(&self) -> &P {
-        &self.pages
+        Arc::new(Self { source, limits, seats, held, turn, awaited })
     }
 
     /// The page; that of another client that wants the same, if it is being made or about to be. None: too many are awaited, or
@@ -115,7 +111,7 @@ impl<P: Pages> SharedPages<P> {
             sender.send_replace(Some(Made::plain(Page::text(503, full))));
             return;
         }
-        let page = timeout(self.limits.page, self.pages.make(wanted.kind.clone())).await;
+        let page = timeout(self.limits.page, self.source.make(wanted.kind.clone())).await;
         // Who comes from now on gets a new page.
         drop(over);
         let late = |_| Page::text(503, "The page was not made in time; try again later.\n");
@@ -155,7 +151,6 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::http::Request;
 
     /// Tells pages apart by the first word of `Accept`.
     struct ByWord<M>(M);
@@ -167,8 +162,8 @@ mod tests {
     {
         type Kind = String;
 
-        fn kind(&self, request: &Request) -> String {
-            request.accept.iter().flat_map(|accept| accept.split(' ')).take(1).collect()
+        fn kind(&self, accept: Option<&str>) -> String {
+            accept.iter().flat_map(|accept| accept.split(' ')).take(1).collect()
         }
 
         fn make(&self, kind: String) -> impl Future<Output = Page> + Send {

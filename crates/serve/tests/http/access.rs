@@ -3,7 +3,7 @@
 use std::{fs, path::Path, time::Instant};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use cgscope_serve::http::{Effect, Http, HttpConfig, Refusal};
+use cgscope_serve::http::{Http, HttpConfig, Refusal};
 
 use crate::support::{LONG, Server, anywhere, get, say};
 
@@ -139,7 +139,7 @@ async fn users_are_read_again_and_a_broken_file_keeps_those_that_were_there() {
 
     fs::write(&path, "a:one\n").unwrap();
     let errors = server.http.reload(&config);
-    assert_eq!((errors.len(), errors[0].effect), (1, Effect::Kept));
+    assert_eq!((errors.len(), errors[0].is_kept), (1, true));
     let sentence = errors[0].to_string();
     assert!(sentence.contains("line 1 of ") && sentence.contains("stays in use"), "{sentence}");
     assert_eq!(say(&mut stream, &get("/metrics", &basic("a", "one"))).await.status, 200);

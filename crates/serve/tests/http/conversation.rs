@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use cgscope_serve::http::{Limits, Page, Pages, Refusal, Request};
+use cgscope_serve::http::{Limits, Page, Pages, Refusal};
 use flate2::read::GzDecoder;
 use tokio::{io::AsyncWriteExt, sync::Semaphore};
 
@@ -125,8 +125,8 @@ async fn a_page_is_compressed_where_the_client_takes_it_so_and_it_is_worth_it() 
 #[tokio::test]
 async fn what_the_caller_cannot_make_is_an_error_of_the_server_and_counted() {
     let limits = Limits { page: Duration::from_millis(100), ..Limits::default() };
-    let server = Server::with(&limited(limits), Arc::default(), |request| async move {
-        match request.accept.as_deref() {
+    let server = Server::with(&limited(limits), Arc::default(), |accept| async move {
+        match accept.as_deref() {
             Some("hangs") => std::future::pending().await,
             Some("panics") => panic!("as a caller's fault might"),
             Some("odd") => Page { status: 1, ..Page::ok("\n", "odd") },
@@ -146,8 +146,8 @@ struct TextOrElse(Arc<AtomicUsize>, Arc<Semaphore>);
 impl Pages for TextOrElse {
     type Kind = bool;
 
-    fn kind(&self, request: &Request) -> bool {
-        request.accept.as_deref().is_some_and(|accept| accept.contains("text"))
+    fn kind(&self, accept: Option<&str>) -> bool {
+        accept.is_some_and(|accept| accept.contains("text"))
     }
 
     async fn make(&self, is_text: bool) -> Page {

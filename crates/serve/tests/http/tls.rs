@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
-use cgscope_serve::http::{Effect, HttpConfig, Limits, Refusal};
+use cgscope_serve::http::{HttpConfig, Limits, Refusal};
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 use tokio_rustls::{
     TlsConnector,
@@ -80,7 +80,7 @@ async fn a_renewed_certificate_is_taken_over_and_a_broken_one_keeps_the_old() {
     let mut kept = connect(&server, &old).await.unwrap();
     fs::write(&files.certificate, "junk").unwrap();
     let errors = server.http.reload(&config);
-    assert_eq!((errors.len(), errors[0].effect), (1, Effect::Kept));
+    assert_eq!((errors.len(), errors[0].is_kept), (1, true));
     assert!(errors[0].to_string().contains("so what was read before stays in use; name as"));
     assert!(connect(&server, &old).await.is_ok());
 
