@@ -20,3 +20,10 @@ pub mod protocol;
 pub mod shown;
 pub mod socket;
 pub mod streams;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks also after a panic elsewhere: what our locks guard is never half changed.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -32,7 +32,7 @@ pub struct Kind {
 /// After so many frames a key frame is made for those who come anew: they read everything since the last one.
 const KEY_FOR_NEW_AFTER: usize = 8;
 
-/// Memory of a stream besides its rows and frames: mostly the compressor's.
+/// Memory of a stream besides its rows and frames, mostly the compressor's, bytes.
 const STREAM_BYTES: usize = 1 << 20;
 
 /// Where a reader is in a stream.
@@ -57,7 +57,7 @@ pub struct Shown {
 /// All streams that somebody reads.
 #[derive(Debug, Default)]
 pub struct Streams {
-    streams: BTreeMap<Kind, Stream>,
+    pub(crate) streams: BTreeMap<Kind, Stream>,
     /// Streams that were made so far.
     made: u64,
     /// Up to where what ended was added to what streams skip.
@@ -73,13 +73,6 @@ pub struct Held {
     pub bytes: usize,
     /// Which one it is, in the order in which they were made.
     pub made: u64,
-}
-
-/// Why a Sample is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Due {
-    OnGrid,
-    Beside,
 }
 
 /// The Sample that was shown last.
@@ -111,7 +104,7 @@ impl Reported {
 }
 
 #[derive(Debug)]
-struct Stream {
+pub(crate) struct Stream {
     outgoing: Outgoing,
     shower: Shower,
     /// The last key frame and all after it, and the number of the first of them.
@@ -137,16 +130,6 @@ struct Stream {
 }
 
 impl Streams {
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.streams.len()
-    }
-
-    /// True without any.
-    pub fn is_empty(&self) -> bool {
-        self.streams.is_empty()
-    }
-
     /// How many there are of these users, those of processes that are followed left out.
     pub fn of_users(&self, is_one: impl Fn(u32) -> bool) -> usize {
         let views = self.streams.keys().map(|kind| kind.view);
@@ -174,11 +157,6 @@ impl Streams {
     /// Somebody is shown what is theirs, with the tasks of their cgroups that have exited.
     pub fn show_users(&self) -> bool {
         self.streams.keys().any(|kind| kind.view.user.is_some() && kind.view.follower.is_none())
-    }
-
-    /// There is this one.
-    pub fn has(&self, kind: &Kind) -> bool {
-        self.streams.contains_key(kind)
     }
 
     /// One more reads this stream, from the last key frame on. A new one shows nothing before a Sample with so many changes of whom
@@ -260,8 +238,8 @@ impl Streams {
     /// stream for which it cannot be written, a fault of cgscope, ends; the others have it.
     pub fn show(&mut self, taken: &Taken, mut is_owned: impl FnMut(&str, u32) -> bool) {
         for (kind, stream) in &mut self.streams {
-            if let Some(due) = stream.due(kind.interval_ns, taken)
-                && let Err(error) = stream.show(taken, due, &mut is_owned)
+            if let Some(is_beside) = stream.due(kind.interval_ns, taken)
+                && let Err(error) = stream.show(taken, is_beside, &mut is_owned)
             {
                 stream.end(cannot_be_sent(&error));
             }
@@ -334,26 +312,21 @@ impl Stream {
         }
     }
 
-    fn due(&mut self, interval_ns: u64, taken: &Taken) -> Option<Due> {
+    /// Whether a Sample is shown now; if so, whether it lies beside the grid.
+    fn due(&mut self, interval_ns: u64, taken: &Taken) -> Option<bool> {
         if self.ended.is_some() || taken.number == self.number || taken.changes < self.since_changes {
             return None;
         }
         let point = taken.at_ns / interval_ns.max(1);
-        let is_on_grid = match self.point {
-            Some(last) => taken.is_on_grid && point > last,
-            // Also beside the grid, for who has nothing to look at.
-            None => true,
-        };
+        // The first one is shown wherever it lies: its readers have nothing yet.
+        let is_on_grid = self.point.is_none_or(|last| taken.is_on_grid && point > last);
         if is_on_grid {
             self.point = Some(point);
         }
-        match is_on_grid {
-            true => Some(Due::OnGrid),
-            false => self.wants_one.then_some(Due::Beside),
-        }
+        (is_on_grid || self.wants_one).then_some(!is_on_grid)
     }
 
-    fn show(&mut self, taken: &Taken, due: Due, is_owned: IsOwned<'_>) -> Result<(), WriteError> {
+    fn show(&mut self, taken: &Taken, is_beside: bool, is_owned: IsOwned<'_>) -> Result<(), WriteError> {
         self.number = taken.number;
         self.wants_one = false;
         if self.has_new && self.frames.len() >= KEY_FOR_NEW_AFTER {
@@ -374,8 +347,7 @@ impl Stream {
             self.frames.clear();
             self.has_new = false;
         }
-        let (number, is_beside) = (taken.number, due == Due::Beside);
-        self.frames.push_back(Shown { frame: frame.into(), number, is_beside });
+        self.frames.push_back(Shown { frame: frame.into(), number: taken.number, is_beside });
         Ok(())
     }
 }

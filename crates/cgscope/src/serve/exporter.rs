@@ -3,7 +3,7 @@
 use std::{
     future::pending,
     io,
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Arc, Mutex},
     thread::{self, JoinHandle},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -14,6 +14,7 @@ use cgscope_serve::{
     collection::{Latest, Taken},
     cri::Runtime,
     http::{Http, Page, Pages},
+    lock,
     pace::Pace,
     protocol::Refusal,
     socket::Counters,
@@ -64,22 +65,13 @@ impl Exporter {
         let config = Arc::new(Mutex::new(None));
         let (stop, stopped) = oneshot::channel();
         let (failing, failed) = oneshot::channel();
-        let (began, begun) = mpsc::channel();
-        let told = config.clone();
+        let shared = config.clone();
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build()?;
         let thread = thread::Builder::new().name("metrics".into()).spawn(move || {
-            let runtime =
-                tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build();
-            let runtime = match runtime {
-                Ok(runtime) => runtime,
-                Err(error) => {
-                    let _ = began.send(Err(error));
-                    return;
-                }
-            };
-            let _ = began.send(Ok(()));
             LocalSet::new().block_on(&runtime, async {
                 tokio::select! {
-                    sentence = work(told) => {
+                    sentence = work(shared) => {
                         let _ = failing.send(sentence);
                     }
                     _ = stopped => {}
@@ -87,7 +79,6 @@ impl Exporter {
             });
             runtime.shutdown_background();
         })?;
-        begun.recv().map_err(io::Error::other)??;
         Ok(Self { config, stop: Some(stop), failed, thread: Some(thread) })
     }
 
@@ -99,7 +90,7 @@ impl Exporter {
 
     /// Exports by another configuration from the next Sample on.
     pub fn set_config(&self, config: Config) {
-        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = Some(config);
+        *lock(&self.config) = Some(config);
     }
 }
 
@@ -206,7 +197,7 @@ fn names(runtime: &Runtime, asked: Asked) -> Option<Names> {
 
 impl State {
     async fn add(&mut self, taken: Option<Taken>) {
-        if let Some(config) = self.config.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(config) = lock(&self.config).take() {
             self.metrics.set_config(config);
         }
         let Some(taken) = taken else { return };

@@ -17,9 +17,9 @@ use tokio::{
 use super::{
     guesses::Guesses,
     limits::{REST_AFTER_WRONG, WAITING_LOGINS},
-    lock,
     users::{Credentials, Users},
 };
+use crate::lock;
 
 /// What becomes of a client at the door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

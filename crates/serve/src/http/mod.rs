@@ -31,7 +31,7 @@ use std::{
     io::{self, ErrorKind},
     net::{SocketAddr, TcpListener},
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
+    sync::{Arc, Mutex, atomic::Ordering::Relaxed},
 };
 
 use tokio_rustls::rustls::ServerConfig;
@@ -41,6 +41,7 @@ pub use limits::Limits;
 pub use page::{Page, Pages};
 pub use refusal::Refusal;
 
+use crate::lock;
 use refusal::Counts;
 use users::Users;
 
@@ -209,11 +210,6 @@ fn read_users(config: &HttpConfig, before: Option<&Users>) -> Result<Option<Arc<
         }))
     };
     config.users.as_ref().map(read).transpose()
-}
-
-/// A lock that a panic elsewhere does not take from us: what it guards is replaced as a whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

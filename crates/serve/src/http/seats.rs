@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::{Limits, lock, watch::Watch};
+use super::{Limits, watch::Watch};
+use crate::lock;
 
 /// All places.
 pub(super) struct Seats {

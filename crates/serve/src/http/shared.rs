@@ -15,9 +15,9 @@ use super::{
     Limits, Page, Pages, gzip,
     held::Held,
     limits::{GZIP_LEAST_BYTES, PATIENCE_FOR_ROOM},
-    lock,
     seats::Seats,
 };
+use crate::lock;
 
 /// How often it is looked whether there is room again.
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(50);

@@ -8,7 +8,8 @@ use std::{
 
 use ring::{hmac, rand::SystemRandom};
 
-use super::{Error, error::read_file, lock};
+use super::{Error, error::read_file};
+use crate::lock;
 
 /// The highest cost taken: checking a password takes one or two seconds then, and a scrape waits for ten.
 const HIGHEST_COST: u32 = 15;

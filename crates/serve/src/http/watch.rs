@@ -17,7 +17,8 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{Limits, lock};
+use super::Limits;
+use crate::lock;
 
 /// What a connection is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

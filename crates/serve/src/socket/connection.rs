@@ -110,27 +110,23 @@ impl Connection {
             let is_waited_for = is_writing || (self.cursor.is_none() && self.asked.is_none());
             let since = if is_writing { self.read_at } else { self.asked_at };
             let until = since + self.shared.borrow().limits.patience;
-            let step = async {
+            let can_read = async {
                 tokio::select! {
                     biased;
-                    ready = self.socket.readable(), if !self.is_over => ready.map(|()| Step::Read),
-                    ready = self.socket.writable(), if is_writing => ready.map(|()| Step::Write),
+                    ready = self.socket.readable(), if !self.is_over => ready.map(|()| true),
+                    ready = self.socket.writable(), if is_writing => ready.map(|()| false),
                     // Also while writing: who does not read is not served beyond the end.
-                    _ = news.changed() => Ok(Step::Look),
+                    _ = news.changed() => Ok(false),
                 }
             };
-            let step = match is_waited_for {
-                true => timeout_at(until.into(), step).await.map_err(|_| too_slow())?,
-                false => step.await,
+            let can_read = match is_waited_for {
+                true => timeout_at(until.into(), can_read).await.map_err(|_| too_slow())?,
+                false => can_read.await,
             };
-            let gone = match step {
-                Ok(Step::Read) => self.read()?,
-                Ok(Step::Write) => self.write(),
-                Ok(Step::Look) => false,
-                Err(_) => true,
-            };
-            if gone {
-                return Ok(());
+            match can_read {
+                Ok(false) => {}
+                Ok(true) if !self.read()? => {}
+                Ok(true) | Err(_) => return Ok(()),
             }
         }
     }
@@ -324,13 +320,6 @@ impl Drop for Connection {
         shared.users.leave(self.seat);
         shared.count_clients();
     }
-}
-
-/// What there is to do.
-enum Step {
-    Read,
-    Write,
-    Look,
 }
 
 fn push(out: &mut VecDeque<Frame>, word: &Word) -> Result<(), Word> {

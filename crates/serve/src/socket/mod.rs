@@ -294,7 +294,7 @@ impl Shared {
     /// One more reads a stream.
     fn join(&mut self, kind: Kind, since_changes: u64) -> Result<Cursor, Word> {
         if let (Some(user), None) = (kind.view.user, kind.view.follower)
-            && !self.streams.has(&kind)
+            && !self.streams.streams.contains_key(&kind)
             && self.streams.of_users(|other| self.accounts.of(other) == self.accounts.of(user))
                 >= INTERVALS_PER_USER
         {
@@ -341,7 +341,7 @@ impl Shared {
     /// Nobody is followed for a view any more.
     fn give_back(&mut self, view: View) {
         if let Some(follower) = view.follower {
-            self.collection.follow_no_longer(follower);
+            self.collection.follow(follower, Vec::new());
             self.followers.give_back(follower);
         }
     }

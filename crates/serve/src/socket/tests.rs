@@ -17,7 +17,6 @@ impl Collect for Nothing {
         Ok(Reading { sample: Sample::default(), access: Vec::new() })
     }
     fn follow(&mut self, _: Follower, _: &[u32]) {}
-    fn follow_no_longer(&mut self, _: Follower) {}
 }
 
 /// One that serves nobody yet, and the folder where its socket is.

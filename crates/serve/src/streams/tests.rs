@@ -79,11 +79,11 @@ fn whoever_comes_later_reads_since_the_last_key_frame_and_then_shares() {
     assert_eq!(streams.streams[&every(SECOND)].frames.len(), 1, "a key frame for those who came");
     let mut third = streams.join(every(SECOND), 0).unwrap();
     assert_eq!(read(&mut streams, &mut third), [13]);
-    assert_eq!((streams.len(), streams.streams[&every(SECOND)].readers), (1, 3));
+    assert_eq!((streams.streams.len(), streams.streams[&every(SECOND)].readers), (1, 3));
     for cursor in [first, second, third] {
         streams.leave(&cursor);
     }
-    assert!(streams.is_empty());
+    assert!(streams.streams.is_empty());
 }
 
 #[test]

@@ -41,7 +41,6 @@ impl Collect for Made {
         Ok(Reading { sample, access })
     }
     fn follow(&mut self, _: Follower, _: &[u32]) {}
-    fn follow_no_longer(&mut self, _: Follower) {}
 }
 
 /// A server on a thread of its own, until the value goes.

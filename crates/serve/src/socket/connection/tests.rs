@@ -95,7 +95,7 @@ async fn whoever_is_connected_goes_on_at_the_intervals_that_there_are_now() {
     for (shortest_ms, ms) in [(1_000, 1_000), (200, 400), (100, 300)] {
         let word = word_of_change(&server, &mut viewer, limits(&[], shortest_ms), STAYS).await;
         assert_eq!((word, interval_ms(&viewer)), (None, Some(ms)), "{shortest_ms}");
-        assert_eq!(server.shared.borrow().streams.len(), 1);
+        assert_eq!(server.shared.borrow().streams.streams.len(), 1);
     }
     // Also one who follows a process, which is followed on.
     let follower = server.shared.borrow_mut().followers.take(viewer.seat).ok();
