@@ -22,7 +22,7 @@ pub type Frame = Arc<[u8]>;
 
 /// Which stream: whose view, and how often, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Kind {
+pub struct StreamKind {
     /// Whose view.
     pub view: View,
     /// From one Sample to the next, ns.
@@ -39,7 +39,7 @@ const STREAM_BYTES: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
     /// The stream.
-    pub kind: Kind,
+    pub kind: StreamKind,
     next: u64,
 }
 
@@ -57,7 +57,7 @@ pub struct Shown {
 /// All streams that somebody reads.
 #[derive(Debug, Default)]
 pub struct Streams {
-    pub(crate) streams: BTreeMap<Kind, Stream>,
+    pub(crate) streams: BTreeMap<StreamKind, Stream>,
     /// Streams that were made so far.
     made: u64,
     /// Up to where what ended was added to what streams skip.
@@ -66,9 +66,9 @@ pub struct Streams {
 
 /// What a stream takes.
 #[derive(Clone, Copy, Debug)]
-pub struct Held {
+pub struct StreamMemory {
     /// The stream.
-    pub kind: Kind,
+    pub kind: StreamKind,
     /// Bytes of memory.
     pub bytes: usize,
     /// Which one it is, in the order in which they were made.
@@ -137,9 +137,9 @@ impl Streams {
     }
 
     /// What each takes that goes on.
-    pub fn held(&self) -> impl Iterator<Item = Held> {
+    pub fn held(&self) -> impl Iterator<Item = StreamMemory> {
         let going_on = self.streams.iter().filter(|(_, stream)| stream.ended.is_none());
-        going_on.map(|(kind, stream)| Held { kind: *kind, bytes: stream.bytes(), made: stream.made })
+        going_on.map(|(kind, stream)| StreamMemory { kind: *kind, bytes: stream.bytes(), made: stream.made })
     }
 
     /// Why a reader gets nothing more.
@@ -148,7 +148,7 @@ impl Streams {
     }
 
     /// Shows nothing more in a stream: its readers are told why.
-    pub fn end(&mut self, kind: &Kind, word: Word) {
+    pub fn end(&mut self, kind: &StreamKind, word: Word) {
         if let Some(stream) = self.streams.get_mut(kind) {
             stream.end(word);
         }
@@ -164,7 +164,7 @@ impl Streams {
     ///
     /// # Errors
     /// No stream could be made.
-    pub fn join(&mut self, kind: Kind, since_changes: u64) -> io::Result<Cursor> {
+    pub fn join(&mut self, kind: StreamKind, since_changes: u64) -> io::Result<Cursor> {
         let stream = match self.streams.entry(kind) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
@@ -258,7 +258,7 @@ fn cannot_be_sent(error: &WriteError) -> Word {
 }
 
 impl Stream {
-    fn new(kind: Kind, since_changes: u64, made: u64) -> io::Result<Self> {
+    fn new(kind: StreamKind, since_changes: u64, made: u64) -> io::Result<Self> {
         Ok(Self {
             outgoing: Outgoing::new()?,
             shower: Shower::new(kind.view),

@@ -6,7 +6,7 @@ use std::{path::Path, pin::pin, time::Duration};
 use bytes::{BufMut, Bytes, BytesMut};
 use cgscope_model::printable;
 use h2::{RecvStream, client};
-use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use http::{HeaderMap, Request, StatusCode, header};
 use prost::Message;
 use tokio::net::UnixStream;
 
@@ -55,7 +55,8 @@ pub(super) async fn list_containers(socket: &Path, limit: Duration) -> Result<By
 }
 
 async fn call(sender: client::SendRequest<Bytes>, limit: Duration) -> Result<Bytes, Failure> {
-    let (response, mut body) = sender.ready().await?.send_request(request(limit), false)?;
+    let request = request(limit).map_err(|error| Failure::Broken(error.to_string()))?;
+    let (response, mut body) = sender.ready().await?.send_request(request, false)?;
     body.send_data(framed(&running()), true)?;
     let (head, mut body) = response.await?.into_parts();
     // A status in the headers is a refusal without a body.
@@ -70,25 +71,13 @@ async fn call(sender: client::SendRequest<Bytes>, limit: Duration) -> Result<Byt
     unframed(reply)
 }
 
-fn request(limit: Duration) -> Request<()> {
-    let mut request = Request::new(());
-    *request.method_mut() = http::Method::POST;
-    *request.uri_mut() = http::uri::Builder::new()
-        .scheme("http")
-        // Every server of gRPC takes this name on a Unix socket.
-        .authority("localhost")
-        .path_and_query(LIST_CONTAINERS)
-        .build()
-        .unwrap_or_default();
-    let headers = request.headers_mut();
-    let fixed = HeaderValue::from_static;
-    headers.insert(header::CONTENT_TYPE, fixed("application/grpc"));
-    headers.insert(header::TE, fixed("trailers"));
-    headers.insert(header::USER_AGENT, fixed(concat!("cgscope/", env!("CARGO_PKG_VERSION"))));
-    if let Ok(limit) = format!("{}m", limit.as_millis()).try_into() {
-        headers.insert("grpc-timeout", limit);
-    }
-    request
+fn request(limit: Duration) -> Result<Request<()>, http::Error> {
+    Request::post(LIST_CONTAINERS)
+        .header(header::CONTENT_TYPE, "application/grpc")
+        .header(header::TE, "trailers")
+        .header(header::USER_AGENT, concat!("cgscope/", env!("CARGO_PKG_VERSION")))
+        .header("grpc-timeout", format!("{}m", limit.as_millis()))
+        .body(())
 }
 
 fn framed(message: &impl Message) -> Bytes {

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use prost::{Message, decode_length_delimiter};
 
-/// The path of the call.
-pub(super) const LIST_CONTAINERS: &str = "/runtime.v1.RuntimeService/ListContainers";
+/// The call. Every server of gRPC accepts the name `localhost` on a Unix socket.
+pub(super) const LIST_CONTAINERS: &str = "http://localhost/runtime.v1.RuntimeService/ListContainers";
 
 /// `CONTAINER_RUNNING` of the enum `ContainerState`.
 const RUNNING: i32 = 1;

@@ -1,13 +1,6 @@
 //! Names of containers, from their runtime's CRI socket: the one that the kubelet of this node uses, and never an API server.
 //!
 //! A path of a cgroup has the container's id and the pod's uid. Only the runtime knows what people call them.
-//!
-//! | file | what |
-//! |---|---|
-//! | `call.rs` | one call of gRPC over a Unix socket |
-//! | `messages.rs` | what is sent and understood of the runtime's messages |
-//! | `names.rs` | what is kept of an answer |
-//! | `failure.rs` | why there was none, in words |
 
 mod call;
 mod failure;
@@ -25,7 +18,7 @@ use tokio::time::{Instant, timeout};
 pub use names::ContainerNames;
 
 use failure::Failure;
-use names::Names;
+use names::RuntimeNames;
 
 /// Where runtimes have their sockets: containerd, CRI-O, Docker with cri-dockerd, and the containerd of k3s and k0s.
 pub const SOCKETS: [&str; 5] = [
@@ -38,7 +31,7 @@ pub const SOCKETS: [&str; 5] = [
 
 /// How long a runtime may take, and when it is asked again after it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct RetryPace {
     /// For one [`Runtime::refresh`].
     pub deadline: Duration,
     /// After the first failure; twice as long after every further one.
@@ -47,7 +40,7 @@ pub struct Pace {
     pub longest_retry: Duration,
 }
 
-impl Default for Pace {
+impl Default for RetryPace {
     fn default() -> Self {
         Self {
             deadline: Duration::from_secs(2),
@@ -61,8 +54,8 @@ impl Default for Pace {
 pub struct Runtime {
     /// In the order in which they are asked. Empty: none is.
     sockets: Vec<PathBuf>,
-    pace: Pace,
-    names: Names,
+    pace: RetryPace,
+    names: RuntimeNames,
     trouble: Option<Trouble>,
 }
 
@@ -93,12 +86,12 @@ impl Runtime {
                 vec![path.into()]
             }
         };
-        Ok(Self::any_of(sockets, Pace::default()))
+        Ok(Self::any_of(sockets, RetryPace::default()))
     }
 
     /// The first of these sockets that is there and answers.
-    pub fn any_of(sockets: Vec<PathBuf>, pace: Pace) -> Self {
-        Self { sockets, pace, names: Names::default(), trouble: None }
+    pub fn any_of(sockets: Vec<PathBuf>, pace: RetryPace) -> Self {
+        Self { sockets, pace, names: RuntimeNames::default(), trouble: None }
     }
 
     /// Where it may be asked.
@@ -107,7 +100,7 @@ impl Runtime {
     }
 
     /// Asks the runtime for its containers. Where it does not answer, the names known stay, and it is asked again later: a call
-    /// before that returns at once. Takes no longer than [`Pace::deadline`], and never fails: what is to be said about it, once,
+    /// before that returns at once. Takes no longer than [`RetryPace::deadline`], and never fails: what is to be said about it, once,
     /// is returned as a sentence for the log.
     pub async fn refresh(&mut self) -> Option<String> {
         let now = Instant::now();
@@ -144,7 +137,7 @@ impl Runtime {
     }
 
     /// The names, or the first failure with its socket.
-    async fn ask(&mut self) -> Result<Names, (PathBuf, Failure)> {
+    async fn ask(&mut self) -> Result<RuntimeNames, (PathBuf, Failure)> {
         let existing: Vec<usize> = (0..self.sockets.len()).filter(|at| self.sockets[*at].exists()).collect();
         let mut first = None;
         for at in existing.iter().copied() {
@@ -153,7 +146,7 @@ impl Runtime {
             let limit = self.pace.deadline / existing.len() as u32;
             let reply = timeout(limit, call::list_containers(socket, limit)).await;
             let reply = reply.unwrap_or(Err(Failure::Late(limit)));
-            match reply.and_then(|reply| Names::from_reply(&reply).map_err(|_| Failure::Garbage)) {
+            match reply.and_then(|reply| RuntimeNames::from_reply(&reply).map_err(|_| Failure::Garbage)) {
                 Ok(names) => {
                     // The next time, it is the first that is asked.
                     self.sockets[..=at].rotate_right(1);

@@ -37,7 +37,7 @@ pub struct ContainerNames {
 
 /// The names in one answer.
 #[derive(Default)]
-pub(super) struct Names {
+pub(super) struct RuntimeNames {
     pub(super) by_container: HashMap<String, ContainerNames>,
     /// By the pod's uid; without the container.
     pub(super) by_pod: HashMap<Arc<str>, ContainerNames>,
@@ -45,7 +45,7 @@ pub(super) struct Names {
     pub(super) left_out: u64,
 }
 
-impl Names {
+impl RuntimeNames {
     pub(super) fn from_reply(reply: &[u8]) -> Result<Self, NotAMessage> {
         let mut names = Self::default();
         for encoded in containers(reply) {
@@ -111,7 +111,7 @@ mod tests {
             ("io.kubernetes.pod.namespace", long.as_str()),
             ("io.kubernetes.container.name", ""),
         ];
-        let names = Names::from_reply(&reply(&[container("x", &labels)])).unwrap();
+        let names = RuntimeNames::from_reply(&reply(&[container("x", &labels)])).unwrap();
         let names = &names.by_container["x"];
         assert_eq!(names.pod.as_deref(), Some("a\u{fffd}[2J\u{fffd}b"));
         assert_eq!(names.namespace.as_ref().unwrap().chars().count(), NAME_BYTES / 2);
@@ -121,11 +121,11 @@ mod tests {
     #[test]
     fn too_many_and_too_long_ones_are_counted_and_left_out() {
         let many: Vec<_> = (0..CONTAINERS + 5).map(|n| container(&n.to_string(), &[])).collect();
-        let names = Names::from_reply(&reply(&many)).unwrap();
+        let names = RuntimeNames::from_reply(&reply(&many)).unwrap();
         assert_eq!((names.by_container.len(), names.left_out), (CONTAINERS, 5));
         let large = "l".repeat(CONTAINER_BYTES);
         let odd = [container("a", &[("k", &large)]), container("", &[]), container(&"i".repeat(200), &[])];
-        let names = Names::from_reply(&reply(&odd)).unwrap();
+        let names = RuntimeNames::from_reply(&reply(&odd)).unwrap();
         assert_eq!((names.by_container.len(), names.left_out), (0, 3));
     }
 }

@@ -16,9 +16,9 @@ use hyper::{
 };
 
 use super::{
-    Http, Page, Pages, Refusal, gzip,
+    Http, HttpRefusal, Page, Pages, gzip,
     limits::PIECE_BYTES,
-    login::{Login, Verdict},
+    login::Login,
     shared::{SharedPages, Wanted},
     watch::Watch,
 };
@@ -37,7 +37,7 @@ pub(super) struct Answers<P: Pages> {
 /// A page, or a refusal, with its headers.
 struct Answer {
     page: Page,
-    refusal: Option<Refusal>,
+    refusal: Option<HttpRefusal>,
     more: Vec<(HeaderName, &'static str)>,
 }
 
@@ -59,8 +59,11 @@ impl<P: Pages> Answers<P> {
 
     async fn found(&self, method: &Method, path: &str, headers: &HeaderMap, peer: IpAddr) -> Answer {
         if !matches!(*method, Method::GET | Method::HEAD) {
-            let answer =
-                Answer::refused(405, Refusal::Method, "Only GET and HEAD: nothing can be changed here.\n");
+            let answer = Answer::refused(
+                405,
+                HttpRefusal::Method,
+                "Only GET and HEAD: nothing can be changed here.\n",
+            );
             return answer.with(header::ALLOW, "GET, HEAD");
         }
         // For probes that know no password. It tells nothing of the host.
@@ -73,25 +76,20 @@ impl<P: Pages> Answers<P> {
         match path {
             "/" => Answer::of(Page::text(200, FRONT)),
             "/metrics" => self.metrics(headers).await,
-            _ => Answer::refused(404, Refusal::Path, "There is /metrics and /-/healthy.\n"),
+            _ => Answer::refused(404, HttpRefusal::Path, "There is /metrics and /-/healthy.\n"),
         }
     }
 
     /// The answer to who may not read.
     async fn stopped(&self, headers: &HeaderMap, peer: IpAddr) -> Option<Answer> {
         let users = self.http.rules().users?;
-        match self.login.check(&users, headers, peer).await {
-            Verdict::Granted => None,
-            Verdict::Wrong => {
-                let answer =
-                    Answer::refused(401, Refusal::Unauthorized, "A name and its password are needed.\n");
-                Some(answer.with(header::WWW_AUTHENTICATE, "Basic realm=\"cgscope\", charset=\"UTF-8\""))
-            }
-            Verdict::TooMany => {
-                let answer = Answer::refused(429, Refusal::Guessing, "Too many wrong passwords; wait.\n");
-                Some(answer.with(header::RETRY_AFTER, "10"))
-            }
-        }
+        let refusal = self.login.check(&users, headers, peer).await.err()?;
+        Some(match refusal {
+            HttpRefusal::Guessing => Answer::refused(429, refusal, "Too many wrong passwords; wait.\n")
+                .with(header::RETRY_AFTER, "10"),
+            _ => Answer::refused(401, refusal, "A name and its password are needed.\n")
+                .with(header::WWW_AUTHENTICATE, "Basic realm=\"cgscope\", charset=\"UTF-8\""),
+        })
     }
 
     async fn metrics(&self, headers: &HeaderMap) -> Answer {
@@ -99,14 +97,14 @@ impl<P: Pages> Answers<P> {
         let wanted = Wanted { kind, gzip: gzip::is_taken(headers) };
         let Some(made) = self.pages.get(wanted).await else {
             let words = "The page could not be made; try again later.\n";
-            return Answer::refused(503, Refusal::Unavailable, words).with(header::RETRY_AFTER, "5");
+            return Answer::refused(503, HttpRefusal::Unavailable, words).with(header::RETRY_AFTER, "5");
         };
         let mut answer = Answer::of(made.page);
         if made.is_compressed {
             answer = answer.with(header::CONTENT_ENCODING, "gzip");
         }
         if !(200..500).contains(&answer.page.status) {
-            answer.refusal = Some(Refusal::Unavailable);
+            answer.refusal = Some(HttpRefusal::Unavailable);
             answer = answer.with(header::RETRY_AFTER, "5");
         }
         answer.with(header::VARY, "Accept, Accept-Encoding")
@@ -118,7 +116,7 @@ impl Answer {
         Self { page, refusal: None, more: Vec::new() }
     }
 
-    fn refused(status: u16, refusal: Refusal, words: &'static str) -> Self {
+    fn refused(status: u16, refusal: HttpRefusal, words: &'static str) -> Self {
         Self { refusal: Some(refusal), ..Self::of(Page::text(status, words)) }
     }
 

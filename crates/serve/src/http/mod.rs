@@ -37,13 +37,13 @@ use std::{
 use tokio_rustls::rustls::ServerConfig;
 
 pub use error::Error;
-pub use limits::Limits;
+pub use limits::HttpLimits;
 pub use page::{Page, Pages};
-pub use refusal::Refusal;
+pub use refusal::HttpRefusal;
 
 use crate::lock;
 use refusal::Counts;
-use users::Users;
+use users::PasswordFile;
 
 /// Where and to whom pages are served.
 #[derive(Clone, Debug)]
@@ -55,19 +55,19 @@ pub struct HttpConfig {
     /// A file of users as `htpasswd -B` writes it. None: everyone may read.
     pub users: Option<PathBuf>,
     /// What a client may take.
-    pub limits: Limits,
+    pub limits: HttpLimits,
 }
 
 impl HttpConfig {
     /// Plain HTTP to everyone who reaches the address.
     pub fn new(listen: SocketAddr) -> Self {
-        Self { listen, tls: None, users: None, limits: Limits::default() }
+        Self { listen, tls: None, users: None, limits: HttpLimits::default() }
     }
 }
 
 /// The server: bound at once, so that what is wrong is known before anything else begins.
 pub struct Http {
-    limits: Limits,
+    limits: HttpLimits,
     listener: TcpListener,
     local: SocketAddr,
     rules: Mutex<Rules>,
@@ -80,7 +80,7 @@ pub struct Http {
 #[derive(Clone)]
 struct Rules {
     tls: Option<Arc<ServerConfig>>,
-    users: Option<Arc<Users>>,
+    users: Option<Arc<PasswordFile>>,
 }
 
 impl Http {
@@ -128,8 +128,8 @@ impl Http {
     }
 
     /// How often clients were refused since the start, by reason: every reason, 0 included.
-    pub fn refused(&self) -> [(Refusal, u64); Refusal::ALL.len()] {
-        Refusal::ALL.map(|refusal| (refusal, self.counts.refused(refusal)))
+    pub fn refused(&self) -> [(HttpRefusal, u64); HttpRefusal::ALL.len()] {
+        HttpRefusal::ALL.map(|refusal| (refusal, self.counts.refused(refusal)))
     }
 
     /// Requests that got what they asked for, since the start.
@@ -201,9 +201,12 @@ fn read_tls(config: &HttpConfig) -> Result<Option<Arc<ServerConfig>>, Error> {
     config.tls.as_ref().map(read).transpose()
 }
 
-fn read_users(config: &HttpConfig, before: Option<&Users>) -> Result<Option<Arc<Users>>, Error> {
+fn read_users(
+    config: &HttpConfig,
+    before: Option<&PasswordFile>,
+) -> Result<Option<Arc<PasswordFile>>, Error> {
     let read = |path: &PathBuf| {
-        let users = Users::read(path)?;
+        let users = PasswordFile::read(path)?;
         Ok(Arc::new(match before {
             Some(before) => users.keeping(before),
             None => users,

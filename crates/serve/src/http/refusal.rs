@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 reasons! {
     /// Why a client did not get what it asked for.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    Refusal:
+    HttpRefusal:
     /// All places are taken by clients that are being answered.
     Full = "full",
     /// A newer client took its place while it sent nothing.
     Displaced = "displaced",
-    /// It took longer than [`super::Limits`] allow.
+    /// It took longer than [`super::HttpLimits`] allow.
     Slow = "slow",
     /// The TLS handshake failed.
     Tls = "tls",
@@ -33,16 +33,16 @@ reasons! {
 /// Counts that only rise.
 #[derive(Default)]
 pub(super) struct Counts {
-    refused: [AtomicU64; Refusal::ALL.len()],
+    refused: [AtomicU64; HttpRefusal::ALL.len()],
     pub(super) answered: AtomicU64,
 }
 
 impl Counts {
-    pub(super) fn refuse(&self, refusal: Refusal) {
+    pub(super) fn refuse(&self, refusal: HttpRefusal) {
         self.refused[refusal as usize].fetch_add(1, Relaxed);
     }
 
-    pub(super) fn refused(&self, refusal: Refusal) -> u64 {
+    pub(super) fn refused(&self, refusal: HttpRefusal) -> u64 {
         self.refused[refusal as usize].load(Relaxed)
     }
 }
@@ -54,14 +54,14 @@ mod tests {
     #[test]
     fn every_refusal_has_its_own_count_and_name() {
         let counts = Counts::default();
-        for (times, refusal) in Refusal::ALL.into_iter().enumerate() {
+        for (times, refusal) in HttpRefusal::ALL.into_iter().enumerate() {
             (0..times).for_each(|_| counts.refuse(refusal));
         }
-        let all = Refusal::ALL.map(|refusal| counts.refused(refusal));
+        let all = HttpRefusal::ALL.map(|refusal| counts.refused(refusal));
         assert!(all.iter().enumerate().all(|(times, count)| *count == times as u64), "{all:?}");
-        let mut names = Refusal::ALL.map(Refusal::name).to_vec();
+        let mut names = HttpRefusal::ALL.map(HttpRefusal::name).to_vec();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), Refusal::ALL.len());
+        assert_eq!(names.len(), HttpRefusal::ALL.len());
     }
 }

@@ -17,14 +17,14 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::{
-    Error, Http, Pages, Refusal,
+    Error, Http, HttpRefusal, Pages,
     answer::Answers,
     limits::{HEAD_BYTES, HEADERS},
     login::Login,
     not_listening,
     seats::{Seat, Seats},
     shared::SharedPages,
-    watch::{End, Phase, Watch, Watched},
+    watch::{Phase, Watch, Watched},
 };
 
 /// Before the next connection is taken, where the kernel has no file descriptor or memory for this one.
@@ -35,7 +35,7 @@ const FULL: &[u8] =
 
 impl Http {
     /// Answers until the future is dropped, which ends all connections. `pages` makes one: never two at a time, and never for
-    /// longer than [`super::Limits::page`], after which its future is dropped. Returns only if the kernel
+    /// longer than [`super::HttpLimits::page`], after which its future is dropped. Returns only if the kernel
     /// does not let the listening socket be waited for.
     ///
     /// Needs a runtime with IO and time; one thread will do.
@@ -71,7 +71,7 @@ impl Http {
 impl<P: Pages> Answers<P> {
     /// Without waiting for anything: the listening loop does this.
     fn turn_away(&self, stream: TcpStream) {
-        self.http.counts.refuse(Refusal::Full);
+        self.http.counts.refuse(HttpRefusal::Full);
         if self.http.rules().tls.is_none()
             && let Ok(mut stream) = stream.into_std()
         {
@@ -84,12 +84,8 @@ impl<P: Pages> Answers<P> {
         let _open = self.http.open.clone();
         // Else the last piece of an answer waits for the acknowledgement of the one before.
         let _ = stream.set_nodelay(true);
-        let refusal = match seat.watch.over(self.converse(&mut stream, peer, &seat.watch)).await {
-            End::Done(result) => result.err().flatten(),
-            End::Slow => Some(Refusal::Slow),
-            End::Displaced => Some(Refusal::Displaced),
-        };
-        if let Some(refusal) = refusal {
+        let ended = seat.watch.over(self.converse(&mut stream, peer, &seat.watch)).await;
+        if let Err(Some(refusal)) = ended.unwrap_or_else(|refusal| Err(Some(refusal))) {
             self.http.counts.refuse(refusal);
         }
         if seat.watch.is_writing() {
@@ -103,12 +99,12 @@ impl<P: Pages> Answers<P> {
         stream: &mut TcpStream,
         peer: IpAddr,
         watch: &Arc<Watch>,
-    ) -> Result<(), Option<Refusal>> {
+    ) -> Result<(), Option<HttpRefusal>> {
         let Some(config) = self.http.rules().tls else {
             return self.requests(stream, false, peer, watch).await;
         };
         watch.enter(Phase::Handshake);
-        let stream = TlsAcceptor::from(config).accept(stream).await.map_err(|_| Refusal::Tls)?;
+        let stream = TlsAcceptor::from(config).accept(stream).await.map_err(|_| HttpRefusal::Tls)?;
         watch.enter(Phase::Request);
         self.requests(stream, true, peer, watch).await
     }
@@ -119,7 +115,7 @@ impl<P: Pages> Answers<P> {
         is_encrypted: bool,
         peer: IpAddr,
         watch: &Arc<Watch>,
-    ) -> Result<(), Option<Refusal>>
+    ) -> Result<(), Option<HttpRefusal>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -141,10 +137,10 @@ impl<P: Pages> Answers<P> {
 }
 
 /// Why hyper ended it. A client that goes away was not refused.
-fn refusal(error: &hyper::Error) -> Option<Refusal> {
+fn refusal(error: &hyper::Error) -> Option<HttpRefusal> {
     if error.is_parse_too_large() {
-        Some(Refusal::Oversized)
+        Some(HttpRefusal::Oversized)
     } else {
-        error.is_parse().then_some(Refusal::Malformed)
+        error.is_parse().then_some(HttpRefusal::Malformed)
     }
 }

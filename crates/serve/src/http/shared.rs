@@ -12,8 +12,8 @@ use tokio::{
 };
 
 use super::{
-    Limits, Page, Pages, gzip,
-    held::Held,
+    HttpLimits, Page, Pages, gzip,
+    held::HeldBytes,
     limits::{GZIP_LEAST_BYTES, PATIENCE_FOR_ROOM},
     seats::Seats,
 };
@@ -34,10 +34,10 @@ pub(super) struct Made {
 pub(super) struct SharedPages<P: Pages> {
     /// Makes them.
     pub(super) source: P,
-    limits: Limits,
+    limits: HttpLimits,
     /// Who may hold pages.
     seats: Arc<Seats>,
-    held: Held,
+    held: HeldBytes,
     turn: Semaphore,
     awaited: Mutex<Vec<Awaited<P::Kind>>>,
 }
@@ -73,8 +73,8 @@ impl Made {
 }
 
 impl<P: Pages> SharedPages<P> {
-    pub(super) fn new(source: P, limits: Limits, seats: Arc<Seats>) -> Arc<Self> {
-        let (held, turn, awaited) = (Held::default(), Semaphore::new(1), Mutex::default());
+    pub(super) fn new(source: P, limits: HttpLimits, seats: Arc<Seats>) -> Arc<Self> {
+        let (held, turn, awaited) = (HeldBytes::default(), Semaphore::new(1), Mutex::default());
         Arc::new(Self { source, limits, seats, held, turn, awaited })
     }
 
@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    fn shared<M, F>(limits: Limits, make: M) -> Arc<SharedPages<ByWord<M>>>
+    fn shared<M, F>(limits: HttpLimits, make: M) -> Arc<SharedPages<ByWord<M>>>
     where
         M: Fn(String) -> F + Send + Sync + 'static,
         F: Future<Output = Page> + Send,
@@ -179,8 +179,8 @@ mod tests {
         SharedPages::new(ByWord(make), limits, Seats::new(limits))
     }
 
-    fn limits() -> Limits {
-        Limits { page: Duration::from_secs(1), connections: 8, ..Limits::default() }
+    fn limits() -> HttpLimits {
+        HttpLimits { page: Duration::from_secs(1), connections: 8, ..HttpLimits::default() }
     }
 
     fn wanted(kind: &str) -> Wanted<String> {
@@ -259,8 +259,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pages_that_are_held_are_bounded_until_they_are_given_back() {
-        let pages =
-            shared(Limits { pages: 250, ..limits() }, |_| async { Page::ok("text/plain", vec![b'x'; 100]) });
+        let pages = shared(HttpLimits { pages: 250, ..limits() }, |_| async {
+            Page::ok("text/plain", vec![b'x'; 100])
+        });
         let mut held = Vec::new();
         for n in 0..3 {
             let made = pages.get(wanted(&n.to_string())).await.unwrap();

@@ -18,7 +18,7 @@ const HIGHEST_COST: u32 = 15;
 const AS_HTPASSWD: &str = "write lines as `htpasswd -nB NAME` prints them";
 
 /// The users of one reading of the file.
-pub(super) struct Users {
+pub(super) struct PasswordFile {
     by_name: HashMap<String, Arc<User>>,
     /// Of this process alone, so that a tag tells nothing to who sees it.
     key: hmac::Key,
@@ -39,7 +39,7 @@ pub(super) struct Credentials {
     pub(super) password: Vec<u8>,
 }
 
-impl Users {
+impl PasswordFile {
     /// From the file.
     pub(super) fn read(path: &Path) -> Result<Self, Error> {
         Self::parse(path, &String::from_utf8_lossy(&read_file("users", path)?))
@@ -147,8 +147,8 @@ mod tests {
 
     use super::*;
 
-    fn parse(text: &str) -> Result<Users, Error> {
-        Users::parse(Path::new("users"), text)
+    fn parse(text: &str) -> Result<PasswordFile, Error> {
+        PasswordFile::parse(Path::new("users"), text)
     }
 
     fn says(name: &str, password: &str) -> Credentials {

@@ -16,11 +16,11 @@ use tokio::{
     time::{Duration, timeout_at},
 };
 
-use super::{Peer, Seat, Shared, peer};
+use super::{CountedFor, Peer, Shared, peer};
 use crate::{
     protocol::{Refusal, Request, Requests, Word},
     shown::View,
-    streams::{Cursor, Frame, Kind},
+    streams::{Cursor, Frame, StreamKind},
 };
 
 /// What a client that is sent away still has to read the last word.
@@ -33,7 +33,7 @@ const MOST_UNREAD: usize = 32;
 pub(super) struct Connection {
     socket: UnixStream,
     peer: Peer,
-    seat: Seat,
+    seat: CountedFor,
     shared: Rc<RefCell<Shared>>,
     requests: Requests,
     /// A request that is answered once there is a Sample with a greater number: until then it is not known who is there.
@@ -58,7 +58,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(socket: UnixStream, peer: Peer, seat: Seat, shared: Rc<RefCell<Shared>>) -> Self {
+    pub(super) fn new(socket: UnixStream, peer: Peer, seat: CountedFor, shared: Rc<RefCell<Shared>>) -> Self {
         Self {
             socket,
             peer,
@@ -233,11 +233,11 @@ impl Connection {
         let mut view = View { user, follower: None };
         let mut since_changes = 0;
         if !request.pids.is_empty() {
-            let seat = Seat { is_admin: user.is_none(), ..self.seat };
+            let seat = CountedFor { is_admin: user.is_none(), ..self.seat };
             (view, since_changes) = shared.follow(view, seat, &request.pids)?;
         }
         let interval_ns = shared.limits.interval_ns(request.interval_ns);
-        let cursor = shared.join(Kind { view, interval_ns }, since_changes)?;
+        let cursor = shared.join(StreamKind { view, interval_ns }, since_changes)?;
         if !self.is_open {
             self.is_open = true;
             self.out.push_back(shared.opening.clone());

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use cgscope_serve::http::{Http, HttpConfig, Limits, Page, Pages, Refusal};
+use cgscope_serve::http::{Http, HttpConfig, HttpLimits, HttpRefusal, Page, Pages};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -38,7 +38,7 @@ pub(crate) fn anywhere() -> HttpConfig {
     HttpConfig::new("127.0.0.1:0".parse().unwrap())
 }
 
-pub(crate) fn limited(limits: Limits) -> HttpConfig {
+pub(crate) fn limited(limits: HttpLimits) -> HttpConfig {
     HttpConfig { limits, ..anywhere() }
 }
 
@@ -94,7 +94,7 @@ impl Server {
         self.http.local_addr()
     }
 
-    pub(crate) fn refused(&self, refusal: Refusal) -> u64 {
+    pub(crate) fn refused(&self, refusal: HttpRefusal) -> u64 {
         self.http.refused().into_iter().find(|(of, _)| *of == refusal).unwrap().1
     }
 
