@@ -24,10 +24,8 @@ pub trait Collect: Send + 'static {
     /// # Errors
     /// No other can be taken: why, in a sentence.
     fn collect(&mut self) -> Result<Reading, String>;
-    /// From the next one on these processes, with what they start, are followed for a viewer.
+    /// From the next one on these processes, with what they start, are followed for a viewer. Without any: nothing is any longer.
     fn follow(&mut self, follower: Follower, pids: &[u32]);
-    /// From the next one on nobody is followed for that viewer.
-    fn follow_no_longer(&mut self, follower: Follower);
 }
 
 /// A Sample that was taken.
@@ -54,18 +52,12 @@ pub struct Taken {
 /// The latest Sample: none yet, one, or why there are no more.
 pub type Latest = Result<Option<Taken>, String>;
 
-#[derive(Debug)]
-enum Change {
-    Follow(Follower, Vec<u32>),
-    Stop(Follower),
-}
-
 /// The running collection. Dropping it ends the thread.
 #[derive(Debug)]
 pub struct Collection {
     pace: Arc<Pace>,
-    changes: mpsc::Sender<Change>,
-    told: u64,
+    changes: mpsc::Sender<(Follower, Vec<u32>)>,
+    sent: u64,
     latest: watch::Receiver<Latest>,
     thread: Option<JoinHandle<()>>,
 }
@@ -85,7 +77,7 @@ impl Collection {
             let name = thread::Builder::new().name("collector".into());
             name.spawn(move || run(collector, &pace, &receive, &send))?
         };
-        Ok(Self { pace, changes, told: 0, latest, thread: Some(thread) })
+        Ok(Self { pace, changes, sent: 0, latest, thread: Some(thread) })
     }
 
     /// When Samples are taken.
@@ -98,22 +90,13 @@ impl Collection {
         self.latest.clone()
     }
 
-    /// From a later Sample on these processes are followed: from the first whose [`Taken::changes`] is at least the number that is
-    /// returned.
+    /// Follows these processes for a viewer, or nothing any longer, from the first Sample on that has at least the returned number
+    /// of [`Taken::changes`].
     pub fn follow(&mut self, follower: Follower, pids: Vec<u32>) -> u64 {
-        self.tell(Change::Follow(follower, pids))
-    }
-
-    /// Nobody is followed for that viewer any more.
-    pub fn follow_no_longer(&mut self, follower: Follower) {
-        self.tell(Change::Stop(follower));
-    }
-
-    fn tell(&mut self, change: Change) -> u64 {
-        // A thread that has ended has said so where the latest Sample is seen.
-        let _ = self.changes.send(change);
-        self.told += 1;
-        self.told
+        // If the thread has ended, `latest` says why.
+        let _ = self.changes.send((follower, pids));
+        self.sent += 1;
+        self.sent
     }
 }
 
@@ -130,7 +113,7 @@ impl Drop for Collection {
 fn run(
     mut collector: impl Collect,
     pace: &Pace,
-    receive: &mpsc::Receiver<Change>,
+    receive: &mpsc::Receiver<(Follower, Vec<u32>)>,
     send: &watch::Sender<Latest>,
 ) {
     let (mut last_ns, mut number, mut changes, mut late) = (0, 0, 0, 0);
@@ -147,12 +130,9 @@ fn run(
                 (at_ns, true)
             }
         };
-        for change in receive.try_iter() {
+        for (follower, pids) in receive.try_iter() {
             changes += 1;
-            match change {
-                Change::Follow(follower, pids) => collector.follow(follower, &pids),
-                Change::Stop(follower) => collector.follow_no_longer(follower),
-            }
+            collector.follow(follower, &pids);
         }
         let began = Instant::now();
         let mut reading = match collector.collect() {
@@ -201,9 +181,6 @@ mod tests {
         }
         fn follow(&mut self, _: Follower, pids: &[u32]) {
             self.followed += pids.len() as u64;
-        }
-        fn follow_no_longer(&mut self, _: Follower) {
-            self.followed = 0;
         }
     }
 
@@ -256,7 +233,6 @@ mod tests {
             Err("it is over".into())
         }
         fn follow(&mut self, _: Follower, _: &[u32]) {}
-        fn follow_no_longer(&mut self, _: Follower) {}
     }
 
     #[test]

@@ -5,6 +5,9 @@
 //! reading what a user may see, [`streams`] writes it once for all who see the same, with what [`ended`] in Samples that it skips,
 //! [`socket`] sends it, and [`client`] is the other end. [`http`] and [`cri`] know nothing of all that.
 
+#[macro_use]
+mod reasons;
+
 pub mod beat;
 pub mod client;
 pub mod collection;
@@ -17,3 +20,10 @@ pub mod protocol;
 pub mod shown;
 pub mod socket;
 pub mod streams;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks also after a panic elsewhere: what our locks guard is never half changed.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

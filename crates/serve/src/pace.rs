@@ -4,9 +4,11 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Condvar, Mutex, PoisonError},
     time::{Duration, Instant},
 };
+
+use crate::lock;
 
 /// What is asked for, by those who look and by those who scrape. Shared with the thread that takes Samples.
 #[derive(Debug)]
@@ -54,13 +56,13 @@ impl Default for Pace {
 impl Pace {
     /// One more asks for this interval.
     pub fn ask(&self, interval_ns: u64) {
-        *self.lock().intervals.entry(interval_ns.max(1)).or_default() += 1;
+        *lock(&self.asked).intervals.entry(interval_ns.max(1)).or_default() += 1;
         self.changed.notify_one();
     }
 
     /// One less asks for it.
     pub fn ask_no_longer(&self, interval_ns: u64) {
-        let mut asked = self.lock();
+        let mut asked = lock(&self.asked);
         if let Some(count) = asked.intervals.get_mut(&interval_ns.max(1)) {
             *count -= 1;
             if *count == 0 {
@@ -72,19 +74,19 @@ impl Pace {
 
     /// Points of all grids are multiples of this from now on, ns.
     pub fn set_step(&self, step_ns: u64) {
-        self.lock().step = step_ns;
+        lock(&self.asked).step = step_ns;
         self.changed.notify_one();
     }
 
     /// A Sample is taken at once.
     pub fn now(&self) {
-        self.lock().now = true;
+        lock(&self.asked).now = true;
         self.changed.notify_one();
     }
 
     /// No other Sample is taken.
     pub fn end(&self) {
-        self.lock().over = true;
+        lock(&self.asked).over = true;
         self.changed.notify_one();
     }
 
@@ -95,19 +97,19 @@ impl Pace {
 
     /// For how long a Sample is being taken; `None`: none is.
     pub fn busy_for(&self) -> Option<Duration> {
-        self.lock().busy_since.map(|since| since.elapsed())
+        lock(&self.asked).busy_since.map(|since| since.elapsed())
     }
 
     /// Waits until a Sample is due, which is being taken from then on. `last_ns`: the point of the last one.
     pub fn wait(&self, last_ns: u64) -> Due {
-        self.lock().busy_since = None;
+        lock(&self.asked).busy_since = None;
         let due = self.wait_for_due(last_ns);
-        self.lock().busy_since = (due != Due::Never).then(Instant::now);
+        lock(&self.asked).busy_since = (due != Due::Never).then(Instant::now);
         due
     }
 
     fn wait_for_due(&self, last_ns: u64) -> Due {
-        let mut asked = self.lock();
+        let mut asked = lock(&self.asked);
         loop {
             if asked.over {
                 return Due::Never;
@@ -129,11 +131,6 @@ impl Pace {
                 None => asked = self.changed.wait(asked).unwrap_or_else(PoisonError::into_inner),
             }
         }
-    }
-
-    /// Whoever panicked meanwhile has left nothing half done here.
-    fn lock(&self) -> MutexGuard<'_, Asked> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -268,9 +265,9 @@ mod tests {
         pace.ask(5);
         pace.ask(5);
         pace.ask_no_longer(5);
-        assert_eq!(pace.lock().next_ns(0), Some(5));
+        assert_eq!(lock(&pace.asked).next_ns(0), Some(5));
         pace.ask_no_longer(5);
-        assert_eq!(pace.lock().next_ns(0), None);
+        assert_eq!(lock(&pace.asked).next_ns(0), None);
         pace.ask_no_longer(5);
     }
 }

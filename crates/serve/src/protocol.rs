@@ -152,26 +152,11 @@ impl Word {
     }
 }
 
-macro_rules! refusals {
-    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// Why a viewer is not served.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        pub enum Refusal { $($(#[$doc])* $name,)* }
-
-        impl Refusal {
-            /// All of them.
-            pub const ALL: &[Self] = &[$(Self::$name,)*];
-
-            /// Its name in requests' answers and in metrics.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$name => $text,)* }
-            }
-        }
-    };
-}
-
-refusals! {
+reasons! {
+    /// Why a viewer is not served.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    Refusal:
     /// It makes no sense, or is too long.
     BadRequest = "bad_request",
     /// Another user than the one who connected has sent it.

@@ -22,7 +22,7 @@ pub type Frame = Arc<[u8]>;
 
 /// Which stream: whose view, and how often, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Kind {
+pub struct StreamKind {
     /// Whose view.
     pub view: View,
     /// From one Sample to the next, ns.
@@ -32,14 +32,14 @@ pub struct Kind {
 /// After so many frames a key frame is made for those who come anew: they read everything since the last one.
 const KEY_FOR_NEW_AFTER: usize = 8;
 
-/// Memory of a stream besides its rows and frames: mostly the compressor's.
+/// Memory of a stream besides its rows and frames, mostly the compressor's, bytes.
 const STREAM_BYTES: usize = 1 << 20;
 
 /// Where a reader is in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
     /// The stream.
-    pub kind: Kind,
+    pub kind: StreamKind,
     next: u64,
 }
 
@@ -57,7 +57,7 @@ pub struct Shown {
 /// All streams that somebody reads.
 #[derive(Debug, Default)]
 pub struct Streams {
-    streams: BTreeMap<Kind, Stream>,
+    pub(crate) streams: BTreeMap<StreamKind, Stream>,
     /// Streams that were made so far.
     made: u64,
     /// Up to where what ended was added to what streams skip.
@@ -66,20 +66,13 @@ pub struct Streams {
 
 /// What a stream takes.
 #[derive(Clone, Copy, Debug)]
-pub struct Held {
+pub struct StreamMemory {
     /// The stream.
-    pub kind: Kind,
+    pub kind: StreamKind,
     /// Bytes of memory.
     pub bytes: usize,
     /// Which one it is, in the order in which they were made.
     pub made: u64,
-}
-
-/// Why a Sample is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Due {
-    OnGrid,
-    Beside,
 }
 
 /// The Sample that was shown last.
@@ -111,7 +104,7 @@ impl Reported {
 }
 
 #[derive(Debug)]
-struct Stream {
+pub(crate) struct Stream {
     outgoing: Outgoing,
     shower: Shower,
     /// The last key frame and all after it, and the number of the first of them.
@@ -137,16 +130,6 @@ struct Stream {
 }
 
 impl Streams {
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.streams.len()
-    }
-
-    /// True without any.
-    pub fn is_empty(&self) -> bool {
-        self.streams.is_empty()
-    }
-
     /// How many there are of these users, those of processes that are followed left out.
     pub fn of_users(&self, is_one: impl Fn(u32) -> bool) -> usize {
         let views = self.streams.keys().map(|kind| kind.view);
@@ -154,9 +137,9 @@ impl Streams {
     }
 
     /// What each takes that goes on.
-    pub fn held(&self) -> impl Iterator<Item = Held> {
+    pub fn held(&self) -> impl Iterator<Item = StreamMemory> {
         let going_on = self.streams.iter().filter(|(_, stream)| stream.ended.is_none());
-        going_on.map(|(kind, stream)| Held { kind: *kind, bytes: stream.bytes(), made: stream.made })
+        going_on.map(|(kind, stream)| StreamMemory { kind: *kind, bytes: stream.bytes(), made: stream.made })
     }
 
     /// Why a reader gets nothing more.
@@ -165,7 +148,7 @@ impl Streams {
     }
 
     /// Shows nothing more in a stream: its readers are told why.
-    pub fn end(&mut self, kind: &Kind, word: Word) {
+    pub fn end(&mut self, kind: &StreamKind, word: Word) {
         if let Some(stream) = self.streams.get_mut(kind) {
             stream.end(word);
         }
@@ -176,17 +159,12 @@ impl Streams {
         self.streams.keys().any(|kind| kind.view.user.is_some() && kind.view.follower.is_none())
     }
 
-    /// There is this one.
-    pub fn has(&self, kind: &Kind) -> bool {
-        self.streams.contains_key(kind)
-    }
-
     /// One more reads this stream, from the last key frame on. A new one shows nothing before a Sample with so many changes of whom
     /// to follow.
     ///
     /// # Errors
     /// No stream could be made.
-    pub fn join(&mut self, kind: Kind, since_changes: u64) -> io::Result<Cursor> {
+    pub fn join(&mut self, kind: StreamKind, since_changes: u64) -> io::Result<Cursor> {
         let stream = match self.streams.entry(kind) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
@@ -260,8 +238,8 @@ impl Streams {
     /// stream for which it cannot be written, a fault of cgscope, ends; the others have it.
     pub fn show(&mut self, taken: &Taken, mut is_owned: impl FnMut(&str, u32) -> bool) {
         for (kind, stream) in &mut self.streams {
-            if let Some(due) = stream.due(kind.interval_ns, taken)
-                && let Err(error) = stream.show(taken, due, &mut is_owned)
+            if let Some(is_beside) = stream.due(kind.interval_ns, taken)
+                && let Err(error) = stream.show(taken, is_beside, &mut is_owned)
             {
                 stream.end(cannot_be_sent(&error));
             }
@@ -280,7 +258,7 @@ fn cannot_be_sent(error: &WriteError) -> Word {
 }
 
 impl Stream {
-    fn new(kind: Kind, since_changes: u64, made: u64) -> io::Result<Self> {
+    fn new(kind: StreamKind, since_changes: u64, made: u64) -> io::Result<Self> {
         Ok(Self {
             outgoing: Outgoing::new()?,
             shower: Shower::new(kind.view),
@@ -334,26 +312,21 @@ impl Stream {
         }
     }
 
-    fn due(&mut self, interval_ns: u64, taken: &Taken) -> Option<Due> {
+    /// Whether a Sample is shown now; if so, whether it lies beside the grid.
+    fn due(&mut self, interval_ns: u64, taken: &Taken) -> Option<bool> {
         if self.ended.is_some() || taken.number == self.number || taken.changes < self.since_changes {
             return None;
         }
         let point = taken.at_ns / interval_ns.max(1);
-        let is_on_grid = match self.point {
-            Some(last) => taken.is_on_grid && point > last,
-            // Also beside the grid, for who has nothing to look at.
-            None => true,
-        };
+        // The first one is shown wherever it lies: its readers have nothing yet.
+        let is_on_grid = self.point.is_none_or(|last| taken.is_on_grid && point > last);
         if is_on_grid {
             self.point = Some(point);
         }
-        match is_on_grid {
-            true => Some(Due::OnGrid),
-            false => self.wants_one.then_some(Due::Beside),
-        }
+        (is_on_grid || self.wants_one).then_some(!is_on_grid)
     }
 
-    fn show(&mut self, taken: &Taken, due: Due, is_owned: IsOwned<'_>) -> Result<(), WriteError> {
+    fn show(&mut self, taken: &Taken, is_beside: bool, is_owned: IsOwned<'_>) -> Result<(), WriteError> {
         self.number = taken.number;
         self.wants_one = false;
         if self.has_new && self.frames.len() >= KEY_FOR_NEW_AFTER {
@@ -374,8 +347,7 @@ impl Stream {
             self.frames.clear();
             self.has_new = false;
         }
-        let (number, is_beside) = (taken.number, due == Due::Beside);
-        self.frames.push_back(Shown { frame: frame.into(), number, is_beside });
+        self.frames.push_back(Shown { frame: frame.into(), number: taken.number, is_beside });
         Ok(())
     }
 }

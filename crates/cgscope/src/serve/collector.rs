@@ -39,10 +39,9 @@ impl Collect for Own {
     }
 
     fn follow(&mut self, follower: Follower, pids: &[u32]) {
-        self.0.follow(follower, pids);
-    }
-
-    fn follow_no_longer(&mut self, follower: Follower) {
-        self.0.follow_no_longer(follower);
+        match pids {
+            [] => self.0.follow_no_longer(follower),
+            _ => self.0.follow(follower, pids),
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     future::pending,
     io,
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Arc, Mutex},
     thread::{self, JoinHandle},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -13,7 +13,8 @@ use cgscope_model::{Interval, Skipped};
 use cgscope_serve::{
     collection::{Latest, Taken},
     cri::Runtime,
-    http::{Http, Page, Pages, Request},
+    http::{Http, Page, Pages},
+    lock,
     pace::Pace,
     protocol::Refusal,
     socket::Counters,
@@ -64,22 +65,13 @@ impl Exporter {
         let config = Arc::new(Mutex::new(None));
         let (stop, stopped) = oneshot::channel();
         let (failing, failed) = oneshot::channel();
-        let (began, begun) = mpsc::channel();
-        let told = config.clone();
+        let shared = config.clone();
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build()?;
         let thread = thread::Builder::new().name("metrics".into()).spawn(move || {
-            let runtime =
-                tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build();
-            let runtime = match runtime {
-                Ok(runtime) => runtime,
-                Err(error) => {
-                    let _ = began.send(Err(error));
-                    return;
-                }
-            };
-            let _ = began.send(Ok(()));
             LocalSet::new().block_on(&runtime, async {
                 tokio::select! {
-                    sentence = work(told) => {
+                    sentence = work(shared) => {
                         let _ = failing.send(sentence);
                     }
                     _ = stopped => {}
@@ -87,7 +79,6 @@ impl Exporter {
             });
             runtime.shutdown_background();
         })?;
-        begun.recv().map_err(io::Error::other)??;
         Ok(Self { config, stop: Some(stop), failed, thread: Some(thread) })
     }
 
@@ -99,7 +90,7 @@ impl Exporter {
 
     /// Exports by another configuration from the next Sample on.
     pub fn set_config(&self, config: Config) {
-        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = Some(config);
+        *lock(&self.config) = Some(config);
     }
 }
 
@@ -165,8 +156,8 @@ struct Source {
 impl Pages for Source {
     type Kind = Format;
 
-    fn kind(&self, request: &Request) -> Format {
-        Format::for_accept(request.accept.as_deref())
+    fn kind(&self, accept: Option<&str>) -> Format {
+        Format::for_accept(accept)
     }
 
     async fn make(&self, format: Format) -> Page {
@@ -193,26 +184,20 @@ async fn feed(state: Arc<tokio::sync::Mutex<State>>, mut latest: watch::Receiver
     }
 }
 
-/// As the container runtime has told them.
+/// The names that the container runtime gave.
 fn names(runtime: &Runtime, asked: Asked) -> Option<Names> {
-    let text = |name: &Arc<str>| Some(name.as_ref().to_owned());
-    match asked {
-        Asked::Container(id) => runtime.names(id).map(|names| Names {
-            container: names.container.as_ref().and_then(text),
-            pod: names.pod.as_ref().and_then(text),
-            namespace: names.namespace.as_ref().and_then(text),
-        }),
-        Asked::Pod(uid) => runtime.pod(uid).map(|names| Names {
-            container: None,
-            pod: text(&names.pod),
-            namespace: text(&names.namespace),
-        }),
-    }
+    let names = match asked {
+        Asked::Container(id) => runtime.names(id),
+        Asked::Pod(uid) => runtime.pod(uid),
+    }?;
+    let [container, pod, namespace] =
+        [&names.container, &names.pod, &names.namespace].map(|name| name.as_ref().map(ToString::to_string));
+    Some(Names { container, pod, namespace })
 }
 
 impl State {
     async fn add(&mut self, taken: Option<Taken>) {
-        if let Some(config) = self.config.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(config) = lock(&self.config).take() {
             self.metrics.set_config(config);
         }
         let Some(taken) = taken else { return };
@@ -254,14 +239,13 @@ impl State {
                 .map(|(name, value)| GivenSample { labels: vec![(label, name)], value })
                 .collect(),
         };
-        let refused = Refusal::ALL
-            .iter()
-            .map(|refusal| (refusal.name().to_owned(), self.counters.refused(*refusal) as f64));
+        let refused =
+            Refusal::ALL.map(|refusal| (refusal.name().to_owned(), self.counters.refused(refusal) as f64));
         let of_http = self.http.refused().map(|(refusal, count)| (refusal.name().to_owned(), count as f64));
         let mut given = vec![
             Given::one(family::CLIENTS, count(&self.counters.clients)),
             Given::one(family::CLIENT_REQUESTS, count(&self.counters.requests)),
-            by(family::CLIENTS_REFUSED, "reason", refused.collect()),
+            by(family::CLIENTS_REFUSED, "reason", refused.into()),
             Given::one(family::HTTP_CONNECTIONS, self.http.connections() as f64),
             Given::one(family::HTTP_REQUESTS, self.http.answered() as f64),
             by(family::HTTP_REFUSED, "reason", of_http.into()),

@@ -3,11 +3,11 @@
 
 use std::{
     future::pending,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
-use cgscope_serve::{beat::Beat, collection::Latest, pace::Pace};
+use cgscope_serve::{beat::Beat, collection::Latest, lock, pace::Pace};
 use tokio::{
     sync::watch,
     time::{sleep_until, timeout},
@@ -91,9 +91,4 @@ impl Freshness {
             let _ = ahead.changed().await;
         }
     }
-}
-
-/// Whoever panicked meanwhile has left nothing half done here.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

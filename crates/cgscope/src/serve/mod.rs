@@ -26,7 +26,7 @@ use cgscope_serve::{
     cri::Runtime,
     http::Http,
     pace::Pace,
-    socket::{Counters, Limits, Server},
+    socket::{Counters, Server, ViewerLimits},
 };
 use sd_notify::NotifyState;
 use tokio::{
@@ -88,7 +88,7 @@ fn read(named: Option<&Path>) -> std::result::Result<Read, String> {
 }
 
 /// What clients may do, and what of it cannot be had, in sentences.
-fn limits(config: &Socket) -> (Limits, Vec<String>) {
+fn limits(config: &Socket) -> (ViewerLimits, Vec<String>) {
     let (mut admin_gids, mut warnings) = (Vec::new(), Vec::new());
     for group in &config.admin_groups {
         match listen::group_id(group) {
@@ -97,12 +97,12 @@ fn limits(config: &Socket) -> (Limits, Vec<String>) {
             Err(sentence) => warnings.push(format!("{sentence}; without it nobody is in it")),
         }
     }
-    let limits = Limits {
+    let limits = ViewerLimits {
         admin_gids,
         shortest_interval_ns: config.shortest_interval,
         clients: config.clients,
         clients_per_user: config.clients_per_user,
-        ..Limits::default()
+        ..ViewerLimits::default()
     };
     (limits, warnings)
 }
@@ -176,8 +176,7 @@ impl Daemon {
                 "nothing is to be served: the configuration has neither `path` in [socket] nor `listen` in [http]",
             ));
         }
-        let runtime = Runtime::new(&config.containers.runtime)
-            .map_err(|error| Error::could_not_run(error.to_string()))?;
+        let runtime = Runtime::new(&config.containers.runtime).map_err(Error::could_not_run)?;
         let collector = Own::start()?;
         for refused in collector.refused() {
             say!("cgscope: {refused}");
@@ -277,7 +276,7 @@ struct Reload {
     pace: Arc<Pace>,
     http: Option<Arc<Http>>,
     exporter: Option<Exporter>,
-    limits: Option<Box<dyn Fn(Limits)>>,
+    limits: Option<Box<dyn Fn(ViewerLimits)>>,
     viewers: Option<u32>,
 }
 

@@ -1,12 +1,12 @@
-//! One unary call of gRPC over a Unix socket: h2 and a frame of five bytes before the message. A connection for each call: the
-//! runtime may be another one by the next.
+//! One unary call of gRPC over a Unix socket: h2, and a frame of five bytes before the message. Each call has its own connection:
+//! the runtime may have restarted since the last one.
 
 use std::{path::Path, pin::pin, time::Duration};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use cgscope_model::printable;
 use h2::{RecvStream, client};
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Request, StatusCode, header};
 use prost::Message;
 use tokio::net::UnixStream;
 
@@ -16,83 +16,68 @@ use super::{
     shortened,
 };
 
-/// The longest answer that is taken.
+/// The longest answer that is accepted, bytes.
 const REPLY_BYTES: usize = 16 << 20;
 
-/// What the runtime may send before it must wait for us to take it.
+/// What the runtime may send before it must wait for us to read it, bytes.
 const WINDOW_BYTES: u32 = 1 << 20;
 
-/// The most bytes of its headers.
+/// The longest headers that are accepted, bytes.
 const HEADER_BYTES: u32 = 16 << 10;
 
-/// The most bytes of its word on why it refuses.
+/// The longest part of its reason for a refusal that is shown, bytes.
 const MESSAGE_BYTES: usize = 200;
 
-/// gRPC's codes.
+/// Codes of gRPC.
 const OK: u32 = 0;
 const UNIMPLEMENTED: u32 = 12;
 
 /// The frame of gRPC: one byte for compression, four for the length.
 const FRAME: usize = 5;
 
-/// The encoded answer. The runtime is told to give up after `limit`, and need not obey.
+/// The encoded answer. The runtime is asked to give up after `limit`, and need not obey.
 pub(super) async fn list_containers(socket: &Path, limit: Duration) -> Result<Bytes, Failure> {
-    let reach = |error| Failure::Connect { socket: socket.into(), error };
-    let stream = UnixStream::connect(socket).await.map_err(reach)?;
-    let broken = |error: h2::Error| broken(socket, &error);
+    let stream = UnixStream::connect(socket).await.map_err(Failure::Connect)?;
     let (sender, connection) = client::Builder::new()
         .enable_push(false)
         .initial_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
         .max_header_list_size(HEADER_BYTES)
         .handshake(stream)
-        .await
-        .map_err(broken)?;
-    let mut reply = pin!(converse(socket, sender, limit));
+        .await?;
+    let mut reply = pin!(call(sender, limit));
     tokio::select! {
         biased;
         reply = &mut reply => reply,
-        // Polled for the frames that it passes on. Where the runtime closes it, what came before is still to be had.
+        // Polled for the frames that it passes on. What arrived before the runtime closes it can still be read.
         _ = connection => reply.await,
     }
 }
 
-async fn converse(
-    socket: &Path,
-    sender: client::SendRequest<Bytes>,
-    limit: Duration,
-) -> Result<Bytes, Failure> {
-    let broken = |error: h2::Error| broken(socket, &error);
-    let mut sender = sender.ready().await.map_err(broken)?;
-    let (response, mut body) = sender.send_request(request(limit), false).map_err(broken)?;
-    body.send_data(framed(&running()), true).map_err(broken)?;
-    let (head, mut body) = response.await.map_err(broken)?.into_parts();
-    accepted(socket, &Response::from_parts(head, ()))?;
-    let reply = received(socket, &mut body).await?;
-    let trailers = body.trailers().await.map_err(broken)?.unwrap_or_default();
-    status(socket, &trailers)?;
-    unframed(socket, reply)
+async fn call(sender: client::SendRequest<Bytes>, limit: Duration) -> Result<Bytes, Failure> {
+    let request = request(limit).map_err(|error| Failure::Broken(error.to_string()))?;
+    let (response, mut body) = sender.ready().await?.send_request(request, false)?;
+    body.send_data(framed(&running()), true)?;
+    let (head, mut body) = response.await?.into_parts();
+    // A status in the headers is a refusal without a body.
+    if head.headers.contains_key("grpc-status") {
+        check_status(&head.headers)?;
+    }
+    if head.status != StatusCode::OK {
+        return Err(Failure::Broken(format!("status {} of HTTP", head.status)));
+    }
+    let reply = receive(&mut body).await?;
+    check_status(&body.trailers().await?.unwrap_or_default())?;
+    unframed(reply)
 }
 
-fn request(limit: Duration) -> Request<()> {
-    let mut request = Request::new(());
-    *request.method_mut() = http::Method::POST;
-    *request.uri_mut() = http::uri::Builder::new()
-        .scheme("http")
-        // Every server of gRPC takes this name on a Unix socket.
-        .authority("localhost")
-        .path_and_query(LIST_CONTAINERS)
-        .build()
-        .unwrap_or_default();
-    let headers = request.headers_mut();
-    let fixed = http::HeaderValue::from_static;
-    headers.insert(http::header::CONTENT_TYPE, fixed("application/grpc"));
-    headers.insert(http::header::TE, fixed("trailers"));
-    headers.insert(http::header::USER_AGENT, fixed(concat!("cgscope/", env!("CARGO_PKG_VERSION"))));
-    if let Ok(limit) = format!("{}m", limit.as_millis()).try_into() {
-        headers.insert("grpc-timeout", limit);
-    }
-    request
+fn request(limit: Duration) -> Result<Request<()>, http::Error> {
+    Request::post(LIST_CONTAINERS)
+        .header(header::CONTENT_TYPE, "application/grpc")
+        .header(header::TE, "trailers")
+        .header(header::USER_AGENT, concat!("cgscope/", env!("CARGO_PKG_VERSION")))
+        .header("grpc-timeout", format!("{}m", limit.as_millis()))
+        .body(())
 }
 
 fn framed(message: &impl Message) -> Bytes {
@@ -103,58 +88,37 @@ fn framed(message: &impl Message) -> Bytes {
     bytes.freeze()
 }
 
-/// A status in the headers is a refusal without a body.
-fn accepted(socket: &Path, head: &Response<()>) -> Result<(), Failure> {
-    if head.headers().contains_key("grpc-status") {
-        status(socket, head.headers())?;
-    }
-    if head.status() != http::StatusCode::OK {
-        return Err(Failure::Broken {
-            socket: socket.into(),
-            why: format!("status {} of HTTP", head.status()),
-        });
-    }
-    Ok(())
-}
-
-async fn received(socket: &Path, body: &mut RecvStream) -> Result<BytesMut, Failure> {
+async fn receive(body: &mut RecvStream) -> Result<Bytes, Failure> {
     let mut reply = BytesMut::new();
     while let Some(piece) = body.data().await {
-        let piece = piece.map_err(|error| broken(socket, &error))?;
+        let piece = piece?;
         if reply.len() + piece.len() > FRAME + REPLY_BYTES {
-            return Err(Failure::TooLarge { socket: socket.into(), most: REPLY_BYTES });
+            return Err(Failure::TooLarge(REPLY_BYTES));
         }
         reply.put_slice(&piece);
-        body.flow_control().release_capacity(piece.len()).map_err(|error| broken(socket, &error))?;
+        body.flow_control().release_capacity(piece.len())?;
     }
-    Ok(reply)
+    Ok(reply.freeze())
 }
 
-fn status(socket: &Path, headers: &HeaderMap) -> Result<(), Failure> {
+fn check_status(headers: &HeaderMap) -> Result<(), Failure> {
     let text = |key: &str| headers.get(key).map(|value| String::from_utf8_lossy(value.as_bytes()));
-    let code = text("grpc-status").and_then(|code| code.parse().ok());
-    match code {
+    match text("grpc-status").and_then(|code| code.parse().ok()) {
         Some(OK) => Ok(()),
-        Some(UNIMPLEMENTED) => Err(Failure::Unknown(socket.into())),
+        Some(UNIMPLEMENTED) => Err(Failure::Unknown),
         Some(code) => {
             let message = text("grpc-message").unwrap_or_default();
-            let message = printable(shortened(&message, MESSAGE_BYTES)).to_string();
-            Err(Failure::Refused { socket: socket.into(), code, message })
+            Err(Failure::Refused(code, printable(shortened(&message, MESSAGE_BYTES)).to_string()))
         }
-        None => Err(Failure::Broken { socket: socket.into(), why: "no status of gRPC".into() }),
+        None => Err(Failure::Broken("no status of gRPC".into())),
     }
 }
 
-fn unframed(socket: &Path, reply: BytesMut) -> Result<Bytes, Failure> {
-    let mut reply = reply.freeze();
+fn unframed(mut reply: Bytes) -> Result<Bytes, Failure> {
     match reply.first_chunk::<FRAME>() {
         Some([0, length @ ..]) if u32::from_be_bytes(*length) as usize == reply.len() - FRAME => {
             Ok(reply.split_off(FRAME))
         }
-        _ => Err(Failure::Garbage(socket.into())),
+        _ => Err(Failure::Garbage),
     }
-}
-
-fn broken(socket: &Path, error: &h2::Error) -> Failure {
-    Failure::Broken { socket: socket.into(), why: error.to_string() }
 }

@@ -1,11 +1,11 @@
-//! Of `runtime/v1/api.proto` (package `runtime.v1`): what is sent, and what of the answer is looked at.
+//! The messages of `runtime/v1/api.proto` (package `runtime.v1`) that are sent, and the fields of the answer that are read.
 
 use std::collections::HashMap;
 
-use prost::Message;
+use prost::{Message, decode_length_delimiter};
 
-/// The path of the call.
-pub(super) const LIST_CONTAINERS: &str = "/runtime.v1.RuntimeService/ListContainers";
+/// The call. Every server of gRPC accepts the name `localhost` on a Unix socket.
+pub(super) const LIST_CONTAINERS: &str = "http://localhost/runtime.v1.RuntimeService/ListContainers";
 
 /// `CONTAINER_RUNNING` of the enum `ContainerState`.
 const RUNNING: i32 = 1;
@@ -60,12 +60,12 @@ pub(super) fn containers(mut reply: &[u8]) -> impl Iterator<Item = Result<&[u8],
     std::iter::from_fn(move || {
         while !reply.is_empty() {
             match field(&mut reply) {
-                Ok((1, Some(container))) => return Some(Ok(container)),
+                Some((1, Some(container))) => return Some(Ok(container)),
                 // A field that a later version adds.
-                Ok(_) => {}
-                Err(error) => {
+                Some(_) => {}
+                None => {
                     reply = &[];
-                    return Some(Err(error));
+                    return Some(Err(NotAMessage));
                 }
             }
         }
@@ -74,40 +74,20 @@ pub(super) fn containers(mut reply: &[u8]) -> impl Iterator<Item = Result<&[u8],
 }
 
 /// The number of the next field, and its bytes if it has a length. `rest` is what comes after it.
-fn field<'a>(rest: &mut &'a [u8]) -> Result<(u64, Option<&'a [u8]>), NotAMessage> {
-    let key = varint(rest)?;
+fn field<'a>(rest: &mut &'a [u8]) -> Option<(usize, Option<&'a [u8]>)> {
+    // A key and a number are encoded as lengths are.
+    let key = decode_length_delimiter(&mut *rest).ok()?;
     let bytes = match key & 7 {
-        0 => {
-            varint(rest)?;
-            None
-        }
-        1 => take(rest, 8).map(|_| None)?,
+        0 => decode_length_delimiter(&mut *rest).ok().map(|_| None)?,
+        1 => rest.split_off(..8).map(|_| None)?,
         2 => {
-            let length = varint(rest)?;
-            Some(take(rest, usize::try_from(length).map_err(|_| NotAMessage)?)?)
+            let length = decode_length_delimiter(&mut *rest).ok()?;
+            Some(rest.split_off(..length)?)
         }
-        5 => take(rest, 4).map(|_| None)?,
-        _ => return Err(NotAMessage),
+        5 => rest.split_off(..4).map(|_| None)?,
+        _ => return None,
     };
-    Ok((key >> 3, bytes))
-}
-
-fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], NotAMessage> {
-    let (taken, after) = rest.split_at_checked(length).ok_or(NotAMessage)?;
-    *rest = after;
-    Ok(taken)
-}
-
-fn varint(rest: &mut &[u8]) -> Result<u64, NotAMessage> {
-    let mut value = 0;
-    for at in 0..10 {
-        let byte = take(rest, 1)?[0];
-        value |= u64::from(byte & 0x7f) << (7 * at);
-        if byte < 0x80 {
-            return Ok(value);
-        }
-    }
-    Err(NotAMessage)
+    Some((key >> 3, bytes))
 }
 
 #[cfg(test)]

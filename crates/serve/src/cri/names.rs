@@ -22,10 +22,10 @@ const NAME_BYTES: usize = 253;
 /// The most bytes of an id. Those in the paths of cgroups have 64.
 const ID_BYTES: usize = 128;
 
-/// What people call a container. What its runtime does not tell, as for one outside of Kubernetes, is `None`.
+/// The names of a container or a pod. `None`: the runtime does not name it, as outside of Kubernetes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerNames {
-    /// The container in its pod.
+    /// The container in its pod; `None` for a pod.
     pub container: Option<Arc<str>>,
     /// The pod.
     pub pod: Option<Arc<str>>,
@@ -35,24 +35,17 @@ pub struct ContainerNames {
     pub pod_uid: Option<Arc<str>>,
 }
 
-/// What people call a pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodNames {
-    /// Its name.
-    pub pod: Arc<str>,
-    /// Its namespace.
-    pub namespace: Arc<str>,
-}
-
-/// Those of one answer.
+/// The names in one answer.
 #[derive(Default)]
-pub(super) struct Names {
-    by_container: HashMap<String, ContainerNames>,
-    by_pod: HashMap<Arc<str>, PodNames>,
-    left_out: u64,
+pub(super) struct RuntimeNames {
+    pub(super) by_container: HashMap<String, ContainerNames>,
+    /// By the pod's uid; without the container.
+    pub(super) by_pod: HashMap<Arc<str>, ContainerNames>,
+    /// Containers that are not named, because there are too many or they are too long.
+    pub(super) left_out: u64,
 }
 
-impl Names {
+impl RuntimeNames {
     pub(super) fn from_reply(reply: &[u8]) -> Result<Self, NotAMessage> {
         let mut names = Self::default();
         for encoded in containers(reply) {
@@ -64,22 +57,6 @@ impl Names {
             names.keep(Container::decode(encoded).map_err(|_| NotAMessage)?);
         }
         Ok(names)
-    }
-
-    pub(super) fn container(&self, id: &str) -> Option<&ContainerNames> {
-        self.by_container.get(id)
-    }
-
-    pub(super) fn pod(&self, uid: &str) -> Option<&PodNames> {
-        self.by_pod.get(uid)
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.by_container.len()
-    }
-
-    pub(super) fn left_out(&self) -> u64 {
-        self.left_out
     }
 
     fn keep(&mut self, container: Container) {
@@ -95,10 +72,8 @@ impl Names {
             namespace: label("io.kubernetes.pod.namespace"),
             pod_uid: label("io.kubernetes.pod.uid"),
         };
-        if let ContainerNames { pod: Some(pod), namespace: Some(namespace), pod_uid: Some(uid), .. } = &names
-        {
-            let pod = PodNames { pod: pod.clone(), namespace: namespace.clone() };
-            self.by_pod.insert(uid.clone(), pod);
+        if let ContainerNames { pod: Some(_), namespace: Some(_), pod_uid: Some(uid), .. } = &names {
+            self.by_pod.insert(uid.clone(), ContainerNames { container: None, ..names.clone() });
         }
         self.by_container.insert(container.id, names);
     }
@@ -136,8 +111,8 @@ mod tests {
             ("io.kubernetes.pod.namespace", long.as_str()),
             ("io.kubernetes.container.name", ""),
         ];
-        let names = Names::from_reply(&reply(&[container("x", &labels)])).unwrap();
-        let names = names.container("x").unwrap();
+        let names = RuntimeNames::from_reply(&reply(&[container("x", &labels)])).unwrap();
+        let names = &names.by_container["x"];
         assert_eq!(names.pod.as_deref(), Some("a\u{fffd}[2J\u{fffd}b"));
         assert_eq!(names.namespace.as_ref().unwrap().chars().count(), NAME_BYTES / 2);
         assert_eq!((&names.container, &names.pod_uid), (&None, &None));
@@ -146,11 +121,11 @@ mod tests {
     #[test]
     fn too_many_and_too_long_ones_are_counted_and_left_out() {
         let many: Vec<_> = (0..CONTAINERS + 5).map(|n| container(&n.to_string(), &[])).collect();
-        let names = Names::from_reply(&reply(&many)).unwrap();
-        assert_eq!((names.len(), names.left_out()), (CONTAINERS, 5));
+        let names = RuntimeNames::from_reply(&reply(&many)).unwrap();
+        assert_eq!((names.by_container.len(), names.left_out), (CONTAINERS, 5));
         let large = "l".repeat(CONTAINER_BYTES);
         let odd = [container("a", &[("k", &large)]), container("", &[]), container(&"i".repeat(200), &[])];
-        let names = Names::from_reply(&reply(&odd)).unwrap();
-        assert_eq!((names.len(), names.left_out()), (0, 3));
+        let names = RuntimeNames::from_reply(&reply(&odd)).unwrap();
+        assert_eq!((names.by_container.len(), names.left_out), (0, 3));
     }
 }

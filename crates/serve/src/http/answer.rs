@@ -4,7 +4,7 @@ use std::{
     convert::Infallible,
     net::IpAddr,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::Relaxed},
     task::{Context, Poll},
 };
 
@@ -16,9 +16,9 @@ use hyper::{
 };
 
 use super::{
-    Http, Page, Pages, Refusal, Request, gzip,
+    Http, HttpRefusal, Page, Pages, gzip,
     limits::PIECE_BYTES,
-    login::{Login, Verdict},
+    login::Login,
     shared::{SharedPages, Wanted},
     watch::Watch,
 };
@@ -34,12 +34,10 @@ pub(super) struct Answers<P: Pages> {
     pub(super) pages: Arc<SharedPages<P>>,
 }
 
-/// What a request comes to, before it is put into HTTP's form.
+/// A page, or a refusal, with its headers.
 struct Answer {
     page: Page,
-    refusal: Option<Refusal>,
-    /// Whether the body is, as it goes out.
-    is_compressed: bool,
+    refusal: Option<HttpRefusal>,
     more: Vec<(HeaderName, &'static str)>,
 }
 
@@ -54,15 +52,18 @@ impl<P: Pages> Answers<P> {
         let answer = self.found(request.method(), request.uri().path(), request.headers(), peer).await;
         match answer.refusal {
             Some(refusal) => self.http.counts.refuse(refusal),
-            None => self.http.counts.answer(),
+            None => drop(self.http.counts.answered.fetch_add(1, Relaxed)),
         }
         answer.response(watch)
     }
 
     async fn found(&self, method: &Method, path: &str, headers: &HeaderMap, peer: IpAddr) -> Answer {
         if !matches!(*method, Method::GET | Method::HEAD) {
-            let answer =
-                Answer::refused(405, Refusal::Method, "Only GET and HEAD: nothing can be changed here.\n");
+            let answer = Answer::refused(
+                405,
+                HttpRefusal::Method,
+                "Only GET and HEAD: nothing can be changed here.\n",
+            );
             return answer.with(header::ALLOW, "GET, HEAD");
         }
         // For probes that know no password. It tells nothing of the host.
@@ -74,38 +75,36 @@ impl<P: Pages> Answers<P> {
         }
         match path {
             "/" => Answer::of(Page::text(200, FRONT)),
-            "/metrics" => self.metrics(path, headers).await,
-            _ => Answer::refused(404, Refusal::Path, "There is /metrics and /-/healthy.\n"),
+            "/metrics" => self.metrics(headers).await,
+            _ => Answer::refused(404, HttpRefusal::Path, "There is /metrics and /-/healthy.\n"),
         }
     }
 
     /// The answer to who may not read.
     async fn stopped(&self, headers: &HeaderMap, peer: IpAddr) -> Option<Answer> {
         let users = self.http.rules().users?;
-        match self.login.check(&users, headers, peer).await {
-            Verdict::Granted => None,
-            Verdict::Wrong => {
-                let answer =
-                    Answer::refused(401, Refusal::Unauthorized, "A name and its password are needed.\n");
-                Some(answer.with(header::WWW_AUTHENTICATE, "Basic realm=\"cgscope\", charset=\"UTF-8\""))
-            }
-            Verdict::TooMany => {
-                let answer = Answer::refused(429, Refusal::Guessing, "Too many wrong passwords; wait.\n");
-                Some(answer.with(header::RETRY_AFTER, "10"))
-            }
-        }
+        let refusal = self.login.check(&users, headers, peer).await.err()?;
+        Some(match refusal {
+            HttpRefusal::Guessing => Answer::refused(429, refusal, "Too many wrong passwords; wait.\n")
+                .with(header::RETRY_AFTER, "10"),
+            _ => Answer::refused(401, refusal, "A name and its password are needed.\n")
+                .with(header::WWW_AUTHENTICATE, "Basic realm=\"cgscope\", charset=\"UTF-8\""),
+        })
     }
 
-    async fn metrics(&self, path: &str, headers: &HeaderMap) -> Answer {
-        let request = Request { path: path.into(), accept: accept(headers) };
-        let wanted = Wanted { kind: self.pages.of().kind(&request), gzip: gzip::is_taken(headers) };
+    async fn metrics(&self, headers: &HeaderMap) -> Answer {
+        let kind = self.pages.source.kind(accept(headers).as_deref());
+        let wanted = Wanted { kind, gzip: gzip::is_taken(headers) };
         let Some(made) = self.pages.get(wanted).await else {
             let words = "The page could not be made; try again later.\n";
-            return Answer::refused(503, Refusal::Unavailable, words).with(header::RETRY_AFTER, "5");
+            return Answer::refused(503, HttpRefusal::Unavailable, words).with(header::RETRY_AFTER, "5");
         };
-        let mut answer = Answer { is_compressed: made.is_compressed, ..Answer::of(made.page) };
+        let mut answer = Answer::of(made.page);
+        if made.is_compressed {
+            answer = answer.with(header::CONTENT_ENCODING, "gzip");
+        }
         if !(200..500).contains(&answer.page.status) {
-            answer.refusal = Some(Refusal::Unavailable);
+            answer.refusal = Some(HttpRefusal::Unavailable);
             answer = answer.with(header::RETRY_AFTER, "5");
         }
         answer.with(header::VARY, "Accept, Accept-Encoding")
@@ -114,10 +113,10 @@ impl<P: Pages> Answers<P> {
 
 impl Answer {
     fn of(page: Page) -> Self {
-        Self { page, refusal: None, is_compressed: false, more: Vec::new() }
+        Self { page, refusal: None, more: Vec::new() }
     }
 
-    fn refused(status: u16, refusal: Refusal, words: &'static str) -> Self {
+    fn refused(status: u16, refusal: HttpRefusal, words: &'static str) -> Self {
         Self { refusal: Some(refusal), ..Self::of(Page::text(status, words)) }
     }
 
@@ -135,10 +134,7 @@ impl Answer {
         headers.insert(header::CONTENT_TYPE, content_type.unwrap_or(HeaderValue::from_static("text/plain")));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        if self.is_compressed {
-            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        }
-        // Who was refused begins anew: places are for those who get what they ask for.
+        // A refused client reconnects: places are for clients that get what they ask for.
         if self.refusal.is_some() {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
@@ -149,13 +145,13 @@ impl Answer {
     }
 }
 
-/// What the caller's page may depend on.
+/// All headers `Accept`, joined with commas.
 fn accept(headers: &HeaderMap) -> Option<String> {
     let values: Result<Vec<_>, _> = headers.get_all(header::ACCEPT).iter().map(HeaderValue::to_str).collect();
     values.ok().filter(|values| !values.is_empty()).map(|values| values.join(", "))
 }
 
-/// A body in pieces, without copies. Tells the [`Watch`] when the last one was taken.
+/// A body in pieces, without copies. Reports to the [`Watch`] that hyper took the last one.
 pub(super) struct Pieces {
     body: Bytes,
     watch: Arc<Watch>,

@@ -9,15 +9,15 @@ use bytes::Bytes;
 
 /// The count.
 #[derive(Clone, Default)]
-pub(super) struct Held(Arc<AtomicUsize>);
+pub(super) struct HeldBytes(Arc<AtomicUsize>);
 
 /// A body that is counted as long as any part of it is there.
 struct Body {
     bytes: Bytes,
-    held: Held,
+    held: HeldBytes,
 }
 
-impl Held {
+impl HeldBytes {
     pub(super) fn bytes(&self) -> usize {
         self.0.load(Relaxed)
     }
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn a_body_is_counted_until_the_last_piece_of_it_is_gone() {
-        let held = Held::default();
+        let held = HeldBytes::default();
         let mut body = held.count(Bytes::from(vec![7; 100]));
         let other = held.count(Bytes::from_static(b"abc"));
         let (piece, copy) = (body.split_to(1), body.clone());

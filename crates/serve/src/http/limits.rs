@@ -9,14 +9,14 @@ pub(super) const HEAD_BYTES: usize = 16 * 1024;
 pub(super) const HEADERS: usize = 64;
 
 /// A page is handed to the connection in pieces of this many bytes, which are parts of it: a slow reader holds no copy, but the page
-/// until it has taken the last piece. [`Limits::pages`] bounds what is held so.
+/// until it has taken the last piece. [`HttpLimits::pages`] bounds what is held so.
 pub(super) const PIECE_BYTES: usize = 16 * 1024;
 
 /// A page shorter than this is not worth compressing.
 pub(super) const GZIP_LEAST_BYTES: usize = 1024;
 
 /// So long a page that is wanted waits until enough of those that are held are given back: somewhat longer than
-/// [`Limits::write_grace`], after which slow readers lose them, and shorter than a scrape waits.
+/// [`HttpLimits::write_grace`], after which slow readers lose them, and shorter than a scrape waits.
 pub(super) const PATIENCE_FOR_ROOM: Duration = Duration::from_secs(4);
 
 /// Passwords that wait to be checked; one is checked at a time.
@@ -37,7 +37,7 @@ pub(super) const GUESSERS: usize = 1024;
 
 /// Bounds that a test or a slow network may want otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct HttpLimits {
     /// Connections at once. One more takes the place of the one that has waited longest for its client, if there is one.
     pub connections: usize,
     /// For the TLS handshake.
@@ -58,7 +58,7 @@ pub struct Limits {
     pub idle: Duration,
 }
 
-impl Default for Limits {
+impl Default for HttpLimits {
     fn default() -> Self {
         Self {
             connections: 64,

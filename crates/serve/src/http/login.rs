@@ -15,22 +15,12 @@ use tokio::{
 };
 
 use super::{
+    HttpRefusal,
     guesses::Guesses,
     limits::{REST_AFTER_WRONG, WAITING_LOGINS},
-    lock,
-    users::{Credentials, Users},
+    users::{Credentials, PasswordFile},
 };
-
-/// What becomes of a client at the door.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// It may read.
-    Granted,
-    /// It said no password, or a wrong one.
-    Wrong,
-    /// Too many were wrong: not checked.
-    TooMany,
-}
+use crate::lock;
 
 /// The door.
 pub(super) struct Login {
@@ -50,14 +40,21 @@ impl Login {
     }
 
     /// Whether the client at this address may read, by what the request says of it.
-    pub(super) async fn check(&self, users: &Arc<Users>, headers: &HeaderMap, address: IpAddr) -> Verdict {
-        let Some(credentials) = credentials(headers) else { return Verdict::Wrong };
+    pub(super) async fn check(
+        &self,
+        users: &Arc<PasswordFile>,
+        headers: &HeaderMap,
+        address: IpAddr,
+    ) -> Result<(), HttpRefusal> {
+        let Some(credentials) = credentials(headers) else { return Err(HttpRefusal::Unauthorized) };
         if users.remember(&credentials) {
-            return Verdict::Granted;
+            return Ok(());
         }
-        let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else { return Verdict::TooMany };
+        let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else {
+            return Err(HttpRefusal::Guessing);
+        };
         if !lock(&self.guesses).book(address, Instant::now()) {
-            return Verdict::TooMany;
+            return Err(HttpRefusal::Guessing);
         }
         let (turn, guesses, users) = (self.turn.clone(), self.guesses.clone(), users.clone());
         // A task of its own: a client that goes away must not spare itself the rest, and a right password found is worth keeping.
@@ -69,11 +66,11 @@ impl Login {
             }
             right
         });
-        if checked.await.unwrap_or(false) { Verdict::Granted } else { Verdict::Wrong }
+        if checked.await.unwrap_or(false) { Ok(()) } else { Err(HttpRefusal::Unauthorized) }
     }
 }
 
-async fn verify(turn: Arc<Semaphore>, users: Arc<Users>, credentials: Credentials) -> bool {
+async fn verify(turn: Arc<Semaphore>, users: Arc<PasswordFile>, credentials: Credentials) -> bool {
     let Ok(turn) = turn.acquire_owned().await else { return false };
     if users.remember(&credentials) {
         return true;

@@ -28,20 +28,22 @@ mod users;
 mod watch;
 
 use std::{
+    io::{self, ErrorKind},
     net::{SocketAddr, TcpListener},
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    path::PathBuf,
+    sync::{Arc, Mutex, atomic::Ordering::Relaxed},
 };
 
 use tokio_rustls::rustls::ServerConfig;
 
-pub use error::{Effect, Error, Fault, UserFault};
-pub use limits::Limits;
-pub use page::{Page, Pages, Request};
-pub use refusal::Refusal;
+pub use error::Error;
+pub use limits::HttpLimits;
+pub use page::{Page, Pages};
+pub use refusal::HttpRefusal;
 
+use crate::lock;
 use refusal::Counts;
-use users::Users;
+use users::PasswordFile;
 
 /// Where and to whom pages are served.
 #[derive(Clone, Debug)]
@@ -53,37 +55,39 @@ pub struct HttpConfig {
     /// A file of users as `htpasswd -B` writes it. None: everyone may read.
     pub users: Option<PathBuf>,
     /// What a client may take.
-    pub limits: Limits,
+    pub limits: HttpLimits,
 }
 
 impl HttpConfig {
     /// Plain HTTP to everyone who reaches the address.
     pub fn new(listen: SocketAddr) -> Self {
-        Self { listen, tls: None, users: None, limits: Limits::default() }
+        Self { listen, tls: None, users: None, limits: HttpLimits::default() }
     }
 }
 
 /// The server: bound at once, so that what is wrong is known before anything else begins.
 pub struct Http {
-    limits: Limits,
+    limits: HttpLimits,
     listener: TcpListener,
     local: SocketAddr,
     rules: Mutex<Rules>,
     counts: Counts,
+    /// Each open connection holds a clone.
+    open: Arc<()>,
 }
 
 /// What [`Http::reload`] replaces.
 #[derive(Clone)]
 struct Rules {
     tls: Option<Arc<ServerConfig>>,
-    users: Option<Arc<Users>>,
+    users: Option<Arc<PasswordFile>>,
 }
 
 impl Http {
     /// Reads certificate, key and users, and takes the address. Nobody is answered before [`Http::serve`]. Needs no runtime.
     pub fn bind(config: &HttpConfig) -> Result<Self, Error> {
         let rules = Rules { tls: read_tls(config)?, users: read_users(config, None)? };
-        let taken = |error| Error::not_served(Fault::Listen { address: config.listen, error });
+        let taken = |error| not_listening(config.listen, &error);
         let listener = TcpListener::bind(config.listen).map_err(taken)?;
         listener.set_nonblocking(true).map_err(taken)?;
         let local = listener.local_addr().map_err(taken)?;
@@ -93,6 +97,7 @@ impl Http {
             local,
             rules: Mutex::new(rules),
             counts: Counts::default(),
+            open: Arc::default(),
         })
     }
 
@@ -123,18 +128,18 @@ impl Http {
     }
 
     /// How often clients were refused since the start, by reason: every reason, 0 included.
-    pub fn refused(&self) -> [(Refusal, u64); Refusal::ALL.len()] {
-        Refusal::ALL.map(|refusal| (refusal, self.counts.refused(refusal)))
+    pub fn refused(&self) -> [(HttpRefusal, u64); HttpRefusal::ALL.len()] {
+        HttpRefusal::ALL.map(|refusal| (refusal, self.counts.refused(refusal)))
     }
 
     /// Requests that got what they asked for, since the start.
     pub fn answered(&self) -> u64 {
-        self.counts.answered()
+        self.counts.answered.load(Relaxed)
     }
 
     /// Connections that are open now.
     pub fn connections(&self) -> u64 {
-        self.counts.connections()
+        Arc::strong_count(&self.open) as u64 - 1
     }
 
     fn rules(&self) -> Rules {
@@ -147,9 +152,29 @@ fn replace<T>(place: &mut Option<T>, read: Result<Option<T>, Error>, may_take_aw
     match read {
         Ok(None) if !may_take_away => {}
         Ok(new) => *place = new,
-        Err(error) => return Some(error.kept()),
+        Err(mut error) => {
+            error.is_kept = true;
+            return Some(error);
+        }
     }
     None
+}
+
+fn not_listening(address: SocketAddr, error: &io::Error) -> Error {
+    let what = match error.kind() {
+        ErrorKind::AddrInUse => format!("another process listens on {address} already"),
+        ErrorKind::AddrNotAvailable => format!("this host has no address {}", address.ip()),
+        _ => format!("{address} cannot be listened on ({error})"),
+    };
+    Error::new(
+        what,
+        match error.kind() {
+            ErrorKind::PermissionDenied => {
+                "choose a port from 1024 upward as `listen` in [http]: those below need CAP_NET_BIND_SERVICE"
+            }
+            _ => "choose another address as `listen` in [http], or \"\" for none",
+        },
+    )
 }
 
 /// One sentence for the log where strangers could read along or log in.
@@ -173,23 +198,21 @@ fn warning(listen: SocketAddr, has_tls: bool, has_users: bool) -> Option<String>
 
 fn read_tls(config: &HttpConfig) -> Result<Option<Arc<ServerConfig>>, Error> {
     let read = |(certificate, key): &(PathBuf, PathBuf)| tls::read(certificate, key).map(Arc::new);
-    config.tls.as_ref().map(read).transpose().map_err(Error::not_served)
+    config.tls.as_ref().map(read).transpose()
 }
 
-fn read_users(config: &HttpConfig, before: Option<&Users>) -> Result<Option<Arc<Users>>, Error> {
+fn read_users(
+    config: &HttpConfig,
+    before: Option<&PasswordFile>,
+) -> Result<Option<Arc<PasswordFile>>, Error> {
     let read = |path: &PathBuf| {
-        let users = Users::read(Path::new(path))?;
+        let users = PasswordFile::read(path)?;
         Ok(Arc::new(match before {
             Some(before) => users.keeping(before),
             None => users,
         }))
     };
-    config.users.as_ref().map(read).transpose().map_err(Error::not_served)
-}
-
-/// A lock that a panic elsewhere does not take from us: what it guards is replaced as a whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    config.users.as_ref().map(read).transpose()
 }
 
 #[cfg(test)]

@@ -2,11 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::{Limits, lock, watch::Watch};
+use super::{HttpLimits, watch::Watch};
+use crate::lock;
 
 /// All places.
 pub(super) struct Seats {
-    limits: Limits,
+    limits: HttpLimits,
     taken: Mutex<Vec<Arc<Watch>>>,
 }
 
@@ -17,7 +18,7 @@ pub(super) struct Seat {
 }
 
 impl Seats {
-    pub(super) fn new(limits: Limits) -> Arc<Self> {
+    pub(super) fn new(limits: HttpLimits) -> Arc<Self> {
         Arc::new(Self { limits, taken: Mutex::default() })
     }
 
@@ -60,11 +61,11 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::http::watch::{End, Phase};
+    use crate::http::{HttpRefusal, watch::Phase};
 
     #[tokio::test(start_paused = true)]
     async fn a_new_client_takes_the_place_of_the_one_that_waited_longest_for_nothing() {
-        let seats = Seats::new(Limits { connections: 3, ..Limits::default() });
+        let seats = Seats::new(HttpLimits { connections: 3, ..HttpLimits::default() });
         let mut taken = Vec::new();
         for _ in 0..3 {
             taken.push(seats.take().unwrap());
@@ -73,9 +74,9 @@ mod tests {
         taken[0].watch.enter(Phase::Answer);
         let fourth = seats.take().unwrap();
         let now = || std::future::ready(());
-        assert_eq!(taken[1].watch.over(now()).await, End::Displaced);
-        assert_eq!(taken[0].watch.over(now()).await, End::Done(()));
-        assert_eq!(taken[2].watch.over(now()).await, End::Done(()));
+        assert_eq!(taken[1].watch.over(now()).await, Err(HttpRefusal::Displaced));
+        assert_eq!(taken[0].watch.over(now()).await, Ok(()));
+        assert_eq!(taken[2].watch.over(now()).await, Ok(()));
         for seat in [&taken[2], &fourth] {
             seat.watch.enter(Phase::Answer);
         }
@@ -86,7 +87,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_takes_an_answer_slowly_gives_it_up_and_nobody_else_does() {
-        let limits = Limits::default();
+        let limits = HttpLimits::default();
         let seats = Seats::new(limits);
         let taken: Vec<_> = (0..4).map(|_| seats.take().unwrap()).collect();
         let phases =
@@ -97,13 +98,13 @@ mod tests {
         }
         let now = || std::future::ready(());
         seats.relieve();
-        assert_eq!(taken[2].watch.over(now()).await, End::Done(()), "it may have been quick");
+        assert_eq!(taken[2].watch.over(now()).await, Ok(()), "it may have been quick");
         sleep(limits.write_grace).await;
         seats.relieve();
         seats.relieve();
-        assert_eq!(taken[2].watch.over(now()).await, End::Displaced);
+        assert_eq!(taken[2].watch.over(now()).await, Err(HttpRefusal::Displaced));
         for other in [0, 1, 3] {
-            assert_eq!(taken[other].watch.over(now()).await, End::Done(()), "{other}");
+            assert_eq!(taken[other].watch.over(now()).await, Ok(()), "{other}");
         }
     }
 }

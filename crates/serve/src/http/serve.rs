@@ -1,12 +1,6 @@
 //! Takes connections, and ends those that are over.
 
-use std::{
-    convert::Infallible,
-    io::{self, Write},
-    net::IpAddr,
-    sync::Arc,
-    time::Duration,
-};
+use std::{convert::Infallible, io::Write, net::IpAddr, sync::Arc, time::Duration};
 
 use hyper::{
     header::{CONNECTION, HeaderValue},
@@ -23,13 +17,14 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::{
-    Error, Fault, Http, Pages, Refusal,
+    Error, Http, HttpRefusal, Pages,
     answer::Answers,
     limits::{HEAD_BYTES, HEADERS},
     login::Login,
+    not_listening,
     seats::{Seat, Seats},
     shared::SharedPages,
-    watch::{End, Phase, Watch, Watched},
+    watch::{Phase, Watch, Watched},
 };
 
 /// Before the next connection is taken, where the kernel has no file descriptor or memory for this one.
@@ -40,14 +35,14 @@ const FULL: &[u8] =
 
 impl Http {
     /// Answers until the future is dropped, which ends all connections. `pages` makes one: never two at a time, and never for
-    /// longer than [`super::Limits::page`], after which its future is dropped. Returns only if the kernel
+    /// longer than [`super::HttpLimits::page`], after which its future is dropped. Returns only if the kernel
     /// does not let the listening socket be waited for.
     ///
     /// Needs a runtime with IO and time; one thread will do.
     pub async fn serve<P: Pages>(self: Arc<Self>, pages: P) -> Error {
-        let listener = match self.listener() {
+        let listener = match self.listener.try_clone().and_then(TcpListener::from_std) {
             Ok(listener) => listener,
-            Err(error) => return Error::not_served(Fault::Listen { address: self.local, error }),
+            Err(error) => return not_listening(self.local, &error),
         };
         let limits = self.limits;
         let seats = Seats::new(limits);
@@ -71,16 +66,12 @@ impl Http {
             yield_now().await;
         }
     }
-
-    fn listener(&self) -> io::Result<TcpListener> {
-        TcpListener::from_std(self.listener.try_clone()?)
-    }
 }
 
 impl<P: Pages> Answers<P> {
     /// Without waiting for anything: the listening loop does this.
     fn turn_away(&self, stream: TcpStream) {
-        self.http.counts.refuse(Refusal::Full);
+        self.http.counts.refuse(HttpRefusal::Full);
         if self.http.rules().tls.is_none()
             && let Ok(mut stream) = stream.into_std()
         {
@@ -90,15 +81,11 @@ impl<P: Pages> Answers<P> {
     }
 
     async fn connection(self: Arc<Self>, mut stream: TcpStream, peer: IpAddr, seat: Seat) {
-        let _open = Open::new(&self.http);
+        let _open = self.http.open.clone();
         // Else the last piece of an answer waits for the acknowledgement of the one before.
         let _ = stream.set_nodelay(true);
-        let refusal = match seat.watch.over(self.converse(&mut stream, peer, &seat.watch)).await {
-            End::Done(result) => result.err().flatten(),
-            End::Slow => Some(Refusal::Slow),
-            End::Displaced => Some(Refusal::Displaced),
-        };
-        if let Some(refusal) = refusal {
+        let ended = seat.watch.over(self.converse(&mut stream, peer, &seat.watch)).await;
+        if let Err(Some(refusal)) = ended.unwrap_or_else(|refusal| Err(Some(refusal))) {
             self.http.counts.refuse(refusal);
         }
         if seat.watch.is_writing() {
@@ -112,12 +99,12 @@ impl<P: Pages> Answers<P> {
         stream: &mut TcpStream,
         peer: IpAddr,
         watch: &Arc<Watch>,
-    ) -> Result<(), Option<Refusal>> {
+    ) -> Result<(), Option<HttpRefusal>> {
         let Some(config) = self.http.rules().tls else {
             return self.requests(stream, false, peer, watch).await;
         };
         watch.enter(Phase::Handshake);
-        let stream = TlsAcceptor::from(config).accept(stream).await.map_err(|_| Refusal::Tls)?;
+        let stream = TlsAcceptor::from(config).accept(stream).await.map_err(|_| HttpRefusal::Tls)?;
         watch.enter(Phase::Request);
         self.requests(stream, true, peer, watch).await
     }
@@ -128,7 +115,7 @@ impl<P: Pages> Answers<P> {
         is_encrypted: bool,
         peer: IpAddr,
         watch: &Arc<Watch>,
-    ) -> Result<(), Option<Refusal>>
+    ) -> Result<(), Option<HttpRefusal>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -150,26 +137,10 @@ impl<P: Pages> Answers<P> {
 }
 
 /// Why hyper ended it. A client that goes away was not refused.
-fn refusal(error: &hyper::Error) -> Option<Refusal> {
+fn refusal(error: &hyper::Error) -> Option<HttpRefusal> {
     if error.is_parse_too_large() {
-        Some(Refusal::Oversized)
+        Some(HttpRefusal::Oversized)
     } else {
-        error.is_parse().then_some(Refusal::Malformed)
-    }
-}
-
-/// A connection counted as open until it is dropped.
-struct Open<'a>(&'a Http);
-
-impl<'a> Open<'a> {
-    fn new(http: &'a Http) -> Self {
-        http.counts.open();
-        Self(http)
-    }
-}
-
-impl Drop for Open<'_> {
-    fn drop(&mut self) {
-        self.0.counts.close();
+        error.is_parse().then_some(HttpRefusal::Malformed)
     }
 }

@@ -12,12 +12,12 @@ use tokio::{
 };
 
 use super::{
-    Limits, Page, Pages, gzip,
-    held::Held,
+    HttpLimits, Page, Pages, gzip,
+    held::HeldBytes,
     limits::{GZIP_LEAST_BYTES, PATIENCE_FOR_ROOM},
-    lock,
     seats::Seats,
 };
+use crate::lock;
 
 /// How often it is looked whether there is room again.
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(50);
@@ -30,13 +30,14 @@ pub(super) struct Made {
     pub(super) is_compressed: bool,
 }
 
-/// Pages that are being made. `P` makes them.
+/// Pages that are being made.
 pub(super) struct SharedPages<P: Pages> {
-    pages: P,
-    limits: Limits,
+    /// Makes them.
+    pub(super) source: P,
+    limits: HttpLimits,
     /// Who may hold pages.
     seats: Arc<Seats>,
-    held: Held,
+    held: HeldBytes,
     turn: Semaphore,
     awaited: Mutex<Vec<Awaited<P::Kind>>>,
 }
@@ -72,14 +73,9 @@ impl Made {
 }
 
 impl<P: Pages> SharedPages<P> {
-    pub(super) fn new(pages: P, limits: Limits, seats: Arc<Seats>) -> Arc<Self> {
-        let (held, turn, awaited) = (Held::default(), Semaphore::new(1), Mutex::default());
-        Arc::new(Self { pages, limits, seats, held, turn, awaited })
-    }
-
-    /// What makes them.
-    pub(super) fn of(&self) -> &P {
-        &self.pages
+    pub(super) fn new(source: P, limits: HttpLimits, seats: Arc<Seats>) -> Arc<Self> {
+        let (held, turn, awaited) = (HeldBytes::default(), Semaphore::new(1), Mutex::default());
+        Arc::new(Self { source, limits, seats, held, turn, awaited })
     }
 
     /// The page; that of another client that wants the same, if it is being made or about to be. None: too many are awaited, or
@@ -115,7 +111,7 @@ impl<P: Pages> SharedPages<P> {
             sender.send_replace(Some(Made::plain(Page::text(503, full))));
             return;
         }
-        let page = timeout(self.limits.page, self.pages.make(wanted.kind.clone())).await;
+        let page = timeout(self.limits.page, self.source.make(wanted.kind.clone())).await;
         // Who comes from now on gets a new page.
         drop(over);
         let late = |_| Page::text(503, "The page was not made in time; try again later.\n");
@@ -155,7 +151,6 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::http::Request;
 
     /// Tells pages apart by the first word of `Accept`.
     struct ByWord<M>(M);
@@ -167,8 +162,8 @@ mod tests {
     {
         type Kind = String;
 
-        fn kind(&self, request: &Request) -> String {
-            request.accept.iter().flat_map(|accept| accept.split(' ')).take(1).collect()
+        fn kind(&self, accept: Option<&str>) -> String {
+            accept.iter().flat_map(|accept| accept.split(' ')).take(1).collect()
         }
 
         fn make(&self, kind: String) -> impl Future<Output = Page> + Send {
@@ -176,7 +171,7 @@ mod tests {
         }
     }
 
-    fn shared<M, F>(limits: Limits, make: M) -> Arc<SharedPages<ByWord<M>>>
+    fn shared<M, F>(limits: HttpLimits, make: M) -> Arc<SharedPages<ByWord<M>>>
     where
         M: Fn(String) -> F + Send + Sync + 'static,
         F: Future<Output = Page> + Send,
@@ -184,8 +179,8 @@ mod tests {
         SharedPages::new(ByWord(make), limits, Seats::new(limits))
     }
 
-    fn limits() -> Limits {
-        Limits { page: Duration::from_secs(1), connections: 8, ..Limits::default() }
+    fn limits() -> HttpLimits {
+        HttpLimits { page: Duration::from_secs(1), connections: 8, ..HttpLimits::default() }
     }
 
     fn wanted(kind: &str) -> Wanted<String> {
@@ -264,8 +259,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pages_that_are_held_are_bounded_until_they_are_given_back() {
-        let pages =
-            shared(Limits { pages: 250, ..limits() }, |_| async { Page::ok("text/plain", vec![b'x'; 100]) });
+        let pages = shared(HttpLimits { pages: 250, ..limits() }, |_| async {
+            Page::ok("text/plain", vec![b'x'; 100])
+        });
         let mut held = Vec::new();
         for n in 0..3 {
             let made = pages.get(wanted(&n.to_string())).await.unwrap();

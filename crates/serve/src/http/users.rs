@@ -2,20 +2,23 @@
 
 use std::{
     collections::{HashMap, hash_map::Entry},
-    fs,
     path::Path,
     sync::{Arc, Mutex},
 };
 
 use ring::{hmac, rand::SystemRandom};
 
-use super::{Fault, UserFault, lock};
+use super::{Error, error::read_file};
+use crate::lock;
 
 /// The highest cost taken: checking a password takes one or two seconds then, and a scrape waits for ten.
 const HIGHEST_COST: u32 = 15;
 
+/// What to do about a line that is wrong.
+const AS_HTPASSWD: &str = "write lines as `htpasswd -nB NAME` prints them";
+
 /// The users of one reading of the file.
-pub(super) struct Users {
+pub(super) struct PasswordFile {
     by_name: HashMap<String, Arc<User>>,
     /// Of this process alone, so that a tag tells nothing to who sees it.
     key: hmac::Key,
@@ -36,15 +39,14 @@ pub(super) struct Credentials {
     pub(super) password: Vec<u8>,
 }
 
-impl Users {
+impl PasswordFile {
     /// From the file.
-    pub(super) fn read(path: &Path) -> Result<Self, Fault> {
-        let text = fs::read(path).map_err(|error| Fault::File { key: "users", path: path.into(), error })?;
-        Self::parse(path, &String::from_utf8_lossy(&text))
+    pub(super) fn read(path: &Path) -> Result<Self, Error> {
+        Self::parse(path, &String::from_utf8_lossy(&read_file("users", path)?))
     }
 
     /// Empty lines and those that begin with `#` are left out.
-    fn parse(path: &Path, text: &str) -> Result<Self, Fault> {
+    fn parse(path: &Path, text: &str) -> Result<Self, Error> {
         let mut by_name = HashMap::new();
         let mut dearest = (0, String::new());
         for (at, line) in text.lines().enumerate() {
@@ -52,23 +54,30 @@ impl Users {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let fault = |why| Fault::User { path: path.into(), line: at + 1, why };
-            let (name, hash, cost) = user(line).map_err(fault)?;
+            let wrong = |(why, remedy): (String, _)| {
+                Error::new(format!("line {} of {} {why}", at + 1, path.display()), remedy)
+            };
+            let (name, hash, cost) = user(line).map_err(wrong)?;
             if cost > dearest.0 {
                 dearest = (cost, hash.into());
             }
             match by_name.entry(name.to_owned()) {
-                Entry::Occupied(_) => return Err(fault(UserFault::Twice)),
+                Entry::Occupied(_) => {
+                    let why = "has a name that an earlier line has, too";
+                    return Err(wrong((why.into(), "leave one line of each name")));
+                }
                 Entry::Vacant(place) => {
                     place.insert(Arc::new(User { hash: hash.into(), verified: Mutex::new(None) }))
                 }
             };
         }
         if by_name.is_empty() {
-            return Err(Fault::NoUsers(path.into()));
+            return Err(Error::new(format!("{} names no user", path.display()), AS_HTPASSWD));
         }
-        let key =
-            hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map_err(|_| Fault::NoRandom)?;
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map_err(|_| {
+            let what = "the kernel gave no random numbers".into();
+            Error::new(what, "start the daemon once the host has gathered some")
+        })?;
         Ok(Self { by_name, key, nobody: dearest.1 })
     }
 
@@ -106,15 +115,19 @@ impl Users {
     }
 }
 
-/// A line's name, hash and cost.
-fn user(line: &str) -> Result<(&str, &str, u32), UserFault> {
-    let (name, hash) = line.split_once(':').ok_or(UserFault::Form)?;
+/// A line's name, hash and cost; if it is wrong, why, and what to do.
+fn user(line: &str) -> Result<(&str, &str, u32), (String, &'static str)> {
+    let wrong = |why: &str| (why.to_owned(), AS_HTPASSWD);
+    let (name, hash) = line.split_once(':').ok_or_else(|| wrong("is not NAME:HASH"))?;
     if name.is_empty() || name.contains(char::is_control) {
-        return Err(UserFault::Form);
+        return Err(wrong("is not NAME:HASH"));
     }
-    let cost = cost(hash).ok_or(UserFault::Hash)?;
+    let cost = cost(hash).ok_or_else(|| wrong("has a hash that is not bcrypt's"))?;
     if cost > HIGHEST_COST {
-        return Err(UserFault::Cost { cost, most: HIGHEST_COST });
+        let why = format!(
+            "has a bcrypt cost of {cost}, and above {HIGHEST_COST} a scrape would end before its password is checked"
+        );
+        return Err((why, "make the line again with `htpasswd -nB -C 10 NAME`"));
     }
     Ok((name, hash, cost))
 }
@@ -134,8 +147,8 @@ mod tests {
 
     use super::*;
 
-    fn parse(text: &str) -> Result<Users, Fault> {
-        Users::parse(Path::new("users"), text)
+    fn parse(text: &str) -> Result<PasswordFile, Error> {
+        PasswordFile::parse(Path::new("users"), text)
     }
 
     fn says(name: &str, password: &str) -> Credentials {
@@ -194,25 +207,23 @@ mod tests {
     #[test]
     fn bad_lines_are_told_by_number() {
         let digest = "A".repeat(53);
+        let (form, hash) = ("is not NAME:HASH", "has a hash that is not bcrypt's");
         for (text, line, why) in [
-            ("a".to_owned(), 1, UserFault::Form),
-            (format!("\n:$2y$10${digest}"), 2, UserFault::Form),
-            ("# x\na:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=".into(), 2, UserFault::Hash),
-            ("a:$apr1$x$y".into(), 1, UserFault::Hash),
-            (format!("a:$2y$10${digest}A"), 1, UserFault::Hash),
-            (format!("a:$2y$1é${digest}"), 1, UserFault::Hash),
-            (format!("a:$2y$03${digest}"), 1, UserFault::Hash),
-            (format!("a:$2y$20${digest}"), 1, UserFault::Cost { cost: 20, most: HIGHEST_COST }),
-            (format!("a:$2y$10${digest}\na:$2b$10${digest}"), 2, UserFault::Twice),
+            ("a".to_owned(), 1, form),
+            (format!("\n:$2y$10${digest}"), 2, form),
+            ("# x\na:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=".into(), 2, hash),
+            ("a:$apr1$x$y".into(), 1, hash),
+            (format!("a:$2y$10${digest}A"), 1, hash),
+            (format!("a:$2y$1é${digest}"), 1, hash),
+            (format!("a:$2y$03${digest}"), 1, hash),
+            (format!("a:$2y$20${digest}"), 1, "has a bcrypt cost of 20, and above 15 a scrape"),
+            (format!("a:$2y$10${digest}\na:$2b$10${digest}"), 2, "has a name that an earlier line has, too"),
         ] {
-            match parse(&text) {
-                Err(Fault::User { line: at, why: fault, .. }) => {
-                    assert_eq!((at, fault), (line, why), "{text}")
-                }
-                other => panic!("{text}: {:?}", other.err()),
-            }
+            let error = parse(&text).err().expect(&text).to_string();
+            assert!(error.starts_with(&format!("line {line} of users {why}")), "{text}: {error}");
         }
-        assert!(matches!(parse("\n# nobody\n"), Err(Fault::NoUsers(_))));
+        let error = parse("\n# nobody\n").err().expect("nobody").to_string();
+        assert!(error.starts_with("users names no user, so nothing is served by HTTP; "), "{error}");
     }
 
     proptest! {

@@ -17,7 +17,8 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{Limits, lock};
+use super::{HttpLimits, HttpRefusal};
+use crate::lock;
 
 /// What a connection is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,24 +40,13 @@ pub(super) enum Phase {
 
 /// Shared by a connection's task, its service and its socket, all polled by that one task.
 pub(super) struct Watch {
-    limits: Limits,
+    limits: HttpLimits,
     at: Mutex<(Phase, Instant)>,
     displaced: Notify,
 }
 
-/// How a watched conversation ended.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum End<T> {
-    /// By itself.
-    Done(T),
-    /// It took too long.
-    Slow,
-    /// Its place went to another.
-    Displaced,
-}
-
 impl Watch {
-    pub(super) fn new(limits: Limits) -> Arc<Self> {
+    pub(super) fn new(limits: HttpLimits) -> Arc<Self> {
         let at = Mutex::new((Phase::Request, Instant::now()));
         Arc::new(Self { limits, at, displaced: Notify::new() })
     }
@@ -93,24 +83,24 @@ impl Watch {
         self.displaced.notify_one();
     }
 
-    /// Polls the conversation until it ends or must end.
-    pub(super) async fn over<T>(&self, conversation: impl Future<Output = T>) -> End<T> {
+    /// Polls the conversation until it ends by itself, takes too long, or its place goes to another.
+    pub(super) async fn over<T>(&self, conversation: impl Future<Output = T>) -> Result<T, HttpRefusal> {
         let mut conversation = pin!(conversation);
         let mut limit = pin!(sleep_until(self.deadline()));
         let timed = std::future::poll_fn(|cx| {
             if let Poll::Ready(value) = conversation.as_mut().poll(cx) {
-                return Poll::Ready(End::Done(value));
+                return Poll::Ready(Ok(value));
             }
             // The poll above is all that can have changed it.
             let deadline = self.deadline();
             if limit.deadline() != deadline {
                 limit.as_mut().reset(deadline);
             }
-            limit.as_mut().poll(cx).map(|()| End::Slow)
+            limit.as_mut().poll(cx).map(|()| Err(HttpRefusal::Slow))
         });
         tokio::select! {
             biased;
-            () = self.displaced.notified() => End::Displaced,
+            () = self.displaced.notified() => Err(HttpRefusal::Displaced),
             end = timed => end,
         }
     }
@@ -215,7 +205,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn each_phase_has_its_own_limit_counted_from_its_beginning() {
-        let watch = Watch::new(Limits { request: 3 * SECOND, idle: 60 * SECOND, ..Limits::default() });
+        let watch =
+            Watch::new(HttpLimits { request: 3 * SECOND, idle: 60 * SECOND, ..HttpLimits::default() });
         let start = Instant::now();
         let conversation = async {
             sleep(2 * SECOND).await;
@@ -230,13 +221,13 @@ mod tests {
                 watch.heard();
             }
         };
-        assert_eq!(watch.over(conversation).await, End::Slow);
+        assert_eq!(watch.over(conversation).await, Err(HttpRefusal::Slow));
         assert_eq!(start.elapsed().as_secs(), 2 + 50 + 3, "a byte now and then does not lengthen a request");
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_is_over_only_when_all_of_it_was_handed_over_and_flushed() {
-        let watch = Watch::new(Limits::default());
+        let watch = Watch::new(HttpLimits::default());
         watch.enter(Phase::Write { handed: false });
         watch.flushed();
         sleep(SECOND).await;
@@ -251,8 +242,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_displaced_conversation_ends() {
-        let watch = Watch::new(Limits::default());
+        let watch = Watch::new(HttpLimits::default());
         watch.displace();
-        assert_eq!(watch.over(std::future::pending::<()>()).await, End::Displaced);
+        assert_eq!(watch.over(std::future::pending::<()>()).await, Err(HttpRefusal::Displaced));
     }
 }

@@ -16,11 +16,11 @@ use tokio::{
     time::{Duration, timeout_at},
 };
 
-use super::{Peer, Seat, Shared, peer};
+use super::{CountedFor, Peer, Shared, peer};
 use crate::{
     protocol::{Refusal, Request, Requests, Word},
     shown::View,
-    streams::{Cursor, Frame, Kind},
+    streams::{Cursor, Frame, StreamKind},
 };
 
 /// What a client that is sent away still has to read the last word.
@@ -33,7 +33,7 @@ const MOST_UNREAD: usize = 32;
 pub(super) struct Connection {
     socket: UnixStream,
     peer: Peer,
-    seat: Seat,
+    seat: CountedFor,
     shared: Rc<RefCell<Shared>>,
     requests: Requests,
     /// A request that is answered once there is a Sample with a greater number: until then it is not known who is there.
@@ -58,7 +58,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(socket: UnixStream, peer: Peer, seat: Seat, shared: Rc<RefCell<Shared>>) -> Self {
+    pub(super) fn new(socket: UnixStream, peer: Peer, seat: CountedFor, shared: Rc<RefCell<Shared>>) -> Self {
         Self {
             socket,
             peer,
@@ -110,27 +110,23 @@ impl Connection {
             let is_waited_for = is_writing || (self.cursor.is_none() && self.asked.is_none());
             let since = if is_writing { self.read_at } else { self.asked_at };
             let until = since + self.shared.borrow().limits.patience;
-            let step = async {
+            let can_read = async {
                 tokio::select! {
                     biased;
-                    ready = self.socket.readable(), if !self.is_over => ready.map(|()| Step::Read),
-                    ready = self.socket.writable(), if is_writing => ready.map(|()| Step::Write),
+                    ready = self.socket.readable(), if !self.is_over => ready.map(|()| true),
+                    ready = self.socket.writable(), if is_writing => ready.map(|()| false),
                     // Also while writing: who does not read is not served beyond the end.
-                    _ = news.changed() => Ok(Step::Look),
+                    _ = news.changed() => Ok(false),
                 }
             };
-            let step = match is_waited_for {
-                true => timeout_at(until.into(), step).await.map_err(|_| too_slow())?,
-                false => step.await,
+            let can_read = match is_waited_for {
+                true => timeout_at(until.into(), can_read).await.map_err(|_| too_slow())?,
+                false => can_read.await,
             };
-            let gone = match step {
-                Ok(Step::Read) => self.read()?,
-                Ok(Step::Write) => self.write(),
-                Ok(Step::Look) => false,
-                Err(_) => true,
-            };
-            if gone {
-                return Ok(());
+            match can_read {
+                Ok(false) => {}
+                Ok(true) if !self.read()? => {}
+                Ok(true) | Err(_) => return Ok(()),
             }
         }
     }
@@ -237,11 +233,11 @@ impl Connection {
         let mut view = View { user, follower: None };
         let mut since_changes = 0;
         if !request.pids.is_empty() {
-            let seat = Seat { is_admin: user.is_none(), ..self.seat };
+            let seat = CountedFor { is_admin: user.is_none(), ..self.seat };
             (view, since_changes) = shared.follow(view, seat, &request.pids)?;
         }
         let interval_ns = shared.limits.interval_ns(request.interval_ns);
-        let cursor = shared.join(Kind { view, interval_ns }, since_changes)?;
+        let cursor = shared.join(StreamKind { view, interval_ns }, since_changes)?;
         if !self.is_open {
             self.is_open = true;
             self.out.push_back(shared.opening.clone());
@@ -324,13 +320,6 @@ impl Drop for Connection {
         shared.users.leave(self.seat);
         shared.count_clients();
     }
-}
-
-/// What there is to do.
-enum Step {
-    Read,
-    Write,
-    Look,
 }
 
 fn push(out: &mut VecDeque<Frame>, word: &Word) -> Result<(), Word> {

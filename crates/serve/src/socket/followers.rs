@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cgscope_model::access::Follower;
 
-use super::users::Seat;
+use super::users::CountedFor;
 use crate::protocol::{Refusal, Word};
 
 /// Viewers with `--pid` of one user who may not see everything.
@@ -14,14 +14,14 @@ const FOR_ADMINS: usize = 8;
 
 /// Those that are in use, and for whom each counts.
 #[derive(Debug, Default)]
-pub(super) struct Followers(BTreeMap<Follower, Seat>);
+pub(super) struct Followers(BTreeMap<Follower, CountedFor>);
 
 impl Followers {
     /// Takes one.
     ///
     /// # Errors
     /// There is none for this user: why, and what to do.
-    pub(super) fn take(&mut self, seat: Seat) -> Result<Follower, Word> {
+    pub(super) fn take(&mut self, seat: CountedFor) -> Result<Follower, Word> {
         let others = self.0.values().filter(|seat| !seat.is_admin);
         let own = others.clone().filter(|other| other.account == seat.account).count();
         let free = Follower::all().find(|follower| !self.0.contains_key(follower));
@@ -59,11 +59,11 @@ impl Followers {
 mod tests {
     use super::*;
 
-    fn user(account: u32) -> Seat {
-        Seat { account, is_admin: false }
+    fn user(account: u32) -> CountedFor {
+        CountedFor { account, is_admin: false }
     }
 
-    const ADMIN: Seat = Seat { account: 0, is_admin: true };
+    const ADMIN: CountedFor = CountedFor { account: 0, is_admin: true };
 
     #[test]
     fn a_user_follows_so_many_and_others_and_admins_still_can() {

@@ -12,7 +12,7 @@ const ONE_FOR_ADMINS_IN: usize = 8;
 
 /// What clients may do.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct ViewerLimits {
     /// Users who may see everything, besides root and the daemon's own.
     pub admin_uids: Vec<u32>,
     /// Groups whose members may.
@@ -27,7 +27,7 @@ pub struct Limits {
     pub patience: Duration,
 }
 
-impl Limits {
+impl ViewerLimits {
     /// The interval at which somebody is sent Samples who asks for this one: as long, or up to the next that there is.
     pub fn interval_ns(&self, asked_ns: u64) -> u64 {
         let shortest_ns = self.shortest_interval_ns.max(1);
@@ -54,7 +54,7 @@ impl Limits {
     }
 }
 
-impl Default for Limits {
+impl Default for ViewerLimits {
     fn default() -> Self {
         Self {
             admin_uids: Vec::new(),

@@ -28,14 +28,14 @@ use crate::{
     collection::{Collection, Latest, Taken},
     protocol::{Refusal, Word},
     shown::{View, seen},
-    streams::{Cursor, Held, Kind, Streams},
+    streams::{Cursor, StreamKind, StreamMemory, Streams},
 };
 use accounts::Accounts;
 use followers::Followers;
-pub use limits::{Counters, Limits};
+pub use limits::{Counters, ViewerLimits};
 use owners::{Directory, Owners};
 pub use peer::{Peer, note_senders};
-use users::{Seat, Users};
+use users::{CountedFor, UserLimits};
 
 /// Samples beside the grid are at least so far from any other.
 const LEAST_GAP: Duration = Duration::from_millis(100);
@@ -53,11 +53,11 @@ const END: Duration = Duration::from_millis(1_500);
 struct Shared {
     collection: Collection,
     streams: Streams,
-    limits: Limits,
+    limits: ViewerLimits,
     /// How often these have changed.
     limits_changed: u64,
     accounts: Accounts,
-    users: Users,
+    users: UserLimits,
     followers: Followers,
     opening: Arc<[u8]>,
     mount: Option<PathBuf>,
@@ -89,7 +89,7 @@ impl Server {
         collection: Collection,
         header: &Header,
         mount: Option<PathBuf>,
-        limits: Limits,
+        limits: ViewerLimits,
         counters: Arc<Counters>,
     ) -> Result<Self, WriteError> {
         // Where that cannot be had it is asked for at each client, and who sends before is refused.
@@ -102,7 +102,7 @@ impl Server {
             limits,
             limits_changed: 0,
             accounts: Accounts::default(),
-            users: Users::default(),
+            users: UserLimits::default(),
             followers: Followers::default(),
             opening: Outgoing::opening(header)?.into(),
             mount,
@@ -118,7 +118,7 @@ impl Server {
     }
 
     /// What changes from now on: for clients that come, and those that are there.
-    pub fn limits(&self) -> impl Fn(Limits) + use<> {
+    pub fn limits(&self) -> impl Fn(ViewerLimits) + use<> {
         let shared = self.shared.clone();
         move |limits| {
             let mut shared = shared.borrow_mut();
@@ -230,9 +230,9 @@ impl Shared {
     }
 
     /// For whom a client counts that connects.
-    fn seat(&mut self, peer: &Peer) -> Seat {
+    fn seat(&mut self, peer: &Peer) -> CountedFor {
         self.accounts.refresh();
-        Seat { account: self.accounts.of(peer.uid), is_admin: self.user(peer).is_none() }
+        CountedFor { account: self.accounts.of(peer.uid), is_admin: self.user(peer).is_none() }
     }
 
     fn show(&mut self, taken: Taken) {
@@ -252,13 +252,13 @@ impl Shared {
 
     /// Ends streams of users who take too much memory with more than one: the newest first.
     fn bound_memory(&mut self, user_bytes: usize, users_bytes: usize) {
-        let mut of_users: BTreeMap<u32, Vec<Held>> = BTreeMap::new();
+        let mut of_users: BTreeMap<u32, Vec<StreamMemory>> = BTreeMap::new();
         for held in self.streams.held() {
             if let Some(user) = held.kind.view.user {
                 of_users.entry(self.accounts.of(user)).or_default().push(held);
             }
         }
-        let bytes = |streams: &Vec<Held>| streams.iter().map(|held| held.bytes).sum::<usize>();
+        let bytes = |streams: &Vec<StreamMemory>| streams.iter().map(|held| held.bytes).sum::<usize>();
         loop {
             let all: usize = of_users.values().map(bytes).sum();
             let most = of_users.values_mut().filter(|streams| streams.len() > 1).max_by_key(|of| bytes(of));
@@ -292,9 +292,9 @@ impl Shared {
     }
 
     /// One more reads a stream.
-    fn join(&mut self, kind: Kind, since_changes: u64) -> Result<Cursor, Word> {
+    fn join(&mut self, kind: StreamKind, since_changes: u64) -> Result<Cursor, Word> {
         if let (Some(user), None) = (kind.view.user, kind.view.follower)
-            && !self.streams.has(&kind)
+            && !self.streams.streams.contains_key(&kind)
             && self.streams.of_users(|other| self.accounts.of(other) == self.accounts.of(user))
                 >= INTERVALS_PER_USER
         {
@@ -312,12 +312,12 @@ impl Shared {
     /// Whoever reads there goes on at another interval.
     fn change_interval(&mut self, cursor: &Cursor, interval_ns: u64) -> Result<Cursor, Word> {
         let since_changes = self.streams.since_changes(cursor);
-        let changed = self.begin(Kind { interval_ns, ..cursor.kind }, since_changes)?;
+        let changed = self.begin(StreamKind { interval_ns, ..cursor.kind }, since_changes)?;
         self.stop(cursor);
         Ok(changed)
     }
 
-    fn begin(&mut self, kind: Kind, since_changes: u64) -> Result<Cursor, Word> {
+    fn begin(&mut self, kind: StreamKind, since_changes: u64) -> Result<Cursor, Word> {
         let cursor = self.streams.join(kind, since_changes).map_err(|error| {
             Word::refused(Refusal::Failed, format!("the daemon could not begin to send ({error})"))
         })?;
@@ -341,13 +341,13 @@ impl Shared {
     /// Nobody is followed for a view any more.
     fn give_back(&mut self, view: View) {
         if let Some(follower) = view.follower {
-            self.collection.follow_no_longer(follower);
+            self.collection.follow(follower, Vec::new());
             self.followers.give_back(follower);
         }
     }
 
     /// Begins to follow processes for a view, if that may see them; the view of them, and from when on it holds.
-    fn follow(&mut self, view: View, seat: Seat, pids: &[u32]) -> Result<(View, u64), Word> {
+    fn follow(&mut self, view: View, seat: CountedFor, pids: &[u32]) -> Result<(View, u64), Word> {
         let seen = self.latest.as_ref().map(|latest| seen(&latest.reading, &view)).unwrap_or_default();
         if let Some(pid) = pids.iter().find(|pid| !seen.contains(pid)) {
             return Err(Word::refused(

@@ -17,11 +17,10 @@ impl Collect for Nothing {
         Ok(Reading { sample: Sample::default(), access: Vec::new() })
     }
     fn follow(&mut self, _: Follower, _: &[u32]) {}
-    fn follow_no_longer(&mut self, _: Follower) {}
 }
 
 /// One that serves nobody yet, and the folder where its socket is.
-pub(super) fn server(limits: Limits) -> (Server, tempfile::TempDir) {
+pub(super) fn server(limits: ViewerLimits) -> (Server, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(folder.path().join("s.sock")).unwrap();
     let collection = Collection::start(Nothing).unwrap();
@@ -30,13 +29,13 @@ pub(super) fn server(limits: Limits) -> (Server, tempfile::TempDir) {
     (server, folder)
 }
 
-fn kind(user: Option<u32>, interval_ns: u64) -> Kind {
-    Kind { view: View { user, follower: None }, interval_ns }
+fn kind(user: Option<u32>, interval_ns: u64) -> StreamKind {
+    StreamKind { view: View { user, follower: None }, interval_ns }
 }
 
 #[test]
 fn intervals_are_multiples_of_the_shortest_and_not_shorter_than_asked_for() {
-    let limits = Limits::default();
+    let limits = ViewerLimits::default();
     for (asked_ms, ms) in [(1, 100), (100, 100), (101, 200), (250, 300), (300, 300), (1_000, 1_000)] {
         assert_eq!(limits.interval_ns(asked_ms * 1_000_000), ms * 1_000_000, "{asked_ms}");
     }
@@ -44,7 +43,7 @@ fn intervals_are_multiples_of_the_shortest_and_not_shorter_than_asked_for() {
 
 #[tokio::test]
 async fn a_user_looks_at_so_many_different_intervals_and_others_do_not_notice() {
-    let (server, _folder) = server(Limits::default());
+    let (server, _folder) = server(ViewerLimits::default());
     let mut shared = server.shared.borrow_mut();
     let mut join = |user, seconds| shared.join(kind(user, seconds * SECOND), 0);
     for seconds in 1..=16 {
@@ -61,7 +60,7 @@ async fn a_user_looks_at_so_many_different_intervals_and_others_do_not_notice() 
 async fn what_exited_in_a_cgroup_that_is_gone_is_still_its_owners() {
     use std::os::unix::fs::MetadataExt;
 
-    let (server, _folder) = server(Limits::default());
+    let (server, _folder) = server(ViewerLimits::default());
     let mut shared = server.shared.borrow_mut();
     let mount = tempfile::tempdir().unwrap();
     let cgroup = mount.path().join("short");
@@ -112,13 +111,13 @@ fn taken(tasks: u32, number: u64) -> Taken {
     }
 }
 
-fn seat(account: u32) -> Seat {
-    Seat { account, is_admin: false }
+fn seat(account: u32) -> CountedFor {
+    CountedFor { account, is_admin: false }
 }
 
 #[tokio::test]
 async fn a_user_at_their_cap_of_followed_processes_is_refused_and_another_user_and_an_admin_are_not() {
-    let (server, _folder) = server(Limits::default());
+    let (server, _folder) = server(ViewerLimits::default());
     let mut shared = server.shared.borrow_mut();
     let first = taken(5, 1);
     let pid = first.reading.sample.tasks[0].tgid;
@@ -131,13 +130,13 @@ async fn a_user_at_their_cap_of_followed_processes_is_refused_and_another_user_a
     assert_eq!(word.refused, Some(Refusal::TooManyClients));
     assert!(word.sentence.contains("you have 8 viewers that follow processes"), "{}", word.sentence);
     assert!(follow(alices, seat(ALICE + 1)).is_ok(), "another user");
-    assert!(follow(View::ALL, Seat { account: 0, is_admin: true }).is_ok(), "an admin");
+    assert!(follow(View::ALL, CountedFor { account: 0, is_admin: true }).is_ok(), "an admin");
 }
 
 #[tokio::test]
 async fn streams_of_a_user_hold_no_more_memory_than_they_may_and_those_of_others_go_on() {
     const MOST: usize = 30 << 20;
-    let (server, _folder) = server(Limits::default());
+    let (server, _folder) = server(ViewerLimits::default());
     let mut shared = server.shared.borrow_mut();
     let mut join = |user, seconds| shared.join(kind(user, seconds * SECOND), 0).unwrap();
     let [first, second] = [1, 2].map(|seconds| join(Some(ALICE), seconds));
@@ -167,10 +166,10 @@ async fn streams_of_a_user_hold_no_more_memory_than_they_may_and_those_of_others
 #[tokio::test]
 async fn a_stream_holds_one_copy_of_its_rows_and_one_of_followed_processes_what_was_not_read() {
     const TASKS: u32 = 5_000;
-    let (server, _folder) = server(Limits::default());
+    let (server, _folder) = server(ViewerLimits::default());
     let mut shared = server.shared.borrow_mut();
     let view = View { user: None, follower: Follower::all().next() };
-    let mut cursor = shared.join(Kind { view, interval_ns: SECOND }, 0).unwrap();
+    let mut cursor = shared.join(StreamKind { view, interval_ns: SECOND }, 0).unwrap();
     for number in 1..=10 {
         shared.show(taken(TASKS, number));
         assert!(shared.streams.next(&mut cursor).is_some_and(|shown| shown.number == number));
@@ -183,7 +182,7 @@ async fn a_stream_holds_one_copy_of_its_rows_and_one_of_followed_processes_what_
 
 #[tokio::test]
 async fn intervals_are_counted_by_the_owner_of_subordinate_ids() {
-    let (server, folder) = server(Limits::default());
+    let (server, folder) = server(ViewerLimits::default());
     let mut shared = server.shared.borrow_mut();
     let files = ["subuid", "passwd"].map(|name| folder.path().join(name));
     std::fs::write(&files[0], format!("{ALICE}:700000:100\n")).unwrap();

@@ -2,19 +2,19 @@
 
 use std::{collections::HashMap, time::Instant};
 
-use super::Limits;
+use super::ViewerLimits;
 use crate::protocol::Refusal;
 
 /// Connections, and requests, that a user may make at once after a while of rest...
 const BURST: f64 = 100.0;
 /// ... and in every second.
 const PER_SECOND: f64 = 50.0;
-/// Users are forgotten when more than so many were met and they have nothing open.
+/// Users are dropped when more than so many were met and they have nothing open.
 const REMEMBERED: usize = 1_024;
 
 /// For whom a client counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct CountedFor {
     /// The user whose limits it takes from.
     pub account: u32,
     /// It may see everything.
@@ -23,7 +23,7 @@ pub struct Seat {
 
 /// Those who are connected, and those who were a moment ago.
 #[derive(Debug, Default)]
-pub struct Users {
+pub struct UserLimits {
     users: HashMap<u32, User>,
     clients: usize,
     /// Those that may not see everything.
@@ -50,7 +50,7 @@ impl User {
     }
 }
 
-impl Users {
+impl UserLimits {
     /// Clients that are connected.
     pub fn clients(&self) -> usize {
         self.clients
@@ -60,7 +60,7 @@ impl Users {
     ///
     /// # Errors
     /// There are too many, or they come too fast.
-    pub fn admit(&mut self, seat: Seat, limits: &Limits, now: Instant) -> Result<(), Refusal> {
+    pub fn admit(&mut self, seat: CountedFor, limits: &ViewerLimits, now: Instant) -> Result<(), Refusal> {
         if self.users.len() >= REMEMBERED {
             self.users.retain(|_, user| user.clients > 0);
         }
@@ -80,7 +80,7 @@ impl Users {
     }
 
     /// One less.
-    pub fn leave(&mut self, seat: Seat) {
+    pub fn leave(&mut self, seat: CountedFor) {
         if let Some(user) = self.users.get_mut(&seat.account) {
             user.clients -= 1;
             self.clients -= 1;
@@ -100,17 +100,17 @@ mod tests {
 
     use super::*;
 
-    fn limits() -> Limits {
-        Limits { clients: 5, clients_per_user: 3, ..Limits::default() }
+    fn limits() -> ViewerLimits {
+        ViewerLimits { clients: 5, clients_per_user: 3, ..ViewerLimits::default() }
     }
 
-    fn user(account: u32) -> Seat {
-        Seat { account, is_admin: false }
+    fn user(account: u32) -> CountedFor {
+        CountedFor { account, is_admin: false }
     }
 
     #[test]
     fn each_user_has_so_many_clients_and_all_together_so_many() {
-        let (mut users, now) = (Users::default(), Instant::now());
+        let (mut users, now) = (UserLimits::default(), Instant::now());
         for _ in 0..3 {
             assert_eq!(users.admit(user(1), &limits(), now), Ok(()));
         }
@@ -126,12 +126,12 @@ mod tests {
 
     #[test]
     fn some_connections_are_kept_for_who_may_see_everything_also_after_the_limits_changed() {
-        let (mut users, now) = (Users::default(), Instant::now());
-        let many = Limits { clients: 32, clients_per_user: 32, ..Limits::default() };
+        let (mut users, now) = (UserLimits::default(), Instant::now());
+        let many = ViewerLimits { clients: 32, clients_per_user: 32, ..ViewerLimits::default() };
         let admitted = (0..100).filter(|n| users.admit(user(n % 7), &many, now).is_ok()).count();
         assert_eq!(admitted, 28, "an eighth is kept");
-        let admin = Seat { account: 0, is_admin: true };
-        let fewer = Limits { clients: 30, ..many.clone() };
+        let admin = CountedFor { account: 0, is_admin: true };
+        let fewer = ViewerLimits { clients: 30, ..many.clone() };
         assert_eq!(users.admit(admin, &fewer, now), Ok(()));
         assert_eq!(users.admit(admin, &fewer, now), Ok(()));
         assert_eq!(users.admit(admin, &fewer, now), Err(Refusal::TooManyClients));
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn who_comes_too_fast_waits_and_nobody_else_does() {
-        let (mut users, now) = (Users::default(), Instant::now());
+        let (mut users, now) = (UserLimits::default(), Instant::now());
         users.admit(user(1), &limits(), now).unwrap();
         let taken = (0..1_000).filter(|_| users.request(1, now)).count();
         assert_eq!(taken, BURST as usize - 1);
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn those_who_left_are_forgotten() {
-        let (mut users, now) = (Users::default(), Instant::now());
+        let (mut users, now) = (UserLimits::default(), Instant::now());
         for account in 0..5_000 {
             users.admit(user(account), &limits(), now).unwrap();
             users.leave(user(account));

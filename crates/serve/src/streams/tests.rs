@@ -25,8 +25,8 @@ fn taken(number: u64, at_ns: u64, is_on_grid: bool) -> Taken {
     }
 }
 
-fn every(interval_ns: u64) -> Kind {
-    Kind { view: View::ALL, interval_ns }
+fn every(interval_ns: u64) -> StreamKind {
+    StreamKind { view: View::ALL, interval_ns }
 }
 
 /// The numbers of the Samples that a reader gets now.
@@ -79,11 +79,11 @@ fn whoever_comes_later_reads_since_the_last_key_frame_and_then_shares() {
     assert_eq!(streams.streams[&every(SECOND)].frames.len(), 1, "a key frame for those who came");
     let mut third = streams.join(every(SECOND), 0).unwrap();
     assert_eq!(read(&mut streams, &mut third), [13]);
-    assert_eq!((streams.len(), streams.streams[&every(SECOND)].readers), (1, 3));
+    assert_eq!((streams.streams.len(), streams.streams[&every(SECOND)].readers), (1, 3));
     for cursor in [first, second, third] {
         streams.leave(&cursor);
     }
-    assert!(streams.is_empty());
+    assert!(streams.streams.is_empty());
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn nothing_is_shown_before_those_are_followed_who_were_asked_for() {
 #[test]
 fn a_stream_that_cannot_be_written_ends_with_a_word_and_the_others_go_on() {
     let mut streams = Streams::default();
-    let user = |user| Kind { view: View { user: Some(user), follower: None }, interval_ns: SECOND };
+    let user = |user| StreamKind { view: View { user: Some(user), follower: None }, interval_ns: SECOND };
     let [mut all, mut one] = [every(SECOND), user(7)].map(|kind| streams.join(kind, 0).unwrap());
     show(&mut streams, &taken(1, SECOND, true));
     // Tasks out of order, which the user does not see.
@@ -236,7 +236,7 @@ fn who_skips_samples_is_sent_what_they_saw_of_tasks_and_cgroups_that_ended_in_th
         (alices_follower, of(&[("/", 1_020), ("/7", 1_020)])),
     ] {
         let mut streams = Streams::default();
-        let kinds = [1, 2, 3, 7].map(|seconds| Kind { view, interval_ns: seconds * SECOND });
+        let kinds = [1, 2, 3, 7].map(|seconds| StreamKind { view, interval_ns: seconds * SECOND });
         let mut cursors = kinds.map(|kind| streams.join(kind, 0).unwrap());
         let is_owned = |path: &str, user| path == if user == ALICE { "/8" } else { "/9" };
         for taken in &samples {

@@ -45,7 +45,10 @@ async fn a_container_of_kubernetes_has_its_four_names_and_its_pod_has_two() {
         [Some("api"), Some("shop-5d9"), Some("prod"), Some(UID)]
     );
     let pod = runtime.pod(UID).unwrap();
-    assert_eq!((&*pod.pod, &*pod.namespace), ("shop-5d9", "prod"));
+    assert_eq!(
+        [&pod.container, &pod.pod, &pod.namespace].map(|name| name.as_deref()),
+        [None, Some("shop-5d9"), Some("prod")]
+    );
     let names = runtime.names(&plain.id).unwrap();
     assert_eq!((names.container.as_deref(), &names.pod), (Some("own-name"), &None), "no pod is around it");
     assert!(runtime.names("sandbox").is_none() && runtime.pod("").is_none());

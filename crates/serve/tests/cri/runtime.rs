@@ -12,7 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use cgscope_serve::cri::{Pace, Runtime};
+use cgscope_serve::cri::{RetryPace, Runtime};
 use h2::{RecvStream, server::SendResponse};
 use http::{HeaderMap, Request, Response};
 use prost::Message;
@@ -82,8 +82,11 @@ pub(crate) struct Fake {
 }
 
 /// A runtime that is asked again at once.
-pub(crate) const PACE: Pace =
-    Pace { deadline: Duration::from_secs(5), first_retry: Duration::ZERO, longest_retry: Duration::ZERO };
+pub(crate) const PACE: RetryPace = RetryPace {
+    deadline: Duration::from_secs(5),
+    first_retry: Duration::ZERO,
+    longest_retry: Duration::ZERO,
+};
 
 pub(crate) fn list(containers: Vec<Container>) -> Answer {
     Answer::Message(List { containers }.encode_to_vec())

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_serve::cri::{Pace, Runtime};
+use cgscope_serve::cri::{RetryPace, Runtime};
 use tokio::{net::UnixListener, time::sleep};
 
 use crate::runtime::{Answer, Container, Fake, PACE, list, runtime};
@@ -66,7 +66,7 @@ async fn a_runtime_that_hangs_is_left_after_the_deadline() {
     // It does not even take the connection.
     let deaf = dir.path().join("b");
     let _listener = UnixListener::bind(&deaf).unwrap();
-    let pace = Pace { deadline: Duration::from_millis(300), ..PACE };
+    let pace = RetryPace { deadline: Duration::from_millis(300), ..PACE };
     for socket in [calling.socket.clone(), deaf] {
         let mut runtime = Runtime::any_of(vec![socket], pace);
         let start = Instant::now();
@@ -109,7 +109,7 @@ async fn it_is_asked_again_at_growing_intervals() {
     let dir = tempfile::tempdir().unwrap();
     let fake = Fake::start(dir.path().join("cri"), Answer::Status("2", "no"));
     let ms = Duration::from_millis;
-    let pace = Pace { first_retry: ms(50), longest_retry: ms(400), ..PACE };
+    let pace = RetryPace { first_retry: ms(50), longest_retry: ms(400), ..PACE };
     let mut runtime = Runtime::any_of(vec![fake.socket.clone()], pace);
     let start = Instant::now();
     let mut asked = Vec::new();
@@ -137,9 +137,9 @@ async fn a_path_that_is_no_socket_is_told() {
 async fn where_one_looks_of_oneself_and_nothing_is_there_nothing_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let sockets = ["a.sock", "b.sock"].map(|name| folder.path().join(name));
-    let mut auto = Runtime::any_of(sockets.to_vec(), Pace::default());
+    let mut auto = Runtime::any_of(sockets.to_vec(), RetryPace::default());
     assert_eq!(auto.refresh().await, None);
-    let mut named = Runtime::any_of(sockets[..1].to_vec(), Pace::default());
+    let mut named = Runtime::any_of(sockets[..1].to_vec(), RetryPace::default());
     let sentence = named.refresh().await.expect("it was named");
     assert!(sentence.starts_with("no container runtime is at "), "{sentence}");
 }

@@ -3,7 +3,7 @@
 use std::{fs, path::Path, time::Instant};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use cgscope_serve::http::{Effect, Http, HttpConfig, Refusal};
+use cgscope_serve::http::{Http, HttpConfig, HttpRefusal};
 
 use crate::support::{LONG, Server, anywhere, get, say};
 
@@ -58,7 +58,7 @@ async fn only_a_name_with_its_password_reads_and_only_health_needs_none() {
             assert!(!answer.text().contains("/metrics"));
         }
     }
-    server.wait_until("all counted", |server| server.refused(Refusal::Unauthorized) == wrong).await;
+    server.wait_until("all counted", |server| server.refused(HttpRefusal::Unauthorized) == wrong).await;
     assert_eq!(server.get("/metrics", &basic("prometheus", "pässword:x")).await.status, 200);
     assert_eq!(server.get("/metrics", &basic("other", "two")).await.status, 200);
     assert_eq!(server.get("/-/healthy", "").await.status, 200);
@@ -107,8 +107,8 @@ async fn guessing_ends_after_a_few_and_keeps_nobody_out_who_was_in() {
     // Five, and one more every two seconds.
     let most = 5 + start.elapsed().as_secs() / 2 + 1;
     assert!((5..=most).contains(&checked), "{checked} in {:?}", start.elapsed());
-    server.wait_until("all counted", |server| server.refused(Refusal::Guessing) == 20).await;
-    server.wait_until("all counted", |server| server.refused(Refusal::Unauthorized) == checked).await;
+    server.wait_until("all counted", |server| server.refused(HttpRefusal::Guessing) == 20).await;
+    server.wait_until("all counted", |server| server.refused(HttpRefusal::Unauthorized) == checked).await;
 }
 
 #[tokio::test]
@@ -139,7 +139,7 @@ async fn users_are_read_again_and_a_broken_file_keeps_those_that_were_there() {
 
     fs::write(&path, "a:one\n").unwrap();
     let errors = server.http.reload(&config);
-    assert_eq!((errors.len(), errors[0].effect), (1, Effect::Kept));
+    assert_eq!((errors.len(), errors[0].is_kept), (1, true));
     let sentence = errors[0].to_string();
     assert!(sentence.contains("line 1 of ") && sentence.contains("stays in use"), "{sentence}");
     assert_eq!(say(&mut stream, &get("/metrics", &basic("a", "one"))).await.status, 200);

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use cgscope_serve::http::{Limits, Page, Pages, Refusal, Request};
+use cgscope_serve::http::{HttpLimits, HttpRefusal, Page, Pages};
 use flate2::read::GzDecoder;
 use tokio::{io::AsyncWriteExt, sync::Semaphore};
 
@@ -54,8 +54,8 @@ async fn other_paths_are_not_found_and_other_methods_are_refused_with_those_that
     }
     let with_body = server.ask("POST /metrics HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello").await;
     assert_eq!(with_body.status, 405);
-    server.wait_until("all counted", |server| server.refused(Refusal::Path) == 6).await;
-    server.wait_until("all counted", |server| server.refused(Refusal::Method) == 33).await;
+    server.wait_until("all counted", |server| server.refused(HttpRefusal::Path) == 6).await;
+    server.wait_until("all counted", |server| server.refused(HttpRefusal::Method) == 33).await;
 }
 
 #[tokio::test]
@@ -124,9 +124,9 @@ async fn a_page_is_compressed_where_the_client_takes_it_so_and_it_is_worth_it() 
 
 #[tokio::test]
 async fn what_the_caller_cannot_make_is_an_error_of_the_server_and_counted() {
-    let limits = Limits { page: Duration::from_millis(100), ..Limits::default() };
-    let server = Server::with(&limited(limits), Arc::default(), |request| async move {
-        match request.accept.as_deref() {
+    let limits = HttpLimits { page: Duration::from_millis(100), ..HttpLimits::default() };
+    let server = Server::with(&limited(limits), Arc::default(), |accept| async move {
+        match accept.as_deref() {
             Some("hangs") => std::future::pending().await,
             Some("panics") => panic!("as a caller's fault might"),
             Some("odd") => Page { status: 1, ..Page::ok("\n", "odd") },
@@ -136,7 +136,7 @@ async fn what_the_caller_cannot_make_is_an_error_of_the_server_and_counted() {
     for (accept, status) in [("hangs", 503), ("panics", 503), ("odd", 500), ("else", 503)] {
         assert_eq!(server.get("/metrics", &format!("Accept: {accept}\r\n")).await.status, status, "{accept}");
     }
-    server.wait_until("all counted", |server| server.refused(Refusal::Unavailable) == 4).await;
+    server.wait_until("all counted", |server| server.refused(HttpRefusal::Unavailable) == 4).await;
     assert_eq!(server.http.answered(), 0);
 }
 
@@ -146,8 +146,8 @@ struct TextOrElse(Arc<AtomicUsize>, Arc<Semaphore>);
 impl Pages for TextOrElse {
     type Kind = bool;
 
-    fn kind(&self, request: &Request) -> bool {
-        request.accept.as_deref().is_some_and(|accept| accept.contains("text"))
+    fn kind(&self, accept: Option<&str>) -> bool {
+        accept.is_some_and(|accept| accept.contains("text"))
     }
 
     async fn make(&self, is_text: bool) -> Page {

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cgscope_serve::http::{Limits, Page, Refusal};
+use cgscope_serve::http::{HttpLimits, HttpRefusal, Page};
 use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -45,7 +45,9 @@ async fn a_request_that_is_too_long_or_has_too_many_headers_is_refused() {
         let _ = stream.write_all(request.as_bytes()).await;
         let said = String::from_utf8(rest(&mut stream).await).unwrap();
         assert!(said.starts_with("HTTP/1.1 431") || said.starts_with("HTTP/1.1 414"), "{said:?}");
-        server.wait_until("counted", |server| server.refused(Refusal::Oversized) == refused as u64 + 1).await;
+        server
+            .wait_until("counted", |server| server.refused(HttpRefusal::Oversized) == refused as u64 + 1)
+            .await;
     }
     assert_eq!(server.get("/metrics", &"X: x\r\n".repeat(60)).await.status, 200);
     serves(&server).await;
@@ -53,7 +55,7 @@ async fn a_request_that_is_too_long_or_has_too_many_headers_is_refused() {
 
 #[tokio::test]
 async fn a_request_that_comes_a_byte_at_a_time_ends() {
-    let server = Server::start(&limited(Limits { request: SHORT, ..Limits::default() }), 0);
+    let server = Server::start(&limited(HttpLimits { request: SHORT, ..HttpLimits::default() }), 0);
     let mut silent = server.connect().await;
     let (mut reader, mut writer) = server.connect().await.into_split();
     let trickle = tokio::spawn(async move {
@@ -68,13 +70,13 @@ async fn a_request_that_comes_a_byte_at_a_time_ends() {
     assert!(ends(&mut silent).await && ends(&mut reader).await);
     assert!(start.elapsed() < 20 * SHORT, "{:?}", start.elapsed());
     trickle.await.unwrap();
-    assert_eq!(server.refused(Refusal::Slow), 2);
+    assert_eq!(server.refused(HttpRefusal::Slow), 2);
     serves(&server).await;
 }
 
 #[tokio::test]
 async fn a_second_request_has_the_same_time_and_an_idle_connection_has_its_own() {
-    let limits = Limits { request: SHORT, idle: 10 * SHORT, ..Limits::default() };
+    let limits = HttpLimits { request: SHORT, idle: 10 * SHORT, ..HttpLimits::default() };
     let server = Server::start(&limited(limits), 0);
     let mut idle = server.connect().await;
     assert_eq!(say(&mut idle, &get("/metrics", "")).await.status, 200);
@@ -95,7 +97,8 @@ async fn a_second_request_has_the_same_time_and_an_idle_connection_has_its_own()
 
 #[tokio::test]
 async fn an_answer_that_is_not_taken_ends_and_one_that_is_taken_slowly_too() {
-    let server = Server::start(&limited(Limits { write: 15 * SHORT, ..Limits::default() }), 8_000_000);
+    let server =
+        Server::start(&limited(HttpLimits { write: 15 * SHORT, ..HttpLimits::default() }), 8_000_000);
     let slow = || async {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(4096).unwrap();
@@ -111,14 +114,14 @@ async fn an_answer_that_is_not_taken_ends_and_one_that_is_taken_slowly_too() {
         assert!(start.elapsed() < LONG, "a slow reader is still served");
         sleep(SHORT / 20).await;
     }
-    server.wait_until("both ended", |server| server.refused(Refusal::Slow) == 2).await;
+    server.wait_until("both ended", |server| server.refused(HttpRefusal::Slow) == 2).await;
     server.wait_until("both closed", |server| server.http.connections() == 0).await;
     assert_eq!(server.get("/metrics", "").await.body.len(), 8_000_000);
 }
 
 #[tokio::test]
 async fn slow_readers_hold_so_many_pages_and_give_them_up_for_who_asks() {
-    let limits = Limits { pages: 20_000_000, write_grace: SHORT, ..Limits::default() };
+    let limits = HttpLimits { pages: 20_000_000, write_grace: SHORT, ..HttpLimits::default() };
     let server = Server::start(&limited(limits), 8_000_000);
     let mut deaf = Vec::new();
     for n in 0..12 {
@@ -130,12 +133,12 @@ async fn slow_readers_hold_so_many_pages_and_give_them_up_for_who_asks() {
     let page = server.get("/metrics", "").await;
     assert_eq!((page.status, page.body.len()), (200, 8_000_000));
     server.wait_until("all made", |server| server.made.load(SeqCst) == 13).await;
-    assert!(server.refused(Refusal::Displaced) >= 9, "{}", server.refused(Refusal::Displaced));
+    assert!(server.refused(HttpRefusal::Displaced) >= 9, "{}", server.refused(HttpRefusal::Displaced));
 }
 
 #[tokio::test]
 async fn who_finds_no_room_for_a_page_is_told_to_come_again() {
-    let limits = Limits { pages: 1, write_grace: LONG, ..Limits::default() };
+    let limits = HttpLimits { pages: 1, write_grace: LONG, ..HttpLimits::default() };
     let server = Server::start(&limited(limits), 8_000_000);
     let mut deaf = server.connect().await;
     deaf.write_all(get("/metrics", "").as_bytes()).await.unwrap();
@@ -143,12 +146,12 @@ async fn who_finds_no_room_for_a_page_is_told_to_come_again() {
     let refused = server.get("/metrics", "").await;
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("5")));
     assert!(refused.text().contains("taken slowly"), "{}", refused.text());
-    assert_eq!(server.refused(Refusal::Unavailable), 1);
+    assert_eq!(server.refused(HttpRefusal::Unavailable), 1);
 }
 
 #[tokio::test]
 async fn connections_that_ask_nothing_give_way_to_one_that_does() {
-    let server = Server::start(&limited(Limits { connections: 8, ..Limits::default() }), 0);
+    let server = Server::start(&limited(HttpLimits { connections: 8, ..HttpLimits::default() }), 0);
     let mut held = Vec::new();
     for _ in 0..200 {
         held.push(server.connect().await);
@@ -159,21 +162,24 @@ async fn connections_that_ask_nothing_give_way_to_one_that_does() {
         assert!(server.http.connections() <= 16, "{}", server.http.connections());
     }
     server.wait_until("the others ended", |server| server.http.connections() <= 8).await;
-    assert!(server.refused(Refusal::Displaced) >= 200);
+    assert!(server.refused(HttpRefusal::Displaced) >= 200);
 }
 
 #[tokio::test]
 async fn clients_that_are_being_answered_keep_their_places_and_one_more_is_turned_away() {
     let open = Arc::new(Semaphore::new(0));
     let gate = open.clone();
-    let server =
-        Server::with(&limited(Limits { connections: 4, ..Limits::default() }), Arc::default(), move |_| {
+    let server = Server::with(
+        &limited(HttpLimits { connections: 4, ..HttpLimits::default() }),
+        Arc::default(),
+        move |_| {
             let gate = gate.clone();
             async move {
                 let _ = gate.acquire().await;
                 Page::ok("text/plain", "at last\n")
             }
-        });
+        },
+    );
     let mut waiting = Vec::new();
     for n in 0..4 {
         let mut stream = server.connect().await;
@@ -186,7 +192,7 @@ async fn clients_that_are_being_answered_keep_their_places_and_one_more_is_turne
     let mut fifth = server.connect().await;
     let refused = answer(&mut fifth, false).await.unwrap();
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
-    assert_eq!(server.refused(Refusal::Full), 1);
+    assert_eq!(server.refused(HttpRefusal::Full), 1);
     open.add_permits(4);
     for mut stream in waiting {
         assert_eq!(answer(&mut stream, false).await.unwrap().text(), "at last\n");
@@ -233,7 +239,7 @@ async fn a_storm_of_connections_holds_up_nobody() {
 #[test]
 fn no_bytes_end_the_server() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let limits = Limits { request: Duration::from_millis(20), ..Limits::default() };
+    let limits = HttpLimits { request: Duration::from_millis(20), ..HttpLimits::default() };
     let server = runtime.block_on(async { Server::start(&limited(limits), 0) });
     let bytes = prop_oneof![
         vec(any::<u8>(), 0..300),
@@ -261,5 +267,5 @@ fn no_bytes_end_the_server() {
         serves(&server).await;
         server.wait_until("all closed", |server| server.http.connections() == 0).await;
     });
-    assert!(server.refused(Refusal::Malformed) > 100);
+    assert!(server.refused(HttpRefusal::Malformed) > 100);
 }

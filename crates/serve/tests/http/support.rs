@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use cgscope_serve::http::{Http, HttpConfig, Limits, Page, Pages, Refusal, Request};
+use cgscope_serve::http::{Http, HttpConfig, HttpLimits, HttpRefusal, Page, Pages};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -38,7 +38,7 @@ pub(crate) fn anywhere() -> HttpConfig {
     HttpConfig::new("127.0.0.1:0".parse().unwrap())
 }
 
-pub(crate) fn limited(limits: Limits) -> HttpConfig {
+pub(crate) fn limited(limits: HttpLimits) -> HttpConfig {
     HttpConfig { limits, ..anywhere() }
 }
 
@@ -47,17 +47,17 @@ struct EachItsOwn<P>(P);
 
 impl<P, F> Pages for EachItsOwn<P>
 where
-    P: Fn(Request) -> F + Send + Sync + 'static,
+    P: Fn(Option<String>) -> F + Send + Sync + 'static,
     F: Future<Output = Page> + Send + 'static,
 {
-    type Kind = Request;
+    type Kind = Option<String>;
 
-    fn kind(&self, request: &Request) -> Request {
-        request.clone()
+    fn kind(&self, accept: Option<&str>) -> Option<String> {
+        accept.map(str::to_owned)
     }
 
-    fn make(&self, request: Request) -> impl Future<Output = Page> + Send {
-        (self.0)(request)
+    fn make(&self, accept: Option<String>) -> impl Future<Output = Page> + Send {
+        (self.0)(accept)
     }
 }
 
@@ -66,9 +66,9 @@ impl Server {
     pub(crate) fn start(config: &HttpConfig, page_bytes: usize) -> Self {
         let made = Arc::new(AtomicUsize::new(0));
         let counted = made.clone();
-        Self::with(config, made, move |request: Request| {
+        Self::with(config, made, move |accept: Option<String>| {
             counted.fetch_add(1, SeqCst);
-            let mut body = format!("{} {:?}\n", request.path, request.accept).into_bytes();
+            let mut body = format!("/metrics {accept:?}\n").into_bytes();
             let lines = (0..).flat_map(|n| format!("line {n}\n").into_bytes());
             body.extend(lines.take(page_bytes.saturating_sub(body.len())));
             std::future::ready(Page::ok(CONTENT_TYPE, body))
@@ -77,7 +77,7 @@ impl Server {
 
     pub(crate) fn with<P, F>(config: &HttpConfig, made: Arc<AtomicUsize>, pages: P) -> Self
     where
-        P: Fn(Request) -> F + Send + Sync + 'static,
+        P: Fn(Option<String>) -> F + Send + Sync + 'static,
         F: Future<Output = Page> + Send + 'static,
     {
         Self::of(config, made, EachItsOwn(pages))
@@ -94,7 +94,7 @@ impl Server {
         self.http.local_addr()
     }
 
-    pub(crate) fn refused(&self, refusal: Refusal) -> u64 {
+    pub(crate) fn refused(&self, refusal: HttpRefusal) -> u64 {
         self.http.refused().into_iter().find(|(of, _)| *of == refusal).unwrap().1
     }
 

@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
-use cgscope_serve::http::{Effect, HttpConfig, Limits, Refusal};
+use cgscope_serve::http::{HttpConfig, HttpLimits, HttpRefusal};
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 use tokio_rustls::{
     TlsConnector,
@@ -80,7 +80,7 @@ async fn a_renewed_certificate_is_taken_over_and_a_broken_one_keeps_the_old() {
     let mut kept = connect(&server, &old).await.unwrap();
     fs::write(&files.certificate, "junk").unwrap();
     let errors = server.http.reload(&config);
-    assert_eq!((errors.len(), errors[0].effect), (1, Effect::Kept));
+    assert_eq!((errors.len(), errors[0].is_kept), (1, true));
     assert!(errors[0].to_string().contains("so what was read before stays in use; name as"));
     assert!(connect(&server, &old).await.is_ok());
 
@@ -100,7 +100,7 @@ async fn a_client_without_tls_gets_nothing_and_is_counted() {
     let server = Server::start(&files.config(), 0);
     let mut stream = server.connect().await;
     stream.write_all(get("/metrics", "").as_bytes()).await.unwrap();
-    server.wait_until("counted", |server| server.refused(Refusal::Tls) == 1).await;
+    server.wait_until("counted", |server| server.refused(HttpRefusal::Tls) == 1).await;
     server.wait_until("closed", |server| server.http.connections() == 0).await;
     assert!(connect(&server, &certificate).await.is_ok());
 }
@@ -108,7 +108,7 @@ async fn a_client_without_tls_gets_nothing_and_is_counted() {
 #[tokio::test]
 async fn a_handshake_that_does_not_go_on_ends() {
     let (files, _) = Files::new();
-    let limits = Limits { handshake: Duration::from_millis(200), ..Limits::default() };
+    let limits = HttpLimits { handshake: Duration::from_millis(200), ..HttpLimits::default() };
     let server = Server::start(&HttpConfig { limits, ..files.config() }, 0);
     let mut silent = server.connect().await;
     assert!(ends(&mut silent).await);
@@ -116,7 +116,7 @@ async fn a_handshake_that_does_not_go_on_ends() {
     // The head of a record of 512 bytes, and no more.
     half.write_all(&[0x16, 3, 1, 2, 0, 1]).await.unwrap();
     assert!(ends(&mut half).await);
-    assert_eq!(server.refused(Refusal::Slow), 2);
+    assert_eq!(server.refused(HttpRefusal::Slow), 2);
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ use cgscope_serve::{
     collection::{Collect, Collection},
     protocol::{Refusal, Request},
     shown::Reading,
-    socket::{Counters, Limits, Server},
+    socket::{Counters, Server, ViewerLimits},
 };
 use tokio::{net::UnixListener, sync::oneshot, task::LocalSet};
 
@@ -41,7 +41,6 @@ impl Collect for Made {
         Ok(Reading { sample, access })
     }
     fn follow(&mut self, _: Follower, _: &[u32]) {}
-    fn follow_no_longer(&mut self, _: Follower) {}
 }
 
 /// A server on a thread of its own, until the value goes.
@@ -54,7 +53,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn start(made: Made, limits: Limits) -> Self {
+    fn start(made: Made, limits: ViewerLimits) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s.sock");
         let (stop, stopped) = oneshot::channel();
@@ -105,7 +104,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 #[test]
 fn two_viewers_of_one_pace_get_the_same_samples_and_change_it_by_themselves() {
-    let daemon = Daemon::start(made(50), Limits { shortest_interval_ns: 1, ..Limits::default() });
+    let daemon = Daemon::start(made(50), ViewerLimits { shortest_interval_ns: 1, ..ViewerLimits::default() });
     let mut viewers = [(); 2].map(|()| Connection::open(&daemon.path, &every(50)).unwrap());
     let next = |(viewer, _): &mut (Connection, _)| loop {
         match viewer.receive() {
@@ -127,7 +126,7 @@ fn two_viewers_of_one_pace_get_the_same_samples_and_change_it_by_themselves() {
 fn many_intervals_that_differ_a_little_do_not_make_more_samples() {
     let made = made(20);
     let rounds = made.round.clone();
-    let daemon = Daemon::start(made, Limits::default());
+    let daemon = Daemon::start(made, ViewerLimits::default());
     let asked = |n: u64| Request::every(100_000_000 + n * 997_001);
     let viewers: Vec<_> = (0..40).map(|n| Connection::open(&daemon.path, &asked(n)).unwrap()).collect();
     thread::sleep(Duration::from_millis(500));
@@ -141,7 +140,7 @@ fn many_intervals_that_differ_a_little_do_not_make_more_samples() {
 
 #[test]
 fn who_is_sent_samples_less_often_than_asked_for_is_told_and_who_is_not_is_not() {
-    let daemon = Daemon::start(made(5), Limits::default());
+    let daemon = Daemon::start(made(5), ViewerLimits::default());
     let said = |ms| {
         let (mut viewer, _sender) = Connection::open(&daemon.path, &every(ms)).unwrap();
         loop {
@@ -165,7 +164,8 @@ fn who_is_sent_samples_less_often_than_asked_for_is_told_and_who_is_not_is_not()
 
 #[test]
 fn who_reads_nothing_is_sent_away_and_nobody_waits_for_them() {
-    let limits = Limits { shortest_interval_ns: 1, patience: Duration::from_secs(1), ..Limits::default() };
+    let limits =
+        ViewerLimits { shortest_interval_ns: 1, patience: Duration::from_secs(1), ..ViewerLimits::default() };
     let daemon = Daemon::start(made(3_000), limits);
     let mut slow = UnixStream::connect(&daemon.path).unwrap();
     slow.write_all(&every(100).line()).unwrap();
@@ -192,7 +192,8 @@ fn who_reads_nothing_is_sent_away_and_nobody_waits_for_them() {
 
 #[test]
 fn who_asks_again_and_again_and_reads_nothing_is_sent_away_soon() {
-    let daemon = Daemon::start(made(2_000), Limits { shortest_interval_ns: 1, ..Limits::default() });
+    let daemon =
+        Daemon::start(made(2_000), ViewerLimits { shortest_interval_ns: 1, ..ViewerLimits::default() });
     let mut greedy = UnixStream::connect(&daemon.path).unwrap();
     greedy.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
     for n in 0..100_000u64 {
@@ -208,7 +209,7 @@ fn who_asks_again_and_again_and_reads_nothing_is_sent_away_soon() {
 
 #[test]
 fn viewers_are_told_when_the_daemon_ends_and_when_it_cannot_go_on() {
-    let mut daemon = Daemon::start(made(10), Limits::default());
+    let mut daemon = Daemon::start(made(10), ViewerLimits::default());
     let (mut viewer, _sender) = Connection::open(&daemon.path, &every(1_000)).unwrap();
     assert_eq!(daemon.end(), Ok(()));
     let word = loop {
@@ -222,8 +223,10 @@ fn viewers_are_told_when_the_daemon_ends_and_when_it_cannot_go_on() {
     let gone = Connection::open(&daemon.path, &every(1_000)).unwrap_err();
     assert!(matches!(gone, ConnectError::NobodyThere(..)), "{gone}");
 
-    let mut daemon =
-        Daemon::start(Made { left: 3, ..made(10) }, Limits { shortest_interval_ns: 1, ..Limits::default() });
+    let mut daemon = Daemon::start(
+        Made { left: 3, ..made(10) },
+        ViewerLimits { shortest_interval_ns: 1, ..ViewerLimits::default() },
+    );
     let (mut viewer, _sender) = Connection::open(&daemon.path, &every(20)).unwrap();
     while viewer
         .receive()
@@ -234,7 +237,7 @@ fn viewers_are_told_when_the_daemon_ends_and_when_it_cannot_go_on() {
 
 #[test]
 fn the_end_does_not_wait_for_who_does_not_read() {
-    let mut daemon = Daemon::start(made(10_000), Limits::default());
+    let mut daemon = Daemon::start(made(10_000), ViewerLimits::default());
     let (mut good, _sender) = Connection::open(&daemon.path, &every(60_000)).unwrap();
     let mut deaf = UnixStream::connect(&daemon.path).unwrap();
     deaf.write_all(&every(60_000).line()).unwrap();

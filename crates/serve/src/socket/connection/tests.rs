@@ -1,15 +1,19 @@
 use super::*;
 use crate::{
     collection::Taken,
-    socket::{Limits, Server, tests::server},
+    socket::{Server, ViewerLimits, tests::server},
 };
 
 const ALICE: u32 = 61_001;
 const ADMINS: u32 = 61_101;
 const MS: u64 = 1_000_000;
 
-fn limits(admin_gids: &[u32], shortest_ms: u64) -> Limits {
-    Limits { admin_gids: admin_gids.to_vec(), shortest_interval_ns: shortest_ms * MS, ..Limits::default() }
+fn limits(admin_gids: &[u32], shortest_ms: u64) -> ViewerLimits {
+    ViewerLimits {
+        admin_gids: admin_gids.to_vec(),
+        shortest_interval_ns: shortest_ms * MS,
+        ..ViewerLimits::default()
+    }
 }
 
 /// A viewer of Alice's, who is in a group of her own, and where it reads.
@@ -53,7 +57,7 @@ const GOES: Duration = Duration::from_secs(20);
 async fn word_of_change(
     server: &Server,
     viewer: &mut Connection,
-    limits: Limits,
+    limits: ViewerLimits,
     watched: Duration,
 ) -> Option<Word> {
     let mut news = server.shared.borrow().news.subscribe();
@@ -95,16 +99,16 @@ async fn whoever_is_connected_goes_on_at_the_intervals_that_there_are_now() {
     for (shortest_ms, ms) in [(1_000, 1_000), (200, 400), (100, 300)] {
         let word = word_of_change(&server, &mut viewer, limits(&[], shortest_ms), STAYS).await;
         assert_eq!((word, interval_ms(&viewer)), (None, Some(ms)), "{shortest_ms}");
-        assert_eq!(server.shared.borrow().streams.len(), 1);
+        assert_eq!(server.shared.borrow().streams.streams.len(), 1);
     }
     // Also one who follows a process, which is followed on.
     let follower = server.shared.borrow_mut().followers.take(viewer.seat).ok();
     let view = View { user: Some(ALICE), follower };
-    let followed = Kind { view, interval_ns: 300 * MS };
+    let followed = StreamKind { view, interval_ns: 300 * MS };
     let joined = server.shared.borrow_mut().join(followed, 0).unwrap();
     let before = viewer.cursor.replace(joined).expect("it had one");
     server.shared.borrow_mut().leave(&before);
     assert_eq!(word_of_change(&server, &mut viewer, limits(&[], 500), STAYS).await, None);
-    assert_eq!(viewer.cursor.map(|cursor| cursor.kind), Some(Kind { view, interval_ns: 500 * MS }));
+    assert_eq!(viewer.cursor.map(|cursor| cursor.kind), Some(StreamKind { view, interval_ns: 500 * MS }));
     assert!(follower.is_some_and(|follower| server.shared.borrow().followers.has(follower)));
 }
