@@ -3,12 +3,12 @@
 use std::{cmp::Ordering, sync::Arc};
 
 use super::{
-    CONFIDENCE, Change, Diff, ERROR, Figure, FindingChange, Length, LimitChange, Presence, Ranked, Side,
-    Subject, Unit, Verdict,
+    Change, Diff, ERROR, Figure, FindingChange, Length, LimitChange, Presence, Ranked, Side, Subject, Unit,
+    Verdict,
     blocks::Measure,
     figures, matching,
     quantiles::drawn_quantiles,
-    resample::{DEALS, Draws, Series, family_wise, interval},
+    resample::{DEALS, Series, draws, family_wise, interval},
     series::{Both, Frame, bucket_at, is_rare, is_unknown, scale},
     side::Recorded,
     subjects::{alone, chosen, presence, subjects},
@@ -62,7 +62,7 @@ fn length(side: &Recorded) -> Length {
 /// The figures, before they are judged.
 struct Table<'f, 'a> {
     frame: &'f Frame<'a>,
-    draws: Draws,
+    draws: Vec<Vec<f32>>,
     series: Vec<Series>,
     /// The changes, each with its place in `series`; `None`: not tested.
     changes: Vec<(Change, Option<usize>)>,
@@ -70,7 +70,7 @@ struct Table<'f, 'a> {
 
 impl<'f, 'a> Table<'f, 'a> {
     fn new(frame: &'f Frame<'a>) -> Self {
-        Self { frame, draws: Draws::new(&frame.shape), series: Vec::new(), changes: Vec::new() }
+        Self { frame, draws: draws(&frame.shape), series: Vec::new(), changes: Vec::new() }
     }
 
     fn fill(&mut self, chosen: &[(&Both, bool)]) {
@@ -102,7 +102,7 @@ impl<'f, 'a> Table<'f, 'a> {
             let series = self.frame.counted(both, figure);
             let sign = if self.frame.order[0] == 0 { 1.0 } else { -1.0 };
             let scale = scale(figure.unit);
-            let drawn = self.draws.differences(&series, &self.frame.shape);
+            let drawn = series.drawn_differences(&self.draws, &self.frame.shape);
             (series, drawn.into_iter().map(|difference| difference * sign * scale).collect())
         });
         self.add(both, figure, values, tested);
@@ -139,9 +139,8 @@ impl<'f, 'a> Table<'f, 'a> {
         let shape = &self.frame.shape;
         let (series, drawn) = tested.unzip();
         let widening = series.as_ref().map(|series| series.widening(shape));
-        let lies_between = drawn
-            .zip(widening)
-            .and_then(|(drawn, widening)| interval(drawn, change?, shape, widening, CONFIDENCE));
+        let lies_between =
+            drawn.zip(widening).and_then(|(drawn, widening)| interval(drawn, change?, shape, widening));
         let (low, high) = lies_between.unzip();
         let waited =
             f64::max(self.frame.share(both, Measure::Wait, 0), self.frame.share(both, Measure::Wait, 1));

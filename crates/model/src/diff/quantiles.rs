@@ -4,15 +4,19 @@ use cgscope_layout::high_ns;
 
 use super::{
     blocks::Measure,
-    resample::Draws,
     series::{Both, Frame},
 };
 
 /// For each of `quantiles`, after less before in ns in each draw of blocks.
-pub(super) fn drawn_quantiles(frame: &Frame, both: &Both, draws: &Draws, quantiles: &[f64]) -> Vec<Vec<f64>> {
+pub(super) fn drawn_quantiles(
+    frame: &Frame,
+    both: &Both,
+    draws: &[Vec<f32>],
+    quantiles: &[f64],
+) -> Vec<Vec<f64>> {
     let hists = [0, 1].map(|side| BlockHists::new(frame, both, side));
     let mut out = vec![Vec::new(); quantiles.len()];
-    for draw in draws.iter() {
+    for draw in draws {
         let (first, second) = draw.split_at(frame.shape.first);
         let times = if frame.order[0] == 0 { [first, second] } else { [second, first] };
         let drawn = |side: usize| hists[side].quantiles(times[side], quantiles);

@@ -49,16 +49,14 @@ impl<'a> Frame<'a> {
 
     /// Series of both sides, from numerators and denominators of the blocks of one. Those of a side are divided by its mean block,
     /// so that all blocks weigh alike.
-    fn series(&self, parts: impl Fn(usize, usize) -> (Vec<f64>, Vec<f64>), small: f64) -> Series {
-        let mut series = Series { num: Vec::new(), den: Vec::new(), small };
-        for side in self.order {
+    fn series(&self, parts: impl Fn(usize, usize) -> [Vec<f64>; 2], small: f64) -> Series {
+        let blocks = self.order.into_iter().flat_map(|side| {
             let blocks = self.sides[side].blocks.lengths_ns.len();
             let weight = blocks as f64 / self.wall_ns[side];
-            let (num, den) = parts(side, blocks);
-            series.num.extend(num.iter().map(|x| x * weight));
-            series.den.extend(den.iter().map(|d| d * weight));
-        }
-        series
+            let [num, den] = parts(side, blocks);
+            num.into_iter().zip(den).map(move |(num, den)| (num * weight, den * weight))
+        });
+        Series { blocks: blocks.collect(), small }
     }
 
     /// A counted figure, block by block.
@@ -69,7 +67,7 @@ impl<'a> Frame<'a> {
                 |cell| both.rows[side].map_or_else(|| vec![0.0; blocks], |rows| rows.series(cell, blocks));
             let lengths_ns = self.sides[side].blocks.lengths_ns.iter();
             let divisor = divisor.map_or_else(|| lengths_ns.map(|ns| *ns as f64).collect(), series);
-            (series(sum), divisor)
+            [series(sum), divisor]
         };
         self.series(parts, figure.least.0 / scale(figure.unit) / 10.0)
     }
@@ -77,8 +75,8 @@ impl<'a> Frame<'a> {
     /// The share of waits above the bucket of this quantile, block by block.
     pub fn above(&self, both: &Both, bucket: usize, quantile: f64) -> Series {
         let parts = |side: usize, blocks| match both.rows[side] {
-            Some(rows) => (rows.above(bucket, blocks), rows.waits(blocks)),
-            None => (vec![0.0; blocks], vec![0.0; blocks]),
+            Some(rows) => [rows.above(bucket, blocks), rows.waits(blocks)],
+            None => [vec![0.0; blocks], vec![0.0; blocks]],
         };
         self.series(parts, quantile.min(1.0 - quantile) / 50.0)
     }
