@@ -3,7 +3,9 @@
 use std::fmt::{Result, Write as _};
 
 use cgscope_model::{
-    diff::{Change, CpuLimits, Diff, FEWEST_BLOCKS, FindingChange, LimitChange, Presence, Subject, Unit},
+    diff::{
+        Change, CpuLimits, Diff, DiffSubject, FEWEST_BLOCKS, FigureUnit, FindingChange, LimitChange, Presence,
+    },
     units::{self, duration},
 };
 
@@ -67,7 +69,7 @@ fn headline_change(diff: &Diff) -> Option<&Change> {
     let first = diff.called().next()?;
     let same =
         diff.called().filter(|change| change.figure == first.figure && change.size >= first.size * 0.9);
-    same.min_by_key(|change| !matches!(change.subject, Subject::Cgroup(_)))
+    same.min_by_key(|change| !matches!(change.subject, DiffSubject::Cgroup(_)))
 }
 
 fn sentence(change: &Change) -> String {
@@ -77,7 +79,7 @@ fn sentence(change: &Change) -> String {
         figures::subject(&change.subject),
         figures::value(change.figure.unit, change.before),
         figures::value(change.figure.unit, change.after),
-        if change.figure.unit == Unit::WallShare { " of wall time" } else { "" },
+        if change.figure.unit == FigureUnit::WallShare { " of wall time" } else { "" },
         figures::relative(change),
         figures::interval(change),
         figures::verdict(change),

@@ -22,7 +22,7 @@ const MOST_CORRELATION: f64 = 0.97;
 
 /// A figure on both sides, block by block. The order of the sides does not matter to any result but the sign.
 #[derive(Clone, Debug)]
-pub(super) struct Series {
+pub(super) struct RatioSeries {
     /// Numerators and denominators of the blocks of both sides, one side after the other.
     pub blocks: Vec<(f64, f64)>,
     /// What a difference of the ratios is small beside: keeps those that never vary from being infinitely sure.
@@ -61,9 +61,9 @@ impl Shape {
     }
 }
 
-/// Sums of a side.
+/// Moments of a side.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sums {
+struct Moments {
     x: f64,
     d: f64,
     xx: f64,
@@ -71,7 +71,7 @@ struct Sums {
     dd: f64,
 }
 
-impl Sums {
+impl Moments {
     fn of(blocks: &[(f64, f64)]) -> Self {
         let mut sums = Self::default();
         blocks.iter().for_each(|(x, d)| sums.add(&Self::of_block(*x, *d), 1.0));
@@ -90,12 +90,12 @@ impl Sums {
         self.dd += times * more.dd;
     }
 
-    /// The same with numerators of so many times the size.
+    /// The same with numerators that are `by` times as large.
     fn spread(self, by: f64) -> Self {
         Self { x: self.x * by, xx: self.xx * by * by, xd: self.xd * by, ..self }
     }
 
-    /// The ratio and its variance, of so many blocks; `None` of nothing.
+    /// The ratio and its variance; `None` if there is nothing in the blocks.
     fn ratio(&self, blocks: f64) -> Option<(f64, f64)> {
         if self.d <= 0.0 {
             return None;
@@ -108,7 +108,7 @@ impl Sums {
 
 /// The difference in its standard errors. The variance is the larger of both sides' own (Welch) and of what the spread of both
 /// together gives for their lengths: a short recording without spikes does not show that there are none.
-fn distance([first, second]: [Sums; 2], shape: &Shape, widen: f64, small: f64) -> f64 {
+fn distance([first, second]: [Moments; 2], shape: &Shape, widen: f64, small: f64) -> f64 {
     let (counts, lengths) = (shape.counts(), shape.lengths);
     let (Some((a, var_a)), Some((b, var_b))) = (first.ratio(counts[0]), second.ratio(counts[1])) else {
         return 0.0;
@@ -120,7 +120,7 @@ fn distance([first, second]: [Sums; 2], shape: &Shape, widen: f64, small: f64) -
     (a - b).abs() / ((var_a + var_b).max(pooled) * widen + small * small).sqrt()
 }
 
-impl Series {
+impl RatioSeries {
     fn sides(&self, shape: &Shape) -> [&[(f64, f64)]; 2] {
         let (first, second) = self.blocks.split_at(shape.first);
         [first, second]
@@ -130,7 +130,7 @@ impl Series {
     pub fn widening(&self, shape: &Shape) -> f64 {
         let (mut squares, mut products) = (0.0, 0.0);
         for side in self.sides(shape) {
-            let sums = Sums::of(side);
+            let sums = Moments::of(side);
             let ratio = if sums.d > 0.0 { sums.x / sums.d } else { continue };
             let rest: Vec<f64> = side.iter().map(|(x, d)| x - ratio * d).collect();
             squares += rest.iter().map(|e| e * e).sum::<f64>();
@@ -150,7 +150,7 @@ impl Series {
 
     /// The ratio of both sides together, each weighing as much as it is long; 0 of nothing.
     fn whole(&self, shape: &Shape) -> f64 {
-        let [first, second] = self.sides(shape).map(Sums::of);
+        let [first, second] = self.sides(shape).map(Moments::of);
         let [of_first, of_second] =
             [shape.lengths[0] / shape.first as f64, shape.lengths[1] / shape.second() as f64];
         let d = first.d * of_first + second.d * of_second;
@@ -175,12 +175,12 @@ impl Series {
     }
 
     fn observed(&self, shape: &Shape) -> f64 {
-        distance(self.sides(shape).map(Sums::of), shape, self.widening(shape), self.small)
+        distance(self.sides(shape).map(Moments::of), shape, self.widening(shape), self.small)
     }
 }
 
 /// For each series how likely chance alone gives any of them a difference as sure as its own: small is more than noise.
-pub(super) fn family_wise(series: &[Series], shape: &Shape, deals: usize) -> Vec<f64> {
+pub(super) fn family_wise(series: &[RatioSeries], shape: &Shape, deals: usize) -> Vec<f64> {
     if !shape.is_enough() || series.is_empty() {
         return vec![1.0; series.len()];
     }
@@ -200,22 +200,22 @@ pub(super) fn family_wise(series: &[Series], shape: &Shape, deals: usize) -> Vec
 /// The mean of a long block lies nearer to the whole than that of a short one, so that blocks of both sides are not alike where
 /// the recordings differ in length. What is dealt is therefore how far each lies from both recordings together, brought to unit
 /// length; the side that it comes to brings it to the length of its own blocks.
-fn largest_differences(series: &[Series], shape: &Shape, deals: usize) -> Vec<f64> {
+fn largest_differences(series: &[RatioSeries], shape: &Shape, deals: usize) -> Vec<f64> {
     let spreads = shape.spreads();
     let wholes: Vec<f64> = series.iter().map(|series| series.whole(shape)).collect();
-    let block = |block: usize| -> Vec<Sums> {
+    let block = |block: usize| -> Vec<Moments> {
         let spread = spreads[usize::from(block >= shape.first)];
         let terms = series.iter().zip(&wholes).map(|(series, whole)| {
             let (x, d) = series.blocks[block];
-            Sums::of_block((x - whole * d) / spread, d)
+            Moments::of_block((x - whole * d) / spread, d)
         });
         terms.collect()
     };
-    let blocks: Vec<Vec<Sums>> = (0..shape.blocks).map(block).collect();
-    let add = |all: &mut [Sums], block: &[Sums]| {
+    let blocks: Vec<Vec<Moments>> = (0..shape.blocks).map(block).collect();
+    let add = |all: &mut [Moments], block: &[Moments]| {
         all.iter_mut().zip(block).for_each(|(sums, term)| sums.add(term, 1.0))
     };
-    let mut all = vec![Sums::default(); series.len()];
+    let mut all = vec![Moments::default(); series.len()];
     blocks.iter().for_each(|block| add(&mut all, block));
     let mut random = Rand32::new(SEED);
     let mut order: Vec<usize> = (0..shape.blocks).collect();
@@ -225,7 +225,7 @@ fn largest_differences(series: &[Series], shape: &Shape, deals: usize) -> Vec<f6
             let j = i + random.rand_range(0..(order.len() - i) as u32) as usize;
             order.swap(i, j);
         }
-        dealt.fill(Sums::default());
+        dealt.fill(Moments::default());
         order[..shape.first].iter().for_each(|block| add(&mut dealt, &blocks[*block]));
         let differences = series.iter().zip(&dealt).zip(&all).map(|((series, dealt), all)| {
             let mut others = *all;
@@ -308,7 +308,7 @@ mod tests {
                 x = phi * x + noise();
                 10.0 + x
             });
-            let series = Series { blocks: num.map(|num| (num, 1.0)).collect(), small: 0.0 };
+            let series = RatioSeries { blocks: num.map(|num| (num, 1.0)).collect(), small: 0.0 };
             series.widening(&shape)
         };
         assert!((1.0..1.2).contains(&widening(0.0)));

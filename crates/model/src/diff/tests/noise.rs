@@ -5,7 +5,7 @@ use oorandom::Rand32;
 use crate::diff::{
     ERROR,
     blocks::Blocks,
-    resample::{Series, Shape, draws, family_wise, interval},
+    resample::{RatioSeries, Shape, draws, family_wise, interval},
 };
 
 /// Fewer deals than in earnest: tests are not optimised.
@@ -77,8 +77,8 @@ impl Noise {
     }
 
     /// A figure on both sides, in blocks as those of a recording.
-    fn series(&mut self, kind: Kind, means: [f64; 2], counts: [usize; 2]) -> (Series, Shape) {
-        let mut series = Series { blocks: Vec::new(), small: 0.0005 };
+    fn series(&mut self, kind: Kind, means: [f64; 2], counts: [usize; 2]) -> (RatioSeries, Shape) {
+        let mut series = RatioSeries { blocks: Vec::new(), small: 0.0005 };
         let mut blocks = [0; 2];
         for side in 0..2 {
             let (num, den) = self.intervals(kind, means[side], counts[side]);
