@@ -24,19 +24,19 @@ use serde::{Serialize, Serializer};
 use crate::{CgroupReading, Finding, Mode};
 pub use blocks::MOST_BLOCKS;
 pub use compare::compare;
-pub use figure::{Figure, Unit, figures};
+pub use figure::{Figure, FigureUnit, figures};
 pub use resample::FEWEST_BLOCKS;
 pub use side::Side;
 
 /// A difference is called more than noise if chance alone gives the whole table one like it in less than this share of cases.
 pub const ERROR: f64 = 0.01;
-/// The same, where it may be said to be surer still.
+/// The same for differences that are surer still.
 pub const SMALL_ERROR: f64 = 0.001;
 /// Confidence of the interval of a change.
 pub const CONFIDENCE: f64 = 1.0 - ERROR;
 /// What a figure is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Subject {
+pub enum DiffSubject {
     /// All that was recorded: the host, or the selection.
     All,
     /// A cgroup with all below it, by path; what is another at each start may be left out of it
@@ -55,7 +55,7 @@ pub enum Subject {
     Own,
 }
 
-impl Serialize for Subject {
+impl Serialize for DiffSubject {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::All => serializer.collect_map([("about", "all")]),
@@ -104,7 +104,7 @@ pub enum Verdict {
 pub struct Change {
     /// What it is about.
     #[serde(flatten)]
-    pub subject: Subject,
+    pub subject: DiffSubject,
     /// Which figure.
     #[serde(flatten)]
     pub figure: Figure,
@@ -185,7 +185,7 @@ pub struct FindingChange {
 pub struct Ranked {
     /// Which.
     #[serde(flatten)]
-    pub subject: Subject,
+    pub subject: DiffSubject,
     /// Waited, share of wall time.
     pub wait: f64,
     /// On a CPU, share of wall time.
@@ -225,11 +225,11 @@ pub struct Diff {
     /// The programs that waited most, on each side.
     pub programs: [Vec<Ranked>; 2],
     /// Compared subjects that only one recording has.
-    pub alone: BTreeMap<Subject, Presence>,
+    pub alone: BTreeMap<DiffSubject, Presence>,
 }
 
 impl Diff {
-    /// True if something can be said: both recordings have enough intervals.
+    /// True if changes can be tested: both recordings have enough intervals.
     pub fn is_enough(&self) -> bool {
         self.lengths.iter().all(|length| length.blocks >= FEWEST_BLOCKS)
     }

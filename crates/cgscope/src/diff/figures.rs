@@ -2,33 +2,33 @@
 
 use cgscope_model::{
     CgroupName,
-    diff::{Change, Presence, SMALL_ERROR, Subject, Unit, Verdict},
+    diff::{Change, DiffSubject, FigureUnit, Presence, SMALL_ERROR, Verdict},
     units::duration,
 };
 
 /// What a figure is about.
-pub fn subject(subject: &Subject) -> String {
+pub fn subject(subject: &DiffSubject) -> String {
     match subject {
-        Subject::All => "all that was recorded".into(),
-        Subject::Cgroup(path) => match CgroupName::of(path).words() {
-            Some(whose) => format!("{path} ({whose})"),
+        DiffSubject::All => "all that was recorded".into(),
+        DiffSubject::Cgroup(path) => match CgroupName::of(path).words() {
+            Some(owner) => format!("{path} ({owner})"),
             None => path.to_string(),
         },
-        Subject::Program(comm) => format!("program {comm}"),
-        Subject::Behind { victim, culprit } => {
+        DiffSubject::Program(comm) => format!("program {comm}"),
+        DiffSubject::Behind { victim, culprit } => {
             format!("{victim} behind {}", culprit.as_deref().unwrap_or("kernel threads"))
         }
-        Subject::Own => "cgscope itself".into(),
+        DiffSubject::Own => "cgscope itself".into(),
     }
 }
 
 /// A value in its unit.
-pub fn value(unit: Unit, value: Option<f64>) -> String {
+pub fn value(unit: FigureUnit, value: Option<f64>) -> String {
     let Some(value) = value else { return "-".into() };
     match unit {
-        Unit::WallShare | Unit::Share => format!("{}%", digits(value * 100.0)),
-        Unit::PerSecond => format!("{}/s", digits(value)),
-        Unit::Ns => duration(value as u64),
+        FigureUnit::WallShare | FigureUnit::Share => format!("{}%", digits(value * 100.0)),
+        FigureUnit::PerSecond => format!("{}/s", digits(value)),
+        FigureUnit::Ns => duration(value as u64),
     }
 }
 
@@ -58,14 +58,16 @@ pub fn interval(change: &Change) -> String {
     let Some((low, high)) = change.low.zip(change.high) else { return "-".into() };
     let sign = |value: f64| if value < 0.0 { '-' } else { '+' };
     let signed = |value: f64| match change.figure.unit {
-        Unit::WallShare | Unit::Share => format!("{}{}", sign(value), digits(value.abs() * 100.0)),
-        Unit::PerSecond => format!("{}{}", sign(value), digits(value.abs())),
-        Unit::Ns => format!("{}{}", sign(value), duration(value.abs() as u64)),
+        FigureUnit::WallShare | FigureUnit::Share => {
+            format!("{}{}", sign(value), digits(value.abs() * 100.0))
+        }
+        FigureUnit::PerSecond => format!("{}{}", sign(value), digits(value.abs())),
+        FigureUnit::Ns => format!("{}{}", sign(value), duration(value.abs() as u64)),
     };
     let unit = match change.figure.unit {
-        Unit::WallShare | Unit::Share => " points",
-        Unit::PerSecond => " /s",
-        Unit::Ns => "",
+        FigureUnit::WallShare | FigureUnit::Share => " points",
+        FigureUnit::PerSecond => " /s",
+        FigureUnit::Ns => "",
     };
     format!("{} to {}{unit}", signed(low), signed(high))
 }
@@ -99,7 +101,7 @@ mod tests {
 
     fn change(before: f64, after: f64) -> Change {
         Change {
-            subject: Subject::All,
+            subject: DiffSubject::All,
             figure: figures()[0],
             presence: Presence::Both,
             before: Some(before),
@@ -116,10 +118,14 @@ mod tests {
 
     #[test]
     fn values_have_three_digits_and_their_unit() {
-        let said = [(Unit::WallShare, 0.4981), (Unit::PerSecond, 1_234.5), (Unit::Ns, 4_560_000.0)]
-            .map(|(unit, number)| value(unit, Some(number)));
+        let said = [
+            (FigureUnit::WallShare, 0.4981),
+            (FigureUnit::PerSecond, 1_234.5),
+            (FigureUnit::Ns, 4_560_000.0),
+        ]
+        .map(|(unit, number)| value(unit, Some(number)));
         assert_eq!(said, ["49.8%", "1234/s", "4.56ms"]);
-        assert_eq!(value(Unit::Ns, None), "-");
+        assert_eq!(value(FigureUnit::Ns, None), "-");
     }
 
     #[test]

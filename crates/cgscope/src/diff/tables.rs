@@ -2,7 +2,7 @@
 
 use std::fmt::{Result, Write as _};
 
-use cgscope_model::diff::{Change, Diff, Ranked, Subject, Unit};
+use cgscope_model::diff::{Change, Diff, DiffSubject, FigureUnit, Ranked};
 
 use super::figures;
 
@@ -46,7 +46,7 @@ fn table(out: &mut String, changes: &[&Change], most: usize, all: bool) -> Resul
     Ok(())
 }
 
-fn row(out: &mut String, change: &Change, same: &[&Subject]) -> Result {
+fn row(out: &mut String, change: &Change, same: &[&DiffSubject]) -> Result {
     write!(
         out,
         "{:>10} {:>10} {:>9} {:>29}  {:<23}  {}: {}{}",
@@ -67,8 +67,8 @@ fn row(out: &mut String, change: &Change, same: &[&Subject]) -> Result {
 }
 
 /// A change is one line although it is seen in a cgroup, in the program in it and in the whole.
-fn folded<'a>(changes: &[&'a Change]) -> Vec<(&'a Change, Vec<&'a Subject>)> {
-    let mut rows: Vec<(&Change, Vec<&Subject>)> = Vec::new();
+fn folded<'a>(changes: &[&'a Change]) -> Vec<(&'a Change, Vec<&'a DiffSubject>)> {
+    let mut rows: Vec<(&Change, Vec<&DiffSubject>)> = Vec::new();
     for change in changes {
         match rows.iter_mut().find(|(row, _)| is_same(row, change)) {
             Some((row, same)) if rank(&change.subject) < rank(&row.subject) => {
@@ -83,13 +83,13 @@ fn folded<'a>(changes: &[&'a Change]) -> Vec<(&'a Change, Vec<&'a Subject>)> {
 }
 
 /// A cgroup says most about where a change is, the whole least.
-fn rank(subject: &Subject) -> u8 {
+fn rank(subject: &DiffSubject) -> u8 {
     match subject {
-        Subject::Cgroup(_) => 0,
-        Subject::Behind { .. } => 1,
-        Subject::Program(_) => 2,
-        Subject::Own => 3,
-        Subject::All => 4,
+        DiffSubject::Cgroup(_) => 0,
+        DiffSubject::Behind { .. } => 1,
+        DiffSubject::Program(_) => 2,
+        DiffSubject::Own => 3,
+        DiffSubject::All => 4,
     }
 }
 
@@ -114,8 +114,11 @@ pub fn ranked(out: &mut String, title: &str, sides: &[Vec<Ranked>; 2]) -> Result
     }
     let cell = |side: usize, i: usize| {
         sides[side].get(i).map_or_else(String::new, |ranked| {
-            let share = |share| figures::value(Unit::WallShare, Some(share));
-            format!("{:>8} {:>8}  {}", share(ranked.wait), share(ranked.on_cpu), bare(&ranked.subject))
+            let share = |share| figures::value(FigureUnit::WallShare, Some(share));
+            let (DiffSubject::Cgroup(name) | DiffSubject::Program(name)) = &ranked.subject else {
+                return String::new();
+            };
+            format!("{:>8} {:>8}  {name}", share(ranked.wait), share(ranked.on_cpu))
         })
     };
     let before: Vec<String> = (0..rows).map(|i| cell(0, i)).collect();
@@ -128,12 +131,4 @@ pub fn ranked(out: &mut String, title: &str, sides: &[Vec<Ranked>; 2]) -> Result
         writeln!(out, "{}", line.trim_end())?;
     }
     Ok(())
-}
-
-fn bare(subject: &Subject) -> String {
-    match subject {
-        Subject::Program(comm) => comm.to_string(),
-        Subject::Cgroup(path) => path.to_string(),
-        other => figures::subject(other),
-    }
 }

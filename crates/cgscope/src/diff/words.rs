@@ -3,20 +3,24 @@
 use std::fmt::{Result, Write as _};
 
 use cgscope_model::{
-    diff::{Change, CpuLimits, Diff, FEWEST_BLOCKS, FindingChange, LimitChange, Presence, Subject, Unit},
+    diff::{
+        Change, CpuLimits, Diff, DiffSubject, FEWEST_BLOCKS, FigureUnit, FindingChange, LimitChange, Presence,
+    },
     units::{self, duration},
 };
 
 use super::{figures, headers, short_names, tables};
 use crate::{recording::Recording, text::capital};
 
-/// Names of those who were on one side alone.
+/// Names of subjects that only one side has.
 const ALONE: usize = 10;
 
 /// All of it. Writing to a String cannot fail.
 pub fn text(recordings: [&Recording; 2], diff: &Diff, all: bool) -> String {
     let mut out = headers::lines(recordings, diff);
-    let _ = header_differences(&mut out, recordings, diff);
+    for difference in headers::differences(recordings, diff) {
+        out += &format!("       {difference}\n");
+    }
     let _ = headline(&mut out, diff);
     let _ = limits(&mut out, diff);
     let _ = tables::changes(&mut out, diff, all);
@@ -36,11 +40,6 @@ pub fn too_short(diff: &Diff) -> String {
         units::count(before, "interval"),
         units::count(after, "interval"),
     )
-}
-
-fn header_differences(out: &mut String, recordings: [&Recording; 2], diff: &Diff) -> Result {
-    let differences = headers::differences(recordings, diff);
-    differences.iter().try_for_each(|difference| writeln!(out, "       {difference}"))
 }
 
 fn headline(out: &mut String, diff: &Diff) -> Result {
@@ -70,7 +69,7 @@ fn headline_change(diff: &Diff) -> Option<&Change> {
     let first = diff.called().next()?;
     let same =
         diff.called().filter(|change| change.figure == first.figure && change.size >= first.size * 0.9);
-    same.min_by_key(|change| !matches!(change.subject, Subject::Cgroup(_)))
+    same.min_by_key(|change| !matches!(change.subject, DiffSubject::Cgroup(_)))
 }
 
 fn sentence(change: &Change) -> String {
@@ -80,7 +79,7 @@ fn sentence(change: &Change) -> String {
         figures::subject(&change.subject),
         figures::value(change.figure.unit, change.before),
         figures::value(change.figure.unit, change.after),
-        if change.figure.unit == Unit::WallShare { " of wall time" } else { "" },
+        if change.figure.unit == FigureUnit::WallShare { " of wall time" } else { "" },
         figures::relative(change),
         figures::interval(change),
         figures::verdict(change),
@@ -147,18 +146,16 @@ fn cpus(limits: &CpuLimits) -> String {
 
 fn alone(out: &mut String, diff: &Diff) -> Result {
     for (side, title) in [(Presence::OnlyBefore, "Only before"), (Presence::OnlyAfter, "Only after")] {
-        let names: Vec<String> = diff
-            .alone
-            .iter()
-            .filter(|(_, at)| **at == side)
-            .map(|(subject, _)| figures::subject(subject))
-            .collect();
-        if names.is_empty() {
-            continue;
-        }
+        let these = diff.alone.iter().filter(|(_, presence)| **presence == side);
+        let mut names: Vec<String> = these.map(|(subject, _)| figures::subject(subject)).collect();
         let more = names.len().saturating_sub(ALONE);
-        let more = if more == 0 { String::new() } else { format!(", {more} more") };
-        writeln!(out, "\n{title}: {}{more}", names[..names.len().min(ALONE)].join(", "))?;
+        if more != 0 {
+            names.truncate(ALONE);
+            names.push(format!("{more} more"));
+        }
+        if !names.is_empty() {
+            writeln!(out, "\n{title}: {}", names.join(", "))?;
+        }
     }
     Ok(())
 }
@@ -169,12 +166,11 @@ fn findings(out: &mut String, recordings: [&Recording; 2], diff: &Diff) -> Resul
         (Presence::OnlyBefore, format!("Findings that are gone (in {before} alone)")),
         (Presence::OnlyAfter, format!("Findings that are new (in {after} alone)")),
     ] {
-        let these: Vec<&FindingChange> =
-            diff.findings.iter().filter(|change| change.presence == side).collect();
-        if !these.is_empty() {
-            writeln!(out, "\n{title}")?;
-        }
-        for FindingChange { finding, .. } in these {
+        let these = diff.findings.iter().filter(|change| change.presence == side);
+        for (i, FindingChange { finding, .. }) in these.enumerate() {
+            if i == 0 {
+                writeln!(out, "\n{title}")?;
+            }
             writeln!(out, "  {}.\n    {}.", finding.says, capital(&finding.advice))?;
         }
     }

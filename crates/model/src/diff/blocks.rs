@@ -10,7 +10,7 @@ use crate::{Counter, Hist, Observed, Totals, counters::COUNTERS, sum};
 /// A recording has at most this many blocks: when it has, each two become one. More would tell little more (the spread of a
 /// mean is known to 15 % from 24), and would take memory.
 pub const MOST_BLOCKS: usize = 48;
-/// Blocks are not made longer than leaves so many, where there are so many intervals.
+/// A recording with at least this many intervals keeps at least this many blocks, however long they become.
 const FEW_BLOCKS: usize = 8;
 
 /// A counter of a block. The causes come first, in the order of [`Cause::ALL`]; those of [`Counter`] come after them.
@@ -60,23 +60,23 @@ pub(super) const fn of_counter(counter: Counter) -> usize {
     LONGEST + 1 + counter as usize
 }
 
-/// The sum of a counter that was not known of some task. Sums end at this number, so that whatever is added it stays.
+/// The sum of a counter that was not known of some task. BlockSums end at this number, so that whatever is added it stays.
 pub(super) const UNKNOWN: u64 = u64::MAX;
 
-/// Sums over a block or several.
+/// BlockSums over a block or several.
 #[derive(Clone, Debug)]
-pub(super) struct Sums {
+pub(super) struct BlockSums {
     cells: [u64; CELLS],
     is_touched: bool,
 }
 
-impl Default for Sums {
+impl Default for BlockSums {
     fn default() -> Self {
         Self { cells: [0; CELLS], is_touched: false }
     }
 }
 
-impl Sums {
+impl BlockSums {
     pub fn add(&mut self, measure: Measure, amount: u64) {
         self.add_to(measure as usize, amount);
     }
@@ -114,12 +114,12 @@ impl Sums {
     }
 
     /// As a row of this block; nothing if nothing was added. Empties the sums.
-    pub fn take_row(&mut self, block: usize) -> Option<Row> {
+    pub fn take_row(&mut self, block: usize) -> Option<BlockCells> {
         if !self.is_touched {
             return None;
         }
         let used = || self.cells.iter().enumerate().filter(|(_, amount)| **amount != 0);
-        let row = Row {
+        let row = BlockCells {
             block: block as u16,
             cells: used().map(|(cell, _)| cell as u16).collect(),
             amounts: used().map(|(_, amount)| *amount).collect(),
@@ -128,7 +128,7 @@ impl Sums {
         Some(row)
     }
 
-    fn add_row(&mut self, row: &Row) {
+    fn add_row(&mut self, row: &BlockCells) {
         self.is_touched = true;
         row.iter().for_each(|(cell, amount)| self.add_to(cell, amount));
     }
@@ -152,13 +152,13 @@ impl Sums {
 /// A block of a subject: the cells that are not 0, ascending, and their amounts. The two lists are apart, as pairs would take
 /// nearly twice the memory.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Row {
+pub(super) struct BlockCells {
     block: u16,
     cells: Box<[u16]>,
     amounts: Box<[u64]>,
 }
 
-impl Row {
+impl BlockCells {
     fn iter(&self) -> impl Iterator<Item = (usize, u64)> {
         self.cells.iter().map(|cell| usize::from(*cell)).zip(self.amounts.iter().copied())
     }
@@ -171,10 +171,10 @@ impl Row {
 
 /// The blocks of a subject in which it did anything, ascending.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Rows(Vec<Row>);
+pub(super) struct SubjectBlocks(Vec<BlockCells>);
 
-impl Rows {
-    pub fn push(&mut self, row: Row) {
+impl SubjectBlocks {
+    pub fn push(&mut self, row: BlockCells) {
         self.0.push(row);
     }
 
@@ -196,7 +196,7 @@ impl Rows {
         for row in &mut self.0 {
             row.block = number(usize::from(row.block)) as u16;
         }
-        let mut sums = Sums::default();
+        let mut sums = BlockSums::default();
         let mut regrouped = Vec::with_capacity(self.0.len());
         for rows in self.0.chunk_by(|a, b| a.block == b.block) {
             if let [row] = rows {
@@ -210,27 +210,27 @@ impl Rows {
     }
 
     /// All of it.
-    pub fn sum(&self) -> Sums {
-        let mut sums = Sums::default();
+    pub fn sum(&self) -> BlockSums {
+        let mut sums = BlockSums::default();
         self.0.iter().for_each(|row| sums.add_row(row));
         sums
     }
 
-    /// A figure of each of so many blocks.
-    fn series_of(&self, blocks: usize, figure: impl Fn(&Row) -> f64) -> Vec<f64> {
+    /// A figure of each block. `blocks`: their number.
+    fn series_of(&self, blocks: usize, figure: impl Fn(&BlockCells) -> f64) -> Vec<f64> {
         let mut series = vec![0.0; blocks];
         self.0.iter().for_each(|row| series[usize::from(row.block)] = figure(row));
         series
     }
 
-    /// A counter in each of so many blocks.
+    /// A counter in each block.
     pub fn series(&self, cell: usize, blocks: usize) -> Vec<f64> {
         self.series_of(blocks, |row| {
             row.cells.binary_search(&(cell as u16)).map_or(0.0, |at| row.amounts[at] as f64)
         })
     }
 
-    /// Waits above the middle of `bucket`, in each of so many blocks: those in it count half.
+    /// Waits above the middle of `bucket` in each block: those in it count half.
     pub fn above(&self, bucket: usize, blocks: usize) -> Vec<f64> {
         self.series_of(blocks, |row| {
             let above = row.buckets().filter(|(at, _)| *at >= bucket);
@@ -238,7 +238,7 @@ impl Rows {
         })
     }
 
-    /// Waits in the histogram, in each of so many blocks.
+    /// Waits in the histogram of each block.
     pub fn waits(&self, blocks: usize) -> Vec<f64> {
         self.series_of(blocks, |row| row.buckets().map(|(_, count)| count as f64).sum())
     }
@@ -249,7 +249,7 @@ impl Rows {
     }
 }
 
-/// How many blocks are left of so many when each `factor` become one: a rest of less than half goes to the one before.
+/// The number of blocks that are left when each `factor` become one. A rest of less than half goes to the one before.
 fn merged_count(blocks: usize, factor: usize) -> usize {
     let rest = blocks % factor;
     (blocks / factor + usize::from(rest * 2 >= factor && rest != 0)).max(1)

@@ -3,15 +3,15 @@
 use std::{cmp::Ordering, sync::Arc};
 
 use super::{
-    CONFIDENCE, Change, Diff, ERROR, Figure, FindingChange, Length, LimitChange, Presence, Ranked, Side,
-    Subject, Unit, Verdict,
+    Change, Diff, DiffSubject, ERROR, Figure, FigureUnit, FindingChange, Length, LimitChange, Presence,
+    Ranked, Side, Verdict,
     blocks::Measure,
     figures, matching,
     quantiles::drawn_quantiles,
-    resample::{DEALS, Draws, Series, family_wise, interval},
-    series::{Both, Frame, bucket_at, is_rare, is_unknown, scale},
+    resample::{DEALS, RatioSeries, draws, family_wise, interval},
+    series::{Comparison, SubjectPair, bucket_at, is_rare, is_unknown, scale},
     side::Recorded,
-    subjects::{alone, chosen, presence, subjects},
+    subjects::{chosen, subjects},
 };
 use crate::{
     findings::{Finding, Host, findings},
@@ -23,30 +23,35 @@ const WITH_QUANTILES: usize = 30;
 /// Cgroups, and programs, that are ranked on each side.
 const TOP: usize = 10;
 
-/// What changed from `before` to `after`. `hosts`: what findings are judged by, of both.
+/// What changed from `before` to `after`. `hosts`: what findings are judged by, of pair.
 ///
 /// The same recordings give the same answer, and swapped ones the mirrored answer.
 pub fn compare(before: Side, after: Side, hosts: &[Host; 2]) -> Diff {
     let (mut before, mut after) = (before.finish(), after.finish());
     matching::align(&mut before, &mut after);
-    let frame = Frame::new(&before, &after);
-    let subjects = subjects(&frame);
-    let chosen = chosen(&frame, &subjects);
-    let mut table = Table::new(&frame);
+    let comparison = Comparison::new(&before, &after);
+    let subjects = subjects(&comparison);
+    let chosen = chosen(&comparison, &subjects);
+    let mut table = ChangeTable::new(&comparison);
     table.fill(&chosen);
     let tested = table.series.len();
-    let (findings, kept_findings) = found(&frame, hosts);
-    let is_below_root = |subject: &Subject| matches!(subject, Subject::Cgroup(path) if &**path != "/");
+    let (findings, kept_findings) = found(&comparison, hosts);
+    let is_below_root =
+        |subject: &DiffSubject| matches!(subject, DiffSubject::Cgroup(path) if &**path != "/");
     Diff {
-        lengths: frame.sides.map(length),
+        lengths: comparison.sides.map(length),
         tested,
         changes: table.judged(),
-        limits: limits(&frame),
+        limits: limits(&comparison),
         findings,
         kept_findings,
-        cgroups: ranked(&frame, &subjects, is_below_root),
-        programs: ranked(&frame, &subjects, |subject| matches!(subject, Subject::Program(_))),
-        alone: alone(&frame, &chosen),
+        cgroups: ranked(&comparison, &subjects, is_below_root),
+        programs: ranked(&comparison, &subjects, |subject| matches!(subject, DiffSubject::Program(_))),
+        alone: chosen
+            .iter()
+            .filter(|(pair, _)| pair.presence != Presence::Both)
+            .map(|(pair, _)| (pair.subject.clone(), pair.presence))
+            .collect(),
     }
 }
 
@@ -60,69 +65,69 @@ fn length(side: &Recorded) -> Length {
 }
 
 /// The figures, before they are judged.
-struct Table<'f, 'a> {
-    frame: &'f Frame<'a>,
-    draws: Draws,
-    series: Vec<Series>,
+struct ChangeTable<'f, 'a> {
+    comparison: &'f Comparison<'a>,
+    draws: Vec<Vec<f32>>,
+    series: Vec<RatioSeries>,
     /// The changes, each with its place in `series`; `None`: not tested.
     changes: Vec<(Change, Option<usize>)>,
 }
 
-impl<'f, 'a> Table<'f, 'a> {
-    fn new(frame: &'f Frame<'a>) -> Self {
-        Self { frame, draws: Draws::new(&frame.shape), series: Vec::new(), changes: Vec::new() }
+impl<'f, 'a> ChangeTable<'f, 'a> {
+    fn new(comparison: &'f Comparison<'a>) -> Self {
+        Self { comparison, draws: draws(&comparison.shape), series: Vec::new(), changes: Vec::new() }
     }
 
-    fn fill(&mut self, chosen: &[(&Both, bool)]) {
-        let modes = self.frame.sides.map(|side| side.whole.mode);
+    fn fill(&mut self, chosen: &[(&SubjectPair, bool)]) {
+        let modes = self.comparison.sides.map(|side| side.whole.mode);
         let comparable = figures().into_iter().filter(|figure| figure.is_comparable(modes));
         let (quantiles, counted): (Vec<Figure>, Vec<Figure>) =
             comparable.partition(|figure| figure.quantile.is_some());
         let mut with_quantiles = 0;
-        for (both, is_shadow) in chosen {
+        for (pair, is_shadow) in chosen {
             for figure in counted.iter().filter(|figure| figure.is_own || !is_shadow) {
-                self.add_counted(both, figure);
+                self.add_counted(pair, figure);
             }
             if !quantiles.is_empty() && !is_shadow && with_quantiles < WITH_QUANTILES {
-                with_quantiles += usize::from(self.add_quantiles(both, &quantiles));
+                with_quantiles += usize::from(self.add_quantiles(pair, &quantiles));
             }
         }
     }
 
-    fn add_counted(&mut self, both: &Both, figure: &Figure) {
-        if is_unknown(both, figure) {
+    fn add_counted(&mut self, pair: &SubjectPair, figure: &Figure) {
+        if is_unknown(pair, figure) {
             return;
         }
-        let values = [0, 1].map(|side| self.frame.value(both, figure, side));
+        let values = [0, 1].map(|side| self.comparison.value(pair, figure, side));
         let largest = values.into_iter().flatten().fold(0.0, f64::max);
         if largest < figure.least.0 / 2.0 {
             return;
         }
-        let tested = (!is_rare(both, figure)).then(|| {
-            let series = self.frame.counted(both, figure);
-            let sign = if self.frame.order[0] == 0 { 1.0 } else { -1.0 };
+        let tested = (!is_rare(pair, figure)).then(|| {
+            let series = self.comparison.counted(pair, figure);
+            let sign = if self.comparison.order[0] == 0 { 1.0 } else { -1.0 };
             let scale = scale(figure.unit);
-            let drawn = self.draws.differences(&series, &self.frame.shape);
+            let drawn = series.drawn_differences(&self.draws, &self.comparison.shape);
             (series, drawn.into_iter().map(|difference| difference * sign * scale).collect())
         });
-        self.add(both, figure, values, tested);
+        self.add(pair, figure, values, tested);
     }
 
     /// The lengths of a subject's waits: true if both sides have some.
-    fn add_quantiles(&mut self, both: &Both, figures: &[Figure]) -> bool {
-        let hists = [0, 1].map(|side: usize| both.sums[side].hist());
+    fn add_quantiles(&mut self, pair: &SubjectPair, figures: &[Figure]) -> bool {
+        let hists = [0, 1].map(|side: usize| pair.sums[side].hist());
         if hists.iter().any(|hist| hist.count() == 0) {
             return false;
         }
-        let longest_ns = [0, 1].map(|side: usize| both.sums[side].get(Measure::Longest));
+        let longest_ns = [0, 1].map(|side: usize| pair.sums[side].get(Measure::Longest));
         let quantiles: Vec<f64> = figures.iter().filter_map(|figure| figure.quantile).collect();
-        let drawn = drawn_quantiles(self.frame, both, &self.draws, &quantiles);
+        let drawn = drawn_quantiles(self.comparison, pair, &self.draws, &quantiles);
         for ((figure, quantile), drawn) in figures.iter().zip(quantiles).zip(drawn) {
             let bucket = bucket_at(&hists, quantile);
-            let series = bucket.map(|bucket| self.frame.above(both, bucket, quantile));
+            let series = bucket.map(|bucket| self.comparison.above(pair, bucket, quantile));
             let values = [0, 1]
                 .map(|side: usize| hists[side].quantile_ns(quantile, longest_ns[side]).map(|ns| ns as f64));
-            self.add(both, figure, values, series.map(|series| (series, drawn)));
+            self.add(pair, figure, values, series.map(|series| (series, drawn)));
         }
         true
     }
@@ -130,25 +135,26 @@ impl<'f, 'a> Table<'f, 'a> {
     /// Adds a change. `tested`: its series, and the changes of drawn blocks.
     fn add(
         &mut self,
-        both: &Both,
+        pair: &SubjectPair,
         figure: &Figure,
         [before, after]: [Option<f64>; 2],
-        tested: Option<(Series, Vec<f64>)>,
+        tested: Option<(RatioSeries, Vec<f64>)>,
     ) {
         let change = after.zip(before).map(|(after, before)| after - before);
-        let shape = &self.frame.shape;
+        let shape = &self.comparison.shape;
         let (series, drawn) = tested.unzip();
         let widening = series.as_ref().map(|series| series.widening(shape));
-        let lies_between = drawn
-            .zip(widening)
-            .and_then(|(drawn, widening)| interval(drawn, change?, shape, widening, CONFIDENCE));
+        let lies_between =
+            drawn.zip(widening).and_then(|(drawn, widening)| interval(drawn, change?, shape, widening));
         let (low, high) = lies_between.unzip();
-        let waited =
-            f64::max(self.frame.share(both, Measure::Wait, 0), self.frame.share(both, Measure::Wait, 1));
+        let waited = f64::max(
+            self.comparison.share(pair, Measure::Wait, 0),
+            self.comparison.share(pair, Measure::Wait, 1),
+        );
         let change = Change {
-            subject: both.subject.clone(),
+            subject: pair.subject.clone(),
             figure: *figure,
-            presence: presence(self.frame, &both.subject),
+            presence: pair.presence,
             before,
             after,
             change,
@@ -159,7 +165,7 @@ impl<'f, 'a> Table<'f, 'a> {
             verdict: Verdict::TooFewEvents,
             size: match (figure.unit, before.zip(after)) {
                 (_, None) => 0.0,
-                (Unit::WallShare, Some((before, after))) => (after - before).abs(),
+                (FigureUnit::WallShare, Some((before, after))) => (after - before).abs(),
                 (_, Some((before, after))) => {
                     (after - before).abs() / before.max(after).max(f64::MIN_POSITIVE) * waited
                 }
@@ -171,7 +177,7 @@ impl<'f, 'a> Table<'f, 'a> {
 
     /// The changes with what they mean, in order.
     fn judged(self) -> Vec<Change> {
-        let shape = &self.frame.shape;
+        let shape = &self.comparison.shape;
         let p = family_wise(&self.series, shape, DEALS);
         let judge = |(mut change, tested): (Change, Option<usize>)| {
             change.p = tested.map(|at| p[at]).filter(|_| shape.is_enough());
@@ -201,7 +207,7 @@ fn verdict(change: &Change, is_enough: bool) -> Verdict {
 
 /// What is more than noise comes first, and shares of wall time before what is behind them.
 fn order(a: &Change, b: &Change) -> Ordering {
-    let is_time = |change: &Change| change.figure.unit == Unit::WallShare;
+    let is_time = |change: &Change| change.figure.unit == FigureUnit::WallShare;
     b.is_called()
         .cmp(&a.is_called())
         .then(is_time(b).cmp(&is_time(a)))
@@ -210,14 +216,14 @@ fn order(a: &Change, b: &Change) -> Ordering {
         .then_with(|| a.figure.name.cmp(b.figure.name))
 }
 
-fn limits(frame: &Frame) -> Vec<LimitChange> {
-    let [before, after] = frame.sides;
+fn limits(comparison: &Comparison) -> Vec<LimitChange> {
+    let [before, after] = comparison.sides;
     let changes = before.limits.iter().filter_map(|(path, limits)| {
         Some(LimitChange {
             path: path.clone(),
             before: limits.clone(),
             after: after.limits.get(path)?.clone(),
-            changed_during: frame.sides.map(|side| side.changed_limits.contains(path)),
+            changed_during: comparison.sides.map(|side| side.changed_limits.contains(path)),
         })
     });
     let is_same = |change: &LimitChange| change.before.is_some() && change.before == change.after;
@@ -225,11 +231,11 @@ fn limits(frame: &Frame) -> Vec<LimitChange> {
 }
 
 /// Findings that are new or gone, and how many both have.
-fn found(frame: &Frame, hosts: &[Host; 2]) -> (Vec<FindingChange>, usize) {
-    let sides = frame.sides.iter().zip(hosts);
+fn found(comparison: &Comparison, hosts: &[Host; 2]) -> (Vec<FindingChange>, usize) {
+    let sides = comparison.sides.iter().zip(hosts);
     let found: Vec<Vec<Finding>> = sides.map(|(side, host)| findings(&side.whole, host)).collect();
     let key = |side: usize, finding: &Finding| {
-        let names = &frame.sides[side].names;
+        let names = &comparison.sides[side].names;
         (finding.rule, finding.cgroup.as_ref().map(|path| names.get(path).unwrap_or(path).clone()))
     };
     let keys = [0, 1].map(|side: usize| {
@@ -244,15 +250,19 @@ fn found(frame: &Frame, hosts: &[Host; 2]) -> (Vec<FindingChange>, usize) {
     (changes, kept)
 }
 
-/// Who waited most, on each side.
-fn ranked(frame: &Frame, subjects: &[Both], which: impl Fn(&Subject) -> bool) -> [Vec<Ranked>; 2] {
+/// The subjects of a kind that waited most, on each side.
+fn ranked(
+    comparison: &Comparison,
+    subjects: &[SubjectPair],
+    which: impl Fn(&DiffSubject) -> bool,
+) -> [Vec<Ranked>; 2] {
     [0, 1].map(|side| {
-        let of = subjects.iter().filter(|both| which(&both.subject)).map(|both| Ranked {
-            subject: both.subject.clone(),
-            wait: frame.share(both, Measure::Wait, side),
-            on_cpu: frame.share(both, Measure::OnCpu, side),
+        let these = subjects.iter().filter(|pair| which(&pair.subject)).map(|pair| Ranked {
+            subject: pair.subject.clone(),
+            wait: comparison.share(pair, Measure::Wait, side),
+            on_cpu: comparison.share(pair, Measure::OnCpu, side),
         });
-        let mut ranked: Vec<Ranked> = of.filter(|ranked| ranked.wait > 0.0).collect();
+        let mut ranked: Vec<Ranked> = these.filter(|ranked| ranked.wait > 0.0).collect();
         ranked.sort_by(|a, b| b.wait.total_cmp(&a.wait).then_with(|| a.subject.cmp(&b.subject)));
         ranked.truncate(TOP);
         ranked

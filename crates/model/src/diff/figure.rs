@@ -9,7 +9,7 @@ use crate::{Counter, Mode, causes::shown};
 /// What a figure's values are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Unit {
+pub enum FigureUnit {
     /// Share of wall time, summed over tasks or CPUs: 0.5 is half of the time of one task, or half a CPU.
     WallShare,
     /// Times a second.
@@ -39,7 +39,7 @@ pub struct Figure {
     #[serde(rename = "figure")]
     pub name: &'static str,
     /// What its values are in.
-    pub unit: Unit,
+    pub unit: FigureUnit,
     /// The name in sentences and tables.
     #[serde(skip)]
     pub words: &'static str,
@@ -66,16 +66,16 @@ impl Figure {
     fn new(
         name: &'static str,
         words: &'static str,
-        unit: Unit,
+        unit: FigureUnit,
         sum: usize,
         divisor: Option<Measure>,
     ) -> Self {
         let least = match unit {
-            Unit::WallShare => (0.005, 0.05),
-            Unit::PerSecond => (100.0, 0.1),
-            Unit::Share => (0.02, 0.05),
+            FigureUnit::WallShare => (0.005, 0.05),
+            FigureUnit::PerSecond => (100.0, 0.1),
+            FigureUnit::Share => (0.02, 0.05),
             // Two buckets of the histogram.
-            Unit::Ns => (5_000.0, 0.2),
+            FigureUnit::Ns => (5_000.0, 0.2),
         };
         let ratio = (sum, divisor.map(|measure| measure as usize));
         let (quantile, events, is_own, compared_in) = (None, None, false, ComparedIn::Any);
@@ -84,16 +84,16 @@ impl Figure {
 
     /// A share of wall time.
     fn wall(name: &'static str, words: &'static str, sum: Measure) -> Self {
-        Self::new(name, words, Unit::WallShare, sum as usize, None)
+        Self::new(name, words, FigureUnit::WallShare, sum as usize, None)
     }
 
     fn share(name: &'static str, words: &'static str, sum: Measure, whole: Measure) -> Self {
-        Self::new(name, words, Unit::Share, sum as usize, Some(whole))
+        Self::new(name, words, FigureUnit::Share, sum as usize, Some(whole))
     }
 
     /// A length of waits.
     fn wait_ns(name: &'static str, words: &'static str, compared_in: ComparedIn) -> Self {
-        let mean = Self::new(name, words, Unit::Ns, Measure::Wait as usize, Some(Measure::Waits));
+        let mean = Self::new(name, words, FigureUnit::Ns, Measure::Wait as usize, Some(Measure::Waits));
         Self { compared_in, ..mean.of_waits() }
     }
 
@@ -108,7 +108,8 @@ impl Figure {
             Cause::Unattributed => ComparedIn::Alike,
             _ => ComparedIn::Exact,
         };
-        let figure = Self::new(cause.name(), shown(cause).words, Unit::WallShare, of_cause(cause), None);
+        let figure =
+            Self::new(cause.name(), shown(cause).words, FigureUnit::WallShare, of_cause(cause), None);
         Self { compared_in, ..figure.of_waits() }
     }
 
@@ -120,7 +121,7 @@ impl Figure {
             least: (compared.least, 0.1),
             events: Some(at),
             compared_in: if is_exact { ComparedIn::Exact } else { ComparedIn::Any },
-            ..Self::new(info.name, compared.words, Unit::PerSecond, at, None)
+            ..Self::new(info.name, compared.words, FigureUnit::PerSecond, at, None)
         })
     }
 
@@ -138,7 +139,7 @@ impl Figure {
 
 /// The table.
 pub fn figures() -> Vec<Figure> {
-    let waits = Figure::new("waits", "waits", Unit::PerSecond, Measure::Waits as usize, None);
+    let waits = Figure::new("waits", "waits", FigureUnit::PerSecond, Measure::Waits as usize, None);
     let periods = Figure::share(
         "throttled_periods",
         "periods out of quota",

@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
-use super::{CONFIDENCE, Change, Diff, ERROR, FindingChange, Length, LimitChange, Presence, Ranked, Subject};
+use super::{
+    CONFIDENCE, Change, Diff, DiffSubject, ERROR, FindingChange, Length, LimitChange, Presence, Ranked,
+};
 
 /// The `schema` of every object.
 pub const SCHEMA: &str = "cgscope.diff/1";
@@ -35,7 +37,7 @@ enum Members<'a> {
     Alone {
         presence: Presence,
         #[serde(flatten)]
-        subject: &'a Subject,
+        subject: &'a DiffSubject,
     },
     Ranked {
         side: &'static str,

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Subject, blocks::Rows, side::Recorded};
+use super::{DiffSubject, blocks::SubjectBlocks, side::Recorded};
 use crate::cgroup_name::without_ids;
 
 /// Gives cgroups that differ in nothing but ids the same name, where both sides have such and neither has that of the other. Several of
@@ -27,18 +27,18 @@ pub(super) fn align(before: &mut Recorded, after: &mut Recorded) {
 fn names(one: &Recorded, other: &Recorded) -> BTreeMap<Arc<str>, Arc<str>> {
     let alone = one.rows.keys().filter(|subject| !other.rows.contains_key(subject));
     let paths =
-        alone.filter_map(|subject| if let Subject::Cgroup(path) = subject { Some(path) } else { None });
+        alone.filter_map(|subject| if let DiffSubject::Cgroup(path) = subject { Some(path) } else { None });
     paths.map(|path| (path.clone(), without_ids(path).into())).filter(|(path, form)| path != form).collect()
 }
 
 fn rename(side: &mut Recorded, names: BTreeMap<Arc<str>, Arc<str>>) {
     let name = |path: Arc<str>| names.get(&path).cloned().unwrap_or(path);
-    let mut renamed: BTreeMap<Subject, Rows> = BTreeMap::new();
+    let mut renamed: BTreeMap<DiffSubject, SubjectBlocks> = BTreeMap::new();
     for (subject, rows) in std::mem::take(&mut side.rows) {
         let subject = match subject {
-            Subject::Cgroup(path) => Subject::Cgroup(name(path)),
-            Subject::Behind { victim, culprit } => {
-                Subject::Behind { victim: name(victim), culprit: culprit.map(name) }
+            DiffSubject::Cgroup(path) => DiffSubject::Cgroup(name(path)),
+            DiffSubject::Behind { victim, culprit } => {
+                DiffSubject::Behind { victim: name(victim), culprit: culprit.map(name) }
             }
             other => other,
         };

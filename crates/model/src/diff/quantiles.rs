@@ -4,17 +4,21 @@ use cgscope_layout::high_ns;
 
 use super::{
     blocks::Measure,
-    resample::Draws,
-    series::{Both, Frame},
+    series::{Comparison, SubjectPair},
 };
 
 /// For each of `quantiles`, after less before in ns in each draw of blocks.
-pub(super) fn drawn_quantiles(frame: &Frame, both: &Both, draws: &Draws, quantiles: &[f64]) -> Vec<Vec<f64>> {
-    let hists = [0, 1].map(|side| BlockHists::new(frame, both, side));
+pub(super) fn drawn_quantiles(
+    comparison: &Comparison,
+    pair: &SubjectPair,
+    draws: &[Vec<f32>],
+    quantiles: &[f64],
+) -> Vec<Vec<f64>> {
+    let hists = [0, 1].map(|side| BlockHists::new(comparison, pair, side));
     let mut out = vec![Vec::new(); quantiles.len()];
-    for draw in draws.iter() {
-        let (first, second) = draw.split_at(frame.shape.first);
-        let times = if frame.order[0] == 0 { [first, second] } else { [second, first] };
+    for draw in draws {
+        let (first, second) = draw.split_at(comparison.shape.first);
+        let times = if comparison.order[0] == 0 { [first, second] } else { [second, first] };
         let drawn = |side: usize| hists[side].quantiles(times[side], quantiles);
         let (Some(before), Some(after)) = (drawn(0), drawn(1)) else { continue };
         for (out, (before, after)) in out.iter_mut().zip(before.iter().zip(&after)) {
@@ -34,18 +38,18 @@ struct BlockHists {
 }
 
 impl BlockHists {
-    fn new(frame: &Frame, both: &Both, side: usize) -> Self {
-        let rows = || both.rows[side].iter().flat_map(|rows| rows.buckets());
+    fn new(comparison: &Comparison, pair: &SubjectPair, side: usize) -> Self {
+        let rows = || pair.rows[side].iter().flat_map(|rows| rows.buckets());
         let used = || rows().flat_map(|(_, buckets)| buckets.map(|(bucket, _)| bucket));
         let (lowest, highest) = (used().min().unwrap_or(0), used().max().unwrap_or(0));
         let width = highest - lowest + 1;
-        let mut counts = vec![0.0; width * frame.sides[side].blocks.lengths_ns.len()];
+        let mut counts = vec![0.0; width * comparison.sides[side].blocks.lengths_ns.len()];
         for (block, buckets) in rows() {
             for (bucket, count) in buckets {
                 counts[block * width + bucket - lowest] = count as f32;
             }
         }
-        Self { lowest, width, counts, longest_ns: both.sums[side].get(Measure::Longest) }
+        Self { lowest, width, counts, longest_ns: pair.sums[side].get(Measure::Longest) }
     }
 
     /// `None` if no wait was drawn.

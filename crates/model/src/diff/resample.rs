@@ -1,20 +1,13 @@
-//! The statistics: is a difference of two ratios more than blocks of time differ anyway?
+//! The statistics: is a difference of two ratios more than blocks of time differ anyway, and where does it lie?
 //!
 //! A figure is a sum over a sum (waiting over wall time, waits beyond a length over waits), each block of time giving a part
-//! of both. Two questions, two resamplings, both of whole blocks and the same ones for all figures:
-//!
-//! * *Is it more than noise?* Blocks are dealt to the two sides anew, many times. The largest difference of all figures, each
-//!   in its standard errors, is what chance alone gives the whole table; a figure is more than noise if it is beyond that
-//!   (Westfall and Young's max-T). So the error holds for the table, whatever depends on what, and whatever the shape of the
-//!   distribution, if it is the same on both sides: a few rare spikes are dealt to either side like everything else.
-//! * *How large is it?* Blocks are drawn with replacement within each side (bootstrap).
-//!
-//! Neither knows that neighbouring blocks resemble each other. Both are therefore widened by what the blocks' own correlation
-//! with the next one says.
-
-use std::ops::{AddAssign, Sub};
+//! of both. Blocks are dealt to the two sides anew for the test (Westfall and Young's max-T), and drawn with replacement within each
+//! side for the interval (bootstrap): whole blocks, the same ones for all figures. Neither knows that neighbouring blocks resemble
+//! each other, so both are widened by the blocks' own correlation. `docs/diff.md` explains why.
 
 use oorandom::Rand32;
+
+use super::CONFIDENCE;
 
 /// Fewer blocks than these on a side say nothing: there are too few ways to deal them.
 pub const FEWEST_BLOCKS: usize = 8;
@@ -29,11 +22,9 @@ const MOST_CORRELATION: f64 = 0.97;
 
 /// A figure on both sides, block by block. The order of the sides does not matter to any result but the sign.
 #[derive(Clone, Debug)]
-pub(super) struct Series {
-    /// Numerators of the blocks of both sides, one side after the other.
-    pub num: Vec<f64>,
-    /// Denominators.
-    pub den: Vec<f64>,
+pub(super) struct RatioSeries {
+    /// Numerators and denominators of the blocks of both sides, one side after the other.
+    pub blocks: Vec<(f64, f64)>,
     /// What a difference of the ratios is small beside: keeps those that never vary from being infinitely sure.
     pub small: f64,
 }
@@ -70,9 +61,9 @@ impl Shape {
     }
 }
 
-/// Sums of a side.
+/// Moments of a side.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sums {
+struct Moments {
     x: f64,
     d: f64,
     xx: f64,
@@ -80,23 +71,31 @@ struct Sums {
     dd: f64,
 }
 
-impl Sums {
+impl Moments {
+    fn of(blocks: &[(f64, f64)]) -> Self {
+        let mut sums = Self::default();
+        blocks.iter().for_each(|(x, d)| sums.add(&Self::of_block(*x, *d), 1.0));
+        sums
+    }
+
     fn of_block(x: f64, d: f64) -> Self {
         Self { x, d, xx: x * x, xd: x * d, dd: d * d }
     }
 
-    fn of(blocks: impl Iterator<Item = (f64, f64)>) -> Self {
-        let mut sums = Self::default();
-        blocks.for_each(|(x, d)| sums += Self::of_block(x, d));
-        sums
+    fn add(&mut self, more: &Self, times: f64) {
+        self.x += times * more.x;
+        self.d += times * more.d;
+        self.xx += times * more.xx;
+        self.xd += times * more.xd;
+        self.dd += times * more.dd;
     }
 
-    /// The same with numerators of so many times the size.
+    /// The same with numerators that are `by` times as large.
     fn spread(self, by: f64) -> Self {
         Self { x: self.x * by, xx: self.xx * by * by, xd: self.xd * by, ..self }
     }
 
-    /// The ratio and its variance, of so many blocks; `None` of nothing.
+    /// The ratio and its variance; `None` if there is nothing in the blocks.
     fn ratio(&self, blocks: f64) -> Option<(f64, f64)> {
         if self.d <= 0.0 {
             return None;
@@ -107,33 +106,9 @@ impl Sums {
     }
 }
 
-impl AddAssign for Sums {
-    fn add_assign(&mut self, more: Self) {
-        self.x += more.x;
-        self.d += more.d;
-        self.xx += more.xx;
-        self.xd += more.xd;
-        self.dd += more.dd;
-    }
-}
-
-impl Sub for Sums {
-    type Output = Self;
-
-    fn sub(self, less: Self) -> Self {
-        Self {
-            x: self.x - less.x,
-            d: self.d - less.d,
-            xx: self.xx - less.xx,
-            xd: self.xd - less.xd,
-            dd: self.dd - less.dd,
-        }
-    }
-}
-
 /// The difference in its standard errors. The variance is the larger of both sides' own (Welch) and of what the spread of both
 /// together gives for their lengths: a short recording without spikes does not show that there are none.
-fn distance(first: Sums, second: Sums, shape: &Shape, widen: f64, small: f64) -> f64 {
+fn distance([first, second]: [Moments; 2], shape: &Shape, widen: f64, small: f64) -> f64 {
     let (counts, lengths) = (shape.counts(), shape.lengths);
     let (Some((a, var_a)), Some((b, var_b))) = (first.ratio(counts[0]), second.ratio(counts[1])) else {
         return 0.0;
@@ -145,21 +120,19 @@ fn distance(first: Sums, second: Sums, shape: &Shape, widen: f64, small: f64) ->
     (a - b).abs() / ((var_a + var_b).max(pooled) * widen + small * small).sqrt()
 }
 
-impl Series {
-    fn sides<'a>(&'a self, shape: &Shape) -> [impl Iterator<Item = (f64, f64)> + Clone + 'a; 2] {
-        let part = |from: usize, to: usize| {
-            self.num[from..to].iter().copied().zip(self.den[from..to].iter().copied())
-        };
-        [part(0, shape.first), part(shape.first, shape.blocks)]
+impl RatioSeries {
+    fn sides(&self, shape: &Shape) -> [&[(f64, f64)]; 2] {
+        let (first, second) = self.blocks.split_at(shape.first);
+        [first, second]
     }
 
     /// By how much correlation of neighbouring blocks widens the variance of a mean: 1 and more.
     pub fn widening(&self, shape: &Shape) -> f64 {
         let (mut squares, mut products) = (0.0, 0.0);
         for side in self.sides(shape) {
-            let sums = Sums::of(side.clone());
+            let sums = Moments::of(side);
             let ratio = if sums.d > 0.0 { sums.x / sums.d } else { continue };
-            let rest: Vec<f64> = side.map(|(x, d)| x - ratio * d).collect();
+            let rest: Vec<f64> = side.iter().map(|(x, d)| x - ratio * d).collect();
             squares += rest.iter().map(|e| e * e).sum::<f64>();
             products += rest.windows(2).map(|pair| pair[0] * pair[1]).sum::<f64>();
         }
@@ -177,21 +150,37 @@ impl Series {
 
     /// The ratio of both sides together, each weighing as much as it is long; 0 of nothing.
     fn whole(&self, shape: &Shape) -> f64 {
-        let [first, second] = self.sides(shape).map(Sums::of);
+        let [first, second] = self.sides(shape).map(Moments::of);
         let [of_first, of_second] =
             [shape.lengths[0] / shape.first as f64, shape.lengths[1] / shape.second() as f64];
         let d = first.d * of_first + second.d * of_second;
         if d > 0.0 { (first.x * of_first + second.x * of_second) / d } else { 0.0 }
     }
 
+    /// The second ratio less the first one, in each draw; draws of nothing are left out.
+    pub fn drawn_differences(&self, draws: &[Vec<f32>], shape: &Shape) -> Vec<f64> {
+        let ratio = |blocks: &[(f64, f64)], draw: &[f32]| {
+            let (mut x, mut d) = (0.0, 0.0);
+            for ((num, den), times) in blocks.iter().zip(draw) {
+                x += num * f64::from(*times);
+                d += den * f64::from(*times);
+            }
+            (d > 0.0).then(|| x / d)
+        };
+        let [first, second] = self.sides(shape);
+        let difference = |draw: &Vec<f32>| {
+            Some(ratio(second, &draw[shape.first..])? - ratio(first, &draw[..shape.first])?)
+        };
+        draws.iter().filter_map(difference).collect()
+    }
+
     fn observed(&self, shape: &Shape) -> f64 {
-        let [first, second] = self.sides(shape).map(Sums::of);
-        distance(first, second, shape, self.widening(shape), self.small)
+        distance(self.sides(shape).map(Moments::of), shape, self.widening(shape), self.small)
     }
 }
 
 /// For each series how likely chance alone gives any of them a difference as sure as its own: small is more than noise.
-pub(super) fn family_wise(series: &[Series], shape: &Shape, deals: usize) -> Vec<f64> {
+pub(super) fn family_wise(series: &[RatioSeries], shape: &Shape, deals: usize) -> Vec<f64> {
     if !shape.is_enough() || series.is_empty() {
         return vec![1.0; series.len()];
     }
@@ -211,21 +200,22 @@ pub(super) fn family_wise(series: &[Series], shape: &Shape, deals: usize) -> Vec
 /// The mean of a long block lies nearer to the whole than that of a short one, so that blocks of both sides are not alike where
 /// the recordings differ in length. What is dealt is therefore how far each lies from both recordings together, brought to unit
 /// length; the side that it comes to brings it to the length of its own blocks.
-fn largest_differences(series: &[Series], shape: &Shape, deals: usize) -> Vec<f64> {
+fn largest_differences(series: &[RatioSeries], shape: &Shape, deals: usize) -> Vec<f64> {
     let spreads = shape.spreads();
     let wholes: Vec<f64> = series.iter().map(|series| series.whole(shape)).collect();
-    let block = |block: usize| -> Vec<Sums> {
+    let block = |block: usize| -> Vec<Moments> {
         let spread = spreads[usize::from(block >= shape.first)];
         let terms = series.iter().zip(&wholes).map(|(series, whole)| {
-            let (x, d) = (series.num[block], series.den[block]);
-            Sums::of_block((x - whole * d) / spread, d)
+            let (x, d) = series.blocks[block];
+            Moments::of_block((x - whole * d) / spread, d)
         });
         terms.collect()
     };
-    let blocks: Vec<Vec<Sums>> = (0..shape.blocks).map(block).collect();
-    let add =
-        |sums: &mut [Sums], block: &[Sums]| sums.iter_mut().zip(block).for_each(|(sum, term)| *sum += *term);
-    let mut all = vec![Sums::default(); series.len()];
+    let blocks: Vec<Vec<Moments>> = (0..shape.blocks).map(block).collect();
+    let add = |all: &mut [Moments], block: &[Moments]| {
+        all.iter_mut().zip(block).for_each(|(sums, term)| sums.add(term, 1.0))
+    };
+    let mut all = vec![Moments::default(); series.len()];
     blocks.iter().for_each(|block| add(&mut all, block));
     let mut random = Rand32::new(SEED);
     let mut order: Vec<usize> = (0..shape.blocks).collect();
@@ -235,85 +225,59 @@ fn largest_differences(series: &[Series], shape: &Shape, deals: usize) -> Vec<f6
             let j = i + random.rand_range(0..(order.len() - i) as u32) as usize;
             order.swap(i, j);
         }
-        dealt.fill(Sums::default());
+        dealt.fill(Moments::default());
         order[..shape.first].iter().for_each(|block| add(&mut dealt, &blocks[*block]));
         let differences = series.iter().zip(&dealt).zip(&all).map(|((series, dealt), all)| {
-            let (first, second) = (dealt.spread(spreads[0]), (*all - *dealt).spread(spreads[1]));
-            distance(first, second, shape, 1.0, series.small)
+            let mut others = *all;
+            others.add(dealt, -1.0);
+            distance([dealt.spread(spreads[0]), others.spread(spreads[1])], shape, 1.0, series.small)
         });
         differences.fold(0.0, f64::max)
     };
     (0..deals).map(deal).collect()
 }
 
-/// Draws of blocks with replacement: how often each block was drawn, a row a draw.
-pub(super) struct Draws {
-    times: Vec<f32>,
-    blocks: usize,
-}
-
-impl Draws {
-    pub fn new(shape: &Shape) -> Self {
-        let mut random = Rand32::new(SEED ^ 1);
-        let mut times = vec![0.0; DRAWS * shape.blocks];
-        for draw in times.chunks_exact_mut(shape.blocks.max(1)) {
-            for (from, to) in [(0, shape.first), (shape.first, shape.blocks)] {
-                for _ in from..to {
-                    draw[random.rand_range(from as u32..to as u32) as usize] += 1.0;
-                }
+/// Draws of blocks with replacement: how often each block was drawn.
+pub(super) fn draws(shape: &Shape) -> Vec<Vec<f32>> {
+    let mut random = Rand32::new(SEED ^ 1);
+    let mut draw = |_| {
+        let mut times = vec![0.0; shape.blocks];
+        for (from, to) in [(0, shape.first), (shape.first, shape.blocks)] {
+            for _ in from..to {
+                times[random.rand_range(from as u32..to as u32) as usize] += 1.0;
             }
         }
-        Self { times, blocks: shape.blocks }
-    }
-
-    /// Each draw.
-    pub fn iter(&self) -> impl Iterator<Item = &[f32]> {
-        self.times.chunks_exact(self.blocks.max(1))
-    }
-
-    /// The second ratio less the first one, in each draw; draws of nothing are left out.
-    pub fn differences(&self, series: &Series, shape: &Shape) -> Vec<f64> {
-        let ratio = |draw: &[f32], from: usize, to: usize| {
-            let (mut x, mut d) = (0.0, 0.0);
-            for (block, times) in draw.iter().enumerate().take(to).skip(from) {
-                x += series.num[block] * f64::from(*times);
-                d += series.den[block] * f64::from(*times);
-            }
-            (d > 0.0).then(|| x / d)
-        };
-        let difference =
-            |draw: &[f32]| Some(ratio(draw, shape.first, shape.blocks)? - ratio(draw, 0, shape.first)?);
-        self.iter().filter_map(difference).collect()
-    }
+        times
+    };
+    (0..DRAWS).map(&mut draw).collect()
 }
 
-/// The interval about `estimate` that drawn estimates give with this confidence: their percentiles, moved out by what few blocks
+/// The interval about `estimate` that drawn estimates give with [`CONFIDENCE`]: their percentiles, moved out by what few blocks
 /// (a bootstrap of few is too narrow, as a normal distribution is beside Student's) and their correlation make of it.
 pub(super) fn interval(
     mut drawn: Vec<f64>,
     estimate: f64,
     shape: &Shape,
     widening: f64,
-    confidence: f64,
 ) -> Option<(f64, f64)> {
     if drawn.len() < DRAWS / 2 || !shape.is_enough() {
         return None;
     }
     drawn.sort_by(f64::total_cmp);
-    let tail = (1.0 - confidence) / 2.0;
+    let tail = (1.0 - CONFIDENCE) / 2.0;
     let at = |share: f64| drawn[((drawn.len() - 1) as f64 * share).round() as usize];
     let few = shape.first.min(shape.second()) as f64;
-    let z = NORMAL_QUANTILE;
-    let factor = student(z, few - 1.0) / z * (few / (few - 1.0)).sqrt() * widening.sqrt();
+    let factor = student(few - 1.0) / NORMAL_QUANTILE * (few / (few - 1.0)).sqrt() * widening.sqrt();
     Some((estimate + (at(tail) - estimate) * factor, estimate + (at(1.0 - tail) - estimate) * factor))
 }
 
 /// 99.5 % of a normal distribution is below it.
 const NORMAL_QUANTILE: f64 = 2.575_829_303_548_901;
 
-/// The quantile of Student's distribution where the normal one's is `z`, by Cornish and Fisher's expansion: within 2 % from 5
-/// degrees of freedom on.
-fn student(z: f64, freedom: f64) -> f64 {
+/// The quantile of Student's distribution where the normal one's is [`NORMAL_QUANTILE`], by Cornish and Fisher's expansion: within
+/// 2 % from 5 degrees of freedom on.
+fn student(freedom: f64) -> f64 {
+    let z = NORMAL_QUANTILE;
     let z2 = z * z;
     let g1 = z * (z2 + 1.0) / 4.0;
     let g2 = z * (5.0 * z2 * z2 + 16.0 * z2 + 3.0) / 96.0;
@@ -328,7 +292,7 @@ mod tests {
     #[test]
     fn students_quantiles_are_those_of_the_tables() {
         for (freedom, expected) in [(5.0, 4.032), (9.0, 3.250), (19.0, 2.861), (100.0, 2.626)] {
-            let ours = student(NORMAL_QUANTILE, freedom);
+            let ours = student(freedom);
             assert!((ours - expected).abs() < 0.02 * expected, "{freedom}: {ours}");
         }
     }
@@ -344,7 +308,7 @@ mod tests {
                 x = phi * x + noise();
                 10.0 + x
             });
-            let series = Series { num: num.collect(), den: vec![1.0; 800], small: 0.0 };
+            let series = RatioSeries { blocks: num.map(|num| (num, 1.0)).collect(), small: 0.0 };
             series.widening(&shape)
         };
         assert!((1.0..1.2).contains(&widening(0.0)));

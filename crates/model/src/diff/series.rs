@@ -1,9 +1,9 @@
 //! From blocks to series: which figures of which subjects are tested, and what they are made of.
 
 use super::{
-    Figure, Subject, Unit,
-    blocks::{Measure, Rows, Sums, UNKNOWN},
-    resample::{Series, Shape},
+    DiffSubject, Figure, FigureUnit, Presence,
+    blocks::{BlockSums, Measure, SubjectBlocks, UNKNOWN},
+    resample::{RatioSeries, Shape},
     side::Recorded,
 };
 use crate::{Hist, sum};
@@ -12,15 +12,16 @@ use crate::{Hist, sum};
 const FEW_EVENTS: f64 = 10.0;
 
 /// A subject on both sides.
-pub(super) struct Both<'a> {
-    pub subject: Subject,
+pub(super) struct SubjectPair<'a> {
+    pub subject: DiffSubject,
+    pub presence: Presence,
     /// `None`: it was not there.
-    pub rows: [Option<&'a Rows>; 2],
-    pub sums: [Sums; 2],
+    pub rows: [Option<&'a SubjectBlocks>; 2],
+    pub sums: [BlockSums; 2],
 }
 
 /// What all series share.
-pub(super) struct Frame<'a> {
+pub(super) struct Comparison<'a> {
     pub sides: [&'a Recorded; 2],
     /// The order of the sides in series: the same whichever was named first, so that the answer is mirrored if they are swapped.
     pub order: [usize; 2],
@@ -29,11 +30,11 @@ pub(super) struct Frame<'a> {
     pub wall_ns: [f64; 2],
 }
 
-impl<'a> Frame<'a> {
+impl<'a> Comparison<'a> {
     pub fn new(before: &'a Recorded, after: &'a Recorded) -> Self {
         let sides = [before, after];
         let key = |side: &Recorded| {
-            let waited = side.rows.get(&Subject::All).map(|rows| rows.sum().get(Measure::Wait));
+            let waited = side.rows.get(&DiffSubject::All).map(|rows| rows.sum().get(Measure::Wait));
             (side.whole.start_unix_ns, side.whole.duration_ns, side.intervals, waited)
         };
         let order = if key(before) <= key(after) { [0, 1] } else { [1, 0] };
@@ -47,73 +48,71 @@ impl<'a> Frame<'a> {
         Self { sides, order, shape, wall_ns }
     }
 
-    /// Series of both sides, from numerators and denominators of the blocks of one. Those of a side are divided by its mean block,
+    /// The series of both sides, from numerators and denominators of the blocks of one. Those of a side are divided by its mean block,
     /// so that all blocks weigh alike.
-    fn series(&self, parts: impl Fn(usize, usize) -> (Vec<f64>, Vec<f64>), small: f64) -> Series {
-        let mut series = Series { num: Vec::new(), den: Vec::new(), small };
-        for side in self.order {
+    fn series(&self, parts: impl Fn(usize, usize) -> [Vec<f64>; 2], small: f64) -> RatioSeries {
+        let blocks = self.order.into_iter().flat_map(|side| {
             let blocks = self.sides[side].blocks.lengths_ns.len();
             let weight = blocks as f64 / self.wall_ns[side];
-            let (num, den) = parts(side, blocks);
-            series.num.extend(num.iter().map(|x| x * weight));
-            series.den.extend(den.iter().map(|d| d * weight));
-        }
-        series
+            let [num, den] = parts(side, blocks);
+            num.into_iter().zip(den).map(move |(num, den)| (num * weight, den * weight))
+        });
+        RatioSeries { blocks: blocks.collect(), small }
     }
 
     /// A counted figure, block by block.
-    pub fn counted(&self, both: &Both, figure: &Figure) -> Series {
+    pub fn counted(&self, pair: &SubjectPair, figure: &Figure) -> RatioSeries {
         let (sum, divisor) = figure.ratio;
         let parts = |side: usize, blocks| {
             let series =
-                |cell| both.rows[side].map_or_else(|| vec![0.0; blocks], |rows| rows.series(cell, blocks));
+                |cell| pair.rows[side].map_or_else(|| vec![0.0; blocks], |rows| rows.series(cell, blocks));
             let lengths_ns = self.sides[side].blocks.lengths_ns.iter();
             let divisor = divisor.map_or_else(|| lengths_ns.map(|ns| *ns as f64).collect(), series);
-            (series(sum), divisor)
+            [series(sum), divisor]
         };
         self.series(parts, figure.least.0 / scale(figure.unit) / 10.0)
     }
 
     /// The share of waits above the bucket of this quantile, block by block.
-    pub fn above(&self, both: &Both, bucket: usize, quantile: f64) -> Series {
-        let parts = |side: usize, blocks| match both.rows[side] {
-            Some(rows) => (rows.above(bucket, blocks), rows.waits(blocks)),
-            None => (vec![0.0; blocks], vec![0.0; blocks]),
+    pub fn above(&self, pair: &SubjectPair, bucket: usize, quantile: f64) -> RatioSeries {
+        let parts = |side: usize, blocks| match pair.rows[side] {
+            Some(rows) => [rows.above(bucket, blocks), rows.waits(blocks)],
+            None => [vec![0.0; blocks], vec![0.0; blocks]],
         };
         self.series(parts, quantile.min(1.0 - quantile) / 50.0)
     }
 
     /// A counted figure over a whole side, in its unit; `None` where it is a share of nothing.
-    pub fn value(&self, both: &Both, figure: &Figure, side: usize) -> Option<f64> {
+    pub fn value(&self, pair: &SubjectPair, figure: &Figure, side: usize) -> Option<f64> {
         let (sum, divisor) = figure.ratio;
-        let sums = &both.sums[side];
+        let sums = &pair.sums[side];
         let divisor = divisor.map_or(self.wall_ns[side], |cell| sums.at(cell) as f64);
         (divisor > 0.0).then(|| sums.at(sum) as f64 / divisor * scale(figure.unit))
     }
 
     /// Share of wall time.
-    pub fn share(&self, both: &Both, measure: Measure, side: usize) -> f64 {
-        both.sums[side].get(measure) as f64 / self.wall_ns[side].max(1.0)
+    pub fn share(&self, pair: &SubjectPair, measure: Measure, side: usize) -> f64 {
+        pair.sums[side].get(measure) as f64 / self.wall_ns[side].max(1.0)
     }
 }
 
 /// From a ratio of counters to the unit.
-pub(super) fn scale(unit: Unit) -> f64 {
+pub(super) fn scale(unit: FigureUnit) -> f64 {
     match unit {
-        Unit::PerSecond => 1e9,
-        Unit::WallShare | Unit::Share | Unit::Ns => 1.0,
+        FigureUnit::PerSecond => 1e9,
+        FigureUnit::WallShare | FigureUnit::Share | FigureUnit::Ns => 1.0,
     }
 }
 
 /// True if a side has no such counter: it was recorded before that was counted.
-pub(super) fn is_unknown(both: &Both, figure: &Figure) -> bool {
-    both.sums.iter().any(|sums| sums.at(figure.ratio.0) == UNKNOWN)
+pub(super) fn is_unknown(pair: &SubjectPair, figure: &Figure) -> bool {
+    pair.sums.iter().any(|sums| sums.at(figure.ratio.0) == UNKNOWN)
 }
 
 /// True if there are too few events for a rate.
-pub(super) fn is_rare(both: &Both, figure: &Figure) -> bool {
+pub(super) fn is_rare(pair: &SubjectPair, figure: &Figure) -> bool {
     figure.events.is_some_and(|events| {
-        let count = sum::total(both.sums.iter().map(|sums| sums.at(events)));
+        let count = sum::total(pair.sums.iter().map(|sums| sums.at(events)));
         (count as f64) < FEW_EVENTS
     })
 }

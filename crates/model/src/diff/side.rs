@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{
-    CpuLimits, Subject,
-    blocks::{Blocks, MOST_BLOCKS, Measure, Rows, Sums},
+    CpuLimits, DiffSubject,
+    blocks::{BlockSums, Blocks, MOST_BLOCKS, Measure, SubjectBlocks},
     program,
 };
 use crate::{
@@ -24,9 +24,9 @@ pub struct Side {
     blocks: Blocks,
     intervals: u64,
     /// The place of each subject in `tracked`.
-    subjects: HashMap<Subject, usize>,
+    subjects: HashMap<DiffSubject, usize>,
     /// The block that is being filled, and those before.
-    tracked: Vec<(Sums, Rows)>,
+    tracked: Vec<(BlockSums, SubjectBlocks)>,
     /// The subject of a thread's name.
     programs: HashMap<Arc<str>, usize>,
     /// The place of each cgroup, by id, in `leaves`.
@@ -44,7 +44,7 @@ pub struct Side {
 /// The tasks directly in a cgroup.
 #[derive(Debug, Default)]
 struct Leaf {
-    sums: Box<Sums>,
+    sums: Box<BlockSums>,
     /// The subjects of the cgroup and those above it, itself first; empty while its path is not known.
     above: Vec<usize>,
 }
@@ -54,7 +54,7 @@ struct Leaf {
 pub(super) struct Recorded {
     pub blocks: Blocks,
     /// Subjects that were there, also if they did nothing.
-    pub rows: BTreeMap<Subject, Rows>,
+    pub rows: BTreeMap<DiffSubject, SubjectBlocks>,
     /// All of it as one Interval. Of the histograms only the sum is in it.
     pub whole: Interval,
     pub intervals: u64,
@@ -72,7 +72,7 @@ impl Side {
         self.add_long(interval, 1);
     }
 
-    /// Takes one that stands for so many of those that were recorded.
+    /// Takes one that stands for several `intervals` of the recording.
     pub fn add_long(&mut self, mut interval: Interval, intervals: u64) {
         if interval.duration_ns == 0 {
             return;
@@ -88,7 +88,7 @@ impl Side {
         for task in &mut interval.tasks {
             self.add_task(task, &interval.cgroups);
         }
-        // Histograms by CPU are in no figure here, and dear to add.
+        // Histograms by CPU are in no figure here, and expensive to add.
         for wait in interval.cpus.iter_mut().filter_map(|cpu| cpu.wait.as_mut()) {
             wait.hist = Hist::default();
         }
@@ -99,14 +99,14 @@ impl Side {
         }
     }
 
-    fn subject(&mut self, subject: Subject) -> usize {
+    fn subject(&mut self, subject: DiffSubject) -> usize {
         *self.subjects.entry(subject).or_insert_with(|| {
             self.tracked.push(Default::default());
             self.tracked.len() - 1
         })
     }
 
-    fn sums(&mut self, subject: Subject) -> &mut Sums {
+    fn sums(&mut self, subject: DiffSubject) -> &mut BlockSums {
         let at = self.subject(subject);
         &mut self.tracked[at].0
     }
@@ -120,7 +120,8 @@ impl Side {
             && let Ok(named) = names.binary_search_by_key(&id, |(id, _)| *id)
         {
             let paths = path_and_ancestors(&names[named].1);
-            self.leaves[at].above = paths.map(|path| self.subject(Subject::Cgroup(path.into()))).collect();
+            self.leaves[at].above =
+                paths.map(|path| self.subject(DiffSubject::Cgroup(path.into()))).collect();
         }
         at
     }
@@ -130,7 +131,7 @@ impl Side {
         let program = match self.programs.get(&task.reading.comm) {
             Some(at) => *at,
             None => {
-                let at = self.subject(Subject::Program(program::name(&task.reading.comm).into()));
+                let at = self.subject(DiffSubject::Program(program::name(&task.reading.comm).into()));
                 self.programs.insert(task.reading.comm.clone(), at);
                 at
             }
@@ -157,12 +158,12 @@ impl Side {
     }
 
     fn close_block(&mut self) {
-        let all = self.subject(Subject::All);
+        let all = self.subject(DiffSubject::All);
         for leaf in self.leaves.iter_mut().filter(|leaf| leaf.sums.is_touched()) {
             for at in leaf.above.iter().chain([&all]) {
                 self.tracked[*at].0.merge(&leaf.sums);
             }
-            *leaf.sums = Sums::default();
+            *leaf.sums = BlockSums::default();
         }
         let block = self.blocks.close();
         for (sums, rows) in &mut self.tracked {
@@ -216,7 +217,7 @@ impl Side {
                     continue;
                 }
                 let culprit = culprit.path.filter(|_| !culprit.kernel);
-                let at = self.subject(Subject::Behind { victim, culprit });
+                let at = self.subject(DiffSubject::Behind { victim, culprit });
                 self.pairs.insert(key, at);
             }
             self.tracked[self.pairs[&key]].0.add(Measure::Behind, pair.ns);
@@ -224,12 +225,12 @@ impl Side {
     }
 
     fn add_host(&mut self, interval: &Interval) {
-        let all = self.sums(Subject::All);
+        let all = self.sums(DiffSubject::All);
         for (busy_ns, idle_ns) in interval.cpus.iter().filter_map(|cpu| cpu.busy_ns.zip(cpu.idle_ns)) {
             all.add(Measure::Busy, busy_ns);
             all.add(Measure::Online, busy_ns.saturating_add(idle_ns));
         }
-        let own = self.sums(Subject::Own);
+        let own = self.sums(DiffSubject::Own);
         let cost = &interval.cost;
         for (measure, ns) in [(Measure::Hook, cost.hook_ns), (Measure::Collector, cost.cpu_ns)] {
             if let Some(ns) = ns {
@@ -244,7 +245,7 @@ impl Side {
             for limits in interval.limits.iter().filter(|limits| !limits.memory_by_node.is_empty()) {
                 let Some(path) = interval.cgroup_path(limits.id) else { continue };
                 if let Some(ran) = ran.get(path) {
-                    self.add_share(Subject::Cgroup(path.clone()), &limits.memory_by_node, ran);
+                    self.add_share(DiffSubject::Cgroup(path.clone()), &limits.memory_by_node, ran);
                 }
             }
         }
@@ -253,11 +254,11 @@ impl Side {
             let ran = interval.ran_by_node(|task| {
                 interval.memory.binary_search_by_key(&task.tgid, |memory| memory.tgid).is_ok()
             });
-            self.add_share(Subject::All, &memory, &ran);
+            self.add_share(DiffSubject::All, &memory, &ran);
         }
     }
 
-    fn add_share(&mut self, subject: Subject, memory: &[(u32, u64)], ran: &ByNode) {
+    fn add_share(&mut self, subject: DiffSubject, memory: &[(u32, u64)], ran: &ByNode) {
         let ran_ns = total(ran);
         let sums = self.sums(subject);
         if let Some(share) = remote_share(memory, ran) {
@@ -278,11 +279,11 @@ impl Side {
         self.merge_blocks(self.blocks.final_factor());
         let mut tracked = self.tracked;
         let subjects = self.subjects.into_iter();
-        let mut rows: BTreeMap<Subject, Rows> =
+        let mut rows: BTreeMap<DiffSubject, SubjectBlocks> =
             subjects.map(|(subject, at)| (subject, std::mem::take(&mut tracked[at].1))).collect();
         let mut whole = self.whole.into_interval();
         for (_, path) in &whole.cgroups {
-            rows.entry(Subject::Cgroup(path.clone())).or_default();
+            rows.entry(DiffSubject::Cgroup(path.clone())).or_default();
         }
         let limits = whole.limits.iter();
         let limits = limits

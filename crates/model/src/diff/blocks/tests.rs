@@ -1,9 +1,9 @@
 use super::*;
 
-fn rows(amounts: &[u64]) -> Rows {
-    let mut rows = Rows::default();
+fn rows(amounts: &[u64]) -> SubjectBlocks {
+    let mut rows = SubjectBlocks::default();
     for (block, amount) in amounts.iter().enumerate() {
-        let mut sums = Sums::default();
+        let mut sums = BlockSums::default();
         sums.add(Measure::OnCpu, *amount);
         sums.add(Measure::Longest, *amount);
         rows.0.extend(sums.take_row(block));
@@ -33,9 +33,9 @@ fn merging_blocks_loses_nothing_and_a_short_rest_goes_to_the_last_one() {
 #[test]
 fn a_bucket_holds_more_waits_than_32_bits_do() {
     const MANY: u64 = u32::MAX as u64;
-    let mut rows = Rows::default();
+    let mut rows = SubjectBlocks::default();
     for block in 0..4 {
-        let mut sums = Sums::default();
+        let mut sums = BlockSums::default();
         // Three of four waits are long ones.
         let counts = [(10, MANY), (200, 3 * MANY)];
         let hist = Hist::from_counts(

@@ -3,9 +3,9 @@
 use oorandom::Rand32;
 
 use crate::diff::{
-    CONFIDENCE, ERROR,
+    ERROR,
     blocks::Blocks,
-    resample::{Draws, Series, Shape, family_wise, interval},
+    resample::{RatioSeries, Shape, draws, family_wise, interval},
 };
 
 /// Fewer deals than in earnest: tests are not optimised.
@@ -77,8 +77,8 @@ impl Noise {
     }
 
     /// A figure on both sides, in blocks as those of a recording.
-    fn series(&mut self, kind: Kind, means: [f64; 2], counts: [usize; 2]) -> (Series, Shape) {
-        let mut series = Series { num: Vec::new(), den: Vec::new(), small: 0.0005 };
+    fn series(&mut self, kind: Kind, means: [f64; 2], counts: [usize; 2]) -> (RatioSeries, Shape) {
+        let mut series = RatioSeries { blocks: Vec::new(), small: 0.0005 };
         let mut blocks = [0; 2];
         for side in 0..2 {
             let (num, den) = self.intervals(kind, means[side], counts[side]);
@@ -88,8 +88,7 @@ impl Noise {
                 whole.map(|block| block.iter().sum::<f64>() / each as f64).collect()
             };
             blocks[side] = blocked(&num).len();
-            series.num.extend(blocked(&num));
-            series.den.extend(blocked(&den));
+            series.blocks.extend(blocked(&num).into_iter().zip(blocked(&den)));
         }
         let lengths = counts.map(|count| count as f64);
         (series, Shape { first: blocks[0], blocks: blocks[0] + blocks[1], lengths })
@@ -169,12 +168,13 @@ fn found(kind: Kind, means: [f64; 2], counts: [usize; 2], tries: u64) -> [f64; 3
         let p = family_wise(&series, &shape, DEALS);
         times[0] += f64::from(u8::from(p[0] <= ERROR));
         times[1] += f64::from(u8::from(p[1..].iter().any(|p| *p <= ERROR)));
-        let mean = |from: usize, to: usize| {
-            changed.num[from..to].iter().sum::<f64>() / changed.den[from..to].iter().sum::<f64>()
+        let mean = |blocks: &[(f64, f64)]| {
+            blocks.iter().map(|(num, _)| num).sum::<f64>() / blocks.iter().map(|(_, den)| den).sum::<f64>()
         };
-        let estimate = mean(shape.first, shape.blocks) - mean(0, shape.first);
-        let drawn = Draws::new(&shape).differences(&changed, &shape);
-        let (low, high) = interval(drawn, estimate, &shape, changed.widening(&shape), CONFIDENCE).unwrap();
+        let (before, after) = changed.blocks.split_at(shape.first);
+        let drawn = changed.drawn_differences(&draws(&shape), &shape);
+        let (low, high) =
+            interval(drawn, mean(after) - mean(before), &shape, changed.widening(&shape)).unwrap();
         times[2] += f64::from(u8::from((low..=high).contains(&(means[1] - means[0]))));
     }
     times.map(|times| times / tries as f64)

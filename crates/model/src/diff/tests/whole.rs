@@ -6,7 +6,7 @@ use oorandom::Rand32;
 
 use crate::{
     ByCause, Cause, CgroupReading, Hist, Interval, Mode, TaskInterval, TaskReading, Totals, Wait,
-    diff::{Change, Diff, FEWEST_BLOCKS, Presence, Side, Subject, Verdict, compare},
+    diff::{Change, Diff, DiffSubject, FEWEST_BLOCKS, Presence, Side, Verdict, compare},
     findings::{Host, Rule},
 };
 
@@ -117,11 +117,11 @@ fn diff(before: Vec<Interval>, after: Vec<Interval>) -> Diff {
     compare(recorded(before), recorded(after), &[Host { cpus: Some(2), whole: true }; 2])
 }
 
-fn cgroup(path: &str) -> Subject {
-    Subject::Cgroup(path.into())
+fn cgroup(path: &str) -> DiffSubject {
+    DiffSubject::Cgroup(path.into())
 }
 
-fn of<'a>(diff: &'a Diff, subject: &Subject, figure: &str) -> &'a Change {
+fn of<'a>(diff: &'a Diff, subject: &DiffSubject, figure: &str) -> &'a Change {
     let found = diff.changes.iter().find(|change| change.subject == *subject && change.figure.name == figure);
     found.unwrap_or_else(|| panic!("{figure} of {subject:?} is not there"))
 }
@@ -134,10 +134,10 @@ fn a_larger_quota_is_found_with_its_size_and_what_is_beside_it_is_left_alone() {
     assert!((throttled.change.unwrap() + 0.1).abs() < 0.005, "{throttled:?}");
     let (low, high) = throttled.low.zip(throttled.high).unwrap();
     assert!(low < -0.1 && -0.1 < high && high < -0.08, "{low} to {high}");
-    assert!(of(&diff, &Subject::Program("loop-#".into()), "on_cpu").is_called());
+    assert!(of(&diff, &DiffSubject::Program("loop-#".into()), "on_cpu").is_called());
     for change in diff.called() {
         assert_ne!(change.subject, cgroup("/free"), "{change:?}");
-        assert_ne!(change.subject, Subject::Program("nginx".into()), "{change:?}");
+        assert_ne!(change.subject, DiffSubject::Program("nginx".into()), "{change:?}");
     }
     let [limits] = diff.limits.as_slice() else { panic!("{:?}", diff.limits) };
     let quotas =
@@ -334,8 +334,8 @@ fn who_was_on_one_side_alone_is_said_to_be() {
         [
             (cgroup("/a"), Presence::OnlyBefore),
             (cgroup("/b"), Presence::OnlyAfter),
-            (Subject::Program("other".into()), Presence::OnlyAfter),
-            (Subject::Program("worker".into()), Presence::OnlyBefore),
+            (DiffSubject::Program("other".into()), Presence::OnlyAfter),
+            (DiffSubject::Program("worker".into()), Presence::OnlyBefore),
         ]
     );
     assert!(of(&diff, &cgroup("/b"), "wait").before == Some(0.0));
@@ -367,7 +367,7 @@ fn an_hour_has_the_sums_of_its_intervals_in_few_blocks() {
     let diff = diff(intervals, quota(4, 601, 1, 50));
     assert!((24..=48).contains(&diff.lengths[0].blocks) && (24..=48).contains(&diff.lengths[1].blocks));
     assert_eq!(diff.lengths[0].duration_ns, whole.duration_ns);
-    let wait = of(&diff, &Subject::All, "wait").before.unwrap();
+    let wait = of(&diff, &DiffSubject::All, "wait").before.unwrap();
     let expected = whole.total().wait.total_ns as f64 / whole.duration_ns as f64;
     assert!((wait - expected).abs() < 1e-9);
     assert_eq!(diff.called().count(), 0, "{:?}", diff.called().next());
@@ -388,11 +388,11 @@ fn a_task_that_moves_counts_where_it_waited() {
     };
     let diff = diff((0..20).map(moved).collect(), (0..20).map(moved).collect());
     for subject in
-        [cgroup("/a"), cgroup("/b"), Subject::Program("sh".into()), Subject::Program("make".into())]
+        [cgroup("/a"), cgroup("/b"), DiffSubject::Program("sh".into()), DiffSubject::Program("make".into())]
     {
         assert_eq!(of(&diff, &subject, "wait").before, Some(0.005), "{subject:?}");
     }
-    assert_eq!(of(&diff, &Subject::All, "wait").before, Some(0.01));
+    assert_eq!(of(&diff, &DiffSubject::All, "wait").before, Some(0.01));
 }
 
 #[test]
