@@ -138,12 +138,12 @@ impl fmt::Display for Culprit {
 impl Interval {
     /// Who ran while tasks of `victim` (with all below it) waited, the worst first.
     pub fn culprits_of(&self, victim: &str) -> Vec<Culprit> {
-        self.culprits_where(|id| self.is_in(id, victim))
+        self.culprits_where(Blame::Ran, |id| self.is_in(id, victim))
     }
 
     /// Who ran while any followed task waited, the worst first.
     pub fn culprits(&self) -> Vec<Culprit> {
-        self.culprits_where(|_| true)
+        self.culprits_where(Blame::Ran, |_| true)
     }
 
     /// The culprit of one pair.
@@ -156,10 +156,11 @@ impl Interval {
         }
     }
 
-    fn culprits_where(&self, victim: impl Fn(u64) -> bool) -> Vec<Culprit> {
+    fn culprits_where(&self, blame: Blame, victim: impl Fn(u64) -> bool) -> Vec<Culprit> {
         let mut sums: BTreeMap<(u64, u32), Culprit> = BTreeMap::new();
-        for pair in self.pairs.iter().filter(|pair| pair.blame == Blame::Ran && victim(pair.victim)) {
-            let sum = sums.entry((pair.culprit, pair.tid));
+        for pair in self.pairs.iter().filter(|pair| pair.blame == blame && victim(pair.victim)) {
+            // A quota runs out for all alike.
+            let sum = sums.entry((pair.culprit, if blame == Blame::Ran { pair.tid } else { 0 }));
             sum.and_modify(|culprit| sum::add(&mut culprit.ns, pair.ns))
                 .or_insert_with(|| self.culprit(pair));
         }
@@ -170,15 +171,8 @@ impl Interval {
 
     /// Which cgroups' quotas had run out while tasks of `victim` (with all below it) were throttled, the worst first.
     pub fn limits_of(&self, victim: &str) -> Vec<(Option<Arc<str>>, u64)> {
-        let mut sums: BTreeMap<u64, u64> = BTreeMap::new();
-        let limited = self.pairs.iter().filter(|pair| pair.blame == Blame::Limited);
-        for pair in limited.filter(|pair| self.is_in(pair.victim, victim)) {
-            sum::add(sums.entry(pair.culprit).or_default(), pair.ns);
-        }
-        let mut limits: Vec<_> =
-            sums.into_iter().map(|(id, ns)| (self.cgroup_path(id).cloned(), ns)).collect();
-        limits.sort_by(|a, b| by_harm(a.1, b.1, || a.0.cmp(&b.0)));
-        limits
+        let limits = self.culprits_where(Blame::Limited, |id| self.is_in(id, victim));
+        limits.into_iter().map(|limit| (limit.path, limit.ns)).collect()
     }
 
     fn is_in(&self, id: u64, root: &str) -> bool {
