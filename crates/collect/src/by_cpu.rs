@@ -11,9 +11,9 @@ use cgscope_model::{ByCause, CpuWaits, Hist, Placement};
 /// The nodes that have CPUs, each at a place: the BPF side counts by place, because node numbers may have gaps. A node
 /// keeps its place.
 #[derive(Debug, Default)]
-pub(crate) struct Places(Vec<u32>);
+pub(crate) struct NodePlaces(Vec<u32>);
 
-impl Places {
+impl NodePlaces {
     /// Those of a host, CPU to node. More than [`NODES`] cannot be told apart: then none has a place.
     pub(crate) fn new(node_of_cpu: &BTreeMap<u32, u32>) -> Self {
         let mut places = Self::default();
@@ -69,7 +69,7 @@ pub(crate) struct CpuCounts(HashMap<u32, Arc<Hist>>);
 
 impl CpuCounts {
     /// Takes over what is counted on `cpu`.
-    pub(crate) fn take(&mut self, cpu: u32, counters: &CpuCounters, places: &Places) -> CpuWaits {
+    pub(crate) fn take(&mut self, cpu: u32, counters: &CpuCounters, places: &NodePlaces) -> CpuWaits {
         let hist = self.0.entry(cpu).or_default();
         let now = hist.advanced_to(&counters.histogram.counts, &counters.histogram.shares);
         if now != **hist {
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn nodes_with_gaps_have_places_and_keep_them() {
-        let mut places = Places::new(&host(&[0, 0, 8, 252]));
+        let mut places = NodePlaces::new(&host(&[0, 0, 8, 252]));
         assert_eq!((places.number_of(0), places.number_of(8), places.number_of(252)), (1, 2, 3));
         assert_eq!(places.number_of(4), 0);
         places.learn(&host(&[0, 4, 8]));
@@ -104,13 +104,13 @@ mod tests {
     #[test]
     fn more_nodes_than_can_be_told_apart_have_none() {
         let many: Vec<u32> = (0..=NODES as u32).collect();
-        assert_eq!(Places::new(&host(&many)).len(), 0);
-        assert_eq!(Places::new(&host(&many[1..])).len(), NODES);
+        assert_eq!(NodePlaces::new(&host(&many)).len(), 0);
+        assert_eq!(NodePlaces::new(&host(&many[1..])).len(), NODES);
     }
 
     #[test]
     fn time_since_a_task_came_to_its_node_is_that_nodes() {
-        let places = Places::new(&host(&[3, 1]));
+        let places = NodePlaces::new(&host(&[3, 1]));
         let mut raw =
             wire::Placement { place: 2, since_ran_ns: 700, node_migrations: 1, ..Default::default() };
         (raw.preferred_node, raw.ran_ns[0], raw.ran_ns[1]) = (-1, 500, 200);

@@ -67,7 +67,7 @@ impl Event {
 }
 
 /// The tree of one hierarchy, as last walked and told of.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct CgroupTree {
     pub(crate) mount: PathBuf,
     /// The mount shows the whole hierarchy, so paths in it are the kernel's, and what is not there is nowhere. False as of a container.
@@ -98,19 +98,7 @@ struct Walked {
 impl CgroupTree {
     /// Of the hierarchy mounted at `mount`.
     pub fn new(mount: impl Into<PathBuf>) -> Self {
-        let mut tree = Self {
-            mount: mount.into(),
-            shows_all: false,
-            paths: HashMap::new(),
-            ids: HashMap::new(),
-            gone: HashMap::new(),
-            made: HashMap::new(),
-            suspects: HashSet::new(),
-            unreadable: HashSet::new(),
-            walked: None,
-            is_renamed: false,
-            has_missed: false,
-        };
+        let mut tree = Self { mount: mount.into(), ..Self::default() };
         tree.shows_all = tree.root_id() == Some(ROOT_ID);
         tree
     }

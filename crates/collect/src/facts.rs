@@ -75,6 +75,12 @@ pub fn present_cpu_to_node(root: &Path) -> BTreeMap<u32, u32> {
         .collect()
 }
 
+/// A kernel without CONFIG_NUMA tells no nodes; inside it all is node 0.
+pub(crate) fn has_no_numa(root: &Path) -> bool {
+    let system = root.join("sys/devices/system");
+    system.join("cpu").is_dir() && !system.join("node").exists()
+}
+
 /// How many CPUs there can ever be: the highest number and one. At least 1.
 pub fn possible_cpus(root: &Path) -> u32 {
     let possible = Host(root).cpu_list("sys/devices/system/cpu/possible").unwrap_or_default();
@@ -300,8 +306,7 @@ impl Host<'_> {
     }
 
     fn numa_nodes(&self) -> Option<Vec<u32>> {
-        let system = self.0.join("sys/devices/system");
-        if system.join("cpu").is_dir() && !system.join("node").exists() {
+        if has_no_numa(self.0) {
             return Some(Vec::new());
         }
         self.cpu_list("sys/devices/system/node/online")

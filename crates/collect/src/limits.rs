@@ -94,7 +94,7 @@ fn ns(us: &str) -> Option<u64> {
 }
 
 /// Reads the limits of cgroups.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct LimitFiles {
     mounts: Mounts,
     reader: Reader,
@@ -105,14 +105,14 @@ pub struct LimitFiles {
     /// turns: those of each cgroup with every fifth read only where there are no more than five times as many.
     pub(crate) settings_at_once: u64,
     /// By id: a path may be given to another cgroup while the one before is still asked for.
-    known: HashMap<u64, Known>,
+    known: HashMap<u64, KnownCgroup>,
     /// The turn of the next cgroup that is new.
     turn: u64,
 }
 
 /// What is remembered of a cgroup.
-#[derive(Debug)]
-struct Known {
+#[derive(Debug, Default)]
+struct KnownCgroup {
     /// With the settings only.
     settings: CgroupReading,
     reads: u64,
@@ -156,15 +156,7 @@ impl Counters {
 impl LimitFiles {
     /// Of the hierarchies mounted now, told by `proc/self/mountinfo` below `root`. `root` is `/` but in tests.
     pub fn new(root: &Path) -> Self {
-        let (mounts, reader) = (Mounts::read(root), Reader::default());
-        Self {
-            mounts,
-            reader,
-            reads_memory: false,
-            settings_at_once: u64::MAX,
-            known: HashMap::new(),
-            turn: 0,
-        }
+        Self { mounts: Mounts::read(root), settings_at_once: u64::MAX, ..Self::default() }
     }
 
     /// Reads one cgroup by its path under the cpu controller's mount (`/` is the root, then `/a/b`) and its id, the
@@ -194,7 +186,7 @@ impl LimitFiles {
             self.read_effects(path, &mut reading);
             if self.has_moved_on(id, &reading, Instant::now()) && is_kept {
                 self.read_quota(path, &mut reading);
-                if let Some(Known { settings, .. }) = self.known.get_mut(&id) {
+                if let Some(KnownCgroup { settings, .. }) = self.known.get_mut(&id) {
                     (settings.quota_us, settings.period_us) = (reading.quota_us, reading.period_us);
                     settings.burst_us = reading.burst_us;
                 }
@@ -243,14 +235,8 @@ impl LimitFiles {
         match self.known.get_mut(&id) {
             Some(known) => known.settings = settings.clone(),
             None => {
-                let known = Known {
-                    settings: settings.clone(),
-                    reads: 1,
-                    turn: self.turn,
-                    is_read: true,
-                    is_due: false,
-                    counters: None,
-                };
+                let (settings, turn) = (settings.clone(), self.turn);
+                let known = KnownCgroup { settings, reads: 1, turn, is_read: true, ..Default::default() };
                 self.known.insert(id, known);
                 self.turn += 1;
             }

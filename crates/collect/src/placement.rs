@@ -15,7 +15,7 @@ use cgscope_model::{CpuReading, NodeReading, ProcessMemory, Selection, TaskReadi
 
 use crate::{
     Failure, clock,
-    facts::{self, parse_cpu_list},
+    facts::{self, has_no_numa, parse_cpu_list},
     memory::MemoryFiles,
 };
 use affinity::{Affinities, CpusetFiles};
@@ -141,12 +141,6 @@ pub(crate) fn add_waits(cpus: &mut [CpuReading], counted: Vec<CpuReading>) {
 fn has_several(nodes: &BTreeMap<u32, u32>) -> bool {
     let mut nodes = nodes.values();
     nodes.next().is_some_and(|first| nodes.any(|node| node != first))
-}
-
-/// A kernel without CONFIG_NUMA tells no nodes; inside it all is node 0.
-fn has_no_numa(root: &Path) -> bool {
-    let system = root.join("sys/devices/system");
-    system.join("cpu").is_dir() && !system.join("node").exists()
 }
 
 /// The node of each online CPU; empty where they could not be read.

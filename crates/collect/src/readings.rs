@@ -14,7 +14,8 @@ use cgscope_model::{
 use crate::{stacks::frames, stream::TaskTold, task_state};
 
 /// What is kept of a task from one reading to the next.
-pub(crate) struct Known {
+#[derive(Default)]
+pub(crate) struct KnownTask {
     comm_bytes: [u8; 16],
     pub comm: Arc<str>,
     hist: Arc<Hist>,
@@ -27,18 +28,10 @@ pub(crate) struct Known {
     pub told_in: u64,
 }
 
-impl Known {
+impl KnownTask {
     /// A task that is told for the first time, with nothing of it counted so far.
     pub fn new(record: &TaskRecord) -> Self {
-        Self {
-            comm_bytes: record.comm,
-            comm: comm(&record.comm),
-            hist: Arc::default(),
-            accounts: None,
-            base: None,
-            stack: None,
-            told_in: 0,
-        }
+        Self { comm_bytes: record.comm, comm: comm(&record.comm), ..Self::default() }
     }
 
     /// What it did in its cgroup.
@@ -121,7 +114,7 @@ fn accounts(now: &AccountsRecord, ran_ns: u64, before: Option<&Accounts>) -> Acc
 pub(crate) fn reading(
     record: &TaskRecord,
     placement: Option<Placement>,
-    kept: &Known,
+    kept: &KnownTask,
     nodes: &BTreeMap<u32, u32>,
 ) -> TaskReading {
     let mut totals = cgscope_model::Totals::from(kept.totals(record));
@@ -139,12 +132,11 @@ pub(crate) fn reading(
         node: nodes.get(&record.cpu).copied(),
         on_cpu: record.flags & ON_CPU != 0,
         state: Some(state(record)),
-        pending: None,
         placement: placement.map(Arc::new),
-        scheduling: None,
         max_ns: record.waits.max_ns,
         totals,
         hist: kept.hist.clone(),
+        ..TaskReading::default()
     }
 }
 

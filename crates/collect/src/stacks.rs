@@ -8,7 +8,7 @@ use cgscope_layout::{
 };
 use cgscope_model::{StackReading, comm};
 
-use crate::{readings::Known, stream::TaskTold};
+use crate::{readings::KnownTask, stream::TaskTold};
 
 /// One that was counted.
 pub(crate) fn counted(key: &StackKey, count: &StackCount) -> Option<StackReading> {
@@ -33,7 +33,7 @@ pub(crate) struct UnderWay {
 }
 
 /// That of a task that is blocked now; `None` where nothing is to be said of it.
-pub(crate) fn under_way(told: &TaskTold<'_>, kept: &Known) -> Option<UnderWay> {
+pub(crate) fn under_way(told: &TaskTold<'_>, kept: &KnownTask) -> Option<UnderWay> {
     let record = told.record;
     let accounts = told.accounts.filter(|accounts| accounts.is_due != 0)?;
     let blocked_ns: u64 = accounts.own.blocked_ns.iter().sum();

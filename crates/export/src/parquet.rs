@@ -52,10 +52,6 @@ impl Parquet {
         Ok(Self { writer, columns: columns.collect(), rows: 0, about, losses: Losses::default() })
     }
 
-    fn tell_losses(&mut self) {
-        self.writer.append_key_value_metadata(tell("losses", self.losses.to_string()));
-    }
-
     fn write_group(&mut self) -> Result<()> {
         if mem::take(&mut self.rows) == 0 {
             return Ok(());
@@ -88,7 +84,7 @@ impl Sink for Parquet {
 
     fn finish(mut self: Box<Self>) -> Result<()> {
         self.write_group()?;
-        self.tell_losses();
+        self.writer.append_key_value_metadata(tell("losses", self.losses.to_string()));
         // Closing the writer flushes what it writes to.
         self.writer.close()?;
         Ok(())

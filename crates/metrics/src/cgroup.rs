@@ -38,7 +38,7 @@ pub struct Names {
 }
 
 /// An exported cgroup, with all below it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Cgroup {
     /// As under the mount.
     pub path: Arc<str>,
@@ -80,17 +80,7 @@ const GAUGES: [Figure<Cgroup>; 7] = [
 impl Cgroup {
     pub fn new(path: Arc<str>, created_unix_ns: u64) -> Self {
         let name = CgroupName::of(&path);
-        let mut cgroup = Self {
-            path,
-            created_unix_ns,
-            labels: Labels::default(),
-            name,
-            names: None,
-            waits: Waits::default(),
-            culprits: Culprits::default(),
-            counters: [None; COUNTERS],
-            gauges: Gauges::default(),
-        };
+        let mut cgroup = Self { path, created_unix_ns, name, ..Self::default() };
         cgroup.label();
         cgroup
     }

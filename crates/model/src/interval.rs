@@ -223,10 +223,9 @@ impl Interval {
             one_node,
             memory: b.memory.clone(),
             stacks: stacks::between(&a.stacks, &b.stacks),
-            is_selection: false,
-            selected_cgroup: None,
             losses: b.losses.since(&a.losses),
             cost: CostInterval::between(&a.cost, &b.cost),
+            ..Self::default()
         };
         if interval.mode == Mode::Coarse {
             coarse::attribute(&mut interval);

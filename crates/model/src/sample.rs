@@ -172,7 +172,7 @@ pub struct Pending {
 }
 
 /// The exited tasks of a cgroup: what had not been read before they went.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ExitedReading {
     /// The cgroup's id; 0: not known.
     pub cgroup_id: u64,

@@ -102,15 +102,8 @@ impl Skipped {
             let came = interval::came(before(task.serial), task, since_ns);
             if let Some((totals, hist)) = came.filter(|(totals, _)| *totals != Totals::default()) {
                 let TaskReading { cgroup_id, max_ns, .. } = *task;
-                let reading = ExitedReading {
-                    cgroup_id,
-                    tasks: 0,
-                    max_ns,
-                    totals,
-                    accounts: None,
-                    hist: Arc::new(hist),
-                };
-                self.take(reading, ended);
+                let hist = Arc::new(hist);
+                self.take(ExitedReading { cgroup_id, max_ns, totals, hist, ..Default::default() }, ended);
             }
         }
         for exited in &ended.exited {

@@ -32,7 +32,7 @@ pub struct Tree {
 }
 
 /// A cgroup that has tasks, limits, pairs of victim and culprit, or such a cgroup below it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
     /// As under the mount.
     pub path: Arc<str>,

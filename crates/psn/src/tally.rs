@@ -41,7 +41,7 @@ pub trait ThreadNames {
 }
 
 /// Counts readings in groups.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Each once.
     pub(crate) columns: Vec<GroupBy>,
@@ -103,13 +103,7 @@ impl Tally {
                 unique.push(*column);
             }
         }
-        Self {
-            columns: unique,
-            counts: HashMap::new(),
-            threads: HashSet::new(),
-            processes: HashSet::new(),
-            rounds: 0,
-        }
+        Self { columns: unique, ..Self::default() }
     }
 
     /// True if one of `columns` is asked for.

@@ -17,7 +17,7 @@ use cgscope_model::{
 use super::{Found, Source};
 use crate::{
     Failure, Options,
-    by_cpu::{CpuCounts, Places},
+    by_cpu::{CpuCounts, NodePlaces},
     cgroups::{self, CgroupTree, Event, Remains},
     clock::{monotonic_ns, refresh_run_queue},
     facts::{self, CgroupMounts},
@@ -25,7 +25,7 @@ use crate::{
     ledger::Ledger,
     offsets::{self, Resolved},
     own_memory::OwnMemory,
-    readings::{Known, exited_reading, pending, reading, waits_since_ns},
+    readings::{KnownTask, exited_reading, pending, reading, waits_since_ns},
     shared::{Changes, access},
     stacks::{self, UnderWay},
     stream::{self, Buffer, End, read_records},
@@ -42,11 +42,11 @@ pub(crate) struct BpfSource {
     side: KernelSide,
     memory: OwnMemory,
     nodes: BTreeMap<u32, u32>,
-    node_places: Places,
+    node_places: NodePlaces,
     /// What was counted by CPU, where that is done.
     cpu_counts: Option<CpuCounts>,
     /// What is kept of each task from one reading to the next.
-    known: HashMap<u64, Known>,
+    known: HashMap<u64, KnownTask>,
     /// The number of the latest reading of tasks.
     turn: u64,
     ledger: Ledger,
@@ -54,8 +54,8 @@ pub(crate) struct BpfSource {
     clock_ns: u64,
     remains: Remains,
     /// The places of cgroups, as they were last told.
-    places: HashMap<u64, Place>,
-    /// Places of cgroups that are there were given back after the latest reading.
+    places: HashMap<u64, ExitedPlace>,
+    /// NodePlaces of cgroups that are there were given back after the latest reading.
     has_given_back: bool,
     /// What these held: the kernel counts from 0 where it makes such a place again.
     given_back: ExitedSums,
@@ -81,7 +81,7 @@ pub(crate) struct BpfSource {
 }
 
 /// What is kept of a cgroup's place among the exited from one reading to the next.
-struct Place {
+struct ExitedPlace {
     reading: ExitedReading,
     /// The number of the reading of tasks before the reading that it was last told in.
     told_in: u64,
@@ -89,7 +89,7 @@ struct Place {
     is_quiet: bool,
 }
 
-impl Place {
+impl ExitedPlace {
     /// Of nobody so far.
     fn new(cgroup_id: u64, accounts: bool) -> Self {
         Self { reading: exited_reading(cgroup_id, &Exited::NONE, accounts), told_in: 0, is_quiet: false }
@@ -204,7 +204,7 @@ impl BpfSource {
         nodes: BTreeMap<u32, u32>,
     ) -> Result<Self, Failure> {
         let resolved = resolved(options)?;
-        let node_places = Places::new(&nodes);
+        let node_places = NodePlaces::new(&nodes);
         let count_by_cpu = options.by_cpu || node_places.len() > 1;
         let config = Config {
             nodes: node_places.len() as u64,
@@ -284,7 +284,7 @@ impl BpfSource {
         let end = read_records(&mut stream, &mut self.buffer, |told| {
             let record = told.record;
             now_ns = now_ns.max(record.rq_clock_ns);
-            let kept = self.known.entry(record.serial).or_insert_with(|| Known::new(record));
+            let kept = self.known.entry(record.serial).or_insert_with(|| KnownTask::new(record));
             kept.update(told, self.turn, read_ns);
             let placement = kept.placement(told);
             let placement = placement.map(|(raw, ran_ns)| self.node_places.placement(&raw, ran_ns));
@@ -348,7 +348,7 @@ impl BpfSource {
         let mut stream = self.side.read_exited()?;
         let (turn, accounts, places) = (self.turn, self.accounts, &mut self.places);
         let end = stream::read_exited(&mut stream, &mut self.buffer, |cgroup_id, told| {
-            let place = places.entry(cgroup_id).or_insert_with(|| Place::new(cgroup_id, accounts));
+            let place = places.entry(cgroup_id).or_insert_with(|| ExitedPlace::new(cgroup_id, accounts));
             (place.told_in, place.is_quiet) = (turn, told.is_none());
             if let Some(told) = told {
                 place.reading = exited_reading(cgroup_id, told, accounts);
@@ -448,14 +448,14 @@ fn keep_last<T>(all: &mut Vec<T>, key: impl Fn(&T) -> u64) {
     });
 }
 
-/// Places that are to be given back although their cgroups are there: where most are taken, those of cgroups in which no task is
+/// NodePlaces that are to be given back although their cgroups are there: where most are taken, those of cgroups in which no task is
 /// and lately none exited. Else whoever makes cgroups enough could take them from everybody.
-fn surplus(places: &HashMap<u64, Place>, tasks: &[TaskReading], root_id: u64) -> Vec<u64> {
+fn surplus(places: &HashMap<u64, ExitedPlace>, tasks: &[TaskReading], root_id: u64) -> Vec<u64> {
     if places.len() < EXITED_CGROUPS / 4 * 3 {
         return Vec::new();
     }
     let living: HashSet<u64> = tasks.iter().map(|task| task.cgroup_id).collect();
-    let is_idle = |id: &u64, place: &Place| place.is_quiet && *id != root_id && !living.contains(id);
+    let is_idle = |id: &u64, place: &ExitedPlace| place.is_quiet && *id != root_id && !living.contains(id);
     let idle = places.iter().filter(|(id, place)| is_idle(id, place)).map(|(id, _)| *id);
     idle.take(places.len() - EXITED_CGROUPS / 2).collect()
 }
@@ -486,7 +486,6 @@ fn reading_failed(error: std::io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     #[test]
     fn of_a_task_that_is_told_twice_the_later_record_and_the_later_owner_count() {
@@ -499,8 +498,8 @@ mod tests {
     fn empty_cgroups_do_not_use_up_the_places_of_exited_tasks() {
         let task = |cgroup_id| TaskReading { cgroup_id, ..TaskReading::default() };
         let tasks: Vec<TaskReading> = (100..200).map(task).collect();
-        let quiet = |id| (id, Place { is_quiet: id % 10 != 0, ..Place::new(id, false) });
-        let mut places: HashMap<u64, Place> = (1..=EXITED_CGROUPS as u64).map(quiet).collect();
+        let quiet = |id| (id, ExitedPlace { is_quiet: id % 10 != 0, ..ExitedPlace::new(id, false) });
+        let mut places: HashMap<u64, ExitedPlace> = (1..=EXITED_CGROUPS as u64).map(quiet).collect();
         let given_back = surplus(&places, &tasks, 1);
         assert_eq!(places.len() - given_back.len(), EXITED_CGROUPS / 2);
         assert!(given_back.iter().all(|id| id % 10 != 0 && *id != 1 && !(100..200).contains(id)));
@@ -510,14 +509,7 @@ mod tests {
 
     #[test]
     fn a_figure_that_was_added_moves_a_place() {
-        let mut place = ExitedReading {
-            accounts: None,
-            cgroup_id: 7,
-            tasks: 1,
-            max_ns: 0,
-            totals: cgscope_model::Totals::default(),
-            hist: Arc::default(),
-        };
+        let mut place = ExitedReading { cgroup_id: 7, tasks: 1, ..ExitedReading::default() };
         let before = motion(&place);
         place.tasks += 1;
         let after = motion(&place);

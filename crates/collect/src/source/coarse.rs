@@ -203,19 +203,14 @@ impl CoarseSource {
             tgid: pid,
             comm,
             start_ns,
-            moved_ns: None,
             // The last one of a task whose cgroup was removed while it was on its way out.
             cgroup_id: cgroup_id.or(before.map(|known| known.reading.cgroup_id)).unwrap_or_default(),
             cpu,
             node: self.nodes.get(&cpu).copied(),
-            on_cpu: false,
             state,
-            pending: None,
-            placement: None,
-            scheduling: None,
-            max_ns: 0,
             totals: totals(schedstat, switches),
             hist: self.no_waits.clone(),
+            ..TaskReading::default()
         };
         self.births.born += u64::from(before.is_none());
         let (seen, changed) = (self.number, self.number);

@@ -157,18 +157,11 @@ fn there(interval: &Interval) -> There<'_> {
 }
 
 fn annotations(finding: &Finding) -> Vec<DebugAnnotation> {
-    let text = |name: &str, text: &str| DebugAnnotation {
-        name: Some(name.to_owned()),
-        string_value: Some(text.to_owned()),
-        uint_value: None,
-    };
+    let named = |name: &str| DebugAnnotation { name: Some(name.to_owned()), ..DebugAnnotation::default() };
+    let text = |name, text: &str| DebugAnnotation { string_value: Some(text.to_owned()), ..named(name) };
     let mut all = vec![text("rule", finding.rule.name()), text("advice", &finding.advice)];
     all.extend(finding.cgroup.as_deref().map(|path| text("cgroup", path)));
-    all.push(DebugAnnotation {
-        name: Some("lost_ns".to_owned()),
-        uint_value: Some(finding.lost_ns),
-        string_value: None,
-    });
+    all.push(DebugAnnotation { uint_value: Some(finding.lost_ns), ..named("lost_ns") });
     all
 }
 

@@ -33,14 +33,8 @@ pub(crate) struct Pprof {
     duration_ns: u64,
     losses: Losses,
     stacks: Stacks,
-    behind: BTreeMap<Behind, u64>,
-}
-
-/// Whose tasks waited because of whom.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Behind {
-    victim: Option<Arc<str>>,
-    culprit: String,
+    /// How long tasks of a cgroup waited because of whom, ns.
+    behind: BTreeMap<(Option<Arc<str>>, String), u64>,
 }
 
 impl Pprof {
@@ -64,7 +58,7 @@ impl Pprof {
                 Blame::Limited => format!("quota of {culprit}"),
             };
             let victim = interval.cgroup_path(pair.victim).cloned();
-            *self.behind.entry(Behind { victim, culprit }).or_default() += pair.ns;
+            *self.behind.entry((victim, culprit)).or_default() += pair.ns;
         }
     }
 
@@ -89,7 +83,7 @@ impl Pprof {
                 profile.sample.push(sample);
             }
         }
-        for (Behind { victim, culprit }, ns) in &self.behind {
+        for ((victim, culprit), ns) in &self.behind {
             let frames = frames_of_path(victim.as_deref());
             profile.sample.push(tables.sample(frames.iter().map(String::as_str), culprit, [0, 0, *ns]));
         }

@@ -28,7 +28,7 @@ pub struct StatObject<'a> {
     pub signal: Option<i32>,
     pub core_dumped: bool,
     pub wall_ns: u64,
-    pub cpu: CpuObject,
+    pub cpu: CommandCpuObject,
     pub waited_for: Usage,
     pub own_cgroup: Option<&'a str>,
     pub peak_threads: u64,
@@ -50,7 +50,7 @@ pub struct StatObject<'a> {
 
 /// CPU time. `of` is `own_cgroup` (all that it started) or `waited_for`.
 #[derive(Serialize)]
-pub struct CpuObject {
+pub struct CommandCpuObject {
     pub of: &'static str,
     #[serde(flatten)]
     pub cpu: CpuUse,
@@ -123,7 +123,7 @@ impl ThreadsTimeObject {
     }
 }
 
-impl CpuObject {
+impl CommandCpuObject {
     fn new(run: &CommandRun) -> Self {
         let of = if run.cpu.is_some() { "own_cgroup" } else { "waited_for" };
         Self { of, cpu: run.cpu_use() }
@@ -152,7 +152,7 @@ impl<'a> StatObject<'a> {
             signal,
             core_dumped: matches!(run.ending, Ending::Killed { dumped: true, .. }),
             wall_ns: run.wall_ns,
-            cpu: CpuObject::new(run),
+            cpu: CommandCpuObject::new(run),
             waited_for: run.usage,
             own_cgroup: run.own_cgroup.as_deref(),
             peak_threads: run.peak_threads,

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use super::Node;
-use crate::{Blame, Group, Interval, selection::path_and_ancestors, tree::Sums};
+use crate::{Blame, Interval, selection::path_and_ancestors};
 
 /// The node of each of [`Interval::cgroups`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -133,16 +133,7 @@ impl<'a> Found<'a> {
                 parent,
                 children: place.children.iter().map(|child| node_of[*child]).collect(),
                 end: nodes.len() + 1,
-                tasks: 0..0,
-                group: Group::default(),
-                has_tasks: false,
-                own: Sums::default(),
-                ran: Vec::new(),
-                limits: None,
-                effective: None,
-                limited_by: None,
-                culprits: Vec::new(),
-                throttled_by: Vec::new(),
+                ..Node::default()
             });
         }
         for at in (1..nodes.len()).rev() {
