@@ -30,6 +30,9 @@ pub(super) struct Made {
     pub(super) is_compressed: bool,
 }
 
+/// Receives a page once it is made.
+type Making = watch::Receiver<Option<Made>>;
+
 /// Pages that are being made.
 pub(super) struct SharedPages<P: Pages> {
     /// Makes them.
@@ -39,7 +42,7 @@ pub(super) struct SharedPages<P: Pages> {
     seats: Arc<Seats>,
     held: HeldBytes,
     turn: Semaphore,
-    awaited: Mutex<Vec<Awaited<P::Kind>>>,
+    awaited: Mutex<Vec<(Wanted<P::Kind>, Making)>>,
 }
 
 /// What tells bodies apart.
@@ -47,11 +50,6 @@ pub(super) struct SharedPages<P: Pages> {
 pub(super) struct Wanted<K> {
     pub(super) kind: K,
     pub(super) gzip: bool,
-}
-
-struct Awaited<K> {
-    wanted: Wanted<K>,
-    made: watch::Receiver<Option<Made>>,
 }
 
 impl Made {
@@ -85,17 +83,17 @@ impl<P: Pages> SharedPages<P> {
         made.wait_for(Option::is_some).await.ok()?.clone()
     }
 
-    fn join(self: &Arc<Self>, wanted: Wanted<P::Kind>) -> Option<watch::Receiver<Option<Made>>> {
+    fn join(self: &Arc<Self>, wanted: Wanted<P::Kind>) -> Option<Making> {
         let mut awaited = lock(&self.awaited);
-        if let Some(same) = awaited.iter().find(|other| other.wanted == wanted) {
-            return Some(same.made.clone());
+        if let Some(same) = awaited.iter().find(|(other, _)| *other == wanted) {
+            return Some(same.1.clone());
         }
         // Those of clients that went away are made all the same.
         if awaited.len() >= self.limits.connections {
             return None;
         }
         let (sender, made) = watch::channel(None);
-        awaited.push(Awaited { wanted: wanted.clone(), made: made.clone() });
+        awaited.push((wanted.clone(), made.clone()));
         task::spawn(Arc::clone(self).make(wanted, sender));
         Some(made)
     }
@@ -140,7 +138,7 @@ struct Over<'a, P: Pages> {
 
 impl<P: Pages> Drop for Over<'_, P> {
     fn drop(&mut self) {
-        lock(&self.pages.awaited).retain(|awaited| awaited.wanted != *self.wanted);
+        lock(&self.pages.awaited).retain(|(wanted, _)| wanted != self.wanted);
     }
 }
 
