@@ -288,7 +288,7 @@ impl Reload {
     }
 }
 
-/// A Sample that takes so long will never come.
+/// A Sample that takes this long will never come.
 const STUCK: Duration = Duration::from_secs(30);
 
 /// Tells systemd that we are alive, as often as it wants to hear it, while Samples are taken.

@@ -1,4 +1,5 @@
-//! One page at a time, made once for all who ask for it meanwhile: a page may be dear, and clients are not to multiply that.
+//! One page at a time, made once for all clients that ask while it is being made: a page may be dear, and clients must not
+//! multiply that.
 
 use std::{
     sync::{Arc, Mutex},
@@ -38,7 +39,7 @@ pub(super) struct SharedPages<P: Pages> {
     /// Makes them.
     pub(super) source: P,
     limits: HttpLimits,
-    /// Who may hold pages.
+    /// The clients that may hold pages.
     seats: Arc<Seats>,
     held: HeldBytes,
     turn: Semaphore,
@@ -110,7 +111,7 @@ impl<P: Pages> SharedPages<P> {
             return;
         }
         let page = timeout(self.limits.page, self.source.make(wanted.kind.clone())).await;
-        // Who comes from now on gets a new page.
+        // Clients that ask from now on get a new page.
         drop(over);
         let late = |_| Page::text(503, "The page was not made in time; try again later.\n");
         let mut made = Made::plain(page.unwrap_or_else(late));

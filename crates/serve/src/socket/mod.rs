@@ -157,7 +157,7 @@ impl Server {
         };
         self.shared.borrow_mut().end();
         let all_gone = async { while clients.join_next().await.is_some() {} };
-        // Who has not read the last word by then is gone without it.
+        // A client that has not read the last word by then misses it.
         let _ = tokio::time::timeout(END, all_gone).await;
         clients.shutdown().await;
         ending
@@ -220,7 +220,7 @@ impl Shared {
         self.counters.clients.store(self.users.clients() as u64, Ordering::Relaxed);
     }
 
-    /// Whose processes a client is shown; `None`: everything.
+    /// The user whose processes a client is shown; `None`: everything.
     fn user(&self, peer: &Peer) -> Option<u32> {
         let is_admin = peer.uid == 0
             || peer.uid == rustix::process::geteuid().as_raw()
@@ -229,7 +229,7 @@ impl Shared {
         (!is_admin).then_some(peer.uid)
     }
 
-    /// For whom a client counts that connects.
+    /// The user whose limits a new client counts towards.
     fn seat(&mut self, peer: &Peer) -> CountedFor {
         self.accounts.refresh();
         CountedFor { account: self.accounts.of(peer.uid), is_admin: self.user(peer).is_none() }
@@ -309,7 +309,7 @@ impl Shared {
         self.begin(kind, since_changes).inspect_err(|_| self.give_back(kind.view))
     }
 
-    /// Whoever reads there goes on at another interval.
+    /// Moves a reader to another interval.
     fn change_interval(&mut self, cursor: &Cursor, interval_ns: u64) -> Result<Cursor, Word> {
         let since_changes = self.streams.since_changes(cursor);
         let changed = self.begin(StreamKind { interval_ns, ..cursor.kind }, since_changes)?;

@@ -9,13 +9,13 @@ use crate::protocol::Refusal;
 const BURST: f64 = 100.0;
 /// ... and in every second.
 const PER_SECOND: f64 = 50.0;
-/// Users are dropped when more than so many were met and they have nothing open.
+/// Above this many users, those without connections are dropped.
 const REMEMBERED: usize = 1_024;
 
-/// For whom a client counts.
+/// The user whose limits a client counts towards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountedFor {
-    /// The user whose limits it takes from.
+    /// The user id, or its owner's: see `accounts.rs`.
     pub account: u32,
     /// It may see everything.
     pub is_admin: bool,
