@@ -132,7 +132,7 @@ impl Shower {
         })
     }
 
-    /// What the viewer sees of what [ended](skipped::ended); `None`: all of it.
+    /// What the viewer sees of what [ended](cgscope_model::skipped::ended); `None`: all of it.
     pub fn ended(&self, reading: &Reading, is_owned: IsOwned<'_>) -> Option<Sample> {
         if self.shows_all() {
             return None;

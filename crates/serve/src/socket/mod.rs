@@ -155,7 +155,11 @@ impl Server {
                 Some(_) = clients.join_next(), if !clients.is_empty() => {}
             }
         };
-        self.shared.borrow_mut().end();
+        {
+            let mut shared = self.shared.borrow_mut();
+            shared.is_ending = true;
+            shared.news.send_replace(());
+        }
         let all_gone = async { while clients.join_next().await.is_some() {} };
         // A client that has not read the last word by then misses it.
         let _ = tokio::time::timeout(END, all_gone).await;
@@ -217,7 +221,7 @@ fn too_much_memory() -> Word {
 
 impl Shared {
     fn count_clients(&self) {
-        self.counters.clients.store(self.users.clients() as u64, Ordering::Relaxed);
+        self.counters.clients.store(self.users.clients as u64, Ordering::Relaxed);
     }
 
     /// The user whose processes a client is shown; `None`: everything.
@@ -266,12 +270,6 @@ impl Shared {
             let newest = (0..most.len()).max_by_key(|at| most[*at].made).unwrap_or_default();
             self.streams.end(&most.swap_remove(newest).kind, too_much_memory());
         }
-    }
-
-    /// Nobody is served any more.
-    fn end(&mut self) {
-        self.is_ending = true;
-        self.news.send_replace(());
     }
 
     /// A Sample is wanted beside the grid.

@@ -25,7 +25,8 @@ pub struct CountedFor {
 #[derive(Debug, Default)]
 pub struct UserLimits {
     users: HashMap<u32, User>,
-    clients: usize,
+    /// Clients that are connected.
+    pub clients: usize,
     /// Those that may not see everything.
     others: usize,
 }
@@ -51,11 +52,6 @@ impl User {
 }
 
 impl UserLimits {
-    /// Clients that are connected.
-    pub fn clients(&self) -> usize {
-        self.clients
-    }
-
     /// One more client of a user.
     ///
     /// # Errors
@@ -121,7 +117,7 @@ mod tests {
         assert_eq!(users.admit(user(3), &limits(), now), Err(Refusal::TooManyClients));
         users.leave(user(1));
         assert_eq!(users.admit(user(3), &limits(), now), Ok(()));
-        assert_eq!(users.clients(), 5);
+        assert_eq!(users.clients, 5);
     }
 
     #[test]
