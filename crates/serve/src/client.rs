@@ -15,7 +15,7 @@ use crate::protocol::{Refusal, Request, Word};
 /// Where the daemon is unless it is told otherwise.
 pub const SOCKET: &str = "/run/cgscope.sock";
 
-/// So long a daemon may take to answer a request that it is sent with the connection: it takes a Sample for it.
+/// How long a daemon may take to answer the first request: it takes a Sample for it.
 const ANSWER: Duration = Duration::from_secs(20);
 
 /// Why the daemon cannot be looked through.

@@ -13,7 +13,7 @@ pub const FILE: &str = "/etc/cgscope/cgscope.toml";
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Who the daemon becomes once it has loaded BPF, where it was started as root; `None`: it stays who it is.
+    /// The user that the daemon becomes once it has loaded BPF, if it was started as root; `None`: it does not change.
     pub user: Option<String>,
     /// How Samples are taken.
     pub collect: Collect,
@@ -46,7 +46,7 @@ pub struct Socket {
     pub owner: Account,
     /// Name or number: who may connect.
     pub group: Account,
-    /// Who may see everything, by name or number.
+    /// Groups whose members may see everything, by name or number.
     pub admin_groups: Vec<Account>,
     /// The shortest interval of a viewer, ns.
     #[serde(deserialize_with = "duration_ns")]

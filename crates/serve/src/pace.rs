@@ -34,9 +34,9 @@ struct Asked {
 /// Why the waiting is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// A point of the grid has come: so long after the beginning, ns. So many points before it were missed.
+    /// A point of the grid has come.
     At {
-        /// The point.
+        /// The point, ns after the beginning.
         at_ns: u64,
         /// Points missed.
         late: u64,

@@ -109,7 +109,7 @@ pub struct Word {
     /// Why nothing more comes; `None`: it is said on the way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refusal>,
-    /// So many Samples that come next are only what later ones build on: they are of before, or of another viewer.
+    /// How many of the next Samples only serve to decode later ones: they are older, or another viewer's.
     #[serde(default, skip_serializing_if = "is_none")]
     pub skip: u32,
     /// The request is answered: whether by everything, or by what is the viewer's alone.

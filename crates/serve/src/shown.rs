@@ -29,7 +29,7 @@ pub const OTHERS_NAME: &str = "(cgroups of other users)";
 pub struct Reading {
     /// What was read.
     pub sample: Sample,
-    /// Of each task, ascending by serial.
+    /// Who may see each task, ascending by serial.
     pub access: Vec<Access>,
 }
 
@@ -41,7 +41,7 @@ impl Reading {
     }
 }
 
-/// Whose view it is.
+/// Which part of a Sample a viewer sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct View {
     /// The user who looks; `None`: one who may see everything.
@@ -77,7 +77,7 @@ pub struct Shower {
 }
 
 impl Shower {
-    /// Of a view that has shown nothing.
+    /// For a view that has shown nothing yet.
     pub fn new(view: View) -> Self {
         Self { view, victims: HashSet::new(), read: Vec::new(), told: BTreeMap::new() }
     }
@@ -100,7 +100,7 @@ impl Shower {
         let of_exited = exited.iter().map(|exited| exited.cgroup_id);
         let victims = self.victims_in(&own, sample, access);
         let theirs = own.iter().copied().chain(of_exited);
-        // Who may see everything is told by name behind whom others waited.
+        // Viewers that may see everything get the names of all culprits.
         let culprits =
             sample.pairs.iter().filter(|pair| self.view.user.is_none() && victims.contains(&pair.victim));
         let shown = with_ancestors(theirs.chain(culprits.map(|pair| pair.culprit)), &paths);
@@ -132,7 +132,7 @@ impl Shower {
         })
     }
 
-    /// What the viewer sees of what [ended](skipped::ended); `None`: all of it.
+    /// What the viewer sees of what [ended](cgscope_model::skipped::ended); `None`: all of it.
     pub fn ended(&self, reading: &Reading, is_owned: IsOwned<'_>) -> Option<Sample> {
         if self.shows_all() {
             return None;
@@ -160,7 +160,7 @@ impl Shower {
         }
     }
 
-    /// Whose waits are told by who ran meanwhile: that is known of cgroups as a whole, so only those of which all tasks are shown.
+    /// Cgroups whose culprits are shown. Culprits are known by cgroup, so only cgroups of which all tasks are shown.
     fn victims_in(&self, own: &HashSet<u64>, sample: &Sample, access: &[Access]) -> HashSet<u64> {
         let mut victims = own.clone();
         for (task, access) in with_access(sample, access) {

@@ -23,13 +23,13 @@ pub type Frame = Arc<[u8]>;
 /// Which stream: whose view, and how often, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamKind {
-    /// Whose view.
+    /// What its viewers see.
     pub view: View,
     /// From one Sample to the next, ns.
     pub interval_ns: u64,
 }
 
-/// After so many frames a key frame is made for those who come anew: they read everything since the last one.
+/// Frames after which a new reader causes a key frame: new readers read everything since the last one.
 const KEY_FOR_NEW_AFTER: usize = 8;
 
 /// Memory of a stream besides its rows and frames, mostly the compressor's, bytes.
@@ -111,7 +111,7 @@ pub(crate) struct Stream {
     frames: VecDeque<Shown>,
     first: u64,
     readers: usize,
-    /// Nothing is shown before a Sample with so many changes of whom to follow.
+    /// Nothing is shown before a Sample with this many [`Taken::changes`].
     since_changes: u64,
     /// Somebody wants one more Sample, now.
     wants_one: bool,
@@ -159,8 +159,7 @@ impl Streams {
         self.streams.keys().any(|kind| kind.view.user.is_some() && kind.view.follower.is_none())
     }
 
-    /// One more reads this stream, from the last key frame on. A new one shows nothing before a Sample with so many changes of whom
-    /// to follow.
+    /// Adds a reader, from the last key frame on. A new stream shows nothing before a Sample with this many [`Taken::changes`].
     ///
     /// # Errors
     /// No stream could be made.

@@ -10,7 +10,7 @@ use crate::{cli::ModeChoice, exit::Result, mode};
 
 /// Runs that the hook is measured over, which takes a privilege...
 const RUNS: u64 = 2_000;
-/// ... or, on a host where little happens, for so long.
+/// ... or, on a host where little happens, for this time.
 const LONGEST: Duration = Duration::from_millis(500);
 
 pub struct Own(Collector);

@@ -60,7 +60,7 @@ impl Freshness {
         let _ = timeout(PATIENCE, latest.wait_for(is_new)).await;
     }
 
-    /// A scrape came at that moment. What it is answered with took so long to get ready.
+    /// A scrape came at that moment. `readying`: how long its Sample took to get ready.
     pub fn came(&self, at: Instant, readying: Duration) {
         let mut beat = lock(&self.beat);
         beat.came(at);

@@ -130,8 +130,8 @@ fn remove_stale(path: &Path) -> Result<(), String> {
     })
 }
 
-/// Who may connect to a socket that is made. The group that is named by default need not be there: who starts a daemon on a host
-/// that was never set up for it serves root alone.
+/// The group whose members may connect to a new socket. The default group need not exist: on a host that was never set up for
+/// the daemon, it serves root alone.
 fn viewers_group(config: &Socket) -> Result<u32, String> {
     match group_id(&config.group) {
         Err(sentence) if config.group == Socket::default().group => {

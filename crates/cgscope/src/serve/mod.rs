@@ -22,7 +22,7 @@ use cgscope_collect::facts::CgroupMounts;
 use cgscope_record::Header;
 use cgscope_serve::{
     collection::{Collection, Latest},
-    config::{Config, FILE, Socket},
+    config::{Config, FILE, Metrics, Socket},
     cri::Runtime,
     http::Http,
     pace::Pace,
@@ -48,43 +48,28 @@ use crate::{
 };
 
 pub async fn run(options: &Serve) -> Result {
-    let read = read(options.config.as_deref()).map_err(Error::could_not_run)?;
+    let (config, source) = read(options.config.as_deref()).map_err(Error::could_not_run)?;
     if options.check {
-        say!("cgscope: {} is right", read.words());
+        say!("cgscope: {source} is right");
         return Ok(Exit::Done);
     }
-    let daemon = Daemon::set_up(read, options)?;
+    let daemon = Daemon::set_up(config, options)?;
     LocalSet::new().run_until(daemon.serve()).await
 }
 
-/// A configuration, and where it is from.
-struct Read {
-    config: Config,
-    file: Option<PathBuf>,
-}
-
-impl Read {
-    fn words(&self) -> String {
-        match &self.file {
-            Some(file) => file.display().to_string(),
-            None => format!("the configuration of a host without {FILE}"),
-        }
-    }
-}
-
-/// The configuration that was named, else that of the host, else the defaults.
-fn read(named: Option<&Path>) -> std::result::Result<Read, String> {
+/// The configuration that was named, else that of the host, else the defaults; and its source in words.
+fn read(named: Option<&Path>) -> std::result::Result<(Config, String), String> {
     let file = named.unwrap_or(Path::new(FILE));
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => {
-            return Ok(Read { config: Config::default(), file: None });
+            return Ok((Config::default(), format!("the configuration of a host without {FILE}")));
         }
         Err(error) => return Err(format!("the configuration {} cannot be read ({error})", file.display())),
     };
     let config =
         Config::parse(&text).map_err(|wrong| format!("the configuration {}: {wrong}", file.display()))?;
-    Ok(Read { config, file: Some(file.into()) })
+    Ok((config, file.display().to_string()))
 }
 
 /// What clients may do, and what of it cannot be had, in sentences.
@@ -118,14 +103,8 @@ fn http(config: &Config) -> std::result::Result<Option<Http>, String> {
 }
 
 fn exported(config: &Config) -> cgscope_metrics::Config {
-    let config = config.metrics.clone();
-    cgscope_metrics::Config {
-        cgroups: config.cgroups,
-        depth: config.depth,
-        include: config.include,
-        exclude: config.exclude,
-        culprits: config.culprits,
-    }
+    let Metrics { cgroups, depth, include, exclude, culprits } = config.metrics.clone();
+    cgscope_metrics::Config { cgroups, depth, include, exclude, culprits }
 }
 
 /// The daemon with everything loaded and listened on, and no privileges any more.
@@ -158,8 +137,7 @@ impl Signals {
 }
 
 impl Daemon {
-    fn set_up(read: Read, options: &Serve) -> Result<Self> {
-        let Read { config, .. } = read;
+    fn set_up(config: Config, options: &Serve) -> Result<Self> {
         let signals = Signals::listen()
             .map_err(|error| Error::could_not_run(format!("signals cannot be received ({error})")))?;
         let user = match &config.user {
@@ -283,14 +261,13 @@ struct Reload {
 impl Reload {
     /// Reads it again. What is wrong leaves all as it was.
     fn reload(&mut self) {
-        let read = match read(self.named.as_deref()) {
+        let (config, source) = match read(self.named.as_deref()) {
             Ok(read) => read,
             Err(wrong) => {
                 say!("cgscope: {wrong}; going on with the configuration of before");
                 return;
             }
         };
-        let config = &read.config;
         let (limits, mut warnings) = limits(&config.socket);
         if let Some(change) = &self.limits {
             change(limits);
@@ -298,20 +275,20 @@ impl Reload {
         self.pace.ask(config.collect.interval);
         self.pace.ask_no_longer(std::mem::replace(&mut self.interval_ns, config.collect.interval));
         if let Some(exporter) = &self.exporter {
-            exporter.set_config(exported(config));
+            exporter.set_config(exported(&config));
         }
         if let Some(http) = &self.http {
-            let errors = http.reload(&reload::http(config, http.local_addr()));
+            let errors = http.reload(&reload::http(&config, http.local_addr()));
             warnings.extend(errors.iter().map(ToString::to_string));
             warnings.extend(http.warning());
         }
-        warnings.extend(readers::warnings(config, self.viewers));
+        warnings.extend(readers::warnings(&config, self.viewers));
         warnings.iter().for_each(|warning| say!("cgscope: {warning}"));
-        say!("cgscope: {} was read again{}", read.words(), reload::what_stays(&self.started, config));
+        say!("cgscope: {source} was read again{}", reload::what_stays(&self.started, &config));
     }
 }
 
-/// A Sample that takes so long will never come.
+/// A Sample that takes this long will never come.
 const STUCK: Duration = Duration::from_secs(30);
 
 /// Tells systemd that we are alive, as often as it wants to hear it, while Samples are taken.
@@ -330,14 +307,6 @@ async fn keep_alive(pace: &Pace) {
     }
 }
 
-/// Why no metrics are served any more. Never, where none are to be.
-async fn unserved(exporter: &mut Option<Exporter>) -> String {
-    match exporter {
-        Some(exporter) => exporter.failed().await,
-        None => pending().await,
-    }
-}
-
 /// Until a signal asks for the end, or metrics cannot be served any more: why not, in a sentence. A signal that asks for it reads the
 /// configuration again.
 async fn wait_for_end(signals: &mut Signals, mut reload: Reload) -> std::result::Result<(), String> {
@@ -345,11 +314,17 @@ async fn wait_for_end(signals: &mut Signals, mut reload: Reload) -> std::result:
     let pace = reload.pace.clone();
     let mut alive = pin!(keep_alive(&pace));
     loop {
+        let unserved = async {
+            match &mut reload.exporter {
+                Some(exporter) => exporter.failed().await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
             // A daemon that serves half of what it is to serve looks well to systemd; one that ends is started anew.
-            sentence = unserved(&mut reload.exporter) => return Err(sentence),
+            sentence = unserved => return Err(sentence),
             () = &mut alive => {}
             _ = signals.reload.recv() => {
                 tell(&[NotifyState::Reloading, NotifyState::monotonic_usec_now().unwrap_or(NotifyState::Ready)]);

@@ -43,7 +43,7 @@ pub fn give_up(user: Option<&User>) -> Result<(), String> {
 }
 
 fn become_user(user: &User) -> io::Result<()> {
-    // SAFETY: so many ids are there; the others take numbers.
+    // SAFETY: the pointer is to `len` ids; the other calls take numbers.
     let done = unsafe {
         libc::setgroups(user.groups.len(), user.groups.as_ptr()) == 0
             && libc::setresgid(user.gid, user.gid, user.gid) == 0

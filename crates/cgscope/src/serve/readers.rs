@@ -1,4 +1,4 @@
-//! Who else can read the daemon's secrets, or use the runtime's socket: viewers must not.
+//! Warnings about others that can read the daemon's secrets, or use the runtime's socket: viewers must not.
 
 use std::{
     fs::{self, Metadata},

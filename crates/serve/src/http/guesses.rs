@@ -47,7 +47,7 @@ impl Guesses {
     }
 }
 
-/// Whoever has one address of IPv6 has the 64 bits below its network, too.
+/// An address of IPv6 stands for its /64 network: its owner usually has all of it.
 fn one_site(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() & !u128::from(u64::MAX)).into()),

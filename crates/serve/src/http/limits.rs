@@ -15,8 +15,8 @@ pub(super) const PIECE_BYTES: usize = 16 * 1024;
 /// A page shorter than this is not worth compressing.
 pub(super) const GZIP_LEAST_BYTES: usize = 1024;
 
-/// So long a page that is wanted waits until enough of those that are held are given back: somewhat longer than
-/// [`HttpLimits::write_grace`], after which slow readers lose them, and shorter than a scrape waits.
+/// How long a page that is wanted waits for memory: longer than [`HttpLimits::write_grace`], after which slow readers lose their
+/// pages, and shorter than a scrape waits.
 pub(super) const PATIENCE_FOR_ROOM: Duration = Duration::from_secs(4);
 
 /// Passwords that wait to be checked; one is checked at a time.

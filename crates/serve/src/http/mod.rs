@@ -7,7 +7,7 @@
 //! | `seats.rs`, `watch.rs` | how many there are, and how long each may take for what it is at |
 //! | `answer.rs` | a request to its answer |
 //! | `login.rs`, `users.rs`, `guesses.rs` | who may read |
-//! | `shared.rs`, `page.rs`, `gzip.rs` | a page, made once for all who ask for it meanwhile |
+//! | `shared.rs`, `page.rs`, `gzip.rs` | a page, made once for all who ask while it is being made |
 //! | `held.rs` | how many bytes of pages are held by those who take them |
 //! | `refusal.rs` | what was refused, counted |
 

@@ -1,4 +1,5 @@
-//! One page at a time, made once for all who ask for it meanwhile: a page may be dear, and clients are not to multiply that.
+//! One page at a time, made once for all clients that ask while it is being made: a page may be dear, and clients must not
+//! multiply that.
 
 use std::{
     sync::{Arc, Mutex},
@@ -30,16 +31,19 @@ pub(super) struct Made {
     pub(super) is_compressed: bool,
 }
 
+/// Receives a page once it is made.
+type Making = watch::Receiver<Option<Made>>;
+
 /// Pages that are being made.
 pub(super) struct SharedPages<P: Pages> {
     /// Makes them.
     pub(super) source: P,
     limits: HttpLimits,
-    /// Who may hold pages.
+    /// The clients that may hold pages.
     seats: Arc<Seats>,
     held: HeldBytes,
     turn: Semaphore,
-    awaited: Mutex<Vec<Awaited<P::Kind>>>,
+    awaited: Mutex<Vec<(Wanted<P::Kind>, Making)>>,
 }
 
 /// What tells bodies apart.
@@ -47,11 +51,6 @@ pub(super) struct SharedPages<P: Pages> {
 pub(super) struct Wanted<K> {
     pub(super) kind: K,
     pub(super) gzip: bool,
-}
-
-struct Awaited<K> {
-    wanted: Wanted<K>,
-    made: watch::Receiver<Option<Made>>,
 }
 
 impl Made {
@@ -85,17 +84,17 @@ impl<P: Pages> SharedPages<P> {
         made.wait_for(Option::is_some).await.ok()?.clone()
     }
 
-    fn join(self: &Arc<Self>, wanted: Wanted<P::Kind>) -> Option<watch::Receiver<Option<Made>>> {
+    fn join(self: &Arc<Self>, wanted: Wanted<P::Kind>) -> Option<Making> {
         let mut awaited = lock(&self.awaited);
-        if let Some(same) = awaited.iter().find(|other| other.wanted == wanted) {
-            return Some(same.made.clone());
+        if let Some(same) = awaited.iter().find(|(other, _)| *other == wanted) {
+            return Some(same.1.clone());
         }
         // Those of clients that went away are made all the same.
         if awaited.len() >= self.limits.connections {
             return None;
         }
         let (sender, made) = watch::channel(None);
-        awaited.push(Awaited { wanted: wanted.clone(), made: made.clone() });
+        awaited.push((wanted.clone(), made.clone()));
         task::spawn(Arc::clone(self).make(wanted, sender));
         Some(made)
     }
@@ -112,7 +111,7 @@ impl<P: Pages> SharedPages<P> {
             return;
         }
         let page = timeout(self.limits.page, self.source.make(wanted.kind.clone())).await;
-        // Who comes from now on gets a new page.
+        // Clients that ask from now on get a new page.
         drop(over);
         let late = |_| Page::text(503, "The page was not made in time; try again later.\n");
         let mut made = Made::plain(page.unwrap_or_else(late));
@@ -140,7 +139,7 @@ struct Over<'a, P: Pages> {
 
 impl<P: Pages> Drop for Over<'_, P> {
     fn drop(&mut self) {
-        lock(&self.pages.awaited).retain(|awaited| awaited.wanted != *self.wanted);
+        lock(&self.pages.awaited).retain(|(wanted, _)| wanted != self.wanted);
     }
 }
 

@@ -20,7 +20,7 @@ const AS_HTPASSWD: &str = "write lines as `htpasswd -nB NAME` prints them";
 /// The users of one reading of the file.
 pub(super) struct PasswordFile {
     by_name: HashMap<String, Arc<User>>,
-    /// Of this process alone, so that a tag tells nothing to who sees it.
+    /// Random for each process, so that a tag reveals nothing about the password.
     key: hmac::Key,
     /// A hash as dear as the dearest, for names that are not there: that a name is unknown must not show in the time.
     nobody: String,

@@ -1,5 +1,5 @@
-//! Whom the limits of a user count for. A user may run processes under the ids that `/etc/subuid` gives them, in a user namespace
-//! where they keep their groups. These ids count for their owner; otherwise each would have the limits of a user of its own.
+//! The user whose limits a user id counts towards. A user may run processes under the ids that `/etc/subuid` gives them, in a user
+//! namespace where they keep their groups. These ids count for their owner; otherwise each would have the limits of a user of its own.
 //!
 //! The daemon has no privileges, so the kernel does not show it the owner of another process's user namespace
 //! (`/proc/PID/ns/user` and PIDFD_GET_USER_NAMESPACE need the right to trace it). A login uid may be unset, and who has none may
@@ -18,7 +18,7 @@ const FILES: [&str; 2] = ["/etc/subuid", "/etc/passwd"];
 /// Which version of a file: device, inode, bytes, and the time of its last change.
 type Version = Option<(u64, u64, u64, i64, i64)>;
 
-/// Who owns which user ids.
+/// The owners of subordinate user ids.
 #[derive(Debug)]
 pub(super) struct Accounts {
     files: [PathBuf; 2],

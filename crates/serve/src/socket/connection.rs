@@ -26,7 +26,7 @@ use crate::{
 /// What a client that is sent away still has to read the last word.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// Who has not read so many frames and words is not answered any more.
+/// The maximum of frames and words that a client has not read; beyond it no request is answered.
 const MOST_UNREAD: usize = 32;
 
 /// One client.
@@ -106,7 +106,7 @@ impl Connection {
                 return Ok(());
             }
             let is_writing = !self.out.is_empty();
-            // Who is being sent something, or has asked for nothing yet, has no time for ever.
+            // A client that is being sent something, or has asked for nothing yet, must act in time.
             let is_waited_for = is_writing || (self.cursor.is_none() && self.asked.is_none());
             let since = if is_writing { self.read_at } else { self.asked_at };
             let until = since + self.shared.borrow().limits.patience;
@@ -134,7 +134,7 @@ impl Connection {
     /// Whether it is served on: not where the daemon or its stream ends, nor where it may see other things under new limits.
     fn look_again(&mut self) -> Result<(), Word> {
         let mut shared = self.shared.borrow_mut();
-        // Who is being sent the last Sample that was asked for is sent it whole.
+        // A client that is being sent its last Sample gets it whole.
         if shared.is_ending && !self.is_over {
             return Err(Word::refused(Refusal::Ending, "the daemon ends"));
         }

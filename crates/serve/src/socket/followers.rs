@@ -1,4 +1,4 @@
-//! Who follows processes: the kernel's marks have room for so many viewers, so each user may have some of them.
+//! Viewers that follow processes. The kernel's marks are limited in number, so each user may have a few of them.
 
 use std::collections::BTreeMap;
 

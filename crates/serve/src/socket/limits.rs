@@ -23,7 +23,7 @@ pub struct ViewerLimits {
     pub clients: usize,
     /// The maximum for one user at a time.
     pub clients_per_user: usize,
-    /// A client that reads nothing for so long, or asks for nothing when it has connected, is sent away.
+    /// A client that reads nothing for this time, or asks for nothing after it has connected, is disconnected.
     pub patience: Duration,
 }
 

@@ -155,9 +155,13 @@ impl Server {
                 Some(_) = clients.join_next(), if !clients.is_empty() => {}
             }
         };
-        self.shared.borrow_mut().end();
+        {
+            let mut shared = self.shared.borrow_mut();
+            shared.is_ending = true;
+            shared.news.send_replace(());
+        }
         let all_gone = async { while clients.join_next().await.is_some() {} };
-        // Who has not read the last word by then is gone without it.
+        // A client that has not read the last word by then misses it.
         let _ = tokio::time::timeout(END, all_gone).await;
         clients.shutdown().await;
         ending
@@ -217,10 +221,10 @@ fn too_much_memory() -> Word {
 
 impl Shared {
     fn count_clients(&self) {
-        self.counters.clients.store(self.users.clients() as u64, Ordering::Relaxed);
+        self.counters.clients.store(self.users.clients as u64, Ordering::Relaxed);
     }
 
-    /// Whose processes a client is shown; `None`: everything.
+    /// The user whose processes a client is shown; `None`: everything.
     fn user(&self, peer: &Peer) -> Option<u32> {
         let is_admin = peer.uid == 0
             || peer.uid == rustix::process::geteuid().as_raw()
@@ -229,7 +233,7 @@ impl Shared {
         (!is_admin).then_some(peer.uid)
     }
 
-    /// For whom a client counts that connects.
+    /// The user whose limits a new client counts towards.
     fn seat(&mut self, peer: &Peer) -> CountedFor {
         self.accounts.refresh();
         CountedFor { account: self.accounts.of(peer.uid), is_admin: self.user(peer).is_none() }
@@ -268,12 +272,6 @@ impl Shared {
         }
     }
 
-    /// Nobody is served any more.
-    fn end(&mut self) {
-        self.is_ending = true;
-        self.news.send_replace(());
-    }
-
     /// A Sample is wanted beside the grid.
     fn want_one(&mut self) {
         self.wants_one = true;
@@ -309,7 +307,7 @@ impl Shared {
         self.begin(kind, since_changes).inspect_err(|_| self.give_back(kind.view))
     }
 
-    /// Whoever reads there goes on at another interval.
+    /// Moves a reader to another interval.
     fn change_interval(&mut self, cursor: &Cursor, interval_ns: u64) -> Result<Cursor, Word> {
         let since_changes = self.streams.since_changes(cursor);
         let changed = self.begin(StreamKind { interval_ns, ..cursor.kind }, since_changes)?;

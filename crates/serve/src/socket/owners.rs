@@ -1,5 +1,5 @@
-//! Whose cgroups are. A short-lived one is gone when its tasks' waits are told, so that is looked up when it is first named and
-//! remembered as long as Samples name it.
+//! The owners of cgroups. A short-lived cgroup is removed before its tasks' waits are reported, so its owner is looked up when it is
+//! first named, and kept as long as Samples name it.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,8 +12,8 @@ use std::{
 
 use cgscope_model::{Sample, selection::path_and_ancestors};
 
-/// A cgroup's owner may change soon after it was made, as systemd makes one and gives it away: so long it is looked up again, each
-/// time after twice as long. From then on only where it is asked for, after this time each.
+/// How long the owner of a new cgroup is looked up again, each time after twice as long: systemd makes a cgroup and then gives it
+/// away. From then on it is looked up only where it is needed, at most once in this time.
 const SETTLED: Duration = Duration::from_secs(10);
 
 /// A directory that is there.
@@ -21,12 +21,12 @@ const SETTLED: Duration = Duration::from_secs(10);
 pub struct Directory {
     /// Its inode: the id of the cgroup.
     id: u64,
-    /// Whose it is.
+    /// Its owner.
     uid: u32,
 }
 
 impl Directory {
-    /// Of the cgroup at a path under the mount.
+    /// The directory of the cgroup at a path under the mount.
     pub fn of(mount: &Path, path: &str) -> Option<Self> {
         let metadata = fs::metadata(mount.join(path.trim_start_matches('/'))).ok()?;
         Some(Self { id: metadata.ino(), uid: metadata.uid() })
@@ -37,7 +37,7 @@ impl Directory {
 #[derive(Debug, Default)]
 pub struct Owners {
     known: HashMap<u64, Owner>,
-    /// Of the cgroups in which tasks had exited at the last Sample, by path; `None`: of two that had the same one.
+    /// Owners of the cgroups in which tasks had exited at the last Sample, by path; `None`: two cgroups had the same path.
     of_exited: HashMap<Arc<str>, Option<u32>>,
     round: u64,
 }
@@ -97,7 +97,7 @@ impl Owners {
     }
 }
 
-/// Whose the nearest cgroup is that is still there around one that is gone: a user's own are within what was given to them.
+/// The owner of the nearest existing cgroup around a removed one: a user's own cgroups are within one that was given to them.
 fn owner_around(path: &str, directory: impl Fn(&str) -> Option<Directory>) -> Option<u32> {
     path_and_ancestors(path).skip(1).find_map(directory).map(|found| found.uid).filter(|uid| *uid != 0)
 }

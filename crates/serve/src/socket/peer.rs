@@ -1,4 +1,4 @@
-//! Who is on the other side, by the kernel's word.
+//! The user on the other side, as the kernel reports it.
 
 use std::{
     io::{self, IoSliceMut},
@@ -52,7 +52,7 @@ fn groups(socket: i32) -> io::Result<Vec<u32>> {
     let mut gids = vec![0u32; 64];
     loop {
         let mut bytes = size_of_val(&gids[..]) as libc::socklen_t;
-        // SAFETY: so many bytes can be written there.
+        // SAFETY: `bytes` bytes can be written there.
         let done = unsafe {
             let at = gids.as_mut_ptr().cast();
             libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERGROUPS, at, &raw mut bytes)

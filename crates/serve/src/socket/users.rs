@@ -9,13 +9,13 @@ use crate::protocol::Refusal;
 const BURST: f64 = 100.0;
 /// ... and in every second.
 const PER_SECOND: f64 = 50.0;
-/// Users are dropped when more than so many were met and they have nothing open.
+/// Above this many users, those without connections are dropped.
 const REMEMBERED: usize = 1_024;
 
-/// For whom a client counts.
+/// The user whose limits a client counts towards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountedFor {
-    /// The user whose limits it takes from.
+    /// The user id, or its owner's: see `accounts.rs`.
     pub account: u32,
     /// It may see everything.
     pub is_admin: bool,
@@ -25,7 +25,8 @@ pub struct CountedFor {
 #[derive(Debug, Default)]
 pub struct UserLimits {
     users: HashMap<u32, User>,
-    clients: usize,
+    /// Clients that are connected.
+    pub clients: usize,
     /// Those that may not see everything.
     others: usize,
 }
@@ -51,11 +52,6 @@ impl User {
 }
 
 impl UserLimits {
-    /// Clients that are connected.
-    pub fn clients(&self) -> usize {
-        self.clients
-    }
-
     /// One more client of a user.
     ///
     /// # Errors
@@ -121,7 +117,7 @@ mod tests {
         assert_eq!(users.admit(user(3), &limits(), now), Err(Refusal::TooManyClients));
         users.leave(user(1));
         assert_eq!(users.admit(user(3), &limits(), now), Ok(()));
-        assert_eq!(users.clients(), 5);
+        assert_eq!(users.clients, 5);
     }
 
     #[test]
