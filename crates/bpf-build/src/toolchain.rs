@@ -3,7 +3,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use crate::{Compiler, Failure, Linker, Missing, TARGET};
+use crate::{Compiler, Error, Linker, Missing, TARGET};
 
 /// A compiler and the linker that reads what it writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Toolchain {
     ///
     /// # Errors
     /// Cargo did not start, or the compiler refused.
-    pub fn compile(&self, ebpf_dir: &Path, target_dir: &Path) -> Result<Objects, Failure> {
+    pub fn compile(&self, ebpf_dir: &Path, target_dir: &Path) -> Result<Objects, Error> {
         let mut cargo = self.compiler.cargo_build();
         cargo
             .current_dir(ebpf_dir)
@@ -50,9 +50,9 @@ impl Toolchain {
             .env("CARGO_ENCODED_RUSTFLAGS", "-Cdebuginfo=2\x1f-Clink-arg=--btf")
             // Standard output of a build script is read by cargo as commands.
             .stdout(Stdio::null());
-        let status = cargo.status().map_err(|why| Failure::Start { program: program_of(&cargo), why })?;
+        let status = cargo.status().map_err(|why| Error::Start { program: program_of(&cargo), why })?;
         if !status.success() {
-            return Err(Failure::Refused { toolchain: self.to_string() });
+            return Err(Error::Refused { toolchain: self.to_string() });
         }
         let release = target_dir.join(TARGET).join("release");
         Ok(Objects {

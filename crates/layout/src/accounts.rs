@@ -1,40 +1,31 @@
 //! What a task's time went to beside its waits: in user space and in the kernel, and blocked, by state. Told only where
 //! that is asked for ([`crate::wire::Config::accounts`]).
 
-macro_rules! blocked_states {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// How a task is off its CPU without waiting for one. The discriminant is its place in [`ByState`].
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[repr(u32)]
-        pub enum BlockedState { $($(#[$doc])* $variant,)* }
+use crate::named;
 
-        impl BlockedState {
-            /// All of them, in the order of [`ByState`].
-            pub const ALL: [Self; BLOCKED_STATES] = [$(Self::$variant,)*];
+named! {
+    /// How a task is off its CPU without waiting for one. The discriminant is its place in [`ByState`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[repr(u32)]
+    pub enum BlockedState (name,) {
+        /// The name in every output.
+        name: &'static str,
+    }
 
-            /// The name in every output.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
-            }
-        }
-
-        /// Number of these states.
-        pub const BLOCKED_STATES: usize = [$($name,)*].len();
-    };
-}
-
-blocked_states! {
     /// Interruptible: it waits for something that a signal may end (S).
-    Sleeping = "sleeping",
+    Sleeping = "sleeping";
     /// It waits for a device: `task_struct.in_iowait` was set, whatever its state.
-    Iowait = "iowait",
+    Iowait = "iowait";
     /// Uninterruptible for another reason (D): locks of the kernel, file systems over the network, frozen.
-    Uninterruptible = "uninterruptible",
+    Uninterruptible = "uninterruptible";
     /// A kernel thread without work (TASK_IDLE, since Linux 4.14).
-    Idle = "idle",
+    Idle = "idle";
     /// Stopped, traced or parked.
-    Stopped = "stopped",
+    Stopped = "stopped";
 }
+
+/// Number of these states.
+pub const BLOCKED_STATES: usize = BlockedState::ALL.len();
 
 /// ns by state, in the order of [`BlockedState::ALL`].
 pub type ByState = [u64; BLOCKED_STATES];

@@ -15,6 +15,7 @@ pub mod history;
 pub mod ledger;
 pub mod look_back;
 pub mod loss;
+mod named;
 pub mod task_state;
 pub mod threads;
 pub mod throttle;

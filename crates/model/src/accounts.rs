@@ -16,7 +16,7 @@ impl ByState {
 
     /// Each state and its ns.
     pub fn iter(&self) -> impl Iterator<Item = (BlockedState, u64)> + '_ {
-        BlockedState::ALL.into_iter().zip(self.0)
+        BlockedState::ALL.iter().copied().zip(self.0)
     }
 
     /// Sum of all states, ns.

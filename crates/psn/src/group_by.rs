@@ -1,50 +1,41 @@
 //! What threads are grouped by.
 
-macro_rules! group_by {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// A column of the table. Threads that are equal in all columns are one row.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum GroupBy { $($(#[$doc])* $variant,)* }
+use cgscope_layout::named;
 
-        impl GroupBy {
-            /// All of them.
-            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+named! {
+    /// A column of the table. Threads that are equal in all columns are one row.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum GroupBy (name,) {
+        /// The heading, and the name in objects.
+        name: &'static str,
+    }
 
-            /// The heading, and the name in objects.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
-            }
-        }
-    };
-}
-
-group_by! {
     /// Name of the thread, each run of digits as one `*`.
-    Comm = "comm",
+    Comm = "comm";
     /// ProcessName id.
-    Tgid = "tgid",
+    Tgid = "tgid";
     /// Thread id.
-    Tid = "tid",
+    Tid = "tid";
     /// What it does.
-    State = "state",
+    State = "state";
     /// The system call that it is blocked in.
-    Syscall = "syscall",
+    Syscall = "syscall";
     /// The function of the kernel that it is blocked in.
-    Wchan = "wchan",
+    Wchan = "wchan";
     /// Its stack in the kernel.
-    Kstack = "kstack",
+    Kstack = "kstack";
     /// Its cgroup, in the hierarchy of the cpu controller.
-    Cgroup = "cgroup",
+    Cgroup = "cgroup";
     /// The NUMA node of its CPU.
-    Node = "node",
+    Node = "node";
     /// The CPU it is on, or was on last.
-    Cpu = "cpu",
+    Cpu = "cpu";
     /// Its user.
-    Username = "username",
+    Username = "username";
     /// The file that its process executes.
-    Exe = "exe",
+    Exe = "exe";
     /// The command line of its process.
-    Cmdline = "cmdline",
+    Cmdline = "cmdline";
 }
 
 impl GroupBy {

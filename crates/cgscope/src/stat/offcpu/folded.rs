@@ -46,7 +46,11 @@ fn blocked(kind: Kind, state: BlockedState) -> String {
 
 /// True for a line as they are made here.
 pub fn is_ours(line: &str) -> bool {
-    let all = || Kind::ALL.into_iter().flat_map(|kind| BlockedState::ALL.map(|state| blocked(kind, state)));
+    let all = || {
+        Kind::ALL
+            .into_iter()
+            .flat_map(|kind| BlockedState::ALL.iter().map(move |state| blocked(kind, *state)))
+    };
     let has_ns = line.rsplit_once(' ').is_some_and(|(_, ns)| ns.parse::<u64>().is_ok());
     has_ns && line.split(';').nth(1).is_some_and(|frame| all().any(|ours| ours == frame))
 }

@@ -1,0 +1,33 @@
+//! One macro for enums whose variants have a name, words, a letter.
+
+/// Declares an enum, its `ALL`, and a `const fn` for each column of its table. The list in parentheses repeats the names of the columns.
+#[macro_export]
+macro_rules! named {
+    (
+        $(#[$about:meta])* pub enum $enum:ident $columns:tt {
+            $($(#[$column_doc:meta])* $column:ident: $type:ty,)+
+        }
+        $($(#[$doc:meta])* $variant:ident = $($cell:expr),+;)+
+    ) => {
+        $(#[$about])*
+        pub enum $enum { $($(#[$doc])* $variant,)+ }
+
+        impl $enum {
+            /// All of them, in order.
+            pub const ALL: &[Self] = &[$(Self::$variant,)+];
+
+            const fn row(self) -> ($($type,)+) {
+                match self { $(Self::$variant => ($($cell,)+),)+ }
+            }
+
+            $(
+                $(#[$column_doc])*
+                #[allow(unused_variables)]
+                pub const fn $column(self) -> $type {
+                    let $columns = self.row();
+                    $column
+                }
+            )+
+        }
+    };
+}
