@@ -17,7 +17,6 @@ pub use build_script::for_build_script;
 pub use compiler::Compiler;
 pub use environment::without_cargo;
 pub use error::{Error, Missing};
-pub use linker::Linker;
 pub use toolchain::{Objects, Toolchain};
 
 /// What the BPF side is compiled for. Little-endian hosts only: the only ones we can test on.

@@ -1,62 +1,40 @@
 //! What a task does at the moment of a reading, in the kernel's own terms and letters: those of `/proc`, ps and psn.
 
+use cgscope_layout::named;
 use serde::{Serialize, Serializer};
 
-/// The state of a task. Which bits of the kernel make which of them is known where they are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum TaskState {
+named! {
+    /// The state of a task. Which bits of the kernel make which of them is known where they are read.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum TaskState (letter,) {
+        /// As `/proc/PID/stat` writes it, and ps and psn print it.
+        letter: char,
+    }
+
     /// R: on a CPU, or could run and waits for one.
-    Running,
+    Running = 'R';
     /// S: sleeps until something happens or a signal comes.
-    Sleeping,
+    Sleeping = 'S';
     /// D: sleeps and takes no signal, mostly for I/O or a lock. It counts for the load average.
-    DiskSleep,
+    DiskSleep = 'D';
     /// I: a kernel thread that sleeps as in D, but has nothing to do and does not count for the load average.
-    Idle,
+    Idle = 'I';
     /// T: stopped by a signal.
-    Stopped,
-    /// t: stopped by who traces it.
-    Traced,
+    Stopped = 'T';
+    /// t: stopped by its tracer.
+    Traced = 't';
     /// P: a kernel thread that is kept from running, as those of a CPU that is offline.
-    Parked,
-    /// Z: has ended, and its parent has not asked how.
-    Zombie,
-    /// X: has ended, and nobody will ask.
-    Dead,
+    Parked = 'P';
+    /// Z: has ended, and its parent has not waited for it.
+    Zombie = 'Z';
+    /// X: has ended, and nobody will wait for it.
+    Dead = 'X';
 }
 
 impl TaskState {
-    /// All of them.
-    pub const ALL: [Self; 9] = [
-        Self::Running,
-        Self::Sleeping,
-        Self::DiskSleep,
-        Self::Idle,
-        Self::Stopped,
-        Self::Traced,
-        Self::Parked,
-        Self::Zombie,
-        Self::Dead,
-    ];
-
-    /// As `/proc/PID/stat` writes it, and ps and psn print it.
-    pub const fn letter(self) -> char {
-        match self {
-            Self::Running => 'R',
-            Self::Sleeping => 'S',
-            Self::DiskSleep => 'D',
-            Self::Idle => 'I',
-            Self::Stopped => 'T',
-            Self::Traced => 't',
-            Self::Parked => 'P',
-            Self::Zombie => 'Z',
-            Self::Dead => 'X',
-        }
-    }
-
     /// `None` for a letter that is none of these.
     pub fn from_letter(letter: char) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.letter() == letter)
+        Self::ALL.iter().copied().find(|state| state.letter() == letter)
     }
 
     /// As `/proc/PID/status` names it.

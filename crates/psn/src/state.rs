@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn of_the_letter_alone_the_letter_is_kept() {
-        for state in TaskState::ALL {
+        for state in TaskState::ALL.iter().copied() {
             assert_eq!(ThreadState::of_letter(Some(state)).letter(), state.letter());
         }
         assert_eq!(ThreadState::of_letter(None), ThreadState::Unknown);
