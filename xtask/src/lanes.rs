@@ -1,11 +1,10 @@
 //! The tests as root, in two lanes: some at a time, then one by one those that are marked `#[ignore = "alone: ..."]`. What failed is
 //! tried once more by itself; that, what is undecided and what took longest is told at the end.
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
 
 use crate::failure::Failure;
@@ -113,17 +112,7 @@ impl Lanes<'_> {
 
 /// Everything that it writes, which is shown meanwhile. One that is silent for too long is ended.
 fn follow(child: &mut Child) -> Result<String, Failure> {
-    let mut out = child.stdout.take().ok_or_else(|| Failure::Step("its output is not a pipe".to_owned()))?;
-    let (sender, pieces) = mpsc::channel();
-    // Ends with the output.
-    thread::spawn(move || {
-        let mut buffer = [0; 4096];
-        while let Ok(len @ 1..) = out.read(&mut buffer) {
-            if sender.send(buffer[..len].to_vec()).is_err() {
-                return;
-            }
-        }
-    });
+    let pieces = steps::pieces(child);
     let mut said = Vec::new();
     loop {
         match pieces.recv_timeout(SILENCE) {

@@ -1,9 +1,11 @@
 //! Running programs one after the other, up to the first that fails.
 use std::env;
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
 use std::time::Instant;
 
 use crate::failure::Failure;
@@ -39,6 +41,21 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
 /// Runs it and waits.
 pub(crate) fn status(command: &mut Command) -> Result<ExitStatus, Failure> {
     command.status().map_err(|why| did_not_start(command, &why))
+}
+
+/// The output of a child as it comes, piece by piece: received from a thread, so that a wait for it can have a limit.
+pub(crate) fn pieces(child: &mut Child) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel();
+    let mut out = child.stdout.take();
+    thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Some(Ok(length @ 1..)) = out.as_mut().map(|out| out.read(&mut buffer)) {
+            if sender.send(buffer[..length].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
 }
 
 pub(crate) fn did_not_start(command: &Command, why: &io::Error) -> Failure {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use crate::{Failure, Toolchain};
+use crate::{Error, Toolchain};
 
 /// The whole build script: compiles `ebpf/`, puts the objects into `OUT_DIR`, and hands their paths to the crate as
 /// `env!("CGSCOPE_BPF_OBJECT")`, `env!("CGSCOPE_EMPTY_HOOK_OBJECT")` and `env!("CGSCOPE_SAMPLE_OBJECT")`. On failure it says why in cargo's own
@@ -16,9 +16,9 @@ pub fn for_build_script() {
     }
 }
 
-fn embed() -> Result<(), Failure> {
+fn embed() -> Result<(), Error> {
     let root = variable("CARGO_MANIFEST_DIR")?.join("../..");
-    let root = root.canonicalize().map_err(|why| Failure::File { path: root, why })?;
+    let root = root.canonicalize().map_err(|why| Error::File { path: root, why })?;
     let out = variable("OUT_DIR")?;
     for source in sources(&root)? {
         println!("cargo::rerun-if-changed={}", source.display());
@@ -32,21 +32,21 @@ fn embed() -> Result<(), Failure> {
     ] {
         // A copy: the shared directory may by then hold what another branch made.
         let copy = out.join(object.file_name().unwrap_or(name.as_ref()));
-        fs::copy(&object, &copy).map_err(|why| Failure::File { path: object, why })?;
+        fs::copy(&object, &copy).map_err(|why| Error::File { path: object, why })?;
         println!("cargo::rustc-env={name}={}", copy.display());
     }
     Ok(())
 }
 
-fn variable(name: &'static str) -> Result<PathBuf, Failure> {
-    env::var_os(name).map(PathBuf::from).ok_or(Failure::NoBuildScript { variable: name })
+fn variable(name: &'static str) -> Result<PathBuf, Error> {
+    env::var_os(name).map(PathBuf::from).ok_or(Error::NoBuildScript { variable: name })
 }
 
 /// What the objects are made from. Cargo looks into directories, so the one with results in it is left out: it would
 /// make every build a new one.
-fn sources(root: &Path) -> Result<Vec<PathBuf>, Failure> {
+fn sources(root: &Path) -> Result<Vec<PathBuf>, Error> {
     let ebpf = root.join("ebpf");
-    let entries = ebpf.read_dir().map_err(|why| Failure::File { path: ebpf.clone(), why })?;
+    let entries = ebpf.read_dir().map_err(|why| Error::File { path: ebpf.clone(), why })?;
     let mut sources: Vec<_> =
         entries.flatten().filter(|entry| entry.file_name() != "target").map(|entry| entry.path()).collect();
     sources.sort();

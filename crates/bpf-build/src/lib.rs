@@ -8,7 +8,7 @@
 pub mod build_script;
 pub mod compiler;
 mod environment;
-mod failure;
+mod error;
 pub mod linker;
 pub mod plan;
 pub mod toolchain;
@@ -16,8 +16,7 @@ pub mod toolchain;
 pub use build_script::for_build_script;
 pub use compiler::Compiler;
 pub use environment::without_cargo;
-pub use failure::{Failure, Missing};
-pub use linker::Linker;
+pub use error::{Error, Missing};
 pub use toolchain::{Objects, Toolchain};
 
 /// What the BPF side is compiled for. Little-endian hosts only: the only ones we can test on.

@@ -14,29 +14,17 @@ pub const VERSION: &str = "0.13.0";
 /// The releases of LLVM that this bpf-linker can be built with.
 pub const LLVMS: std::ops::RangeInclusive<u32> = 21..=23;
 
-/// A bpf-linker that starts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Linker(PathBuf);
-
-impl Linker {
-    /// Our own for this release of LLVM; else one on PATH.
-    pub fn find(llvm: u32) -> Option<Self> {
-        let ours = root(llvm).map(|root| root.join("bin/bpf-linker"));
-        // A file is not enough: in a cache kept longer than the system's LLVM it does not start.
-        if let Some(ours) = ours.filter(|path| version(path).is_some()) {
-            return Some(Self(ours));
-        }
-        let path = env::var_os("PATH")?;
-        env::split_paths(&path)
-            .map(|dir| dir.join("bpf-linker"))
-            .find(|linker| version(linker).is_some_and(|version| is_new_enough(&version)))
-            .map(Self)
+/// A bpf-linker that starts: our own for this release of LLVM; else one on PATH.
+pub fn find(llvm: u32) -> Option<PathBuf> {
+    let ours = root(llvm).map(|root| root.join("bin/bpf-linker"));
+    // A file is not enough: in a cache kept longer than the system's LLVM it does not start.
+    if let Some(ours) = ours.filter(|path| version(path).is_some()) {
+        return Some(ours);
     }
-
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path)
+        .map(|dir| dir.join("bpf-linker"))
+        .find(|linker| version(linker).is_some_and(|version| is_new_enough(&version)))
 }
 
 /// Where `cargo install --root` puts our own; `None` without a home to put it in.

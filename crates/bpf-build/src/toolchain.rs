@@ -3,7 +3,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use crate::{Compiler, Failure, Linker, Missing, TARGET};
+use crate::{Compiler, Error, Missing, TARGET, linker};
 
 /// A compiler and the linker that reads what it writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub struct Toolchain {
     /// Who compiles.
     pub compiler: Compiler,
     /// Who links.
-    pub linker: Linker,
+    pub linker: PathBuf,
 }
 
 /// The compiled BPF side.
@@ -31,7 +31,7 @@ impl Toolchain {
     /// # Errors
     /// What is missing, where no pair is complete.
     pub fn find() -> Result<Self, Missing> {
-        choose(Compiler::all(), Linker::find)
+        choose(Compiler::all(), linker::find)
     }
 
     /// Compiles `ebpf_dir` into `target_dir`, which must be no other cargo's: that one holds the lock while it
@@ -39,20 +39,20 @@ impl Toolchain {
     ///
     /// # Errors
     /// Cargo did not start, or the compiler refused.
-    pub fn compile(&self, ebpf_dir: &Path, target_dir: &Path) -> Result<Objects, Failure> {
+    pub fn compile(&self, ebpf_dir: &Path, target_dir: &Path) -> Result<Objects, Error> {
         let mut cargo = self.compiler.cargo_build();
         cargo
             .current_dir(ebpf_dir)
             .args(["--release", "--target", TARGET, "--target-dir"])
             .arg(target_dir)
-            .env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER", self.linker.path())
+            .env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER", &self.linker)
             // The linker makes BTF, without which the kernel knows no map of ours, from the debug information.
             .env("CARGO_ENCODED_RUSTFLAGS", "-Cdebuginfo=2\x1f-Clink-arg=--btf")
             // Standard output of a build script is read by cargo as commands.
             .stdout(Stdio::null());
-        let status = cargo.status().map_err(|why| Failure::Start { program: program_of(&cargo), why })?;
+        let status = cargo.status().map_err(|why| Error::Start { program: program_of(&cargo), why })?;
         if !status.success() {
-            return Err(Failure::Refused { toolchain: self.to_string() });
+            return Err(Error::Refused { toolchain: self.to_string() });
         }
         let release = target_dir.join(TARGET).join("release");
         Ok(Objects {
@@ -65,7 +65,7 @@ impl Toolchain {
 
 impl fmt::Display for Toolchain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} and {}", self.compiler, self.linker.path().display())
+        write!(f, "{} and {}", self.compiler, self.linker.display())
     }
 }
 
@@ -75,7 +75,7 @@ fn program_of(command: &std::process::Command) -> String {
 
 fn choose(
     compilers: impl Iterator<Item = Compiler>,
-    linker: impl Fn(u32) -> Option<Linker>,
+    linker: impl Fn(u32) -> Option<PathBuf>,
 ) -> Result<Toolchain, Missing> {
     let mut missing = Missing::Compiler;
     for compiler in compilers {

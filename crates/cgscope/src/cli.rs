@@ -370,7 +370,7 @@ mod tests {
     fn a_column_that_is_not_there_is_refused_with_those_that_are() {
         let top = Cli::try_parse_from(["cgscope", "top", "--sort", "nonsense"]).expect("it is right");
         let Command::Top(top) = top.command else { panic!("another command") };
-        for kind in Kind::ALL {
+        for kind in Kind::ALL.iter().copied() {
             let said = top.sort_of(kind).expect_err("there is no such column").sentence;
             let (_, columns) = said.split_once("it has ").unwrap_or_default();
             assert_eq!(columns.is_empty(), kind.columns().is_empty(), "{said}");

@@ -1,6 +1,6 @@
 //! How a command can end, in one place.
 
-use std::{fmt, io, process::ExitCode};
+use std::{io, process::ExitCode};
 
 use cgscope_model::Losses;
 
@@ -38,7 +38,8 @@ impl From<Exit> for ExitCode {
 }
 
 /// An error of a command, with how it makes the command end.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{sentence}")]
 pub struct Error {
     pub sentence: String,
     /// [`Exit::Incomplete`] where something was done, else [`Exit::CouldNotRun`].
@@ -77,11 +78,3 @@ impl Error {
 pub fn not_executed(error: &io::Error) -> String {
     format!("the command could not be run: {error}")
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.sentence)
-    }
-}
-
-impl std::error::Error for Error {}

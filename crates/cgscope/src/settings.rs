@@ -1,4 +1,4 @@
-//! The file of settings: where it is, read when a screen begins, and written when what it remembers has changed.
+//! The file of settings: read when a screen begins, written when it ends if a key has changed something.
 
 #[cfg(test)]
 mod tests;
@@ -13,26 +13,26 @@ use std::{
         unix::fs::{DirBuilderExt, MetadataExt},
     },
     path::{Path, PathBuf},
+    time::UNIX_EPOCH,
 };
 
 use cgscope_view::settings::Settings;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid, fchmod, fchown, openat, renameat, unlinkat};
 
-/// Its name, in the folder of our own.
 const NAME: &str = "settings.toml";
 const FOLDER: &str = "cgscope";
-/// Nobody writes as many settings; a file that is longer is something else.
+/// A longer file is no file of settings.
 const LONGEST_BYTES: u64 = 1024 * 1024;
-/// Names for what is written beside the file; the others are left by those that were killed.
-const TRIES: u32 = 100;
 
 /// The file of settings, and what it said when the screen began.
 #[derive(Debug)]
 pub struct Store {
     place: Option<Place>,
-    /// Whose files are our own.
+    /// Our effective user: its files are our own.
     user: u32,
     begun: Settings,
+    /// What is wrong with the file, each in a sentence.
+    warnings: Vec<String>,
 }
 
 /// Where the file is.
@@ -46,24 +46,38 @@ struct Place {
 }
 
 impl Store {
-    /// The settings, and what is wrong with the file, each in a sentence. Without a file, or a home to have one in, they are the
-    /// defaults.
-    pub fn open() -> (Self, Settings, Vec<String>) {
+    /// The settings of the file: the defaults if there is no file, or no home that could hold one.
+    pub fn open() -> (Self, Settings) {
         Self::at(Place::of_environment(|name| env::var_os(name)), rustix::process::geteuid().as_raw())
     }
 
-    fn at(place: Option<Place>, user: u32) -> (Self, Settings, Vec<String>) {
+    fn at(place: Option<Place>, user: u32) -> (Self, Settings) {
         let (settings, warnings) = place.as_ref().map_or_else(Default::default, Place::read);
-        (Self { place, user, begun: settings.clone() }, settings, warnings)
+        (Self { place, user, begun: settings.clone(), warnings }, settings)
     }
 
-    /// Remembers what keys have changed: `now` is what was read, but for that. What the command line says for one time is not to
-    /// be in it. Nothing is written if that is nothing, nor where the home is
-    /// another user's (as under sudo) and has no such file yet: it would be ours, in a place where he cannot remove it.
+    /// What is wrong with the file, for the screen.
+    pub fn notice(&self) -> Option<String> {
+        let first = self.warnings.first()?;
+        let more = self.warnings.len() - 1;
+        Some(if more == 0 { first.clone() } else { format!("{first} (and {more} more, said at the end)") })
+    }
+
+    /// Saves what has changed when the screen is gone, and says once more what is wrong.
+    pub fn close(self, now: &Settings) {
+        let failed = self.save(now).err();
+        for sentence in self.warnings.into_iter().chain(failed) {
+            say!("cgscope: {sentence}");
+        }
+    }
+
+    /// Saves what keys have changed since the file was read; `now` must not hold values of the command line. Nothing is written if
+    /// nothing has changed, nor if the home is another user's (as under sudo) and has no such file yet: the file would be ours, in a
+    /// place where its owner cannot remove it.
     ///
     /// # Errors
     /// It could not be written: why, in a sentence. The file is then as it was.
-    pub fn save(&self, now: &Settings) -> Result<(), String> {
+    fn save(&self, now: &Settings) -> Result<(), String> {
         let Some(place) = &self.place else { return Ok(()) };
         if self.begun.remembers_the_same(now) {
             return Ok(());
@@ -83,35 +97,6 @@ impl Store {
             return Ok(());
         }
         target.replace(&text).map_err(|error| format!("it cannot be written ({error})"))
-    }
-}
-
-/// Settings while a screen is shown.
-pub struct Remembered {
-    store: Store,
-    warnings: Vec<String>,
-}
-
-impl Remembered {
-    /// The settings, and what remembers them.
-    pub fn open() -> (Self, Settings) {
-        let (store, settings, warnings) = Store::open();
-        (Self { store, warnings }, settings)
-    }
-
-    /// What is wrong with the file, for the screen.
-    pub fn notice(&self) -> Option<String> {
-        let first = self.warnings.first()?;
-        let more = self.warnings.len() - 1;
-        Some(if more == 0 { first.clone() } else { format!("{first} (and {more} more, said at the end)") })
-    }
-
-    /// The screen is gone: what has changed is remembered, and what was wrong is said once more.
-    pub fn close(self, now: &Settings) {
-        let failed = self.store.save(now).err();
-        for says in self.warnings.into_iter().chain(failed) {
-            say!("cgscope: {says}");
-        }
     }
 }
 
@@ -238,23 +223,14 @@ impl Target {
         replaced
     }
 
-    /// A new file in the same folder.
+    /// A new file in the same folder. Its name is one that nobody who was killed has left.
     fn beside(&self) -> io::Result<(File, OsString)> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut last = io::Error::from(ErrorKind::AlreadyExists);
-        for n in 0..TRIES {
-            let mut name = OsString::from(".");
-            name.push(&self.name);
-            name.push(format!(".{}-{n}", std::process::id()));
-            match openat(&self.folder, &name, flags, Mode::RUSR | Mode::WUSR) {
-                Ok(file) => return Ok((file.into(), name)),
-                Err(error) => last = error.into(),
-            }
-            if last.kind() != ErrorKind::AlreadyExists {
-                break;
-            }
-        }
-        Err(last)
+        let now = UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
+        let mut name = OsString::from(".");
+        name.push(&self.name);
+        name.push(format!(".{}-{now}", rustix::thread::gettid().as_raw_nonzero()));
+        Ok((openat(&self.folder, &name, flags, Mode::RUSR | Mode::WUSR)?.into(), name))
     }
 
     fn fill(&self, mut file: File, text: &str) -> io::Result<()> {

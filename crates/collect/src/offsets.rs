@@ -54,7 +54,7 @@ pub fn resolve(path: &Path) -> Result<Resolved, Failure> {
     }
     for feature in Feature::ALL {
         if let Some(absent) = probe(&btf, feature.probe()) {
-            missing.entry(*feature).or_default().push(absent);
+            missing.entry(feature).or_default().push(absent);
         }
     }
     let off = missing.into_iter().map(|(feature, missing)| FeatureOff { feature, missing });

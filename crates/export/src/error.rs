@@ -1,24 +1,21 @@
 //! What can go wrong while writing.
 
-use std::{fmt, io};
+use std::io;
 
 use parquet::errors::ParquetError;
 
 /// Why nothing, or no more, could be written.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The output could not be written.
-    Io(io::Error),
+    #[error(transparent)]
+    Io(#[from] io::Error),
     /// The format holds histograms, and an interval of the coarse mode has none.
+    #[error("the coarse mode measures sums of waits and no histogram")]
     NoHistogram,
     /// The library of a format refused it: a bug of ours.
+    #[error("{0}")]
     Refused(String),
-}
-
-impl From<io::Error> for Error {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
 }
 
 impl From<csv::Error> for Error {
@@ -38,15 +35,3 @@ impl From<ParquetError> for Error {
         }
     }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(error) => write!(f, "{error}"),
-            Self::NoHistogram => f.write_str("the coarse mode measures sums of waits and no histogram"),
-            Self::Refused(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for Error {}

@@ -1,7 +1,7 @@
 //! What a task's time went to beside its waits: in user space and in the kernel, and blocked, by state. Told only where
 //! that is asked for ([`crate::wire::Config::accounts`]).
 
-crate::named_enum! {
+crate::named! {
     /// How a task is off its CPU without waiting for one. The discriminant is its place in [`ByState`].
     BlockedState {
         /// Interruptible: it waits for something that a signal may end (S).

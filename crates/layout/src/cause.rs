@@ -1,8 +1,8 @@
 //! Why a task waited: the parts that every wait is split into. They sum to the wait.
 
-use crate::{bucket::BUCKETS, named_enum};
+use crate::{bucket::BUCKETS, named};
 
-named_enum! {
+named! {
     /// A part of a wait. The discriminant is its place in [`ByCause`].
     Cause {
         /// It could not run because its cgroup or an ancestor was out of quota.

@@ -1,6 +1,8 @@
 //! What differs between kernels, each difference a feature with a name and a probe. What a kernel is without switches off that
 //! feature, not the program.
 
+use crate::named;
+
 /// How the presence of a feature is found out, beside the fields that belong to it ([`crate::Field::feature`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
@@ -14,35 +16,18 @@ pub enum Probe {
     Functions(&'static [&'static str]),
 }
 
-macro_rules! features {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal, $needed:literal, $probe:expr;)*) => {
-        /// A feature of the kernel.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Feature { $($(#[$doc])* $variant,)* }
+named! {
+    /// A feature of the kernel.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Feature (name, is_needed, probe) {
+        /// The name in every output.
+        name: &'static str,
+        /// Without it there is no exact measurement at all.
+        is_needed: bool,
+        /// How it is found out.
+        probe: Probe,
+    }
 
-        impl Feature {
-            /// All of them.
-            pub const ALL: &[Self] = &[$(Self::$variant,)*];
-
-            /// The name in every output.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
-            }
-
-            /// Without it there is no exact measurement at all.
-            pub const fn is_needed(self) -> bool {
-                match self { $(Self::$variant => $needed,)* }
-            }
-
-            /// How it is found out.
-            pub const fn probe(self) -> Probe {
-                match self { $(Self::$variant => $probe,)* }
-            }
-        }
-    };
-}
-
-features! {
     /// What the hook reads of tasks and run queues; needs CONFIG_SMP and CONFIG_FAIR_GROUP_SCHED.
     RunQueues = "run_queues", true, Probe::Fields;
     /// The kernel stamps waits: CONFIG_SCHED_INFO, which comes with CONFIG_TASK_DELAY_ACCT or CONFIG_SCHEDSTATS.
@@ -90,7 +75,7 @@ mod tests {
     #[test]
     fn every_feature_has_a_probe_that_can_fail() {
         for feature in Feature::ALL {
-            let has_fields = KERNEL_FIELDS.iter().any(|field| field.feature == *feature);
+            let has_fields = KERNEL_FIELDS.iter().any(|field| field.feature == feature);
             assert!(has_fields || feature.probe() != Probe::Fields, "{}", feature.name());
         }
     }

@@ -1,6 +1,6 @@
 //! Every way in which something can be lost, counted where it happens and shown in every output.
 
-crate::named_enum! {
+crate::named! {
     /// A way in which a figure can be incomplete. The discriminant is the index of its counter.
     Loss {
         /// A task came on a CPU without storage although every task is followed; its wait is added to its next one.

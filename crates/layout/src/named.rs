@@ -1,22 +1,46 @@
-//! Enums with names.
+//! One macro for enums whose variants have a name, words, a letter.
 
-/// Declares an enum whose variants have a name in every output: with `ALL`, in the order of the discriminants, and `name`.
+/// Declares an enum, its `ALL`, and a `const fn` for each column of its table. The list in parentheses repeats the names of the columns.
 #[macro_export]
-macro_rules! named_enum {
-    ($(#[$of:meta])* $type:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)* }) => {
-        $(#[$of])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[repr(u32)]
-        pub enum $type { $($(#[$doc])* $variant,)* }
-
-        impl $type {
-            /// All of them, in the order of their discriminants.
-            pub const ALL: [Self; [$($name,)*].len()] = [$(Self::$variant,)*];
-
-            /// The name in every output.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
+macro_rules! named {
+    // With a name alone.
+    ($(#[$about:meta])* $enum:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)+ }) => {
+        $crate::named! {
+            $(#[$about])*
+            #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+            #[repr(u32)]
+            pub enum $enum (name,) {
+                /// The name in every output.
+                name: &'static str,
             }
+            $($(#[$doc])* $variant = $name;)+
+        }
+    };
+    (
+        $(#[$about:meta])* pub enum $enum:ident $columns:tt {
+            $($(#[$column_doc:meta])* $column:ident: $type:ty,)+
+        }
+        $($(#[$doc:meta])* $variant:ident = $($cell:expr),+;)+
+    ) => {
+        $(#[$about])*
+        pub enum $enum { $($(#[$doc])* $variant,)+ }
+
+        impl $enum {
+            /// All of them, in order.
+            pub const ALL: [Self; [$(stringify!($variant)),+].len()] = [$(Self::$variant,)+];
+
+            const fn row(self) -> ($($type,)+) {
+                match self { $(Self::$variant => ($($cell,)+),)+ }
+            }
+
+            $(
+                $(#[$column_doc])*
+                #[allow(unused_variables)]
+                pub const fn $column(self) -> $type {
+                    let $columns = self.row();
+                    $column
+                }
+            )+
         }
     };
 }

@@ -8,53 +8,55 @@ use cgscope_layout::BlockedState;
 pub use sums::{BlockedOn, without_stack};
 
 use crate::{
-    named::named,
+    named::by_name,
     sum::{self, by},
 };
 
-named! {
+cgscope_layout::named! {
     /// What a task is blocked on. In the order of every output: first what it needs, then from [`BlockedKind::Accept`] on what it waits for
     /// work in.
-    BlockedKind by_name:
-    /// Data from or to a socket, and connecting one; also sockets of the same host, and file systems over the network.
-    Network = "network",
-    /// A block device, and what is written to one: reads, writes, the page cache, journals, fsync.
-    Disk = "disk",
-    /// A pipe, a fifo or a message queue.
-    Pipe = "pipe",
-    /// Completions of io_uring.
-    IoUring = "io_uring",
-    /// A futex or a System V semaphore: mutexes, condition variables, joins. A pool that waits for work does so in one, too.
-    Lock = "lock",
-    /// A lock on a file: flock, fcntl, leases.
-    FileLock = "file lock",
-    /// A lock or a grace period within the kernel: mutexes, semaphores, RCU.
-    KernelLock = "kernel lock",
-    /// Memory: reclaim, compaction, limits, pages under migration.
-    Memory = "memory",
-    /// What these rules have no name for.
-    Other = "other",
-    /// No stack, or none of a known place.
-    Unknown = "unknown",
-    /// A connection to accept.
-    Accept = "accept",
-    /// Events: poll, select, epoll, eventfd, inotify, signalfd.
-    Poll = "poll",
-    /// A point in time.
-    Timer = "timer",
-    /// The end of a child.
-    Child = "child",
-    /// A signal.
-    Signal = "signal",
-    /// Input or output of a terminal.
-    Terminal = "terminal",
-    /// It was stopped: by a signal or by who traces it.
-    Stopped = "stopped",
-    /// Its cgroup was frozen, or the host goes to sleep.
-    Frozen = "frozen",
-    /// A kernel thread waits for work.
-    KernelWorker = "kernel worker",
+    BlockedKind {
+        /// Data from or to a socket, and connecting one; also sockets of the same host, and file systems over the network.
+        Network = "network",
+        /// A block device, and what is written to one: reads, writes, the page cache, journals, fsync.
+        Disk = "disk",
+        /// A pipe, a fifo or a message queue.
+        Pipe = "pipe",
+        /// Completions of io_uring.
+        IoUring = "io_uring",
+        /// A futex or a System V semaphore: mutexes, condition variables, joins. A pool that waits for work does so in one, too.
+        Lock = "lock",
+        /// A lock on a file: flock, fcntl, leases.
+        FileLock = "file lock",
+        /// A lock or a grace period within the kernel: mutexes, semaphores, RCU.
+        KernelLock = "kernel lock",
+        /// Memory: reclaim, compaction, limits, pages under migration.
+        Memory = "memory",
+        /// What these rules have no name for.
+        Other = "other",
+        /// No stack, or none of a known place.
+        Unknown = "unknown",
+        /// A connection to accept.
+        Accept = "accept",
+        /// Events: poll, select, epoll, eventfd, inotify, signalfd.
+        Poll = "poll",
+        /// A point in time.
+        Timer = "timer",
+        /// The end of a child.
+        Child = "child",
+        /// A signal.
+        Signal = "signal",
+        /// Input or output of a terminal.
+        Terminal = "terminal",
+        /// It was stopped: by a signal or by who traces it.
+        Stopped = "stopped",
+        /// Its cgroup was frozen, or the host goes to sleep.
+        Frozen = "frozen",
+        /// A kernel thread waits for work.
+        KernelWorker = "kernel worker",
+    }
 }
+by_name!(BlockedKind);
 
 /// Number of kinds.
 pub const KINDS: usize = BlockedKind::ALL.len();

@@ -20,7 +20,7 @@ pub use targets::Classes;
 use crate::{
     BlockedKind,
     findings::is_share,
-    named::named,
+    named::by_name,
     words::class::{TOO_SHORT, sentence},
 };
 
@@ -48,24 +48,26 @@ pub const BESIDE_BUSIEST_PERCENT: u64 = 10;
 /// The sentence names parts from this share on, percent.
 pub const NAMED_PERCENT: u64 = 5;
 
-named! {
+cgscope_layout::named! {
     /// What keeps a target from being faster.
-    Class by_name:
-    /// It computes, and gets the CPU when it wants it.
-    CpuBound = "CPU-bound",
-    /// It wants to compute, and a quota keeps it from that.
-    QuotaBound = "quota-bound",
-    /// It wants to compute, and others are on the CPUs.
-    Contended = "contended",
-    /// It waits for devices, sockets or pipes.
-    IoBound = "I/O-bound",
-    /// It waits for locks.
-    LockBound = "lock-bound",
-    /// It is blocked on something else, or on what is not known.
-    Blocked = "blocked",
-    /// It waits for work.
-    Idle = "idle",
+    Class {
+        /// It computes, and gets the CPU when it wants it.
+        CpuBound = "CPU-bound",
+        /// It wants to compute, and a quota keeps it from that.
+        QuotaBound = "quota-bound",
+        /// It wants to compute, and others are on the CPUs.
+        Contended = "contended",
+        /// It waits for devices, sockets or pipes.
+        IoBound = "I/O-bound",
+        /// It waits for locks.
+        LockBound = "lock-bound",
+        /// It is blocked on something else, or on what is not known.
+        Blocked = "blocked",
+        /// It waits for work.
+        Idle = "idle",
+    }
 }
+by_name!(Class);
 
 impl Class {
     /// The class of a target that is blocked on this.

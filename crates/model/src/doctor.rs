@@ -12,7 +12,7 @@ use cgscope_layout::Feature;
 use serde::{Deserialize, Serialize};
 
 pub use crate::words::doctor::{explain_failure, judge};
-use crate::{Mode, named::named};
+use crate::{Mode, named::by_name};
 
 /// The oldest kernel that the exact mode can work on: see [`Feature::LoopHelper`].
 pub const OLDEST_KERNEL: (u32, u32) = (5, 17);
@@ -157,18 +157,20 @@ pub struct Trial {
     pub refused: Vec<String>,
 }
 
-named! {
+cgscope_layout::named! {
     /// How bad it is.
-    Level by_name:
-    /// As it should be.
-    Ok = "ok",
-    /// Good to know; nothing is off.
-    Note = "note",
-    /// A feature is off or a figure can be misread.
-    Degraded = "degraded",
-    /// The exact mode cannot run.
-    Missing = "missing",
+    Level {
+        /// As it should be.
+        Ok = "ok",
+        /// Good to know; nothing is off.
+        Note = "note",
+        /// A feature is off or a figure can be misread.
+        Degraded = "degraded",
+        /// The exact mode cannot run.
+        Missing = "missing",
+    }
 }
+by_name!(Level);
 
 /// One judgement; with `--json` one object a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

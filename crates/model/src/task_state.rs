@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
-cgscope_layout::named_enum! {
+cgscope_layout::named! {
     /// The state of a task, with its name in `/proc/PID/status`. Which bits of the kernel make which of them is known where they are read.
     TaskState {
         /// R: on a CPU, or could run and waits for one.
@@ -44,7 +44,7 @@ impl TaskState {
 
     /// `None` for a letter that is none of these.
     pub fn from_letter(letter: char) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.letter() == letter)
+        Self::ALL.iter().copied().find(|state| state.letter() == letter)
     }
 }
 

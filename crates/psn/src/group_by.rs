@@ -1,6 +1,6 @@
 //! What threads are grouped by.
 
-cgscope_layout::named_enum! {
+cgscope_layout::named! {
     /// A column of the table. Threads that are equal in all columns are one row.
     GroupBy {
         /// Name of the thread, each run of digits as one `*`.

@@ -1,37 +1,21 @@
 //! The states of threads.
 
+use cgscope_layout::named;
 use cgscope_model::TaskState;
 
-macro_rules! states {
-    ($($(#[$doc:meta])* $variant:ident = $letter:literal, $name:literal, $words:literal;)*) => {
-        /// What a thread does at one moment. More than the kernel's letters ([`TaskState`]), it says why a thread in R or D is not on
-        /// a CPU.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum ThreadState { $($(#[$doc])* $variant,)* }
+named! {
+    /// What a thread does at one moment. More than the kernel's letters ([`TaskState`]), it says why a thread in R or D is not on
+    /// a CPU.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum ThreadState (letter, name, words) {
+        /// The kernel's letter, as psn sees it; `?` where it is not known.
+        letter: char,
+        /// The name in objects.
+        name: &'static str,
+        /// In tables.
+        words: &'static str,
+    }
 
-        impl ThreadState {
-            /// All of them.
-            pub const ALL: &[Self] = &[$(Self::$variant,)*];
-
-            /// The kernel's letter, as psn sees it; `?` where it is not known.
-            pub const fn letter(self) -> char {
-                match self { $(Self::$variant => $letter,)* }
-            }
-
-            /// The name in objects.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
-            }
-
-            /// In tables.
-            pub const fn words(self) -> &'static str {
-                match self { $(Self::$variant => $words,)* }
-            }
-        }
-    };
-}
-
-states! {
     /// On a CPU.
     OnCpu = 'R', "on_cpu", "Running (on CPU)";
     /// Could run and waits for a CPU.
@@ -104,7 +88,7 @@ mod tests {
 
     #[test]
     fn of_the_letter_alone_the_letter_is_kept() {
-        for state in TaskState::ALL {
+        for state in TaskState::ALL.iter().copied() {
             assert_eq!(ThreadState::of_letter(Some(state)).letter(), state.letter());
         }
         assert_eq!(ThreadState::of_letter(None), ThreadState::Unknown);

@@ -2,125 +2,104 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
+use cgscope_layout::named;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-macro_rules! commands {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal, [$($key:literal),*], $does:literal;)*) => {
-        /// A command of the screen.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        pub enum Command { $($(#[$doc])* $variant,)* }
+named! {
+    /// A command of the screen.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Command (name, default_keys, does) {
+        /// The name in settings.
+        name: &'static str,
+        /// The keys that do it unless settings say otherwise.
+        default_keys: &'static [&'static str],
+        /// What it does, in a few words.
+        does: &'static str,
+    }
 
-        impl Command {
-            /// All of them, in the order of the help.
-            pub const ALL: &[Self] = &[$(Self::$variant,)*];
-
-            /// The name in settings.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
-            }
-
-            /// The keys that do it unless settings say otherwise.
-            pub const fn default_keys(self) -> &'static [&'static str] {
-                match self { $(Self::$variant => &[$($key),*],)* }
-            }
-
-            /// What it does, in a few words.
-            pub const fn does(self) -> &'static str {
-                match self { $(Self::$variant => $does,)* }
-            }
-
-            /// The command of this name.
-            pub fn by_name(name: &str) -> Option<Self> {
-                Self::ALL.iter().copied().find(|command| command.name() == name)
-            }
-        }
-    };
-}
-
-commands! {
     /// Quit.
-    Quit = "quit", ["q", "f10", "ctrl-c"], "quits";
+    Quit = "quit", &["q", "f10", "ctrl-c"], "quits";
     /// Help.
-    Help = "help", ["?", "h", "f1"], "this help, and back";
+    Help = "help", &["?", "h", "f1"], "this help, and back";
     /// The first view.
-    Overview = "overview", ["1"], "Overview: what is wrong, who waits, and why";
+    Overview = "overview", &["1"], "Overview: what is wrong, who waits, and why";
     /// The second view.
-    Histogram = "histogram", ["2"], "Histogram: how long waits are, by cause";
+    Histogram = "histogram", &["2"], "Histogram: how long waits are, by cause";
     /// The third view.
-    Heatmap = "heatmap", ["3"], "Heatmap: how long waits are, over time";
+    Heatmap = "heatmap", &["3"], "Heatmap: how long waits are, over time";
     /// The fourth view.
-    Cgroups = "cgroups", ["4"], "Cgroups: quotas, who is held back by which, pressure";
+    Cgroups = "cgroups", &["4"], "Cgroups: quotas, who is held back by which, pressure";
     /// The fifth view.
-    Culprits = "culprits", ["5"], "Culprits: who made whom wait";
+    Culprits = "culprits", &["5"], "Culprits: who made whom wait";
     /// The sixth view.
-    Numa = "numa", ["6"], "NUMA: nodes side by side";
+    Numa = "numa", &["6"], "NUMA: nodes side by side";
     /// The seventh view.
-    States = "states", ["7"], "States: how many threads run, wait and sleep";
+    States = "states", &["7"], "States: how many threads run, wait and sleep";
     /// The eighth view.
-    Task = "task", ["8"], "Task: everything about the selected one";
+    Task = "task", &["8"], "Task: everything about the selected one";
     /// All findings.
-    Findings = "findings", ["f"], "Findings: all that is wrong, and what to do; and back";
+    Findings = "findings", &["f"], "Findings: all that is wrong, and what to do; and back";
     /// The next view.
-    NextView = "next_view", ["tab"], "the next view";
+    NextView = "next_view", &["tab"], "the next view";
     /// The previous view.
-    PreviousView = "previous_view", ["shift-tab"], "the view before";
+    PreviousView = "previous_view", &["shift-tab"], "the view before";
     /// A row up.
-    Up = "up", ["up", "k", "ctrl-p"], "a row up";
+    Up = "up", &["up", "k", "ctrl-p"], "a row up";
     /// A row down.
-    Down = "down", ["down", "j", "ctrl-n"], "a row down";
+    Down = "down", &["down", "j", "ctrl-n"], "a row down";
     /// A page up.
-    PageUp = "page_up", ["pageup", "ctrl-b"], "a page up";
+    PageUp = "page_up", &["pageup", "ctrl-b"], "a page up";
     /// A page down.
-    PageDown = "page_down", ["pagedown", "ctrl-f"], "a page down";
+    PageDown = "page_down", &["pagedown", "ctrl-f"], "a page down";
     /// Half a page up.
-    HalfPageUp = "half_page_up", ["ctrl-u"], "half a page up";
+    HalfPageUp = "half_page_up", &["ctrl-u"], "half a page up";
     /// Half a page down.
-    HalfPageDown = "half_page_down", ["ctrl-d"], "half a page down";
+    HalfPageDown = "half_page_down", &["ctrl-d"], "half a page down";
     /// The first row.
-    First = "first", ["home", "g"], "the first row";
+    First = "first", &["home", "g"], "the first row";
     /// The last row.
-    Last = "last", ["end", "G"], "the last row";
+    Last = "last", &["end", "G"], "the last row";
     /// Into the row.
-    Open = "open", ["enter"], "into the selected row: a cgroup's tasks, a process's threads, a thread";
+    Open = "open", &["enter"], "into the selected row: a cgroup's tasks, a process's threads, a thread";
     /// Back.
-    Back = "back", ["esc", "backspace"], "back: takes the filter away, then goes out of the row";
+    Back = "back", &["esc", "backspace"], "back: takes the filter away, then goes out of the row";
     /// Closes a branch.
-    Fold = "fold", ["left", "("], "closes the branch, or goes to the cgroup above";
+    Fold = "fold", &["left", "("], "closes the branch, or goes to the cgroup above";
     /// Opens a branch.
-    Unfold = "unfold", ["right", ")"], "opens the branch";
+    Unfold = "unfold", &["right", ")"], "opens the branch";
     /// Filter.
-    Filter = "filter", ["/", "f3", "f4"], "shows only rows with these letters in name, path, command line or id";
+    Filter = "filter", &["/", "f3", "f4"], "shows only rows with these letters in name, path, command line or id";
     /// Sort.
-    Sort = "sort", ["s", "f6"], "sorts by a column that is chosen from a list";
+    Sort = "sort", &["s", "f6"], "sorts by a column that is chosen from a list";
     /// The column before.
-    SortLeft = "sort_left", ["<"], "sorts by the column before";
+    SortLeft = "sort_left", &["<"], "sorts by the column before";
     /// The next column.
-    SortRight = "sort_right", [">"], "sorts by the next column";
+    SortRight = "sort_right", &[">"], "sorts by the next column";
     /// The other way round.
-    Reverse = "reverse", ["r", "R"], "sorts the other way round";
+    Reverse = "reverse", &["r", "R"], "sorts the other way round";
     /// Tree or flat.
-    Tree = "tree", ["t", "f5"], "tree of cgroups, or flat list of tasks";
+    Tree = "tree", &["t", "f5"], "tree of cgroups, or flat list of tasks";
     /// Processes or threads.
-    Processes = "processes", ["p"], "processes, or threads";
+    Processes = "processes", &["p"], "processes, or threads";
     /// Command line or name.
-    CommandLine = "command_line", ["c"], "command lines, or names of threads";
+    CommandLine = "command_line", &["c"], "command lines, or names of threads";
     /// Pause.
-    Pause = "pause", ["space"], "shows nothing new until pressed again";
+    Pause = "pause", &["space"], "shows nothing new until pressed again";
     /// Longer intervals.
-    Slower = "slower", ["+", "="], "longer intervals";
+    Slower = "slower", &["+", "="], "longer intervals";
     /// Shorter intervals.
-    Faster = "faster", ["-"], "shorter intervals";
+    Faster = "faster", &["-"], "shorter intervals";
     /// The time that histograms are of.
-    Span = "span", ["i"], "histograms of this interval, of the last minute, since the start";
+    Span = "span", &["i"], "histograms of this interval, of the last minute, since the start";
     /// The unit of histograms.
-    Unit = "unit", ["u"], "histograms in microseconds, or in milliseconds";
+    Unit = "unit", &["u"], "histograms in microseconds, or in milliseconds";
     /// Write a snapshot.
-    Snapshot = "snapshot", ["w"], "writes what is shown, and all rows, to a file";
+    Snapshot = "snapshot", &["w"], "writes what is shown, and all rows, to a file";
     /// The mouse.
-    Mouse = "mouse", ["m"], "leaves the mouse to the terminal (to select text), or takes it back";
+    Mouse = "mouse", &["m"], "leaves the mouse to the terminal (to select text), or takes it back";
     /// Draws all of the screen.
-    Redraw = "redraw", ["ctrl-l"], "draws the screen anew, after something else has written on it";
+    Redraw = "redraw", &["ctrl-l"], "draws the screen anew, after something else has written on it";
 }
 
 /// A key with its modifiers, as settings name it: `q`, `ctrl-c`, `pageup`, `space`.
@@ -278,7 +257,7 @@ mod tests {
                 assert_eq!(key.to_string(), *text);
                 assert!(!seen.contains(&key), "{text}");
                 seen.push(key);
-                assert_eq!(Keymap::default().command(key), Some(*command));
+                assert_eq!(Keymap::default().command(key), Some(command));
             }
         }
     }

@@ -106,7 +106,7 @@ macro_rules! views {
         #[test]
         fn no_view_is_left_out() {
             for view in View::ALL {
-                assert!([$(View::$view),*].contains(view), "{}", view.name());
+                assert!([$(View::$view),*].contains(&view), "{}", view.name());
             }
         }
     };

@@ -1,10 +1,8 @@
 //! A virtual machine: QEMU, emulating every instruction, so that it runs where there is no virtualization.
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
@@ -77,7 +75,7 @@ pub(crate) fn run(
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let child = command.spawn().map_err(|why| steps::did_not_start(&command, &why))?;
     let mut machine = Machine(child);
-    let pieces = machine.pieces();
+    let pieces = steps::pieces(&mut machine.0);
     let end = Instant::now() + LIFE;
     let why = loop {
         match pieces.recv_timeout(SILENCE.min(end.saturating_duration_since(Instant::now()))) {
@@ -132,21 +130,6 @@ fn last_lines(path: &Path) -> String {
 struct Machine(Child);
 
 impl Machine {
-    fn pieces(&mut self) -> Receiver<Vec<u8>> {
-        let (sender, receiver) = mpsc::channel();
-        let out = self.0.stdout.take();
-        thread::spawn(move || {
-            let Some(mut out) = out else { return };
-            let mut buffer = [0; 4096];
-            while let Ok(length @ 1..) = out.read(&mut buffer) {
-                if sender.send(buffer[..length].to_vec()).is_err() {
-                    return;
-                }
-            }
-        });
-        receiver
-    }
-
     fn end(&mut self, by_itself: bool) -> Option<ExitStatus> {
         if !by_itself {
             let _ = self.0.kill();

@@ -19,7 +19,7 @@ use crate::{
     exit::{Error, Exit, Result},
     recording::{Recording, subject},
     replay::{playback::Playback, source::Intervals},
-    settings::Remembered,
+    settings::Store,
     terminal::Screen,
     top::screen::{self, show},
 };
@@ -30,7 +30,7 @@ pub async fn run(options: &cli::Replay) -> Result {
     Screen::check(&instead)?;
     let intervals = Intervals::open(&options.file)?;
     let player = player(options, &recording, intervals.moments())?;
-    let (remembered, settings) = Remembered::open();
+    let (remembered, settings) = Store::open();
     let mouse = settings.mouse;
     let mut app = app(&recording, player, settings);
     app.notice = remembered.notice();

@@ -42,7 +42,7 @@ impl Home {
     }
 
     fn open(&self) -> (Store, Settings, Vec<String>) {
-        Store::at(self.place(), me())
+        open_at(self.place(), me())
     }
 
     /// Names in the folder of the file.
@@ -56,6 +56,13 @@ impl Drop for Home {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+/// The store, its settings and its warnings.
+fn open_at(place: Option<Place>, user: u32) -> (Store, Settings, Vec<String>) {
+    let (store, settings) = Store::at(place, user);
+    let warnings = store.warnings.clone();
+    (store, settings, warnings)
 }
 
 fn me() -> u32 {
@@ -94,12 +101,12 @@ fn the_place_is_that_of_the_specification() {
 
 #[test]
 fn without_a_home_there_are_the_defaults_and_nothing_is_remembered() {
-    let (store, settings, warnings) = Store::at(None, me());
+    let (store, settings, warnings) = open_at(None, me());
     assert_eq!((&settings, warnings.len()), (&Settings::default(), 0));
     assert_eq!(store.save(&heatmap(&settings)), Ok(()));
     for home in ["/nonexistent", "/dev/null"] {
         let place = Place::of_environment(|name| (name == "HOME").then(|| home.into()));
-        let (store, settings, warnings) = Store::at(place, me());
+        let (store, settings, warnings) = open_at(place, me());
         assert!(warnings.is_empty(), "{warnings:?}");
         assert_eq!(store.save(&heatmap(&settings)), Ok(()), "{home}");
     }
@@ -125,9 +132,9 @@ fn a_folder_for_settings_is_made_where_the_environment_names_one() {
     let base = home.0.join("a/b");
     let place =
         Place::of_environment(|name| (name == "XDG_CONFIG_HOME").then(|| base.clone().into_os_string()));
-    let (store, settings, _) = Store::at(place.clone(), me());
+    let (store, settings, _) = open_at(place.clone(), me());
     store.save(&heatmap(&settings)).unwrap();
-    assert_eq!(Store::at(place, me()).1.view, View::Heatmap);
+    assert_eq!(open_at(place, me()).1.view, View::Heatmap);
 }
 
 #[test]
@@ -207,7 +214,7 @@ fn links_stay_links() {
 fn where_nothing_can_be_written_that_is_said() {
     // Root, too, makes no folder there.
     let proc = Place::of_environment(|name| (name == "HOME").then(|| "/proc/self".into()));
-    let (store, settings, warnings) = Store::at(proc, me());
+    let (store, settings, warnings) = open_at(proc, me());
     assert!(warnings.is_empty(), "{warnings:?}");
     let error = store.save(&heatmap(&settings)).unwrap_err();
     assert!(error.contains("/proc/self/.config/cgscope/settings.toml: "), "{error}");
@@ -239,12 +246,12 @@ fn what_is_no_file_is_not_waited_for() {
 fn in_the_home_of_another_nothing_is_made_and_his_file_stays_his() {
     let home = Home::new();
     let other = me() + 1;
-    let (store, settings, _) = Store::at(home.place(), other);
+    let (store, settings, _) = open_at(home.place(), other);
     assert_eq!(store.save(&heatmap(&settings)), Ok(()));
     assert!(!home.0.join(".config").exists());
 
     let home = Home::with("tree = false\n");
-    let (store, settings, _) = Store::at(home.place(), other);
+    let (store, settings, _) = open_at(home.place(), other);
     store.save(&heatmap(&settings)).unwrap();
     assert!(home.text().contains("heatmap"));
     assert_eq!(fs::metadata(home.file()).unwrap().uid(), me());

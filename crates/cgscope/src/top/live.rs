@@ -14,7 +14,7 @@ use crate::{
     feed::Event,
     record::Tee,
     session::{self, End, Ready, Session},
-    settings::Remembered,
+    settings::Store,
     terminal::Screen,
     top::{
         INSTEAD,
@@ -26,7 +26,7 @@ use crate::{
 pub async fn run(
     ready: Ready,
     mut tee: Tee,
-    remembered: Remembered,
+    remembered: Store,
     settings: Settings,
     begin: Begin,
     interval: Duration,

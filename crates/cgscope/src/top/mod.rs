@@ -25,7 +25,7 @@ use crate::{
     request::Target,
     run::for_each_interval,
     session::{self, Pace, Ready},
-    settings::Remembered,
+    settings::Store,
     terminal::Screen,
 };
 
@@ -52,7 +52,7 @@ pub async fn run(options: &Top) -> Result {
         printer.end().map_err(|error| Error::output(&error))?;
         return Ok(ended);
     }
-    let (remembered, settings) = Remembered::open();
+    let (remembered, settings) = Store::open();
     let pace = pace(&settings);
     let view = options.view.unwrap_or(settings.view);
     // Which of these it is turns out with the first interval.

@@ -12,39 +12,41 @@ use crate::{
         BusyThreads, Context, FarMemory, Finding, Hold, Skew, Throttled, is_share, realtime_neighbour,
         realtime_victim, siblings,
     },
-    named::named,
+    named::by_name,
     nodes::{NodeGroup, amount, total},
     placement::cpu_list,
     quota_use, sum,
     units::{as_long, bytes, count, cpus, duration, number},
 };
 
-named! {
+cgscope_layout::named! {
     /// What is looked for. In ascending order where two findings cost the same.
-    Rule by_name:
-    /// A quota ran out.
-    Throttled = "throttled",
-    /// More threads than the quota has CPUs.
-    ThreadsOverQuota = "threads_over_quota",
-    /// A quota ran out although it was not used up on average.
-    ThrottledBelowLimit = "throttled_below_limit",
-    /// Tasks of other cgroups had the CPU.
-    NoisyNeighbour = "noisy_neighbour",
-    /// The host has fewer CPUs than tasks that could run.
-    CpuOversubscription = "cpu_oversubscription",
-    /// Tasks of one cgroup are in each other's way.
-    OwnContention = "own_contention",
-    /// Idle CPUs take long to wake.
-    WakeupLatency = "wakeup_latency",
-    /// One node is full while another idles.
-    NodeSkew = "node_skew",
-    /// Threads are far from their memory.
-    RemoteMemory = "remote_memory",
-    /// Threads move between nodes all the time.
-    NodeBouncing = "node_bouncing",
-    /// Waiting without a known cause.
-    Unattributed = "unattributed",
+    Rule {
+        /// A quota ran out.
+        Throttled = "throttled",
+        /// More threads than the quota has CPUs.
+        ThreadsOverQuota = "threads_over_quota",
+        /// A quota ran out although it was not used up on average.
+        ThrottledBelowLimit = "throttled_below_limit",
+        /// Tasks of other cgroups had the CPU.
+        NoisyNeighbour = "noisy_neighbour",
+        /// The host has fewer CPUs than tasks that could run.
+        CpuOversubscription = "cpu_oversubscription",
+        /// Tasks of one cgroup are in each other's way.
+        OwnContention = "own_contention",
+        /// Idle CPUs take long to wake.
+        WakeupLatency = "wakeup_latency",
+        /// One node is full while another idles.
+        NodeSkew = "node_skew",
+        /// Threads are far from their memory.
+        RemoteMemory = "remote_memory",
+        /// Threads move between nodes all the time.
+        NodeBouncing = "node_bouncing",
+        /// Waiting without a known cause.
+        Unattributed = "unattributed",
+    }
 }
+by_name!(Rule);
 
 /// At most this many neighbours are named...
 const NEIGHBOURS: usize = 3;

@@ -1,59 +1,44 @@
 //! The views of the screen.
 
+use cgscope_layout::named;
 use serde::{Deserialize, Serialize};
 
 use crate::{app::list::Kind, keys::Command, subject::Key};
 
-macro_rules! views {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal, $title:literal, $command:ident;)*) => {
-        /// A view.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(rename_all = "lowercase")]
-        pub enum View { #[default] $($(#[$doc])* $variant,)* }
+named! {
+    /// A view.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum View (name, title, command) {
+        /// The name for `--view` and in settings.
+        name: &'static str,
+        /// Its heading.
+        title: &'static str,
+        /// What shows it.
+        command: Command,
+    }
 
-        impl View {
-            /// All of them, in the order of their numbers.
-            pub const ALL: &[Self] = &[$(Self::$variant,)*];
-
-            /// The name for `--view` and in settings.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
-            }
-
-            /// Its heading.
-            pub const fn title(self) -> &'static str {
-                match self { $(Self::$variant => $title,)* }
-            }
-
-            /// What shows it.
-            pub const fn command(self) -> Command {
-                match self { $(Self::$variant => Command::$command,)* }
-            }
-        }
-    };
-}
-
-views! {
     /// What is wrong, who waits, and why.
-    Overview = "overview", "Overview", Overview;
+    #[default]
+    Overview = "overview", "Overview", Command::Overview;
     /// How long waits are.
-    Histogram = "histogram", "Histogram", Histogram;
+    Histogram = "histogram", "Histogram", Command::Histogram;
     /// How long they are over time.
-    Heatmap = "heatmap", "Heatmap", Heatmap;
+    Heatmap = "heatmap", "Heatmap", Command::Heatmap;
     /// Quotas and pressure.
-    Cgroups = "cgroups", "Cgroups", Cgroups;
+    Cgroups = "cgroups", "Cgroups", Command::Cgroups;
     /// Who made whom wait.
-    Culprits = "culprits", "Culprits", Culprits;
+    Culprits = "culprits", "Culprits", Command::Culprits;
     /// Nodes side by side.
-    Numa = "numa", "NUMA", Numa;
+    Numa = "numa", "NUMA", Command::Numa;
     /// Threads by state.
-    States = "states", "States", States;
+    States = "states", "States", Command::States;
     /// Everything about one.
-    Task = "task", "Task", Task;
+    Task = "task", "Task", Command::Task;
     /// All that is wrong, and what to do.
-    Findings = "findings", "Findings", Findings;
+    Findings = "findings", "Findings", Command::Findings;
     /// Keys and columns.
-    Help = "help", "Help", Help;
+    Help = "help", "Help", Command::Help;
 }
 
 impl View {

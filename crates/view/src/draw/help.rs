@@ -22,7 +22,7 @@ pub fn lines(app: &App) -> Vec<Line<'static>> {
     }
     lines.push(Line::styled("Keys", theme.heading()));
     for command in Command::ALL {
-        let keys: Vec<String> = app.settings.keymap.keys(*command).iter().map(Key::to_string).collect();
+        let keys: Vec<String> = app.settings.keymap.keys(command).iter().map(Key::to_string).collect();
         if !keys.is_empty() {
             lines.push(Line::from(vec![
                 Span::styled(format!("{:>18}  ", keys.join(" ")), theme.key()),

@@ -247,7 +247,7 @@ fn only_what_keys_changed_is_remembered() {
 }
 
 prop_compose! {
-    fn any_sort()(kind in proptest::sample::select(Kind::ALL.as_slice()), reversed: bool, at: prop::sample::Index) -> (Kind, (Column, bool)) {
+    fn any_sort()(kind in proptest::sample::select(&Kind::ALL), reversed: bool, at: prop::sample::Index) -> (Kind, (Column, bool)) {
         match kind.columns() {
             [] => (kind, (kind.sorted_by(), reversed)),
             columns => (kind, (*at.get(columns), reversed)),
@@ -257,7 +257,7 @@ prop_compose! {
 
 prop_compose! {
     fn any_settings()(
-        view in proptest::sample::select(View::ALL),
+        view in proptest::sample::select(&View::ALL),
         flags: [bool; 4],
         sort in proptest::collection::vec(any_sort(), 0..4),
         span in proptest::sample::select(Span::ALL.as_slice()),

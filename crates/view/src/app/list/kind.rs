@@ -2,28 +2,34 @@
 
 use std::sync::LazyLock;
 
+use cgscope_layout::named;
 use cgscope_model::counters::{Counter, OF_TOP};
 
 use crate::columns::Column;
 
-/// What the rows of a list are of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
+named! {
+    /// What the rows of a list are of.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Kind (name,) {
+        /// The name in settings.
+        name: &'static str,
+    }
+
     /// Cgroups and what their tasks did.
-    Cgroups,
+    Cgroups = "cgroups";
     /// Cgroups and their limits.
-    Limits,
+    Limits = "limits";
     /// Cgroups that waited behind somebody.
-    Victims,
+    Victims = "victims";
     /// Processes.
-    Processes,
+    Processes = "processes";
     /// Threads.
-    Threads,
+    Threads = "threads";
     /// Threads, by where they ran.
-    Placed,
+    Placed = "placed";
     /// Threads by name and state.
-    States,
+    States = "states";
 }
 
 use Column::*;
@@ -34,34 +40,10 @@ const NVCSWCH: Column = Of(Counter::Involuntary);
 const MIGR: Column = Of(Counter::Migrations);
 
 impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::Cgroups,
-        Self::Limits,
-        Self::Victims,
-        Self::Processes,
-        Self::Threads,
-        Self::Placed,
-        Self::States,
-    ];
-
-    /// The name in settings.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Cgroups => "cgroups",
-            Self::Limits => "limits",
-            Self::Victims => "victims",
-            Self::Processes => "processes",
-            Self::Threads => "threads",
-            Self::Placed => "placed",
-            Self::States => "states",
-        }
-    }
-
     /// Its columns, in their order.
     pub fn columns(self) -> &'static [Column] {
-        static COLUMNS: LazyLock<[Vec<Column>; Kind::ALL.len()]> =
-            LazyLock::new(|| Kind::ALL.map(Kind::all_columns));
+        static COLUMNS: LazyLock<Vec<Vec<Column>>> =
+            LazyLock::new(|| Kind::ALL.iter().map(|kind| kind.all_columns()).collect());
         &COLUMNS[self as usize]
     }
 
