@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn letters_of_proc_are_told_apart() {
-        for state in TaskState::ALL {
+        for state in TaskState::ALL.iter().copied() {
             assert_eq!(from_stat(&[state.letter() as u8]), Some(state));
         }
         assert_eq!(from_stat(b"x"), Some(TaskState::Dead));

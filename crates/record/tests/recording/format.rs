@@ -111,7 +111,7 @@ fn columns_and_tables_that_this_version_does_not_know_are_gone_over() {
 /// In files it is the code of its letter, so that it can be read without cgscope.
 #[test]
 fn every_state_of_a_task_is_read_as_it_was_written() {
-    let states = || TaskState::ALL.into_iter().map(Some).chain([None]);
+    let states = || TaskState::ALL.iter().copied().map(Some).chain([None]);
     let written: Vec<Sample> = states()
         .map(|state| {
             let mut sample = crate::support::sample(3);
