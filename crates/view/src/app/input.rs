@@ -157,7 +157,7 @@ impl App {
         }
         self.view = view;
         self.scrolled = 0;
-        if !view.is_passing() {
+        if !view.is_text() {
             self.settings.view = view;
         }
         self.pin();

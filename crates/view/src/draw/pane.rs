@@ -18,9 +18,12 @@ use crate::{
     settings::Span as Time,
     subject::Subject,
     text::NO_HISTOGRAM,
+    theme::Theme,
     width::{cut_end, wrapped},
 };
 
+/// Lines of a histogram below everything else, at least.
+const HISTOGRAM: usize = 6;
 /// Of a row before its bar: `32768 -> 65535  1234567 `.
 const LABEL: usize = 29;
 
@@ -31,8 +34,7 @@ pub fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
     let mut lines = vec![heading(app, &subject, cells)];
     lines.extend(facts(app, data, &subject, cells));
     if data.interval.mode == Mode::Coarse {
-        let words = wrapped(NO_HISTOGRAM, cells);
-        lines.extend(words.into_iter().map(|line| Line::styled(line, app.theme.quiet())));
+        lines.extend(quiet(app.theme, NO_HISTOGRAM, cells));
     } else {
         // The histogram has at least half of the room.
         lines.truncate(usize::from(area.height).div_ceil(2).max(3));
@@ -41,6 +43,28 @@ pub fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
         lines.extend(histogram(app, wait, cells, room));
     }
     lines.truncate(area.height.into());
+    lines
+}
+
+/// Words that explain, in lines of at most so many cells.
+pub fn quiet(theme: Theme, words: &str, cells: usize) -> Vec<Line<'static>> {
+    wrapped(words, cells).into_iter().map(|line| Line::styled(line, theme.quiet())).collect()
+}
+
+/// Lines, and where enough of the room is left a histogram below them.
+pub fn with_histogram(
+    app: &App,
+    mut lines: Vec<Line<'static>>,
+    cells: usize,
+    room: usize,
+) -> Vec<Line<'static>> {
+    if let Some(left) = room.checked_sub(lines.len() + 1).filter(|left| *left >= HISTOGRAM)
+        && app.data.as_ref().is_some_and(|data| data.interval.mode == Mode::Bpf)
+    {
+        let title = format!("how long all its waits were, {}", span_words(app, app.settings.span));
+        lines.push(Line::styled(title, app.theme.quiet()));
+        lines.extend(histogram(app, app.focused().0, cells, left));
+    }
     lines
 }
 
