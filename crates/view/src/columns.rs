@@ -12,6 +12,7 @@ use crate::{
     causes,
     data::Data,
     subject::Subject,
+    text::micros,
     width::{cut_end, left, path, right},
 };
 
@@ -185,7 +186,6 @@ impl Column {
     }
 
     fn of_limits(self, subject: &Subject<'_>, data: &Data) -> Option<String> {
-        let micros = |us: u64| duration(us.saturating_mul(1_000));
         let limits = subject.limits(&data.interval);
         // The files are read some moments before or after the tasks: no more than all of the interval.
         let share = |counter: Counter| {

@@ -23,6 +23,7 @@ use crate::{
     columns::rate,
     data::Data,
     nodes,
+    text::or_dash,
     theme::Theme,
     width::{cut_end, left, width, wrapped},
 };
@@ -143,7 +144,7 @@ impl About<'_> {
     }
 
     fn p99(&self) -> String {
-        self.node.wait.quantile_ns(0.99).map_or("-".into(), duration)
+        or_dash(self.node.wait.quantile_ns(0.99))
     }
 
     fn moves(&self, moves: Option<u64>) -> String {

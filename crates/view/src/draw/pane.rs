@@ -17,7 +17,7 @@ use crate::{
     data::Data,
     settings::Span as Time,
     subject::Subject,
-    text::NO_HISTOGRAM,
+    text::{NO_HISTOGRAM, micros, or_dash},
     theme::Theme,
     width::{cut_end, wrapped},
 };
@@ -122,7 +122,7 @@ pub fn fact(app: &App, label: &'static str, text: &str, cells: usize) -> Line<'s
 
 /// `p50 4.10ms p90 ...`
 pub fn quantiles(wait: &Wait) -> String {
-    let quantile = |q| wait.quantile_ns(q).map_or("-".into(), duration);
+    let quantile = |q| or_dash(wait.quantile_ns(q));
     format!(
         "p50 {} p90 {} p99 {} p99.9 {} max {}",
         quantile(0.5),
@@ -163,7 +163,6 @@ pub fn quota(data: &Data, subject: &Subject<'_>) -> Option<String> {
 
 /// A quota, how often it ran out, and how much of it was used; `None` where there is none.
 pub fn quota_words(limits: &CgroupReading, used_ns: u64, duration_ns: u64) -> Option<String> {
-    let micros = |us: u64| duration(us.saturating_mul(1_000));
     let mut said = format!("{} of every {}", micros(limits.quota_us?), micros(limits.period_us?));
     if let Some((periods, throttled)) =
         limits.nr_periods.zip(limits.nr_throttled).filter(|(all, _)| *all != 0)
