@@ -34,19 +34,18 @@ pub fn legend(parts: &ByCause) -> String {
 
 /// Cells of a bar of `width` for each cause, in [`ORDER`]: proportional, together exactly `width` unless there is nothing.
 pub fn cells(parts: &[f64; CAUSES], width: usize) -> [usize; CAUSES] {
+    proportional(ORDER.map(|cause| parts[cause as usize]), width)
+}
+
+/// Cells of each part: proportional, together exactly `cells` unless there is nothing.
+pub fn proportional<const N: usize>(parts: [f64; N], cells: usize) -> [usize; N] {
     let total: f64 = parts.iter().sum();
-    let mut cells = [0; CAUSES];
-    if total <= 0.0 {
-        return cells;
-    }
     let (mut sum, mut drawn) = (0.0, 0);
-    for (cell, cause) in cells.iter_mut().zip(ORDER) {
-        sum += parts[cause as usize];
-        let until = (sum / total * width as f64).round() as usize;
-        *cell = until - drawn;
-        drawn = until;
-    }
-    cells
+    parts.map(|part| {
+        sum += part;
+        let until = if total > 0.0 { (sum / total * cells as f64).round() as usize } else { 0 };
+        until - std::mem::replace(&mut drawn, until)
+    })
 }
 
 /// A bar of letters.

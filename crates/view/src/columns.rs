@@ -12,6 +12,7 @@ use crate::{
     causes,
     data::Data,
     subject::Subject,
+    text::micros,
     width::{cut_end, left, path, right},
 };
 
@@ -27,11 +28,11 @@ pub enum Lies {
 }
 
 macro_rules! columns {
-    ($($(#[$doc:meta])* $variant:ident = $title:literal, $key:literal, $width:literal, $lies:ident, $meaning:literal;)*) => {
+    ($($variant:ident = $title:literal, $key:literal, $width:literal, $lies:ident, $meaning:literal;)*) => {
         /// A column.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Column {
-            $($(#[$doc])* $variant,)*
+            $(#[doc = $meaning] $variant,)*
             /// A counter; one that the table of counters gives no column of `top` is never made a column.
             Of(Counter),
         }
@@ -76,61 +77,33 @@ const fn shown(counter: Counter) -> &'static TopColumn {
 }
 
 columns! {
-    /// The cgroup, by its name in the tree or its path.
     Name = "cgroup", 'F', 18, Path, "the cgroup, with all below it";
-    /// Thread id.
     Tid = "tid", ' ', 7, Right, "thread id";
-    /// Process id.
     Pid = "pid", 'I', 7, Right, "process id";
-    /// Name of the thread, or the command line.
     Command = "command", 'A', 15, Left, "name of the thread (c: the command line)";
-    /// Threads.
     Threads = "thr", 'H', 5, Right, "threads";
-    /// CPU.
     Cpu = "cpu", 'K', 4, Right, "CPU that it is on, or was on last";
-    /// Time waited a second.
     WaitTime = "wait/s", 'W', 7, Right, "time that it waited for a CPU, a second, summed over threads, in waits that ended in the interval; sorts by these and by waits that are not over";
-    /// Share of the time spent waiting.
     WaitShare = "%wait", ' ', 6, Right, "the same as a share of the interval: above 100 where several threads wait";
-    /// The wait by cause, as a bar.
     Why = "why", 'B', 10, Left, "those waits by cause; sorts by what was waited behind other cgroups";
-    /// Share of the time waiting for quota.
     Throttled = "%throt", 'T', 6, Right, "share of the time it ran or waited in which it was out of quota";
-    /// Median.
     P50 = "p50", ' ', 7, Right, "half of its waits were at most this long";
-    /// 99th percentile.
     P99 = "p99", 'P', 7, Right, "99 of 100 of its waits were at most this long";
-    /// Longest.
     Max = "max", 'X', 7, Right, "its longest wait";
-    /// Waiting now.
     Pending = "now", 'Y', 7, Right, "it is waiting now, for so long";
-    /// Share of the time on a CPU.
     OnCpu = "%CPU", 'C', 6, Right, "share of the interval that it was on a CPU, summed over threads";
-    /// CPU time used of the quota.
     Quota = "of quota", 'Q', 10, Right, "CPU time used of its quota, and the quota in CPUs; in brackets that of an ancestor which holds for it";
-    /// The worst culprit.
     Behind = "behind", ' ', 18, Path, "who ran most while its tasks waited";
-    /// Time waited behind others a second.
     BehindTime = "behind/s", 'Z', 8, Right, "time that it waited while others ran, a second, summed over threads: other cgroups and kernel threads; where single tasks are told apart, also tasks of its own cgroup";
-    /// The quota.
     Limit = "quota", 'L', 15, Right, "its own quota: CPU time in each period";
-    /// What may be saved up.
     Burst = "burst", ' ', 6, Right, "what it may save up and use above the quota";
-    /// The tightest limit.
     LimitedBy = "limited by", ' ', 11, Left, "the cgroup whose quota held it back in the interval, else the one with the tightest that holds for it";
-    /// Throttled periods.
     Periods = "throttled", 'D', 10, Right, "periods in which its quota ran out, of those that passed";
-    /// Pressure.
     PsiSome = "%some", 'O', 6, Right, "pressure (PSI): share of the interval in which some task of it waited for a CPU, as cpu.pressure has it";
-    /// Full pressure.
     PsiFull = "%full", 'U', 6, Right, "pressure (PSI): share in which tasks of it waited and none ran";
-    /// Weight.
     Weight = "weight", ' ', 6, Right, "its share among its siblings, 100 by default";
-    /// Moves between nodes.
     NodeMoves = "node moves/s", ' ', 12, Right, "times a second that it came on a CPU of another NUMA node";
-    /// Where it ran.
     RanOn = "ran on", ' ', 22, Left, "the NUMA nodes that it ran on, each with its share of the run time";
-    /// Path of the cgroup.
     Cgroup = "cgroup", 'E', 12, Path, "path of its cgroup, as under the mount";
 }
 
@@ -213,7 +186,6 @@ impl Column {
     }
 
     fn of_limits(self, subject: &Subject<'_>, data: &Data) -> Option<String> {
-        let micros = |us: u64| duration(us.saturating_mul(1_000));
         let limits = subject.limits(&data.interval);
         // The files are read some moments before or after the tasks: no more than all of the interval.
         let share = |counter: Counter| {
@@ -335,15 +307,15 @@ fn known(value: Option<u64>) -> f64 {
 }
 
 /// `node 0 75%, node 1 25%`
+pub fn node_shares(ran: &[(u32, u64)]) -> String {
+    let total = ran.iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
+    let said = ran.iter().filter_map(|(node, ns)| Some(format!("node {node} {:.0}%", percent(*ns, total)?)));
+    said.collect::<Vec<_>>().join(", ")
+}
+
 fn ran_on(subject: &Subject<'_>) -> Option<String> {
     let Subject::Task(task) = subject else { return None };
-    let ran = task.ran_by_node();
-    let total: u64 = ran.iter().map(|(_, ns)| *ns).sum();
-    let said = ran
-        .iter()
-        .filter_map(|(node, ns)| percent(*ns, total).map(|share| format!("node {node} {share:.0}%")));
-    let said: Vec<String> = said.collect();
-    (!said.is_empty()).then(|| said.join(", "))
+    Some(node_shares(&task.ran_by_node())).filter(|said| !said.is_empty())
 }
 
 /// Events a second in at most six characters.

@@ -7,6 +7,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 named! {
     /// A command of the screen.
+    #[allow(missing_docs, reason = "the table says what each does")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Command (name, default_keys, does) {
@@ -18,87 +19,46 @@ named! {
         does: &'static str,
     }
 
-    /// Quit.
     Quit = "quit", &["q", "f10", "ctrl-c"], "quits";
-    /// Help.
     Help = "help", &["?", "h", "f1"], "this help, and back";
-    /// The first view.
     Overview = "overview", &["1"], "Overview: what is wrong, who waits, and why";
-    /// The second view.
     Histogram = "histogram", &["2"], "Histogram: how long waits are, by cause";
-    /// The third view.
     Heatmap = "heatmap", &["3"], "Heatmap: how long waits are, over time";
-    /// The fourth view.
     Cgroups = "cgroups", &["4"], "Cgroups: quotas, who is held back by which, pressure";
-    /// The fifth view.
     Culprits = "culprits", &["5"], "Culprits: who made whom wait";
-    /// The sixth view.
     Numa = "numa", &["6"], "NUMA: nodes side by side";
-    /// The seventh view.
     States = "states", &["7"], "States: how many threads run, wait and sleep";
-    /// The eighth view.
     Task = "task", &["8"], "Task: everything about the selected one";
-    /// All findings.
     Findings = "findings", &["f"], "Findings: all that is wrong, and what to do; and back";
-    /// The next view.
     NextView = "next_view", &["tab"], "the next view";
-    /// The previous view.
     PreviousView = "previous_view", &["shift-tab"], "the view before";
-    /// A row up.
     Up = "up", &["up", "k", "ctrl-p"], "a row up";
-    /// A row down.
     Down = "down", &["down", "j", "ctrl-n"], "a row down";
-    /// A page up.
     PageUp = "page_up", &["pageup", "ctrl-b"], "a page up";
-    /// A page down.
     PageDown = "page_down", &["pagedown", "ctrl-f"], "a page down";
-    /// Half a page up.
     HalfPageUp = "half_page_up", &["ctrl-u"], "half a page up";
-    /// Half a page down.
     HalfPageDown = "half_page_down", &["ctrl-d"], "half a page down";
-    /// The first row.
     First = "first", &["home", "g"], "the first row";
-    /// The last row.
     Last = "last", &["end", "G"], "the last row";
-    /// Into the row.
     Open = "open", &["enter"], "into the selected row: a cgroup's tasks, a process's threads, a thread";
-    /// Back.
     Back = "back", &["esc", "backspace"], "back: takes the filter away, then goes out of the row";
-    /// Closes a branch.
     Fold = "fold", &["left", "("], "closes the branch, or goes to the cgroup above";
-    /// Opens a branch.
     Unfold = "unfold", &["right", ")"], "opens the branch";
-    /// Filter.
     Filter = "filter", &["/", "f3", "f4"], "shows only rows with these letters in name, path, command line or id";
-    /// Sort.
     Sort = "sort", &["s", "f6"], "sorts by a column that is chosen from a list";
-    /// The column before.
     SortLeft = "sort_left", &["<"], "sorts by the column before";
-    /// The next column.
     SortRight = "sort_right", &[">"], "sorts by the next column";
-    /// The other way round.
     Reverse = "reverse", &["r", "R"], "sorts the other way round";
-    /// Tree or flat.
     Tree = "tree", &["t", "f5"], "tree of cgroups, or flat list of tasks";
-    /// Processes or threads.
     Processes = "processes", &["p"], "processes, or threads";
-    /// Command line or name.
     CommandLine = "command_line", &["c"], "command lines, or names of threads";
-    /// Pause.
     Pause = "pause", &["space"], "shows nothing new until pressed again";
-    /// Longer intervals.
     Slower = "slower", &["+", "="], "longer intervals";
-    /// Shorter intervals.
     Faster = "faster", &["-"], "shorter intervals";
-    /// The time that histograms are of.
     Span = "span", &["i"], "histograms of this interval, of the last minute, since the start";
-    /// The unit of histograms.
     Unit = "unit", &["u"], "histograms in microseconds, or in milliseconds";
-    /// Write a snapshot.
     Snapshot = "snapshot", &["w"], "writes what is shown, and all rows, to a file";
-    /// The mouse.
     Mouse = "mouse", &["m"], "leaves the mouse to the terminal (to select text), or takes it back";
-    /// Draws all of the screen.
     Redraw = "redraw", &["ctrl-l"], "draws the screen anew, after something else has written on it";
 }
 

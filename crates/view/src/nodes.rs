@@ -9,9 +9,7 @@ use cgscope_model::{
     units::{self, bytes, duration, percent},
 };
 
-fn or_na(value: Option<String>) -> String {
-    value.unwrap_or_else(|| "n/a".into())
-}
+use crate::text::{or_dash, or_na};
 
 /// `98.0%`
 pub fn busy_words(busy_ns: Option<u64>, idle_ns: Option<u64>) -> String {
@@ -73,7 +71,7 @@ pub fn table(out: &mut String, interval: &Interval) -> std::fmt::Result {
         ("these tasks ran", |node| duration(node.ran_ns)),
         ("waited", |node| duration(node.wait.total_ns)),
         ("waits", |node| node.wait.count.to_string()),
-        ("p99", |node| node.wait.quantile_ns(0.99).map_or("-".into(), duration)),
+        ("p99", |node| or_dash(node.wait.quantile_ns(0.99))),
         ("came from others", |node| or_na(node.migrations_in.map(|moves| moves.to_string()))),
         ("memory in use", |node| or_na(node.used_bytes.map(bytes))),
         ("memory", |node| or_na(node.memory_bytes.map(bytes))),

@@ -10,9 +10,10 @@ use cgscope_model::{
 use crate::{causes::UNNAMED, states::State};
 
 /// Tells a subject in every interval.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
     /// All that is measured.
+    #[default]
     All,
     /// A cgroup with all below it, by its path.
     Cgroup(Arc<str>),

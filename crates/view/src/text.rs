@@ -18,8 +18,18 @@ pub const NO_HISTOGRAM: &str = "coarse: /proc tells the sum of waits, not how lo
 const BAR: usize = 40;
 
 /// `n/a` for what could not be read.
-fn or_na(value: Option<String>) -> String {
+pub(crate) fn or_na(value: Option<String>) -> String {
     value.unwrap_or_else(|| "n/a".into())
+}
+
+/// A duration; `-` for what there is not.
+pub(crate) fn or_dash(ns: Option<u64>) -> String {
+    ns.map_or("-".into(), duration)
+}
+
+/// Microseconds, as files of cgroups have them.
+pub(crate) fn micros(us: u64) -> String {
+    duration(us.saturating_mul(1_000))
 }
 
 /// Number, sum and percentiles of waits, in one line; of coarse ones, their mean.

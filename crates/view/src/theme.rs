@@ -5,7 +5,7 @@ use ratatui::style::{Color, Modifier, Style};
 
 /// The sixteen colours of a terminal, by number.
 #[rustfmt::skip]
-const SIXTEEN: [Color; 16] = {
+pub(crate) const SIXTEEN: [Color; 16] = {
     use Color::*;
     [Black, Red, Green, Yellow, Blue, Magenta, Cyan, Gray, DarkGray, LightRed, LightGreen, LightYellow, LightBlue, LightMagenta, LightCyan, White]
 };
@@ -97,6 +97,11 @@ impl Theme {
         let colours = causes::shown(cause).terminal;
         colours
             .map_or_else(|| self.quiet(), |(sixteen, many)| self.fg(SIXTEEN[usize::from(sixteen & 15)], many))
+    }
+
+    /// What a part of a bar consists of.
+    pub fn sign(self, cause: Cause) -> char {
+        if self.has_colour() { '█' } else { causes::shown(cause).letter }
     }
 
     /// True if parts of a bar differ by colour; else they differ by letter.

@@ -254,7 +254,7 @@ fn every_way_out_gives_everything_back_once() {
     }
 }
 
-/// Panics are tested beside the code of the screen (`top/screen/panics.rs`).
+/// Panics are tested beside the code of the screen (`top/screen/tests/panics.rs`).
 #[test]
 fn the_binary_has_no_switch_for_tests() {
     let path = cgscope().get_program().to_owned();

@@ -11,7 +11,6 @@ use crate::{
     columns::Column,
     draw::layout::{self, Target},
     keys::{Command, Key as Press},
-    replay::state::Outcome,
     subject::Key,
 };
 
@@ -67,8 +66,7 @@ impl App {
             let key = if is_ctrl && key.code == KeyCode::Char('c') { KeyCode::Esc.into() } else { key };
             return self.on_key_of_prompt(prompt, key);
         }
-        let outcome = self.replay.as_mut().map_or(Outcome::NotMine, |replay| replay.on_key(key));
-        if outcome == Outcome::Done {
+        if self.replay.as_mut().is_some_and(|replay| replay.on_key(key)) {
             return Effect::Draw;
         }
         let effect = match (self.settings.keymap.command(Press::from(key)), key.code) {
@@ -157,7 +155,7 @@ impl App {
         }
         self.view = view;
         self.scrolled = 0;
-        if !view.is_passing() {
+        if !view.is_text() {
             self.settings.view = view;
         }
         self.pin();

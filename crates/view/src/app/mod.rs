@@ -39,7 +39,7 @@ use crate::{
 };
 
 /// The state of the screen.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct App {
     /// What is measured, and how.
     pub about: About,
@@ -109,40 +109,8 @@ pub struct App {
 impl App {
     /// Nothing measured yet.
     pub fn new(about: About, settings: Settings, theme: Theme, delay: Duration) -> Self {
-        Self {
-            about,
-            theme,
-            delay,
-            recorded: None,
-            data: None,
-            newest: None,
-            history: History::default(),
-            frozen: None,
-            focus: Focus::default(),
-            view: settings.view,
-            scope: Key::All,
-            back: Vec::new(),
-            pinned: None,
-            rows: Rows::default(),
-            selected: 0,
-            first_row: 0,
-            moved: BTreeSet::new(),
-            remembered: BTreeMap::new(),
-            sort_now: None,
-            sort_first: None,
-            filter: String::new(),
-            prompt: None,
-            tree: settings.tree,
-            folded: BTreeSet::new(),
-            paused: false,
-            notice: None,
-            scrolled: 0,
-            ended: None,
-            command_lines: BTreeMap::new(),
-            area: Rect::default(),
-            replay: None,
-            settings,
-        }
+        let (view, tree) = (settings.view, settings.tree);
+        Self { about, settings, theme, delay, view, tree, ..Self::default() }
     }
 
     /// Before the first interval: another beginning than settings say.

@@ -80,7 +80,7 @@ impl View {
         matches!(self, Self::Histogram | Self::Heatmap | Self::Task)
     }
 
-    /// It shows lines that scroll.
+    /// It shows lines that scroll. It is what somebody looked at, not how: the next time begins with another.
     pub const fn is_text(self) -> bool {
         matches!(self, Self::Task | Self::Findings | Self::Help)
     }
@@ -88,11 +88,6 @@ impl View {
     /// It lies over another one, which comes back after it.
     pub const fn is_over(self) -> bool {
         matches!(self, Self::Findings | Self::Help)
-    }
-
-    /// It is what somebody looked at, not how: the next time begins with another.
-    pub const fn is_passing(self) -> bool {
-        matches!(self, Self::Task | Self::Findings | Self::Help)
     }
 
     /// It shows the list of the Overview, or what is selected there.

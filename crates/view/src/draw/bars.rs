@@ -20,9 +20,10 @@ pub fn length(count: u64, most: u64, cells: usize) -> usize {
 /// A bar in the colours of its causes; without colours, in their letters.
 pub fn stacked(parts: &[f64; CAUSES], cells: usize, theme: Theme) -> Vec<Span<'static>> {
     let counts = causes::ORDER.into_iter().zip(causes::cells(parts, cells)).filter(|(_, count)| *count != 0);
-    let sign = |cause| if theme.has_colour() { '█' } else { causes::letter(cause) };
     counts
-        .map(|(cause, count)| Span::styled(String::from_iter(vec![sign(cause); count]), theme.cause(cause)))
+        .map(|(cause, count)| {
+            Span::styled(String::from_iter(vec![theme.sign(cause); count]), theme.cause(cause))
+        })
         .collect()
 }
 
@@ -45,9 +46,8 @@ fn legend_in(
 ) -> Vec<Span<'static>> {
     let occurs = |cause: &cgscope_model::Cause| parts.is_none_or(|parts| parts[*cause as usize] > 0.0);
     let signs = causes::ORDER.into_iter().filter(occurs).flat_map(|cause| {
-        let sign = if theme.has_colour() { '█' } else { causes::letter(cause) };
         [
-            Span::styled(sign.to_string(), theme.cause(cause)),
+            Span::styled(theme.sign(cause).to_string(), theme.cause(cause)),
             Span::styled(format!(" {}  ", words(cause)), theme.quiet()),
         ]
     });
@@ -69,18 +69,6 @@ pub fn legend_lines(parts: &[f64; CAUSES], theme: Theme, cells: usize) -> Vec<Li
         last.content = last.content.trim_end().to_owned().into();
     }
     lines
-}
-
-/// Cells of each part: proportional, together exactly `cells` unless there is nothing.
-pub fn proportional(parts: &[f64], cells: usize) -> Vec<usize> {
-    let total: f64 = parts.iter().sum();
-    let (mut sum, mut drawn) = (0.0, 0);
-    let cell = |part: &f64| {
-        sum += part;
-        let until = if total > 0.0 { (sum / total * cells as f64).round() as usize } else { 0 };
-        until - std::mem::replace(&mut drawn, until)
-    };
-    parts.iter().map(cell).collect()
 }
 
 /// The latest values as a line, each in a cell, the latest last; `most` fills its cell. What is not known is a blank.
@@ -113,7 +101,7 @@ pub fn share(share: f64, cells: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::theme::Colours;
+    use crate::{causes::proportional, theme::Colours};
 
     #[test]
     fn the_longest_bar_fills_the_width_and_the_shortest_is_seen() {
@@ -136,11 +124,11 @@ mod tests {
     fn parts_together_are_the_whole_whatever_they_are() {
         for cells in [0, 1, 7, 1_000] {
             for parts in [[1.0, 1.0, 1.0], [0.0, 1e-9, 5.0], [3.0, 0.0, 0.0]] {
-                assert_eq!(proportional(&parts, cells).iter().sum::<usize>(), cells);
+                assert_eq!(proportional(parts, cells).iter().sum::<usize>(), cells);
             }
         }
-        assert_eq!(proportional(&[1.0, 3.0], 8), [2, 6]);
-        assert_eq!(proportional(&[0.0, 0.0], 8), [0, 0]);
+        assert_eq!(proportional([1.0, 3.0], 8), [2, 6]);
+        assert_eq!(proportional([0.0, 0.0], 8), [0, 0]);
     }
 
     #[test]

@@ -8,10 +8,8 @@ use cgscope_model::{
     units::{self, duration, number, per_second, percent},
 };
 use ratatui::{
-    Frame,
     layout::Rect,
     text::{Line, Span},
-    widgets::Paragraph,
 };
 
 use words::{ran_out, throttled, verdict};
@@ -35,15 +33,9 @@ const NEARLY_ALL: f64 = 0.95;
 const BAR: usize = 30;
 /// Siblings that are told of, at most.
 const SIBLINGS: usize = 12;
-/// Lines of a histogram below everything else, at least.
-const HISTOGRAM: usize = 6;
 
 /// The pane of the selected cgroup.
-pub fn draw(frame: &mut Frame<'_>, app: &App, area: Rect) {
-    frame.render_widget(Paragraph::new(lines(app, area)), area);
-}
-
-fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
+pub fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
     let (Some(data), Some(subject)) = (&app.data, app.subject()) else { return Vec::new() };
     let (cells, room) = (usize::from(area.width), usize::from(area.height));
     let Subject::Cgroup(node) = subject else {
@@ -51,15 +43,7 @@ fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
         return wrapped(&words, cells).into_iter().map(Line::raw).collect();
     };
     let about = About { theme: app.theme, data, interval: &data.interval, node, cells };
-    let mut lines = fit(about.sections(), room);
-    if let Some(left) = room.checked_sub(lines.len() + 1).filter(|left| *left >= HISTOGRAM)
-        && data.interval.mode == cgscope_model::Mode::Bpf
-    {
-        let title = format!("how long all its waits were, {}", pane::span_words(app, app.settings.span));
-        lines.push(Line::styled(title, app.theme.quiet()));
-        lines.extend(pane::histogram(app, app.focused().0, cells, left));
-    }
-    lines
+    pane::with_histogram(app, fit(about.sections(), room), cells, room)
 }
 
 /// A cgroup, and what is needed to tell of it.
@@ -292,7 +276,6 @@ impl About<'_> {
 /// Cells of a line of the chain besides the path and the bar.
 const FIGURES: usize = 51;
 
-/// CPUs used on average.
 /// CPUs that it used on average.
 fn cpus_of(node: &Node, data: &Data) -> Option<f64> {
     per_second(data.used_ns(&Subject::Cgroup(node)), data.interval.duration_ns).map(|ns| ns / 1e9)

@@ -1,7 +1,7 @@
 //! Who made whom wait: beside the list of victims a matrix with a column for each culprit, and below it all about the selected
 //! victim.
 
-mod matrix;
+pub mod matrix;
 
 use cgscope_model::{
     Blame, CgroupReading, Mode,
@@ -9,10 +9,8 @@ use cgscope_model::{
     units::{self, per_second, percent},
 };
 use ratatui::{
-    Frame,
     layout::{Constraint, Layout, Rect},
     text::{Line, Span},
-    widgets::Paragraph,
 };
 
 use matrix::{FIGURE, Id, Matrix, a_second, behind, cause, letter, short_name};
@@ -29,7 +27,7 @@ use crate::{
     data::Data,
     subject::Subject,
     theme::Theme,
-    width::{cut_end, cut_start, left, right, width, wrapped},
+    width::{cut_end, cut_start, left, right, width},
 };
 
 /// From so many lines on the pane has a legend.
@@ -38,8 +36,6 @@ const ROOMY: usize = 6;
 const FEW: usize = 3;
 /// Cells of a line of the pane from which on it tells what a culprit uses.
 const TELLS_USE: usize = 110;
-/// Lines of a histogram below everything else, at least.
-const HISTOGRAM: usize = 6;
 
 /// The list of victims, and the matrix on its right.
 pub fn split(area: Rect) -> [Rect; 2] {
@@ -47,35 +43,20 @@ pub fn split(area: Rect) -> [Rect; 2] {
     Layout::horizontal([Constraint::Length(list), Constraint::Fill(1)]).areas(area)
 }
 
-/// The matrix: its rows are those of the list.
-pub fn draw_matrix(frame: &mut Frame<'_>, app: &App, area: Rect) {
-    frame.render_widget(Paragraph::new(matrix::lines(app, area)), area);
-}
-
 /// The pane of the selected victim.
-pub fn draw(frame: &mut Frame<'_>, app: &App, regions: &Regions) {
-    frame.render_widget(Paragraph::new(lines(app, regions)), regions.pane);
-}
-
-fn lines(app: &App, regions: &Regions) -> Vec<Line<'static>> {
+pub fn lines(app: &App, regions: &Regions) -> Vec<Line<'static>> {
     let Some(data) = &app.data else { return Vec::new() };
     let (cells, room) = (usize::from(regions.pane.width), usize::from(regions.pane.height));
     if data.interval.mode == Mode::Coarse {
         let words =
             "coarse: /proc tells how long tasks waited, not who ran meanwhile, so there is nobody to name";
-        return wrapped(words, cells).into_iter().map(|line| Line::styled(line, app.theme.quiet())).collect();
+        return pane::quiet(app.theme, words, cells);
     }
     let Some(Subject::Cgroup(node)) = app.subject() else { return Vec::new() };
     let Some(at) = data.tree.find(&node.path) else { return Vec::new() };
     let matrix = Matrix::new(app, data, regions.beside);
     let about = About { theme: app.theme, data, node, at, matrix, cells };
-    let mut lines = fit(about.sections(room), room);
-    if let Some(left) = room.checked_sub(lines.len() + 1).filter(|left| *left >= HISTOGRAM) {
-        let title = format!("how long all its waits were, {}", pane::span_words(app, app.settings.span));
-        lines.push(Line::styled(title, app.theme.quiet()));
-        lines.extend(pane::histogram(app, app.focused().0, cells, left));
-    }
-    lines
+    pane::with_histogram(app, fit(about.sections(room), room), cells, room)
 }
 
 /// A victim, and what is needed to tell of it.

@@ -11,6 +11,7 @@ use crate::{
     app::{App, Recorded},
     data::Data,
     nodes,
+    text::or_dash,
     width::{cut_end, width},
 };
 
@@ -137,7 +138,7 @@ fn waiting(app: &App, data: &Data) -> Line<'static> {
     let now = waiting.last().copied().flatten().unwrap_or(0.0);
     let wait = &data.total.wait;
     let is_exact = data.interval.mode == Mode::Bpf;
-    let quantile = |q| wait.quantile_ns(q).map_or("-".into(), duration);
+    let quantile = |q| or_dash(wait.quantile_ns(q));
     let rate =
         per_second(wait.count, data.interval.duration_ns).map_or("-".into(), |rate| format!("{rate:.0}/s"));
     let mut parts = vec![

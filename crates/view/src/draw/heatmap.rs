@@ -5,7 +5,6 @@ use cgscope_model::{
     units::{self, duration, time_of_day},
 };
 use ratatui::{
-    Frame,
     layout::Rect,
     style::Style,
     text::{Line, Span},
@@ -18,7 +17,7 @@ use crate::{
     history::Past,
     subject::Subject,
     text::{NO_HISTOGRAM, Unit},
-    width::{cut_end, cut_start, left, width, wrapped},
+    width::{cut_end, cut_start, left, width},
 };
 
 /// Cells before the map, for the lengths.
@@ -36,12 +35,7 @@ const TICK: usize = 9;
 /// Columns from a time to the next one, at least.
 const STEP: usize = 20;
 
-/// Draws the view.
-pub fn draw(frame: &mut Frame<'_>, app: &App, area: Rect) {
-    super::lines(frame, area, lines(app, area));
-}
-
-/// What it draws: the map, and where there is room the histogram below it.
+/// The view: the map, and where there is room the histogram below it.
 pub fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
     let mut lines = map(app, area);
     let (cells, room) = (usize::from(area.width), usize::from(area.height).saturating_sub(lines.len() + 1));
@@ -62,8 +56,7 @@ pub fn map(app: &App, area: Rect) -> Vec<Line<'static>> {
     let mut lines = head(app, &subject, past, cells, height);
     if data.interval.mode == Mode::Coarse {
         lines.extend([waiting(app, past, columns), times(app, past, columns)]);
-        let words = wrapped(NO_HISTOGRAM, cells);
-        lines.extend(words.into_iter().map(|line| Line::styled(line, app.theme.quiet())));
+        lines.extend(pane::quiet(app.theme, NO_HISTOGRAM, cells));
         lines.truncate(height);
         return lines;
     }
@@ -146,7 +139,7 @@ fn foot(
         lines.push(Line::styled(left(&words, cells), app.theme.quiet()));
         return lines;
     }
-    lines.extend(wrapped(&words, cells).into_iter().map(|line| Line::styled(line, app.theme.quiet())));
+    lines.extend(pane::quiet(app.theme, &words, cells));
     if app.theme.has_colour() {
         lines.extend(bars::legend_lines(&map.parts(), app.theme, cells));
     }

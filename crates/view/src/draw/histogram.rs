@@ -3,7 +3,6 @@
 
 use cgscope_model::{CAUSES, Mode, Wait, hist::Row, units};
 use ratatui::{
-    Frame,
     layout::Rect,
     text::{Line, Span},
 };
@@ -16,7 +15,7 @@ use crate::{
     settings::Span as Time,
     subject::Subject,
     text::{NO_HISTOGRAM, wait_line},
-    width::{cut_end, cut_start, left, wrapped},
+    width::{cut_end, cut_start, left},
 };
 
 /// From this width on the three times are side by side.
@@ -33,12 +32,7 @@ const ROOMY: usize = 76;
 /// Between histograms that are side by side.
 const GAP: usize = 2;
 
-/// Draws the view.
-pub fn draw(frame: &mut Frame<'_>, app: &App, area: Rect) {
-    super::lines(frame, area, lines(app, area));
-}
-
-/// What it draws: histograms, and where there is room the heatmap below them.
+/// The view: histograms, and where there is room the heatmap below them.
 pub fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
     let (Some(data), Some(subject)) = (&app.data, app.subject()) else { return Vec::new() };
     let (cells, height) = (usize::from(area.width), usize::from(area.height));
@@ -150,7 +144,7 @@ fn coarse(app: &App, data: &Data, subject: &Subject<'_>, cells: usize, height: u
         lines.push(pane::fact(app, "", &text, cells));
         lines.extend(causes::line(&wait.by_cause).map(|why| pane::fact(app, "why", &why, cells)));
     }
-    lines.extend(wrapped(NO_HISTOGRAM, cells).into_iter().map(|line| Line::styled(line, app.theme.quiet())));
+    lines.extend(pane::quiet(app.theme, NO_HISTOGRAM, cells));
     lines.extend(whom(app, data, subject, cells));
     lines.truncate(height);
     lines

@@ -13,13 +13,13 @@ pub mod layout;
 mod numa;
 mod pane;
 mod sections;
-#[cfg(test)]
-mod sizes;
 mod states;
 pub mod svg;
 mod table;
 mod tabs;
 mod task;
+#[cfg(test)]
+mod tests;
 pub mod written;
 
 use ratatui::{
@@ -65,25 +65,25 @@ fn view(frame: &mut Frame<'_>, app: &App, regions: &layout::Regions) {
             list(frame, app, regions);
             lines(frame, regions.pane, pane::lines(app, regions.pane));
         }
-        View::Histogram => histogram::draw(frame, app, regions.body),
-        View::Heatmap => heatmap::draw(frame, app, regions.body),
+        View::Histogram => lines(frame, regions.body, histogram::lines(app, regions.body)),
+        View::Heatmap => lines(frame, regions.body, heatmap::lines(app, regions.body)),
         View::Cgroups => {
             list(frame, app, regions);
-            cgroups::draw(frame, app, regions.pane);
+            lines(frame, regions.pane, cgroups::lines(app, regions.pane));
         }
         View::Culprits => {
             list(frame, app, regions);
-            culprits::draw_matrix(frame, app, regions.beside);
-            culprits::draw(frame, app, regions);
+            lines(frame, regions.beside, culprits::matrix::lines(app, regions.beside));
+            lines(frame, regions.pane, culprits::lines(app, regions));
         }
         View::Numa => {
-            numa::draw(frame, app, regions);
+            lines(frame, regions.above, numa::lines(app, regions.body));
             list(frame, app, regions);
         }
         View::States => {
             crumbs(frame, app, regions.crumbs);
-            states::draw_sums(frame, app, regions.above);
-            states::draw(frame, app, regions.table);
+            lines(frame, regions.above, states::sums(app, regions.above));
+            lines(frame, regions.table, states::lines(app, regions.table));
         }
         View::Task => scrolled(frame, app, regions.body, task::lines(app, regions.body)),
         View::Findings => scrolled(frame, app, regions.body, findings::all(app, regions.body)),

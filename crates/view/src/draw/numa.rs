@@ -12,19 +12,18 @@ use cgscope_model::{
     units::{bytes, duration, per_second, percent},
 };
 use ratatui::{
-    Frame,
     layout::Rect,
     text::{Line, Span},
-    widgets::Paragraph,
 };
 
-use super::{bars, layout::Regions};
+use super::{bars, pane};
 use crate::{
     app::App,
     causes,
     columns::rate,
     data::Data,
     nodes,
+    text::or_dash,
     theme::Theme,
     width::{cut_end, left, width, wrapped},
 };
@@ -44,11 +43,7 @@ pub fn height(app: &App, body: Rect) -> u16 {
 }
 
 /// The nodes.
-pub fn draw(frame: &mut Frame<'_>, app: &App, regions: &Regions) {
-    frame.render_widget(Paragraph::new(lines(app, regions.body)), regions.above);
-}
-
-fn lines(app: &App, body: Rect) -> Vec<Line<'static>> {
+pub fn lines(app: &App, body: Rect) -> Vec<Line<'static>> {
     let Some(data) = &app.data else { return Vec::new() };
     let cells = usize::from(body.width);
     let height = usize::from(body.height);
@@ -120,7 +115,7 @@ fn whose(theme: Theme, interval: &Interval, cells: usize) -> Vec<Line<'static>> 
         return Vec::new();
     }
     let words = "busy is of the whole host; all else is of the selection, as far as it is known of it";
-    wrapped(words, cells).into_iter().map(|line| Line::styled(line, theme.quiet())).collect()
+    pane::quiet(theme, words, cells)
 }
 
 /// A node, and what is needed to tell of it.
@@ -149,7 +144,7 @@ impl About<'_> {
     }
 
     fn p99(&self) -> String {
-        self.node.wait.quantile_ns(0.99).map_or("-".into(), duration)
+        or_dash(self.node.wait.quantile_ns(0.99))
     }
 
     fn moves(&self, moves: Option<u64>) -> String {

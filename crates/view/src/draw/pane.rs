@@ -17,10 +17,13 @@ use crate::{
     data::Data,
     settings::Span as Time,
     subject::Subject,
-    text::NO_HISTOGRAM,
+    text::{NO_HISTOGRAM, micros, or_dash},
+    theme::Theme,
     width::{cut_end, wrapped},
 };
 
+/// Lines of a histogram below everything else, at least.
+const HISTOGRAM: usize = 6;
 /// Of a row before its bar: `32768 -> 65535  1234567 `.
 const LABEL: usize = 29;
 
@@ -31,8 +34,7 @@ pub fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
     let mut lines = vec![heading(app, &subject, cells)];
     lines.extend(facts(app, data, &subject, cells));
     if data.interval.mode == Mode::Coarse {
-        let words = wrapped(NO_HISTOGRAM, cells);
-        lines.extend(words.into_iter().map(|line| Line::styled(line, app.theme.quiet())));
+        lines.extend(quiet(app.theme, NO_HISTOGRAM, cells));
     } else {
         // The histogram has at least half of the room.
         lines.truncate(usize::from(area.height).div_ceil(2).max(3));
@@ -41,6 +43,28 @@ pub fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
         lines.extend(histogram(app, wait, cells, room));
     }
     lines.truncate(area.height.into());
+    lines
+}
+
+/// Words that explain, in lines of at most so many cells.
+pub fn quiet(theme: Theme, words: &str, cells: usize) -> Vec<Line<'static>> {
+    wrapped(words, cells).into_iter().map(|line| Line::styled(line, theme.quiet())).collect()
+}
+
+/// Lines, and where enough of the room is left a histogram below them.
+pub fn with_histogram(
+    app: &App,
+    mut lines: Vec<Line<'static>>,
+    cells: usize,
+    room: usize,
+) -> Vec<Line<'static>> {
+    if let Some(left) = room.checked_sub(lines.len() + 1).filter(|left| *left >= HISTOGRAM)
+        && app.data.as_ref().is_some_and(|data| data.interval.mode == Mode::Bpf)
+    {
+        let title = format!("how long all its waits were, {}", span_words(app, app.settings.span));
+        lines.push(Line::styled(title, app.theme.quiet()));
+        lines.extend(histogram(app, app.focused().0, cells, left));
+    }
     lines
 }
 
@@ -98,7 +122,7 @@ pub fn fact(app: &App, label: &'static str, text: &str, cells: usize) -> Line<'s
 
 /// `p50 4.10ms p90 ...`
 pub fn quantiles(wait: &Wait) -> String {
-    let quantile = |q| wait.quantile_ns(q).map_or("-".into(), duration);
+    let quantile = |q| or_dash(wait.quantile_ns(q));
     format!(
         "p50 {} p90 {} p99 {} p99.9 {} max {}",
         quantile(0.5),
@@ -139,7 +163,6 @@ pub fn quota(data: &Data, subject: &Subject<'_>) -> Option<String> {
 
 /// A quota, how often it ran out, and how much of it was used; `None` where there is none.
 pub fn quota_words(limits: &CgroupReading, used_ns: u64, duration_ns: u64) -> Option<String> {
-    let micros = |us: u64| duration(us.saturating_mul(1_000));
     let mut said = format!("{} of every {}", micros(limits.quota_us?), micros(limits.period_us?));
     if let Some((periods, throttled)) =
         limits.nr_periods.zip(limits.nr_throttled).filter(|(all, _)| *all != 0)

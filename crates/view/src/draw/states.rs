@@ -2,11 +2,9 @@
 
 use cgscope_model::Cause;
 use ratatui::{
-    Frame,
     layout::Rect,
     style::Style,
     text::{Line, Span},
-    widgets::Paragraph,
 };
 
 use super::{bars, layout};
@@ -36,18 +34,10 @@ pub fn height(app: &App, body: Rect) -> u16 {
 }
 
 /// All threads by state, above the list.
-pub fn draw_sums(frame: &mut Frame<'_>, app: &App, area: Rect) {
+pub fn sums(app: &App, area: Rect) -> Vec<Line<'static>> {
     let sums = Sums::of(app.rows.iter().filter_map(|row| app.rows.state(row)));
-    let mut lines = vec![sums_line(app.theme, &sums)];
-    lines.push(Line::from(bar(app.theme, &sums, area.width.into())));
-    lines.push(legend(app.theme, &sums, area.width.into()));
-    lines.truncate(area.height.into());
-    frame.render_widget(Paragraph::new(lines), area);
-}
-
-/// The list.
-pub fn draw(frame: &mut Frame<'_>, app: &App, area: Rect) {
-    frame.render_widget(Paragraph::new(lines(app, area)), area);
+    let (theme, cells) = (app.theme, usize::from(area.width));
+    vec![sums_line(theme, &sums), Line::from(bar(theme, &sums, cells)), legend(theme, &sums, cells)]
 }
 
 /// `threads on average: on CPU 2.00  runnable 3.10  disk sleep 0.00  blocked otherwise 147.00`
@@ -90,20 +80,19 @@ fn legend(theme: Theme, sums: &Sums, cells: usize) -> Line<'static> {
         vec![Span::styled(run_sign(theme).to_string(), theme.busy()), Span::styled(" on CPU", theme.quiet())];
     let mut used: usize = spans.iter().map(Span::width).sum();
     for cause in causes {
-        let sign = if theme.has_colour() { '█' } else { causes::letter(cause) };
         let words = format!(" {} {:.2}", causes::words(cause), sums.waits[cause as usize]);
         used += 3 + width(&words);
         if used > cells {
             break;
         }
-        spans.push(Span::styled(format!("  {sign}"), theme.cause(cause)));
+        spans.push(Span::styled(format!("  {}", theme.sign(cause)), theme.cause(cause)));
         spans.push(Span::styled(words, theme.quiet()));
     }
     Line::from(spans)
 }
 
 /// The heading and the rows that are shown.
-fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
+pub fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
     let theme = app.theme;
     let columns = columns(area.width.into());
     let [threads, state, name, of] = columns;
@@ -148,8 +137,7 @@ fn line(
     let mut spans = vec![Span::styled(text, style)];
     if row.state.is_load() && most > 0.0 && cells != 0 {
         let (sign, bar_style) = match (row.state, row.state.cause()) {
-            (_, Some(cause)) if theme.has_colour() => ('█', theme.cause(cause)),
-            (_, Some(cause)) => (causes::letter(cause), theme.cause(cause)),
+            (_, Some(cause)) => (theme.sign(cause), theme.cause(cause)),
             (State::OnCpu, None) => (run_sign(theme), theme.busy()),
             (_, None) => (if theme.has_colour() { '█' } else { 'D' }, theme.quiet()),
         };

@@ -10,7 +10,7 @@ use ratatui::{
 };
 
 use super::draw;
-use crate::app::App;
+use crate::{app::App, theme::SIXTEEN};
 
 /// Draws the screen of [`App::area`] as nobody sees it.
 pub fn buffer(app: &App) -> Buffer {
@@ -88,24 +88,7 @@ fn sequence(cell: &Cell) -> String {
     codes
 }
 
+/// The number of one of the sixteen colours.
 pub(super) fn named(colour: Color) -> Option<u8> {
-    let names = [
-        Color::Black,
-        Color::Red,
-        Color::Green,
-        Color::Yellow,
-        Color::Blue,
-        Color::Magenta,
-        Color::Cyan,
-        Color::Gray,
-        Color::DarkGray,
-        Color::LightRed,
-        Color::LightGreen,
-        Color::LightYellow,
-        Color::LightBlue,
-        Color::LightMagenta,
-        Color::LightCyan,
-        Color::White,
-    ];
-    names.iter().position(|name| *name == colour).map(|at| at as u8)
+    SIXTEEN.iter().position(|named| *named == colour).map(|at| at as u8)
 }

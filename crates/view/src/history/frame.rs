@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use cgscope_model::{ByCause, Cause, Interval, Wait, selection::is_at_or_below};
 
-use super::sum::Sum;
+use super::past::Sum;
 use crate::{data::busy_percent, subject::Key};
 
 /// The waits of one task, or of those that ended in a cgroup, in one interval.

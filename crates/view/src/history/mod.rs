@@ -2,7 +2,6 @@
 
 mod frame;
 mod past;
-mod sum;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -18,7 +17,7 @@ pub use frame::Frame;
 pub use past::{Past, all, last_minute};
 
 use crate::{data::Data, subject::Key};
-use sum::Sum;
+use past::Sum;
 
 /// Intervals that are remembered at most: as many as the widest heatmap has columns.
 const MOST_FRAMES: usize = 300;

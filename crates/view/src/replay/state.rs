@@ -82,15 +82,6 @@ pub enum News {
     Failed(String),
 }
 
-/// Whose a key was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The replay's, which has done it.
-    Done,
-    /// Not the replay's.
-    NotMine,
-}
-
 /// How the recording ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
@@ -137,17 +128,17 @@ impl Replay {
         self.player.due_in().into_iter().chain(said_in).min()
     }
 
-    /// A key was pressed.
-    pub fn on_key(&mut self, key: KeyEvent) -> Outcome {
+    /// A key was pressed; false: it is none of a replay's.
+    pub fn on_key(&mut self, key: KeyEvent) -> bool {
         self.notice = None;
         let is_ctrl = key.modifiers.contains(KeyModifiers::CONTROL);
         if let Some(typed) = self.prompt.take() {
             let out = is_ctrl && key.code == KeyCode::Char('c');
             self.on_key_of_prompt(typed, if out { KeyCode::Esc } else { key.code });
-            return Outcome::Done;
+            return true;
         }
         if is_ctrl {
-            return Outcome::NotMine;
+            return false;
         }
         let player = &mut self.player;
         let is_big = key.modifiers.contains(KeyModifiers::SHIFT);
@@ -169,9 +160,9 @@ impl Replay {
             KeyCode::Char('N') if !player.previous_mark() => self.notice = Some(self.no_mark("before")),
             KeyCode::Char('n' | 'N') => {}
             KeyCode::Char(':') => self.prompt = Some(String::new()),
-            _ => return Outcome::NotMine,
+            _ => return false,
         }
-        Outcome::Done
+        true
     }
 
     fn no_mark(&self, side: &str) -> String {

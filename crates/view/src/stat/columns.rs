@@ -12,11 +12,11 @@ use cgscope_model::{
 use super::{Asked, Rows, figures::percent, rows::Row};
 
 macro_rules! columns {
-    ($($(#[$doc:meta])* $variant:ident = $title:literal, $width:literal, $meaning:literal;)*) => {
+    ($($variant:ident = $title:literal, $width:literal, $meaning:literal;)*) => {
         /// A column.
         #[derive(Clone, Copy, Debug)]
         pub enum Column {
-            $($(#[$doc])* $variant,)*
+            $(#[doc = $meaning] $variant,)*
             /// A counter, and what the table of counters says of its column.
             Of(Counter, &'static StatColumn),
         }
@@ -43,49 +43,27 @@ macro_rules! columns {
 }
 
 columns! {
-    /// User.
     Uid = "UID", 6, "the real user id of the task, read at most every 10 s; `-` where it went before it could be read";
-    /// Process id, where it is alone.
     Pid = "PID", 9, "process id";
-    /// Process id, beside threads.
     Tgid = "TGID", 9, "process id";
-    /// Thread id.
     Tid = "TID", 9, "thread id; with `-t` `-` in the line of a process, whose threads follow";
-    /// In user space.
     User = "%usr", 8, "time in user space without that of guests, as `/proc/PID/stat` splits it";
-    /// In the kernel.
     System = "%system", 8, "time in the kernel, as `/proc/PID/stat` splits it";
-    /// Guests.
     Guest = "%guest", 8, "time in which it ran a virtual machine";
-    /// Waits.
     Wait = "%wait", 8, "time that it could run and was on no CPU: waits that ended in the interval, which is what the kernel adds to `run_delay`";
-    /// Out of quota.
     Throttled = "%throt", 8, "the part of `%wait` in which its cgroup, or one above it, was out of quota";
-    /// Behind others.
     Queue = "%queue", 8, "the part of `%wait` behind others: tasks of its own cgroup, of other cgroups, the kernel, and what is not known; `--json` has each by itself";
-    /// Nobody ran.
     Wake = "%wake", 8, "the part of `%wait` in which nobody ran: idle exit, the interrupt to reschedule, the switch; `-` in the coarse mode, where it is in `%queue`";
-    /// On a CPU.
     OnCpu = "%CPU", 8, "time on a CPU, as the scheduler counts it";
-    /// CPU.
     Cpu = "CPU", 5, "the CPU it is on, or was on last; of a process that of its main thread; `-` in the average";
-    /// 99th percentile.
     P99 = "p99", 8, "99 of 100 of its waits were at most this long; `-`: none ended, or the coarse mode, which sees no single one";
-    /// Node.
     Node = "node", 5, "the NUMA node of that CPU";
-    /// Quota.
     Quota = "quota", 8, "the quota in CPUs; in brackets that of a cgroup above it, the tightest that holds for it; `-`: none";
-    /// Throttled periods.
     Periods = "%THROT", 8, "periods in which its own quota ran out, of those that passed (`nr_throttled` / `nr_periods` of `cpu.stat`), percent";
-    /// Throttled time.
     ThrottledTime = "throttled", 10, "`throttled_usec` of `cpu.stat` over the interval: each CPU counts by itself, however many tasks stand there";
-    /// Threads.
     Threads = "thr", 6, "threads at the end of the interval";
-    /// Who limits it.
     LimitedBy = "limited-by", 0, "the cgroup whose quota ran out most while its tasks waited, of it, those above and those below; where none did, the one with the tightest that holds for it; `itself`, or the path";
-    /// The cgroup of a task.
     Cgroup = "cgroup", 0, "the path of the cgroup: with `--by cgroup` of the line, with all below it; with `--with-cgroup` that of the task, a blank in it printed as `\\x20`";
-    /// The name.
     Command = "Command", 0, "name of the thread, or of the main thread";
 }
 

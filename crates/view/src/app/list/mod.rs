@@ -2,7 +2,7 @@
 
 mod kind;
 
-use std::{cmp::Ordering, collections::BTreeSet, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeSet, ops::Deref, sync::Arc};
 
 use cgscope_model::{Blame, TaskInterval, selection::is_at_or_below};
 
@@ -76,6 +76,14 @@ pub struct Question<'a> {
     pub command_line: &'a dyn Fn(u32) -> Option<Arc<str>>,
 }
 
+impl Deref for Rows {
+    type Target = [Row];
+
+    fn deref(&self) -> &[Row] {
+        &self.rows
+    }
+}
+
 impl Rows {
     /// The answer.
     pub fn new(question: &Question<'_>, data: &Data) -> Self {
@@ -98,26 +106,6 @@ impl Rows {
             }
             Kind::States => by_state(question, data),
         }
-    }
-
-    /// How many.
-    pub fn len(&self) -> usize {
-        self.rows.len()
-    }
-
-    /// None.
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
-    /// One.
-    pub fn get(&self, row: usize) -> Option<&Row> {
-        self.rows.get(row)
-    }
-
-    /// All of them.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Row> + ExactSizeIterator {
-        self.rows.iter()
     }
 
     /// The place of a key.

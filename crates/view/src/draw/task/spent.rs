@@ -9,7 +9,6 @@ use ratatui::{
 use super::About;
 use crate::{
     causes,
-    draw::bars,
     subject::Subject,
     theme::Theme,
     width::{left, width},
@@ -68,8 +67,8 @@ impl Spent {
     }
 
     /// Tenths of a percent of each part: together 1000, unless there is no time at all.
-    pub fn tenths(&self) -> Vec<usize> {
-        bars::proportional(&self.parts(), 1_000)
+    pub fn tenths(&self) -> [usize; PARTS] {
+        causes::proportional(self.parts(), 1_000)
     }
 }
 
@@ -80,8 +79,7 @@ fn part(at: usize, theme: Theme) -> (char, Style, &'static str) {
         Some(CAUSES) => ('-', theme.quiet(), "blocked"),
         Some(at) => {
             let cause = causes::ORDER[at.min(CAUSES - 1)];
-            let sign = if theme.has_colour() { '█' } else { causes::letter(cause) };
-            (sign, theme.cause(cause), causes::words(cause))
+            (theme.sign(cause), theme.cause(cause), causes::words(cause))
         }
     }
 }
@@ -98,7 +96,7 @@ impl About<'_> {
         let theme = self.app.theme;
         let room = self.cells.saturating_sub(super::LABEL);
         let mut bar = vec![Span::styled(left("time", super::LABEL), theme.quiet())];
-        for (at, cells) in bars::proportional(&parts, room).into_iter().enumerate() {
+        for (at, cells) in causes::proportional(parts, room).into_iter().enumerate() {
             let (sign, style, _) = part(at, theme);
             bar.push(Span::styled(String::from_iter(vec![sign; cells]), style));
         }

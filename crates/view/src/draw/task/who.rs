@@ -2,12 +2,13 @@
 
 use cgscope_model::{
     CgroupName, Placement, nodes,
-    units::{self, bytes, duration, percent},
+    units::{self, bytes, duration},
 };
 use ratatui::text::{Line, Span};
 
 use super::About;
 use crate::{
+    columns::node_shares,
     subject::Subject,
     width::{cut_start, width},
 };
@@ -84,7 +85,7 @@ impl About<'_> {
             lines.extend(self.fact("CPU", &words));
             let ran = task.ran_by_node();
             if ran.len() > 1 {
-                lines.extend(self.fact("ran on", &shares(&ran)));
+                lines.extend(self.fact("ran on", &node_shares(&ran)));
             }
             let placement = reading.placement.as_deref().map(may_run_on).filter(|words| !words.is_empty());
             lines.extend(placement.into_iter().flat_map(|words| self.fact("may run", &words)));
@@ -103,13 +104,6 @@ impl About<'_> {
         }
         lines
     }
-}
-
-/// `node 0 75%, node 1 25%`
-fn shares(ran: &[(u32, u64)]) -> String {
-    let total = ran.iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
-    let said = ran.iter().filter_map(|(node, ns)| Some(format!("node {node} {:.0}%", percent(*ns, total)?)));
-    said.collect::<Vec<_>>().join(", ")
 }
 
 /// `1.0MiB on node 0, 9.0MiB on node 8`

@@ -15,7 +15,7 @@ use std::{
 
 use cgscope_view::app::About;
 
-use super::*;
+use super::super::*;
 
 const WHO: &str = "WHO_PANICS";
 const MESSAGE: &str = "a panic that was asked for";
@@ -79,7 +79,7 @@ fn a_panic_gives_the_terminal_back_before_its_message_is_printed() {
 fn start(who: &str, slave: &OwnedFd) -> std::process::Child {
     let end = || Stdio::from(slave.try_clone().unwrap());
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "top::screen::panics::the_screen_of_a_process_that_panics"]);
+    command.args(["--exact", "top::screen::tests::panics::the_screen_of_a_process_that_panics"]);
     command.args(["--ignored", "--nocapture"]).env(WHO, who).env("TERM", "xterm-256color");
     command.stdin(end()).stdout(end()).stderr(end());
     // SAFETY: two system calls between fork and exec.
