@@ -79,14 +79,14 @@ fn print(out: &mut impl Write, interval: &Interval, host: &Host, options: &Hist)
 }
 
 /// A histogram to print.
-struct Part {
+struct HistPart {
     name: Option<String>,
     wait: Wait,
     /// Lines that say why.
     why: String,
 }
 
-impl Part {
+impl HistPart {
     /// Of single tasks: culprits are known by cgroup.
     fn of_tasks(name: String, wait: Wait) -> Self {
         let why = causes::line(&wait.by_cause).map_or_else(String::new, |causes| format!("why: {causes}\n"));
@@ -101,7 +101,7 @@ impl Part {
     }
 }
 
-impl Part {
+impl HistPart {
     fn of_node(node: NodeGroup) -> Self {
         let line = nodes::line(&node);
         let part = Self::of_tasks(format!("node = {} (CPUs {})", node.node, cpu_list(&node.cpus)), node.wait);
@@ -117,26 +117,26 @@ impl Part {
 }
 
 /// The histograms to print, those with the most waiting last, next to the prompt.
-fn parts(interval: &Interval, options: &Hist) -> Vec<Part> {
-    let mut parts: Vec<Part> = if options.per_thread {
+fn parts(interval: &Interval, options: &Hist) -> Vec<HistPart> {
+    let mut parts: Vec<HistPart> = if options.per_thread {
         let name = |task: &TaskInterval| format!("tid = {} {}", task.reading.tid, task.reading.comm);
-        interval.tasks.iter().map(|task| Part::of_tasks(name(task), task.wait.clone())).collect()
+        interval.tasks.iter().map(|task| HistPart::of_tasks(name(task), task.wait.clone())).collect()
     } else if options.per_process {
         let groups = interval.by_process().into_iter();
         let name = |pid| format!("pid = {pid} {}", interval.process_name(pid));
-        groups.map(|(pid, group)| Part::of_tasks(name(pid), group.wait)).collect()
+        groups.map(|(pid, group)| HistPart::of_tasks(name(pid), group.wait)).collect()
     } else if options.by == Some(By::Cgroup) {
         let groups = interval.by_cgroup().into_iter();
-        groups.map(|(path, group)| Part::of_cgroup(path.as_deref(), group.wait, interval)).collect()
+        groups.map(|(path, group)| HistPart::of_cgroup(path.as_deref(), group.wait, interval)).collect()
     } else if options.by == Some(By::Node) {
         // A node without waits is part of the answer.
-        return interval.by_node().into_iter().map(Part::of_node).collect();
+        return interval.by_node().into_iter().map(HistPart::of_node).collect();
     } else if options.per_cpu {
-        interval.by_cpu().into_iter().map(|(cpu, wait)| Part::of_cpu(cpu, wait)).collect()
+        interval.by_cpu().into_iter().map(|(cpu, wait)| HistPart::of_cpu(cpu, wait)).collect()
     } else {
         let wait = interval.total().wait;
         let why = causes::lines(&wait.by_cause, interval, None, &interval.culprits());
-        return vec![Part { name: None, wait, why }];
+        return vec![HistPart { name: None, wait, why }];
     };
     parts.retain(|part| part.wait.count != 0);
     parts.sort_by_key(|part| part.wait.total_ns);

@@ -58,12 +58,12 @@ fn several(interval: &Interval) -> Option<Vec<NodeGroup>> {
 }
 
 /// What a row of the table says of a node.
-type Cell = fn(&NodeGroup) -> String;
+type NodeCell = fn(&NodeGroup) -> String;
 
 /// A table with a column for each node, where there are several; nothing else. Writing to a String cannot fail.
 pub fn table(out: &mut String, interval: &Interval) -> std::fmt::Result {
     let Some(nodes) = several(interval) else { return Ok(()) };
-    let rows: [(&str, Cell); 11] = [
+    let rows: [(&str, NodeCell); 11] = [
         ("NUMA node", |node| node.node.to_string()),
         ("CPUs", |node| if node.cpus.is_empty() { "none".into() } else { cpu_list(&node.cpus) }),
         ("busy", |node| busy_words(node.busy_ns, node.idle_ns)),

@@ -6,7 +6,7 @@ use crossterm::event::{
     Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
 };
 
-use super::{App, Place, Prompt, list::Fold, prompt::edit, view::View};
+use super::{App, Prompt, Visited, list::Fold, prompt::edit, view::View};
 use crate::{
     columns::Column,
     draw::layout::{self, Target},
@@ -166,7 +166,7 @@ impl App {
     fn remember(&mut self) {
         let selected = self.rows.get(self.selected).map(|row| row.key.clone());
         let (view, scope) = (self.view, self.scope.clone());
-        self.back.push(Place { view, scope, selected, tree: self.tree, filter: self.filter.clone() });
+        self.back.push(Visited { view, scope, selected, tree: self.tree, filter: self.filter.clone() });
     }
 
     fn open(&mut self) -> Effect {

@@ -21,7 +21,7 @@ pub use input::Effect;
 pub use parts::{About, Begin, Recorded};
 pub use prompt::Prompt;
 
-use parts::{Focus, Place};
+use parts::{Focus, Visited};
 
 use crate::{
     app::{
@@ -65,7 +65,7 @@ pub struct App {
     pub view: View,
     /// What lists show: all, the tasks of a cgroup, the threads of a process.
     pub scope: Key,
-    back: Vec<Place>,
+    back: Vec<Visited>,
     /// What a view without a list is of, and what it is called: also when that is gone.
     pinned: Option<(Key, String)>,
     /// The rows of the list.

@@ -55,7 +55,7 @@ pub struct Begin {
 
 /// A place to come back to.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct Visited {
     pub(super) view: View,
     pub(super) scope: Key,
     pub(super) selected: Option<Key>,

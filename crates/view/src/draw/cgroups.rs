@@ -42,12 +42,12 @@ pub fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
         let words = format!("{}: of cgroups that are gone no limits are known", subject.title());
         return wrapped(&words, cells).into_iter().map(Line::raw).collect();
     };
-    let about = About { theme: app.theme, data, interval: &data.interval, node, cells };
+    let about = CgroupPane { theme: app.theme, data, interval: &data.interval, node, cells };
     pane::with_histogram(app, fit(about.sections(), room), cells, room)
 }
 
 /// A cgroup, and what is needed to tell of it.
-struct About<'a> {
+struct CgroupPane<'a> {
     theme: Theme,
     data: &'a Data,
     interval: &'a Interval,
@@ -55,7 +55,7 @@ struct About<'a> {
     cells: usize,
 }
 
-impl About<'_> {
+impl CgroupPane<'_> {
     fn sections(&self) -> Vec<Section> {
         let verdict = self.words(verdict(self.data, self.node), self.node.throttled_by.is_empty());
         let mut head = vec![Line::styled(cut_start(&self.node.path, self.cells), self.theme.heading())];
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn the_chain_has_what_has_a_quota_and_with_room_all() {
         let data = data(vec![limited(2, 1_000_000)]);
-        let about = About {
+        let about = CgroupPane {
             theme: Theme::default(),
             data: &data,
             interval: &data.interval,

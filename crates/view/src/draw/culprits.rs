@@ -55,12 +55,12 @@ pub fn lines(app: &App, regions: &Regions) -> Vec<Line<'static>> {
     let Some(Subject::Cgroup(node)) = app.subject() else { return Vec::new() };
     let Some(at) = data.tree.find(&node.path) else { return Vec::new() };
     let matrix = Matrix::new(app, data, regions.beside);
-    let about = About { theme: app.theme, data, node, at, matrix, cells };
+    let about = VictimPane { theme: app.theme, data, node, at, matrix, cells };
     pane::with_histogram(app, fit(about.sections(room), room), cells, room)
 }
 
 /// A victim, and what is needed to tell of it.
-struct About<'a> {
+struct VictimPane<'a> {
     theme: Theme,
     data: &'a Data,
     node: &'a Node,
@@ -69,7 +69,7 @@ struct About<'a> {
     cells: usize,
 }
 
-impl About<'_> {
+impl VictimPane<'_> {
     fn sections(&self, room: usize) -> Vec<Section> {
         let behind = behind(self.data, self.at);
         let all = behind.values().fold(0u64, |sum, (ns, _)| sum.saturating_add(*ns));

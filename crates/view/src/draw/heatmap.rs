@@ -222,12 +222,12 @@ fn ticks(ends: &[u64], columns: usize) -> String {
 
 /// The waits of a cell.
 #[derive(Clone, Copy, Debug, Default)]
-struct Cell {
+struct MapCell {
     count: u64,
     by_cause: [f64; CAUSES],
 }
 
-impl Cell {
+impl MapCell {
     /// The cause of most of them.
     fn cause(&self) -> Option<Cause> {
         let most = causes::ORDER
@@ -238,13 +238,13 @@ impl Cell {
 }
 
 /// By interval, the latest last: each doubling of the length that has waits, by its place.
-type Waits = Vec<Vec<(usize, Cell)>>;
+type Waits = Vec<Vec<(usize, MapCell)>>;
 
 /// Waits by interval and length.
 #[derive(Debug)]
 struct Map {
     /// By interval, the latest last, and by row, the shortest first.
-    cells: Vec<Vec<Cell>>,
+    cells: Vec<Vec<MapCell>>,
     /// Rows; of no waits 0.
     rows: usize,
     /// Doublings in a row.
@@ -264,8 +264,8 @@ impl Map {
         let needed = all().max().map_or(0, |highest| highest - lowest + 1);
         let doublings = needed.div_ceil(room.max(1)).max(1);
         let rows = needed.div_ceil(doublings);
-        let column = |of: &Vec<(usize, Cell)>| {
-            let mut column = vec![Cell::default(); rows];
+        let column = |of: &Vec<(usize, MapCell)>| {
+            let mut column = vec![MapCell::default(); rows];
             for (doubling, cell) in of {
                 let sum = &mut column[(doubling - lowest) / doublings];
                 sum.count = sum.count.saturating_add(cell.count);
@@ -273,7 +273,7 @@ impl Map {
             }
             column
         };
-        let cells: Vec<Vec<Cell>> = waits.iter().map(column).collect();
+        let cells: Vec<Vec<MapCell>> = waits.iter().map(column).collect();
         let most = cells.iter().flatten().map(|cell| cell.count).max().unwrap_or(0);
         Self { cells, rows, doublings, lowest, most, unit }
     }
@@ -313,16 +313,16 @@ impl Map {
     /// What its cells are made of: only causes that colour one.
     fn parts(&self) -> [f64; CAUSES] {
         let mut parts = [0.0; CAUSES];
-        let causes = self.cells.iter().flatten().filter_map(Cell::cause);
+        let causes = self.cells.iter().flatten().filter_map(MapCell::cause);
         causes.for_each(|cause| parts[cause as usize] += 1.0);
         parts
     }
 }
 
 /// The waits in each doubling that has any, by its place: the first one from 0 on.
-fn doublings(wait: &Wait, unit: Unit) -> Vec<(usize, Cell)> {
+fn doublings(wait: &Wait, unit: Unit) -> Vec<(usize, MapCell)> {
     let rows = wait.hist.rows(unit.ns()).into_iter().enumerate();
-    let cells = rows.map(|(at, row)| (at, Cell { count: row.count, by_cause: row.by_cause }));
+    let cells = rows.map(|(at, row)| (at, MapCell { count: row.count, by_cause: row.by_cause }));
     cells.filter(|(_, cell)| cell.count != 0).collect()
 }
 

@@ -67,7 +67,7 @@ pub fn below(app: &App, cells: usize, room: usize) -> Vec<Line<'static>> {
 
 /// Histograms of what is selected, with the same rows, side by side in at most so many lines; with what their bars are made of below.
 pub fn tables(app: &App, times: &[Time], cells: usize, room: usize, has_legend: bool) -> Vec<Line<'static>> {
-    let table = Table::new(app, times, cells);
+    let table = Histograms::new(app, times, cells);
     let parts = pane::parts(table.columns.iter().flat_map(|column| &column.rows));
     let legend = if has_legend { bars::legend_lines(&parts, app.theme, cells) } else { Vec::new() };
     let mut lines = table.lines(app, room.saturating_sub(legend.len()));
@@ -151,8 +151,8 @@ fn coarse(app: &App, data: &Data, subject: &Subject<'_>, cells: usize, height: u
 }
 
 /// Histograms with the same rows.
-struct Table<'a> {
-    columns: Vec<Column<'a>>,
+struct Histograms<'a> {
+    columns: Vec<HistogramColumn<'a>>,
     /// Digits of the largest bound, and of the largest count.
     bound: usize,
     count: usize,
@@ -162,20 +162,20 @@ struct Table<'a> {
 }
 
 /// One of them.
-struct Column<'a> {
+struct HistogramColumn<'a> {
     time: Time,
     wait: &'a Wait,
     rows: Vec<Row>,
 }
 
-impl<'a> Table<'a> {
+impl<'a> Histograms<'a> {
     fn new(app: &'a App, times: &[Time], cells: usize) -> Self {
         let unit = app.settings.unit.ns();
-        let mut columns: Vec<Column<'a>> = times
+        let mut columns: Vec<HistogramColumn<'a>> = times
             .iter()
             .map(|time| {
                 let (wait, _) = app.span(*time);
-                Column { time: *time, wait, rows: wait.hist.rows(unit) }
+                HistogramColumn { time: *time, wait, rows: wait.hist.rows(unit) }
             })
             .collect();
         align(&mut columns);
@@ -210,7 +210,7 @@ impl<'a> Table<'a> {
     /// What is said of each above it.
     fn heads(&self, app: &App) -> Vec<Line<'static>> {
         let theme = app.theme;
-        let line = |text: &dyn Fn(&Column<'_>) -> (String, ratatui::style::Style)| {
+        let line = |text: &dyn Fn(&HistogramColumn<'_>) -> (String, ratatui::style::Style)| {
             let mut spans = vec![Span::raw(" ".repeat(2 * self.bound + 5))];
             for column in &self.columns {
                 let (text, style) = text(column);
@@ -218,14 +218,16 @@ impl<'a> Table<'a> {
             }
             Line::from(spans)
         };
-        let name = |column: &Column<'_>| {
+        let name = |column: &HistogramColumn<'_>| {
             let is_chosen = column.time == app.settings.span;
             let words = pane::span_words(app, column.time);
             if is_chosen { (format!("[{words}]"), theme.key()) } else { (words, theme.heading()) }
         };
-        let figures = |column: &Column<'_>| (said(column.wait, self.cells), ratatui::style::Style::new());
-        let why =
-            |column: &Column<'_>| (causes::line(&column.wait.by_cause).unwrap_or_default(), theme.quiet());
+        let figures =
+            |column: &HistogramColumn<'_>| (said(column.wait, self.cells), ratatui::style::Style::new());
+        let why = |column: &HistogramColumn<'_>| {
+            (causes::line(&column.wait.by_cause).unwrap_or_default(), theme.quiet())
+        };
         vec![line(&name), line(&figures), line(&why)]
     }
 
@@ -259,8 +261,9 @@ impl<'a> Table<'a> {
 
     fn rows(&self, app: &App) -> Vec<Line<'static>> {
         // Bars are shares of the waits of their time: so they compare, whatever the length of the times.
-        let share =
-            |column: &Column<'_>, row: &Row| row.count as f64 / column.wait.hist.count().max(1) as f64;
+        let share = |column: &HistogramColumn<'_>, row: &Row| {
+            row.count as f64 / column.wait.hist.count().max(1) as f64
+        };
         let shares =
             self.columns.iter().flat_map(|column| column.rows.iter().map(move |row| share(column, row)));
         let most = shares.fold(0.0, f64::max);
@@ -284,7 +287,7 @@ impl<'a> Table<'a> {
     fn cell(
         &self,
         app: &App,
-        column: &Column<'_>,
+        column: &HistogramColumn<'_>,
         row: &Row,
         (before, until): (u64, u64),
         length: f64,
@@ -316,7 +319,7 @@ impl<'a> Table<'a> {
 }
 
 /// The same rows for all, from the first to the last of any.
-fn align(columns: &mut [Column<'_>]) {
+fn align(columns: &mut [HistogramColumn<'_>]) {
     let longest = columns.iter().map(|column| &column.rows).max_by_key(|rows| rows.len());
     let Some(longest) = longest.cloned() else { return };
     for column in columns {
@@ -351,8 +354,8 @@ mod tests {
         Wait { count: ns.len() as u64, hist, ..Wait::default() }
     }
 
-    fn column(wait: &Wait) -> Column<'_> {
-        Column { time: Time::Interval, wait, rows: wait.hist.rows(1_000) }
+    fn column(wait: &Wait) -> HistogramColumn<'_> {
+        HistogramColumn { time: Time::Interval, wait, rows: wait.hist.rows(1_000) }
     }
 
     #[test]
@@ -360,8 +363,9 @@ mod tests {
         let waits = [wait(&[5_000]), wait(&[]), wait(&[3_000, 70_000_000])];
         let mut columns: Vec<_> = waits.iter().map(column).collect();
         align(&mut columns);
-        let bounds =
-            |column: &Column<'_>| column.rows.iter().map(|row| (row.low, row.high)).collect::<Vec<_>>();
+        let bounds = |column: &HistogramColumn<'_>| {
+            column.rows.iter().map(|row| (row.low, row.high)).collect::<Vec<_>>()
+        };
         assert_eq!(bounds(&columns[0]).len(), 17);
         assert!(columns.iter().all(|column| bounds(column) == bounds(&columns[2])));
         for (column, wait) in columns.iter().zip(&waits) {

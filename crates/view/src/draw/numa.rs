@@ -84,7 +84,7 @@ fn several(theme: Theme, data: &Data, cells: usize, room: usize) -> Vec<Line<'st
     let all = data.nodes();
     let whose = whose(theme, &data.interval, cells);
     let room = room.saturating_sub(whose.len());
-    let about = |node| About {
+    let about = |node| NodePane {
         theme,
         interval: &data.interval,
         node,
@@ -119,7 +119,7 @@ fn whose(theme: Theme, interval: &Interval, cells: usize) -> Vec<Line<'static>> 
 }
 
 /// A node, and what is needed to tell of it.
-struct About<'a> {
+struct NodePane<'a> {
     theme: Theme,
     interval: &'a Interval,
     node: &'a NodeGroup,
@@ -129,7 +129,7 @@ struct About<'a> {
 /// Lines of a node in a column.
 const COLUMN_LINES: usize = 7;
 
-impl About<'_> {
+impl NodePane<'_> {
     fn busy(&self, bar: usize) -> Vec<Span<'static>> {
         share_bar(self.theme, self.node.busy_percent(), bar)
     }
@@ -214,7 +214,7 @@ impl About<'_> {
 }
 
 /// Nodes side by side.
-fn columns<'a>(nodes: impl Iterator<Item = About<'a>>, cells: usize) -> Vec<Line<'static>> {
+fn columns<'a>(nodes: impl Iterator<Item = NodePane<'a>>, cells: usize) -> Vec<Line<'static>> {
     let mut lines: Vec<Vec<Span<'static>>> = vec![Vec::new(); COLUMN_LINES];
     for node in nodes {
         for (line, spans) in lines.iter_mut().zip(node.column(cells)) {
@@ -228,7 +228,7 @@ fn columns<'a>(nodes: impl Iterator<Item = About<'a>>, cells: usize) -> Vec<Line
 /// Nodes below each other, a line each; what there is no room for is counted.
 fn rows<'a>(
     theme: Theme,
-    nodes: impl ExactSizeIterator<Item = About<'a>>,
+    nodes: impl ExactSizeIterator<Item = NodePane<'a>>,
     cells: usize,
     room: usize,
 ) -> Vec<Line<'static>> {
@@ -311,7 +311,7 @@ mod tests {
     fn a_column_has_its_width_whatever_is_in_it() {
         let node = NodeGroup { node: 3, cpus: (0..400).step_by(2).collect(), ..NodeGroup::default() };
         let interval = Interval::default();
-        let about = About { theme: Theme::default(), interval: &interval, node: &node, seen: 12 };
+        let about = NodePane { theme: Theme::default(), interval: &interval, node: &node, seen: 12 };
         for cells in 0..90 {
             for line in about.column(cells) {
                 assert_eq!(line.iter().map(Span::width).sum::<usize>(), cells);

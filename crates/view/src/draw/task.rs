@@ -2,7 +2,6 @@
 
 mod figures;
 mod limits;
-mod members;
 mod spent;
 mod who;
 
@@ -34,7 +33,7 @@ const HISTOGRAM: usize = 32;
 pub fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
     let (Some(data), Some(subject)) = (&app.data, app.subject()) else { return Vec::new() };
     let cells = usize::from(area.width);
-    let view = |cells| About { app, data, interval: &data.interval, subject, cells };
+    let view = |cells| TaskView { app, data, interval: &data.interval, subject, cells };
     if cells < WIDE {
         let about = view(cells);
         return [about.first(), about.second()].concat();
@@ -57,7 +56,7 @@ fn beside(first: Vec<Line<'static>>, second: Vec<Line<'static>>, at: usize) -> V
 }
 
 /// What is told of, and in how many cells.
-struct About<'a> {
+struct TaskView<'a> {
     app: &'a App,
     data: &'a Data,
     interval: &'a Interval,
@@ -65,7 +64,7 @@ struct About<'a> {
     cells: usize,
 }
 
-impl<'a> About<'a> {
+impl<'a> TaskView<'a> {
     /// Who it is, what it does, why it waited, and what holds it back.
     fn first(&self) -> Vec<Line<'static>> {
         let members = self.members();

@@ -63,7 +63,7 @@ pub fn position(replay: &Replay, theme: Theme, width: usize) -> Line<'static> {
 
 /// A cell of the timeline.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Cell {
+enum TimelineCell {
     Unknown,
     Quiet,
     Mark,
@@ -78,24 +78,24 @@ fn timeline(player: &Player, pass: &Pass, theme: Theme, width: usize) -> Vec<Spa
         Pass::Over => player.intervals(),
         Pass::Looking(intervals) | Pass::Failed { intervals, .. } => *intervals,
     };
-    let mut cells = vec![Cell::Unknown; width];
+    let mut cells = vec![TimelineCell::Unknown; width];
     if let Some(known) = known.checked_sub(1) {
         // A single interval is all of it.
         let end = if known >= last { width } else { cell_of(known) + 1 };
-        cells[..end].fill(Cell::Quiet);
+        cells[..end].fill(TimelineCell::Quiet);
     }
     for mark in player.marks() {
-        cells[cell_of(mark.interval)] = Cell::Mark;
+        cells[cell_of(mark.interval)] = TimelineCell::Mark;
     }
-    cells[cell_of(player.position())] = Cell::Here;
+    cells[cell_of(player.position())] = TimelineCell::Here;
     cells
         .chunk_by(|a, b| a == b)
         .map(|same| {
             let (sign, style) = match same[0] {
-                Cell::Unknown => ("·", theme.quiet()),
-                Cell::Quiet => ("─", theme.quiet()),
-                Cell::Mark => ("▲", theme.alarm()),
-                Cell::Here => ("█", theme.wait()),
+                TimelineCell::Unknown => ("·", theme.quiet()),
+                TimelineCell::Quiet => ("─", theme.quiet()),
+                TimelineCell::Mark => ("▲", theme.alarm()),
+                TimelineCell::Here => ("█", theme.wait()),
             };
             Span::styled(sign.repeat(same.len()), style)
         })

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cgscope_collect::KernelSymbols;
 use cgscope_model::{BlockedKind, BlockedState};
 
-use super::stacks::{Place, Stacks};
+use super::stacks::{BlockedAt, Stacks};
 
 const NO_STACK: &str = "[no stack]";
 const NO_NAME: &str = "[unknown]";
@@ -19,7 +19,7 @@ pub fn lines(stacks: &Stacks, symbols: &KernelSymbols) -> Vec<String> {
     lines.into_iter().map(|(stack, ns)| format!("{stack} {ns}")).collect()
 }
 
-fn line(place: &Place, symbols: &KernelSymbols) -> String {
+fn line(place: &BlockedAt, symbols: &KernelSymbols) -> String {
     let mut names: Vec<&str> = functions(place, symbols).collect();
     names.reverse();
     if names.is_empty() {
@@ -31,12 +31,12 @@ fn line(place: &Place, symbols: &KernelSymbols) -> String {
 }
 
 /// The names of the functions of a stack, the innermost first.
-pub fn functions<'a>(place: &'a Place, symbols: &'a KernelSymbols) -> impl Iterator<Item = &'a str> {
+pub fn functions<'a>(place: &'a BlockedAt, symbols: &'a KernelSymbols) -> impl Iterator<Item = &'a str> {
     place.stack.iter().map(|addr| symbols.caller(*addr).unwrap_or(NO_NAME))
 }
 
 /// What the tasks there are blocked on.
-pub fn kind(place: &Place, symbols: &KernelSymbols) -> BlockedKind {
+pub fn kind(place: &BlockedAt, symbols: &KernelSymbols) -> BlockedKind {
     BlockedKind::of(place.state, place.stack.iter().map(|addr| symbols.caller(*addr)))
 }
 

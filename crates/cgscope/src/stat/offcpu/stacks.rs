@@ -9,7 +9,7 @@ use cgscope_model::{BlockedState, ByState, Interval, blocked_on::without_stack, 
 
 /// What threads of one name were blocked at, and how.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct BlockedAt {
     pub comm: Arc<str>,
     pub state: BlockedState,
     /// Return addresses, the innermost first; empty: no stack.
@@ -27,7 +27,7 @@ pub struct Time {
 /// The blocked time of a run.
 #[derive(Debug, Default)]
 pub struct Stacks {
-    times: HashMap<Place, Time>,
+    times: HashMap<BlockedAt, Time>,
     /// By serial.
     threads: BTreeMap<u64, Thread>,
     /// Of tasks that exited, what they had not been read for.
@@ -66,7 +66,8 @@ impl Stacks {
             let thread = self.threads.entry(stack.serial).or_insert_with(|| Thread::new(&stack.comm));
             thread.stacks.0[stack.state as usize] += stack.ns;
             // An empty one is what could not be walked.
-            let place = Place { comm: stack.comm.clone(), state: stack.state, stack: stack.stack.clone() };
+            let place =
+                BlockedAt { comm: stack.comm.clone(), state: stack.state, stack: stack.stack.clone() };
             let time = self.times.entry(place).or_default();
             time.ns += stack.ns;
             time.count += stack.count;
@@ -74,11 +75,11 @@ impl Stacks {
     }
 
     /// All places, those without a stack included, the longest first. Their sum is [`Self::total_ns`].
-    pub fn places(&self) -> Vec<(Place, Time)> {
+    pub fn places(&self) -> Vec<(BlockedAt, Time)> {
         let mut times = self.times.clone();
         for (comm, rest) in self.without_stack() {
             for (state, ns) in rest.iter().filter(|(_, ns)| *ns != 0) {
-                let place = Place { comm: comm.clone(), state, stack: Arc::default() };
+                let place = BlockedAt { comm: comm.clone(), state, stack: Arc::default() };
                 times.entry(place).or_default().ns += ns;
             }
         }

@@ -8,7 +8,7 @@ use cgscope_model::{
 };
 use ratatui::text::{Line, Span};
 
-use super::{About, LABEL, who::on_nodes};
+use super::{LABEL, TaskView, who::on_nodes};
 use crate::{
     causes,
     draw::pane,
@@ -22,7 +22,7 @@ const NAMED: usize = 4;
 const TIME: usize = 6;
 const SHARE: usize = 6;
 
-impl<'a> About<'a> {
+impl<'a> TaskView<'a> {
     /// The quotas of its cgroup and of those above it.
     pub(super) fn quotas(&self) -> Vec<Line<'static>> {
         let Some((at, _)) = self.node() else { return Vec::new() };

@@ -6,7 +6,7 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::About;
+use super::TaskView;
 use crate::{
     causes,
     subject::Subject,
@@ -84,7 +84,7 @@ fn part(at: usize, theme: Theme) -> (char, Style, &'static str) {
     }
 }
 
-impl About<'_> {
+impl TaskView<'_> {
     /// A bar of the interval, and what its parts are.
     pub(super) fn spent(&self, members: &[&TaskInterval]) -> Vec<Line<'static>> {
         let length_ns = self.interval.duration_ns;

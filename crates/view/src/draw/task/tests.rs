@@ -3,7 +3,10 @@ use std::sync::Arc;
 use cgscope_made_up::small;
 use cgscope_model::{ByCause, Cause, Pending, TaskReading};
 
-use super::{figures::kernel, members::worst, spent::Spent};
+use super::{
+    figures::{kernel, worst},
+    spent::Spent,
+};
 
 fn sum(tenths: &[usize]) -> usize {
     tenths.iter().sum()

@@ -6,14 +6,14 @@ use cgscope_model::{
 };
 use ratatui::text::{Line, Span};
 
-use super::About;
+use super::TaskView;
 use crate::{
     columns::node_shares,
     subject::Subject,
     width::{cut_start, width},
 };
 
-impl About<'_> {
+impl TaskView<'_> {
     pub(super) fn who(&self) -> Vec<Line<'static>> {
         let theme = self.app.theme;
         let title = cut_start(&self.subject.title(), self.cells);
