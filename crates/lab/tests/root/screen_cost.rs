@@ -133,7 +133,7 @@ mod long {
                     if frame >= FRAME {
                         slow.push(format!("{width}x{height} {list} {}: {frame:.2?}", view.name()));
                     }
-                    if *view == View::Help {
+                    if view == View::Help {
                         press(&mut app, &key);
                     }
                 }
