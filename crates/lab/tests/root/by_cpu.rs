@@ -46,7 +46,7 @@ pub(crate) fn by_task(sample: &Sample) -> (u64, ByCause) {
 /// Of loops that stand still when it begins and when the Sample is read: one that came on a CPU just as it began to be followed
 /// would have that wait by task alone.
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
+#[ignore = "alone: five busy loops"]
 fn the_sums_by_cpu_are_the_sums_by_task() {
     let loads = [
         Load::busy_loop(None),

@@ -135,7 +135,6 @@ fn for_ms(ms: u64) {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
 fn what_a_task_did_before_it_moved_stays_with_its_cgroup() {
     let (limited, free) = (Place::new("moved-from"), Place::new("moved-to"));
     limited.cgroup.limit(20_000, 100_000);
@@ -157,7 +156,6 @@ fn what_a_task_did_before_it_moved_stays_with_its_cgroup() {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
 fn a_task_that_moves_every_20_ms_is_with_each_cgroup_for_its_time() {
     let (a, b) = (Place::new("every-20-a"), Place::new("every-20-b"));
     // Two of them, so that they wait for each other, too, and one is alone on its CPU for some of the time.
@@ -181,7 +179,6 @@ fn a_task_that_moves_every_20_ms_is_with_each_cgroup_for_its_time() {
 /// As container runtimes do: a process makes its own way into a cgroup, works there and is gone before the next Sample; the cgroup
 /// with it.
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
 fn a_command_that_is_placed_by_its_shell_and_ends_is_with_its_cgroup() {
     let cgroup = Place::new("placed");
     cgroup.cgroup.limit(50_000, 100_000);
@@ -202,7 +199,6 @@ fn a_command_that_is_placed_by_its_shell_and_ends_is_with_its_cgroup() {
 
 /// `tasks` of v1, `cgroup.threads` of v2: one thread after the other, not the process.
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
 fn threads_that_are_moved_one_by_one_are_each_with_their_cgroup() {
     let parent = Place::new("threaded");
     let (a, b) = (parent.child("a"), parent.child("b"));
@@ -236,7 +232,6 @@ fn threads_that_are_moved_one_by_one_are_each_with_their_cgroup() {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
 fn a_cgroup_that_is_removed_behind_the_task_that_left_it_keeps_what_was_done_there() {
     let to = Place::new("left-for");
     let mut host = follow(&[]);
@@ -261,7 +256,6 @@ fn a_cgroup_that_is_removed_behind_the_task_that_left_it_keeps_what_was_done_the
 /// Threads beside the main thread are not named by the kernel when a process moves: they are found when they come on a CPU, which
 /// two of them on each do all the time.
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
 fn all_threads_of_a_process_move_with_it() {
     let (a, b) = (Place::new("process-a"), Place::new("process-b"));
     let threads = 2 * thread::available_parallelism().expect("it tells").get();

@@ -72,13 +72,13 @@ fn kill_at_random(times: u64, within_ms: u64, interval_ms: u64, mode: &str) {
 #[test]
 #[ignore = "alone: counts what is left in the kernel"]
 fn a_kill_at_any_instant_loses_at_most_the_last_interval() {
-    kill_at_random(40, 400, 20, "coarse");
+    kill_at_random(24, 400, 20, "coarse");
 }
 
 #[test]
 #[ignore = "alone: counts what is left in the kernel"]
 fn so_it_is_with_bpf() {
-    kill_at_random(12, 1_000, 100, "bpf");
+    kill_at_random(9, 1_000, 100, "bpf");
 }
 
 mod long {

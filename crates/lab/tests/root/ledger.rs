@@ -148,10 +148,10 @@ fn of_nested_quotas_the_one_that_ran_out_is_named() {
 fn four_threads_on_a_quota_of_one_cpu_wait_for_it_and_for_each_other() {
     let mut host = Host::watched();
     let cgroup = Cgroup::new("threads");
-    cgroup.limit(50_000, 50_000);
+    cgroup.limit(100_000, 100_000);
     let (load, _out) = Load::workload(&["burn", "4", "60"], Some(&cgroup));
     let before_ns = cgroup.throttled_ns();
-    let interval = host.measured(4);
+    let interval = host.measured(8);
     let after_ns = cgroup.throttled_ns();
     let wait = wait_of(&interval, &load.pids());
     assert_share(&wait, &[Cause::Throttled, Cause::OwnCgroup], 98.0);

@@ -192,7 +192,8 @@ fn offcputime(tid: u32, seconds: u64) -> u64 {
 #[test]
 #[ignore = "alone: asserts shares of CPU time"]
 fn beside_offcputime_the_time_off_the_cpu_is_the_same() {
-    const SECONDS: u64 = 6;
+    // It starts and ends within what we measure: shorter, that alone is 2 %.
+    const SECONDS: u64 = 10;
     let (load, _out) = Load::workload(&["prefork", "4", "60"], None);
     let worker = load.pids()[1];
     thread::sleep(Duration::from_millis(500));

@@ -36,7 +36,6 @@ fn ran(file: &str, cgroup: &str) -> Totals {
 }
 
 #[test]
-#[ignore = "alone: asserts shares of CPU time"]
 fn viewers_of_any_interval_and_a_scraper_have_the_same_sums_as_the_kernel() {
     let (place, dir, daemon) = (Place::new("intervals"), Dir::new("intervals"), Daemon::exporting(""));
     let recordings = [("0.1", dir.file("short.rec")), ("2", dir.file("long.rec"))];
