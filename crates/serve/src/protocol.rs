@@ -152,27 +152,31 @@ impl Word {
     }
 }
 
-reasons! {
+cgscope_layout::named! {
     /// Why a viewer is not served.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
-    Refusal:
+    pub enum Refusal (name,) {
+        /// Its name in answers and metrics.
+        name: &'static str,
+    }
+
     /// It makes no sense, or is too long.
-    BadRequest = "bad_request",
+    BadRequest = "bad_request";
     /// Another user than the one who connected has sent it.
-    OtherUser = "other_user",
+    OtherUser = "other_user";
     /// There are as many clients as there may be.
-    TooManyClients = "too_many_clients",
+    TooManyClients = "too_many_clients";
     /// They come too fast.
-    TooManyRequests = "too_many_requests",
+    TooManyRequests = "too_many_requests";
     /// A process is not there, or may not be seen.
-    NoSuchProcess = "no_such_process",
+    NoSuchProcess = "no_such_process";
     /// Nothing was asked, or nothing read, for too long.
-    TooSlow = "too_slow",
+    TooSlow = "too_slow";
     /// The daemon cannot collect any more.
-    Failed = "failed",
+    Failed = "failed";
     /// The daemon ends.
-    Ending = "ending",
+    Ending = "ending";
 }
 
 #[cfg(test)]

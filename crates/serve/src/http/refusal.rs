@@ -2,32 +2,36 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-reasons! {
+cgscope_layout::named! {
     /// Why a client did not get what it asked for.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    HttpRefusal:
+    pub enum HttpRefusal (name,) {
+        /// Its name in answers and metrics.
+        name: &'static str,
+    }
+
     /// All places are taken by clients that are being answered.
-    Full = "full",
+    Full = "full";
     /// A newer client took its place while it sent nothing.
-    Displaced = "displaced",
+    Displaced = "displaced";
     /// It took longer than [`super::HttpLimits`] allow.
-    Slow = "slow",
+    Slow = "slow";
     /// The TLS handshake failed.
-    Tls = "tls",
+    Tls = "tls";
     /// Its request was no HTTP.
-    Malformed = "malformed",
+    Malformed = "malformed";
     /// Its request was longer than a request may be.
-    Oversized = "oversized",
+    Oversized = "oversized";
     /// A method other than GET and HEAD.
-    Method = "method",
+    Method = "method";
     /// An unknown path.
-    Path = "path",
+    Path = "path";
     /// No password, or a wrong one.
-    Unauthorized = "unauthorized",
+    Unauthorized = "unauthorized";
     /// Too many wrong passwords before.
-    Guessing = "guessing",
+    Guessing = "guessing";
     /// The page could not be made, or not in time.
-    Unavailable = "unavailable",
+    Unavailable = "unavailable";
 }
 
 /// Counts that only rise.

@@ -47,7 +47,10 @@ impl Systemd {
                 Ok(length) => return Some(String::from_utf8_lossy(&bytes[..length]).trim().into()),
                 // A socket with a timeout is not restarted after a signal (signal(7)).
                 Err(error) => {
-                    assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted), "{error}");
+                    assert!(
+                        matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+                        "{error}"
+                    );
                 }
             }
         }
