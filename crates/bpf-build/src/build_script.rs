@@ -21,6 +21,8 @@ fn embed() -> Result<(), Error> {
     let root = root.canonicalize().map_err(|why| Error::File { path: root, why })?;
     let out = variable("OUT_DIR")?;
     for source in sources(&root)? {
+        // Relative to the package: where clones share a target directory, cargo would look at the files of the clone that built last.
+        let source = Path::new("../..").join(source.strip_prefix(&root).unwrap_or(&source));
         println!("cargo::rerun-if-changed={}", source.display());
     }
     let shared = shared_dir(&out, &variable("TARGET")?);
