@@ -75,7 +75,7 @@ fn without_root(steps: &mut Steps, for_binaries: &[String], is_root_next: bool) 
     steps.step("format of ebpf/", cargo(&["fmt", "--check"]).current_dir(&ebpf))?;
     steps.step("lints", &mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     // `--all-targets` leaves out what `cargo test` does not run by itself.
-    let root = ["clippy", "--package", "cgscope-lab", "--test", "root", "--", "-D", "warnings"];
+    let root = ["clippy", "--workspace", "--test", "root", "--", "-D", "warnings"];
     steps.step("lints of the tests as root", &mut cargo(&root))?;
 
     // As if for this machine: the lints of one compiler do not read the `core` of another, and only the other has one

@@ -79,11 +79,12 @@ fn list(request: &Request) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The binary that users get, and the tests of it, which the unit tests have half compiled already. Those that take minutes measure
-/// what they are linked with: they are built as the binary is.
+/// The binary that users get, and the tests of it. Selected with the whole workspace, they are linked from what the unit tests have
+/// compiled: a package by itself has other features of its dependencies. Tests that take minutes measure what they are linked with:
+/// they are built as the binary is.
 pub(crate) fn build(is_long: bool) -> Result<Binaries, Failure> {
     let cgscope = binary::build()?;
-    let mut cargo = steps::cargo(&["test", "--package", "cgscope-lab", "--test", "root", "--no-run"]);
+    let mut cargo = steps::cargo(&["test", "--workspace", "--test", "root", "--no-run"]);
     if is_long {
         cargo.arg("--release");
     }

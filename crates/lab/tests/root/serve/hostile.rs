@@ -168,7 +168,7 @@ fn disturbs_nobody(bad_requests: u64) {
     // How far an interval was off in a while.
     let mut watch = || {
         let mut stamps = vec![sample(&mut viewer).mono_ns];
-        while stamps.len() < 12 || requests.load(Ordering::Relaxed) < bad_requests {
+        while stamps.len() < 8 || requests.load(Ordering::Relaxed) < bad_requests {
             stamps.push(sample(&mut viewer).mono_ns);
             most_bytes = most_bytes.max(rss_bytes(pid));
             assert!(begun.elapsed() < Duration::from_secs(120), "{requests:?} requests");

@@ -25,10 +25,10 @@ use crate::{
 
 /// Longer than two scrapes and than the period of a quota, after which nothing that stands still waits.
 const QUIET: Duration = Duration::from_millis(2_500);
-const WARM: Duration = Duration::from_secs(2);
+const WARM: Duration = Duration::from_secs(1);
 /// What hist reads, and the load in the middle of it.
-const WINDOW: Duration = Duration::from_secs(11);
-const LOAD: Duration = Duration::from_secs(5);
+const WINDOW: Duration = Duration::from_secs(9);
+const LOAD: Duration = Duration::from_secs(3);
 
 /// As `hist` calls them.
 const QUANTILES: [(&str, f64); 3] = [("p50_ns", 0.5), ("p90_ns", 0.9), ("p99_ns", 0.99)];
