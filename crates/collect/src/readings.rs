@@ -213,13 +213,14 @@ mod tests {
             flags: ON_RQ,
             last_queued_ns: 1_000,
             totals: wire::Totals { run_delay_ns: 700, ..Default::default() },
-            pending: [0, 0, 2_500, 0, 0, 0],
+            pending: ByCause::only(Cause::OtherCgroup, 2_500).0,
             pending_cause: Cause::OtherCgroup as u64,
             waits: Waits { expected_run_delay_ns: 500, ..Default::default() },
             ..Default::default()
         };
-        // In order: throttled, own, other, kernel, unattributed, wakeup. The clock was 500 ns behind.
-        let split = ByCause([0, 0, 3_000, 0, 200, 0]);
+        // The clock was 500 ns behind.
+        let mut split = ByCause::only(Cause::OtherCgroup, 3_000);
+        split.add(&ByCause::only(Cause::Unattributed, 200));
         assert_eq!(pending(&record, 4_000), Some(Pending { ns: 3_200, booked_ns: 200, by_cause: split }));
         assert_eq!(pending(&TaskRecord { flags: ON_CPU | ON_RQ, ..record }, 4_000), None);
         assert_eq!(pending(&TaskRecord { last_queued_ns: 0, ..record }, 4_000), None);
@@ -267,7 +268,7 @@ mod tests {
                 tasks: waits,
                 max_ns: ns,
                 totals: wire::Totals {
-                    by_cause: [waits * ns, 0, 0, 0, 0, 0],
+                    by_cause: ByCause::only(Cause::Throttled, waits * ns).0,
                     run_delay_ns: waits * ns,
                     ..wire::Totals::NONE
                 },

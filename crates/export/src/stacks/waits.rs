@@ -36,18 +36,18 @@ impl Waits {
 
 /// `count` in whole numbers in proportion to `shares`; what rounding down leaves goes to the largest remainders. Without
 /// shares all of it is with the last cause, which has the waits of 0 ns.
-fn divide(count: u64, shares: &[f64; CAUSES]) -> [u64; CAUSES] {
+fn divide<const N: usize>(count: u64, shares: &[f64; N]) -> [u64; N] {
     let total: f64 = shares.iter().sum();
-    let mut counts = [0; CAUSES];
+    let mut counts = [0; N];
     if total <= 0.0 {
-        counts[Cause::Wakeup as usize] = count;
+        counts[N - 1] = count;
         return counts;
     }
     let exact = shares.map(|share| share / total * count as f64);
     for (part, exact) in counts.iter_mut().zip(exact) {
         *part = exact as u64;
     }
-    let mut order: [usize; CAUSES] = std::array::from_fn(|i| i);
+    let mut order: [usize; N] = std::array::from_fn(|i| i);
     order.sort_by(|a, b| exact[*b].fract().total_cmp(&exact[*a].fract()));
     let mut left = count.saturating_sub(sum::total(counts));
     for i in order.into_iter().cycle() {
@@ -68,7 +68,7 @@ mod tests {
     fn a_number_is_divided_without_a_rest() {
         assert_eq!(divide(3, &[1.0, 1.0, 0.0, 0.0, 0.0, 1.0]), [1, 1, 0, 0, 0, 1]);
         assert_eq!(divide(10, &[2.0, 1.0, 0.0, 0.0, 0.0, 0.0]), [7, 3, 0, 0, 0, 0]);
-        assert_eq!(divide(5, &[0.0; CAUSES]), [0, 0, 0, 0, 0, 5]);
+        assert_eq!(divide(5, &[0.0; 6]), [0, 0, 0, 0, 0, 5]);
         assert_eq!(divide(0, &[1.0; CAUSES]), [0; CAUSES]);
         for count in [1, 2, 3, 7, 1_000_003] {
             assert_eq!(divide(count, &[0.1, 0.7, 1e-9, 3.0, 0.3, 5.0]).iter().sum::<u64>(), count);

@@ -118,7 +118,7 @@ fn a_share_that_is_read_before_its_count_is_not_lost() {
 fn halves_take_turns() {
     let mut waits = Waits::default();
     for _ in 0..10 {
-        waits.add(&wait(&vec![(20, [32, 0, 0, 0, 0])]));
+        waits.add(&wait(&vec![(20, std::array::from_fn(|cause| if cause == 0 { 32 } else { 0 }))]));
     }
     let series: Vec<_> = waits.series().map(|(cause, series)| (cause, series.count(), series.ns)).collect();
     assert_eq!(series, [(Cause::Throttled, 5, 320), (Cause::Wakeup, 5, 320)]);

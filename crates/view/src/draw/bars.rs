@@ -113,7 +113,9 @@ mod tests {
     #[test]
     fn parts_of_a_bar_are_told_apart_without_colours() {
         let text = |theme| {
-            let spans = stacked(&[3.0, 1.0, 0.0, 0.0, 0.0, 0.0], 4, theme);
+            let mut parts = [0.0; CAUSES];
+            (parts[0], parts[1]) = (3.0, 1.0);
+            let spans = stacked(&parts, 4, theme);
             spans.iter().map(|span| span.content.as_ref()).collect::<Vec<_>>().join("|")
         };
         assert_eq!(text(Theme::new(Colours::None)), "TTT|o");

@@ -103,7 +103,7 @@ fn remark(cause: Cause, run: &CommandRun) -> Option<String> {
         }
         Cause::OtherCgroup => culprits_line(&others(run, false)),
         Cause::Kernel => culprits_line(&others(run, true)),
-        Cause::Wakeup | Cause::Unattributed => None,
+        _ => None,
     }
 }
 
