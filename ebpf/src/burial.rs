@@ -8,7 +8,7 @@ use core::{arch::asm, ptr::read_volatile};
 
 use cgscope_layout::{
     BLOCKED_STATES, BUCKETS, CAUSES, Cause, Loss, bucket_of,
-    cause::{CELLS, SHARED_CAUSES, WHOLE, row_of},
+    cause::{CELLS, WHOLE, cell_of, row_of},
     wire::{Accounts, Exited, TaskStorage, Totals},
 };
 
@@ -151,7 +151,7 @@ pub fn count_unseen_arrival(task: Task, storage: &mut TaskStorage) {
     if let Some(count) = storage.histogram.counts.get_mut(bucket) {
         *count = count.wrapping_add(1);
     }
-    let cell = row_of(bucket) * SHARED_CAUSES + Cause::Unattributed as usize;
+    let cell = cell_of(row_of(bucket), Cause::Unattributed as usize);
     if let Some(share) = storage.histogram.shares.get_mut(cell) {
         *share = share.wrapping_add(WHOLE);
     }

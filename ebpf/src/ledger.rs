@@ -6,7 +6,7 @@
 
 use cgscope_layout::{
     ByCause, Cause, Loss,
-    cause::{SHARED_CAUSES, WHOLE, row_of},
+    cause::{SHARED_CAUSES, WHOLE, cell_of, row_of},
     history::Ring,
     ledger::{IDLE, KERNEL, Left, NO_CPU, RUNTIME, kind},
     look_back::cause_of,
@@ -72,7 +72,7 @@ pub fn count(histogram: &mut Histogram, bucket: u64, cause: u64, share: u64) {
         return;
     }
     // Always there; the verifier wants to see it.
-    let cell = opaque(row_of(bucket as usize) * SHARED_CAUSES + cause as usize);
+    let cell = opaque(cell_of(row_of(bucket as usize), cause as usize));
     if let Some(cell) = histogram.shares.get_mut(cell) {
         *cell = cell.wrapping_add(share as u32);
     }

@@ -42,8 +42,27 @@ pub const CELLS: usize = ROWS * SHARED_CAUSES;
 // A cell's number is kept in a byte.
 const _: () = assert!(CELLS <= 256);
 
-/// The histogram by cause: cell `row * SHARED_CAUSES + cause` in units of 1/[`WHOLE`] wait. The counters only rise, and wrap at 2^32.
+/// The histogram by cause, by [`cell_of`], in units of 1/[`WHOLE`] wait. The counters only rise, and wrap at 2^32.
 pub type Shares = [u32; CELLS];
+
+/// The causes that the first recordings know. Recordings keep numbers of cells, so these stay what they are: a cause that comes
+/// later has its cells behind all others'.
+const FIRST_CAUSES: usize = 5;
+
+/// The cell of a row and a cause below [`SHARED_CAUSES`].
+#[inline(always)]
+pub const fn cell_of(row: usize, cause: usize) -> usize {
+    if cause < FIRST_CAUSES { row * FIRST_CAUSES + cause } else { cause * ROWS + row }
+}
+
+/// The row and the cause of a cell.
+pub const fn row_and_cause(cell: usize) -> (usize, usize) {
+    if cell < ROWS * FIRST_CAUSES {
+        (cell / FIRST_CAUSES, cell % FIRST_CAUSES)
+    } else {
+        (cell % ROWS, cell / ROWS)
+    }
+}
 
 /// The row of a bucket.
 #[inline(always)]
@@ -61,5 +80,17 @@ mod tests {
             assert_eq!(*cause as usize, i);
         }
         assert_eq!(Cause::Wakeup as usize, SHARED_CAUSES);
+    }
+
+    #[test]
+    fn every_row_and_cause_has_a_cell_of_its_own() {
+        // With causes to come, too.
+        let mut is_taken = [false; ROWS * (FIRST_CAUSES + 3)];
+        for (row, cause) in (0..ROWS).flat_map(|row| (0..FIRST_CAUSES + 3).map(move |cause| (row, cause))) {
+            let cell = cell_of(row, cause);
+            assert_eq!(row_and_cause(cell), (row, cause));
+            assert!(!core::mem::replace(&mut is_taken[cell], true), "{row} {cause}");
+        }
+        assert_eq!((cell_of(4, 2), cell_of(29, 4), cell_of(0, 5)), (22, 149, 150), "as in recordings");
     }
 }

@@ -7,7 +7,7 @@
 
 use cgscope_layout::{
     BUCKETS, CAUSES, Cause,
-    cause::{ROWS, SHARED_CAUSES, WHOLE, row_of},
+    cause::{ROWS, SHARED_CAUSES, WHOLE, row_and_cause, row_of},
 };
 use cgscope_model::{Wait, sum};
 
@@ -55,9 +55,10 @@ impl Waits {
             sum::add(&mut self.series_of(cause).ns, ns);
         }
         let mut shares = [[0u64; SHARED_CAUSES]; ROWS];
-        wait.hist
-            .shares()
-            .for_each(|(cell, share)| shares[cell / SHARED_CAUSES][cell % SHARED_CAUSES] = share);
+        for (cell, share) in wait.hist.shares() {
+            let (row, cause) = row_and_cause(cell);
+            shares[row][cause] = share;
+        }
         let counts: Vec<(usize, u64)> = wait.hist.counts().collect();
         let mut rows = counts.chunk_by(|a, b| row_of(a.0) == row_of(b.0)).peekable();
         for (row, shares) in shares.iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use cgscope_layout::{
     BUCKETS, CAUSES, Cause, Shares, bucket_of,
-    cause::{CELLS, SHARED_CAUSES, WHOLE},
+    cause::{CELLS, SHARED_CAUSES, WHOLE, cell_of, row_and_cause, row_of},
     high_ns, low_ns,
 };
 
@@ -64,8 +64,7 @@ impl Hist {
         let mut shares = [0u64; CELLS];
         if (cause as usize) < SHARED_CAUSES {
             for (bucket, count) in hist.counts.iter() {
-                shares[cgscope_layout::cause::row_of(bucket) * SHARED_CAUSES + cause as usize] +=
-                    count * u64::from(WHOLE);
+                shares[cell_of(row_of(bucket), cause as usize)] += count * u64::from(WHOLE);
             }
         }
         hist.shares = Sparse::from_counts(shares);
@@ -99,17 +98,18 @@ impl Hist {
         }
         let mut octaves: Vec<Octave> = Vec::new();
         for (bucket, count) in self.counts.iter() {
-            let row = cgscope_layout::cause::row_of(bucket);
+            let row = row_of(bucket);
             match octaves.last_mut() {
                 Some(last) if last.row == row => sum::add(&mut last.count, count),
                 _ => octaves.push(Octave { row, count, by_cause: [0.0; CAUSES] }),
             }
         }
         for (cell, share) in self.shares.iter() {
-            let at = octaves.binary_search_by_key(&(cell / SHARED_CAUSES), |octave| octave.row);
+            let (row, cause) = row_and_cause(cell);
+            let at = octaves.binary_search_by_key(&row, |octave| octave.row);
             // Read while a wait is entered, a share may be there before its count.
             if let Ok(at) = at {
-                octaves[at].by_cause[cell % SHARED_CAUSES] += share as f64 / f64::from(WHOLE);
+                octaves[at].by_cause[cause] += share as f64 / f64::from(WHOLE);
             }
         }
         for octave in &mut octaves {

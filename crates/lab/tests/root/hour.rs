@@ -4,7 +4,7 @@ use std::{io::Read, path::Path, sync::Arc, time::Duration};
 
 use cgscope_layout::{
     BUCKETS, bucket_of,
-    cause::{CELLS, SHARED_CAUSES, WHOLE, row_of},
+    cause::{CELLS, SHARED_CAUSES, WHOLE, cell_of, row_of},
 };
 use cgscope_model::{
     ByCause, Cause, CgroupReading, CpuReading, ExitedReading, Hist, NodeReading, Sample, TaskReading,
@@ -170,7 +170,7 @@ impl Task {
             let bucket = bucket_of(ns);
             self.counts[bucket] += 1;
             if (cause as usize) < SHARED_CAUSES {
-                self.shares[row_of(bucket) * SHARED_CAUSES + cause as usize] += u64::from(WHOLE);
+                self.shares[cell_of(row_of(bucket), cause as usize)] += u64::from(WHOLE);
             }
             totals.by_cause.add(&ByCause::only(cause, ns));
             totals.waits += 1;
