@@ -8,7 +8,7 @@ use cgscope_model::{Interval, placement::cpu_list};
 use serde_json::Value;
 
 use crate::{
-    bench::{follow, json_lines, run, stderr, stdout},
+    bench::{follow, is_emulated, json_lines, run, stderr, stdout},
     load::{Cgroup, Load},
 };
 
@@ -26,9 +26,10 @@ pub(crate) fn nodes() -> Vec<(u32, Vec<u32>)> {
     nodes
 }
 
-/// The objects of intervals of two seconds, the last one whole under load.
+/// The objects of intervals of a second (two, emulated), the last one whole under load.
 fn measure(args: &[&str], intervals: &str) -> Vec<Value> {
-    let args: Vec<&str> = ["hist", "--json", "2", intervals].iter().chain(args).copied().collect();
+    let length = if is_emulated() { "2" } else { "1" };
+    let args: Vec<&str> = ["hist", "--json", length, intervals].iter().chain(args).copied().collect();
     let output = run(&args);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     json_lines(&output)

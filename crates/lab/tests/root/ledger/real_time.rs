@@ -41,6 +41,6 @@ fn a_real_time_task_out_of_runtime_is_not_being_woken_up() {
     let _other = Load::pinned_loop(1, None);
     let shell = ["-f", "10", "taskset", "-c", "1", "sh", "-c", "while :; do :; done"];
     let load = Load::start("chrt", &shell, cgroup.as_ref());
-    let interval = host.measured(6);
+    let interval = host.measured(4);
     assert_out_of_runtime(&interval, &[load.pid()]);
 }
