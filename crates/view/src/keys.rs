@@ -1,4 +1,4 @@
-//! What keys do, each command defined once: for the loop, for the help, for the documentation and for settings.
+//! The commands of the screen and their keys, defined once for the loop, the help, the documentation and settings.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -7,15 +7,15 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 named! {
     /// A command of the screen.
-    #[allow(missing_docs, reason = "the table says what each does")]
+    #[allow(missing_docs, reason = "the table describes each")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Command (name, default_keys, does) {
         /// The name in settings.
         name: &'static str,
-        /// The keys that do it unless settings say otherwise.
+        /// The keys, unless settings name others.
         default_keys: &'static [&'static str],
-        /// What it does, in a few words.
+        /// Its effect, in a few words.
         does: &'static str,
     }
 
@@ -62,14 +62,13 @@ named! {
     Redraw = "redraw", &["ctrl-l"], "draws the screen anew, after something else has written on it";
 }
 
-/// A key with its modifiers, as settings name it: `q`, `ctrl-c`, `pageup`, `space`.
+/// A key as settings name it: `q`, `ctrl-c`, `pageup`, `space`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     code: KeyCode,
     ctrl: bool,
 }
 
-/// Keys that are no letters.
 const NAMED: [(&str, KeyCode); 16] = [
     ("space", KeyCode::Char(' ')),
     ("tab", KeyCode::Tab),
@@ -92,7 +91,7 @@ const NAMED: [(&str, KeyCode); 16] = [
 impl From<KeyEvent> for Key {
     fn from(event: KeyEvent) -> Self {
         match (event.code, event.modifiers.contains(KeyModifiers::CONTROL)) {
-            // The backspace of some terminals.
+            // Some terminals send it for backspace.
             (KeyCode::Char('h'), true) => Self { code: KeyCode::Backspace, ctrl: false },
             (code, ctrl) => Self { code, ctrl },
         }
@@ -106,7 +105,7 @@ impl From<Key> for KeyEvent {
 }
 
 impl Key {
-    /// With Ctrl, as far as terminals send that.
+    /// A key with Ctrl, if terminals send it.
     fn with_ctrl(text: &str, code: KeyCode) -> Result<Self, String> {
         let sent = match code {
             KeyCode::Char('z') => {
@@ -131,17 +130,15 @@ impl Key {
 impl FromStr for Key {
     type Err = String;
 
-    /// Names in any case; of letters, `G` is another key than `g`, but for Ctrl, which knows one of them.
+    /// Names are accepted in any case. `G` and `g` are different keys, except with Ctrl.
     fn from_str(text: &str) -> Result<Self, String> {
         let lower = text.to_ascii_lowercase();
         let (ctrl, name) = lower.strip_prefix("ctrl-").map_or((false, lower.as_str()), |name| (true, name));
         let named = NAMED.iter().find(|(known, _)| *known == name).map(|(_, code)| *code);
         let function =
             || name.strip_prefix('f')?.parse().ok().filter(|n| (1..=12).contains(n)).map(KeyCode::F);
-        let mut letters = if ctrl { name } else { text }.chars();
-        let letter = letters
-            .next()
-            .filter(|letter| letters.next().is_none() && !letter.is_control() && *letter != ' ');
+        let letter = if ctrl { name } else { text }.parse::<char>().ok();
+        let letter = letter.filter(|letter| !letter.is_control() && *letter != ' ');
         let code = named.or_else(function).or(letter.map(KeyCode::Char)).ok_or_else(|| {
             let names: Vec<&str> = NAMED.iter().map(|(name, _)| *name).collect();
             format!("{text:?} is no key: a key is a letter or sign, one of {}, f1 to f12, or ctrl- and one of these", names.join(", "))
@@ -164,7 +161,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// Which key does what.
+/// The keys of each command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keymap {
     keys: BTreeMap<Command, Vec<Key>>,
@@ -173,14 +170,13 @@ pub struct Keymap {
 impl Default for Keymap {
     fn default() -> Self {
         let parse = |key: &&str| key.parse().expect("the default keys are keys: a test parses each");
-        let keys =
-            Command::ALL.iter().map(|command| (*command, command.default_keys().iter().map(parse).collect()));
-        Self { keys: keys.collect() }
+        let keys = |command: Command| (command, command.default_keys().iter().map(parse).collect());
+        Self { keys: Command::ALL.map(keys).into() }
     }
 }
 
 impl Keymap {
-    /// These keys do it, and no others; whatever they did before, they do no longer.
+    /// Gives a command these keys alone, and takes them from other commands.
     pub fn set(&mut self, command: Command, keys: Vec<Key>) {
         for other in self.keys.values_mut() {
             other.retain(|key| !keys.contains(key));
@@ -188,7 +184,7 @@ impl Keymap {
         self.keys.insert(command, keys);
     }
 
-    /// What a key does.
+    /// The command of a key.
     pub fn command(&self, key: Key) -> Option<Command> {
         self.keys.iter().find(|(_, keys)| keys.contains(&key)).map(|(command, _)| *command)
     }
@@ -198,7 +194,7 @@ impl Keymap {
         self.keys.get(&command).map_or(&[], Vec::as_slice)
     }
 
-    /// The first key of a command, for a line of keys.
+    /// The first key of a command.
     pub fn first(&self, command: Command) -> Option<String> {
         self.keys(command).first().map(ToString::to_string)
     }

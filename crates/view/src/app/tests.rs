@@ -4,7 +4,7 @@ use cgscope_made_up::small::{interval, task, waiting};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
 use super::*;
-use crate::theme::Colours;
+use crate::{settings::Span, theme::Colours};
 
 /// A flat list of threads that waited so many ms each.
 fn app(tasks: &[(u32, u64)]) -> App {

@@ -14,7 +14,7 @@ named! {
         name: &'static str,
         /// Its heading.
         title: &'static str,
-        /// What shows it.
+        /// The command that shows it.
         command: Command,
     }
 
@@ -52,14 +52,14 @@ impl View {
         Self::ALL.iter().copied().find(|view| view.name() == name)
     }
 
-    /// The one so many places on; findings and help are not among them.
+    /// The view this many places on, without findings and help.
     pub fn step(self, places: isize) -> Self {
         let views = &Self::ALL[..Self::ALL.len() - 2];
         let at = views.iter().position(|view| *view == self).unwrap_or(0);
         views[(at as isize + places).rem_euclid(views.len() as isize) as usize]
     }
 
-    /// What its rows are, within a scope, with a tree of cgroups or without, of processes or threads. Views that have no list of their own go on with that of the Overview.
+    /// The kind of its list. Views without a list of their own keep that of the Overview.
     pub fn kind(self, scope: &Key, tree: bool, processes: bool) -> Kind {
         match self {
             Self::Cgroups => Kind::Limits,
@@ -75,26 +75,23 @@ impl View {
         }
     }
 
-    /// It has no list, and is of one subject.
+    /// Whether it has no list and shows one subject.
     pub const fn is_of_one(self) -> bool {
         matches!(self, Self::Histogram | Self::Heatmap | Self::Task)
     }
 
-    /// It shows lines that scroll. It is what somebody looked at, not how: the next time begins with another.
+    /// Whether it shows lines that scroll. Such a view is not what the next run begins with.
     pub const fn is_text(self) -> bool {
         matches!(self, Self::Task | Self::Findings | Self::Help)
     }
 
-    /// It lies over another one, which comes back after it.
+    /// Whether it lies over another view, which comes back after it.
     pub const fn is_over(self) -> bool {
         matches!(self, Self::Findings | Self::Help)
     }
 
-    /// It shows the list of the Overview, or what is selected there.
+    /// Whether it shows the list of the Overview, or what is selected there.
     pub const fn is_of_overview(self) -> bool {
-        matches!(
-            self,
-            Self::Overview | Self::Histogram | Self::Heatmap | Self::Task | Self::Findings | Self::Help
-        )
+        !matches!(self, Self::Cgroups | Self::Culprits | Self::Numa | Self::States)
     }
 }

@@ -1,4 +1,4 @@
-//! What lists there are.
+//! The kinds of lists, and their columns.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use cgscope_model::counters::{Counter, OF_TOP};
 use crate::columns::Column;
 
 named! {
-    /// What the rows of a list are of.
+    /// The subjects of a list's rows.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
     #[serde(rename_all = "lowercase")]
     pub enum Kind (name,) {
@@ -20,7 +20,7 @@ named! {
     Cgroups = "cgroups";
     /// Cgroups and their limits.
     Limits = "limits";
-    /// Cgroups that waited behind somebody.
+    /// Cgroups that waited behind others.
     Victims = "victims";
     /// Processes.
     Processes = "processes";
@@ -42,8 +42,8 @@ const MIGR: Column = Of(Counter::Migrations);
 impl Kind {
     /// Its columns, in their order.
     pub fn columns(self) -> &'static [Column] {
-        static COLUMNS: LazyLock<Vec<Vec<Column>>> =
-            LazyLock::new(|| Kind::ALL.iter().map(|kind| kind.all_columns()).collect());
+        static COLUMNS: LazyLock<[Vec<Column>; Kind::ALL.len()]> =
+            LazyLock::new(|| Kind::ALL.map(Kind::all_columns));
         &COLUMNS[self as usize]
     }
 
@@ -59,7 +59,7 @@ impl Kind {
         columns.flat_map(|column| std::iter::once(column).chain(counters(column))).collect()
     }
 
-    /// Without the counters that all lists of cgroups, processes and threads have.
+    /// The columns besides the counters that all lists of cgroups, processes and threads have.
     const fn beside_counters(self) -> &'static [Column] {
         match self {
             Self::Cgroups => &[
@@ -84,7 +84,7 @@ impl Kind {
         }
     }
 
-    /// What is left out first where there is no room: counters that nothing is said of here before all others.
+    /// The columns in the order in which they are left out where there is no room, counters that are not named below first.
     pub fn least_needed(self) -> Vec<Column> {
         let named = self.named_least_needed();
         let others =
@@ -109,7 +109,7 @@ impl Kind {
         }
     }
 
-    /// The columns that take what is left of the width: the first of them that is there.
+    /// The columns that take the rest of the width: the first of them that is shown.
     pub const fn flexible(self) -> &'static [Column] {
         match self {
             Self::Cgroups | Self::Limits | Self::Victims | Self::States => &[Name],
@@ -118,7 +118,7 @@ impl Kind {
         }
     }
 
-    /// Sorted by this unless somebody chose another.
+    /// The default sort column.
     pub const fn sorted_by(self) -> Column {
         match self {
             Self::Placed => OnCpu,
@@ -128,7 +128,7 @@ impl Kind {
         }
     }
 
-    /// Its rows are cgroups.
+    /// Whether its rows are cgroups.
     pub const fn is_of_cgroups(self) -> bool {
         matches!(self, Self::Cgroups | Self::Limits | Self::Victims)
     }

@@ -1,4 +1,4 @@
-//! Which rows a list has, and in what order.
+//! The rows of a list, and their order.
 
 mod kind;
 
@@ -18,15 +18,15 @@ use crate::{
 /// Whether a row has others below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fold {
-    /// None.
+    /// It has none.
     Leaf,
     /// They are shown.
     Open,
-    /// They are not.
+    /// They are hidden.
     Closed,
 }
 
-/// Where the figures of a row are.
+/// The place of the figures of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     Node(usize),
@@ -36,10 +36,10 @@ enum At {
     State(usize),
 }
 
-/// A row.
+/// A row of a list.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
-    /// What tells it in every interval.
+pub struct ListRow {
+    /// Identifies the row in every interval.
     pub key: Key,
     at: At,
     /// Rows above it in the tree.
@@ -51,41 +51,47 @@ pub struct Row {
 /// The rows of a list in one interval.
 #[derive(Clone, Debug, Default)]
 pub struct Rows {
-    rows: Vec<Row>,
+    rows: Vec<ListRow>,
     states: Vec<states::StateRow>,
 }
 
-/// What is asked for.
+/// Which rows a list shall have.
 #[derive(Clone, Copy)]
 pub struct Question<'a> {
-    /// Rows of this kind.
+    /// The kind of the list.
     pub kind: Kind,
-    /// Only what is in it: all, a cgroup, or a process.
+    /// Only rows of this subject: all, a cgroup, or a process.
     pub scope: &'a Key,
-    /// Sorted by.
+    /// The sort column.
     pub sort: Column,
-    /// The other way round than the column's own.
+    /// Sorted the other way round than the column's own.
     pub reversed: bool,
     /// Cgroups as a tree.
     pub tree: bool,
     /// Only rows with these letters.
     pub filter: &'a str,
-    /// Cgroups of the tree whose branches are closed.
+    /// Cgroups of the tree with closed branches.
     pub folded: &'a BTreeSet<Arc<str>>,
-    /// What a process is called besides its name: its command line.
+    /// Returns the command line of a process, if it is known.
     pub command_line: &'a dyn Fn(u32) -> Option<Arc<str>>,
 }
 
 impl Deref for Rows {
-    type Target = [Row];
+    type Target = [ListRow];
 
-    fn deref(&self) -> &[Row] {
+    fn deref(&self) -> &[ListRow] {
         &self.rows
     }
 }
 
+impl ListRow {
+    fn leaf(key: Key, at: At) -> Self {
+        Self { key, at, depth: 0, fold: Fold::Leaf }
+    }
+}
+
 impl Rows {
-    /// The answer.
+    /// Filters and sorts the rows of an interval.
     pub fn new(question: &Question<'_>, data: &Data) -> Self {
         match question.kind {
             Kind::Cgroups | Kind::Limits if question.tree => {
@@ -113,13 +119,13 @@ impl Rows {
         self.rows.iter().position(|row| row.key == *key)
     }
 
-    /// What a row is of; `None` of a row of states.
-    pub fn subject<'a>(&self, row: &Row, data: &'a Data) -> Option<Subject<'a>> {
+    /// The subject of a row; `None` for a row of states.
+    pub fn subject<'a>(&self, row: &ListRow, data: &'a Data) -> Option<Subject<'a>> {
         subject(row.at, data)
     }
 
-    /// Of a row of states, what it is of.
-    pub fn state(&self, row: &Row) -> Option<&states::StateRow> {
+    /// The state of a row of states.
+    pub fn state(&self, row: &ListRow) -> Option<&states::StateRow> {
         match row.at {
             At::State(at) => self.states.get(at),
             _ => None,
@@ -138,35 +144,24 @@ fn subject(at: At, data: &Data) -> Option<Subject<'_>> {
 }
 
 /// The tasks of a scope, by their place.
-fn tasks_in<'a>(scope: &'a Key, data: &'a Data) -> Box<dyn Iterator<Item = usize> + 'a> {
-    let tasks = data.interval.tasks.iter().enumerate();
-    match scope {
+fn tasks_in<'a>(scope: &'a Key, data: &'a Data) -> impl Iterator<Item = usize> + 'a {
+    let interval = &*data.interval;
+    // By id, so that paths are compared once for each cgroup.
+    let ids: BTreeSet<u64> = match scope {
         Key::Cgroup(root) => {
-            // By id: names are compared but once for each cgroup.
-            let ids: BTreeSet<u64> = data
-                .interval
-                .cgroups
-                .iter()
-                .filter(|(_, path)| is_at_or_below(path, root))
-                .map(|(id, _)| *id)
-                .collect();
-            Box::new(tasks.filter(move |(_, task)| ids.contains(&task.reading.cgroup_id)).map(|(at, _)| at))
+            let cgroups = interval.cgroups.iter().filter(|(_, path)| is_at_or_below(path, root));
+            cgroups.map(|(id, _)| *id).collect()
         }
-        _ => Box::new((0..data.interval.tasks.len()).filter(|at| is_in_scope(scope, data, *at))),
-    }
-}
-
-fn is_in_scope(scope: &Key, data: &Data, task: usize) -> bool {
-    let reading = &data.interval.tasks[task].reading;
-    match scope {
+        _ => BTreeSet::new(),
+    };
+    let is_in = move |task: &TaskInterval| match scope {
         Key::All | Key::State(..) => true,
-        Key::Cgroup(root) => {
-            data.interval.cgroup_path(reading.cgroup_id).is_some_and(|path| is_at_or_below(path, root))
-        }
-        Key::Unknown => data.interval.cgroup_path(reading.cgroup_id).is_none(),
-        Key::Process(pid) => reading.tgid == *pid,
-        Key::Task(serial) => reading.serial == *serial,
-    }
+        Key::Cgroup(_) => ids.contains(&task.reading.cgroup_id),
+        Key::Unknown => interval.cgroup_path(task.reading.cgroup_id).is_none(),
+        Key::Process(pid) => task.reading.tgid == *pid,
+        Key::Task(serial) => task.reading.serial == *serial,
+    };
+    interval.tasks.iter().enumerate().filter(move |(_, task)| is_in(task)).map(|(at, _)| at)
 }
 
 fn cgroups(question: &Question<'_>, data: &Data) -> Vec<At> {
@@ -179,7 +174,7 @@ fn cgroups(question: &Question<'_>, data: &Data) -> Vec<At> {
     below.map(At::Node).chain(unknown).collect()
 }
 
-/// The cgroup that lists are of, if they are not of all.
+/// The cgroup that is the scope, if one is.
 fn scope_node(question: &Question<'_>, data: &Data) -> Option<usize> {
     match question.scope {
         Key::Cgroup(path) => data.tree.find(path),
@@ -187,24 +182,22 @@ fn scope_node(question: &Question<'_>, data: &Data) -> Option<usize> {
     }
 }
 
-/// Cgroups whose own tasks waited behind somebody. Those above them only repeat it.
+/// Cgroups with own tasks that waited behind others; the cgroups above them would only repeat it.
 fn victims(data: &Data) -> BTreeSet<usize> {
     let interval = &*data.interval;
     let ran = interval.pairs.iter().filter(|pair| pair.blame == Blame::Ran);
     ran.filter_map(|pair| data.tree.find_id(interval, pair.victim)).collect()
 }
 
-/// Rows in the order of their column; equal ones by what tells them, so that they do not jump.
+/// Rows in the order of their column; equal ones by their key, so that they do not jump.
 fn flat(question: &Question<'_>, data: &Data, rows: Vec<At>) -> Rows {
     let filter = question.filter.to_lowercase();
-    let mut keyed: Vec<(SortKey, Row)> = rows
+    let mut keyed: Vec<(SortKey, ListRow)> = rows
         .into_iter()
         .filter_map(|at| {
             let subject = subject(at, data)?;
-            matches(&subject, data, &filter, question.command_line).then(|| {
-                let row = Row { key: subject.key(), at, depth: 0, fold: Fold::Leaf };
-                (question.sort.sort_key(&subject, data), row)
-            })
+            let matches = matches(&subject, data, &filter, question.command_line);
+            matches.then(|| (question.sort.sort_key(&subject, data), ListRow::leaf(subject.key(), at)))
         })
         .collect();
     let order = order(question);
@@ -241,7 +234,7 @@ fn matches(
     };
     match (subject, subject.task()) {
         (_, Some(task)) => is_task(task),
-        // A cgroup is found by the tasks that are directly in it, too.
+        // A cgroup is also found by the tasks that are directly in it.
         (Subject::Cgroup(node), None) => {
             let own = data.tree.find(&node.path).map_or(&[][..], |at| data.tree.tasks_of(at));
             own.iter().any(|at| is_task(&data.interval.tasks[*at]))
@@ -251,7 +244,7 @@ fn matches(
 }
 
 /// The tree of cgroups: siblings in the order of the column.
-fn tree(question: &Question<'_>, data: &Data) -> Vec<Row> {
+fn tree(question: &Question<'_>, data: &Data) -> Vec<ListRow> {
     let nodes = data.tree.nodes();
     let keys: Vec<SortKey> =
         nodes.iter().map(|node| question.sort.sort_key(&Subject::Cgroup(node), data)).collect();
@@ -275,13 +268,13 @@ fn tree(question: &Question<'_>, data: &Data) -> Vec<Row> {
             (false, true) => Fold::Closed,
             (false, false) => Fold::Open,
         };
-        rows.push(Row { key: Key::Cgroup(node.path.clone()), at: At::Node(at), depth, fold });
+        rows.push(ListRow { key: Key::Cgroup(node.path.clone()), at: At::Node(at), depth, fold });
         if fold == Fold::Open {
             next.extend(sorted(node.children.clone()).into_iter().map(|child| (child, depth + 1)));
         }
     }
     let unknown = data.tree.unknown.as_ref().filter(|_| *question.scope == Key::All);
-    rows.extend(unknown.map(|_| Row { key: Key::Unknown, at: At::Unknown, depth: 0, fold: Fold::Leaf }));
+    rows.extend(unknown.map(|_| ListRow::leaf(Key::Unknown, At::Unknown)));
     rows
 }
 
@@ -293,11 +286,8 @@ fn by_state(question: &Question<'_>, data: &Data) -> Rows {
     if question.reversed {
         states.reverse();
     }
-    let rows = states.iter().enumerate().map(|(at, row)| Row {
-        key: Key::State(row.name.clone(), row.state),
-        at: At::State(at),
-        depth: 0,
-        fold: Fold::Leaf,
-    });
-    Rows { rows: rows.collect(), states }
+    let row = |(at, row): (usize, &states::StateRow)| {
+        ListRow::leaf(Key::State(row.name.clone(), row.state), At::State(at))
+    };
+    Rows { rows: states.iter().enumerate().map(row).collect(), states }
 }
