@@ -108,14 +108,14 @@ impl Key {
     /// A key with Ctrl, if terminals send it.
     fn with_ctrl(text: &str, code: KeyCode) -> Result<Self, String> {
         let sent = match code {
+            KeyCode::Char('h') => "backspace",
+            KeyCode::Char('i') => "tab",
+            KeyCode::Char('m') => "enter",
             KeyCode::Char('z') => {
                 return Err(format!(
                     "{text:?} stops cgscope, as it stops every job of a shell: name another key"
                 ));
             }
-            KeyCode::Char('h') => "backspace",
-            KeyCode::Char('i') => "tab",
-            KeyCode::Char('m') => "enter",
             KeyCode::Char(letter) if letter != ' ' && !letter.is_ascii_lowercase() => {
                 return Err(format!(
                     "{text:?} does not come through a terminal: ctrl- goes with letters, space and named keys"

@@ -58,7 +58,7 @@ impl Theme {
     }
 
     /// Words that explain figures.
-    pub fn quiet(self) -> Style {
+    pub(crate) fn quiet(self) -> Style {
         match self.colours {
             // Dark grey is the background of some palettes of sixteen colours.
             Colours::Sixteen => Style::new().add_modifier(Modifier::DIM),
@@ -66,55 +66,52 @@ impl Theme {
         }
     }
 
-    /// Headings.
-    pub fn heading(self) -> Style {
+    pub(crate) fn heading(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
     /// Losses and findings.
-    pub fn alarm(self) -> Style {
+    pub(crate) fn alarm(self) -> Style {
         self.fg(Color::Red, 160).add_modifier(Modifier::BOLD)
     }
 
-    /// Waits.
-    pub fn wait(self) -> Style {
+    pub(crate) fn wait(self) -> Style {
         self.fg(Color::Yellow, 172)
     }
 
     /// Keys, and the view that is shown.
-    pub fn key(self) -> Style {
+    pub(crate) fn key(self) -> Style {
         self.fg(Color::Cyan, 36).add_modifier(Modifier::BOLD)
     }
 
-    /// Busy CPUs.
-    pub fn busy(self) -> Style {
+    pub(crate) fn busy(self) -> Style {
         self.fg(Color::Green, 36)
     }
 
     /// The part of a bar that this cause has.
-    pub fn cause(self, cause: Cause) -> Style {
+    pub(crate) fn cause(self, cause: Cause) -> Style {
         let colours = causes::shown(cause).terminal;
         colours
             .map_or_else(|| self.quiet(), |(sixteen, many)| self.fg(SIXTEEN[usize::from(sixteen & 15)], many))
     }
 
     /// What the part of a bar consists of.
-    pub fn sign(self, cause: Cause) -> char {
+    pub(crate) fn sign(self, cause: Cause) -> char {
         self.block_or(causes::shown(cause).letter)
     }
 
     /// A full cell, or without colours this letter.
-    pub fn block_or(self, letter: char) -> char {
+    pub(crate) fn block_or(self, letter: char) -> char {
         if self.has_colour() { '█' } else { letter }
     }
 
     /// Whether parts of a bar differ by colour; else they differ by letter.
-    pub fn has_colour(self) -> bool {
+    pub(crate) fn has_colour(self) -> bool {
         self.colours != Colours::None
     }
 
     /// The selected row, except its bars.
-    pub fn selected(self) -> Style {
+    pub(crate) fn selected(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 }

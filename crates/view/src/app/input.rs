@@ -41,7 +41,7 @@ pub enum Effect {
 }
 
 impl App {
-    /// Takes a key, the mouse, or another size.
+    /// Takes a key, the mouse, or another size of the screen.
     pub fn on_event(&mut self, event: &Event) -> Effect {
         match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => self.on_key(*key),
@@ -97,7 +97,7 @@ impl App {
             Command::Back => return self.go_back(),
             Command::Fold => return self.fold(true),
             Command::Unfold => return self.fold(false),
-            Command::Filter => self.prompt = Some(Prompt::Filter { before: self.filter.clone() }),
+            Command::Filter => self.prompt = Some(Prompt::Filter(self.filter.clone())),
             Command::Sort => self.choose_sort(),
             Command::SortLeft => return self.step_sort(-1),
             Command::SortRight => return self.step_sort(1),
@@ -196,9 +196,7 @@ impl App {
                 self.filter.clear();
             }
         }
-        self.selected = 0;
-        self.first_row = 0;
-        self.scrolled = 0;
+        (self.selected, self.first_row, self.scrolled) = (0, 0, 0);
         if self.view == View::Task {
             // Back in the list it must still be selected.
             self.moved.insert(self.kind());
@@ -245,14 +243,9 @@ impl App {
                 self.folded.remove(path);
             }
             (true, _) => {
-                let depth = row.depth;
-                let above = (0..self.selected)
-                    .rev()
-                    .find(|at| self.rows.get(*at).is_some_and(|row| row.depth < depth));
+                let above = self.rows[..self.selected].iter().rposition(|above| above.depth < row.depth);
                 let Some(above) = above else { return Effect::None };
-                self.moved.insert(self.kind());
-                self.select(above);
-                return Effect::Draw;
+                return self.select_by_hand(above);
             }
             (false, _) => return Effect::None,
         }
@@ -283,11 +276,10 @@ impl App {
         if self.rows.is_empty() {
             return Effect::None;
         }
-        self.moved.insert(self.kind());
         self.pinned = None;
-        self.select(self.selected.saturating_add_signed(rows));
+        let effect = self.select_by_hand(self.selected.saturating_add_signed(rows));
         self.pin();
-        Effect::Draw
+        effect
     }
 
     fn sort(&mut self, column: Column) -> Effect {
@@ -323,7 +315,7 @@ impl App {
     fn choose_sort(&mut self) {
         let columns = self.kind().columns();
         if !columns.is_empty() {
-            self.prompt = Some(Prompt::Sort { columns, at: self.sorted_at() });
+            self.prompt = Some(Prompt::Sort(columns, self.sorted_at()));
         }
     }
 
@@ -362,11 +354,7 @@ impl App {
                 Some(Target::View(view)) => self.go(view),
                 Some(Target::Column(column)) => self.sort(column),
                 Some(Target::Row(row)) if row == self.selected => self.open(),
-                Some(Target::Row(row)) => {
-                    self.moved.insert(self.kind());
-                    self.select(row);
-                    Effect::Draw
-                }
+                Some(Target::Row(row)) => self.select_by_hand(row),
                 None => Effect::None,
             },
             _ => Effect::None,

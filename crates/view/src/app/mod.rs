@@ -40,21 +40,18 @@ use crate::{
 /// The state of the screen.
 #[derive(Debug, Default)]
 pub struct App {
-    /// What is measured, and how.
-    pub about: About,
+    pub(crate) about: About,
     /// The user's choices.
     pub settings: Settings,
-    /// Colours.
-    pub theme: Theme,
+    pub(crate) theme: Theme,
     /// Length of an interval.
     pub delay: Duration,
     /// The state of the recording, if there is one.
     pub recorded: Option<Recorded>,
     /// The interval shown.
-    pub data: Option<Data>,
+    pub(crate) data: Option<Data>,
     /// The latest interval, if another is shown.
     newest: Option<Data>,
-    /// Earlier intervals.
     history: History,
     /// The history when the screen was paused.
     frozen: Option<Box<History>>,
@@ -62,7 +59,7 @@ pub struct App {
     /// The view shown.
     pub view: View,
     /// What lists show: all, the tasks of a cgroup, the threads of a process.
-    pub scope: Key,
+    pub(crate) scope: Key,
     back: Vec<Visited>,
     /// The subject of a view without a list, and its title, which remains when the subject is gone.
     pinned: Option<(Key, String)>,
@@ -71,7 +68,7 @@ pub struct App {
     /// The row that is selected; 0 in an empty list.
     pub selected: usize,
     /// The row that is shown first.
-    pub first_row: usize,
+    pub(crate) first_row: usize,
     /// Lists in which the user has selected something; elsewhere the worst finding or the first row is selected.
     moved: BTreeSet<Kind>,
     /// The last selection in lists of each kind.
@@ -85,15 +82,14 @@ pub struct App {
     /// What is being typed or chosen.
     pub prompt: Option<Prompt>,
     /// Cgroups as a tree; else a flat list of tasks.
-    pub tree: bool,
+    pub(crate) tree: bool,
     /// Cgroups of the tree with closed branches.
-    pub folded: BTreeSet<Arc<str>>,
-    /// New intervals are not shown.
-    pub paused: bool,
+    folded: BTreeSet<Arc<str>>,
+    pub(crate) paused: bool,
     /// Shown until the next key.
     pub notice: Option<String>,
     /// Lines that are scrolled away in a view without rows.
-    pub scrolled: usize,
+    pub(crate) scrolled: usize,
     /// Why no more intervals come.
     pub ended: Option<String>,
     /// Command lines of processes that were requested, with the name that each process then had; `None`: it has none.
@@ -119,7 +115,7 @@ impl App {
     }
 
     /// The sort column of a list, and whether it is reversed.
-    pub fn sort_of(&self, kind: Kind) -> (Column, bool) {
+    pub(crate) fn sort_of(&self, kind: Kind) -> (Column, bool) {
         match self.sort_now {
             Some((of, column)) if of == kind => (column, false),
             _ => self.settings.sort_of(kind),
@@ -203,7 +199,7 @@ impl App {
     }
 
     /// The command line of a process, if it has one that is known.
-    pub fn command_line(&self, pid: u32) -> Option<Arc<str>> {
+    pub(crate) fn command_line(&self, pid: u32) -> Option<Arc<str>> {
         self.command_lines.get(&pid).and_then(|(_, line)| line.clone())
     }
 
@@ -250,7 +246,7 @@ impl App {
     }
 
     /// The command that draws this screen, and the one that prints text instead.
-    pub fn commands(&self) -> [&'static str; 2] {
+    pub(crate) fn commands(&self) -> [&'static str; 2] {
         if self.replay.is_some() {
             ["cgscope replay", "cgscope report"]
         } else {
@@ -259,28 +255,43 @@ impl App {
     }
 
     /// The intervals up to the one that is shown.
-    pub fn history(&self) -> &History {
+    pub(crate) fn history(&self) -> &History {
         self.frozen.as_deref().unwrap_or(&self.history)
     }
 
-    /// The kind of the list.
-    pub fn kind(&self) -> Kind {
-        self.view.kind(&self.scope, self.tree, self.settings.processes)
+    pub(crate) fn kind(&self) -> Kind {
+        match self.view {
+            View::Cgroups => Kind::Limits,
+            View::Culprits => Kind::Victims,
+            View::Numa => Kind::Placed,
+            View::States => Kind::States,
+            // Views without a list of their own keep that of the Overview.
+            _ => match self.scope {
+                Key::All if self.tree => Kind::Cgroups,
+                Key::Process(_) => Kind::Threads,
+                _ if self.settings.processes => Kind::Processes,
+                _ => Kind::Threads,
+            },
+        }
     }
 
     /// At most `count` rows from the first that is shown, with their places.
-    pub fn shown(&self, count: usize) -> impl Iterator<Item = (usize, &ListRow)> {
+    pub(crate) fn shown(&self, count: usize) -> impl Iterator<Item = (usize, &ListRow)> {
         self.rows.iter().enumerate().skip(self.first_row).take(count)
     }
 
-    /// Whether the list is a tree.
-    pub fn is_tree(&self) -> bool {
+    pub(crate) fn is_tree(&self) -> bool {
         let wanted = if self.view.is_of_overview() { self.tree } else { self.settings.tree };
         wanted && self.filter.is_empty() && matches!(self.kind(), Kind::Cgroups | Kind::Limits)
     }
 
+    /// Whether the interval shown has every wait by itself; false in the coarse mode and before the first interval.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.data.as_ref().is_some_and(|data| data.interval.mode == Mode::Bpf)
+    }
+
     /// What is selected; `None`: nothing, or it is not in the interval shown.
-    pub fn subject(&self) -> Option<Subject<'_>> {
+    pub(crate) fn subject(&self) -> Option<Subject<'_>> {
         let data = self.data.as_ref()?;
         if let Some((key, _)) = &self.pinned {
             return data.subject(key);
@@ -290,7 +301,7 @@ impl App {
     }
 
     /// The title of the view's subject if that is gone.
-    pub fn gone(&self) -> Option<&str> {
+    pub(crate) fn gone(&self) -> Option<&str> {
         let (_, title) = self.pinned.as_ref()?;
         (self.data.is_some() && self.subject().is_none()).then_some(title)
     }
@@ -307,7 +318,6 @@ impl App {
         let Some(data) = &self.data else { return };
         let kind = self.kind();
         let (sort, reversed) = self.sort_of(kind);
-        let lines = &self.command_lines;
         let question = Question {
             kind,
             scope: &self.scope,
@@ -316,7 +326,7 @@ impl App {
             tree: self.is_tree(),
             filter: &self.filter,
             folded: &self.folded,
-            command_line: &|pid| lines.get(&pid).and_then(|(_, line)| line.clone()),
+            command_line: &|pid| self.command_line(pid),
         };
         self.rows = Rows::new(&question, data);
         let row = if self.moved.contains(&kind) {
@@ -328,6 +338,12 @@ impl App {
             worst.and_then(|path| self.rows.find(&Key::Cgroup(path))).unwrap_or(0)
         };
         self.select(row);
+    }
+
+    fn select_by_hand(&mut self, row: usize) -> Effect {
+        self.moved.insert(self.kind());
+        self.select(row);
+        Effect::Draw
     }
 
     /// Selects a row, or the last one.

@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use cgscope_model::{Mode, Wait, findings::Host};
+use cgscope_model::{Wait, findings::Host};
 
 use super::{App, view::View};
 use crate::{
@@ -90,7 +90,7 @@ impl App {
     }
 
     /// The waits of what is selected over a span, and its length, ns.
-    pub fn span(&self, span: Span) -> (&Wait, u64) {
+    pub(crate) fn span(&self, span: Span) -> (&Wait, u64) {
         let (wait, length_ns) =
             self.focus.spans[span as usize].get_or_init(|| self.sum(span).unwrap_or_default());
         (wait, *length_ns)
@@ -103,7 +103,7 @@ impl App {
             Span::Minute => history::last_minute(&self.focus.past),
             Span::Start => {
                 // Totals since the start exist live in the BPF mode, and not for cgroups without a name.
-                let has_totals = self.replay.is_none() && data.interval.mode == Mode::Bpf;
+                let has_totals = self.replay.is_none() && self.is_exact();
                 match self.focus.key.as_ref()? {
                     key if has_totals && *key != Key::Unknown => self.history().since_start(key, data),
                     _ => history::all(&self.focus.past),
@@ -113,12 +113,12 @@ impl App {
     }
 
     /// The waits of what is selected in each interval of the history, the latest last.
-    pub fn past(&self) -> &[Past] {
+    pub(crate) fn past(&self) -> &[Past] {
         &self.focus.past
     }
 
     /// The waits of the chosen span, and its length, ns.
-    pub fn focused(&self) -> (&Wait, u64) {
+    pub(crate) fn focused(&self) -> (&Wait, u64) {
         self.span(self.settings.span)
     }
 }

@@ -11,18 +11,10 @@ const LONGEST: usize = 128;
 /// What is being typed or chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prompt {
-    /// The filter.
-    Filter {
-        /// The filter that Esc restores.
-        before: String,
-    },
-    /// A column to sort by, from a list.
-    Sort {
-        /// The columns.
-        columns: &'static [Column],
-        /// The place of the marked one.
-        at: usize,
-    },
+    /// The filter; with the one that Esc restores.
+    Filter(String),
+    /// A column to sort by: the columns, and the place of the marked one.
+    Sort(&'static [Column], usize),
 }
 
 /// Changes a line by a key; false: the key does not edit.
@@ -46,17 +38,17 @@ fn edit(line: &mut String, key: KeyEvent) -> bool {
 impl App {
     pub(super) fn on_key_of_prompt(&mut self, prompt: Prompt, key: KeyEvent) -> Effect {
         match prompt {
-            Prompt::Filter { .. } if key.code == KeyCode::Enter => {}
-            Prompt::Filter { before } if key.code == KeyCode::Esc => self.filter = before,
-            Prompt::Filter { before } => {
-                self.prompt = Some(Prompt::Filter { before });
+            Prompt::Filter(_) if key.code == KeyCode::Enter => {}
+            Prompt::Filter(before) if key.code == KeyCode::Esc => self.filter = before,
+            Prompt::Filter(before) => {
+                self.prompt = Some(Prompt::Filter(before));
                 match key.code {
                     KeyCode::Up => return self.move_by(-1),
                     KeyCode::Down => return self.move_by(1),
                     _ => edit(&mut self.filter, key),
                 };
             }
-            Prompt::Sort { columns, at } => return self.on_key_of_sort(columns, at, key),
+            Prompt::Sort(columns, at) => return self.on_key_of_sort(columns, at, key),
         }
         self.refreshed()
     }
@@ -76,7 +68,7 @@ impl App {
             KeyCode::Esc | KeyCode::Char('q') => return Effect::Draw,
             _ => at,
         };
-        self.prompt = Some(Prompt::Sort { columns, at });
+        self.prompt = Some(Prompt::Sort(columns, at));
         Effect::Draw
     }
 }

@@ -23,14 +23,9 @@ pub fn repeated(sign: char, count: usize, style: Style) -> Span<'static> {
     Span::styled(String::from_iter(std::iter::repeat_n(sign, count)), style)
 }
 
-/// What the parts of bars mean; only causes that occur, if `parts` are given.
-pub fn legend(
-    words: fn(Cause) -> &'static str,
-    parts: Option<&[f64; CAUSES]>,
-    theme: Theme,
-) -> Vec<Explained> {
-    let occurs = |cause: &Cause| parts.is_none_or(|parts| parts[*cause as usize] > 0.0);
-    let signs = causes::ORDER.into_iter().filter(occurs).map(|cause| {
+/// What the parts of bars mean; only causes that occur.
+pub fn legend(words: fn(Cause) -> &'static str, parts: &[f64; CAUSES], theme: Theme) -> Vec<Explained> {
+    let signs = causes::ORDER.into_iter().filter(|cause| parts[*cause as usize] > 0.0).map(|cause| {
         [
             Span::styled(theme.sign(cause).to_string(), theme.cause(cause)),
             Span::styled(format!(" {}  ", words(cause)), theme.quiet()),
@@ -41,15 +36,15 @@ pub fn legend(
 
 /// A legend in one line, in single words where its own do not fit.
 pub fn legend_within(parts: &[f64; CAUSES], theme: Theme, cells: usize) -> Spans {
-    let long = legend(causes::words, Some(parts), theme).concat();
+    let long = legend(causes::words, parts, theme).concat();
     // The two blanks at its end may be cut.
     let fits = long.iter().map(Span::width).sum::<usize>() <= cells + 2;
-    if fits { long } else { legend(|cause| causes::shown(cause).word, Some(parts), theme).concat() }
+    if fits { long } else { legend(|cause| causes::shown(cause).word, parts, theme).concat() }
 }
 
 /// A legend in lines of at most this many cells.
 pub fn legend_lines(parts: &[f64; CAUSES], theme: Theme, cells: usize) -> Lines {
-    let mut lines = flow(legend(causes::words, Some(parts), theme), 0, cells);
+    let mut lines = flow(legend(causes::words, parts, theme), 0, cells);
     lines.retain(|line| line.width() != 0);
     for last in lines.iter_mut().filter_map(|line| line.spans.last_mut()) {
         last.content = last.content.trim_end().to_owned().into();

@@ -5,7 +5,7 @@ mod words;
 use cgscope_model::CgroupReading;
 
 use super::{
-    pane::{Section, fit},
+    pane::{Section, cpus_used, fit},
     prelude::*,
 };
 use crate::text::micros;
@@ -20,7 +20,6 @@ const FIGURES: usize = 51;
 /// Siblings that are shown, at most.
 const SIBLINGS: usize = 12;
 
-/// The pane of the selected cgroup.
 pub fn lines(app: &App, area: Rect) -> Lines {
     let (Some(data), Some(subject)) = (&app.data, app.subject()) else { return Vec::new() };
     let (cells, room) = (usize::from(area.width), usize::from(area.height));
@@ -122,7 +121,7 @@ impl CgroupPane<'_> {
             return Line::from(spans);
         };
         spans.push(Span::raw(format!(" {:>9}", units::cpus(cores))));
-        let used = cpus_of(node, self.data).map(|used| used / cores);
+        let used = cpus_used(node, self.data).map(|used| used / cores);
         match used.filter(|share| share.is_finite()) {
             Some(share) => {
                 let style = if share >= NEARLY_ALL { theme.alarm() } else { theme.busy() };
@@ -200,13 +199,12 @@ impl CgroupPane<'_> {
         Some(format!("may save up {allowed}; used in {periods}{}", used.unwrap_or_default()))
     }
 
-    /// The cgroup and its siblings, by use.
     fn siblings(&self) -> Lines {
         let Some(parent) = self.node.parent else { return Vec::new() };
         let (theme, nodes) = (self.theme, self.data.tree.nodes());
         let children = nodes[parent].children.iter().map(|at| &nodes[*at]);
         let mut beside: Vec<(&Node, f64)> =
-            children.map(|node| (node, cpus_of(node, self.data).unwrap_or(0.0))).collect();
+            children.map(|node| (node, cpus_used(node, self.data).unwrap_or(0.0))).collect();
         if beside.len() < 2 {
             return Vec::new();
         }
@@ -229,11 +227,6 @@ impl CgroupPane<'_> {
         }
         lines
     }
-}
-
-/// CPUs that it used on average.
-fn cpus_of(node: &Node, data: &Data) -> Option<f64> {
-    per_second(data.used_ns(&Subject::Cgroup(node)), data.interval.duration_ns).map(|ns| ns / 1e9)
 }
 
 #[cfg(test)]

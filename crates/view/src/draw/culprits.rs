@@ -8,7 +8,7 @@ use ratatui::layout::{Constraint, Layout};
 
 use super::{
     layout::Regions,
-    pane::{Section, a_second, fit},
+    pane::{Section, a_second, cpus_used, fit},
     prelude::*,
 };
 use matrix::{FIGURE, Id, Matrix, behind, cause, letter, short_name};
@@ -20,17 +20,15 @@ const FEW: usize = 3;
 /// Minimum width of the pane for what a culprit uses.
 const SHOWS_USE: usize = 110;
 
-/// The list of victims, and the matrix on its right.
 pub fn split(area: Rect) -> [Rect; 2] {
     let list = (area.width * 2 / 5).clamp(34, 90);
     Layout::horizontal([Constraint::Length(list), Constraint::Fill(1)]).areas(area)
 }
 
-/// The pane of the selected victim.
 pub fn lines(app: &App, regions: &Regions) -> Lines {
     let Some(data) = &app.data else { return Vec::new() };
     let (cells, room) = (usize::from(regions.pane.width), usize::from(regions.pane.height));
-    if data.interval.mode == Mode::Coarse {
+    if !app.is_exact() {
         let words =
             "coarse: /proc tells how long tasks waited, not who ran meanwhile, so there is nobody to name";
         return pane::quiet(app.theme, words, cells);
@@ -141,9 +139,8 @@ impl VictimPane<'_> {
         let Some(at) = self.data.tree.find_id(self.interval, id) else { return String::new() };
         let node = &self.data.tree.nodes()[at];
         let limits = node.limits.map(|at| &self.interval.limits[at]);
-        let used = per_second(self.data.used_ns(&Subject::Cgroup(node)), self.interval.duration_ns);
         let facts = [
-            used.map(|ns| format!("uses {}", units::cpus(ns / 1e9))),
+            cpus_used(node, self.data).map(|cores| format!("uses {}", units::cpus(cores))),
             limits.and_then(|limits| limits.weight).map(|weight| format!("weight {weight}")),
             limits.and_then(CgroupReading::quota_cores).map(|cores| format!("quota {}", units::cpus(cores))),
         ];

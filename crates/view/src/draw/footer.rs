@@ -14,7 +14,7 @@ use crate::{
 
 pub fn line(app: &App) -> Line<'static> {
     let theme = app.theme;
-    if let Some(Prompt::Filter { .. }) = &app.prompt {
+    if let Some(Prompt::Filter(_)) = &app.prompt {
         let help = "  letters of name, path, command line, or an id; Enter keeps it, Esc does not";
         return Line::from(vec![
             Span::styled("show only: ", theme.quiet()),
@@ -78,7 +78,7 @@ fn keys(app: &App) -> Line<'static> {
 
 /// The list of columns to sort by, over the body.
 pub fn popup(frame: &mut Frame<'_>, app: &App, body: Rect) {
-    let Some(Prompt::Sort { columns, at }) = &app.prompt else { return };
+    let Some(Prompt::Sort(columns, at)) = &app.prompt else { return };
     let height = (columns.len() as u16 + 1).min(body.height);
     let area = Rect { width: 44.min(body.width), height, ..body };
     let cells = area.width.into();

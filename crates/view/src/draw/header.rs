@@ -19,7 +19,6 @@ const WIDE: u16 = 120;
 /// Letters of a view's name on a narrow screen.
 const SHORT: usize = 4;
 
-/// Lines of the header.
 pub fn height(app: &App) -> u16 {
     let lines = if layout::is_tall(app) { 4 } else { 3 };
     lines + u16::from(nodes_line(app).is_some())
@@ -107,7 +106,6 @@ fn tasks(app: &App, tasks: impl Fn(&Frame) -> f64, style: Style) -> (Span<'stati
     (sparkline(app, &values, most, style), values.last().copied().flatten().unwrap_or(0.0))
 }
 
-/// CPUs and throttling, over time and now.
 fn load(app: &App, data: &Data) -> Line<'static> {
     let theme = app.theme;
     let busy: Vec<_> = app.history().frames().map(|frame| frame.busy_percent).collect();
@@ -125,7 +123,6 @@ fn load(app: &App, data: &Data) -> Line<'static> {
     ])
 }
 
-/// Waits of all tasks, over time and now.
 fn waiting(app: &App, data: &Data) -> Line<'static> {
     let theme = app.theme;
     let (waiting, now) = tasks(app, Frame::waiting, theme.wait());
@@ -137,7 +134,7 @@ fn waiting(app: &App, data: &Data) -> Line<'static> {
         waiting,
         Span::styled(format!(" {now:.2} tasks"), theme.wait()),
     ];
-    if data.interval.mode == Mode::Bpf {
+    if app.is_exact() {
         let [p50, p99] = [0.5, 0.99].map(|quantile| or_dash(wait.quantile_ns(quantile)));
         let longest = or_dash((wait.count != 0).then_some(wait.max_ns));
         parts.push(Span::raw(format!("  p50 {p50}  p99 {p99}  max {longest}")));
@@ -178,7 +175,7 @@ fn own(app: &App, interval: &Interval) -> Line<'static> {
         .map(|(loss, count)| Span::styled(format!("LOST {} {count}  ", loss.name()), theme.alarm()))
         .collect();
     spans.push(Span::styled("own  ", theme.quiet()));
-    if interval.mode == Mode::Bpf {
+    if app.is_exact() {
         let a_run = cost.hook_ns.zip(cost.hook_runs).and_then(|(ns, runs)| ns.checked_div(runs));
         let hook = format!("{} a switch = {} of a CPU  ", or_na(a_run.map(duration)), share(cost.hook_ns));
         spans.push(Span::raw(hook));
@@ -197,43 +194,38 @@ fn own(app: &App, interval: &Interval) -> Line<'static> {
 }
 
 /// Each view with its key and its name, as far as there is room.
-fn views(app: &App) -> Vec<(View, String, String)> {
-    let named = |letters: usize, help: bool| -> Vec<(View, String, String)> {
+fn views(app: &App) -> Vec<(View, [Span<'static>; 4])> {
+    let theme = app.theme;
+    let named = |letters: usize, help: bool| -> Vec<(View, [Span<'static>; 4])> {
         let views = View::ALL.iter().filter_map(|view| {
             let key = app.settings.keymap.first(view.command())?;
             // Help and findings are shown by their keys alone where space is short.
             let letters = if view.is_over() && !help { 0 } else { letters };
-            Some((*view, key, view.title().chars().take(letters).collect()))
+            let name: String = view.title().chars().take(letters).collect();
+            let style = if *view == app.view { theme.selected() } else { theme.quiet() };
+            let after = if name.is_empty() { "" } else { " " };
+            let name = Span::styled(name, style);
+            Some((*view, [Span::styled(key, theme.key()), Span::raw(" "), name, Span::raw(after)]))
         });
         views.collect()
     };
-    let fits = |views: &Vec<(View, String, String)>| {
-        views.iter().map(|(_, key, name)| cells(key, name)).sum::<usize>() <= usize::from(app.area.width) + 1
+    let fits = |views: &Vec<(View, [Span<'static>; 4])>| {
+        let spans = views.iter().flat_map(|(_, spans)| spans);
+        spans.map(Span::width).sum::<usize>() <= usize::from(app.area.width) + 1
     };
     let forms = [named(usize::MAX, true), named(usize::MAX, false)];
     forms.into_iter().find(fits).unwrap_or_else(|| named(SHORT, false))
 }
 
-/// Cells of a key and a name, with the blanks after them.
-fn cells(key: &str, name: &str) -> usize {
-    width(key) + 1 + if name.is_empty() { 0 } else { width(name) + 1 }
-}
-
-/// The names of the views.
 pub fn tabs(app: &App) -> Line<'static> {
-    let theme = app.theme;
-    Line::from_iter(views(app).into_iter().flat_map(|(view, key, name)| {
-        let style = if view == app.view { theme.selected() } else { theme.quiet() };
-        let after = if name.is_empty() { "" } else { " " };
-        [Span::styled(key, theme.key()), Span::raw(" "), Span::styled(name, style), Span::raw(after)]
-    }))
+    Line::from_iter(views(app).into_iter().flat_map(|(_, spans)| spans))
 }
 
 /// The view that has its name at a place of the line.
 pub fn view_at(app: &App, x: usize) -> Option<View> {
     let mut from = 0;
-    views(app).into_iter().find_map(|(view, key, name)| {
-        from += cells(&key, &name);
+    views(app).into_iter().find_map(|(view, spans)| {
+        from += spans.iter().map(Span::width).sum::<usize>();
         (x < from).then_some(view)
     })
 }

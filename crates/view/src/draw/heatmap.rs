@@ -2,15 +2,13 @@
 
 use cgscope_model::{ByCause, Wait, units::time_of_day};
 
-use super::{bars::SHADES, histogram, prelude::*};
+use super::{bars::SHADES, histogram, pane::TITLE, prelude::*};
 use crate::{history::Past, text::Unit};
 
 /// Cells before the map, for the lengths.
 const LABEL: usize = 8;
 /// From this height on there is room for words.
 const TALL: usize = 12;
-/// Cells of the title, at least.
-const TITLE: usize = 12;
 /// Minimum height of the histogram below.
 const ROOM_FOR_HISTOGRAM: usize = 8;
 /// Cells of `HH:MM:SS` and its mark.
@@ -22,7 +20,7 @@ const STEP: usize = 20;
 pub fn lines(app: &App, area: Rect) -> Lines {
     let mut lines = map(app, area);
     let (cells, room) = (usize::from(area.width), usize::from(area.height).saturating_sub(lines.len() + 1));
-    if room >= ROOM_FOR_HISTOGRAM && app.data.as_ref().is_some_and(|data| data.interval.mode == Mode::Bpf) {
+    if room >= ROOM_FOR_HISTOGRAM && app.is_exact() {
         lines.push(Line::default());
         lines.extend(histogram::below(app, cells, room));
     }
@@ -31,13 +29,13 @@ pub fn lines(app: &App, area: Rect) -> Lines {
 
 /// The map with the lines above and below it.
 pub fn map(app: &App, area: Rect) -> Lines {
-    let (Some(data), Some(subject)) = (&app.data, app.subject()) else { return Vec::new() };
+    let Some(subject) = app.subject() else { return Vec::new() };
     let (cells, height) = (usize::from(area.width), usize::from(area.height));
     let columns = cells.saturating_sub(LABEL);
     let past = app.past();
     let past = &past[past.len().saturating_sub(columns)..];
     let mut lines = head(app, &subject, past, cells, height);
-    if data.interval.mode == Mode::Coarse {
+    if !app.is_exact() {
         lines.extend([waiting(app, past, columns), times(app, past, columns)]);
         lines.extend(pane::quiet(app.theme, NO_HISTOGRAM, cells));
         lines.truncate(height);
@@ -64,8 +62,7 @@ fn head(app: &App, subject: &Subject<'_>, past: &[Past], cells: usize, height: u
     let theme = app.theme;
     let length = past.iter().fold(0u64, |sum, one| sum.saturating_add(one.duration_ns));
     let shown = format!("{}, {}", units::count(past.len() as u64, "interval"), duration(length));
-    let exact = app.data.as_ref().is_some_and(|data| data.interval.mode == Mode::Bpf);
-    let largest = largest(past, exact);
+    let largest = largest(past, app.is_exact());
     if height < TALL {
         let after = format!("  {}", largest.unwrap_or(shown));
         let title = cut_start(&subject.title(), cells.saturating_sub(width(&after)).max(TITLE));
@@ -130,16 +127,14 @@ fn reading(app: &App, map: &Map) -> String {
 /// What shades mean: `  ░ 1-3  ▒ 4-15`.
 fn scale(most: u64) -> String {
     let mut first = 1;
-    let mut out = String::new();
-    for (shade, last) in SHADES.into_iter().zip(steps(most)) {
-        if last > first {
-            out += &format!("  {shade} {first}-{last}");
-        } else if last == first {
-            out += &format!("  {shade} {first}");
+    let ranges = SHADES.into_iter().zip(steps(most)).map(|(shade, last)| {
+        match std::mem::replace(&mut first, last + 1) {
+            first if first < last => format!("  {shade} {first}-{last}"),
+            first if first == last => format!("  {shade} {first}"),
+            _ => String::new(),
         }
-        first = last + 1;
-    }
-    out
+    });
+    ranges.collect()
 }
 
 /// The largest count of each shade: even steps of the logarithm.
@@ -180,7 +175,6 @@ fn ticks(ends: &[u64], columns: usize) -> String {
     left(&out, start) + &clock(*last) + "╵"
 }
 
-/// The waits of a cell.
 #[derive(Clone, Copy, Debug, Default)]
 struct MapCell {
     count: u64,
@@ -200,16 +194,13 @@ impl MapCell {
 /// By interval, the latest last: each doubling of the length that has waits, by its place.
 type Waits = Vec<Vec<(usize, MapCell)>>;
 
-/// Waits by interval and length.
 #[derive(Debug)]
 struct Map {
     /// By interval, the latest last, and by row, the shortest first.
     cells: Vec<Vec<MapCell>>,
     /// The number of rows; 0 without waits.
     rows: usize,
-    /// Doublings in a row.
     doublings: usize,
-    /// The lowest doubling.
     lowest: usize,
     /// Waits of the fullest cell.
     most: u64,

@@ -24,7 +24,7 @@ const GAP: usize = 2;
 pub fn lines(app: &App, area: Rect) -> Lines {
     let (Some(data), Some(subject)) = (&app.data, app.subject()) else { return Vec::new() };
     let (cells, height) = (usize::from(area.width), usize::from(area.height));
-    if data.interval.mode == Mode::Coarse {
+    if !app.is_exact() {
         return coarse(app, data, &subject, cells, height);
     }
     let is_wide = cells >= WIDE && height >= TALL;
@@ -297,15 +297,12 @@ fn align(columns: &mut [HistogramColumn<'_>]) {
 
 /// The quantiles that lie in a row, from the number of waits before it and until its end.
 fn marks(before: u64, until: u64, total: u64) -> String {
-    let mut words = Vec::new();
-    for (name, quantile) in [("p50", 0.5), ("p99", 0.99)] {
+    let quantiles = [("p50", 0.5), ("p99", 0.99)].into_iter().filter(|(_, quantile)| {
         // The rank as in `Hist::quantile_ns`.
         let rank = ((quantile * total as f64).ceil() as u64).max(1);
-        if before < rank && rank <= until {
-            words.push(name);
-        }
-    }
-    words.join(" ")
+        before < rank && rank <= until
+    });
+    quantiles.map(|(name, _)| name).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -15,17 +15,13 @@ const TALL: u16 = 20;
 /// The parts of a screen. A part that is not shown has no height.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Regions {
-    /// Host, cost, losses.
     pub header: Rect,
-    /// The names of the views.
     pub tabs: Rect,
-    /// Findings above the list.
     pub findings: Rect,
     /// The scope of the list, and the filter.
     pub crumbs: Rect,
     /// Other lines above the list.
     pub above: Rect,
-    /// The list.
     pub table: Rect,
     /// Columns right of the list that continue its rows.
     pub beside: Rect,
@@ -33,9 +29,7 @@ pub struct Regions {
     pub pane: Rect,
     /// Everything between tabs and footer, for views without a list.
     pub body: Rect,
-    /// The position of a replay.
     pub replay: Rect,
-    /// Keys, prompts, notices.
     pub footer: Rect,
 }
 
@@ -112,7 +106,6 @@ pub fn rows(app: &App) -> usize {
     regions(app).map_or(0, |regions| regions.table.height.saturating_sub(1).into())
 }
 
-/// Rows or lines of a page.
 pub fn page(app: &App) -> usize {
     if app.view.is_text() { regions(app).map_or(0, |regions| regions.body.height.into()) } else { rows(app) }
 }
@@ -123,18 +116,14 @@ pub fn most_scrolled(app: &App) -> usize {
         .map_or(0, |Regions { body, .. }| super::text(app, body).len().saturating_sub(body.height.into()))
 }
 
-/// What the mouse points at.
+/// What the mouse points at: the name of a view, a heading of the list, or a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// The name of a view.
     View(View),
-    /// A heading of the list.
     Column(Column),
-    /// A row of the list.
     Row(usize),
 }
 
-/// What is at a place of the screen.
 pub fn target(app: &App, x: u16, y: u16) -> Option<Target> {
     let Regions { tabs, table, beside, .. } = regions(app)?;
     let at = (x, y).into();

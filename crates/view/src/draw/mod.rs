@@ -9,7 +9,7 @@ mod header;
 mod heatmap;
 mod help;
 mod histogram;
-pub mod layout;
+pub(crate) mod layout;
 mod numa;
 mod pane;
 mod states;

@@ -11,7 +11,6 @@ use crate::{columns::rate, nodes};
 
 /// Minimum width of a node for a column of its own.
 const COLUMN: usize = 24;
-/// Maximum width of a column.
 const WIDEST: usize = 60;
 /// Lines of a node in a column.
 const COLUMN_LINES: usize = 7;
@@ -98,20 +97,14 @@ struct NodePane<'a> {
 }
 
 impl NodePane<'_> {
-    fn busy(&self, bar: usize) -> Spans {
-        share_bar(self.theme, self.node.busy_percent(), bar)
-    }
-
     fn runnable(&self) -> String {
         or_na(self.node.runnable_avg.map(|tasks| format!("{tasks:.2}")))
     }
 
-    fn waited(&self) -> String {
-        a_second(self.interval, self.node.wait.total_ns)
-    }
-
-    fn p99(&self) -> String {
-        or_dash(self.node.wait.quantile_ns(0.99))
+    /// Time waited a second, and the quantile.
+    fn waits(&self) -> [String; 2] {
+        let wait = &self.node.wait;
+        [a_second(self.interval, wait.total_ns), or_dash(wait.quantile_ns(0.99))]
     }
 
     /// Moves a second to the node and away from it.
@@ -157,20 +150,16 @@ impl NodePane<'_> {
     fn column(&self, cells: usize) -> [Spans; COLUMN_LINES] {
         let theme = self.theme;
         let label = |label: &'static str| Span::styled(label, theme.quiet());
-        let [came, left] = self.moves();
+        let ([waited, p99], [came, left]) = (self.waits(), self.moves());
+        let busy = share_bar(theme, self.node.busy_percent(), cells.saturating_sub(15));
         let lines = [
             vec![
                 Span::styled(format!("node {}", self.node.node), theme.heading()),
                 Span::raw(format!("  {}", self.cpus())),
             ],
-            [vec![label("busy   ")], self.busy(cells.saturating_sub(15))].concat(),
+            [vec![label("busy   ")], busy].concat(),
             vec![label("active "), Span::raw(self.active(cells))],
-            vec![
-                label("wait/s "),
-                Span::styled(self.waited(), theme.wait()),
-                label("  p99 "),
-                Span::raw(self.p99()),
-            ],
+            vec![label("wait/s "), Span::styled(waited, theme.wait()), label("  p99 "), Span::raw(p99)],
             [vec![label("why   ")], self.causes(cells.saturating_sub(6))].concat(),
             vec![label("moves/s "), Span::raw(came), label(" in  "), Span::raw(left), label(" out")],
             [vec![label("memory ")], self.memory_bar(cells.saturating_sub(8))].concat(),
@@ -179,7 +168,6 @@ impl NodePane<'_> {
     }
 }
 
-/// Nodes side by side.
 fn columns(nodes: &[NodePane<'_>], cells: usize) -> Lines {
     let mut lines: Vec<Spans> = vec![Vec::new(); COLUMN_LINES];
     for node in nodes {
@@ -194,27 +182,18 @@ fn columns(nodes: &[NodePane<'_>], cells: usize) -> Lines {
 /// Nodes below each other, a line each; those that there is no room for are counted.
 fn rows(theme: Theme, nodes: &[NodePane<'_>], cells: usize, room: usize) -> Lines {
     let bar = if cells >= 100 { 16 } else { 8 };
-    let head = format!(
-        "node {}  {:>8} {:>7} {:>7} {:>6} {:>5} {:>6} {:>6}",
-        left("busy", bar + 6),
-        "run/wait",
-        "wait/s",
-        "p99",
-        "tasks",
-        "mem",
-        "in/s",
-        "out/s"
-    );
+    let busy = left("busy", bar + 6);
+    let head = format!("node {busy}  run/wait  wait/s     p99  tasks   mem   in/s  out/s");
     let mut lines = vec![Line::styled(cut_end(&head, cells), theme.heading())];
     let shown = if nodes.len() < room { nodes.len() } else { room.saturating_sub(2) };
     lines.extend(nodes.iter().take(shown).map(|about| {
-        let [came, went] = about.moves();
+        let ([waited, p99], [came, went]) = (about.waits(), about.moves());
         let memory = or_na(about.memory_share().map(|share| format!("{share:.0}%")));
-        let (runnable, waited, p99, seen) = (about.runnable(), about.waited(), about.p99(), about.seen);
+        let (runnable, seen) = (about.runnable(), about.seen);
         let figures =
             format!("  {runnable:>8} {waited:>7} {p99:>7} {seen:>6} {memory:>5} {came:>6} {went:>6}");
         let mut spans = vec![Span::styled(format!("{:>4} ", about.node.node), theme.heading())];
-        spans.extend(exactly(about.busy(bar), bar + 6));
+        spans.extend(exactly(share_bar(theme, about.node.busy_percent(), bar), bar + 6));
         spans.push(Span::raw(figures));
         let used: usize = spans.iter().map(Span::width).sum();
         if let Some(room) = cells.checked_sub(used + 24) {

@@ -10,7 +10,7 @@ const HISTOGRAM: usize = 6;
 /// Cells of a row before its bar: `32768 -> 65535  1234567 `.
 const LABEL: usize = 29;
 /// Cells of a title, at least.
-const TITLE: usize = 12;
+pub const TITLE: usize = 12;
 
 /// At most as many lines as the area has.
 pub fn lines(app: &App, area: Rect) -> Lines {
@@ -18,19 +18,18 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     let (cells, height) = (usize::from(area.width), usize::from(area.height));
     let mut lines = vec![heading(app, &subject, cells)];
     lines.extend(facts(app, data, &subject, cells));
-    if data.interval.mode == Mode::Coarse {
-        lines.extend(quiet(app.theme, NO_HISTOGRAM, cells));
-    } else {
+    if app.is_exact() {
         // The histogram has at least half of the room.
         lines.truncate(height.div_ceil(2).max(3));
         let room = height.saturating_sub(lines.len());
         lines.extend(histogram(app, app.focused().0, cells, room));
+    } else {
+        lines.extend(quiet(app.theme, NO_HISTOGRAM, cells));
     }
     lines.truncate(height);
     lines
 }
 
-/// Words that explain.
 pub fn quiet(theme: Theme, words: &str, cells: usize) -> Lines {
     wrapped(words, cells).into_iter().map(|line| Line::styled(line, theme.quiet())).collect()
 }
@@ -44,8 +43,7 @@ pub fn hanging(label: Span<'static>, words: Vec<String>, style: Style) -> Lines 
 
 /// Lines, and a histogram below them where enough of the room is left.
 pub fn with_histogram(app: &App, mut lines: Lines, cells: usize, room: usize) -> Lines {
-    if let Some(left) = room.checked_sub(lines.len() + 1).filter(|left| *left >= HISTOGRAM)
-        && app.data.as_ref().is_some_and(|data| data.interval.mode == Mode::Bpf)
+    if let Some(left) = room.checked_sub(lines.len() + 1).filter(|left| *left >= HISTOGRAM && app.is_exact())
     {
         let title = format!("how long all its waits were, {}", span_words(app, app.settings.span));
         lines.push(Line::styled(title, app.theme.quiet()));
@@ -85,7 +83,7 @@ pub fn titled(theme: Theme, subject: &Subject<'_>, words: &str, cells: usize) ->
 fn facts(app: &App, data: &Data, subject: &Subject<'_>, cells: usize) -> Lines {
     let (wait, _) = app.focused();
     let mut lines = Vec::new();
-    if data.interval.mode == Mode::Bpf {
+    if app.is_exact() {
         lines.push(fact(app, "", &quantiles(wait), cells));
     }
     lines.extend(why(app, &wait.by_cause, cells));
@@ -175,6 +173,11 @@ pub fn quota_words(limits: &CgroupReading, used_ns: u64, duration_ns: u64) -> Op
         said += &format!(", {:.0}% used", used / 1e9 / cores * 100.0);
     }
     Some(said)
+}
+
+/// CPUs that a cgroup used on average.
+pub fn cpus_used(node: &Node, data: &Data) -> Option<f64> {
+    per_second(data.used_ns(&Subject::Cgroup(node)), data.interval.duration_ns).map(|ns| ns / 1e9)
 }
 
 /// Adds the parts of a bar to those of another.

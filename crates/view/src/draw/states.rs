@@ -10,10 +10,10 @@ fn columns(cells: usize) -> [usize; 4] {
 
 /// Lines above the list.
 pub fn height(app: &App, body: Rect) -> u16 {
-    match () {
-        () if app.data.is_none() => 0,
-        () if layout::is_tall(app) && body.height >= 12 => 3,
-        () => 1,
+    match app.data {
+        None => 0,
+        Some(_) if layout::is_tall(app) && body.height >= 12 => 3,
+        Some(_) => 1,
     }
 }
 
@@ -69,7 +69,6 @@ fn legend(theme: Theme, sums: &Sums, cells: usize) -> Line<'static> {
     Line::from(spans)
 }
 
-/// The heading and the rows that are shown.
 pub fn lines(app: &App, area: Rect) -> Lines {
     let columns = columns(area.width.into());
     let [threads, state, name, of] = columns;

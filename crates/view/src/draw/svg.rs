@@ -89,7 +89,7 @@ impl Run {
             format!("<rect x=\"{left}\" width=\"{wide}\" height=\"{}\" fill=\"{ground}\"/>", CELL.1)
         });
         let drawn = match area(&self.letters) {
-            Some(area) => area.drawn(left, self.cells, &text),
+            Some(area) => bar(area, left, self.cells, &text),
             None if self.letters.trim().is_empty() => String::new(),
             None => self.text(&text),
         };
@@ -112,56 +112,41 @@ impl Run {
             (true, true) => " class=\"b u\"",
         };
         let dim = if self.has(Modifier::DIM) { " opacity=\"0.6\"" } else { "" };
-        let (length, letters) = (width(shown) * CELL.0, escaped(shown));
+        let letters = shown.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        let length = width(shown) * CELL.0;
         format!(
             "<text x=\"{left}\" y=\"{BASE}\" textLength=\"{length}\" fill=\"{colour}\"{class}{dim}>{letters}</text>"
         )
     }
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
-/// A sign that is a part of its cell, in eighths, or a shade.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Area {
-    wide: usize,
-    high: usize,
-    percent: usize,
-}
+/// The part of its cell that a bar's sign fills: width and height in eighths, and the percentage of a shade.
+type Area = (usize, usize, usize);
 
 fn area(letters: &str) -> Option<Area> {
-    let sign = u32::from(letters.chars().next()?);
-    let full = Area { wide: 8, high: 8, percent: 100 };
+    let sign = letters.chars().next()? as usize;
     Some(match sign {
-        0x2581..=0x2588 => Area { high: (sign - 0x2580) as usize, ..full },
-        0x2589..=0x258f => Area { wide: (0x2590 - sign) as usize, ..full },
-        0x2591..=0x2593 => Area { percent: (sign - 0x2590) as usize * 25, ..full },
+        0x2581..=0x2588 => (8, sign - 0x2580, 100),
+        0x2589..=0x258f => (0x2590 - sign, 8, 100),
+        0x2591..=0x2593 => (8, 8, (sign - 0x2590) * 25),
         _ => return None,
     })
 }
 
-impl Area {
-    fn drawn(self, left: usize, cells: usize, colour: &str) -> String {
-        let Self { wide, high, percent } = self;
-        let shade = if percent == 100 { String::new() } else { format!(" opacity=\"0.{percent}\"") };
-        // A pixel is left free between rows, so that bars below each other stay apart.
-        let full = (CELL.1 - 1) * 8;
-        let (top, tall) = (full * (8 - high) / 64, full * high / 64);
-        // Parts of cells stand apart, full ones are one bar.
-        let pieces = if wide == 8 { 1 } else { cells };
-        let piece = if wide == 8 { cells * CELL.0 * 8 } else { CELL.0 * wide };
-        (0..pieces)
-            .map(|n| {
-                format!(
-                    "<rect x=\"{}\" y=\"{top}\" width=\"{}\" height=\"{tall}\" fill=\"{colour}\"{shade}/>",
-                    left + n * CELL.0,
-                    piece as f64 / 8.0
-                )
-            })
-            .collect()
-    }
+fn bar((wide, high, percent): Area, left: usize, cells: usize, colour: &str) -> String {
+    let shade = if percent == 100 { String::new() } else { format!(" opacity=\"0.{percent}\"") };
+    // A pixel is left free between rows, so that bars below each other stay apart.
+    let full = (CELL.1 - 1) * 8;
+    let (top, tall) = (full * (8 - high) / 64, full * high / 64);
+    // Parts of cells stand apart, full ones are one bar.
+    let (pieces, piece) = if wide == 8 { (1, cells * CELL.0 * 8) } else { (cells, CELL.0 * wide) };
+    let rect = |n: usize| {
+        let (left, wide) = (left + n * CELL.0, piece as f64 / 8.0);
+        format!(
+            "<rect x=\"{left}\" y=\"{top}\" width=\"{wide}\" height=\"{tall}\" fill=\"{colour}\"{shade}/>"
+        )
+    };
+    (0..pieces).map(rect).collect()
 }
 
 /// A colour of a terminal as most define it; `None`: the terminal's own.

@@ -29,7 +29,6 @@ pub fn column_at(app: &App, area: Rect, x: usize) -> Option<Column> {
     })
 }
 
-/// Headings and rows.
 pub fn lines(app: &App, area: Rect) -> Lines {
     let Some(data) = &app.data else { return Vec::new() };
     let columns = columns(app, area);
@@ -56,10 +55,9 @@ pub fn list(
 }
 
 fn nothing(app: &App) -> &'static str {
-    let is_coarse = app.data.as_ref().is_some_and(|data| data.interval.mode == Mode::Coarse);
     match app.view {
         _ if !app.filter.is_empty() => "nothing has these letters: Esc takes the filter away",
-        View::Culprits if is_coarse => "not known",
+        View::Culprits if !app.is_exact() => "not known",
         View::Culprits => "nobody waited behind others",
         View::States => "no thread of the selection is there",
         _ => "no task of the selection is there",

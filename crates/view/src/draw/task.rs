@@ -103,10 +103,6 @@ impl<'a> TaskView<'a> {
         Some((at, &self.data.tree.nodes()[at]))
     }
 
-    fn is_exact(&self) -> bool {
-        self.interval.mode == Mode::Bpf
-    }
-
     fn label(&self, label: &str) -> Span<'static> {
         Span::styled(left(label, LABEL), self.app.theme.quiet())
     }
@@ -122,7 +118,7 @@ impl<'a> TaskView<'a> {
 
     fn now(&self) -> Lines {
         // The coarse mode does not record who runs or waits at a moment.
-        if !self.is_exact() {
+        if !self.app.is_exact() {
             return Vec::new();
         }
         let words = match (pane::now(&self.subject), self.subject) {
@@ -152,7 +148,7 @@ impl<'a> TaskView<'a> {
     }
 
     fn histogram(&self) -> Lines {
-        if !self.is_exact() {
+        if !self.app.is_exact() {
             return self.fact("", NO_HISTOGRAM);
         }
         let heading = pane::heading(self.app, &self.subject, self.cells);

@@ -15,14 +15,11 @@ use crate::{
     subject::{Key, Subject},
 };
 
-/// Whether a row has others below it.
+/// Whether a row has others below it, and whether they are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fold {
-    /// It has none.
+pub(crate) enum Fold {
     Leaf,
-    /// They are shown.
     Open,
-    /// They are hidden.
     Closed,
 }
 
@@ -40,12 +37,11 @@ enum At {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListRow {
     /// Identifies the row in every interval.
-    pub key: Key,
+    pub(crate) key: Key,
     at: At,
     /// Rows above it in the tree.
     pub depth: usize,
-    /// Whether others are below it.
-    pub fold: Fold,
+    pub(crate) fold: Fold,
 }
 
 /// The rows of a list in one interval.
@@ -57,23 +53,21 @@ pub struct Rows {
 
 /// Which rows a list shall have.
 #[derive(Clone, Copy)]
-pub struct Question<'a> {
-    /// The kind of the list.
-    pub kind: Kind,
+pub(crate) struct Question<'a> {
+    pub(crate) kind: Kind,
     /// Only rows of this subject: all, a cgroup, or a process.
-    pub scope: &'a Key,
-    /// The sort column.
-    pub sort: Column,
+    pub(crate) scope: &'a Key,
+    pub(crate) sort: Column,
     /// Sorted the other way round than the column's own.
-    pub reversed: bool,
+    pub(crate) reversed: bool,
     /// Cgroups as a tree.
-    pub tree: bool,
+    pub(crate) tree: bool,
     /// Only rows with these letters.
-    pub filter: &'a str,
+    pub(crate) filter: &'a str,
     /// Cgroups of the tree with closed branches.
-    pub folded: &'a BTreeSet<Arc<str>>,
+    pub(crate) folded: &'a BTreeSet<Arc<str>>,
     /// Returns the command line of a process, if it is known.
-    pub command_line: &'a dyn Fn(u32) -> Option<Arc<str>>,
+    pub(crate) command_line: &'a dyn Fn(u32) -> Option<Arc<str>>,
 }
 
 impl Deref for Rows {
@@ -91,8 +85,7 @@ impl ListRow {
 }
 
 impl Rows {
-    /// Filters and sorts the rows of an interval.
-    pub fn new(question: &Question<'_>, data: &Data) -> Self {
+    pub(crate) fn new(question: &Question<'_>, data: &Data) -> Self {
         match question.kind {
             Kind::Cgroups | Kind::Limits if question.tree => {
                 Self { rows: tree(question, data), states: Vec::new() }
@@ -114,18 +107,17 @@ impl Rows {
         }
     }
 
-    /// The place of a key.
-    pub fn find(&self, key: &Key) -> Option<usize> {
+    pub(crate) fn find(&self, key: &Key) -> Option<usize> {
         self.rows.iter().position(|row| row.key == *key)
     }
 
     /// The subject of a row; `None` for a row of states.
-    pub fn subject<'a>(&self, row: &ListRow, data: &'a Data) -> Option<Subject<'a>> {
+    pub(crate) fn subject<'a>(&self, row: &ListRow, data: &'a Data) -> Option<Subject<'a>> {
         subject(row.at, data)
     }
 
     /// The state of a row of states.
-    pub fn state(&self, row: &ListRow) -> Option<&states::StateRow> {
+    pub(crate) fn state(&self, row: &ListRow) -> Option<&states::StateRow> {
         match row.at {
             At::State(at) => self.states.get(at),
             _ => None,

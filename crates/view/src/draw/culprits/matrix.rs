@@ -89,7 +89,6 @@ impl Matrix {
         Self { victims, rows, columns, has_others, cells, most_ns }
     }
 
-    /// Letters, and names where there is room.
     fn heading(&self, theme: Theme) -> Line<'static> {
         let mut spans = vec![Span::raw(" ".repeat(GAP))];
         for (at, (_, culprit)) in self.columns.iter().enumerate() {
@@ -126,7 +125,6 @@ impl Matrix {
         ]
     }
 
-    /// The letter of a culprit that has a column.
     pub fn letter(&self, id: Id) -> Option<char> {
         self.columns.iter().position(|(column, _)| *column == id).map(letter)
     }
@@ -141,7 +139,6 @@ pub fn cause(culprit: &Culprit, victim: &str) -> Cause {
     }
 }
 
-/// The letter of a column.
 pub fn letter(column: usize) -> char {
     char::from(b'A' + (column % MOST) as u8)
 }
@@ -169,7 +166,6 @@ fn ranked(data: &Data, victims: &[usize], waited: &[Behind]) -> Vec<(Id, Culprit
     ranked.map(|(id, (ns, pair))| (id, Culprit { ns, ..interval.culprit(&interval.pairs[pair]) })).collect()
 }
 
-/// Headings and the rows that are shown.
 pub fn lines(app: &App, area: Rect) -> Lines {
     let Some(data) = app.data.as_ref().filter(|_| usize::from(area.width) > GAP + NARROW) else {
         return Vec::new();

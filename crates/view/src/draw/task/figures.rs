@@ -42,7 +42,7 @@ impl TaskView<'_> {
     /// The kernel's own figure, and what it does not count.
     pub(super) fn kernel(&self, members: &[&TaskInterval]) -> Lines {
         // The coarse mode has no figure of its own to compare.
-        if !self.is_exact() {
+        if !self.app.is_exact() {
             return Vec::new();
         }
         let totals = self.subject.totals();
@@ -64,7 +64,7 @@ impl TaskView<'_> {
         let a_second = |count| per_second(count, self.interval.duration_ns).map_or("-".into(), rate);
         let (voluntary, involuntary) = (a_second(totals.voluntary), a_second(totals.involuntary));
         let mut words = format!("{voluntary} a second voluntary, {involuntary} involuntary");
-        if self.is_exact() {
+        if self.app.is_exact() {
             words += &format!(", {} moves between CPUs", a_second(totals.migrations));
         }
         if let Subject::Task(task) = self.subject
@@ -98,7 +98,7 @@ impl TaskView<'_> {
         let figures = [
             Some(wait.total_ns),
             wait.quantile_ns(0.99),
-            (self.is_exact() && wait.count != 0).then_some(wait.max_ns),
+            (self.app.is_exact() && wait.count != 0).then_some(wait.max_ns),
             reading.pending.map(|pending| pending.ns),
         ]
         .map(|ns| right(&or_dash(ns), FIGURE));

@@ -8,12 +8,11 @@ use crate::draw::prelude::*;
 /// On CPU, the causes in their order, blocked.
 const PARTS: usize = CAUSES + 2;
 
-/// The time of threads, ns: the parts together are the length of the interval times the number of threads.
+/// The time of threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    on_cpu_ns: u64,
-    waited: ByCause,
-    blocked_ns: u64,
+    /// ns; together the length of the interval times the number of threads.
+    parts: [u64; PARTS],
     /// Waits that began before the interval were longer than it has room for.
     is_cut: bool,
 }
@@ -33,27 +32,17 @@ impl Spent {
             }
             sum.is_cut |= waited.total() > room;
             let waited = waited.at_most(room);
-            sum.on_cpu_ns = sum.on_cpu_ns.saturating_add(on_cpu_ns);
-            sum.blocked_ns = sum.blocked_ns.saturating_add(room.saturating_sub(waited.total()));
-            sum.waited.add(&waited);
+            let waited_ns = causes::ORDER.map(|cause| waited.get(cause));
+            let blocked_ns = room.saturating_sub(waited.total());
+            let parts = std::iter::once(on_cpu_ns).chain(waited_ns).chain([blocked_ns]);
+            sum.parts.iter_mut().zip(parts).for_each(|(sum, ns)| *sum = sum.saturating_add(ns));
         }
         sum
     }
 
-    /// On CPU, the causes in their order, blocked.
-    fn parts(&self) -> [f64; PARTS] {
-        let mut parts = [0.0; PARTS];
-        parts[0] = self.on_cpu_ns as f64;
-        for (part, cause) in parts[1..].iter_mut().zip(causes::ORDER) {
-            *part = self.waited.get(cause) as f64;
-        }
-        parts[PARTS - 1] = self.blocked_ns as f64;
-        parts
-    }
-
-    /// Tenths of a percent of each part: together 1000, unless there is no time at all.
-    pub fn tenths(&self) -> [usize; PARTS] {
-        causes::proportional(self.parts(), 1_000)
+    /// Proportional parts of `whole`: together exactly that, unless there is no time at all.
+    pub fn parts_of(&self, whole: usize) -> [usize; PARTS] {
+        causes::proportional(self.parts.map(|ns| ns as f64), whole)
     }
 }
 
@@ -74,22 +63,22 @@ impl TaskView<'_> {
     pub(super) fn spent(&self, members: &[&TaskInterval]) -> Lines {
         let length_ns = self.interval.duration_ns;
         let spent = Spent::of(members.iter().copied(), length_ns);
-        let parts = spent.parts();
-        if parts.iter().sum::<f64>() <= 0.0 {
+        if spent.parts.iter().all(|ns| *ns == 0) {
             return Vec::new();
         }
         let theme = self.app.theme;
         let mut bar = vec![self.label("time")];
-        let cells = causes::proportional(parts, self.cells.saturating_sub(LABEL));
+        let cells = spent.parts_of(self.cells.saturating_sub(LABEL));
         bar.extend(cells.into_iter().enumerate().map(|(at, cells)| {
             let (sign, style, _) = part(at, theme);
             bars::repeated(sign, cells, style)
         }));
         let is_one = matches!(self.subject, Subject::Task(_));
-        let shares = spent.tenths().into_iter().enumerate().filter(|(at, _)| parts[*at] > 0.0);
+        // Tenths of a percent.
+        let shares = spent.parts_of(1_000).into_iter().enumerate().filter(|(at, _)| spent.parts[*at] != 0);
         let shares = shares.map(|(at, tenths)| {
             let (sign, style, name) = part(at, theme);
-            let threads = parts[at] / length_ns.max(1) as f64;
+            let threads = spent.parts[at] as f64 / length_ns.max(1) as f64;
             let average = match at {
                 _ if is_one => String::new(),
                 0 => format!(" ({threads:.2} threads on average)"),
