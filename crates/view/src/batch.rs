@@ -11,7 +11,7 @@ use cgscope_model::{
 use crate::{
     app::{
         About,
-        list::{Kind, Question, Rows},
+        list::{Kind, Question},
     },
     causes,
     columns::{Column, heading},
@@ -107,8 +107,8 @@ pub fn table(data: &Data, asked: &Asked, time: &str) -> String {
         folded: &BTreeSet::new(),
         command_line: &|_| None,
     };
-    let rows = Rows::new(&question, data);
-    let subjects = rows.iter().filter_map(|row| rows.subject(row, data));
+    let rows = question.rows(data);
+    let subjects = rows.iter().filter_map(|row| row.at.subject(data));
     let subjects: Vec<Subject<'_>> =
         subjects.filter(|subject| asked.idle || is_active(subject, asked.kind)).collect();
     // No path is cut, and no column disturbed by a long one.

@@ -20,12 +20,10 @@ const BAR: usize = 40;
 /// Shorter waits at the end of an interval are not reported: a task that was woken just then waits, too, and is about to run.
 const PENDING_SAID_NS: u64 = 1_000;
 
-/// `n/a` for what could not be read.
 pub(crate) fn or_na(value: Option<String>) -> String {
     value.unwrap_or_else(|| "n/a".into())
 }
 
-/// A duration, or `-`.
 pub(crate) fn or_dash(ns: Option<u64>) -> String {
     ns.map_or("-".into(), duration)
 }

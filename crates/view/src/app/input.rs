@@ -322,10 +322,8 @@ impl App {
     fn pause(&mut self) {
         self.paused = !self.paused;
         self.frozen = self.paused.then(|| Box::new(self.history.clone()));
-        if !self.paused
-            && let Some(newest) = self.newest.take()
-        {
-            self.data = Some(newest);
+        if !self.paused {
+            self.data = self.newest.take().or(self.data.take());
         }
     }
 

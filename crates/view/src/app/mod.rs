@@ -23,7 +23,7 @@ pub use prompt::Prompt;
 
 use crate::{
     app::{
-        list::{Kind, ListRow, Question, Rows},
+        list::{Kind, ListRow, Question},
         parts::{Focus, Visited},
         view::View,
     },
@@ -64,7 +64,7 @@ pub struct App {
     /// The subject of a view without a list, and its title, which remains when the subject is gone.
     pinned: Option<(Key, String)>,
     /// The rows of the list.
-    pub rows: Rows,
+    pub rows: Vec<ListRow>,
     /// The row that is selected; 0 in an empty list.
     pub selected: usize,
     /// The row that is shown first.
@@ -149,9 +149,10 @@ impl App {
     }
 
     fn show(&mut self, data: Data) {
-        if self.data.is_none() && !has_tree(&data) {
-            // A tree of one row says nothing.
-            self.tree = false;
+        if self.data.is_none() {
+            let cgroups = 0..data.tree.nodes().len();
+            // A tree that has tasks in one cgroup alone says nothing.
+            self.tree &= cgroups.filter(|at| !data.tree.tasks_of(*at).is_empty()).count() > 1;
         }
         self.newest = None;
         self.data = Some(data);
@@ -224,7 +225,7 @@ impl App {
             self.subject().and_then(pid).into_iter().collect()
         } else if self.settings.command_lines {
             let rows = self.shown(self.area.height.into());
-            rows.filter_map(|(_, row)| pid(self.rows.subject(row, data)?)).collect()
+            rows.filter_map(|(_, row)| pid(row.at.subject(data)?)).collect()
         } else {
             Vec::new()
         };
@@ -297,7 +298,7 @@ impl App {
             return data.subject(key);
         }
         let row = self.rows.get(self.selected);
-        row.and_then(|row| self.rows.subject(row, data)).or_else(|| data.subject(&self.scope))
+        row.and_then(|row| row.at.subject(data)).or_else(|| data.subject(&self.scope))
     }
 
     /// The title of the view's subject if that is gone.
@@ -328,14 +329,15 @@ impl App {
             folded: &self.folded,
             command_line: &|pid| self.command_line(pid),
         };
-        self.rows = Rows::new(&question, data);
+        self.rows = question.rows(data);
+        let place = |key: &Key| self.rows.iter().position(|row| row.key == *key);
         let row = if self.moved.contains(&kind) {
             // Where the selected subject is gone, the one in its row is selected.
-            self.remembered.get(&kind).and_then(|key| self.rows.find(key)).unwrap_or(self.selected)
+            self.remembered.get(&kind).and_then(place).unwrap_or(self.selected)
         } else {
             self.first_row = 0;
             let worst = data.findings.first().and_then(|finding| finding.cgroup.clone());
-            worst.and_then(|path| self.rows.find(&Key::Cgroup(path))).unwrap_or(0)
+            worst.and_then(|path| place(&Key::Cgroup(path))).unwrap_or(0)
         };
         self.select(row);
     }
@@ -368,9 +370,4 @@ impl App {
         // No empty lines below where rows above could fill them.
         self.first_row = self.first_row.min(self.rows.len().saturating_sub(height));
     }
-}
-
-/// Whether tasks are in more than one cgroup.
-fn has_tree(data: &Data) -> bool {
-    (0..data.tree.nodes().len()).filter(|at| !data.tree.tasks_of(*at).is_empty()).count() > 1
 }

@@ -42,8 +42,7 @@ named! {
 }
 
 impl View {
-    /// The view that a command shows.
-    pub fn of(command: Command) -> Option<Self> {
+    pub(crate) fn of(command: Command) -> Option<Self> {
         Self::ALL.iter().copied().find(|view| view.command() == command)
     }
 
@@ -53,29 +52,29 @@ impl View {
     }
 
     /// The view this many places on, without findings and help.
-    pub fn step(self, places: isize) -> Self {
+    pub(crate) fn step(self, places: isize) -> Self {
         let views = &Self::ALL[..Self::ALL.len() - 2];
         let at = views.iter().position(|view| *view == self).unwrap_or(0);
         views[(at as isize + places).rem_euclid(views.len() as isize) as usize]
     }
 
     /// Whether it has no list and shows one subject.
-    pub const fn is_of_one(self) -> bool {
+    pub(crate) const fn is_of_one(self) -> bool {
         matches!(self, Self::Histogram | Self::Heatmap | Self::Task)
     }
 
     /// Whether it shows lines that scroll. Such a view is not what the next run begins with.
-    pub const fn is_text(self) -> bool {
+    pub(crate) const fn is_text(self) -> bool {
         matches!(self, Self::Task | Self::Findings | Self::Help)
     }
 
     /// Whether it lies over another view, which comes back after it.
-    pub const fn is_over(self) -> bool {
+    pub(crate) const fn is_over(self) -> bool {
         matches!(self, Self::Findings | Self::Help)
     }
 
     /// Whether it shows the list of the Overview, or what is selected there.
-    pub const fn is_of_overview(self) -> bool {
+    pub(crate) const fn is_of_overview(self) -> bool {
         !matches!(self, Self::Cgroups | Self::Culprits | Self::Numa | Self::States)
     }
 }

@@ -70,14 +70,13 @@ pub fn flow(all: impl IntoIterator<Item = Explained>, indent: usize, cells: usiz
 /// The latest values as a line, each in a cell, the latest last; `most` fills its cell. An unknown value is a blank.
 pub fn sparkline(values: &[Option<f64>], most: f64, cells: usize) -> String {
     let latest = &values[values.len().saturating_sub(cells)..];
+    let sign = |value: f64| {
+        let share = if most > 0.0 { (value / most).clamp(0.0, 1.0) } else { 0.0 };
+        // A known value has at least a line.
+        EIGHTHS[((share * 8.0).ceil() as usize).clamp(1, 8)]
+    };
     let blank = std::iter::repeat_n(' ', cells - latest.len());
-    blank.chain(latest.iter().map(|value| value.map_or(' ', |value| eighth(value, most)))).collect()
-}
-
-fn eighth(value: f64, most: f64) -> char {
-    let share = if most > 0.0 { (value / most).clamp(0.0, 1.0) } else { 0.0 };
-    // A known value has at least a line.
-    EIGHTHS[((share * 8.0).ceil() as usize).clamp(1, 8)]
+    blank.chain(latest.iter().map(|value| value.map_or(' ', sign))).collect()
 }
 
 /// A share as a bar: full cells and a last one in eighths.

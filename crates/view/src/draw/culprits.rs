@@ -68,7 +68,8 @@ impl VictimPane<'_> {
             let more = culprits.get(most..).unwrap_or_default();
             if !more.is_empty() {
                 let rest = more.iter().fold(0u64, |sum, (_, ns, _)| sum.saturating_add(*ns));
-                let words = format!("  {} {} more", right(&self.a_second(rest), FIGURE), more.len());
+                let words =
+                    format!("  {} {} more", right(&a_second(self.interval, rest), FIGURE), more.len());
                 lines.push(Line::styled(words, self.theme.quiet()));
             }
             lines
@@ -81,10 +82,6 @@ impl VictimPane<'_> {
             Section::always(self.limits().into_iter().collect()),
             Section::if_room(harms.into_iter().collect()),
         ]
-    }
-
-    fn a_second(&self, ns: u64) -> String {
-        a_second(self.interval, ns)
     }
 
     /// The letters of the matrix, in at most this many lines.
@@ -105,7 +102,7 @@ impl VictimPane<'_> {
     fn heading(&self, all_ns: u64, may_break: bool) -> Lines {
         let share = percent(all_ns, self.node.group.wait.total_ns);
         let share = share.map(|share| format!(", {share:.0}% of all its waiting")).unwrap_or_default();
-        let words = format!("waits {} a second behind others{share}", self.a_second(all_ns));
+        let words = format!("waits {} a second behind others{share}", a_second(self.interval, all_ns));
         let beside = self.cells.saturating_sub(width(&words) + 2).max(12);
         let room = if may_break { self.cells } else { beside };
         let path = Span::styled(cut_start(&self.node.path, room), self.theme.heading());
@@ -122,7 +119,7 @@ impl VictimPane<'_> {
         let letter = self.matrix.letter(id).unwrap_or(' ');
         let bar = (self.cells / 5).clamp(6, 40);
         let style = self.theme.cause(cause(&culprit, &self.node.path));
-        let figures = format!("{letter} {} {share:>3.0}% ", right(&self.a_second(ns), FIGURE));
+        let figures = format!("{letter} {} {share:>3.0}% ", right(&a_second(self.interval, ns), FIGURE));
         let room = self.cells.saturating_sub(width(&figures) + bar + 1);
         let uses = if self.cells >= SHOWS_USE { self.uses(id.0) } else { String::new() };
         let name = cut_start(&causes::culprit(&culprit), room.saturating_sub(width(&uses)).max(12));
@@ -153,7 +150,9 @@ impl VictimPane<'_> {
         let nodes = self.data.tree.nodes();
         let by = self.node.throttled_by.iter().take(FEW);
         let said: Vec<String> = by
-            .map(|(at, ns)| format!("{} {}", at.map_or(UNNAMED, |at| &nodes[at].path), self.a_second(*ns)))
+            .map(|(at, ns)| {
+                format!("{} {}", at.map_or(UNNAMED, |at| &nodes[at].path), a_second(self.interval, *ns))
+            })
             .collect();
         let words = format!("and waits a second for the quota of {}", said.join(", "));
         (!said.is_empty()).then(|| Line::styled(cut_end(&words, self.cells), self.theme.alarm()))
@@ -173,7 +172,7 @@ impl VictimPane<'_> {
         let culprit = short_name(&interval.culprit(&interval.pairs[pair]));
         let named = victims.iter().take(FEW).map(|(ns, victim)| {
             let path = interval.cgroup_path(*victim).map_or(UNNAMED, |path| path);
-            format!("{} {}", cut_start(path, 40), self.a_second(*ns))
+            format!("{} {}", cut_start(path, 40), a_second(self.interval, *ns))
         });
         let named: Vec<String> = named.collect();
         let more = victims.len().saturating_sub(FEW);

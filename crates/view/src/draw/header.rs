@@ -67,18 +67,16 @@ fn title(app: &App) -> Line<'static> {
         None => {}
     }
     spans.push(Span::raw(format!("  {}", about.title)));
+    let tasks = |Data { total, .. }: &Data| {
+        let processes = units::count(total.processes, "process");
+        format!("{} of {processes}", units::count(total.threads, "thread"))
+    };
+    let end_unix_ns =
+        |Data { interval, .. }: &Data| interval.start_unix_ns.saturating_add(interval.duration_ns);
     let facts = [
         Some(format!("every {}", duration(app.delay.as_nanos() as u64))),
-        data.map(|Data { total, .. }| {
-            format!(
-                "{} of {}",
-                units::count(total.threads, "thread"),
-                units::count(total.processes, "process")
-            )
-        }),
-        data.map(|Data { interval, .. }| {
-            time_of_day(interval.start_unix_ns.saturating_add(interval.duration_ns))
-        }),
+        data.map(tasks),
+        data.map(end_unix_ns).map(time_of_day),
         (!about.hostname.is_empty()).then(|| about.hostname.clone()),
         (!about.kernel.is_empty()).then(|| format!("Linux {}", about.kernel)),
     ];
@@ -100,10 +98,11 @@ fn sparkline(app: &App, values: &[Option<f64>], most: f64, style: Style) -> Span
 }
 
 /// A number of tasks over time, and in the latest interval.
-fn tasks(app: &App, tasks: impl Fn(&Frame) -> f64, style: Style) -> (Span<'static>, f64) {
-    let values: Vec<_> = app.history().frames().map(|frame| Some(tasks(frame))).collect();
-    let most = values.iter().flatten().copied().fold(1.0, f64::max);
-    (sparkline(app, &values, most, style), values.last().copied().flatten().unwrap_or(0.0))
+fn tasks(app: &App, tasks: fn(&Frame) -> f64, style: Style) -> (Span<'static>, f64) {
+    let values: Vec<_> = app.history().frames().map(tasks).collect();
+    let most = values.iter().copied().fold(1.0, f64::max);
+    let now = values.last().copied().unwrap_or(0.0);
+    (sparkline(app, &values.into_iter().map(Some).collect::<Vec<_>>(), most, style), now)
 }
 
 fn load(app: &App, data: &Data) -> Line<'static> {
@@ -166,14 +165,13 @@ fn own(app: &App, interval: &Interval) -> Line<'static> {
     let share = |ns: Option<u64>| {
         or_na(ns.and_then(|ns| percent(ns, interval.duration_ns)).map(|share| format!("{share:.2}%")))
     };
-    let named: Vec<_> = interval.losses.nonzero().collect();
+    let losses = |is_harmless: bool, before: &'static str, style: Style| {
+        let losses = interval.losses.nonzero();
+        let losses = losses.filter(move |(loss, _)| loss.leaves_result_whole() == is_harmless);
+        losses.map(move |(loss, count)| Span::styled(format!("{before}{} {count}  ", loss.name()), style))
+    };
     // Losses that damage the result come first, so that a narrow screen shows them; what the host never shows is no alarm.
-    let (harmless, harmful): (Vec<_>, Vec<_>) =
-        named.iter().partition(|(loss, _)| loss.leaves_result_whole());
-    let mut spans: Spans = harmful
-        .iter()
-        .map(|(loss, count)| Span::styled(format!("LOST {} {count}  ", loss.name()), theme.alarm()))
-        .collect();
+    let mut spans: Spans = losses(false, "LOST ", theme.alarm()).collect();
     spans.push(Span::styled("own  ", theme.quiet()));
     if app.is_exact() {
         let a_run = cost.hook_ns.zip(cost.hook_runs).and_then(|(ns, runs)| ns.checked_div(runs));
@@ -182,14 +180,10 @@ fn own(app: &App, interval: &Interval) -> Line<'static> {
     }
     let memory = or_na(cost.rss_bytes.map(bytes));
     spans.push(Span::raw(format!("collector {}  {memory}  ", share(cost.cpu_ns))));
-    if named.is_empty() {
+    if interval.losses.nonzero().next().is_none() {
         spans.push(Span::styled("losses none", theme.quiet()));
     }
-    spans.extend(
-        harmless
-            .iter()
-            .map(|(loss, count)| Span::styled(format!("{} {count}  ", loss.name()), theme.quiet())),
-    );
+    spans.extend(losses(true, "", theme.quiet()));
     whole(spans, app.area.width.into())
 }
 

@@ -41,7 +41,7 @@ pub fn map(app: &App, area: Rect) -> Lines {
         lines.truncate(height);
         return lines;
     }
-    let waits: Waits = past.iter().map(|one| doublings(&one.wait, app.settings.unit)).collect();
+    let waits: Vec<_> = past.iter().map(|one| doublings(&one.wait, app.settings.unit)).collect();
     let foot = |map: &Map| foot(app, map, past, (columns, cells), height);
     // As many lines as the words below take where all rows fit: with larger counts they hardly differ.
     let below = foot(&Map::new(&waits, app.settings.unit, usize::MAX)).len();
@@ -98,30 +98,23 @@ fn clock(unix_ns: u64) -> String {
 
 /// Waiting tasks, times, and how to read the map.
 fn foot(app: &App, map: &Map, past: &[Past], (columns, cells): (usize, usize), height: usize) -> Lines {
-    let words = reading(app, map);
+    let has_colour = app.theme.has_colour();
+    let colour = if has_colour { "colour: the cause of most" } else { "without colours no causes are shown" };
+    let until = match map.doublings {
+        1 => "twice".into(),
+        doublings => format!("{} times", 1u64 << doublings.min(32)),
+    };
+    let words = format!("waits{}; a row: from its length to {until} that; {colour}", scale(map.most));
     let times = times(app, past, columns);
     if height < TALL {
         return vec![times, Line::styled(left(&words, cells), app.theme.quiet())];
     }
     let mut lines = vec![waiting(app, past, columns), times];
     lines.extend(pane::quiet(app.theme, &words, cells));
-    if app.theme.has_colour() {
+    if has_colour {
         lines.extend(bars::legend_lines(&map.parts(), app.theme, cells));
     }
     lines
-}
-
-fn reading(app: &App, map: &Map) -> String {
-    let colour = if app.theme.has_colour() {
-        "; colour: the cause of most"
-    } else {
-        "; without colours no causes are shown"
-    };
-    let until = match map.doublings {
-        1 => "twice".into(),
-        doublings => format!("{} times", 1u64 << doublings.min(32)),
-    };
-    format!("waits{}; a row: from its length to {until} that{colour}", scale(map.most))
 }
 
 /// What shades mean: `  ░ 1-3  ▒ 4-15`.
@@ -191,9 +184,6 @@ impl MapCell {
     }
 }
 
-/// By interval, the latest last: each doubling of the length that has waits, by its place.
-type Waits = Vec<Vec<(usize, MapCell)>>;
-
 #[derive(Debug)]
 struct Map {
     /// By interval, the latest last, and by row, the shortest first.
@@ -208,8 +198,8 @@ struct Map {
 }
 
 impl Map {
-    /// Rows from the shortest wait to the longest, at most `room`.
-    fn new(waits: &Waits, unit: Unit, room: usize) -> Self {
+    /// Rows from the shortest wait to the longest, at most `room`; of the [`doublings`] in each interval, the latest last.
+    fn new(waits: &[Vec<(usize, MapCell)>], unit: Unit, room: usize) -> Self {
         let all = || waits.iter().flatten().map(|(doubling, _)| *doubling);
         let lowest = all().min().unwrap_or(0);
         let needed = all().max().map_or(0, |highest| highest - lowest + 1);

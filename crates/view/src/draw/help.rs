@@ -3,7 +3,6 @@
 use super::prelude::*;
 use crate::{app::list::Kind, columns::Column, keys, replay, states};
 
-/// All of the help: the screen shows a part.
 pub fn lines(app: &App) -> Lines {
     let theme = app.theme;
     let cells = usize::from(app.area.width);

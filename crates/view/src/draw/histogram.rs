@@ -83,28 +83,26 @@ fn title(app: &App, subject: &Subject<'_>, cells: usize) -> Line<'static> {
 /// The names of the times, the chosen one marked.
 fn times(app: &App, cells: usize) -> Line<'static> {
     let theme = app.theme;
-    let mut spans = Time::ALL
-        .map(|time| {
-            let words = pane::span_words(app, time);
-            if time == app.settings.span {
-                Span::styled(format!("[{words}] "), theme.key())
-            } else {
-                Span::styled(format!(" {words}  "), theme.quiet())
-            }
-        })
-        .to_vec();
+    let mut spans = Vec::new();
+    for time in Time::ALL {
+        let words = pane::span_words(app, time);
+        spans.push(if time == app.settings.span {
+            Span::styled(format!("[{words}] "), theme.key())
+        } else {
+            Span::styled(format!(" {words}  "), theme.quiet())
+        });
+    }
     let used: usize = spans.iter().map(Span::width).sum();
     let key = app.settings.keymap.first(Command::Span).map(|key| format!("{key}: another time"));
-    spans.extend(
-        key.filter(|words| used + words.len() <= cells).map(|words| Span::styled(words, theme.quiet())),
-    );
+    let key = key.filter(|words| used + words.len() <= cells);
+    spans.extend(key.map(|words| Span::styled(words, theme.quiet())));
     Line::from(spans)
 }
 
 /// Who waits now, the quota, and who ran meanwhile, as far as they are known.
 fn whom(app: &App, data: &Data, subject: &Subject<'_>, cells: usize) -> Lines {
-    let now = pane::now(subject).map(|now| ("now", now)).into_iter();
-    let facts = now.chain(pane::quota_and_culprits(data, subject));
+    let now = pane::now(subject).map(|now| ("now", now));
+    let facts = now.into_iter().chain(pane::quota_and_culprits(data, subject));
     facts.map(|(label, text)| pane::fact(app, label, &text, cells)).collect()
 }
 

@@ -101,7 +101,6 @@ fn split_below(app: &App, area: Rect) -> [Rect; 2] {
     Layout::vertical([Constraint::Fill(1), Constraint::Length(half.max(left))]).areas(area)
 }
 
-/// Rows of the list that are shown at once.
 pub fn rows(app: &App) -> usize {
     regions(app).map_or(0, |regions| regions.table.height.saturating_sub(1).into())
 }

@@ -19,7 +19,6 @@ const LIST: usize = 6;
 /// Busy from this share on, percent, is an alarm.
 const FULL: f64 = 95.0;
 
-/// The findings about nodes, and the nodes.
 pub fn lines(app: &App, body: Rect) -> Lines {
     let Some(data) = &app.data else { return Vec::new() };
     let cells = usize::from(body.width);
@@ -131,13 +130,6 @@ impl NodePane<'_> {
         }
     }
 
-    /// Tasks running or waiting on average, of those last seen here.
-    fn active(&self, cells: usize) -> String {
-        let (runnable, seen) = (self.runnable(), self.seen);
-        let long = format!("{runnable} running or waiting, of {seen}");
-        if width(&long) + 7 <= cells { long } else { format!("{runnable} of {seen} tasks") }
-    }
-
     fn cpus(&self) -> String {
         if self.node.cpus.is_empty() { "no CPU".into() } else { format!("CPU {}", cpu_list(&self.node.cpus)) }
     }
@@ -152,13 +144,17 @@ impl NodePane<'_> {
         let label = |label: &'static str| Span::styled(label, theme.quiet());
         let ([waited, p99], [came, left]) = (self.waits(), self.moves());
         let busy = share_bar(theme, self.node.busy_percent(), cells.saturating_sub(15));
+        // Tasks running or waiting on average, of those last seen here.
+        let (runnable, seen) = (self.runnable(), self.seen);
+        let long = format!("{runnable} running or waiting, of {seen}");
+        let active = if width(&long) + 7 <= cells { long } else { format!("{runnable} of {seen} tasks") };
         let lines = [
             vec![
                 Span::styled(format!("node {}", self.node.node), theme.heading()),
                 Span::raw(format!("  {}", self.cpus())),
             ],
             [vec![label("busy   ")], busy].concat(),
-            vec![label("active "), Span::raw(self.active(cells))],
+            vec![label("active "), Span::raw(active)],
             vec![label("wait/s "), Span::styled(waited, theme.wait()), label("  p99 "), Span::raw(p99)],
             [vec![label("why   ")], self.causes(cells.saturating_sub(6))].concat(),
             vec![label("moves/s "), Span::raw(came), label(" in  "), Span::raw(left), label(" out")],

@@ -12,7 +12,6 @@ const LABEL: usize = 29;
 /// Cells of a title, at least.
 pub const TITLE: usize = 12;
 
-/// At most as many lines as the area has.
 pub fn lines(app: &App, area: Rect) -> Lines {
     let (Some(data), Some(subject)) = (&app.data, app.subject()) else { return Vec::new() };
     let (cells, height) = (usize::from(area.width), usize::from(area.height));
@@ -73,7 +72,6 @@ pub fn heading(app: &App, subject: &Subject<'_>, cells: usize) -> Line<'static> 
     titled(app.theme, subject, &format!("{waits}, {}", span_words(app, app.settings.span)), cells)
 }
 
-/// The subject and explaining words.
 pub fn titled(theme: Theme, subject: &Subject<'_>, words: &str, cells: usize) -> Line<'static> {
     let title = cut_start(&subject.title(), cells.saturating_sub(words.len() + 2).max(TITLE));
     Line::from(vec![Span::styled(title, theme.heading()), Span::styled(format!("  {words}"), theme.quiet())])
@@ -92,21 +90,17 @@ fn facts(app: &App, data: &Data, subject: &Subject<'_>, cells: usize) -> Lines {
         Time::Interval => String::new(),
         Time::Minute | Time::Start => format!("in {}: ", duration(data.interval.duration_ns)),
     };
-    lines.extend(
-        quota_and_culprits(data, subject)
-            .map(|(label, text)| fact(app, label, &format!("{of}{text}"), cells)),
-    );
+    for (label, text) in quota_and_culprits(data, subject) {
+        lines.push(fact(app, label, &format!("{of}{text}"), cells));
+    }
     lines
 }
 
 /// The quota and who ran meanwhile, as far as they are known, each with its label.
-pub fn quota_and_culprits(
-    data: &Data,
-    subject: &Subject<'_>,
-) -> impl Iterator<Item = (&'static str, String)> {
+pub fn quota_and_culprits(data: &Data, subject: &Subject<'_>) -> Vec<(&'static str, String)> {
     let behind = causes::culprits_line(&subject.culprits(&data.interval));
     let facts = [("quota", quota(data, subject)), ("behind", behind)];
-    facts.into_iter().filter_map(|(label, text)| Some((label, text?)))
+    facts.into_iter().filter_map(|(label, text)| Some((label, text?))).collect()
 }
 
 /// A fact in one line, after its label if it has one.
@@ -121,7 +115,6 @@ pub fn a_second(interval: &Interval, ns: u64) -> String {
     or_dash(per_second(ns, interval.duration_ns).map(|ns| ns as u64))
 }
 
-/// The causes of waits as a fact.
 pub fn why(app: &App, by_cause: &ByCause, cells: usize) -> Option<Line<'static>> {
     causes::line(by_cause).map(|why| fact(app, "why", &why, cells))
 }
@@ -180,12 +173,10 @@ pub fn cpus_used(node: &Node, data: &Data) -> Option<f64> {
     per_second(data.used_ns(&Subject::Cgroup(node)), data.interval.duration_ns).map(|ns| ns / 1e9)
 }
 
-/// Adds the parts of a bar to those of another.
 pub fn add_parts(sum: &mut [f64; CAUSES], parts: &[f64; CAUSES]) {
     sum.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
 }
 
-/// The parts of the bars of these rows together.
 pub fn parts<'a>(rows: impl IntoIterator<Item = &'a Row>) -> [f64; CAUSES] {
     let mut sum = [0.0; CAUSES];
     rows.into_iter().for_each(|row| add_parts(&mut sum, &row.by_cause));
@@ -245,12 +236,10 @@ pub struct Section {
 }
 
 impl Section {
-    /// The same lines in any room.
     pub fn always(lines: Lines) -> Self {
         Self { short: lines.clone(), long: lines }
     }
 
-    /// Lines that are left out where there is no room.
     pub fn if_room(lines: Lines) -> Self {
         Self { short: Vec::new(), long: lines }
     }

@@ -8,7 +8,6 @@ fn columns(cells: usize) -> [usize; 4] {
     [9, cells.saturating_sub(36).clamp(20, 31), 16, 6]
 }
 
-/// Lines above the list.
 pub fn height(app: &App, body: Rect) -> u16 {
     match app.data {
         None => 0,
@@ -19,7 +18,7 @@ pub fn height(app: &App, body: Rect) -> u16 {
 
 /// All threads by state, above the list.
 pub fn sums(app: &App, area: Rect) -> Lines {
-    let sums = Sums::of(app.rows.iter().filter_map(|row| app.rows.state(row)));
+    let sums = Sums::of(app.rows.iter().filter_map(|row| row.at.state()));
     let (theme, cells) = (app.theme, usize::from(area.width));
     vec![sums_line(theme, &sums), Line::from(bar(theme, &sums, cells)), legend(theme, &sums, cells)]
 }
@@ -73,12 +72,12 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     let columns = columns(area.width.into());
     let [threads, state, name, of] = columns;
     let heading = format!("{:>threads$}  {:<state$} {:<name$} {:>of$}", "threads", "state", "name", "of");
-    let states = app.rows.iter().filter_map(|row| app.rows.state(row));
+    let states = app.rows.iter().filter_map(|row| row.at.state());
     // Sleepers are many everywhere: only what is load is compared.
     let most = states.filter(|row| row.state.is_load()).map(|row| row.threads).fold(0.0, f64::max);
     let cells = usize::from(area.width).saturating_sub(columns.iter().sum::<usize>() + 5);
     table::list(app, area, Line::styled(heading, app.theme.heading()), |row, is_selected| {
-        Some(line(app.theme, app.rows.state(row)?, is_selected, most, (columns, cells)))
+        Some(line(app.theme, row.at.state()?, is_selected, most, (columns, cells)))
     })
 }
 

@@ -33,7 +33,7 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     let Some(data) = &app.data else { return Vec::new() };
     let columns = columns(app, area);
     list(app, area, headings(app, &columns), |row, is_selected| {
-        let subject = app.rows.subject(row, data)?;
+        let subject = row.at.subject(data)?;
         Some(line(app, data, row, &subject, &columns, is_selected))
     })
 }

@@ -27,18 +27,14 @@ pub fn lines(app: &App, area: Rect) -> Lines {
         let about = view(cells);
         return [about.first(), about.second()].concat();
     }
-    let (first, second) = (view((cells - GAP).div_ceil(2)), view((cells - GAP) / 2));
-    beside(first.first(), second.second(), first.cells + GAP)
-}
-
-/// Lines side by side; the second ones begin in this cell.
-fn beside(mut first: Lines, second: Lines, at: usize) -> Lines {
-    first.resize(first.len().max(second.len()), Line::default());
-    for (line, beside) in first.iter_mut().zip(second) {
-        line.spans.push(Span::raw(" ".repeat(at.saturating_sub(line.width()))));
+    let (about, beside) = (view((cells - GAP).div_ceil(2)), view((cells - GAP) / 2));
+    let (mut lines, second) = (about.first(), beside.second());
+    lines.resize(lines.len().max(second.len()), Line::default());
+    for (line, beside) in lines.iter_mut().zip(second) {
+        line.spans.push(Span::raw(" ".repeat((about.cells + GAP).saturating_sub(line.width()))));
         line.spans.extend(beside.spans);
     }
-    first
+    lines
 }
 
 struct TaskView<'a> {

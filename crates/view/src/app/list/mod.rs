@@ -2,7 +2,7 @@
 
 mod kind;
 
-use std::{cmp::Ordering, collections::BTreeSet, ops::Deref, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeSet, sync::Arc};
 
 use cgscope_model::{Blame, TaskInterval, selection::is_at_or_below};
 
@@ -11,7 +11,7 @@ pub use kind::Kind;
 use crate::{
     columns::{Column, SortKey},
     data::Data,
-    states,
+    states::{self, StateRow},
     subject::{Key, Subject},
 };
 
@@ -24,13 +24,14 @@ pub(crate) enum Fold {
 }
 
 /// The place of the figures of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum At {
     Node(usize),
     Unknown,
     Process(usize),
     Task(usize),
-    State(usize),
+    /// The figures themselves: the interval has none of states.
+    State(Box<StateRow>),
 }
 
 /// A row of a list.
@@ -38,17 +39,10 @@ enum At {
 pub struct ListRow {
     /// Identifies the row in every interval.
     pub(crate) key: Key,
-    at: At,
+    pub(crate) at: At,
     /// Rows above it in the tree.
     pub depth: usize,
     pub(crate) fold: Fold,
-}
-
-/// The rows of a list in one interval.
-#[derive(Clone, Debug, Default)]
-pub struct Rows {
-    rows: Vec<ListRow>,
-    states: Vec<states::StateRow>,
 }
 
 /// Which rows a list shall have.
@@ -70,11 +64,20 @@ pub(crate) struct Question<'a> {
     pub(crate) command_line: &'a dyn Fn(u32) -> Option<Arc<str>>,
 }
 
-impl Deref for Rows {
-    type Target = [ListRow];
+impl At {
+    /// `None` for a state.
+    pub(crate) fn subject<'a>(&self, data: &'a Data) -> Option<Subject<'a>> {
+        Some(match self {
+            Self::Node(at) => Subject::Cgroup(data.tree.nodes().get(*at)?),
+            Self::Unknown => Subject::Unknown(data.tree.unknown.as_ref()?),
+            Self::Process(at) => data.of_process(data.processes().get(*at)?),
+            Self::Task(at) => Subject::Task(data.interval.tasks.get(*at)?),
+            Self::State(_) => return None,
+        })
+    }
 
-    fn deref(&self) -> &[ListRow] {
-        &self.rows
+    pub(crate) fn state(&self) -> Option<&StateRow> {
+        if let Self::State(state) = self { Some(state) } else { None }
     }
 }
 
@@ -84,55 +87,142 @@ impl ListRow {
     }
 }
 
-impl Rows {
-    pub(crate) fn new(question: &Question<'_>, data: &Data) -> Self {
-        match question.kind {
-            Kind::Cgroups | Kind::Limits if question.tree => {
-                Self { rows: tree(question, data), states: Vec::new() }
-            }
-            Kind::Cgroups | Kind::Limits | Kind::Victims => flat(question, data, cgroups(question, data)),
+impl Question<'_> {
+    /// Filters and sorts the rows of an interval.
+    pub(crate) fn rows(&self, data: &Data) -> Vec<ListRow> {
+        match self.kind {
+            Kind::Cgroups | Kind::Limits if self.tree => self.tree(data),
+            Kind::Cgroups | Kind::Limits | Kind::Victims => self.flat(data, self.cgroups(data)),
             Kind::Processes => {
                 // Threads of a process may be in several cgroups.
-                let pids: BTreeSet<u32> =
-                    tasks_in(question.scope, data).map(|at| data.interval.tasks[at].reading.tgid).collect();
-                let rows = data.processes().iter().enumerate();
-                let rows =
-                    rows.filter(|(_, process)| pids.contains(&process.pid)).map(|(at, _)| At::Process(at));
-                flat(question, data, rows.collect())
+                let tasks = tasks_in(self.scope, data);
+                let pids: BTreeSet<u32> = tasks.map(|at| data.interval.tasks[at].reading.tgid).collect();
+                let all = data.processes().iter().enumerate();
+                let rows = all.filter(|(_, process)| pids.contains(&process.pid));
+                self.flat(data, rows.map(|(at, _)| At::Process(at)).collect())
             }
             Kind::Threads | Kind::Placed => {
-                flat(question, data, tasks_in(question.scope, data).map(At::Task).collect())
+                self.flat(data, tasks_in(self.scope, data).map(At::Task).collect())
             }
-            Kind::States => by_state(question, data),
+            Kind::States => self.by_state(data),
         }
     }
 
-    pub(crate) fn find(&self, key: &Key) -> Option<usize> {
-        self.rows.iter().position(|row| row.key == *key)
+    fn cgroups(&self, data: &Data) -> Vec<At> {
+        let scope = self.scope_node(data);
+        let below = scope.map_or(0..data.tree.nodes().len(), |node| data.tree.below(node));
+        if self.kind == Kind::Victims {
+            return victims(data).into_iter().filter(|node| below.contains(node)).map(At::Node).collect();
+        }
+        let unknown = data.tree.unknown.as_ref().filter(|_| scope.is_none()).map(|_| At::Unknown);
+        below.map(At::Node).chain(unknown).collect()
     }
 
-    /// The subject of a row; `None` for a row of states.
-    pub(crate) fn subject<'a>(&self, row: &ListRow, data: &'a Data) -> Option<Subject<'a>> {
-        subject(row.at, data)
-    }
-
-    /// The state of a row of states.
-    pub(crate) fn state(&self, row: &ListRow) -> Option<&states::StateRow> {
-        match row.at {
-            At::State(at) => self.states.get(at),
+    /// The cgroup that is the scope, if one is.
+    fn scope_node(&self, data: &Data) -> Option<usize> {
+        match self.scope {
+            Key::Cgroup(path) => data.tree.find(path),
             _ => None,
         }
     }
-}
 
-fn subject(at: At, data: &Data) -> Option<Subject<'_>> {
-    Some(match at {
-        At::Node(at) => Subject::Cgroup(data.tree.nodes().get(at)?),
-        At::Unknown => Subject::Unknown(data.tree.unknown.as_ref()?),
-        At::Process(at) => data.of_process(data.processes().get(at)?),
-        At::Task(at) => Subject::Task(data.interval.tasks.get(at)?),
-        At::State(_) => return None,
-    })
+    /// Rows in the order of their column; equal ones by their key, so that they do not jump.
+    fn flat(&self, data: &Data, rows: Vec<At>) -> Vec<ListRow> {
+        let filter = self.filter.to_lowercase();
+        let mut keyed: Vec<(SortKey, ListRow)> = rows
+            .into_iter()
+            .filter_map(|at| {
+                let subject = at.subject(data)?;
+                let matches = self.matches(&subject, data, &filter);
+                matches.then(|| (self.sort.sort_key(&subject, data), ListRow::leaf(subject.key(), at)))
+            })
+            .collect();
+        let order = self.order();
+        keyed.sort_by(|(a, x), (b, y)| order(a, b).then_with(|| x.key.cmp(&y.key)));
+        keyed.into_iter().map(|(_, row)| row).collect()
+    }
+
+    fn order(&self) -> impl Fn(&SortKey, &SortKey) -> Ordering {
+        let falls = self.sort.falls() != self.reversed;
+        move |a, b| {
+            let order = a.partial_cmp(b).unwrap_or(Ordering::Equal);
+            if falls { order.reverse() } else { order }
+        }
+    }
+
+    fn matches(&self, subject: &Subject<'_>, data: &Data, filter: &str) -> bool {
+        if filter.is_empty() {
+            return true;
+        }
+        let has = |text: &str| text.to_lowercase().contains(filter);
+        if subject.cgroup(&data.interval).is_some_and(|path| has(path)) {
+            return true;
+        }
+        let is_task = |task: &TaskInterval| {
+            let ids = [task.reading.tid, task.reading.tgid];
+            has(&task.reading.comm)
+                || ids.iter().any(|id| id.to_string() == filter)
+                || (self.command_line)(task.reading.tgid).is_some_and(|line| has(&line))
+        };
+        match (subject, subject.task()) {
+            (_, Some(task)) => is_task(task),
+            // A cgroup is also found by the tasks that are directly in it.
+            (Subject::Cgroup(node), None) => {
+                let own = data.tree.find(&node.path).map_or(&[][..], |at| data.tree.tasks_of(at));
+                own.iter().any(|at| is_task(&data.interval.tasks[*at]))
+            }
+            _ => has(&subject.title()),
+        }
+    }
+
+    /// The tree of cgroups: siblings in the order of the column.
+    fn tree(&self, data: &Data) -> Vec<ListRow> {
+        let nodes = data.tree.nodes();
+        let keys: Vec<SortKey> =
+            nodes.iter().map(|node| self.sort.sort_key(&Subject::Cgroup(node), data)).collect();
+        let order = self.order();
+        let sorted = |mut siblings: Vec<usize>| {
+            // The next one is taken from the end.
+            siblings.sort_by(|a, b| {
+                order(&keys[*b], &keys[*a]).then_with(|| nodes[*b].path.cmp(&nodes[*a].path))
+            });
+            siblings
+        };
+        let roots = match self.scope_node(data) {
+            Some(node) => vec![node],
+            None => (0..nodes.len()).filter(|at| nodes[*at].parent.is_none()).collect(),
+        };
+        let mut next: Vec<(usize, usize)> = sorted(roots).into_iter().map(|at| (at, 0)).collect();
+        let mut rows = Vec::with_capacity(nodes.len() + 1);
+        while let Some((at, depth)) = next.pop() {
+            let node = &nodes[at];
+            let fold = match (node.children.is_empty(), self.folded.contains(&node.path)) {
+                (true, _) => Fold::Leaf,
+                (false, true) => Fold::Closed,
+                (false, false) => Fold::Open,
+            };
+            rows.push(ListRow { key: Key::Cgroup(node.path.clone()), at: At::Node(at), depth, fold });
+            if fold == Fold::Open {
+                next.extend(sorted(node.children.clone()).into_iter().map(|child| (child, depth + 1)));
+            }
+        }
+        let unknown = data.tree.unknown.as_ref().filter(|_| *self.scope == Key::All);
+        rows.extend(unknown.map(|_| ListRow::leaf(Key::Unknown, At::Unknown)));
+        rows
+    }
+
+    fn by_state(&self, data: &Data) -> Vec<ListRow> {
+        let tasks = tasks_in(self.scope, data).map(|at| &data.interval.tasks[at]);
+        let filter = self.filter.to_lowercase();
+        let mut states = states::rows(&data.interval, tasks);
+        states.retain(|row| row.name.to_lowercase().contains(&filter) || row.state.words().contains(&filter));
+        if self.reversed {
+            states.reverse();
+        }
+        let row =
+            |row: StateRow| ListRow::leaf(Key::State(row.name.clone(), row.state), At::State(Box::new(row)));
+        states.into_iter().map(row).collect()
+    }
 }
 
 /// The tasks of a scope, by their place.
@@ -156,130 +246,9 @@ fn tasks_in<'a>(scope: &'a Key, data: &'a Data) -> impl Iterator<Item = usize> +
     interval.tasks.iter().enumerate().filter(move |(_, task)| is_in(task)).map(|(at, _)| at)
 }
 
-fn cgroups(question: &Question<'_>, data: &Data) -> Vec<At> {
-    let scope = scope_node(question, data);
-    let below = scope.map_or(0..data.tree.nodes().len(), |node| data.tree.below(node));
-    if question.kind == Kind::Victims {
-        return victims(data).into_iter().filter(|node| below.contains(node)).map(At::Node).collect();
-    }
-    let unknown = data.tree.unknown.as_ref().filter(|_| scope.is_none()).map(|_| At::Unknown);
-    below.map(At::Node).chain(unknown).collect()
-}
-
-/// The cgroup that is the scope, if one is.
-fn scope_node(question: &Question<'_>, data: &Data) -> Option<usize> {
-    match question.scope {
-        Key::Cgroup(path) => data.tree.find(path),
-        _ => None,
-    }
-}
-
 /// Cgroups with own tasks that waited behind others; the cgroups above them would only repeat it.
 fn victims(data: &Data) -> BTreeSet<usize> {
     let interval = &*data.interval;
     let ran = interval.pairs.iter().filter(|pair| pair.blame == Blame::Ran);
     ran.filter_map(|pair| data.tree.find_id(interval, pair.victim)).collect()
-}
-
-/// Rows in the order of their column; equal ones by their key, so that they do not jump.
-fn flat(question: &Question<'_>, data: &Data, rows: Vec<At>) -> Rows {
-    let filter = question.filter.to_lowercase();
-    let mut keyed: Vec<(SortKey, ListRow)> = rows
-        .into_iter()
-        .filter_map(|at| {
-            let subject = subject(at, data)?;
-            let matches = matches(&subject, data, &filter, question.command_line);
-            matches.then(|| (question.sort.sort_key(&subject, data), ListRow::leaf(subject.key(), at)))
-        })
-        .collect();
-    let order = order(question);
-    keyed.sort_by(|(a, x), (b, y)| order(a, b).then_with(|| x.key.cmp(&y.key)));
-    Rows { rows: keyed.into_iter().map(|(_, row)| row).collect(), states: Vec::new() }
-}
-
-fn order(question: &Question<'_>) -> impl Fn(&SortKey, &SortKey) -> Ordering {
-    let falls = question.sort.falls() != question.reversed;
-    move |a, b| {
-        let order = a.partial_cmp(b).unwrap_or(Ordering::Equal);
-        if falls { order.reverse() } else { order }
-    }
-}
-
-fn matches(
-    subject: &Subject<'_>,
-    data: &Data,
-    filter: &str,
-    command_line: &dyn Fn(u32) -> Option<Arc<str>>,
-) -> bool {
-    if filter.is_empty() {
-        return true;
-    }
-    let has = |text: &str| text.to_lowercase().contains(filter);
-    if subject.cgroup(&data.interval).is_some_and(|path| has(path)) {
-        return true;
-    }
-    let is_task = |task: &TaskInterval| {
-        let ids = [task.reading.tid, task.reading.tgid];
-        has(&task.reading.comm)
-            || ids.iter().any(|id| id.to_string() == filter)
-            || command_line(task.reading.tgid).is_some_and(|line| has(&line))
-    };
-    match (subject, subject.task()) {
-        (_, Some(task)) => is_task(task),
-        // A cgroup is also found by the tasks that are directly in it.
-        (Subject::Cgroup(node), None) => {
-            let own = data.tree.find(&node.path).map_or(&[][..], |at| data.tree.tasks_of(at));
-            own.iter().any(|at| is_task(&data.interval.tasks[*at]))
-        }
-        _ => has(&subject.title()),
-    }
-}
-
-/// The tree of cgroups: siblings in the order of the column.
-fn tree(question: &Question<'_>, data: &Data) -> Vec<ListRow> {
-    let nodes = data.tree.nodes();
-    let keys: Vec<SortKey> =
-        nodes.iter().map(|node| question.sort.sort_key(&Subject::Cgroup(node), data)).collect();
-    let order = order(question);
-    let sorted = |mut siblings: Vec<usize>| {
-        // The next one is taken from the end.
-        siblings
-            .sort_by(|a, b| order(&keys[*b], &keys[*a]).then_with(|| nodes[*b].path.cmp(&nodes[*a].path)));
-        siblings
-    };
-    let roots = match scope_node(question, data) {
-        Some(node) => vec![node],
-        None => (0..nodes.len()).filter(|at| nodes[*at].parent.is_none()).collect(),
-    };
-    let mut next: Vec<(usize, usize)> = sorted(roots).into_iter().map(|at| (at, 0)).collect();
-    let mut rows = Vec::with_capacity(nodes.len() + 1);
-    while let Some((at, depth)) = next.pop() {
-        let node = &nodes[at];
-        let fold = match (node.children.is_empty(), question.folded.contains(&node.path)) {
-            (true, _) => Fold::Leaf,
-            (false, true) => Fold::Closed,
-            (false, false) => Fold::Open,
-        };
-        rows.push(ListRow { key: Key::Cgroup(node.path.clone()), at: At::Node(at), depth, fold });
-        if fold == Fold::Open {
-            next.extend(sorted(node.children.clone()).into_iter().map(|child| (child, depth + 1)));
-        }
-    }
-    let unknown = data.tree.unknown.as_ref().filter(|_| *question.scope == Key::All);
-    rows.extend(unknown.map(|_| ListRow::leaf(Key::Unknown, At::Unknown)));
-    rows
-}
-
-fn by_state(question: &Question<'_>, data: &Data) -> Rows {
-    let tasks = tasks_in(question.scope, data).map(|at| &data.interval.tasks[at]);
-    let filter = question.filter.to_lowercase();
-    let mut states = states::rows(&data.interval, tasks);
-    states.retain(|row| row.name.to_lowercase().contains(&filter) || row.state.words().contains(&filter));
-    if question.reversed {
-        states.reverse();
-    }
-    let row = |(at, row): (usize, &states::StateRow)| {
-        ListRow::leaf(Key::State(row.name.clone(), row.state), At::State(at))
-    };
-    Rows { rows: states.iter().enumerate().map(row).collect(), states }
 }

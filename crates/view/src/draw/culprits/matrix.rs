@@ -60,7 +60,7 @@ impl Matrix {
     pub fn new(app: &App, data: &Data, area: Rect) -> Self {
         let victims: Vec<usize> = app
             .shown(area.height.saturating_sub(1).into())
-            .filter_map(|(_, row)| match app.rows.subject(row, data)? {
+            .filter_map(|(_, row)| match row.at.subject(data)? {
                 Subject::Cgroup(node) => data.tree.find(&node.path),
                 _ => None,
             })

@@ -31,7 +31,7 @@ fn times_are_below_their_columns() {
 }
 
 fn map(past: &[Past], unit: Unit, room: usize) -> Map {
-    Map::new(&past.iter().map(|one| doublings(&one.wait, unit)).collect(), unit, room)
+    Map::new(&past.iter().map(|one| doublings(&one.wait, unit)).collect::<Vec<_>>(), unit, room)
 }
 
 fn past(waits: &[&[u64]]) -> Vec<Past> {

@@ -10,7 +10,6 @@ const BAR: usize = 30;
 /// Cells of a CPU: with a bar and its waits, with a bar, with a figure alone.
 const CPU_CELLS: [usize; 3] = [40, 20, 10];
 
-/// The node and its CPUs, in at most `room` lines.
 pub fn lines(theme: Theme, data: &Data, cells: usize, room: usize) -> Lines {
     let interval = &*data.interval;
     let mut words = format!("one NUMA node{}", spread(&interval.cpus));

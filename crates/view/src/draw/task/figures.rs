@@ -75,7 +75,6 @@ impl TaskView<'_> {
         self.fact("switches", &words)
     }
 
-    /// The threads that waited most.
     pub(super) fn worst(&self) -> Lines {
         if matches!(self.subject, Subject::Task(_)) {
             return Vec::new();

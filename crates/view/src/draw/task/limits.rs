@@ -73,7 +73,6 @@ impl<'a> TaskView<'a> {
         }
     }
 
-    /// Who ran while it waited.
     pub(super) fn behind(&self) -> Lines {
         let culprits = match self.own_cgroup() {
             Some(id) => {
@@ -85,7 +84,6 @@ impl<'a> TaskView<'a> {
         self.ranked("behind", "behind", &named)
     }
 
-    /// The cgroup of a thread or process, by id.
     fn own_cgroup(&self) -> Option<u64> {
         self.subject.task().map(|task| task.reading.cgroup_id)
     }
