@@ -107,23 +107,18 @@ impl From<Key> for KeyEvent {
 impl Key {
     /// A key with Ctrl, if terminals send it.
     fn with_ctrl(text: &str, code: KeyCode) -> Result<Self, String> {
-        let sent = match code {
-            KeyCode::Char('h') => "backspace",
-            KeyCode::Char('i') => "tab",
-            KeyCode::Char('m') => "enter",
-            KeyCode::Char('z') => {
-                return Err(format!(
-                    "{text:?} stops cgscope, as it stops every job of a shell: name another key"
-                ));
-            }
+        let sent = |key| format!("cannot be told from {key} in a terminal: name {key}, or another key");
+        let why = match code {
+            KeyCode::Char('h') => sent("backspace"),
+            KeyCode::Char('i') => sent("tab"),
+            KeyCode::Char('m') => sent("enter"),
+            KeyCode::Char('z') => "stops cgscope, as it stops every job of a shell: name another key".into(),
             KeyCode::Char(letter) if letter != ' ' && !letter.is_ascii_lowercase() => {
-                return Err(format!(
-                    "{text:?} does not come through a terminal: ctrl- goes with letters, space and named keys"
-                ));
+                "does not come through a terminal: ctrl- goes with letters, space and named keys".into()
             }
             _ => return Ok(Self { code, ctrl: true }),
         };
-        Err(format!("{text:?} cannot be told from {sent} in a terminal: name {sent}, or another key"))
+        Err(format!("{text:?} {why}"))
     }
 }
 

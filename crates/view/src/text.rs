@@ -160,10 +160,7 @@ named! {
 impl Unit {
     /// The other one of the two.
     pub fn other(self) -> Self {
-        match self {
-            Self::Micro => Self::Milli,
-            Self::Milli => Self::Micro,
-        }
+        if self == Self::Micro { Self::Milli } else { Self::Micro }
     }
 }
 

@@ -236,12 +236,8 @@ impl App {
         let Some(row) = self.rows.get(self.selected) else { return Effect::None };
         let Key::Cgroup(path) = &row.key else { return Effect::None };
         match (close, row.fold) {
-            (true, Fold::Open) => {
-                self.folded.insert(path.clone());
-            }
-            (false, Fold::Closed) => {
-                self.folded.remove(path);
-            }
+            (true, Fold::Open) => _ = self.folded.insert(path.clone()),
+            (false, Fold::Closed) => _ = self.folded.remove(path),
             (true, _) => {
                 let above = self.rows[..self.selected].iter().rposition(|above| above.depth < row.depth);
                 let Some(above) = above else { return Effect::None };

@@ -4,7 +4,6 @@
 pub mod matrix;
 
 use cgscope_model::{Blame, CgroupReading};
-use ratatui::layout::{Constraint, Layout};
 
 use super::{
     layout::Regions,
@@ -19,11 +18,6 @@ const ROOMY: usize = 6;
 const FEW: usize = 3;
 /// Minimum width of the pane for what a culprit uses.
 const SHOWS_USE: usize = 110;
-
-pub fn split(area: Rect) -> [Rect; 2] {
-    let list = (area.width * 2 / 5).clamp(34, 90);
-    Layout::horizontal([Constraint::Length(list), Constraint::Fill(1)]).areas(area)
-}
 
 pub fn lines(app: &App, regions: &Regions) -> Lines {
     let Some(data) = &app.data else { return Vec::new() };

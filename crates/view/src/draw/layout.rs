@@ -2,7 +2,7 @@
 
 use ratatui::layout::{Constraint, Layout};
 
-use super::{culprits, findings, header, numa, prelude::*, states, table};
+use super::{findings, header, numa, prelude::*, states, table};
 use crate::{app::view::View, columns::Column, replay};
 
 /// The smallest screen that shows something: width, height.
@@ -33,7 +33,6 @@ pub struct Regions {
     pub footer: Rect,
 }
 
-/// Whether there is room for more than the rows.
 pub fn is_tall(app: &App) -> bool {
     app.area.height >= TALL
 }
@@ -63,13 +62,12 @@ pub fn regions(app: &App) -> Option<Regions> {
 }
 
 fn with_list(app: &App, regions: Regions) -> Regions {
-    let is_overview = app.view == View::Overview;
-    let findings_height = if is_overview { findings::lines(app, regions.body).len() as u16 } else { 0 };
     let has_crumbs = app.scope != Key::All || !app.filter.is_empty();
-    let above_height = match app.view {
-        View::Numa => numa::lines(app, regions.body).len() as u16,
-        View::States => states::height(app, regions.body),
-        _ => 0,
+    let (findings_height, above_height) = match app.view {
+        View::Overview => (findings::lines(app, regions.body).len() as u16, 0),
+        View::Numa => (0, numa::lines(app, regions.body).len() as u16),
+        View::States => (0, states::height(app, regions.body)),
+        _ => (0, 0),
     };
     let [findings, crumbs, above, rest] = Layout::vertical([
         Constraint::Length(findings_height),
@@ -87,7 +85,10 @@ fn with_list(app: &App, regions: Regions) -> Regions {
         _ => [rest, Rect::default()],
     };
     let [table, beside] = match app.view {
-        View::Culprits => culprits::split(table),
+        View::Culprits => {
+            let list = (table.width * 2 / 5).clamp(34, 90);
+            Layout::horizontal([Constraint::Length(list), Constraint::Fill(1)]).areas(table)
+        }
         _ => [table, Rect::default()],
     };
     Regions { findings, crumbs, above, table, beside, pane, ..regions }

@@ -54,18 +54,15 @@ fn findings(app: &App, data: &Data, cells: usize, most: usize) -> Lines {
 }
 
 /// Several nodes: in columns where they fit, else a line each.
-fn several<'a>(theme: Theme, data: &'a Data, cells: usize, room: usize) -> Lines {
+fn several(theme: Theme, data: &Data, cells: usize, room: usize) -> Lines {
     let interval = &*data.interval;
     // Living tasks by the node that they were last seen on.
     let mut seen: BTreeMap<u32, u64> = BTreeMap::new();
     for node in interval.tasks.iter().filter_map(|task| task.reading.node.or(interval.one_node)) {
         *seen.entry(node).or_insert(0) += 1;
     }
-    let pane = |node: &'a NodeGroup| {
-        let seen = seen.get(&node.node).copied().unwrap_or(0);
-        NodePane { theme, interval, node, seen }
-    };
-    let panes: Vec<NodePane<'a>> = data.nodes().iter().map(pane).collect();
+    let nodes = data.nodes().iter().map(|node| (node, seen.get(&node.node).copied().unwrap_or(0)));
+    let panes: Vec<_> = nodes.map(|(node, seen)| NodePane { theme, interval, node, seen }).collect();
     let of_whom = of_whom(theme, interval, cells);
     let room = room.saturating_sub(of_whom.len());
     let column = (cells + 2) / panes.len().max(1);
@@ -120,14 +117,10 @@ impl NodePane<'_> {
     /// Share, amount where it fits, and a bar in what is left.
     fn memory_bar(&self, cells: usize) -> Spans {
         let amount = format!(" {}", memory(self.node, " of "));
-        match cells.checked_sub(width(&amount) + 7) {
-            Some(bar) => {
-                let mut spans = share_bar(self.theme, self.memory_share(), bar);
-                spans.push(Span::raw(amount));
-                spans
-            }
-            None => share_bar(self.theme, self.memory_share(), cells.saturating_sub(6)),
-        }
+        let bar = cells.checked_sub(width(&amount) + 7);
+        let mut spans = share_bar(self.theme, self.memory_share(), bar.unwrap_or(cells.saturating_sub(6)));
+        spans.extend(bar.map(|_| Span::raw(amount)));
+        spans
     }
 
     fn cpus(&self) -> String {

@@ -3,11 +3,6 @@
 use super::{prelude::*, table};
 use crate::states::{State, StateRow, Sums};
 
-/// Widths of the columns before the bar: threads on average, state, name, number of threads.
-fn columns(cells: usize) -> [usize; 4] {
-    [9, cells.saturating_sub(36).clamp(20, 31), 16, 6]
-}
-
 pub fn height(app: &App, body: Rect) -> u16 {
     match app.data {
         None => 0,
@@ -69,15 +64,15 @@ fn legend(theme: Theme, sums: &Sums, cells: usize) -> Line<'static> {
 }
 
 pub fn lines(app: &App, area: Rect) -> Lines {
-    let columns = columns(area.width.into());
-    let [threads, state, name, of] = columns;
+    let cells = usize::from(area.width);
+    let columns @ [threads, state, name, of] = [9, cells.saturating_sub(36).clamp(20, 31), 16, 6];
     let heading = format!("{:>threads$}  {:<state$} {:<name$} {:>of$}", "threads", "state", "name", "of");
     let states = app.rows.iter().filter_map(|row| row.at.state());
     // Sleepers are many everywhere: only what is load is compared.
     let most = states.filter(|row| row.state.is_load()).map(|row| row.threads).fold(0.0, f64::max);
-    let cells = usize::from(area.width).saturating_sub(columns.iter().sum::<usize>() + 5);
+    let bar = cells.saturating_sub(columns.iter().sum::<usize>() + 5);
     table::list(app, area, Line::styled(heading, app.theme.heading()), |row, is_selected| {
-        Some(line(app.theme, row.at.state()?, is_selected, most, (columns, cells)))
+        Some(line(app.theme, row.at.state()?, is_selected, most, (columns, bar)))
     })
 }
 

@@ -76,11 +76,8 @@ impl TaskView<'_> {
     }
 
     pub(super) fn worst(&self) -> Lines {
-        if matches!(self.subject, Subject::Task(_)) {
-            return Vec::new();
-        }
         let worst = worst(self.members());
-        if worst.is_empty() {
+        if worst.is_empty() || matches!(self.subject, Subject::Task(_)) {
             return Vec::new();
         }
         let name = self.cells.saturating_sub(4 * FIGURE + 1 + BAR);

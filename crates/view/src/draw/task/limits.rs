@@ -16,7 +16,7 @@ const SHARE: usize = 6;
 impl<'a> TaskView<'a> {
     /// The quotas of its cgroup and of those above it.
     pub(super) fn quotas(&self) -> Lines {
-        let Some((at, _)) = self.node() else { return Vec::new() };
+        let Some((at, node)) = self.node() else { return Vec::new() };
         let tree = &self.data.tree;
         let chain = || std::iter::once(at).chain(tree.ancestors(at));
         let mut lines = Vec::new();
@@ -34,7 +34,7 @@ impl<'a> TaskView<'a> {
         if lines.is_empty() && all_read && at != 0 {
             lines.extend(self.fact("quota", "none, neither of its cgroup nor above"));
         }
-        lines.extend(self.ranked("throttled", "by the quota of", &self.throttled_by()));
+        lines.extend(self.ranked("throttled", "by the quota of", &self.throttled_by(node)));
         lines
     }
 
@@ -58,19 +58,14 @@ impl<'a> TaskView<'a> {
     }
 
     /// The quotas that had run out, the worst first, and the time waited for each, ns.
-    fn throttled_by(&self) -> Vec<(String, u64)> {
-        let path = |path: Option<&Arc<str>>| path.map_or(UNNAMED, |path| path).to_owned();
-        match (self.own_cgroup(), self.node()) {
-            (Some(id), _) => {
-                let pairs = self.pairs(id, Blame::Limited).into_iter();
-                pairs.map(|pair| (path(self.interval.cgroup_path(pair.culprit)), pair.ns)).collect()
-            }
-            (None, Some((_, node))) => {
-                let named = |by: Option<usize>| path(by.map(|by| &self.data.tree.nodes()[by].path));
-                node.throttled_by.iter().map(|(by, ns)| (named(*by), *ns)).collect()
-            }
-            (None, None) => Vec::new(),
+    fn throttled_by(&self, node: &Node) -> Vec<(String, u64)> {
+        let named = |path: Option<&Arc<str>>, ns| (path.map_or(UNNAMED, |path| path).to_owned(), ns);
+        if let Some(id) = self.own_cgroup() {
+            let pairs = self.pairs(id, Blame::Limited).into_iter();
+            return pairs.map(|pair| named(self.interval.cgroup_path(pair.culprit), pair.ns)).collect();
         }
+        let nodes = self.data.tree.nodes();
+        node.throttled_by.iter().map(|(by, ns)| named(by.map(|by| &nodes[by].path), *ns)).collect()
     }
 
     pub(super) fn behind(&self) -> Lines {
