@@ -261,19 +261,7 @@ impl App {
     }
 
     pub(crate) fn kind(&self) -> Kind {
-        match self.view {
-            View::Cgroups => Kind::Limits,
-            View::Culprits => Kind::Victims,
-            View::Numa => Kind::Placed,
-            View::States => Kind::States,
-            // Views without a list of their own keep that of the Overview.
-            _ => match self.scope {
-                Key::All if self.tree => Kind::Cgroups,
-                Key::Process(_) => Kind::Threads,
-                _ if self.settings.processes => Kind::Processes,
-                _ => Kind::Threads,
-            },
-        }
+        self.view.kind(&self.scope, self.tree, self.settings.processes)
     }
 
     /// At most `count` rows from the first that is shown, with their places.

@@ -3,7 +3,7 @@
 use cgscope_layout::named;
 use serde::{Deserialize, Serialize};
 
-use crate::keys::Command;
+use crate::{app::list::Kind, keys::Command, subject::Key};
 
 named! {
     /// A view.
@@ -56,6 +56,22 @@ impl View {
         let views = &Self::ALL[..Self::ALL.len() - 2];
         let at = views.iter().position(|view| *view == self).unwrap_or(0);
         views[(at as isize + places).rem_euclid(views.len() as isize) as usize]
+    }
+
+    /// The kind of its list. Views without a list of their own keep that of the Overview.
+    pub fn kind(self, scope: &Key, tree: bool, processes: bool) -> Kind {
+        match self {
+            Self::Cgroups => Kind::Limits,
+            Self::Culprits => Kind::Victims,
+            Self::Numa => Kind::Placed,
+            Self::States => Kind::States,
+            _ => match scope {
+                Key::All if tree => Kind::Cgroups,
+                Key::Process(_) => Kind::Threads,
+                _ if processes => Kind::Processes,
+                _ => Kind::Threads,
+            },
+        }
     }
 
     /// Whether it has no list and shows one subject.
