@@ -121,13 +121,12 @@ impl App {
             Command::Snapshot => return Effect::Snapshot,
             Command::Redraw => return Effect::Redraw,
             Command::Mouse => {
-                self.settings.mouse = !self.settings.mouse;
-                self.notice = Some(if self.settings.mouse {
-                    "the mouse selects rows and views".into()
-                } else {
-                    "the mouse is the terminal's: it selects text".into()
-                });
-                return Effect::Mouse(self.settings.mouse);
+                let mouse = !self.settings.mouse;
+                let does =
+                    if mouse { "selects rows and views" } else { "is the terminal's: it selects text" };
+                self.settings.mouse = mouse;
+                self.notice = Some(format!("the mouse {does}"));
+                return Effect::Mouse(mouse);
             }
             _ => return Effect::None,
         }
@@ -177,11 +176,8 @@ impl App {
     }
 
     fn open(&mut self) -> Effect {
-        let Some(row) = self.rows.get(self.selected) else { return Effect::None };
-        let key = row.key.clone();
-        if self.view.is_text() {
-            return Effect::None;
-        }
+        let row = self.rows.get(self.selected).filter(|_| !self.view.is_text());
+        let Some(key) = row.map(|row| row.key.clone()) else { return Effect::None };
         self.remember();
         match key {
             Key::Task(_) => self.view = View::Task,
@@ -240,8 +236,7 @@ impl App {
             (false, Fold::Closed) => _ = self.folded.remove(path),
             (true, _) => {
                 let above = self.rows[..self.selected].iter().rposition(|above| above.depth < row.depth);
-                let Some(above) = above else { return Effect::None };
-                return self.select_by_hand(above);
+                return above.map_or(Effect::None, |above| self.select_by_hand(above));
             }
             (false, _) => return Effect::None,
         }

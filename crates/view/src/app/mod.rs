@@ -61,7 +61,7 @@ pub struct App {
     /// What lists show: all, the tasks of a cgroup, the threads of a process.
     pub(crate) scope: Key,
     back: Vec<Visited>,
-    /// The subject of a view without a list, and its title, which remains when the subject is gone.
+    /// The subject of a view without a list, and its title, which stays when the subject has exited.
     pinned: Option<(Key, String)>,
     /// The rows of the list.
     pub rows: Vec<ListRow>,
@@ -289,7 +289,7 @@ impl App {
         row.and_then(|row| row.at.subject(data)).or_else(|| data.subject(&self.scope))
     }
 
-    /// The title of the view's subject if that is gone.
+    /// The title of the view's subject if that has exited.
     pub(crate) fn gone(&self) -> Option<&str> {
         let (_, title) = self.pinned.as_ref()?;
         (self.data.is_some() && self.subject().is_none()).then_some(title)
@@ -320,7 +320,7 @@ impl App {
         self.rows = question.rows(data);
         let place = |key: &Key| self.rows.iter().position(|row| row.key == *key);
         let row = if self.moved.contains(&kind) {
-            // Where the selected subject is gone, the one in its row is selected.
+            // If the selected subject has exited, the one in its row is selected.
             self.remembered.get(&kind).and_then(place).unwrap_or(self.selected)
         } else {
             self.first_row = 0;

@@ -48,25 +48,24 @@ fn nodes_line(app: &App) -> Option<String> {
 /// Alarms come first, so that a narrow screen shows them, too.
 fn title(app: &App) -> Line<'static> {
     let (theme, about, data) = (app.theme, &app.about, app.data.as_ref());
-    let mut spans = vec![Span::styled(app.commands()[0], theme.heading())];
-    spans.extend(app.recorded.as_ref().map(|recorded| match recorded {
-        Recorded::Recording(written) => {
-            Span::styled(format!("  recording {}", bytes(*written)), theme.quiet())
-        }
+    let quiet = |words: String| Span::styled(words, theme.quiet());
+    let recorded = app.recorded.as_ref().map(|recorded| match recorded {
+        Recorded::Recording(written) => quiet(format!("  recording {}", bytes(*written))),
         Recorded::Broken(reason) => Span::styled(format!("  NO LONGER RECORDED: {reason}"), theme.alarm()),
-    }));
-    if app.paused {
-        spans.push(Span::styled("  PAUSED", theme.alarm()));
-    }
-    match &about.coarse {
-        Some(because) => {
-            spans.push(Span::styled("  COARSE", theme.alarm()));
-            spans.push(Span::styled(format!(": {because}"), theme.quiet()));
-        }
-        None if data.is_some() => spans.push(Span::styled("  BPF", theme.quiet())),
-        None => {}
-    }
-    spans.push(Span::raw(format!("  {}", about.title)));
+    });
+    let mode = match (&about.coarse, data) {
+        (Some(_), _) => Some(Span::styled("  COARSE", theme.alarm())),
+        (None, data) => data.map(|_| quiet("  BPF".into())),
+    };
+    let words = [
+        Some(Span::styled(app.commands()[0], theme.heading())),
+        recorded,
+        app.paused.then(|| Span::styled("  PAUSED", theme.alarm())),
+        mode,
+        about.coarse.as_ref().map(|because| quiet(format!(": {because}"))),
+        Some(Span::raw(format!("  {}", about.title))),
+    ];
+    let mut spans: Spans = words.into_iter().flatten().collect();
     let tasks = |Data { total, .. }: &Data| {
         let processes = units::count(total.processes, "process");
         format!("{} of {processes}", units::count(total.threads, "thread"))
@@ -85,7 +84,7 @@ fn title(app: &App) -> Line<'static> {
         // A fact is shown whole or not at all.
         let cells = width(&fact) + 2;
         if cells <= room {
-            spans.push(Span::styled(format!("  {fact}"), theme.quiet()));
+            spans.push(quiet(format!("  {fact}")));
             room -= cells;
         }
     }
@@ -99,10 +98,9 @@ fn sparkline(app: &App, values: &[Option<f64>], most: f64, style: Style) -> Span
 
 /// A number of tasks over time, and in the latest interval.
 fn tasks(app: &App, tasks: fn(&Frame) -> f64, style: Style) -> (Span<'static>, f64) {
-    let values: Vec<_> = app.history().frames().map(tasks).collect();
-    let most = values.iter().copied().fold(1.0, f64::max);
-    let now = values.last().copied().unwrap_or(0.0);
-    (sparkline(app, &values.into_iter().map(Some).collect::<Vec<_>>(), most, style), now)
+    let values: Vec<_> = app.history().frames().map(|frame| Some(tasks(frame))).collect();
+    let most = values.iter().flatten().copied().fold(1.0, f64::max);
+    (sparkline(app, &values, most, style), values.last().copied().flatten().unwrap_or(0.0))
 }
 
 fn load(app: &App, data: &Data) -> Line<'static> {

@@ -80,7 +80,7 @@ fn head(app: &App, subject: &Subject<'_>, past: &[Past], cells: usize, height: u
 /// The longest wait, and the interval in which most waited; `None` if nobody waited.
 fn largest(past: &[Past], exact: bool) -> Option<String> {
     let waited = || past.iter().filter(|one| one.wait.total_ns != 0);
-    // Of equal ones the latest.
+    // The latest of equal ones.
     let longest = waited().max_by_key(|one| one.wait.max_ns)?;
     let most = waited().max_by(|a, b| a.waiting().total_cmp(&b.waiting()))?;
     let most = format!("most waiting at {}, {:.2} tasks on average", clock(most.end_unix_ns), most.waiting());

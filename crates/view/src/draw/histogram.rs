@@ -30,7 +30,7 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     let is_wide = cells >= WIDE && height >= TALL;
     let mut lines =
         if is_wide { vec![title(app, &subject, cells)] } else { one(app, &subject, cells, height) };
-    lines.extend(whom(app, data, &subject, cells));
+    lines.extend(facts(app, data, &subject, cells));
     let times: &[Time] = if is_wide { &Time::ALL } else { &[app.settings.span] };
     // The histogram has at least half of the room.
     lines.truncate((height / 2).max(2));
@@ -100,7 +100,7 @@ fn times(app: &App, cells: usize) -> Line<'static> {
 }
 
 /// Who waits now, the quota, and who ran meanwhile, as far as they are known.
-fn whom(app: &App, data: &Data, subject: &Subject<'_>, cells: usize) -> Lines {
+fn facts(app: &App, data: &Data, subject: &Subject<'_>, cells: usize) -> Lines {
     let now = pane::now(subject).map(|now| ("now", now));
     let facts = now.into_iter().chain(pane::quota_and_culprits(data, subject));
     facts.map(|(label, text)| pane::fact(app, label, &text, cells)).collect()
@@ -130,7 +130,7 @@ fn coarse(app: &App, data: &Data, subject: &Subject<'_>, cells: usize, height: u
         lines.extend(pane::why(app, &wait.by_cause, cells));
     }
     lines.extend(pane::quiet(app.theme, NO_HISTOGRAM, cells));
-    lines.extend(whom(app, data, subject, cells));
+    lines.extend(facts(app, data, subject, cells));
     lines.truncate(height);
     lines
 }

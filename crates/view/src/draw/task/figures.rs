@@ -131,7 +131,7 @@ pub(super) fn worst(members: Vec<&TaskInterval>) -> Vec<&TaskInterval> {
         task.wait.total_ns.saturating_add(task.reading.pending.map_or(0, |pending| pending.ns))
     };
     let mut worst: Vec<&TaskInterval> = members.into_iter().filter(|task| waited(task) != 0).collect();
-    // Of equal ones the older.
+    // The older of equal ones first.
     worst.sort_by_key(|task| (Reverse(waited(task)), task.reading.serial));
     worst.truncate(NAMED);
     worst
