@@ -64,7 +64,7 @@ named! {
 
 /// A key as settings name it: `q`, `ctrl-c`, `pageup`, `space`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
+pub struct KeyPress {
     code: KeyCode,
     ctrl: bool,
 }
@@ -88,7 +88,7 @@ const NAMED: [(&str, KeyCode); 16] = [
     ("end", KeyCode::End),
 ];
 
-impl From<KeyEvent> for Key {
+impl From<KeyEvent> for KeyPress {
     fn from(event: KeyEvent) -> Self {
         match (event.code, event.modifiers.contains(KeyModifiers::CONTROL)) {
             // Some terminals send it for backspace.
@@ -98,13 +98,13 @@ impl From<KeyEvent> for Key {
     }
 }
 
-impl From<Key> for KeyEvent {
-    fn from(key: Key) -> Self {
+impl From<KeyPress> for KeyEvent {
+    fn from(key: KeyPress) -> Self {
         Self::new(key.code, if key.ctrl { KeyModifiers::CONTROL } else { KeyModifiers::NONE })
     }
 }
 
-impl Key {
+impl KeyPress {
     /// A key with Ctrl, if terminals send it.
     fn with_ctrl(text: &str, code: KeyCode) -> Result<Self, String> {
         let sent = |key| format!("cannot be told from {key} in a terminal: name {key}, or another key");
@@ -122,7 +122,7 @@ impl Key {
     }
 }
 
-impl FromStr for Key {
+impl FromStr for KeyPress {
     type Err = String;
 
     /// Names are accepted in any case. `G` and `g` are different keys, except with Ctrl.
@@ -142,7 +142,7 @@ impl FromStr for Key {
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for KeyPress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.ctrl {
             f.write_str("ctrl-")?;
@@ -159,7 +159,7 @@ impl fmt::Display for Key {
 /// The keys of each command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keymap {
-    keys: BTreeMap<Command, Vec<Key>>,
+    keys: BTreeMap<Command, Vec<KeyPress>>,
 }
 
 impl Default for Keymap {
@@ -172,7 +172,7 @@ impl Default for Keymap {
 
 impl Keymap {
     /// Gives a command these keys alone, and takes them from other commands.
-    pub fn set(&mut self, command: Command, keys: Vec<Key>) {
+    pub fn set(&mut self, command: Command, keys: Vec<KeyPress>) {
         for other in self.keys.values_mut() {
             other.retain(|key| !keys.contains(key));
         }
@@ -180,12 +180,12 @@ impl Keymap {
     }
 
     /// The command of a key.
-    pub fn command(&self, key: Key) -> Option<Command> {
+    pub fn command(&self, key: KeyPress) -> Option<Command> {
         self.keys.iter().find(|(_, keys)| keys.contains(&key)).map(|(command, _)| *command)
     }
 
     /// The keys of a command.
-    pub fn keys(&self, command: Command) -> &[Key] {
+    pub fn keys(&self, command: Command) -> &[KeyPress] {
         self.keys.get(&command).map_or(&[], Vec::as_slice)
     }
 
@@ -204,7 +204,7 @@ mod tests {
         let mut seen = Vec::new();
         for command in Command::ALL {
             for text in command.default_keys() {
-                let key: Key = text.parse().unwrap();
+                let key: KeyPress = text.parse().unwrap();
                 assert_eq!(key.to_string(), *text);
                 assert!(!seen.contains(&key), "{text}");
                 seen.push(key);
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn keys_of_columns_are_left_to_columns() {
         for column in crate::columns::Column::all().filter(|column| column.key() != ' ') {
-            let key: Key = column.key().to_string().parse().unwrap();
+            let key: KeyPress = column.key().to_string().parse().unwrap();
             let taken = Keymap::default().command(key);
             assert!(taken.is_none(), "{}: {taken:?}", column.key());
             let replay = crate::replay::state::KEYS
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn nonsense_is_no_key() {
         for text in ["", "qq", "ctrl-", "f13", "f0", " ", "\u{1b}", "shift-a", "ctrl-1", "ctrl--"] {
-            assert!(text.parse::<Key>().is_err(), "{text:?}");
+            assert!(text.parse::<KeyPress>().is_err(), "{text:?}");
         }
     }
 
@@ -238,16 +238,16 @@ mod tests {
         for (text, says) in
             [("ctrl-i", "tab"), ("ctrl-m", "enter"), ("ctrl-h", "backspace"), ("ctrl-z", "stops")]
         {
-            let error = text.parse::<Key>().unwrap_err();
+            let error = text.parse::<KeyPress>().unwrap_err();
             assert!(error.contains(says), "{error}");
         }
         let sent = KeyEvent::new(KeyCode::Char('h'), KeyModifiers::CONTROL);
-        assert_eq!(Key::from(sent), "backspace".parse().unwrap());
+        assert_eq!(KeyPress::from(sent), "backspace".parse().unwrap());
     }
 
     #[test]
     fn names_are_taken_in_any_case_and_letters_are_not() {
-        let key = |text: &str| text.parse::<Key>().unwrap();
+        let key = |text: &str| text.parse::<KeyPress>().unwrap();
         assert_eq!(key("Ctrl-C"), key("ctrl-c"));
         assert_eq!(key("PageUp"), key("pageup"));
         assert_eq!(key("F10"), key("f10"));
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn a_key_that_is_given_away_no_longer_does_what_it_did() {
         let mut keymap = Keymap::default();
-        let key: Key = "q".parse().unwrap();
+        let key: KeyPress = "q".parse().unwrap();
         keymap.set(Command::Pause, vec![key]);
         assert_eq!(keymap.command(key), Some(Command::Pause));
         assert_eq!(keymap.first(Command::Quit).as_deref(), Some("f10"));

@@ -6,7 +6,7 @@ use cgscope_model::{Interval, Mode, Sample, findings::Host};
 use cgscope_view::{
     app::{About, App},
     draw::written,
-    keys::Key,
+    keys::KeyPress,
     settings::Settings,
     theme::{Colours, Theme},
 };
@@ -49,7 +49,7 @@ pub fn screen(
         app.on_interval(Arc::new(Interval::between(&pair[0], &pair[1])));
     }
     for key in keys.split(',').filter(|key| !key.is_empty()) {
-        app.on_key(key.parse::<Key>()?.into());
+        app.on_key(key.parse::<KeyPress>()?.into());
     }
     Ok(written::buffer(&app))
 }

@@ -10,7 +10,7 @@ use super::{App, Prompt, Visited, list::Fold, view::View};
 use crate::{
     columns::Column,
     draw::layout::{self, Target},
-    keys::{Command, Key as Press},
+    keys::{Command, KeyPress},
     subject::Key,
 };
 
@@ -69,7 +69,7 @@ impl App {
         if self.replay.as_mut().is_some_and(|replay| replay.on_key(key)) {
             return Effect::Draw;
         }
-        let effect = match (self.settings.keymap.command(Press::from(key)), key.code) {
+        let effect = match (self.settings.keymap.command(KeyPress::from(key)), key.code) {
             (Some(command), _) => self.run(command),
             (None, KeyCode::Char(letter)) if !is_ctrl => self.sort_by_key(letter),
             (None, _) => Effect::None,

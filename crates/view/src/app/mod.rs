@@ -23,7 +23,7 @@ pub use prompt::Prompt;
 
 use crate::{
     app::{
-        list::{Kind, ListRow, Question},
+        list::{ListKind, ListRow, Question},
         parts::{Focus, Visited},
         view::View,
     },
@@ -70,11 +70,11 @@ pub struct App {
     /// The row that is shown first.
     pub(crate) first_row: usize,
     /// Lists in which the user has selected something; elsewhere the worst finding or the first row is selected.
-    moved: BTreeSet<Kind>,
+    moved: BTreeSet<ListKind>,
     /// The last selection in lists of each kind.
-    remembered: BTreeMap<Kind, Key>,
+    remembered: BTreeMap<ListKind, Key>,
     /// The sort column of a list, this time only.
-    sort_now: Option<(Kind, Column)>,
+    sort_now: Option<(ListKind, Column)>,
     /// The heading of the column that the first list is to be sorted by.
     sort_first: Option<String>,
     /// Only rows with these letters.
@@ -115,7 +115,7 @@ impl App {
     }
 
     /// The sort column of a list, and whether it is reversed.
-    pub(crate) fn sort_of(&self, kind: Kind) -> (Column, bool) {
+    pub(crate) fn sort_of(&self, kind: ListKind) -> (Column, bool) {
         match self.sort_now {
             Some((of, column)) if of == kind => (column, false),
             _ => self.settings.sort_of(kind),
@@ -123,8 +123,8 @@ impl App {
     }
 
     /// Sorts a list, now and in the next run.
-    fn set_sort(&mut self, kind: Kind, column: Column, reversed: bool) {
-        if !kind.columns().contains(&column) && kind != Kind::States {
+    fn set_sort(&mut self, kind: ListKind, column: Column, reversed: bool) {
+        if !kind.columns().contains(&column) && kind != ListKind::States {
             return;
         }
         self.sort_now = self.sort_now.filter(|(of, _)| *of != kind);
@@ -260,7 +260,7 @@ impl App {
         self.frozen.as_deref().unwrap_or(&self.history)
     }
 
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> ListKind {
         self.view.kind(&self.scope, self.tree, self.settings.processes)
     }
 
@@ -271,7 +271,7 @@ impl App {
 
     pub(crate) fn is_tree(&self) -> bool {
         let wanted = if self.view.is_of_overview() { self.tree } else { self.settings.tree };
-        wanted && self.filter.is_empty() && matches!(self.kind(), Kind::Cgroups | Kind::Limits)
+        wanted && self.filter.is_empty() && matches!(self.kind(), ListKind::Cgroups | ListKind::Limits)
     }
 
     /// Whether the interval shown has every wait by itself; false in the coarse mode and before the first interval.

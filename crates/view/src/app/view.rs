@@ -3,7 +3,7 @@
 use cgscope_layout::named;
 use serde::{Deserialize, Serialize};
 
-use crate::{app::list::Kind, keys::Command, subject::Key};
+use crate::{app::list::ListKind, keys::Command, subject::Key};
 
 named! {
     /// A view.
@@ -59,17 +59,17 @@ impl View {
     }
 
     /// The kind of its list. Views without a list of their own keep that of the Overview.
-    pub fn kind(self, scope: &Key, tree: bool, processes: bool) -> Kind {
+    pub fn kind(self, scope: &Key, tree: bool, processes: bool) -> ListKind {
         match self {
-            Self::Cgroups => Kind::Limits,
-            Self::Culprits => Kind::Victims,
-            Self::Numa => Kind::Placed,
-            Self::States => Kind::States,
+            Self::Cgroups => ListKind::Limits,
+            Self::Culprits => ListKind::Victims,
+            Self::Numa => ListKind::Placed,
+            Self::States => ListKind::States,
             _ => match scope {
-                Key::All if tree => Kind::Cgroups,
-                Key::Process(_) => Kind::Threads,
-                _ if processes => Kind::Processes,
-                _ => Kind::Threads,
+                Key::All if tree => ListKind::Cgroups,
+                Key::Process(_) => ListKind::Threads,
+                _ if processes => ListKind::Processes,
+                _ => ListKind::Threads,
             },
         }
     }

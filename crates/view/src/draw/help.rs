@@ -1,7 +1,7 @@
 //! Keys, columns, causes.
 
 use super::prelude::*;
-use crate::{app::list::Kind, columns::Column, keys, replay, states};
+use crate::{app::list::ListKind, columns::Column, keys, replay, states};
 
 pub fn lines(app: &App) -> Lines {
     let theme = app.theme;
@@ -13,7 +13,7 @@ pub fn lines(app: &App) -> Lines {
     }
     lines.push(Line::styled("Keys", theme.heading()));
     for command in keys::Command::ALL {
-        let keys: Vec<String> = app.settings.keymap.keys(command).iter().map(keys::Key::to_string).collect();
+        let keys: Vec<String> = app.settings.keymap.keys(command).iter().map(ToString::to_string).collect();
         if !keys.is_empty() {
             let keys = Span::styled(format!("{:>18}  ", keys.join(" ")), theme.key());
             lines.push(Line::from(vec![keys, Span::raw(command.does())]));
@@ -24,7 +24,7 @@ pub fn lines(app: &App) -> Lines {
     lines.push(Line::from(bars::legend(causes::words, &[1.0; CAUSES], theme).concat()));
     lines.push(Line::raw(""));
     lines.push(Line::styled("Columns, and the letters that sort by them", theme.heading()));
-    let shown = |column: &Column| Kind::ALL.iter().any(|kind| kind.columns().contains(column));
+    let shown = |column: &Column| ListKind::ALL.iter().any(|kind| kind.columns().contains(column));
     lines.extend(Column::all().filter(shown).flat_map(|column| {
         let title = Span::styled(format!(" {} {:>18}  ", column.key(), column.title()), theme.key());
         pane::hanging(title, wrapped(column.meaning(), cells.saturating_sub(24)), Style::new())

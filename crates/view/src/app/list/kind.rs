@@ -16,7 +16,7 @@ named! {
     /// The subjects of a list's rows.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
     #[serde(rename_all = "lowercase")]
-    pub enum Kind (name, sorted_by, flexible, beside_counters, named_least_needed) {
+    pub enum ListKind (name, sorted_by, flexible, beside_counters, named_least_needed) {
         /// The name in settings.
         name: &'static str,
         /// The default sort column.
@@ -60,11 +60,11 @@ named! {
 const LEAST_OF_TASKS: &[Column] =
     &[MIGR, WAITS, WaitShare, P50, Pid, CSWCH, Cgroup, Pending, Cpu, Threads, Max, NVCSWCH, Throttled, OnCpu];
 
-impl Kind {
+impl ListKind {
     /// Its columns, in their order.
     pub fn columns(self) -> &'static [Column] {
-        static COLUMNS: LazyLock<[Vec<Column>; Kind::ALL.len()]> =
-            LazyLock::new(|| Kind::ALL.map(Kind::all_columns));
+        static COLUMNS: LazyLock<[Vec<Column>; ListKind::ALL.len()]> =
+            LazyLock::new(|| ListKind::ALL.map(ListKind::all_columns));
         &COLUMNS[self as usize]
     }
 

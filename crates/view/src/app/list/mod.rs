@@ -6,7 +6,7 @@ use std::{cmp::Ordering, collections::BTreeSet, sync::Arc};
 
 use cgscope_model::{Blame, TaskInterval, selection::is_at_or_below};
 
-pub use kind::Kind;
+pub use kind::ListKind;
 
 use crate::{
     columns::{Column, SortKey},
@@ -48,7 +48,7 @@ pub struct ListRow {
 /// Which rows a list shall have.
 #[derive(Clone, Copy)]
 pub(crate) struct Question<'a> {
-    pub(crate) kind: Kind,
+    pub(crate) kind: ListKind,
     /// Only rows of this subject: all, a cgroup, or a process.
     pub(crate) scope: &'a Key,
     pub(crate) sort: Column,
@@ -91,9 +91,9 @@ impl Question<'_> {
     /// Filters and sorts the rows of an interval.
     pub(crate) fn rows(&self, data: &Data) -> Vec<ListRow> {
         match self.kind {
-            Kind::Cgroups | Kind::Limits if self.tree => self.tree(data),
-            Kind::Cgroups | Kind::Limits | Kind::Victims => self.flat(data, self.cgroups(data)),
-            Kind::Processes => {
+            ListKind::Cgroups | ListKind::Limits if self.tree => self.tree(data),
+            ListKind::Cgroups | ListKind::Limits | ListKind::Victims => self.flat(data, self.cgroups(data)),
+            ListKind::Processes => {
                 // Threads of a process may be in several cgroups.
                 let tasks = tasks_in(self.scope, data);
                 let pids: BTreeSet<u32> = tasks.map(|at| data.interval.tasks[at].reading.tgid).collect();
@@ -101,17 +101,17 @@ impl Question<'_> {
                 let rows = all.filter(|(_, process)| pids.contains(&process.pid));
                 self.flat(data, rows.map(|(at, _)| At::Process(at)).collect())
             }
-            Kind::Threads | Kind::Placed => {
+            ListKind::Threads | ListKind::Placed => {
                 self.flat(data, tasks_in(self.scope, data).map(At::Task).collect())
             }
-            Kind::States => self.by_state(data),
+            ListKind::States => self.by_state(data),
         }
     }
 
     fn cgroups(&self, data: &Data) -> Vec<At> {
         let scope = self.scope_node(data);
         let below = scope.map_or(0..data.tree.nodes().len(), |node| data.tree.below(node));
-        if self.kind == Kind::Victims {
+        if self.kind == ListKind::Victims {
             return victims(data).into_iter().filter(|node| below.contains(node)).map(At::Node).collect();
         }
         let unknown = data.tree.unknown.as_ref().filter(|_| scope.is_none()).map(|_| At::Unknown);
