@@ -41,7 +41,7 @@ pub enum Effect {
 }
 
 impl App {
-    /// Takes a key, the mouse, or another size of the screen.
+    /// Handles a key, the mouse, or another size of the screen.
     pub fn on_event(&mut self, event: &Event) -> Effect {
         match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => self.on_key(*key),
@@ -54,7 +54,7 @@ impl App {
         }
     }
 
-    /// Takes a key.
+    /// Handles a key.
     pub fn on_key(&mut self, key: KeyEvent) -> Effect {
         let had_notice = self.notice.take().is_some();
         let is_ctrl = key.modifiers.contains(KeyModifiers::CONTROL);

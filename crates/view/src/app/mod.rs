@@ -135,7 +135,7 @@ impl App {
         self.first_row = 0;
     }
 
-    /// Takes a new interval.
+    /// Adds an interval, and shows it unless paused.
     pub fn on_interval(&mut self, interval: Arc<Interval>) {
         let data = Data::new(interval, &self.about.host);
         self.history.push(&data, self.newest.as_ref().or(self.data.as_ref()));
@@ -168,7 +168,7 @@ impl App {
         self.refresh();
     }
 
-    /// Takes interval `n` of a recording; `None`: it is damaged, and the recording ends before it.
+    /// Shows interval `n` of a recording; `None`: it is damaged, and the recording ends before it.
     pub fn on_read(&mut self, n: usize, interval: Option<Arc<Interval>>) {
         let Some(replay) = &mut self.replay else { return };
         let Some(interval) = interval else { return replay.player.shorten(n) };
@@ -181,7 +181,7 @@ impl App {
         self.on_interval(interval);
     }
 
-    /// Takes the skipped intervals between the one shown and the next to be shown.
+    /// Adds the skipped intervals between the one shown and the next to be shown.
     pub fn on_skipped(&mut self, first: usize, frames: Vec<Frame>) {
         let Some(replay) = &mut self.replay else { return };
         if replay.shown.is_some_and(|shown| shown + 1 == first) {
@@ -190,7 +190,7 @@ impl App {
         }
     }
 
-    /// Takes the intervals before interval `n` of a recording, unless another one is shown by now.
+    /// Adds the intervals before interval `n` of a recording, unless another one is shown by now.
     pub fn on_read_before(&mut self, n: usize, frames: Vec<Frame>) {
         let Some(shown) = self.replay.as_ref().and_then(|replay| replay.shown) else { return };
         if n + self.history.frames().len() == shown + 1 {
@@ -204,7 +204,7 @@ impl App {
         self.command_lines.get(&pid).and_then(|(_, line)| line.clone())
     }
 
-    /// Takes command lines that were requested.
+    /// Adds command lines that were requested.
     pub fn on_command_lines(&mut self, lines: impl IntoIterator<Item = (u32, Option<Arc<str>>)>) {
         let Some(data) = &self.data else { return };
         for (pid, line) in lines {
@@ -235,12 +235,12 @@ impl App {
         wanted
     }
 
-    /// Takes the time.
+    /// Advances a replay to this time.
     pub fn tick(&mut self, now: Instant) {
         self.replay.iter_mut().for_each(|replay| replay.tick(now));
     }
 
-    /// Takes another size of the screen.
+    /// Sets the size of the screen.
     pub fn on_resize(&mut self, width: u16, height: u16) {
         self.area = Rect::new(0, 0, width, height);
         self.scroll();

@@ -45,7 +45,7 @@ pub struct ListRow {
     pub(crate) fold: Fold,
 }
 
-/// Which rows a list shall have.
+/// A request for the rows of a list.
 #[derive(Clone, Copy)]
 pub(crate) struct Question<'a> {
     pub(crate) kind: ListKind,
