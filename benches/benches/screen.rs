@@ -7,7 +7,7 @@ use cgscope_model::Interval;
 use cgscope_view::{
     app::{About, App, view::View},
     draw::draw,
-    keys::{Command, Key},
+    keys::{Command, KeyPress},
     settings::Settings,
     theme::{Colours, Theme},
 };
@@ -32,7 +32,7 @@ fn app(intervals: u64, size: (u16, u16)) -> App {
 }
 
 fn press(app: &mut App, command: Command) {
-    let key: Key = command.default_keys()[0].parse().expect("a default key");
+    let key: KeyPress = command.default_keys()[0].parse().expect("a default key");
     app.on_key(key.into());
 }
 

@@ -12,7 +12,7 @@ use cgscope_model::units::seconds;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use cgscope_view::{
-    app::{list::Kind, view::View},
+    app::{list::ListKind, view::View},
     columns::Column,
 };
 
@@ -169,7 +169,7 @@ pub struct Top {
 
 impl Top {
     /// The heading to sort by, if one of these lists has it.
-    pub fn sort_among(&self, kinds: &[Kind]) -> Result<Option<String>, Error> {
+    pub fn sort_among(&self, kinds: &[ListKind]) -> Result<Option<String>, Error> {
         let mut answers = kinds.iter().map(|kind| self.sort_of(*kind));
         match answers.find(Result::is_ok) {
             Some(_) => Ok(self.sort.clone()),
@@ -178,7 +178,7 @@ impl Top {
     }
 
     /// The column to sort by, of those that a list has.
-    pub fn sort_of(&self, kind: Kind) -> Result<Option<Column>, Error> {
+    pub fn sort_of(&self, kind: ListKind) -> Result<Option<Column>, Error> {
         let Some(title) = &self.sort else { return Ok(None) };
         let found = Column::by_title(title, kind.columns());
         found.map(Some).ok_or_else(|| {
@@ -370,7 +370,7 @@ mod tests {
     fn a_column_that_is_not_there_is_refused_with_those_that_are() {
         let top = Cli::try_parse_from(["cgscope", "top", "--sort", "nonsense"]).expect("it is right");
         let Command::Top(top) = top.command else { panic!("another command") };
-        for kind in Kind::ALL.iter().copied() {
+        for kind in ListKind::ALL.iter().copied() {
             let said = top.sort_of(kind).expect_err("there is no such column").sentence;
             let (_, columns) = said.split_once("it has ").unwrap_or_default();
             assert_eq!(columns.is_empty(), kind.columns().is_empty(), "{said}");

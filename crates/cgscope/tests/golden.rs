@@ -109,7 +109,7 @@ fn tables_of_recorded_intervals_are_what_they_were() {
     for file in FILES {
         let recording = Recording::open(file);
         let data = recording.data();
-        for kind in list::Kind::ALL.iter().copied() {
+        for kind in list::ListKind::ALL.iter().copied() {
             let asked = batch::Asked {
                 kind,
                 sort: kind.sorted_by(),

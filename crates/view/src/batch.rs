@@ -11,7 +11,7 @@ use cgscope_model::{
 use crate::{
     app::{
         About,
-        list::{Kind, Question, Rows},
+        list::{ListKind, Question},
     },
     causes,
     columns::{Column, heading},
@@ -31,7 +31,7 @@ const LONGEST: usize = 200;
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// Rows of this kind.
-    pub kind: Kind,
+    pub kind: ListKind,
     /// Sorted by.
     pub sort: Column,
     /// The other way round.
@@ -64,8 +64,8 @@ pub fn interval(data: &Data, asked: &Asked) -> String {
         out += &format!("{end}  # {line}\n");
     }
     out += &table(data, asked, &end);
-    if asked.kind == Kind::Cgroups {
-        let limits = Asked { kind: Kind::Limits, sort: Kind::Limits.sorted_by(), ..asked.clone() };
+    if asked.kind == ListKind::Cgroups {
+        let limits = Asked { kind: ListKind::Limits, sort: ListKind::Limits.sorted_by(), ..asked.clone() };
         out += &format!("\n{}", table(data, &limits, &end));
     }
     out
@@ -107,8 +107,8 @@ pub fn table(data: &Data, asked: &Asked, time: &str) -> String {
         folded: &BTreeSet::new(),
         command_line: &|_| None,
     };
-    let rows = Rows::new(&question, data);
-    let subjects = rows.iter().filter_map(|row| rows.subject(row, data));
+    let rows = question.rows(data);
+    let subjects = rows.iter().filter_map(|row| row.at.subject(data));
     let subjects: Vec<Subject<'_>> =
         subjects.filter(|subject| asked.idle || is_active(subject, asked.kind)).collect();
     // No path is cut, and no column disturbed by a long one.
@@ -137,8 +137,8 @@ pub fn table(data: &Data, asked: &Asked, time: &str) -> String {
     out
 }
 
-fn is_active(subject: &Subject<'_>, kind: Kind) -> bool {
-    if kind == Kind::Limits {
+fn is_active(subject: &Subject<'_>, kind: ListKind) -> bool {
+    if kind == ListKind::Limits {
         return matches!(subject, Subject::Cgroup(node) if node.limits.is_some());
     }
     let (wait, totals) = (subject.wait(), subject.totals());
@@ -146,7 +146,7 @@ fn is_active(subject: &Subject<'_>, kind: Kind) -> bool {
 }
 
 /// The columns of a table in text: those that may be long stand last, names, which may have blanks, at the very end.
-fn in_text(kind: Kind) -> Vec<Column> {
+fn in_text(kind: ListKind) -> Vec<Column> {
     let last: &[Column] =
         if kind.is_of_cgroups() { &[Column::Name] } else { &[Column::Cgroup, Column::Command] };
     let first = kind.columns().iter().filter(|column| !last.contains(column) && **column != Column::Behind);
@@ -166,13 +166,13 @@ mod tests {
         Data::new(Arc::new(Interval::between(&sample(round), &sample(round + 1))), &Host::default())
     }
 
-    fn asked(kind: Kind) -> Asked {
+    fn asked(kind: ListKind) -> Asked {
         Asked { kind, sort: kind.sorted_by(), reversed: false, filter: String::new(), idle: false }
     }
 
     #[test]
     fn an_interval_is_a_table_as_pidstat_has_it() {
-        let text = interval(&data(3), &asked(Kind::Threads));
+        let text = interval(&data(3), &asked(ListKind::Threads));
         let mut lines = text.lines().filter(|line| !line.is_empty() && !line.contains("UTC  # "));
         let heading: Vec<&str> = lines.next().unwrap().split_whitespace().collect();
         assert_eq!(heading[..4], ["22:13:24", "UTC", "tid", "pid"]);
@@ -185,12 +185,12 @@ mod tests {
         }
         assert!(rows >= 40, "{rows}");
         assert!(text.contains("# why: ") && text.contains("# losses: none") && !text.contains('\x1b'));
-        assert!(average(&data(3), &asked(Kind::Threads)).starts_with("\nAverage:"));
+        assert!(average(&data(3), &asked(ListKind::Threads)).starts_with("\nAverage:"));
     }
 
     #[test]
     fn cgroups_have_a_table_of_their_limits_too() {
-        let text = interval(&data(3), &asked(Kind::Cgroups));
+        let text = interval(&data(3), &asked(ListKind::Cgroups));
         assert!(text.contains("limited by") && text.contains("nvcswch/s"), "{text}");
         let banner = banner(&About { title: "whole host".into(), ..About::default() }, &data(3));
         assert!(banner.starts_with("Linux unknown (unknown)  2023-11-14  (64 CPUs)  whole host"), "{banner}");

@@ -1,4 +1,4 @@
-//! What keys do, each command defined once: for the loop, for the help, for the documentation and for settings.
+//! The commands of the screen and their keys, defined once for the loop, the help, the documentation and settings.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -7,15 +7,15 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 named! {
     /// A command of the screen.
-    #[allow(missing_docs, reason = "the table says what each does")]
+    #[allow(missing_docs, reason = "the table describes each")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Command (name, default_keys, does) {
         /// The name in settings.
         name: &'static str,
-        /// The keys that do it unless settings say otherwise.
+        /// The keys, unless settings name others.
         default_keys: &'static [&'static str],
-        /// What it does, in a few words.
+        /// Its effect, in a few words.
         does: &'static str,
     }
 
@@ -62,14 +62,13 @@ named! {
     Redraw = "redraw", &["ctrl-l"], "draws the screen anew, after something else has written on it";
 }
 
-/// A key with its modifiers, as settings name it: `q`, `ctrl-c`, `pageup`, `space`.
+/// A key as settings name it: `q`, `ctrl-c`, `pageup`, `space`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
+pub struct KeyPress {
     code: KeyCode,
     ctrl: bool,
 }
 
-/// Keys that are no letters.
 const NAMED: [(&str, KeyCode); 16] = [
     ("space", KeyCode::Char(' ')),
     ("tab", KeyCode::Tab),
@@ -89,59 +88,52 @@ const NAMED: [(&str, KeyCode); 16] = [
     ("end", KeyCode::End),
 ];
 
-impl From<KeyEvent> for Key {
+impl From<KeyEvent> for KeyPress {
     fn from(event: KeyEvent) -> Self {
         match (event.code, event.modifiers.contains(KeyModifiers::CONTROL)) {
-            // The backspace of some terminals.
+            // Some terminals send it for backspace.
             (KeyCode::Char('h'), true) => Self { code: KeyCode::Backspace, ctrl: false },
             (code, ctrl) => Self { code, ctrl },
         }
     }
 }
 
-impl From<Key> for KeyEvent {
-    fn from(key: Key) -> Self {
+impl From<KeyPress> for KeyEvent {
+    fn from(key: KeyPress) -> Self {
         Self::new(key.code, if key.ctrl { KeyModifiers::CONTROL } else { KeyModifiers::NONE })
     }
 }
 
-impl Key {
-    /// With Ctrl, as far as terminals send that.
+impl KeyPress {
+    /// A key with Ctrl, if terminals send it.
     fn with_ctrl(text: &str, code: KeyCode) -> Result<Self, String> {
-        let sent = match code {
-            KeyCode::Char('z') => {
-                return Err(format!(
-                    "{text:?} stops cgscope, as it stops every job of a shell: name another key"
-                ));
-            }
-            KeyCode::Char('h') => "backspace",
-            KeyCode::Char('i') => "tab",
-            KeyCode::Char('m') => "enter",
+        let sent = |key| format!("cannot be told from {key} in a terminal: name {key}, or another key");
+        let why = match code {
+            KeyCode::Char('h') => sent("backspace"),
+            KeyCode::Char('i') => sent("tab"),
+            KeyCode::Char('m') => sent("enter"),
+            KeyCode::Char('z') => "stops cgscope, as it stops every job of a shell: name another key".into(),
             KeyCode::Char(letter) if letter != ' ' && !letter.is_ascii_lowercase() => {
-                return Err(format!(
-                    "{text:?} does not come through a terminal: ctrl- goes with letters, space and named keys"
-                ));
+                "does not come through a terminal: ctrl- goes with letters, space and named keys".into()
             }
             _ => return Ok(Self { code, ctrl: true }),
         };
-        Err(format!("{text:?} cannot be told from {sent} in a terminal: name {sent}, or another key"))
+        Err(format!("{text:?} {why}"))
     }
 }
 
-impl FromStr for Key {
+impl FromStr for KeyPress {
     type Err = String;
 
-    /// Names in any case; of letters, `G` is another key than `g`, but for Ctrl, which knows one of them.
+    /// Names are accepted in any case. `G` and `g` are different keys, except with Ctrl.
     fn from_str(text: &str) -> Result<Self, String> {
         let lower = text.to_ascii_lowercase();
         let (ctrl, name) = lower.strip_prefix("ctrl-").map_or((false, lower.as_str()), |name| (true, name));
         let named = NAMED.iter().find(|(known, _)| *known == name).map(|(_, code)| *code);
         let function =
             || name.strip_prefix('f')?.parse().ok().filter(|n| (1..=12).contains(n)).map(KeyCode::F);
-        let mut letters = if ctrl { name } else { text }.chars();
-        let letter = letters
-            .next()
-            .filter(|letter| letters.next().is_none() && !letter.is_control() && *letter != ' ');
+        let letter = if ctrl { name } else { text }.parse::<char>().ok();
+        let letter = letter.filter(|letter| !letter.is_control() && *letter != ' ');
         let code = named.or_else(function).or(letter.map(KeyCode::Char)).ok_or_else(|| {
             let names: Vec<&str> = NAMED.iter().map(|(name, _)| *name).collect();
             format!("{text:?} is no key: a key is a letter or sign, one of {}, f1 to f12, or ctrl- and one of these", names.join(", "))
@@ -150,7 +142,7 @@ impl FromStr for Key {
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for KeyPress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.ctrl {
             f.write_str("ctrl-")?;
@@ -164,41 +156,40 @@ impl fmt::Display for Key {
     }
 }
 
-/// Which key does what.
+/// The keys of each command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keymap {
-    keys: BTreeMap<Command, Vec<Key>>,
+    keys: BTreeMap<Command, Vec<KeyPress>>,
 }
 
 impl Default for Keymap {
     fn default() -> Self {
         let parse = |key: &&str| key.parse().expect("the default keys are keys: a test parses each");
-        let keys =
-            Command::ALL.iter().map(|command| (*command, command.default_keys().iter().map(parse).collect()));
-        Self { keys: keys.collect() }
+        let keys = |command: Command| (command, command.default_keys().iter().map(parse).collect());
+        Self { keys: Command::ALL.map(keys).into() }
     }
 }
 
 impl Keymap {
-    /// These keys do it, and no others; whatever they did before, they do no longer.
-    pub fn set(&mut self, command: Command, keys: Vec<Key>) {
+    /// Gives a command these keys alone, and takes them from other commands.
+    pub fn set(&mut self, command: Command, keys: Vec<KeyPress>) {
         for other in self.keys.values_mut() {
             other.retain(|key| !keys.contains(key));
         }
         self.keys.insert(command, keys);
     }
 
-    /// What a key does.
-    pub fn command(&self, key: Key) -> Option<Command> {
+    /// The command of a key.
+    pub fn command(&self, key: KeyPress) -> Option<Command> {
         self.keys.iter().find(|(_, keys)| keys.contains(&key)).map(|(command, _)| *command)
     }
 
     /// The keys of a command.
-    pub fn keys(&self, command: Command) -> &[Key] {
+    pub fn keys(&self, command: Command) -> &[KeyPress] {
         self.keys.get(&command).map_or(&[], Vec::as_slice)
     }
 
-    /// The first key of a command, for a line of keys.
+    /// The first key of a command.
     pub fn first(&self, command: Command) -> Option<String> {
         self.keys(command).first().map(ToString::to_string)
     }
@@ -213,7 +204,7 @@ mod tests {
         let mut seen = Vec::new();
         for command in Command::ALL {
             for text in command.default_keys() {
-                let key: Key = text.parse().unwrap();
+                let key: KeyPress = text.parse().unwrap();
                 assert_eq!(key.to_string(), *text);
                 assert!(!seen.contains(&key), "{text}");
                 seen.push(key);
@@ -225,7 +216,7 @@ mod tests {
     #[test]
     fn keys_of_columns_are_left_to_columns() {
         for column in crate::columns::Column::all().filter(|column| column.key() != ' ') {
-            let key: Key = column.key().to_string().parse().unwrap();
+            let key: KeyPress = column.key().to_string().parse().unwrap();
             let taken = Keymap::default().command(key);
             assert!(taken.is_none(), "{}: {taken:?}", column.key());
             let replay = crate::replay::state::KEYS
@@ -238,7 +229,7 @@ mod tests {
     #[test]
     fn nonsense_is_no_key() {
         for text in ["", "qq", "ctrl-", "f13", "f0", " ", "\u{1b}", "shift-a", "ctrl-1", "ctrl--"] {
-            assert!(text.parse::<Key>().is_err(), "{text:?}");
+            assert!(text.parse::<KeyPress>().is_err(), "{text:?}");
         }
     }
 
@@ -247,16 +238,16 @@ mod tests {
         for (text, says) in
             [("ctrl-i", "tab"), ("ctrl-m", "enter"), ("ctrl-h", "backspace"), ("ctrl-z", "stops")]
         {
-            let error = text.parse::<Key>().unwrap_err();
+            let error = text.parse::<KeyPress>().unwrap_err();
             assert!(error.contains(says), "{error}");
         }
         let sent = KeyEvent::new(KeyCode::Char('h'), KeyModifiers::CONTROL);
-        assert_eq!(Key::from(sent), "backspace".parse().unwrap());
+        assert_eq!(KeyPress::from(sent), "backspace".parse().unwrap());
     }
 
     #[test]
     fn names_are_taken_in_any_case_and_letters_are_not() {
-        let key = |text: &str| text.parse::<Key>().unwrap();
+        let key = |text: &str| text.parse::<KeyPress>().unwrap();
         assert_eq!(key("Ctrl-C"), key("ctrl-c"));
         assert_eq!(key("PageUp"), key("pageup"));
         assert_eq!(key("F10"), key("f10"));
@@ -267,7 +258,7 @@ mod tests {
     #[test]
     fn a_key_that_is_given_away_no_longer_does_what_it_did() {
         let mut keymap = Keymap::default();
-        let key: Key = "q".parse().unwrap();
+        let key: KeyPress = "q".parse().unwrap();
         keymap.set(Command::Pause, vec![key]);
         assert_eq!(keymap.command(key), Some(Command::Pause));
         assert_eq!(keymap.first(Command::Quit).as_deref(), Some("f10"));

@@ -1,7 +1,7 @@
 //! What is shown, as text: for a ticket, or whoever comes next.
 
 use crate::{
-    app::{App, list::Kind},
+    app::{App, list::ListKind},
     batch::{self, Asked},
     draw::written,
     text::capital,
@@ -20,7 +20,7 @@ pub fn text(app: &App) -> Option<(String, u64)> {
     }
     let end_unix_ns = interval.start_unix_ns.saturating_add(interval.duration_ns);
     let time = cgscope_model::units::time_of_day(end_unix_ns);
-    for kind in [Kind::Cgroups, Kind::Limits, Kind::Threads] {
+    for kind in [ListKind::Cgroups, ListKind::Limits, ListKind::Threads] {
         let (sort, reversed) = app.sort_of(kind);
         let asked = Asked { kind, sort, reversed, filter: String::new(), idle: true };
         out += &format!("\n{}", batch::table(data, &asked, &time));

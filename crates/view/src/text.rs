@@ -2,79 +2,64 @@
 
 use std::fmt::Write;
 
-use crate::causes;
-
+use cgscope_layout::named;
 use cgscope_model::{
     Finding, Interval, Losses, Mode, Wait,
     interval::CostInterval,
     units::{self, bytes, duration, per_second, percent},
 };
 
-/// What the coarse mode does not give, where somebody may look for it.
+use crate::{causes, width::bar_length};
+
+/// What the coarse mode does not measure.
 pub const NO_HISTOGRAM: &str = "coarse: /proc tells the sum of waits, not how long each was, so there is no histogram; what \
      tasks do between two readings and their end is not seen";
 
 /// Width of a bar of a histogram, as runqlat's.
 const BAR: usize = 40;
+/// Shorter waits at the end of an interval are not reported: a task that was woken just then waits, too, and is about to run.
+const PENDING_SAID_NS: u64 = 1_000;
 
-/// `n/a` for what could not be read.
 pub(crate) fn or_na(value: Option<String>) -> String {
     value.unwrap_or_else(|| "n/a".into())
 }
 
-/// A duration; `-` for what there is not.
 pub(crate) fn or_dash(ns: Option<u64>) -> String {
     ns.map_or("-".into(), duration)
 }
 
-/// Microseconds, as files of cgroups have them.
+/// A duration from the microseconds of cgroup files.
 pub(crate) fn micros(us: u64) -> String {
     duration(us.saturating_mul(1_000))
 }
 
-/// Number, sum and percentiles of waits, in one line; of coarse ones, their mean.
+/// Number, sum and percentiles of waits; in the coarse mode their mean.
 pub fn wait_line(wait: &Wait, mode: Mode) -> String {
     if wait.count == 0 && wait.total_ns == 0 {
         return "no wait ended in this time".into();
     }
+    let all = format!("{}, {} in all", units::count(wait.count, "wait"), duration(wait.total_ns));
     if mode == Mode::Coarse {
         let mean = wait.total_ns.checked_div(wait.count).map(duration);
-        return format!(
-            "{}, {} in all; {} on average",
-            units::count(wait.count, "wait"),
-            duration(wait.total_ns),
-            or_na(mean)
-        );
+        return format!("{all}; {} on average", or_na(mean));
     }
-    let quantile = |q| or_na(wait.quantile_ns(q).map(duration));
-    format!(
-        "{}, {} in all; p50 {}, p90 {}, p99 {}, p99.9 {}, longest {}",
-        units::count(wait.count, "wait"),
-        duration(wait.total_ns),
-        quantile(0.5),
-        quantile(0.9),
-        quantile(0.99),
-        quantile(0.999),
-        duration(wait.max_ns),
-    )
+    let [p50, p90, p99, p999] =
+        [0.5, 0.9, 0.99, 0.999].map(|quantile| or_na(wait.quantile_ns(quantile).map(duration)));
+    let longest = duration(wait.max_ns);
+    format!("{all}; p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p999}, longest {longest}")
 }
 
-/// What cgscope itself cost, in one line.
+/// What cgscope itself cost.
 pub fn cost_line(cost: &CostInterval, duration_ns: u64, mode: Mode) -> String {
-    let share =
-        |ns: Option<u64>| or_na(ns.and_then(|ns| percent(ns, duration_ns)).map(|p| format!("{p:.2}%")));
-    if mode == Mode::Coarse {
-        return format!("own cost: {} of one CPU, {}", share(cost.cpu_ns), or_na(cost.rss_bytes.map(bytes)));
+    let share = cost.cpu_ns.and_then(|ns| percent(ns, duration_ns)).map(|share| format!("{share:.2}%"));
+    let own = format!("{} of one CPU, {}", or_na(share), or_na(cost.rss_bytes.map(bytes)));
+    match mode {
+        Mode::Coarse => format!("own cost: {own}"),
+        Mode::Bpf => format!("own cost: hook {}, collector {own}", hook_cost(cost, duration_ns)),
     }
-    format!(
-        "own cost: hook {}, collector {} of one CPU, {}",
-        hook_cost(cost, duration_ns),
-        share(cost.cpu_ns),
-        or_na(cost.rss_bytes.map(bytes)),
-    )
 }
 
-/// `0.15% of one CPU (62ns x 25000 switches/s)`, or what of it is known.
+/// `0.15% of one CPU (62ns x 25000 switches/s)`, as far as it is known.
 fn hook_cost(cost: &CostInterval, duration_ns: u64) -> String {
     let runs = cost.hook_runs.and_then(|runs| per_second(runs, duration_ns));
     let runs = runs.map(|runs| format!("{runs:.0} switches/s"));
@@ -88,28 +73,22 @@ fn hook_cost(cost: &CostInterval, duration_ns: u64) -> String {
     }
 }
 
-/// Every loss by name, or that there was none.
+/// Every loss by name, or `none`.
 pub fn loss_line(losses: &Losses) -> String {
     format!("losses: {losses}")
 }
 
-/// A task that was woken just then waits, too, and is as good as on its CPU: that is no news.
-const PENDING_SAID_NS: u64 = 1_000;
-
-/// The tasks that wait at the end of an interval, in one line; `None` if there are none, or none for a microsecond.
+/// The tasks that wait at the end of an interval; `None` if none has waited for a microsecond.
 pub fn pending_line(interval: &Interval) -> Option<String> {
     let total = interval.total();
-    (total.pending != 0 && total.pending_max_ns >= PENDING_SAID_NS).then(|| {
-        format!(
-            "{} at the end, the longest for {} so far",
-            waiting(total.pending),
-            duration(total.pending_max_ns)
-        )
-    })
-}
-
-fn waiting(count: u64) -> String {
-    if count == 1 { "1 task was waiting".into() } else { format!("{count} tasks were waiting") }
+    let tasks = match total.pending {
+        0 => return None,
+        1 => "1 task was".to_owned(),
+        tasks => format!("{tasks} tasks were"),
+    };
+    let longest = duration(total.pending_max_ns);
+    (total.pending_max_ns >= PENDING_SAID_NS)
+        .then(|| format!("{tasks} waiting at the end, the longest for {longest} so far"))
 }
 
 /// `YYYY-MM-DD HH:MM:SS UTC`
@@ -118,14 +97,14 @@ pub fn utc(unix_ns: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {}", units::time_of_day(unix_ns))
 }
 
-/// With a capital letter first.
+/// The text with a capital letter first.
 pub fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Words in lines of at most `width` characters, where no single word is longer; `indent` begins all lines but the first.
-/// Spaces stay within a line as they are.
+/// Words in lines of at most `width` characters, unless a word is longer; `indent` begins all lines but the first.
+/// Spaces within a line stay.
 pub fn wrapped(text: &str, width: usize, indent: &str) -> String {
     let mut out = String::new();
     let mut at = 0;
@@ -143,7 +122,7 @@ pub fn wrapped(text: &str, width: usize, indent: &str) -> String {
     out
 }
 
-/// How many findings there are.
+/// The number of findings.
 pub fn findings_heading(findings: &[Finding]) -> String {
     match findings.len() {
         0 => "No finding: nothing here is past its threshold.".into(),
@@ -151,7 +130,7 @@ pub fn findings_heading(findings: &[Finding]) -> String {
     }
 }
 
-/// Each finding, numbered, with what to do, in lines of at most `width` characters.
+/// Each finding, numbered, with its advice, in lines of at most `width` characters.
 pub fn findings(findings: &[Finding], width: usize) -> String {
     let words = findings.iter().zip(1..).map(|(Finding { says, advice, .. }, n)| {
         let says = wrapped(&format!("{n:>2}. {says}."), width, "    ");
@@ -160,63 +139,44 @@ pub fn findings(findings: &[Finding], width: usize) -> String {
     words.collect()
 }
 
-/// The unit of a histogram's rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum Unit {
+named! {
+    /// The unit of a histogram's rows.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+    pub enum Unit (title, ns) {
+        /// The name in runqlat.
+        title: &'static str,
+        /// Its length, ns.
+        ns: u64,
+    }
+
     /// Microseconds.
     #[serde(rename = "us")]
-    Micro,
+    Micro = "usecs", 1_000;
     /// Milliseconds.
     #[serde(rename = "ms")]
-    Milli,
+    Milli = "msecs", 1_000_000;
 }
 
 impl Unit {
-    /// ns in one.
-    pub fn ns(self) -> u64 {
-        match self {
-            Self::Micro => 1_000,
-            Self::Milli => 1_000_000,
-        }
-    }
-
-    /// The one that is not this one.
+    /// The other one of the two.
     pub fn other(self) -> Self {
-        match self {
-            Self::Micro => Self::Milli,
-            Self::Milli => Self::Micro,
-        }
-    }
-
-    /// As runqlat names it.
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Micro => "usecs",
-            Self::Milli => "msecs",
-        }
+        if self == Self::Micro { Self::Milli } else { Self::Micro }
     }
 }
 
-/// A histogram in runqlat's form, each bar split by cause; nothing for no waits.
+/// A histogram in runqlat's form, each bar split by cause; empty without waits.
 pub fn histogram(wait: &Wait, unit: Unit) -> String {
     let rows = wait.hist.rows(unit.ns());
     let Some(most) = rows.iter().map(|row| row.count).max() else { return String::new() };
     let legend = causes::legend(&wait.by_cause);
-    let mut out =
-        format!("{:>10}{:14} : count    distribution  {legend}", unit.title(), "").trim_end().to_owned();
-    out.push('\n');
+    let heading = format!("{:>10}{:14} : count    distribution  {legend}", unit.title(), "");
+    let mut out = heading.trim_end().to_owned() + "\n";
     for row in rows {
-        let bar = causes::bar(&row.by_cause, bar_length(row.count, most));
+        let bar = causes::bar(&row.by_cause, bar_length(row.count, most, BAR));
         // Writing to a String cannot fail.
         let _ = writeln!(out, "{:>10} -> {:<10} : {:<8} |{bar:BAR$}|", row.low, row.high, row.count);
     }
     out
-}
-
-/// A count is never drawn as nothing.
-fn bar_length(count: u64, most: u64) -> usize {
-    let length = (u128::from(count) * BAR as u128 / u128::from(most.max(1))) as usize;
-    length.max(usize::from(count != 0))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the parts of the screen look like.
+//! Colours and modifiers of what is on the screen.
 
 use cgscope_model::{Cause, causes};
 use ratatui::style::{Color, Modifier, Style};
@@ -13,7 +13,7 @@ pub(crate) const SIXTEEN: [Color; 16] = {
 /// The colours that a terminal has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Colours {
-    /// None (`NO_COLOR`, a dumb terminal): bold and reverse are left, and bars differ by letter.
+    /// None (`NO_COLOR`, a dumb terminal): bold and reverse remain, and bars differ by letter.
     None,
     /// The sixteen that each terminal defines for itself, light or dark.
     #[default]
@@ -23,7 +23,7 @@ pub enum Colours {
 }
 
 impl Colours {
-    /// What the environment says: `NO_COLOR` (set and not empty), `COLORTERM`, `TERM`.
+    /// Reads `NO_COLOR` (set and not empty), `COLORTERM` and `TERM`.
     pub fn of_environment(variable: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let term = set("TERM").unwrap_or_default();
@@ -37,19 +37,18 @@ impl Colours {
     }
 }
 
-/// A theme. Text has the terminal's own colour, so that it can be read on light and dark ones.
+/// The styles of the screen. Text keeps the terminal's own colour, which is readable on light and dark ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Theme {
     colours: Colours,
 }
 
 impl Theme {
-    /// With these colours.
+    /// A theme of these colours.
     pub const fn new(colours: Colours) -> Self {
         Self { colours }
     }
 
-    /// One of the sixteen, or of the 256.
     fn fg(self, sixteen: Color, many: u8) -> Style {
         match self.colours {
             Colours::None => Style::new(),
@@ -58,59 +57,61 @@ impl Theme {
         }
     }
 
-    /// What explains figures.
-    pub fn quiet(self) -> Style {
+    /// Words that explain figures.
+    pub(crate) fn quiet(self) -> Style {
         match self.colours {
-            // Of sixteen colours the dark grey is the ground of some palettes.
+            // Dark grey is the background of some palettes of sixteen colours.
             Colours::Sixteen => Style::new().add_modifier(Modifier::DIM),
             _ => self.fg(Color::Reset, 245),
         }
     }
 
-    /// Headings.
-    pub fn heading(self) -> Style {
+    pub(crate) fn heading(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// Losses, and what is wrong.
-    pub fn alarm(self) -> Style {
+    /// Losses and findings.
+    pub(crate) fn alarm(self) -> Style {
         self.fg(Color::Red, 160).add_modifier(Modifier::BOLD)
     }
 
-    /// What waits.
-    pub fn wait(self) -> Style {
+    pub(crate) fn wait(self) -> Style {
         self.fg(Color::Yellow, 172)
     }
 
-    /// What a key does, and the view that is shown.
-    pub fn key(self) -> Style {
+    /// Keys, and the view that is shown.
+    pub(crate) fn key(self) -> Style {
         self.fg(Color::Cyan, 36).add_modifier(Modifier::BOLD)
     }
 
-    /// Work: CPUs that are busy.
-    pub fn busy(self) -> Style {
+    pub(crate) fn busy(self) -> Style {
         self.fg(Color::Green, 36)
     }
 
-    /// A part of a wait.
-    pub fn cause(self, cause: Cause) -> Style {
+    /// The part of a bar that this cause has.
+    pub(crate) fn cause(self, cause: Cause) -> Style {
         let colours = causes::shown(cause).terminal;
         colours
             .map_or_else(|| self.quiet(), |(sixteen, many)| self.fg(SIXTEEN[usize::from(sixteen & 15)], many))
     }
 
-    /// What a part of a bar consists of.
-    pub fn sign(self, cause: Cause) -> char {
-        if self.has_colour() { '█' } else { causes::shown(cause).letter }
+    /// What the part of a bar consists of.
+    pub(crate) fn sign(self, cause: Cause) -> char {
+        self.block_or(causes::shown(cause).letter)
     }
 
-    /// True if parts of a bar differ by colour; else they differ by letter.
-    pub fn has_colour(self) -> bool {
+    /// A full cell, or without colours this letter.
+    pub(crate) fn block_or(self, letter: char) -> char {
+        if self.has_colour() { '█' } else { letter }
+    }
+
+    /// Whether parts of a bar differ by colour; else they differ by letter.
+    pub(crate) fn has_colour(self) -> bool {
         self.colours != Colours::None
     }
 
-    /// The selected row, but for its bars.
-    pub fn selected(self) -> Style {
+    /// The selected row, except its bars.
+    pub(crate) fn selected(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 }
@@ -120,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_tells_the_colours() {
+    fn the_environment_sets_the_colours() {
         let of = |variables: &[(&str, &str)]| {
             Colours::of_environment(|name| {
                 variables.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned())

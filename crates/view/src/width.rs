@@ -1,9 +1,12 @@
-//! Text in cells of a terminal: a letter may take two, or none.
+//! Text in cells of a terminal: a letter takes one, two or none.
 
-use crate::names;
+use std::iter;
+
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// What stands for text that was cut away.
+use crate::names;
+
+/// Stands for text that was cut away.
 const CUT: char = '…';
 
 /// Cells that a text takes.
@@ -11,59 +14,63 @@ pub fn width(text: &str) -> usize {
     text.width()
 }
 
-/// The beginning of a text, in at most so many cells; where something is cut away, with a mark. Ids are shortened first.
+/// Cells of a bar: a count is never drawn as nothing.
+pub fn bar_length(count: u64, most: u64, cells: usize) -> usize {
+    let length = (u128::from(count) * cells as u128 / u128::from(most.max(1))) as usize;
+    length.max(usize::from(count != 0))
+}
+
+/// The beginning of a text, with a mark where it is cut. Ids are shortened first.
 pub fn cut_end(text: &str, cells: usize) -> String {
-    if width(text) <= cells {
-        return text.into();
-    }
-    let text = names::short(text);
-    if width(&text) <= cells {
-        return text;
-    }
-    let Some(room) = cells.checked_sub(1) else { return String::new() };
-    let mut kept: String = text.chars().scan(0, |used, letter| take(used, letter, room)).collect();
-    kept.push(CUT);
-    kept
+    cut(text, cells, |text, room| fitting(text.chars(), room).chain([CUT]).collect())
 }
 
-/// The end of a text, as above: what tells paths apart.
+/// The end of a text, which distinguishes paths, with a mark where it is cut. Ids are shortened first.
 pub fn cut_start(text: &str, cells: usize) -> String {
+    cut(text, cells, |text, room| {
+        let kept: Vec<char> = fitting(text.chars().rev(), room).collect();
+        iter::once(CUT).chain(kept.into_iter().rev()).collect()
+    })
+}
+
+fn cut(text: &str, cells: usize, kept: fn(&str, usize) -> String) -> String {
     if width(text) <= cells {
         return text.into();
     }
-    let text = names::short(text);
-    if width(&text) <= cells {
-        return text;
+    let short = names::short(text);
+    match cells.checked_sub(1) {
+        _ if width(&short) <= cells => short,
+        Some(room) => kept(&short, room),
+        None => String::new(),
     }
-    let Some(room) = cells.checked_sub(1) else { return String::new() };
-    let kept: Vec<char> = text.chars().rev().scan(0, |used, letter| take(used, letter, room)).collect();
-    std::iter::once(CUT).chain(kept.into_iter().rev()).collect()
 }
 
-fn take(used: &mut usize, letter: char, room: usize) -> Option<char> {
-    *used += letter.width().unwrap_or(0);
-    (*used <= room).then_some(letter)
+fn fitting(letters: impl Iterator<Item = char>, room: usize) -> impl Iterator<Item = char> {
+    letters.scan(0, move |used, letter| {
+        *used += letter.width().unwrap_or(0);
+        (*used <= room).then_some(letter)
+    })
 }
 
-/// The text and blanks after it, in exactly so many cells.
+/// The text and blanks after it, in exactly this many cells.
 pub fn left(text: &str, cells: usize) -> String {
-    let mut text = cut_end(text, cells);
-    text.extend(std::iter::repeat_n(' ', cells.saturating_sub(width(&text))));
-    text
+    let text = cut_end(text, cells);
+    let blanks = cells.saturating_sub(width(&text));
+    text + &" ".repeat(blanks)
 }
 
-/// Blanks and the text, as above.
+/// Blanks and the text after them, in exactly this many cells.
 pub fn right(text: &str, cells: usize) -> String {
     let text = cut_end(text, cells);
     " ".repeat(cells.saturating_sub(width(&text))) + &text
 }
 
-/// A path and blanks after it, as above: its beginning is cut away.
+/// A path, cut at its beginning, and blanks after it, in exactly this many cells.
 pub fn path(text: &str, cells: usize) -> String {
     left(&cut_start(text, cells), cells)
 }
 
-/// Words in lines of at most so many cells; a word that is longer is cut.
+/// Words in lines of at most this many cells; a longer word is cut.
 pub fn wrapped(text: &str, cells: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
@@ -81,6 +88,13 @@ pub fn wrapped(text: &str, cells: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_longest_bar_fills_the_width_and_the_shortest_is_seen() {
+        assert_eq!(bar_length(1_000_000, 1_000_000, 10), 10);
+        assert_eq!(bar_length(1, 1_000_000, 10), 1);
+        assert_eq!(bar_length(0, 1_000_000, 10), 0);
+    }
 
     #[test]
     fn a_wide_letter_takes_two_cells() {

@@ -3,9 +3,9 @@
 use std::{env, fs, path::PathBuf};
 
 use cgscope_view::{
-    app::{list::Kind, view::View},
+    app::{list::ListKind, view::View},
     columns::Column,
-    keys::{Command, Key},
+    keys::{Command, KeyPress},
     settings::Settings,
 };
 
@@ -52,7 +52,7 @@ fn names_of_settings() -> Vec<String> {
 }
 
 fn lists() -> String {
-    let rows = Kind::ALL.iter().map(|kind| {
+    let rows = ListKind::ALL.iter().map(|kind| {
         let titles: Vec<&str> = kind.columns().iter().map(|column| column.title()).collect();
         match titles.as_slice() {
             [] => vec![
@@ -141,7 +141,7 @@ fn keys_in_the_habits_are_keys_of_commands() {
     let keymap = Settings::default().keymap;
     // `l` is named as one that does nothing yet; words that are no keys are of other kinds.
     let words = section(&text, "Habits").split('`').skip(1).step_by(2).filter(|word| *word != "l");
-    let keys: Vec<Key> = words.filter_map(|word| word.parse().ok()).collect();
+    let keys: Vec<KeyPress> = words.filter_map(|word| word.parse().ok()).collect();
     assert!(keys.len() >= 25, "{}", keys.len());
     for key in keys {
         assert!(keymap.command(key).is_some(), "{key} does nothing");

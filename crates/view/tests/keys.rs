@@ -9,7 +9,7 @@ use cgscope_made_up::host;
 use cgscope_model::Interval;
 use cgscope_view::{
     app::{About, App, Effect, view::View},
-    keys::Key,
+    keys::KeyPress,
     replay::{player::Player, state::Replay, time::Moment},
     settings::Settings,
     theme::Theme,
@@ -24,7 +24,7 @@ fn app() -> App {
 }
 
 fn press(app: &mut App, key: &str) -> Effect {
-    app.on_key(key.parse::<Key>().unwrap().into())
+    app.on_key(key.parse::<KeyPress>().unwrap().into())
 }
 
 #[test]

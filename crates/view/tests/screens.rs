@@ -6,7 +6,7 @@ use cgscope_model::{Interval, findings::Host};
 use cgscope_view::{
     app::{About, App, view::View},
     draw::written,
-    keys::Key,
+    keys::KeyPress,
     settings::Settings,
     theme::{Colours, Theme},
 };
@@ -41,7 +41,7 @@ fn app(file: &str, colours: Colours) -> App {
 }
 
 fn press(app: &mut App, key: &str) {
-    app.on_key(key.parse::<Key>().expect("a key").into());
+    app.on_key(key.parse::<KeyPress>().expect("a key").into());
 }
 
 /// The letters, and below them the styles of each line: `line: from-to style`.

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 
 use cgscope_model::{Interval, findings::Host, interval::Appended, json::IntervalObject};
 use cgscope_view::{
-    app::{About, Begin, list::Kind, view::View},
+    app::{About, Begin, list::ListKind, view::View},
     batch::{self, Asked},
     data::Data,
     settings::Settings,
@@ -84,8 +84,8 @@ struct Printer<'a> {
 impl<'a> Printer<'a> {
     fn new(options: &'a Top, target: &Target) -> Result<Self> {
         let kind = match options.view {
-            None | Some(View::Overview) => Kind::Threads,
-            Some(View::Cgroups) => Kind::Cgroups,
+            None | Some(View::Overview) => ListKind::Threads,
+            Some(View::Cgroups) => ListKind::Cgroups,
             Some(view) => {
                 return Err(Error::could_not_run(format!(
                     "-b prints tasks (`--view overview`) or cgroups (`--view cgroups`), not {}: that is on the screen alone",

@@ -13,7 +13,7 @@ use cgscope_model::Interval;
 use cgscope_view::{
     app::{About, App, view::View},
     draw::written,
-    keys::Key,
+    keys::KeyPress,
     settings::Settings,
     theme::{Colours, Theme},
 };
@@ -56,7 +56,7 @@ fn app(width: u16, height: u16) -> App {
 }
 
 fn press(app: &mut App, key: &str) {
-    let key: Key = key.parse().expect("a key");
+    let key: KeyPress = key.parse().expect("a key");
     app.on_key(key.into());
 }
 

@@ -1,4 +1,4 @@
-//! What keys and the mouse do to the state.
+//! The effects of keys and the mouse on the state.
 
 use std::time::Duration;
 
@@ -6,33 +6,33 @@ use crossterm::event::{
     Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
 };
 
-use super::{App, Prompt, Visited, list::Fold, prompt::edit, view::View};
+use super::{App, Prompt, Visited, list::Fold, view::View};
 use crate::{
     columns::Column,
     draw::layout::{self, Target},
-    keys::{Command, Key as Press},
+    keys::{Command, KeyPress},
     subject::Key,
 };
 
-/// Lengths of intervals that keys step through, ms.
+/// Lengths of intervals that two keys step through, ms.
 const INTERVALS_MS: [u64; 10] = [100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000];
-/// Rows that a wheel goes on.
+/// Rows that a wheel moves.
 const WHEEL: isize = 3;
 
-/// What the loop does after input.
+/// What the loop does after input; all but `None`, `Quit` and `Suspend` draw as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing changed.
+    /// Nothing: nothing changed.
     None,
     /// Draws.
     Draw,
     /// Ends.
     Quit,
-    /// Intervals are of this length from now on; draws.
+    /// Sets the length of intervals.
     Interval(Duration),
-    /// Writes a snapshot, and draws.
+    /// Writes a screen dump.
     Snapshot,
-    /// Takes the mouse, or leaves it to the terminal; draws.
+    /// Takes the mouse, or leaves it to the terminal.
     Mouse(bool),
     /// Draws all of the screen, whatever is on it.
     Redraw,
@@ -41,7 +41,7 @@ pub enum Effect {
 }
 
 impl App {
-    /// A key, the mouse, or another size.
+    /// Handles a key, the mouse, or another size of the screen.
     pub fn on_event(&mut self, event: &Event) -> Effect {
         match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => self.on_key(*key),
@@ -54,7 +54,7 @@ impl App {
         }
     }
 
-    /// A key was pressed.
+    /// Handles a key.
     pub fn on_key(&mut self, key: KeyEvent) -> Effect {
         let had_notice = self.notice.take().is_some();
         let is_ctrl = key.modifiers.contains(KeyModifiers::CONTROL);
@@ -62,14 +62,14 @@ impl App {
             return Effect::Suspend;
         }
         if let Some(prompt) = self.prompt.take() {
-            // Whoever presses it wants to be out of what is being typed.
+            // Ctrl-C leaves what is being typed, not the screen.
             let key = if is_ctrl && key.code == KeyCode::Char('c') { KeyCode::Esc.into() } else { key };
             return self.on_key_of_prompt(prompt, key);
         }
         if self.replay.as_mut().is_some_and(|replay| replay.on_key(key)) {
             return Effect::Draw;
         }
-        let effect = match (self.settings.keymap.command(Press::from(key)), key.code) {
+        let effect = match (self.settings.keymap.command(KeyPress::from(key)), key.code) {
             (Some(command), _) => self.run(command),
             (None, KeyCode::Char(letter)) if !is_ctrl => self.sort_by_key(letter),
             (None, _) => Effect::None,
@@ -97,7 +97,7 @@ impl App {
             Command::Back => return self.go_back(),
             Command::Fold => return self.fold(true),
             Command::Unfold => return self.fold(false),
-            Command::Filter => self.prompt = Some(Prompt::Filter { before: self.filter.clone() }),
+            Command::Filter => self.prompt = Some(Prompt::Filter(self.filter.clone())),
             Command::Sort => self.choose_sort(),
             Command::SortLeft => return self.step_sort(-1),
             Command::SortRight => return self.step_sort(1),
@@ -121,16 +121,19 @@ impl App {
             Command::Snapshot => return Effect::Snapshot,
             Command::Redraw => return Effect::Redraw,
             Command::Mouse => {
-                self.settings.mouse = !self.settings.mouse;
-                self.notice = Some(if self.settings.mouse {
-                    "the mouse selects rows and views".into()
-                } else {
-                    "the mouse is the terminal's: it selects text".into()
-                });
-                return Effect::Mouse(self.settings.mouse);
+                let mouse = !self.settings.mouse;
+                let does =
+                    if mouse { "selects rows and views" } else { "is the terminal's: it selects text" };
+                self.settings.mouse = mouse;
+                self.notice = Some(format!("the mouse {does}"));
+                return Effect::Mouse(mouse);
             }
             _ => return Effect::None,
         }
+        self.refreshed()
+    }
+
+    pub(super) fn refreshed(&mut self) -> Effect {
         self.refresh();
         Effect::Draw
     }
@@ -143,7 +146,7 @@ impl App {
         }
     }
 
-    /// To a view. The one below help and findings is remembered.
+    /// Shows a view, and remembers the one below help and findings.
     fn go(&mut self, view: View) -> Effect {
         let below = self.before();
         if self.view.is_over() {
@@ -159,22 +162,22 @@ impl App {
             self.settings.view = view;
         }
         self.pin();
-        self.refresh();
-        Effect::Draw
+        self.refreshed()
     }
 
     fn remember(&mut self) {
-        let selected = self.rows.get(self.selected).map(|row| row.key.clone());
-        let (view, scope) = (self.view, self.scope.clone());
-        self.back.push(Visited { view, scope, selected, tree: self.tree, filter: self.filter.clone() });
+        self.back.push(Visited {
+            view: self.view,
+            scope: self.scope.clone(),
+            selected: self.rows.get(self.selected).map(|row| row.key.clone()),
+            tree: self.tree,
+            filter: self.filter.clone(),
+        });
     }
 
     fn open(&mut self) -> Effect {
-        let Some(row) = self.rows.get(self.selected) else { return Effect::None };
-        let key = row.key.clone();
-        if self.view.is_text() {
-            return Effect::None;
-        }
+        let row = self.rows.get(self.selected).filter(|_| !self.view.is_text());
+        let Some(key) = row.map(|row| row.key.clone()) else { return Effect::None };
         self.remember();
         match key {
             Key::Task(_) => self.view = View::Task,
@@ -189,24 +192,24 @@ impl App {
                 self.filter.clear();
             }
         }
-        self.selected = 0;
-        self.first_row = 0;
-        self.scrolled = 0;
+        (self.selected, self.first_row, self.scrolled) = (0, 0, 0);
         if self.view == View::Task {
-            // Back in the list it is still selected.
+            // Back in the list it must still be selected.
             self.moved.insert(self.kind());
         } else {
             self.moved.remove(&self.kind());
         }
         self.pin();
-        self.refresh();
-        Effect::Draw
+        self.refreshed()
     }
 
     fn go_back(&mut self) -> Effect {
-        let filtered_here =
-            !self.filter.is_empty() && self.back.last().is_none_or(|place| place.filter != self.filter);
-        if filtered_here && !self.view.is_text() && !self.opened_by_filter() {
+        let filtered_here = self.back.last().is_none_or(|place| {
+            // A row of states was opened by a filter, which goes with the place.
+            let opened_by_filter = place.view == View::States && self.view == View::Overview;
+            place.filter != self.filter && !opened_by_filter
+        });
+        if filtered_here && !self.filter.is_empty() && !self.view.is_text() {
             self.filter.clear();
         } else {
             let Some(place) = self.back.pop() else { return Effect::None };
@@ -221,40 +224,23 @@ impl App {
             }
             self.pin();
         }
-        self.refresh();
-        Effect::Draw
+        self.refreshed()
     }
 
-    /// The filter is what a row was opened by, and goes with the place.
-    fn opened_by_filter(&self) -> bool {
-        self.back.last().is_some_and(|place| place.view == View::States && self.view == View::Overview)
-    }
-
-    /// Closes or opens the branch of the selected row; of one that is closed, goes to the row above it.
+    /// Closes or opens the branch of the selected row; if it is closed already, goes to the row above it.
     fn fold(&mut self, close: bool) -> Effect {
         let Some(row) = self.rows.get(self.selected) else { return Effect::None };
         let Key::Cgroup(path) = &row.key else { return Effect::None };
         match (close, row.fold) {
-            (true, Fold::Open) => {
-                self.folded.insert(path.clone());
-            }
-            (false, Fold::Closed) => {
-                self.folded.remove(path);
-            }
+            (true, Fold::Open) => _ = self.folded.insert(path.clone()),
+            (false, Fold::Closed) => _ = self.folded.remove(path),
             (true, _) => {
-                let depth = row.depth;
-                let above = (0..self.selected)
-                    .rev()
-                    .find(|at| self.rows.get(*at).is_some_and(|row| row.depth < depth));
-                let Some(above) = above else { return Effect::None };
-                self.moved.insert(self.kind());
-                self.select(above);
-                return Effect::Draw;
+                let above = self.rows[..self.selected].iter().rposition(|above| above.depth < row.depth);
+                return above.map_or(Effect::None, |above| self.select_by_hand(above));
             }
             (false, _) => return Effect::None,
         }
-        self.refresh();
-        Effect::Draw
+        self.refreshed()
     }
 
     fn turn_tree(&mut self) {
@@ -272,7 +258,7 @@ impl App {
         layout::page(self).max(1) as isize
     }
 
-    fn move_by(&mut self, rows: isize) -> Effect {
+    pub(super) fn move_by(&mut self, rows: isize) -> Effect {
         if self.view.is_text() {
             let most = layout::most_scrolled(self);
             self.scrolled = self.scrolled.saturating_add_signed(rows).min(most);
@@ -281,57 +267,54 @@ impl App {
         if self.rows.is_empty() {
             return Effect::None;
         }
-        self.moved.insert(self.kind());
         self.pinned = None;
-        self.select(self.selected.saturating_add_signed(rows));
+        let effect = self.select_by_hand(self.selected.saturating_add_signed(rows));
         self.pin();
-        Effect::Draw
+        effect
     }
 
     fn sort(&mut self, column: Column) -> Effect {
         let kind = self.kind();
         let (before, reversed) = self.sort_of(kind);
-        // Again the same column: the other way round.
+        // The same column again reverses it.
         self.set_sort(kind, column, column == before && !reversed);
-        self.refresh();
-        Effect::Draw
+        self.refreshed()
     }
 
-    fn sort_by_key(&mut self, letter: char) -> Effect {
+    pub(super) fn sort_by_key(&mut self, letter: char) -> Effect {
         let columns = self.kind().columns();
         let column = columns.iter().copied().find(|column| column.key() == letter && letter != ' ');
         column.map_or(Effect::None, |column| self.sort(column))
     }
 
     fn step_sort(&mut self, step: isize) -> Effect {
-        let kind = self.kind();
-        let columns = kind.columns();
-        let Some(count) = isize::try_from(columns.len()).ok().filter(|count| *count != 0) else {
+        let columns = self.kind().columns();
+        if columns.is_empty() {
             return Effect::None;
-        };
-        let at = columns.iter().position(|column| *column == self.sort_of(kind).0).unwrap_or(0);
-        let next = columns[(at as isize + step).rem_euclid(count) as usize];
-        self.set_sort(kind, next, false);
-        self.refresh();
-        Effect::Draw
+        }
+        let next = (self.sorted_at() as isize + step).rem_euclid(columns.len() as isize);
+        self.set_sort(self.kind(), columns[next as usize], false);
+        self.refreshed()
+    }
+
+    /// The place of the sort column among those of the list.
+    fn sorted_at(&self) -> usize {
+        let (sort, _) = self.sort_of(self.kind());
+        self.kind().columns().iter().position(|column| *column == sort).unwrap_or(0)
     }
 
     fn choose_sort(&mut self) {
-        let kind = self.kind();
-        let columns = kind.columns().to_vec();
-        let at = columns.iter().position(|column| *column == self.sort_of(kind).0).unwrap_or(0);
+        let columns = self.kind().columns();
         if !columns.is_empty() {
-            self.prompt = Some(Prompt::Sort { columns, at });
+            self.prompt = Some(Prompt::Sort(columns, self.sorted_at()));
         }
     }
 
     fn pause(&mut self) {
         self.paused = !self.paused;
         self.frozen = self.paused.then(|| Box::new(self.history.clone()));
-        if !self.paused
-            && let Some(newest) = self.newest.take()
-        {
-            self.data = Some(newest);
+        if !self.paused {
+            self.data = self.newest.take().or(self.data.take());
         }
     }
 
@@ -340,61 +323,18 @@ impl App {
             return Effect::None;
         }
         let now = self.delay.as_millis() as u64;
-        let next = if step > 0 {
-            INTERVALS_MS.iter().find(|ms| **ms > now)
-        } else {
-            INTERVALS_MS.iter().rfind(|ms| **ms < now)
-        };
+        let mut all = INTERVALS_MS.into_iter();
+        let next = if step > 0 { all.find(|ms| *ms > now) } else { all.rfind(|ms| *ms < now) };
         let Some(next) = next else { return Effect::None };
-        self.delay = Duration::from_millis(*next);
+        self.delay = Duration::from_millis(next);
         Effect::Interval(self.delay)
-    }
-
-    fn on_key_of_prompt(&mut self, prompt: Prompt, key: KeyEvent) -> Effect {
-        match prompt {
-            Prompt::Filter { before } => match key.code {
-                KeyCode::Enter => {}
-                KeyCode::Esc => self.filter = before,
-                KeyCode::Up | KeyCode::Down => {
-                    self.prompt = Some(Prompt::Filter { before });
-                    return self.move_by(if key.code == KeyCode::Up { -1 } else { 1 });
-                }
-                _ => {
-                    edit(&mut self.filter, key);
-                    self.prompt = Some(Prompt::Filter { before });
-                }
-            },
-            Prompt::Sort { columns, at } => return self.on_key_of_sort(columns, at, key),
-        }
-        self.refresh();
-        Effect::Draw
-    }
-
-    fn on_key_of_sort(&mut self, columns: Vec<Column>, at: usize, key: KeyEvent) -> Effect {
-        let last = columns.len() - 1;
-        let at = match key.code {
-            KeyCode::Up | KeyCode::Char('k') => at.saturating_sub(1),
-            KeyCode::Down | KeyCode::Char('j' | 's') => (at + 1).min(last),
-            KeyCode::Home => 0,
-            KeyCode::End => last,
-            KeyCode::Enter => {
-                self.set_sort(self.kind(), columns[at], false);
-                self.refresh();
-                return Effect::Draw;
-            }
-            KeyCode::Char(letter) if letter.is_ascii_uppercase() => return self.sort_by_key(letter),
-            KeyCode::Esc | KeyCode::Char('q') => return Effect::Draw,
-            _ => at,
-        };
-        self.prompt = Some(Prompt::Sort { columns, at });
-        Effect::Draw
     }
 
     fn on_mouse(&mut self, mouse: MouseEvent) -> Effect {
         match mouse.kind {
             MouseEventKind::ScrollUp => self.move_by(-WHEEL),
             MouseEventKind::ScrollDown => self.move_by(WHEEL),
-            // A click beside what is being typed or chosen ends that.
+            // A click ends what is being typed or chosen.
             MouseEventKind::Down(MouseButton::Left) if self.prompt.is_some() => {
                 self.prompt = None;
                 Effect::Draw
@@ -403,11 +343,7 @@ impl App {
                 Some(Target::View(view)) => self.go(view),
                 Some(Target::Column(column)) => self.sort(column),
                 Some(Target::Row(row)) if row == self.selected => self.open(),
-                Some(Target::Row(row)) => {
-                    self.moved.insert(self.kind());
-                    self.select(row);
-                    Effect::Draw
-                }
+                Some(Target::Row(row)) => self.select_by_hand(row),
                 None => Effect::None,
             },
             _ => Effect::None,

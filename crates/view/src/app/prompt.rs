@@ -2,30 +2,23 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
+use super::{App, Effect};
 use crate::columns::Column;
 
-/// As long as any path that tells something.
+/// Bytes of a line, at most: a path that is useful is not longer.
 const LONGEST: usize = 128;
 
 /// What is being typed or chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prompt {
-    /// The filter, as it was before.
-    Filter {
-        /// The filter that Esc brings back.
-        before: String,
-    },
-    /// A column to sort by, from a list.
-    Sort {
-        /// The columns.
-        columns: Vec<Column>,
-        /// The one that is marked.
-        at: usize,
-    },
+    /// The filter; with the one that Esc restores.
+    Filter(String),
+    /// A column to sort by: the columns, and the place of the marked one.
+    Sort(&'static [Column], usize),
 }
 
-/// Changes a line by a key; false: the key is none of a line's.
-pub fn edit(line: &mut String, key: KeyEvent) -> bool {
+/// Changes a line by a key; false: the key does not edit.
+fn edit(line: &mut String, key: KeyEvent) -> bool {
     match (key.code, key.modifiers.contains(KeyModifiers::CONTROL)) {
         (KeyCode::Char('u'), true) => line.clear(),
         (KeyCode::Char('w'), true) => {
@@ -40,6 +33,44 @@ pub fn edit(line: &mut String, key: KeyEvent) -> bool {
         _ => return false,
     }
     true
+}
+
+impl App {
+    pub(super) fn on_key_of_prompt(&mut self, prompt: Prompt, key: KeyEvent) -> Effect {
+        match prompt {
+            Prompt::Filter(_) if key.code == KeyCode::Enter => {}
+            Prompt::Filter(before) if key.code == KeyCode::Esc => self.filter = before,
+            Prompt::Filter(before) => {
+                self.prompt = Some(Prompt::Filter(before));
+                match key.code {
+                    KeyCode::Up => return self.move_by(-1),
+                    KeyCode::Down => return self.move_by(1),
+                    _ => edit(&mut self.filter, key),
+                };
+            }
+            Prompt::Sort(columns, at) => return self.on_key_of_sort(columns, at, key),
+        }
+        self.refreshed()
+    }
+
+    fn on_key_of_sort(&mut self, columns: &'static [Column], at: usize, key: KeyEvent) -> Effect {
+        let last = columns.len() - 1;
+        let at = match key.code {
+            KeyCode::Up | KeyCode::Char('k') => at.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j' | 's') => (at + 1).min(last),
+            KeyCode::Home => 0,
+            KeyCode::End => last,
+            KeyCode::Enter => {
+                self.set_sort(self.kind(), columns[at], false);
+                return self.refreshed();
+            }
+            KeyCode::Char(letter) if letter.is_ascii_uppercase() => return self.sort_by_key(letter),
+            KeyCode::Esc | KeyCode::Char('q') => return Effect::Draw,
+            _ => at,
+        };
+        self.prompt = Some(Prompt::Sort(columns, at));
+        Effect::Draw
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use cgscope_made_up::small::{interval, task, waiting};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
 use super::*;
-use crate::theme::Colours;
+use crate::{settings::Span, theme::Colours};
 
 /// A flat list of threads that waited so many ms each.
 fn app(tasks: &[(u32, u64)]) -> App {
@@ -32,7 +32,7 @@ fn type_in(app: &mut App, text: &str) {
 
 fn tids(app: &App) -> Vec<u32> {
     let data = app.data.as_ref().unwrap();
-    let subjects = app.rows.iter().filter_map(|row| app.rows.subject(row, data));
+    let subjects = app.rows.iter().filter_map(|row| row.at.subject(data));
     subjects.filter_map(|subject| subject.task().map(|task| task.reading.tid)).collect()
 }
 
@@ -113,7 +113,7 @@ fn a_columns_letter_sorts_by_it_and_again_the_other_way_round() {
     type_in(&mut app, "V");
     assert_eq!(tids(&app), [10, 20, 30]);
     assert_eq!(
-        app.settings.sort_of(Kind::Threads),
+        app.settings.sort_of(ListKind::Threads),
         (Column::Of(cgscope_model::Counter::Involuntary), true),
         "it is remembered"
     );
@@ -125,11 +125,11 @@ fn a_column_is_chosen_from_a_list() {
     press(&mut app, KeyCode::Char('s'));
     press(&mut app, KeyCode::Home);
     assert_eq!(press(&mut app, KeyCode::Enter), Effect::Draw);
-    assert_eq!((app.sort_of(Kind::Threads).0, tids(&app)), (Column::Tid, vec![10, 20, 30]));
+    assert_eq!((app.sort_of(ListKind::Threads).0, tids(&app)), (Column::Tid, vec![10, 20, 30]));
     press(&mut app, KeyCode::Char('s'));
     press(&mut app, KeyCode::Down);
     press(&mut app, KeyCode::Esc);
-    assert_eq!(app.sort_of(Kind::Threads).0, Column::Tid, "as before");
+    assert_eq!(app.sort_of(ListKind::Threads).0, Column::Tid, "as before");
 }
 
 #[test]
@@ -139,7 +139,10 @@ fn a_beginning_for_this_time_is_not_remembered() {
     let before = app.settings.clone();
     app.begin_with(begin);
     again(&mut app, &[(1, 5), (2, 9)]);
-    assert_eq!((app.view, tids(&app), app.sort_of(Kind::Threads).0), (View::Heatmap, vec![2], Column::Tid));
+    assert_eq!(
+        (app.view, tids(&app), app.sort_of(ListKind::Threads).0),
+        (View::Heatmap, vec![2], Column::Tid)
+    );
     app.begin_with(Begin { sort: Some("p98".into()), ..Begin::default() });
     again(&mut app, &[(1, 5)]);
     assert!(app.notice.as_deref().is_some_and(|notice| notice.contains("no column p98")));
@@ -209,17 +212,17 @@ fn enter_goes_into_a_row_and_escape_back_to_it() {
         press(&mut app, KeyCode::Down);
     });
     press(&mut app, KeyCode::Enter);
-    assert_eq!((app.kind(), &app.scope), (Kind::Processes, &Key::Cgroup(POD.into())));
+    assert_eq!((app.kind(), &app.scope), (ListKind::Processes, &Key::Cgroup(POD.into())));
     assert_eq!(app.rows.len(), 2);
     press(&mut app, KeyCode::Enter);
-    assert_eq!((app.kind(), tids(&app)), (Kind::Threads, vec![20]));
+    assert_eq!((app.kind(), tids(&app)), (ListKind::Threads, vec![20]));
     press(&mut app, KeyCode::Enter);
     assert_eq!(app.view, View::Task);
     for scope in [Key::Process(20), Key::Cgroup(POD.into()), Key::All] {
         press(&mut app, KeyCode::Esc);
         assert_eq!((app.view, &app.scope), (View::Overview, &scope));
     }
-    assert_eq!((app.kind(), app.selected), (Kind::Cgroups, 4));
+    assert_eq!((app.kind(), app.selected), (ListKind::Cgroups, 4));
     assert_eq!(press(&mut app, KeyCode::Esc), Effect::None, "it does not quit");
 }
 
@@ -278,7 +281,7 @@ fn one_cgroup_is_no_tree() {
     let mut app =
         App::new(About::default(), Settings::default(), Theme::new(Colours::None), Duration::from_secs(1));
     again(&mut app, &[(1, 5), (4, 7)]);
-    assert_eq!(app.kind(), Kind::Processes);
+    assert_eq!(app.kind(), ListKind::Processes);
     assert!(app.settings.tree, "that is not what the user has chosen");
 }
 
@@ -305,7 +308,7 @@ fn the_mouse_selects_opens_sorts_and_turns() {
     assert_eq!(app.view, View::Overview);
     mouse(&mut app, click, 22, table.y);
     assert_eq!(
-        app.sort_of(Kind::Cgroups),
+        app.sort_of(ListKind::Cgroups),
         (Column::WaitTime, true),
         "a click on the heading sorts the other way"
     );
@@ -424,18 +427,18 @@ fn a_place_comes_back_with_its_filter_and_its_tree() {
     type_in(&mut app, "/web");
     press(&mut app, KeyCode::Enter);
     press(&mut app, KeyCode::Enter);
-    assert_eq!((app.filter.as_str(), app.kind()), ("", Kind::Processes));
+    assert_eq!((app.filter.as_str(), app.kind()), ("", ListKind::Processes));
     press(&mut app, KeyCode::Esc);
-    assert_eq!((app.filter.as_str(), app.kind()), ("web", Kind::Cgroups));
+    assert_eq!((app.filter.as_str(), app.kind()), ("web", ListKind::Cgroups));
     press(&mut app, KeyCode::Esc);
     assert_eq!(app.filter, "");
     type_in(&mut app, "7");
     press(&mut app, KeyCode::Enter);
-    assert!(!app.filter.is_empty() && app.kind() != Kind::Cgroups);
+    assert!(!app.filter.is_empty() && app.kind() != ListKind::Cgroups);
     press(&mut app, KeyCode::Esc);
     assert_eq!((app.view, app.filter.as_str()), (View::States, ""));
     type_in(&mut app, "1");
-    assert_eq!(app.kind(), Kind::Cgroups);
+    assert_eq!(app.kind(), ListKind::Cgroups);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use cgscope_layout::named;
 use serde::{Deserialize, Serialize};
 
-use crate::{app::list::Kind, keys::Command, subject::Key};
+use crate::{app::list::ListKind, keys::Command, subject::Key};
 
 named! {
     /// A view.
@@ -14,7 +14,7 @@ named! {
         name: &'static str,
         /// Its heading.
         title: &'static str,
-        /// What shows it.
+        /// The command that shows it.
         command: Command,
     }
 
@@ -42,8 +42,7 @@ named! {
 }
 
 impl View {
-    /// The view that a command shows.
-    pub fn of(command: Command) -> Option<Self> {
+    pub(crate) fn of(command: Command) -> Option<Self> {
         Self::ALL.iter().copied().find(|view| view.command() == command)
     }
 
@@ -52,49 +51,46 @@ impl View {
         Self::ALL.iter().copied().find(|view| view.name() == name)
     }
 
-    /// The one so many places on; findings and help are not among them.
-    pub fn step(self, places: isize) -> Self {
+    /// The view this many places on, without findings and help.
+    pub(crate) fn step(self, places: isize) -> Self {
         let views = &Self::ALL[..Self::ALL.len() - 2];
         let at = views.iter().position(|view| *view == self).unwrap_or(0);
         views[(at as isize + places).rem_euclid(views.len() as isize) as usize]
     }
 
-    /// What its rows are, within a scope, with a tree of cgroups or without, of processes or threads. Views that have no list of their own go on with that of the Overview.
-    pub fn kind(self, scope: &Key, tree: bool, processes: bool) -> Kind {
+    /// The kind of its list. Views without a list of their own keep that of the Overview.
+    pub fn kind(self, scope: &Key, tree: bool, processes: bool) -> ListKind {
         match self {
-            Self::Cgroups => Kind::Limits,
-            Self::Culprits => Kind::Victims,
-            Self::Numa => Kind::Placed,
-            Self::States => Kind::States,
+            Self::Cgroups => ListKind::Limits,
+            Self::Culprits => ListKind::Victims,
+            Self::Numa => ListKind::Placed,
+            Self::States => ListKind::States,
             _ => match scope {
-                Key::All if tree => Kind::Cgroups,
-                Key::Process(_) => Kind::Threads,
-                _ if processes => Kind::Processes,
-                _ => Kind::Threads,
+                Key::All if tree => ListKind::Cgroups,
+                Key::Process(_) => ListKind::Threads,
+                _ if processes => ListKind::Processes,
+                _ => ListKind::Threads,
             },
         }
     }
 
-    /// It has no list, and is of one subject.
-    pub const fn is_of_one(self) -> bool {
+    /// Whether it has no list and shows one subject.
+    pub(crate) const fn is_of_one(self) -> bool {
         matches!(self, Self::Histogram | Self::Heatmap | Self::Task)
     }
 
-    /// It shows lines that scroll. It is what somebody looked at, not how: the next time begins with another.
-    pub const fn is_text(self) -> bool {
+    /// Whether it shows lines that scroll. Such a view is not what the next run begins with.
+    pub(crate) const fn is_text(self) -> bool {
         matches!(self, Self::Task | Self::Findings | Self::Help)
     }
 
-    /// It lies over another one, which comes back after it.
-    pub const fn is_over(self) -> bool {
+    /// Whether it lies over another view, which comes back after it.
+    pub(crate) const fn is_over(self) -> bool {
         matches!(self, Self::Findings | Self::Help)
     }
 
-    /// It shows the list of the Overview, or what is selected there.
-    pub const fn is_of_overview(self) -> bool {
-        matches!(
-            self,
-            Self::Overview | Self::Histogram | Self::Heatmap | Self::Task | Self::Findings | Self::Help
-        )
+    /// Whether it shows the list of the Overview, or what is selected there.
+    pub(crate) const fn is_of_overview(self) -> bool {
+        !matches!(self, Self::Cgroups | Self::Culprits | Self::Numa | Self::States)
     }
 }

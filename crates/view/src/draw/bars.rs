@@ -1,51 +1,31 @@
-//! Bars, sparklines and shades.
+//! Bars, sparklines and legends.
 
-use cgscope_model::CAUSES;
-use ratatui::text::{Line, Span};
-
-use crate::{causes, theme::Theme};
+use super::prelude::*;
 
 /// Eighths of a cell, from below.
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// Eighths of a cell, from the left.
+const EIGHTHS_LEFT: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
+/// Shades, from few to many.
+pub const SHADES: [char; 4] = ['░', '▒', '▓', '█'];
 
-/// Blanks after each part of a legend.
-const GAP: usize = 2;
-
-/// A count is never drawn as nothing.
-pub fn length(count: u64, most: u64, cells: usize) -> usize {
-    let length = (u128::from(count) * cells as u128 / u128::from(most.max(1))) as usize;
-    length.max(usize::from(count != 0))
-}
+/// A sign and the words that explain it, with two blanks after them.
+type Explained = [Span<'static>; 2];
 
 /// A bar in the colours of its causes; without colours, in their letters.
-pub fn stacked(parts: &[f64; CAUSES], cells: usize, theme: Theme) -> Vec<Span<'static>> {
+pub fn stacked(parts: &[f64; CAUSES], cells: usize, theme: Theme) -> Spans {
     let counts = causes::ORDER.into_iter().zip(causes::cells(parts, cells)).filter(|(_, count)| *count != 0);
-    counts
-        .map(|(cause, count)| {
-            Span::styled(String::from_iter(vec![theme.sign(cause); count]), theme.cause(cause))
-        })
-        .collect()
+    counts.map(|(cause, count)| repeated(theme.sign(cause), count, theme.cause(cause))).collect()
 }
 
-/// What the parts of bars mean; only of causes that occur, if `parts` are given.
-pub fn legend(parts: Option<&[f64; CAUSES]>, theme: Theme) -> Vec<Span<'static>> {
-    legend_in(causes::words, parts, theme)
+/// A sign as often as this.
+pub fn repeated(sign: char, count: usize, style: Style) -> Span<'static> {
+    Span::styled(String::from_iter(std::iter::repeat_n(sign, count)), style)
 }
 
-/// The same in as few cells as there are, if single words do.
-pub fn legend_within(parts: &[f64; CAUSES], theme: Theme, cells: usize) -> Vec<Span<'static>> {
-    let long = legend(Some(parts), theme);
-    let fits = long.iter().map(Span::width).sum::<usize>() <= cells + GAP;
-    if fits { long } else { legend_in(|cause| causes::shown(cause).word, Some(parts), theme) }
-}
-
-fn legend_in(
-    words: fn(cgscope_model::Cause) -> &'static str,
-    parts: Option<&[f64; CAUSES]>,
-    theme: Theme,
-) -> Vec<Span<'static>> {
-    let occurs = |cause: &cgscope_model::Cause| parts.is_none_or(|parts| parts[*cause as usize] > 0.0);
-    let signs = causes::ORDER.into_iter().filter(occurs).flat_map(|cause| {
+/// What the parts of bars mean; only causes that occur.
+pub fn legend(words: fn(Cause) -> &'static str, parts: &[f64; CAUSES], theme: Theme) -> Vec<Explained> {
+    let signs = causes::ORDER.into_iter().filter(|cause| parts[*cause as usize] > 0.0).map(|cause| {
         [
             Span::styled(theme.sign(cause).to_string(), theme.cause(cause)),
             Span::styled(format!(" {}  ", words(cause)), theme.quiet()),
@@ -54,46 +34,57 @@ fn legend_in(
     signs.collect()
 }
 
-/// The same in lines of at most so many cells.
-pub fn legend_lines(parts: &[f64; CAUSES], theme: Theme, cells: usize) -> Vec<Line<'static>> {
-    let mut lines: Vec<Line<'static>> = Vec::new();
-    for named in legend(Some(parts), theme).chunks(2) {
-        let width: usize = named.iter().map(Span::width).sum();
-        match lines.last_mut() {
-            // The blanks at its end may be cut.
-            Some(line) if line.width() + width <= cells + GAP => line.spans.extend_from_slice(named),
-            _ => lines.push(Line::from(named.to_vec())),
-        }
-    }
+/// A legend in one line, in single words where its own do not fit.
+pub fn legend_within(parts: &[f64; CAUSES], theme: Theme, cells: usize) -> Spans {
+    let long = legend(causes::words, parts, theme).concat();
+    // The two blanks at its end may be cut.
+    let fits = long.iter().map(Span::width).sum::<usize>() <= cells + 2;
+    if fits { long } else { legend(|cause| causes::shown(cause).word, parts, theme).concat() }
+}
+
+/// A legend in lines of at most this many cells.
+pub fn legend_lines(parts: &[f64; CAUSES], theme: Theme, cells: usize) -> Lines {
+    let mut lines = flow(legend(causes::words, parts, theme), 0, cells);
+    lines.retain(|line| line.width() != 0);
     for last in lines.iter_mut().filter_map(|line| line.spans.last_mut()) {
         last.content = last.content.trim_end().to_owned().into();
     }
     lines
 }
 
-/// The latest values as a line, each in a cell, the latest last; `most` fills its cell. What is not known is a blank.
-pub fn sparkline(values: &[Option<f64>], most: f64, cells: usize) -> String {
-    let latest = &values[values.len().saturating_sub(cells)..];
-    let blank = std::iter::repeat_n(' ', cells - latest.len());
-    blank.chain(latest.iter().map(|value| eighth(*value, most))).collect()
+/// Signs and their words in lines of at most this many cells, blanks at the end not counted; at least one line.
+pub fn flow(all: impl IntoIterator<Item = Explained>, indent: usize, cells: usize) -> Lines {
+    let empty = || Line::from(" ".repeat(indent));
+    let mut lines = vec![empty()];
+    for explained in all {
+        let needed = explained[0].width() + width(explained[1].content.trim_end());
+        let used = lines.last().map_or(0, Line::width);
+        if used + needed > cells && used > indent {
+            lines.push(empty());
+        }
+        lines.last_mut().expect("there is one from the start").spans.extend(explained);
+    }
+    lines
 }
 
-fn eighth(value: Option<f64>, most: f64) -> char {
-    let Some(value) = value else { return ' ' };
-    let share = if most > 0.0 { (value / most).clamp(0.0, 1.0) } else { 0.0 };
-    // What is known has at least a line below it.
-    EIGHTHS[((share * 8.0).ceil() as usize).clamp(1, 8)]
+/// The latest values as a line, each in a cell, the latest last; `most` fills its cell. An unknown value is a blank.
+pub fn sparkline(values: &[Option<f64>], most: f64, cells: usize) -> String {
+    let latest = &values[values.len().saturating_sub(cells)..];
+    let sign = |value: f64| {
+        let share = if most > 0.0 { (value / most).clamp(0.0, 1.0) } else { 0.0 };
+        // A known value has at least a line.
+        EIGHTHS[((share * 8.0).ceil() as usize).clamp(1, 8)]
+    };
+    let blank = std::iter::repeat_n(' ', cells - latest.len());
+    blank.chain(latest.iter().map(|value| value.map_or(' ', sign))).collect()
 }
 
 /// A share as a bar: full cells and a last one in eighths.
 pub fn share(share: f64, cells: usize) -> String {
     let eighths = (share.clamp(0.0, 1.0) * cells as f64 * 8.0).round() as usize;
-    // Eighths from the left.
-    const LEFT: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
-    let full = eighths / 8;
-    let mut bar = "█".repeat(full);
+    let mut bar = "█".repeat(eighths / 8);
     if !eighths.is_multiple_of(8) {
-        bar.push(LEFT[eighths % 8]);
+        bar.push(EIGHTHS_LEFT[eighths % 8]);
     }
     bar
 }
@@ -102,13 +93,6 @@ pub fn share(share: f64, cells: usize) -> String {
 mod tests {
     use super::*;
     use crate::{causes::proportional, theme::Colours};
-
-    #[test]
-    fn the_longest_bar_fills_the_width_and_the_shortest_is_seen() {
-        assert_eq!(length(1_000_000, 1_000_000, 10), 10);
-        assert_eq!(length(1, 1_000_000, 10), 1);
-        assert_eq!(length(0, 1_000_000, 10), 0);
-    }
 
     #[test]
     fn parts_of_a_bar_are_told_apart_without_colours() {

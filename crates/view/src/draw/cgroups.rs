@@ -2,40 +2,25 @@
 
 mod words;
 
-use cgscope_model::{
-    CgroupReading, Interval,
-    tree::Node,
-    units::{self, duration, number, per_second, percent},
-};
-use ratatui::{
-    layout::Rect,
-    text::{Line, Span},
-};
-
-use words::{ran_out, throttled, verdict};
+use cgscope_model::CgroupReading;
 
 use super::{
-    bars, pane,
-    sections::{Section, fit},
+    pane::{Section, cpus_used, fit},
+    prelude::*,
 };
-use crate::{
-    app::App,
-    causes,
-    data::Data,
-    subject::Subject,
-    theme::Theme,
-    width::{cut_end, cut_start, left, path, right, width, wrapped},
-};
+use crate::text::micros;
+use words::{ran_out, throttled, verdict};
 
 /// Use from this share of a quota on is an alarm.
 const NEARLY_ALL: f64 = 0.95;
 /// Cells of bars in the chain of quotas, at most.
 const BAR: usize = 30;
-/// Siblings that are told of, at most.
+/// Cells of a line of the chain besides the path and the bar.
+const FIGURES: usize = 51;
+/// Siblings that are shown, at most.
 const SIBLINGS: usize = 12;
 
-/// The pane of the selected cgroup.
-pub fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
+pub fn lines(app: &App, area: Rect) -> Lines {
     let (Some(data), Some(subject)) = (&app.data, app.subject()) else { return Vec::new() };
     let (cells, room) = (usize::from(area.width), usize::from(area.height));
     let Subject::Cgroup(node) = subject else {
@@ -46,7 +31,6 @@ pub fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
     pane::with_histogram(app, fit(about.sections(), room), cells, room)
 }
 
-/// A cgroup, and what is needed to tell of it.
 struct CgroupPane<'a> {
     theme: Theme,
     data: &'a Data,
@@ -57,13 +41,16 @@ struct CgroupPane<'a> {
 
 impl CgroupPane<'_> {
     fn sections(&self) -> Vec<Section> {
-        let verdict = self.words(verdict(self.data, self.node), self.node.throttled_by.is_empty());
+        let is_free = self.node.throttled_by.is_empty();
+        let style = if is_free { self.theme.quiet() } else { self.theme.alarm() };
+        let verdict = wrapped(&verdict(self.data, self.node), self.cells);
         let mut head = vec![Line::styled(cut_start(&self.node.path, self.cells), self.theme.heading())];
-        head.extend(verdict);
+        head.extend(verdict.into_iter().map(|line| Line::styled(line, style)));
         let short = |label, words: Option<String>| {
             let cut = words.as_deref().map(|words| cut_end(words, self.cells.saturating_sub(width(label))));
             Section { short: self.labelled(label, cut), long: self.labelled(label, words) }
         };
+        let waits = causes::line(&self.node.group.wait.by_cause);
         vec![
             Section::always(head),
             self.chain(),
@@ -72,25 +59,15 @@ impl CgroupPane<'_> {
             short("use       ", self.used()),
             short("weight    ", self.weight()),
             Section::if_room(self.labelled("burst     ", self.burst())),
-            Section::if_room(self.labelled("waits     ", causes::line(&self.node.group.wait.by_cause))),
+            Section::if_room(self.labelled("waits     ", waits)),
             Section::if_room(self.siblings()),
         ]
     }
 
-    fn words(&self, words: String, is_quiet: bool) -> Vec<Line<'static>> {
-        let style = if is_quiet { self.theme.quiet() } else { self.theme.alarm() };
-        wrapped(&words, self.cells).into_iter().map(|line| Line::styled(line, style)).collect()
-    }
-
-    /// Words after a label, in lines below each other.
-    fn labelled(&self, label: &'static str, words: Option<String>) -> Vec<Line<'static>> {
+    fn labelled(&self, label: &'static str, words: Option<String>) -> Lines {
         let Some(words) = words else { return Vec::new() };
-        let room = self.cells.saturating_sub(width(label));
-        let lines = wrapped(&words, room).into_iter().enumerate().map(|(at, line)| {
-            let label = if at == 0 { label.to_owned() } else { " ".repeat(width(label)) };
-            Line::from(vec![Span::styled(label, self.theme.quiet()), Span::raw(line)])
-        });
-        lines.collect()
+        let words = wrapped(&words, self.cells.saturating_sub(width(label)));
+        pane::hanging(Span::styled(label, self.theme.quiet()), words, Style::new())
     }
 
     fn limits(&self) -> Option<&CgroupReading> {
@@ -99,23 +76,19 @@ impl CgroupPane<'_> {
 
     /// The cgroup and those above it, the highest first: those with a quota, and with more room all.
     fn chain(&self) -> Section {
-        let Some(at) = self.data.tree.find(&self.node.path) else { return Section::default() };
-        let mut down: Vec<usize> = self.data.tree.ancestors(at).collect();
+        let tree = &self.data.tree;
+        let Some(at) = tree.find(&self.node.path) else { return Section::default() };
+        let mut down: Vec<usize> = std::iter::once(at).chain(tree.ancestors(at)).collect();
         down.reverse();
-        down.push(at);
-        let nodes = self.data.tree.nodes();
         let has_quota =
-            |at: &usize| self.data.tree.limits(self.interval, *at).is_some_and(|l| l.quota_us.is_some());
-        let lines = |shown: Vec<usize>| {
-            let mut lines = vec![self.chain_heading()];
-            lines.extend(
-                shown.into_iter().map(|at| self.chain_line(&nodes[at], self.node.limited_by == Some(at))),
-            );
-            lines
-        };
+            |at: &usize| tree.limits(self.interval, *at).is_some_and(|limits| limits.quota_us.is_some());
         if !down.iter().any(has_quota) {
             return Section::default();
         }
+        let lines = |shown: Vec<usize>| {
+            let line = |at: usize| self.chain_line(&tree.nodes()[at], self.node.limited_by == Some(at));
+            std::iter::once(self.chain_heading()).chain(shown.into_iter().map(line)).collect()
+        };
         Section { short: lines(down.iter().copied().filter(has_quota).collect()), long: lines(down) }
     }
 
@@ -128,14 +101,9 @@ impl CgroupPane<'_> {
 
     fn chain_heading(&self) -> Line<'static> {
         let (name, bar) = self.chain_cells();
-        let text = format!(
-            "  {} {:>9} {} {:>8} {}",
-            left("quotas from above", name),
-            "quota",
-            left("   % used", bar + 7),
-            "burst",
-            "periods that ran out"
-        );
+        let name = left("quotas from above", name);
+        let used = left("   % used", bar + 7);
+        let text = format!("  {name} {:>9} {used} {:>8} periods that ran out", "quota", "burst");
         Line::styled(text, self.theme.quiet())
     }
 
@@ -153,7 +121,7 @@ impl CgroupPane<'_> {
             return Line::from(spans);
         };
         spans.push(Span::raw(format!(" {:>9}", units::cpus(cores))));
-        let used = cpus_of(node, self.data).map(|used| used / cores);
+        let used = cpus_used(node, self.data).map(|used| used / cores);
         match used.filter(|share| share.is_finite()) {
             Some(share) => {
                 let style = if share >= NEARLY_ALL { theme.alarm() } else { theme.busy() };
@@ -162,12 +130,8 @@ impl CgroupPane<'_> {
             }
             None => spans.push(Span::styled(format!(" {:>6} {}", "n/a", " ".repeat(bar)), theme.quiet())),
         }
-        let burst = match limits.burst_us {
-            None => "n/a".into(),
-            Some(0) => "none".into(),
-            Some(us) => duration(us.saturating_mul(1_000)),
-        };
-        spans.push(Span::raw(format!(" {} ", right(&burst, 8))));
+        let burst = limits.burst_us.map(|us| if us == 0 { "none".into() } else { micros(us) });
+        spans.push(Span::raw(format!(" {} ", right(&or_na(burst), 8))));
         spans.push(match ran_out(limits) {
             Some((out, periods, share)) if out != 0 => {
                 Span::styled(format!("{out} of {periods}, {share:.1}%"), theme.alarm())
@@ -178,7 +142,7 @@ impl CgroupPane<'_> {
         Line::from(spans)
     }
 
-    /// The two lines of `cpu.pressure`, in words.
+    /// The two lines of `cpu.pressure`.
     fn pressure(&self) -> Option<String> {
         let limits = self.limits()?;
         let share = |ns: Option<u64>| percent(ns?, self.interval.duration_ns);
@@ -194,23 +158,23 @@ impl CgroupPane<'_> {
         let usage_ns = limits.and_then(|limits| limits.usage_ns);
         let used_ns = usage_ns.unwrap_or(self.node.group.totals.on_cpu_ns);
         let used = per_second(used_ns, self.interval.duration_ns)? / 1e9;
-        let mut said = vec![format!("{} on average", units::cpus(used))];
+        let mut said = format!("{} on average", units::cpus(used));
         let modes = limits.and_then(|limits| limits.user_ns.zip(limits.system_ns));
         if let Some((user, system)) = modes
             && let Some(share) = percent(user, user.saturating_add(system))
         {
-            said.push(format!("{share:.0}% of it in user mode, {:.0}% in the kernel", 100.0 - share));
+            said += &format!("; {share:.0}% of it in user mode, {:.0}% in the kernel", 100.0 - share);
         }
         if let Some(limits) = limits
             && let Some(cpus) = limits.cpus
         {
             let list = limits.cpuset.as_deref().map(|list| format!(" ({list})")).unwrap_or_default();
-            said.push(format!("may run on {}{list}", units::count(cpus.into(), "CPU")));
+            said += &format!("; may run on {}{list}", units::count(cpus.into(), "CPU"));
         }
-        Some(said.join("; "))
+        Some(said)
     }
 
-    /// The share it gets if all beside it want CPU time.
+    /// The share it gets if all its siblings want CPU time.
     fn weight(&self) -> Option<String> {
         let own = self.limits()?.weight?;
         let siblings = self.data.tree.nodes()[self.node.parent?].children.iter();
@@ -221,64 +185,48 @@ impl CgroupPane<'_> {
         if others == 0 {
             return Some(format!("{own}: nothing is beside it"));
         }
-        let share = percent(own, all)?;
+        let (share, others) = (percent(own, all)?, units::count(others, "sibling"));
         Some(format!(
-            "{own} of {all} with {}: {share:.1}% of what their parent gets, if all want to run",
-            units::count(others, "sibling")
+            "{own} of {all} with {others}: {share:.1}% of what their parent gets, if all want to run"
         ))
     }
 
-    /// What the burst was used for.
     fn burst(&self) -> Option<String> {
         let limits = self.limits()?;
-        let allowed = limits.burst_us.filter(|us| *us != 0)?;
-        let bursts = limits.nr_bursts?;
-        let used =
-            limits.burst_ns.map(|ns| format!(", {} above the quota", duration(ns))).unwrap_or_default();
-        let allowed = duration(allowed.saturating_mul(1_000));
-        Some(format!("may save up {allowed}; used in {}{used}", units::count(bursts, "period")))
+        let allowed = micros(limits.burst_us.filter(|us| *us != 0)?);
+        let periods = units::count(limits.nr_bursts?, "period");
+        let used = limits.burst_ns.map(|ns| format!(", {} above the quota", duration(ns)));
+        Some(format!("may save up {allowed}; used in {periods}{}", used.unwrap_or_default()))
     }
 
-    /// Those in the same cgroup, by use.
-    fn siblings(&self) -> Vec<Line<'static>> {
+    fn siblings(&self) -> Lines {
         let Some(parent) = self.node.parent else { return Vec::new() };
-        let nodes = self.data.tree.nodes();
-        let mut beside: Vec<(&Node, f64)> = nodes[parent]
-            .children
-            .iter()
-            .map(|at| &nodes[*at])
-            .map(|node| (node, cpus_of(node, self.data).unwrap_or(0.0)))
-            .collect();
+        let (theme, nodes) = (self.theme, self.data.tree.nodes());
+        let children = nodes[parent].children.iter().map(|at| &nodes[*at]);
+        let mut beside: Vec<(&Node, f64)> =
+            children.map(|node| (node, cpus_used(node, self.data).unwrap_or(0.0))).collect();
         if beside.len() < 2 {
             return Vec::new();
         }
         beside.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let most = beside.first().map_or(0.0, |first| first.1).max(f64::MIN_POSITIVE);
+        let most = beside[0].1.max(f64::MIN_POSITIVE);
         let title = format!("beside it in {}: CPUs used, weight", nodes[parent].path);
-        let mut lines = vec![Line::styled(cut_start(&title, self.cells), self.theme.quiet())];
+        let mut lines = vec![Line::styled(cut_start(&title, self.cells), theme.quiet())];
         let name = (self.cells / 2).clamp(12, 60);
         let bar = self.cells.saturating_sub(name + 17);
         lines.extend(beside.iter().take(SIBLINGS).map(|(node, used)| {
             let weight = node.limits.and_then(|at| self.interval.limits[at].weight);
-            let weight = weight.map_or("n/a".into(), |weight| weight.to_string());
+            let weight = or_na(weight.map(|weight| weight.to_string()));
             let mark = if node.path == self.node.path { "> " } else { "  " };
             let text = format!("{mark}{} {:>6} {weight:>5} ", left(node.name(), name), number(*used));
-            Line::from(vec![Span::raw(text), Span::styled(bars::share(used / most, bar), self.theme.busy())])
+            Line::from(vec![Span::raw(text), Span::styled(bars::share(used / most, bar), theme.busy())])
         }));
         let more = beside.len().saturating_sub(SIBLINGS);
         if more != 0 {
-            lines.push(Line::styled(format!("  {more} more use less"), self.theme.quiet()));
+            lines.push(Line::styled(format!("  {more} more use less"), theme.quiet()));
         }
         lines
     }
-}
-
-/// Cells of a line of the chain besides the path and the bar.
-const FIGURES: usize = 51;
-
-/// CPUs that it used on average.
-fn cpus_of(node: &Node, data: &Data) -> Option<f64> {
-    per_second(data.used_ns(&Subject::Cgroup(node)), data.interval.duration_ns).map(|ns| ns / 1e9)
 }
 
 #[cfg(test)]

@@ -1,53 +1,28 @@
-//! Who made whom wait: beside the list of victims a matrix with a column for each culprit, and below it all about the selected
+//! Who made whom wait: beside the list of victims a matrix with a column for each culprit, and below it details of the selected
 //! victim.
 
 pub mod matrix;
 
-use cgscope_model::{
-    Blame, CgroupReading, Mode,
-    tree::Node,
-    units::{self, per_second, percent},
-};
-use ratatui::{
-    layout::{Constraint, Layout, Rect},
-    text::{Line, Span},
-};
-
-use matrix::{FIGURE, Id, Matrix, a_second, behind, cause, letter, short_name};
+use cgscope_model::{Blame, CgroupReading};
 
 use super::{
-    bars,
     layout::Regions,
-    pane,
-    sections::{Section, fit},
+    pane::{Section, a_second, cpus_used, fit},
+    prelude::*,
 };
-use crate::{
-    app::App,
-    causes::{self, UNNAMED},
-    data::Data,
-    subject::Subject,
-    theme::Theme,
-    width::{cut_end, cut_start, left, right, width},
-};
+use matrix::{FIGURE, Id, Matrix, behind, cause, letter, short_name};
 
-/// From so many lines on the pane has a legend.
+/// Minimum height of the pane for a legend.
 const ROOMY: usize = 6;
-/// Culprits of the selected victim that are told of where there is little room.
+/// Culprits that are listed where there is little room.
 const FEW: usize = 3;
-/// Cells of a line of the pane from which on it tells what a culprit uses.
-const TELLS_USE: usize = 110;
+/// Minimum width of the pane for what a culprit uses.
+const SHOWS_USE: usize = 110;
 
-/// The list of victims, and the matrix on its right.
-pub fn split(area: Rect) -> [Rect; 2] {
-    let list = (area.width * 2 / 5).clamp(34, 90);
-    Layout::horizontal([Constraint::Length(list), Constraint::Fill(1)]).areas(area)
-}
-
-/// The pane of the selected victim.
-pub fn lines(app: &App, regions: &Regions) -> Vec<Line<'static>> {
+pub fn lines(app: &App, regions: &Regions) -> Lines {
     let Some(data) = &app.data else { return Vec::new() };
     let (cells, room) = (usize::from(regions.pane.width), usize::from(regions.pane.height));
-    if data.interval.mode == Mode::Coarse {
+    if !app.is_exact() {
         let words =
             "coarse: /proc tells how long tasks waited, not who ran meanwhile, so there is nobody to name";
         return pane::quiet(app.theme, words, cells);
@@ -55,15 +30,16 @@ pub fn lines(app: &App, regions: &Regions) -> Vec<Line<'static>> {
     let Some(Subject::Cgroup(node)) = app.subject() else { return Vec::new() };
     let Some(at) = data.tree.find(&node.path) else { return Vec::new() };
     let matrix = Matrix::new(app, data, regions.beside);
-    let about = VictimPane { theme: app.theme, data, node, at, matrix, cells };
+    let about = VictimPane { theme: app.theme, data, interval: &data.interval, node, at, matrix, cells };
     pane::with_histogram(app, fit(about.sections(room), room), cells, room)
 }
 
-/// A victim, and what is needed to tell of it.
 struct VictimPane<'a> {
     theme: Theme,
     data: &'a Data,
+    interval: &'a Interval,
     node: &'a Node,
+    /// Its place in the tree.
     at: usize,
     matrix: Matrix,
     cells: usize,
@@ -76,67 +52,51 @@ impl VictimPane<'_> {
         let mut culprits: Vec<(Id, u64, usize)> =
             behind.into_iter().map(|(id, (ns, pair))| (id, ns, pair)).collect();
         culprits.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
-        // Where there is hardly room, the worst culprits by name tell more than what all letters mean.
+        // In few lines the worst culprits by name are worth more than the meaning of all letters.
         let legend = if room < ROOMY { Vec::new() } else { self.legend(room / 2) };
-        let mut short_legend = legend.clone();
-        short_legend.truncate(1);
-        let list = |most: usize| -> Vec<Line<'static>> {
-            // One more takes no more room than to say so.
+        let list = |most: usize| -> Lines {
+            // One more takes no more room than the line that counts it.
             let most = if culprits.len() == most + 1 { most + 1 } else { most };
             let shown = culprits.iter().take(most);
-            let mut lines: Vec<_> = shown.map(|(id, ns, pair)| self.culprit(*id, *ns, *pair, all)).collect();
-            let (more, rest) = culprits
-                .iter()
-                .skip(most)
-                .fold((0, 0u64), |(n, sum), (_, ns, _)| (n + 1, sum.saturating_add(*ns)));
-            if more != 0 {
-                let words = format!("  {} {} more", right(&self.a_second(rest), FIGURE), more);
+            let mut lines: Lines = shown.map(|(id, ns, pair)| self.culprit(*id, *ns, *pair, all)).collect();
+            let more = culprits.get(most..).unwrap_or_default();
+            if !more.is_empty() {
+                let rest = more.iter().fold(0u64, |sum, (_, ns, _)| sum.saturating_add(*ns));
+                let words =
+                    format!("  {} {} more", right(&a_second(self.interval, rest), FIGURE), more.len());
                 lines.push(Line::styled(words, self.theme.quiet()));
             }
             lines
         };
+        let harms = culprits.first().and_then(|(id, _, pair)| self.harms(*id, *pair));
         vec![
-            Section { short: short_legend, long: legend },
+            Section { short: legend.iter().take(1).cloned().collect(), long: legend },
             Section::always(self.heading(all, room >= ROOMY)),
             Section { short: list(FEW), long: list((room / 2).max(FEW)) },
             Section::always(self.limits().into_iter().collect()),
-            Section::if_room(
-                culprits.first().and_then(|(id, _, pair)| self.harms(*id, *pair)).into_iter().collect(),
-            ),
+            Section::if_room(harms.into_iter().collect()),
         ]
     }
 
-    fn a_second(&self, ns: u64) -> String {
-        a_second(&self.data.interval, ns).unwrap_or_else(|| "-".into())
-    }
-
-    /// The letters of the matrix, in at most so many lines.
-    fn legend(&self, most: usize) -> Vec<Line<'static>> {
-        let mut lines: Vec<Vec<Span<'static>>> = vec![Vec::new()];
-        let mut used = 0;
-        for (at, (_, culprit)) in self.matrix.columns.iter().enumerate() {
+    /// The letters of the matrix, in at most this many lines.
+    fn legend(&self, most: usize) -> Lines {
+        let named = self.matrix.columns.iter().enumerate().map(|(at, (_, culprit))| {
             let name = cut_start(&causes::culprit(culprit), (self.cells / 2).clamp(20, 60) - 4);
-            let cells = width(&name) + 4;
-            if used + cells > self.cells && used != 0 {
-                if lines.len() == most {
-                    break;
-                }
-                lines.push(Vec::new());
-                used = 0;
-            }
-            used += cells;
-            let line = lines.last_mut().expect("there is one from the start");
-            line.push(Span::styled(letter(at).to_string(), self.theme.heading()));
-            line.push(Span::styled(format!(" {name}  "), self.theme.quiet()));
-        }
-        lines.into_iter().map(Line::from).collect()
+            [
+                Span::styled(letter(at).to_string(), self.theme.heading()),
+                Span::styled(format!(" {name}  "), self.theme.quiet()),
+            ]
+        });
+        let mut lines = bars::flow(named, 0, self.cells.saturating_sub(2));
+        lines.truncate(most);
+        lines
     }
 
-    /// `/svc  waits 90.0ms a second behind others, 45% of all its waiting`, in two lines where that is too much for one.
-    fn heading(&self, all_ns: u64, may_break: bool) -> Vec<Line<'static>> {
+    /// `/svc  waits 90.0ms a second behind others, 45% of all its waiting`, in two lines where one is too short.
+    fn heading(&self, all_ns: u64, may_break: bool) -> Lines {
         let share = percent(all_ns, self.node.group.wait.total_ns);
         let share = share.map(|share| format!(", {share:.0}% of all its waiting")).unwrap_or_default();
-        let words = format!("waits {} a second behind others{share}", self.a_second(all_ns));
+        let words = format!("waits {} a second behind others{share}", a_second(self.interval, all_ns));
         let beside = self.cells.saturating_sub(width(&words) + 2).max(12);
         let room = if may_break { self.cells } else { beside };
         let path = Span::styled(cut_start(&self.node.path, room), self.theme.heading());
@@ -148,15 +108,14 @@ impl VictimPane<'_> {
 
     /// `A 45.0ms  50% ██████ /build: used 1.8 CPUs, weight 100`
     fn culprit(&self, id: Id, ns: u64, pair: usize, all_ns: u64) -> Line<'static> {
-        let interval = &self.data.interval;
-        let culprit = interval.culprit(&interval.pairs[pair]);
+        let culprit = self.interval.culprit(&self.interval.pairs[pair]);
         let share = percent(ns, all_ns).unwrap_or(0.0);
         let letter = self.matrix.letter(id).unwrap_or(' ');
         let bar = (self.cells / 5).clamp(6, 40);
         let style = self.theme.cause(cause(&culprit, &self.node.path));
-        let figures = format!("{letter} {} {share:>3.0}% ", right(&self.a_second(ns), FIGURE));
+        let figures = format!("{letter} {} {share:>3.0}% ", right(&a_second(self.interval, ns), FIGURE));
         let room = self.cells.saturating_sub(width(&figures) + bar + 1);
-        let uses = if self.cells >= TELLS_USE { self.uses(id.0) } else { String::new() };
+        let uses = if self.cells >= SHOWS_USE { self.uses(id.0) } else { String::new() };
         let name = cut_start(&causes::culprit(&culprit), room.saturating_sub(width(&uses)).max(12));
         Line::from(vec![
             Span::raw(figures),
@@ -166,52 +125,48 @@ impl VictimPane<'_> {
         ])
     }
 
-    /// What a culprit's cgroup uses, and may.
+    /// What a culprit's cgroup uses, and may use.
     fn uses(&self, id: u64) -> String {
-        let interval = &self.data.interval;
-        let Some(node) = self.data.tree.find_id(interval, id).map(|at| &self.data.tree.nodes()[at]) else {
-            return String::new();
-        };
-        let limits = node.limits.map(|at| &interval.limits[at]);
-        let used_ns = self.data.used_ns(&Subject::Cgroup(node));
-        let used =
-            per_second(used_ns, interval.duration_ns).map(|ns| format!("uses {}", units::cpus(ns / 1e9)));
-        let weight = limits.and_then(|limits| limits.weight).map(|weight| format!("weight {weight}"));
-        let quota =
-            limits.and_then(CgroupReading::quota_cores).map(|cores| format!("quota {}", units::cpus(cores)));
-        let facts: Vec<String> = used.into_iter().chain(weight).chain(quota).collect();
+        let Some(at) = self.data.tree.find_id(self.interval, id) else { return String::new() };
+        let node = &self.data.tree.nodes()[at];
+        let limits = node.limits.map(|at| &self.interval.limits[at]);
+        let facts = [
+            cpus_used(node, self.data).map(|cores| format!("uses {}", units::cpus(cores))),
+            limits.and_then(|limits| limits.weight).map(|weight| format!("weight {weight}")),
+            limits.and_then(CgroupReading::quota_cores).map(|cores| format!("quota {}", units::cpus(cores))),
+        ];
+        let facts: Vec<String> = facts.into_iter().flatten().collect();
         if facts.is_empty() { String::new() } else { format!("  {}", facts.join(", ")) }
     }
 
-    /// Whose quotas held it back besides.
+    /// The quotas that held it back besides.
     fn limits(&self) -> Option<Line<'static>> {
         let nodes = self.data.tree.nodes();
         let by = self.node.throttled_by.iter().take(FEW);
         let said: Vec<String> = by
-            .map(|(at, ns)| format!("{} {}", at.map_or(UNNAMED, |at| &nodes[at].path), self.a_second(*ns)))
+            .map(|(at, ns)| {
+                format!("{} {}", at.map_or(UNNAMED, |at| &nodes[at].path), a_second(self.interval, *ns))
+            })
             .collect();
         let words = format!("and waits a second for the quota of {}", said.join(", "));
         (!said.is_empty()).then(|| Line::styled(cut_end(&words, self.cells), self.theme.alarm()))
     }
 
-    /// Whom the worst culprit makes wait besides.
+    /// The other victims of the worst culprit.
     fn harms(&self, id: Id, pair: usize) -> Option<Line<'static>> {
-        let interval = &self.data.interval;
-        let is_own = |victim: u64| {
-            let node = self.data.tree.find_id(interval, victim);
-            node.is_some_and(|node| self.data.tree.below(self.at).contains(&node))
-        };
-        let mut victims: Vec<(u64, u64)> = interval
-            .pairs
-            .iter()
-            .filter(|pair| pair.blame == Blame::Ran && (pair.culprit, pair.tid) == id && !is_own(pair.victim))
-            .map(|pair| (pair.ns, pair.victim))
-            .collect();
+        let interval = self.interval;
+        let own = self.data.tree.below(self.at);
+        let is_own =
+            |victim: u64| self.data.tree.find_id(interval, victim).is_some_and(|node| own.contains(&node));
+        let pairs = interval.pairs.iter().filter(|pair| {
+            pair.blame == Blame::Ran && (pair.culprit, pair.tid) == id && !is_own(pair.victim)
+        });
+        let mut victims: Vec<(u64, u64)> = pairs.map(|pair| (pair.ns, pair.victim)).collect();
         victims.sort_unstable_by(|a, b| b.cmp(a));
         let culprit = short_name(&interval.culprit(&interval.pairs[pair]));
         let named = victims.iter().take(FEW).map(|(ns, victim)| {
             let path = interval.cgroup_path(*victim).map_or(UNNAMED, |path| path);
-            format!("{} {}", cut_start(path, 40), self.a_second(*ns))
+            format!("{} {}", cut_start(path, 40), a_second(self.interval, *ns))
         });
         let named: Vec<String> = named.collect();
         let more = victims.len().saturating_sub(FEW);

@@ -1,18 +1,13 @@
-//! The header: what is measured, how the host does, what it costs, and what is lost.
+//! The header: what is measured, how the host does, what that costs, and what is lost. Below it the names of the views, and the
+//! scope of the list.
 
-use cgscope_model::{
-    Interval, Mode,
-    units::{self, bytes, duration, per_second, percent, time_of_day},
-};
-use ratatui::text::{Line, Span};
+use cgscope_model::units::time_of_day;
 
-use super::{bars, layout};
+use super::prelude::*;
 use crate::{
-    app::{App, Recorded},
-    data::Data,
+    app::{Recorded, view::View},
+    history::Frame,
     nodes,
-    text::or_dash,
-    width::{cut_end, width},
 };
 
 /// Cells of a sparkline on a narrow screen, and on a wide one.
@@ -21,15 +16,15 @@ const SPARKLINE: (usize, usize) = (8, 30);
 const ROOMY: u16 = 30;
 /// From this width on a screen is wide.
 const WIDE: u16 = 120;
+/// Letters of a view's name on a narrow screen.
+const SHORT: usize = 4;
 
-/// Lines of the header.
 pub fn height(app: &App) -> u16 {
     let lines = if layout::is_tall(app) { 4 } else { 3 };
     lines + u16::from(nodes_line(app).is_some())
 }
 
-/// The lines of the header.
-pub fn lines(app: &App) -> Vec<Line<'static>> {
+pub fn lines(app: &App) -> Lines {
     let mut lines = vec![title(app)];
     let Some(data) = &app.data else { return lines };
     lines.push(load(app, data));
@@ -37,10 +32,8 @@ pub fn lines(app: &App) -> Vec<Line<'static>> {
         lines.push(waiting(app, data));
     }
     lines.extend(nodes_line(app).map(|line| {
-        Line::from(vec![
-            Span::styled("nodes ", app.theme.quiet()),
-            Span::raw(cut_end(&line, usize::from(app.area.width) - 6)),
-        ])
+        let words = cut_end(&line, usize::from(app.area.width) - 6);
+        Line::from(vec![Span::styled("nodes ", app.theme.quiet()), Span::raw(words)])
     }));
     lines.push(own(app, &data.interval));
     lines
@@ -52,103 +45,96 @@ fn nodes_line(app: &App) -> Option<String> {
     nodes::short_line(&data.interval)
 }
 
-/// What is an alarm comes first: a narrow screen shows it, too.
+/// Alarms come first, so that a narrow screen shows them, too.
 fn title(app: &App) -> Line<'static> {
-    let theme = app.theme;
-    let mut spans = vec![Span::styled(app.commands()[0], theme.heading())];
-    match &app.recorded {
-        Some(Recorded::Recording(written)) => {
-            spans.push(Span::styled(format!("  recording {}", bytes(*written)), theme.quiet()));
-        }
-        Some(Recorded::Broken(reason)) => {
-            spans.push(Span::styled(format!("  NO LONGER RECORDED: {reason}"), theme.alarm()));
-        }
-        None => {}
-    }
-    let about = &app.about;
-    if app.paused {
-        spans.push(Span::styled("  PAUSED", theme.alarm()));
-    }
-    match &about.coarse {
-        Some(because) => {
-            spans.push(Span::styled("  COARSE", theme.alarm()));
-            spans.push(Span::styled(format!(": {because}"), theme.quiet()));
-        }
-        None if app.data.is_some() => spans.push(Span::styled("  BPF", theme.quiet())),
-        None => {}
-    }
-    spans.push(Span::raw(format!("  {}", about.title)));
-    let mut facts = vec![format!("every {}", duration(app.delay.as_nanos() as u64))];
-    if let Some(data) = &app.data {
-        let total = &data.total;
-        facts.push(format!(
-            "{} of {}",
-            units::count(total.threads, "thread"),
-            units::count(total.processes, "process")
-        ));
-        let interval = &data.interval;
-        facts.push(time_of_day(interval.start_unix_ns.saturating_add(interval.duration_ns)));
-    }
-    facts.extend((!about.hostname.is_empty()).then(|| about.hostname.clone()));
-    facts.extend((!about.kernel.is_empty()).then(|| format!("Linux {}", about.kernel)));
+    let (theme, about, data) = (app.theme, &app.about, app.data.as_ref());
+    let quiet = |words: String| Span::styled(words, theme.quiet());
+    let recorded = app.recorded.as_ref().map(|recorded| match recorded {
+        Recorded::Recording(written) => quiet(format!("  recording {}", bytes(*written))),
+        Recorded::Broken(reason) => Span::styled(format!("  NO LONGER RECORDED: {reason}"), theme.alarm()),
+    });
+    let mode = match (&about.coarse, data) {
+        (Some(_), _) => Some(Span::styled("  COARSE", theme.alarm())),
+        (None, data) => data.map(|_| quiet("  BPF".into())),
+    };
+    let words = [
+        Some(Span::styled(app.commands()[0], theme.heading())),
+        recorded,
+        app.paused.then(|| Span::styled("  PAUSED", theme.alarm())),
+        mode,
+        about.coarse.as_ref().map(|because| quiet(format!(": {because}"))),
+        Some(Span::raw(format!("  {}", about.title))),
+    ];
+    let mut spans: Spans = words.into_iter().flatten().collect();
+    let tasks = |Data { total, .. }: &Data| {
+        let processes = units::count(total.processes, "process");
+        format!("{} of {processes}", units::count(total.threads, "thread"))
+    };
+    let end_unix_ns =
+        |Data { interval, .. }: &Data| interval.start_unix_ns.saturating_add(interval.duration_ns);
+    let facts = [
+        Some(format!("every {}", duration(app.delay.as_nanos() as u64))),
+        data.map(tasks),
+        data.map(end_unix_ns).map(time_of_day),
+        (!about.hostname.is_empty()).then(|| about.hostname.clone()),
+        (!about.kernel.is_empty()).then(|| format!("Linux {}", about.kernel)),
+    ];
     let mut room = usize::from(app.area.width).saturating_sub(spans.iter().map(Span::width).sum());
-    for fact in facts {
-        // A fact that is cut tells nothing.
+    for fact in facts.into_iter().flatten() {
+        // A fact is shown whole or not at all.
         let cells = width(&fact) + 2;
         if cells <= room {
-            spans.push(Span::styled(format!("  {fact}"), theme.quiet()));
+            spans.push(quiet(format!("  {fact}")));
             room -= cells;
         }
     }
     Line::from(spans)
 }
 
-fn cells(app: &App) -> usize {
-    if app.area.width >= WIDE { SPARKLINE.1 } else { SPARKLINE.0 }
+fn sparkline(app: &App, values: &[Option<f64>], most: f64, style: Style) -> Span<'static> {
+    let cells = if app.area.width >= WIDE { SPARKLINE.1 } else { SPARKLINE.0 };
+    Span::styled(bars::sparkline(values, most, cells), style)
 }
 
-/// CPUs and throttling, over time and now.
+/// A number of tasks over time, and in the latest interval.
+fn tasks(app: &App, tasks: fn(&Frame) -> f64, style: Style) -> (Span<'static>, f64) {
+    let values: Vec<_> = app.history().frames().map(|frame| Some(tasks(frame))).collect();
+    let most = values.iter().flatten().copied().fold(1.0, f64::max);
+    (sparkline(app, &values, most, style), values.last().copied().flatten().unwrap_or(0.0))
+}
+
 fn load(app: &App, data: &Data) -> Line<'static> {
     let theme = app.theme;
     let busy: Vec<_> = app.history().frames().map(|frame| frame.busy_percent).collect();
-    let throttled: Vec<_> = app.history().frames().map(|frame| Some(frame.throttled())).collect();
-    let most = throttled.iter().flatten().copied().fold(1.0, f64::max);
-    let now = throttled.last().copied().flatten().unwrap_or(0.0);
-    let cpus = data.interval.cpus.len();
-    let share = data.busy_percent().map_or("n/a".into(), |share| format!("{share:.0}%"));
-    let throttled_style = if now >= 0.05 { theme.alarm() } else { theme.quiet() };
+    let (throttled, now) = tasks(app, Frame::throttled, theme.cause(Cause::Throttled));
+    let cpus = units::count(data.interval.cpus.len() as u64, "CPU");
+    let share = or_na(data.busy_percent().map(|share| format!("{share:.0}%")));
+    let now_style = if now >= 0.05 { theme.alarm() } else { theme.quiet() };
     Line::from(vec![
         Span::styled("CPU  ", theme.quiet()),
-        Span::styled(bars::sparkline(&busy, 100.0, cells(app)), theme.busy()),
-        Span::raw(format!(" {share:>4} of {:<10}", units::count(cpus as u64, "CPU"))),
+        sparkline(app, &busy, 100.0, theme.busy()),
+        Span::raw(format!(" {share:>4} of {cpus:<10}")),
         Span::styled(" throttled ", theme.quiet()),
-        Span::styled(
-            bars::sparkline(&throttled, most, cells(app)),
-            theme.cause(cgscope_model::Cause::Throttled),
-        ),
-        Span::styled(format!(" {now:.2} tasks on average"), throttled_style),
+        throttled,
+        Span::styled(format!(" {now:.2} tasks on average"), now_style),
     ])
 }
 
-/// Waits of all tasks, over time and now.
 fn waiting(app: &App, data: &Data) -> Line<'static> {
     let theme = app.theme;
-    let waiting: Vec<_> = app.history().frames().map(|frame| Some(frame.waiting())).collect();
-    let most = waiting.iter().flatten().copied().fold(1.0, f64::max);
-    let now = waiting.last().copied().flatten().unwrap_or(0.0);
+    let (waiting, now) = tasks(app, Frame::waiting, theme.wait());
     let wait = &data.total.wait;
-    let is_exact = data.interval.mode == Mode::Bpf;
-    let quantile = |q| or_dash(wait.quantile_ns(q));
     let rate =
         per_second(wait.count, data.interval.duration_ns).map_or("-".into(), |rate| format!("{rate:.0}/s"));
     let mut parts = vec![
         Span::styled("wait ", theme.quiet()),
-        Span::styled(bars::sparkline(&waiting, most, cells(app)), theme.wait()),
+        waiting,
         Span::styled(format!(" {now:.2} tasks"), theme.wait()),
     ];
-    if is_exact {
-        let longest = if wait.count == 0 { "-".into() } else { duration(wait.max_ns) };
-        parts.push(Span::raw(format!("  p50 {}  p99 {}  max {longest}", quantile(0.5), quantile(0.99))));
+    if app.is_exact() {
+        let [p50, p99] = [0.5, 0.99].map(|quantile| or_dash(wait.quantile_ns(quantile)));
+        let longest = or_dash((wait.count != 0).then_some(wait.max_ns));
+        parts.push(Span::raw(format!("  p50 {p50}  p99 {p99}  max {longest}")));
         parts.push(match data.total.pending {
             0 => Span::styled("  now nobody", theme.quiet()),
             pending => {
@@ -162,7 +148,7 @@ fn waiting(app: &App, data: &Data) -> Line<'static> {
 }
 
 /// As many parts as there is room for: half a figure is a wrong one.
-fn whole(parts: Vec<Span<'static>>, cells: usize) -> Line<'static> {
+fn whole(parts: Spans, cells: usize) -> Line<'static> {
     let mut room = cells;
     let fitting = parts.into_iter().map_while(|part| {
         room = room.checked_sub(part.width())?;
@@ -171,35 +157,87 @@ fn whole(parts: Vec<Span<'static>>, cells: usize) -> Line<'static> {
     Line::from_iter(fitting)
 }
 
-/// What it costs, and what was lost.
+/// Own cost, and losses.
 fn own(app: &App, interval: &Interval) -> Line<'static> {
-    let theme = app.theme;
-    let cost = &interval.cost;
-    let length_ns = interval.duration_ns;
+    let (theme, cost) = (app.theme, &interval.cost);
     let share = |ns: Option<u64>| {
-        ns.and_then(|ns| percent(ns, length_ns)).map_or("n/a".into(), |p| format!("{p:.2}%"))
+        or_na(ns.and_then(|ns| percent(ns, interval.duration_ns)).map(|share| format!("{share:.2}%")))
     };
-    let memory = cost.rss_bytes.map_or("n/a".into(), bytes);
-    let mut spans: Vec<Span<'static>> = Vec::new();
-    let named: Vec<_> = interval.losses.nonzero().collect();
-    // What went wrong comes first: a narrow screen shows it, too.
-    for (loss, count) in named.iter().filter(|(loss, _)| !loss.leaves_result_whole()) {
-        spans.push(Span::styled(format!("LOST {} {count}  ", loss.name()), theme.alarm()));
-    }
+    let losses = |is_harmless: bool, before: &'static str, style: Style| {
+        let losses = interval.losses.nonzero();
+        let losses = losses.filter(move |(loss, _)| loss.leaves_result_whole() == is_harmless);
+        losses.map(move |(loss, count)| Span::styled(format!("{before}{} {count}  ", loss.name()), style))
+    };
+    // Losses that damage the result come first, so that a narrow screen shows them; what the host never shows is no alarm.
+    let mut spans: Spans = losses(false, "LOST ", theme.alarm()).collect();
     spans.push(Span::styled("own  ", theme.quiet()));
-    if interval.mode == Mode::Bpf {
-        let per_run =
-            cost.hook_ns.zip(cost.hook_runs).filter(|(_, runs)| *runs != 0).map(|(ns, runs)| ns / runs);
-        let per_run = per_run.map_or("n/a".into(), duration);
-        spans.push(Span::raw(format!("{per_run} a switch = {} of a CPU  ", share(cost.hook_ns))));
+    if app.is_exact() {
+        let a_run = cost.hook_ns.zip(cost.hook_runs).and_then(|(ns, runs)| ns.checked_div(runs));
+        let hook = format!("{} a switch = {} of a CPU  ", or_na(a_run.map(duration)), share(cost.hook_ns));
+        spans.push(Span::raw(hook));
     }
+    let memory = or_na(cost.rss_bytes.map(bytes));
     spans.push(Span::raw(format!("collector {}  {memory}  ", share(cost.cpu_ns))));
-    if named.is_empty() {
+    if interval.losses.nonzero().next().is_none() {
         spans.push(Span::styled("losses none", theme.quiet()));
     }
-    // What the host never shows is no alarm.
-    for (loss, count) in named.iter().filter(|(loss, _)| loss.leaves_result_whole()) {
-        spans.push(Span::styled(format!("{} {count}  ", loss.name()), theme.quiet()));
-    }
+    spans.extend(losses(true, "", theme.quiet()));
     whole(spans, app.area.width.into())
+}
+
+/// Each view with its key and its name, as far as there is room.
+fn views(app: &App) -> Vec<(View, [Span<'static>; 4])> {
+    let theme = app.theme;
+    let named = |letters: usize, help: bool| -> Vec<(View, [Span<'static>; 4])> {
+        let views = View::ALL.iter().filter_map(|view| {
+            let key = app.settings.keymap.first(view.command())?;
+            // Help and findings are shown by their keys alone where space is short.
+            let letters = if view.is_over() && !help { 0 } else { letters };
+            let name: String = view.title().chars().take(letters).collect();
+            let style = if *view == app.view { theme.selected() } else { theme.quiet() };
+            let after = if name.is_empty() { "" } else { " " };
+            let name = Span::styled(name, style);
+            Some((*view, [Span::styled(key, theme.key()), Span::raw(" "), name, Span::raw(after)]))
+        });
+        views.collect()
+    };
+    let fits = |views: &Vec<(View, [Span<'static>; 4])>| {
+        let spans = views.iter().flat_map(|(_, spans)| spans);
+        spans.map(Span::width).sum::<usize>() <= usize::from(app.area.width) + 1
+    };
+    let forms = [named(usize::MAX, true), named(usize::MAX, false)];
+    forms.into_iter().find(fits).unwrap_or_else(|| named(SHORT, false))
+}
+
+pub fn tabs(app: &App) -> Line<'static> {
+    Line::from_iter(views(app).into_iter().flat_map(|(_, spans)| spans))
+}
+
+/// The view that has its name at a place of the line.
+pub fn view_at(app: &App, x: usize) -> Option<View> {
+    let mut from = 0;
+    views(app).into_iter().find_map(|(view, spans)| {
+        from += spans.iter().map(Span::width).sum::<usize>();
+        (x < from).then_some(view)
+    })
+}
+
+/// The scope of the list, and the filter.
+pub fn crumbs(app: &App, cells: usize) -> Line<'static> {
+    let theme = app.theme;
+    let mut spans = Vec::new();
+    if app.scope != Key::All {
+        let subject = app.data.as_ref().and_then(|data| data.subject(&app.scope));
+        let title = subject.map_or_else(|| "what is gone".into(), |subject| subject.title());
+        spans.push(Span::styled("in ", theme.quiet()));
+        spans.push(Span::styled(cut_start(&title, cells / 2), theme.heading()));
+        spans.push(Span::styled("  Esc goes back  ", theme.quiet()));
+    }
+    if !app.filter.is_empty() {
+        spans.push(Span::styled("with ", theme.quiet()));
+        spans.push(Span::styled(app.filter.clone(), theme.heading()));
+        let count = units::count(app.rows.len() as u64, "row");
+        spans.push(Span::styled(format!("  {count}"), theme.quiet()));
+    }
+    Line::from(spans)
 }

@@ -1,187 +1,139 @@
-//! How long waits are over time: a column for each interval, a row for each doubling of the length, a shade for how many.
+//! How long waits are over time: a column for each interval, a row for each doubling of the length, a shade for the number.
 
-use cgscope_model::{
-    ByCause, CAUSES, Cause, Mode, Wait,
-    units::{self, duration, time_of_day},
-};
-use ratatui::{
-    layout::Rect,
-    style::Style,
-    text::{Line, Span},
-};
+use cgscope_model::{ByCause, Wait, units::time_of_day};
 
-use super::{bars, histogram, pane};
-use crate::{
-    app::App,
-    causes,
-    history::Past,
-    subject::Subject,
-    text::{NO_HISTOGRAM, Unit},
-    width::{cut_end, cut_start, left, width},
-};
+use super::{bars::SHADES, histogram, pane::TITLE, prelude::*};
+use crate::{history::Past, text::Unit};
 
 /// Cells before the map, for the lengths.
 const LABEL: usize = 8;
 /// From this height on there is room for words.
 const TALL: usize = 12;
-/// Cells of the title, at least.
-const TITLE: usize = 12;
-/// From so many lines that are left on there is a histogram.
+/// Minimum height of the histogram below.
 const ROOM_FOR_HISTOGRAM: usize = 8;
-/// From few waits to many.
-const SHADES: [char; 4] = ['░', '▒', '▓', '█'];
-/// `HH:MM:SS` and its mark.
+/// Cells of `HH:MM:SS` and its mark.
 const TICK: usize = 9;
 /// Columns from a time to the next one, at least.
 const STEP: usize = 20;
 
-/// The view: the map, and where there is room the histogram below it.
-pub fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
+/// The map, and the histogram below it where there is room.
+pub fn lines(app: &App, area: Rect) -> Lines {
     let mut lines = map(app, area);
     let (cells, room) = (usize::from(area.width), usize::from(area.height).saturating_sub(lines.len() + 1));
-    if room >= ROOM_FOR_HISTOGRAM && app.data.as_ref().is_some_and(|data| data.interval.mode == Mode::Bpf) {
+    if room >= ROOM_FOR_HISTOGRAM && app.is_exact() {
         lines.push(Line::default());
         lines.extend(histogram::below(app, cells, room));
     }
     lines
 }
 
-/// The map and what is said of it.
-pub fn map(app: &App, area: Rect) -> Vec<Line<'static>> {
-    let (Some(data), Some(subject)) = (&app.data, app.subject()) else { return Vec::new() };
+/// The map with the lines above and below it.
+pub fn map(app: &App, area: Rect) -> Lines {
+    let Some(subject) = app.subject() else { return Vec::new() };
     let (cells, height) = (usize::from(area.width), usize::from(area.height));
     let columns = cells.saturating_sub(LABEL);
     let past = app.past();
     let past = &past[past.len().saturating_sub(columns)..];
     let mut lines = head(app, &subject, past, cells, height);
-    if data.interval.mode == Mode::Coarse {
+    if !app.is_exact() {
         lines.extend([waiting(app, past, columns), times(app, past, columns)]);
         lines.extend(pane::quiet(app.theme, NO_HISTOGRAM, cells));
         lines.truncate(height);
         return lines;
     }
-    let waits: Waits = past.iter().map(|one| doublings(&one.wait, app.settings.unit)).collect();
+    let waits: Vec<_> = past.iter().map(|one| doublings(&one.wait, app.settings.unit)).collect();
+    let foot = |map: &Map| foot(app, map, past, (columns, cells), height);
     // As many lines as the words below take where all rows fit: with larger counts they hardly differ.
-    let foot = foot(app, &Map::new(&waits, app.settings.unit, usize::MAX), past, columns, cells, height);
-    let room = height.saturating_sub(lines.len() + foot.len()).max(1);
-    let map = Map::new(&waits, app.settings.unit, room);
+    let below = foot(&Map::new(&waits, app.settings.unit, usize::MAX)).len();
+    let map = Map::new(&waits, app.settings.unit, height.saturating_sub(lines.len() + below).max(1));
     if map.rows == 0 {
         let nothing = format!("no wait ended in {}", units::count(past.len() as u64, "interval"));
         lines.push(Line::styled(nothing, app.theme.quiet()));
     } else {
         lines.extend(map.lines(app, columns));
-        lines.extend(self::foot(app, &map, past, columns, cells, height));
+        lines.extend(foot(&map));
     }
     lines.truncate(height);
     lines
 }
 
-/// Whose waits, what stands out, and why all that is shown was waited for.
-fn head(app: &App, subject: &Subject<'_>, past: &[Past], cells: usize, height: usize) -> Vec<Line<'static>> {
+/// The subject, the largest waits, and the causes of all that is shown.
+fn head(app: &App, subject: &Subject<'_>, past: &[Past], cells: usize, height: usize) -> Lines {
     let theme = app.theme;
     let length = past.iter().fold(0u64, |sum, one| sum.saturating_add(one.duration_ns));
     let shown = format!("{}, {}", units::count(past.len() as u64, "interval"), duration(length));
-    let exact = app.data.as_ref().is_some_and(|data| data.interval.mode == Mode::Bpf);
-    let stands_out = stands_out(past, exact);
+    let largest = largest(past, app.is_exact());
     if height < TALL {
-        let after = format!("  {}", stands_out.unwrap_or(shown));
+        let after = format!("  {}", largest.unwrap_or(shown));
         let title = cut_start(&subject.title(), cells.saturating_sub(width(&after)).max(TITLE));
         let after = cut_end(&after, cells.saturating_sub(width(&title)));
         return vec![Line::from(vec![Span::styled(title, theme.heading()), Span::raw(after)])];
     }
-    let after = format!("  {shown}");
-    let title = cut_start(&subject.title(), cells.saturating_sub(after.len()).max(TITLE));
-    let mut lines =
-        vec![Line::from(vec![Span::styled(title, theme.heading()), Span::styled(after, theme.quiet())])];
-    lines.extend(stands_out.map(|words| pane::fact(app, "", &words, cells)));
+    let mut lines = vec![pane::titled(theme, subject, &shown, cells)];
+    lines.extend(largest.map(|words| pane::fact(app, "", &words, cells)));
     let mut by_cause = ByCause::default();
     past.iter().for_each(|one| by_cause.add(&one.wait.by_cause));
-    lines.extend(causes::line(&by_cause).map(|why| pane::fact(app, "why", &why, cells)));
+    lines.extend(pane::why(app, &by_cause, cells));
     lines
 }
 
 /// The longest wait, and the interval in which most waited; `None` if nobody waited.
-fn stands_out(past: &[Past], exact: bool) -> Option<String> {
+fn largest(past: &[Past], exact: bool) -> Option<String> {
     let waited = || past.iter().filter(|one| one.wait.total_ns != 0);
-    // Of equal ones the latest.
+    // The latest of equal ones.
     let longest = waited().max_by_key(|one| one.wait.max_ns)?;
     let most = waited().max_by(|a, b| a.waiting().total_cmp(&b.waiting()))?;
-    let mut words =
-        format!("most waiting at {}, {:.2} tasks on average", clock(most.end_unix_ns), most.waiting());
-    if exact {
-        words =
-            format!("longest {} at {}; {words}", duration(longest.wait.max_ns), clock(longest.end_unix_ns));
+    let most = format!("most waiting at {}, {:.2} tasks on average", clock(most.end_unix_ns), most.waiting());
+    if !exact {
+        return Some(most);
     }
-    Some(words)
+    let (length, at) = (duration(longest.wait.max_ns), clock(longest.end_unix_ns));
+    Some(format!("longest {length} at {at}; {most}"))
 }
 
-/// `HH:MM:SS`; that it is UTC is said on the axis.
+/// `HH:MM:SS`; the axis says that it is UTC.
 fn clock(unix_ns: u64) -> String {
     time_of_day(unix_ns).trim_end_matches(" UTC").into()
 }
 
-/// Waiting tasks, times, and how to read it.
-fn foot(
-    app: &App,
-    map: &Map,
-    past: &[Past],
-    columns: usize,
-    cells: usize,
-    height: usize,
-) -> Vec<Line<'static>> {
-    let mut lines = Vec::new();
-    if height >= TALL {
-        lines.push(waiting(app, past, columns));
-    }
-    lines.push(times(app, past, columns));
-    let words = reading(app, map);
+/// Waiting tasks, times, and how to read the map.
+fn foot(app: &App, map: &Map, past: &[Past], (columns, cells): (usize, usize), height: usize) -> Lines {
+    let has_colour = app.theme.has_colour();
+    let colour = if has_colour { "colour: the cause of most" } else { "without colours no causes are shown" };
+    let until = match map.doublings {
+        1 => "twice".into(),
+        doublings => format!("{} times", 1u64 << doublings.min(32)),
+    };
+    let words = format!("waits{}; a row: from its length to {until} that; {colour}", scale(map.most));
+    let times = times(app, past, columns);
     if height < TALL {
-        lines.push(Line::styled(left(&words, cells), app.theme.quiet()));
-        return lines;
+        return vec![times, Line::styled(left(&words, cells), app.theme.quiet())];
     }
+    let mut lines = vec![waiting(app, past, columns), times];
     lines.extend(pane::quiet(app.theme, &words, cells));
-    if app.theme.has_colour() {
+    if has_colour {
         lines.extend(bars::legend_lines(&map.parts(), app.theme, cells));
     }
     lines
 }
 
-fn reading(app: &App, map: &Map) -> String {
-    let colour = if app.theme.has_colour() {
-        "; colour: the cause of most"
-    } else {
-        "; without colours no causes are shown"
-    };
-    let until = match map.doublings {
-        1 => "twice".into(),
-        doublings => format!("{} times", 1u64 << doublings.min(32)),
-    };
-    format!("waits{}; a row: from its length to {until} that{colour}", scale(map.most))
-}
-
 /// What shades mean: `  ░ 1-3  ▒ 4-15`.
 fn scale(most: u64) -> String {
     let mut first = 1;
-    let mut out = String::new();
-    for (shade, last) in SHADES.into_iter().zip(steps(most)) {
-        if last > first {
-            out += &format!("  {shade} {first}-{last}");
-        } else if last == first {
-            out += &format!("  {shade} {first}");
+    let ranges = SHADES.into_iter().zip(steps(most)).map(|(shade, last)| {
+        match std::mem::replace(&mut first, last + 1) {
+            first if first < last => format!("  {shade} {first}-{last}"),
+            first if first == last => format!("  {shade} {first}"),
+            _ => String::new(),
         }
-        first = last + 1;
-    }
-    out
+    });
+    ranges.collect()
 }
 
 /// The largest count of each shade: even steps of the logarithm.
 fn steps(most: u64) -> [u64; SHADES.len()] {
-    let mut steps = [most; SHADES.len()];
-    for (at, step) in steps.iter_mut().enumerate().take(SHADES.len() - 1) {
-        let share = (at + 1) as f64 / SHADES.len() as f64;
-        *step = (((most as f64 + 1.0).powf(share) - 1.0) as u64).min(most);
-    }
-    steps
+    let step = |share: f64| (((most as f64 + 1.0).powf(share) - 1.0) as u64).min(most);
+    [step(0.25), step(0.5), step(0.75), most]
 }
 
 fn shade(count: u64, steps: &[u64; SHADES.len()]) -> char {
@@ -201,7 +153,7 @@ fn waiting(app: &App, past: &[Past], columns: usize) -> Line<'static> {
 
 fn times(app: &App, past: &[Past], columns: usize) -> Line<'static> {
     let ends: Vec<u64> = past.iter().map(|one| one.end_unix_ns).collect();
-    Line::styled(format!("{}{}", left("UTC", LABEL), ticks(&ends, columns)), app.theme.quiet())
+    Line::styled(left("UTC", LABEL) + &ticks(&ends, columns), app.theme.quiet())
 }
 
 /// The ends of intervals below their columns, the last one below the last column.
@@ -210,17 +162,12 @@ fn ticks(ends: &[u64], columns: usize) -> String {
     let first = columns - ends.len().min(columns);
     let mut out = " ".repeat(first.min(start));
     // A mark and its time need a blank before the last one.
-    let marks = (first..start.saturating_sub(TICK)).step_by(STEP);
-    for at in marks {
-        out.push_str(&" ".repeat(at - width(&out)));
-        out.push('╵');
-        out += &clock(ends[at - first]);
+    for at in (first..start.saturating_sub(TICK)).step_by(STEP) {
+        out = left(&out, at) + "╵" + &clock(ends[at - first]);
     }
-    out.push_str(&" ".repeat(start - width(&out)));
-    out + &clock(*last) + "╵"
+    left(&out, start) + &clock(*last) + "╵"
 }
 
-/// The waits of a cell.
 #[derive(Clone, Copy, Debug, Default)]
 struct MapCell {
     count: u64,
@@ -237,28 +184,22 @@ impl MapCell {
     }
 }
 
-/// By interval, the latest last: each doubling of the length that has waits, by its place.
-type Waits = Vec<Vec<(usize, MapCell)>>;
-
-/// Waits by interval and length.
 #[derive(Debug)]
 struct Map {
     /// By interval, the latest last, and by row, the shortest first.
     cells: Vec<Vec<MapCell>>,
-    /// Rows; of no waits 0.
+    /// The number of rows; 0 without waits.
     rows: usize,
-    /// Doublings in a row.
     doublings: usize,
-    /// The lowest doubling.
     lowest: usize,
-    /// Waits of the cell that has most.
+    /// Waits of the fullest cell.
     most: u64,
     unit: Unit,
 }
 
 impl Map {
-    /// Rows from the shortest wait to the longest, at most so many.
-    fn new(waits: &Waits, unit: Unit, room: usize) -> Self {
+    /// Rows from the shortest wait to the longest, at most `room`; of the [`doublings`] in each interval, the latest last.
+    fn new(waits: &[Vec<(usize, MapCell)>], unit: Unit, room: usize) -> Self {
         let all = || waits.iter().flatten().map(|(doubling, _)| *doubling);
         let lowest = all().min().unwrap_or(0);
         let needed = all().max().map_or(0, |highest| highest - lowest + 1);
@@ -269,7 +210,7 @@ impl Map {
             for (doubling, cell) in of {
                 let sum = &mut column[(doubling - lowest) / doublings];
                 sum.count = sum.count.saturating_add(cell.count);
-                sum.by_cause.iter_mut().zip(cell.by_cause).for_each(|(sum, part)| *sum += part);
+                pane::add_parts(&mut sum.by_cause, &cell.by_cause);
             }
             column
         };
@@ -278,31 +219,26 @@ impl Map {
         Self { cells, rows, doublings, lowest, most, unit }
     }
 
-    /// The longest on top.
-    fn lines(&self, app: &App, columns: usize) -> Vec<Line<'static>> {
+    /// The rows, the longest on top.
+    fn lines(&self, app: &App, columns: usize) -> Lines {
         let steps = steps(self.most);
         let blank = " ".repeat(columns.saturating_sub(self.cells.len()));
         let line = |row: usize| {
             let label = format!("{:>width$} ", self.label(row), width = LABEL - 1);
+            let drawn =
+                self.cells.iter().map(|column| (column[row].cause(), shade(column[row].count, &steps)));
+            let drawn: Vec<(Option<Cause>, char)> = drawn.collect();
             let mut spans = vec![Span::styled(label, app.theme.quiet()), Span::raw(blank.clone())];
-            let mut run = (String::new(), Style::new());
-            for column in &self.cells {
-                let cell = &column[row];
-                let style = cell.cause().map_or(Style::new(), |cause| app.theme.cause(cause));
-                if style != run.1 && !run.0.is_empty() {
-                    let (text, style) = std::mem::take(&mut run);
-                    spans.push(Span::styled(text, style));
-                }
-                run.1 = style;
-                run.0.push(shade(cell.count, &steps));
-            }
-            spans.push(Span::styled(run.0, run.1));
+            spans.extend(drawn.chunk_by(|a, b| a.0 == b.0).map(|run| {
+                let style = run[0].0.map_or(Style::new(), |cause| app.theme.cause(cause));
+                Span::styled(run.iter().map(|(_, shade)| shade).collect::<String>(), style)
+            }));
             Line::from(spans)
         };
         (0..self.rows).rev().map(line).collect()
     }
 
-    /// The shortest wait of a row; its first one begins at nothing where the histogram's does.
+    /// The shortest wait of a row; the first row begins at 0 where the histogram's does.
     fn label(&self, row: usize) -> String {
         match self.lowest + row * self.doublings {
             0 => "0".into(),
@@ -310,7 +246,7 @@ impl Map {
         }
     }
 
-    /// What its cells are made of: only causes that colour one.
+    /// The causes that colour a cell, as parts of a bar.
     fn parts(&self) -> [f64; CAUSES] {
         let mut parts = [0.0; CAUSES];
         let causes = self.cells.iter().flatten().filter_map(MapCell::cause);

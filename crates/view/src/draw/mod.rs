@@ -1,6 +1,6 @@
 //! Drawing: the state in, cells out. Nothing is changed here.
 
-pub mod bars;
+mod bars;
 mod cgroups;
 mod culprits;
 mod findings;
@@ -9,14 +9,12 @@ mod header;
 mod heatmap;
 mod help;
 mod histogram;
-pub mod layout;
+pub(crate) mod layout;
 mod numa;
 mod pane;
-mod sections;
 mod states;
 pub mod svg;
 mod table;
-mod tabs;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -24,91 +22,108 @@ pub mod written;
 
 use ratatui::{
     Frame,
-    layout::Rect,
-    text::Line,
     widgets::{Paragraph, Wrap},
 };
 
-use crate::{
-    app::{App, view::View},
-    replay,
-};
+use crate::{app::view::View, replay};
+
+use prelude::*;
+
+/// What most parts of the screen are drawn with.
+mod prelude {
+    pub(super) use cgscope_model::{
+        CAUSES, Cause, Interval, Mode,
+        tree::Node,
+        units::{self, bytes, duration, number, per_second, percent},
+    };
+    pub(super) use ratatui::{
+        layout::Rect,
+        style::{Modifier, Style},
+        text::{Line, Span},
+    };
+
+    pub(super) use super::{bars, layout, pane};
+    pub(super) use crate::{
+        app::App,
+        causes::{self, UNNAMED},
+        data::Data,
+        subject::{Key, Subject},
+        text::{NO_HISTOGRAM, or_dash, or_na},
+        theme::Theme,
+        width::{bar_length, cut_end, cut_start, left, path, right, width, wrapped},
+    };
+
+    pub(super) type Lines = Vec<Line<'static>>;
+    pub(super) type Spans = Vec<Span<'static>>;
+}
 
 /// Draws everything on the screen, [`App::area`].
 pub fn draw(frame: &mut Frame<'_>, app: &App) {
     let Some(regions) = layout::regions(app) else { return too_small(frame, app) };
-    lines(frame, regions.header, header::lines(app));
-    lines(frame, regions.tabs, vec![tabs::line(app)]);
+    let theme = app.theme;
+    let mut parts = vec![(regions.header, header::lines(app)), (regions.tabs, vec![header::tabs(app)])];
     if app.data.is_none() && app.view != View::Help {
         let first = if app.replay.is_some() { "reading" } else { "measuring" };
         let words = format!("{first} the first interval ...");
-        lines(frame, regions.body, vec![Line::styled(words, app.theme.quiet())]);
+        parts.push((regions.body, vec![Line::styled(words, theme.quiet())]));
+    } else if let Some(title) = app.gone() {
+        let words = format!("{title} has ended, or is not among what is shown any more: Esc goes back");
+        parts.push((regions.body, vec![Line::styled(words, theme.alarm())]));
     } else {
-        view(frame, app, &regions);
+        parts.extend(view(app, &regions));
     }
     if let Some(replay) = &app.replay {
-        let position = replay::draw::position(replay, app.theme, regions.replay.width.into());
-        lines(frame, regions.replay, vec![position, replay::draw::status(replay, app.theme)]);
+        let position = replay::draw::position(replay, theme, regions.replay.width.into());
+        parts.push((regions.replay, vec![position, replay::draw::status(replay, theme)]));
     }
-    lines(frame, regions.footer, vec![footer::line(app)]);
+    parts.push((regions.footer, vec![footer::line(app)]));
+    for (area, lines) in parts.into_iter().filter(|(area, _)| area.height != 0) {
+        frame.render_widget(Paragraph::new(lines), area);
+    }
     footer::popup(frame, app, regions.body);
 }
 
-fn view(frame: &mut Frame<'_>, app: &App, regions: &layout::Regions) {
-    if let Some(title) = app.gone() {
-        let words = format!("{title} has ended, or is not among what is shown any more: Esc goes back");
-        return lines(frame, regions.body, vec![Line::styled(words, app.theme.alarm())]);
-    }
+/// The parts of the view that is shown, each with its place.
+fn view(app: &App, regions: &layout::Regions) -> Vec<(Rect, Lines)> {
+    let layout::Regions { body, above, pane, beside, .. } = *regions;
+    let with_list = |parts: Vec<(Rect, Lines)>| {
+        let crumbs = vec![header::crumbs(app, regions.crumbs.width.into())];
+        let list = match app.view {
+            View::States => states::lines(app, regions.table),
+            _ => table::lines(app, regions.table),
+        };
+        [(regions.crumbs, crumbs), (regions.table, list)].into_iter().chain(parts).collect()
+    };
     match app.view {
-        View::Overview => {
-            lines(frame, regions.findings, findings::lines(app, regions.findings));
-            list(frame, app, regions);
-            lines(frame, regions.pane, pane::lines(app, regions.pane));
+        View::Overview => with_list(vec![
+            (regions.findings, findings::lines(app, regions.findings)),
+            (pane, pane::lines(app, pane)),
+        ]),
+        View::Histogram => vec![(body, histogram::lines(app, body))],
+        View::Heatmap => vec![(body, heatmap::lines(app, body))],
+        View::Cgroups => with_list(vec![(pane, cgroups::lines(app, pane))]),
+        View::Culprits => with_list(vec![
+            (beside, culprits::matrix::lines(app, beside)),
+            (pane, culprits::lines(app, regions)),
+        ]),
+        View::Numa => with_list(vec![(above, numa::lines(app, body))]),
+        View::States => with_list(vec![(above, states::sums(app, above))]),
+        View::Task | View::Findings | View::Help => {
+            let lines = text(app, body);
+            let first = app.scrolled.min(lines.len().saturating_sub(body.height.into()));
+            vec![(body, lines.into_iter().skip(first).take(body.height.into()).collect())]
         }
-        View::Histogram => lines(frame, regions.body, histogram::lines(app, regions.body)),
-        View::Heatmap => lines(frame, regions.body, heatmap::lines(app, regions.body)),
-        View::Cgroups => {
-            list(frame, app, regions);
-            lines(frame, regions.pane, cgroups::lines(app, regions.pane));
-        }
-        View::Culprits => {
-            list(frame, app, regions);
-            lines(frame, regions.beside, culprits::matrix::lines(app, regions.beside));
-            lines(frame, regions.pane, culprits::lines(app, regions));
-        }
-        View::Numa => {
-            lines(frame, regions.above, numa::lines(app, regions.body));
-            list(frame, app, regions);
-        }
-        View::States => {
-            crumbs(frame, app, regions.crumbs);
-            lines(frame, regions.above, states::sums(app, regions.above));
-            lines(frame, regions.table, states::lines(app, regions.table));
-        }
-        View::Task => scrolled(frame, app, regions.body, task::lines(app, regions.body)),
-        View::Findings => scrolled(frame, app, regions.body, findings::all(app, regions.body)),
-        View::Help => scrolled(frame, app, regions.body, help::lines(app)),
     }
 }
 
-fn list(frame: &mut Frame<'_>, app: &App, regions: &layout::Regions) {
-    crumbs(frame, app, regions.crumbs);
-    lines(frame, regions.table, table::lines(app, regions.table));
-}
-
-fn crumbs(frame: &mut Frame<'_>, app: &App, area: Rect) {
-    lines(frame, area, vec![tabs::crumbs(app, area.width.into())]);
-}
-
-fn lines(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'static>>) {
-    if area.height != 0 {
-        frame.render_widget(Paragraph::new(lines), area);
+/// All lines of a view that scrolls; empty for other views.
+fn text(app: &App, body: Rect) -> Lines {
+    match app.view {
+        View::Task => task::lines(app, body),
+        View::Findings => findings::all(app, body),
+        View::Help => help::lines(app),
+        _ => Vec::new(),
     }
-}
-
-fn scrolled(frame: &mut Frame<'_>, app: &App, area: Rect, all: Vec<Line<'static>>) {
-    let first = app.scrolled.min(all.len().saturating_sub(area.height.into()));
-    lines(frame, area, all.into_iter().skip(first).take(area.height.into()).collect());
 }
 
 fn too_small(frame: &mut Frame<'_>, app: &App) {

@@ -1,65 +1,48 @@
-//! What is told of the selected row: figures, causes, quota, culprits, and its histogram.
+//! The pane of the selected row (figures, causes, quota, culprits, histogram), and the lines that several views share.
 
-use cgscope_model::{
-    CAUSES, CgroupReading, Mode, Wait,
-    hist::Row,
-    units::{self, duration, per_second, percent},
-};
-use ratatui::{
-    layout::Rect,
-    text::{Line, Span},
-};
+use cgscope_model::{ByCause, CgroupReading, Wait, hist::Row};
 
-use super::bars;
-use crate::{
-    app::App,
-    causes,
-    data::Data,
-    settings::Span as Time,
-    subject::Subject,
-    text::{NO_HISTOGRAM, micros, or_dash},
-    theme::Theme,
-    width::{cut_end, wrapped},
-};
+use super::prelude::*;
+use crate::{settings::Span as Time, text::micros};
 
 /// Lines of a histogram below everything else, at least.
 const HISTOGRAM: usize = 6;
-/// Of a row before its bar: `32768 -> 65535  1234567 `.
+/// Cells of a row before its bar: `32768 -> 65535  1234567 `.
 const LABEL: usize = 29;
+/// Cells of a title, at least.
+pub const TITLE: usize = 12;
 
-/// The lines, at most as many as the area has.
-pub fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
+pub fn lines(app: &App, area: Rect) -> Lines {
     let (Some(data), Some(subject)) = (&app.data, app.subject()) else { return Vec::new() };
-    let cells = usize::from(area.width);
+    let (cells, height) = (usize::from(area.width), usize::from(area.height));
     let mut lines = vec![heading(app, &subject, cells)];
     lines.extend(facts(app, data, &subject, cells));
-    if data.interval.mode == Mode::Coarse {
-        lines.extend(quiet(app.theme, NO_HISTOGRAM, cells));
-    } else {
+    if app.is_exact() {
         // The histogram has at least half of the room.
-        lines.truncate(usize::from(area.height).div_ceil(2).max(3));
-        let room = usize::from(area.height).saturating_sub(lines.len());
-        let (wait, _) = app.focused();
-        lines.extend(histogram(app, wait, cells, room));
+        lines.truncate(height.div_ceil(2).max(3));
+        let room = height.saturating_sub(lines.len());
+        lines.extend(histogram(app, app.focused().0, cells, room));
+    } else {
+        lines.extend(quiet(app.theme, NO_HISTOGRAM, cells));
     }
-    lines.truncate(area.height.into());
+    lines.truncate(height);
     lines
 }
 
-/// Words that explain, in lines of at most so many cells.
-pub fn quiet(theme: Theme, words: &str, cells: usize) -> Vec<Line<'static>> {
+pub fn quiet(theme: Theme, words: &str, cells: usize) -> Lines {
     wrapped(words, cells).into_iter().map(|line| Line::styled(line, theme.quiet())).collect()
 }
 
-/// Lines, and where enough of the room is left a histogram below them.
-pub fn with_histogram(
-    app: &App,
-    mut lines: Vec<Line<'static>>,
-    cells: usize,
-    room: usize,
-) -> Vec<Line<'static>> {
-    if let Some(left) = room.checked_sub(lines.len() + 1).filter(|left| *left >= HISTOGRAM)
-        && app.data.as_ref().is_some_and(|data| data.interval.mode == Mode::Bpf)
+/// Lines of words after a label or mark; all but the first are indented.
+pub fn hanging(label: Span<'static>, words: Vec<String>, style: Style) -> Lines {
+    let indent = Span::styled(" ".repeat(label.width()), label.style);
+    let labels = std::iter::once(label).chain(std::iter::repeat(indent));
+    labels.zip(words).map(|(label, words)| Line::from(vec![label, Span::styled(words, style)])).collect()
+}
+
+/// Lines, and a histogram below them where enough of the room is left.
+pub fn with_histogram(app: &App, mut lines: Lines, cells: usize, room: usize) -> Lines {
+    if let Some(left) = room.checked_sub(lines.len() + 1).filter(|left| *left >= HISTOGRAM && app.is_exact())
     {
         let title = format!("how long all its waits were, {}", span_words(app, app.settings.span));
         lines.push(Line::styled(title, app.theme.quiet()));
@@ -68,14 +51,14 @@ pub fn with_histogram(
     lines
 }
 
-/// Of which time a histogram is.
+/// The time that a histogram covers.
 pub fn span_words(app: &App, span: Time) -> String {
     let length = duration(app.span(span).1);
     match span {
         Time::Interval => format!("this interval, {length}"),
         Time::Minute => format!("the last {length}"),
         Time::Start if app.replay.is_some() => format!("{length} that were shown"),
-        // What threads had waited that have ended is with their cgroup.
+        // The waits of exited threads are counted with their cgroup.
         Time::Start if matches!(app.subject(), Some(Subject::Process(..))) => {
             format!("since the start, {length}, living")
         }
@@ -83,54 +66,64 @@ pub fn span_words(app: &App, span: Time) -> String {
     }
 }
 
-/// What it is of, how many waits, and of which time.
+/// The subject, its number of waits, and the time that they cover.
 pub fn heading(app: &App, subject: &Subject<'_>, cells: usize) -> Line<'static> {
-    let of = span_words(app, app.settings.span);
-    let (wait, _) = app.focused();
-    let after = format!("  {}, {of}", units::count(wait.count, "wait"));
-    let title = crate::width::cut_start(&subject.title(), cells.saturating_sub(after.len()).max(12));
-    Line::from(vec![Span::styled(title, app.theme.heading()), Span::styled(after, app.theme.quiet())])
+    let waits = units::count(app.focused().0.count, "wait");
+    titled(app.theme, subject, &format!("{waits}, {}", span_words(app, app.settings.span)), cells)
 }
 
-/// Quantiles, causes, quota, culprits: a line each, those that there are.
-fn facts(app: &App, data: &Data, subject: &Subject<'_>, cells: usize) -> Vec<Line<'static>> {
+pub fn titled(theme: Theme, subject: &Subject<'_>, words: &str, cells: usize) -> Line<'static> {
+    let title = cut_start(&subject.title(), cells.saturating_sub(words.len() + 2).max(TITLE));
+    Line::from(vec![Span::styled(title, theme.heading()), Span::styled(format!("  {words}"), theme.quiet())])
+}
+
+/// Quantiles, causes, quota, culprits: a line each, those that are known.
+fn facts(app: &App, data: &Data, subject: &Subject<'_>, cells: usize) -> Lines {
     let (wait, _) = app.focused();
     let mut lines = Vec::new();
-    if data.interval.mode == Mode::Bpf {
+    if app.is_exact() {
         lines.push(fact(app, "", &quantiles(wait), cells));
     }
-    lines.extend(causes::line(&wait.by_cause).map(|why| fact(app, "why", &why, cells)));
-    // These are of the interval whatever the others are of.
+    lines.extend(why(app, &wait.by_cause, cells));
+    // Quota and culprits cover the interval, whatever the span of the others is.
     let of = match app.settings.span {
         Time::Interval => String::new(),
         Time::Minute | Time::Start => format!("in {}: ", duration(data.interval.duration_ns)),
     };
-    let mut of_interval = |label, text: Option<String>| {
-        lines.extend(text.map(|text| fact(app, label, &format!("{of}{text}"), cells)));
-    };
-    of_interval("quota", quota(data, subject));
-    of_interval("behind", causes::culprits_line(&subject.culprits(&data.interval)));
+    for (label, text) in quota_and_culprits(data, subject) {
+        lines.push(fact(app, label, &format!("{of}{text}"), cells));
+    }
     lines
 }
 
-/// A fact in one line, after a word that says of what it is, or none.
+/// The quota and who ran meanwhile, as far as they are known, each with its label.
+pub fn quota_and_culprits(data: &Data, subject: &Subject<'_>) -> Vec<(&'static str, String)> {
+    let behind = causes::culprits_line(&subject.culprits(&data.interval));
+    let facts = [("quota", quota(data, subject)), ("behind", behind)];
+    facts.into_iter().filter_map(|(label, text)| Some((label, text?))).collect()
+}
+
+/// A fact in one line, after its label if it has one.
 pub fn fact(app: &App, label: &'static str, text: &str, cells: usize) -> Line<'static> {
     let label = if label.is_empty() { String::new() } else { format!("{label:<7}") };
     let room = cells.saturating_sub(label.len());
     Line::from(vec![Span::styled(label, app.theme.quiet()), Span::raw(cut_end(text, room))])
 }
 
+/// Time of the interval as time a second.
+pub fn a_second(interval: &Interval, ns: u64) -> String {
+    or_dash(per_second(ns, interval.duration_ns).map(|ns| ns as u64))
+}
+
+pub fn why(app: &App, by_cause: &ByCause, cells: usize) -> Option<Line<'static>> {
+    causes::line(by_cause).map(|why| fact(app, "why", &why, cells))
+}
+
 /// `p50 4.10ms p90 ...`
 pub fn quantiles(wait: &Wait) -> String {
-    let quantile = |q| or_dash(wait.quantile_ns(q));
-    format!(
-        "p50 {} p90 {} p99 {} p99.9 {} max {}",
-        quantile(0.5),
-        quantile(0.9),
-        quantile(0.99),
-        quantile(0.999),
-        if wait.count == 0 { "-".into() } else { duration(wait.max_ns) }
-    )
+    let [p50, p90, p99, p999] = [0.5, 0.9, 0.99, 0.999].map(|quantile| or_dash(wait.quantile_ns(quantile)));
+    let max = or_dash((wait.count != 0).then_some(wait.max_ns));
+    format!("p50 {p50} p90 {p90} p99 {p99} p99.9 {p999} max {max}")
 }
 
 /// Who waits at the end of the interval, how long so far, and why; `None`: nobody.
@@ -146,27 +139,26 @@ pub fn now(subject: &Subject<'_>) -> Option<String> {
         }
         (None, task) => (format!("waiting for {longest} so far"), task?.reading.pending?.by_cause),
     };
-    Some(causes::line(&by_cause).map_or(said.clone(), |why| format!("{said}: {why}")))
+    let why = causes::line(&by_cause).map_or(String::new(), |why| format!(": {why}"));
+    Some(said + &why)
 }
 
-/// What a cgroup may use and uses, in words; `None` without a quota that holds for it.
-pub fn quota(data: &Data, subject: &Subject<'_>) -> Option<String> {
+/// What a cgroup may use and uses; `None` without a quota that holds for it.
+fn quota(data: &Data, subject: &Subject<'_>) -> Option<String> {
     let Subject::Cgroup(node) = subject else { return None };
-    let interval = &*data.interval;
-    let limits = subject.limits(interval).filter(|limits| limits.quota_us.is_some());
+    let limits = subject.limits(&data.interval).filter(|limits| limits.quota_us.is_some());
     let Some(limits) = limits else {
         let limit = node.effective.as_ref()?;
         return Some(format!("{} of {}", units::cpus(limit.cores), data.tree.nodes()[limit.node].path));
     };
-    quota_words(limits, data.used_ns(subject), interval.duration_ns)
+    quota_words(limits, data.used_ns(subject), data.interval.duration_ns)
 }
 
-/// A quota, how often it ran out, and how much of it was used; `None` where there is none.
+/// A quota, how often it ran out, and how much of it was used; `None` without one.
 pub fn quota_words(limits: &CgroupReading, used_ns: u64, duration_ns: u64) -> Option<String> {
     let mut said = format!("{} of every {}", micros(limits.quota_us?), micros(limits.period_us?));
-    if let Some((periods, throttled)) =
-        limits.nr_periods.zip(limits.nr_throttled).filter(|(all, _)| *all != 0)
-    {
+    let periods = limits.nr_periods.zip(limits.nr_throttled);
+    if let Some((periods, throttled)) = periods.filter(|(all, _)| *all != 0) {
         let share = percent(throttled, periods).unwrap_or(0.0);
         said += &format!(", ran out in {throttled} of {periods} periods ({share:.0}%)");
     }
@@ -176,64 +168,133 @@ pub fn quota_words(limits: &CgroupReading, used_ns: u64, duration_ns: u64) -> Op
     Some(said)
 }
 
-/// What the bars of rows are made of.
+/// CPUs that a cgroup used on average.
+pub fn cpus_used(node: &Node, data: &Data) -> Option<f64> {
+    per_second(data.used_ns(&Subject::Cgroup(node)), data.interval.duration_ns).map(|ns| ns / 1e9)
+}
+
+pub fn add_parts(sum: &mut [f64; CAUSES], parts: &[f64; CAUSES]) {
+    sum.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
+}
+
 pub fn parts<'a>(rows: impl IntoIterator<Item = &'a Row>) -> [f64; CAUSES] {
     let mut sum = [0.0; CAUSES];
-    for row in rows {
-        sum.iter_mut().zip(row.by_cause).for_each(|(sum, part)| *sum += part);
-    }
+    rows.into_iter().for_each(|row| add_parts(&mut sum, &row.by_cause));
     sum
 }
 
-/// At most so many rows, at least one: where not all fit, as many doublings are taken together in each, the shortest perhaps
-/// fewer.
+/// At most `shown` rows, at least one. Where not all fit, each has the same number of doublings, the shortest perhaps fewer.
 pub fn fitted(mut rows: Vec<Row>, shown: usize) -> Vec<Row> {
     if rows.len() > shown {
-        // Room is for what there is.
         let empty = rows.iter().take_while(|row| row.count == 0).count();
         rows.drain(..empty);
     }
     let together = rows.len().div_ceil(shown.max(1)).max(1);
-    let mut fitted: Vec<Row> = rows.rchunks(together).map(joined).collect();
+    let joined = rows.rchunks(together).map(|rows| {
+        let mut all = rows[0];
+        for row in &rows[1..] {
+            all.high = row.high;
+            all.count = all.count.saturating_add(row.count);
+            add_parts(&mut all.by_cause, &row.by_cause);
+        }
+        all
+    });
+    let mut fitted: Vec<Row> = joined.collect();
     fitted.reverse();
     fitted
 }
 
-/// Rows that follow each other as one.
-fn joined(rows: &[Row]) -> Row {
-    let mut all = rows[0];
-    for row in &rows[1..] {
-        all.high = row.high;
-        all.count = all.count.saturating_add(row.count);
-        all.by_cause.iter_mut().zip(row.by_cause).for_each(|(sum, count)| *sum += count);
-    }
-    all
-}
-
-/// Rows in the manner of runqlat. Where not all fit, several doublings are taken together.
-pub fn histogram(app: &App, wait: &Wait, cells: usize, room: usize) -> Vec<Line<'static>> {
+/// A histogram in runqlat's form.
+pub fn histogram(app: &App, wait: &Wait, cells: usize, room: usize) -> Lines {
     let theme = app.theme;
-    let mut rows = wait.hist.rows(app.settings.unit.ns());
+    let rows = wait.hist.rows(app.settings.unit.ns());
     let shown = room.saturating_sub(1);
     if rows.is_empty() || shown == 0 {
         return vec![Line::styled("no wait ended in this time", theme.quiet())];
     }
-    rows = fitted(rows, shown);
+    let rows = fitted(rows, shown);
     let most = rows.iter().map(|row| row.count).max().unwrap_or(0);
     let bar_cells = cells.saturating_sub(LABEL).max(1);
-    let head = format!("{:>19} {:>8} ", app.settings.unit.title(), "count");
-    let mut heading = vec![Span::styled(head.clone(), theme.quiet())];
-    heading.extend(bars::legend_within(
-        &parts(&rows),
-        theme,
-        cells.saturating_sub(crate::width::width(&head)),
-    ));
-    let mut lines = vec![Line::from(heading)];
+    let head = Span::styled(format!("{:>19} {:>8} ", app.settings.unit.title(), "count"), theme.quiet());
+    let legend = bars::legend_within(&parts(&rows), theme, cells.saturating_sub(head.width()));
+    let mut lines = vec![Line::from_iter(std::iter::once(head).chain(legend))];
     lines.extend(rows.iter().map(|row| {
-        let label = format!("{:>8} -> {:<7} {:>8} ", row.low, row.high, row.count);
-        let mut spans = vec![Span::raw(label)];
-        spans.extend(bars::stacked(&row.by_cause, bars::length(row.count, most, bar_cells), theme));
+        let mut spans = vec![Span::raw(format!("{:>8} -> {:<7} {:>8} ", row.low, row.high, row.count))];
+        spans.extend(bars::stacked(&row.by_cause, bar_length(row.count, most, bar_cells), theme));
         Line::from(spans)
     }));
     lines
+}
+
+/// A part of a pane in two lengths.
+#[derive(Clone, Debug, Default)]
+pub struct Section {
+    /// At least these lines.
+    pub short: Lines,
+    /// The lines instead of them where all other parts still have their short form.
+    pub long: Lines,
+}
+
+impl Section {
+    pub fn always(lines: Lines) -> Self {
+        Self { short: lines.clone(), long: lines }
+    }
+
+    pub fn if_room(lines: Lines) -> Self {
+        Self { short: Vec::new(), long: lines }
+    }
+}
+
+/// The sections in their order, in at most `room` lines. The first ones get their long form first; empty lines separate the
+/// sections where even those fit.
+pub fn fit(sections: Vec<Section>, room: usize) -> Lines {
+    let mut used: usize = sections.iter().map(|section| section.short.len()).sum();
+    let chosen: Vec<_> = sections
+        .into_iter()
+        .map(|Section { short, long }| {
+            let with_long = used + long.len() - short.len().min(long.len());
+            if with_long > room || long.len() < short.len() {
+                return short;
+            }
+            used = with_long;
+            long
+        })
+        .filter(|lines| !lines.is_empty())
+        .collect();
+    let is_airy = used + chosen.len().saturating_sub(1) <= room;
+    let mut lines: Lines = Vec::with_capacity(room);
+    for part in chosen {
+        if is_airy && !lines.is_empty() {
+            lines.push(Line::default());
+        }
+        lines.extend(part);
+    }
+    lines.truncate(room);
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn section(short: &[&'static str], long: &[&'static str]) -> Section {
+        let lines = |words: &[&'static str]| words.iter().map(|word| Line::raw(*word)).collect();
+        Section { short: lines(short), long: lines(long) }
+    }
+
+    #[test]
+    fn the_first_parts_grow_first_and_none_pushes_another_out() {
+        let at = |room| {
+            let parts =
+                vec![section(&["a"], &["a", "A"]), section(&[], &["b"]), section(&["c"], &["c", "C", "CC"])];
+            fit(parts, room).iter().map(|line| line.to_string()).collect::<Vec<_>>().join(",")
+        };
+        assert_eq!(at(1), "a");
+        assert_eq!(at(2), "a,c");
+        assert_eq!(at(3), "a,A,c");
+        assert_eq!(at(4), "a,A,b,c");
+        assert_eq!(at(6), "a,A,b,c,C,CC");
+        assert_eq!(at(8), "a,A,,b,,c,C,CC");
+        assert_eq!(at(0), "");
+    }
 }

@@ -1,14 +1,14 @@
 //! A screen as a picture: SVG in which text is text. Every run has the place of its first cell and the width of its cells, and
-//! bars and shades are areas, so that all of it lines up in whatever monospaced font there is.
+//! bars and shades are areas, so that everything lines up in any monospaced font.
 
 use std::fmt::Write;
 
 use ratatui::{
     buffer::{Buffer, Cell},
-    style::{Color, Modifier},
+    style::{Color, Modifier, Style},
 };
 
-use crate::width::width;
+use crate::{theme, width::width};
 
 /// A cell, in pixels: 0.6 of the size of letters, as most monospaced fonts have it.
 const CELL: (usize, usize) = (9, 19);
@@ -20,7 +20,7 @@ const MARGIN: usize = 12;
 const GROUND: &str = "#14171c";
 const TEXT: &str = "#d6d9de";
 
-/// The screen; `title` is read aloud to who does not see it, and must be free of `<` and `&`.
+/// The screen; `title`, for screen readers, must be free of `<` and `&`.
 pub fn svg(buffer: &Buffer, title: &str) -> String {
     let cells = (usize::from(buffer.area.width).max(1), usize::from(buffer.area.height));
     let (wide, high) = (cells.0 * CELL.0 + 2 * MARGIN, cells.1 * CELL.1 + 2 * MARGIN);
@@ -43,58 +43,28 @@ pub fn svg(buffer: &Buffer, title: &str) -> String {
     out
 }
 
-/// How cells are drawn.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Look {
-    text: String,
-    ground: Option<String>,
-    bold: bool,
-    dim: bool,
-    underlined: bool,
-}
-
-impl Look {
-    fn of(cell: &Cell) -> Self {
-        let has = |modifier| cell.modifier.contains(modifier);
-        let (mut text, mut ground) = (colour(cell.fg), colour(cell.bg));
-        if has(Modifier::REVERSED) {
-            (text, ground) = (
-                Some(ground.unwrap_or_else(|| GROUND.to_owned())),
-                Some(text.unwrap_or_else(|| TEXT.to_owned())),
-            );
-        }
-        Self {
-            text: text.unwrap_or_else(|| TEXT.to_owned()),
-            ground,
-            bold: has(Modifier::BOLD),
-            dim: has(Modifier::DIM),
-            underlined: has(Modifier::UNDERLINED),
-        }
-    }
-}
-
 /// Cells side by side that are drawn alike.
 struct Run {
     first: usize,
     cells: usize,
     letters: String,
-    look: Look,
+    style: Style,
 }
 
 fn runs(row: &[Cell]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut at = 0;
     while let Some(cell) = row.get(at) {
-        let (letters, look) = (cell.symbol(), Look::of(cell));
+        let (letters, style) = (cell.symbol(), cell.style());
         let cells = width(letters).max(1);
         match runs.last_mut() {
-            Some(last) if last.look == look && goes_on(&last.letters, letters) => {
+            Some(last) if last.style == style && goes_on(&last.letters, letters) => {
                 last.letters.push_str(letters);
                 last.cells += cells;
             }
-            _ => runs.push(Run { first: at, cells, letters: letters.to_owned(), look }),
+            _ => runs.push(Run { first: at, cells, letters: letters.to_owned(), style }),
         }
-        // The cell that a wide letter takes besides its own has nothing in it.
+        // The second cell of a wide letter is empty.
         at += cells;
     }
     runs
@@ -108,84 +78,75 @@ fn goes_on(before: &str, next: &str) -> bool {
 
 impl Run {
     fn drawn(&self) -> String {
-        let Self { first, cells, letters, look } = self;
-        let (left, wide) = (first * CELL.0, cells * CELL.0);
-        let mut out = String::new();
-        if let Some(ground) = &look.ground {
-            let _ =
-                write!(out, "<rect x=\"{left}\" width=\"{wide}\" height=\"{}\" fill=\"{ground}\"/>", CELL.1);
-        }
-        if let Some(area) = area(letters) {
-            out.push_str(&area.drawn(left, *cells, &look.text));
-        } else if !letters.trim().is_empty() {
-            out.push_str(&self.text());
-        }
-        out
+        let (left, wide) = (self.first * CELL.0, self.cells * CELL.0);
+        let [fg, bg] = [self.style.fg, self.style.bg].map(|of| of.and_then(colour));
+        let or = |colour: Option<String>, default: &str| colour.unwrap_or_else(|| default.to_owned());
+        let (text, ground) = match self.has(Modifier::REVERSED) {
+            true => (or(bg, GROUND), Some(or(fg, TEXT))),
+            false => (or(fg, TEXT), bg),
+        };
+        let ground = ground.map(|ground| {
+            format!("<rect x=\"{left}\" width=\"{wide}\" height=\"{}\" fill=\"{ground}\"/>", CELL.1)
+        });
+        let drawn = match area(&self.letters) {
+            Some(area) => bar(area, left, self.cells, &text),
+            None if self.letters.trim().is_empty() => String::new(),
+            None => self.text(&text),
+        };
+        ground.unwrap_or_default() + &drawn
     }
 
-    fn text(&self) -> String {
-        let Self { first, letters, look, .. } = self;
+    fn has(&self, modifier: Modifier) -> bool {
+        self.style.add_modifier.contains(modifier)
+    }
+
+    fn text(&self, colour: &str) -> String {
         // Blanks around it are only room.
-        let shown = letters.trim_start();
-        let left = (first + letters.len() - shown.len()) * CELL.0;
+        let shown = self.letters.trim_start();
+        let left = (self.first + self.letters.len() - shown.len()) * CELL.0;
         let shown = shown.trim_end();
-        let classes = [(look.bold, "b"), (look.underlined, "u")];
-        let classes: Vec<_> = classes.iter().filter(|(has, _)| *has).map(|(_, class)| *class).collect();
-        let class =
-            if classes.is_empty() { String::new() } else { format!(" class=\"{}\"", classes.join(" ")) };
-        let dim = if look.dim { " opacity=\"0.6\"" } else { "" };
+        let class = match (self.has(Modifier::BOLD), self.has(Modifier::UNDERLINED)) {
+            (false, false) => "",
+            (true, false) => " class=\"b\"",
+            (false, true) => " class=\"u\"",
+            (true, true) => " class=\"b u\"",
+        };
+        let dim = if self.has(Modifier::DIM) { " opacity=\"0.6\"" } else { "" };
+        let letters = shown.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        let length = width(shown) * CELL.0;
         format!(
-            "<text x=\"{left}\" y=\"{BASE}\" textLength=\"{}\" fill=\"{}\"{class}{dim}>{}</text>",
-            width(shown) * CELL.0,
-            look.text,
-            escaped(shown)
+            "<text x=\"{left}\" y=\"{BASE}\" textLength=\"{length}\" fill=\"{colour}\"{class}{dim}>{letters}</text>"
         )
     }
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
-/// A sign that is a part of its cell, in eighths, or a shade.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Area {
-    wide: usize,
-    high: usize,
-    percent: usize,
-}
+/// The part of its cell that a bar's sign fills: width and height in eighths, and the percentage of a shade.
+type Area = (usize, usize, usize);
 
 fn area(letters: &str) -> Option<Area> {
-    let sign = u32::from(letters.chars().next()?);
-    let full = Area { wide: 8, high: 8, percent: 100 };
+    let sign = letters.chars().next()? as usize;
     Some(match sign {
-        0x2581..=0x2588 => Area { high: (sign - 0x2580) as usize, ..full },
-        0x2589..=0x258f => Area { wide: (0x2590 - sign) as usize, ..full },
-        0x2591..=0x2593 => Area { percent: (sign - 0x2590) as usize * 25, ..full },
+        0x2581..=0x2588 => (8, sign - 0x2580, 100),
+        0x2589..=0x258f => (0x2590 - sign, 8, 100),
+        0x2591..=0x2593 => (8, 8, (sign - 0x2590) * 25),
         _ => return None,
     })
 }
 
-impl Area {
-    fn drawn(self, left: usize, cells: usize, colour: &str) -> String {
-        let Self { wide, high, percent } = self;
-        let shade = if percent == 100 { String::new() } else { format!(" opacity=\"0.{percent}\"") };
-        // A pixel is left free between rows, so that bars below each other stay apart.
-        let full = (CELL.1 - 1) * 8;
-        let (top, tall) = (full * (8 - high) / 64, full * high / 64);
-        // Parts of cells stand apart, full ones are one bar.
-        let pieces = if wide == 8 { 1 } else { cells };
-        let piece = if wide == 8 { cells * CELL.0 * 8 } else { CELL.0 * wide };
-        (0..pieces)
-            .map(|n| {
-                format!(
-                    "<rect x=\"{}\" y=\"{top}\" width=\"{}\" height=\"{tall}\" fill=\"{colour}\"{shade}/>",
-                    left + n * CELL.0,
-                    piece as f64 / 8.0
-                )
-            })
-            .collect()
-    }
+fn bar((wide, high, percent): Area, left: usize, cells: usize, colour: &str) -> String {
+    let shade = if percent == 100 { String::new() } else { format!(" opacity=\"0.{percent}\"") };
+    // A pixel is left free between rows, so that bars below each other stay apart.
+    let full = (CELL.1 - 1) * 8;
+    let (top, tall) = (full * (8 - high) / 64, full * high / 64);
+    // Parts of cells stand apart, full ones are one bar.
+    let (pieces, piece) = if wide == 8 { (1, cells * CELL.0 * 8) } else { (cells, CELL.0 * wide) };
+    let rect = |n: usize| {
+        let (left, wide) = (left + n * CELL.0, piece as f64 / 8.0);
+        format!(
+            "<rect x=\"{left}\" y=\"{top}\" width=\"{wide}\" height=\"{tall}\" fill=\"{colour}\"{shade}/>"
+        )
+    };
+    (0..pieces).map(rect).collect()
 }
 
 /// A colour of a terminal as most define it; `None`: the terminal's own.
@@ -198,7 +159,7 @@ fn colour(colour: Color) -> Option<String> {
         Color::Reset => return None,
         Color::Rgb(r, g, b) => return Some(format!("#{r:02x}{g:02x}{b:02x}")),
         Color::Indexed(index) => index,
-        named => super::written::named(named)?,
+        named => theme::SIXTEEN.iter().position(|one| *one == named)? as u8,
     };
     // The cube of 6 x 6 x 6 colours, and the greys, of xterm.
     let level = |n: u8| if n == 0 { 0 } else { 55 + 40 * n };

@@ -1,35 +1,26 @@
 //! The list: headings and the rows that are shown.
 
-use ratatui::{
-    layout::Rect,
-    style::{Modifier, Style},
-    text::{Line, Span},
-};
-
-use super::bars;
+use super::prelude::*;
 use crate::{
     app::{
-        App,
-        list::{Fold, Row},
+        list::{Fold, ListRow},
+        view::View,
     },
     columns::{self, Column},
-    data::Data,
-    subject::{Key, Subject},
-    width::{left, path, width},
 };
 
 /// The columns that fit, each with its width.
-pub fn columns(app: &App, area: Rect) -> Vec<(Column, usize)> {
+fn columns(app: &App, area: Rect) -> Vec<(Column, usize)> {
     let kind = app.kind();
     // The column that rows are sorted by stays.
     let (sort, _) = app.sort_of(kind);
     let least: Vec<Column> = kind.least_needed().into_iter().filter(|column| *column != sort).collect();
-    // Command lines are what is read then.
+    // Command lines are long: where they are shown, they get what is left of the width.
     let flexible = if app.settings.command_lines { &[Column::Command] } else { kind.flexible() };
     columns::that_fit(kind.columns(), &least, flexible, area.width.into())
 }
 
-/// The column whose heading is at a place.
+/// The column that has its heading at a place.
 pub fn column_at(app: &App, area: Rect, x: usize) -> Option<Column> {
     let mut from = 0;
     columns(app, area).into_iter().find_map(|(column, cells)| {
@@ -38,31 +29,37 @@ pub fn column_at(app: &App, area: Rect, x: usize) -> Option<Column> {
     })
 }
 
-/// Headings and rows.
-pub fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
+pub fn lines(app: &App, area: Rect) -> Lines {
     let Some(data) = &app.data else { return Vec::new() };
     let columns = columns(app, area);
-    let mut lines = vec![headings(app, &columns)];
+    list(app, area, headings(app, &columns), |row, is_selected| {
+        let subject = row.at.subject(data)?;
+        Some(line(app, data, row, &subject, &columns, is_selected))
+    })
+}
+
+/// A heading and the rows that are shown, or why there is none; `line` draws one and knows whether it is selected.
+pub fn list(
+    app: &App,
+    area: Rect,
+    heading: Line<'static>,
+    line: impl Fn(&ListRow, bool) -> Option<Line<'static>>,
+) -> Lines {
+    let mut lines = vec![heading];
     if app.rows.is_empty() {
         lines.push(Line::styled(nothing(app), app.theme.quiet()));
     }
-    let shown = app.rows.iter().enumerate().skip(app.first_row).take(area.height.saturating_sub(1).into());
-    lines.extend(shown.filter_map(|(at, row)| {
-        let subject = app.rows.subject(row, data)?;
-        Some(line(app, data, row, &subject, &columns, at == app.selected))
-    }));
+    let shown = app.shown(area.height.saturating_sub(1).into());
+    lines.extend(shown.filter_map(|(at, row)| line(row, at == app.selected)));
     lines
-}
-
-fn is_coarse(app: &App) -> bool {
-    app.data.as_ref().is_some_and(|data| data.interval.mode == cgscope_model::Mode::Coarse)
 }
 
 fn nothing(app: &App) -> &'static str {
     match app.view {
         _ if !app.filter.is_empty() => "nothing has these letters: Esc takes the filter away",
-        crate::app::view::View::Culprits if is_coarse(app) => "not known",
-        crate::app::view::View::Culprits => "nobody waited behind others",
+        View::Culprits if !app.is_exact() => "not known",
+        View::Culprits => "nobody waited behind others",
+        View::States => "no thread of the selection is there",
         _ => "no task of the selection is there",
     }
 }
@@ -84,7 +81,7 @@ fn headings(app: &App, columns: &[(Column, usize)]) -> Line<'static> {
 fn line(
     app: &App,
     data: &Data,
-    row: &Row,
+    row: &ListRow,
     subject: &Subject<'_>,
     columns: &[(Column, usize)],
     is_selected: bool,
@@ -95,8 +92,7 @@ fn line(
         match column {
             Column::Why => {
                 // A bar keeps its colours also in the selected row.
-                let parts = columns::parts(subject);
-                let bar = bars::stacked(&parts, *cells, app.theme);
+                let bar = bars::stacked(&columns::parts(subject), *cells, app.theme);
                 let drawn: usize = bar.iter().map(Span::width).sum();
                 spans.extend(bar);
                 spans.push(Span::styled(" ".repeat(cells - drawn), style));
@@ -114,13 +110,12 @@ fn line(
     Line::from(spans)
 }
 
-/// A cgroup in the tree: below those above it, by its own name. In a flat list, by its path.
-fn name(app: &App, row: &Row, subject: &Subject<'_>, cells: usize) -> String {
+/// A cgroup: in the tree its own name below those above it, in a flat list its path.
+fn name(app: &App, row: &ListRow, subject: &Subject<'_>, cells: usize) -> String {
     let (Subject::Cgroup(node), Key::Cgroup(_)) = (subject, &row.key) else {
         return left(&subject.title(), cells);
     };
-    let is_tree = app.is_tree();
-    if !is_tree {
+    if !app.is_tree() {
         return path(&node.path, cells);
     }
     let mark = match row.fold {
@@ -128,18 +123,14 @@ fn name(app: &App, row: &Row, subject: &Subject<'_>, cells: usize) -> String {
         Fold::Open => '▾',
         Fold::Closed => '▸',
     };
-    // Deep below, the name matters more than the depth.
-    let indent = row.depth.min(cells / 3);
-    let before = format!("{}{mark}", " ".repeat(indent));
+    // In a deep tree the name matters more than the depth.
+    let before = format!("{}{mark}", " ".repeat(row.depth.min(cells / 3)));
     let room = cells.saturating_sub(width(&before));
-    format!("{before}{}", left(node.name(), room))
+    before + &left(node.name(), room)
 }
 
 fn command(app: &App, subject: &Subject<'_>) -> String {
     let Some(task) = subject.task() else { return subject.title() };
-    let line = app.settings.command_lines.then(|| app.command_line(task.reading.tgid));
-    match line.flatten() {
-        Some(line) => line.to_string(),
-        None => task.reading.comm.to_string(),
-    }
+    let line = app.settings.command_lines.then(|| app.command_line(task.reading.tgid)).flatten();
+    line.unwrap_or_else(|| task.reading.comm.clone()).to_string()
 }

@@ -1,36 +1,25 @@
-//! Everything about one: a thread, a process, a cgroup, or all.
+//! Details of one subject: a thread, a process, a cgroup, or all tasks.
 
 mod figures;
 mod limits;
 mod spent;
 mod who;
 
-use cgscope_model::{Interval, Mode, TaskInterval, tree::Node};
-use ratatui::{
-    layout::Rect,
-    text::{Line, Span},
-};
+use cgscope_model::TaskInterval;
 
-use super::{bars, histogram, pane};
-use crate::{
-    app::App,
-    data::Data,
-    subject::Subject,
-    text::NO_HISTOGRAM,
-    width::{left, wrapped},
-};
+use super::{histogram, prelude::*};
 
 /// From this width on there are two columns.
 const WIDE: usize = 120;
-/// Between them.
+/// Cells between them.
 const GAP: usize = 2;
-/// Cells of the word that says of what a fact is.
+/// Cells of the label of a fact.
 const LABEL: usize = 10;
-/// Lines of the histogram, at most: as many as there are doublings, its heading and its legend.
+/// Lines of the histogram, at most: one for each doubling, its heading and its legend.
 const HISTOGRAM: usize = 32;
 
 /// All lines, each at most as wide as the area.
-pub fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
+pub fn lines(app: &App, area: Rect) -> Lines {
     let (Some(data), Some(subject)) = (&app.data, app.subject()) else { return Vec::new() };
     let cells = usize::from(area.width);
     let view = |cells| TaskView { app, data, interval: &data.interval, subject, cells };
@@ -38,24 +27,16 @@ pub fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
         let about = view(cells);
         return [about.first(), about.second()].concat();
     }
-    let (first, second) = (view((cells - GAP).div_ceil(2)), view((cells - GAP) / 2));
-    beside(first.first(), second.second(), first.cells + GAP)
-}
-
-/// Lines side by side; the second ones begin in this cell.
-fn beside(first: Vec<Line<'static>>, second: Vec<Line<'static>>, at: usize) -> Vec<Line<'static>> {
-    let count = first.len().max(second.len());
-    let (mut first, mut second) = (first.into_iter(), second.into_iter());
-    let both = (0..count).map(|_| (first.next().unwrap_or_default(), second.next().unwrap_or_default()));
-    both.map(|(mut line, beside)| {
-        line.spans.push(Span::raw(" ".repeat(at.saturating_sub(line.width()))));
+    let (about, beside) = (view((cells - GAP).div_ceil(2)), view((cells - GAP) / 2));
+    let (mut lines, second) = (about.first(), beside.second());
+    lines.resize(lines.len().max(second.len()), Line::default());
+    for (line, beside) in lines.iter_mut().zip(second) {
+        line.spans.push(Span::raw(" ".repeat((about.cells + GAP).saturating_sub(line.width()))));
         line.spans.extend(beside.spans);
-        line
-    })
-    .collect()
+    }
+    lines
 }
 
-/// What is told of, and in how many cells.
 struct TaskView<'a> {
     app: &'a App,
     data: &'a Data,
@@ -65,8 +46,8 @@ struct TaskView<'a> {
 }
 
 impl<'a> TaskView<'a> {
-    /// Who it is, what it does, why it waited, and what holds it back.
-    fn first(&self) -> Vec<Line<'static>> {
+    /// Who it is, what it does, why it waited, and what limits it.
+    fn first(&self) -> Lines {
         let members = self.members();
         [
             self.who(),
@@ -83,12 +64,12 @@ impl<'a> TaskView<'a> {
         .concat()
     }
 
-    /// How that was over time, who of it waited most, and how long waits were.
-    fn second(&self) -> Vec<Line<'static>> {
+    /// Its waits over time, its threads that waited most, and its histogram.
+    fn second(&self) -> Lines {
         [self.past(), self.worst(), self.histogram()].concat()
     }
 
-    /// Its threads that were there at the end of the interval.
+    /// Its threads that existed at the end of the interval.
     fn members(&self) -> Vec<&'a TaskInterval> {
         let tasks = &self.interval.tasks;
         match self.subject {
@@ -108,7 +89,7 @@ impl<'a> TaskView<'a> {
         }
     }
 
-    /// Its cgroup in the tree; of all the root.
+    /// Its cgroup in the tree; for all tasks the root.
     fn node(&self) -> Option<(usize, &'a Node)> {
         let path = match self.subject {
             Subject::All(_) => "/",
@@ -118,23 +99,22 @@ impl<'a> TaskView<'a> {
         Some((at, &self.data.tree.nodes()[at]))
     }
 
-    fn is_exact(&self) -> bool {
-        self.interval.mode == Mode::Bpf
+    fn label(&self, label: &str) -> Span<'static> {
+        Span::styled(left(label, LABEL), self.app.theme.quiet())
     }
 
-    /// A fact: a word that says of what, and as many lines as it needs.
-    fn fact(&self, label: &'static str, text: &str) -> Vec<Line<'static>> {
-        let words = wrapped(text, self.cells.saturating_sub(LABEL)).into_iter().enumerate();
-        let line = |(at, words)| {
-            let label = if at == 0 { label } else { "" };
-            Line::from(vec![Span::styled(left(label, LABEL), self.app.theme.quiet()), Span::raw(words)])
-        };
-        words.map(line).collect()
+    /// A label and as many lines of words as it needs.
+    fn fact(&self, label: &str, text: &str) -> Lines {
+        pane::hanging(self.label(label), wrapped(text, self.cells.saturating_sub(LABEL)), Style::new())
     }
 
-    fn now(&self) -> Vec<Line<'static>> {
-        // The coarse mode does not tell who runs or waits at a moment.
-        if !self.is_exact() {
+    fn known(&self, label: &str, text: Option<String>) -> Lines {
+        text.map_or_else(Vec::new, |text| self.fact(label, &text))
+    }
+
+    fn now(&self) -> Lines {
+        // The coarse mode does not record who runs or waits at a moment.
+        if !self.app.is_exact() {
             return Vec::new();
         }
         let words = match (pane::now(&self.subject), self.subject) {
@@ -146,29 +126,25 @@ impl<'a> TaskView<'a> {
         self.fact("now", &words)
     }
 
-    fn past(&self) -> Vec<Line<'static>> {
-        let past = &self.app.past();
-        let values: Vec<Option<f64>> = past.iter().map(|one| Some(one.waiting())).collect();
+    fn past(&self) -> Lines {
+        let values: Vec<Option<f64>> = self.app.past().iter().map(|one| Some(one.waiting())).collect();
         let room = self.cells.saturating_sub(LABEL);
         let shown = values.len().min(room);
         let most = values[values.len() - shown..].iter().flatten().copied().fold(0.0, f64::max);
         if shown == 0 || most <= 0.0 {
             return self.fact("waited", "not in the intervals that are remembered");
         }
-        let line = bars::sparkline(&values, most, shown);
-        let spark = vec![
-            Span::styled(left("waited", LABEL), self.app.theme.quiet()),
-            Span::styled(line, self.app.theme.wait()),
-        ];
-        let count = cgscope_model::units::count(shown as u64, "interval");
-        let words = format!("over {count}: at most {:.1}% of an interval", most * 100.0);
-        let many = format!("over {count}: at most {most:.2} tasks on average");
-        let words = if matches!(self.subject, Subject::Task(_)) { words } else { many };
-        [vec![Line::from(spark)], self.fact("", &words)].concat()
+        let line = Span::styled(bars::sparkline(&values, most, shown), self.app.theme.wait());
+        let count = units::count(shown as u64, "interval");
+        let words = match self.subject {
+            Subject::Task(_) => format!("over {count}: at most {:.1}% of an interval", most * 100.0),
+            _ => format!("over {count}: at most {most:.2} tasks on average"),
+        };
+        [vec![Line::from(vec![self.label("waited"), line])], self.fact("", &words)].concat()
     }
 
-    fn histogram(&self) -> Vec<Line<'static>> {
-        if !self.is_exact() {
+    fn histogram(&self) -> Lines {
+        if !self.app.is_exact() {
             return self.fact("", NO_HISTOGRAM);
         }
         let heading = pane::heading(self.app, &self.subject, self.cells);

@@ -9,7 +9,7 @@ use ratatui::layout::Rect;
 use super::{heatmap, histogram, task};
 use crate::{
     app::{About, App},
-    keys::Key,
+    keys::KeyPress,
     settings::Settings,
     theme::{Colours, Theme},
 };
@@ -53,7 +53,7 @@ fn nothing_is_wider_than_the_screen_and_nothing_panics() {
             let mut app = app(colours, &state);
             // A cgroup, one below it, a process, a thread; in us and ms.
             for key in ["1", "down", "down", "down", "t", "p", "down", "u", "h", "h"] {
-                app.on_key(key.parse::<Key>().unwrap().into());
+                app.on_key(key.parse::<KeyPress>().unwrap().into());
                 for (width, height) in SIZES {
                     let area = Rect::new(0, 0, width, height - 6);
                     let all =

@@ -1,18 +1,16 @@
 //! A screen as text: for files, for pictures, and for tests.
 
-use std::fmt::Write;
-
+use crossterm::style::ContentStyle;
 use ratatui::{
     Terminal,
-    backend::TestBackend,
+    backend::{IntoCrossterm, TestBackend},
     buffer::{Buffer, Cell},
-    style::{Color, Modifier},
 };
 
 use super::draw;
-use crate::{app::App, theme::SIXTEEN};
+use crate::app::App;
 
-/// Draws the screen of [`App::area`] as nobody sees it.
+/// Draws the screen of [`App::area`] into memory.
 pub fn buffer(app: &App) -> Buffer {
     let area = app.area;
     let mut terminal = Terminal::new(TestBackend::new(area.width.max(1), area.height.max(1)))
@@ -21,7 +19,7 @@ pub fn buffer(app: &App) -> Buffer {
     drawn.buffer.clone()
 }
 
-/// The rows of a screen, cell by cell; a cell that a wide letter takes besides its own is left out.
+/// The rows of a screen, cell by cell; the second cell of a wide letter is left out.
 fn rows(buffer: &Buffer) -> impl Iterator<Item = Vec<&Cell>> {
     let width = usize::from(buffer.area.width).max(1);
     buffer.content.chunks(width).map(|row| {
@@ -35,60 +33,23 @@ fn rows(buffer: &Buffer) -> impl Iterator<Item = Vec<&Cell>> {
     })
 }
 
-/// The letters alone, a line each, without blanks at its end.
+fn letters(cells: &[&Cell]) -> String {
+    cells.iter().map(|cell| cell.symbol()).collect()
+}
+
+/// The letters alone, a line for each row, without blanks at its end.
 pub fn plain(buffer: &Buffer) -> String {
-    let mut out = String::new();
-    for row in rows(buffer) {
-        let line: String = row.into_iter().map(Cell::symbol).collect();
-        out.push_str(line.trim_end());
-        out.push('\n');
-    }
-    out
+    rows(buffer).map(|row| letters(&row).trim_end().to_owned() + "\n").collect()
 }
 
-/// With the sequences of a terminal for colours and letters.
+/// The letters with a terminal's sequences for colours and modifiers.
 pub fn ansi(buffer: &Buffer) -> String {
-    let mut out = String::new();
-    for row in rows(buffer) {
-        let mut style = String::new();
-        for cell in row {
-            let next = sequence(cell);
-            if next != style {
-                out.push_str("\x1b[0m");
-                out.push_str(&next);
-                style = next;
-            }
-            out.push_str(cell.symbol());
-        }
-        out.push_str("\x1b[0m\n");
-    }
-    out
-}
-
-fn sequence(cell: &Cell) -> String {
-    let mut codes = String::new();
-    let modifiers =
-        [(Modifier::BOLD, 1), (Modifier::DIM, 2), (Modifier::UNDERLINED, 4), (Modifier::REVERSED, 7)];
-    for (modifier, code) in modifiers {
-        if cell.modifier.contains(modifier) {
-            // Writing to a String cannot fail.
-            let _ = write!(codes, "\x1b[{code}m");
-        }
-    }
-    for (colour, base) in [(cell.fg, 30), (cell.bg, 40)] {
-        let code = match colour {
-            Color::Indexed(n) => Some(format!("{};5;{n}", base + 8)),
-            _ => named(colour)
-                .map(|n| if n < 8 { (base + n).to_string() } else { (base + 52 + n).to_string() }),
-        };
-        if let Some(code) = code {
-            let _ = write!(codes, "\x1b[{code}m");
-        }
-    }
-    codes
-}
-
-/// The number of one of the sixteen colours.
-pub(super) fn named(colour: Color) -> Option<u8> {
-    SIXTEEN.iter().position(|named| *named == colour).map(|at| at as u8)
+    let line = |row: Vec<&Cell>| {
+        let runs = row.chunk_by(|a, b| a.style() == b.style()).map(|run| {
+            let style: ContentStyle = run[0].style().into_crossterm();
+            style.apply(letters(run)).to_string()
+        });
+        runs.collect::<String>() + "\n"
+    };
+    rows(buffer).map(line).collect()
 }

@@ -7,9 +7,9 @@ use toml_edit::{Document, DocumentMut, InlineTable, Item, Key as TomlKey, Table,
 
 use super::Settings;
 use crate::{
-    app::list::Kind,
+    app::list::ListKind,
     columns::Column,
-    keys::{Command, Key, Keymap},
+    keys::{Command, KeyPress, Keymap},
     width::cut_end,
 };
 
@@ -81,7 +81,7 @@ impl Settings {
     /// What is saved if a key changes it.
     fn remembered(&self) -> Table {
         let mut table = toml_edit::ser::to_document(self).unwrap_or_default().as_table().clone();
-        let sort = Kind::ALL.iter().map(|kind| (kind.name(), sort_value(*kind, self.sort_of(*kind))));
+        let sort = ListKind::ALL.iter().map(|kind| (kind.name(), sort_value(*kind, self.sort_of(*kind))));
         table.insert("sort", Item::Table(sort.collect()));
         table
     }
@@ -126,7 +126,7 @@ fn set(table: &mut dyn TableLike, name: &str, mut to: Value) {
 }
 
 /// `"p99"`, or `{ column = "p99", reversed = true }`.
-fn sort_value(kind: Kind, (column, reversed): (Column, bool)) -> Value {
+fn sort_value(kind: ListKind, (column, reversed): (Column, bool)) -> Value {
     let has_columns = !kind.columns().is_empty();
     if has_columns && !reversed {
         return column.title().into();
@@ -194,8 +194,8 @@ impl Reader<'_> {
         }
     }
 
-    fn sort(&mut self, table: Table) -> BTreeMap<Kind, (Column, bool)> {
-        let read: BTreeMap<Kind, SortBy> = self.read("sort.", table.clone());
+    fn sort(&mut self, table: Table) -> BTreeMap<ListKind, (Column, bool)> {
+        let read: BTreeMap<ListKind, SortBy> = self.read("sort.", table.clone());
         let mut sort = BTreeMap::new();
         for (kind, by) in read {
             let by = match by {
@@ -224,7 +224,7 @@ impl Reader<'_> {
         let read: BTreeMap<Command, Keys> = self.read("keys.", table.clone());
         let mut read: Vec<(Command, Keys)> = read.into_iter().collect();
         read.sort_by_key(|(command, _)| place(&table, command.name()));
-        let mut given: Vec<(Command, Vec<Key>)> = Vec::new();
+        let mut given: Vec<(Command, Vec<KeyPress>)> = Vec::new();
         for (command, keys) in read {
             let texts = match keys {
                 Keys::One(text) => vec![text],
@@ -246,15 +246,15 @@ impl Reader<'_> {
         self.apply(given)
     }
 
-    fn free_key(&self, text: &str, given: &[(Command, Vec<Key>)]) -> Result<Key, String> {
-        let key: Key = text.parse()?;
+    fn free_key(&self, text: &str, given: &[(Command, Vec<KeyPress>)]) -> Result<KeyPress, String> {
+        let key: KeyPress = text.parse()?;
         match given.iter().find(|(_, keys)| keys.contains(&key)) {
             Some((other, _)) => Err(format!("{key} is a key of {} already, and stays with it", other.name())),
             None => Ok(key),
         }
     }
 
-    fn apply(&mut self, given: Vec<(Command, Vec<Key>)>) -> Keymap {
+    fn apply(&mut self, given: Vec<(Command, Vec<KeyPress>)>) -> Keymap {
         let mut keymap = Keymap::default();
         let is_given: Vec<Command> = given.iter().map(|(command, _)| *command).collect();
         for (command, keys) in given {

@@ -10,7 +10,7 @@ use cgscope_model::units::seconds;
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 use crate::{
-    app::{list::Kind, view::View},
+    app::{list::ListKind, view::View},
     columns::Column,
     keys::Keymap,
     text::Unit,
@@ -64,7 +64,7 @@ pub struct Settings {
     pub command_lines: bool,
     /// The column that lists are sorted by if it is not their default; true: reversed.
     #[serde(skip)]
-    pub sort: BTreeMap<Kind, (Column, bool)>,
+    pub sort: BTreeMap<ListKind, (Column, bool)>,
     /// The time that histograms show.
     pub span: Span,
     /// The unit of histograms.
@@ -102,7 +102,7 @@ impl Default for Settings {
 
 impl Settings {
     /// The column that a list is sorted by, and whether it is reversed.
-    pub fn sort_of(&self, kind: Kind) -> (Column, bool) {
+    pub fn sort_of(&self, kind: ListKind) -> (Column, bool) {
         self.sort.get(&kind).copied().unwrap_or((kind.sorted_by(), false))
     }
 }

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::keys::{Command, Key};
+use crate::keys::{Command, KeyPress};
 
 /// The text of a file that was read at the start, and saved at the end with these settings.
 fn saved(settings: &Settings, before: &str) -> String {
@@ -15,14 +15,14 @@ fn parsed(text: &str) -> (Settings, Vec<String>) {
     Settings::parse(text).unwrap()
 }
 
-fn key(text: &str) -> Key {
+fn key(text: &str) -> KeyPress {
     text.parse().unwrap()
 }
 
 /// Compared by what they mean: a list that is sorted by its own choice need not say so.
 fn assert_same(a: &Settings, b: &Settings) {
     let all = |settings: &Settings| {
-        let sort = Kind::ALL.iter().map(|kind| (*kind, settings.sort_of(*kind))).collect();
+        let sort = ListKind::ALL.iter().map(|kind| (*kind, settings.sort_of(*kind))).collect();
         Settings { sort, ..settings.clone() }
     };
     assert_eq!(all(a), all(b));
@@ -60,9 +60,9 @@ fn every_setting_is_read() {
         processes: false,
         command_lines: true,
         sort: BTreeMap::from([
-            (Kind::Cgroups, (Column::Quota, false)),
-            (Kind::Threads, (Column::P99, true)),
-            (Kind::States, (Column::WaitTime, true)),
+            (ListKind::Cgroups, (Column::Quota, false)),
+            (ListKind::Threads, (Column::P99, true)),
+            (ListKind::States, (Column::WaitTime, true)),
         ]),
         span: Span::Start,
         unit: Unit::Milli,
@@ -99,8 +99,8 @@ fn comments_order_and_unknown_lines_stay() {
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     settings.unit = Unit::Milli;
     settings.mouse = false;
-    settings.sort.insert(Kind::Threads, (Column::Max, false));
-    settings.sort.insert(Kind::Limits, (Column::Burst, true));
+    settings.sort.insert(ListKind::Threads, (Column::Max, false));
+    settings.sort.insert(ListKind::Limits, (Column::Burst, true));
     let after = "# mine\nunit = \"ms\" # like runqlat\nnonsense = 7\n\n# views\nview = 'numa'\nmouse = false\n[sort] # lists\nthreads = \"max\"   # half\nlimits = { column = \"burst\", reversed = true }\n# end\n";
     assert_eq!(saved(&settings, before), after);
 }
@@ -124,8 +124,8 @@ fn a_new_file_tells_what_it_is_and_comments_alone_stay_above() {
 fn a_sort_in_a_table_of_its_own_stays_one() {
     let before = "[sort.threads]\n# why not\ncolumn = \"p99\"\nreversed = true\n";
     let (mut settings, _) = parsed(before);
-    assert_eq!(settings.sort_of(Kind::Threads), (Column::P99, true));
-    settings.sort.insert(Kind::Threads, (Column::P50, false));
+    assert_eq!(settings.sort_of(ListKind::Threads), (Column::P99, true));
+    settings.sort.insert(ListKind::Threads, (Column::P50, false));
     assert_eq!(saved(&settings, before), "[sort.threads]\n# why not\ncolumn = \"p50\"\nreversed = false\n");
 }
 
@@ -236,18 +236,18 @@ fn only_what_keys_changed_is_remembered() {
     let (read, _) = parsed(text);
     // What the screen began with may be more than the file says.
     let mut begun = Settings { view: View::Heatmap, interval: Duration::from_secs(1), ..read.clone() };
-    begun.sort.insert(Kind::Cgroups, (Column::Max, false));
+    begun.sort.insert(ListKind::Cgroups, (Column::Max, false));
     assert_eq!(Settings::save_into(text, &begun, &begun).unwrap(), text);
     let mut now = Settings { tree: false, interval: Duration::from_secs(9), ..begun.clone() };
-    now.sort.insert(Kind::Threads, (Column::P50, true));
+    now.sort.insert(ListKind::Threads, (Column::P50, true));
     let kept = parsed(&Settings::save_into(text, &begun, &now).unwrap()).0;
     let mut expected = Settings { tree: false, ..read };
-    expected.sort.insert(Kind::Threads, (Column::P50, true));
+    expected.sort.insert(ListKind::Threads, (Column::P50, true));
     assert_same(&kept, &expected);
 }
 
 prop_compose! {
-    fn any_sort()(kind in proptest::sample::select(&Kind::ALL), reversed: bool, at: prop::sample::Index) -> (Kind, (Column, bool)) {
+    fn any_sort()(kind in proptest::sample::select(&ListKind::ALL), reversed: bool, at: prop::sample::Index) -> (ListKind, (Column, bool)) {
         match kind.columns() {
             [] => (kind, (kind.sorted_by(), reversed)),
             columns => (kind, (*at.get(columns), reversed)),

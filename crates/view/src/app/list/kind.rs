@@ -1,49 +1,70 @@
-//! What lists there are.
+//! The kinds of lists, and their columns.
 
 use std::sync::LazyLock;
 
 use cgscope_layout::named;
 use cgscope_model::counters::{Counter, OF_TOP};
 
-use crate::columns::Column;
-
-named! {
-    /// What the rows of a list are of.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
-    #[serde(rename_all = "lowercase")]
-    pub enum Kind (name,) {
-        /// The name in settings.
-        name: &'static str,
-    }
-
-    /// Cgroups and what their tasks did.
-    Cgroups = "cgroups";
-    /// Cgroups and their limits.
-    Limits = "limits";
-    /// Cgroups that waited behind somebody.
-    Victims = "victims";
-    /// Processes.
-    Processes = "processes";
-    /// Threads.
-    Threads = "threads";
-    /// Threads, by where they ran.
-    Placed = "placed";
-    /// Threads by name and state.
-    States = "states";
-}
-
-use Column::*;
+use crate::columns::Column::{self, *};
 
 const WAITS: Column = Of(Counter::Waits);
 const CSWCH: Column = Of(Counter::Voluntary);
 const NVCSWCH: Column = Of(Counter::Involuntary);
 const MIGR: Column = Of(Counter::Migrations);
 
-impl Kind {
+named! {
+    /// The subjects of a list's rows.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum ListKind (name, sorted_by, flexible, beside_counters, named_least_needed) {
+        /// The name in settings.
+        name: &'static str,
+        /// The default sort column.
+        sorted_by: Column,
+        /// The columns that take the rest of the width: the first of them that is shown.
+        flexible: &'static [Column],
+        /// The columns besides the counters that all lists of cgroups, processes and threads have.
+        beside_counters: &'static [Column],
+        /// The columns in the order in which they are left out where there is no room, after all other counters.
+        named_least_needed: &'static [Column],
+    }
+
+    /// Cgroups and what their tasks did.
+    Cgroups = "cgroups", WaitTime, &[Name],
+        &[Name, WaitTime, WaitShare, Why, Throttled, P50, P99, Max, Pending, OnCpu, Quota, Threads, Behind],
+        &[WAITS, WaitShare, CSWCH, Threads, Behind, P50, Pending, Max, OnCpu, NVCSWCH, P99, Throttled, Quota];
+    /// Cgroups and their limits.
+    Limits = "limits", Throttled, &[Name],
+        &[Name, OnCpu, Quota, Limit, Burst, Periods, Throttled, LimitedBy, PsiSome, PsiFull, Weight, Threads],
+        &[Threads, Weight, Limit, OnCpu, PsiFull, Burst, Throttled, LimitedBy, PsiSome];
+    /// Cgroups that waited behind others.
+    Victims = "victims", BehindTime, &[Name],
+        &[Name, BehindTime, WaitTime, Why, P99, Max],
+        &[Max, P99, WaitTime, Why];
+    /// Processes.
+    Processes = "processes", WaitTime, &[Cgroup, Command],
+        &[Pid, Command, Threads, WaitTime, WaitShare, Why, Throttled, P50, P99, Max, Pending, OnCpu, Cgroup],
+        LEAST_OF_TASKS;
+    /// Threads.
+    Threads = "threads", WaitTime, &[Cgroup, Command],
+        &[Tid, Pid, Command, Cpu, WaitTime, WaitShare, Why, Throttled, P50, P99, Max, Pending, OnCpu, Cgroup],
+        LEAST_OF_TASKS;
+    /// Threads, by where they ran.
+    Placed = "placed", OnCpu, &[Cgroup, RanOn],
+        &[Tid, Command, Cpu, OnCpu, WaitTime, Why, P99, NodeMoves, MIGR, RanOn, Cgroup],
+        &[Cgroup, MIGR, P99, Cpu, Why];
+    /// Threads by name and state.
+    States = "states", WaitTime, &[Name], &[], &[];
+}
+
+const LEAST_OF_TASKS: &[Column] =
+    &[MIGR, WAITS, WaitShare, P50, Pid, CSWCH, Cgroup, Pending, Cpu, Threads, Max, NVCSWCH, Throttled, OnCpu];
+
+impl ListKind {
     /// Its columns, in their order.
     pub fn columns(self) -> &'static [Column] {
-        static COLUMNS: LazyLock<Vec<Vec<Column>>> =
-            LazyLock::new(|| Kind::ALL.iter().map(|kind| kind.all_columns()).collect());
+        static COLUMNS: LazyLock<[Vec<Column>; ListKind::ALL.len()]> =
+            LazyLock::new(|| ListKind::ALL.map(ListKind::all_columns));
         &COLUMNS[self as usize]
     }
 
@@ -59,77 +80,16 @@ impl Kind {
         columns.flat_map(|column| std::iter::once(column).chain(counters(column))).collect()
     }
 
-    /// Without the counters that all lists of cgroups, processes and threads have.
-    const fn beside_counters(self) -> &'static [Column] {
-        match self {
-            Self::Cgroups => &[
-                Name, WaitTime, WaitShare, Why, Throttled, P50, P99, Max, Pending, OnCpu, Quota, Threads,
-                Behind,
-            ],
-            Self::Limits => &[
-                Name, OnCpu, Quota, Limit, Burst, Periods, Throttled, LimitedBy, PsiSome, PsiFull, Weight,
-                Threads,
-            ],
-            Self::Victims => &[Name, BehindTime, WaitTime, Why, P99, Max],
-            Self::Processes => &[
-                Pid, Command, Threads, WaitTime, WaitShare, Why, Throttled, P50, P99, Max, Pending, OnCpu,
-                Cgroup,
-            ],
-            Self::Threads => &[
-                Tid, Pid, Command, Cpu, WaitTime, WaitShare, Why, Throttled, P50, P99, Max, Pending, OnCpu,
-                Cgroup,
-            ],
-            Self::Placed => &[Tid, Command, Cpu, OnCpu, WaitTime, Why, P99, NodeMoves, MIGR, RanOn, Cgroup],
-            Self::States => &[],
-        }
-    }
-
-    /// What is left out first where there is no room: counters that nothing is said of here before all others.
-    pub fn least_needed(self) -> Vec<Column> {
+    /// The columns in the order in which they are left out where there is no room.
+    pub(crate) fn least_needed(self) -> Vec<Column> {
         let named = self.named_least_needed();
         let others =
             self.columns().iter().filter(|column| matches!(column, Of(_)) && !named.contains(column));
         others.chain(named).copied().collect()
     }
 
-    const fn named_least_needed(self) -> &'static [Column] {
-        match self {
-            Self::Cgroups => &[
-                WAITS, WaitShare, CSWCH, Threads, Behind, P50, Pending, Max, OnCpu, NVCSWCH, P99, Throttled,
-                Quota,
-            ],
-            Self::Limits => &[Threads, Weight, Limit, OnCpu, PsiFull, Burst, Throttled, LimitedBy, PsiSome],
-            Self::Victims => &[Max, P99, WaitTime, Why],
-            Self::Processes | Self::Threads => &[
-                MIGR, WAITS, WaitShare, P50, Pid, CSWCH, Cgroup, Pending, Cpu, Threads, Max, NVCSWCH,
-                Throttled, OnCpu,
-            ],
-            Self::Placed => &[Cgroup, MIGR, P99, Cpu, Why],
-            Self::States => &[],
-        }
-    }
-
-    /// The columns that take what is left of the width: the first of them that is there.
-    pub const fn flexible(self) -> &'static [Column] {
-        match self {
-            Self::Cgroups | Self::Limits | Self::Victims | Self::States => &[Name],
-            Self::Processes | Self::Threads => &[Cgroup, Command],
-            Self::Placed => &[Cgroup, RanOn],
-        }
-    }
-
-    /// Sorted by this unless somebody chose another.
-    pub const fn sorted_by(self) -> Column {
-        match self {
-            Self::Placed => OnCpu,
-            Self::Limits => Throttled,
-            Self::Victims => BehindTime,
-            _ => WaitTime,
-        }
-    }
-
-    /// Its rows are cgroups.
-    pub const fn is_of_cgroups(self) -> bool {
+    /// Whether its rows are cgroups.
+    pub(crate) const fn is_of_cgroups(self) -> bool {
         matches!(self, Self::Cgroups | Self::Limits | Self::Victims)
     }
 }

@@ -1,303 +1,254 @@
-//! Which rows a list has, and in what order.
+//! The rows of a list, and their order.
 
 mod kind;
 
-use std::{cmp::Ordering, collections::BTreeSet, ops::Deref, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeSet, sync::Arc};
 
 use cgscope_model::{Blame, TaskInterval, selection::is_at_or_below};
 
-pub use kind::Kind;
+pub use kind::ListKind;
 
 use crate::{
     columns::{Column, SortKey},
     data::Data,
-    states,
+    states::{self, StateRow},
     subject::{Key, Subject},
 };
 
-/// Whether a row has others below it.
+/// Whether a row has others below it, and whether they are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fold {
-    /// None.
+pub(crate) enum Fold {
     Leaf,
-    /// They are shown.
     Open,
-    /// They are not.
     Closed,
 }
 
-/// Where the figures of a row are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+/// The place of the figures of a row.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum At {
     Node(usize),
     Unknown,
     Process(usize),
     Task(usize),
-    State(usize),
+    /// The figures themselves: the interval has none of states.
+    State(Box<StateRow>),
 }
 
-/// A row.
+/// A row of a list.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
-    /// What tells it in every interval.
-    pub key: Key,
-    at: At,
+pub struct ListRow {
+    /// Identifies the row in every interval.
+    pub(crate) key: Key,
+    pub(crate) at: At,
     /// Rows above it in the tree.
     pub depth: usize,
-    /// Whether others are below it.
-    pub fold: Fold,
+    pub(crate) fold: Fold,
 }
 
-/// The rows of a list in one interval.
-#[derive(Clone, Debug, Default)]
-pub struct Rows {
-    rows: Vec<Row>,
-    states: Vec<states::StateRow>,
-}
-
-/// What is asked for.
+/// A request for the rows of a list.
 #[derive(Clone, Copy)]
-pub struct Question<'a> {
-    /// Rows of this kind.
-    pub kind: Kind,
-    /// Only what is in it: all, a cgroup, or a process.
-    pub scope: &'a Key,
-    /// Sorted by.
-    pub sort: Column,
-    /// The other way round than the column's own.
-    pub reversed: bool,
+pub(crate) struct Question<'a> {
+    pub(crate) kind: ListKind,
+    /// Only rows of this subject: all, a cgroup, or a process.
+    pub(crate) scope: &'a Key,
+    pub(crate) sort: Column,
+    /// Sorted the other way round than the column's own.
+    pub(crate) reversed: bool,
     /// Cgroups as a tree.
-    pub tree: bool,
+    pub(crate) tree: bool,
     /// Only rows with these letters.
-    pub filter: &'a str,
-    /// Cgroups of the tree whose branches are closed.
-    pub folded: &'a BTreeSet<Arc<str>>,
-    /// What a process is called besides its name: its command line.
-    pub command_line: &'a dyn Fn(u32) -> Option<Arc<str>>,
+    pub(crate) filter: &'a str,
+    /// Cgroups of the tree with closed branches.
+    pub(crate) folded: &'a BTreeSet<Arc<str>>,
+    /// Returns the command line of a process, if it is known.
+    pub(crate) command_line: &'a dyn Fn(u32) -> Option<Arc<str>>,
 }
 
-impl Deref for Rows {
-    type Target = [Row];
+impl At {
+    /// `None` for a state.
+    pub(crate) fn subject<'a>(&self, data: &'a Data) -> Option<Subject<'a>> {
+        Some(match self {
+            Self::Node(at) => Subject::Cgroup(data.tree.nodes().get(*at)?),
+            Self::Unknown => Subject::Unknown(data.tree.unknown.as_ref()?),
+            Self::Process(at) => data.of_process(data.processes().get(*at)?),
+            Self::Task(at) => Subject::Task(data.interval.tasks.get(*at)?),
+            Self::State(_) => return None,
+        })
+    }
 
-    fn deref(&self) -> &[Row] {
-        &self.rows
+    pub(crate) fn state(&self) -> Option<&StateRow> {
+        if let Self::State(state) = self { Some(state) } else { None }
     }
 }
 
-impl Rows {
-    /// The answer.
-    pub fn new(question: &Question<'_>, data: &Data) -> Self {
-        match question.kind {
-            Kind::Cgroups | Kind::Limits if question.tree => {
-                Self { rows: tree(question, data), states: Vec::new() }
-            }
-            Kind::Cgroups | Kind::Limits | Kind::Victims => flat(question, data, cgroups(question, data)),
-            Kind::Processes => {
+impl ListRow {
+    fn leaf(key: Key, at: At) -> Self {
+        Self { key, at, depth: 0, fold: Fold::Leaf }
+    }
+}
+
+impl Question<'_> {
+    /// Filters and sorts the rows of an interval.
+    pub(crate) fn rows(&self, data: &Data) -> Vec<ListRow> {
+        match self.kind {
+            ListKind::Cgroups | ListKind::Limits if self.tree => self.tree(data),
+            ListKind::Cgroups | ListKind::Limits | ListKind::Victims => self.flat(data, self.cgroups(data)),
+            ListKind::Processes => {
                 // Threads of a process may be in several cgroups.
-                let pids: BTreeSet<u32> =
-                    tasks_in(question.scope, data).map(|at| data.interval.tasks[at].reading.tgid).collect();
-                let rows = data.processes().iter().enumerate();
-                let rows =
-                    rows.filter(|(_, process)| pids.contains(&process.pid)).map(|(at, _)| At::Process(at));
-                flat(question, data, rows.collect())
+                let tasks = tasks_in(self.scope, data);
+                let pids: BTreeSet<u32> = tasks.map(|at| data.interval.tasks[at].reading.tgid).collect();
+                let all = data.processes().iter().enumerate();
+                let rows = all.filter(|(_, process)| pids.contains(&process.pid));
+                self.flat(data, rows.map(|(at, _)| At::Process(at)).collect())
             }
-            Kind::Threads | Kind::Placed => {
-                flat(question, data, tasks_in(question.scope, data).map(At::Task).collect())
+            ListKind::Threads | ListKind::Placed => {
+                self.flat(data, tasks_in(self.scope, data).map(At::Task).collect())
             }
-            Kind::States => by_state(question, data),
+            ListKind::States => self.by_state(data),
         }
     }
 
-    /// The place of a key.
-    pub fn find(&self, key: &Key) -> Option<usize> {
-        self.rows.iter().position(|row| row.key == *key)
+    fn cgroups(&self, data: &Data) -> Vec<At> {
+        let scope = self.scope_node(data);
+        let below = scope.map_or(0..data.tree.nodes().len(), |node| data.tree.below(node));
+        if self.kind == ListKind::Victims {
+            return victims(data).into_iter().filter(|node| below.contains(node)).map(At::Node).collect();
+        }
+        let unknown = data.tree.unknown.as_ref().filter(|_| scope.is_none()).map(|_| At::Unknown);
+        below.map(At::Node).chain(unknown).collect()
     }
 
-    /// What a row is of; `None` of a row of states.
-    pub fn subject<'a>(&self, row: &Row, data: &'a Data) -> Option<Subject<'a>> {
-        subject(row.at, data)
-    }
-
-    /// Of a row of states, what it is of.
-    pub fn state(&self, row: &Row) -> Option<&states::StateRow> {
-        match row.at {
-            At::State(at) => self.states.get(at),
+    /// The cgroup that is the scope, if one is.
+    fn scope_node(&self, data: &Data) -> Option<usize> {
+        match self.scope {
+            Key::Cgroup(path) => data.tree.find(path),
             _ => None,
         }
     }
-}
 
-fn subject(at: At, data: &Data) -> Option<Subject<'_>> {
-    Some(match at {
-        At::Node(at) => Subject::Cgroup(data.tree.nodes().get(at)?),
-        At::Unknown => Subject::Unknown(data.tree.unknown.as_ref()?),
-        At::Process(at) => data.of_process(data.processes().get(at)?),
-        At::Task(at) => Subject::Task(data.interval.tasks.get(at)?),
-        At::State(_) => return None,
-    })
+    /// Rows in the order of their column; equal ones by their key, so that they do not jump.
+    fn flat(&self, data: &Data, rows: Vec<At>) -> Vec<ListRow> {
+        let filter = self.filter.to_lowercase();
+        let mut keyed: Vec<(SortKey, ListRow)> = rows
+            .into_iter()
+            .filter_map(|at| {
+                let subject = at.subject(data)?;
+                let matches = self.matches(&subject, data, &filter);
+                matches.then(|| (self.sort.sort_key(&subject, data), ListRow::leaf(subject.key(), at)))
+            })
+            .collect();
+        let order = self.order();
+        keyed.sort_by(|(a, x), (b, y)| order(a, b).then_with(|| x.key.cmp(&y.key)));
+        keyed.into_iter().map(|(_, row)| row).collect()
+    }
+
+    fn order(&self) -> impl Fn(&SortKey, &SortKey) -> Ordering {
+        let falls = self.sort.falls() != self.reversed;
+        move |a, b| {
+            let order = a.partial_cmp(b).unwrap_or(Ordering::Equal);
+            if falls { order.reverse() } else { order }
+        }
+    }
+
+    fn matches(&self, subject: &Subject<'_>, data: &Data, filter: &str) -> bool {
+        if filter.is_empty() {
+            return true;
+        }
+        let has = |text: &str| text.to_lowercase().contains(filter);
+        if subject.cgroup(&data.interval).is_some_and(|path| has(path)) {
+            return true;
+        }
+        let is_task = |task: &TaskInterval| {
+            let ids = [task.reading.tid, task.reading.tgid];
+            has(&task.reading.comm)
+                || ids.iter().any(|id| id.to_string() == filter)
+                || (self.command_line)(task.reading.tgid).is_some_and(|line| has(&line))
+        };
+        match (subject, subject.task()) {
+            (_, Some(task)) => is_task(task),
+            // A cgroup is also found by the tasks that are directly in it.
+            (Subject::Cgroup(node), None) => {
+                let own = data.tree.find(&node.path).map_or(&[][..], |at| data.tree.tasks_of(at));
+                own.iter().any(|at| is_task(&data.interval.tasks[*at]))
+            }
+            _ => has(&subject.title()),
+        }
+    }
+
+    /// The tree of cgroups: siblings in the order of the column.
+    fn tree(&self, data: &Data) -> Vec<ListRow> {
+        let nodes = data.tree.nodes();
+        let keys: Vec<SortKey> =
+            nodes.iter().map(|node| self.sort.sort_key(&Subject::Cgroup(node), data)).collect();
+        let order = self.order();
+        let sorted = |mut siblings: Vec<usize>| {
+            // The next one is taken from the end.
+            siblings.sort_by(|a, b| {
+                order(&keys[*b], &keys[*a]).then_with(|| nodes[*b].path.cmp(&nodes[*a].path))
+            });
+            siblings
+        };
+        let roots = match self.scope_node(data) {
+            Some(node) => vec![node],
+            None => (0..nodes.len()).filter(|at| nodes[*at].parent.is_none()).collect(),
+        };
+        let mut next: Vec<(usize, usize)> = sorted(roots).into_iter().map(|at| (at, 0)).collect();
+        let mut rows = Vec::with_capacity(nodes.len() + 1);
+        while let Some((at, depth)) = next.pop() {
+            let node = &nodes[at];
+            let fold = match (node.children.is_empty(), self.folded.contains(&node.path)) {
+                (true, _) => Fold::Leaf,
+                (false, true) => Fold::Closed,
+                (false, false) => Fold::Open,
+            };
+            rows.push(ListRow { key: Key::Cgroup(node.path.clone()), at: At::Node(at), depth, fold });
+            if fold == Fold::Open {
+                next.extend(sorted(node.children.clone()).into_iter().map(|child| (child, depth + 1)));
+            }
+        }
+        let unknown = data.tree.unknown.as_ref().filter(|_| *self.scope == Key::All);
+        rows.extend(unknown.map(|_| ListRow::leaf(Key::Unknown, At::Unknown)));
+        rows
+    }
+
+    fn by_state(&self, data: &Data) -> Vec<ListRow> {
+        let tasks = tasks_in(self.scope, data).map(|at| &data.interval.tasks[at]);
+        let filter = self.filter.to_lowercase();
+        let mut states = states::rows(&data.interval, tasks);
+        states.retain(|row| row.name.to_lowercase().contains(&filter) || row.state.words().contains(&filter));
+        if self.reversed {
+            states.reverse();
+        }
+        let row =
+            |row: StateRow| ListRow::leaf(Key::State(row.name.clone(), row.state), At::State(Box::new(row)));
+        states.into_iter().map(row).collect()
+    }
 }
 
 /// The tasks of a scope, by their place.
-fn tasks_in<'a>(scope: &'a Key, data: &'a Data) -> Box<dyn Iterator<Item = usize> + 'a> {
-    let tasks = data.interval.tasks.iter().enumerate();
-    match scope {
+fn tasks_in<'a>(scope: &'a Key, data: &'a Data) -> impl Iterator<Item = usize> + 'a {
+    let interval = &*data.interval;
+    // By id, so that paths are compared once for each cgroup.
+    let ids: BTreeSet<u64> = match scope {
         Key::Cgroup(root) => {
-            // By id: names are compared but once for each cgroup.
-            let ids: BTreeSet<u64> = data
-                .interval
-                .cgroups
-                .iter()
-                .filter(|(_, path)| is_at_or_below(path, root))
-                .map(|(id, _)| *id)
-                .collect();
-            Box::new(tasks.filter(move |(_, task)| ids.contains(&task.reading.cgroup_id)).map(|(at, _)| at))
+            let cgroups = interval.cgroups.iter().filter(|(_, path)| is_at_or_below(path, root));
+            cgroups.map(|(id, _)| *id).collect()
         }
-        _ => Box::new((0..data.interval.tasks.len()).filter(|at| is_in_scope(scope, data, *at))),
-    }
-}
-
-fn is_in_scope(scope: &Key, data: &Data, task: usize) -> bool {
-    let reading = &data.interval.tasks[task].reading;
-    match scope {
+        _ => BTreeSet::new(),
+    };
+    let is_in = move |task: &TaskInterval| match scope {
         Key::All | Key::State(..) => true,
-        Key::Cgroup(root) => {
-            data.interval.cgroup_path(reading.cgroup_id).is_some_and(|path| is_at_or_below(path, root))
-        }
-        Key::Unknown => data.interval.cgroup_path(reading.cgroup_id).is_none(),
-        Key::Process(pid) => reading.tgid == *pid,
-        Key::Task(serial) => reading.serial == *serial,
-    }
+        Key::Cgroup(_) => ids.contains(&task.reading.cgroup_id),
+        Key::Unknown => interval.cgroup_path(task.reading.cgroup_id).is_none(),
+        Key::Process(pid) => task.reading.tgid == *pid,
+        Key::Task(serial) => task.reading.serial == *serial,
+    };
+    interval.tasks.iter().enumerate().filter(move |(_, task)| is_in(task)).map(|(at, _)| at)
 }
 
-fn cgroups(question: &Question<'_>, data: &Data) -> Vec<At> {
-    let scope = scope_node(question, data);
-    let below = scope.map_or(0..data.tree.nodes().len(), |node| data.tree.below(node));
-    if question.kind == Kind::Victims {
-        return victims(data).into_iter().filter(|node| below.contains(node)).map(At::Node).collect();
-    }
-    let unknown = data.tree.unknown.as_ref().filter(|_| scope.is_none()).map(|_| At::Unknown);
-    below.map(At::Node).chain(unknown).collect()
-}
-
-/// The cgroup that lists are of, if they are not of all.
-fn scope_node(question: &Question<'_>, data: &Data) -> Option<usize> {
-    match question.scope {
-        Key::Cgroup(path) => data.tree.find(path),
-        _ => None,
-    }
-}
-
-/// Cgroups whose own tasks waited behind somebody. Those above them only repeat it.
+/// Cgroups with own tasks that waited behind others; the cgroups above them would only repeat it.
 fn victims(data: &Data) -> BTreeSet<usize> {
     let interval = &*data.interval;
     let ran = interval.pairs.iter().filter(|pair| pair.blame == Blame::Ran);
     ran.filter_map(|pair| data.tree.find_id(interval, pair.victim)).collect()
-}
-
-/// Rows in the order of their column; equal ones by what tells them, so that they do not jump.
-fn flat(question: &Question<'_>, data: &Data, rows: Vec<At>) -> Rows {
-    let filter = question.filter.to_lowercase();
-    let mut keyed: Vec<(SortKey, Row)> = rows
-        .into_iter()
-        .filter_map(|at| {
-            let subject = subject(at, data)?;
-            matches(&subject, data, &filter, question.command_line).then(|| {
-                let row = Row { key: subject.key(), at, depth: 0, fold: Fold::Leaf };
-                (question.sort.sort_key(&subject, data), row)
-            })
-        })
-        .collect();
-    let order = order(question);
-    keyed.sort_by(|(a, x), (b, y)| order(a, b).then_with(|| x.key.cmp(&y.key)));
-    Rows { rows: keyed.into_iter().map(|(_, row)| row).collect(), states: Vec::new() }
-}
-
-fn order(question: &Question<'_>) -> impl Fn(&SortKey, &SortKey) -> Ordering {
-    let falls = question.sort.falls() != question.reversed;
-    move |a, b| {
-        let order = a.partial_cmp(b).unwrap_or(Ordering::Equal);
-        if falls { order.reverse() } else { order }
-    }
-}
-
-fn matches(
-    subject: &Subject<'_>,
-    data: &Data,
-    filter: &str,
-    command_line: &dyn Fn(u32) -> Option<Arc<str>>,
-) -> bool {
-    if filter.is_empty() {
-        return true;
-    }
-    let has = |text: &str| text.to_lowercase().contains(filter);
-    if subject.cgroup(&data.interval).is_some_and(|path| has(path)) {
-        return true;
-    }
-    let is_task = |task: &TaskInterval| {
-        let ids = [task.reading.tid, task.reading.tgid];
-        has(&task.reading.comm)
-            || ids.iter().any(|id| id.to_string() == filter)
-            || command_line(task.reading.tgid).is_some_and(|line| has(&line))
-    };
-    match (subject, subject.task()) {
-        (_, Some(task)) => is_task(task),
-        // A cgroup is found by the tasks that are directly in it, too.
-        (Subject::Cgroup(node), None) => {
-            let own = data.tree.find(&node.path).map_or(&[][..], |at| data.tree.tasks_of(at));
-            own.iter().any(|at| is_task(&data.interval.tasks[*at]))
-        }
-        _ => has(&subject.title()),
-    }
-}
-
-/// The tree of cgroups: siblings in the order of the column.
-fn tree(question: &Question<'_>, data: &Data) -> Vec<Row> {
-    let nodes = data.tree.nodes();
-    let keys: Vec<SortKey> =
-        nodes.iter().map(|node| question.sort.sort_key(&Subject::Cgroup(node), data)).collect();
-    let order = order(question);
-    let sorted = |mut siblings: Vec<usize>| {
-        // The next one is taken from the end.
-        siblings
-            .sort_by(|a, b| order(&keys[*b], &keys[*a]).then_with(|| nodes[*b].path.cmp(&nodes[*a].path)));
-        siblings
-    };
-    let roots = match scope_node(question, data) {
-        Some(node) => vec![node],
-        None => (0..nodes.len()).filter(|at| nodes[*at].parent.is_none()).collect(),
-    };
-    let mut next: Vec<(usize, usize)> = sorted(roots).into_iter().map(|at| (at, 0)).collect();
-    let mut rows = Vec::with_capacity(nodes.len() + 1);
-    while let Some((at, depth)) = next.pop() {
-        let node = &nodes[at];
-        let fold = match (node.children.is_empty(), question.folded.contains(&node.path)) {
-            (true, _) => Fold::Leaf,
-            (false, true) => Fold::Closed,
-            (false, false) => Fold::Open,
-        };
-        rows.push(Row { key: Key::Cgroup(node.path.clone()), at: At::Node(at), depth, fold });
-        if fold == Fold::Open {
-            next.extend(sorted(node.children.clone()).into_iter().map(|child| (child, depth + 1)));
-        }
-    }
-    let unknown = data.tree.unknown.as_ref().filter(|_| *question.scope == Key::All);
-    rows.extend(unknown.map(|_| Row { key: Key::Unknown, at: At::Unknown, depth: 0, fold: Fold::Leaf }));
-    rows
-}
-
-fn by_state(question: &Question<'_>, data: &Data) -> Rows {
-    let tasks = tasks_in(question.scope, data).map(|at| &data.interval.tasks[at]);
-    let filter = question.filter.to_lowercase();
-    let mut states = states::rows(&data.interval, tasks);
-    states.retain(|row| row.name.to_lowercase().contains(&filter) || row.state.words().contains(&filter));
-    if question.reversed {
-        states.reverse();
-    }
-    let rows = states.iter().enumerate().map(|(at, row)| Row {
-        key: Key::State(row.name.clone(), row.state),
-        at: At::State(at),
-        depth: 0,
-        fold: Fold::Leaf,
-    });
-    Rows { rows: rows.collect(), states }
 }

@@ -1,25 +1,21 @@
 //! What a quota does to a cgroup, in sentences.
 
-use cgscope_model::{
-    CgroupReading,
-    tree::Node,
-    units::{self, duration, percent},
-};
+use cgscope_model::CgroupReading;
 
-use crate::{causes::UNNAMED, data::Data, width::cut_start};
+use crate::draw::prelude::*;
 
 /// Quotas that are named in a sentence, at most.
 const NAMED: usize = 3;
 /// Cells of a path within a sentence.
 const NAME: usize = 40;
 
-/// Periods that ran out of quota, of how many, and their share in percent.
+/// Periods that ran out of quota, all periods, and their share in percent.
 pub fn ran_out(limits: &CgroupReading) -> Option<(u64, u64, f64)> {
     let (out, all) = limits.nr_throttled.zip(limits.nr_periods)?;
     Some((out, all, percent(out, all).unwrap_or(0.0)))
 }
 
-/// Which quota holds it back, in a sentence: `held back by /kubepods: 2 CPUs, ran out in 85.7% of 70 periods`.
+/// The quota that holds it back: `held back by /kubepods: 2 CPUs, ran out in 85.7% of 70 periods`.
 pub fn verdict(data: &Data, node: &Node) -> String {
     let nodes = data.tree.nodes();
     let Some(limit) = node.limited_by.map(|at| &nodes[at]) else {
@@ -32,9 +28,9 @@ pub fn verdict(data: &Data, node: &Node) -> String {
     let who = if limit.path == node.path { "its own quota".into() } else { cut_start(&limit.path, NAME) };
     let limits = limit.limits.map(|at| &data.interval.limits[at]);
     let cores = limits.and_then(CgroupReading::quota_cores).map(units::cpus);
-    let out = limits.and_then(ran_out);
-    let periods =
-        out.map(|(_, all, share)| format!("ran out in {share:.1}% of {}", units::count(all, "period")));
+    let periods = limits
+        .and_then(ran_out)
+        .map(|(_, all, share)| format!("ran out in {share:.1}% of {}", units::count(all, "period")));
     let facts: Vec<String> = cores.into_iter().chain(periods).collect();
     let facts = if facts.is_empty() { String::new() } else { format!(": {}", facts.join(", ")) };
     if node.throttled_by.is_empty() {
@@ -46,7 +42,7 @@ pub fn verdict(data: &Data, node: &Node) -> String {
     }
 }
 
-/// Whose quotas its tasks waited for, and what the kernel counts, which is another thing.
+/// The quotas that its tasks waited for, and the time that the kernel counts, which differs.
 pub fn throttled(data: &Data, node: &Node) -> Option<String> {
     let nodes = data.tree.nodes();
     let mut said = Vec::new();

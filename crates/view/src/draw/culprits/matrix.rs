@@ -2,46 +2,35 @@
 
 use std::collections::BTreeMap;
 
-use cgscope_model::{
-    Blame, Cause, Interval,
-    culprits::Culprit,
-    units::{duration, per_second},
-};
-use ratatui::{
-    layout::Rect,
-    style::{Modifier, Style},
-    text::{Line, Span},
-};
+use cgscope_model::{Blame, culprits::Culprit};
 
-use crate::{app::App, causes::UNNAMED, data::Data, subject::Subject, theme::Theme, width::right};
+use crate::draw::{bars::SHADES, pane::a_second, prelude::*};
 
 /// Cells of a duration.
 pub const FIGURE: usize = 7;
-/// Cells of a column of the matrix: a shade and a duration; with the blank after it one more.
+/// Cells of a column at least: a shade and a duration; the blank after it takes one more.
 const NARROW: usize = FIGURE + 1;
+/// Cells of a column at most.
+const WIDE: usize = 20;
 /// Blanks between the list and the matrix.
 const GAP: usize = 2;
-/// From this on a column has a name above it besides its letter.
+/// From this width on a column has a name above it besides its letter.
 const NAMED: usize = 13;
-/// A column is no wider.
-const WIDE: usize = 20;
-/// Columns at most: as many as letters.
+/// Columns at most: one for each letter.
 const MOST: usize = 26;
 /// Cells of a shade, at most.
 const SHADE: usize = 3;
-/// Shades, from few to much.
-const SHADES: [char; 4] = ['░', '▒', '▓', '█'];
 
-/// What makes it one culprit: its cgroup, and its task where these are told apart.
+/// A culprit: its cgroup, and its task where single tasks are recorded.
 pub type Id = (u64, u32);
-/// Time waited behind each, ns, and the first pair of it.
+/// Time waited behind each culprit, ns, and the first pair of it.
 pub type Behind = BTreeMap<Id, (u64, usize)>;
 
 /// The culprits of the victims on the screen.
 pub struct Matrix {
     /// The victim of each row: a node of the tree.
     victims: Vec<usize>,
-    /// Of each row: how long it waited behind each column, ns; last behind all others.
+    /// For each row how long it waited behind each column, ns; last behind all others.
     rows: Vec<Vec<u64>>,
     /// The columns, the worst first.
     pub columns: Vec<(Id, Culprit)>,
@@ -53,7 +42,7 @@ pub struct Matrix {
     most_ns: u64,
 }
 
-/// What tasks of a cgroup with all below it waited behind whom.
+/// What tasks of a cgroup and all cgroups below it waited behind whom.
 pub fn behind(data: &Data, node: usize) -> Behind {
     let mut sums = Behind::new();
     for at in data.tree.pairs_below(node) {
@@ -67,38 +56,39 @@ pub fn behind(data: &Data, node: usize) -> Behind {
 }
 
 impl Matrix {
-    /// Of the rows of the list that are shown, in this region.
+    /// The matrix beside the rows of the list that are shown, in this region.
     pub fn new(app: &App, data: &Data, area: Rect) -> Self {
-        let shown = app.rows.iter().skip(app.first_row).take(area.height.saturating_sub(1).into());
-        let nodes: Vec<usize> = shown
-            .filter_map(|row| match app.rows.subject(row, data)? {
+        let victims: Vec<usize> = app
+            .shown(area.height.saturating_sub(1).into())
+            .filter_map(|(_, row)| match row.at.subject(data)? {
                 Subject::Cgroup(node) => data.tree.find(&node.path),
                 _ => None,
             })
             .collect();
-        let waited: Vec<Behind> = nodes.iter().map(|node| behind(data, *node)).collect();
-        let columns = ranked(data, &nodes, &waited);
+        let waited: Vec<Behind> = victims.iter().map(|node| behind(data, *node)).collect();
+        let mut columns = ranked(data, &victims, &waited);
         let width = usize::from(area.width).saturating_sub(GAP);
         let room = (width / (NARROW + 1)).min(MOST + 1);
         let has_others = columns.len() > room.min(MOST);
-        let count = if has_others { room.saturating_sub(1) } else { columns.len() };
-        let columns: Vec<(Id, Culprit)> = columns.into_iter().take(count).collect();
-        let rows = waited.iter().map(|behind| {
-            let mut cells: Vec<u64> =
-                columns.iter().map(|(id, _)| behind.get(id).map_or(0, |(ns, _)| *ns)).collect();
-            let known: u64 = cells.iter().fold(0, |sum, ns| sum.saturating_add(*ns));
+        if has_others {
+            columns.truncate(room.saturating_sub(1));
+        }
+        let count = columns.len();
+        let row = |behind: &Behind| {
+            let ns_of = |(id, _): &(Id, Culprit)| behind.get(id).map_or(0, |(ns, _)| *ns);
+            let mut row: Vec<u64> = columns.iter().map(ns_of).collect();
+            let known = row.iter().fold(0u64, |sum, ns| sum.saturating_add(*ns));
             let all = behind.values().fold(0u64, |sum, (ns, _)| sum.saturating_add(*ns));
-            cells.push(all.saturating_sub(known));
-            cells
-        });
+            row.push(all.saturating_sub(known));
+            row
+        };
+        let rows: Vec<Vec<u64>> = waited.iter().map(row).collect();
         let drawn = (count + usize::from(has_others)).max(1);
         let cells = (width / drawn).saturating_sub(1).clamp(NARROW, WIDE);
-        let rows: Vec<Vec<u64>> = rows.collect();
         let most_ns = rows.iter().flat_map(|row| &row[..count]).copied().max().unwrap_or(0);
-        Self { victims: nodes, rows, columns, has_others, cells, most_ns }
+        Self { victims, rows, columns, has_others, cells, most_ns }
     }
 
-    /// Letters, and where there is room names.
     fn heading(&self, theme: Theme) -> Line<'static> {
         let mut spans = vec![Span::raw(" ".repeat(GAP))];
         for (at, (_, culprit)) in self.columns.iter().enumerate() {
@@ -121,28 +111,26 @@ impl Matrix {
         let shade_style = theme.cause(cause(&self.columns[column].1, victim));
         let shades = if ns == 0 { 0 } else { (self.cells - FIGURE).min(SHADE) };
         let shade = SHADES[(u128::from(ns) * 4 / u128::from(self.most_ns.max(1))).min(3) as usize];
-        let is_large = ns != 0 && u128::from(ns) * 2 >= u128::from(self.most_ns);
+        let is_large = u128::from(ns) * 2 >= u128::from(self.most_ns);
         let figure = match ns {
             0 => style.patch(theme.quiet()),
             _ if is_large => style.add_modifier(Modifier::BOLD),
             _ => style,
         };
-        let text = a_second(&data.interval, ns).filter(|_| ns != 0).unwrap_or_else(|| "-".into());
         [
             Span::styled(" ".repeat(self.cells - FIGURE - shades), style),
-            Span::styled(String::from_iter(vec![shade; shades]), shade_style),
-            Span::styled(right(&text, FIGURE), figure),
+            bars::repeated(shade, shades, shade_style),
+            Span::styled(right(&some_a_second(data, ns), FIGURE), figure),
             Span::styled(" ", style),
         ]
     }
 
-    /// The letter of a culprit that has a column.
     pub fn letter(&self, id: Id) -> Option<char> {
         self.columns.iter().position(|(column, _)| *column == id).map(letter)
     }
 }
 
-/// What a wait of this victim behind it is.
+/// The cause of a wait of this victim behind this culprit.
 pub fn cause(culprit: &Culprit, victim: &str) -> Cause {
     match &culprit.path {
         _ if culprit.kernel => Cause::Kernel,
@@ -151,30 +139,26 @@ pub fn cause(culprit: &Culprit, victim: &str) -> Cause {
     }
 }
 
-/// Of a column.
 pub fn letter(column: usize) -> char {
     char::from(b'A' + (column % MOST) as u8)
 }
 
-/// The culprits of these victims, the worst first. What a victim has below it that is shown itself counts there alone.
-fn ranked(data: &Data, nodes: &[usize], waited: &[Behind]) -> Vec<(Id, Culprit)> {
+/// The culprits of these victims, the worst first. Where a cgroup below a victim has its own row, its waits count there alone.
+fn ranked(data: &Data, victims: &[usize], waited: &[Behind]) -> Vec<(Id, Culprit)> {
     let has_others_below = |node: usize| {
         let below = data.tree.below(node);
-        nodes.iter().any(|other| *other != node && below.contains(other))
+        victims.iter().any(|other| *other != node && below.contains(other))
     };
+    // Rows without others below them first: they decide which pair stands for a culprit.
+    let (counted, repeated): (Vec<_>, Vec<_>) =
+        victims.iter().zip(waited).partition(|(node, _)| !has_others_below(**node));
     let mut sums = Behind::new();
-    let mut add = |with_others: bool| {
-        let rows = nodes.iter().zip(waited).filter(|(node, _)| has_others_below(**node) == with_others);
-        for (_, behind) in rows {
-            for (id, (ns, pair)) in behind {
-                let sum = sums.entry(*id).or_insert((0, *pair));
-                // Who has but what is shown elsewhere comes after those who have more.
-                sum.0 = sum.0.saturating_add(if with_others { 0 } else { *ns });
-            }
+    for (rows, counts) in [(counted, 1), (repeated, 0)] {
+        for (id, (ns, pair)) in rows.into_iter().flat_map(|(_, behind)| behind) {
+            let sum = sums.entry(*id).or_insert((0, *pair));
+            sum.0 = sum.0.saturating_add(ns * counts);
         }
-    };
-    add(false);
-    add(true);
+    }
     let mut ranked: Vec<(Id, (u64, usize))> = sums.into_iter().collect();
     ranked.sort_by(|a, b| b.1.0.cmp(&a.1.0).then(a.0.cmp(&b.0)));
     let interval = &data.interval;
@@ -182,8 +166,7 @@ fn ranked(data: &Data, nodes: &[usize], waited: &[Behind]) -> Vec<(Id, Culprit)>
     ranked.map(|(id, (ns, pair))| (id, Culprit { ns, ..interval.culprit(&interval.pairs[pair]) })).collect()
 }
 
-/// Headings and the rows that are shown.
-pub fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
+pub fn lines(app: &App, area: Rect) -> Lines {
     let Some(data) = app.data.as_ref().filter(|_| usize::from(area.width) > GAP + NARROW) else {
         return Vec::new();
     };
@@ -196,21 +179,20 @@ pub fn lines(app: &App, area: Rect) -> Vec<Line<'static>> {
         for column in 0..matrix.columns.len() {
             spans.extend(matrix.cell(theme, data, at, column, style));
         }
-        if let Some(others) = row.get(matrix.columns.len()).filter(|_| matrix.has_others) {
-            let text = a_second(&data.interval, *others).filter(|_| *others != 0);
-            spans.push(Span::styled(right(&text.unwrap_or_else(|| "-".into()), matrix.cells), style));
+        if let Some(others) = row.last().filter(|_| matrix.has_others) {
+            spans.push(Span::styled(right(&some_a_second(data, *others), matrix.cells), style));
         }
         Line::from(spans)
     }));
     lines
 }
 
-/// Time of the interval as time a second.
-pub fn a_second(interval: &Interval, ns: u64) -> Option<String> {
-    per_second(ns, interval.duration_ns).map(|ns| duration(ns as u64))
+/// Time of the interval as time a second; `-` for none.
+fn some_a_second(data: &Data, ns: u64) -> String {
+    if ns == 0 { "-".into() } else { a_second(&data.interval, ns) }
 }
 
-/// What tells a culprit in a few letters: its task, or the last part of its path.
+/// A culprit in a few letters: its task, or the last part of its path.
 pub fn short_name(culprit: &Culprit) -> String {
     match (&culprit.task, &culprit.path) {
         (Some((_, comm)), _) => comm.to_string(),

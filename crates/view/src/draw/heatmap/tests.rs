@@ -31,7 +31,7 @@ fn times_are_below_their_columns() {
 }
 
 fn map(past: &[Past], unit: Unit, room: usize) -> Map {
-    Map::new(&past.iter().map(|one| doublings(&one.wait, unit)).collect(), unit, room)
+    Map::new(&past.iter().map(|one| doublings(&one.wait, unit)).collect::<Vec<_>>(), unit, room)
 }
 
 fn past(waits: &[&[u64]]) -> Vec<Past> {
@@ -66,5 +66,5 @@ fn only_lengths_that_occur_have_rows_and_no_wait_is_lost_where_they_do_not_fit()
 #[test]
 fn nothing_has_no_rows() {
     assert_eq!(map(&past(&[&[], &[]]), Unit::Micro, 9).rows, 0);
-    assert_eq!(stands_out(&past(&[&[]]), true), None);
+    assert_eq!(largest(&past(&[&[]]), true), None);
 }

@@ -1,30 +1,23 @@
-//! A host with one NUMA node: that, its memory, and its CPUs.
+//! A host with one NUMA node: the node, its memory, and its CPUs.
 
-use cgscope_model::{
-    Cause, Interval,
-    nodes::CpuInterval,
-    units::{bytes, duration, per_second, percent},
-};
-use ratatui::text::{Line, Span};
+use cgscope_model::nodes::CpuInterval;
 
-use super::{FULL, bars, exactly, share_bar, whose};
-use crate::{data::Data, theme::Theme, width::wrapped};
+use super::{FULL, exactly, memory, of_whom, share_bar};
+use crate::draw::{pane::a_second, prelude::*};
 
 /// Cells of the bar of a CPU, at most.
 const BAR: usize = 30;
-/// Cells of a CPU, from those with a bar and its waits to those with a figure alone.
+/// Cells of a CPU: with a bar and its waits, with a bar, with a figure alone.
 const CPU_CELLS: [usize; 3] = [40, 20, 10];
 
-/// One node: that, its memory, and its CPUs.
-pub fn lines(theme: Theme, data: &Data, cells: usize, room: usize) -> Vec<Line<'static>> {
+pub fn lines(theme: Theme, data: &Data, cells: usize, room: usize) -> Lines {
     let interval = &*data.interval;
     let mut words = format!("one NUMA node{}", spread(&interval.cpus));
     if let Some(node) = data.nodes().first() {
-        let or_na = |value: Option<u64>| value.map_or("n/a".into(), bytes);
-        words += &format!("; memory {} in use of {}", or_na(node.used_bytes), or_na(node.memory_bytes));
+        words += &format!("; memory {}", memory(node, " in use of "));
     }
-    let mut lines: Vec<_> = wrapped(&words, cells).into_iter().map(Line::raw).collect();
-    lines.extend(whose(theme, interval, cells));
+    let mut lines: Lines = wrapped(&words, cells).into_iter().map(Line::raw).collect();
+    lines.extend(of_whom(theme, interval, cells));
     lines.truncate(room.saturating_sub(1));
     let left = room.saturating_sub(lines.len());
     lines.extend(cpus(theme, interval, cells, left));
@@ -36,7 +29,7 @@ fn busy_percent(cpu: &CpuInterval) -> Option<f64> {
     percent(busy_ns, busy_ns.saturating_add(cpu.idle_ns?))
 }
 
-/// How far apart the busiest CPU and the idlest one are.
+/// The busiest CPU and the idlest one.
 fn spread(cpus: &[CpuInterval]) -> String {
     let mut known: Vec<(f64, u32)> =
         cpus.iter().filter_map(|cpu| Some((busy_percent(cpu)?, cpu.cpu))).collect();
@@ -51,7 +44,7 @@ fn spread(cpus: &[CpuInterval]) -> String {
 }
 
 /// The CPUs, several in a line: as much of each as lets all of them fit.
-fn cpus(theme: Theme, interval: &Interval, cells: usize, room: usize) -> Vec<Line<'static>> {
+fn cpus(theme: Theme, interval: &Interval, cells: usize, room: usize) -> Lines {
     let all = &interval.cpus;
     if all.is_empty() || room == 0 {
         return Vec::new();
@@ -67,43 +60,38 @@ fn cpus(theme: Theme, interval: &Interval, cells: usize, room: usize) -> Vec<Lin
 }
 
 /// `  12 ██████▌    78%  wait/s 1.20ms`
-fn one_cpu(theme: Theme, interval: &Interval, cpu: &CpuInterval, cells: usize) -> Vec<Span<'static>> {
-    let number = Span::styled(format!("{:>4} ", cpu.cpu), theme.quiet());
+fn one_cpu(theme: Theme, interval: &Interval, cpu: &CpuInterval, cells: usize) -> Spans {
+    let mut spans = vec![Span::styled(format!("{:>4} ", cpu.cpu), theme.quiet())];
     let share = busy_percent(cpu);
     let [wide, middle, _] = CPU_CELLS;
     if cells < middle {
-        let text = share.map_or("n/a".into(), |share| format!("{share:.0}%"));
+        let text = or_na(share.map(|share| format!("{share:.0}%")));
         let style = if share.is_some_and(|share| share >= FULL) { theme.alarm() } else { theme.busy() };
-        return vec![number, Span::styled(text, style)];
+        spans.push(Span::styled(text, style));
+        return spans;
     }
-    let mut spans = vec![number];
     let wait = cpu.wait.as_ref().filter(|_| cells >= wide);
     let after = if wait.is_some() { 28 } else { 12 };
     spans.extend(share_bar(theme, share, (cells - after).min(BAR)));
     if let Some(wait) = wait {
-        let waited =
-            per_second(wait.total_ns, interval.duration_ns).map_or("-".into(), |ns| duration(ns as u64));
+        let throttled_ns = wait.by_cause.get(Cause::Throttled);
+        let style = if wait.total_ns > throttled_ns { theme.wait() } else { theme.quiet() };
         spans.push(Span::styled("  wait/s ", theme.quiet()));
-        let throttled = wait.by_cause.get(Cause::Throttled);
-        let style = if wait.total_ns > throttled { theme.wait() } else { theme.quiet() };
-        spans.push(Span::styled(waited, style));
+        spans.push(Span::styled(a_second(interval, wait.total_ns), style));
     }
     spans
 }
 
 /// A cell for each CPU.
-fn strip(theme: Theme, all: &[CpuInterval], cells: usize, room: usize) -> Vec<Line<'static>> {
+fn strip(theme: Theme, all: &[CpuInterval], cells: usize, room: usize) -> Lines {
     let each = cells.saturating_sub(12).max(1);
-    let mut lines: Vec<Line<'static>> = all
-        .chunks(each)
-        .take(room)
-        .filter_map(|cpus| {
-            let busy: Vec<Option<f64>> = cpus.iter().map(busy_percent).collect();
-            let range = format!("CPU {:>5}.. ", cpus.first()?.cpu);
-            let bars = bars::sparkline(&busy, 100.0, busy.len());
-            Some(Line::from(vec![Span::styled(range, theme.quiet()), Span::styled(bars, theme.busy())]))
-        })
-        .collect();
+    let line = |cpus: &[CpuInterval]| {
+        let busy: Vec<Option<f64>> = cpus.iter().map(busy_percent).collect();
+        let range = format!("CPU {:>5}.. ", cpus[0].cpu);
+        let bars = bars::sparkline(&busy, 100.0, busy.len());
+        Line::from(vec![Span::styled(range, theme.quiet()), Span::styled(bars, theme.busy())])
+    };
+    let mut lines: Lines = all.chunks(each).take(room).map(line).collect();
     let hidden = all.len().saturating_sub(each * lines.len());
     if hidden != 0
         && let Some(last) = lines.last_mut()

@@ -1,65 +1,48 @@
 //! Waits in figures, the kernel's own beside them, switches, and the tasks that waited most.
 
-use cgscope_model::{
-    TaskInterval,
-    units::{self, duration, per_second, percent},
-};
-use ratatui::text::{Line, Span};
+use std::cmp::Reverse;
+
+use cgscope_model::TaskInterval;
 
 use super::{LABEL, TaskView};
-use crate::{
-    causes,
-    columns::rate,
-    draw::bars,
-    subject::Subject,
-    text::wait_line,
-    width::{left, right},
-};
+use crate::{columns::rate, draw::prelude::*, text::wait_line};
 
 /// Cells of the name of a cause, of its share and of its time.
 const CAUSE: usize = 21;
 const SHARE: usize = 7;
 const TIME: usize = 8;
-
 /// Tasks that are named.
 const NAMED: usize = 5;
 /// Cells of a figure, and of the bar by cause.
 const FIGURE: usize = 8;
 const BAR: usize = 10;
-/// From so many cells for names on there is room for a sentence above them.
+/// Cells for names from which on there is room for a sentence above them.
 const ROOMY: usize = 28;
 
 impl TaskView<'_> {
     /// Number, sum and quantiles of the interval, and a line for each cause.
-    pub(super) fn waits(&self) -> Vec<Line<'static>> {
+    pub(super) fn waits(&self) -> Lines {
         let wait = self.subject.wait();
         let mut lines = self.fact("waits", &wait_line(wait, self.interval.mode));
         let total = wait.by_cause.total();
         let mut parts: Vec<_> = wait.by_cause.iter().filter(|(_, ns)| *ns != 0).collect();
-        parts.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+        parts.sort_by_key(|(_, ns)| Reverse(*ns));
         let room = self.cells.saturating_sub(LABEL + CAUSE + SHARE + TIME + 1);
         for (cause, ns) in parts {
-            let share = percent(ns, total).unwrap_or(0.0);
-            let text = format!(
-                "{}{}{}{} ",
-                " ".repeat(LABEL),
-                left(causes::words(cause), CAUSE),
-                right(&format!("{share:.1}%"), SHARE),
-                right(&duration(ns), TIME)
-            );
-            let mut only = [0.0; cgscope_model::CAUSES];
-            only[cause as usize] = 1.0;
-            let mut spans = vec![Span::raw(text)];
-            spans.extend(bars::stacked(&only, bars::length(ns, total, room), self.app.theme));
-            lines.push(Line::from(spans));
+            let cause_words = left(causes::words(cause), CAUSE);
+            let share = right(&format!("{:.1}%", percent(ns, total).unwrap_or(0.0)), SHARE);
+            let time = right(&duration(ns), TIME);
+            let theme = self.app.theme;
+            let bar = bars::repeated(theme.sign(cause), bar_length(ns, total, room), theme.cause(cause));
+            lines.push(Line::from(vec![Span::raw(format!("{:LABEL$}{cause_words}{share}{time} ", "")), bar]));
         }
         lines
     }
 
     /// The kernel's own figure, and what it does not count.
-    pub(super) fn kernel(&self, members: &[&TaskInterval]) -> Vec<Line<'static>> {
-        // The coarse mode has no figure of its own.
-        if !self.is_exact() {
+    pub(super) fn kernel(&self, members: &[&TaskInterval]) -> Lines {
+        // The coarse mode has no figure of its own to compare.
+        if !self.app.is_exact() {
             return Vec::new();
         }
         let totals = self.subject.totals();
@@ -76,16 +59,12 @@ impl TaskView<'_> {
         lines
     }
 
-    pub(super) fn switches(&self) -> Vec<Line<'static>> {
+    pub(super) fn switches(&self) -> Lines {
         let totals = self.subject.totals();
-        let length_ns = self.interval.duration_ns;
-        let a_second = |count| per_second(count, length_ns).map_or("-".into(), rate);
-        let mut words = format!(
-            "{} a second voluntary, {} involuntary",
-            a_second(totals.voluntary),
-            a_second(totals.involuntary)
-        );
-        if self.is_exact() {
+        let a_second = |count| per_second(count, self.interval.duration_ns).map_or("-".into(), rate);
+        let (voluntary, involuntary) = (a_second(totals.voluntary), a_second(totals.involuntary));
+        let mut words = format!("{voluntary} a second voluntary, {involuntary} involuntary");
+        if self.app.is_exact() {
             words += &format!(", {} moves between CPUs", a_second(totals.migrations));
         }
         if let Subject::Task(task) = self.subject
@@ -95,34 +74,10 @@ impl TaskView<'_> {
         }
         self.fact("switches", &words)
     }
-}
 
-/// The kernel's sum of the same waits beside ours, and why they differ where they do.
-pub(super) fn kernel(ours_ns: u64, kernel_ns: u64, booked_ns: u64) -> String {
-    let said = format!("its own sum (run_delay) is {}", duration(kernel_ns));
-    match kernel_ns.checked_sub(ours_ns) {
-        Some(0) => format!("{said}: the same"),
-        Some(more) if more <= booked_ns => {
-            format!(
-                "{said}, {} more: of waits that are not over it has booked what was before a migration",
-                duration(more)
-            )
-        }
-        Some(more) => format!("{said}, {} more: waits that were not seen, or are not over", duration(more)),
-        None => format!(
-            "{said}, {} less: of waits that began before the interval it had booked that much",
-            duration(ours_ns - kernel_ns)
-        ),
-    }
-}
-
-impl TaskView<'_> {
-    pub(super) fn worst(&self) -> Vec<Line<'static>> {
-        if matches!(self.subject, Subject::Task(_)) {
-            return Vec::new();
-        }
+    pub(super) fn worst(&self) -> Lines {
         let worst = worst(self.members());
-        if worst.is_empty() {
+        if worst.is_empty() || matches!(self.subject, Subject::Task(_)) {
             return Vec::new();
         }
         let name = self.cells.saturating_sub(4 * FIGURE + 1 + BAR);
@@ -136,16 +91,15 @@ impl TaskView<'_> {
 
     fn member(&self, task: &TaskInterval, name: usize) -> Line<'static> {
         let (reading, wait) = (&task.reading, &task.wait);
-        let known = |ns: Option<u64>| right(&ns.map_or("-".into(), duration), FIGURE);
         let figures = [
-            known(Some(wait.total_ns)),
-            known(wait.quantile_ns(0.99)),
-            known((self.is_exact() && wait.count != 0).then_some(wait.max_ns)),
-            known(reading.pending.map(|pending| pending.ns)),
-        ];
-        let text =
-            format!("{}{} ", left(&format!("{} [{}]", reading.comm, reading.tid), name), figures.concat());
-        let mut spans = vec![Span::raw(text)];
+            Some(wait.total_ns),
+            wait.quantile_ns(0.99),
+            (self.app.is_exact() && wait.count != 0).then_some(wait.max_ns),
+            reading.pending.map(|pending| pending.ns),
+        ]
+        .map(|ns| right(&or_dash(ns), FIGURE));
+        let name = left(&format!("{} [{}]", reading.comm, reading.tid), name);
+        let mut spans = vec![Span::raw(format!("{name}{} ", figures.concat()))];
         let mut by_cause = wait.by_cause;
         reading.pending.iter().for_each(|pending| by_cause.add(&pending.by_cause));
         spans.extend(bars::stacked(&causes::parts(&by_cause), BAR, self.app.theme));
@@ -153,14 +107,32 @@ impl TaskView<'_> {
     }
 }
 
-/// Those that waited most, what is not over included; nobody who did not wait.
+/// The kernel's sum of the same waits beside ours, and why they differ.
+pub(super) fn kernel(ours_ns: u64, kernel_ns: u64, booked_ns: u64) -> String {
+    let said = format!("its own sum (run_delay) is {}", duration(kernel_ns));
+    let differ = duration(kernel_ns.abs_diff(ours_ns));
+    match kernel_ns.checked_sub(ours_ns) {
+        Some(0) => format!("{said}: the same"),
+        Some(more_ns) if more_ns <= booked_ns => {
+            format!(
+                "{said}, {differ} more: of waits that are not over it has booked what was before a migration"
+            )
+        }
+        Some(_) => format!("{said}, {differ} more: waits that were not seen, or are not over"),
+        None => {
+            format!("{said}, {differ} less: of waits that began before the interval it had booked that much")
+        }
+    }
+}
+
+/// The tasks that waited most, waits under way included; without those that did not wait.
 pub(super) fn worst(members: Vec<&TaskInterval>) -> Vec<&TaskInterval> {
     let waited = |task: &&TaskInterval| {
         task.wait.total_ns.saturating_add(task.reading.pending.map_or(0, |pending| pending.ns))
     };
     let mut worst: Vec<&TaskInterval> = members.into_iter().filter(|task| waited(task) != 0).collect();
-    // Of equal ones the older.
-    worst.sort_by_key(|task| (std::cmp::Reverse(waited(task)), task.reading.serial));
+    // The older of equal ones first.
+    worst.sort_by_key(|task| (Reverse(waited(task)), task.reading.serial));
     worst.truncate(NAMED);
     worst
 }

@@ -1,78 +1,52 @@
 //! What threads did with the time of an interval.
 
-use cgscope_model::{ByCause, CAUSES, TaskInterval};
-use ratatui::{
-    style::Style,
-    text::{Line, Span},
-};
+use cgscope_model::{ByCause, TaskInterval};
 
-use super::TaskView;
-use crate::{
-    causes,
-    subject::Subject,
-    theme::Theme,
-    width::{left, width},
-};
+use super::{LABEL, TaskView};
+use crate::draw::prelude::*;
 
 /// On CPU, the causes in their order, blocked.
 const PARTS: usize = CAUSES + 2;
 
-/// The time of threads, ns: the parts together are the length of the interval times the number of threads.
+/// The time of threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    on_cpu_ns: u64,
-    waited: ByCause,
-    blocked_ns: u64,
-    /// Waits were longer than the interval has room for: they had begun before it.
+    /// ns; together the length of the interval times the number of threads.
+    parts: [u64; PARTS],
+    /// Waits that began before the interval were longer than it has room for.
     is_cut: bool,
 }
 
 impl Spent {
-    /// Of threads over an interval. Waits that are not over count as far as they lie in it.
+    /// The time of threads in an interval. The part of a wait under way that lies in it counts.
     pub fn of<'a>(tasks: impl IntoIterator<Item = &'a TaskInterval>, duration_ns: u64) -> Self {
         let mut sum = Self::default();
         for task in tasks {
-            let one = Self::of_one(task, duration_ns);
-            sum.on_cpu_ns = sum.on_cpu_ns.saturating_add(one.on_cpu_ns);
-            sum.waited.add(&one.waited);
-            sum.blocked_ns = sum.blocked_ns.saturating_add(one.blocked_ns);
-            sum.is_cut |= one.is_cut;
+            let on_cpu_ns = task.totals.on_cpu_ns.min(duration_ns);
+            let room = duration_ns - on_cpu_ns;
+            let mut waited = task.wait.by_cause;
+            // Waits without a stamp have no recorded cause.
+            waited.add(&ByCause::only(Cause::Unattributed, task.totals.unstamped_ns));
+            if let Some(pending) = &task.reading.pending {
+                waited.add(&pending.by_cause.at_most(duration_ns));
+            }
+            sum.is_cut |= waited.total() > room;
+            let waited = waited.at_most(room);
+            let waited_ns = causes::ORDER.map(|cause| waited.get(cause));
+            let blocked_ns = room.saturating_sub(waited.total());
+            let parts = std::iter::once(on_cpu_ns).chain(waited_ns).chain([blocked_ns]);
+            sum.parts.iter_mut().zip(parts).for_each(|(sum, ns)| *sum = sum.saturating_add(ns));
         }
         sum
     }
 
-    fn of_one(task: &TaskInterval, duration_ns: u64) -> Self {
-        let on_cpu_ns = task.totals.on_cpu_ns.min(duration_ns);
-        let room = duration_ns - on_cpu_ns;
-        let mut waited = task.wait.by_cause;
-        // Nobody looked why these were waited.
-        waited.add(&ByCause::only(cgscope_model::Cause::Unattributed, task.totals.unstamped_ns));
-        if let Some(pending) = &task.reading.pending {
-            waited.add(&pending.by_cause.at_most(duration_ns));
-        }
-        let is_cut = waited.total() > room;
-        let waited = waited.at_most(room);
-        Self { on_cpu_ns, waited, blocked_ns: room.saturating_sub(waited.total()), is_cut }
-    }
-
-    /// On CPU, the causes in their order, blocked.
-    fn parts(&self) -> [f64; PARTS] {
-        let mut parts = [0.0; PARTS];
-        parts[0] = self.on_cpu_ns as f64;
-        for (part, cause) in parts[1..].iter_mut().zip(causes::ORDER) {
-            *part = self.waited.get(cause) as f64;
-        }
-        parts[PARTS - 1] = self.blocked_ns as f64;
-        parts
-    }
-
-    /// Tenths of a percent of each part: together 1000, unless there is no time at all.
-    pub fn tenths(&self) -> [usize; PARTS] {
-        causes::proportional(self.parts(), 1_000)
+    /// Proportional parts of `whole`: together exactly that, unless there is no time at all.
+    pub fn parts_of(&self, whole: usize) -> [usize; PARTS] {
+        causes::proportional(self.parts.map(|ns| ns as f64), whole)
     }
 }
 
-/// What stands for a part, and its name.
+/// The sign of a part, its style, and its name.
 fn part(at: usize, theme: Theme) -> (char, Style, &'static str) {
     match at.checked_sub(1) {
         None => (if theme.has_colour() { '▒' } else { '=' }, theme.busy(), "on CPU"),
@@ -85,26 +59,26 @@ fn part(at: usize, theme: Theme) -> (char, Style, &'static str) {
 }
 
 impl TaskView<'_> {
-    /// A bar of the interval, and what its parts are.
-    pub(super) fn spent(&self, members: &[&TaskInterval]) -> Vec<Line<'static>> {
+    /// A bar of the interval, and its parts.
+    pub(super) fn spent(&self, members: &[&TaskInterval]) -> Lines {
         let length_ns = self.interval.duration_ns;
         let spent = Spent::of(members.iter().copied(), length_ns);
-        let parts = spent.parts();
-        if parts.iter().sum::<f64>() <= 0.0 {
+        if spent.parts.iter().all(|ns| *ns == 0) {
             return Vec::new();
         }
         let theme = self.app.theme;
-        let room = self.cells.saturating_sub(super::LABEL);
-        let mut bar = vec![Span::styled(left("time", super::LABEL), theme.quiet())];
-        for (at, cells) in causes::proportional(parts, room).into_iter().enumerate() {
+        let mut bar = vec![self.label("time")];
+        let cells = spent.parts_of(self.cells.saturating_sub(LABEL));
+        bar.extend(cells.into_iter().enumerate().map(|(at, cells)| {
             let (sign, style, _) = part(at, theme);
-            bar.push(Span::styled(String::from_iter(vec![sign; cells]), style));
-        }
+            bars::repeated(sign, cells, style)
+        }));
         let is_one = matches!(self.subject, Subject::Task(_));
-        let shares = spent.tenths().into_iter().enumerate().filter(|(at, _)| parts[*at] > 0.0);
+        // Tenths of a percent.
+        let shares = spent.parts_of(1_000).into_iter().enumerate().filter(|(at, _)| spent.parts[*at] != 0);
         let shares = shares.map(|(at, tenths)| {
             let (sign, style, name) = part(at, theme);
-            let threads = parts[at] / length_ns.max(1) as f64;
+            let threads = spent.parts[at] as f64 / length_ns.max(1) as f64;
             let average = match at {
                 _ if is_one => String::new(),
                 0 => format!(" ({threads:.2} threads on average)"),
@@ -114,30 +88,10 @@ impl TaskView<'_> {
             [Span::styled(sign.to_string(), style), Span::raw(words)]
         });
         let mut lines = vec![Line::from(bar)];
-        lines.extend(flow(shares, self.cells));
+        lines.extend(bars::flow(shares, LABEL, self.cells));
         if spent.is_cut {
             lines.extend(self.fact("", "waits that began before the interval are cut to it"));
         }
         lines
     }
-}
-
-/// Pairs of sign and words in lines of at most so many cells.
-fn flow(pairs: impl Iterator<Item = [Span<'static>; 2]>, cells: usize) -> Vec<Line<'static>> {
-    let indent = || Line::from(" ".repeat(super::LABEL));
-    let mut lines = vec![indent()];
-    for pair in pairs {
-        // The blanks at the end may be cut.
-        let needed = pair[0].width() + width(pair[1].content.trim_end());
-        if let Some(line) = lines.last()
-            && line.width() + needed > cells
-            && line.width() > super::LABEL
-        {
-            lines.push(indent());
-        }
-        if let Some(line) = lines.last_mut() {
-            line.spans.extend(pair);
-        }
-    }
-    lines
 }

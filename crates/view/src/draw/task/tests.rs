@@ -23,11 +23,15 @@ fn the_time_of_a_thread_is_the_interval_and_its_shares_are_100_percent() {
     ];
     let interval = small::interval(readings);
     for task in &interval.tasks {
-        let tenths = Spent::of([task], interval.duration_ns).tenths();
+        let tenths = Spent::of([task], interval.duration_ns).parts_of(1_000);
         assert_eq!(sum(&tenths), 1_000, "{task:?}");
     }
-    assert_eq!(sum(&Spent::of(&interval.tasks, interval.duration_ns).tenths()), 1_000);
-    assert_eq!(sum(&Spent::of(&interval.tasks, 0).tenths()), 0, "an interval without length has no shares");
+    assert_eq!(sum(&Spent::of(&interval.tasks, interval.duration_ns).parts_of(1_000)), 1_000);
+    assert_eq!(
+        sum(&Spent::of(&interval.tasks, 0).parts_of(1_000)),
+        0,
+        "an interval without length has no shares"
+    );
 }
 
 #[test]
@@ -41,7 +45,7 @@ fn a_wait_under_way_counts_as_far_as_it_lies_in_the_interval() {
     reading.totals.on_cpu_ns = 250_000_000;
     let interval = small::interval(vec![reading]);
     // On CPU, throttled, ..., blocked.
-    let tenths = Spent::of(&interval.tasks, 1_000_000_000).tenths();
+    let tenths = Spent::of(&interval.tasks, 1_000_000_000).parts_of(1_000);
     assert_eq!((tenths[0], tenths[1], tenths[7]), (250, 750, 0));
 }
 

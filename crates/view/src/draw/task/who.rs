@@ -1,45 +1,31 @@
 //! Who it is, and where it runs.
 
-use cgscope_model::{
-    CgroupName, Placement, nodes,
-    units::{self, bytes, duration},
-};
-use ratatui::text::{Line, Span};
+use cgscope_model::{CgroupName, Placement, nodes};
 
 use super::TaskView;
-use crate::{
-    columns::node_shares,
-    subject::Subject,
-    width::{cut_start, width},
-};
+use crate::{columns::node_shares, draw::prelude::*};
 
 impl TaskView<'_> {
-    pub(super) fn who(&self) -> Vec<Line<'static>> {
+    pub(super) fn who(&self) -> Lines {
         let theme = self.app.theme;
-        let title = cut_start(&self.subject.title(), self.cells);
-        let mut spans = vec![Span::styled(title, theme.heading())];
-        let used = spans[0].width();
+        let title = Span::styled(cut_start(&self.subject.title(), self.cells), theme.heading());
+        let fits = |kin: &String| title.width() + 2 + width(kin) <= self.cells;
         let (beside, below) = match self.kin() {
-            Some(kin) if used + 2 + width(&kin) <= self.cells => (Some(kin), None),
+            Some(kin) if fits(&kin) => (Some(Span::styled(format!("  {kin}"), theme.quiet())), None),
             kin => (None, kin),
         };
-        spans.extend(beside.map(|kin| Span::styled(format!("  {kin}"), theme.quiet())));
-        let mut lines = vec![Line::from(spans)];
-        lines.extend(below.into_iter().flat_map(|kin| self.fact("", &kin)));
-        if let Some(task) = self.subject.task() {
-            let command = self.app.command_line(task.reading.tgid);
-            lines.extend(command.into_iter().flat_map(|command| self.fact("command", &command)));
-        }
+        let mut lines = vec![Line::from_iter(std::iter::once(title).chain(beside))];
+        lines.extend(self.known("", below));
+        let command = self.subject.task().and_then(|task| self.app.command_line(task.reading.tgid));
+        lines.extend(self.known("command", command.map(|command| command.to_string())));
         if let Some(path) = self.subject.cgroup(self.interval) {
             let is_title = matches!(self.subject, Subject::Cgroup(_));
-            let words = CgroupName::of(path).words();
-            let said = match (is_title, words) {
-                (true, Some(words)) => Some(words),
-                (true, None) => None,
+            let said = match (is_title, CgroupName::of(path).words()) {
+                (true, words) => words,
                 (false, Some(words)) => Some(format!("{path} ({words})")),
                 (false, None) => Some(path.to_string()),
             };
-            lines.extend(said.into_iter().flat_map(|said| self.fact("cgroup", &said)));
+            lines.extend(self.known("cgroup", said));
         }
         lines
     }
@@ -68,39 +54,38 @@ impl TaskView<'_> {
         })
     }
 
-    /// How long it had lived at the end of the interval: known where that is a Sample of a recording.
+    /// Its age at the end of the interval: known where that is a Sample of a recording.
     fn age(&self, start_ns: u64) -> Option<String> {
         let replay = self.app.replay.as_ref()?;
         let end = replay.player.samples().get(replay.shown? + 1)?;
         Some(duration(end.mono_ns.checked_sub(start_ns)?))
     }
 
-    /// Where it runs, where it may, and where its memory is.
-    pub(super) fn places(&self) -> Vec<Line<'static>> {
+    /// Where it runs, where it may run, and where its memory is.
+    pub(super) fn places(&self) -> Lines {
         let mut lines = Vec::new();
         if let Subject::Task(task) = self.subject {
             let reading = &task.reading;
-            let mut words = reading.cpu.to_string();
-            words += &reading.node.map_or(String::new(), |node| format!(", of node {node}"));
-            lines.extend(self.fact("CPU", &words));
+            let node = reading.node.map_or(String::new(), |node| format!(", of node {node}"));
+            lines.extend(self.fact("CPU", &format!("{}{node}", reading.cpu)));
             let ran = task.ran_by_node();
             if ran.len() > 1 {
                 lines.extend(self.fact("ran on", &node_shares(&ran)));
             }
             let placement = reading.placement.as_deref().map(may_run_on).filter(|words| !words.is_empty());
-            lines.extend(placement.into_iter().flat_map(|words| self.fact("may run", &words)));
+            lines.extend(self.known("may run", placement));
         }
         if let Some(task) = self.subject.task() {
             let pid = task.reading.tgid;
             let memory = self.interval.memory.iter().find(|memory| memory.tgid == pid);
-            lines.extend(memory.into_iter().flat_map(|memory| {
+            let words = memory.map(|memory| {
                 let ran = self.interval.ran_by_node(|task| task.tgid == pid);
-                let mut words = on_nodes(&memory.by_node);
-                if let Some(remote) = nodes::remote_share(&memory.by_node, &ran) {
-                    words += &format!("; {:.1}% on another node than its threads", remote * 100.0);
-                }
-                self.fact("memory", &words)
-            }));
+                let remote = nodes::remote_share(&memory.by_node, &ran);
+                let remote =
+                    remote.map(|share| format!("; {:.1}% on another node than its threads", share * 100.0));
+                on_nodes(&memory.by_node) + &remote.unwrap_or_default()
+            });
+            lines.extend(self.known("memory", words));
         }
         lines
     }
@@ -113,11 +98,10 @@ pub(super) fn on_nodes(memory: &[(u32, u64)]) -> String {
 }
 
 fn may_run_on(placement: &Placement) -> String {
-    let mut words = Vec::new();
-    words.extend(placement.cpus_allowed.as_ref().map(|cpus| format!("on CPUs {cpus}")));
-    words.extend(
+    let words = [
+        placement.cpus_allowed.as_ref().map(|cpus| format!("on CPUs {cpus}")),
         placement.cpuset.as_ref().map(|set| format!("its cpuset {} leaves it {}", set.path, set.cpus)),
-    );
-    words.extend(placement.preferred_node.map(|node| format!("the kernel prefers node {node} for it")));
-    words.join("; ")
+        placement.preferred_node.map(|node| format!("the kernel prefers node {node} for it")),
+    ];
+    words.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
