@@ -1,5 +1,5 @@
-//! An interval log of HdrHistogram: for each interval a histogram of all waits, without a tag, and one for each cgroup with all
-//! below it, tagged with its path. Values are ns.
+//! An interval log of HdrHistogram, in ns: for each interval a histogram of all waits, without a tag, and one for each cgroup with
+//! all below it, tagged with its path.
 
 use std::{
     io::Write,
@@ -14,7 +14,6 @@ use hdrhistogram::serialization::{
 
 use crate::{About, Error, Out, Result, Sink};
 
-/// Writes histograms as they come.
 pub(crate) struct Hdr {
     out: Out,
     serializer: V2DeflateSerializer,
@@ -42,10 +41,10 @@ impl Sink for Hdr {
         if interval.mode == Mode::Coarse {
             return Err(Error::NoHistogram);
         }
-        // A clock that was set back has no negative time for it.
+        // The clock may have been set back.
         let start = Duration::from_nanos(interval.start_unix_ns.saturating_sub(self.start_unix_ns));
         let length = Duration::from_nanos(interval.duration_ns);
-        // Without comments and times a new beginning adds nothing to the log.
+        // Without comments and times a header is empty.
         let mut log = IntervalLogWriterBuilder::new().begin_log_with(&mut self.out, &mut self.serializer)?;
         write(&mut log, &interval.total().wait.hist, start, length, None)?;
         for (path, group) in interval.by_cgroup() {
@@ -79,7 +78,7 @@ fn write(
     })
 }
 
-/// A path without what a tag cannot have: these characters as in a URL, and so `%` itself.
+/// A path with the characters that a tag cannot have, and so `%`, as in a URL.
 fn tag_text(path: &str) -> String {
     let mut tag = String::with_capacity(path.len());
     for c in path.chars() {

@@ -1,47 +1,41 @@
-//! A trace of Perfetto: counters of waiting by cause, of running and of throttling for the host, each cgroup with all below it,
-//! processes and busy threads, how busy each CPU was, and findings as instants.
+//! A trace of Perfetto: counters of waiting by cause, running and throttling for the host, each cgroup with all below it, processes
+//! and busy threads; how busy each CPU was; findings as instants.
 //!
-//! A counter shows what its interval had, from the start of the interval on; its values sum to the whole.
+//! A counter shows the figure of an interval from its start on; the values sum to the whole.
 
 pub mod proto;
 mod tracks;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use cgscope_model::{
-    Finding, Group, Interval, Totals, Wait, findings::findings, selection::path_and_ancestors, sum,
-};
+use cgscope_model::{Group, Interval, Totals, Wait, findings::findings, selection::path_and_ancestors, sum};
 
 use crate::{About, Out, Result, Sink};
-use proto::{CounterUnit, DebugAnnotation};
-use tracks::{Scope, There, Tracks};
+use proto::CounterUnit;
+use tracks::{Present, Scope, Tracks};
 
-/// The names of counters. Those of waiting have the cause behind them.
+/// The names of counters.
 pub mod counters {
-    /// Waits that ended, by cause: `waited: throttled`.
+    /// Time of waits that ended; the cause follows: `waited: throttled`.
     pub const WAITED: &str = "waited: ";
-    /// Waits that ended, all causes.
+    /// Time of waits that ended, all causes.
     pub const WAITED_IN_ALL: &str = "waited";
-    /// How many waits ended.
+    /// Waits that ended.
     pub const WAITS: &str = "waits";
     /// Time on a CPU.
     pub const RAN: &str = "ran";
-    /// Tasks that wait at the end of the interval.
+    /// Waiting tasks at the end of the interval.
     pub const WAITING: &str = "waiting at the end";
-    /// The kernel's own counter of the time that the quota kept CPUs from running, each counted by itself.
+    /// The kernel's own sum over CPUs of the time that the quota kept them from running.
     pub const THROTTLED: &str = "cpu.stat throttled";
-    /// The kernel's own counter of the periods in which the quota ran out.
+    /// The kernel's own count of periods in which the quota ran out.
     pub const PERIODS_THROTTLED: &str = "cpu.stat periods throttled";
-    /// Time in which a CPU ran anything.
+    /// Time in which a CPU ran a task.
     pub const BUSY: &str = "busy";
-    /// Figures that are lost, of all kinds.
+    /// Losses of all kinds.
     pub const LOSSES: &str = "losses";
 }
 
-/// The category of findings.
-pub const FINDING: &str = "finding";
-
-/// Writes packets as they come.
 pub(crate) struct Perfetto {
     tracks: Tracks,
     about: About,
@@ -114,7 +108,7 @@ impl Perfetto {
         Ok(())
     }
 
-    /// Processes that ran or waited, and their threads that did so for a share of the time that counts.
+    /// Processes that ran or waited, and busy threads.
     fn processes(&mut self, interval: &Interval) -> Result<()> {
         let at = interval.start_unix_ns;
         let names: BTreeMap<u32, Arc<str>> =
@@ -127,9 +121,8 @@ impl Perfetto {
         }
         for task in interval.tasks.iter().filter(|task| task.is_busy(interval.duration_ns)) {
             let reading = &task.reading;
-            // Described first: a thread belongs to the process of that id.
-            let process = Scope::Process(reading.tgid, name(reading.tgid));
-            self.tracks.describe_scope(&process)?;
+            // First: the descriptor of a thread names its process.
+            self.tracks.scope(&Scope::Process(reading.tgid, name(reading.tgid)))?;
             let thread = Scope::Thread(reading.tgid, reading.serial, reading.tid, reading.comm.clone());
             self.waits(at, &thread, &task.wait, &task.totals)?;
         }
@@ -142,38 +135,25 @@ impl Perfetto {
                 Some(path) => Scope::Cgroup(Some(path.clone())),
                 None => Scope::Host,
             };
-            self.tracks.say(&scope, interval.start_unix_ns, FINDING, &finding.says, annotations(&finding))?;
+            self.tracks.instant(&scope, interval.start_unix_ns, &finding)?;
         }
         Ok(())
     }
 }
 
-fn there(interval: &Interval) -> There<'_> {
-    There {
-        processes: interval.tasks.iter().map(|task| task.reading.tgid).collect(),
-        threads: interval.tasks.iter().map(|task| task.reading.serial).collect(),
-        cgroups: interval.cgroups.iter().flat_map(|(_, path)| path_and_ancestors(path)).collect(),
-    }
-}
-
-fn annotations(finding: &Finding) -> Vec<DebugAnnotation> {
-    let named = |name: &str| DebugAnnotation { name: Some(name.to_owned()), ..DebugAnnotation::default() };
-    let text = |name, text: &str| DebugAnnotation { string_value: Some(text.to_owned()), ..named(name) };
-    let mut all = vec![text("rule", finding.rule.name()), text("advice", &finding.advice)];
-    all.extend(finding.cgroup.as_deref().map(|path| text("cgroup", path)));
-    all.push(DebugAnnotation { uint_value: Some(finding.lost_ns), ..named("lost_ns") });
-    all
-}
-
 impl Sink for Perfetto {
     fn interval(&mut self, interval: &Interval) -> Result<()> {
-        self.tracks.begin_interval();
         self.host(interval)?;
         self.cgroups(interval)?;
         self.processes(interval)?;
         self.findings(interval)?;
         self.end_unix_ns = interval.start_unix_ns.saturating_add(interval.duration_ns);
-        self.tracks.end_interval(interval.start_unix_ns, &there(interval))
+        let present = Present {
+            processes: interval.tasks.iter().map(|task| task.reading.tgid).collect(),
+            threads: interval.tasks.iter().map(|task| task.reading.serial).collect(),
+            cgroups: interval.cgroups.iter().flat_map(|(_, path)| path_and_ancestors(path)).collect(),
+        };
+        self.tracks.end_interval(interval.start_unix_ns, &present)
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
