@@ -1,4 +1,4 @@
-//! Reads what all threads do at one moment, with nothing hooked between two readings.
+//! Reads what all threads do at one moment. Nothing is hooked between two readings.
 
 mod chosen;
 mod places;
@@ -24,17 +24,17 @@ use proc_walk::ProcWalk;
 use processes::ProcessNames;
 use task_iterator::TaskIterator;
 
-/// What is read of each thread beside its name, state and CPU.
+/// What is read of a thread beside its name, state and CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedFields {
-    /// Threads in all states, not only those that are active ([`crate::ThreadState::is_active`]).
-    pub all_states: bool,
-    /// A bit for each column.
+    /// Not only active threads.
+    pub(crate) all_states: bool,
+    /// A bit per column.
     columns: u32,
 }
 
 impl WantedFields {
-    /// What a tally and a filter need.
+    /// What these need.
     pub fn new(tally: &Tally, filter: &ThreadFilter, all_states: bool) -> Self {
         let by_filter = filter.needs_cgroups().then_some(&GroupBy::Cgroup);
         Self::of(tally.columns.iter().chain(by_filter), all_states)
@@ -53,13 +53,11 @@ impl WantedFields {
 /// Reads all threads but those of cgscope itself.
 pub struct ThreadReader {
     source: ThreadSource,
-    /// What is read of each thread.
     pub(crate) wanted: WantedFields,
     tree: Option<CgroupTree>,
     nodes: BTreeMap<u32, u32>,
     places: KernelPlaces,
     processes: ProcessNames,
-    /// Losses since the start.
     pub(crate) losses: Losses,
 }
 
@@ -71,28 +69,28 @@ enum ThreadSource {
 /// What one round read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RoundRead {
-    /// Threads that were looked at, those included that are left out.
+    /// Threads that were read, with those that are left out.
     pub threads: u64,
     /// No chosen process or thread is left.
     pub is_target_gone: bool,
 }
 
 impl ThreadReader {
-    /// From a task iterator in the kernel: exact states.
+    /// Reads with a task iterator in the kernel: exact states.
     ///
     /// # Errors
-    /// Where the host does not let us, or the selection names what is not there.
+    /// If the host does not allow it, or the selection names something that does not exist.
     pub fn start(selection: &Selection, wanted: WantedFields) -> Result<Self, Failure> {
         Self::with_source(selection, wanted, |mounts, tree| {
             Ok(ThreadSource::Iterator(Box::new(TaskIterator::start(selection, wanted, mounts, tree)?)))
         })
     }
 
-    /// From `/proc`: the kernel's letters alone, which do not tell a thread on a CPU from one that waits for it or is out of quota,
-    /// nor who waits for a device.
+    /// Reads `/proc`: only the kernel's letters, which say neither whether a runnable thread is on a CPU or out of quota, nor who waits
+    /// for a device.
     ///
     /// # Errors
-    /// Where `/proc` cannot be read, or the selection names what is not there.
+    /// If `/proc` cannot be read, or the selection names something that does not exist.
     pub fn start_coarse(selection: &Selection, wanted: WantedFields) -> Result<Self, Failure> {
         Self::with_source(selection, wanted, |mounts, _| {
             Ok(ThreadSource::Walk(Box::new(ProcWalk::start(selection, wanted, mounts)?)))
@@ -121,18 +119,17 @@ impl ThreadReader {
         })
     }
 
-    /// Where the readings come from.
-    pub fn mode(&self) -> Mode {
+    pub(crate) fn mode(&self) -> Mode {
         match self.source {
             ThreadSource::Iterator(_) => Mode::Bpf,
             ThreadSource::Walk(_) => Mode::Coarse,
         }
     }
 
-    /// Calls `each` with every chosen thread that is in one of the wanted states at this moment.
+    /// Calls `each` with every selected thread in a wanted state.
     ///
     /// # Errors
-    /// Where the kernel refuses the reading.
+    /// If the kernel refuses the reading.
     pub(crate) fn read(&mut self, mut each: impl FnMut(&ThreadReading)) -> Result<RoundRead, Failure> {
         let (wanted, processes) = (self.wanted, &mut self.processes);
         let mut met = |reading: &ThreadReading| {
@@ -149,23 +146,26 @@ impl ThreadReader {
         Ok(read)
     }
 
-    /// Makes sure that these cgroups have names, as far as they can be had at this moment.
-    pub fn learn_cgroups(&mut self, ids: impl IntoIterator<Item = u64>) {
+    /// Looks up the names of these cgroups, if they still exist.
+    pub(crate) fn learn_cgroups(&mut self, ids: impl IntoIterator<Item = u64>) {
         if let Some(tree) = &mut self.tree {
-            if let ThreadSource::Walk(walk) = &self.source {
-                walk.tell_of_cgroups(tree);
+            let now = Instant::now();
+            if let ThreadSource::Walk(walk) = &self.source
+                && let Some(cgroups) = &walk.cgroups
+            {
+                cgroups.tell(tree, now);
             }
-            tree.learn(ids, Instant::now());
+            tree.learn(ids, now);
         }
     }
 
-    /// Why functions of the kernel have no names, if they are asked for and have none.
-    pub fn nameless(&self) -> Option<Failure> {
+    /// Why functions of the kernel have no names, if they are requested and have none.
+    pub(crate) fn nameless(&self) -> Option<Failure> {
         let asked = self.wanted.has(GroupBy::Wchan) || self.wanted.has(GroupBy::Kstack);
         if asked { self.places.nameless() } else { None }
     }
 
-    /// What this kernel does not tell of what was asked for, in sentences.
+    /// Sentences on what was requested and this kernel does not report.
     pub fn refused(&self) -> Vec<String> {
         match &self.source {
             ThreadSource::Iterator(iterator) => iterator.refused.clone(),
@@ -182,8 +182,8 @@ impl ThreadNames for ThreadReader {
             GroupBy::Kstack => self.places.kstack(reading.place),
             GroupBy::Cgroup => self.tree.as_ref()?.path(reading.cgroup_id?).cloned(),
             GroupBy::Username => Some(self.processes.user(reading.uid?)),
-            GroupBy::Exe => self.processes.exe(reading.tgid),
-            GroupBy::Cmdline => self.processes.cmdline(reading.tgid),
+            GroupBy::Exe => self.processes.known.get(&reading.tgid)?.exe.clone(),
+            GroupBy::Cmdline => self.processes.known.get(&reading.tgid)?.cmdline.clone(),
             // Not names.
             GroupBy::Comm | GroupBy::Tgid | GroupBy::Tid | GroupBy::State | GroupBy::Node | GroupBy::Cpu => {
                 None
@@ -196,7 +196,7 @@ impl ThreadNames for ThreadReader {
     }
 }
 
-/// The name of a system call of this machine; that of one which is newer than this version knows is its number.
+/// The name of a system call on this architecture; its number if it is newer than our table.
 fn system_call(number: i32) -> Option<Arc<str>> {
     let number = usize::try_from(number).ok()?;
     Some(match syscalls::Sysno::new(number) {

@@ -4,11 +4,10 @@ use cgscope_layout::named;
 use cgscope_model::TaskState;
 
 named! {
-    /// What a thread does at one moment. More than the kernel's letters ([`TaskState`]), it says why a thread in R or D is not on
-    /// a CPU.
+    /// What a thread does at one moment. Unlike the kernel's letters ([`TaskState`]), it says why a thread in R or D is off its CPU.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum ThreadState (letter, name, words) {
-        /// The kernel's letter, as psn sees it; `?` where it is not known.
+        /// The kernel's letter, as psn sees it.
         letter: char,
         /// The name in objects.
         name: &'static str,
@@ -63,12 +62,12 @@ impl ThreadState {
         }
     }
 
-    /// It does something, or is kept from it: what psn shows unless all states are requested.
+    /// It does something, or is kept from it: the states that psn shows by default.
     pub const fn is_active(self) -> bool {
         !matches!(self, Self::Sleeping | Self::Idle | Self::Parked | Self::Zombie)
     }
 
-    /// It waits for an event in the kernel, so that a place and a system call say where.
+    /// It waits in the kernel, so it has a place and a system call.
     pub const fn is_blocked(self) -> bool {
         !matches!(self.letter(), 'R' | 'Z' | 'X' | '?')
     }

@@ -1,4 +1,4 @@
-//! What is of a whole process: read once of each, when it is met, as it may be gone at the end.
+//! The file and the command line of processes: read once, when a process is first seen, as it may exit before the end.
 
 use std::{
     collections::HashMap,
@@ -14,18 +14,18 @@ use cgscope_collect::cmdline;
 
 #[derive(Debug, Default)]
 pub(super) struct ProcessNames {
-    known: HashMap<u32, ProcessName>,
+    pub known: HashMap<u32, ProcessName>,
     users: OnceLock<HashMap<u32, Arc<str>>>,
 }
 
 #[derive(Debug, Default)]
-struct ProcessName {
-    exe: Option<Arc<str>>,
-    cmdline: Option<Arc<str>>,
+pub(super) struct ProcessName {
+    pub exe: Option<Arc<str>>,
+    pub cmdline: Option<Arc<str>>,
 }
 
 impl ProcessNames {
-    /// To be called with every process that is seen.
+    /// Call this with every process that is seen.
     pub fn meet(&mut self, tgid: u32, wanted: WantedFields) {
         self.known.entry(tgid).or_insert_with(|| ProcessName {
             exe: wanted.has(GroupBy::Exe).then(|| exe(tgid)).flatten(),
@@ -33,28 +33,20 @@ impl ProcessNames {
         });
     }
 
-    pub fn exe(&self, tgid: u32) -> Option<Arc<str>> {
-        self.known.get(&tgid)?.exe.clone()
-    }
-
-    pub fn cmdline(&self, tgid: u32) -> Option<Arc<str>> {
-        self.known.get(&tgid)?.cmdline.clone()
-    }
-
-    /// The name of a user; of one that `/etc/passwd` does not know the number, as ps prints it.
+    /// The name of a user; as in ps the number if `/etc/passwd` does not have it.
     pub fn user(&self, uid: u32) -> Arc<str> {
         let users = self.users.get_or_init(|| users(&fs::read_to_string("/etc/passwd").unwrap_or_default()));
         users.get(&uid).cloned().unwrap_or_else(|| uid.to_string().into())
     }
 }
 
-/// `None` for a kernel thread, and for a process that is gone or hidden from us.
+/// `None` for a kernel thread, and for a process that exited or is hidden from us.
 fn exe(tgid: u32) -> Option<Arc<str>> {
     let path = fs::read_link(format!("/proc/{tgid}/exe")).ok()?;
     Some(printable(&path.to_string_lossy()))
 }
 
-/// Of several users with one number the first counts, as for `getpwuid`.
+/// The first of several users with one number counts, as for `getpwuid`.
 fn users(passwd: &str) -> HashMap<u32, Arc<str>> {
     let mut users = HashMap::new();
     for line in passwd.lines() {
@@ -84,10 +76,10 @@ mod tests {
     fn this_process_has_a_file_and_a_command_line() {
         let mut processes = ProcessNames::default();
         let pid = std::process::id();
-        assert_eq!(processes.exe(pid), None, "not met");
+        assert!(!processes.known.contains_key(&pid), "not met");
         processes.meet(pid, WantedFields::of(&[GroupBy::Exe, GroupBy::Cmdline], false));
         let expected = std::env::current_exe().expect("it is there");
-        assert_eq!(processes.exe(pid).as_deref(), expected.to_str());
-        assert!(processes.cmdline(pid).is_some());
+        assert_eq!(processes.known[&pid].exe.as_deref(), expected.to_str());
+        assert!(processes.known[&pid].cmdline.is_some());
     }
 }

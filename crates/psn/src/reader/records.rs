@@ -1,4 +1,4 @@
-//! The stream of the iterator, taken apart into records, and what they say of a thread: plain functions.
+//! Parses the stream of the iterator into records, and records into states.
 
 use std::io::{self, Read};
 
@@ -17,8 +17,8 @@ const RECORD: usize = size_of::<ThreadRecord>();
 const EXIT_DEAD: u32 = 0x10;
 const EXIT_ZOMBIE: u32 = 0x20;
 
-/// Calls `each` for every thread of `stream` and its addresses; the number of threads that were looked at, `None` where the
-/// stream does not say that it is whole.
+/// Calls `each` with every thread and its addresses; returns the number of threads that the kernel went over, `None` if the stream
+/// is cut short.
 pub(super) fn read_records(
     stream: &mut impl Read,
     buffer: &mut Buffer,
@@ -29,7 +29,7 @@ pub(super) fn read_records(
     Ok(looked_at.filter(|_| end == StreamEnd::Complete))
 }
 
-/// Takes whole records off the front; returns the bytes used, or `None` for what is no record.
+/// Parses whole records; returns the bytes used, or `None` for what is no record.
 fn take_records(
     bytes: &[u8],
     each: &mut impl FnMut(&ThreadRecord, &[u64]),
@@ -59,8 +59,8 @@ fn take_records(
     Some(used)
 }
 
-/// What a thread does. That it is on a run queue alone says nothing: since 6.12 a task may sleep there (DELAY_DEQUEUE). One that
-/// has set its state to sleep and was preempted before it could is told as it will be in a moment.
+/// What a thread does. Being on a run queue says nothing: since 6.12 a task may sleep there (DELAY_DEQUEUE). A thread that was
+/// preempted on its way to sleep is reported as asleep.
 pub(super) fn state(record: &ThreadRecord) -> ThreadState {
     let has = |flag: u32| record.flags & flag != 0;
     if has(ON_CPU | DISPLACED) {
@@ -73,7 +73,7 @@ pub(super) fn state(record: &ThreadRecord) -> ThreadState {
         return ThreadState::Dead;
     }
     match task_state_from_bits(record.state) {
-        // Also one that is just woken and not on a queue yet.
+        // Also a thread that is just woken and not on a queue yet.
         TaskState::Running if has(THROTTLED) => ThreadState::Throttled,
         TaskState::Running => ThreadState::Runnable,
         TaskState::DiskSleep if has(IOWAIT) => ThreadState::Iowait,
@@ -81,7 +81,6 @@ pub(super) fn state(record: &ThreadRecord) -> ThreadState {
     }
 }
 
-/// The system call that it is blocked in, if that was read.
 pub(super) fn syscall(record: &ThreadRecord) -> Option<i32> {
     (record.flags & HAS_SYSCALL != 0 && record.syscall >= 0).then_some(record.syscall)
 }

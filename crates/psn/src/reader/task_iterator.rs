@@ -20,18 +20,18 @@ use cgscope_collect::{
     shared_parts::{AyaResult, Buffer, Raw, failed, hash_table, program, read_iterator},
 };
 
-/// Addresses that tell where a thread is blocked. Those of the scheduler are left out of the stack of a task that is off its CPU
-/// (`stack_trace_consume_entry_nosched`, Linux 5.2), so the first one tells it, and the kernel need not look for more.
+/// Addresses that say where a thread is blocked. The stack of a task that is off its CPU leaves out the scheduler
+/// (`stack_trace_consume_entry_nosched`, Linux 5.2), so the first one is enough.
 const FRAMES_OF_WCHAN: usize = 1;
 
-/// The loaded iterator. Nothing is attached but while it is read.
+/// The loaded iterator. It is attached only while it is read.
 pub(super) struct TaskIterator {
     bpf: Ebpf,
     chosen: Option<ChosenProcesses>,
     selected: BTreeSet<u64>,
     wanted: WantedFields,
     has_users: bool,
-    /// What this kernel does not tell.
+    /// Sentences on what this kernel does not report.
     pub refused: Vec<String>,
     buffer: Buffer,
 }
@@ -71,7 +71,7 @@ impl TaskIterator {
         Ok(Self { bpf, chosen, selected, wanted, has_users, refused, buffer })
     }
 
-    /// Calls `each` with every thread; false where the reading ended early.
+    /// Calls `each` with every thread; false if the reading ended early.
     pub fn read(
         &mut self,
         places: &mut KernelPlaces,
@@ -88,7 +88,7 @@ impl TaskIterator {
         Ok((RoundRead { threads: looked_at.unwrap_or_default(), is_target_gone }, looked_at.is_some()))
     }
 
-    /// Brings the table of the selected up to date; true if none of them is left.
+    /// Updates the map of selected processes and threads; true if none of them is left.
     fn update_selected(&mut self) -> AyaResult<bool> {
         let Some(chosen) = &mut self.chosen else { return Ok(false) };
         if !chosen.update()? {
@@ -192,7 +192,7 @@ fn reading(record: &ThreadRecord, place: u32, wanted: WantedFields, has_users: b
         cpu: Some(record.cpu),
         cgroup_id: wanted.has(GroupBy::Cgroup).then_some(record.cgroup_id),
         uid: has_users.then_some(record.uid),
-        // One that has just been woken is on its way out of it.
+        // A thread that has just been woken leaves it.
         syscall: records::syscall(record).filter(|_| state.is_blocked()),
         place,
     }
