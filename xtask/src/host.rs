@@ -1,5 +1,4 @@
-//! What is on this machine: the facts that `bpf_build::plan` judges. Nothing here changes anything or uses a network.
-use std::env;
+//! The facts about this machine that `bpf_build::plan` needs. Nothing here changes anything or uses a network.
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -9,11 +8,11 @@ use bpf_build::{Compiler, Toolchain, linker};
 use crate::failure::Failure;
 use crate::root::is_on_path;
 
-/// `extra`: packages that are wanted besides those that cgscope is built with.
+/// `extra`: packages beside those that cgscope is built with.
 pub(crate) fn facts(extra: &[&str], lists_are_new: bool) -> Facts {
     let complete = Toolchain::find().is_ok();
     let compilers: Vec<u32> =
-        if complete { Vec::new() } else { Compiler::all().map(|compiler| compiler.llvm()).collect() };
+        if complete { Vec::new() } else { Compiler::all().map(|compiler| compiler.llvm).collect() };
     let mut facts = Facts {
         c_compiler: said("cc", &["--version"]).is_some(),
         static_libc: said("cc", &["-print-file-name=libc.a"]).is_some_and(|path| is_file(&path)),
@@ -29,7 +28,7 @@ pub(crate) fn facts(extra: &[&str], lists_are_new: bool) -> Facts {
     facts
 }
 
-/// A compiler that does not find the library says its bare name.
+/// A compiler that does not find the library prints its bare name.
 fn is_file(path: &str) -> bool {
     let path = Path::new(path.trim());
     path.is_absolute() && path.is_file()
@@ -44,22 +43,21 @@ fn apt(facts: &Facts, extra: &[&str], updated: bool) -> Apt {
         && facts.static_libc
         && facts.complete
         && extra.iter().all(|name| installed.iter().any(|installed| installed == name));
-    // apt takes half a second to read its lists, and every build asks.
-    let offered = if is_all_there { Vec::new() } else { offered(&policy(&names)) };
+    // apt takes half a second to read its lists, which would slow every build.
+    let policy = (!is_all_there).then(|| said("apt-cache", &[&["policy"], &names[..]].concat())).flatten();
+    let offered = offered(&policy.unwrap_or_default());
     Apt { updated, offered, installed }
 }
 
-/// The directory `name` in the user's cache of cgscope, for what is called `what`.
+/// The directory `name` in the user's cache of cgscope, which holds `what`.
 pub(crate) fn cache(name: &str, what: &str) -> Result<PathBuf, Failure> {
-    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
-    cache.map(|cache| cache.join("cgscope").join(name)).ok_or_else(|| {
+    linker::cache().map(|cache| cache.join(name)).ok_or_else(|| {
         Failure::Host(format!("{name}: there is no home directory, so {what} have no place; set HOME"))
     })
 }
 
 fn dpkg(names: &[&str]) -> String {
-    // It fails where one of them is unknown, and tells of the others all the same.
+    // It fails if one of them is unknown, and reports the others all the same.
     let asked = Command::new("dpkg-query")
         .args(["--show", "--showformat=${Package} ${db:Status-Status}\n"])
         .args(names)
@@ -67,16 +65,12 @@ fn dpkg(names: &[&str]) -> String {
     asked.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
 }
 
-fn policy(names: &[&str]) -> String {
-    said("apt-cache", &[&["policy"], names].concat()).unwrap_or_default()
-}
-
-/// The installed packages in what dpkg-query writes.
+/// The installed packages in the output of dpkg-query.
 fn installed(text: &str) -> Vec<String> {
     text.lines().filter_map(|line| line.strip_suffix(" installed")).map(str::to_owned).collect()
 }
 
-/// The packages with a candidate in what `apt-cache policy` writes.
+/// The packages with a candidate in the output of `apt-cache policy`.
 fn offered(text: &str) -> Vec<String> {
     let mut offered = Vec::new();
     let mut package = "";
@@ -91,7 +85,7 @@ fn offered(text: &str) -> Vec<String> {
 }
 
 fn said(program: &str, arguments: &[&str]) -> Option<String> {
-    // The words that are looked for below are English.
+    // The output that is parsed above is English.
     let output = Command::new(program).args(arguments).env("LC_ALL", "C").output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
