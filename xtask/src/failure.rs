@@ -1,13 +1,13 @@
-//! Why a command of ours ended early, and with which exit code.
+//! Why a command ended early, and with which exit code.
 use std::fmt;
 use std::process::ExitCode;
 
-/// In words: what is missing or failed, what that prevents, what to do.
+/// A sentence: what is missing or failed, what that prevents, what to do.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The command line cannot be understood.
     Usage(String),
-    /// This machine lacks something, so nothing was tried.
+    /// This machine lacks something.
     Host(String),
     /// A step was tried and failed.
     Step(String),

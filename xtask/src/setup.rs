@@ -1,4 +1,4 @@
-//! Installs what is missing, and says so before.
+//! Installs what is missing, after saying so.
 use std::env;
 use std::io;
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use crate::host;
 use crate::root::AsRoot;
 use crate::steps;
 
-/// What the tests and the measurements use besides: peers to compare with, load, terminals.
+/// Packages for tests and measurements: tools to compare with, load, terminals.
 pub(crate) const TEST_TOOLS: [&str; 10] = [
     "libbpf-tools",
     "sysstat",
@@ -25,24 +25,20 @@ pub(crate) const TEST_TOOLS: [&str; 10] = [
     "util-linux",
 ];
 
-/// A browser for the tests of the report's page.
-const BROWSER: &str = "chromium";
-
 /// libFuzzer is C++.
 pub(crate) const FOR_FUZZ: &str = "g++";
 
-/// promtool for the rules in `deploy/`, and what makes a clean root of Debian to install the package in, and boots it.
+/// promtool for the rules in `deploy/`, and tools that make and boot a clean Debian to install the package in.
 pub(crate) const FOR_DEPLOY: [&str; 3] = ["prometheus", "mmdebstrap", "systemd-container"];
 
-/// What the virtual machines need besides.
-const LAB_TOOLS: [&str; 2] = ["qemu-system-x86", "busybox-static"];
+/// Packages for the virtual machines, and a browser for the page of a report.
+const LAB_TOOLS: [&str; 3] = ["qemu-system-x86", "busybox-static", "chromium"];
 
-/// What the tests use in and outside of virtual machines.
 pub(crate) fn for_lab() -> Vec<&'static str> {
-    [&TEST_TOOLS[..], &LAB_TOOLS, &[BROWSER]].concat()
+    [&TEST_TOOLS[..], &LAB_TOOLS].concat()
 }
 
-/// Sees to it that cgscope can be built, and that the `extra` packages are there. Silent where all is.
+/// Installs what cgscope is built with, and the `extra` packages. Silent if nothing is missing.
 pub(crate) fn ensure(extra: &[&str]) -> Result<(), Failure> {
     let mut lists_are_new = false;
     let mut done = None;
@@ -54,7 +50,11 @@ pub(crate) fn ensure(extra: &[&str]) -> Result<(), Failure> {
         }
         announce(&plan, facts.apt.is_some());
         if facts.apt.is_none() || plan.steps.is_empty() {
-            return Err(not_ours(&plan));
+            let what = if plan.steps.is_empty() { "install it" } else { "run the commands above" };
+            return Err(Failure::Host(format!(
+                "what is missing cannot be installed from here, so cgscope cannot be built or tested; \
+                 {what}, then run this again"
+            )));
         }
         if done.as_ref() == Some(&plan) {
             return Err(Failure::Host(
@@ -86,15 +86,6 @@ fn announce(plan: &Plan, is_ours: bool) {
     }
 }
 
-fn not_ours(plan: &Plan) -> Failure {
-    let what = if plan.steps.is_empty() { "install it" } else { "run the commands above" };
-    Failure::Host(format!(
-        "what is missing cannot be installed from here, so cgscope cannot be built or tested; \
-         {what}, then run this again"
-    ))
-}
-
-/// The command as one would type it.
 fn in_words(step: &Step) -> String {
     let words = step.words().join(" ");
     match step.on_path() {
@@ -106,7 +97,7 @@ fn in_words(step: &Step) -> String {
 fn carry_out(step: &Step, lists_are_new: &mut bool) -> Result<(), Failure> {
     let mut is_done = attempt(step)?;
     if !is_done && matches!(step, Step::AptInstall(_)) && !*lists_are_new {
-        // Old lists name packages that the archive no longer has: once more with new ones.
+        // Old lists name packages that the archive no longer has: try again with new ones.
         *lists_are_new = true;
         is_done = attempt(&Step::AptUpdate)? && attempt(step)?;
     }
@@ -120,7 +111,7 @@ fn carry_out(step: &Step, lists_are_new: &mut bool) -> Result<(), Failure> {
     )))
 }
 
-/// Whether it went well.
+/// Runs a step; true if it succeeds.
 fn attempt(step: &Step) -> Result<bool, Failure> {
     let words = step.words();
     let Some((program, arguments)) = words.split_first() else { return Ok(true) };
@@ -131,7 +122,17 @@ fn attempt(step: &Step) -> Result<bool, Failure> {
         command.args(["DEBIAN_FRONTEND=noninteractive", program.as_str()]);
         command
     } else {
-        as_user(program)
+        let mut command = match program.as_str() {
+            "cargo" => Command::new(steps::cargo_path()),
+            _ => Command::new(program),
+        };
+        // Away from the settings of the workspace, and of the cargo that runs us.
+        without_cargo(&mut command).current_dir(env::temp_dir());
+        if let Some(toolchain) = env::var_os("RUSTUP_TOOLCHAIN") {
+            // The compiler of that cargo: the default one may be too old.
+            command.env("RUSTUP_TOOLCHAIN", toolchain);
+        }
+        command
     };
     if let Some(first) = step.on_path() {
         let path = env::var_os("PATH").unwrap_or_default();
@@ -139,21 +140,7 @@ fn attempt(step: &Step) -> Result<bool, Failure> {
         command.env("PATH", path.unwrap_or_default());
     }
     eprintln!("setup: {}", in_words(step));
-    // Standard output is for results: `cargo xtask run hist | less` shows cgscope's.
+    // Standard output is for results, as in `cargo xtask run hist | less`.
     command.args(arguments).stdout(Stdio::from(io::stderr()));
     Ok(steps::status(&mut command)?.success())
-}
-
-fn as_user(program: &str) -> Command {
-    let mut command = match program {
-        "cargo" => Command::new(steps::cargo_path()),
-        _ => Command::new(program),
-    };
-    // Away from the workspace: its settings, and those of the cargo that runs us, are not for other programs.
-    without_cargo(&mut command).current_dir(env::temp_dir());
-    if let Some(toolchain) = env::var_os("RUSTUP_TOOLCHAIN") {
-        // That cargo's own compiler: another default may be too old.
-        command.env("RUSTUP_TOOLCHAIN", toolchain);
-    }
-    command
 }

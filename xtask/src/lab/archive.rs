@@ -1,5 +1,5 @@
-//! Packages out of the distribution's archive that are never installed: downloaded with a state of apt's of our own, as the
-//! machine's knows one release only, and unpacked.
+//! Packages that are unpacked and not installed. They are downloaded with a state of apt of our own, as the machine's has only one
+//! release.
 use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,22 +8,21 @@ use std::process::{Command, Stdio};
 use crate::failure::Failure;
 use crate::steps;
 
-/// The releases whose kernels we want. Where the machine's mirror has one no longer, its kernels are not found.
+/// The releases with our kernels. Mirrors may no longer have all of them.
 const SUITES: [&str; 4] = ["bullseye", "bookworm", "bookworm-backports", "trixie-backports"];
 
-/// A state of apt's, apart from the machine's. Nothing is fetched before it is wanted.
+/// A state of apt apart from the machine's. Nothing is fetched before it is needed.
 pub(crate) struct Apt {
     place: PathBuf,
     has_lists: Cell<bool>,
 }
 
 impl Apt {
-    /// Its files are below `place`.
     pub(crate) fn new(place: PathBuf) -> Self {
         Self { place, has_lists: Cell::new(false) }
     }
 
-    /// Fetches new lists, once, from the mirror that the machine itself uses.
+    /// Fetches new lists, once, from the machine's own mirror.
     fn update(&self) -> Result<(), Failure> {
         if self.has_lists.replace(true) {
             return Ok(());
@@ -43,7 +42,7 @@ impl Apt {
             Failure::Host(format!("lab: {place} cannot be written ({why}), so no kernels can be had there"))
         })?;
         eprintln!("lab: reading the archive's lists of packages");
-        // It fails where one of the releases has gone from the mirror, and has fetched the others all the same.
+        // It fails if the mirror no longer has one of the releases, after fetching the others.
         let _ = steps::status(self.command("apt-get").arg("update").stdout(Stdio::null()))?;
         Ok(())
     }
@@ -71,12 +70,12 @@ impl Apt {
 
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        // The machine's settings are read too, and may do things after an update; these are not for us.
+        // APT_CONFIG: the machine's settings may start programs after an update.
         command.env("APT_CONFIG", self.place.join("apt.conf")).env("LC_ALL", "C");
         command
     }
 
-    /// The names of all packages that begin with one of these.
+    /// Names of packages that begin with one of these.
     pub(crate) fn names(&self, beginnings: &[&str]) -> Result<Vec<String>, Failure> {
         self.update()?;
         let mut names = Vec::new();
@@ -115,14 +114,13 @@ impl Apt {
     }
 }
 
-/// What a program writes to its standard output.
 fn told(command: &mut Command) -> Result<String, Failure> {
     let output = command.stderr(Stdio::inherit()).output();
     let output = output.map_err(|why| steps::did_not_start(command, &why))?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The main archive, told from those of updates and security by its last directory.
+/// The main archive. Updates and security have another last directory.
 fn mirror(uris: &str) -> Option<&str> {
     uris.lines().find(|uri| uri.trim_end_matches('/').ends_with("/debian"))
 }

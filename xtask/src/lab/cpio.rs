@@ -1,4 +1,4 @@
-//! The archive that a kernel unpacks into its first root: cpio in its "newc" form, `Documentation/driver-api/early-userspace`.
+//! The archive of a kernel's first root: cpio in the form "newc" (`Documentation/driver-api/early-userspace`).
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -6,7 +6,7 @@ const DIRECTORY: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
 
-/// Files of root's, put together in memory. Paths are absolute; the directories above each come by themselves.
+/// Files of root. Paths are absolute; directories above a file are added.
 pub(crate) struct Archive {
     bytes: Vec<u8>,
     made: BTreeSet<String>,
@@ -22,7 +22,6 @@ impl Archive {
         self.made.contains(path)
     }
 
-    /// `mode`: the permissions.
     pub(crate) fn file(&mut self, path: &str, mode: u32, content: &[u8]) {
         self.parents(path);
         self.entry(path, FILE | mode, content);
@@ -38,13 +37,12 @@ impl Archive {
         self.entry(path, DIRECTORY | 0o755, &[]);
     }
 
-    /// The archive, ended.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.header("TRAILER!!!", 0, 0);
         self.bytes
     }
 
-    /// The kernel makes no directory that is not in the archive, and before what is in it.
+    /// The kernel makes no missing directories: each must be in the archive before its files.
     fn parents(&mut self, path: &str) {
         if let Some(parent) = Path::new(path).parent().and_then(Path::to_str).filter(|parent| *parent != "/")
         {

@@ -1,5 +1,4 @@
-//! What a virtual machine starts with: the binary and the tests as they are on this machine, the programs that they call with
-//! their libraries, and a first process.
+//! The root of a virtual machine: the binary, its tests, the programs that they call with their libraries, and a first process.
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +8,7 @@ use crate::failure::Failure;
 use crate::lab::cpio::Archive;
 use crate::steps;
 
-/// What the tests call. Small things come from busybox; these have to be as on the host, or busybox has none.
+/// Programs that the tests call. Others come from busybox; these must be as on the host, or busybox lacks them.
 const PROGRAMS: [&str; 26] = [
     "bash",
     "bpftool",
@@ -39,7 +38,7 @@ const PROGRAMS: [&str; 26] = [
     "yes",
 ];
 
-/// Read by programs of the list: tmux refuses to start without a terminal that it knows and a locale with UTF-8.
+/// Files for these programs: tmux needs a terminal that it knows and a locale with UTF-8.
 const FILES: [&str; 5] = [
     "/lib/terminfo/s/screen",
     "/lib/terminfo/t/tmux",
@@ -50,14 +49,13 @@ const FILES: [&str; 5] = [
 
 const INIT: &str = include_str!("init.sh");
 
-/// What is in the machine besides: the tests' own binaries.
 pub(crate) struct Binaries {
     pub(crate) cgscope: PathBuf,
     pub(crate) tests: PathBuf,
     pub(crate) workload: PathBuf,
 }
 
-/// All that is the same for every kernel, as an archive that is not ended.
+/// The part that is the same for every kernel.
 pub(crate) fn base(binaries: &Binaries) -> Result<Archive, Failure> {
     let mut archive = Archive::new();
     for (link, to) in
@@ -77,12 +75,12 @@ pub(crate) fn base(binaries: &Binaries) -> Result<Archive, Failure> {
     }
     archive.link("/usr/bin/sh", "dash");
     for file in FILES {
-        // Not every distribution keeps them there; a terminal that is wanting says so in its test.
+        // Not every distribution has them there; the test of a missing terminal reports it.
         if let Ok(content) = fs::read(file) {
             archive.file(&merged(file), 0o644, &content);
         }
     }
-    // The tests look for the two others where they were built.
+    // The tests expect the two others where they were built.
     for binary in [&binaries.cgscope, &binaries.workload] {
         add_with_libraries(&mut archive, binary, &binary.display().to_string())?;
     }
@@ -91,7 +89,7 @@ pub(crate) fn base(binaries: &Binaries) -> Result<Archive, Failure> {
     Ok(archive)
 }
 
-/// The first of that name in the places of programs. Those of administration are not always on PATH.
+/// Finds a program; those of administration are not always on PATH.
 fn find(program: &str) -> Result<PathBuf, Failure> {
     let path = env::var_os("PATH").unwrap_or_default();
     let places = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
@@ -103,7 +101,7 @@ fn find(program: &str) -> Result<PathBuf, Failure> {
 fn add_with_libraries(archive: &mut Archive, from: &Path, to: &str) -> Result<(), Failure> {
     archive.file(&merged(to), 0o755, &read(from)?);
     let mut ldd = Command::new("ldd");
-    // It fails for a static program, which needs none.
+    // It fails for static programs, which need none.
     let output = ldd.arg(from).output().map_err(|why| steps::did_not_start(&ldd, &why))?;
     for library in libraries(&String::from_utf8_lossy(&output.stdout)) {
         let place = merged(library);
@@ -118,7 +116,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     fs::read(path).map_err(|why| Failure::Step(format!("lab: {} cannot be read ({why})", path.display())))
 }
 
-/// The paths in what ldd writes.
+/// The paths in the output of ldd.
 fn libraries(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| {
         let path = line.split_once(" => ").map_or(line, |(_, path)| path).trim();
@@ -126,7 +124,7 @@ fn libraries(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// A path where `/lib` and its like are links to those in `/usr`, as they are in the machine.
+/// The path in the machine, where `/lib` and others are links into `/usr`.
 fn merged(path: &str) -> String {
     let is_linked = ["/bin/", "/lib/", "/lib64/"].iter().any(|dir| path.starts_with(dir));
     if is_linked { format!("/usr{path}") } else { path.to_owned() }

@@ -1,4 +1,4 @@
-//! Which kernels, and how one comes out of the distribution's packages.
+//! Which kernels, and how one is extracted from the distribution's packages.
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,13 +26,13 @@ impl std::fmt::Display for Series {
     }
 }
 
-/// What runs where no kernel is named. The archive keeps only some; of the others, the next one that it has is taken.
+/// The default. For series that the archive no longer has, the next one there is taken.
 ///
 /// 5.10 is below what cgscope supports; 6.1 is the oldest supported that a release of Debian has; 6.12 has the clock of
 /// throttled time; 6.16 has the wakeups of 6.14 and is the last before throttling by task (6.18); 7.2 is the newest.
 pub(crate) const DEFAULT: [Series; 5] = [Series(5, 10), OLDEST, Series(6, 12), Series(6, 16), NEWEST];
 
-/// Of the supported ones among them.
+/// The oldest and the newest supported ones among them.
 pub(crate) const OLDEST: Series = Series(6, 1);
 pub(crate) const NEWEST: Series = Series(7, 2);
 
@@ -43,18 +43,18 @@ pub(crate) struct Kernel {
     pub(crate) image: PathBuf,
 }
 
-/// Where they are kept, and apt's lists.
+/// The directory of kernels and of apt's lists.
 pub(crate) fn cache() -> Result<PathBuf, Failure> {
     host::cache("lab", "kernels")
 }
 
-/// Sees to it that these are there. What is there is taken as it is; remove it to get the newest of the series.
+/// Downloads missing kernels. Existing ones are kept; remove one to get the newest of its series.
 pub(crate) fn fetch(apt: &Apt, request: &Request) -> Result<Vec<Kernel>, Failure> {
     let mut kernels = Vec::new();
     for series in &request.kernels {
         match fetch_one(apt, *series) {
             Ok(kernel) => kernels.push(kernel),
-            // Archives let go of what is old.
+            // Archives drop old kernels.
             Err(failure @ Failure::Host(_)) if !request.named && !plan::is_supported(*series) => {
                 eprintln!("{failure}");
             }
@@ -76,7 +76,7 @@ fn fetch_one(apt: &Apt, series: Series) -> Result<Kernel, Failure> {
 }
 
 fn download(apt: &Apt, series: Series, place: &Path) -> Result<(), Failure> {
-    // From 6.19 on the image is in `linux-binary-*`, and `linux-image-*` has what makes it bootable on a machine.
+    // From 6.19 on the image is in `linux-binary-*`, and `linux-image-*` makes it bootable on real machines.
     let names = apt.names(&["linux-binary-", "linux-image-"])?;
     let name = choose(&names, series).ok_or_else(|| {
         Failure::Host(format!(
@@ -93,7 +93,7 @@ fn download(apt: &Apt, series: Series, place: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Modules, which are most of a package, are not needed.
+/// Drops the modules, which are most of a package.
 fn keep_image(unpacked: &Path, place: &Path) -> io::Result<()> {
     let image =
         find_image(unpacked).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no vmlinuz in it"))?;
@@ -105,7 +105,7 @@ fn image_in(place: &Path) -> Option<PathBuf> {
     Some(place.join("vmlinuz")).filter(|image| image.is_file())
 }
 
-/// In `boot/vmlinuz-VERSION`; in the newest packages in `usr/lib/modules/VERSION/vmlinuz`.
+/// `boot/vmlinuz-VERSION`, or in the newest packages `usr/lib/modules/VERSION/vmlinuz`.
 fn find_image(unpacked: &Path) -> Option<PathBuf> {
     let below = |dir: &str| {
         fs::read_dir(unpacked.join(dir)).into_iter().flatten().flatten().map(|entry| entry.path())
@@ -116,21 +116,20 @@ fn find_image(unpacked: &Path) -> Option<PathBuf> {
     below("boot").chain(beside_modules).find(|path| is_image(path) && path.is_file())
 }
 
-/// The package of the newest kernel of the series, or of the next series that is there up to the next one of ours.
-///
-/// `cloud`: the flavour for virtual machines. It has all that the tests look at, and a third of the size.
+/// The package of the newest kernel of the series, or of the next available series below the next one of ours. The flavour `cloud`
+/// for virtual machines has all that the tests need, at a third of the size.
 fn choose(names: &[String], series: Series) -> Option<&str> {
     let next = DEFAULT.into_iter().find(|next| *next > series).unwrap_or(Series(u32::MAX, 0));
     let candidates = || names.iter().filter_map(|name| Some((version(name)?, name.as_str())));
     let lowest = candidates().map(|(version, _)| Series(version[0], version[1]));
     let lowest = lowest.filter(|found| *found >= series && *found < next).min()?;
     let of_series = candidates().filter(|(version, _)| Series(version[0], version[1]) == lowest);
-    // Of two packages of the same kernel the one with the image: its name is first in the alphabet.
+    // If two packages have the kernel, the image is in the one whose name is first in the alphabet.
     let best = of_series.max_by(|(a, a_name), (b, b_name)| a.cmp(b).then(b_name.cmp(a_name)));
     best.map(|(_, name)| name)
 }
 
-/// The numbers in `linux-image-6.12.107+deb13-cloud-amd64`, four at least; `None` for what is no such kernel.
+/// The numbers in `linux-image-6.12.107+deb13-cloud-amd64`; `None` for other packages.
 fn version(name: &str) -> Option<Vec<u32>> {
     let rest = name.strip_prefix("linux-image-").or_else(|| name.strip_prefix("linux-binary-"))?;
     let version = rest.strip_suffix("-cloud-amd64")?;
@@ -138,7 +137,7 @@ fn version(name: &str) -> Option<Vec<u32>> {
     for part in version.split(|c: char| !c.is_ascii_digit()).filter(|part| !part.is_empty()) {
         numbers.push(part.parse().ok()?);
     }
-    // A candidate for a release, `7.3-cloud-amd64`, has only two.
+    // Release candidates, `7.3-cloud-amd64`, have only two.
     (numbers.len() > 2).then_some(numbers)
 }
 

@@ -1,4 +1,4 @@
-//! The tests of this machine's kernel on other kernels, each in a virtual machine.
+//! The tests as root on other kernels, each in a virtual machine.
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -16,7 +16,6 @@ mod cpio;
 mod image;
 mod kernels;
 mod plan;
-mod qemu;
 mod request;
 mod results;
 mod vm;
@@ -25,11 +24,11 @@ use archive::Apt;
 pub(crate) use image::Binaries;
 use kernels::Kernel;
 use plan::Fate;
-use qemu::Qemu;
 pub(crate) use request::Request;
-use results::{Outcome, Report};
+use results::{KernelReport, Outcome};
+use vm::Qemu;
 
-/// At a time: each has four CPUs, and tests that wait more than they compute.
+/// Machines at a time: each has four CPUs, and its tests wait more than they compute.
 const MACHINES: usize = 2;
 
 pub(crate) fn run(request: &Request) -> Result<(), Failure> {
@@ -79,8 +78,7 @@ fn list(request: &Request) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The binary that users get, and the tests of it, which the unit tests have half compiled already. Those that take minutes measure
-/// what they are linked with: they are built as the binary is.
+/// Builds the released binary and its tests. Tests that take minutes measure what they are linked with, so they are optimised, too.
 pub(crate) fn build(is_long: bool) -> Result<Binaries, Failure> {
     let cgscope = binary::build()?;
     let mut cargo = steps::cargo(&["test", "--package", "cgscope-lab", "--test", "root", "--no-run"]);
@@ -100,28 +98,28 @@ fn names_of_tests(binaries: &Binaries) -> Result<Vec<String>, Failure> {
     Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
 
-/// One kernel after the other; what is said comes out as it is said.
+/// Runs a script on one kernel after the other, and prints its output at once.
 fn run_script(file: &str, qemu: &Qemu, kernels: &[Kernel], binaries: &Binaries) -> Result<(), Failure> {
     let script = std::fs::read(file)
         .map_err(|why| Failure::Usage(format!("`{file}` cannot be read ({why}), so it cannot be run")))?;
     for kernel in kernels {
         let mut archive = image::base(binaries)?;
         archive.file("/lab/job", 0o644, &script);
-        if let vm::End::Stopped(why) = vm::run(qemu, kernel, &archive.finish(), |piece| print!("{piece}"))? {
+        if let Some(why) = vm::run(qemu, kernel, &archive.finish(), |piece| print!("{piece}"))? {
             return Err(Failure::Step(format!("lab: {} was ended: {why}", kernel.series)));
         }
     }
     Ok(())
 }
 
-/// Each kernel in a machine, some at a time.
+/// Runs the tests on each kernel, some machines at a time.
 fn run_all(
     request: &Request,
     qemu: &Qemu,
     kernels: &[Kernel],
     binaries: &Binaries,
     tests: &[String],
-) -> Result<Vec<Report>, Failure> {
+) -> Result<Vec<KernelReport>, Failure> {
     let supported =
         || kernels.iter().map(|kernel| kernel.series).filter(|series| plan::is_supported(*series));
     let ends = [supported().min(), supported().max()];
@@ -155,14 +153,14 @@ fn run_one(
     kernel: &Kernel,
     binaries: &Binaries,
     fates: &[(&str, Fate)],
-) -> Result<Report, Failure> {
+) -> Result<KernelReport, Failure> {
     let mut archive = image::base(binaries)?;
     archive.file("/lab/job", 0o644, job(fates).as_bytes());
     let initrd = archive.finish();
     let since = Instant::now();
     let (mut log, mut told) = (String::new(), BTreeMap::<String, Outcome>::new());
     let mut last = since;
-    let end = vm::run(qemu, kernel, &initrd, |piece| {
+    let stopped = vm::run(qemu, kernel, &initrd, |piece| {
         log += piece;
         let outcomes = results::outcomes(&log);
         for (name, outcome) in outcomes.iter().filter(|(name, outcome)| told.get(*name) != Some(*outcome)) {
@@ -185,17 +183,14 @@ fn run_one(
         })
         .collect();
     outcomes.extend(results::outcomes(&log));
-    let report = Report {
+    let report = KernelReport {
         series: kernel.series,
         release: results::told(&log, "kernel").unwrap_or_default().to_owned(),
         outcomes,
         seconds: since.elapsed().as_secs(),
         doctor: results::told(&log, "doctor").and_then(|code| code.parse().ok()),
         tests: results::told(&log, "tests").and_then(|code| code.parse().ok()),
-        stopped: match end {
-            vm::End::Off => None,
-            vm::End::Stopped(why) => Some(why),
-        },
+        stopped,
         log,
     };
     let _ = std::fs::write(vm::place(kernel).join("tests.log"), &report.log);
@@ -210,7 +205,7 @@ fn run_one(
     Ok(report)
 }
 
-/// What the first process does.
+/// The script of the first process.
 fn job(fates: &[(&str, Fate)]) -> String {
     let names: Vec<&str> =
         fates.iter().filter(|(_, fate)| *fate == Fate::Runs).map(|(test, _)| *test).collect();
@@ -221,7 +216,7 @@ fn job(fates: &[(&str, Fate)]) -> String {
     job
 }
 
-/// What failed is tried once more, alone: four CPUs are emulated on two, and may stand still for longer than a test allows for.
+/// Failed tests run once more by themselves: four CPUs are emulated on two, and may stand still for longer than a test expects.
 const JOB_TESTS: &str = "\
 run() { { /lab/root --color=never --include-ignored --test-threads=1 --exact $1 2>&1; echo $? > /tmp/code; } | tee /tmp/said; }
 run \"$names\"
@@ -240,7 +235,7 @@ echo 'cgscope is on PATH, its tests are /lab/root; Ctrl-D or Ctrl-A X ends the m
 setsid -c sh -i
 ";
 
-fn print(reports: &[Report]) {
+fn print(reports: &[KernelReport]) {
     for report in reports.iter().filter(|report| !report.has_passed()) {
         let said = report.said_of_failures();
         if !said.is_empty() {
