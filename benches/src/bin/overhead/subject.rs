@@ -1,4 +1,4 @@
-//! What is measured.
+//! What is measured: nothing, cgscope, and its peers.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,27 +15,26 @@ use crate::{counting::program_ids, pause};
 /// Something that may be attached while the load runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// Nothing: what the load does by itself.
     Nothing,
     /// Our hook with an empty body.
     EmptyHook,
-    /// `cgscope hist 1` of the whole host.
+    /// Waits of the whole host.
     Cgscope,
-    /// The same of an earlier commit.
+    /// `hist 1` of an earlier commit.
     Before,
-    /// `cgscope stat 1`: where time goes beside waits, too.
+    /// Where time goes beside waits, too.
     Stat,
-    /// `cgscope stat --offcpu 1`: by stack as well.
+    /// The same by stack.
     StatOffcpu,
-    /// `runqlat 1`: one histogram.
+    /// One histogram.
     Runqlat,
-    /// `runqlat -P 1`: one for each process.
+    /// A histogram for each process.
     RunqlatPerProcess,
-    /// `offcputime`: time off the CPU by stack, in the kernel and of the program.
+    /// Time off the CPU by stack, in the kernel and of the program.
     Offcputime,
 }
 
-/// A subject, attached until the value is dropped.
+/// A subject, attached until this is dropped.
 pub struct Running {
     /// Its BPF programs.
     pub programs: Vec<u32>,
@@ -57,7 +56,6 @@ impl Subject {
         Self::Offcputime,
     ];
 
-    /// For the table.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nothing => "nothing",
@@ -72,7 +70,7 @@ impl Subject {
         }
     }
 
-    /// Attaches it. `earlier`: the binary of [`Self::Before`].
+    /// `earlier`: the binary of [`Self::Before`].
     pub fn start(self, earlier: Option<&Path>) -> Result<Running> {
         let before = program_ids()?;
         let mut running = match self {
@@ -125,7 +123,7 @@ fn by_command(program: PathBuf, args: &[&str]) -> Result<Running> {
     Ok(Running { programs: Vec::new(), _hook: None, child: Some(child) })
 }
 
-/// The command beside this one: `cargo xtask overhead` builds both.
+/// The binary beside this one.
 pub fn cgscope() -> Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("cgscope");
     if !path.exists() {
