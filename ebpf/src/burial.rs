@@ -109,7 +109,6 @@ fn add_count(sum: &mut u64, count: &u32, told: &mut u32) {
     }
 }
 
-/// Adds what came since `told`.
 #[inline(always)]
 fn add_accounts(sums: &mut Accounts, now: &Accounts, told: &mut Accounts) {
     add_time(&mut sums.user_ns, now.user_ns, &mut told.user_ns);

@@ -246,7 +246,6 @@ impl Task {
         self.has_bit(offset!(task_contributes_to_load))
     }
 
-    /// A bit whose place is a constant to the verifier.
     #[inline(always)]
     fn has_bit(self, at: u32) -> bool {
         at != ABSENT && load::<u8>(self.0, at & ((1 << BIT_SHIFT) - 1)) & (1 << (at >> BIT_SHIFT)) != 0
