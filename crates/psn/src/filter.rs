@@ -14,10 +14,7 @@ pub struct ThreadFilter {
 }
 
 impl ThreadFilter {
-    /// The part of a selection beside processes and threads.
-    ///
-    /// # Errors
-    /// If `comm` is not a regular expression.
+    /// The part of a selection beside processes and threads. Fails if `comm` is not a regular expression.
     pub fn new(selection: &Selection) -> Result<Self, regex::Error> {
         Ok(Self { filter: SelectionFilter::new(selection)?, cgroups: HashMap::new() })
     }

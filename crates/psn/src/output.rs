@@ -10,9 +10,6 @@ use crate::{GroupCell, GroupRow, Rounds};
 
 impl Rounds {
     /// Writes the table as psn prints it, and below it figures of the rounds.
-    ///
-    /// # Errors
-    /// If `out` cannot be written.
     pub fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
         let columns = &self.table.columns;
         let titles = ["samples", "avg_threads"].into_iter().chain(columns.iter().map(|column| column.name()));
@@ -74,9 +71,6 @@ impl Rounds {
     }
 
     /// Writes one object, `cgscope.sample/1`.
-    ///
-    /// # Errors
-    /// If `out` cannot be written.
     pub fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
         let columns: Vec<&str> = self.table.columns.iter().map(|column| column.name()).collect();
         let groups: Vec<Value> = self.table.rows.iter().map(|row| self.group(row)).collect();

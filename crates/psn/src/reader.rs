@@ -3,25 +3,29 @@
 mod chosen;
 mod places;
 mod proc_walk;
-mod processes;
-mod records;
 mod task_iterator;
 
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs,
+    path::Path,
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
 
 use cgscope_layout::Loss;
-use cgscope_model::{Losses, Mode, Selection};
+use cgscope_model::{Losses, Mode, Selection, printable};
 
 use crate::{GroupBy, Tally, ThreadFilter, ThreadNames, ThreadReading};
 use cgscope_collect::{
     Failure,
     cgroups::CgroupTree,
+    cmdline,
     facts::{self, CgroupMounts},
     shared_parts,
 };
 use places::KernelPlaces;
 use proc_walk::ProcWalk;
-use processes::ProcessNames;
 use task_iterator::TaskIterator;
 
 /// What is read of a thread beside its name, state and CPU.
@@ -76,10 +80,7 @@ pub(crate) struct RoundRead {
 }
 
 impl ThreadReader {
-    /// Reads with a task iterator in the kernel: exact states.
-    ///
-    /// # Errors
-    /// If the host does not allow it, or the selection names something that does not exist.
+    /// Reads with a task iterator in the kernel: exact states. Fails if the host does not allow it.
     pub fn start(selection: &Selection, wanted: WantedFields) -> Result<Self, Failure> {
         Self::with_source(selection, wanted, |mounts, tree| {
             Ok(ThreadSource::Iterator(Box::new(TaskIterator::start(selection, wanted, mounts, tree)?)))
@@ -88,9 +89,6 @@ impl ThreadReader {
 
     /// Reads `/proc`: only the kernel's letters, which say neither whether a runnable thread is on a CPU or out of quota, nor who waits
     /// for a device.
-    ///
-    /// # Errors
-    /// If `/proc` cannot be read, or the selection names something that does not exist.
     pub fn start_coarse(selection: &Selection, wanted: WantedFields) -> Result<Self, Failure> {
         Self::with_source(selection, wanted, |mounts, _| {
             Ok(ThreadSource::Walk(Box::new(ProcWalk::start(selection, wanted, mounts)?)))
@@ -127,9 +125,6 @@ impl ThreadReader {
     }
 
     /// Calls `each` with every selected thread in a wanted state.
-    ///
-    /// # Errors
-    /// If the kernel refuses the reading.
     pub(crate) fn read(&mut self, mut each: impl FnMut(&ThreadReading)) -> Result<RoundRead, Failure> {
         let (wanted, processes) = (self.wanted, &mut self.processes);
         let mut met = |reading: &ThreadReading| {
@@ -205,6 +200,54 @@ fn system_call(number: i32) -> Option<Arc<str>> {
     })
 }
 
+/// Names of users, and the file and the command line of processes: read when a process is first seen, as it may exit before the end.
+#[derive(Debug, Default)]
+struct ProcessNames {
+    known: HashMap<u32, ProcessName>,
+    users: OnceLock<HashMap<u32, Arc<str>>>,
+}
+
+#[derive(Debug, Default)]
+struct ProcessName {
+    exe: Option<Arc<str>>,
+    cmdline: Option<Arc<str>>,
+}
+
+impl ProcessNames {
+    /// Call this with every process that is seen.
+    fn meet(&mut self, tgid: u32, wanted: WantedFields) {
+        self.known.entry(tgid).or_insert_with(|| ProcessName {
+            exe: wanted.has(GroupBy::Exe).then(|| exe(tgid)).flatten(),
+            cmdline: wanted.has(GroupBy::Cmdline).then(|| cmdline(tgid)).flatten(),
+        });
+    }
+
+    /// The name of a user; as in ps the number if `/etc/passwd` does not have it.
+    fn user(&self, uid: u32) -> Arc<str> {
+        let users = self.users.get_or_init(|| users(&fs::read_to_string("/etc/passwd").unwrap_or_default()));
+        users.get(&uid).cloned().unwrap_or_else(|| uid.to_string().into())
+    }
+}
+
+/// `None` for a kernel thread, and for a process that exited or is hidden from us.
+fn exe(tgid: u32) -> Option<Arc<str>> {
+    let path = fs::read_link(format!("/proc/{tgid}/exe")).ok()?;
+    Some(printable(&path.to_string_lossy()))
+}
+
+/// The first of several users with one number counts, as for `getpwuid`.
+fn users(passwd: &str) -> HashMap<u32, Arc<str>> {
+    let mut users = HashMap::new();
+    for line in passwd.lines() {
+        let mut fields = line.split(':');
+        let (name, uid) = (fields.next(), fields.nth(1).and_then(|uid| uid.parse().ok()));
+        if let (Some(name), Some(uid)) = (name, uid) {
+            users.entry(uid).or_insert_with(|| printable(name));
+        }
+    }
+    users
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,5 +258,25 @@ mod tests {
         assert_eq!(system_call(libc::SYS_read as i32).as_deref(), Some("read"));
         assert_eq!(system_call(9_999).as_deref(), Some("9999"));
         assert_eq!(system_call(-1), None, "none");
+    }
+
+    #[test]
+    fn users_have_the_name_that_comes_first() {
+        let users = users("root:x:0:0:root:/root:/bin/sh\ntoor:x:0:0::/:/bin/sh\nbad\nwww:x:33:33::/:\n");
+        assert_eq!(users.get(&0).map(|name| &**name), Some("root"));
+        assert_eq!(users.get(&33).map(|name| &**name), Some("www"));
+        assert_eq!(users.len(), 2);
+        assert_eq!(&*ProcessNames::default().user(4_000_000_000), "4000000000");
+    }
+
+    #[test]
+    fn this_process_has_a_file_and_a_command_line() {
+        let mut processes = ProcessNames::default();
+        let pid = std::process::id();
+        assert!(!processes.known.contains_key(&pid), "not met");
+        processes.meet(pid, WantedFields::of(&[GroupBy::Exe, GroupBy::Cmdline], false));
+        let expected = std::env::current_exe().expect("it is there");
+        assert_eq!(processes.known[&pid].exe.as_deref(), expected.to_str());
+        assert!(processes.known[&pid].cmdline.is_some());
     }
 }

@@ -130,9 +130,6 @@ impl Sampling {
 
     /// Reads until the time is over or `stop` receives something. Call it on a thread of its own: timers of an event loop wake on a
     /// grid of 1 ms, in step with the kernel's ticks, and a second wakeup would change which thread is on the CPU.
-    ///
-    /// # Errors
-    /// If the kernel refuses a reading.
     pub fn run(mut self, schedule: Schedule, stop: &mpsc::Receiver<()>) -> Result<Rounds, Failure> {
         let (start, start_unix_ns) = (Instant::now(), clock::unix_ns());
         self.begun_ns = clock::process_cpu_ns();

@@ -9,39 +9,30 @@ named! {
     pub enum ThreadState (letter, name, words) {
         /// The kernel's letter, as psn sees it.
         letter: char,
-        /// The name in objects.
+        /// In objects.
         name: &'static str,
         /// In tables.
         words: &'static str,
     }
 
-    /// On a CPU.
     OnCpu = 'R', "on_cpu", "Running (on CPU)";
-    /// Could run and waits for a CPU.
     Runnable = 'R', "runnable", "Runnable (waiting for a CPU)";
     /// In the coarse mode: any state in R.
     Running = 'R', "running", "Running or runnable";
-    /// Taken off its CPU or kept from one because a quota has run out.
     Throttled = 'R', "throttled", "Throttled (out of quota)";
-    /// Waits for a device.
     Iowait = 'D', "iowait", "Disk (uninterruptible, iowait)";
     /// In D for another reason; in the coarse mode for any.
     Uninterruptible = 'D', "uninterruptible", "Disk (uninterruptible)";
-    /// Stopped by a signal.
     Stopped = 'T', "stopped", "Stopped";
-    /// Stopped by a debugger.
     Traced = 't', "traced", "Stopped (traced)";
     /// Ended, and about to be removed.
     Dead = 'X', "dead", "Dead";
-    /// Waits for an event.
     Sleeping = 'S', "sleeping", "Sleep (interruptible)";
-    /// A kernel thread that has nothing to do.
     Idle = 'I', "idle", "Idle (kernel thread)";
-    /// A kernel thread that is set aside, as while its CPU is offline.
+    /// A kernel thread that is not needed, as while its CPU is offline.
     Parked = 'P', "parked", "Parked";
     /// Ended, and not reaped yet.
     Zombie = 'Z', "zombie", "Zombie";
-    /// A letter that this version does not know.
     Unknown = '?', "unknown", "Unknown";
 }
 
