@@ -12,26 +12,20 @@ use cgscope_collect::EMPTY_HOOK_OBJECT;
 
 use crate::{counting::program_ids, pause};
 
-/// Something that may be attached while the load runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subject {
-    Nothing,
-    /// Our hook with an empty body.
-    EmptyHook,
-    /// Waits of the whole host.
-    Cgscope,
-    /// `hist 1` of an earlier commit.
-    Before,
-    /// Where time goes beside waits, too.
-    Stat,
-    /// The same by stack.
-    StatOffcpu,
-    /// One histogram.
-    Runqlat,
-    /// A histogram for each process.
-    RunqlatPerProcess,
-    /// Time off the CPU by stack, in the kernel and of the program.
-    Offcputime,
+cgscope_layout::named! {
+    /// What may be attached while the load runs, in the order of the table.
+    Subject {
+        Nothing = "nothing",
+        EmptyHook = "empty hook",
+        Cgscope = "cgscope hist 1",
+        /// The same of an earlier commit.
+        Before = "before: hist 1",
+        Stat = "cgscope stat 1",
+        StatOffcpu = "cgscope stat --offcpu 1",
+        Runqlat = "runqlat 1",
+        RunqlatPerProcess = "runqlat -P 1",
+        Offcputime = "offcputime",
+    }
 }
 
 /// A subject, attached until this is dropped.
@@ -43,33 +37,6 @@ pub struct Running {
 }
 
 impl Subject {
-    /// In the order of the table.
-    pub const ALL: [Self; 9] = [
-        Self::Nothing,
-        Self::EmptyHook,
-        Self::Cgscope,
-        Self::Before,
-        Self::Stat,
-        Self::StatOffcpu,
-        Self::Runqlat,
-        Self::RunqlatPerProcess,
-        Self::Offcputime,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Nothing => "nothing",
-            Self::EmptyHook => "empty hook",
-            Self::Cgscope => "cgscope hist 1",
-            Self::Before => "before: hist 1",
-            Self::Stat => "cgscope stat 1",
-            Self::StatOffcpu => "cgscope stat --offcpu 1",
-            Self::Runqlat => "runqlat 1",
-            Self::RunqlatPerProcess => "runqlat -P 1",
-            Self::Offcputime => "offcputime",
-        }
-    }
-
     /// `earlier`: the binary of [`Self::Before`].
     pub fn start(self, earlier: Option<&Path>) -> Result<Running> {
         let before = program_ids()?;
