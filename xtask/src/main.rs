@@ -8,7 +8,6 @@ mod deploy;
 mod dist;
 mod failure;
 mod fuzz;
-mod host;
 mod lab;
 mod lanes;
 mod overhead;

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::failure::Failure;
-use crate::host::cache;
 use crate::root::is_on_path;
-use crate::setup;
+use crate::setup::{self, cache};
 use crate::steps;
 
 /// Where the tests find them.

@@ -9,34 +9,8 @@ use crate::lab::cpio::Archive;
 use crate::steps;
 
 /// Programs that the tests call. Others come from busybox; these must be as on the host, or busybox lacks them.
-const PROGRAMS: [&str; 26] = [
-    "bash",
-    "bpftool",
-    "cat",
-    "chrt",
-    "cyclictest",
-    "dash",
-    "env",
-    "false",
-    "head",
-    "id",
-    "mount",
-    "perf",
-    "runqlat",
-    "setpriv",
-    "setsid",
-    "sleep",
-    "stress-ng",
-    "tail",
-    "taskset",
-    "timeout",
-    "tmux",
-    "true",
-    "umount",
-    "uname",
-    "unshare",
-    "yes",
-];
+const PROGRAMS: &str = "bash bpftool cat chrt cyclictest dash env false head id mount perf runqlat setpriv setsid sleep \
+    stress-ng tail taskset timeout tmux true umount uname unshare yes";
 
 /// Files for these programs: tmux needs a terminal that it knows and a locale with UTF-8.
 const FILES: [&str; 5] = [
@@ -70,7 +44,7 @@ pub(crate) fn base(binaries: &Binaries) -> Result<Archive, Failure> {
     archive.file("/etc/passwd", 0o644, b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n");
     archive.file("/etc/group", 0o644, b"root:x:0:\nnogroup:x:65534:\n");
     add_with_libraries(&mut archive, &find("busybox")?, "/usr/bin/busybox")?;
-    for program in PROGRAMS {
+    for program in PROGRAMS.split(' ') {
         add_with_libraries(&mut archive, &find(program)?, &format!("/usr/bin/{program}"))?;
     }
     archive.link("/usr/bin/sh", "dash");

@@ -4,10 +4,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
-use crate::host;
 use crate::lab::archive::Apt;
 use crate::lab::plan;
 use crate::lab::request::Request;
+use crate::setup;
 
 /// A series of kernels: `6.12`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,7 +45,7 @@ pub(crate) struct Kernel {
 
 /// The directory of kernels and of apt's lists.
 pub(crate) fn cache() -> Result<PathBuf, Failure> {
-    host::cache("lab", "kernels")
+    setup::cache("lab", "kernels")
 }
 
 /// Downloads missing kernels. Existing ones are kept; remove one to get the newest of its series.
@@ -133,10 +133,8 @@ fn choose(names: &[String], series: Series) -> Option<&str> {
 fn version(name: &str) -> Option<Vec<u32>> {
     let rest = name.strip_prefix("linux-image-").or_else(|| name.strip_prefix("linux-binary-"))?;
     let version = rest.strip_suffix("-cloud-amd64")?;
-    let mut numbers: Vec<u32> = Vec::new();
-    for part in version.split(|c: char| !c.is_ascii_digit()).filter(|part| !part.is_empty()) {
-        numbers.push(part.parse().ok()?);
-    }
+    let parts = version.split(|c: char| !c.is_ascii_digit()).filter(|part| !part.is_empty());
+    let numbers: Vec<u32> = parts.map(|part| part.parse().ok()).collect::<Option<_>>()?;
     // Release candidates, `7.3-cloud-amd64`, have only two.
     (numbers.len() > 2).then_some(numbers)
 }

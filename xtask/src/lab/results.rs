@@ -1,5 +1,5 @@
 //! The results of the tests in a machine, and their table.
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::lab::kernels::Series;
 
@@ -74,17 +74,16 @@ pub(crate) fn outcomes(log: &str) -> BTreeMap<String, Outcome> {
             running = Some(name.to_owned());
             rest = then;
         }
-        let outcome = match rest {
-            rest if rest.ends_with("ok")
-                && running.as_ref().is_some_and(|name| outcomes.contains_key(name)) =>
-            {
-                Outcome::PassedAgain
-            }
-            rest if rest.ends_with("ok") => Outcome::Passed,
-            rest if rest.ends_with("FAILED") => Outcome::Failed,
-            _ => continue,
-        };
+        let has_passed = rest.ends_with("ok");
+        if !has_passed && !rest.ends_with("FAILED") {
+            continue;
+        }
         if let Some(name) = running.take() {
+            let outcome = match (has_passed, outcomes.contains_key(&name)) {
+                (false, _) => Outcome::Failed,
+                (true, false) => Outcome::Passed,
+                (true, true) => Outcome::PassedAgain,
+            };
             outcomes.insert(name, outcome);
         }
     }
@@ -93,22 +92,16 @@ pub(crate) fn outcomes(log: &str) -> BTreeMap<String, Outcome> {
 
 /// A table in Markdown: tests that passed, by module and kernel.
 pub(crate) fn table(reports: &[KernelReport]) -> String {
-    let mut modules: Vec<&str> =
-        reports.iter().flat_map(|report| report.outcomes.keys()).map(|name| module(name)).collect();
-    modules.sort_unstable();
-    modules.dedup();
+    let names = reports.iter().flat_map(|report| report.outcomes.keys());
+    let modules: BTreeSet<&str> = names.map(|name| module(name)).collect();
     let mut rows = vec![row("tests", reports.iter().map(title))];
     rows.push(row("---", reports.iter().map(|_| "---".to_owned())));
     for name in modules {
         rows.push(row(&format!("`{name}`"), reports.iter().map(|report| cell(report, name))));
     }
-    rows.push(row(
-        "`cgscope doctor`",
-        reports.iter().map(|report| match report.doctor {
-            Some(code) => format!("exit {code}"),
-            None => "did not end".to_owned(),
-        }),
-    ));
+    let doctor = |report: &KernelReport| report.doctor.map(|code| format!("exit {code}"));
+    let doctors = reports.iter().map(|report| doctor(report).unwrap_or_else(|| "did not end".to_owned()));
+    rows.push(row("`cgscope doctor`", doctors));
     rows.push(row("seconds", reports.iter().map(|report| report.seconds.to_string())));
     rows.concat()
 }
@@ -132,11 +125,8 @@ fn cell(report: &KernelReport, name: &str) -> String {
     let of_module: Vec<&Outcome> =
         report.outcomes.iter().filter(|(test, _)| module(test) == name).map(|(_, outcome)| outcome).collect();
     let count = |wanted: &Outcome| of_module.iter().filter(|outcome| **outcome == wanted).count();
-    let (passed, failed, open) = (
-        count(&Outcome::Passed) + count(&Outcome::PassedAgain),
-        count(&Outcome::Failed),
-        count(&Outcome::Unfinished),
-    );
+    let passed = count(&Outcome::Passed) + count(&Outcome::PassedAgain);
+    let (failed, open) = (count(&Outcome::Failed), count(&Outcome::Unfinished));
     if passed + failed + open == 0 {
         let is_hosts = of_module.iter().any(|outcome| matches!(outcome, Outcome::HostOnly(_)));
         return if is_hosts { "host" } else { "-" }.to_owned();
