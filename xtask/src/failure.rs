@@ -1,6 +1,5 @@
-//! Why a command ended early, and with which exit code.
+//! Why a command ended early.
 use std::fmt;
-use std::process::ExitCode;
 
 /// A sentence: what is missing or failed, what that prevents, what to do.
 #[derive(Debug)]
@@ -11,15 +10,6 @@ pub(crate) enum Failure {
     Host(String),
     /// A step was tried and failed.
     Step(String),
-}
-
-impl Failure {
-    pub(crate) fn exit_code(&self) -> ExitCode {
-        match self {
-            Self::Step(_) => ExitCode::from(1),
-            Self::Usage(_) | Self::Host(_) => ExitCode::from(2),
-        }
-    }
 }
 
 impl fmt::Display for Failure {

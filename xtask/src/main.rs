@@ -62,7 +62,7 @@ fn failed(failure: &Failure) -> ExitCode {
     if matches!(failure, Failure::Usage(_)) {
         eprint!("\n{HELP}");
     }
-    failure.exit_code()
+    ExitCode::from(if matches!(failure, Failure::Step(_)) { 1 } else { 2 })
 }
 
 fn dispatch(arguments: &[String]) -> Result<(), Failure> {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::failure::Failure;
+use crate::lab::output;
 use crate::steps;
 
 /// The releases with our kernels. Mirrors may no longer have all of them.
@@ -29,8 +30,8 @@ impl Apt {
         }
         let mut asked = Command::new("apt-get");
         asked.args(["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]);
-        let told = told(&mut asked)?;
-        let mirror = mirror(&told).ok_or_else(|| {
+        let uris = output(asked.stderr(Stdio::inherit()))?;
+        let mirror = mirror(&uris).ok_or_else(|| {
             Failure::Host(
                 "lab: the machine's apt has no source with Debian's packages, so no kernels can be had; \
                  add one, or put kernels at the places that `cargo xtask lab --list` names"
@@ -80,8 +81,9 @@ impl Apt {
         self.update()?;
         let mut names = Vec::new();
         for beginning in beginnings {
-            let told = told(self.command("apt-cache").args(["pkgnames", beginning]))?;
-            names.extend(told.lines().map(str::to_owned));
+            let mut query = self.command("apt-cache");
+            let found = output(query.args(["pkgnames", beginning]).stderr(Stdio::inherit()))?;
+            names.extend(found.lines().map(str::to_owned));
         }
         Ok(names)
     }
@@ -92,10 +94,8 @@ impl Apt {
         let debs = self.place.join("debs");
         let made = fs::remove_dir_all(&debs).or(Ok(())).and_then(|()| fs::create_dir_all(&debs));
         made.and_then(|()| fs::create_dir_all(to)).map_err(|why| {
-            Failure::Host(format!(
-                "lab: {} cannot be written ({why}), so {name} has no place",
-                debs.display()
-            ))
+            let debs = debs.display();
+            Failure::Host(format!("lab: {debs} cannot be written ({why}), so {name} has no place"))
         })?;
         eprintln!("lab: downloading {name}");
         let mut download = self.command("apt-get");
@@ -112,12 +112,6 @@ impl Apt {
         }
         Ok(())
     }
-}
-
-fn told(command: &mut Command) -> Result<String, Failure> {
-    let output = command.stderr(Stdio::inherit()).output();
-    let output = output.map_err(|why| steps::did_not_start(command, &why))?;
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// The main archive. Updates and security have another last directory.

@@ -1,6 +1,7 @@
 //! The tests as root on other kernels, each in a virtual machine.
 use std::collections::BTreeMap;
-use std::process::{Command, Stdio};
+use std::panic::resume_unwind;
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -12,7 +13,6 @@ use crate::setup;
 use crate::steps;
 
 mod archive;
-mod cpio;
 mod image;
 mod kernels;
 mod plan;
@@ -23,7 +23,6 @@ mod vm;
 use archive::Apt;
 pub(crate) use image::Binaries;
 use kernels::Kernel;
-use plan::Fate;
 pub(crate) use request::Request;
 use results::{KernelReport, Outcome};
 use vm::Qemu;
@@ -41,9 +40,7 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     let kernels = kernels::fetch(&apt, request)?;
     let binaries = build(false)?;
     if request.shell {
-        let mut archive = image::base(&binaries)?;
-        archive.file("/lab/job", 0o644, JOB_SHELL.as_bytes());
-        let initrd = archive.finish();
+        let initrd = image::initrd(&binaries, JOB_SHELL.as_bytes())?;
         return kernels.iter().try_for_each(|kernel| vm::shell(&qemu, kernel, &initrd));
     }
     if let Some(script) = &request.script {
@@ -57,11 +54,8 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     }
     let reports = run_all(request, &qemu, &kernels, &binaries, &tests)?;
     print(&reports);
-    let failed: Vec<String> = reports
-        .iter()
-        .filter(|report| !report.has_passed())
-        .map(|report| report.series.to_string())
-        .collect();
+    let failed = reports.iter().filter(|report| !report.has_passed());
+    let failed: Vec<String> = failed.map(|report| report.series.to_string()).collect();
     if failed.is_empty() {
         return Ok(());
     }
@@ -91,21 +85,23 @@ pub(crate) fn build(is_long: bool) -> Result<Binaries, Failure> {
 }
 
 fn names_of_tests(binaries: &Binaries) -> Result<Vec<String>, Failure> {
-    let mut command = Command::new(&binaries.tests);
-    let output = command.args(["--list", "--format", "terse"]).stdin(Stdio::null()).output();
-    let output = output.map_err(|why| steps::did_not_start(&command, &why))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+    let listed = output(Command::new(&binaries.tests).args(["--list", "--format", "terse"]))?;
+    Ok(listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+}
+
+/// The standard output of a program, whether it fails or not.
+fn output(command: &mut Command) -> Result<String, Failure> {
+    let output = command.output().map_err(|why| steps::did_not_start(command, &why))?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Runs a script on one kernel after the other, and prints its output at once.
 fn run_script(file: &str, qemu: &Qemu, kernels: &[Kernel], binaries: &Binaries) -> Result<(), Failure> {
     let script = std::fs::read(file)
         .map_err(|why| Failure::Usage(format!("`{file}` cannot be read ({why}), so it cannot be run")))?;
+    let initrd = image::initrd(binaries, &script)?;
     for kernel in kernels {
-        let mut archive = image::base(binaries)?;
-        archive.file("/lab/job", 0o644, &script);
-        if let Some(why) = vm::run(qemu, kernel, &archive.finish(), |piece| print!("{piece}"))? {
+        if let Some(why) = vm::run(qemu, kernel, &initrd, |piece| print!("{piece}"))? {
             return Err(Failure::Step(format!("lab: {} was ended: {why}", kernel.series)));
         }
     }
@@ -129,9 +125,8 @@ fn run_all(
         while let Some(kernel) = kernels.get(next.fetch_add(1, Ordering::Relaxed)) {
             let whole = request.all || ends.contains(&Some(kernel.series));
             let wanted = tests.iter().filter(|test| request.has(test));
-            let fates: Vec<(&str, Fate)> =
-                wanted.map(|test| (test.as_str(), plan::fate(test, kernel.series, whole))).collect();
-            let report = run_one(qemu, kernel, binaries, &fates)?;
+            let planned = wanted.map(|test| (test.clone(), plan::outcome(test, kernel.series, whole)));
+            let report = run_one(qemu, kernel, binaries, planned.collect())?;
             if let Ok(mut reports) = reports.lock() {
                 reports.insert(report.series, report);
             }
@@ -140,10 +135,8 @@ fn run_all(
     };
     thread::scope(|scope| {
         let workers: Vec<_> = (0..MACHINES).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().try_for_each(|worker| match worker.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        })
+        let mut ended = workers.into_iter().map(|worker| worker.join());
+        ended.try_for_each(|ended| ended.unwrap_or_else(|panic| resume_unwind(panic)))
     })?;
     Ok(reports.into_inner().unwrap_or_default().into_values().collect())
 }
@@ -152,18 +145,17 @@ fn run_one(
     qemu: &Qemu,
     kernel: &Kernel,
     binaries: &Binaries,
-    fates: &[(&str, Fate)],
+    mut outcomes: BTreeMap<String, Outcome>,
 ) -> Result<KernelReport, Failure> {
-    let mut archive = image::base(binaries)?;
-    archive.file("/lab/job", 0o644, job(fates).as_bytes());
-    let initrd = archive.finish();
+    let initrd = image::initrd(binaries, job(&outcomes).as_bytes())?;
     let since = Instant::now();
-    let (mut log, mut told) = (String::new(), BTreeMap::<String, Outcome>::new());
+    let (mut log, mut reported) = (String::new(), BTreeMap::<String, Outcome>::new());
     let mut last = since;
     let stopped = vm::run(qemu, kernel, &initrd, |piece| {
         log += piece;
         let outcomes = results::outcomes(&log);
-        for (name, outcome) in outcomes.iter().filter(|(name, outcome)| told.get(*name) != Some(*outcome)) {
+        for (name, outcome) in outcomes.iter().filter(|(name, outcome)| reported.get(*name) != Some(*outcome))
+        {
             let how = match outcome {
                 Outcome::Passed => "ok",
                 Outcome::PassedAgain => "ok when tried once more",
@@ -172,16 +164,8 @@ fn run_one(
             eprintln!("lab: {} {how} {name} ({:.1} s)", kernel.series, last.elapsed().as_secs_f64());
             last = Instant::now();
         }
-        told = outcomes;
+        reported = outcomes;
     })?;
-    let mut outcomes: BTreeMap<String, Outcome> = fates
-        .iter()
-        .map(|(test, fate)| match fate {
-            Fate::Runs => ((*test).to_owned(), Outcome::Unfinished),
-            Fate::HostOnly(reason) => ((*test).to_owned(), Outcome::HostOnly(reason)),
-            Fate::Not(reason) => ((*test).to_owned(), Outcome::Elsewhere(reason)),
-        })
-        .collect();
     outcomes.extend(results::outcomes(&log));
     let report = KernelReport {
         series: kernel.series,
@@ -206,9 +190,9 @@ fn run_one(
 }
 
 /// The script of the first process.
-fn job(fates: &[(&str, Fate)]) -> String {
-    let names: Vec<&str> =
-        fates.iter().filter(|(_, fate)| *fate == Fate::Runs).map(|(test, _)| *test).collect();
+fn job(planned: &BTreeMap<String, Outcome>) -> String {
+    let runs = planned.iter().filter(|(_, outcome)| **outcome == Outcome::Unfinished);
+    let names: Vec<&str> = runs.map(|(test, _)| test.as_str()).collect();
     let mut job = "cgscope doctor\necho \"lab: doctor $?\"\n".to_owned();
     if !names.is_empty() {
         job += &format!("names='{}'\n{JOB_TESTS}", names.join(" "));
@@ -250,12 +234,16 @@ fn print(reports: &[KernelReport]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Fate, job};
+    use std::collections::BTreeMap;
+
+    use super::{Outcome, job};
 
     #[test]
     fn only_what_is_to_run_is_in_the_job() {
-        let job = job(&[("truth::a", Fate::Runs), ("cost::b", Fate::Not("times"))]);
+        let planned = [("truth::a", Outcome::Unfinished), ("cost::b", Outcome::Elsewhere("times"))]
+            .map(|(test, outcome)| (test.to_owned(), outcome));
+        let job = job(&planned.into());
         assert!(job.contains("names='truth::a'\n"), "{job}");
-        assert!(!self::job(&[]).contains("/lab/root"));
+        assert!(!self::job(&BTreeMap::new()).contains("/lab/root"));
     }
 }

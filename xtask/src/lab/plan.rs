@@ -1,5 +1,6 @@
 //! Which tests run on which kernels. A test that is not named here runs on every supported one.
 use crate::lab::kernels::Series;
+use crate::lab::results::Outcome;
 use crate::lanes::LONG;
 
 /// The oldest kernel that cgscope supports in full: see `Feature::LoopHelper`.
@@ -66,31 +67,27 @@ const BELOW_AND_ENDS: [&str; 3] = ["coarse::", "coarse_fallback::", "sample::the
 /// Tests that depend on the kernel little: they run on the oldest and the newest one, and on all with `--all`.
 const ENDS: [&str; 4] = ["serve::", "bad_input::", "record::", "bytes::"];
 
-/// Whether a test runs on a kernel, or else the reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
-    Runs,
-    HostOnly(&'static str),
-    Not(&'static str),
-}
-
-/// `ends`: the kernel is the oldest or the newest supported one of the run, or every test was requested.
-pub(crate) fn fate(test: &str, kernel: Series, ends: bool) -> Fate {
+/// The outcome of a test before the run: unfinished if it should run on the kernel. `ends`: the kernel is the oldest or the newest supported one of the run, or every test was requested.
+pub(crate) fn outcome(test: &str, kernel: Series, ends: bool) -> Outcome {
     if test.contains(LONG) {
-        return Fate::HostOnly("takes minutes");
+        return Outcome::HostOnly("takes minutes");
     }
     let begins = |beginnings: &[&str]| beginnings.iter().any(|beginning| test.starts_with(beginning));
     if let Some((reason, _)) = HOST_ONLY.iter().find(|(_, tests)| begins(tests)) {
-        return Fate::HostOnly(reason);
+        return Outcome::HostOnly(reason);
     }
     let runs_below = begins(&BELOW_AND_ENDS);
     if !is_supported(kernel) {
-        return if runs_below { Fate::Runs } else { Fate::Not("the kernel is below the supported ones") };
+        return if runs_below {
+            Outcome::Unfinished
+        } else {
+            Outcome::Elsewhere("the kernel is below the supported ones")
+        };
     }
     if (runs_below || begins(&ENDS)) && !ends {
-        return Fate::Not("on the oldest and the newest kernel; on all with --all");
+        return Outcome::Elsewhere("on the oldest and the newest kernel; on all with --all");
     }
-    Fate::Runs
+    Outcome::Unfinished
 }
 
 pub(crate) fn is_supported(kernel: Series) -> bool {
@@ -99,27 +96,27 @@ pub(crate) fn is_supported(kernel: Series) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Fate, fate};
+    use super::{Outcome, outcome};
     use crate::lab::kernels::Series;
 
     #[test]
     fn the_ledger_runs_on_every_supported_kernel() {
         for kernel in [Series(6, 1), Series(6, 12), Series(7, 2)] {
-            assert_eq!(fate("ledger::a", kernel, false), Fate::Runs);
-            assert_ne!(fate("coarse::a", kernel, false), Fate::Runs);
+            assert_eq!(outcome("ledger::a", kernel, false), Outcome::Unfinished);
+            assert_ne!(outcome("coarse::a", kernel, false), Outcome::Unfinished);
         }
-        assert_ne!(fate("ledger::a", Series(5, 10), true), Fate::Runs);
-        assert_eq!(fate("coarse::a", Series(5, 10), false), Fate::Runs);
+        assert_ne!(outcome("ledger::a", Series(5, 10), true), Outcome::Unfinished);
+        assert_eq!(outcome("coarse::a", Series(5, 10), false), Outcome::Unfinished);
     }
 
     #[test]
     fn what_depends_on_the_kernel_little_runs_at_the_ends() {
-        assert_eq!(fate("record::b", Series(6, 1), true), Fate::Runs);
-        assert_ne!(fate("record::b", Series(6, 12), false), Fate::Runs);
+        assert_eq!(outcome("record::b", Series(6, 1), true), Outcome::Unfinished);
+        assert_ne!(outcome("record::b", Series(6, 12), false), Outcome::Unfinished);
     }
 
     #[test]
     fn times_are_measured_on_the_host_alone() {
-        assert!(matches!(fate("cost::a", Series(7, 2), true), Fate::HostOnly(_)));
+        assert!(matches!(outcome("cost::a", Series(7, 2), true), Outcome::HostOnly(_)));
     }
 }
