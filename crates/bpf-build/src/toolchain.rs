@@ -12,19 +12,13 @@ pub struct Toolchain {
 }
 
 impl Toolchain {
-    /// The preferred compiler that has a linker. Changes nothing.
-    ///
-    /// # Errors
-    /// What is missing, if no pair is complete.
+    /// The preferred compiler that has a linker, or what is missing.
     pub fn find() -> Result<Self, Missing> {
         choose(Compiler::all(), linker::find)
     }
 
     /// Compiles `ebpf_dir` into `target_dir` and returns the directory of the objects. The outer cargo must not use `target_dir`: it
     /// holds its lock while it waits for us. Errors and warnings of the compiler go to standard error.
-    ///
-    /// # Errors
-    /// Cargo did not start, or the compiler failed.
     pub fn compile(&self, ebpf_dir: &Path, target_dir: &Path) -> Result<PathBuf, Error> {
         let mut cargo = self.compiler.cargo_build();
         cargo

@@ -170,7 +170,7 @@ impl Task {
         load(self.0, offset!(task_state))
     }
 
-    /// PF_KTHREAD (0x200000 in all versions), which threads of the kernel for a process (io_uring, vhost) do not have.
+    /// PF_KTHREAD (0x200000 in all versions). Threads for a process (io_uring, vhost) do not have it: they work for their cgroup.
     #[inline(always)]
     pub fn is_kernel_thread(self) -> bool {
         load::<u32>(self.0, offset!(task_flags)) & 0x20_0000 != 0
