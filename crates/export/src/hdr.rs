@@ -9,7 +9,7 @@ use std::{
 use cgscope_model::{Hist, Interval, Losses, Mode, cgroup_name::UNNAMED};
 use hdrhistogram::serialization::{
     V2DeflateSerializer,
-    interval_log::{IntervalLogWriter, IntervalLogWriterBuilder, IntervalLogWriterError, Tag},
+    interval_log::{IntervalLogWriterBuilder, IntervalLogWriterError, Tag},
 };
 
 use crate::{About, Error, Out, Result, Sink};
@@ -46,11 +46,17 @@ impl Sink for Hdr {
         let length = Duration::from_nanos(interval.duration_ns);
         // Without comments and times a header is empty.
         let mut log = IntervalLogWriterBuilder::new().begin_log_with(&mut self.out, &mut self.serializer)?;
-        write(&mut log, &interval.total().wait.hist, start, length, None)?;
+        let mut write = |hist: &Hist, tag: Option<Tag<'_>>| {
+            log.write_histogram(&hist.to_hdr(), start, length, tag).map_err(|error| match error {
+                IntervalLogWriterError::IoError(error) => Error::Io(error),
+                IntervalLogWriterError::SerializeError(error) => Error::Refused(error.to_string()),
+            })
+        };
+        write(&interval.total().wait.hist, None)?;
         for (path, group) in interval.by_cgroup() {
             if !group.wait.hist.is_empty() {
                 let tag = tag_text(path.as_deref().unwrap_or(UNNAMED));
-                write(&mut log, &group.wait.hist, start, length, Tag::new(&tag))?;
+                write(&group.wait.hist, Tag::new(&tag))?;
             }
         }
         self.losses.append(&interval.losses);
@@ -61,21 +67,6 @@ impl Sink for Hdr {
         writeln!(self.out, "#losses: {}", self.losses)?;
         Ok(self.out.flush()?)
     }
-}
-
-type Log<'a, 'b> = IntervalLogWriter<'a, 'b, Out, V2DeflateSerializer>;
-
-fn write(
-    log: &mut Log<'_, '_>,
-    hist: &Hist,
-    start: Duration,
-    length: Duration,
-    tag: Option<Tag<'_>>,
-) -> Result<()> {
-    log.write_histogram(&hist.to_hdr(), start, length, tag).map_err(|error| match error {
-        IntervalLogWriterError::IoError(error) => Error::Io(error),
-        IntervalLogWriterError::SerializeError(error) => Error::Refused(error.to_string()),
-    })
 }
 
 /// A path with the characters that a tag cannot have, and so `%`, as in a URL.

@@ -63,6 +63,8 @@ pub(super) struct Tracks {
     /// Counters that do not show 0, and the interval that set each last.
     shown: BTreeMap<u64, u64>,
     interval: u64,
+    /// The time of what is written now.
+    pub(super) now_unix_ns: u64,
 }
 
 impl Tracks {
@@ -76,6 +78,7 @@ impl Tracks {
             scopes: BTreeMap::new(),
             shown: BTreeMap::new(),
             interval: 0,
+            now_unix_ns: start_unix_ns,
         };
         let clock = Clock { clock_id: Some(REALTIME), timestamp: Some(start_unix_ns) };
         tracks.write(TracePacket {
@@ -96,9 +99,9 @@ impl Tracks {
         Ok(self.out.write_all(&self.buffer)?)
     }
 
-    fn event(&mut self, unix_ns: u64, event: TrackEvent) -> Result<()> {
+    fn event(&mut self, event: TrackEvent) -> Result<()> {
         self.write(TracePacket {
-            timestamp: Some(unix_ns),
+            timestamp: Some(self.now_unix_ns),
             timestamp_clock_id: Some(REALTIME),
             track_event: Some(event),
             ..TracePacket::default()
@@ -154,15 +157,8 @@ impl Tracks {
         }
     }
 
-    /// Shows a value from `unix_ns` on. A counter that stays at 0 is not written.
-    pub(super) fn count(
-        &mut self,
-        scope: &Scope,
-        name: &str,
-        unit: CounterUnit,
-        unix_ns: u64,
-        value: u64,
-    ) -> Result<()> {
+    /// Shows a value from now on. A counter that stays at 0 is not written.
+    pub(super) fn count(&mut self, scope: &Scope, name: &str, unit: CounterUnit, value: u64) -> Result<()> {
         let parent = self.scope(scope)?;
         let known = self.scopes.get(scope).and_then(|track| track.counters.get(name)).copied();
         let uuid = match known {
@@ -186,35 +182,27 @@ impl Tracks {
         } else if self.shown.remove(&uuid).is_none() {
             return Ok(());
         }
-        self.show(uuid, unix_ns, value)
+        self.show(uuid, value)
     }
 
-    fn show(&mut self, uuid: u64, unix_ns: u64, value: u64) -> Result<()> {
+    fn show(&mut self, uuid: u64, value: u64) -> Result<()> {
         let event = TrackEvent {
             r#type: Some(COUNTER),
             track_uuid: Some(uuid),
             counter_value: Some(i64::try_from(value).unwrap_or(i64::MAX)),
             ..TrackEvent::default()
         };
-        self.event(unix_ns, event)
+        self.event(event)
     }
 
     /// Sets counters to 0 that this interval did not set, and removes the tracks of tasks and cgroups that are not present.
-    pub(super) fn end_interval(&mut self, unix_ns: u64, present: &Present) -> Result<()> {
-        let interval = self.interval;
-        let mut late = Vec::new();
-        self.shown.retain(|uuid, set| {
-            let is_now = *set == interval;
-            late.extend((!is_now).then_some(*uuid));
-            is_now
-        });
-        late.into_iter().try_for_each(|uuid| self.show(uuid, unix_ns, 0))?;
+    pub(super) fn end_interval(&mut self, present: &Present) -> Result<()> {
+        let late = self.shown.iter().filter(|(_, set)| **set != self.interval).map(|(uuid, _)| *uuid);
+        for uuid in late.collect::<Vec<_>>() {
+            self.shown.remove(&uuid);
+            self.show(uuid, 0)?;
+        }
         self.interval += 1;
-        self.remove_tracks(present);
-        Ok(())
-    }
-
-    fn remove_tracks(&mut self, present: &Present) {
         let is_removed =
             |scope: &Scope| matches!(scope, Scope::Cgroup(Some(path)) if !present.cgroups.contains(&**path));
         let is_full = self.scopes.keys().filter(|scope| is_removed(scope)).count() > REMOVED_CGROUPS;
@@ -223,9 +211,10 @@ impl Tracks {
             Scope::Thread(_, serial, ..) => present.threads.contains(serial),
             scope => !(is_full && is_removed(scope)),
         });
+        Ok(())
     }
 
-    pub(super) fn instant(&mut self, scope: &Scope, unix_ns: u64, finding: &Finding) -> Result<()> {
+    pub(super) fn instant(&mut self, scope: &Scope, finding: &Finding) -> Result<()> {
         let event = TrackEvent {
             r#type: Some(INSTANT),
             track_uuid: Some(self.scope(scope)?),
@@ -234,13 +223,13 @@ impl Tracks {
             debug_annotations: annotations(finding),
             ..TrackEvent::default()
         };
-        self.event(unix_ns, event)
+        self.event(event)
     }
 
     /// Ends all counters.
-    pub(super) fn finish(mut self, unix_ns: u64) -> Result<()> {
+    pub(super) fn finish(mut self) -> Result<()> {
         let shown: Vec<u64> = std::mem::take(&mut self.shown).into_keys().collect();
-        shown.into_iter().try_for_each(|uuid| self.show(uuid, unix_ns, 0))?;
+        shown.into_iter().try_for_each(|uuid| self.show(uuid, 0))?;
         Ok(self.out.flush()?)
     }
 }
@@ -287,9 +276,9 @@ mod tests {
                 Scope::Process(n, "p".into()),
                 Scope::Thread(n, n.into(), n, "t".into()),
             ] {
-                tracks.count(&scope, "ran", CounterUnit::TimeNs, n.into(), 5).expect("a sink takes all");
+                tracks.count(&scope, "ran", CounterUnit::TimeNs, 5).expect("a sink takes all");
             }
-            tracks.end_interval(n.into(), &present).expect("a sink takes all");
+            tracks.end_interval(&present).expect("a sink takes all");
             assert_eq!(tracks.shown.len(), 4, "what was set in this interval alone");
             assert!(tracks.scopes.len() <= REMOVED_CGROUPS + 8, "{}", tracks.scopes.len());
         }
