@@ -151,8 +151,9 @@ fn facts(extra: &[&str], lists_are_new: bool) -> Facts {
     let compilers: Vec<u32> =
         if complete { Vec::new() } else { Compiler::all().map(|compiler| compiler.llvm).collect() };
     let mut facts = Facts {
-        c_compiler: said("cc", &["--version"]).is_some(),
-        static_libc: said("cc", &["-print-file-name=libc.a"]).is_some_and(|path| is_file(&path)),
+        c_compiler: said(Command::new("cc").arg("--version")).is_some(),
+        static_libc: said(Command::new("cc").arg("-print-file-name=libc.a"))
+            .is_some_and(|path| is_file(&path)),
         complete,
         rustup: is_on_path("rustup"),
         roots: compilers.iter().filter_map(|llvm| Some((*llvm, linker::root(*llvm)?))).collect(),
@@ -174,14 +175,18 @@ fn is_file(path: &str) -> bool {
 fn apt(facts: &Facts, extra: &[&str], updated: bool) -> Apt {
     let mut names = packages(&facts.compilers);
     names.extend(extra.iter().map(|name| (*name).to_owned()));
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let installed = installed(&dpkg(&names));
+    // It fails if one of them is unknown, and reports the others all the same.
+    let mut dpkg = Command::new("dpkg-query");
+    dpkg.args(["--show", "--showformat=${Package} ${db:Status-Status}\n"]).args(&names);
+    let found = dpkg.output().map(|output| output.stdout).unwrap_or_default();
+    let installed = installed(&String::from_utf8_lossy(&found));
     let is_all_there = facts.c_compiler
         && facts.static_libc
         && facts.complete
         && extra.iter().all(|name| installed.iter().any(|installed| installed == name));
     // apt takes half a second to read its lists, which would slow every build.
-    let policy = (!is_all_there).then(|| said("apt-cache", &[&["policy"], &names[..]].concat())).flatten();
+    let query = || said(Command::new("apt-cache").arg("policy").args(&names));
+    let policy = (!is_all_there).then(query).flatten();
     let offered = offered(&policy.unwrap_or_default());
     Apt { updated, offered, installed }
 }
@@ -191,15 +196,6 @@ pub(crate) fn cache(name: &str, what: &str) -> Result<PathBuf, Failure> {
     linker::cache().map(|cache| cache.join(name)).ok_or_else(|| {
         Failure::Host(format!("{name}: there is no home directory, so {what} have no place; set HOME"))
     })
-}
-
-fn dpkg(names: &[&str]) -> String {
-    // It fails if one of them is unknown, and reports the others all the same.
-    let asked = Command::new("dpkg-query")
-        .args(["--show", "--showformat=${Package} ${db:Status-Status}\n"])
-        .args(names)
-        .output();
-    asked.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
 }
 
 /// The installed packages in the output of dpkg-query.
@@ -221,9 +217,9 @@ fn offered(text: &str) -> Vec<String> {
     offered
 }
 
-fn said(program: &str, arguments: &[&str]) -> Option<String> {
+fn said(command: &mut Command) -> Option<String> {
     // The output that is parsed above is English.
-    let output = Command::new(program).args(arguments).env("LC_ALL", "C").output().ok()?;
+    let output = command.env("LC_ALL", "C").output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 

@@ -1,7 +1,7 @@
 //! A virtual machine in QEMU, which emulates every instruction, so that hosts without virtualization can run it.
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
@@ -76,7 +76,10 @@ pub(crate) fn run(
             }
         }
     };
-    let status = machine.end(why.is_none());
+    if why.is_some() {
+        let _ = machine.0.kill();
+    }
+    let status = machine.0.wait().ok();
     let _ = fs::remove_file(initrd);
     let why = why.or_else(|| match status {
         Some(status) if status.success() => None,
@@ -116,21 +119,11 @@ fn last_lines(path: &Path) -> String {
 /// A process that is killed on drop.
 struct Machine(Child);
 
-impl Machine {
-    fn end(&mut self, by_itself: bool) -> Option<ExitStatus> {
-        if !by_itself {
-            let _ = self.0.kill();
-        }
-        self.0.wait().ok()
-    }
-}
-
 impl Drop for Machine {
     fn drop(&mut self) {
-        if !matches!(self.0.try_wait(), Ok(Some(_))) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
+        // Neither does anything after a wait.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
