@@ -2,6 +2,7 @@
 
 use std::{future, io, sync::mpsc, thread};
 
+use cgscope_model::Mode;
 use cgscope_psn::{RoundEnd, Rounds, Sampling, Schedule, Tally, ThreadFilter, ThreadReader, WantedFields};
 use tokio::sync::oneshot;
 
@@ -39,8 +40,8 @@ pub async fn run(options: &Sample) -> Result {
     let wanted = WantedFields::new(&tally, &filter, options.all_states);
     let (reader, coarse) = mode::choose(
         target.mode,
-        || ThreadReader::start(&selection, wanted),
-        || ThreadReader::start_coarse(&selection, wanted),
+        || ThreadReader::start(&selection, wanted, Mode::Bpf),
+        || ThreadReader::start(&selection, wanted, Mode::Coarse),
     )?;
     if let Some(coarse) = &coarse {
         coarse.say_with(COARSE);

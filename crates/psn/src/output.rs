@@ -43,7 +43,7 @@ impl Rounds {
             Some(GroupCell::State(state)) => state.words().to_owned(),
             Some(GroupCell::Text(text)) => text.to_string(),
         };
-        let counts = [row.samples.to_string(), format!("{:.2}", self.table.avg_threads(row))];
+        let counts = [row.samples.to_string(), format!("{:.2}", self.table.per_round(row.samples))];
         counts.into_iter().chain(row.cells.iter().map(cell)).collect()
     }
 
@@ -55,13 +55,13 @@ impl Rounds {
             "total processes: {}, threads: {}; looked at: {:.0} threads a sample",
             self.table.processes,
             self.table.threads,
-            per_round(self.looked_at, rounds)
+            self.table.per_round(self.looked_at)
         )?;
         writeln!(
             out,
             "runtime: {}, own CPU time: {} a sample; {}; mode: {}",
             duration(self.duration_ns()),
-            duration(per_round(self.cpu_ns, rounds) as u64),
+            duration(self.table.per_round(self.cpu_ns) as u64),
             text::loss_line(&self.losses),
             match self.mode {
                 Mode::Bpf => "bpf",
@@ -104,7 +104,7 @@ impl Rounds {
     fn group(&self, row: &GroupRow) -> Value {
         let mut group = Map::new();
         group.insert("samples".into(), json!(row.samples));
-        group.insert("avg_threads".into(), json!(self.table.avg_threads(row)));
+        group.insert("avg_threads".into(), json!(self.table.per_round(row.samples)));
         for (column, cell) in self.table.columns.iter().zip(&row.cells) {
             let value = match cell {
                 None => Value::Null,
@@ -116,10 +116,6 @@ impl Rounds {
         }
         Value::Object(group)
     }
-}
-
-fn per_round(sum: u64, rounds: u64) -> f64 {
-    if rounds == 0 { 0.0 } else { sum as f64 / rounds as f64 }
 }
 
 fn line(cells: &[String], widths: &[usize], is_number: &[bool]) -> String {

@@ -57,6 +57,7 @@ impl WantedFields {
 /// Reads all threads but those of cgscope itself.
 pub struct ThreadReader {
     source: ThreadSource,
+    pub(crate) mode: Mode,
     pub(crate) wanted: WantedFields,
     tree: Option<CgroupTree>,
     nodes: BTreeMap<u32, u32>,
@@ -80,34 +81,24 @@ pub(crate) struct RoundRead {
 }
 
 impl ThreadReader {
-    /// Reads with a task iterator in the kernel: exact states. Fails if the host does not allow it.
-    pub fn start(selection: &Selection, wanted: WantedFields) -> Result<Self, Failure> {
-        Self::with_source(selection, wanted, |mounts, tree| {
-            Ok(ThreadSource::Iterator(Box::new(TaskIterator::start(selection, wanted, mounts, tree)?)))
-        })
-    }
-
-    /// Reads `/proc`: only the kernel's letters, which say neither whether a runnable thread is on a CPU or out of quota, nor who waits
-    /// for a device.
-    pub fn start_coarse(selection: &Selection, wanted: WantedFields) -> Result<Self, Failure> {
-        Self::with_source(selection, wanted, |mounts, _| {
-            Ok(ThreadSource::Walk(Box::new(ProcWalk::start(selection, wanted, mounts)?)))
-        })
-    }
-
-    fn with_source(
-        selection: &Selection,
-        wanted: WantedFields,
-        source: impl FnOnce(&CgroupMounts, Option<&CgroupTree>) -> Result<ThreadSource, Failure>,
-    ) -> Result<Self, Failure> {
+    /// [`Mode::Bpf`] reads exact states with a task iterator in the kernel. [`Mode::Coarse`] reads `/proc`: only the kernel's letters,
+    /// which say neither whether a runnable thread is on a CPU or out of quota, nor who waits for a device.
+    pub fn start(selection: &Selection, wanted: WantedFields, mode: Mode) -> Result<Self, Failure> {
         let host = Path::new("/");
         let mounts = CgroupMounts::read(host);
         let tree = mounts.cpu().map(CgroupTree::new);
         let nodes = facts::cpu_to_node(host);
         shared_parts::check(selection, tree.as_ref(), &nodes)?;
-        let source = source(&mounts, tree.as_ref())?;
+        let source = match mode {
+            Mode::Bpf => {
+                let iterator = TaskIterator::start(selection, wanted, &mounts, tree.as_ref())?;
+                ThreadSource::Iterator(Box::new(iterator))
+            }
+            Mode::Coarse => ThreadSource::Walk(Box::new(ProcWalk::start(selection, wanted, &mounts)?)),
+        };
         Ok(Self {
             source,
+            mode,
             wanted,
             tree,
             nodes,
@@ -115,13 +106,6 @@ impl ThreadReader {
             processes: ProcessNames::default(),
             losses: Losses::default(),
         })
-    }
-
-    pub(crate) fn mode(&self) -> Mode {
-        match self.source {
-            ThreadSource::Iterator(_) => Mode::Bpf,
-            ThreadSource::Walk(_) => Mode::Coarse,
-        }
     }
 
     /// Calls `each` with every selected thread in a wanted state.

@@ -133,11 +133,11 @@ impl Sampling {
     pub fn run(mut self, schedule: Schedule, stop: &mpsc::Receiver<()>) -> Result<Rounds, Failure> {
         let (start, start_unix_ns) = (Instant::now(), clock::unix_ns());
         self.begun_ns = clock::process_cpu_ns();
-        let mut random = random_from(start_unix_ns);
+        let mut random = oorandom::Rand64::new(start_unix_ns.into());
         let (mut round, mut skipped) = (0, 0);
         let mut at_once = RunAtOnce::begin();
         let end = loop {
-            let due = schedule.due(round, random());
+            let due = schedule.due(round, random.rand_float());
             let is_last = schedule.duration.is_some_and(|duration| due >= duration);
             let until = if is_last { schedule.duration.unwrap_or(due) } else { due };
             if stop.recv_timeout(until.saturating_sub(start.elapsed())).is_ok() {
@@ -166,7 +166,7 @@ impl Sampling {
         Ok(Rounds {
             table: self.tally.table(&self.reader),
             all_states: self.reader.wanted.all_states,
-            mode: self.reader.mode(),
+            mode: self.reader.mode,
             end,
             start_unix_ns,
             took,
@@ -211,53 +211,31 @@ struct RunAtOnce {
 
 impl RunAtOnce {
     fn begin() -> Self {
-        run_first();
-        Self { is_kept: true }
+        let mut at_once = Self { is_kept: false };
+        at_once.keep(true);
+        at_once
     }
 
-    /// Sets whether the next round is read under SCHED_FIFO.
+    /// Sets whether the next round is read under SCHED_FIFO. New threads and processes do not inherit it; a refusal changes nothing.
     fn keep(&mut self, is_kept: bool) {
-        if self.is_kept != is_kept {
-            self.is_kept = is_kept;
-            if is_kept { run_first() } else { run_normally() }
+        if self.is_kept == is_kept {
+            return;
+        }
+        self.is_kept = is_kept;
+        let (policy, priority) =
+            if is_kept { (libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1) } else { (libc::SCHED_OTHER, 0) };
+        // SAFETY: zeroes are a valid value; this thread, and a structure of ours.
+        unsafe {
+            let mut parameters: libc::sched_param = std::mem::zeroed();
+            parameters.sched_priority = priority;
+            libc::sched_setscheduler(0, policy, &parameters);
         }
     }
 }
 
 impl Drop for RunAtOnce {
     fn drop(&mut self) {
-        run_normally();
-    }
-}
-
-/// New threads and processes do not inherit the policy.
-fn run_first() {
-    set_policy(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1);
-}
-
-fn run_normally() {
-    set_policy(libc::SCHED_OTHER, 0);
-}
-
-/// A refusal changes nothing.
-fn set_policy(policy: libc::c_int, priority: libc::c_int) {
-    // SAFETY: zeroes are a valid value; this thread, and a structure of ours.
-    unsafe {
-        let mut parameters: libc::sched_param = std::mem::zeroed();
-        parameters.sched_priority = priority;
-        libc::sched_setscheduler(0, policy, &parameters);
-    }
-}
-
-/// Numbers from 0 to 1 (SplitMix64). They only must not be in step with anything.
-fn random_from(seed: u64) -> impl FnMut() -> f64 {
-    let mut state = seed;
-    move || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+        self.keep(false);
     }
 }
 
@@ -268,10 +246,10 @@ mod tests {
     #[test]
     fn every_round_is_due_within_its_period() {
         let pace = Schedule::new(20.0, None, true);
-        let mut random = random_from(7);
+        let mut random = oorandom::Rand64::new(7);
         let mut parts = [0; 10];
         for round in 0..1_000 {
-            let due = pace.due(round, random());
+            let due = pace.due(round, random.rand_float());
             assert_eq!(pace.round_at(due), round);
             let part = due.as_secs_f64() * 20.0 - round as f64;
             parts[(part * 10.0) as usize] += 1;

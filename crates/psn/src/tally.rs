@@ -76,9 +76,9 @@ pub enum GroupCell {
 }
 
 impl GroupTable {
-    /// How many threads of a row there were on average.
-    pub fn avg_threads(&self, row: &GroupRow) -> f64 {
-        if self.rounds == 0 { 0.0 } else { row.samples as f64 / self.rounds as f64 }
+    /// The average of a sum over all rounds.
+    pub fn per_round(&self, sum: u64) -> f64 {
+        if self.rounds == 0 { 0.0 } else { sum as f64 / self.rounds as f64 }
     }
 }
 

@@ -62,10 +62,15 @@ impl TaskIterator {
             ..Config::default()
         };
         let has_users = wanted.has(GroupBy::Username) && resolved.has(Feature::Credentials);
+        let frames = match (wanted.has(GroupBy::Kstack), wanted.has(GroupBy::Wchan)) {
+            (true, _) => FRAMES,
+            (false, true) => FRAMES_OF_WCHAN,
+            (false, false) => 0,
+        };
         let threads = ThreadsConfig {
             all_states: wanted.all_states.into(),
             syscall: (wanted.has(GroupBy::Syscall) && resolved.has(Feature::SyscallNumber)).into(),
-            stack_bytes: stack_bytes(wanted),
+            stack_bytes: (frames * size_of::<u64>()) as u64,
             selected_only: (!selection.follows_all()).into(),
             uid: has_users.into(),
             cgroup: wanted.has(GroupBy::Cgroup).into(),
@@ -133,15 +138,6 @@ fn load(resolved: &Resolved, config: &Config, threads: &ThreadsConfig) -> AyaRes
     Ok(bpf)
 }
 
-fn stack_bytes(wanted: WantedFields) -> u64 {
-    let frames = match (wanted.has(GroupBy::Kstack), wanted.has(GroupBy::Wchan)) {
-        (true, _) => FRAMES,
-        (false, true) => FRAMES_OF_WCHAN,
-        (false, false) => 0,
-    };
-    (frames * size_of::<u64>()) as u64
-}
-
 fn check_namespace(selection: &Selection, wanted: WantedFields) -> Result<(), Failure> {
     let needs_ids = !selection.follows_all() || wanted.has(GroupBy::Exe) || wanted.has(GroupBy::Cmdline);
     if needs_ids && facts::gather(Path::new("/")).initial_pid_namespace == Some(false) {
@@ -170,26 +166,20 @@ fn check_features(resolved: &Resolved) -> Result<(), Failure> {
 }
 
 fn refused(resolved: &Resolved, wanted: WantedFields) -> Vec<String> {
-    let mut refused = Vec::new();
-    let mut without = |is_asked: bool, feature: Feature, words: &str| {
-        if is_asked && !resolved.has(feature) {
-            refused.push(format!("this kernel has no {}: {words}", feature.name()));
-        }
+    let without = |is_asked: bool, feature: Feature, words: &str| {
+        let name = feature.name();
+        (is_asked && !resolved.has(feature)).then(|| format!("this kernel has no {name}: {words}"))
     };
-    without(
-        wanted.has(GroupBy::Syscall),
-        Feature::SyscallNumber,
-        "system calls are not told (`-`); Linux 5.15 or later does",
-    );
-    without(wanted.has(GroupBy::Username), Feature::Credentials, "users are not told (`-`)");
-    without(true, Feature::IoWait, "threads that wait for a device are not told from others in D");
     let is_quota_known = resolved.has(Feature::TaskThrottling) || resolved.has(Feature::ThrottleFunctions);
-    if resolved.has(Feature::Quotas) && !is_quota_known {
-        refused.push(
-            "this kernel does not say which threads are out of quota: they are told as runnable".into(),
-        );
-    }
-    refused
+    let call_words = "system calls are not told (`-`); Linux 5.15 or later does";
+    let quota_words = "this kernel does not say which threads are out of quota: they are told as runnable";
+    let refused = [
+        without(wanted.has(GroupBy::Syscall), Feature::SyscallNumber, call_words),
+        without(wanted.has(GroupBy::Username), Feature::Credentials, "users are not told (`-`)"),
+        without(true, Feature::IoWait, "threads that wait for a device are not told from others in D"),
+        (resolved.has(Feature::Quotas) && !is_quota_known).then(|| quota_words.to_owned()),
+    ];
+    refused.into_iter().flatten().collect()
 }
 
 fn reading(record: &ThreadRecord, place: u32, wanted: WantedFields, has_users: bool) -> ThreadReading {
