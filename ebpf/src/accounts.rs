@@ -31,7 +31,6 @@ fn blocked_state(task: Task, state: u32) -> u64 {
     which as u64
 }
 
-/// Called when `prev` leaves its CPU to sleep.
 #[inline(always)]
 pub fn slept(prev: Task, storage: &mut TaskStorage, state: u32, clock_ns: u64) {
     storage.blocked.state = blocked_state(prev, state);

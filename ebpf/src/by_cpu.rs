@@ -6,7 +6,6 @@ use cgscope_layout::{cause::WHOLE, verifier::opaque};
 
 use crate::{ledger, maps::cpu_counters};
 
-/// Counts a wait.
 #[inline(never)]
 pub fn count(cpu: u32, bucket: u64, ns: u64) {
     let Some(counters) = cpu_counters(cpu) else { return };

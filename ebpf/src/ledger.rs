@@ -77,7 +77,6 @@ pub fn count(histogram: &mut Histogram, bucket: u64, cause: u64, share: u64) {
     }
 }
 
-/// Records a wait with more than one part.
 #[inline(never)]
 fn enter_composed(next: Task, storage: &mut TaskStorage, work: &mut Work) {
     let wait = Wait::taken_from(work);

@@ -26,7 +26,6 @@ pub struct Wait {
     pub clock_ns: u64,
     /// Before, on other CPUs.
     pub elsewhere_ns: u64,
-    /// In all.
     pub ns: u64,
     pub bucket: u64,
     pub cpu: u32,
@@ -44,7 +43,6 @@ impl Wait {
         set(&mut work.wait.cpu, self.cpu);
     }
 
-    /// When the part on other CPUs ended.
     #[inline(always)]
     pub fn end_elsewhere_ns(&self) -> u64 {
         if self.queued_ns == 0 { self.clock_ns } else { self.queued_ns }
@@ -83,7 +81,6 @@ pub struct Work {
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Charges {
-    /// The task's cgroup.
     victim: u64,
     /// The clock of the charging CPU.
     clock_ns: u64,
@@ -114,10 +111,8 @@ impl Work {
     // Places in the map `WORK`.
     pub const HOOK: u32 = 0;
     pub const READER: u32 = 1;
-    /// No CPU.
     pub const NOBODY: u32 = 0xffff;
 
-    /// Begins a wait without parts.
     #[inline(always)]
     pub fn begin(&mut self, victim: u64, charging: u32, clock_ns: u64) {
         for cause in 0..CAUSES {
@@ -143,7 +138,6 @@ impl Work {
         self.walk.to_ns = to_ns;
     }
 
-    /// The CPU with the history.
     #[inline(always)]
     pub fn cpu(&self) -> u32 {
         self.charges.cpu

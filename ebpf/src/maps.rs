@@ -236,13 +236,11 @@ fn created(task: Task, storage: Option<&'static mut TaskStorage>) -> Option<&'st
     }
 }
 
-/// User space has selected this process or thread.
 #[inline(always)]
 pub fn selected(key: u64) -> bool {
     SELECTED.get_ptr(key).is_some()
 }
 
-/// The bits that user space has set for a process.
 #[inline(always)]
 fn bits_for(key: u64) -> u64 {
     // SAFETY: a map value.

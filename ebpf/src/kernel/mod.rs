@@ -70,7 +70,6 @@ settings! {
     follow_all() -> bool { setting!(follow_all) != 0 }
     /// Culprits are single tasks.
     blame_tasks() -> bool { setting!(blame_tasks) != 0 }
-    /// There is more than one NUMA node with CPUs.
     has_nodes() -> bool { setting!(nodes) > 1 }
     counts_by_cpu() -> bool { setting!(count_by_cpu) != 0 }
     /// We keep the clock of throttled time, as the kernel does not.

@@ -15,7 +15,6 @@ use super::{OFFSETS, Task, follow, load, throttles_tasks};
 const IO_WORKER: u32 = 0x10;
 
 impl Task {
-    /// The task that runs this program.
     #[inline(always)]
     pub fn current() -> Self {
         // SAFETY: no preconditions; the kernel never returns null.
