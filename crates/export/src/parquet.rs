@@ -24,7 +24,7 @@ const GROUP: usize = 1 << 16;
 
 pub(crate) struct Parquet {
     writer: SerializedFileWriter<Out>,
-    columns: Vec<(TableColumn, ColumnValues)>,
+    columns: Vec<(ColumnValues, TableColumn)>,
     rows: usize,
     about: About,
     losses: Losses,
@@ -40,14 +40,11 @@ impl Parquet {
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .set_created_by(format!("cgscope {}", about.cgscope_version))
             .set_key_value_metadata(Some(vec![
-                metadata("schema", table::SCHEMA.to_owned()),
-                metadata("measured_by", about.words()),
+                KeyValue::new("schema".to_owned(), table::SCHEMA.to_owned()),
+                KeyValue::new("measured_by".to_owned(), about.words()),
             ]));
         let writer = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties.build()))?;
-        let columns = columns.into_iter().map(|column| {
-            let cells = ColumnValues::new(column.holds);
-            (column, cells)
-        });
+        let columns = columns.into_iter().map(|column| (ColumnValues::new(column.holds), column));
         Ok(Self { writer, columns: columns.collect(), rows: 0, about, losses: Losses::default() })
     }
 
@@ -56,7 +53,7 @@ impl Parquet {
             return Ok(());
         }
         let mut group = self.writer.next_row_group()?;
-        for (_, cells) in &mut self.columns {
+        for (cells, _) in &mut self.columns {
             if let Some(mut column) = group.next_column()? {
                 cells.write(&mut column)?;
                 column.close()?;
@@ -71,7 +68,7 @@ impl Sink for Parquet {
     fn interval(&mut self, interval: &Interval) -> Result<()> {
         let Self { columns, rows, about, .. } = self;
         table::for_each_row(interval, about, |row| {
-            for (column, cells) in &mut *columns {
+            for (cells, column) in &mut *columns {
                 cells.push((column.cell)(row));
             }
             *rows += 1;
@@ -83,19 +80,16 @@ impl Sink for Parquet {
 
     fn finish(mut self: Box<Self>) -> Result<()> {
         self.write_group()?;
-        self.writer.append_key_value_metadata(metadata("losses", self.losses.to_string()));
+        let losses = KeyValue::new("losses".to_owned(), self.losses.to_string());
+        self.writer.append_key_value_metadata(losses);
         // Closing the writer flushes what it writes to.
         self.writer.close()?;
         Ok(())
     }
 }
 
-fn metadata(key: &str, value: String) -> KeyValue {
-    KeyValue::new(key.to_owned(), value)
-}
-
 fn field(column: &TableColumn) -> Result<TypePtr> {
-    let integer = |bit_width, is_signed| LogicalType::integer(bit_width, is_signed);
+    let integer = LogicalType::integer;
     let (physical, logical) = match column.holds {
         TableType::Text => (Physical::BYTE_ARRAY, LogicalType::String),
         TableType::Int32 => (Physical::INT32, integer(32, true)),
