@@ -72,13 +72,9 @@ fn registry_sources() -> Vec<PathBuf> {
 
 fn texts_of(sources: &[PathBuf], package: &Package) -> Vec<String> {
     let directory = format!("{}-{}", package.name, package.version);
-    let Some(place) = sources.iter().map(|source| source.join(&directory)).find(|place| place.is_dir())
-    else {
-        return Vec::new();
-    };
-    let mut files: Vec<PathBuf> =
-        fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-    files.retain(|path| is_licence(path));
+    let place = sources.iter().find_map(|source| fs::read_dir(source.join(&directory)).ok());
+    let entries = place.into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut files: Vec<PathBuf> = entries.filter(|path| is_licence(path)).collect();
     files.sort();
     files.iter().filter_map(|path| fs::read_to_string(path).ok()).map(|text| text.replace('\r', "")).collect()
 }

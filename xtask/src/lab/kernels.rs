@@ -64,45 +64,38 @@ pub(crate) fn fetch(apt: &Apt, request: &Request) -> Result<Vec<Kernel>, Failure
     Ok(kernels)
 }
 
+/// Where the image of a series is kept.
+pub(crate) fn image(series: Series) -> Result<PathBuf, Failure> {
+    Ok(cache()?.join("kernels").join(series.to_string()).join("vmlinuz"))
+}
+
 fn fetch_one(apt: &Apt, series: Series) -> Result<Kernel, Failure> {
-    let place = cache()?.join("kernels").join(series.to_string());
-    if image_in(&place).is_none() {
-        download(apt, series, &place)?;
+    let image = image(series)?;
+    if !image.is_file() {
+        download(apt, series, &image)?;
     }
-    let image = image_in(&place).ok_or_else(|| {
-        Failure::Step(format!("lab: the package of {series} has no kernel; look at {}", place.display()))
-    })?;
     Ok(Kernel { series, image })
 }
 
-fn download(apt: &Apt, series: Series, place: &Path) -> Result<(), Failure> {
+fn download(apt: &Apt, series: Series, image: &Path) -> Result<(), Failure> {
     // From 6.19 on the image is in `linux-binary-*`, and `linux-image-*` makes it bootable on real machines.
     let names = apt.names(&["linux-binary-", "linux-image-"])?;
+    let place = image.display();
     let name = choose(&names, series).ok_or_else(|| {
         Failure::Host(format!(
-            "lab: the archive has no kernel {series}, so it cannot be run; put one at {}/vmlinuz",
-            place.display()
+            "lab: the archive has no kernel {series}, so it cannot be run; put one at {place}"
         ))
     })?;
-    let beside = place.with_extension("new");
-    let _ = fs::remove_dir_all(&beside);
-    apt.unpack(name, &beside)?;
-    keep_image(&beside, place)
-        .map_err(|why| Failure::Step(format!("lab: {name} cannot be put at {} ({why})", place.display())))?;
-    let _ = fs::remove_dir_all(&beside);
+    let unpacked = image.with_extension("new");
+    let _ = fs::remove_dir_all(&unpacked);
+    apt.unpack(name, &unpacked)?;
+    // The rest, modules for the most part, is not needed.
+    let found = find_image(&unpacked).ok_or_else(|| io::Error::other("no vmlinuz in it"));
+    found
+        .and_then(|found| fs::rename(found, image))
+        .map_err(|why| Failure::Step(format!("lab: {name} cannot be put at {place} ({why})")))?;
+    let _ = fs::remove_dir_all(&unpacked);
     Ok(())
-}
-
-/// Drops the modules, which are most of a package.
-fn keep_image(unpacked: &Path, place: &Path) -> io::Result<()> {
-    let image =
-        find_image(unpacked).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no vmlinuz in it"))?;
-    fs::create_dir_all(place)?;
-    fs::rename(image, place.join("vmlinuz"))
-}
-
-fn image_in(place: &Path) -> Option<PathBuf> {
-    Some(place.join("vmlinuz")).filter(|image| image.is_file())
 }
 
 /// `boot/vmlinuz-VERSION`, or in the newest packages `usr/lib/modules/VERSION/vmlinuz`.

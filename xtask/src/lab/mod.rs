@@ -63,9 +63,8 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
 }
 
 fn list(request: &Request) -> Result<(), Failure> {
-    let cache = kernels::cache()?;
     for series in &request.kernels {
-        let place = cache.join("kernels").join(series.to_string()).join("vmlinuz");
+        let place = kernels::image(*series)?;
         let state = if place.is_file() { "here" } else { "to be fetched" };
         println!("{series:<6} {state:<14} {}", place.display());
     }

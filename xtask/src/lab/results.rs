@@ -47,11 +47,6 @@ impl KernelReport {
         has_ended && !self.release.is_empty() && bad.iter().all(|bad| self.count(bad) == 0)
     }
 
-    pub(crate) fn names(&self, outcome: &Outcome) -> Vec<&str> {
-        let with = self.outcomes.iter().filter(|(_, other)| *other == outcome);
-        with.map(|(name, _)| name.as_str()).collect()
-    }
-
     /// The output of the failed tests: libtest prints it between two lists of failures.
     pub(crate) fn said_of_failures(&self) -> String {
         let parts = self.log.split("\nfailures:\n").skip(1).step_by(2);
@@ -147,7 +142,7 @@ pub(crate) fn notes(reports: &[KernelReport]) -> String {
         (Outcome::PassedAgain, "failed at first and passed when tried once more"),
     ] {
         for report in reports {
-            for name in report.names(&outcome) {
+            for (name, _) in report.outcomes.iter().filter(|(_, other)| **other == outcome) {
                 lines += &format!("* {} {what}: `{name}`\n", title(report));
             }
         }

@@ -19,7 +19,6 @@ pub(super) struct ProcWalk {
     chosen: ChosenProcesses,
     pub cgroups: Option<CgroupIds>,
     wanted: WantedFields,
-    own_pid: u32,
     tids: Vec<u32>,
     /// Kept for its memory.
     wchan: Vec<u8>,
@@ -43,7 +42,6 @@ impl ProcWalk {
             chosen,
             cgroups: CgroupIds::new(Path::new("/"), mounts, &mountinfo),
             wanted,
-            own_pid: std::process::id(),
             tids: Vec::new(),
             wchan: Vec::new(),
         })
@@ -65,7 +63,7 @@ impl ProcWalk {
             self.chosen.update().map(|_| ())
         };
         listed.map_err(|error| Failure::new(format!("/proc could not be read ({error})"), "", ""))?;
-        let (pids, own_pid) = (std::mem::take(&mut self.chosen.pids), self.own_pid);
+        let (pids, own_pid) = (std::mem::take(&mut self.chosen.pids), std::process::id());
         let mut threads = 0;
         for pid in pids.iter().filter(|pid| **pid != own_pid) {
             threads += self.read_process(*pid, places, each);
@@ -125,15 +123,12 @@ impl ProcWalk {
         if wanted.has(GroupBy::Syscall) && state.is_blocked() {
             reading.syscall = files.of_thread(threads, tid, "syscall").and_then(syscall);
         }
+        self.wchan.clear();
         if wanted.has(GroupBy::Wchan) && state.is_blocked() {
-            self.wchan.clear();
             self.wchan.extend(files.of_thread(threads, tid, "wchan").unwrap_or_default());
-            reading.place = places.of_text(&self.wchan, b"");
         }
-        if wanted.has(GroupBy::Kstack) {
-            let wchan = if wanted.has(GroupBy::Wchan) && state.is_blocked() { &self.wchan[..] } else { b"" };
-            reading.place = places.of_text(wchan, files.of_thread(threads, tid, "stack").unwrap_or_default());
-        }
+        let stack = wanted.has(GroupBy::Kstack).then(|| files.of_thread(threads, tid, "stack")).flatten();
+        reading.place = places.of_text(&self.wchan, stack.unwrap_or_default());
         if wanted.has(GroupBy::Username) {
             reading.uid = files.of_thread(threads, tid, "status").and_then(uid);
         }
