@@ -1,4 +1,4 @@
-//! The pure rooms: `cargo bench -p cgscope-benches`.
+//! The pure crates: `cargo bench -p cgscope-benches`.
 
 use std::{hint::black_box, sync::Arc, time::Duration};
 
@@ -44,21 +44,13 @@ fn sample(tasks: u32, busy: u32, round: u64) -> Sample {
     let quiet: Arc<Hist> = Arc::default();
     let hist = Arc::new(Hist::from_waits_ns((0..round * 50).map(|i| i * 10_000)));
     let task = |tid: u32| TaskReading {
-        accounts: None,
         serial: u64::from(tid),
         tid,
         tgid: tid / 10,
         comm: "task".into(),
-        start_ns: 0,
-        moved_ns: None,
         cgroup_id: u64::from(tid / 100),
         cpu: tid % 8,
         node: Some(0),
-        on_cpu: false,
-        state: None,
-        pending: None,
-        placement: None,
-        scheduling: None,
         max_ns: 500_000,
         totals: if tid.is_multiple_of(busy) {
             Totals { waits: hist.count(), wait_ns: round * 1_000_000, ..Totals::default() }
@@ -66,6 +58,7 @@ fn sample(tasks: u32, busy: u32, round: u64) -> Sample {
             Totals::default()
         },
         hist: if tid.is_multiple_of(busy) { hist.clone() } else { quiet.clone() },
+        ..TaskReading::default()
     };
     Sample {
         mono_ns: round * 1_000_000_000,
@@ -87,7 +80,7 @@ fn of_5000_tasks(c: &mut Criterion) {
     });
 }
 
-/// What a screen needs of an interval. Each time with what it costs to let go of it.
+/// What a screen needs from an interval, with the cost of dropping it.
 fn of_2000_cgroups(c: &mut Criterion) {
     let (a, b) = (host(10_000, 2_000, 1), host(10_000, 2_000, 2));
     let machine = Host { cpus: Some(cgscope_made_up::CPUS), whole: true };
@@ -112,7 +105,7 @@ fn of_2000_cgroups(c: &mut Criterion) {
     });
 }
 
-/// What a scrape needs beside the collection: an Interval is added to what is known, then a page is written.
+/// What a scrape costs beside the collection: an Interval is added, then a page is written.
 fn metrics(c: &mut Criterion) {
     let samples: Vec<Sample> = (1..4).map(|round| host(20_000, 10_000, round)).collect();
     let intervals: Vec<Interval> =

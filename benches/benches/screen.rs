@@ -46,7 +46,7 @@ fn frames(c: &mut Criterion) {
                 Terminal::new(TestBackend::new(size.0, size.1)).expect("a terminal that is none");
             group.bench_function(format!("{} {}x{}", view.name(), size.0, size.1), |b| {
                 b.iter(|| {
-                    // All of it is new, as after a jump.
+                    // Draws all of it, as after a jump.
                     terminal.clear().expect("cannot fail");
                     terminal.draw(|frame| draw(frame, black_box(&app))).expect("cannot fail").count
                 });

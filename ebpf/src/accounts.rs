@@ -1,9 +1,7 @@
-//! Where time goes beside waits, where that is asked for ([`keeps_accounts`]): how long tasks are blocked, in which state, and
-//! by which stack.
+//! Time blocked, by state and by stack, if requested ([`keeps_accounts`]).
 //!
-//! A stack is taken when a task comes back and has been blocked for long enough since the last time: it stands for all of that.
-//! So walks of the stack are as many as there is time to divide among them, not as there are switches. It is that of a task which is
-//! not on a CPU yet: the very place where it slept.
+//! A stack is walked when a task switches in that was blocked for long enough since its last walk, and stands for all of that time:
+//! the number of walks depends on time, not on switches. The task is not on a CPU yet, so the stack shows where it slept.
 
 use cgscope_layout::{
     BlockedState, Loss, Stack,
@@ -17,7 +15,6 @@ use crate::{
     maps::{add_stack, lost, stack_count, stack_key},
 };
 
-/// How a task with these bits is blocked.
 #[inline(always)]
 fn blocked_state(task: Task, state: u32) -> u64 {
     let which = if task.in_iowait() {
@@ -34,14 +31,13 @@ fn blocked_state(task: Task, state: u32) -> u64 {
     which as u64
 }
 
-/// `prev` leaves its CPU to sleep.
 #[inline(always)]
 pub fn slept(prev: Task, storage: &mut TaskStorage, state: u32, clock_ns: u64) {
     storage.blocked.state = blocked_state(prev, state);
     storage.blocked.since_ns = clock_ns;
 }
 
-/// For a task that is followed from now on: whether it is blocked already.
+/// Records whether a newly followed task is blocked already.
 #[inline(always)]
 pub fn was_blocked(task: Task, blocked: &mut Blocked) {
     *blocked = Blocked::default();
@@ -52,8 +48,7 @@ pub fn was_blocked(task: Task, blocked: &mut Blocked) {
     }
 }
 
-/// The best "now" that there is without a call: the clock of an idle CPU stands still, that of the one we run on is a tick old
-/// at most.
+/// The best "now" without a call: the clock of an idle CPU stands still, that of our own CPU is at most a tick old.
 #[inline(always)]
 fn now_ns(task: Task) -> u64 {
     let current = Task::current();
@@ -61,7 +56,7 @@ fn now_ns(task: Task) -> u64 {
     if here_ns > there_ns { here_ns } else { there_ns }
 }
 
-/// `next` comes on a CPU. To be called before its wait is entered: what it was off its CPU for and did not wait, it was blocked.
+/// Called when `next` switches in, before its wait is recorded: time off the CPU that was no wait was blocked.
 #[inline(always)]
 pub fn woke(next: Task, storage: &mut TaskStorage, clock_ns: u64) {
     let blocked = &mut storage.blocked;
@@ -72,7 +67,7 @@ pub fn woke(next: Task, storage: &mut TaskStorage, clock_ns: u64) {
     let here_ns = if queued_ns == 0 { 0 } else { clock_ns.saturating_sub(queued_ns) };
     let elsewhere_ns = next.run_delay_ns().wrapping_sub(storage.waits.expected_run_delay_ns);
     let ns = clock_ns.saturating_sub(blocked.since_ns).saturating_sub(here_ns).saturating_sub(elsewhere_ns);
-    // First: a reader who comes between the two has less than there is, and all of it the next time.
+    // First: a reader between the two sees too little, and all of it the next time.
     clear(&mut blocked.since_ns);
     // Always there; the verifier wants to see it.
     if let Some(sum) = blocked.ns.get_mut(opaque(blocked.state as usize)) {
@@ -87,7 +82,7 @@ pub fn woke(next: Task, storage: &mut TaskStorage, clock_ns: u64) {
     }
 }
 
-/// Takes the stack of a task that is not on a CPU, and counts it for the time that nothing has been counted for yet.
+/// Walks the stack of a task that is not on a CPU, and counts all uncounted time for it.
 #[inline(never)]
 fn count_stack(task: Task, storage: &mut TaskStorage) {
     let Some(key) = stack_key() else { return };
@@ -110,14 +105,14 @@ fn count_stack(task: Task, storage: &mut TaskStorage) {
     }
 }
 
-/// All zero where it cannot be walked. The kernel fills up with zeroes.
+/// All zero if it cannot be walked. The kernel fills up with zeroes.
 #[inline(always)]
 pub fn take_stack(task: Task, stack: &mut Stack) {
     // SAFETY: the stack is as large as said.
     unsafe { task.stack(stack.as_mut_ptr(), size_of::<Stack>() as u32) };
 }
 
-/// What user space is told of a task: what it is blocked for at this moment counts, too.
+/// Fills the record for user space, which includes the time of a block that is not over.
 #[inline(never)]
 pub fn tell(task: Task, storage: &TaskStorage, record: &mut AccountsRecord) {
     let before_ns = read(&storage.blocked.since_ns);
@@ -131,7 +126,7 @@ pub fn tell(task: Task, storage: &TaskStorage, record: &mut AccountsRecord) {
         record.gone = task.gone();
     }
     let state = blocked.state;
-    // It came on a CPU meanwhile: then it is in the sums.
+    // It switched in during this reading: then the time is in the sums.
     if before_ns == 0 || read(&storage.blocked.since_ns) != before_ns {
         return;
     }
@@ -145,7 +140,7 @@ pub fn tell(task: Task, storage: &TaskStorage, record: &mut AccountsRecord) {
     record.uncounted_ns += ns;
     if queued_ns == 0 {
         record.state = state + 1;
-        // The hook will count it for this stack when the task comes back; less than that may go to another one.
+        // The hook will count it for this stack at the next switch in; less time than that may go to another stack.
         let every_ns = stack_every_ns();
         record.is_due = u64::from(every_ns != 0 && record.uncounted_ns >= every_ns);
     }

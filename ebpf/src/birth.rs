@@ -1,4 +1,4 @@
-//! Tasks that are born.
+//! New tasks.
 
 use core::ffi::c_void;
 
@@ -10,7 +10,7 @@ use crate::{
     maps::{create_storage, storage},
 };
 
-/// A task was made and cannot have run yet (`copy_process` after everything that can fail). Allocating is allowed.
+/// A task exists and cannot have run yet (`copy_process` after everything that can fail). Allocating is allowed.
 #[btf_tracepoint(function = "task_newtask")]
 pub fn on_new_task(ctx: BtfTracePointContext) -> i32 {
     let task = Task::new(ctx.arg::<*const c_void>(0));

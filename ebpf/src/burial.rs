@@ -1,8 +1,8 @@
-//! What user space has not been told of a task goes to its cgroup: when the task is dead, and when it moves to another cgroup.
+//! Adds figures that were not reported yet to the task's cgroup: when the task exits, and when it moves to another cgroup.
 //!
-//! At its last switch (`TASK_DEAD`) a task has all its waits behind it, its counters are final, and the reader leaves it
-//! alone since it began to exit. So this is the one moment at which nothing can be missed or counted twice. It is under
-//! the run queue lock: nothing is allocated here, the places are made at birth and by the reader.
+//! At its last switch (`TASK_DEAD`) a task's waits and counters are final, and the reader skips it since it began to exit. Only
+//! here can nothing be missed or counted twice. The run queue lock is held, so nothing is allocated: new tasks and the reader make
+//! the places.
 
 use core::{arch::asm, ptr::read_volatile};
 
@@ -17,7 +17,7 @@ use crate::{
     maps::{exited, lost, storage},
 };
 
-/// Hands over what is left of a task that runs no more. A function of its own: it is cold, and the hook is not.
+/// Hands over the rest of an exited task. Not inlined: it is cold, and the hook is not.
 #[inline(never)]
 pub fn bury(task: Task) {
     let Some(storage) = storage(task) else { return bury_unfollowed(task) };
@@ -30,8 +30,8 @@ pub fn bury(task: Task) {
     }
 }
 
-/// A task whose storage could not be made, and that did not live until the next reading: the kernel's sums are all there is
-/// of it. Its waits have no histogram, which `StorageNotCreated` has counted at its birth.
+/// Hands over a task without storage that exits before the next reading: only the kernel's sums are known. Its waits have no
+/// histogram, which `StorageNotCreated` counted when it started.
 #[inline(always)]
 fn bury_unfollowed(task: Task) {
     if !follow_all() || task.start_ns() <= born_after_ns() {
@@ -48,7 +48,7 @@ fn bury_unfollowed(task: Task) {
     }
 }
 
-/// The place of the task's cgroup; where it has none, that of `otherwise`.
+/// The place of the task's cgroup, or else that of the cgroup `otherwise`.
 #[inline(always)]
 fn place_for(task: Task, otherwise: u64) -> Option<&'static mut Exited> {
     let place = match exited(task.cgroup_id_rarely()) {
@@ -73,7 +73,7 @@ fn hand_over(task: Task, storage: &mut TaskStorage, place: &mut Exited) {
     hand_over_rest(task, storage, place, &now);
 }
 
-/// Adds what is not told to the place; from then on it is.
+/// Adds what was not reported yet to the place, and marks it as reported.
 #[inline(always)]
 pub fn hand_over_rest(task: Task, storage: &mut TaskStorage, place: &mut Exited, now: &Totals) {
     let told = &mut storage.told;
@@ -85,7 +85,7 @@ pub fn hand_over_rest(task: Task, storage: &mut TaskStorage, place: &mut Exited,
     }
     let longest_ns = storage.waits.max_ns;
     if longest_ns > place.max_ns {
-        // Two CPUs at once may lose the smaller: the histogram still has it.
+        // Two CPUs at once may lose the smaller one, which the histogram still has.
         place.max_ns = longest_ns;
     }
     for bucket in 0..BUCKETS {
@@ -101,7 +101,7 @@ pub fn hand_over_rest(task: Task, storage: &mut TaskStorage, place: &mut Exited,
 
 #[inline(always)]
 fn add_count(sum: &mut u64, count: &u32, told: &mut u32) {
-    // SAFETY: a reference. Read once: where the task runs on another CPU, its hook may count on.
+    // SAFETY: a reference. Read once: the hook of another CPU may count on.
     let now = unsafe { read_volatile(count) };
     if now != *told {
         add(sum, u64::from(now.wrapping_sub(*told)));
@@ -109,7 +109,6 @@ fn add_count(sum: &mut u64, count: &u32, told: &mut u32) {
     }
 }
 
-/// Adds what came since `told`.
 #[inline(always)]
 fn add_accounts(sums: &mut Accounts, now: &Accounts, told: &mut Accounts) {
     add_time(&mut sums.user_ns, now.user_ns, &mut told.user_ns);
@@ -120,7 +119,7 @@ fn add_accounts(sums: &mut Accounts, now: &Accounts, told: &mut Accounts) {
     }
 }
 
-/// Clocks of two CPUs may differ, and a reading tells also what is not over: what went backwards by that is nothing.
+/// Adds a difference, and nothing if the time went backwards: clocks of two CPUs differ, and readings include what is not over.
 #[inline(always)]
 fn add_time(sum: &mut u64, now: u64, told: &mut u64) {
     if now > *told {
@@ -129,14 +128,13 @@ fn add_time(sum: &mut u64, now: u64, told: &mut u64) {
     }
 }
 
-/// The hook sees every arrival but those that the kernel does not show it: a hardened kernel may run no tracing program
-/// while a process that it hides is on the CPU, so not at the switch away from it either. What the kernel booked for such
-/// an arrival is found at the next one; after the last one it is found here.
+/// Counts the wait of a switch in that the hook did not see: a hardened kernel may run no tracing program while a process that it
+/// hides is on the CPU, nor at the switch away from it. The next switch in finds what the kernel counted for it, or else this does.
 #[inline(always)]
 pub fn count_unseen_arrival(task: Task, storage: &mut TaskStorage) {
     let waits = &mut storage.waits;
     let unseen_ns = task.run_delay_ns().wrapping_sub(waits.expected_run_delay_ns);
-    // Below 0: it has just come on a CPU, and the kernel has not added the wait yet.
+    // Below 0: it has just switched in, and the kernel has not added the wait yet.
     if (unseen_ns as i64) <= 0 {
         return;
     }
@@ -157,8 +155,8 @@ pub fn count_unseen_arrival(task: Task, storage: &mut TaskStorage) {
     }
 }
 
-/// Tasks of one cgroup may die on several CPUs at once. By hand: core has no `fetch_add` for a machine without
-/// compare-and-swap, which BPF before Linux 5.12 is.
+/// Adds atomically, as tasks of one cgroup may exit on several CPUs at once. In assembly: core has no `fetch_add` for a machine
+/// without compare-and-swap, which BPF before Linux 5.12 is.
 #[inline(always)]
 pub fn add(sum: &mut u64, value: u64) {
     // SAFETY: an aligned word of a map value.

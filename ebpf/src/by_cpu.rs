@@ -1,12 +1,11 @@
-//! Waits by the CPU on which they end, where user space asks for it: on hosts with several NUMA nodes, or for each CPU.
+//! Waits by the CPU on which they end, if requested: on hosts with several NUMA nodes, or for each CPU.
 //!
-//! Functions of their own: on other hosts the hook stays as small as it is.
+//! Not inlined: on other hosts the hook stays as small as it is.
 
 use cgscope_layout::{cause::WHOLE, verifier::opaque};
 
 use crate::{ledger, maps::cpu_counters};
 
-/// A wait ends.
 #[inline(never)]
 pub fn count(cpu: u32, bucket: u64, ns: u64) {
     let Some(counters) = cpu_counters(cpu) else { return };
@@ -18,7 +17,7 @@ pub fn count(cpu: u32, bucket: u64, ns: u64) {
     }
 }
 
-/// It has one cause.
+/// Adds a wait with a single cause to the sums.
 #[inline(never)]
 pub fn enter(cpu: u32, bucket: u64, cause: u64, ns: u64) {
     let Some(counters) = cpu_counters(cpu) else { return };

@@ -1,8 +1,7 @@
-//! Cgroups that are made, removed and renamed: user space is told at once, so that one that lives between two readings has
-//! a name, too.
+//! Events for cgroups that are made, removed and renamed, so that a cgroup that exists only between two readings has a name, too.
 //!
-//! The kernel calls these under `trace_cgroup_path_lock` (`TRACE_CGROUP_PATH`, Linux 4.19 to 6.18), one at a time on the
-//! whole host, and in the order in which it happened.
+//! The kernel calls these under `trace_cgroup_path_lock` (`TRACE_CGROUP_PATH`, Linux 4.19 to 6.18): one at a time on the whole
+//! host, in order.
 
 use core::ffi::c_void;
 
@@ -28,7 +27,7 @@ pub fn on_cgroup_made(ctx: BtfTracePointContext) -> i32 {
     tell(&ctx, cgroup_event::MADE)
 }
 
-/// It has no tasks any more, but those on their way to their last switch.
+/// Its only tasks are on their way to their last switch.
 #[btf_tracepoint(function = "cgroup_rmdir")]
 pub fn on_cgroup_removed(ctx: BtfTracePointContext) -> i32 {
     tell(&ctx, cgroup_event::REMOVED)
@@ -57,7 +56,7 @@ fn tell(ctx: &BtfTracePointContext, kind: u32) -> i32 {
         return 0;
     }
     let size = CgroupEvent::HEAD as u64 + path;
-    // Whoever reads comes by itself: waking it would cost more than all of this.
+    // The reader polls: waking it would cost more than all of this.
     let flags = u64::from(BPF_RB_NO_WAKEUP);
     // SAFETY: a map value, of which no more is read than it has.
     if unsafe { bpf_ringbuf_output(cgroup_events(), (&raw mut *event).cast(), size, flags) } != 0 {
@@ -66,7 +65,7 @@ fn tell(ctx: &BtfTracePointContext, kind: u32) -> i32 {
     0
 }
 
-/// Returns the bytes that it takes, its NUL included.
+/// Returns the length of the path with its NUL.
 #[inline(always)]
 fn take_path(event: &mut CgroupEvent, path: *const c_void) -> u64 {
     let into = event.path.as_mut_ptr();

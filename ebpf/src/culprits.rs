@@ -1,4 +1,4 @@
-//! Who made whom wait: a table of pairs for each CPU, written by the hook on that CPU alone, without lock or allocation.
+//! Who made whom wait: a table of pairs for each CPU, which only the hook on that CPU writes, without lock or allocation.
 
 use cgscope_layout::{
     Loss,
@@ -10,12 +10,12 @@ use crate::{
     maps::{lost, pairs, pairs_read_ns, ring},
 };
 
-/// Where a charge is entered, and where the culprit is found.
+/// Where a charge is recorded, and where the culprit is found.
 #[derive(Clone, Copy)]
 pub struct Place {
-    /// The CPU that enters it.
+    /// The CPU that records it.
     pub cpu: u32,
-    /// The CPU whose history has the culprit, and the number of the slice.
+    /// The CPU of the history with the culprit, and the number of the slice there.
     pub history: u32,
     pub number: u64,
 }
@@ -42,13 +42,13 @@ impl Place {
     }
 }
 
-/// Enters that `victim` waited `ns` because of `who`.
+/// Records that `victim` waited `ns` because of `who`.
 #[inline(always)]
 pub fn charge(victim: u64, who: u64, kind: u32, ns: u64, clock_ns: u64, place: Place) {
     enter_charge(victim, who, ns, clock_ns, place.packed(kind));
 }
 
-/// Numbers alone, and exported: such a function is verified by itself, once, and not at each place that calls it.
+/// Takes only numbers and is exported: the verifier checks such a function once, not at each call.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn enter_charge(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64) -> u32 {
@@ -77,7 +77,7 @@ fn at(table: &mut Pairs, place: usize) -> &mut Pair {
     unsafe { table.pairs.as_mut_ptr().add(place & (PAIRS - 1)).as_mut_unchecked() }
 }
 
-/// The place of a pair; a new one takes an empty place or that of the pair not met for longest.
+/// The place of a pair. A new pair takes an empty place, or else that of the pair that was charged longest ago.
 #[inline(always)]
 fn place(table: &mut Pairs, victim: u64, who: u64, kind: u32, tid: u32) -> &mut Pair {
     let first = place_of(victim, who, tid);
@@ -99,7 +99,7 @@ fn place(table: &mut Pairs, victim: u64, who: u64, kind: u32, tid: u32) -> &mut 
     if pair.kind != 0 && oldest_ns > pairs_read_ns() {
         lost(Loss::CulpritForgotten);
     }
-    // Whoever reads along sees a sum that fell before it sees another pair.
+    // A concurrent reader sees the sum fall before it sees another pair.
     pair.ns = 0;
     pair.victim = victim;
     pair.culprit = who;

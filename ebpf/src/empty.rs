@@ -1,4 +1,4 @@
-//! The hook of cgscope with nothing in it: what any program at this place costs.
+//! An empty hook: what any program at this place costs.
 #![no_std]
 #![no_main]
 

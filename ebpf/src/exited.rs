@@ -1,5 +1,5 @@
-//! The reading of the places of tasks that exited. A host has thousands of cgroups and few in which a task just died, so a place
-//! is told whole only where something came on top.
+//! The reading of exited tasks by cgroup. Tasks exited lately in few of a host's thousands of cgroups, so a place is written whole
+//! only if it changed.
 
 use core::ptr;
 
@@ -20,7 +20,7 @@ pub extern "C" fn read_exited(ctx: *const EntryContext) -> i32 {
     // SAFETY: the context of an iterator over `EXITED`, which is the only one that it is attached to.
     let (seq, Some((cgroup_id, place))) = (unsafe { EntryContext::parts::<Exited>(ctx) }) else { return 0 };
     if seq.room() <= LONGEST as u64 {
-        // More than the room: the kernel hands over what is there, and shows this place again.
+        // Longer than the room: the kernel hands over what is there and shows this place again.
         write_place(seq, place);
         write_place(seq, place);
         return 0;

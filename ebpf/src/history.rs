@@ -1,4 +1,4 @@
-//! Who ran on each CPU lately, as the hook sees it; what is made of that is in [`cgscope_layout::history`].
+//! Who ran on each CPU lately, as the hook sees it; [`cgscope_layout::history`] keeps it.
 
 use cgscope_layout::{
     history::Ring,
@@ -19,8 +19,8 @@ pub fn who(task: Task) -> u64 {
     }
 }
 
-/// Before a wait is looked at: the latest slice gets its interrupts, and a switch that the hook did not see (a hardened
-/// kernel runs no tracing program while a process that it hides is on the CPU) is made up for.
+/// Adds interrupts to the latest slice, and a switch that the hook did not see (a hardened kernel runs no tracing program while a
+/// process that it hides is on the CPU). Must be called before a wait is split.
 #[inline(always)]
 pub fn settle(ring: &mut Ring, prev: Task, queue: RunQueue) {
     let irq_ns = queue.irq_ns();
@@ -33,7 +33,7 @@ pub fn settle(ring: &mut Ring, prev: Task, queue: RunQueue) {
     }
 }
 
-/// `prev` came on the CPU unseen. The first switch of each CPU after the start looks the same.
+/// `prev` switched in unseen. The first switch of each CPU after the start looks the same.
 #[inline(never)]
 fn unseen(ring: &mut Ring, prev: Task, queue: RunQueue) {
     let since_ns = if prev.tid() == 0 { queue.idle_since_ns() } else { prev.last_arrival_ns() };
@@ -43,7 +43,7 @@ fn unseen(ring: &mut Ring, prev: Task, queue: RunQueue) {
     }
 }
 
-/// `next` has the CPU from now on; `who` is what [`who`] says of it.
+/// `next` has the CPU from now on; `who` is [`who`] of it.
 #[inline(always)]
 pub fn begin(ring: &mut Ring, next: Task, who: u64, clock_ns: u64) {
     let tid = next.tid();

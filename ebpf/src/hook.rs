@@ -1,7 +1,7 @@
-//! The one hook: every switch of every CPU passes here, under the run queue lock.
+//! The one hook: it runs at every switch of every CPU, under the run queue lock.
 //!
-//! At this point of `__schedule` the switch counters of `prev` are already new, while `next->sched_info` is still
-//! that of the wait that ends now (`sched_info_switch` comes after the tracepoint; Linux 5.5 to 7.3).
+//! At this point of `__schedule` the switch counters of `prev` are already new, while `next->sched_info` is still that of the
+//! wait that ends now (`sched_info_switch` comes after the tracepoint; Linux 5.5 to 7.3).
 
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use cgscope_layout::{
@@ -31,13 +31,13 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     let next = Task::new(ctx.arg::<*const c_void>(2));
     let queue = next.run_queue();
     let clock_ns = queue.clock_ns();
-    // Always there: it has a place for every CPU that there can be.
+    // Always there: every possible CPU has one.
     let Some(ring) = ring(queue.cpu()) else { return 0 };
-    // The rare and long ways first, where they all meet again: the verifier then follows each of them once.
+    // The rare and long paths first, where they all join again: the verifier then follows each of them once.
     history::settle(ring, prev, queue);
     let state = prev.state();
     if state != 0 {
-        // The low byte alone is the bool.
+        // The bool is the low byte alone.
         let preempted = ctx.arg::<u64>(0) as u8 != 0;
         leave(prev, state, preempted, clock_ns);
     } else if prev.tid() != 0
@@ -66,7 +66,7 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// `prev` goes to sleep or dies. The idle task never does.
+/// `prev` goes to sleep or exits. The idle task never does.
 #[inline(always)]
 fn leave(prev: Task, state: u32, preempted: bool, clock_ns: u64) {
     if state & task_state::DEAD != 0 {
@@ -80,7 +80,7 @@ fn leave(prev: Task, state: u32, preempted: bool, clock_ns: u64) {
     }
 }
 
-/// No storage: not selected, or something went wrong. Cold.
+/// `next` has no storage: it is not selected, or something went wrong. Cold.
 #[inline(never)]
 fn not_followed(next: Task) {
     if !follow_all() {
@@ -90,7 +90,7 @@ fn not_followed(next: Task) {
     lost(if born_later { Loss::SwitchWithoutStorage } else { Loss::SwitchOfHiddenTask });
 }
 
-/// `next` comes on the CPU: its wait is over.
+/// `next` switches in: its wait is over.
 #[inline(always)]
 fn arrive(next: Task, who: u64, storage: &mut TaskStorage, queue: RunQueue, ring: &mut Ring) {
     let clock_ns = queue.clock_ns();
@@ -98,16 +98,16 @@ fn arrive(next: Task, who: u64, storage: &mut TaskStorage, queue: RunQueue, ring
     let run_delay_ns = next.run_delay_ns();
     let waits = &mut storage.waits;
 
-    // What the kernel booked since the last arrival was waited on another CPU, before a migration.
+    // What the kernel added since the last switch in was waited on another CPU, before a migration.
     let elsewhere_ns = run_delay_ns.wrapping_sub(waits.expected_run_delay_ns);
     // The kernel adds this after the tracepoint, wrapping where the stamp is later than the clock; follow it.
     let here_ns = if queued_ns == 0 { 0 } else { clock_ns.wrapping_sub(queued_ns) };
     waits.expected_run_delay_ns = run_delay_ns.wrapping_add(here_ns);
 
     if waits.unstamped_since_ns != 0 {
-        // An arrival that we did not see (see `burial`) would make it a wait since before that.
+        // After a switch in that we did not see (see `burial`) it would be a wait since before that.
         if storage.left.switches == next.switches() {
-            // Migrated since: the kernel's stamp on the new CPU ends our part.
+            // Migrated since then: the kernel's stamp on the new CPU ends our part.
             let end_ns = if queued_ns == 0 { clock_ns } else { queued_ns };
             waits.unstamped_ns += end_ns.saturating_sub(waits.unstamped_since_ns);
             waits.unstamped_count += 1;
@@ -142,8 +142,8 @@ fn arrive(next: Task, who: u64, storage: &mut TaskStorage, queue: RunQueue, ring
     }
 }
 
-/// `prev` was preempted with its state already set, on its way to sleep: it waits on the run queue, but the kernel
-/// does not stamp it (`sched_info_depart` looks at the state). Rare.
+/// `prev` was preempted on its way to sleep, with its state already set: it waits on the run queue, but the kernel does not stamp it
+/// (`sched_info_depart` looks at the state). Rare.
 #[inline(always)]
 fn stamp(prev: Task) {
     if let Some(storage) = storage(prev) {

@@ -1,8 +1,8 @@
-//! Every wait, split by cause. The parts sum to the wait.
+//! Splits waits by cause. The parts sum to the wait.
 //!
-//! A wait is looked back over in the history of the CPU on which it was spent: while the CPU ran others it was behind them,
-//! while it ran nobody it was being woken. Time in which a quota had run out comes first of all: it lies at the beginning of a
-//! wait, because it is the reason why the task left its CPU, and who ran meanwhile does not matter.
+//! The history of the CPU explains a wait: while the CPU ran others the task was behind them, while it ran nobody the task was being
+//! woken. Throttled time comes first, at the beginning of a wait, as the quota took the task off its CPU: who ran then does not
+//! matter.
 
 use cgscope_layout::{
     ByCause, Cause, Loss,
@@ -23,18 +23,17 @@ use crate::{
     placement,
 };
 
-/// Splits a wait and enters it. The usual one began and ended while one and the same slice ran. `who`: what the history calls
-/// the task.
+/// Splits a wait and records it. Most waits begin and end within one slice. `who`: the task's name in the history.
 #[inline(always)]
 pub fn enter(next: Task, who: u64, storage: &mut TaskStorage, wait: Wait, ring: &mut Ring) {
     let number = ring.head;
     let latest = ring.slice(number);
     let is_long = latest.who == IDLE && wait.ns > LONGEST_WAKEUP_NS;
     let simple = wait.elsewhere_ns == 0 && storage.left.limit == 0 && throttles_tasks() && !is_long;
-    // Of a slice in which the kernel had less than a 64th, all is with its cgroup.
+    // If the kernel had less than a 64th of a slice, all of it counts for the cgroup.
     let mixed = latest.kernel_ns << 6 > wait.clock_ns - latest.since_ns;
     if !simple || mixed || latest.since_ns == 0 || wait.queued_ns < latest.since_ns {
-        // In memory, so that the verifier forgets what it knows of the wait: it would follow each way to here by itself.
+        // In memory, so that the verifier knows nothing of the wait: otherwise it would follow each code path to here by itself.
         if let Some(work) = work(Work::HOOK) {
             wait.put(work);
             enter_composed(next, storage, work);
@@ -50,7 +49,7 @@ pub fn enter(next: Task, who: u64, storage: &mut TaskStorage, wait: Wait, ring: 
             charge(victim, latest.who, kind::RAN, wait.ns, wait.clock_ns, place);
         }
     }
-    // By its number: each cause by itself would be a way of its own through what follows.
+    // By its number: otherwise each cause would be a code path of its own.
     add(&mut storage.by_cause, cause, wait.ns);
     count(&mut storage.histogram, wait.bucket, cause, u64::from(WHOLE));
     if counts_by_cpu() {
@@ -78,7 +77,6 @@ pub fn count(histogram: &mut Histogram, bucket: u64, cause: u64, share: u64) {
     }
 }
 
-/// A wait with more than one part.
 #[inline(never)]
 fn enter_composed(next: Task, storage: &mut TaskStorage, work: &mut Work) {
     let wait = Wait::taken_from(work);
@@ -100,7 +98,6 @@ fn enter_composed(next: Task, storage: &mut TaskStorage, work: &mut Work) {
     }
 }
 
-/// Splits it by where it was spent.
 #[inline(always)]
 fn split(next: Task, storage: &mut TaskStorage, work: &mut Work, wait: Wait) {
     if wait.elsewhere_ns != 0 {
@@ -125,8 +122,8 @@ fn split(next: Task, storage: &mut TaskStorage, work: &mut Work, wait: Wait) {
     }
 }
 
-/// No CPU takes that long to wake up (the deepest idle states take some 200 us): a real-time or deadline task that was woken, and
-/// whose CPU ran nobody for longer, had no runtime left.
+/// No CPU takes longer to wake up (the deepest idle states take some 200 us). If the CPU of a woken real-time or deadline task ran
+/// nobody for longer, the task had no runtime left.
 const LONGEST_WAKEUP_NS: u64 = 1_000_000;
 
 #[inline(always)]
@@ -140,12 +137,13 @@ fn doubt_wakeup(task: Task, work: &mut Work) -> bool {
     is_doubtful
 }
 
-/// A wait longer than the history, whose beginning was seen: what its CPU did in all since then is known, and what lies within the
-/// history, so that the rest is known, too; but not its culprits. The group has run with all below it: here children are its own. Of what ran while the quota was out it takes the share in time.
+/// Explains the part of a wait before the history, if its beginning was seen: what the CPU did since then, less what the history has.
+/// Culprits stay unknown. The group's time includes its children, so here they count as its own cgroup. Of what ran while the quota
+/// was out, this part gets its share of the time.
 #[inline(never)]
 fn beyond_history(next: Task, left: &Left, work: &mut Work) {
     let Some(ring) = ring(work.cpu()) else { return };
-    // 0: a task of the root, or one whose beginning was found later. In another group by now its sum is another's.
+    // 0: a task of the root, or the beginning was found later. After a move the sum is that of another group.
     if left.group_ran_ns == 0 || left.group != next.group_address() {
         return;
     }
@@ -164,7 +162,7 @@ fn beyond_history(next: Task, left: &Left, work: &mut Work) {
     work.explain(kernel_ns, idle_ns, own_ns, unknown_ns - kernel_ns - idle_ns - own_ns);
 }
 
-/// Takes the time out of quota from the beginning of the time to look back over.
+/// Takes throttled time from the beginning of the span.
 #[inline(always)]
 fn out_of_quota(next: Task, left: &Left, work: &mut Work, throttled_ns: u64) {
     let throttled_ns = throttled_ns.min(work.walk.to_ns - work.walk.from_ns);
@@ -175,14 +173,13 @@ fn out_of_quota(next: Task, left: &Left, work: &mut Work, throttled_ns: u64) {
     work.walk.from_ns += throttled_ns;
     let mut limit = left.limit;
     if !throttles_tasks() {
-        // Not known at the time: the quota may have run out while the task was queued.
+        // Unknown when the wait began: the quota may have run out while the task was queued.
         next.find_limit(&mut limit);
     }
     work.charge_limit(limit, throttled_ns);
 }
 
-/// Enters the parts: to the nanosecond in the sums, in proportion in the histogram. What is lost there by rounding goes to
-/// the largest part.
+/// Adds the parts: in ns to the sums, in proportion to the histogram, where the largest part gets what rounding loses.
 #[inline(never)]
 fn book(by_cause: &mut ByCause, histogram: &mut Histogram, work: &mut Work) {
     let wait = &Wait::taken_from(work);
@@ -207,23 +204,22 @@ fn book_part(by_cause: &mut ByCause, histogram: &mut Histogram, wait: &Wait, wor
     count(histogram, wait.bucket, cause as u64, share);
 }
 
-/// True for a wait that began when the runtime of a real-time or deadline task was used up.
+/// The wait began when the runtime of a real-time or deadline task was used up.
 #[inline(always)]
 fn is_out_of_runtime(left: &Left, task: Task) -> bool {
     left.limit == RUNTIME && begins(left, task)
 }
 
-/// True if the wait that `task` is in, or that ends now, began as `left` says.
+/// The current wait of `task`, or the one that ends now, began as `left` says.
 #[inline(always)]
 fn begins(left: &Left, task: Task) -> bool {
     left.ns != 0 && left.switches == task.switches()
 }
 
-/// How much of a wait that began and ends on this CPU was spent out of quota; more than the wait means all of it.
+/// Throttled time of a wait that began and ends on this CPU; more than the wait means all of it.
 #[inline(always)]
 fn throttled(task: Task, left: &Left, cpu: u32, clock_ns: u64) -> u64 {
-    // Since Linux 6.18 a task is throttled when it returns to user space or not at all: one that was woken or
-    // preempted runs on in the kernel.
+    // Since Linux 6.18 a task is throttled only when it returns to user space: woken or preempted in the kernel it runs on.
     if throttles_tasks() && (left.limit == 0 || !begins(left, task)) {
         return 0;
     }
@@ -234,8 +230,8 @@ fn throttled(task: Task, left: &Left, cpu: u32, clock_ns: u64) -> u64 {
     cfs_rq.throttled_ns(&left.cfs_rq, cpu, clock_ns).saturating_sub(left.throttle_ns)
 }
 
-/// The part of a wait that was spent on another CPU. It is known where the task was moved but once since it last ran: then
-/// it was queued where it ran, and moved from there while it waited.
+/// Splits the part of a wait on another CPU. It is known if the task migrated only once since it last ran: then it was queued where it
+/// ran, and moved from there while it waited.
 #[inline(never)]
 fn elsewhere(next: Task, left: &Left, work: &mut Work) {
     let wait = Wait::taken_from(work);
@@ -256,7 +252,7 @@ fn elsewhere(next: Task, left: &Left, work: &mut Work) {
     look_back(Work::HOOK);
 }
 
-/// `next` has come on `cpu`: where the next wait begins, if it is not moved before.
+/// `next` has switched in on `cpu`, where its next wait begins if it does not migrate before.
 #[inline(always)]
 pub fn came(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
     if storage.left.cpu != cpu {
@@ -267,14 +263,14 @@ pub fn came(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
     }
     storage.left.migrations = next.migrations();
     if !throttles_tasks() {
-        // Its queue does not stand while it runs: this holds for whatever wait comes next, after a sleep, too.
+        // Its queue is not throttled while it runs, so this holds for the next wait, also after a sleep.
         let cfs_rq = next.cfs_rq();
         storage.left.cfs_rq = cfs_rq.address();
         storage.left.throttle_ns = cfs_rq.throttled_ns(&storage.left.cfs_rq, cpu, clock_ns);
     }
 }
 
-/// `prev` leaves its CPU although it could run on: the beginning of a wait.
+/// `prev` leaves its CPU although it could run on: a wait begins.
 #[inline(always)]
 pub fn leave(prev: Task, next: Task, storage: &mut TaskStorage, ring: &Ring, cpu: u32, clock_ns: u64) {
     let left = &mut storage.left;
@@ -297,16 +293,16 @@ pub fn leave(prev: Task, next: Task, storage: &mut TaskStorage, ring: &Ring, cpu
     }
 }
 
-/// A real-time task that could run on gives way to one of a lower priority, or to nobody, only when its runtime is used up.
+/// A runnable real-time task gives way to a lower priority, or to nobody, only when its runtime is used up.
 #[inline(always)]
 fn gives_way(prev: Task, next: Task) -> bool {
     let (from, to) = (prev.prio(), next.prio());
-    // A deadline task is below 0, and the thread that moves tasks between CPUs, which comes before all, is at 0.
+    // Deadline tasks are below 0, and the thread that moves tasks between CPUs, which precedes all, is at 0.
     from < to && (from >= 0 || to > 0)
 }
 
-/// For a task that is followed from now on and waits for quota: how it left its CPU before we looked. The hook leaves it alone
-/// meanwhile; if it comes on a CPU in this moment, its switches tell that this is of a wait past.
+/// Records how a newly followed throttled task left its CPU. The hook does not touch it at the same time; if it switches in right now,
+/// its number of switches shows that this belongs to a past wait.
 #[inline(never)]
 pub fn was_throttled(task: Task, left: &mut Left) {
     let queued_ns = task.last_queued_ns();
@@ -319,12 +315,12 @@ pub fn was_throttled(task: Task, left: &mut Left) {
     left.cfs_rq = cfs_rq.address();
     left.throttle_ns = cfs_rq.throttled_ns(&left.cfs_rq, task.run_queue().cpu(), queued_ns);
     left.group = task.group_address();
-    // What the CPU had done by then is not known any more.
+    // What the CPU had done by then is no longer known.
     left.group_ran_ns = 0;
     task.find_limit(&mut left.limit);
 }
 
-/// The wait that `task` is in, as far as it has gone, by cause; returns what it waits for now.
+/// The current wait of `task` so far, by cause; returns its cause at this moment.
 #[inline(never)]
 pub fn pending(task: Task, storage: &TaskStorage, by_cause: &mut ByCause) -> Cause {
     let queue = task.run_queue();

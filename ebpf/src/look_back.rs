@@ -1,6 +1,4 @@
-//! Splitting a wait: where it is kept meanwhile, and the walk of [`cgscope_layout::look_back`] over the history of a CPU.
-//!
-//! The function is exported for the verifier: it looks at such a function once.
+//! A wait while it is split, and the walk of [`cgscope_layout::look_back`] over the history of a CPU.
 
 use core::ffi::c_void;
 
@@ -23,21 +21,18 @@ use crate::{
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Wait {
-    /// Since when on this CPU; 0: not at all.
+    /// When it was queued on this CPU; 0: not at all.
     pub queued_ns: u64,
     pub clock_ns: u64,
     /// Before, on other CPUs.
     pub elsewhere_ns: u64,
-    /// Both together.
     pub ns: u64,
     pub bucket: u64,
     pub cpu: u32,
-    /// No meaning.
     pub padding: u32,
 }
 
 impl Wait {
-    /// Puts it where it is split.
     #[inline(always)]
     pub fn put(self, work: &mut Work) {
         set(&mut work.wait.queued_ns, self.queued_ns);
@@ -48,7 +43,6 @@ impl Wait {
         set(&mut work.wait.cpu, self.cpu);
     }
 
-    /// When the part on other CPUs ended, ns.
     #[inline(always)]
     pub fn end_elsewhere_ns(&self) -> u64 {
         if self.queued_ns == 0 { self.clock_ns } else { self.queued_ns }
@@ -72,11 +66,9 @@ impl Wait {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Work {
-    /// As the hook found it.
     wait: Wait,
-    /// Its parts, and the way over the history.
+    /// Its parts, and the walk over the history.
     pub walk: Walk,
-    /// Who enters charges.
     charges: Charges,
     /// The largest part so far, and its cause.
     largest_ns: u64,
@@ -85,17 +77,16 @@ pub struct Work {
     shared: u64,
 }
 
-/// Enters those who ran in the table of culprits.
+/// Records those who ran in the table of culprits.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Charges {
-    /// The task's cgroup.
     victim: u64,
-    /// The clock of the CPU that enters charges.
+    /// The clock of the charging CPU.
     clock_ns: u64,
-    /// The CPU whose history is looked at.
+    /// The CPU with the history.
     cpu: u32,
-    /// The CPU that enters charges; [`Work::NOBODY`] only looks.
+    /// The CPU that records charges; [`Work::NOBODY`]: none are recorded.
     charging: u32,
 }
 
@@ -117,14 +108,11 @@ impl Charge for Charges {
 }
 
 impl Work {
-    /// The place of the hook.
+    // Places in the map `WORK`.
     pub const HOOK: u32 = 0;
-    /// The place of the reader.
     pub const READER: u32 = 1;
-    /// No CPU.
     pub const NOBODY: u32 = 0xffff;
 
-    /// Begins with a wait that has no parts yet.
     #[inline(always)]
     pub fn begin(&mut self, victim: u64, charging: u32, clock_ns: u64) {
         for cause in 0..CAUSES {
@@ -136,14 +124,13 @@ impl Work {
         self.charges.clock_ns = clock_ns;
     }
 
-    /// Begins to give causes their shares.
     #[inline(always)]
     pub fn begin_sharing(&mut self) {
         set(&mut self.largest_ns, 0);
         set(&mut self.shared, 0);
     }
 
-    /// The CPU and the time to look back over.
+    /// Sets the CPU and the time to look back over.
     #[inline(always)]
     pub fn span(&mut self, cpu: u32, from_ns: u64, to_ns: u64) {
         self.charges.cpu = cpu;
@@ -151,13 +138,12 @@ impl Work {
         self.walk.to_ns = to_ns;
     }
 
-    /// The CPU whose history is looked at.
     #[inline(always)]
     pub fn cpu(&self) -> u32 {
         self.charges.cpu
     }
 
-    /// What was unattributed is explained.
+    /// Replaces unattributed time by these causes.
     #[inline(always)]
     pub fn explain(&mut self, kernel_ns: u64, idle_ns: u64, own_ns: u64, other_ns: u64) {
         set(&mut self.walk.parts[Cause::Unattributed as usize], 0);
@@ -167,7 +153,7 @@ impl Work {
         self.walk.add(Cause::OtherCgroup, other_ns);
     }
 
-    /// `cause` had `ns`, and was given `share` of the wait.
+    /// Notes that `cause` had `ns` and got `share` of the wait.
     #[inline(always)]
     pub fn shared(&mut self, cause: Cause, ns: u64, share: u64) {
         let shared = get(&mut self.shared);
@@ -178,13 +164,13 @@ impl Work {
         }
     }
 
-    /// The cause of the largest part, and the share that was given to none.
+    /// The cause of the largest part, and the share that no cause got.
     #[inline(always)]
     pub fn rounding(&mut self) -> (u64, u64) {
         (get(&mut self.largest), u64::from(WHOLE).wrapping_sub(get(&mut self.shared)))
     }
 
-    /// Charges `limit`, whose quota had run out for `ns`.
+    /// Charges the cgroup `limit`, which was out of quota for `ns`.
     #[inline(always)]
     pub fn charge_limit(&mut self, limit: u64, ns: u64) {
         let charges = &mut self.charges;
@@ -193,7 +179,7 @@ impl Work {
     }
 }
 
-/// Where single tasks are blamed, siblings and kernel threads are of interest, too.
+/// Siblings and kernel threads are charged only if single tasks are blamed.
 #[inline(always)]
 pub fn is_charged(who: u64, victim: u64) -> bool {
     match who {
@@ -203,7 +189,7 @@ pub fn is_charged(who: u64, victim: u64) -> bool {
     }
 }
 
-/// Splits the time between `from_ns` and `to_ns` by who ran then.
+/// Splits the span by who ran then. Exported, as the verifier checks such a function once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn look_back(which: u32) -> u32 {
@@ -215,7 +201,7 @@ pub extern "C" fn look_back(which: u32) -> u32 {
         _ => (LOOK_BACK + STEPS_OF_BLOCKS) as u64,
     };
     set(&mut work.walk.steps_left, steps);
-    // Most waits lie behind a few slices: these without the helper (Linux 5.17), of which the verifier sees one step.
+    // Most waits are behind a few slices: no helper for these. `bpf_loop` (Linux 5.17) is for the rest: the verifier sees one step.
     for _ in 0..STEPS {
         if work.walk.step(seen, &mut work.charges) {
             break;
@@ -237,10 +223,10 @@ pub extern "C" fn look_back(which: u32) -> u32 {
     0
 }
 
-/// Steps that are taken without the helper.
+/// Steps without the helper.
 const STEPS: usize = 4;
 
-/// The hook runs under the lock of the run queue: its work is bounded.
+/// The hook holds the run queue lock, so its work is bounded.
 #[inline(always)]
 fn steps_of_hook(work: &mut Work) -> u64 {
     let clock_ns = get(&mut work.charges.clock_ns);

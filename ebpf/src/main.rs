@@ -1,15 +1,13 @@
 //! The kernel side of cgscope. Read in this order:
 //!
-//! 1. [`hook`]: the one hook on the way of every switch, with [`ledger`], [`history`], [`look_back`] and [`culprits`] for why it
-//!    waited, and [`by_cpu`] and [`placement`] for where;
-//!    and [`accounts`], where asked for, for how long tasks were blocked;
-//! 2. [`birth`], [`moves`] and [`burial`]: tasks that are born, that move to another cgroup, and that are dead;
-//! 3. [`reading`]: the iterator that hands everything to user space, and [`exited`], the one of who exited; [`cgroups`]: the names of cgroups;
-//! 4. [`throttle`]: where the kernel has no clock of throttled time;
-//! 5. [`maps`] and [`kernel`]: where it is kept, and the only reads of kernel memory.
+//! 1. [`hook`]: the one hook, which runs at every switch, with [`ledger`], [`history`], [`look_back`] and [`culprits`] for why a task
+//!    waited, [`by_cpu`] and [`placement`] for where, and [`accounts`] for time blocked;
+//! 2. [`birth`], [`moves`] and [`burial`]: new tasks, moves to another cgroup, and exits;
+//! 3. [`reading`] and [`exited`]: the iterators over tasks and exited tasks; [`cgroups`]: the names of cgroups;
+//! 4. [`throttle`]: throttled time on kernels without a clock of it;
+//! 5. [`maps`] and [`kernel`]: storage, and all reads of kernel memory.
 #![no_std]
 #![no_main]
-// For the atomic addition of `burial`.
 #![feature(asm_experimental_arch)]
 
 mod accounts;

@@ -1,4 +1,4 @@
-//! Where everything is kept.
+//! The maps.
 
 use core::{ffi::c_void, ptr};
 
@@ -31,7 +31,7 @@ use crate::{
     room,
 };
 
-/// Task storage, of which aya-ebpf 0.2 has no type. The pointers stand for BTF and are never followed.
+/// Task storage, which aya-ebpf 0.2 does not have. The pointers stand for BTF and are never followed.
 #[repr(C)]
 struct TaskStorageMap {
     r#type: *const [i32; BPF_MAP_TYPE_TASK_STORAGE as usize],
@@ -54,46 +54,45 @@ static TASKS: TaskStorageMap = TaskStorageMap {
     map_flags: ptr::null(),
 };
 
-/// By cgroup id. Not preallocated: 16,384 places of 1 KiB would be there on every host.
+/// By cgroup id. Not preallocated: every host would need memory for 16,384 places of 1 KiB.
 #[btf_map]
 static EXITED: HashMap<u64, Exited, EXITED_CGROUPS, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
 
-/// What a new place in EXITED begins with; never written.
+/// The initial value of a place in EXITED; never written.
 #[btf_map]
 static NO_EXITED: Array<Exited, 1> = Array::new();
 
-/// The storage that `reading` gives to a task that was there before us. One reader at a time fills it.
+/// The initial storage of a task that existed before us. One reader at a time fills it.
 #[btf_map]
 static NEW_STORAGE: Array<TaskStorage, 1> = Array::new();
 
-/// The record that `reading` puts together: too large for the stack.
+/// The record of `reading`, which is too large for the stack.
 #[btf_map]
 static RECORD: Array<TaskRecord, 1> = Array::new();
 
-/// The accounts that `reading` puts together.
 #[btf_map]
 static ACCOUNTS: Array<AccountsRecord, 1> = Array::new();
 
-/// A stack that `reading` takes.
+/// The stack for `reading`.
 #[btf_map]
 static STACK: Array<Stack, 1> = Array::new();
 
-/// Where the hook takes a stack.
+/// The stack for the hook.
 #[btf_map]
 static STACK_KEY: PerCpuArray<StackKey, 1> = PerCpuArray::new();
 
-/// Preallocated, as the hook fills it; the loader leaves it one place where it is not asked for.
+/// Preallocated, as the hook fills it. The loader makes one place if stacks are not requested.
 #[btf_map]
 static STACKS: HashMap<StackKey, StackCount, PLACES_OF_STACKS, 0> = HashMap::new();
 
 #[btf_map]
 static SELECTED: HashMap<u64, u64, SELECTED_MAX, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
 
-/// What the reader does to [`FOLLOWED`](cgscope_layout::wire::FOLLOWED); written by user space.
+/// Changes to [`FOLLOWED`](cgscope_layout::wire::FOLLOWED) that the reader makes; user space writes them.
 #[btf_map]
 static MARKS: Array<Marks, 1> = Array::new();
 
-/// By CPU. The loader sets the number of places: CPUs that there can be.
+/// By CPU. The loader sets the number of places to that of possible CPUs.
 #[btf_map]
 static RINGS: Array<Ring, 1> = Array::new();
 
@@ -109,27 +108,26 @@ static CPU_NODE: Array<u32, 1> = Array::new();
 #[btf_map]
 static CPUS: Array<CpuCounters, 1> = Array::new();
 
-/// By CPU, as RINGS, where we keep these clocks.
+/// By CPU, as RINGS, if we keep these clocks.
 #[btf_map]
 static THROTTLE_CLOCKS: Array<ThrottleClocks, 1> = Array::new();
 
-/// Where waits are split: [`Work::HOOK`] and [`Work::READER`].
+/// [`Work::HOOK`] and [`Work::READER`].
 #[btf_map]
 static WORK: PerCpuArray<Work, 2> = PerCpuArray::new();
 
-/// What cgroups come and go, for user space to drain with each reading.
+/// Made and removed cgroups. User space drains it with each reading.
 #[btf_map]
 static CGROUP_EVENTS: RingBuf<CgroupEvent, CGROUP_EVENTS_BYTES> = RingBuf::new();
 
-/// Where an event is put together.
 #[btf_map]
 static CGROUP_EVENT: PerCpuArray<CgroupEvent, 1> = PerCpuArray::new();
 
-/// Until when (`rq->clock`, ns) user space has read PAIRS; written by user space.
+/// Until when (`rq->clock`, ns) user space has read PAIRS; user space writes it.
 #[btf_map]
 static PAIRS_READ: Array<u64, 1> = Array::new();
 
-/// How many more storages may be made (a signed number); user space writes it with each reading.
+/// How many more storages may be made (signed); user space writes it with each reading.
 #[btf_map]
 static ROOM: Array<u64, 1> = Array::new();
 
@@ -138,21 +136,21 @@ static LOSSES: PerCpuArray<u64, { KERNEL_LOSSES }> = PerCpuArray::new();
 
 #[inline(always)]
 fn storage_get(task: Task, initial: *mut c_void, flags: u64) -> Option<&'static mut TaskStorage> {
-    // SAFETY: the map and the task are what the helper expects; the storage lives as long as the task, which outlives the program's run.
+    // SAFETY: the map and the task are what the helper expects; the storage exists as long as the task, which outlives this run.
     unsafe {
         let map = (&raw const TASKS).cast_mut().cast::<c_void>();
         bpf_task_storage_get(map, task.pointer().cast(), initial, flags).cast::<TaskStorage>().as_mut()
     }
 }
 
-/// The storage of a task, if it is followed. Never creates: an allocation under the run queue lock can deadlock
-/// before Linux 6.4 (GFP_ATOMIC may wake kswapd).
+/// The storage of a task, if it is followed. Never creates one: an allocation under the run queue lock can deadlock before Linux 6.4
+/// (GFP_ATOMIC may wake kswapd).
 #[inline(always)]
 pub fn storage(task: Task) -> Option<&'static mut TaskStorage> {
     storage_get(task, ptr::null_mut(), 0)
 }
 
-/// An empty storage for a task that was just born. Only where allocating is allowed.
+/// Creates an empty storage for a new task. Only where allocating is allowed.
 #[inline(always)]
 pub fn create_storage(task: Task) -> Option<&'static mut TaskStorage> {
     if !is_room_left() {
@@ -163,9 +161,8 @@ pub fn create_storage(task: Task) -> Option<&'static mut TaskStorage> {
     Some(storage)
 }
 
-/// A storage for a task that has already waited `run_delay_ns`. It must be complete when the hook first sees it, so
-/// it is filled before it is created. With `ours`, that time counts as one wait of which the sum alone is known: a task
-/// that was born under our eyes has waited under them. Only the reader calls this.
+/// Creates a storage for a task that has already waited `run_delay_ns`. It must be complete when the hook first sees it, so it is
+/// filled first. With `ours` that time counts as one wait: the task started after us. Only the reader calls this.
 #[inline(always)]
 pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'static mut TaskStorage> {
     if !is_room_left() {
@@ -196,8 +193,8 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
     storage
 }
 
-/// Enters waits of one bucket in [`NEW_STORAGE`]. Numbers alone, and exported: verified by itself. Within its caller Linux 6.1
-/// follows a way on which the bucket is within the bounds and was not when it was checked before.
+/// Sets the waits of a bucket in [`NEW_STORAGE`]. Takes only numbers and is exported, so that it is verified by itself: in its caller
+/// Linux 6.1 follows a code path on which the bucket is within the bounds after it was not.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn set_new_count(bucket: u64, to: u64) -> u32 {
@@ -220,7 +217,7 @@ fn is_room_left() -> bool {
 
 #[inline(always)]
 fn created(task: Task, storage: Option<&'static mut TaskStorage>) -> Option<&'static mut TaskStorage> {
-    // Where another made it at the same moment, the kernel says that it could not: the reader finds a task before its birth is told.
+    // The kernel fails if another program creates it at the same moment: the reader may find a task before `on_new_task` runs.
     match storage.or_else(|| self::storage(task)) {
         None => {
             lost(Loss::StorageNotCreated);
@@ -239,20 +236,18 @@ fn created(task: Task, storage: Option<&'static mut TaskStorage>) -> Option<&'st
     }
 }
 
-/// True if user space has selected this process or thread.
 #[inline(always)]
 pub fn selected(key: u64) -> bool {
     SELECTED.get_ptr(key).is_some()
 }
 
-/// The bits that user space has entered for a process; none if it has not.
 #[inline(always)]
 fn bits_for(key: u64) -> u64 {
     // SAFETY: a map value.
     SELECTED.get_ptr(key).map_or(0, |bits| unsafe { *bits })
 }
 
-/// Does to the bits of a task what user space wants done to those of all.
+/// Changes the bits of a task as user space requests for all tasks.
 #[inline(always)]
 pub fn mark(task: Task, storage: &mut TaskStorage) {
     // SAFETY: a map value.
@@ -265,14 +260,13 @@ pub fn mark(task: Task, storage: &mut TaskStorage) {
     }
 }
 
-/// The place of a cgroup among the exited, if it has one. Never makes one: see [`storage`].
+/// The place of a cgroup in EXITED, if it has one. Never makes one: see [`storage`].
 #[inline(always)]
 pub fn exited(cgroup_id: u64) -> Option<*mut Exited> {
     EXITED.get_ptr_mut(cgroup_id)
 }
 
-/// Makes a place for a cgroup. Only where allocating is allowed. Where there is no room left, its dead go elsewhere, which
-/// is counted then.
+/// Makes a place for a cgroup. Only where allocating is allowed. Without room its exited tasks count elsewhere, which is counted.
 #[inline(always)]
 pub fn make_place(cgroup_id: u64) {
     if exited(cgroup_id).is_some() {
@@ -281,18 +275,16 @@ pub fn make_place(cgroup_id: u64) {
     let Some(empty) = NO_EXITED.get_ptr(0) else { return };
     // SAFETY: a map value that nobody writes. By reference all the way: a copy would not fit on the stack.
     let empty: &Exited = unsafe { &*empty };
-    // Another CPU may have made it meanwhile: then this one fails, and that one counts.
+    // It fails if another CPU has just made it.
     let _ = EXITED.insert(cgroup_id, empty, BPF_NOEXIST.into());
 }
 
-/// Functions that return the value of an array map at `key`.
 macro_rules! values {
     ($($(#[$doc:meta])* $name:ident($($key:ident)?) -> $value:ty = $map:ident;)*) => {
         $($(#[$doc])*
         #[inline(always)]
         pub fn $name($($key: u32)?) -> Option<&'static mut $value> {
-            // SAFETY: a map value that outlives the program's run. Each function below says why it is alone, or which words others
-            // read meanwhile: those are whole.
+            // SAFETY: a map value that outlives this run. Each function below says why it is alone, or which words others read.
             $map.get_ptr_mut(0 $(+ $key)?).map(|value| unsafe { &mut *value })
         })*
     };
@@ -301,54 +293,49 @@ macro_rules! values {
 values! {
     /// How many more storages may be made. Read whole, written by atomic additions.
     room() -> u64 = ROOM;
-    /// Where the reader puts a record together. One reader at a time.
+    /// One reader at a time, also for the next two.
     record() -> TaskRecord = RECORD;
-    /// Where the reader puts accounts together.
     accounts_record() -> AccountsRecord = ACCOUNTS;
-    /// Where the reader takes a stack.
     stack() -> Stack = STACK;
-    /// Where the hook takes a stack: one place a CPU.
+    /// One per CPU.
     stack_key() -> StackKey = STACK_KEY;
-    /// The history of a CPU. Only the hook on that CPU writes it.
+    /// Only the hook on that CPU writes it, also the next two.
     ring(cpu) -> Ring = RINGS;
-    /// The culprits met on a CPU. Only the hook on that CPU writes them.
     pairs(cpu) -> Pairs = PAIRS;
-    /// What is counted on a CPU. Only the hook on that CPU writes it.
     cpu_counters(cpu) -> CpuCounters = CPUS;
-    /// The clocks of throttled time of a CPU. Used under the run queue lock of that CPU.
+    /// Used under the run queue lock of that CPU.
     throttle_clocks(cpu) -> ThrottleClocks = THROTTLE_CLOCKS;
-    /// Where a wait is split: one place a CPU for the hook, one for the reader.
+    /// One per CPU for the hook, one for the reader.
     work(which) -> Work = WORK;
-    /// Where an event is put together. One at a time on the whole host: see `cgroups`.
+    /// One event at a time on the whole host: see `cgroups`.
     cgroup_event() -> CgroupEvent = CGROUP_EVENT;
 }
 
-/// What is counted for a stack. It is that of one task, which comes on one CPU at a time.
+/// The count of a stack. It belongs to one task, which switches in on one CPU at a time.
 #[inline(always)]
 pub fn stack_count(key: &StackKey) -> Option<&'static mut StackCount> {
     // SAFETY: a map value.
     STACKS.get_ptr_mut(key).map(|count| unsafe { &mut *count })
 }
 
-/// Begins to count a stack; false: there is no room.
+/// Begins to count a stack; false without room.
 #[inline(always)]
 pub fn add_stack(key: &StackKey, count: &StackCount) -> bool {
     STACKS.insert(key, count, BPF_NOEXIST.into()).is_ok()
 }
 
-/// The place of a CPU's node plus one; 0 where it is not known.
+/// The place of a CPU's node plus one; 0: not known.
 #[inline(always)]
 pub fn node_place(cpu: u32) -> u32 {
     CPU_NODE.get(cpu).copied().unwrap_or(0)
 }
 
-/// The ring buffer of events, for the helpers.
 #[inline(always)]
 pub fn cgroup_events() -> *mut c_void {
     (&raw const CGROUP_EVENTS).cast_mut().cast()
 }
 
-/// By a helper: BPF has no `memcpy` to call but a slow one, and a loop of our own the verifier follows word by word.
+/// Copies with a helper: BPF's `memcpy` is slow, and the verifier follows a loop word by word.
 #[inline(always)]
 pub fn copy<T>(from: &T, to: &mut T) {
     // SAFETY: both are as large as said.
@@ -357,13 +344,11 @@ pub fn copy<T>(from: &T, to: &mut T) {
     };
 }
 
-/// Until when user space has read the culprits.
 #[inline(always)]
 pub fn pairs_read_ns() -> u64 {
     PAIRS_READ.get(0).copied().unwrap_or(0)
 }
 
-/// Counts a loss. Cold: a loss is rare by design.
 #[inline(always)]
 pub fn lost(loss: Loss) {
     if let Some(count) = LOSSES.get_ptr_mut(loss as u32) {

@@ -1,8 +1,8 @@
-//! Tasks that move to another cgroup: what they did before stays with the cgroup that they did it in.
+//! Moves to another cgroup. What a task did before stays with its former cgroup.
 //!
-//! A move is seen where it happens ([`on_cgroup_attach`]); of the threads of a process other than the main thread, which that does
-//! not name, when they next come on a CPU or are read. What was not told by then goes to the place of the former cgroup, as at
-//! death, and user space gets the task under another serial, with its counts at the move as the base.
+//! [`on_cgroup_attach`] sees a move when it happens; it does not name the other threads of a process, which are seen when they next
+//! switch in or are read. What was not reported by then goes to the place of the former cgroup, as at exit, and user space gets the
+//! task under another serial, with its counts at the move as the base.
 
 use core::{arch::asm, ffi::c_void};
 
@@ -18,8 +18,8 @@ use crate::{
     maps::{exited, lost, make_place, storage},
 };
 
-/// A task, or a process by its main thread, has moved (`cgroup_attach_task` after everything that can fail; Linux 4.19 to 7.3). In
-/// the context of `cgroups`, where a place can be made.
+/// A task, or a process by its main thread, has moved (`cgroup_attach_task` after everything that can fail; Linux 4.19 to 7.3). As in
+/// `cgroups`, a place can be made here.
 #[btf_tracepoint(function = "cgroup_attach_task")]
 pub fn on_cgroup_attach(ctx: BtfTracePointContext) -> i32 {
     let cgroup = Cgroup::new(ctx.arg::<*const c_void>(0));
@@ -30,14 +30,14 @@ pub fn on_cgroup_attach(ctx: BtfTracePointContext) -> i32 {
     let Some(storage) = storage(task) else { return 0 };
     let id = task.cgroup_id_rarely();
     make_place(id);
-    // A wait counts where it began: the hook hands over when it ends, or the reader.
+    // A wait counts where it began: the hook hands over at its end, or the reader.
     if !task.is_exiting() && task.last_queued_ns() == 0 {
         moved(task, storage, id);
     }
     0
 }
 
-/// `task`, which was in the cgroup `storage.cgroup_id`, is in `to`. Left for later where somebody else is at it.
+/// `task` has moved from the cgroup `storage.cgroup_id` to `to`. Left for later if another program has the lock.
 #[inline(never)]
 pub fn moved(task: Task, storage: &mut TaskStorage, to: u64) {
     if try_lock(storage) {
@@ -46,7 +46,7 @@ pub fn moved(task: Task, storage: &mut TaskStorage, to: u64) {
     }
 }
 
-/// The same for who holds the lock.
+/// The same if the caller holds the lock.
 #[inline(always)]
 pub fn hand_over(task: Task, storage: &mut TaskStorage, to: u64) {
     let from = storage.cgroup_id;
@@ -55,12 +55,11 @@ pub fn hand_over(task: Task, storage: &mut TaskStorage, to: u64) {
     }
     storage.cgroup_id = to;
     let Some(place) = exited(from) else {
-        // The table is full: all of it counts where the task is now.
+        // The map is full: everything counts where the task is now.
         lost(Loss::ExitedInOtherCgroup);
         return;
     };
-    // What the kernel adds for the wait that ends with this very switch belongs here, too; the part of a wait that is not over,
-    // which may have been told, does not.
+    // With the wait that ends with this switch, which the kernel will add; without a part that was reported of a wait that is not over.
     let run_delay_ns = storage.waits.expected_run_delay_ns.max(storage.told.totals.run_delay_ns);
     let now = Totals { run_delay_ns, ..task.all_totals(&storage.waits, storage) };
     // SAFETY: a map value; all writes to it are atomic or may be lost without harm.
@@ -69,7 +68,6 @@ pub fn hand_over(task: Task, storage: &mut TaskStorage, to: u64) {
     storage.serial = next_serial(storage.serial);
 }
 
-/// True if nobody else has it.
 #[inline(always)]
 pub fn try_lock(storage: &mut TaskStorage) -> bool {
     exchange(&mut storage.lock, 1) == 0
@@ -80,7 +78,7 @@ pub fn unlock(storage: &mut TaskStorage) {
     exchange(&mut storage.lock, 0);
 }
 
-/// By hand: core has no atomics for a machine without compare-and-swap, which BPF before Linux 5.12 is.
+/// In assembly: core has no atomics for a machine without compare-and-swap, which BPF before Linux 5.12 is.
 #[inline(always)]
 fn exchange(word: &mut u64, value: u64) -> u64 {
     let mut value = value;

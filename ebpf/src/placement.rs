@@ -7,7 +7,7 @@ use crate::{
     maps::{cpu_counters, node_place},
 };
 
-/// `task` has come on another CPU than the one that it ran on last. Cold beside all other switches.
+/// `task` has switched in on another CPU. Cold beside all other switches.
 #[inline(never)]
 pub fn moved(task: Task, placement: &mut Placement, cpu: u32) {
     let (place, before) = (node_place(cpu), placement.place);

@@ -1,7 +1,7 @@
-//! The reading: one record a task, streamed to user space by a task iterator.
+//! The task iterator, which streams one record per task to user space.
 //!
-//! The kernel collects records in a buffer of 32 KiB and hands that over; a task whose record does not fit any more
-//! is shown again in the next buffer. `told` must say what user space really got, so the room is looked at first.
+//! The kernel collects records in a buffer of 32 KiB. If a record does not fit, it hands over the buffer and shows the task again.
+//! `told` must hold what user space really got, so the room is checked first.
 
 use core::ptr;
 
@@ -44,7 +44,7 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
     let (seq, task, _) = unsafe { TaskContext::parts(ctx) };
     let Some(task) = task else { return 0 };
     if task.is_exiting() {
-        // What is left of it is handed over at its last switch; telling of it now could be once too often.
+        // The rest of it is handed over at its last switch; a record now could count it twice.
         return 0;
     }
     let found = storage(task).or_else(|| {
@@ -57,7 +57,7 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
     }
     // `seq_write` wants one byte more than it writes.
     if seq.room() <= LONGEST as u64 {
-        // Together longer than the room: the kernel hands over what is there and shows this task again.
+        // Longer than the room: the kernel hands over what is there and shows this task again.
         seq.write(storage);
         seq.write(storage);
         return 0;
@@ -72,11 +72,11 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
 // Two of them do not fit where a record might not.
 const _: () = assert!(2 * size_of::<TaskStorage>() > LONGEST);
 
-/// The hook never waits for us, and who moves a task takes some microseconds.
+/// The hook never waits for us, and a move takes some microseconds.
 const LOCK_TRIES: usize = 16;
 
-/// Where somebody else has it for longer than that, that is counted, and it is taken all the same. Returns nothing: each of its ends
-/// would be a way of its own through what follows.
+/// If another program has the lock for longer, that is counted, and the reading goes on. Returns nothing: each end would be a code path
+/// of its own to the verifier.
 #[inline(never)]
 fn lock(storage: &mut TaskStorage) {
     for _ in 0..LOCK_TRIES {
@@ -87,7 +87,7 @@ fn lock(storage: &mut TaskStorage) {
     lost(Loss::ReadingOvertaken);
 }
 
-/// A task may have moved unseen: a thread of a process that moved as a whole and has not come on a CPU since.
+/// Detects an unseen move: a thread of a moved process that has not switched in since.
 #[inline(never)]
 fn settle_in(task: Task, storage: &mut TaskStorage) {
     let cgroup_id = task.cgroup_id_rarely();
@@ -97,15 +97,15 @@ fn settle_in(task: Task, storage: &mut TaskStorage) {
     }
 }
 
-/// Begins to follow a task that was there before us, or whose storage could not be made at its birth. A function that returns
-/// nothing: the verifier then follows the way on from here once, not for each way through it.
+/// Begins to follow a task that existed before us, or without storage since its start. Returns nothing: the verifier then follows the
+/// code after it once.
 #[inline(never)]
 fn adopt(task: Task) {
     let born_later = task.start_ns() > born_after_ns();
     let mut flags = 0;
     if !follow_all() {
-        // A later-born task is followed by inheritance or not at all: its id may be one that was selected once. But a thread
-        // that was born while we started has inherited nothing.
+        // A later task is followed only by inheritance, as its id may be reused. But a thread that started while we did has
+        // inherited nothing.
         if task.start_ns() > select_born_before_ns() {
             return;
         }
@@ -115,14 +115,14 @@ fn adopt(task: Task) {
             return;
         }
     }
-    // All waits of a later-born task are ours to count, those before this moment, too.
+    // We count all waits of a later task, those before this moment, too.
     if let Some(storage) = create_storage_at(task, task.run_delay_ns(), born_later) {
         storage.waits.flags |= flags;
         if task.is_throttled() {
             ledger::was_throttled(task, &mut storage.left);
         } else if task.last_queued_ns() == 0 {
-            // It came on a CPU while its storage was being made: found now, or else at its next arrival, when user space has
-            // been told of a sum without it.
+            // It may have switched in while its storage was made. At the next switch in it would be too late: user space would
+            // have a sum without that wait.
             count_unseen_arrival(task, storage);
         }
     }
@@ -132,7 +132,7 @@ fn adopt(task: Task) {
 fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     let mut waits = storage.waits;
     if storage.left.switches != task.switches() {
-        // It has run since.
+        // It has run since then.
         waits.unstamped_since_ns = 0;
     }
     let Some(record) = record() else { return };
@@ -151,12 +151,12 @@ fn tell(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     }
     // SAFETY: a map value, written by the hook meanwhile.
     if unsafe { ptr::read_volatile(&raw const storage.is_handed_over) } != 0 {
-        // It began to exit and died since the beginning of this program.
+        // It exited during this reading.
         lost(Loss::ReadingOvertaken);
     }
 }
 
-/// Enters a flag, and the bytes of what follows the record. In memory, so that the verifier forgets which ways led here.
+/// Adds a flag, and the bytes of what follows the record. In memory, so that the verifier does not follow each code path by itself.
 #[inline(always)]
 fn has(record: &mut TaskRecord, flag: u32, bytes: usize) {
     let (flags, len) = (get(&mut record.flags), get(&mut record.len));
@@ -164,7 +164,7 @@ fn has(record: &mut TaskRecord, flag: u32, bytes: usize) {
     set(&mut record.len, len + bytes as u32);
 }
 
-/// The flags of the record, and its bytes with all that follows it. What follows is put together here where it takes long.
+/// Sets the flags of the record, and its length with all that follows it.
 #[inline(always)]
 fn what_is_told(task: Task, storage: &mut TaskStorage, record: &mut TaskRecord, has_changed: bool) {
     if has_changed {
@@ -182,7 +182,6 @@ fn what_is_told(task: Task, storage: &mut TaskStorage, record: &mut TaskRecord, 
     put_accounts(task, storage, record);
 }
 
-/// The wait that is not over, if it waits.
 #[inline(always)]
 fn put_pending(task: Task, storage: &TaskStorage, record: &mut TaskRecord) {
     record.pending = [0; CAUSES];
@@ -196,7 +195,6 @@ fn put_pending(task: Task, storage: &TaskStorage, record: &mut TaskRecord) {
     has(record, ON_RQ, 0);
 }
 
-/// Who it is, and its sums.
 #[inline(always)]
 fn put(task: Task, storage: &mut TaskStorage, waits: &Waits, record: &mut TaskRecord) {
     let queue = task.run_queue();
@@ -215,7 +213,7 @@ fn put(task: Task, storage: &mut TaskStorage, waits: &Waits, record: &mut TaskRe
     record.owner = if is_shared() { task.owner() } else { NOBODY };
 }
 
-/// What the task had done when it moved, before that is overwritten with what is told now.
+/// Writes what the task had done when it moved, before the new figures overwrite that.
 #[inline(always)]
 fn write_base(seq: SeqFile, storage: &mut TaskStorage, record: &mut TaskRecord) {
     if get(&mut record.flags) & HAS_BASE == 0 {
@@ -237,11 +235,11 @@ fn write_placement(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
 #[inline(always)]
 fn write_histogram(seq: SeqFile, storage: &mut TaskStorage) {
     copy(&storage.histogram, &mut storage.told.histogram);
-    // What was told is written, not what the hook may have added since.
+    // The copy is written, as the hook may have added to the original.
     seq.write(&mut storage.told.histogram);
 }
 
-/// Puts together what follows the record where accounts are asked for.
+/// Fills the accounts and the stack that follow the record.
 #[inline(always)]
 fn put_accounts(task: Task, storage: &mut TaskStorage, record: &mut TaskRecord) {
     if !keeps_accounts() {

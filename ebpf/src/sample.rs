@@ -1,5 +1,5 @@
-//! The kernel side of `cgscope sample`: what each thread does at one moment. A task iterator alone: nothing is hooked, and
-//! between two readings nothing is spent.
+//! The kernel side of `cgscope sample`: a task iterator for what each thread does at one moment. Nothing is hooked, so nothing is
+//! spent between two readings.
 #![no_std]
 #![no_main]
 
@@ -34,18 +34,17 @@ static THREADS: ThreadsConfig =
 
 macro_rules! wanted {
     ($field:ident) => {
-        // SAFETY: a static of ours, set before loading: to the compiler it is a constant of this very file.
+        // SAFETY: a static of ours, set before loading: to the compiler it is a constant of this file.
         unsafe { read_volatile(addr_of!(THREADS.$field)) }
     };
 }
 
-/// A record with what follows it, written in one piece: the kernel shows a thread again for which there is no room.
+/// A record with its stack, written in one piece: if it does not fit, the kernel shows the thread again.
 #[repr(C)]
 struct Told {
     record: ThreadRecord,
     stack: [u64; FRAMES],
-    /// Since when the reader has been on its CPU, ns of `rq->clock_task`, if nothing has had its time counted since: the next tick does,
-    /// and whoever asks for it.
+    /// When the reader switched in, ns of `rq->clock_task`, unless a tick or another reader has had its time counted since.
     arrived_ns: u64,
 }
 
@@ -56,7 +55,7 @@ static TOLD: Array<Told, 1> = Array::new();
 #[btf_map]
 static SELECTED: HashMap<u64, u64, SELECTED_MAX, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
 
-/// Those that also sleep, of which psn's "active" does not speak.
+/// States of threads that psn does not call active.
 const AT_REST: u32 = INTERRUPTIBLE | PARKED | DEAD | NOLOAD;
 
 #[unsafe(no_mangle)]
@@ -94,7 +93,7 @@ pub unsafe extern "C" fn look_at_threads(ctx: *const TaskContext) -> i32 {
     let mut bytes = 0;
     let stack_bytes = wanted!(stack_bytes) as u32;
     if stack_bytes != 0 && flags & (ON_CPU | DISPLACED) == 0 {
-        // SAFETY: user space asks for no more than there is room for; the verifier sees that.
+        // SAFETY: user space requests no more than there is room for; the verifier sees that.
         bytes = unsafe { task.stack(told.stack.as_mut_ptr(), stack_bytes) };
         told.record.frames = bytes / size_of::<u64>() as u32;
     }
@@ -111,8 +110,8 @@ fn is_selected(task: Task) -> bool {
     }
 }
 
-/// Its state now; that of the moment at which we came if it has been woken since, onto the CPU that we keep from it. How it was blocked
-/// it still shows, except that a kernel thread without work is told as asleep.
+/// Its state; if it has been woken since we switched in, onto the CPU that we keep from it, its state before. How it was blocked is
+/// still known, except that a kernel thread without work is reported as asleep.
 #[inline(always)]
 fn state(task: Task, me: Task) -> u32 {
     let state = task.state();
@@ -140,16 +139,16 @@ fn flags(task: Task, state: u32, me: Task, arrived_ns: u64) -> u32 {
     } else if is_displaced(task, me, arrived_ns) {
         flags |= DISPLACED;
     } else if state == 0 && task.is_out_of_quota() {
-        // With a state it sleeps: since Linux 6.12 also on a queue, until that is its turn (delayed dequeue).
+        // With a state it sleeps: since Linux 6.12 also on a queue, until its turn comes (delayed dequeue).
         flags |= THROTTLED;
     }
     flags
 }
 
-/// It left this CPU at the very moment at which we came, put back on the queue or blocked: in a switch the scheduler takes all its
-/// stamps from one reading of the clock (`sched_info_switch`; `update_curr` of the one and `set_next_task` of the other). Looking must
-/// not change what is seen: whoever shares a CPU with the reader would never be on it. He may have blocked before he made room where
-/// the kernel is not preempted in its own code (PREEMPT_NONE).
+/// It left this CPU at the moment we switched in, put back on the queue or blocked: a switch takes all stamps from one reading of the
+/// clock (`sched_info_switch`; `update_curr` of the one task and `set_next_task` of the other). Reading must not change what is seen: a
+/// task that shares the reader's CPU would never be on it. It may have blocked before it made room if the kernel is not preempted in
+/// its own code (PREEMPT_NONE).
 #[inline(always)]
 fn is_displaced(task: Task, me: Task, arrived_ns: u64) -> bool {
     let queued_ns = task.last_queued_ns();
@@ -181,7 +180,7 @@ fn tell(task: Task, flags: u32, state: u32, record: &mut ThreadRecord) {
 fn write(seq: *mut c_void, told: &mut Told, stack_bytes: u32) {
     let length = size_of::<ThreadRecord>() as u32 + stack_bytes;
     if length <= LONGEST as u32 {
-        // SAFETY: so many bytes are there.
+        // SAFETY: it has this many bytes.
         unsafe { bpf_seq_write(seq.cast(), (&raw mut *told).cast(), length) };
     }
 }

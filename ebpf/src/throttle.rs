@@ -1,7 +1,7 @@
-//! Our own clock of throttled time, for kernels that keep none (before Linux 6.6).
+//! Our own clock of throttled time, for kernels without one (before Linux 6.6).
 //!
-//! `throttle_cfs_rq` and `unthrottle_cfs_rq` walk a group and all below it, and call one of two functions for each queue, under
-//! the run queue lock. Their addresses are taken, so no compiler folds them into their caller.
+//! `throttle_cfs_rq` and `unthrottle_cfs_rq` walk a group and all below it under the run queue lock, and call one of two functions for
+//! each queue. Their addresses are taken, so compilers do not inline them.
 
 use core::ptr::{from_mut, read_volatile};
 
@@ -38,7 +38,7 @@ pub fn on_unthrottle(ctx: FEntryContext) -> i32 {
         && clock.since_ns != 0
     {
         let stood_ns = queue.clock_ns.saturating_sub(clock.since_ns);
-        // In this order: whoever reads along without the lock may miss the phase for a moment, and not count it twice.
+        // In this order: a reader without the lock may miss the phase for a moment, but cannot count it twice.
         clock.since_ns = 0;
         clock.sum_ns += stood_ns;
     }
@@ -51,7 +51,6 @@ fn at(clocks: &mut ThrottleClocks, place: usize) -> &mut ThrottleClock {
     unsafe { clocks.clocks.as_mut_ptr().add(place & (CLOCKS - 1)).as_mut_unchecked() }
 }
 
-/// The clock of a queue, if it has one.
 #[inline(always)]
 fn find(clocks: &mut ThrottleClocks, cfs_rq: u64) -> Option<&mut ThrottleClock> {
     let first = clock_place_of(cfs_rq);
@@ -63,8 +62,8 @@ fn find(clocks: &mut ThrottleClocks, cfs_rq: u64) -> Option<&mut ThrottleClock> 
     None
 }
 
-/// The place of a queue's clock. A new one takes an empty place, or else that of the one that has stood for longest or does not
-/// stand: a queue whose cgroup was removed while it stood is never told to end.
+/// The place of a queue's clock. A new clock takes an empty place, or else that of one that is not running or has run longest: the
+/// clock of a cgroup that is removed while throttled never stops.
 #[inline(always)]
 fn place(clocks: &mut ThrottleClocks, cfs_rq: u64) -> &mut ThrottleClock {
     let first = clock_place_of(cfs_rq);
@@ -87,20 +86,19 @@ fn place(clocks: &mut ThrottleClocks, cfs_rq: u64) -> &mut ThrottleClock {
         lost(Loss::ThrottleClockForgotten);
     }
     clocks.used += 1;
-    // It goes on from the sum that is there: a wait that began under another clock of this place is bounded by its own length, and
-    // one under this very clock, come back, does not lose what it had.
+    // It continues the sum of the place: a wait that began under another clock is bounded by its own length, and a wait under this
+    // clock, if it returns, loses nothing.
     let clock = at(clocks, oldest);
     clock.cfs_rq = cfs_rq;
     clock
 }
 
-/// How long the queue has stood in a hierarchy out of quota until `clock_ns`. Numbers alone, and exported: verified by itself,
-/// once.
+/// Throttled time of a queue until `clock_ns`. Takes only numbers and is exported, so that it is verified once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn stood_ns(cpu: u64, cfs_rq: u64, clock_ns: u64) -> u64 {
     let Some(clocks) = throttle_clocks(cpu as u32) else { return 0 };
-    // On a host without quotas that is all.
+    // Hosts without quotas need no more.
     if clocks.used == 0 {
         return 0;
     }
@@ -108,7 +106,7 @@ pub extern "C" fn stood_ns(cpu: u64, cfs_rq: u64, clock_ns: u64) -> u64 {
     let mut stood_ns = 0;
     for probe in 0..CLOCK_PROBES {
         let clock = from_mut(at(clocks, first + probe));
-        // SAFETY: a reference. As volatile, so that the verifier knows nothing of what it finds, and all ways look alike.
+        // SAFETY: a reference. Volatile, so that the verifier knows nothing of the value and all code paths look alike.
         let ThrottleClock { cfs_rq: whose, since_ns, sum_ns } = unsafe { read_volatile(clock) };
         if whose == cfs_rq {
             stood_ns = if since_ns == 0 { sum_ns } else { sum_ns + clock_ns.saturating_sub(since_ns) };
@@ -119,8 +117,8 @@ pub extern "C" fn stood_ns(cpu: u64, cfs_rq: u64, clock_ns: u64) -> u64 {
 }
 
 impl CfsRunQueue {
-    /// How long it has stood in a hierarchy out of quota until `clock_ns`. It rises only while a task of it could run. `cpu`:
-    /// whose queue it is. `address`: its own as a number out of memory, where the verifier takes it for one.
+    /// Throttled time until `clock_ns`; it rises only while a task of the queue could run. `address`: its own, as a number from memory,
+    /// which the verifier does not take for a pointer.
     #[inline(always)]
     pub fn throttled_ns(self, address: &u64, cpu: u32, clock_ns: u64) -> u64 {
         if keeps_throttle_clock() {
@@ -130,8 +128,7 @@ impl CfsRunQueue {
         self.kernels_throttled_ns(clock_ns)
     }
 
-    /// The same for a queue of which only the address is known, as long as its group lives: a wait that ended elsewhere. `cpu`:
-    /// whose queue it is.
+    /// The same for the queue of a wait that ended elsewhere, by its address, which is valid while its group exists.
     #[inline(always)]
     pub fn throttled_ns_at(address: u64, cpu: u32, clock_ns: u64) -> Option<u64> {
         if keeps_throttle_clock() {

@@ -1,4 +1,4 @@
-//! Every test of cgscope, in the order of what is quickest to fail.
+//! Every test of cgscope, the quickest first.
 use std::thread;
 
 use crate::binary;
@@ -14,16 +14,16 @@ use crate::root::AsRoot;
 use crate::setup;
 use crate::steps::{self, Steps, cargo};
 
-/// Which of them.
+/// Which tests run.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Selection {
+pub(crate) struct TestRun {
     without_root: bool,
     with_root: bool,
     with_long: bool,
     for_binaries: Vec<String>,
 }
 
-impl Selection {
+impl TestRun {
     pub(crate) fn parse(arguments: &[String]) -> Result<Self, Failure> {
         let mut words = arguments.iter();
         let (mut unit, mut root, mut long) = (false, false, false);
@@ -46,24 +46,23 @@ impl Selection {
     }
 }
 
-pub(crate) fn run(selection: &Selection) -> Result<(), Failure> {
+pub(crate) fn run(tests: &TestRun) -> Result<(), Failure> {
     let mut steps = Steps::new("test");
-    // First, so that nobody waits for minutes to be told.
-    let as_root = if selection.with_root {
-        let otherwise = "run it as root, or without those tests: `cargo xtask test --unit`";
-        Some(AsRoot::become_root("a part of the tests", otherwise)?)
-    } else {
-        None
-    };
-    let mut extra = if selection.with_root { setup::for_lab() } else { Vec::new() };
-    extra.extend(setup::FOR_DEPLOY.iter().filter(|_| selection.with_root));
-    extra.extend(selection.with_long.then_some(setup::FOR_FUZZ));
+    // First, so that nobody waits for minutes until it fails.
+    let otherwise = "run it as root, or without those tests: `cargo xtask test --unit`";
+    let as_root =
+        tests.with_root.then(|| AsRoot::become_root("a part of the tests", otherwise)).transpose()?;
+    let mut extra = Vec::new();
+    if tests.with_root {
+        extra.extend([setup::for_lab(), setup::FOR_DEPLOY.to_vec()].concat());
+    }
+    extra.extend(tests.with_long.then_some(setup::FOR_FUZZ));
     setup::ensure(&extra)?;
-    if selection.without_root {
-        without_root(&mut steps, &selection.for_binaries, as_root.is_some())?;
+    if tests.without_root {
+        without_root(&mut steps, &tests.for_binaries, as_root.is_some())?;
     }
     if let Some(as_root) = as_root {
-        with_root(&mut steps, &as_root, selection)?;
+        with_root(&mut steps, &as_root, tests)?;
     }
     steps.summary();
     Ok(())
@@ -74,19 +73,19 @@ fn without_root(steps: &mut Steps, for_binaries: &[String], is_root_next: bool) 
     steps.step("format", &mut cargo(&["fmt", "--all", "--check"]))?;
     steps.step("format of ebpf/", cargo(&["fmt", "--check"]).current_dir(&ebpf))?;
     steps.step("lints", &mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
-    // `--all-targets` leaves out what `cargo test` does not run by itself.
+    // `--all-targets` leaves out tests that `cargo test` does not run by default.
     let root = ["clippy", "--workspace", "--test", "root", "--", "-D", "warnings"];
     steps.step("lints of the tests as root", &mut cargo(&root))?;
 
-    // As if for this machine: the lints of one compiler do not read the `core` of another, and only the other has one
-    // for BPF. The bootstrap lets a stable compiler take the unstable features that aya-ebpf needs.
+    // As if for this machine: the lints of one compiler do not read the `core` of another, and only the other has one for BPF. The
+    // bootstrap allows a stable compiler the unstable features that aya-ebpf needs.
     let target = steps::users_target_dir().unwrap_or_else(|| steps::workspace().join("target"));
     let mut clippy = cargo(&["clippy", "--target-dir"]);
     clippy.arg(target.join("bpf-lints")).args(["--", "-D", "warnings"]);
     steps.step("lints of ebpf/", clippy.current_dir(&ebpf).env("RUSTC_BOOTSTRAP", "1"))?;
 
     steps.step("unit tests, compiled", &mut cargo(&["test", "--workspace", "--no-run"]))?;
-    // Most of the tests wait for one CPU; so does the linker. A build that fails here is repeated, and reported, where it is needed.
+    // In parallel, as tests and linker use one CPU each. A failure here shows again where the build is needed.
     let ahead = is_root_next.then(|| thread::spawn(|| lab::build(false)));
     let passed = steps.step("unit tests", cargo(&["test", "--workspace", "--"]).args(for_binaries));
     drop(ahead.map(thread::JoinHandle::join));
@@ -94,42 +93,36 @@ fn without_root(steps: &mut Steps, for_binaries: &[String], is_root_next: bool) 
     if !for_binaries.is_empty() {
         return Ok(());
     }
-    // The tests have compiled it, so it takes no time. What the fuzz targets have found worth keeping is among the unit tests.
+    // The tests have compiled it. The corpora of the fuzz targets are among the unit tests.
     steps.step("pictures", &mut pictures::for_checks())
 }
 
-fn with_root(steps: &mut Steps, as_root: &AsRoot, selection: &Selection) -> Result<(), Failure> {
-    // They run the binary that users get, and look for it beside their own.
+fn with_root(steps: &mut Steps, as_root: &AsRoot, tests: &TestRun) -> Result<(), Failure> {
+    // The tests run the released binary, which they expect beside their own.
     steps.done("the binary and its packages", binary::build().and_then(|binary| dist::make(&binary)))?;
     deploy::for_checks(steps)?;
-    let lanes =
-        Lanes { binaries: lab::build(selection.with_long)?, as_root, variables: readers::for_tests() };
+    let lanes = Lanes { binaries: lab::build(tests.with_long)?, as_root, variables: readers::for_tests() };
     let long = [LONG, "--show-output"].map(str::to_owned);
-    let only = if selection.with_long { &long[..] } else { &selection.for_binaries };
-    if selection.with_long {
+    let only = if tests.with_long { &long[..] } else { &tests.for_binaries };
+    if tests.with_long {
         fuzz::for_checks(steps, &[])?;
     }
     eprintln!("test: tests as root");
-    if !only.is_empty() {
-        steps.done("tests as root", lanes.run_only(only))?;
-        return if selection.with_long {
-            steps.done("other kernels", lab::run(&lab::Request::for_checks(true)))
-        } else {
-            Ok(())
-        };
+    steps.done("tests as root", if only.is_empty() { lanes.run() } else { lanes.run_only(only) })?;
+    if !tests.for_binaries.is_empty() && !tests.with_long {
+        return Ok(());
     }
-    steps.done("tests as root", lanes.run())?;
     eprintln!("test: other kernels");
-    steps.done("other kernels", lab::run(&lab::Request::for_checks(false)))
+    steps.done("other kernels", lab::run(&lab::Request::for_checks(tests.with_long)))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Selection;
+    use super::TestRun;
 
-    fn parse(line: &str) -> Option<Selection> {
+    fn parse(line: &str) -> Option<TestRun> {
         let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-        Selection::parse(&words).ok()
+        TestRun::parse(&words).ok()
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! What is in `deploy/` for Prometheus, Grafana and Kubernetes, checked by the programs that it is for.
+//! Checks of the files in `deploy/` by the programs that read them.
 use std::process::Command;
 
 use crate::failure::Failure;
 use crate::steps::{Steps, workspace};
 
-/// Rules and configuration, by Debian's promtool: what it accepts, later ones do.
+/// Checks rules and configuration with Debian's promtool: later ones accept the same.
 pub(crate) fn for_checks(steps: &mut Steps) -> Result<(), Failure> {
     let promtool = |words: &[&str]| {
         let mut command = Command::new("promtool");

@@ -1,9 +1,9 @@
-//! Packages: a tarball of the static binary with its pages, and a Debian package, in `target/dist`.
+//! Packages in `target/dist`: a tarball of the static binary with its pages, and a Debian package.
 mod deb;
 mod licences;
-mod tarball;
 mod tree;
 
+use std::env::consts::ARCH;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,18 @@ use crate::failure::Failure;
 use crate::steps;
 use tree::Tree;
 
-/// What packages are made in; made anew by each run.
+/// Where packages are made. Each run clears it.
 const PLACE: &str = "target/dist";
 
-/// What Debian calls the machines of [`std::env::consts::ARCH`].
-const DEBIAN_NAMES: [(&str, &str); 2] = [("x86_64", "amd64"), ("aarch64", "arm64")];
+/// Examples below `deploy/` for monitoring many hosts.
+const EXAMPLES: [&str; 6] = [
+    "grafana/cgscope.json",
+    "kubernetes/Containerfile",
+    "kubernetes/daemonset.yaml",
+    "prometheus/cgscope.rules.yml",
+    "prometheus/scrape-kubernetes.yml",
+    "prometheus/scrape.yml",
+];
 
 /// `cargo xtask dist`.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
@@ -32,32 +39,31 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     make(&binary)
 }
 
-/// Makes the packages of a binary that is built; each is named on standard error.
+/// Makes the packages of a binary, and prints their names on standard error.
 pub(crate) fn make(binary: &Path) -> Result<(), Failure> {
     let place = steps::workspace().join(PLACE);
-    let made = Made::gather(&place, binary)?;
-    for package in [tarball::make(&made)?, deb::make(&made)?] {
+    let contents = Contents::gather(&place, binary)?;
+    for package in [contents.tarball()?, deb::make(&contents)?] {
         eprintln!("dist: {}", package.display());
     }
     Ok(())
 }
 
-/// What all packages are made of.
-struct Made {
-    /// Where packages are put.
+/// What all packages contain.
+struct Contents {
+    /// Where packages are made.
     place: PathBuf,
     binary: PathBuf,
-    /// As the binary says it.
     version: String,
     /// Manual pages and completions, as the binary wrote them.
     pages: PathBuf,
-    /// What is linked into the binary, with its licences.
+    /// The licences of what is linked into the binary.
     third_party: String,
-    /// Seconds since 1970 of the latest commit: packages of the same sources and binary are the same files.
+    /// Seconds since 1970 of the latest commit, so that packages of the same sources and binary are the same files.
     epoch: String,
 }
 
-impl Made {
+impl Contents {
     fn gather(place: &Path, binary: &Path) -> Result<Self, Failure> {
         if place.exists() {
             fs::remove_dir_all(place).map_err(|why| cannot_write(place, &why))?;
@@ -80,68 +86,63 @@ impl Made {
         })
     }
 
-    /// Puts what every package has below `prefix` (`usr`, or nothing), for a system where that is `installed`.
-    fn put_common(&self, tree: &Tree, prefix: &str, installed: &str) -> Result<(), Failure> {
-        let at = |path: &str| if prefix.is_empty() { path.to_owned() } else { format!("{prefix}/{path}") };
-        tree.copy(&self.binary, &at("bin/cgscope"), 0o755)?;
-        let completions = self.pages.join("completions");
-        tree.copy(
-            &completions.join("cgscope.bash"),
-            &at("share/bash-completion/completions/cgscope"),
-            0o644,
-        )?;
-        tree.copy(
-            &completions.join("cgscope.fish"),
-            &at("share/fish/vendor_completions.d/cgscope.fish"),
-            0o644,
-        )?;
-        let deploy = steps::workspace().join("deploy");
+    /// Writes what every package has into `tree`, which is installed as `prefix`.
+    fn put_common(&self, tree: &Tree, prefix: &str) -> Result<(), Failure> {
+        let (completions, deploy) = (self.pages.join("completions"), steps::workspace().join("deploy"));
+        tree.copy(&self.binary, "bin/cgscope", 0o755)?;
         let service = read(&deploy.join("systemd/cgscope.service"))?;
-        let service = service.replace("/usr/bin/cgscope", &format!("{installed}/bin/cgscope"));
-        tree.put(&at("lib/systemd/system/cgscope.service"), service.as_bytes(), 0o644)?;
-        let system = [
-            ("systemd/cgscope.socket", "lib/systemd/system/cgscope.socket"),
-            ("systemd/cgscope.sysusers", "lib/sysusers.d/cgscope.conf"),
-        ];
-        for (from, to) in system {
-            tree.copy(&deploy.join(from), &at(to), 0o644)?;
+        let service = service.replace("/usr/bin/cgscope", &format!("{prefix}/bin/cgscope"));
+        tree.put("lib/systemd/system/cgscope.service", service.as_bytes(), 0o644)?;
+        for (from, to) in [
+            (completions.join("cgscope.bash"), "share/bash-completion/completions/cgscope"),
+            (completions.join("cgscope.fish"), "share/fish/vendor_completions.d/cgscope.fish"),
+            (deploy.join("systemd/cgscope.socket"), "lib/systemd/system/cgscope.socket"),
+            (deploy.join("systemd/cgscope.sysusers"), "lib/sysusers.d/cgscope.conf"),
+        ] {
+            tree.copy(&from, to, 0o644)?;
         }
         for example in EXAMPLES {
-            let to = at(&format!("share/doc/cgscope/examples/{example}"));
-            tree.copy(&deploy.join(example), &to, 0o644)?;
+            tree.copy(&deploy.join(example), &format!("share/doc/cgscope/examples/{example}"), 0o644)?;
         }
         Ok(())
     }
 
-    /// The manual pages, by name.
-    fn manual(&self) -> Result<Vec<PathBuf>, Failure> {
+    /// The manual pages with their places below the prefix.
+    fn manual(&self) -> Result<Vec<(PathBuf, String)>, Failure> {
         let place = self.pages.join("man");
         let entries = fs::read_dir(&place).map_err(|why| cannot_read(&place, &why))?;
-        let mut pages: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-        pages.sort();
-        Ok(pages)
+        let pages = entries
+            .flatten()
+            .map(|entry| (entry.path(), format!("share/man/man1/{}", entry.file_name().to_string_lossy())));
+        Ok(pages.collect())
     }
-}
 
-/// Below `deploy/`: what a fleet is watched with.
-const EXAMPLES: [&str; 6] = [
-    "grafana/cgscope.json",
-    "kubernetes/Containerfile",
-    "kubernetes/daemonset.yaml",
-    "prometheus/cgscope.rules.yml",
-    "prometheus/scrape-kubernetes.yml",
-    "prometheus/scrape.yml",
-];
-
-/// What Debian calls this machine.
-fn debian_architecture() -> Result<&'static str, Failure> {
-    let here = std::env::consts::ARCH;
-    let known = DEBIAN_NAMES.iter().find(|(arch, _)| *arch == here);
-    known.map(|(_, name)| *name).ok_or_else(|| {
-        Failure::Host(format!(
-            "dist: Debian's name for {here} is not known here, so no package of it is made"
-        ))
-    })
+    /// Makes the tarball, which `tar -C /usr/local --strip-components=1 -xf` installs.
+    fn tarball(&self) -> Result<PathBuf, Failure> {
+        let name = format!("cgscope-{}-{ARCH}-linux", self.version);
+        let tree = Tree::new(self.place.join("tarball").join(&name))?;
+        self.put_common(&tree, "/usr/local")?;
+        let zsh = self.pages.join("completions/_cgscope");
+        tree.copy(&zsh, "share/zsh/site-functions/_cgscope", 0o644)?;
+        for (page, to) in self.manual()? {
+            tree.copy(&page, &to, 0o644)?;
+        }
+        let workspace = steps::workspace();
+        for file in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
+            tree.copy(&workspace.join(file), &format!("share/doc/cgscope/{file}"), 0o644)?;
+        }
+        tree.put("share/doc/cgscope/THIRD-PARTY", self.third_party.as_bytes(), 0o644)?;
+        let configuration = workspace.join("deploy/cgscope.toml");
+        tree.copy(&configuration, "share/doc/cgscope/examples/cgscope.toml", 0o644)?;
+        let archive = self.place.join(format!("{name}.tar.gz"));
+        let mut tar = Command::new("tar");
+        tar.arg("-C").arg(self.place.join("tarball"));
+        tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=ustar"]);
+        tar.arg(format!("--mtime=@{}", self.epoch));
+        tar.args(["--use-compress-program=gzip -9n", "-cf"]).arg(&archive).arg(&name);
+        said(&mut tar)?;
+        Ok(archive)
+    }
 }
 
 fn modified(path: &Path) -> String {
@@ -154,7 +155,7 @@ fn read(path: &Path) -> Result<String, Failure> {
     fs::read_to_string(path).map_err(|why| cannot_read(path, &why))
 }
 
-/// Runs it and gives what it says on standard output.
+/// Runs a command and returns its standard output.
 fn said(command: &mut Command) -> Result<String, Failure> {
     let output = command.output().map_err(|why| steps::did_not_start(command, &why))?;
     if !output.status.success() {

@@ -1,25 +1,15 @@
-//! Why a command of ours ended early, and with which exit code.
+//! Why a command ended early.
 use std::fmt;
-use std::process::ExitCode;
 
-/// In words: what is missing or failed, what that prevents, what to do.
+/// A sentence: what is missing or failed, what that prevents, what to do.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The command line cannot be understood.
     Usage(String),
-    /// This machine lacks something, so nothing was tried.
+    /// This machine lacks something.
     Host(String),
     /// A step was tried and failed.
     Step(String),
-}
-
-impl Failure {
-    pub(crate) fn exit_code(&self) -> ExitCode {
-        match self {
-            Self::Step(_) => ExitCode::from(1),
-            Self::Usage(_) | Self::Host(_) => ExitCode::from(2),
-        }
-    }
 }
 
 impl fmt::Display for Failure {

@@ -1,35 +1,34 @@
-//! The fuzz targets: libFuzzer with coverage, on the compiler that everything else uses.
+//! The fuzz targets: libFuzzer with coverage, on the compiler of everything else.
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 use crate::steps::{self, Steps, cargo_path};
 
-/// Where the targets are.
+/// The directory of the targets.
 const FUZZ: &str = "fuzz";
-/// One of them. Its corpus is in a directory of its name.
+
+/// A fuzz target. Its corpus is in a directory of its name.
 #[derive(Debug)]
-struct Target {
+struct FuzzTarget {
     name: &'static str,
-    /// What its inputs are.
     inputs: &'static str,
-    /// In a run that nobody gave a number for: some twenty seconds, and ten.
+    /// By default: some twenty seconds, and ten.
     runs: &'static str,
     longest: u32,
 }
 
-static TARGETS: [Target; 2] = [
-    Target { name: "reader", inputs: "recordings", runs: "100000", longest: 8_192 },
-    Target { name: "protocol", inputs: "clients and daemons", runs: "50000", longest: 4_096 },
+static TARGETS: [FuzzTarget; 2] = [
+    FuzzTarget { name: "reader", inputs: "recordings", runs: "100000", longest: 8_192 },
+    FuzzTarget { name: "protocol", inputs: "clients and daemons", runs: "50000", longest: 4_096 },
 ];
 
-/// What libFuzzer needs to see which code an input reaches. `cargo fuzz` sets the same, and a sanitizer that needs a nightly: the
-/// code under test has no `unsafe`.
+/// Shows libFuzzer which code an input reaches, as `cargo fuzz` does. Its sanitizer needs a nightly, and we have no `unsafe` there.
 const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// Builds them and runs them: `[TARGET] [RUNS] [-- FLAGS OF LIBFUZZER]`.
+/// Builds and runs the targets: `[TARGET] [RUNS] [-- FLAGS OF LIBFUZZER]`.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let mut steps = Steps::new("fuzz");
     for_checks(&mut steps, arguments)?;
@@ -38,16 +37,16 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
 }
 
 pub(crate) fn for_checks(steps: &mut Steps, arguments: &[String]) -> Result<(), Failure> {
-    let asked = Asked::parse(arguments)?;
-    // The targets that cgscope is built on are named so.
+    let request = FuzzRequest::parse(arguments)?;
+    // All targets that cgscope is built on have such names.
     let (built, host) = (target_dir(), format!("{}-unknown-linux-gnu", std::env::consts::ARCH));
     let mut build = std::process::Command::new(cargo_path());
     build.current_dir(steps::workspace().join(FUZZ)).env("RUSTFLAGS", COVERAGE);
-    // With a target named, what runs at build time is built without coverage.
+    // With a named target, what runs at build time has no coverage.
     build.args(["build", "--release", "--locked", "--target", &host, "--target-dir"]).arg(&built);
     steps.step("the fuzz targets", &mut build)?;
-    for target in asked.targets {
-        let runs = asked.runs.unwrap_or(target.runs);
+    for target in request.targets {
+        let runs = request.runs.unwrap_or(target.runs);
         let mut fuzz = std::process::Command::new(built.join(&host).join("release").join(target.name));
         fuzz.current_dir(&built).args(corpora(&built, target)?).args([
             &format!("-runs={runs}"),
@@ -58,26 +57,22 @@ pub(crate) fn for_checks(steps: &mut Steps, arguments: &[String]) -> Result<(), 
             "-print_final_stats=1",
         ]);
         let step = format!("{runs} {} made up", target.inputs);
-        steps.step(&step, fuzz.args(asked.flags))?;
+        steps.step(&step, fuzz.args(request.flags))?;
     }
     Ok(())
 }
 
-/// What is to be run.
 #[derive(Debug)]
-struct Asked<'a> {
-    targets: &'static [Target],
+struct FuzzRequest<'a> {
+    targets: &'static [FuzzTarget],
     runs: Option<&'a str>,
     flags: &'a [String],
 }
 
-impl<'a> Asked<'a> {
+impl<'a> FuzzRequest<'a> {
     fn parse(arguments: &'a [String]) -> Result<Self, Failure> {
-        let dashes = arguments.iter().position(|word| word == "--");
-        let (words, flags) = match dashes {
-            Some(at) => (&arguments[..at], &arguments[at + 1..]),
-            None => (arguments, &[][..]),
-        };
+        let dashes = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
+        let (words, flags) = (&arguments[..dashes], arguments.get(dashes + 1..).unwrap_or_default());
         let named = words.first().and_then(|word| TARGETS.iter().position(|target| target.name == word));
         let (targets, words) = match named {
             Some(at) => (&TARGETS[at..=at], &words[1..]),
@@ -102,8 +97,8 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// What it finds new is beside the results, not in the corpus that everybody has.
-fn corpora(built: &Path, target: &Target) -> Result<[PathBuf; 2], Failure> {
+/// A directory beside the results for new inputs, and the corpus in the repository.
+fn corpora(built: &Path, target: &FuzzTarget) -> Result<[PathBuf; 2], Failure> {
     let found = built.join("corpus").join(target.name);
     fs::create_dir_all(&found)
         .map_err(|why| Failure::Host(format!("{} cannot be made ({why})", found.display())))?;
@@ -120,7 +115,7 @@ mod tests {
 
     fn asked(line: &str) -> Result<(Vec<&'static str>, Option<u64>, usize), String> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        let asked = Asked::parse(&words).map_err(|failure| failure.to_string())?;
+        let asked = FuzzRequest::parse(&words).map_err(|failure| failure.to_string())?;
         let targets = asked.targets.iter().map(|target| target.name).collect();
         Ok((targets, asked.runs.and_then(|runs| runs.parse().ok()), asked.flags.len()))
     }

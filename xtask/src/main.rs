@@ -8,7 +8,6 @@ mod deploy;
 mod dist;
 mod failure;
 mod fuzz;
-mod host;
 mod lab;
 mod lanes;
 mod overhead;
@@ -63,15 +62,15 @@ fn failed(failure: &Failure) -> ExitCode {
     if matches!(failure, Failure::Usage(_)) {
         eprint!("\n{HELP}");
     }
-    failure.exit_code()
+    ExitCode::from(if matches!(failure, Failure::Step(_)) { 1 } else { 2 })
 }
 
 fn dispatch(arguments: &[String]) -> Result<(), Failure> {
-    let Some((command, rest)) = arguments.split_first() else {
-        print!("{HELP}");
-        return Ok(());
+    let (command, rest) = match arguments {
+        [] => ("help", arguments),
+        [command, rest @ ..] => (command.as_str(), rest),
     };
-    match command.as_str() {
+    match command {
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             Ok(())
@@ -80,7 +79,7 @@ fn dispatch(arguments: &[String]) -> Result<(), Failure> {
         "build" => nothing_else(command, rest).and_then(|()| binary::build()).map(|_| ()),
         "run" => binary::run(rest),
         "dist" => dist::run(rest),
-        "test" => checks::run(&checks::Selection::parse(rest)?),
+        "test" => checks::run(&checks::TestRun::parse(rest)?),
         "lab" => lab::run(&lab::Request::parse(rest)?),
         "readers" => nothing_else(command, rest).and_then(|()| readers::run()),
         "fuzz" => fuzz::run(rest),

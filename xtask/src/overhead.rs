@@ -6,7 +6,7 @@ use crate::{binary, setup, steps};
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let as_root = AsRoot::become_root("measuring", "run it as root")?;
     setup::ensure(&setup::TEST_TOOLS)?;
-    // It starts the binary that users get, and the loads of the lab, and looks for both beside itself.
+    // It starts the released binary and the loads of the lab, both beside itself.
     binary::build()?;
     let loads =
         steps::status(&mut steps::cargo(&["build", "--release", "--package", "cgscope-lab", "--bins"]))?;

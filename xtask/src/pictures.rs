@@ -5,14 +5,21 @@ use crate::failure::Failure;
 use crate::steps;
 
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
-    match arguments {
-        [] => succeed(&mut draw()),
-        [check] if check == "--check" => succeed(&mut for_checks()),
-        [word, ..] => Err(Failure::Usage(format!("`pictures` takes `--check` or nothing, so not `{word}`"))),
+    let mut command = match arguments {
+        [] => draw(),
+        [check] if check == "--check" => for_checks(),
+        [word, ..] => {
+            return Err(Failure::Usage(format!("`pictures` takes `--check` or nothing, so not `{word}`")));
+        }
+    };
+    let status = steps::status(&mut command)?;
+    if !status.success() {
+        return Err(Failure::Step(format!("pictures: it failed ({status}); what it said is above")));
     }
+    Ok(())
 }
 
-/// Fails if those that are there are not what would be drawn, and says what to do.
+/// Fails if the pictures differ from what would be drawn now, and says what to do.
 pub(crate) fn for_checks() -> Command {
     let mut check = draw();
     check.arg("--check");
@@ -21,12 +28,4 @@ pub(crate) fn for_checks() -> Command {
 
 fn draw() -> Command {
     steps::cargo(&["run", "--quiet", "--package", "cgscope-view", "--example", "pictures", "--"])
-}
-
-fn succeed(command: &mut Command) -> Result<(), Failure> {
-    let status = steps::status(command)?;
-    if !status.success() {
-        return Err(Failure::Step(format!("pictures: it failed ({status}); what it said is above")));
-    }
-    Ok(())
 }

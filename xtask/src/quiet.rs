@@ -1,21 +1,22 @@
-//! Whether others use this machine.
+//! Whether other processes use this machine.
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// CPUs that others may have. More than this many, or than this share of all of them, percent, is a busy machine.
+/// A machine is busy above this many CPUs and this percentage of all CPUs.
 const CPUS: f64 = 0.3;
 const PERCENT: f64 = 5.0;
-/// How long is looked.
+/// How long the machine is observed.
 const LOOK: Duration = Duration::from_millis(500);
-/// `USER_HZ` of /proc, the same on every Linux that cgscope runs on.
+/// `USER_HZ` of /proc, the same on all architectures that cgscope runs on.
 const TICKS_A_SECOND: f64 = 100.0;
 
-/// True as soon as one look finds the machine quiet; false if none does.
+/// True as soon as the machine is quiet; false if it stays busy.
 pub(crate) fn comes_within(patience: Duration) -> bool {
     let end = Instant::now() + patience;
     loop {
-        if busy_cpus() <= allowed() {
+        let cpus = thread::available_parallelism().map_or(1, usize::from) as f64;
+        if busy_cpus() <= CPUS.max(cpus * PERCENT / 100.0) {
             return true;
         }
         if Instant::now() >= end {
@@ -24,24 +25,16 @@ pub(crate) fn comes_within(patience: Duration) -> bool {
     }
 }
 
-fn allowed() -> f64 {
-    let cpus = thread::available_parallelism().map_or(1, usize::from) as f64;
-    CPUS.max(cpus * PERCENT / 100.0)
-}
-
-/// CPUs that ran something, or were taken by the host of a virtual machine, on average over one look.
+/// The average number of CPUs that ran something, or that the host of a virtual machine took.
 fn busy_cpus() -> f64 {
-    let (begun, before) = (Instant::now(), busy_ticks());
+    let ticks =
+        || sum(fs::read_to_string("/proc/stat").unwrap_or_default().lines().next().unwrap_or_default());
+    let (begun, before) = (Instant::now(), ticks());
     thread::sleep(LOOK);
-    busy_ticks().saturating_sub(before) as f64 / TICKS_A_SECOND / begun.elapsed().as_secs_f64()
+    ticks().saturating_sub(before) as f64 / TICKS_A_SECOND / begun.elapsed().as_secs_f64()
 }
 
-/// The first line of `/proc/stat`: all but what is idle or waits for a disk, and without guests, whose time is in `user` already.
-fn busy_ticks() -> u64 {
-    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-    sum(stat.lines().next().unwrap_or_default())
-}
-
+/// Busy ticks in the first line of `/proc/stat`: neither idle nor waiting for a disk, and no guests, which are in `user` already.
 fn sum(line: &str) -> u64 {
     let ticks = line.split_ascii_whitespace().skip(1).map(|ticks| ticks.parse::<u64>().unwrap_or(0));
     ticks.take(8).enumerate().filter(|(at, _)| ![3, 4].contains(at)).map(|(_, ticks)| ticks).sum()

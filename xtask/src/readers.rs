@@ -1,4 +1,4 @@
-//! The programs that read what `cgscope export` writes, for its tests: pinned, in the user's cache.
+//! The programs that read exports in the tests: pinned, in the user's cache.
 use std::env;
 use std::fs;
 use std::io;
@@ -6,28 +6,25 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::failure::Failure;
-use crate::host::cache;
 use crate::root::is_on_path;
-use crate::setup;
+use crate::setup::{self, cache};
 use crate::steps;
 
-/// Where the tests look for them.
+/// Where the tests find them.
 const VARIABLE: &str = "CGSCOPE_READERS";
-/// Lets the tests pass where some cannot be had.
+/// Allows tests to pass without them.
 const WITHOUT: &str = "CGSCOPE_TEST_WITHOUT_READERS";
 
-/// The jar of `org.hdrhistogram:HdrHistogram`, as the tests know it.
 const JAR: &str = "HdrHistogram.jar";
 const HDR: &str = "org.hdrhistogram:HdrHistogram:2.2.2";
-/// The one that copies a single artifact without a project.
+/// Copies a single artifact without a project.
 const MAVEN_COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy";
 
-/// DuckDB reads the tables; Perfetto's package has the published messages of its traces; kubernetes-validate (with PyYAML) has the
-/// published schemas of Kubernetes.
+/// DuckDB reads the tables; the others have the published messages of Perfetto and schemas of Kubernetes.
 const PYTHON_PACKAGES: [&str; 4] =
     ["duckdb==2.0.0", "perfetto==0.59.1", "protobuf==7.36.2", "kubernetes-validate==1.37.0"];
 
-/// Programs, where they may be besides PATH, and the package that has them.
+/// Programs, a directory beside PATH, and the package.
 const PROGRAMS: [(&str, &str, &str); 4] = [
     ("java", "", "default-jre-headless"),
     ("mvn", "", "maven"),
@@ -37,16 +34,15 @@ const PROGRAMS: [(&str, &str, &str); 4] = [
 
 /// `cargo xtask readers`.
 pub(crate) fn run() -> Result<(), Failure> {
-    let place = place()?;
+    let place = cache("readers", "readers")?;
     ensure_in(&place)?;
     eprintln!("readers: all are there, in {}", place.display());
     Ok(())
 }
 
-/// Before the tests: the variables for them. What cannot be had is said, for its tests then read with our own
-/// libraries alone.
+/// The variables for the tests. Without some of the programs their tests use our own libraries alone, which is reported.
 pub(crate) fn for_tests() -> Vec<(&'static str, PathBuf)> {
-    let place = place();
+    let place = cache("readers", "readers");
     let mut variables: Vec<_> = place.iter().map(|place| (VARIABLE, place.clone())).collect();
     if let Err(failure) = place.and_then(|place| ensure_in(&place)) {
         eprintln!(
@@ -55,10 +51,6 @@ pub(crate) fn for_tests() -> Vec<(&'static str, PathBuf)> {
         variables.push((WITHOUT, "1".into()));
     }
     variables
-}
-
-fn place() -> Result<PathBuf, Failure> {
-    cache("readers", "readers")
 }
 
 fn ensure_in(place: &Path) -> Result<(), Failure> {
@@ -70,7 +62,7 @@ fn ensure_in(place: &Path) -> Result<(), Failure> {
         setup::ensure(&missing)?;
     }
     fs::create_dir_all(place).map_err(|why| cannot_write(place, &why))?;
-    // Both are tried: one registry may be out of reach.
+    // Both are tried, as one registry may be unreachable.
     let results = [
         installed(&place.join(JAR), HDR, || hdr(place)),
         installed(&place.join("python"), &PYTHON_PACKAGES.join(" "), || python(&place.join("python"))),
@@ -78,7 +70,7 @@ fn ensure_in(place: &Path) -> Result<(), Failure> {
     results.into_iter().collect()
 }
 
-/// Installs what is not there as `wanted` says: that is noted beside it once it is whole.
+/// Installs `wanted` at `path` if it is not there. A file beside it names what is installed completely.
 fn installed(
     path: &Path,
     wanted: &str,
@@ -110,7 +102,7 @@ fn python(environment: &Path) -> Result<(), Failure> {
 }
 
 fn carry_out(command: &mut Command, what: &str) -> Result<(), Failure> {
-    // Away from the workspace, as other programs have settings of their own; results alone go to standard output.
+    // Away from the settings of the workspace; standard output is for results.
     let status = steps::status(command.current_dir(env::temp_dir()).stdout(Stdio::from(io::stderr())))?;
     if status.success() {
         return Ok(());

@@ -1,17 +1,17 @@
-//! Installs what is missing, and says so before.
+//! Installs what is missing, after saying so.
 use std::env;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use bpf_build::plan::{Plan, Step, plan};
-use bpf_build::without_cargo;
+use bpf_build::plan::{Apt, Facts, Plan, Step, packages, plan};
+use bpf_build::{Compiler, Toolchain, linker, without_cargo};
 
 use crate::failure::Failure;
-use crate::host;
-use crate::root::AsRoot;
+use crate::root::{AsRoot, is_on_path};
 use crate::steps;
 
-/// What the tests and the measurements use besides: peers to compare with, load, terminals.
+/// Packages for tests and measurements: tools to compare with, load, terminals.
 pub(crate) const TEST_TOOLS: [&str; 10] = [
     "libbpf-tools",
     "sysstat",
@@ -25,36 +25,36 @@ pub(crate) const TEST_TOOLS: [&str; 10] = [
     "util-linux",
 ];
 
-/// A browser for the tests of the report's page.
-const BROWSER: &str = "chromium";
-
 /// libFuzzer is C++.
 pub(crate) const FOR_FUZZ: &str = "g++";
 
-/// promtool for the rules in `deploy/`, and what makes a clean root of Debian to install the package in, and boots it.
+/// promtool for the rules in `deploy/`, and tools that make and boot a clean Debian to install the package in.
 pub(crate) const FOR_DEPLOY: [&str; 3] = ["prometheus", "mmdebstrap", "systemd-container"];
 
-/// What the virtual machines need besides.
-const LAB_TOOLS: [&str; 2] = ["qemu-system-x86", "busybox-static"];
+/// Packages for the virtual machines, and a browser for the page of a report.
+const LAB_TOOLS: [&str; 3] = ["qemu-system-x86", "busybox-static", "chromium"];
 
-/// What the tests use in and outside of virtual machines.
 pub(crate) fn for_lab() -> Vec<&'static str> {
-    [&TEST_TOOLS[..], &LAB_TOOLS, &[BROWSER]].concat()
+    [&TEST_TOOLS[..], &LAB_TOOLS].concat()
 }
 
-/// Sees to it that cgscope can be built, and that the `extra` packages are there. Silent where all is.
+/// Installs what cgscope is built with, and the `extra` packages. Silent if nothing is missing.
 pub(crate) fn ensure(extra: &[&str]) -> Result<(), Failure> {
     let mut lists_are_new = false;
     let mut done = None;
     loop {
-        let facts = host::facts(extra, lists_are_new);
+        let facts = facts(extra, lists_are_new);
         let plan = plan(&facts, extra);
         if plan.is_empty() {
             return Ok(());
         }
         announce(&plan, facts.apt.is_some());
         if facts.apt.is_none() || plan.steps.is_empty() {
-            return Err(not_ours(&plan));
+            let what = if plan.steps.is_empty() { "install it" } else { "run the commands above" };
+            return Err(Failure::Host(format!(
+                "what is missing cannot be installed from here, so cgscope cannot be built or tested; \
+                 {what}, then run this again"
+            )));
         }
         if done.as_ref() == Some(&plan) {
             return Err(Failure::Host(
@@ -86,15 +86,6 @@ fn announce(plan: &Plan, is_ours: bool) {
     }
 }
 
-fn not_ours(plan: &Plan) -> Failure {
-    let what = if plan.steps.is_empty() { "install it" } else { "run the commands above" };
-    Failure::Host(format!(
-        "what is missing cannot be installed from here, so cgscope cannot be built or tested; \
-         {what}, then run this again"
-    ))
-}
-
-/// The command as one would type it.
 fn in_words(step: &Step) -> String {
     let words = step.words().join(" ");
     match step.on_path() {
@@ -106,7 +97,7 @@ fn in_words(step: &Step) -> String {
 fn carry_out(step: &Step, lists_are_new: &mut bool) -> Result<(), Failure> {
     let mut is_done = attempt(step)?;
     if !is_done && matches!(step, Step::AptInstall(_)) && !*lists_are_new {
-        // Old lists name packages that the archive no longer has: once more with new ones.
+        // Old lists name packages that the archive no longer has: try again with new ones.
         *lists_are_new = true;
         is_done = attempt(&Step::AptUpdate)? && attempt(step)?;
     }
@@ -120,7 +111,7 @@ fn carry_out(step: &Step, lists_are_new: &mut bool) -> Result<(), Failure> {
     )))
 }
 
-/// Whether it went well.
+/// Runs a step; true if it succeeds.
 fn attempt(step: &Step) -> Result<bool, Failure> {
     let words = step.words();
     let Some((program, arguments)) = words.split_first() else { return Ok(true) };
@@ -131,7 +122,17 @@ fn attempt(step: &Step) -> Result<bool, Failure> {
         command.args(["DEBIAN_FRONTEND=noninteractive", program.as_str()]);
         command
     } else {
-        as_user(program)
+        let mut command = match program.as_str() {
+            "cargo" => Command::new(steps::cargo_path()),
+            _ => Command::new(program),
+        };
+        // Away from the settings of the workspace, and of the cargo that runs us.
+        without_cargo(&mut command).current_dir(env::temp_dir());
+        if let Some(toolchain) = env::var_os("RUSTUP_TOOLCHAIN") {
+            // The compiler of that cargo: the default one may be too old.
+            command.env("RUSTUP_TOOLCHAIN", toolchain);
+        }
+        command
     };
     if let Some(first) = step.on_path() {
         let path = env::var_os("PATH").unwrap_or_default();
@@ -139,21 +140,111 @@ fn attempt(step: &Step) -> Result<bool, Failure> {
         command.env("PATH", path.unwrap_or_default());
     }
     eprintln!("setup: {}", in_words(step));
-    // Standard output is for results: `cargo xtask run hist | less` shows cgscope's.
+    // Standard output is for results, as in `cargo xtask run hist | less`.
     command.args(arguments).stdout(Stdio::from(io::stderr()));
     Ok(steps::status(&mut command)?.success())
 }
 
-fn as_user(program: &str) -> Command {
-    let mut command = match program {
-        "cargo" => Command::new(steps::cargo_path()),
-        _ => Command::new(program),
+/// The facts about this machine, with the `extra` packages. Changes nothing and uses no network.
+fn facts(extra: &[&str], lists_are_new: bool) -> Facts {
+    let complete = Toolchain::find().is_ok();
+    let compilers: Vec<u32> =
+        if complete { Vec::new() } else { Compiler::all().map(|compiler| compiler.llvm).collect() };
+    let mut facts = Facts {
+        c_compiler: said(Command::new("cc").arg("--version")).is_some(),
+        static_libc: said(Command::new("cc").arg("-print-file-name=libc.a"))
+            .is_some_and(|path| is_file(&path)),
+        complete,
+        rustup: is_on_path("rustup"),
+        roots: compilers.iter().filter_map(|llvm| Some((*llvm, linker::root(*llvm)?))).collect(),
+        compilers,
+        apt: None,
     };
-    // Away from the workspace: its settings, and those of the cargo that runs us, are not for other programs.
-    without_cargo(&mut command).current_dir(env::temp_dir());
-    if let Some(toolchain) = env::var_os("RUSTUP_TOOLCHAIN") {
-        // That cargo's own compiler: another default may be too old.
-        command.env("RUSTUP_TOOLCHAIN", toolchain);
+    if is_on_path("apt-get") {
+        facts.apt = Some(apt(&facts, extra, lists_are_new));
     }
-    command
+    facts
+}
+
+/// A compiler that does not find the library prints its bare name.
+fn is_file(path: &str) -> bool {
+    let path = Path::new(path.trim());
+    path.is_absolute() && path.is_file()
+}
+
+fn apt(facts: &Facts, extra: &[&str], updated: bool) -> Apt {
+    let mut names = packages(&facts.compilers);
+    names.extend(extra.iter().map(|name| (*name).to_owned()));
+    // It fails if one of them is unknown, and reports the others all the same.
+    let mut dpkg = Command::new("dpkg-query");
+    dpkg.args(["--show", "--showformat=${Package} ${db:Status-Status}\n"]).args(&names);
+    let found = dpkg.output().map(|output| output.stdout).unwrap_or_default();
+    let installed = installed(&String::from_utf8_lossy(&found));
+    let is_all_there = facts.c_compiler
+        && facts.static_libc
+        && facts.complete
+        && extra.iter().all(|name| installed.iter().any(|installed| installed == name));
+    // apt takes half a second to read its lists, which would slow every build.
+    let query = || said(Command::new("apt-cache").arg("policy").args(&names));
+    let policy = (!is_all_there).then(query).flatten();
+    let offered = offered(&policy.unwrap_or_default());
+    Apt { updated, offered, installed }
+}
+
+/// The directory `name` in the user's cache of cgscope, which holds `what`.
+pub(crate) fn cache(name: &str, what: &str) -> Result<PathBuf, Failure> {
+    linker::cache().map(|cache| cache.join(name)).ok_or_else(|| {
+        Failure::Host(format!("{name}: there is no home directory, so {what} have no place; set HOME"))
+    })
+}
+
+/// The installed packages in the output of dpkg-query.
+fn installed(text: &str) -> Vec<String> {
+    text.lines().filter_map(|line| line.strip_suffix(" installed")).map(str::to_owned).collect()
+}
+
+/// The packages with a candidate in the output of `apt-cache policy`.
+fn offered(text: &str) -> Vec<String> {
+    let mut offered = Vec::new();
+    let mut package = "";
+    for line in text.lines() {
+        if !line.starts_with(' ') {
+            package = line.trim_end_matches(':');
+        } else if line.trim().strip_prefix("Candidate: ").is_some_and(|version| version != "(none)") {
+            offered.push(package.to_owned());
+        }
+    }
+    offered
+}
+
+fn said(command: &mut Command) -> Option<String> {
+    // The output that is parsed above is English.
+    let output = command.env("LC_ALL", "C").output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{installed, offered};
+
+    #[test]
+    fn a_package_that_was_removed_is_not_installed() {
+        assert_eq!(installed("tmux installed\nstress-ng config-files\ngcc not-installed\n"), ["tmux"]);
+    }
+
+    #[test]
+    fn a_package_without_a_candidate_is_not_on_offer() {
+        let policy = "\
+tmux:
+  Installed: (none)
+  Candidate: 3.3a-3
+  Version table:
+     3.3a-3 500
+rustc-web:
+  Installed: (none)
+  Candidate: (none)
+  Version table:
+";
+        assert_eq!(offered(policy), ["tmux"]);
+    }
 }

@@ -1,4 +1,4 @@
-//! The BPF side from within the build script of the crate that loads it.
+//! The build script of the crate that loads the kernel side.
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,9 +6,14 @@ use std::process;
 
 use crate::{Error, Toolchain};
 
-/// The whole build script: compiles `ebpf/`, puts the objects into `OUT_DIR`, and hands their paths to the crate as
-/// `env!("CGSCOPE_BPF_OBJECT")`, `env!("CGSCOPE_EMPTY_HOOK_OBJECT")` and `env!("CGSCOPE_SAMPLE_OBJECT")`. On failure it says why in cargo's own
-/// words and ends the build.
+/// The objects, and the variables with their paths that the crate reads by `env!`.
+const OBJECTS: [(&str, &str); 3] = [
+    ("cgscope-bpf", "CGSCOPE_BPF_OBJECT"),
+    ("empty-hook-bpf", "CGSCOPE_EMPTY_HOOK_OBJECT"),
+    ("sample-bpf", "CGSCOPE_SAMPLE_OBJECT"),
+];
+
+/// Compiles `ebpf/` and puts [`OBJECTS`] into `OUT_DIR`. On failure it ends the build with an error of cargo.
 pub fn for_build_script() {
     if let Err(failure) = embed() {
         println!("cargo::error={failure}");
@@ -21,21 +26,17 @@ fn embed() -> Result<(), Error> {
     let root = root.canonicalize().map_err(|why| Error::File { path: root, why })?;
     let out = variable("OUT_DIR")?;
     for source in sources(&root)? {
-        // Relative to the package: where clones share a target directory, cargo would look at the files of the clone that built last.
+        // Relative to the package: if clones share a target directory, cargo would watch the files of the clone that built last.
         let source = Path::new("../..").join(source.strip_prefix(&root).unwrap_or(&source));
         println!("cargo::rerun-if-changed={}", source.display());
     }
     let shared = shared_dir(&out, &variable("TARGET")?);
-    let objects = Toolchain::find()?.compile(&root.join("ebpf"), &shared)?;
-    for (object, name) in [
-        (objects.cgscope, "CGSCOPE_BPF_OBJECT"),
-        (objects.empty_hook, "CGSCOPE_EMPTY_HOOK_OBJECT"),
-        (objects.sample, "CGSCOPE_SAMPLE_OBJECT"),
-    ] {
-        // A copy: the shared directory may by then hold what another branch made.
-        let copy = out.join(object.file_name().unwrap_or(name.as_ref()));
+    let release = Toolchain::find()?.compile(&root.join("ebpf"), &shared)?;
+    for (object, variable) in OBJECTS {
+        // A copy: a build of another branch may overwrite the shared directory.
+        let (object, copy) = (release.join(object), out.join(object));
         fs::copy(&object, &copy).map_err(|why| Error::File { path: object, why })?;
-        println!("cargo::rustc-env={name}={}", copy.display());
+        println!("cargo::rustc-env={variable}={}", copy.display());
     }
     Ok(())
 }
@@ -44,8 +45,7 @@ fn variable(name: &'static str) -> Result<PathBuf, Error> {
     env::var_os(name).map(PathBuf::from).ok_or(Error::NoBuildScript { variable: name })
 }
 
-/// What the objects are made from. Cargo looks into directories, so the one with results in it is left out: it would
-/// make every build a new one.
+/// The sources of the objects, without the directory of results, which would make cargo run every build again.
 fn sources(root: &Path) -> Result<Vec<PathBuf>, Error> {
     let ebpf = root.join("ebpf");
     let entries = ebpf.read_dir().map_err(|why| Error::File { path: ebpf.clone(), why })?;
@@ -57,9 +57,8 @@ fn sources(root: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(sources)
 }
 
-/// One directory for debug, release and clippy, so that they compile the BPF side once; not the one that the outer
-/// cargo has locked. `out` is `<target directory>[/<machine>]/<profile>/build/<package>/out`; where cargo lays it out
-/// in another way, each `out` gets a directory of its own.
+/// One directory for debug, release and clippy, so that they compile the kernel side once; not the one that the outer cargo has
+/// locked. `out` is `<target directory>[/<machine>]/<profile>/build/<package>/out`; in another layout each `out` gets its own.
 fn shared_dir(out: &Path, machine: &Path) -> PathBuf {
     let build = out.ancestors().find(|dir| dir.ends_with("build"));
     let above = build.and_then(|build| build.parent()?.parent());

@@ -1,92 +1,71 @@
-//! Who can compile for `bpfel-unknown-none`.
+//! Compilers for `bpfel-unknown-none`.
 //!
-//! The target is not one that rustup hands out, so `core` comes from elsewhere: compiled on the spot from
-//! nightly's rust-src, or shipped by a distribution beside its own rustc.
+//! rustup has no `core` for this target: it is compiled from nightly's rust-src, or a distribution ships it beside its own rustc.
 use std::env;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{TARGET, without_cargo};
+use crate::TARGET;
 
-/// Where a distribution puts its compiler, also where rustup's comes first on PATH.
-const OF_THE_DISTRIBUTION: &str = "/usr/bin/rustc";
+/// The distribution's compiler, also if rustup's comes first on PATH.
+const DISTRIBUTIONS_RUSTC: &str = "/usr/bin/rustc";
 
-/// A compiler that can make the BPF side.
+/// A compiler for the kernel side.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Compiler {
-    /// rustup's nightly, which has rust-src and builds `core` itself.
-    Nightly {
-        /// The release of LLVM in it.
-        llvm: u32,
-    },
-    /// A rustc that has `core` for the target in its sysroot.
-    WithCore {
-        /// Its path.
-        rustc: PathBuf,
-        /// The release of LLVM in it.
-        llvm: u32,
-    },
+pub struct Compiler {
+    /// A rustc with `core` for the target in its sysroot. `None`: rustup's nightly, which builds `core` from rust-src.
+    pub rustc: Option<PathBuf>,
+    /// Its release of LLVM. The linker must have the same or a later one to read the output.
+    pub llvm: u32,
 }
 
 impl Compiler {
-    /// All that are here, the preferred first.
+    /// All on this machine. Nightly comes first: aya's users have it, and its authors test with it.
     pub fn all() -> impl Iterator<Item = Self> {
-        // Nightly is what aya's users have, and what its authors test with.
         nightly().into_iter().chain(rustcs().into_iter().filter_map(|rustc| with_core(&rustc)))
     }
 
-    /// The release of LLVM in it: the linker must have the same or a later one to read what it writes.
-    pub fn llvm(&self) -> u32 {
-        match self {
-            Self::Nightly { llvm } | Self::WithCore { llvm, .. } => *llvm,
-        }
-    }
-
-    /// The `cargo build` that uses it, without what is the same for all.
+    /// `cargo build` with it.
     pub(crate) fn cargo_build(&self) -> Command {
-        match self {
-            Self::Nightly { .. } => {
-                let mut cargo = in_nightly("cargo");
-                cargo.args(["build", "-Z", "build-std=core"]);
-                cargo
-            }
-            Self::WithCore { rustc, .. } => {
-                let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
-                // RUSTC_BOOTSTRAP: aya-ebpf needs unstable features, and this compiler is a stable one.
-                without_cargo(&mut cargo).arg("build").env("RUSTC", rustc).env("RUSTC_BOOTSTRAP", "1");
-                cargo
-            }
-        }
+        let Some(rustc) = &self.rustc else {
+            let mut cargo = in_nightly("cargo");
+            cargo.args(["build", "-Z", "build-std=core"]);
+            return cargo;
+        };
+        let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
+        // RUSTC_BOOTSTRAP: aya-ebpf needs unstable features, and this compiler is a stable one.
+        without_cargo(&mut cargo).arg("build").env("RUSTC", rustc).env("RUSTC_BOOTSTRAP", "1");
+        cargo
     }
 }
 
 impl fmt::Display for Compiler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nightly { llvm } => write!(f, "rustup's nightly (LLVM {llvm})"),
-            Self::WithCore { rustc, llvm } => write!(f, "{} (LLVM {llvm})", rustc.display()),
+        match &self.rustc {
+            None => write!(f, "rustup's nightly (LLVM {})", self.llvm),
+            Some(rustc) => write!(f, "{} (LLVM {})", rustc.display(), self.llvm),
         }
     }
 }
 
 fn nightly() -> Option<Compiler> {
-    // Asked for first: `rustup run` may install a toolchain that is not there, and nobody asked for that.
-    let toolchains = said(without_cargo(&mut Command::new("rustup")).args(["toolchain", "list"]))?;
+    // First, as `rustup run` may install a missing toolchain, which nobody requested.
+    let toolchains = output(without_cargo(&mut Command::new("rustup")).args(["toolchain", "list"]))?;
     if !toolchains.lines().any(is_nightly) {
         return None;
     }
-    let sysroot = said(in_nightly("rustc").args(["--print", "sysroot"]))?;
+    let sysroot = output(in_nightly("rustc").args(["--print", "sysroot"]))?;
     let core = Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/core/Cargo.toml");
     if !core.is_file() {
         return None;
     }
-    let llvm = llvm_of(&said(in_nightly("rustc").arg("-vV"))?)?;
-    Some(Compiler::Nightly { llvm })
+    let llvm = llvm_of(&output(in_nightly("rustc").arg("-vV"))?)?;
+    Some(Compiler { rustc: None, llvm })
 }
 
-/// Whether a line of `rustup toolchain list` is the nightly itself, not one of a certain day.
+/// Whether a line of `rustup toolchain list` is the nightly, not one of a certain day.
 fn is_nightly(line: &str) -> bool {
     line.strip_prefix("nightly-").is_some_and(|host| !host.starts_with(|c: char| c.is_ascii_digit()))
 }
@@ -97,9 +76,8 @@ fn in_nightly(program: &str) -> Command {
     rustup
 }
 
-/// Every rustc that may be one of a distribution, each once.
 fn rustcs() -> Vec<PathBuf> {
-    let mut found = vec![PathBuf::from(OF_THE_DISTRIBUTION)];
+    let mut found = vec![PathBuf::from(DISTRIBUTIONS_RUSTC)];
     let path = env::var_os("PATH").unwrap_or_default();
     for rustc in env::split_paths(&path).map(|dir| dir.join("rustc")) {
         if rustc.is_file() && !found.contains(&rustc) {
@@ -110,7 +88,7 @@ fn rustcs() -> Vec<PathBuf> {
 }
 
 fn with_core(rustc: &Path) -> Option<Compiler> {
-    let ask = |arguments: &[&str]| said(without_cargo(&mut Command::new(rustc)).args(arguments));
+    let ask = |arguments: &[&str]| output(without_cargo(&mut Command::new(rustc)).args(arguments));
     let sysroot = ask(&["--print", "sysroot"])?;
     let libraries = Path::new(sysroot.trim()).join("lib/rustlib").join(TARGET).join("lib");
     let has_core = libraries
@@ -122,24 +100,59 @@ fn with_core(rustc: &Path) -> Option<Compiler> {
         return None;
     }
     let llvm = llvm_of(&ask(&["-vV"])?)?;
-    Some(Compiler::WithCore { rustc: rustc.to_owned(), llvm })
+    Some(Compiler { rustc: Some(rustc.to_owned()), llvm })
 }
 
-/// What a program writes on standard output; `None` if it is not there or not content.
-pub(crate) fn said(command: &mut Command) -> Option<String> {
+/// The standard output of a program; `None` if it fails.
+pub(crate) fn output(command: &mut Command) -> Option<String> {
     let output = command.output().ok().filter(|output| output.status.success())?;
     String::from_utf8(output.stdout).ok()
 }
 
-/// The release of LLVM in what `rustc -vV` writes.
+/// The release of LLVM in the output of `rustc -vV`.
 fn llvm_of(version: &str) -> Option<u32> {
     let line = version.lines().find_map(|line| line.strip_prefix("LLVM version: "))?;
     line.split('.').next()?.parse().ok()
 }
 
+/// Settings that an inner cargo keeps: where things are fetched from and stored, how progress looks, and the job server, without
+/// which two cargos would run twice as many compilers.
+const KEPT: [&str; 7] = [
+    "CARGO_HOME",
+    "CARGO_HTTP_",
+    "CARGO_NET_",
+    "CARGO_REGISTR",
+    "CARGO_SOURCE_",
+    "CARGO_TERM_",
+    "CARGO_MAKEFLAGS",
+];
+
+/// Variables without a prefix that cargo sets for a build script.
+const BUILD_SCRIPTS: [&str; 7] = ["OUT_DIR", "TARGET", "HOST", "PROFILE", "OPT_LEVEL", "DEBUG", "NUM_JOBS"];
+
+/// Removes the outer cargo's variables from the environment of a command. With its compiler, flags, wrapper (clippy sets one) or
+/// toolchain an inner cargo would compile the kernel side with the wrong compiler, or for the wrong machine.
+pub fn without_cargo(command: &mut Command) -> &mut Command {
+    for (name, _) in env::vars_os() {
+        if name.to_str().is_some_and(is_from_cargo) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+fn is_from_cargo(name: &str) -> bool {
+    if KEPT.iter().any(|kept| name.starts_with(kept)) {
+        return false;
+    }
+    BUILD_SCRIPTS.contains(&name)
+        || name == "RUSTUP_TOOLCHAIN"
+        || ["CARGO", "RUSTC", "RUSTDOC", "RUSTFLAGS"].iter().any(|prefix| name.starts_with(prefix))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{is_nightly, llvm_of};
+    use super::{is_from_cargo, is_nightly, llvm_of};
 
     #[test]
     fn a_nightly_of_a_certain_day_is_not_the_nightly() {
@@ -159,5 +172,25 @@ mod tests {
     fn a_compiler_that_does_not_tell_its_llvm_has_none() {
         assert_eq!(llvm_of("rustc 1.96.0\nLLVM version: unknown\n"), None);
         assert_eq!(llvm_of(""), None);
+    }
+
+    #[test]
+    fn the_compiler_the_flags_and_the_wrapper_of_the_outer_cargo_are_not_handed_on() {
+        for name in ["RUSTC", "RUSTC_WORKSPACE_WRAPPER", "CARGO", "CARGO_ENCODED_RUSTFLAGS", "RUSTFLAGS"] {
+            assert!(is_from_cargo(name), "{name}");
+        }
+        for name in ["RUSTUP_TOOLCHAIN", "CARGO_TARGET_DIR", "CARGO_BUILD_TARGET", "TARGET", "OUT_DIR"] {
+            assert!(is_from_cargo(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn where_cargo_fetches_from_and_its_job_server_are_handed_on() {
+        for name in ["CARGO_HOME", "CARGO_HTTP_PROXY", "CARGO_REGISTRIES_MINE_TOKEN", "CARGO_MAKEFLAGS"] {
+            assert!(!is_from_cargo(name), "{name}");
+        }
+        for name in ["PATH", "HOME", "RUSTUP_HOME", "TARGETS_OF_SOMEONE"] {
+            assert!(!is_from_cargo(name), "{name}");
+        }
     }
 }

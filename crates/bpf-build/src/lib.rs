@@ -1,23 +1,79 @@
-//! Finds the compiler and linker for the BPF side and runs them: used by build scripts and by xtask.
+//! Finds the compiler and linker for the kernel side and runs them, for build scripts and xtask:
 //!
-//! 1. [`compiler`]: who can compile for `bpfel-unknown-none`;
-//! 2. [`linker`]: the bpf-linker that reads what that compiler writes;
-//! 3. [`toolchain`]: the pair of them, and what it makes of `ebpf/`;
-//! 4. [`build_script`]: the same from within a build script;
-//! 5. [`plan`]: what to install where something is missing, as a pure function of facts.
+//! 1. [`compiler`]: which compilers here support `bpfel-unknown-none`;
+//! 2. [`linker`]: the bpf-linker that reads a compiler's output;
+//! 3. [`toolchain`]: the pair of them, which compiles `ebpf/`;
+//! 4. [`build_script`]: the same in a build script;
+//! 5. [`plan`]: what to install if something is missing, as a pure function of facts.
+#![expect(missing_docs, reason = "only build scripts and xtask use it")]
+
 pub mod build_script;
 pub mod compiler;
-mod environment;
-mod error;
 pub mod linker;
 pub mod plan;
 pub mod toolchain;
 
-pub use build_script::for_build_script;
-pub use compiler::Compiler;
-pub use environment::without_cargo;
-pub use error::{Error, Missing};
-pub use toolchain::{Objects, Toolchain};
+use std::{io, path::PathBuf};
 
-/// What the BPF side is compiled for. Little-endian hosts only: the only ones we can test on.
+pub use build_script::for_build_script;
+pub use compiler::{Compiler, without_cargo};
+pub use toolchain::Toolchain;
+
+/// Little-endian hosts only: we cannot test others.
 pub const TARGET: &str = "bpfel-unknown-none";
+
+/// A program that is not on this machine.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Missing {
+    #[error(
+        "neither rustup's nightly with rust-src nor a rustc with `core` for bpfel-unknown-none is here, \
+         so the kernel side cannot be compiled; `cargo xtask setup` installs one"
+    )]
+    Compiler,
+    #[error(
+        "no bpf-linker {} for LLVM {llvm} starts here, so the kernel side cannot be linked; \
+         `cargo xtask setup` builds it",
+        linker::VERSION
+    )]
+    Linker { llvm: u32 },
+}
+
+/// Why there are no objects.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    #[error("{program} did not start ({why}), so the kernel side cannot be compiled; see that it is on PATH")]
+    Start { program: String, why: io::Error },
+    /// The compiler has said why on standard error.
+    #[error(
+        "the kernel side (ebpf/) did not compile with {toolchain}, so there is nothing to load; \
+         what the compiler said is shown with this"
+    )]
+    Refused { toolchain: String },
+    #[error(
+        "{} cannot be used ({why}), so the compiled kernel side cannot be put in place; \
+         see that it exists and is yours",
+        path.display()
+    )]
+    File { path: PathBuf, why: io::Error },
+    #[error(
+        "{variable} is not set, so it is unknown where the objects belong; call this from a build script"
+    )]
+    NoBuildScript { variable: &'static str },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Error, Missing};
+
+    #[test]
+    fn what_is_missing_is_one_line_that_ends_in_what_to_do() {
+        for missing in [Missing::Compiler, Missing::Linker { llvm: 22 }] {
+            let words = Error::from(missing).to_string();
+            assert!(words.contains("so the kernel side cannot be"), "{words}");
+            assert!(words.contains("; `cargo xtask setup` "), "{words}");
+            assert!(!words.contains('\n'), "cargo takes one line per message: {words}");
+        }
+    }
+}

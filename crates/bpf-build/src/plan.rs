@@ -1,48 +1,41 @@
-//! What to install where something is missing: a pure function of facts. Who gathers the facts and who carries the
-//! steps out is `cargo xtask setup`.
+//! What to install if something is missing: a pure function of facts. `cargo xtask setup` gathers them and runs the steps.
 use std::path::PathBuf;
 
 use crate::linker;
 
-/// A C compiler links host programs; the static C library makes cgscope one file that runs anywhere.
+/// Links host programs; the static C library makes cgscope one file that runs anywhere.
 const C_COMPILER: &str = "gcc";
 const STATIC_LIBC: &str = "libc6-dev";
 
-/// A compiler that has `core` for the BPF target, from packages alone.
+/// A compiler with `core` for the BPF target.
 const COMPILER: [&str; 2] = ["rustc-web", "libstd-rust-web-dev-bpf"];
 
-/// What bpf-linker is built with.
+/// Packages that bpf-linker is built with.
 fn llvm_packages(llvm: u32) -> [String; 3] {
     [format!("llvm-{llvm}-dev"), format!("libpolly-{llvm}-dev"), "libzstd-dev".to_owned()]
 }
 
-/// What is known of this machine.
+/// What this machine has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Facts {
-    /// Whether a C compiler is here.
     pub c_compiler: bool,
-    /// Whether it has a static C library.
     pub static_libc: bool,
-    /// The releases of LLVM in the compilers for the BPF side, the preferred first.
+    /// The releases of LLVM in the compilers for the kernel side, the preferred first.
     pub compilers: Vec<u32>,
     /// Whether one of them has its linker.
     pub complete: bool,
-    /// Whether rustup is here.
     pub rustup: bool,
-    /// Where the linker is kept, by release of LLVM.
+    /// Where the linker belongs, by release of LLVM.
     pub roots: Vec<(u32, PathBuf)>,
-    /// What apt knows; `None` where there is no apt.
     pub apt: Option<Apt>,
 }
 
-/// What apt knows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Apt {
-    /// Whether its lists were just fetched: then what it does not offer is not to be had.
+    /// Its lists were just fetched: other packages are not available.
     pub updated: bool,
     /// The packages that it can install, among those of [`packages`].
     pub offered: Vec<String>,
-    /// Those that are installed.
     pub installed: Vec<String>,
 }
 
@@ -56,26 +49,21 @@ impl Apt {
     }
 }
 
-/// Every package that a plan may ask for, to ask apt about all of them at once.
+/// Every package that a plan may need, to query apt once.
 pub fn packages(compilers: &[u32]) -> Vec<String> {
     let fixed = [C_COMPILER, STATIC_LIBC].into_iter().chain(COMPILER).map(str::to_owned);
     fixed.chain(compilers.iter().flat_map(|llvm| llvm_packages(*llvm))).collect()
 }
 
-/// One thing to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Fetch the lists of packages.
     AptUpdate,
-    /// Install these.
     AptInstall(Vec<String>),
     /// Install nightly with rust-src.
     RustSrc,
-    /// Build bpf-linker.
+    /// Build bpf-linker for this release of LLVM into this directory.
     Linker {
-        /// For this release of LLVM.
         llvm: u32,
-        /// Into this directory.
         root: PathBuf,
     },
 }
@@ -86,8 +74,8 @@ impl Step {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         match self {
             Self::AptUpdate => words("apt-get update"),
-            // Nothing of the user's goes: rustc-web would push out the distribution's other compiler. And a machine
-            // that has just booted runs an apt of its own: its end is waited for.
+            // `--no-remove`: rustc-web would replace the distribution's other compiler. The timeout: a machine that has just booted
+            // runs an apt of its own.
             Self::AptInstall(packages) => {
                 let mut command = words(
                     "apt-get install --yes --no-install-recommends --no-remove -o DPkg::Lock::Timeout=120",
@@ -108,12 +96,11 @@ impl Step {
         }
     }
 
-    /// Whether only root may do it.
     pub fn needs_root(&self) -> bool {
         matches!(self, Self::AptUpdate | Self::AptInstall(_))
     }
 
-    /// A directory that must come first on PATH: bpf-linker asks the llvm-config there.
+    /// A directory that must come first on PATH: the build of bpf-linker runs the llvm-config there.
     pub fn on_path(&self) -> Option<PathBuf> {
         match self {
             Self::Linker { llvm, .. } => Some(PathBuf::from(format!("/usr/lib/llvm-{llvm}/bin"))),
@@ -122,26 +109,23 @@ impl Step {
     }
 }
 
-/// What to do now, in this order. After it the facts are gathered anew: which LLVM the linker needs, say, is known
-/// only when the compiler is there.
+/// What to do now. After it the facts are gathered again: which LLVM the linker needs is known only when the compiler is there.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
-    /// What to do.
     pub steps: Vec<Step>,
-    /// What is foreseen after that, in words.
+    /// What comes after the steps, in words.
     pub then: Option<&'static str>,
-    /// What cannot be had by any step, in words: what is missing, what that prevents, what to do.
+    /// Sentences on what no step can install: what is missing, what that prevents, what to do.
     pub out_of_reach: Vec<String>,
 }
 
 impl Plan {
-    /// Whether everything is there.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty() && self.out_of_reach.is_empty()
     }
 }
 
-/// What is to be done so that cgscope can be built, and so that the `extra` packages are there.
+/// What to do so that cgscope can be built and the `extra` packages are installed.
 pub fn plan(facts: &Facts, extra: &[&str]) -> Plan {
     let Some(apt) = &facts.apt else { return by_hand(facts) };
     let mut wanted = Wanted::default();
@@ -154,13 +138,13 @@ pub fn plan(facts: &Facts, extra: &[&str]) -> Plan {
     wanted.plan(apt)
 }
 
-/// What a plan is made of, before apt is asked for it.
+/// A plan before it is compared with what apt offers.
 #[derive(Default)]
 struct Wanted {
     packages: Vec<String>,
-    /// What comes after the packages.
+    /// After the packages.
     after: Option<Step>,
-    /// The first choice is not on offer; newer lists of apt may have it.
+    /// Newer lists of apt may offer the first choice.
     is_second_choice: bool,
     then: Option<&'static str>,
     out_of_reach: Vec<String>,
@@ -171,7 +155,7 @@ impl Wanted {
         self.packages.extend(packages.into_iter().map(Into::into));
     }
 
-    /// The compiler, or if there is one its linker.
+    /// Adds the compiler, or if there is one its linker.
     fn bpf_side(&mut self, facts: &Facts, apt: &Apt) {
         let buildable = facts.roots.iter().find(|(llvm, _)| {
             linker::LLVMS.contains(llvm) && llvm_packages(*llvm).iter().all(|name| apt.can_have(name))
@@ -221,7 +205,7 @@ impl Wanted {
     }
 }
 
-/// Without apt nothing is installed for the user; the steps are what is the same everywhere.
+/// Without apt the user installs packages; the steps are the commands that are the same everywhere.
 fn by_hand(facts: &Facts) -> Plan {
     let mut plan = Plan::default();
     if !facts.c_compiler || !facts.static_libc {

@@ -1,9 +1,8 @@
-//! What can be typed. What it means is in [`crate::request`].
+//! The command line. [`crate::request`] interprets it.
 
 mod recordings;
 mod sample;
 mod selectors;
-mod size;
 mod stat;
 
 use std::{path::PathBuf, time::Duration};
@@ -21,7 +20,7 @@ use crate::exit::Error;
 pub use recordings::{Diff, Export, Record, Replay, Report};
 pub use sample::Sample;
 pub use selectors::Selectors;
-pub use stat::{By as StatBy, Stat};
+pub use stat::{Stat, StatBy};
 
 /// Why is this task, process, container or service not on a CPU although it could run?
 ///
@@ -29,12 +28,10 @@ pub use stat::{By as StatBy, Stat};
 #[derive(Debug, Parser)]
 #[command(name = "cgscope", version, max_term_width = 110)]
 pub struct Cli {
-    /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Live screen: who waits for a CPU, how long, why, and behind whom
@@ -80,10 +77,8 @@ pub enum Command {
     Packaging(Packaging),
 }
 
-/// Whose waits.
 #[derive(Debug, Default, Args)]
 pub struct Select {
-    /// The selectors.
     #[command(flatten)]
     pub selectors: Selectors,
 
@@ -115,7 +110,6 @@ pub struct Select {
     pub command: Vec<String>,
 }
 
-/// What `--mode` takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ModeChoice {
     /// Exactly where this host lets us, else coarsely, saying why
@@ -127,10 +121,8 @@ pub enum ModeChoice {
     Coarse,
 }
 
-/// `cgscope top`
 #[derive(Debug, Args)]
 pub struct Top {
-    /// Whose waits.
     #[command(flatten)]
     pub select: Select,
 
@@ -168,32 +160,26 @@ pub struct Top {
 }
 
 impl Top {
-    /// The heading to sort by, if one of these lists has it.
+    /// The heading to sort by, which one of these lists must have.
     pub fn sort_among(&self, kinds: &[ListKind]) -> Result<Option<String>, Error> {
-        let mut answers = kinds.iter().map(|kind| self.sort_of(*kind));
-        match answers.find(Result::is_ok) {
-            Some(_) => Ok(self.sort.clone()),
-            None => self.sort_of(kinds[0]).map(|_| None),
+        if kinds.iter().any(|kind| self.sort_of(*kind).is_ok()) {
+            return Ok(self.sort.clone());
         }
+        self.sort_of(kinds[0]).map(|_| None)
     }
 
-    /// The column to sort by, of those that a list has.
+    /// The column of a list to sort by.
     pub fn sort_of(&self, kind: ListKind) -> Result<Option<Column>, Error> {
         let Some(title) = &self.sort else { return Ok(None) };
         let found = Column::by_title(title, kind.columns());
         found.map(Some).ok_or_else(|| {
             let titles: Vec<&str> = kind.columns().iter().map(|column| column.title()).collect();
-            if titles.is_empty() {
-                return Error::could_not_run(format!(
-                    "--sort {title:?}: the list of {} has no columns to sort by; choose another view with --view",
-                    kind.name()
-                ));
-            }
-            Error::could_not_run(format!(
-                "--sort {title:?} is no column of {}; it has {}",
-                kind.name(),
-                titles.join(", ")
-            ))
+            let (name, titles) = (kind.name(), titles.join(", "));
+            Error::could_not_run(if titles.is_empty() {
+                format!("--sort {title:?}: the list of {name} has no columns to sort by; choose another view with --view")
+            } else {
+                format!("--sort {title:?} is no column of {name}; it has {titles}")
+            })
         })
     }
 }
@@ -205,7 +191,6 @@ fn view(text: &str) -> Result<View, String> {
     })
 }
 
-/// How often is printed, and how long.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct Rhythm {
     /// Print after each interval of this length (500ms, 5s, 2m; a plain number is seconds); without: once, over the time since the
@@ -222,14 +207,11 @@ pub struct Rhythm {
     pub duration: Option<Duration>,
 }
 
-/// `cgscope hist`
 #[derive(Debug, Args)]
 pub struct Hist {
-    /// How often, and how long.
     #[command(flatten)]
     pub rhythm: Rhythm,
 
-    /// Whose waits.
     #[command(flatten)]
     pub select: Select,
 
@@ -247,7 +229,7 @@ pub struct Hist {
 
     /// A histogram for each of these
     #[arg(long, value_name = "WHAT", group = "per")]
-    pub by: Option<By>,
+    pub by: Option<HistBy>,
 
     /// Rows in milliseconds instead of microseconds
     #[arg(short, long)]
@@ -262,16 +244,14 @@ pub struct Hist {
     pub json: bool,
 }
 
-/// What `hist --by` takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum By {
+pub enum HistBy {
     /// Each cgroup, with all below it.
     Cgroup,
     /// Each NUMA node: the waits for its CPUs, how busy they are, who moves in and out, and the memory in use.
     Node,
 }
 
-/// `cgscope serve`
 #[derive(Debug, Args)]
 pub struct Serve {
     /// Its configuration, TOML; without: /etc/cgscope/cgscope.toml if that is there, else the defaults
@@ -287,7 +267,6 @@ pub struct Serve {
     pub verbose: bool,
 }
 
-/// `cgscope doctor`
 #[derive(Debug, Args)]
 pub struct Doctor {
     /// One JSON object a finding instead of sentences
@@ -295,7 +274,6 @@ pub struct Doctor {
     pub json: bool,
 }
 
-/// `cgscope packaging`
 #[derive(Debug, Args)]
 pub struct Packaging {
     /// A directory that is not there yet
@@ -305,7 +283,7 @@ pub struct Packaging {
 
 /// The shortest interval: reading 5,000 tasks takes about 10 ms.
 pub const SHORTEST: Duration = Duration::from_millis(10);
-/// The longest one: a day is what a clock in a terminal may show.
+/// The longest interval: a clock in a terminal may show a day.
 pub const LONGEST: Duration = Duration::from_secs(86_400);
 
 /// `500ms`, `5s`, `2m`, `1h`; a plain number is seconds.
@@ -313,7 +291,7 @@ fn interval(text: &str) -> Result<Duration, String> {
     bounded(text, LONGEST, "a duration looks like 500ms, 5s, 2m or 1h", "24h")
 }
 
-/// The same, with days: for what is left running.
+/// The same with days, for commands that are left running.
 fn long_time(text: &str) -> Result<Duration, String> {
     bounded(text, LONGEST * 365, "a duration looks like 30s, 5m, 1h or 7d", "365d")
 }

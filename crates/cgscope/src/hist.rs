@@ -14,7 +14,7 @@ use cgscope_model::{
 use crate::{
     causes,
     child::Output,
-    cli::{By, Hist},
+    cli::{Hist, HistBy},
     exit::{Error, Result},
     nodes,
     record::Tee,
@@ -125,10 +125,10 @@ fn parts(interval: &Interval, options: &Hist) -> Vec<HistPart> {
         let groups = interval.by_process().into_iter();
         let name = |pid| format!("pid = {pid} {}", interval.process_name(pid));
         groups.map(|(pid, group)| HistPart::of_tasks(name(pid), group.wait)).collect()
-    } else if options.by == Some(By::Cgroup) {
+    } else if options.by == Some(HistBy::Cgroup) {
         let groups = interval.by_cgroup().into_iter();
         groups.map(|(path, group)| HistPart::of_cgroup(path.as_deref(), group.wait, interval)).collect()
-    } else if options.by == Some(By::Node) {
+    } else if options.by == Some(HistBy::Node) {
         // A node without waits is part of the answer.
         return interval.by_node().into_iter().map(HistPart::of_node).collect();
     } else if options.per_cpu {

@@ -2,6 +2,7 @@
 
 use std::{future, io, sync::mpsc, thread};
 
+use cgscope_model::Mode;
 use cgscope_psn::{RoundEnd, Rounds, Sampling, Schedule, Tally, ThreadFilter, ThreadReader, WantedFields};
 use tokio::sync::oneshot;
 
@@ -15,11 +16,10 @@ use crate::{
     signals::Signals,
 };
 
-/// What is reported without BPF.
+/// The readings without BPF.
 const COARSE: &str = "the kernel's letters from /proc, which do not tell a thread on a CPU from one that waits for it or is out of \
                       quota, nor who waits for a device";
 
-/// Runs the command.
 pub async fn run(options: &Sample) -> Result {
     if options.select.memory {
         return Err(Error::could_not_run("--memory is not for `sample`, which reads of threads alone"));
@@ -32,18 +32,16 @@ pub async fn run(options: &Sample) -> Result {
     let target = Target::new(&options.select)?;
     let tally = Tally::new(&options.columns());
     let mut selection = target.selection.clone();
-    let held = match target.command.as_slice() {
-        [] => None,
-        command => Some(Held::start(command, target.user.as_deref(), Output::ToStandardError)?),
-    };
+    let start = || Held::start(&target.command, target.user.as_deref(), Output::ToStandardError);
+    let held = (!target.command.is_empty()).then(start).transpose()?;
     let mut signals = Signals::listen_beside(held.as_ref())?;
     selection.pids.extend(held.as_ref().map(|held| held.pid));
     let filter = ThreadFilter::new(&selection).map_err(|error| Error::could_not_run(error.to_string()))?;
     let wanted = WantedFields::new(&tally, &filter, options.all_states);
     let (reader, coarse) = mode::choose(
         target.mode,
-        || ThreadReader::start(&selection, wanted),
-        || ThreadReader::start_coarse(&selection, wanted),
+        || ThreadReader::start(&selection, wanted, Mode::Bpf),
+        || ThreadReader::start(&selection, wanted, Mode::Coarse),
     )?;
     if let Some(coarse) = &coarse {
         coarse.say_with(COARSE);
@@ -63,7 +61,7 @@ pub async fn run(options: &Sample) -> Result {
     finish(&rounds, &end, options, &target)
 }
 
-/// Takes the rounds on a thread of their own, until they end or the command or a signal ends them.
+/// Reads on another thread, until the rounds are over or the command or a signal ends them.
 async fn take(
     sampling: Sampling,
     schedule: Schedule,
@@ -80,7 +78,7 @@ async fn take(
         taken = &mut is_done => (taken, End::Finished),
         end = ended(child, signals) => {
             let end = end?;
-            // It may just have ended by itself.
+            // It fails if the rounds are just over.
             let _ = stop.send(());
             (is_done.await, end)
         }
@@ -124,7 +122,7 @@ fn finish(rounds: &Rounds, end: &End, options: &Sample, target: &Target) -> Resu
     if *end == End::TargetGone {
         say!("cgscope: {}: {}; samples are up to that moment", target.words(), session::words(end));
     }
-    // Without -a, or chosen by more than that, it may have been asleep, or elsewhere.
+    // Without -a, or with other selectors, a target may have been asleep, or elsewhere.
     let is_missing = options.all_states && rounds.table.threads == 0 && target.selection.is_by_id_alone();
     if let Some(sentence) = is_missing.then(|| session::hidden(&target.selection)).flatten() {
         say!("cgscope: {sentence}");

@@ -1,23 +1,21 @@
-//! A row for each task and interval, as text (RFC 4180): a line of names, then the rows. Null is an empty field.
+//! A row for each task and interval, as text (RFC 4180) below a line of names. Null is an empty field.
 
-use cgscope_model::Interval;
+use cgscope_model::{Interval, units};
 
 use crate::{
     About, Out, Result, Sink,
-    table::{self, Cell, Column, Kind},
-    time::rfc3339,
+    table::{self, TableCell, TableColumn, TableType},
 };
 
-/// Anybody can name a thread or a cgroup, and spreadsheets run a text that begins like this, wide forms included. The apostrophe
-/// is one of them, so that without a leading one every text is what it was.
+/// Anybody can name a thread or a cgroup, and spreadsheets run a text that begins like this, wide forms included. A text that begins
+/// with an apostrophe is quoted, too, so that removing a leading apostrophe always restores the text.
 fn is_formula(text: &str) -> bool {
     text.starts_with(['=', '+', '-', '@', '\t', '\r', '\'', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'])
 }
 
-/// Writes rows as they come.
 pub(crate) struct Csv {
     writer: csv::Writer<Out>,
-    columns: Vec<Column>,
+    columns: Vec<TableColumn>,
     about: About,
 }
 
@@ -37,16 +35,16 @@ impl Sink for Csv {
         let Self { writer, columns, about } = self;
         table::for_each_row(interval, about, |row| {
             for column in &*columns {
-                let field = match (column.cell(row), column.kind) {
+                let field = match ((column.cell)(row), column.holds) {
                     (None, _) => "",
-                    (Some(Cell::Text(text)), _) if is_formula(text) => {
+                    (Some(TableCell::Text(text)), _) if is_formula(text) => {
                         quoted.clear();
                         quoted.extend(["'", text]);
                         &quoted
                     }
-                    (Some(Cell::Text(text)), _) => text,
-                    (Some(Cell::Number(_)), Kind::Moment) => &start,
-                    (Some(Cell::Number(number)), _) => {
+                    (Some(TableCell::Text(text)), _) => text,
+                    (Some(TableCell::Number(_)), TableType::Moment) => &start,
+                    (Some(TableCell::Number(number)), _) => {
                         digits.clear();
                         // Writing to a String cannot fail.
                         let _ = std::fmt::Write::write_fmt(&mut digits, format_args!("{number}"));
@@ -61,5 +59,38 @@ impl Sink for Csv {
 
     fn finish(mut self: Box<Self>) -> Result<()> {
         Ok(self.writer.flush()?)
+    }
+}
+
+const NS_PER_SECOND: u64 = 1_000_000_000;
+const SECONDS_PER_DAY: u64 = 86_400;
+
+/// `2026-11-21T14:06:24.123456Z` of ns since 1970, cut to microseconds.
+pub(crate) fn rfc3339(unix_ns: u64) -> String {
+    let (seconds, ns) = (unix_ns / NS_PER_SECOND, unix_ns % NS_PER_SECOND);
+    let (year, month, day) = units::date(unix_ns);
+    let of_day = seconds % SECONDS_PER_DAY;
+    let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:06}Z", ns / 1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rfc3339;
+
+    #[test]
+    fn moments_are_those_of_the_calendar() {
+        // As `date -u -d @SECONDS` has them.
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00.000000Z"),
+            (951_782_400, "2000-02-29T00:00:00.000000Z"),
+            (951_868_799, "2000-02-29T23:59:59.000000Z"),
+            (1_709_164_800, "2024-02-29T00:00:00.000000Z"),
+            (1_735_689_599, "2024-12-31T23:59:59.000000Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.000000Z"),
+        ] {
+            assert_eq!(rfc3339(seconds * 1_000_000_000), text);
+        }
+        assert_eq!(rfc3339(1_795_269_984_123_456_789), "2026-11-21T14:06:24.123456Z");
     }
 }

@@ -6,16 +6,9 @@ use cgscope_model::Interval;
 
 use crate::{Out, Result, Sink, stacks::Stacks};
 
-/// Sums, and writes at the end.
 pub(crate) struct Folded {
-    out: Out,
-    stacks: Stacks,
-}
-
-impl Folded {
-    pub(crate) fn new(out: Out) -> Self {
-        Self { out, stacks: Stacks::default() }
-    }
+    pub(crate) out: Out,
+    pub(crate) stacks: Stacks,
 }
 
 impl Sink for Folded {

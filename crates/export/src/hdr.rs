@@ -1,5 +1,5 @@
-//! An interval log of HdrHistogram: for each interval a histogram of all waits, without a tag, and one for each cgroup with all
-//! below it, tagged with its path. Values are ns.
+//! An interval log of HdrHistogram, in ns: for each interval a histogram of all waits, without a tag, and one for each cgroup with
+//! all below it, tagged with its path.
 
 use std::{
     io::Write,
@@ -9,12 +9,11 @@ use std::{
 use cgscope_model::{Hist, Interval, Losses, Mode, cgroup_name::UNNAMED};
 use hdrhistogram::serialization::{
     V2DeflateSerializer,
-    interval_log::{IntervalLogWriter, IntervalLogWriterBuilder, IntervalLogWriterError, Tag},
+    interval_log::{IntervalLogWriterBuilder, IntervalLogWriterError, Tag},
 };
 
 use crate::{About, Error, Out, Result, Sink};
 
-/// Writes histograms as they come.
 pub(crate) struct Hdr {
     out: Out,
     serializer: V2DeflateSerializer,
@@ -42,16 +41,22 @@ impl Sink for Hdr {
         if interval.mode == Mode::Coarse {
             return Err(Error::NoHistogram);
         }
-        // A clock that was set back has no negative time for it.
+        // The clock may have been set back.
         let start = Duration::from_nanos(interval.start_unix_ns.saturating_sub(self.start_unix_ns));
         let length = Duration::from_nanos(interval.duration_ns);
-        // Without comments and times a new beginning adds nothing to the log.
+        // Without comments and times a header is empty.
         let mut log = IntervalLogWriterBuilder::new().begin_log_with(&mut self.out, &mut self.serializer)?;
-        write(&mut log, &interval.total().wait.hist, start, length, None)?;
+        let mut write = |hist: &Hist, tag: Option<Tag<'_>>| {
+            log.write_histogram(&hist.to_hdr(), start, length, tag).map_err(|error| match error {
+                IntervalLogWriterError::IoError(error) => Error::Io(error),
+                IntervalLogWriterError::SerializeError(error) => Error::Refused(error.to_string()),
+            })
+        };
+        write(&interval.total().wait.hist, None)?;
         for (path, group) in interval.by_cgroup() {
             if !group.wait.hist.is_empty() {
                 let tag = tag_text(path.as_deref().unwrap_or(UNNAMED));
-                write(&mut log, &group.wait.hist, start, length, Tag::new(&tag))?;
+                write(&group.wait.hist, Tag::new(&tag))?;
             }
         }
         self.losses.append(&interval.losses);
@@ -64,22 +69,7 @@ impl Sink for Hdr {
     }
 }
 
-type Log<'a, 'b> = IntervalLogWriter<'a, 'b, Out, V2DeflateSerializer>;
-
-fn write(
-    log: &mut Log<'_, '_>,
-    hist: &Hist,
-    start: Duration,
-    length: Duration,
-    tag: Option<Tag<'_>>,
-) -> Result<()> {
-    log.write_histogram(&hist.to_hdr(), start, length, tag).map_err(|error| match error {
-        IntervalLogWriterError::IoError(error) => Error::Io(error),
-        IntervalLogWriterError::SerializeError(error) => Error::Refused(error.to_string()),
-    })
-}
-
-/// A path without what a tag cannot have: these characters as in a URL, and so `%` itself.
+/// A path with the characters that a tag cannot have, and so `%`, as in a URL.
 fn tag_text(path: &str) -> String {
     let mut tag = String::with_capacity(path.len());
     for c in path.chars() {

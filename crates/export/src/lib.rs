@@ -1,9 +1,18 @@
 //! Intervals in the formats of other tools. Pure: Intervals in one by one, bytes out.
 //!
-//! Formats with a row or a histogram an interval are written as they come; a profile is one sum over all of them.
+//! Formats with a row or a histogram per interval are written as Intervals arrive; a profile is one sum over all of them.
+
+/// Declares messages of Protocol Buffers: a field is `"TAG" NAME: TYPE, [HOW prost ENCODES IT];`.
+macro_rules! messages {
+    ($($message:ident { $($tag:tt $field:ident: $type:ty, [$($how:tt)*];)* })*) => {$(
+        #[derive(Clone, PartialEq, ::prost::Message)]
+        pub struct $message {
+            $(#[prost($($how)*, tag = $tag)] pub $field: $type,)*
+        }
+    )*};
+}
 
 mod csv;
-mod error;
 mod folded;
 mod hdr;
 mod parquet;
@@ -11,27 +20,25 @@ pub mod perfetto;
 pub mod pprof;
 mod stacks;
 pub mod table;
-mod time;
 
-use std::io::Write;
+use std::io::{self, Write};
 
+use ::parquet::errors::ParquetError;
 use cgscope_model::{Interval, findings::Host};
 use clap::ValueEnum;
 
-pub use error::Error;
-
-/// What functions of this crate return.
+/// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Where the bytes go. Buffered by whoever makes it.
+/// Where the bytes go. The caller buffers it.
 pub type Out = Box<dyn Write + Send>;
 
 /// Takes Intervals in the order of time.
 pub trait Sink {
-    /// Writes what happened in one.
+    /// Adds an Interval.
     fn interval(&mut self, interval: &Interval) -> Result<()>;
 
-    /// Writes what stands at the end, and flushes. Without it what was written is not a whole file.
+    /// Writes the end, and flushes. Without it the file is not whole.
     fn finish(self: Box<Self>) -> Result<()>;
 }
 
@@ -66,7 +73,7 @@ impl Format {
             Self::Csv => Box::new(csv::Csv::new(out, about)?),
             Self::Parquet => Box::new(parquet::Parquet::new(out, about)?),
             Self::Pprof => Box::new(pprof::Pprof::new(out, about)),
-            Self::Folded => Box::new(folded::Folded::new(out)),
+            Self::Folded => Box::new(folded::Folded { out, stacks: stacks::Stacks::default() }),
         })
     }
 }
@@ -89,9 +96,41 @@ pub struct About {
 }
 
 impl About {
-    /// In one line.
+    /// One line.
     fn words(&self) -> String {
         let Self { cgscope_version, hostname, kernel_release, architecture, .. } = self;
         format!("cgscope {cgscope_version} on {hostname}, Linux {kernel_release} {architecture}")
+    }
+}
+
+/// Why nothing, or no more, could be written.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The output could not be written.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The format holds histograms, and an interval of the coarse mode has none.
+    #[error("the coarse mode measures sums of waits and no histogram")]
+    NoHistogram,
+    /// The library of a format refused it: a bug of ours.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl From<::csv::Error> for Error {
+    fn from(error: ::csv::Error) -> Self {
+        Self::Io(error.into())
+    }
+}
+
+impl From<ParquetError> for Error {
+    fn from(error: ParquetError) -> Self {
+        match error {
+            ParquetError::External(cause) => match cause.downcast::<io::Error>() {
+                Ok(error) => Self::Io(*error),
+                Err(cause) => Self::Refused(cause.to_string()),
+            },
+            error => Self::Refused(error.to_string()),
+        }
     }
 }

@@ -16,16 +16,15 @@ use parquet::{
 
 use crate::{
     About, Out, Result, Sink,
-    table::{self, Cell, Column, Kind},
+    table::{self, TableCell, TableColumn, TableType},
 };
 
-/// Rows of a group: readers take a group at a time, and so many are about 20 MiB here.
+/// Rows of a group, which readers take at a time: about 20 MiB here.
 const GROUP: usize = 1 << 16;
 
-/// Writes a group of rows whenever one is full.
 pub(crate) struct Parquet {
     writer: SerializedFileWriter<Out>,
-    columns: Vec<(Column, Cells)>,
+    columns: Vec<(ColumnValues, TableColumn)>,
     rows: usize,
     about: About,
     losses: Losses,
@@ -41,14 +40,11 @@ impl Parquet {
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .set_created_by(format!("cgscope {}", about.cgscope_version))
             .set_key_value_metadata(Some(vec![
-                tell("schema", table::SCHEMA.to_owned()),
-                tell("measured_by", about.words()),
+                KeyValue::new("schema".to_owned(), table::SCHEMA.to_owned()),
+                KeyValue::new("measured_by".to_owned(), about.words()),
             ]));
         let writer = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties.build()))?;
-        let columns = columns.into_iter().map(|column| {
-            let cells = Cells::of(column.kind);
-            (column, cells)
-        });
+        let columns = columns.into_iter().map(|column| (ColumnValues::new(column.holds), column));
         Ok(Self { writer, columns: columns.collect(), rows: 0, about, losses: Losses::default() })
     }
 
@@ -57,7 +53,7 @@ impl Parquet {
             return Ok(());
         }
         let mut group = self.writer.next_row_group()?;
-        for (_, cells) in &mut self.columns {
+        for (cells, _) in &mut self.columns {
             if let Some(mut column) = group.next_column()? {
                 cells.write(&mut column)?;
                 column.close()?;
@@ -72,11 +68,11 @@ impl Sink for Parquet {
     fn interval(&mut self, interval: &Interval) -> Result<()> {
         let Self { columns, rows, about, .. } = self;
         table::for_each_row(interval, about, |row| {
-            for (column, cells) in &mut *columns {
-                cells.push(column.cell(row));
+            for (cells, column) in &mut *columns {
+                cells.push((column.cell)(row));
             }
             *rows += 1;
-            Ok::<_, crate::Error>(())
+            Ok(())
         })?;
         self.losses.append(&interval.losses);
         if self.rows >= GROUP { self.write_group() } else { Ok(()) }
@@ -84,25 +80,22 @@ impl Sink for Parquet {
 
     fn finish(mut self: Box<Self>) -> Result<()> {
         self.write_group()?;
-        self.writer.append_key_value_metadata(tell("losses", self.losses.to_string()));
+        let losses = KeyValue::new("losses".to_owned(), self.losses.to_string());
+        self.writer.append_key_value_metadata(losses);
         // Closing the writer flushes what it writes to.
         self.writer.close()?;
         Ok(())
     }
 }
 
-fn tell(key: &str, value: String) -> KeyValue {
-    KeyValue::new(key.to_owned(), value)
-}
-
-fn field(column: &Column) -> Result<TypePtr> {
-    let integer = |bit_width, is_signed| LogicalType::integer(bit_width, is_signed);
-    let (physical, logical) = match column.kind {
-        Kind::Text => (Physical::BYTE_ARRAY, LogicalType::String),
-        Kind::Int32 => (Physical::INT32, integer(32, true)),
-        Kind::Int64 => (Physical::INT64, integer(64, true)),
-        Kind::Id64 => (Physical::INT64, integer(64, false)),
-        Kind::Moment => (Physical::INT64, LogicalType::timestamp(true, TimeUnit::MICROS)),
+fn field(column: &TableColumn) -> Result<TypePtr> {
+    let integer = LogicalType::integer;
+    let (physical, logical) = match column.holds {
+        TableType::Text => (Physical::BYTE_ARRAY, LogicalType::String),
+        TableType::Int32 => (Physical::INT32, integer(32, true)),
+        TableType::Int64 => (Physical::INT64, integer(64, true)),
+        TableType::Id64 => (Physical::INT64, integer(64, false)),
+        TableType::Moment => (Physical::INT64, LogicalType::timestamp(true, TimeUnit::MICROS)),
     };
     let field = Type::primitive_type_builder(&column.name, physical)
         .with_repetition(Repetition::OPTIONAL)
@@ -110,52 +103,52 @@ fn field(column: &Column) -> Result<TypePtr> {
     Ok(Arc::new(field.build()?))
 }
 
-/// The cells of a column in the group that is being filled.
-struct Cells {
+/// The cells of a column in the current group.
+struct ColumnValues {
     /// 1 for each cell, 0 for each null.
     levels: Vec<i16>,
     values: Values,
-    kind: Kind,
+    holds: TableType,
 }
 
 enum Values {
-    /// A text that occurs again shares its bytes.
+    /// Equal texts share their bytes.
     Text(Vec<ByteArray>, HashMap<Box<str>, ByteArray>),
     Int32(Vec<i32>),
     Int64(Vec<i64>),
 }
 
-impl Cells {
-    fn of(kind: Kind) -> Self {
-        let values = match kind {
-            Kind::Text => Values::Text(Vec::new(), HashMap::new()),
-            Kind::Int32 => Values::Int32(Vec::new()),
-            Kind::Int64 | Kind::Id64 | Kind::Moment => Values::Int64(Vec::new()),
+impl ColumnValues {
+    fn new(holds: TableType) -> Self {
+        let values = match holds {
+            TableType::Text => Values::Text(Vec::new(), HashMap::new()),
+            TableType::Int32 => Values::Int32(Vec::new()),
+            TableType::Int64 | TableType::Id64 | TableType::Moment => Values::Int64(Vec::new()),
         };
-        Self { levels: Vec::new(), values, kind }
+        Self { levels: Vec::new(), values, holds }
     }
 
-    fn push(&mut self, cell: Option<Cell<'_>>) {
+    fn push(&mut self, cell: Option<TableCell<'_>>) {
         self.levels.push(cell.is_some().into());
         match (&mut self.values, cell) {
-            (Values::Text(texts, known), Some(Cell::Text(text))) => {
+            (Values::Text(texts, known), Some(TableCell::Text(text))) => {
                 if !known.contains_key(text) {
                     known.insert(text.into(), ByteArray::from(text));
                 }
                 texts.extend(known.get(text).cloned());
             }
-            (Values::Int32(numbers), Some(Cell::Number(number))) => {
+            (Values::Int32(numbers), Some(TableCell::Number(number))) => {
                 numbers.push(i32::try_from(number).unwrap_or(i32::MAX));
             }
-            (Values::Int64(numbers), Some(Cell::Number(number))) => numbers.push(match self.kind {
-                // The same 64 bits: the type of the column says that they have no sign.
-                Kind::Id64 => number.cast_signed(),
-                Kind::Moment => (number / 1_000).cast_signed(),
+            (Values::Int64(numbers), Some(TableCell::Number(number))) => numbers.push(match self.holds {
+                // The same 64 bits, which the type of the column calls unsigned.
+                TableType::Id64 => number.cast_signed(),
+                TableType::Moment => (number / 1_000).cast_signed(),
                 _ => i64::try_from(number).unwrap_or(i64::MAX),
             }),
             (_, None) => {}
-            (Values::Text(..), Some(Cell::Number(_))) | (_, Some(Cell::Text(_))) => {
-                unreachable!("the cells of a column are of its kind")
+            (Values::Text(..), Some(TableCell::Number(_))) | (_, Some(TableCell::Text(_))) => {
+                unreachable!("the cells of a column have its type")
             }
         }
     }

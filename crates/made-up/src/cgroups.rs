@@ -13,19 +13,19 @@ use crate::{CPUS, Chance};
 
 /// Id of the root; the others follow.
 pub(crate) const ROOT: u64 = 1;
-/// A cgroup of so many has a quota of its own...
+/// One of this many cgroups has a quota ...
 const WITH_QUOTA: u64 = 8;
-/// ... and of these one of so many runs out of it.
+/// ... and one of this many quotas runs out.
 const RAN_OUT: u64 = 4;
 
-/// Every cgroup by its id.
-pub(crate) struct Names {
-    paths: BTreeMap<u64, Arc<str>>,
-    /// Those that have tasks.
+pub(crate) struct CgroupNames {
+    /// By id.
+    pub paths: BTreeMap<u64, Arc<str>>,
+    /// Ids of cgroups with tasks.
     pub leaves: Vec<u64>,
 }
 
-impl Names {
+impl CgroupNames {
     pub fn new(leaves: u32) -> Self {
         let mut names = Self { paths: BTreeMap::new(), leaves: Vec::new() };
         let mut known: BTreeSet<Arc<str>> = BTreeSet::new();
@@ -42,14 +42,9 @@ impl Names {
         }
         names
     }
-
-    /// As a Sample has them.
-    pub fn all(&self) -> Vec<(u64, Arc<str>)> {
-        self.paths.iter().map(|(id, path)| (*id, path.clone())).collect()
-    }
 }
 
-/// Whether a cgroup has two containers to a pod: most of ten do; the others are services and what users run.
+/// Most leaves are containers; the others are services, programs of users, and virtual machines.
 fn path_of(leaf: u64) -> String {
     match leaf % 20 {
         0..16 => pod(leaf),
@@ -84,7 +79,7 @@ fn hex(mut chance: Chance, digits: usize) -> String {
     out
 }
 
-/// What the quota of a cgroup took in a round, ns; `None`: it has none, or it did not run out.
+/// Throttled time in a round, ns; `None`: no quota, or it did not run out.
 fn throttled_ns(id: u64) -> Option<u64> {
     let mut chance = Chance::of(id ^ 0x71);
     (has_quota(id) && chance.below(RAN_OUT) == 0).then(|| 5_000_000 + chance.below(200_000_000))
@@ -94,7 +89,7 @@ fn has_quota(id: u64) -> bool {
     id != ROOT && Chance::of(id ^ 0x70).below(WITH_QUOTA) == 0
 }
 
-pub(crate) fn limits(names: &Names, round: u64) -> Vec<CgroupReading> {
+pub(crate) fn limits(names: &CgroupNames, round: u64) -> Vec<CgroupReading> {
     names.paths.keys().map(|id| limits_of(*id, round)).collect()
 }
 
@@ -127,8 +122,8 @@ fn limits_of(id: u64, round: u64) -> CgroupReading {
     }
 }
 
-/// One culprit for each cgroup, and those whose own quota ran out.
-pub(crate) fn pairs(names: &Names, round: u64) -> Vec<PairReading> {
+/// One culprit per cgroup, and the quotas that ran out.
+pub(crate) fn pairs(names: &CgroupNames, round: u64) -> Vec<PairReading> {
     let nobody: Arc<str> = "".into();
     let pair = |victim: u64, culprit: u64, blame: Blame, ns: u64| PairReading {
         victim,
@@ -141,7 +136,7 @@ pub(crate) fn pairs(names: &Names, round: u64) -> Vec<PairReading> {
     let mut pairs = Vec::new();
     for victim in &names.leaves {
         let mut chance = Chance::of(victim ^ 0x99);
-        // Few make many wait: by squares the first cgroups come up most.
+        // Few make many wait: the square prefers the first cgroups.
         let leaves = names.leaves.len() as u64;
         let square = chance.below(leaves) * chance.below(leaves) / leaves;
         let culprit = if chance.below(10) == 0 { KERNEL } else { names.leaves[square as usize] };

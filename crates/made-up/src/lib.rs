@@ -1,46 +1,40 @@
-//! Samples of a host that does not exist, as large as asked for: for tests and benches. The same arguments give the same
-//! Sample, everywhere.
+//! Samples of a host that does not exist, of any size, for tests and benches. The same arguments always give the same Sample.
 
-mod accounts;
 mod cgroups;
-mod machine;
 pub mod small;
 mod tasks;
 
 use std::sync::Arc;
 
 use cgscope_layout::Loss;
-use cgscope_model::{Cost, Losses, Mode, Sample};
-
-pub use accounts::with_accounts;
+use cgscope_model::{
+    Accounts, BLOCKED_STATES, ByCause, ByState, Cause, Cost, CpuReading, CpuTimes, CpuWaits, Hist, Losses,
+    Mode, NodeReading, Sample, TaskReading, Totals,
+};
 
 /// Length of a round, ns: readings are a second apart.
 pub const ROUND_NS: u64 = 1_000_000_000;
 /// CPUs of the host, half of them on each of two nodes.
 pub const CPUS: u32 = 64;
 
-/// The reading after `round` rounds of a host with `tasks` tasks in `cgroups` cgroups, at least 1. Their ancestors come on top,
-/// and a part of the tasks are kernel threads in the root. Nothing has happened in round 0; in each later one every task runs
-/// and waits, and the same is added to every figure.
+/// The Sample after `round` rounds of a host with `tasks` tasks in `cgroups` cgroups (at least 1) and their ancestors. Some tasks
+/// are kernel threads in the root. Nothing has happened in round 0; each later round adds the same to every figure.
 ///
-/// Cgroups are those of Kubernetes' pods (two containers each, one of them a `pause`), of services and of users, with quotas at
-/// some. Processes have up to ten threads. There are as many pairs of victim and culprit as cgroups, and those of the quotas that
-/// ran out.
+/// The cgroups are pods of Kubernetes (two containers each, one of them a `pause`), services and users, some with quotas. Processes
+/// have up to ten threads. Each cgroup has one pair of victim and culprit, and another one if its quota ran out.
 pub fn host(tasks: u32, cgroups: u32, round: u64) -> Sample {
-    let names = cgroups::Names::new(cgroups.max(1));
+    let names = cgroups::CgroupNames::new(cgroups.max(1));
     Sample {
-        stacks: Vec::new(),
         unix_ns: 1_700_000_000 * 1_000_000_000 + round * ROUND_NS,
-        mono_ns: machine::BOOTED_NS + round * ROUND_NS,
+        mono_ns: BOOTED_NS + round * ROUND_NS,
         mode: Mode::Bpf,
         tasks: tasks::all(tasks, &names, round),
         exited: tasks::exited(&names, round),
         pairs: cgroups::pairs(&names, round),
         limits: cgroups::limits(&names, round),
-        cgroups: names.all(),
-        cpus: machine::cpus(round),
-        nodes: machine::nodes(),
-        memory: Vec::new(),
+        cgroups: names.paths.iter().map(|(id, path)| (*id, path.clone())).collect(),
+        cpus: (0..CPUS).map(|cpu| cpu_of(cpu, round)).collect(),
+        nodes: vec![node(0), node(1)],
         losses: Losses::from_iter([(Loss::ALL[0].name(), 0)]),
         cost: Cost {
             switches: Some(round * 400_000),
@@ -48,10 +42,74 @@ pub fn host(tasks: u32, cgroups: u32, round: u64) -> Sample {
             cpu_ns: Some(round * 9_000_000),
             rss_bytes: Some(30 << 20),
         },
+        ..Sample::default()
     }
 }
 
-/// Numbers that look like chance: of a number always the same one (splitmix64).
+/// CLOCK_MONOTONIC at round 0, ns.
+const BOOTED_NS: u64 = 3_600 * 1_000_000_000;
+
+fn node_of(cpu: u32) -> u32 {
+    cpu / (CPUS / 2)
+}
+
+fn cpu_of(cpu: u32, round: u64) -> CpuReading {
+    let mut chance = Chance::of(u64::from(cpu) | 1 << 40);
+    let busy_ns = ROUND_NS / 2 + chance.below(ROUND_NS / 5 * 2);
+    let cells = (40..100).map(|bucket| (bucket, (1 + chance.below(20)) * round));
+    let hist = Hist::from_cells(cells.filter(|(_, count)| *count != 0), []).unwrap_or_default();
+    CpuReading {
+        cpu,
+        node: Some(node_of(cpu)),
+        busy_ns: Some(busy_ns * round),
+        idle_ns: Some((ROUND_NS - busy_ns) * round),
+        waits: Some(CpuWaits {
+            max_ns: hist.highest_ns().unwrap_or(0),
+            by_cause: ByCause::only(Cause::Wakeup, hist.count() * 10_000),
+            hist: Arc::new(hist),
+            came_from: if round == 0 { Vec::new() } else { vec![(1 - node_of(cpu), 30 * round)] },
+        }),
+    }
+}
+
+fn node(node: u32) -> NodeReading {
+    let free_bytes = Some((40 + 20 * u64::from(node)) << 30);
+    NodeReading { node, memory_bytes: Some(256 << 30), free_bytes }
+}
+
+/// The Sample with accounts: a quarter of the time on a CPU is in the kernel, a tenth of the time off it waits for a device. The
+/// coarse mode has no time blocked.
+pub fn with_accounts(sample: Sample) -> Sample {
+    let Sample { mono_ns, mode, .. } = sample;
+    let of_task = |task: TaskReading| {
+        let waited_ns = task.totals.wait_ns + task.pending.map_or(0, |pending| pending.ns);
+        let off_ns = mono_ns.saturating_sub(task.start_ns).saturating_sub(task.totals.on_cpu_ns + waited_ns);
+        let blocked = mode.exact(|| blocked(off_ns));
+        let accounts = Some(Arc::new(Accounts { blocked, ..accounts(&task.totals) }));
+        TaskReading { accounts, ..task }
+    };
+    let tasks = sample.tasks.into_iter().map(of_task).collect();
+    let mut exited = sample.exited;
+    for exited in &mut exited {
+        let blocked = (mode == Mode::Bpf).then(|| blocked(7 * exited.tasks));
+        exited.accounts = Some(Arc::new(Accounts { blocked, ..accounts(&exited.totals) }));
+    }
+    Sample { tasks, exited, ..sample }
+}
+
+fn accounts(totals: &Totals) -> Accounts {
+    let system_ns = totals.on_cpu_ns / 4;
+    let cpu = CpuTimes { user_ns: totals.on_cpu_ns - system_ns, system_ns, guest_ns: 0 };
+    Accounts { cpu, ..Accounts::default() }
+}
+
+fn blocked(ns: u64) -> ByState {
+    let mut states = [0; BLOCKED_STATES];
+    (states[0], states[1]) = (ns - ns / 10, ns / 10);
+    ByState(states)
+}
+
+/// Pseudo-random numbers (splitmix64), always the same ones for a seed.
 #[derive(Clone, Debug)]
 struct Chance(u64);
 

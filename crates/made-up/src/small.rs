@@ -1,4 +1,4 @@
-//! Intervals as real data makes them: by subtracting two Samples.
+//! Small Intervals, as the difference of two Samples.
 
 use std::sync::Arc;
 
@@ -11,21 +11,14 @@ pub fn task(tid: u32, waits_ns: &[u64]) -> TaskReading {
     let hist = Hist::of_cause(Cause::OtherCgroup, waits_ns.iter().copied());
     let wait_ns = waits_ns.iter().sum();
     TaskReading {
-        accounts: None,
         serial: u64::from(tid) << 42,
         tid,
         tgid: tid / 10 * 10,
         comm: format!("task-{tid}").into(),
         start_ns: 5_000,
-        moved_ns: None,
         cgroup_id: u64::from(tid % 3),
         cpu: tid % 4,
         node: Some(0),
-        on_cpu: false,
-        state: None,
-        pending: None,
-        placement: None,
-        scheduling: None,
         max_ns: waits_ns.iter().copied().max().unwrap_or(0),
         totals: Totals {
             waits: hist.count(),
@@ -39,10 +32,11 @@ pub fn task(tid: u32, waits_ns: &[u64]) -> TaskReading {
             ..Totals::default()
         },
         hist: Arc::new(hist),
+        ..TaskReading::default()
     }
 }
 
-/// Throttled, behind neighbours, woken: by tid, so that every bar has a part of its own.
+/// Depends on the tid, so that every bar has other parts.
 fn split(tid: u32, wait_ns: u64) -> ByCause {
     let throttled = wait_ns * u64::from(tid % 4) / 4;
     let other = (wait_ns - throttled) * u64::from(tid % 3) / 3;
@@ -57,12 +51,12 @@ pub fn waiting(task: TaskReading, ns: u64) -> TaskReading {
     TaskReading { pending: Some(Pending { ns, ..Pending::default() }), ..task }
 }
 
-/// A second in which these tasks were born and did what they did.
+/// A second in which these tasks started and did their waits.
 pub fn interval(tasks: Vec<TaskReading>) -> Arc<Interval> {
     Arc::new(Interval::between(&before(), &after(tasks)))
 }
 
-/// The Sample that all of [`interval`] begin with.
+/// The Sample that [`interval`] begins with.
 pub fn before() -> Sample {
     let mut before = Sample { unix_ns: 1_700_000_000_000_000_000, mono_ns: 1_000, ..Sample::default() };
     before.cost.switches = Some(0);

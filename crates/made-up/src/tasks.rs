@@ -1,4 +1,4 @@
-//! Tasks, those that exited included.
+//! Tasks, exited ones included.
 
 use std::sync::Arc;
 
@@ -10,22 +10,20 @@ use cgscope_layout::{
 use cgscope_model::{ByCause, ExitedReading, Hist, Pending, Placement, TaskReading, TaskState, Totals};
 
 use crate::{
-    CPUS, Chance, ROUND_NS,
-    cgroups::{Names, ROOT},
-    machine::{BOOTED_NS, node_of},
-    shared,
+    BOOTED_NS, CPUS, Chance, ROUND_NS,
+    cgroups::{CgroupNames, ROOT},
+    node_of, shared,
 };
 
-/// One task of so many is a kernel thread.
+/// One of this many tasks is a kernel thread.
 const KERNEL_THREADS: u32 = 50;
-/// A process has at most so many threads.
+/// Maximum number of threads in a process.
 const THREADS: u32 = 10;
-/// One task of so many waits at the moment of reading.
+/// One of this many tasks waits at the moment of reading.
 const PENDING: u64 = 97;
-/// One task of so many is busy.
+/// One of this many tasks is busy.
 const BUSY: u64 = 9;
-/// The first thread id.
-const FIRST: u32 = 1_000;
+const FIRST_TID: u32 = 1_000;
 
 const MAIN: &[&str] = &["java", "postgres", "nginx", "envoy", "python3", "node", "redis-server", "kubelet"];
 const THREAD: &[&str] = &[
@@ -40,26 +38,26 @@ const THREAD: &[&str] = &[
 const KERNEL: &[&str] =
     &["kworker/0:1", "ksoftirqd/3", "migration/7", "rcu_preempt", "kswapd0", "jbd2/sda1-8"];
 
-/// Where a task belongs.
-struct Place {
+struct TaskOwner {
     cgroup_id: u64,
     tgid: u32,
     comm: Arc<str>,
 }
 
-pub(crate) fn all(tasks: u32, names: &Names, round: u64) -> Vec<TaskReading> {
-    let places = places(tasks, names);
-    (FIRST..).zip(places).map(|(tid, place)| task(tid, place, round)).collect()
+pub(crate) fn all(tasks: u32, names: &CgroupNames, round: u64) -> Vec<TaskReading> {
+    (FIRST_TID..).zip(owners(tasks, names)).map(|(tid, owner)| task(tid, owner, round)).collect()
 }
 
-/// Kernel threads first. Of two cgroups the first is that of a container that only holds the pod: it has one task.
-fn places(tasks: u32, names: &Names) -> Vec<Place> {
+/// Kernel threads first. The first of the two cgroups of a pod only holds the pod: it has one task.
+fn owners(tasks: u32, names: &CgroupNames) -> Vec<TaskOwner> {
     let (main, thread, kernel) = (shared(MAIN), shared(THREAD), shared(KERNEL));
     let pause: Arc<str> = "pause".into();
     let kernel_threads = tasks / KERNEL_THREADS;
-    let mut places: Vec<Place> = (0..kernel_threads)
-        .map(|i| Place { cgroup_id: ROOT, tgid: FIRST + i, comm: kernel[i as usize % kernel.len()].clone() })
-        .collect();
+    let kernel_thread = |i: u32| {
+        let comm = kernel[i as usize % kernel.len()].clone();
+        TaskOwner { cgroup_id: ROOT, tgid: FIRST_TID + i, comm }
+    };
+    let mut owners: Vec<TaskOwner> = (0..kernel_threads).map(kernel_thread).collect();
     let pods: Vec<&[u64]> = names.leaves.chunks(2).collect();
     let of_pods = u64::from(tasks - kernel_threads);
     let until = |pod: usize| kernel_threads + (of_pods * pod as u64 / pods.len() as u64) as u32;
@@ -73,31 +71,29 @@ fn places(tasks: u32, names: &Names) -> Vec<Place> {
                 _ => thread[at as usize % thread.len()].clone(),
             };
             let cgroup_id = if at == first { pod[0] } else { pod[pod.len() - 1] };
-            places.push(Place { cgroup_id, tgid: FIRST + process, comm });
+            owners.push(TaskOwner { cgroup_id, tgid: FIRST_TID + process, comm });
         }
     }
-    places
+    owners
 }
 
-fn task(tid: u32, place: Place, round: u64) -> TaskReading {
+fn task(tid: u32, owner: TaskOwner, round: u64) -> TaskReading {
     let mut chance = Chance::of(tid.into());
     let cpu = chance.below(CPUS.into()) as u32;
     let busy = chance.below(BUSY) == 0;
     let ran_ns = if busy { 10_000_000 + chance.below(40_000_000) } else { chance.below(3_000_000) };
-    let waits = Waits::new(&mut chance, round);
+    let waits = MadeUpWaits::new(&mut chance, round);
     let pending = chance.below(PENDING) == 0;
     let pending_ns = 1 + chance.below(ROUND_NS / 20);
     let away_ns = ran_ns / (2 + chance.below(6));
     let on_cpu = busy && chance.below(2) == 0;
     TaskReading {
-        accounts: None,
         serial: tid.into(),
         tid,
-        tgid: place.tgid,
-        comm: place.comm,
+        tgid: owner.tgid,
+        comm: owner.comm,
         start_ns: BOOTED_NS - ROUND_NS,
-        moved_ns: None,
-        cgroup_id: place.cgroup_id,
+        cgroup_id: owner.cgroup_id,
         cpu,
         node: Some(node_of(cpu)),
         on_cpu,
@@ -107,7 +103,6 @@ fn task(tid: u32, place: Place, round: u64) -> TaskReading {
             booked_ns: 0,
             by_cause: ByCause::only(Cause::OtherCgroup, pending_ns),
         }),
-        scheduling: None,
         placement: Some(Arc::new(Placement {
             node_migrations: Some(chance.below(4) * round),
             ran_ns: Some(by_node(cpu, ran_ns * round, away_ns * round)),
@@ -116,22 +111,18 @@ fn task(tid: u32, place: Place, round: u64) -> TaskReading {
         })),
         max_ns: waits.hist.highest_ns().unwrap_or(0),
         totals: Totals {
-            waits: waits.hist.count(),
-            wait_ns: waits.by_cause.total(),
-            run_delay_ns: waits.by_cause.total(),
             on_cpu_ns: ran_ns * round,
             voluntary: (20 + chance.below(200)) * round,
             involuntary: chance.below(20) * round,
             migrations: chance.below(30) * round,
-            throttled_waits: throttled_waits(&waits.by_cause, round),
-            by_cause: waits.by_cause,
-            ..Totals::default()
+            ..waits.totals(round)
         },
         hist: Arc::new(waits.hist),
+        ..TaskReading::default()
     }
 }
 
-/// Most of those that do not want to run sleep; some wait for a disk.
+/// Most tasks that cannot run sleep; some wait for a disk.
 fn state(tid: u32, could_run: bool) -> TaskState {
     match tid % 500 {
         _ if could_run => TaskState::Running,
@@ -148,14 +139,14 @@ fn by_node(cpu: u32, ran_ns: u64, away_ns: u64) -> Vec<(u32, u64)> {
     by_node
 }
 
-/// What a task has waited so far.
-struct Waits {
+/// The waits of a task so far.
+struct MadeUpWaits {
     hist: Hist,
     by_cause: ByCause,
 }
 
-impl Waits {
-    /// In each round the same few waits, in 5 to 15 buckets around some microseconds and up to some milliseconds.
+impl MadeUpWaits {
+    /// The same few waits in each round, in 5 to 15 buckets around some microseconds and up to some milliseconds.
     fn new(chance: &mut Chance, round: u64) -> Self {
         let (mut counts, mut shares, mut by_cause) = ([0; BUCKETS], [0; CELLS], ByCause::default());
         let middle = bucket_of(2_000 << chance.below(8)) as u64;
@@ -171,34 +162,32 @@ impl Waits {
         }
         Self { hist: Hist::from_counts(counts, shares), by_cause }
     }
+
+    fn totals(&self, round: u64) -> Totals {
+        Totals {
+            waits: self.hist.count(),
+            wait_ns: self.by_cause.total(),
+            run_delay_ns: self.by_cause.total(),
+            throttled_waits: if self.by_cause.get(Cause::Throttled) == 0 { 0 } else { round },
+            by_cause: self.by_cause,
+            ..Totals::default()
+        }
+    }
 }
 
-/// One a round, where there was any.
-fn throttled_waits(by_cause: &ByCause, round: u64) -> u64 {
-    if by_cause.get(Cause::Throttled) == 0 { 0 } else { round }
-}
-
-/// A few died in every tenth cgroup.
-pub(crate) fn exited(names: &Names, round: u64) -> Vec<ExitedReading> {
+/// A few tasks exited in every tenth cgroup.
+pub(crate) fn exited(names: &CgroupNames, round: u64) -> Vec<ExitedReading> {
     let some = names.leaves.iter().step_by(10).filter(|_| round != 0);
     some.map(|id| {
         let mut chance = Chance::of(*id | 1 << 41);
-        let waits = Waits::new(&mut chance, round);
+        let waits = MadeUpWaits::new(&mut chance, round);
         ExitedReading {
-            accounts: None,
             cgroup_id: *id,
             tasks: 3 * round,
             max_ns: waits.hist.highest_ns().unwrap_or(0),
-            totals: Totals {
-                waits: waits.hist.count(),
-                wait_ns: waits.by_cause.total(),
-                run_delay_ns: waits.by_cause.total(),
-                on_cpu_ns: chance.below(1_000_000) * round,
-                throttled_waits: throttled_waits(&waits.by_cause, round),
-                by_cause: waits.by_cause,
-                ..Totals::default()
-            },
+            totals: Totals { on_cpu_ns: chance.below(1_000_000) * round, ..waits.totals(round) },
             hist: Arc::new(waits.hist),
+            ..ExitedReading::default()
         }
     })
     .collect()

@@ -1,4 +1,4 @@
-//! Which threads are counted: what the reader does not leave out by itself.
+//! Which of the threads that are read count.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,40 +6,35 @@ use cgscope_model::{Selection, selection::SelectionFilter};
 
 use crate::{GroupBy, ThreadNames, ThreadReading};
 
-/// By name, CPU, node and cgroup.
+/// Selects threads by name, CPU, node and cgroup.
 pub struct ThreadFilter {
     filter: SelectionFilter,
-    /// Whether a cgroup is selected, by id, once its path is known.
+    /// Whether a cgroup is selected, by id. Only cgroups with a known path.
     cgroups: HashMap<u64, bool>,
 }
 
 impl ThreadFilter {
-    /// The part of a selection that is not about processes and threads.
-    ///
-    /// # Errors
-    /// Where `comm` is not a regular expression.
+    /// The part of a selection beside processes and threads. Fails if `comm` is not a regular expression.
     pub fn new(selection: &Selection) -> Result<Self, regex::Error> {
         Ok(Self { filter: SelectionFilter::new(selection)?, cgroups: HashMap::new() })
     }
 
-    /// Cgroups must be read for it.
-    pub fn needs_cgroups(&self) -> bool {
+    pub(crate) fn needs_cgroups(&self) -> bool {
         self.filter.is_by_cgroup()
     }
 
-    /// Nothing is left out.
-    pub fn is_open(&self) -> bool {
+    /// All threads are selected.
+    pub(crate) fn is_open(&self) -> bool {
         !self.filter.is_by_cgroup() && !self.filter.is_by_task()
     }
 
-    /// The cgroups among these that are not known yet.
-    pub fn unknown_cgroups(&self, readings: &[ThreadReading]) -> HashSet<u64> {
+    pub(crate) fn unknown_cgroups(&self, readings: &[ThreadReading]) -> HashSet<u64> {
         let ids = readings.iter().filter_map(|reading| reading.cgroup_id);
         ids.filter(|id| !self.cgroups.contains_key(id)).collect()
     }
 
-    /// Whether a thread is selected. A thread with an unknown cgroup, CPU or node is left out where that matters.
-    pub fn wants(&mut self, reading: &ThreadReading, names: &impl ThreadNames) -> bool {
+    /// A thread with an unknown cgroup, CPU or node is not selected if that matters.
+    pub(crate) fn wants(&mut self, reading: &ThreadReading, names: &impl ThreadNames) -> bool {
         let comm = reading.comm.split(|byte| *byte == 0).next().unwrap_or_default();
         let node = reading.cpu.and_then(|cpu| names.node(cpu));
         self.filter.wants_task(&String::from_utf8_lossy(comm), reading.cpu, node)

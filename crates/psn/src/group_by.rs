@@ -1,11 +1,11 @@
-//! What threads are grouped by.
+//! The columns by which threads are grouped.
 
 cgscope_layout::named! {
     /// A column of the table. Threads that are equal in all columns are one row.
     GroupBy {
         /// Name of the thread, each run of digits as one `*`.
         Comm = "comm",
-        /// ProcessName id.
+        /// Process id.
         Tgid = "tgid",
         /// Thread id.
         Tid = "tid",
@@ -33,10 +33,10 @@ cgscope_layout::named! {
 }
 
 impl GroupBy {
-    /// Unless others are asked for.
+    /// The columns unless others are requested.
     pub const DEFAULT: [Self; 2] = [Self::Comm, Self::State];
 
-    /// By its name; psn's `pid` and `task` are known, too. `None`: there is no such column.
+    /// The column of this name, or of psn's name for it.
     pub fn by_name(name: &str) -> Option<Self> {
         match name {
             "pid" => Some(Self::Tgid),
@@ -46,8 +46,8 @@ impl GroupBy {
         }
     }
 
-    /// Numbers are set to the right.
-    pub const fn is_number(self) -> bool {
+    /// Numbers are aligned to the right.
+    pub(crate) const fn is_number(self) -> bool {
         matches!(self, Self::Tgid | Self::Tid | Self::Node | Self::Cpu)
     }
 }

@@ -1,8 +1,7 @@
-//! `cgscope sample`: the state of every thread, read again and again, and grouped in the manner of psn.
+//! `cgscope sample`: the state of every thread, read again and again, and grouped as psn does.
 //!
-//! A [`ThreadReader`] reads all threads of one round: by a task iterator in the kernel, or from `/proc`. [`Sampling`] does it at
-//! random moments, keeps the threads that a [`ThreadFilter`] wants, and counts each [`ThreadReading`] in a [`Tally`]. [`Rounds`]
-//! are the result: a table, or one object.
+//! A [`ThreadReader`] reads all threads of a round: by a task iterator in the kernel, or from `/proc`. [`Sampling`] does it at random
+//! moments and counts the threads that pass a [`ThreadFilter`] in a [`Tally`]. [`Rounds`] are the result: a table, or one object.
 
 mod filter;
 mod group_by;
@@ -18,5 +17,7 @@ pub use filter::ThreadFilter;
 pub use group_by::GroupBy;
 pub use reader::{ThreadReader, WantedFields};
 pub use rounds::{RoundEnd, Rounds, Sampling, Schedule};
-pub use state::ThreadState;
-pub use tally::{GroupCell, GroupRow, GroupTable, Tally, ThreadNames, ThreadReading};
+pub use tally::Tally;
+
+use state::ThreadState;
+use tally::{GroupCell, GroupRow, GroupTable, ThreadNames, ThreadReading};

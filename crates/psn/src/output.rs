@@ -1,4 +1,4 @@
-//! The result: a table as psn prints it, or one object.
+//! Output: a table as psn prints it, or one object.
 
 use std::io::{self, Write};
 
@@ -9,20 +9,16 @@ use serde_json::{Map, Value, json};
 use crate::{GroupCell, GroupRow, Rounds};
 
 impl Rounds {
-    /// The table as psn prints it, and below it figures of the rounds.
-    ///
-    /// # Errors
-    /// Where `out` cannot be written.
+    /// Writes the table as psn prints it, and below it figures of the rounds.
     pub fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
-        let lines: Vec<Vec<String>> = self.table.rows.iter().map(|row| self.words(row)).collect();
-        let (titles, is_number) = self.titles();
-        let widths: Vec<usize> = titles
-            .iter()
-            .enumerate()
-            .map(|(i, title)| {
-                lines.iter().map(|line| line[i].chars().count()).chain([title.len()]).max().unwrap_or(0)
-            })
-            .collect();
+        let columns = &self.table.columns;
+        let titles = ["samples", "avg_threads"].into_iter().chain(columns.iter().map(|column| column.name()));
+        let titles: Vec<String> = titles.map(str::to_owned).collect();
+        let is_number = [true; 2].into_iter().chain(columns.iter().map(|column| column.is_number()));
+        let is_number: Vec<bool> = is_number.collect();
+        let lines: Vec<Vec<String>> = self.table.rows.iter().map(|row| self.cells(row)).collect();
+        let width_of = |i: usize| lines.iter().chain([&titles]).map(|line| line[i].chars().count()).max();
+        let widths: Vec<usize> = (0..titles.len()).filter_map(width_of).collect();
         let width = widths.iter().sum::<usize>() + 3 * (widths.len() - 1) + 2;
         let title = if self.all_states { "Threads" } else { "Active Threads" };
         writeln!(out, "=== {title} {}\n", "=".repeat(width.saturating_sub(title.len() + 5)))?;
@@ -30,7 +26,6 @@ impl Rounds {
             let states = if self.all_states { "" } else { " that was not asleep: -a shows all" };
             writeln!(out, "no thread was seen{states}")?;
         } else {
-            let titles: Vec<String> = titles.iter().map(|title| (*title).to_owned()).collect();
             writeln!(out, "{}", line(&titles, &widths, &is_number))?;
             writeln!(out, "{}", "-".repeat(width))?;
             for cells in &lines {
@@ -41,21 +36,14 @@ impl Rounds {
         out.flush()
     }
 
-    fn titles(&self) -> (Vec<&'static str>, Vec<bool>) {
-        let columns = &self.table.columns;
-        let titles = ["samples", "avg_threads"].into_iter().chain(columns.iter().map(|column| column.name()));
-        let is_number = [true; 2].into_iter().chain(columns.iter().map(|column| column.is_number()));
-        (titles.collect(), is_number.collect())
-    }
-
-    fn words(&self, row: &GroupRow) -> Vec<String> {
+    fn cells(&self, row: &GroupRow) -> Vec<String> {
         let cell = |cell: &Option<GroupCell>| match cell {
             None => "-".to_owned(),
             Some(GroupCell::Number(number)) => number.to_string(),
             Some(GroupCell::State(state)) => state.words().to_owned(),
             Some(GroupCell::Text(text)) => text.to_string(),
         };
-        let counts = [row.samples.to_string(), format!("{:.2}", self.table.avg_threads(row))];
+        let counts = [row.samples.to_string(), format!("{:.2}", self.table.per_round(row.samples))];
         counts.into_iter().chain(row.cells.iter().map(cell)).collect()
     }
 
@@ -67,13 +55,13 @@ impl Rounds {
             "total processes: {}, threads: {}; looked at: {:.0} threads a sample",
             self.table.processes,
             self.table.threads,
-            a_round(self.looked_at, rounds)
+            self.table.per_round(self.looked_at)
         )?;
         writeln!(
             out,
             "runtime: {}, own CPU time: {} a sample; {}; mode: {}",
             duration(self.duration_ns()),
-            duration(a_round(self.cpu_ns, rounds) as u64),
+            duration(self.table.per_round(self.cpu_ns) as u64),
             text::loss_line(&self.losses),
             match self.mode {
                 Mode::Bpf => "bpf",
@@ -82,10 +70,7 @@ impl Rounds {
         )
     }
 
-    /// One object, `cgscope.sample/1`.
-    ///
-    /// # Errors
-    /// Where `out` cannot be written.
+    /// Writes one object, `cgscope.sample/1`.
     pub fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
         let columns: Vec<&str> = self.table.columns.iter().map(|column| column.name()).collect();
         let groups: Vec<Value> = self.table.rows.iter().map(|row| self.group(row)).collect();
@@ -119,7 +104,7 @@ impl Rounds {
     fn group(&self, row: &GroupRow) -> Value {
         let mut group = Map::new();
         group.insert("samples".into(), json!(row.samples));
-        group.insert("avg_threads".into(), json!(self.table.avg_threads(row)));
+        group.insert("avg_threads".into(), json!(self.table.per_round(row.samples)));
         for (column, cell) in self.table.columns.iter().zip(&row.cells) {
             let value = match cell {
                 None => Value::Null,
@@ -131,10 +116,6 @@ impl Rounds {
         }
         Value::Object(group)
     }
-}
-
-fn a_round(sum: u64, rounds: u64) -> f64 {
-    if rounds == 0 { 0.0 } else { sum as f64 / rounds as f64 }
 }
 
 fn line(cells: &[String], widths: &[usize], is_number: &[bool]) -> String {

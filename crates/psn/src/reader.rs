@@ -1,40 +1,44 @@
-//! Reads what all threads do at one moment, with nothing hooked between two readings.
+//! Reads what all threads do at one moment. Nothing is hooked between two readings.
 
 mod chosen;
 mod places;
 mod proc_walk;
-mod processes;
-mod records;
 mod task_iterator;
 
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs,
+    path::Path,
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
 
 use cgscope_layout::Loss;
-use cgscope_model::{Losses, Mode, Selection};
+use cgscope_model::{Losses, Mode, Selection, printable};
 
 use crate::{GroupBy, Tally, ThreadFilter, ThreadNames, ThreadReading};
 use cgscope_collect::{
     Failure,
     cgroups::CgroupTree,
+    cmdline,
     facts::{self, CgroupMounts},
     shared_parts,
 };
 use places::KernelPlaces;
 use proc_walk::ProcWalk;
-use processes::ProcessNames;
 use task_iterator::TaskIterator;
 
-/// What is read of each thread beside its name, state and CPU.
+/// What is read of a thread beside its name, state and CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedFields {
-    /// Threads in all states, not only those that are active ([`crate::ThreadState::is_active`]).
-    pub all_states: bool,
-    /// A bit for each column.
+    /// Not only active threads.
+    pub(crate) all_states: bool,
+    /// A bit per column.
     columns: u32,
 }
 
 impl WantedFields {
-    /// What a tally and a filter need.
+    /// What these need.
     pub fn new(tally: &Tally, filter: &ThreadFilter, all_states: bool) -> Self {
         let by_filter = filter.needs_cgroups().then_some(&GroupBy::Cgroup);
         Self::of(tally.columns.iter().chain(by_filter), all_states)
@@ -53,13 +57,12 @@ impl WantedFields {
 /// Reads all threads but those of cgscope itself.
 pub struct ThreadReader {
     source: ThreadSource,
-    /// What is read of each thread.
+    pub(crate) mode: Mode,
     pub(crate) wanted: WantedFields,
     tree: Option<CgroupTree>,
     nodes: BTreeMap<u32, u32>,
     places: KernelPlaces,
     processes: ProcessNames,
-    /// Losses since the start.
     pub(crate) losses: Losses,
 }
 
@@ -71,47 +74,31 @@ enum ThreadSource {
 /// What one round read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RoundRead {
-    /// Threads that were looked at, those included that are left out.
+    /// Threads that were read, with those that are left out.
     pub threads: u64,
     /// No chosen process or thread is left.
     pub is_target_gone: bool,
 }
 
 impl ThreadReader {
-    /// From a task iterator in the kernel: exact states.
-    ///
-    /// # Errors
-    /// Where the host does not let us, or the selection names what is not there.
-    pub fn start(selection: &Selection, wanted: WantedFields) -> Result<Self, Failure> {
-        Self::with_source(selection, wanted, |mounts, tree| {
-            Ok(ThreadSource::Iterator(Box::new(TaskIterator::start(selection, wanted, mounts, tree)?)))
-        })
-    }
-
-    /// From `/proc`: the kernel's letters alone, which do not tell a thread on a CPU from one that waits for it or is out of quota,
-    /// nor who waits for a device.
-    ///
-    /// # Errors
-    /// Where `/proc` cannot be read, or the selection names what is not there.
-    pub fn start_coarse(selection: &Selection, wanted: WantedFields) -> Result<Self, Failure> {
-        Self::with_source(selection, wanted, |mounts, _| {
-            Ok(ThreadSource::Walk(Box::new(ProcWalk::start(selection, wanted, mounts)?)))
-        })
-    }
-
-    fn with_source(
-        selection: &Selection,
-        wanted: WantedFields,
-        source: impl FnOnce(&CgroupMounts, Option<&CgroupTree>) -> Result<ThreadSource, Failure>,
-    ) -> Result<Self, Failure> {
+    /// [`Mode::Bpf`] reads exact states with a task iterator in the kernel. [`Mode::Coarse`] reads `/proc`: only the kernel's letters,
+    /// which say neither whether a runnable thread is on a CPU or out of quota, nor who waits for a device.
+    pub fn start(selection: &Selection, wanted: WantedFields, mode: Mode) -> Result<Self, Failure> {
         let host = Path::new("/");
         let mounts = CgroupMounts::read(host);
         let tree = mounts.cpu().map(CgroupTree::new);
         let nodes = facts::cpu_to_node(host);
         shared_parts::check(selection, tree.as_ref(), &nodes)?;
-        let source = source(&mounts, tree.as_ref())?;
+        let source = match mode {
+            Mode::Bpf => {
+                let iterator = TaskIterator::start(selection, wanted, &mounts, tree.as_ref())?;
+                ThreadSource::Iterator(Box::new(iterator))
+            }
+            Mode::Coarse => ThreadSource::Walk(Box::new(ProcWalk::start(selection, wanted, &mounts)?)),
+        };
         Ok(Self {
             source,
+            mode,
             wanted,
             tree,
             nodes,
@@ -121,18 +108,7 @@ impl ThreadReader {
         })
     }
 
-    /// Where the readings come from.
-    pub fn mode(&self) -> Mode {
-        match self.source {
-            ThreadSource::Iterator(_) => Mode::Bpf,
-            ThreadSource::Walk(_) => Mode::Coarse,
-        }
-    }
-
-    /// Calls `each` with every chosen thread that is in one of the wanted states at this moment.
-    ///
-    /// # Errors
-    /// Where the kernel refuses the reading.
+    /// Calls `each` with every selected thread in a wanted state.
     pub(crate) fn read(&mut self, mut each: impl FnMut(&ThreadReading)) -> Result<RoundRead, Failure> {
         let (wanted, processes) = (self.wanted, &mut self.processes);
         let mut met = |reading: &ThreadReading| {
@@ -149,23 +125,26 @@ impl ThreadReader {
         Ok(read)
     }
 
-    /// Makes sure that these cgroups have names, as far as they can be had at this moment.
-    pub fn learn_cgroups(&mut self, ids: impl IntoIterator<Item = u64>) {
+    /// Looks up the names of these cgroups, if they still exist.
+    pub(crate) fn learn_cgroups(&mut self, ids: impl IntoIterator<Item = u64>) {
         if let Some(tree) = &mut self.tree {
-            if let ThreadSource::Walk(walk) = &self.source {
-                walk.tell_of_cgroups(tree);
+            let now = Instant::now();
+            if let ThreadSource::Walk(walk) = &self.source
+                && let Some(cgroups) = &walk.cgroups
+            {
+                cgroups.tell(tree, now);
             }
-            tree.learn(ids, Instant::now());
+            tree.learn(ids, now);
         }
     }
 
-    /// Why functions of the kernel have no names, if they are asked for and have none.
-    pub fn nameless(&self) -> Option<Failure> {
+    /// Why functions of the kernel have no names, if they are requested and have none.
+    pub(crate) fn nameless(&self) -> Option<Failure> {
         let asked = self.wanted.has(GroupBy::Wchan) || self.wanted.has(GroupBy::Kstack);
         if asked { self.places.nameless() } else { None }
     }
 
-    /// What this kernel does not tell of what was asked for, in sentences.
+    /// Sentences on what was requested and this kernel does not report.
     pub fn refused(&self) -> Vec<String> {
         match &self.source {
             ThreadSource::Iterator(iterator) => iterator.refused.clone(),
@@ -182,8 +161,8 @@ impl ThreadNames for ThreadReader {
             GroupBy::Kstack => self.places.kstack(reading.place),
             GroupBy::Cgroup => self.tree.as_ref()?.path(reading.cgroup_id?).cloned(),
             GroupBy::Username => Some(self.processes.user(reading.uid?)),
-            GroupBy::Exe => self.processes.exe(reading.tgid),
-            GroupBy::Cmdline => self.processes.cmdline(reading.tgid),
+            GroupBy::Exe => self.processes.known.get(&reading.tgid)?.exe.clone(),
+            GroupBy::Cmdline => self.processes.known.get(&reading.tgid)?.cmdline.clone(),
             // Not names.
             GroupBy::Comm | GroupBy::Tgid | GroupBy::Tid | GroupBy::State | GroupBy::Node | GroupBy::Cpu => {
                 None
@@ -196,13 +175,61 @@ impl ThreadNames for ThreadReader {
     }
 }
 
-/// The name of a system call of this machine; that of one which is newer than this version knows is its number.
+/// The name of a system call on this architecture; its number if it is newer than our table.
 fn system_call(number: i32) -> Option<Arc<str>> {
     let number = usize::try_from(number).ok()?;
     Some(match syscalls::Sysno::new(number) {
         Some(call) => call.name().into(),
         None => number.to_string().into(),
     })
+}
+
+/// Names of users, and the file and the command line of processes: read when a process is first seen, as it may exit before the end.
+#[derive(Debug, Default)]
+struct ProcessNames {
+    known: HashMap<u32, ProcessName>,
+    users: OnceLock<HashMap<u32, Arc<str>>>,
+}
+
+#[derive(Debug, Default)]
+struct ProcessName {
+    exe: Option<Arc<str>>,
+    cmdline: Option<Arc<str>>,
+}
+
+impl ProcessNames {
+    /// Call this with every process that is seen.
+    fn meet(&mut self, tgid: u32, wanted: WantedFields) {
+        self.known.entry(tgid).or_insert_with(|| ProcessName {
+            exe: wanted.has(GroupBy::Exe).then(|| exe(tgid)).flatten(),
+            cmdline: wanted.has(GroupBy::Cmdline).then(|| cmdline(tgid)).flatten(),
+        });
+    }
+
+    /// The name of a user; as in ps the number if `/etc/passwd` does not have it.
+    fn user(&self, uid: u32) -> Arc<str> {
+        let users = self.users.get_or_init(|| users(&fs::read_to_string("/etc/passwd").unwrap_or_default()));
+        users.get(&uid).cloned().unwrap_or_else(|| uid.to_string().into())
+    }
+}
+
+/// `None` for a kernel thread, and for a process that exited or is hidden from us.
+fn exe(tgid: u32) -> Option<Arc<str>> {
+    let path = fs::read_link(format!("/proc/{tgid}/exe")).ok()?;
+    Some(printable(&path.to_string_lossy()))
+}
+
+/// The first of several users with one number counts, as for `getpwuid`.
+fn users(passwd: &str) -> HashMap<u32, Arc<str>> {
+    let mut users = HashMap::new();
+    for line in passwd.lines() {
+        let mut fields = line.split(':');
+        let (name, uid) = (fields.next(), fields.nth(1).and_then(|uid| uid.parse().ok()));
+        if let (Some(name), Some(uid)) = (name, uid) {
+            users.entry(uid).or_insert_with(|| printable(name));
+        }
+    }
+    users
 }
 
 #[cfg(test)]
@@ -215,5 +242,25 @@ mod tests {
         assert_eq!(system_call(libc::SYS_read as i32).as_deref(), Some("read"));
         assert_eq!(system_call(9_999).as_deref(), Some("9999"));
         assert_eq!(system_call(-1), None, "none");
+    }
+
+    #[test]
+    fn users_have_the_name_that_comes_first() {
+        let users = users("root:x:0:0:root:/root:/bin/sh\ntoor:x:0:0::/:/bin/sh\nbad\nwww:x:33:33::/:\n");
+        assert_eq!(users.get(&0).map(|name| &**name), Some("root"));
+        assert_eq!(users.get(&33).map(|name| &**name), Some("www"));
+        assert_eq!(users.len(), 2);
+        assert_eq!(&*ProcessNames::default().user(4_000_000_000), "4000000000");
+    }
+
+    #[test]
+    fn this_process_has_a_file_and_a_command_line() {
+        let mut processes = ProcessNames::default();
+        let pid = std::process::id();
+        assert!(!processes.known.contains_key(&pid), "not met");
+        processes.meet(pid, WantedFields::of(&[GroupBy::Exe, GroupBy::Cmdline], false));
+        let expected = std::env::current_exe().expect("it is there");
+        assert_eq!(processes.known[&pid].exe.as_deref(), expected.to_str());
+        assert!(processes.known[&pid].cmdline.is_some());
     }
 }

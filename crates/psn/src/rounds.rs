@@ -1,4 +1,4 @@
-//! Rounds: all threads are read, again and again, until the time is over or the caller stops it.
+//! Rounds: all threads are read again and again, until the time is over or the caller stops it.
 
 use std::{
     sync::mpsc,
@@ -13,14 +13,13 @@ use cgscope_model::{
 
 use crate::{GroupTable, Tally, ThreadFilter, ThreadReader, ThreadReading};
 
-/// Without another duration.
 const DEFAULT_DURATION: Duration = Duration::from_secs(5);
-/// Reading threads takes at most one part in `SHARE` of the time: nothing else limits a thread under SCHED_FIFO.
+/// Reading takes at most one part in `SHARE` of the time: nothing else limits a thread under SCHED_FIFO.
 const SHARE: u64 = 10;
-/// A round that takes longer is read without SCHED_FIFO: audio and networks miss their deadlines otherwise.
+/// Longer rounds are read without SCHED_FIFO, as audio and networks would miss their deadlines.
 const LONGEST_AT_ONCE: Duration = Duration::from_millis(5);
 
-/// How often, and how long.
+/// How often threads are read, and how long.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
     period: Duration,
@@ -28,30 +27,28 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// `hz` rounds a second; without a duration to the end of the command, if there is one.
+    /// `hz` rounds a second. Without a duration: until the command ends, if there is one, or the default.
     pub fn new(hz: f64, duration: Option<Duration>, has_command: bool) -> Self {
         let duration = duration.or((!has_command).then_some(DEFAULT_DURATION));
         Self { period: Duration::from_secs_f64(1.0 / hz), duration }
     }
 
-    /// When the round with this number is due, after the start: at a random moment of its period. Rounds at equal distances would
-    /// be in step with events of the same rate, as quotas that are refilled every 100 ms.
+    /// When a round is due, since the start: at a random moment of its period. Rounds at equal distances would be in step with events
+    /// of the same rate, as quotas that are refilled every 100 ms.
     fn due(self, round: u64, random: f64) -> Duration {
         self.period.mul_f64(round as f64 + random)
     }
 
-    /// The round that this moment is in.
     fn round_at(self, since_start: Duration) -> u64 {
         (since_start.as_secs_f64() / self.period.as_secs_f64()) as u64
     }
 
-    /// The first round, from this one on, at which all reading so far takes no more than its share of the time.
+    /// The first round, from this one on, at which reading has taken no more than its share of the time.
     fn affordable(self, round: u64, reading: Duration) -> u64 {
         let needed_ns = reading.as_nanos() * u128::from(SHARE);
         round.max(needed_ns.div_ceil(self.period.as_nanos().max(1)) as u64)
     }
 
-    /// Rounds there should be in this time.
     fn expected(self, took: Duration) -> u64 {
         (took.as_secs_f64() / self.period.as_secs_f64()).round() as u64
     }
@@ -60,9 +57,9 @@ impl Schedule {
 /// Why the rounds ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoundEnd {
-    /// The time is over.
+    /// The time was over.
     Finished,
-    /// No selected thread is left.
+    /// No selected thread was left.
     TargetGone,
     /// The caller stopped them.
     Stopped,
@@ -73,24 +70,21 @@ pub enum RoundEnd {
 pub struct Rounds {
     /// The threads by group.
     pub table: GroupTable,
-    /// Threads in all states, not only active ones.
-    pub all_states: bool,
-    /// Where the readings came from.
-    pub mode: Mode,
+    /// Not only active ones.
+    pub(crate) all_states: bool,
+    pub(crate) mode: Mode,
     /// Why they ended.
     pub end: RoundEnd,
-    /// ns since 1970.
-    pub start_unix_ns: u64,
-    /// From the start to the end.
-    pub took: Duration,
+    pub(crate) start_unix_ns: u64,
+    pub(crate) took: Duration,
     /// Rounds there should have been.
-    pub expected: u64,
+    pub(crate) expected: u64,
     /// Expected rounds that were left out so that reading stays within its share of the time.
-    pub skipped: u64,
-    /// Threads that were looked at, in all rounds together.
-    pub looked_at: u64,
+    pub(crate) skipped: u64,
+    /// Threads that were read, in all rounds together.
+    pub(crate) looked_at: u64,
     /// CPU time of cgscope from the first round to the end of the last, in the kernel and to wake included.
-    pub cpu_ns: u64,
+    pub(crate) cpu_ns: u64,
     /// What could not be read.
     pub losses: Losses,
     /// Why functions of the kernel have no names, if they are requested.
@@ -98,7 +92,7 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// That rounds were left out, and what to do; `None` if none was.
+    /// A sentence on rounds that were left out, and what to do; `None` if none was.
     pub fn skipped_words(&self) -> Option<String> {
         (self.skipped != 0).then(|| {
             let a_round = duration(self.cpu_ns / self.table.rounds.max(1));
@@ -113,7 +107,7 @@ impl Rounds {
     }
 }
 
-/// What takes the rounds.
+/// Reads and counts the rounds.
 pub struct Sampling {
     reader: ThreadReader,
     tally: Tally,
@@ -123,38 +117,34 @@ pub struct Sampling {
     looked_at: u64,
     /// CPU time of cgscope before the first round.
     begun_ns: u64,
-    /// Its CPU time since then, up to the end of the last round, to wake included. Not read at the begin of a round: the kernel then
-    /// counts its time up to that moment, and which thread left the CPU for it is no longer known.
+    /// Its CPU time since then, up to the end of the last round, to wake included. It must not be read when a round begins: the kernel
+    /// would then count its time up to that moment, and the thread that left the CPU for it could no longer be recognized.
     cpu_ns: u64,
 }
 
 impl Sampling {
-    /// Reads nothing yet.
+    /// Nothing is read yet.
     pub fn new(reader: ThreadReader, tally: Tally, filter: ThreadFilter) -> Self {
         Self { reader, tally, filter, readings: Vec::new(), looked_at: 0, begun_ns: 0, cpu_ns: 0 }
     }
 
-    /// All rounds, until the time is over or `stop` receives something. To be called on a thread of its own: a timer of an event
-    /// loop would wake on a grid of a millisecond, in step with the kernel's ticks, and a second wakeup would change which thread is
-    /// on the CPU.
-    ///
-    /// # Errors
-    /// Where the kernel refuses a reading.
+    /// Reads until the time is over or `stop` receives something. Call it on a thread of its own: timers of an event loop wake on a
+    /// grid of 1 ms, in step with the kernel's ticks, and a second wakeup would change which thread is on the CPU.
     pub fn run(mut self, schedule: Schedule, stop: &mpsc::Receiver<()>) -> Result<Rounds, Failure> {
         let (start, start_unix_ns) = (Instant::now(), clock::unix_ns());
         self.begun_ns = clock::process_cpu_ns();
-        let mut random = random_from(start_unix_ns);
+        let mut random = oorandom::Rand64::new(start_unix_ns.into());
         let (mut round, mut skipped) = (0, 0);
-        let mut at_once = AtOnce::begin();
+        let mut at_once = RunAtOnce::begin();
         let end = loop {
-            let due = schedule.due(round, random());
+            let due = schedule.due(round, random.rand_float());
             let is_last = schedule.duration.is_some_and(|duration| due >= duration);
             let until = if is_last { schedule.duration.unwrap_or(due) } else { due };
             if stop.recv_timeout(until.saturating_sub(start.elapsed())).is_ok() {
                 break RoundEnd::Stopped;
             }
             let before_ns = self.cpu_ns;
-            // However short the time, there is one round.
+            // At least one round, however short the time.
             if (!is_last || self.tally.rounds == 0) && self.read()? {
                 break RoundEnd::TargetGone;
             }
@@ -170,18 +160,18 @@ impl Sampling {
         let took = start.elapsed();
         let expected = match end {
             RoundEnd::Finished => schedule.expected(took).max(1),
-            // The round of the moment at which it ended may have been before that moment or not.
+            // The last round may have been due before the end or after it.
             _ => schedule.expected(took).max(self.tally.rounds),
         };
         Ok(Rounds {
             table: self.tally.table(&self.reader),
             all_states: self.reader.wanted.all_states,
-            mode: self.reader.mode(),
+            mode: self.reader.mode,
             end,
             start_unix_ns,
             took,
             expected,
-            // The last ones that were passed over may have been due after the end.
+            // The last rounds that were left out may have been due after the end.
             skipped: skipped.min(expected.saturating_sub(self.tally.rounds)),
             looked_at: self.looked_at,
             cpu_ns: self.cpu_ns,
@@ -212,62 +202,40 @@ impl Sampling {
     }
 }
 
-/// While it lives, this thread runs at the moment at which it wakes (SCHED_FIFO), if the host allows that. Otherwise it waits until
-/// the thread that runs there blocks or has used up its time, and finds it off the CPU: on a busy host a thread that was on its CPU
-/// for 55 % of the time was seen there in 45 % of the rounds.
-struct AtOnce {
+/// Makes this thread run at the moment it wakes (SCHED_FIFO), if the host allows it. Otherwise it waits until the thread there blocks
+/// or has used up its time, and sees it off the CPU: on a busy host a thread that had its CPU for 55 % of the time was seen there in
+/// 45 % of the rounds.
+struct RunAtOnce {
     is_kept: bool,
 }
 
-impl AtOnce {
+impl RunAtOnce {
     fn begin() -> Self {
-        before_others();
-        Self { is_kept: true }
+        let mut at_once = Self { is_kept: false };
+        at_once.keep(true);
+        at_once
     }
 
-    /// Whether the next round, too, is read under SCHED_FIFO.
+    /// Sets whether the next round is read under SCHED_FIFO. New threads and processes do not inherit it; a refusal changes nothing.
     fn keep(&mut self, is_kept: bool) {
-        if self.is_kept != is_kept {
-            self.is_kept = is_kept;
-            if is_kept { before_others() } else { as_others() }
+        if self.is_kept == is_kept {
+            return;
+        }
+        self.is_kept = is_kept;
+        let (policy, priority) =
+            if is_kept { (libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1) } else { (libc::SCHED_OTHER, 0) };
+        // SAFETY: zeroes are a valid value; this thread, and a structure of ours.
+        unsafe {
+            let mut parameters: libc::sched_param = std::mem::zeroed();
+            parameters.sched_priority = priority;
+            libc::sched_setscheduler(0, policy, &parameters);
         }
     }
 }
 
-impl Drop for AtOnce {
+impl Drop for RunAtOnce {
     fn drop(&mut self) {
-        as_others();
-    }
-}
-
-/// Threads and processes that start during this time do not inherit it.
-fn before_others() {
-    set_policy(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1);
-}
-
-fn as_others() {
-    set_policy(libc::SCHED_OTHER, 0);
-}
-
-/// A refusal changes nothing.
-fn set_policy(policy: libc::c_int, priority: libc::c_int) {
-    // SAFETY: zeroes are a valid value; this thread, and a structure of ours.
-    unsafe {
-        let mut parameters: libc::sched_param = std::mem::zeroed();
-        parameters.sched_priority = priority;
-        libc::sched_setscheduler(0, policy, &parameters);
-    }
-}
-
-/// Numbers from 0 to 1 (SplitMix64): they only must not be in step with anything.
-fn random_from(seed: u64) -> impl FnMut() -> f64 {
-    let mut state = seed;
-    move || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+        self.keep(false);
     }
 }
 
@@ -278,10 +246,10 @@ mod tests {
     #[test]
     fn every_round_is_due_within_its_period() {
         let pace = Schedule::new(20.0, None, true);
-        let mut random = random_from(7);
+        let mut random = oorandom::Rand64::new(7);
         let mut parts = [0; 10];
         for round in 0..1_000 {
-            let due = pace.due(round, random());
+            let due = pace.due(round, random.rand_float());
             assert_eq!(pace.round_at(due), round);
             let part = due.as_secs_f64() * 20.0 - round as f64;
             parts[(part * 10.0) as usize] += 1;
@@ -319,7 +287,7 @@ mod tests {
         // SAFETY: no preconditions.
         let policy = || unsafe { libc::sched_getscheduler(0) };
         let before = policy();
-        let mut at_once = AtOnce::begin();
+        let mut at_once = RunAtOnce::begin();
         let begun = policy();
         at_once.keep(true);
         assert_eq!(policy(), begun);

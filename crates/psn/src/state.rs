@@ -4,45 +4,35 @@ use cgscope_layout::named;
 use cgscope_model::TaskState;
 
 named! {
-    /// What a thread does at one moment. More than the kernel's letters ([`TaskState`]), it says why a thread in R or D is not on
-    /// a CPU.
+    /// What a thread does at one moment. Unlike the kernel's letters ([`TaskState`]), it says why a thread in R or D is off its CPU.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum ThreadState (letter, name, words) {
-        /// The kernel's letter, as psn sees it; `?` where it is not known.
+        /// The kernel's letter, as psn sees it.
         letter: char,
-        /// The name in objects.
+        /// In objects.
         name: &'static str,
         /// In tables.
         words: &'static str,
     }
 
-    /// On a CPU.
     OnCpu = 'R', "on_cpu", "Running (on CPU)";
-    /// Could run and waits for a CPU.
     Runnable = 'R', "runnable", "Runnable (waiting for a CPU)";
     /// In the coarse mode: any state in R.
     Running = 'R', "running", "Running or runnable";
-    /// Taken off its CPU or kept from one because a quota has run out.
     Throttled = 'R', "throttled", "Throttled (out of quota)";
-    /// Waits for a device.
     Iowait = 'D', "iowait", "Disk (uninterruptible, iowait)";
     /// In D for another reason; in the coarse mode for any.
     Uninterruptible = 'D', "uninterruptible", "Disk (uninterruptible)";
-    /// Stopped by a signal.
     Stopped = 'T', "stopped", "Stopped";
-    /// Stopped by a debugger.
     Traced = 't', "traced", "Stopped (traced)";
     /// Ended, and about to be removed.
     Dead = 'X', "dead", "Dead";
-    /// Waits for an event.
     Sleeping = 'S', "sleeping", "Sleep (interruptible)";
-    /// A kernel thread that has nothing to do.
     Idle = 'I', "idle", "Idle (kernel thread)";
-    /// A kernel thread that is set aside, as while its CPU is offline.
+    /// A kernel thread that is not needed, as while its CPU is offline.
     Parked = 'P', "parked", "Parked";
     /// Ended, and not reaped yet.
     Zombie = 'Z', "zombie", "Zombie";
-    /// A letter that this version does not know.
     Unknown = '?', "unknown", "Unknown";
 }
 
@@ -63,12 +53,12 @@ impl ThreadState {
         }
     }
 
-    /// It does something, or is kept from it: what psn shows unless all states are requested.
+    /// It does something, or is kept from it: the states that psn shows by default.
     pub const fn is_active(self) -> bool {
         !matches!(self, Self::Sleeping | Self::Idle | Self::Parked | Self::Zombie)
     }
 
-    /// It waits for an event in the kernel, so that a place and a system call say where.
+    /// It waits in the kernel, so it has a place and a system call.
     pub const fn is_blocked(self) -> bool {
         !matches!(self.letter(), 'R' | 'Z' | 'X' | '?')
     }

@@ -1,4 +1,4 @@
-//! Readings of threads, counted by what they are grouped by.
+//! Readings of threads, counted by group.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -12,31 +12,26 @@ use crate::{GroupBy, ThreadState};
 /// What one thread does at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ThreadReading {
-    /// Thread id.
     pub tid: u32,
-    /// ProcessName id.
     pub tgid: u32,
-    /// NUL-padded name.
+    /// NUL-padded.
     pub comm: [u8; 16],
-    /// What it does.
     pub state: ThreadState,
     /// The CPU it is on, or was on last.
     pub cpu: Option<u32>,
-    /// Id of its cgroup.
     pub cgroup_id: Option<u64>,
-    /// Its real user id.
+    /// Real.
     pub uid: Option<u32>,
     /// The number of the system call that it is blocked in.
     pub syscall: Option<i32>,
-    /// A number that whoever read it gave to where it is in the kernel; 0: not known.
+    /// The reader's number for where it is in the kernel; 0: not known.
     pub place: u32,
 }
 
-/// The words for what readings hold numbers of. `None`: not known.
+/// Names for the numbers in readings. `None`: not known.
 pub trait ThreadNames {
-    /// The name that a column has of a reading: of its system call, place, cgroup, user or process.
+    /// The name of a reading's system call, place, cgroup, user or process, by column.
     fn name(&self, column: GroupBy, reading: &ThreadReading) -> Option<Arc<str>>;
-    /// Node of a CPU.
     fn node(&self, cpu: u32) -> Option<u32>;
 }
 
@@ -48,18 +43,15 @@ pub struct Tally {
     counts: HashMap<ThreadReading, u64>,
     threads: HashSet<u32>,
     processes: HashSet<u32>,
-    /// So far.
     pub(crate) rounds: u64,
 }
 
-/// What was counted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupTable {
-    /// The columns of [`GroupRow::cells`].
     pub columns: Vec<GroupBy>,
     /// Those with the most samples first.
     pub rows: Vec<GroupRow>,
-    /// Times that all threads were looked at.
+    /// Times that all threads were read.
     pub rounds: u64,
     /// Different threads among the samples.
     pub threads: usize,
@@ -72,30 +64,26 @@ pub struct GroupTable {
 pub struct GroupRow {
     /// Times that one of them was seen.
     pub samples: u64,
-    /// By column; `None`: not known, or there is no such thing.
+    /// By column; `None`: not known, or no such thing.
     pub cells: Vec<Option<GroupCell>>,
 }
 
-/// What stands in a cell.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GroupCell {
-    /// A number.
     Number(u64),
-    /// A state.
     State(ThreadState),
-    /// Anything else.
     Text(Arc<str>),
 }
 
 impl GroupTable {
-    /// How many of a row's threads were there in the mean of all rounds.
-    pub fn avg_threads(&self, row: &GroupRow) -> f64 {
-        if self.rounds == 0 { 0.0 } else { row.samples as f64 / self.rounds as f64 }
+    /// The average of a sum over all rounds.
+    pub fn per_round(&self, sum: u64) -> f64 {
+        if self.rounds == 0 { 0.0 } else { sum as f64 / self.rounds as f64 }
     }
 }
 
 impl Tally {
-    /// Grouped by these columns; one that is named twice counts once.
+    /// Groups by these columns, each once.
     pub fn new(columns: &[GroupBy]) -> Self {
         let mut unique = Vec::new();
         for column in columns {
@@ -106,27 +94,21 @@ impl Tally {
         Self { columns: unique, ..Self::default() }
     }
 
-    /// True if one of `columns` is asked for.
-    fn has(&self, columns: &[GroupBy]) -> bool {
-        columns.iter().any(|column| self.columns.contains(column))
-    }
-
-    /// Counts one thread of the present round.
-    pub fn add(&mut self, reading: &ThreadReading) {
+    /// Counts a thread of the current round.
+    pub(crate) fn add(&mut self, reading: &ThreadReading) {
         self.threads.insert(reading.tid);
         self.processes.insert(reading.tgid);
         *self.counts.entry(self.group(reading)).or_default() += 1;
     }
 
-    /// All threads of a round have been added.
-    pub fn end_round(&mut self) {
+    pub(crate) fn end_round(&mut self) {
         self.rounds += 1;
     }
 
-    /// The reading without what is not asked for. The state stays: without it the place would mean nothing.
+    /// The reading without columns that are not requested. The state stays: without it the place would mean nothing.
     fn group(&self, reading: &ThreadReading) -> ThreadReading {
         use GroupBy::*;
-        let has = |columns: &[GroupBy]| self.has(columns);
+        let has = |columns: &[GroupBy]| columns.iter().any(|column| self.columns.contains(column));
         let at_place = has(&[Kstack]) || has(&[Wchan]) && reading.state.is_blocked();
         ThreadReading {
             tid: if has(&[Tid]) { reading.tid } else { 0 },
@@ -141,8 +123,8 @@ impl Tally {
         }
     }
 
-    /// What was counted so far. Groups that are told apart only by numbers of which the words are the same become one row.
-    pub fn table(&self, names: &impl ThreadNames) -> GroupTable {
+    /// The counts so far. Groups with different numbers but the same names become one row.
+    pub(crate) fn table(&self, names: &impl ThreadNames) -> GroupTable {
         let mut groups: BTreeMap<Vec<Option<GroupCell>>, u64> = BTreeMap::new();
         for (reading, samples) in &self.counts {
             let cells = self.columns.iter().map(|column| cell(*column, reading, names)).collect();
@@ -175,8 +157,8 @@ fn cell(column: GroupBy, reading: &ThreadReading, names: &impl ThreadNames) -> O
     }
 }
 
-/// A NUL-padded name with each run of digits as one `*`, as psn prints it: threads of a pool are one row.
-pub fn folded(comm: [u8; 16]) -> [u8; 16] {
+/// A NUL-padded name with each run of digits as one `*`, as psn prints it, so that threads of a pool are one row.
+fn folded(comm: [u8; 16]) -> [u8; 16] {
     let mut folded = [0; 16];
     let mut length = 0;
     let mut in_number = false;

@@ -1,4 +1,4 @@
-//! What the kernel hands to a task iterator.
+//! What the kernel hands to an iterator.
 
 use core::{ffi::c_void, ptr::read_volatile};
 
@@ -29,10 +29,10 @@ pub struct EntryContext {
 }
 
 impl EntryContext {
-    /// Where to write to, and the key and value; without them it is the end.
+    /// Where to write, and the key and value; none at the end.
     ///
     /// # Safety
-    /// The context of an iterator over a table with keys of eight bytes and values of this type.
+    /// The context of an iterator over a map with keys of 8 bytes and values of type `V`.
     #[inline(always)]
     pub unsafe fn parts<V>(this: *const Self) -> (SeqFile, Option<(u64, *mut V)>) {
         // SAFETY: the caller's promise.
@@ -48,8 +48,7 @@ impl EntryContext {
 }
 
 impl TaskContext {
-    /// Where to write to, the task, and how many were shown before it. Without a task it is the end, and the number that of the
-    /// last one.
+    /// Where to write, the task, and its number. At the end there is no task, and the number is that of the last one.
     ///
     /// # Safety
     /// The context of an iterator over tasks.

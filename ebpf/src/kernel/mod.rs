@@ -1,7 +1,6 @@
-//! The only reads of kernel memory: plain loads through BTF pointers, at offsets that are constants to the verifier.
+//! All reads of kernel memory: plain loads through BTF pointers, at offsets that are constants to the verifier.
 //!
-//! A load through a pointer that turns out to be null or gone yields 0; the kernel guards it (`PROBE_MEM`). So a
-//! chain of pointers needs no checks.
+//! A load through a null or stale pointer yields 0 (`PROBE_MEM`), so a chain of pointers needs no checks.
 
 use core::{
     ffi::c_void,
@@ -14,7 +13,7 @@ use cgscope_layout::{
     wire::{Accounts, Config, Gone, TaskStorage, Totals, Waits},
 };
 
-/// Set by user space before loading. Read as volatile: to the compiler they are constants of this very file.
+/// Set by user space before loading. Reads are volatile, as to the compiler they are constants of this file.
 #[unsafe(no_mangle)]
 static OFFSETS: Offsets = Offsets::UNKNOWN;
 
@@ -61,7 +60,6 @@ macro_rules! setting {
     };
 }
 
-/// Functions that return whether a setting holds, or what it is.
 macro_rules! settings {
     ($($(#[$doc:meta])* $name:ident() -> $type:ty { $value:expr })*) => {
         $($(#[$doc])* #[inline(always)] pub fn $name() -> $type { $value })*
@@ -69,17 +67,14 @@ macro_rules! settings {
 }
 
 settings! {
-    /// Every task is followed.
     follow_all() -> bool { setting!(follow_all) != 0 }
     /// Culprits are single tasks.
     blame_tasks() -> bool { setting!(blame_tasks) != 0 }
-    /// There is more than one NUMA node with CPUs.
     has_nodes() -> bool { setting!(nodes) > 1 }
-    /// Waits are also counted by CPU.
     counts_by_cpu() -> bool { setting!(count_by_cpu) != 0 }
-    /// The kernel keeps no clock of throttled time, and we do.
+    /// We keep the clock of throttled time, as the kernel does not.
     keeps_throttle_clock() -> bool { setting!(keep_throttle_clock) != 0 }
-    /// Time blocked and time by mode are recorded beside waits.
+    /// Time blocked and time by mode are counted, too.
     keeps_accounts() -> bool { setting!(accounts) != 0 }
     /// The readings serve viewers of several users.
     is_shared() -> bool { setting!(shared) != 0 }
@@ -87,13 +82,12 @@ settings! {
     stack_every_ns() -> u64 { setting!(stack_every_ns) }
     /// This kernel throttles tasks one by one, when they return to user space, and marks each (Linux 6.18).
     throttles_tasks() -> bool { offset!(task_throttled) != ABSENT }
-    /// ns of CLOCK_MONOTONIC: all waits of a task that started later are ours to count.
+    /// We count all waits of a task that started later. ns of CLOCK_MONOTONIC.
     born_after_ns() -> u64 { setting!(born_after_ns) }
-    /// ns of CLOCK_MONOTONIC: tasks that started later are not selected by their ids.
+    /// Tasks that started later are not selected by their ids. ns of CLOCK_MONOTONIC.
     select_born_before_ns() -> u64 { setting!(select_born_before_ns) }
     /// The root of the cgroup hierarchy that user space chose.
     root_cgroup_id() -> u64 { setting!(root_cgroup_id) }
-    /// The number of that hierarchy.
     cgroup_hierarchy() -> u64 { setting!(cgroup_hierarchy) }
 }
 
@@ -115,9 +109,9 @@ fn follow(base: *const c_void, offset: u32) -> *const c_void {
     unsafe { base.cast::<u8>().add(offset as usize).cast::<*const c_void>().read_volatile() }
 }
 
-/// What lies at `address + offset`, copied by a helper; 0 where the kernel has no such field or cannot read it. For ways that are
-/// rarely gone: at each load of a pointer that it knows the type of, the verifier looks for two type names among all of the
-/// kernel's (`btf_nested_type_is_trusted`, Linux 6.2 to 7.3), which takes longer than all else that it does.
+/// The word at `address + offset`, copied by a helper; 0 if the kernel has no such field or cannot read it. For rare code paths: at
+/// each load of a typed pointer the verifier searches all type names of the kernel twice (`btf_nested_type_is_trusted`, Linux 6.2
+/// to 7.3), which takes longer than all else that it does.
 #[inline(always)]
 fn peek(address: u64, offset: u32) -> u64 {
     let mut value = 0u64;
@@ -175,20 +169,19 @@ impl Task {
         load(self.0, offset!(task_state))
     }
 
-    /// PF_KTHREAD (0x200000 in all versions). Not the threads that the kernel makes for a process (io_uring, vhost): they
-    /// work for their cgroup.
+    /// PF_KTHREAD (0x200000 in all versions). Threads for a process (io_uring, vhost) do not have it: they work for their cgroup.
     #[inline(always)]
     pub fn is_kernel_thread(self) -> bool {
         load::<u32>(self.0, offset!(task_flags)) & 0x20_0000 != 0
     }
 
-    /// On its way out: PF_EXITING, set early in `do_exit` (0x4 in all versions).
+    /// PF_EXITING (0x4 in all versions), set early in `do_exit`.
     #[inline(always)]
     pub fn is_exiting(self) -> bool {
         load::<u32>(self.0, offset!(task_flags)) & 4 != 0
     }
 
-    /// One byte since Linux 7.2, an `int` of the same value before: its lowest byte tells.
+    /// One byte since Linux 7.2, before an `int` of the same value, so the lowest byte is enough.
     #[inline(always)]
     pub fn on_cpu(self) -> bool {
         load::<u8>(self.0, offset!(task_on_cpu)) != 0
@@ -210,56 +203,54 @@ impl Task {
         load(self.0, offset!(task_last_queued))
     }
 
-    /// Since when it has been on its CPU, ns of `rq->clock`; 0 for the idle task.
+    /// When it last switched in, ns of `rq->clock`; 0 for the idle task.
     #[inline(always)]
     pub fn last_arrival_ns(self) -> u64 {
         load(self.0, offset!(task_last_arrival))
     }
 
-    /// Up to when its run time has been counted, ns of `rq->clock_task`: on its CPU since it came there or since the last tick, off it
-    /// since it left.
+    /// Until when its run time is counted, ns of `rq->clock_task`: on a CPU the switch in or the last tick, else the switch out.
     #[inline(always)]
     pub fn counted_until_ns(self) -> u64 {
         load(self.0, offset!(task_counted_until))
     }
 
-    /// Its effective priority, the smaller the higher; below 0 for a deadline task.
+    /// Its effective priority: smaller is higher; below 0 for a deadline task.
     #[inline(always)]
     pub fn prio(self) -> i32 {
         load(self.0, offset!(task_prio))
     }
 
-    /// It has a real-time or deadline class: quotas do not apply to it, but a runtime may.
+    /// Real-time or deadline: quotas do not apply to it, but a runtime may.
     #[inline(always)]
     pub fn is_real_time(self) -> bool {
         self.prio() < FIRST_FAIR_PRIO
     }
 
-    /// It was taken off its CPU because a quota had run out; always false where the kernel does not say.
+    /// A quota that had run out took it off its CPU; false if the kernel does not say.
     #[inline(always)]
     pub fn is_throttled(self) -> bool {
         load::<u8>(self.0, offset!(task_throttled)) != 0
     }
 
-    /// It waits for a device, or just begins to, or has been woken from that and not run since; false where the kernel does not say.
+    /// It waits for a device, begins to, or was woken from that and has not run since; false if the kernel does not say.
     #[inline(always)]
     pub fn in_iowait(self) -> bool {
         self.has_bit(offset!(task_in_iowait))
     }
 
-    /// When it blocked last it was uninterruptible, and not a kernel thread without work; false where the kernel does not say.
+    /// It last blocked uninterruptibly, and not as a kernel thread without work; false if the kernel does not say.
     #[inline(always)]
     pub fn contributes_to_load(self) -> bool {
         self.has_bit(offset!(task_contributes_to_load))
     }
 
-    /// A bit whose place is a constant to the verifier.
     #[inline(always)]
     fn has_bit(self, at: u32) -> bool {
         at != ABSENT && load::<u8>(self.0, at & ((1 << BIT_SHIFT) - 1)) & (1 << (at >> BIT_SHIFT)) != 0
     }
 
-    /// Its time by the kernel's ticks; how long it was blocked is left 0.
+    /// Its time by the kernel's ticks; time blocked is left 0.
     #[inline(always)]
     pub fn accounts(self) -> Accounts {
         Accounts {
@@ -270,7 +261,7 @@ impl Task {
         }
     }
 
-    /// What threads of its process had done when they exited.
+    /// Sums over the exited threads of its process.
     #[inline(always)]
     pub fn gone(self) -> Gone {
         let signal = follow(self.0, offset!(task_signal));
@@ -284,19 +275,19 @@ impl Task {
         }
     }
 
-    /// Times that it changed its CPU, cut to 32 bits.
+    /// Cut to 32 bits.
     #[inline(always)]
     pub fn migrations(self) -> u32 {
         load::<u64>(self.0, offset!(task_migrations)) as u32
     }
 
-    /// Time on CPUs so far, ns; up to date wherever the task has just come on a CPU.
+    /// Time on CPUs so far, ns; up to date when the task has just switched in.
     #[inline(always)]
     pub fn ran_ns(self) -> u64 {
         load(self.0, offset!(task_run_ns))
     }
 
-    /// The node that the kernel's balancing prefers, -1: none.
+    /// The node that the kernel's balancing prefers; -1: none.
     #[inline(always)]
     pub fn preferred_node(self) -> i32 {
         if offset!(task_preferred_node) == ABSENT { -1 } else { load(self.0, offset!(task_preferred_node)) }
@@ -308,19 +299,19 @@ impl Task {
         load(self.0, offset!(task_sched_group))
     }
 
-    /// The queue of its group on its CPU. Kept right for tasks of every class.
+    /// The queue of its group on its CPU. The kernel sets it for tasks of every class.
     #[inline(always)]
     pub fn cfs_rq(self) -> CfsRunQueue {
         CfsRunQueue(follow(self.0, offset!(task_cfs_rq)))
     }
 
-    /// The run queue that the task is on, or was on last.
+    /// The run queue that it is on, or was on last.
     #[inline(always)]
     pub fn run_queue(self) -> RunQueue {
         self.cfs_rq().run_queue()
     }
 
-    /// Id of the task's cgroup in the hierarchy that user space chose; that of the root for a task in an autogroup.
+    /// Its cgroup in the hierarchy that user space chose; the root for a task in an autogroup.
     #[inline(always)]
     pub fn cgroup_id(self) -> u64 {
         let cgroup = if setting!(cgroup_v2) != 0 {
@@ -334,7 +325,7 @@ impl Task {
         }
     }
 
-    /// The same where it is rarely asked for.
+    /// The same for rare code paths: see [`peek`].
     #[inline(never)]
     pub fn cgroup_id_rarely(self) -> u64 {
         let task = self.0 as u64;
@@ -349,7 +340,7 @@ impl Task {
         }
     }
 
-    /// Times that it left a CPU; already counted at the hook.
+    /// Times that it switched out, the switch of the hook included.
     #[inline(always)]
     pub fn switches(self) -> u64 {
         let voluntary: u64 = load(self.0, offset!(task_nvcsw));
@@ -369,7 +360,7 @@ impl Task {
         }
     }
 
-    /// The kernel's own readings and those of the hook. `waits`: those of the storage, as they were when the caller looked.
+    /// The kernel's own readings and those of the hook. `waits`: the caller's copy of those in the storage.
     #[inline(always)]
     pub fn all_totals(self, waits: &Waits, storage: &TaskStorage) -> Totals {
         Totals {
@@ -384,7 +375,7 @@ impl Task {
     }
 }
 
-/// A `struct seq_file *`: what an iterator writes to.
+/// A `struct seq_file *`, to which an iterator writes.
 #[derive(Clone, Copy)]
 pub struct SeqFile(*mut c_void);
 
@@ -394,7 +385,7 @@ impl SeqFile {
         Self(pointer)
     }
 
-    /// Writes a value of a map; the kernel shows the task again where it does not fit.
+    /// Writes a value of a map; if it does not fit, the kernel shows the task again.
     #[inline(always)]
     pub fn write<T>(self, value: &mut T) {
         // SAFETY: readable in its size. Written as a whole or not at all.
@@ -406,7 +397,7 @@ impl SeqFile {
         self.0
     }
 
-    /// Bytes that can still be written before the kernel hands the buffer to user space.
+    /// Bytes that fit before the kernel hands the buffer to user space.
     #[inline(always)]
     pub fn room(self) -> u64 {
         load::<u64>(self.0, offset!(seq_size)).wrapping_sub(load::<u64>(self.0, offset!(seq_count)))

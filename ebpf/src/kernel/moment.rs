@@ -1,4 +1,4 @@
-//! What a task does at this moment, beside what the hook needs to know of it.
+//! What a task does at this moment, beside what the hook reads.
 
 use core::{
     ffi::c_void,
@@ -15,14 +15,13 @@ use super::{OFFSETS, Task, follow, load, throttles_tasks};
 const IO_WORKER: u32 = 0x10;
 
 impl Task {
-    /// The task that runs this program.
     #[inline(always)]
     pub fn current() -> Self {
         // SAFETY: no preconditions; the kernel never returns null.
         Self::new(unsafe { bpf_get_current_task_btf() }.cast())
     }
 
-    /// EXIT_ZOMBIE and EXIT_DEAD; 0 as long as it has not ended.
+    /// EXIT_ZOMBIE and EXIT_DEAD; 0 until it ends.
     #[inline(always)]
     pub fn exit_state(self) -> u32 {
         load(self.0, offset!(task_exit_state))
@@ -34,8 +33,8 @@ impl Task {
         load(follow(self.0, offset!(task_cred)), offset!(cred_uid))
     }
 
-    /// The user whose it is, if that is one alone: the rule by which the kernel lets a user look into a process
-    /// (`__ptrace_may_access`: real, effective and saved id must be theirs).
+    /// Its only owner, or [`NOBODY`]. The rule is the kernel's for looking into a process (`__ptrace_may_access`: real, effective and
+    /// saved id must be the user's).
     #[inline(always)]
     pub fn owner(self) -> u64 {
         let cred = follow(self.0, offset!(task_real_cred));
@@ -45,13 +44,13 @@ impl Task {
         if is_one { u64::from(uid) } else { NOBODY }
     }
 
-    /// It may be in a system call: a thread of a user's program, and none that the kernel made for it.
+    /// It may be in a system call: a thread of a program, and none that the kernel made for it.
     #[inline(always)]
     pub fn has_user_space(self) -> bool {
         !self.is_kernel_thread() && load::<u32>(self.0, offset!(task_flags)) & IO_WORKER == 0
     }
 
-    /// The number of the system call that it is in, negative outside of one. Of a task that is blocked.
+    /// The number of the system call that a blocked task is in, negative outside of one.
     #[inline(always)]
     pub fn system_call(self) -> i32 {
         // SAFETY: a task that the verifier trusts.
@@ -60,10 +59,10 @@ impl Task {
         load::<u32>(registers as *const c_void, offset!(regs_syscall)) as i32
     }
 
-    /// Takes at most `bytes` of return addresses of a task that is off its CPU; returns the bytes taken.
+    /// Walks the stack of a task that is off its CPU: at most `bytes` of return addresses. Returns the bytes written.
     ///
     /// # Safety
-    /// So many bytes can be written at `into`.
+    /// `into` must have room for `bytes`.
     #[inline(always)]
     pub unsafe fn stack(self, into: *mut u64, bytes: u32) -> u32 {
         // SAFETY: the caller's promise.
@@ -71,8 +70,7 @@ impl Task {
         if taken < 0 { 0 } else { taken as u32 }
     }
 
-    /// Kept from running because a quota has run out. Before Linux 6.18 whole queues were taken off their CPU, with all that
-    /// could run on them.
+    /// A quota that ran out keeps it from running. Before Linux 6.18 whole queues were taken off their CPU with all their tasks.
     #[inline(always)]
     pub fn is_out_of_quota(self) -> bool {
         if throttles_tasks() {

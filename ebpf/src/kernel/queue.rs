@@ -9,19 +9,18 @@ use cgscope_layout::ABSENT;
 
 use super::{OFFSETS, Task, cgroup_hierarchy, follow, load, peek, throttles_tasks};
 
-/// The deepest nesting of cgroups that is looked through for the quota that ran out.
+/// Levels of cgroups that are searched for the quota that ran out.
 const LEVELS: usize = 16;
 
 impl Task {
-    /// How long its group has run on its CPU, with all below it, ns; 0 for a task of the root.
+    /// How long its group and all groups below have run on its CPU, ns; 0 for a task of the root.
     #[inline(always)]
     pub fn group_ran_ns(self) -> u64 {
         load(follow(self.0, offset!(task_parent)), offset!(entity_run_ns))
     }
 
-    /// Id of the cgroup whose quota has run out under the task; where no level says so (before Linux 6.18 it may be over by now),
-    /// that of the nearest one with a quota. Leaves `limit` alone if there is none. Returns nothing: each of its ends would
-    /// be a way of its own through what follows.
+    /// Finds the cgroup with the quota that ran out; before Linux 6.18, where that may be over by now, the nearest one with a quota.
+    /// Leaves `limit` alone if there is none. Returns nothing: each end would be a code path of its own to the verifier.
     #[inline(never)]
     pub fn find_limit(self, limit: &mut u64) {
         let mut level = peek(self.0 as u64, offset!(task_cfs_rq));
@@ -58,13 +57,13 @@ impl CfsRunQueue {
         RunQueue(follow(self.0, offset!(cfs_rq_rq)))
     }
 
-    /// Levels above it, itself included, that are out of quota.
+    /// Levels out of quota among it and those above it.
     #[inline(always)]
     pub fn levels_out_of_quota(self) -> u32 {
         load(self.0, offset!(cfs_rq_throttle_count))
     }
 
-    /// The kernel's own clock of how long it has stood in a hierarchy out of quota, until `clock_ns`.
+    /// The kernel's own clock of throttled time, until `clock_ns`: how long it was in a hierarchy out of quota.
     #[inline(always)]
     pub fn kernels_throttled_ns(self, clock_ns: u64) -> u64 {
         let before: u64 = load(self.0, offset!(cfs_rq_throttled_ns));
@@ -74,7 +73,7 @@ impl CfsRunQueue {
         }
     }
 
-    /// The same for a queue of which only the address is known, as long as its group lives.
+    /// The same for a queue by its address, which is valid while its group exists.
     #[inline(always)]
     pub fn kernels_throttled_ns_at(address: u64, clock_ns: u64) -> Option<u64> {
         if offset!(cfs_rq_throttled_ns) == ABSENT {
@@ -88,12 +87,12 @@ impl CfsRunQueue {
     }
 }
 
-/// A queue that begins or ends to stand in a hierarchy out of quota, from the arguments of the functions that walk it.
+/// A queue that enters or leaves a hierarchy out of quota, from the arguments of the functions that walk the hierarchy.
 #[derive(Clone, Copy)]
 pub struct Throttled {
     pub cpu: u32,
     pub clock_ns: u64,
-    /// Address of its `struct cfs_rq`.
+    /// Address.
     pub cfs_rq: u64,
     /// Levels out of quota.
     pub levels: u32,
@@ -126,7 +125,7 @@ impl Cgroup {
         load(follow(self.0, offset!(cgroup_kn)), offset!(kernfs_id))
     }
 
-    /// False where the kernel does not say: two hierarchies may have cgroups of one id.
+    /// False if the kernel does not say: two hierarchies may use one id.
     #[inline(always)]
     pub fn is_in_our_hierarchy(self) -> bool {
         let known = offset!(cgroup_root) != ABSENT && offset!(cgroup_root_hierarchy) != ABSENT;
@@ -140,7 +139,7 @@ impl Cgroup {
 pub struct RunQueue(pub(super) *const c_void);
 
 impl RunQueue {
-    /// ns; up to date wherever the scheduler has just worked on this run queue, in the base of `last_queued`.
+    /// ns in the base of `last_queued`; up to date when the scheduler has just worked on this run queue.
     #[inline(always)]
     pub fn clock_ns(self) -> u64 {
         load(self.0, offset!(rq_clock))
@@ -151,13 +150,13 @@ impl RunQueue {
         load(self.0, offset!(rq_cpu))
     }
 
-    /// When the CPU went idle last; 0 where the kernel does not say.
+    /// When the CPU went idle last; 0 if the kernel does not say.
     #[inline(always)]
     pub fn idle_since_ns(self) -> u64 {
         load(self.0, offset!(rq_clock_idle))
     }
 
-    /// ns in interrupts; always 0 where the kernel does not account for them.
+    /// ns in interrupts; 0 if the kernel does not account for them.
     #[inline(always)]
     pub fn irq_ns(self) -> u64 {
         load(self.0, offset!(rq_irq_time))

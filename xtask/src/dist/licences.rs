@@ -1,4 +1,4 @@
-//! What is linked into the binary, with the licence of each and its text: most of them ask for that.
+//! The packages that are linked into the binary, with their licences, most of which require that.
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fs;
@@ -16,19 +16,18 @@ Rust's standard library (MIT OR Apache-2.0), the GNU C library (LGPL-2.1-or-late
 
 ";
 
-/// The beginnings of names of files that have licences.
+/// Names of files with licences begin so.
 const NAMES: [&str; 5] = ["licen", "copying", "notice", "copyright", "unlicense"];
 
-/// A package as `cargo tree` names it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Package {
     name: String,
     version: String,
-    /// As an expression of SPDX.
+    /// An SPDX expression.
     licence: String,
 }
 
-/// The list, then the texts, each once with the packages that it is of.
+/// The list of packages, then the texts, each once with its packages.
 pub(super) fn third_party() -> Result<String, Failure> {
     let mut packages = BTreeSet::new();
     for manifest in ["crates/cgscope/Cargo.toml", "ebpf/Cargo.toml"] {
@@ -54,7 +53,7 @@ pub(super) fn third_party() -> Result<String, Failure> {
     Ok(out)
 }
 
-/// `anyhow v1.0.103|MIT OR Apache-2.0`; packages of our own are followed by where they are.
+/// Parses `anyhow v1.0.103|MIT OR Apache-2.0`; `None` for our own packages, whose path follows.
 fn package(line: &str) -> Option<Package> {
     let (id, licence) = line.trim_end_matches(" (*)").split_once('|')?;
     let id = id.trim_end_matches(" (proc-macro)");
@@ -63,7 +62,7 @@ fn package(line: &str) -> Option<Package> {
     (!is_ours).then(|| Package { name: name.into(), version: version.into(), licence: licence.into() })
 }
 
-/// Where cargo has unpacked what it compiles.
+/// Where cargo has unpacked the sources of packages.
 fn registry_sources() -> Vec<PathBuf> {
     let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".cargo"));
     let cargo = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home).unwrap_or_default();
@@ -73,13 +72,9 @@ fn registry_sources() -> Vec<PathBuf> {
 
 fn texts_of(sources: &[PathBuf], package: &Package) -> Vec<String> {
     let directory = format!("{}-{}", package.name, package.version);
-    let Some(place) = sources.iter().map(|source| source.join(&directory)).find(|place| place.is_dir())
-    else {
-        return Vec::new();
-    };
-    let mut files: Vec<PathBuf> =
-        fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-    files.retain(|path| is_licence(path));
+    let place = sources.iter().find_map(|source| fs::read_dir(source.join(&directory)).ok());
+    let entries = place.into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut files: Vec<PathBuf> = entries.filter(|path| is_licence(path)).collect();
     files.sort();
     files.iter().filter_map(|path| fs::read_to_string(path).ok()).map(|text| text.replace('\r', "")).collect()
 }

@@ -1,4 +1,4 @@
-//! The files of a package, as they are to lie.
+//! The files of a package as they are installed.
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,9 @@ use std::process::Command;
 use super::{cannot_read, cannot_write, said};
 use crate::failure::Failure;
 
-/// A directory that stands for the root.
+/// A directory that stands for the root, or for a directory below it.
 pub(super) struct Tree {
-    root: PathBuf,
+    pub(super) root: PathBuf,
 }
 
 impl Tree {
@@ -19,12 +19,8 @@ impl Tree {
         Ok(Self { root })
     }
 
-    pub(super) fn root(&self) -> &Path {
-        &self.root
-    }
-
-    /// A file; directories are made as they are needed, for everybody to read whatever our umask.
-    pub(super) fn put(&self, path: &str, content: &[u8], mode: u32) -> Result<PathBuf, Failure> {
+    /// Writes a file. Missing directories are made, readable for everybody whatever our umask.
+    pub(super) fn put(&self, path: &str, content: &[u8], mode: u32) -> Result<(), Failure> {
         let file = self.root.join(path);
         let mut directory = self.root.clone();
         for part in Path::new(path).parent().into_iter().flat_map(Path::iter) {
@@ -35,30 +31,29 @@ impl Tree {
             }
         }
         fs::write(&file, content).map_err(|why| cannot_write(&file, &why))?;
-        set_mode(&file, mode)?;
-        Ok(file)
+        set_mode(&file, mode)
     }
 
-    pub(super) fn copy(&self, from: &Path, path: &str, mode: u32) -> Result<PathBuf, Failure> {
+    pub(super) fn copy(&self, from: &Path, path: &str, mode: u32) -> Result<(), Failure> {
         let content = fs::read(from).map_err(|why| cannot_read(from, &why))?;
         self.put(path, &content, mode)
     }
 
-    /// The same, as `PATH.gz` without name and time.
+    /// Writes `PATH.gz`, without name and time in it.
     pub(super) fn put_compressed(&self, path: &str, content: &[u8]) -> Result<(), Failure> {
-        let file = self.put(path, content, 0o644)?;
-        said(Command::new("gzip").args(["-9n"]).arg(&file)).map(drop)
+        self.put(path, content, 0o644)?;
+        said(Command::new("gzip").args(["-9n"]).arg(self.root.join(path))).map(drop)
     }
 
-    /// All files below the root, as paths from there, in order.
+    /// All files, relative to the root, in order.
     pub(super) fn files(&self) -> Result<Vec<PathBuf>, Failure> {
         let mut found = Vec::new();
-        let mut to_see = vec![self.root.clone()];
-        while let Some(directory) = to_see.pop() {
+        let mut directories = vec![self.root.clone()];
+        while let Some(directory) = directories.pop() {
             let entries = fs::read_dir(&directory).map_err(|why| cannot_read(&directory, &why))?;
             for path in entries.flatten().map(|entry| entry.path()) {
                 if path.is_dir() {
-                    to_see.push(path);
+                    directories.push(path);
                 } else if let Ok(relative) = path.strip_prefix(&self.root) {
                     found.push(relative.to_owned());
                 }

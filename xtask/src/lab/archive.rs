@@ -1,37 +1,37 @@
-//! Packages out of the distribution's archive that are never installed: downloaded with a state of apt's of our own, as the
-//! machine's knows one release only, and unpacked.
+//! Packages that are unpacked and not installed. They are downloaded with a state of apt of our own, as the machine's has only one
+//! release.
 use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::failure::Failure;
+use crate::lab::output;
 use crate::steps;
 
-/// The releases whose kernels we want. Where the machine's mirror has one no longer, its kernels are not found.
+/// The releases with our kernels. Mirrors may no longer have all of them.
 const SUITES: [&str; 4] = ["bullseye", "bookworm", "bookworm-backports", "trixie-backports"];
 
-/// A state of apt's, apart from the machine's. Nothing is fetched before it is wanted.
+/// A state of apt apart from the machine's. Nothing is fetched before it is needed.
 pub(crate) struct Apt {
     place: PathBuf,
     has_lists: Cell<bool>,
 }
 
 impl Apt {
-    /// Its files are below `place`.
     pub(crate) fn new(place: PathBuf) -> Self {
         Self { place, has_lists: Cell::new(false) }
     }
 
-    /// Fetches new lists, once, from the mirror that the machine itself uses.
+    /// Fetches new lists, once, from the machine's own mirror.
     fn update(&self) -> Result<(), Failure> {
         if self.has_lists.replace(true) {
             return Ok(());
         }
         let mut asked = Command::new("apt-get");
         asked.args(["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]);
-        let told = told(&mut asked)?;
-        let mirror = mirror(&told).ok_or_else(|| {
+        let uris = output(asked.stderr(Stdio::inherit()))?;
+        let mirror = mirror(&uris).ok_or_else(|| {
             Failure::Host(
                 "lab: the machine's apt has no source with Debian's packages, so no kernels can be had; \
                  add one, or put kernels at the places that `cargo xtask lab --list` names"
@@ -43,7 +43,7 @@ impl Apt {
             Failure::Host(format!("lab: {place} cannot be written ({why}), so no kernels can be had there"))
         })?;
         eprintln!("lab: reading the archive's lists of packages");
-        // It fails where one of the releases has gone from the mirror, and has fetched the others all the same.
+        // It fails if the mirror no longer has one of the releases, after fetching the others.
         let _ = steps::status(self.command("apt-get").arg("update").stdout(Stdio::null()))?;
         Ok(())
     }
@@ -71,18 +71,19 @@ impl Apt {
 
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        // The machine's settings are read too, and may do things after an update; these are not for us.
+        // APT_CONFIG: the machine's settings may start programs after an update.
         command.env("APT_CONFIG", self.place.join("apt.conf")).env("LC_ALL", "C");
         command
     }
 
-    /// The names of all packages that begin with one of these.
+    /// Names of packages that begin with one of these.
     pub(crate) fn names(&self, beginnings: &[&str]) -> Result<Vec<String>, Failure> {
         self.update()?;
         let mut names = Vec::new();
         for beginning in beginnings {
-            let told = told(self.command("apt-cache").args(["pkgnames", beginning]))?;
-            names.extend(told.lines().map(str::to_owned));
+            let mut query = self.command("apt-cache");
+            let found = output(query.args(["pkgnames", beginning]).stderr(Stdio::inherit()))?;
+            names.extend(found.lines().map(str::to_owned));
         }
         Ok(names)
     }
@@ -93,10 +94,8 @@ impl Apt {
         let debs = self.place.join("debs");
         let made = fs::remove_dir_all(&debs).or(Ok(())).and_then(|()| fs::create_dir_all(&debs));
         made.and_then(|()| fs::create_dir_all(to)).map_err(|why| {
-            Failure::Host(format!(
-                "lab: {} cannot be written ({why}), so {name} has no place",
-                debs.display()
-            ))
+            let debs = debs.display();
+            Failure::Host(format!("lab: {debs} cannot be written ({why}), so {name} has no place"))
         })?;
         eprintln!("lab: downloading {name}");
         let mut download = self.command("apt-get");
@@ -115,14 +114,7 @@ impl Apt {
     }
 }
 
-/// What a program writes to its standard output.
-fn told(command: &mut Command) -> Result<String, Failure> {
-    let output = command.stderr(Stdio::inherit()).output();
-    let output = output.map_err(|why| steps::did_not_start(command, &why))?;
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// The main archive, told from those of updates and security by its last directory.
+/// The main archive. Updates and security have another last directory.
 fn mirror(uris: &str) -> Option<&str> {
     uris.lines().find(|uri| uri.trim_end_matches('/').ends_with("/debian"))
 }

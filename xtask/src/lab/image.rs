@@ -1,45 +1,18 @@
-//! What a virtual machine starts with: the binary and the tests as they are on this machine, the programs that they call with
-//! their libraries, and a first process.
+//! The root of a virtual machine: the binary, its tests, the programs that they call with their libraries, and a first process.
+use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::failure::Failure;
-use crate::lab::cpio::Archive;
-use crate::steps;
+use crate::lab::output;
 
-/// What the tests call. Small things come from busybox; these have to be as on the host, or busybox has none.
-const PROGRAMS: [&str; 26] = [
-    "bash",
-    "bpftool",
-    "cat",
-    "chrt",
-    "cyclictest",
-    "dash",
-    "env",
-    "false",
-    "head",
-    "id",
-    "mount",
-    "perf",
-    "runqlat",
-    "setpriv",
-    "setsid",
-    "sleep",
-    "stress-ng",
-    "tail",
-    "taskset",
-    "timeout",
-    "tmux",
-    "true",
-    "umount",
-    "uname",
-    "unshare",
-    "yes",
-];
+/// Programs that the tests call. Others come from busybox; these must be as on the host, or busybox lacks them.
+const PROGRAMS: &str = "bash bpftool cat chrt cyclictest dash env false head id mount perf runqlat setpriv setsid sleep \
+    stress-ng tail taskset timeout tmux true umount uname unshare yes";
 
-/// Read by programs of the list: tmux refuses to start without a terminal that it knows and a locale with UTF-8.
+/// Files for these programs: tmux needs a terminal that it knows and a locale with UTF-8.
 const FILES: [&str; 5] = [
     "/lib/terminfo/s/screen",
     "/lib/terminfo/t/tmux",
@@ -50,15 +23,14 @@ const FILES: [&str; 5] = [
 
 const INIT: &str = include_str!("init.sh");
 
-/// What is in the machine besides: the tests' own binaries.
 pub(crate) struct Binaries {
     pub(crate) cgscope: PathBuf,
     pub(crate) tests: PathBuf,
     pub(crate) workload: PathBuf,
 }
 
-/// All that is the same for every kernel, as an archive that is not ended.
-pub(crate) fn base(binaries: &Binaries) -> Result<Archive, Failure> {
+/// The archive of the root, with the script of the first process.
+pub(crate) fn initrd(binaries: &Binaries, job: &[u8]) -> Result<Vec<u8>, Failure> {
     let mut archive = Archive::new();
     for (link, to) in
         [("/bin", "usr/bin"), ("/sbin", "usr/bin"), ("/lib", "usr/lib"), ("/lib64", "usr/lib64")]
@@ -72,26 +44,27 @@ pub(crate) fn base(binaries: &Binaries) -> Result<Archive, Failure> {
     archive.file("/etc/passwd", 0o644, b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n");
     archive.file("/etc/group", 0o644, b"root:x:0:\nnogroup:x:65534:\n");
     add_with_libraries(&mut archive, &find("busybox")?, "/usr/bin/busybox")?;
-    for program in PROGRAMS {
+    for program in PROGRAMS.split(' ') {
         add_with_libraries(&mut archive, &find(program)?, &format!("/usr/bin/{program}"))?;
     }
     archive.link("/usr/bin/sh", "dash");
     for file in FILES {
-        // Not every distribution keeps them there; a terminal that is wanting says so in its test.
+        // Not every distribution has them there; the test of a missing terminal reports it.
         if let Ok(content) = fs::read(file) {
             archive.file(&merged(file), 0o644, &content);
         }
     }
-    // The tests look for the two others where they were built.
+    // The tests expect the two others where they were built.
     for binary in [&binaries.cgscope, &binaries.workload] {
         add_with_libraries(&mut archive, binary, &binary.display().to_string())?;
     }
     add_with_libraries(&mut archive, &binaries.tests, "/lab/root")?;
     archive.link("/usr/bin/cgscope", &binaries.cgscope.display().to_string());
-    Ok(archive)
+    archive.file("/lab/job", 0o644, job);
+    Ok(archive.finish())
 }
 
-/// The first of that name in the places of programs. Those of administration are not always on PATH.
+/// Finds a program; those of administration are not always on PATH.
 fn find(program: &str) -> Result<PathBuf, Failure> {
     let path = env::var_os("PATH").unwrap_or_default();
     let places = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
@@ -102,10 +75,8 @@ fn find(program: &str) -> Result<PathBuf, Failure> {
 
 fn add_with_libraries(archive: &mut Archive, from: &Path, to: &str) -> Result<(), Failure> {
     archive.file(&merged(to), 0o755, &read(from)?);
-    let mut ldd = Command::new("ldd");
-    // It fails for a static program, which needs none.
-    let output = ldd.arg(from).output().map_err(|why| steps::did_not_start(&ldd, &why))?;
-    for library in libraries(&String::from_utf8_lossy(&output.stdout)) {
+    // It fails for static programs, which need none.
+    for library in libraries(&output(Command::new("ldd").arg(from))?) {
         let place = merged(library);
         if !archive.has(&place) {
             archive.file(&place, 0o755, &read(Path::new(library))?);
@@ -118,7 +89,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     fs::read(path).map_err(|why| Failure::Step(format!("lab: {} cannot be read ({why})", path.display())))
 }
 
-/// The paths in what ldd writes.
+/// The paths in the output of ldd.
 fn libraries(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| {
         let path = line.split_once(" => ").map_or(line, |(_, path)| path).trim();
@@ -126,15 +97,90 @@ fn libraries(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// A path where `/lib` and its like are links to those in `/usr`, as they are in the machine.
+/// The path in the machine, where `/lib` and others are links into `/usr`.
 fn merged(path: &str) -> String {
     let is_linked = ["/bin/", "/lib/", "/lib64/"].iter().any(|dir| path.starts_with(dir));
     if is_linked { format!("/usr{path}") } else { path.to_owned() }
 }
 
+const DIRECTORY: u32 = 0o040_000;
+const FILE: u32 = 0o100_000;
+const LINK: u32 = 0o120_000;
+
+/// The archive of a kernel's first root: cpio in the form "newc" (`Documentation/driver-api/early-userspace`). The files belong to
+/// root. Paths are absolute; directories above a file are added.
+struct Archive {
+    bytes: Vec<u8>,
+    made: BTreeSet<String>,
+    entries: u32,
+}
+
+impl Archive {
+    fn new() -> Self {
+        Self { bytes: Vec::new(), made: BTreeSet::new(), entries: 0 }
+    }
+
+    fn has(&self, path: &str) -> bool {
+        self.made.contains(path)
+    }
+
+    fn file(&mut self, path: &str, mode: u32, content: &[u8]) {
+        self.parents(path);
+        self.entry(path, FILE | mode, content);
+    }
+
+    fn link(&mut self, path: &str, to: &str) {
+        self.parents(path);
+        self.entry(path, LINK | 0o777, to.as_bytes());
+    }
+
+    fn directory(&mut self, path: &str) {
+        self.parents(path);
+        self.entry(path, DIRECTORY | 0o755, &[]);
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        self.header("TRAILER!!!", 0, 0);
+        self.bytes
+    }
+
+    /// The kernel makes no missing directories: each must be in the archive before its files.
+    fn parents(&mut self, path: &str) {
+        if let Some(parent) = Path::new(path).parent().and_then(Path::to_str).filter(|parent| *parent != "/")
+        {
+            self.directory(parent);
+        }
+    }
+
+    fn entry(&mut self, path: &str, mode: u32, content: &[u8]) {
+        if self.made.insert(path.to_owned()) {
+            self.header(path.trim_start_matches('/'), mode, content.len());
+            self.bytes.extend_from_slice(content);
+            self.pad();
+        }
+    }
+
+    fn header(&mut self, name: &str, mode: u32, size: usize) {
+        self.entries += 1;
+        // inode, mode, uid, gid, links, mtime, size, device (2), device of a node (2), length of the name, checksum
+        let fields = [self.entries, mode, 0, 0, 1, 0, size as u32, 0, 0, 0, 0, name.len() as u32 + 1, 0];
+        self.bytes.extend_from_slice(b"070701");
+        for field in fields {
+            self.bytes.extend_from_slice(format!("{field:08X}").as_bytes());
+        }
+        self.bytes.extend_from_slice(name.as_bytes());
+        self.bytes.push(0);
+        self.pad();
+    }
+
+    fn pad(&mut self) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{libraries, merged};
+    use super::{Archive, libraries, merged};
 
     #[test]
     fn the_libraries_and_the_loader_are_taken_from_ldd() {
@@ -150,5 +196,30 @@ mod tests {
     fn what_lies_behind_a_link_is_put_where_it_leads() {
         assert_eq!(merged("/lib64/ld-linux-x86-64.so.2"), "/usr/lib64/ld-linux-x86-64.so.2");
         assert_eq!(merged("/usr/lib/a.so"), "/usr/lib/a.so");
+    }
+
+    #[test]
+    fn a_file_comes_after_its_directories_and_each_begins_at_a_multiple_of_four() {
+        let mut archive = Archive::new();
+        archive.file("/usr/bin/a", 0o755, b"hello");
+        let bytes = archive.finish();
+        let starts: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(b"070701")).collect();
+        assert_eq!(starts.len(), 4, "usr, usr/bin, usr/bin/a and the end");
+        assert!(starts.iter().all(|start| start % 4 == 0), "{starts:?}");
+        let header = |at: usize| String::from_utf8_lossy(&bytes[at..at + 110]).into_owned();
+        assert_eq!(&header(starts[0])[14..22], "000041ED", "a directory, rwxr-xr-x");
+        assert_eq!(&header(starts[2])[14..22], "000081ED", "a file, rwxr-xr-x");
+        assert_eq!(&header(starts[2])[54..62], "00000005", "its length");
+        let name = &bytes[starts[2] + 110..];
+        assert!(name.starts_with(b"usr/bin/a\0hello\0\0\0"), "{name:?}");
+    }
+
+    #[test]
+    fn the_same_path_is_packed_once() {
+        let mut archive = Archive::new();
+        archive.link("/lib", "usr/lib");
+        archive.link("/lib", "elsewhere");
+        assert!(archive.has("/lib") && !archive.has("/usr"));
+        assert_eq!(archive.entries, 1);
     }
 }

@@ -1,13 +1,13 @@
-//! Which kernels, and how one comes out of the distribution's packages.
+//! Which kernels, and how one is extracted from the distribution's packages.
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
-use crate::host;
 use crate::lab::archive::Apt;
 use crate::lab::plan;
 use crate::lab::request::Request;
+use crate::setup;
 
 /// A series of kernels: `6.12`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,13 +26,13 @@ impl std::fmt::Display for Series {
     }
 }
 
-/// What runs where no kernel is named. The archive keeps only some; of the others, the next one that it has is taken.
+/// The default. For series that the archive no longer has, the next one there is taken.
 ///
 /// 5.10 is below what cgscope supports; 6.1 is the oldest supported that a release of Debian has; 6.12 has the clock of
 /// throttled time; 6.16 has the wakeups of 6.14 and is the last before throttling by task (6.18); 7.2 is the newest.
 pub(crate) const DEFAULT: [Series; 5] = [Series(5, 10), OLDEST, Series(6, 12), Series(6, 16), NEWEST];
 
-/// Of the supported ones among them.
+/// The oldest and the newest supported ones among them.
 pub(crate) const OLDEST: Series = Series(6, 1);
 pub(crate) const NEWEST: Series = Series(7, 2);
 
@@ -43,18 +43,18 @@ pub(crate) struct Kernel {
     pub(crate) image: PathBuf,
 }
 
-/// Where they are kept, and apt's lists.
+/// The directory of kernels and of apt's lists.
 pub(crate) fn cache() -> Result<PathBuf, Failure> {
-    host::cache("lab", "kernels")
+    setup::cache("lab", "kernels")
 }
 
-/// Sees to it that these are there. What is there is taken as it is; remove it to get the newest of the series.
+/// Downloads missing kernels. Existing ones are kept; remove one to get the newest of its series.
 pub(crate) fn fetch(apt: &Apt, request: &Request) -> Result<Vec<Kernel>, Failure> {
     let mut kernels = Vec::new();
     for series in &request.kernels {
         match fetch_one(apt, *series) {
             Ok(kernel) => kernels.push(kernel),
-            // Archives let go of what is old.
+            // Archives drop old kernels.
             Err(failure @ Failure::Host(_)) if !request.named && !plan::is_supported(*series) => {
                 eprintln!("{failure}");
             }
@@ -64,48 +64,41 @@ pub(crate) fn fetch(apt: &Apt, request: &Request) -> Result<Vec<Kernel>, Failure
     Ok(kernels)
 }
 
+/// Where the image of a series is kept.
+pub(crate) fn image(series: Series) -> Result<PathBuf, Failure> {
+    Ok(cache()?.join("kernels").join(series.to_string()).join("vmlinuz"))
+}
+
 fn fetch_one(apt: &Apt, series: Series) -> Result<Kernel, Failure> {
-    let place = cache()?.join("kernels").join(series.to_string());
-    if image_in(&place).is_none() {
-        download(apt, series, &place)?;
+    let image = image(series)?;
+    if !image.is_file() {
+        download(apt, series, &image)?;
     }
-    let image = image_in(&place).ok_or_else(|| {
-        Failure::Step(format!("lab: the package of {series} has no kernel; look at {}", place.display()))
-    })?;
     Ok(Kernel { series, image })
 }
 
-fn download(apt: &Apt, series: Series, place: &Path) -> Result<(), Failure> {
-    // From 6.19 on the image is in `linux-binary-*`, and `linux-image-*` has what makes it bootable on a machine.
+fn download(apt: &Apt, series: Series, image: &Path) -> Result<(), Failure> {
+    // From 6.19 on the image is in `linux-binary-*`, and `linux-image-*` makes it bootable on real machines.
     let names = apt.names(&["linux-binary-", "linux-image-"])?;
+    let place = image.display();
     let name = choose(&names, series).ok_or_else(|| {
         Failure::Host(format!(
-            "lab: the archive has no kernel {series}, so it cannot be run; put one at {}/vmlinuz",
-            place.display()
+            "lab: the archive has no kernel {series}, so it cannot be run; put one at {place}"
         ))
     })?;
-    let beside = place.with_extension("new");
-    let _ = fs::remove_dir_all(&beside);
-    apt.unpack(name, &beside)?;
-    keep_image(&beside, place)
-        .map_err(|why| Failure::Step(format!("lab: {name} cannot be put at {} ({why})", place.display())))?;
-    let _ = fs::remove_dir_all(&beside);
+    let unpacked = image.with_extension("new");
+    let _ = fs::remove_dir_all(&unpacked);
+    apt.unpack(name, &unpacked)?;
+    // The rest, modules for the most part, is not needed.
+    let found = find_image(&unpacked).ok_or_else(|| io::Error::other("no vmlinuz in it"));
+    found
+        .and_then(|found| fs::rename(found, image))
+        .map_err(|why| Failure::Step(format!("lab: {name} cannot be put at {place} ({why})")))?;
+    let _ = fs::remove_dir_all(&unpacked);
     Ok(())
 }
 
-/// Modules, which are most of a package, are not needed.
-fn keep_image(unpacked: &Path, place: &Path) -> io::Result<()> {
-    let image =
-        find_image(unpacked).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no vmlinuz in it"))?;
-    fs::create_dir_all(place)?;
-    fs::rename(image, place.join("vmlinuz"))
-}
-
-fn image_in(place: &Path) -> Option<PathBuf> {
-    Some(place.join("vmlinuz")).filter(|image| image.is_file())
-}
-
-/// In `boot/vmlinuz-VERSION`; in the newest packages in `usr/lib/modules/VERSION/vmlinuz`.
+/// `boot/vmlinuz-VERSION`, or in the newest packages `usr/lib/modules/VERSION/vmlinuz`.
 fn find_image(unpacked: &Path) -> Option<PathBuf> {
     let below = |dir: &str| {
         fs::read_dir(unpacked.join(dir)).into_iter().flatten().flatten().map(|entry| entry.path())
@@ -116,29 +109,26 @@ fn find_image(unpacked: &Path) -> Option<PathBuf> {
     below("boot").chain(beside_modules).find(|path| is_image(path) && path.is_file())
 }
 
-/// The package of the newest kernel of the series, or of the next series that is there up to the next one of ours.
-///
-/// `cloud`: the flavour for virtual machines. It has all that the tests look at, and a third of the size.
+/// The package of the newest kernel of the series, or of the next available series below the next one of ours. The flavour `cloud`
+/// for virtual machines has all that the tests need, at a third of the size.
 fn choose(names: &[String], series: Series) -> Option<&str> {
     let next = DEFAULT.into_iter().find(|next| *next > series).unwrap_or(Series(u32::MAX, 0));
     let candidates = || names.iter().filter_map(|name| Some((version(name)?, name.as_str())));
     let lowest = candidates().map(|(version, _)| Series(version[0], version[1]));
     let lowest = lowest.filter(|found| *found >= series && *found < next).min()?;
     let of_series = candidates().filter(|(version, _)| Series(version[0], version[1]) == lowest);
-    // Of two packages of the same kernel the one with the image: its name is first in the alphabet.
+    // If two packages have the kernel, the image is in the one whose name is first in the alphabet.
     let best = of_series.max_by(|(a, a_name), (b, b_name)| a.cmp(b).then(b_name.cmp(a_name)));
     best.map(|(_, name)| name)
 }
 
-/// The numbers in `linux-image-6.12.107+deb13-cloud-amd64`, four at least; `None` for what is no such kernel.
+/// The numbers in `linux-image-6.12.107+deb13-cloud-amd64`; `None` for other packages.
 fn version(name: &str) -> Option<Vec<u32>> {
     let rest = name.strip_prefix("linux-image-").or_else(|| name.strip_prefix("linux-binary-"))?;
     let version = rest.strip_suffix("-cloud-amd64")?;
-    let mut numbers: Vec<u32> = Vec::new();
-    for part in version.split(|c: char| !c.is_ascii_digit()).filter(|part| !part.is_empty()) {
-        numbers.push(part.parse().ok()?);
-    }
-    // A candidate for a release, `7.3-cloud-amd64`, has only two.
+    let parts = version.split(|c: char| !c.is_ascii_digit()).filter(|part| !part.is_empty());
+    let numbers: Vec<u32> = parts.map(|part| part.parse().ok()).collect::<Option<_>>()?;
+    // Release candidates, `7.3-cloud-amd64`, have only two.
     (numbers.len() > 2).then_some(numbers)
 }
 

@@ -1,6 +1,7 @@
-//! The tests of this machine's kernel on other kernels, each in a virtual machine.
+//! The tests as root on other kernels, each in a virtual machine.
 use std::collections::BTreeMap;
-use std::process::{Command, Stdio};
+use std::panic::resume_unwind;
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -12,11 +13,9 @@ use crate::setup;
 use crate::steps;
 
 mod archive;
-mod cpio;
 mod image;
 mod kernels;
 mod plan;
-mod qemu;
 mod request;
 mod results;
 mod vm;
@@ -24,12 +23,11 @@ mod vm;
 use archive::Apt;
 pub(crate) use image::Binaries;
 use kernels::Kernel;
-use plan::Fate;
-use qemu::Qemu;
 pub(crate) use request::Request;
-use results::{Outcome, Report};
+use results::{KernelReport, Outcome};
+use vm::Qemu;
 
-/// At a time: each has four CPUs, and tests that wait more than they compute.
+/// Machines at a time: each has four CPUs, and its tests wait more than they compute.
 const MACHINES: usize = 2;
 
 pub(crate) fn run(request: &Request) -> Result<(), Failure> {
@@ -42,9 +40,7 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     let kernels = kernels::fetch(&apt, request)?;
     let binaries = build(false)?;
     if request.shell {
-        let mut archive = image::base(&binaries)?;
-        archive.file("/lab/job", 0o644, JOB_SHELL.as_bytes());
-        let initrd = archive.finish();
+        let initrd = image::initrd(&binaries, JOB_SHELL.as_bytes())?;
         return kernels.iter().try_for_each(|kernel| vm::shell(&qemu, kernel, &initrd));
     }
     if let Some(script) = &request.script {
@@ -58,11 +54,8 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     }
     let reports = run_all(request, &qemu, &kernels, &binaries, &tests)?;
     print(&reports);
-    let failed: Vec<String> = reports
-        .iter()
-        .filter(|report| !report.has_passed())
-        .map(|report| report.series.to_string())
-        .collect();
+    let failed = reports.iter().filter(|report| !report.has_passed());
+    let failed: Vec<String> = failed.map(|report| report.series.to_string()).collect();
     if failed.is_empty() {
         return Ok(());
     }
@@ -70,18 +63,17 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
 }
 
 fn list(request: &Request) -> Result<(), Failure> {
-    let cache = kernels::cache()?;
     for series in &request.kernels {
-        let place = cache.join("kernels").join(series.to_string()).join("vmlinuz");
+        let place = kernels::image(*series)?;
         let state = if place.is_file() { "here" } else { "to be fetched" };
         println!("{series:<6} {state:<14} {}", place.display());
     }
     Ok(())
 }
 
-/// The binary that users get, and the tests of it. Selected with the whole workspace, they are linked from what the unit tests have
-/// compiled: a package by itself has other features of its dependencies. Tests that take minutes measure what they are linked with:
-/// they are built as the binary is.
+/// Builds the released binary and its tests. Selected with the whole workspace, these are linked from what the unit tests have compiled:
+/// a package by itself has other features of its dependencies. Tests that take minutes measure what they are linked with, so they
+/// are optimised, too.
 pub(crate) fn build(is_long: bool) -> Result<Binaries, Failure> {
     let cgscope = binary::build()?;
     let mut cargo = steps::cargo(&["test", "--workspace", "--test", "root", "--no-run"]);
@@ -94,35 +86,37 @@ pub(crate) fn build(is_long: bool) -> Result<Binaries, Failure> {
 }
 
 fn names_of_tests(binaries: &Binaries) -> Result<Vec<String>, Failure> {
-    let mut command = Command::new(&binaries.tests);
-    let output = command.args(["--list", "--format", "terse"]).stdin(Stdio::null()).output();
-    let output = output.map_err(|why| steps::did_not_start(&command, &why))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+    let listed = output(Command::new(&binaries.tests).args(["--list", "--format", "terse"]))?;
+    Ok(listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
 
-/// One kernel after the other; what is said comes out as it is said.
+/// The standard output of a program, whether it fails or not.
+fn output(command: &mut Command) -> Result<String, Failure> {
+    let output = command.output().map_err(|why| steps::did_not_start(command, &why))?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Runs a script on one kernel after the other, and prints its output at once.
 fn run_script(file: &str, qemu: &Qemu, kernels: &[Kernel], binaries: &Binaries) -> Result<(), Failure> {
     let script = std::fs::read(file)
         .map_err(|why| Failure::Usage(format!("`{file}` cannot be read ({why}), so it cannot be run")))?;
+    let initrd = image::initrd(binaries, &script)?;
     for kernel in kernels {
-        let mut archive = image::base(binaries)?;
-        archive.file("/lab/job", 0o644, &script);
-        if let vm::End::Stopped(why) = vm::run(qemu, kernel, &archive.finish(), |piece| print!("{piece}"))? {
+        if let Some(why) = vm::run(qemu, kernel, &initrd, |piece| print!("{piece}"))? {
             return Err(Failure::Step(format!("lab: {} was ended: {why}", kernel.series)));
         }
     }
     Ok(())
 }
 
-/// Each kernel in a machine, some at a time.
+/// Runs the tests on each kernel, some machines at a time.
 fn run_all(
     request: &Request,
     qemu: &Qemu,
     kernels: &[Kernel],
     binaries: &Binaries,
     tests: &[String],
-) -> Result<Vec<Report>, Failure> {
+) -> Result<Vec<KernelReport>, Failure> {
     let supported =
         || kernels.iter().map(|kernel| kernel.series).filter(|series| plan::is_supported(*series));
     let ends = [supported().min(), supported().max()];
@@ -132,9 +126,8 @@ fn run_all(
         while let Some(kernel) = kernels.get(next.fetch_add(1, Ordering::Relaxed)) {
             let whole = request.all || ends.contains(&Some(kernel.series));
             let wanted = tests.iter().filter(|test| request.has(test));
-            let fates: Vec<(&str, Fate)> =
-                wanted.map(|test| (test.as_str(), plan::fate(test, kernel.series, whole))).collect();
-            let report = run_one(qemu, kernel, binaries, &fates)?;
+            let planned = wanted.map(|test| (test.clone(), plan::outcome(test, kernel.series, whole)));
+            let report = run_one(qemu, kernel, binaries, planned.collect())?;
             if let Ok(mut reports) = reports.lock() {
                 reports.insert(report.series, report);
             }
@@ -143,10 +136,8 @@ fn run_all(
     };
     thread::scope(|scope| {
         let workers: Vec<_> = (0..MACHINES).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().try_for_each(|worker| match worker.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        })
+        let mut ended = workers.into_iter().map(|worker| worker.join());
+        ended.try_for_each(|ended| ended.unwrap_or_else(|panic| resume_unwind(panic)))
     })?;
     Ok(reports.into_inner().unwrap_or_default().into_values().collect())
 }
@@ -155,18 +146,17 @@ fn run_one(
     qemu: &Qemu,
     kernel: &Kernel,
     binaries: &Binaries,
-    fates: &[(&str, Fate)],
-) -> Result<Report, Failure> {
-    let mut archive = image::base(binaries)?;
-    archive.file("/lab/job", 0o644, job(fates).as_bytes());
-    let initrd = archive.finish();
+    mut outcomes: BTreeMap<String, Outcome>,
+) -> Result<KernelReport, Failure> {
+    let initrd = image::initrd(binaries, job(&outcomes).as_bytes())?;
     let since = Instant::now();
-    let (mut log, mut told) = (String::new(), BTreeMap::<String, Outcome>::new());
+    let (mut log, mut reported) = (String::new(), BTreeMap::<String, Outcome>::new());
     let mut last = since;
-    let end = vm::run(qemu, kernel, &initrd, |piece| {
+    let stopped = vm::run(qemu, kernel, &initrd, |piece| {
         log += piece;
         let outcomes = results::outcomes(&log);
-        for (name, outcome) in outcomes.iter().filter(|(name, outcome)| told.get(*name) != Some(*outcome)) {
+        for (name, outcome) in outcomes.iter().filter(|(name, outcome)| reported.get(*name) != Some(*outcome))
+        {
             let how = match outcome {
                 Outcome::Passed => "ok",
                 Outcome::PassedAgain => "ok when tried once more",
@@ -175,28 +165,17 @@ fn run_one(
             eprintln!("lab: {} {how} {name} ({:.1} s)", kernel.series, last.elapsed().as_secs_f64());
             last = Instant::now();
         }
-        told = outcomes;
+        reported = outcomes;
     })?;
-    let mut outcomes: BTreeMap<String, Outcome> = fates
-        .iter()
-        .map(|(test, fate)| match fate {
-            Fate::Runs => ((*test).to_owned(), Outcome::Unfinished),
-            Fate::HostOnly(reason) => ((*test).to_owned(), Outcome::HostOnly(reason)),
-            Fate::Not(reason) => ((*test).to_owned(), Outcome::Elsewhere(reason)),
-        })
-        .collect();
     outcomes.extend(results::outcomes(&log));
-    let report = Report {
+    let report = KernelReport {
         series: kernel.series,
         release: results::told(&log, "kernel").unwrap_or_default().to_owned(),
         outcomes,
         seconds: since.elapsed().as_secs(),
         doctor: results::told(&log, "doctor").and_then(|code| code.parse().ok()),
         tests: results::told(&log, "tests").and_then(|code| code.parse().ok()),
-        stopped: match end {
-            vm::End::Off => None,
-            vm::End::Stopped(why) => Some(why),
-        },
+        stopped,
         log,
     };
     let _ = std::fs::write(vm::place(kernel).join("tests.log"), &report.log);
@@ -211,10 +190,10 @@ fn run_one(
     Ok(report)
 }
 
-/// What the first process does.
-fn job(fates: &[(&str, Fate)]) -> String {
-    let names: Vec<&str> =
-        fates.iter().filter(|(_, fate)| *fate == Fate::Runs).map(|(test, _)| *test).collect();
+/// The script of the first process.
+fn job(planned: &BTreeMap<String, Outcome>) -> String {
+    let runs = planned.iter().filter(|(_, outcome)| **outcome == Outcome::Unfinished);
+    let names: Vec<&str> = runs.map(|(test, _)| test.as_str()).collect();
     let mut job = "cgscope doctor\necho \"lab: doctor $?\"\n".to_owned();
     if !names.is_empty() {
         job += &format!("names='{}'\n{JOB_TESTS}", names.join(" "));
@@ -222,7 +201,7 @@ fn job(fates: &[(&str, Fate)]) -> String {
     job
 }
 
-/// What failed is tried once more, alone: four CPUs are emulated on two, and may stand still for longer than a test allows for.
+/// Failed tests run once more by themselves: four CPUs are emulated on two, and may stand still for longer than a test expects.
 const JOB_TESTS: &str = "\
 run() { { /lab/root --color=never --include-ignored --test-threads=1 --exact $1 2>&1; echo $? > /tmp/code; } | tee /tmp/said; }
 run \"$names\"
@@ -241,7 +220,7 @@ echo 'cgscope is on PATH, its tests are /lab/root; Ctrl-D or Ctrl-A X ends the m
 setsid -c sh -i
 ";
 
-fn print(reports: &[Report]) {
+fn print(reports: &[KernelReport]) {
     for report in reports.iter().filter(|report| !report.has_passed()) {
         let said = report.said_of_failures();
         if !said.is_empty() {
@@ -256,12 +235,16 @@ fn print(reports: &[Report]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Fate, job};
+    use std::collections::BTreeMap;
+
+    use super::{Outcome, job};
 
     #[test]
     fn only_what_is_to_run_is_in_the_job() {
-        let job = job(&[("truth::a", Fate::Runs), ("cost::b", Fate::Not("times"))]);
+        let planned = [("truth::a", Outcome::Unfinished), ("cost::b", Outcome::Elsewhere("times"))]
+            .map(|(test, outcome)| (test.to_owned(), outcome));
+        let job = job(&planned.into());
         assert!(job.contains("names='truth::a'\n"), "{job}");
-        assert!(!self::job(&[]).contains("/lab/root"));
+        assert!(!self::job(&BTreeMap::new()).contains("/lab/root"));
     }
 }

@@ -1,20 +1,19 @@
-//! What `cargo xtask lab` was asked for.
+//! The arguments of `cargo xtask lab`.
 use crate::failure::Failure;
 use crate::lab::kernels::{self, Series};
 
-/// Sums, moves, every cause, and what several viewers share.
+/// Sums, moves, every cause, and figures that several viewers share.
 const PART: [&str; 3] = ["truth::two_busy", "ledger::everything", "shared::"];
 
-/// What was asked for.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(super) kernels: Vec<Series>,
-    /// They were named, so each must be there.
+    /// They were named, so each must exist.
     pub(super) named: bool,
     pub(super) shell: bool,
     pub(super) list: bool,
     pub(super) all: bool,
-    /// A shell script to run in there in place of the tests.
+    /// A shell script to run instead of the tests.
     pub(super) script: Option<String>,
     pub(super) filters: Vec<String>,
 }
@@ -55,21 +54,14 @@ impl Request {
         Ok(request)
     }
 
-    /// The oldest and the newest kernel, and the tests that their differences show in: all of them, or a part that takes a minute or two.
+    /// The oldest and the newest kernel, and tests that show their differences: all, or a part that takes a minute or two.
     pub(crate) fn for_checks(is_long: bool) -> Self {
+        let filters = if is_long { ["truth::", "ledger::", "shared::"] } else { PART };
         let kernels = vec![kernels::OLDEST, kernels::NEWEST];
-        Self {
-            kernels,
-            named: true,
-            filters: if is_long { &["truth::", "ledger::", "shared::"][..] } else { &PART }
-                .iter()
-                .map(|filter| (*filter).to_owned())
-                .collect(),
-            ..Self::default()
-        }
+        Self { kernels, named: true, filters: filters.map(str::to_owned).into(), ..Self::default() }
     }
 
-    /// A filter that fits none of the tests.
+    /// A filter that matches none of the tests.
     pub(super) fn without_a_test(&self, tests: &[String]) -> Option<&str> {
         let fits = |filter: &str| tests.iter().any(|test| test.contains(filter));
         self.filters.iter().map(String::as_str).find(|filter| !fits(filter))

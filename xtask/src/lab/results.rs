@@ -1,41 +1,39 @@
-//! What the tests in a machine said, and the table of it.
-use std::collections::BTreeMap;
+//! The results of the tests in a machine, and their table.
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::lab::kernels::Series;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,
-    /// It failed, and passed when it was tried once more.
+    /// It failed, and passed when it ran once more.
     PassedAgain,
     Failed,
-    /// It was to run, and nothing is known of its end.
+    /// It should have run, and its end is unknown.
     Unfinished,
     /// It runs on the host alone, for this reason.
     HostOnly(&'static str),
-    /// It was not to run on this kernel, for this reason.
+    /// It does not run on this kernel, for this reason.
     Elsewhere(&'static str),
 }
 
-/// Of one kernel.
 #[derive(Debug)]
-pub(crate) struct Report {
+pub(crate) struct KernelReport {
     pub(crate) series: Series,
-    /// As the kernel itself names it; empty where it did not come up.
+    /// As the kernel names it; empty if it did not boot.
     pub(crate) release: String,
     pub(crate) outcomes: BTreeMap<String, Outcome>,
-    /// All that it said.
     pub(crate) log: String,
     pub(crate) seconds: u64,
-    /// How `cgscope doctor` ended, if it did.
+    /// The exit code of `cgscope doctor`, if it ended.
     pub(crate) doctor: Option<i32>,
-    /// How the tests ended in the end, if any ran.
+    /// The exit code of the last run of tests, if any ran.
     pub(crate) tests: Option<i32>,
-    /// Why it was ended, if it did not end by itself.
+    /// Why it was stopped, unless it ended by itself.
     pub(crate) stopped: Option<String>,
 }
 
-impl Report {
+impl KernelReport {
     pub(crate) fn count(&self, outcome: &Outcome) -> usize {
         self.outcomes.values().filter(|other| *other == outcome).count()
     }
@@ -43,19 +41,13 @@ impl Report {
     pub(crate) fn has_passed(&self) -> bool {
         let bad = [Outcome::Failed, Outcome::Unfinished];
         let have_run = self.count(&Outcome::Passed) + self.count(&Outcome::PassedAgain) != 0;
-        // The exit code as well: what a test's children write may look like an outcome.
+        // The exit code, too, as output of a test's children may look like an outcome.
         let has_ended =
             self.stopped.is_none() && self.doctor.is_some() && (!have_run || self.tests == Some(0));
         has_ended && !self.release.is_empty() && bad.iter().all(|bad| self.count(bad) == 0)
     }
 
-    /// The names of tests that came to this end.
-    pub(crate) fn names(&self, outcome: &Outcome) -> Vec<&str> {
-        let with = self.outcomes.iter().filter(|(_, other)| *other == outcome);
-        with.map(|(name, _)| name.as_str()).collect()
-    }
-
-    /// What the tests that failed said: libtest's part between its two lists of failures.
+    /// The output of the failed tests: libtest prints it between two lists of failures.
     pub(crate) fn said_of_failures(&self) -> String {
         let parts = self.log.split("\nfailures:\n").skip(1).step_by(2);
         parts.map(str::trim).collect::<Vec<_>>().join("\n\n")
@@ -67,7 +59,7 @@ pub(crate) fn told<'a>(log: &'a str, what: &str) -> Option<&'a str> {
     log.lines().find_map(|line| line.strip_prefix("lab: ")?.strip_prefix(what)?.strip_prefix(' '))
 }
 
-/// The outcomes in what libtest writes. What a test's children write may stand before the outcome.
+/// The outcomes in the output of libtest. Output of a test's children may precede the outcome.
 pub(crate) fn outcomes(log: &str) -> BTreeMap<String, Outcome> {
     let mut outcomes = BTreeMap::new();
     let mut running = None;
@@ -77,41 +69,34 @@ pub(crate) fn outcomes(log: &str) -> BTreeMap<String, Outcome> {
             running = Some(name.to_owned());
             rest = then;
         }
-        let outcome = match rest {
-            rest if rest.ends_with("ok")
-                && running.as_ref().is_some_and(|name| outcomes.contains_key(name)) =>
-            {
-                Outcome::PassedAgain
-            }
-            rest if rest.ends_with("ok") => Outcome::Passed,
-            rest if rest.ends_with("FAILED") => Outcome::Failed,
-            _ => continue,
-        };
+        let has_passed = rest.ends_with("ok");
+        if !has_passed && !rest.ends_with("FAILED") {
+            continue;
+        }
         if let Some(name) = running.take() {
+            let outcome = match (has_passed, outcomes.contains_key(&name)) {
+                (false, _) => Outcome::Failed,
+                (true, false) => Outcome::Passed,
+                (true, true) => Outcome::PassedAgain,
+            };
             outcomes.insert(name, outcome);
         }
     }
     outcomes
 }
 
-/// A table in Markdown: a row for each module, a column for each kernel; in a cell how many of the tests passed.
-pub(crate) fn table(reports: &[Report]) -> String {
-    let mut modules: Vec<&str> =
-        reports.iter().flat_map(|report| report.outcomes.keys()).map(|name| module(name)).collect();
-    modules.sort_unstable();
-    modules.dedup();
+/// A table in Markdown: tests that passed, by module and kernel.
+pub(crate) fn table(reports: &[KernelReport]) -> String {
+    let names = reports.iter().flat_map(|report| report.outcomes.keys());
+    let modules: BTreeSet<&str> = names.map(|name| module(name)).collect();
     let mut rows = vec![row("tests", reports.iter().map(title))];
     rows.push(row("---", reports.iter().map(|_| "---".to_owned())));
     for name in modules {
         rows.push(row(&format!("`{name}`"), reports.iter().map(|report| cell(report, name))));
     }
-    rows.push(row(
-        "`cgscope doctor`",
-        reports.iter().map(|report| match report.doctor {
-            Some(code) => format!("exit {code}"),
-            None => "did not end".to_owned(),
-        }),
-    ));
+    let doctor = |report: &KernelReport| report.doctor.map(|code| format!("exit {code}"));
+    let doctors = reports.iter().map(|report| doctor(report).unwrap_or_else(|| "did not end".to_owned()));
+    rows.push(row("`cgscope doctor`", doctors));
     rows.push(row("seconds", reports.iter().map(|report| report.seconds.to_string())));
     rows.concat()
 }
@@ -121,8 +106,8 @@ fn row(first: &str, cells: impl Iterator<Item = String>) -> String {
     format!("| {first} |{cells}\n")
 }
 
-fn title(report: &Report) -> String {
-    // `6.12.107+deb13-cloud-amd64`: the rest says whose.
+fn title(report: &KernelReport) -> String {
+    // `6.12.107+deb13-cloud-amd64`: the rest names the distribution.
     let release = report.release.split(['+', '-']).next().unwrap_or_default();
     if release.is_empty() { report.series.to_string() } else { release.to_owned() }
 }
@@ -131,15 +116,12 @@ fn module(test: &str) -> &str {
     test.split_once("::").map_or(test, |(module, _)| module)
 }
 
-fn cell(report: &Report, name: &str) -> String {
+fn cell(report: &KernelReport, name: &str) -> String {
     let of_module: Vec<&Outcome> =
         report.outcomes.iter().filter(|(test, _)| module(test) == name).map(|(_, outcome)| outcome).collect();
     let count = |wanted: &Outcome| of_module.iter().filter(|outcome| **outcome == wanted).count();
-    let (passed, failed, open) = (
-        count(&Outcome::Passed) + count(&Outcome::PassedAgain),
-        count(&Outcome::Failed),
-        count(&Outcome::Unfinished),
-    );
+    let passed = count(&Outcome::Passed) + count(&Outcome::PassedAgain);
+    let (failed, open) = (count(&Outcome::Failed), count(&Outcome::Unfinished));
     if passed + failed + open == 0 {
         let is_hosts = of_module.iter().any(|outcome| matches!(outcome, Outcome::HostOnly(_)));
         return if is_hosts { "host" } else { "-" }.to_owned();
@@ -151,8 +133,8 @@ fn cell(report: &Report, name: &str) -> String {
     if failed > 0 { format!("**{cell}**") } else { cell }
 }
 
-/// What the table leaves out, by name.
-pub(crate) fn notes(reports: &[Report]) -> String {
+/// The tests that the table does not show, by name.
+pub(crate) fn notes(reports: &[KernelReport]) -> String {
     let mut lines = String::new();
     for (outcome, what) in [
         (Outcome::Failed, "failed"),
@@ -160,7 +142,7 @@ pub(crate) fn notes(reports: &[Report]) -> String {
         (Outcome::PassedAgain, "failed at first and passed when tried once more"),
     ] {
         for report in reports {
-            for name in report.names(&outcome) {
+            for (name, _) in report.outcomes.iter().filter(|(_, other)| **other == outcome) {
                 lines += &format!("* {} {what}: `{name}`\n", title(report));
             }
         }
@@ -168,8 +150,8 @@ pub(crate) fn notes(reports: &[Report]) -> String {
     lines + &host_only(reports) + &elsewhere(reports)
 }
 
-/// Test by test: nothing else tells that they did not run.
-fn host_only(reports: &[Report]) -> String {
+/// Test by test, as nothing else shows that they did not run.
+fn host_only(reports: &[KernelReport]) -> String {
     let mut tests: BTreeMap<&str, &str> = BTreeMap::new();
     for (name, outcome) in reports.iter().flat_map(|report| &report.outcomes) {
         if let Outcome::HostOnly(reason) = outcome {
@@ -179,8 +161,8 @@ fn host_only(reports: &[Report]) -> String {
     tests.into_iter().map(|(name, reason)| format!("* host only, {reason}: `{name}`\n")).collect()
 }
 
-/// By reason and kernel how many of each module.
-fn elsewhere(reports: &[Report]) -> String {
+/// The number of tests by kernel, reason and module.
+fn elsewhere(reports: &[KernelReport]) -> String {
     let mut lines = String::new();
     for report in reports {
         let mut reasons: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
@@ -200,7 +182,7 @@ fn elsewhere(reports: &[Report]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Outcome, Report, notes, outcomes, table, told};
+    use super::{KernelReport, Outcome, notes, outcomes, table, told};
     use crate::lab::kernels::Series;
 
     const LOG: &str = "\
@@ -214,13 +196,13 @@ FAILED
 test ledger::c ... ok
 test ledger::d ... ";
 
-    fn report() -> Report {
+    fn report() -> KernelReport {
         let mut outcomes = outcomes(LOG);
         outcomes.insert("cost::e".to_owned(), Outcome::HostOnly("it asserts times"));
         outcomes.insert("screen::f".to_owned(), Outcome::Elsewhere("on another"));
         outcomes.insert("ledger::d".to_owned(), Outcome::Unfinished);
         let release = told(LOG, "kernel").expect("it is there").to_owned();
-        Report {
+        KernelReport {
             series: Series(6, 12),
             release,
             outcomes,

@@ -1,72 +1,59 @@
-//! A virtual machine: QEMU, emulating every instruction, so that it runs where there is no virtualization.
+//! A virtual machine in QEMU, which emulates every instruction, so that hosts without virtualization can run it.
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
-use crate::lab::kernels::Kernel;
-use crate::lab::qemu::Qemu;
+use crate::lab::archive::Apt;
+use crate::lab::kernels::{self, Kernel};
 use crate::steps;
 
-/// So long may it say nothing.
+/// Maximum time without output.
 const SILENCE: Duration = Duration::from_secs(150);
-/// So long may it run.
 const LIFE: Duration = Duration::from_secs(900);
-/// Of the console, where it ended badly.
+/// Lines of the console that are shown after a failure.
 const LAST_LINES: usize = 25;
 
-/// Kernel messages of errors only; no rests that only real machines need.
+/// Only error messages of the kernel, and no delays for real hardware.
 const COMMAND_LINE: &str = "console=ttyS0 loglevel=4 panic=-1 mitigations=off nowatchdog random.trust_cpu=on \
                             rcupdate.rcu_cpu_stall_suppress=1 tsc=reliable no_timer_check";
 
-/// How a machine ended.
-pub(crate) enum End {
-    /// By itself.
-    Off,
-    /// It was ended; in words why, with the console's last lines.
-    Stopped(String),
-}
-
-/// Where the files of a run are: `initrd`, `console.log`.
+/// The directory of a run, with `initrd` and `console.log`.
 pub(crate) fn place(kernel: &Kernel) -> PathBuf {
     let target = steps::users_target_dir().unwrap_or_else(|| steps::workspace().join("target"));
     target.join("lab").join(kernel.series.to_string())
 }
 
-/// The command line, but for the two serial lines.
+/// The command line without the two serial lines.
 fn machine(qemu: &Qemu, kernel: &Kernel, initrd: &Path) -> Command {
-    // With us it ends, also where we are killed: QEMU knows no such option.
-    let mut qemu = qemu.command_after(&["setpriv", "--pdeathsig", "KILL", "--"]);
-    qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
-    qemu.args([
-        "-nodefaults",
-        "-no-user-config",
-        "-display",
-        "none",
-        "-no-reboot",
-        "-m",
-        "2048",
-        "-smp",
-        "4",
-    ]);
+    // It must end even if we are killed: QEMU has no option for that.
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(&qemu.program);
+    if let Some(data) = &qemu.data {
+        // The firmware of the installed QEMU.
+        command.arg("-L").arg(data).args(["-L", "/usr/share/seabios"]);
+    }
+    command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
+    command.args("-nodefaults -no-user-config -display none -no-reboot -m 2048 -smp 4".split(' '));
     for node in 0..2 {
         let memory = format!("memory-backend-ram,id=m{node},size=1024M");
         let cpus = format!("node,nodeid={node},cpus={}-{},memdev=m{node}", 2 * node, 2 * node + 1);
-        qemu.args(["-object", &memory, "-numa", &cpus]);
+        command.args(["-object", &memory, "-numa", &cpus]);
     }
-    qemu.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initrd).args(["-append", COMMAND_LINE]);
-    qemu
+    command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initrd).args(["-append", COMMAND_LINE]);
+    command
 }
 
-/// Runs a machine to its end, and hands over what it says as it comes. `said` is one piece at a time, not a line.
+/// Runs a machine to its end, and calls `said` with its output piece by piece. Returns why the machine was stopped, with the last
+/// lines of its console, unless it ended by itself.
 pub(crate) fn run(
     qemu: &Qemu,
     kernel: &Kernel,
     initrd: &[u8],
     mut said: impl FnMut(&str),
-) -> Result<End, Failure> {
+) -> Result<Option<String>, Failure> {
     let place = place(kernel);
     let initrd = put(&place, initrd)?;
     let console = place.join("console.log");
@@ -89,13 +76,16 @@ pub(crate) fn run(
             }
         }
     };
-    let status = machine.end(why.is_none());
+    if why.is_some() {
+        let _ = machine.0.kill();
+    }
+    let status = machine.0.wait().ok();
     let _ = fs::remove_file(initrd);
     let why = why.or_else(|| match status {
         Some(status) if status.success() => None,
         status => Some(format!("QEMU ended with {status:?}")),
     });
-    Ok(why.map_or(End::Off, |why| End::Stopped(format!("{why}\n{}", last_lines(&console)))))
+    Ok(why.map(|why| format!("{why}\n{}", last_lines(&console))))
 }
 
 /// Runs a machine with the console in this terminal.
@@ -104,7 +94,7 @@ pub(crate) fn shell(qemu: &Qemu, kernel: &Kernel, initrd: &[u8]) -> Result<(), F
     let mut command = machine(qemu, kernel, &initrd);
     // Ctrl-C belongs to the shell inside; Ctrl-A X ends the machine.
     command.args(["-chardev", "stdio,id=terminal,mux=on,signal=off", "-serial", "chardev:terminal"]);
-    // The second line is there in every machine.
+    // The second serial line is unused here.
     let ended = steps::status(command.args(["-mon", "chardev=terminal", "-serial", "null"]));
     let _ = fs::remove_file(initrd);
     ended.map(drop)
@@ -126,23 +116,74 @@ fn last_lines(path: &Path) -> String {
     format!("the console's last lines (all are in {}):\n    {last}", path.display())
 }
 
-/// A process that ends with its value.
+/// A process that is killed on drop.
 struct Machine(Child);
-
-impl Machine {
-    fn end(&mut self, by_itself: bool) -> Option<ExitStatus> {
-        if !by_itself {
-            let _ = self.0.kill();
-        }
-        self.0.wait().ok()
-    }
-}
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        if !matches!(self.0.try_wait(), Ok(Some(_))) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
+        // Neither does anything after a wait.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Before 8.1 one CPU may run an instruction that another has just changed ("accel/tcg: Always lock pages before translation").
+/// A kernel changes its own when BPF's statistics go on and off, and crashes ("Oops: int3").
+const LEAST: (u32, u32) = (8, 1);
+
+/// A QEMU that emulates a kernel faithfully.
+pub(crate) struct Qemu {
+    program: PathBuf,
+    /// Its files, if it is not installed.
+    data: Option<PathBuf>,
+}
+
+impl Qemu {
+    /// The installed one; if that is too old, the backport of its release, unpacked and not installed.
+    pub(crate) fn find(apt: &Apt) -> Result<Self, Failure> {
+        let installed = PathBuf::from("qemu-system-x86_64");
+        if is_new_enough(&installed) {
+            return Ok(Self { program: installed, data: None });
         }
+        let place = kernels::cache()?.join("qemu");
+        let program = place.join("usr/bin/qemu-system-x86_64");
+        if !is_new_enough(&program) {
+            for name in ["qemu-system-x86", "qemu-system-data"] {
+                apt.unpack(&format!("{name}/bookworm-backports"), &place)?;
+            }
+        }
+        if !is_new_enough(&program) {
+            let (major, minor) = LEAST;
+            return Err(Failure::Host(format!(
+                "lab: there is no qemu-system-x86_64 {major}.{minor} or later, and older ones let kernels die; install one"
+            )));
+        }
+        Ok(Self { program, data: Some(place.join("usr/share/qemu")) })
+    }
+}
+
+fn is_new_enough(program: &Path) -> bool {
+    let output = Command::new(program).arg("--version").output();
+    output.is_ok_and(|output| {
+        version(&String::from_utf8_lossy(&output.stdout)).is_some_and(|version| version >= LEAST)
+    })
+}
+
+/// Parses `QEMU emulator version 10.0.2 (Debian ...)`.
+fn version(text: &str) -> Option<(u32, u32)> {
+    let (_, rest) = text.split_once("version ")?;
+    let mut numbers = rest.split(['.', ' ']).map(|part| part.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version;
+
+    #[test]
+    fn the_version_is_read() {
+        assert_eq!(version("QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2)\nCopyright"), Some((10, 0)));
+        assert!(version("QEMU emulator version 7.2.22 (Debian)") < Some((8, 1)));
+        assert_eq!(version("not found"), None);
     }
 }

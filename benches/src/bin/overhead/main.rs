@@ -1,24 +1,23 @@
 //! What the hook costs beside its peers: `cargo xtask overhead`.
 //!
-//! One load, `perf bench sched pipe` on one CPU, under each subject in turn, round after round, so that a machine that
-//! changes its speed changes it for all. Each round runs the load twice under each subject: with the kernel counting the
-//! time of BPF programs (as `kernel.bpf_stats_enabled` does), for the cost of a switch and of a wakeup; and without, for the
-//! slowdown of the load.
+//! One load, `perf bench sched pipe` on one CPU, runs under each subject in turn, round after round, so that changes of the machine's
+//! speed affect all subjects. Each round runs it twice under each subject: while the kernel counts the time of BPF programs (as
+//! `kernel.bpf_stats_enabled` does), for the cost of a switch and of a wakeup; and without, for the slowdown of the load.
 
 mod counting;
 mod sleepers;
 mod subject;
 mod table;
 
-use std::{path::PathBuf, process::Command, time::Duration};
+use std::{fs, path::PathBuf, process::Command, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 
 use crate::{
-    counting::{Counted, Counting},
+    counting::Counted,
     subject::Subject,
-    table::{Row, print},
+    table::{SubjectResults, print},
 };
 
 /// Measures what cgscope costs, side by side with an empty hook and with runqlat.
@@ -44,22 +43,23 @@ struct Options {
 fn main() -> Result<()> {
     let options = Options::parse();
     println!("perf bench sched pipe, {} round trips on one CPU, {} rounds", options.loops, options.rounds);
-    if counting::is_always_on() {
+    let setting = fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled").unwrap_or_default();
+    if setting.trim() == "1" {
         println!("kernel.bpf_stats_enabled is 1: the load is slowed by the counting, too");
     }
     let subjects =
         Subject::ALL.into_iter().filter(|subject| *subject != Subject::Before || options.before.is_some());
-    let mut rows: Vec<Row> = subjects.map(Row::new).collect();
+    let mut rows: Vec<SubjectResults> = subjects.map(SubjectResults::new).collect();
     for round in 1..=options.rounds {
         for row in &mut rows {
             eprintln!("round {round}: {}", row.subject.name());
             let running = row.subject.start(options.before.as_deref())?;
             row.seconds.push(pipe(options.loops)?);
-            let counting = Counting::start()?;
+            let counts = counting::start()?;
             let before = counting::read(&running.programs)?;
             pipe(options.loops)?;
             let after = counting::read(&running.programs)?;
-            counting.stop();
+            drop(counts);
             row.counted.push(Counted::between(&before, &after));
         }
     }
@@ -70,7 +70,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Runs the load; seconds.
+/// Runs the load; returns seconds.
 fn pipe(loops: u64) -> Result<f64> {
     let loops = loops.to_string();
     let output = Command::new("taskset")
@@ -84,7 +84,7 @@ fn pipe(loops: u64) -> Result<f64> {
     }
 }
 
-/// Time for what was just started or ended to settle.
+/// Waits until what was just started or ended has settled.
 fn pause() {
     std::thread::sleep(Duration::from_millis(300));
 }

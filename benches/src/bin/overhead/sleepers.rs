@@ -14,7 +14,6 @@ use crate::subject::cgscope;
 const THREADS: u32 = 5_000;
 const SECONDS: u32 = 10;
 
-/// Measures and prints.
 pub fn measure() -> Result<()> {
     let _load = Sleepers::start()?;
     println!("\n{THREADS} sleeping threads, `cgscope hist --json 1` for {SECONDS} s");
@@ -45,7 +44,7 @@ pub fn measure() -> Result<()> {
     Ok(())
 }
 
-/// Ends with the value.
+/// Killed on drop.
 struct Sleepers(Child);
 
 impl Sleepers {

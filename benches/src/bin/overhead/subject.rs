@@ -1,4 +1,4 @@
-//! What is measured.
+//! What is measured: nothing, cgscope, and its peers.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,30 +12,23 @@ use cgscope_collect::EMPTY_HOOK_OBJECT;
 
 use crate::{counting::program_ids, pause};
 
-/// Something that may be attached while the load runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subject {
-    /// Nothing: what the load does by itself.
-    Nothing,
-    /// Our hook with an empty body.
-    EmptyHook,
-    /// `cgscope hist 1` of the whole host.
-    Cgscope,
-    /// The same of an earlier commit.
-    Before,
-    /// `cgscope stat 1`: where time goes beside waits, too.
-    Stat,
-    /// `cgscope stat --offcpu 1`: by stack as well.
-    StatOffcpu,
-    /// `runqlat 1`: one histogram.
-    Runqlat,
-    /// `runqlat -P 1`: one for each process.
-    RunqlatPerProcess,
-    /// `offcputime`: time off the CPU by stack, in the kernel and of the program.
-    Offcputime,
+cgscope_layout::named! {
+    /// What may be attached while the load runs, in the order of the table.
+    Subject {
+        Nothing = "nothing",
+        EmptyHook = "empty hook",
+        Cgscope = "cgscope hist 1",
+        /// The same of an earlier commit.
+        Before = "before: hist 1",
+        Stat = "cgscope stat 1",
+        StatOffcpu = "cgscope stat --offcpu 1",
+        Runqlat = "runqlat 1",
+        RunqlatPerProcess = "runqlat -P 1",
+        Offcputime = "offcputime",
+    }
 }
 
-/// A subject, attached until the value is dropped.
+/// A subject, attached until this is dropped.
 pub struct Running {
     /// Its BPF programs.
     pub programs: Vec<u32>,
@@ -44,35 +37,7 @@ pub struct Running {
 }
 
 impl Subject {
-    /// In the order of the table.
-    pub const ALL: [Self; 9] = [
-        Self::Nothing,
-        Self::EmptyHook,
-        Self::Cgscope,
-        Self::Before,
-        Self::Stat,
-        Self::StatOffcpu,
-        Self::Runqlat,
-        Self::RunqlatPerProcess,
-        Self::Offcputime,
-    ];
-
-    /// For the table.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Nothing => "nothing",
-            Self::EmptyHook => "empty hook",
-            Self::Cgscope => "cgscope hist 1",
-            Self::Before => "before: hist 1",
-            Self::Stat => "cgscope stat 1",
-            Self::StatOffcpu => "cgscope stat --offcpu 1",
-            Self::Runqlat => "runqlat 1",
-            Self::RunqlatPerProcess => "runqlat -P 1",
-            Self::Offcputime => "offcputime",
-        }
-    }
-
-    /// Attaches it. `earlier`: the binary of [`Self::Before`].
+    /// `earlier`: the binary of [`Self::Before`].
     pub fn start(self, earlier: Option<&Path>) -> Result<Running> {
         let before = program_ids()?;
         let mut running = match self {
@@ -125,7 +90,7 @@ fn by_command(program: PathBuf, args: &[&str]) -> Result<Running> {
     Ok(Running { programs: Vec::new(), _hook: None, child: Some(child) })
 }
 
-/// The command beside this one: `cargo xtask overhead` builds both.
+/// The binary beside this one.
 pub fn cgscope() -> Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("cgscope");
     if !path.exists() {

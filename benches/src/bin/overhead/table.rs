@@ -4,36 +4,25 @@ use anyhow::{Context, Result};
 
 use crate::{counting::Counted, subject::Subject};
 
-/// A subject's results, one a round.
-pub struct Row {
-    /// What was measured.
+/// One result per round.
+pub struct SubjectResults {
     pub subject: Subject,
-    /// The load's time without counting.
+    /// Time of the load without counting.
     pub seconds: Vec<f64>,
-    /// The programs' time with it.
     pub counted: Vec<Counted>,
 }
 
-impl Row {
-    /// No result yet.
+impl SubjectResults {
     pub fn new(subject: Subject) -> Self {
         Self { subject, seconds: Vec::new(), counted: Vec::new() }
     }
 
-    fn switch_ns(&self) -> f64 {
-        median(self.counted.iter().map(|counted| counted.switch_ns))
-    }
-
-    fn wakeup_ns(&self) -> f64 {
-        median(self.counted.iter().map(|counted| counted.wakeup_ns))
-    }
-
-    /// ns of all programs for each switch: wakeups counted in.
+    /// ns of all programs per switch, those at wakeups included.
     fn gross_ns(&self) -> f64 {
         median(self.counted.iter().map(|c| c.total_ns as f64 / c.switches.max(1) as f64))
     }
 
-    /// The same without what empty programs would cost at the same places.
+    /// The same less what empty programs would cost at the same places.
     fn net_ns(&self, empty: &Self) -> f64 {
         let rounds = self.counted.iter().zip(&empty.counted);
         median(rounds.map(|(c, empty)| {
@@ -41,21 +30,20 @@ impl Row {
         }))
     }
 
-    /// The load's time, round by round against another's.
+    /// Time of the load compared with another subject, round by round.
     fn slowdown(&self, other: &Self) -> f64 {
         median(self.seconds.iter().zip(&other.seconds).map(|(ours, theirs)| ours / theirs))
     }
 }
 
-/// Of ours, beside whom it does the work of, and what is promised.
+/// Our subjects with peers that do the same work, and our limit.
 const PEERS: [(Subject, Subject, &str); 3] = [
     (Subject::Cgscope, Subject::Runqlat, " (at most 1/4)"),
     (Subject::Cgscope, Subject::RunqlatPerProcess, " (at most 1/4)"),
     (Subject::StatOffcpu, Subject::Offcputime, ""),
 ];
 
-/// Prints all rows and what follows from them.
-pub fn print(rows: &[Row]) -> Result<()> {
+pub fn print(rows: &[SubjectResults]) -> Result<()> {
     let row = |subject: Subject| {
         let found = rows.iter().find(|row| row.subject == subject);
         found.with_context(|| format!("{} was not measured", subject.name()))
@@ -73,8 +61,8 @@ pub fn print(rows: &[Row]) -> Result<()> {
         } else {
             format!(
                 "{:>11.1} {:>11.1} {:>14.1} {:>12.1}",
-                row.switch_ns(),
-                row.wakeup_ns(),
+                median(row.counted.iter().map(|counted| counted.switch_ns)),
+                median(row.counted.iter().map(|counted| counted.wakeup_ns)),
                 row.gross_ns(),
                 row.net_ns(empty)
             )
@@ -118,7 +106,7 @@ mod tests {
 
     #[test]
     fn all_that_is_measured_makes_the_table() {
-        assert!(print(&Subject::ALL.map(Row::new)).is_ok());
-        assert!(print(&[Row::new(Subject::Nothing)]).is_err());
+        assert!(print(&Subject::ALL.map(SubjectResults::new)).is_ok());
+        assert!(print(&[SubjectResults::new(Subject::Nothing)]).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What can be typed after `cgscope sample`.
+//! The arguments of `cgscope sample`.
 
 use std::time::Duration;
 
@@ -7,7 +7,6 @@ use clap::Args;
 
 use super::{Select, interval};
 
-/// `cgscope sample`
 #[derive(Debug, Args)]
 pub struct Sample {
     /// Look for so long [default: 5s, or to the end of the command]
@@ -35,13 +34,11 @@ pub struct Sample {
     #[arg(long)]
     pub json: bool,
 
-    /// Whose threads.
     #[command(flatten)]
     pub select: Select,
 }
 
 impl Sample {
-    /// The columns, in the order of the table.
     pub fn columns(&self) -> Vec<GroupBy> {
         let own = if self.group_by.is_empty() { &GroupBy::DEFAULT[..] } else { &self.group_by };
         own.iter().chain(&self.append_group_by).copied().collect()
@@ -55,16 +52,13 @@ fn column(text: &str) -> Result<GroupBy, String> {
     })
 }
 
-/// More often than that, looking at a few hundred threads takes a tenth of a CPU.
+/// The maximum: reading a few hundred threads takes a tenth of a CPU.
 const MOST_HZ: f64 = 1_000.0;
 
 fn hertz(text: &str) -> Result<f64, String> {
     let hz: f64 = text.parse().map_err(|_| "a number like 20 or 0.5".to_owned())?;
-    if hz.is_finite() && (0.01..=MOST_HZ).contains(&hz) {
-        Ok(hz)
-    } else {
-        Err(format!("it lies between 0.01 and {MOST_HZ}"))
-    }
+    let is_possible = (0.01..=MOST_HZ).contains(&hz);
+    if is_possible { Ok(hz) } else { Err(format!("it lies between 0.01 and {MOST_HZ}")) }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The options that the model's table of selectors names.
+//! The options of the model's table of selectors.
 
 use cgscope_model::{
     Selection,
@@ -9,12 +9,11 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 /// The heading of the options in the help.
 pub const HEADING: &str = "Selection (none: the whole host)";
 
-/// What was typed for each selector.
+/// The texts that were given for selectors.
 #[derive(Clone, Debug, Default)]
 pub struct Selectors(pub Vec<(&'static Selector, String)>);
 
 impl Selectors {
-    /// Parses the values.
     pub fn selection(&self) -> Result<Selection, String> {
         let mut selection = Selection::default();
         self.0.iter().try_for_each(|(selector, text)| (selector.set)(&mut selection, text))?;
@@ -22,7 +21,7 @@ impl Selectors {
     }
 }
 
-/// Ids are parsed here, where clap names the bad one of a list. The other selectors have sentences of their own.
+/// Ids are parsed here, as clap names the bad one in a list. The other selectors have errors of their own.
 fn argument(selector: &'static Selector) -> Arg {
     let parse = |text: &str| (selector.set)(&mut Selection::default(), text).map(|()| text.to_owned());
     let argument = Arg::new(selector.name)

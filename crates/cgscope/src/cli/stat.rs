@@ -1,4 +1,4 @@
-//! What can be typed after `cgscope stat`.
+//! The arguments of `cgscope stat`.
 
 use std::path::PathBuf;
 
@@ -6,14 +6,11 @@ use clap::{Args, ValueEnum};
 
 use super::{Rhythm, Select};
 
-/// `cgscope stat`
 #[derive(Debug, Args)]
 pub struct Stat {
-    /// How often, and how long.
     #[command(flatten)]
     pub rhythm: Rhythm,
 
-    /// Whose figures.
     #[command(flatten)]
     pub select: Select,
 
@@ -23,7 +20,7 @@ pub struct Stat {
 
     /// A line for each of these [default: process]
     #[arg(long, value_name = "WHAT")]
-    pub by: Option<By>,
+    pub by: Option<StatBy>,
 
     /// Also those that did nothing
     #[arg(short, long)]
@@ -48,9 +45,8 @@ pub struct Stat {
     pub json: bool,
 }
 
-/// What `stat --by` takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum By {
+pub enum StatBy {
     /// Each thread, with the id of its process.
     Thread,
     /// Each process: its threads together.

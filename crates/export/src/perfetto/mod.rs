@@ -1,68 +1,60 @@
-//! A trace of Perfetto: counters of waiting by cause, of running and of throttling for the host, each cgroup with all below it,
-//! processes and busy threads, how busy each CPU was, and findings as instants.
+//! A trace of Perfetto: counters of waiting by cause, running and throttling for the host, each cgroup with all below it, processes
+//! and busy threads; how busy each CPU was; findings as instants.
 //!
-//! A counter shows what its interval had, from the start of the interval on; its values sum to the whole.
+//! A counter shows the figure of an interval from its start on; the values sum to the whole.
 
 pub mod proto;
 mod tracks;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use cgscope_model::{
-    Finding, Group, Interval, Totals, Wait, findings::findings, selection::path_and_ancestors, sum,
-};
+use cgscope_model::{Group, Interval, Totals, Wait, findings::findings, selection::path_and_ancestors, sum};
 
 use crate::{About, Out, Result, Sink};
-use proto::{CounterUnit, DebugAnnotation};
-use tracks::{Scope, There, Tracks};
+use proto::CounterUnit;
+use tracks::{Present, Scope, Tracks};
 
-/// The names of counters. Those of waiting have the cause behind them.
+/// The names of counters.
 pub mod counters {
-    /// Waits that ended, by cause: `waited: throttled`.
+    /// Time of waits that ended; the cause follows: `waited: throttled`.
     pub const WAITED: &str = "waited: ";
-    /// Waits that ended, all causes.
+    /// Time of waits that ended, all causes.
     pub const WAITED_IN_ALL: &str = "waited";
-    /// How many waits ended.
+    /// Waits that ended.
     pub const WAITS: &str = "waits";
     /// Time on a CPU.
     pub const RAN: &str = "ran";
-    /// Tasks that wait at the end of the interval.
+    /// Waiting tasks at the end of the interval.
     pub const WAITING: &str = "waiting at the end";
-    /// The kernel's own counter of the time that the quota kept CPUs from running, each counted by itself.
+    /// The kernel's own sum over CPUs of the time that the quota kept them from running.
     pub const THROTTLED: &str = "cpu.stat throttled";
-    /// The kernel's own counter of the periods in which the quota ran out.
+    /// The kernel's own count of periods in which the quota ran out.
     pub const PERIODS_THROTTLED: &str = "cpu.stat periods throttled";
-    /// Time in which a CPU ran anything.
+    /// Time in which a CPU ran a task.
     pub const BUSY: &str = "busy";
-    /// Figures that are lost, of all kinds.
+    /// Losses of all kinds.
     pub const LOSSES: &str = "losses";
 }
 
-/// The category of findings.
-pub const FINDING: &str = "finding";
-
-/// Writes packets as they come.
 pub(crate) struct Perfetto {
     tracks: Tracks,
     about: About,
-    end_unix_ns: u64,
 }
 
 impl Perfetto {
     pub(crate) fn new(out: Out, about: About) -> Result<Self> {
         let tracks = Tracks::new(out, about.hostname.clone(), about.start_unix_ns)?;
-        Ok(Self { tracks, end_unix_ns: about.start_unix_ns, about })
+        Ok(Self { tracks, about })
     }
 
     fn host(&mut self, interval: &Interval) -> Result<()> {
         self.group(interval, &Scope::Host, &interval.total())?;
         let losses = sum::total(interval.losses.nonzero().map(|(_, count)| count));
-        let at = interval.start_unix_ns;
-        self.tracks.count(&Scope::Host, counters::LOSSES, CounterUnit::Count, at, losses)?;
+        self.tracks.count(&Scope::Host, counters::LOSSES, CounterUnit::Count, losses)?;
         for cpu in &interval.cpus {
             if let Some(busy_ns) = cpu.busy_ns {
                 let name = format!("{} CPU {:>3}", counters::BUSY, cpu.cpu);
-                self.tracks.count(&Scope::Cpus, &name, CounterUnit::TimeNs, at, busy_ns)?;
+                self.tracks.count(&Scope::Cpus, &name, CounterUnit::TimeNs, busy_ns)?;
             }
         }
         Ok(())
@@ -72,111 +64,85 @@ impl Perfetto {
         for (path, group) in interval.by_cgroup() {
             self.group(interval, &Scope::Cgroup(path), &group)?;
         }
-        let at = interval.start_unix_ns;
-        for limits in &interval.limits {
+        for limits in interval.limits.iter().filter(|limits| limits.quota_us.is_some()) {
             let Some(path) = interval.cgroup_path(limits.id) else { continue };
             let scope = Scope::Cgroup(Some(path.clone()));
-            let kernels = [
-                (counters::THROTTLED, CounterUnit::TimeNs, limits.throttled_ns),
-                (counters::PERIODS_THROTTLED, CounterUnit::Count, limits.nr_throttled),
-            ];
-            for (name, unit, value) in kernels {
-                if let Some(value) = value.filter(|_| limits.quota_us.is_some()) {
-                    self.tracks.count(&scope, name, unit, at, value)?;
-                }
+            if let Some(ns) = limits.throttled_ns {
+                self.tracks.count(&scope, counters::THROTTLED, CounterUnit::TimeNs, ns)?;
+            }
+            if let Some(periods) = limits.nr_throttled {
+                self.tracks.count(&scope, counters::PERIODS_THROTTLED, CounterUnit::Count, periods)?;
             }
         }
         Ok(())
     }
 
     fn group(&mut self, interval: &Interval, scope: &Scope, group: &Group) -> Result<()> {
-        let at = interval.start_unix_ns;
         for (cause, _) in group.wait.by_cause.iter() {
             if let Some(ns) = group.wait.by_cause.known(cause, interval.mode) {
                 let name = format!("{}{}", counters::WAITED, cause.name());
-                self.tracks.count(scope, &name, CounterUnit::TimeNs, at, ns)?;
+                self.tracks.count(scope, &name, CounterUnit::TimeNs, ns)?;
             }
         }
         if let Some(pending) = interval.mode.exact(|| group.pending) {
-            self.tracks.count(scope, counters::WAITING, CounterUnit::Count, at, pending)?;
+            self.tracks.count(scope, counters::WAITING, CounterUnit::Count, pending)?;
         }
-        self.waits(at, scope, &group.wait, &group.totals)
+        self.waits(scope, &group.wait, &group.totals)
     }
 
-    fn waits(&mut self, at: u64, scope: &Scope, wait: &Wait, totals: &Totals) -> Result<()> {
-        for (name, unit, value) in [
-            (counters::WAITED_IN_ALL, CounterUnit::TimeNs, wait.total_ns),
-            (counters::WAITS, CounterUnit::Count, wait.count),
-            (counters::RAN, CounterUnit::TimeNs, totals.on_cpu_ns),
-        ] {
-            self.tracks.count(scope, name, unit, at, value)?;
-        }
-        Ok(())
+    fn waits(&mut self, scope: &Scope, wait: &Wait, totals: &Totals) -> Result<()> {
+        self.tracks.count(scope, counters::WAITED_IN_ALL, CounterUnit::TimeNs, wait.total_ns)?;
+        self.tracks.count(scope, counters::WAITS, CounterUnit::Count, wait.count)?;
+        self.tracks.count(scope, counters::RAN, CounterUnit::TimeNs, totals.on_cpu_ns)
     }
 
-    /// Processes that ran or waited, and their threads that did so for a share of the time that counts.
+    /// Processes that ran or waited, and busy threads.
     fn processes(&mut self, interval: &Interval) -> Result<()> {
-        let at = interval.start_unix_ns;
         let names: BTreeMap<u32, Arc<str>> =
             interval.naming_tasks().into_iter().map(|(pid, task)| (pid, task.comm.clone())).collect();
         let name = |pid: u32| names.get(&pid).cloned().unwrap_or_default();
         for (pid, group) in interval.by_process() {
             if group.wait.count != 0 || group.totals.on_cpu_ns != 0 {
-                self.waits(at, &Scope::Process(pid, name(pid)), &group.wait, &group.totals)?;
+                self.waits(&Scope::Process(pid, name(pid)), &group.wait, &group.totals)?;
             }
         }
         for task in interval.tasks.iter().filter(|task| task.is_busy(interval.duration_ns)) {
             let reading = &task.reading;
-            // Described first: a thread belongs to the process of that id.
-            let process = Scope::Process(reading.tgid, name(reading.tgid));
-            self.tracks.describe_scope(&process)?;
+            // First: the descriptor of a thread names its process.
+            self.tracks.scope(&Scope::Process(reading.tgid, name(reading.tgid)))?;
             let thread = Scope::Thread(reading.tgid, reading.serial, reading.tid, reading.comm.clone());
-            self.waits(at, &thread, &task.wait, &task.totals)?;
+            self.waits(&thread, &task.wait, &task.totals)?;
         }
         Ok(())
     }
 
     fn findings(&mut self, interval: &Interval) -> Result<()> {
         for finding in findings(interval, &self.about.host) {
-            let scope = match &finding.cgroup {
-                Some(path) => Scope::Cgroup(Some(path.clone())),
-                None => Scope::Host,
-            };
-            self.tracks.say(&scope, interval.start_unix_ns, FINDING, &finding.says, annotations(&finding))?;
+            let cgroup = finding.cgroup.clone().map(|path| Scope::Cgroup(Some(path)));
+            self.tracks.instant(&cgroup.unwrap_or(Scope::Host), &finding)?;
         }
         Ok(())
     }
 }
 
-fn there(interval: &Interval) -> There<'_> {
-    There {
-        processes: interval.tasks.iter().map(|task| task.reading.tgid).collect(),
-        threads: interval.tasks.iter().map(|task| task.reading.serial).collect(),
-        cgroups: interval.cgroups.iter().flat_map(|(_, path)| path_and_ancestors(path)).collect(),
-    }
-}
-
-fn annotations(finding: &Finding) -> Vec<DebugAnnotation> {
-    let named = |name: &str| DebugAnnotation { name: Some(name.to_owned()), ..DebugAnnotation::default() };
-    let text = |name, text: &str| DebugAnnotation { string_value: Some(text.to_owned()), ..named(name) };
-    let mut all = vec![text("rule", finding.rule.name()), text("advice", &finding.advice)];
-    all.extend(finding.cgroup.as_deref().map(|path| text("cgroup", path)));
-    all.push(DebugAnnotation { uint_value: Some(finding.lost_ns), ..named("lost_ns") });
-    all
-}
-
 impl Sink for Perfetto {
     fn interval(&mut self, interval: &Interval) -> Result<()> {
-        self.tracks.begin_interval();
+        self.tracks.now_unix_ns = interval.start_unix_ns;
         self.host(interval)?;
         self.cgroups(interval)?;
         self.processes(interval)?;
         self.findings(interval)?;
-        self.end_unix_ns = interval.start_unix_ns.saturating_add(interval.duration_ns);
-        self.tracks.end_interval(interval.start_unix_ns, &there(interval))
+        let present = Present {
+            processes: interval.tasks.iter().map(|task| task.reading.tgid).collect(),
+            threads: interval.tasks.iter().map(|task| task.reading.serial).collect(),
+            cgroups: interval.cgroups.iter().flat_map(|(_, path)| path_and_ancestors(path)).collect(),
+        };
+        self.tracks.end_interval(&present)?;
+        self.tracks.now_unix_ns = interval.start_unix_ns.saturating_add(interval.duration_ns);
+        Ok(())
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
-        self.tracks.finish(self.end_unix_ns)
+        self.tracks.finish()
     }
 }

@@ -1,4 +1,4 @@
-//! Tracks, described when they are first used, and what counters show.
+//! Tracks, which are described at their first use, and their counters.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,70 +6,69 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_model::{cgroup_name::UNNAMED, selection::path_and_ancestors};
+use cgscope_model::{Finding, cgroup_name::UNNAMED, selection::path_and_ancestors};
 use prost::Message;
 
 use super::proto::{
-    BuiltinClock, ChildTracksOrdering, Clock, ClockSnapshot, CounterDescriptor, CounterUnit, DebugAnnotation,
-    EventType, ProcessDescriptor, ThreadDescriptor, TracePacket, TrackDescriptor, TrackEvent,
+    COUNTER, Clock, ClockSnapshot, CounterDescriptor, CounterUnit, DebugAnnotation, INSTANT, LEXICOGRAPHIC,
+    ProcessDescriptor, REALTIME, ThreadDescriptor, TracePacket, TrackDescriptor, TrackEvent,
 };
 use crate::{Out, Result};
 
-/// The field `packet` of the message `Trace`: a length and that many bytes follow.
+/// The field `packet` of the message `Trace`: its length and bytes follow.
 const PACKET_KEY: u8 = 1 << 3 | 2;
-/// All packets are of one writer.
+/// All packets have one writer.
 const SEQUENCE: u32 = 1;
-/// `SEQ_INCREMENTAL_STATE_CLEARED`: what follows depends on nothing before.
+/// `SEQ_INCREMENTAL_STATE_CLEARED`: later packets depend on no earlier ones.
 const STATE_CLEARED: u32 = 1;
 
-/// Tracks that hold others.
+/// A track that holds others.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Scope {
     Host,
     Cpus,
     Cgroups,
-    /// Under the track of its parent.
     Cgroup(Option<Arc<str>>),
-    /// A process and its name.
+    /// Process and name.
     Process(u32, Arc<str>),
-    /// A thread: process, serial, thread, name. Where a tid is reused it is another track.
+    /// Process, serial, thread and name. A reused tid is another track.
     Thread(u32, u64, u32, Arc<str>),
 }
 
-/// So many cgroups that are gone keep their tracks, lest one that comes again has two.
-const GONE_CGROUPS: usize = 1_000;
+/// Maximum number of removed cgroups that keep their tracks, so that a cgroup made again has only one.
+const REMOVED_CGROUPS: usize = 1_000;
 
 /// The track of a scope, and those of its counters by name.
-#[derive(Debug)]
 struct Track {
     uuid: u64,
     counters: BTreeMap<String, u64>,
 }
 
-/// What was there in an interval: who was not is forgotten.
-#[derive(Debug, Default)]
-pub(super) struct There<'a> {
+/// What exists in an interval.
+pub(super) struct Present<'a> {
     pub processes: BTreeSet<u32>,
     /// Serials.
     pub threads: BTreeSet<u64>,
-    /// Paths, with those above them.
+    /// Paths with their ancestors.
     pub cgroups: BTreeSet<&'a str>,
 }
 
-/// Writes packets.
+/// Writes packets as Intervals arrive.
 pub(super) struct Tracks {
     out: Out,
     buffer: Vec<u8>,
     host: String,
     last_uuid: u64,
     scopes: BTreeMap<Scope, Track>,
-    /// Counters that do not show 0, and the interval in which each was set last.
+    /// Counters that do not show 0, and the interval that set each last.
     shown: BTreeMap<u64, u64>,
     interval: u64,
+    /// The time of what is written now.
+    pub(super) now_unix_ns: u64,
 }
 
 impl Tracks {
-    /// Begins the trace, whose clock is the wall clock.
+    /// Begins a trace by the wall clock.
     pub(super) fn new(out: Out, host: String, start_unix_ns: u64) -> Result<Self> {
         let mut tracks = Self {
             out,
@@ -79,16 +78,11 @@ impl Tracks {
             scopes: BTreeMap::new(),
             shown: BTreeMap::new(),
             interval: 0,
+            now_unix_ns: start_unix_ns,
         };
-        let realtime = BuiltinClock::Realtime as i32;
+        let clock = Clock { clock_id: Some(REALTIME), timestamp: Some(start_unix_ns) };
         tracks.write(TracePacket {
-            clock_snapshot: Some(ClockSnapshot {
-                clocks: vec![Clock {
-                    clock_id: Some(realtime.cast_unsigned()),
-                    timestamp: Some(start_unix_ns),
-                }],
-                primary_trace_clock: Some(realtime),
-            }),
+            clock_snapshot: Some(ClockSnapshot { clocks: vec![clock], primary_trace_clock: Some(REALTIME) }),
             sequence_flags: Some(STATE_CLEARED),
             first_packet_on_sequence: Some(true),
             ..TracePacket::default()
@@ -100,15 +94,15 @@ impl Tracks {
         let packet = TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), ..packet };
         self.buffer.clear();
         self.buffer.push(PACKET_KEY);
-        // It fails for want of room alone, and a Vec grows.
+        // It fails only if there is no room, and a Vec grows.
         let _ = packet.encode_length_delimited(&mut self.buffer);
         Ok(self.out.write_all(&self.buffer)?)
     }
 
-    fn event(&mut self, unix_ns: u64, event: TrackEvent) -> Result<()> {
+    fn event(&mut self, event: TrackEvent) -> Result<()> {
         self.write(TracePacket {
-            timestamp: Some(unix_ns),
-            timestamp_clock_id: Some((BuiltinClock::Realtime as i32).cast_unsigned()),
+            timestamp: Some(self.now_unix_ns),
+            timestamp_clock_id: Some(REALTIME),
             track_event: Some(event),
             ..TracePacket::default()
         })
@@ -122,13 +116,8 @@ impl Tracks {
         Ok(self.last_uuid)
     }
 
-    /// Sees to it that the track of a scope is described.
-    pub(super) fn describe_scope(&mut self, scope: &Scope) -> Result<()> {
-        self.scope(scope).map(drop)
-    }
-
-    /// The track of a scope, described with those above it where that was not done yet.
-    fn scope(&mut self, scope: &Scope) -> Result<u64> {
+    /// The track of a scope. At its first use it is described, after those above it.
+    pub(super) fn scope(&mut self, scope: &Scope) -> Result<u64> {
         if let Some(track) = self.scopes.get(scope) {
             return Ok(track.uuid);
         }
@@ -144,7 +133,7 @@ impl Tracks {
     fn descriptor(&self, scope: &Scope) -> TrackDescriptor {
         let named = |name: &str| TrackDescriptor {
             name: Some(name.to_owned()),
-            child_ordering: Some(ChildTracksOrdering::Lexicographic as i32),
+            child_ordering: Some(LEXICOGRAPHIC),
             ..TrackDescriptor::default()
         };
         let id = |number: &u32| i32::try_from(*number).ok();
@@ -168,27 +157,20 @@ impl Tracks {
         }
     }
 
-    /// From here on counters are of the next interval.
-    pub(super) fn begin_interval(&mut self) {
-        self.interval += 1;
-    }
-
-    /// Shows a value from `unix_ns` on. What stays at 0 is not written.
-    pub(super) fn count(
-        &mut self,
-        scope: &Scope,
-        name: &str,
-        unit: CounterUnit,
-        unix_ns: u64,
-        value: u64,
-    ) -> Result<()> {
+    /// Shows a value from now on. A counter that stays at 0 is not written.
+    pub(super) fn count(&mut self, scope: &Scope, name: &str, unit: CounterUnit, value: u64) -> Result<()> {
         let parent = self.scope(scope)?;
         let known = self.scopes.get(scope).and_then(|track| track.counters.get(name)).copied();
         let uuid = match known {
             Some(uuid) => uuid,
             None if value == 0 => return Ok(()),
             None => {
-                let uuid = self.counter(parent, name, unit)?;
+                let uuid = self.describe(TrackDescriptor {
+                    name: Some(name.to_owned()),
+                    parent_uuid: Some(parent),
+                    counter: Some(CounterDescriptor { unit: Some(unit as i32) }),
+                    ..TrackDescriptor::default()
+                })?;
                 if let Some(track) = self.scopes.get_mut(scope) {
                     track.counters.insert(name.to_owned(), uuid);
                 }
@@ -200,98 +182,76 @@ impl Tracks {
         } else if self.shown.remove(&uuid).is_none() {
             return Ok(());
         }
-        self.show(uuid, unix_ns, value)
+        self.show(uuid, value)
     }
 
-    fn counter(&mut self, parent: u64, name: &str, unit: CounterUnit) -> Result<u64> {
-        self.describe(TrackDescriptor {
-            name: Some(name.to_owned()),
-            parent_uuid: Some(parent),
-            counter: Some(CounterDescriptor { unit: Some(unit as i32) }),
-            ..TrackDescriptor::default()
-        })
+    fn show(&mut self, uuid: u64, value: u64) -> Result<()> {
+        let event = TrackEvent {
+            r#type: Some(COUNTER),
+            track_uuid: Some(uuid),
+            counter_value: Some(i64::try_from(value).unwrap_or(i64::MAX)),
+            ..TrackEvent::default()
+        };
+        self.event(event)
     }
 
-    fn show(&mut self, uuid: u64, unix_ns: u64, value: u64) -> Result<()> {
-        self.event(
-            unix_ns,
-            TrackEvent {
-                r#type: Some(EventType::Counter as i32),
-                track_uuid: Some(uuid),
-                counter_value: Some(i64::try_from(value).unwrap_or(i64::MAX)),
-                ..TrackEvent::default()
-            },
-        )
-    }
-
-    /// Sets to 0 what this interval did not set: who is gone, or did nothing. Who is gone is forgotten.
-    pub(super) fn end_interval(&mut self, unix_ns: u64, there: &There) -> Result<()> {
-        let interval = self.interval;
-        let mut late = Vec::new();
-        self.shown.retain(|uuid, set| {
-            let is_now = *set == interval;
-            late.extend((!is_now).then_some(*uuid));
-            is_now
+    /// Sets counters to 0 that this interval did not set, and removes the tracks of tasks and cgroups that are not present.
+    pub(super) fn end_interval(&mut self, present: &Present) -> Result<()> {
+        let late = self.shown.iter().filter(|(_, set)| **set != self.interval).map(|(uuid, _)| *uuid);
+        for uuid in late.collect::<Vec<_>>() {
+            self.shown.remove(&uuid);
+            self.show(uuid, 0)?;
+        }
+        self.interval += 1;
+        let is_removed =
+            |scope: &Scope| matches!(scope, Scope::Cgroup(Some(path)) if !present.cgroups.contains(&**path));
+        let is_full = self.scopes.keys().filter(|scope| is_removed(scope)).count() > REMOVED_CGROUPS;
+        self.scopes.retain(|scope, _| match scope {
+            Scope::Process(pid, _) => present.processes.contains(pid),
+            Scope::Thread(_, serial, ..) => present.threads.contains(serial),
+            scope => !(is_full && is_removed(scope)),
         });
-        late.into_iter().try_for_each(|uuid| self.show(uuid, unix_ns, 0))?;
-        self.forget(there);
         Ok(())
     }
 
-    fn forget(&mut self, there: &There) {
-        let is_gone = |scope: &Scope| match scope {
-            Scope::Cgroup(Some(path)) => !there.cgroups.contains(&**path),
-            _ => false,
+    pub(super) fn instant(&mut self, scope: &Scope, finding: &Finding) -> Result<()> {
+        let event = TrackEvent {
+            r#type: Some(INSTANT),
+            track_uuid: Some(self.scope(scope)?),
+            categories: vec!["finding".to_owned()],
+            name: Some(finding.says.to_string()),
+            debug_annotations: annotations(finding),
+            ..TrackEvent::default()
         };
-        let forgets_cgroups = self.scopes.keys().filter(|scope| is_gone(scope)).count() > GONE_CGROUPS;
-        self.scopes.retain(|scope, _| match scope {
-            Scope::Process(pid, _) => there.processes.contains(pid),
-            Scope::Thread(_, serial, ..) => there.threads.contains(serial),
-            scope => !(forgets_cgroups && is_gone(scope)),
-        });
-    }
-
-    /// Something that is said at a moment, on the track of `scope`.
-    pub(super) fn say(
-        &mut self,
-        scope: &Scope,
-        unix_ns: u64,
-        category: &str,
-        says: &str,
-        about: Vec<DebugAnnotation>,
-    ) -> Result<()> {
-        let track_uuid = Some(self.scope(scope)?);
-        self.event(
-            unix_ns,
-            TrackEvent {
-                r#type: Some(EventType::Instant as i32),
-                track_uuid,
-                categories: vec![category.to_owned()],
-                name: Some(says.to_owned()),
-                debug_annotations: about,
-                ..TrackEvent::default()
-            },
-        )
+        self.event(event)
     }
 
     /// Ends all counters.
-    pub(super) fn finish(mut self, unix_ns: u64) -> Result<()> {
+    pub(super) fn finish(mut self) -> Result<()> {
         let shown: Vec<u64> = std::mem::take(&mut self.shown).into_keys().collect();
-        shown.into_iter().try_for_each(|uuid| self.show(uuid, unix_ns, 0))?;
+        shown.into_iter().try_for_each(|uuid| self.show(uuid, 0))?;
         Ok(self.out.flush()?)
     }
 }
 
+fn annotations(finding: &Finding) -> Vec<DebugAnnotation> {
+    let named = |name: &str| DebugAnnotation { name: Some(name.to_owned()), ..DebugAnnotation::default() };
+    let text = |name, text: &str| DebugAnnotation { string_value: Some(text.to_owned()), ..named(name) };
+    let mut all = vec![text("rule", finding.rule.name()), text("advice", &finding.advice)];
+    all.extend(finding.cgroup.as_deref().map(|path| text("cgroup", path)));
+    all.push(DebugAnnotation { uint_value: Some(finding.lost_ns), ..named("lost_ns") });
+    all
+}
+
 fn parent(scope: &Scope) -> Option<Scope> {
     match scope {
-        Scope::Host | Scope::Process(..) => None,
+        // The descriptor of a thread names its process.
+        Scope::Host | Scope::Process(..) | Scope::Thread(..) => None,
         Scope::Cpus | Scope::Cgroups => Some(Scope::Host),
         Scope::Cgroup(path) => {
             let above = path.as_deref().and_then(|path| path_and_ancestors(path).nth(1));
             Some(above.map_or(Scope::Cgroups, |above| Scope::Cgroup(Some(above.into()))))
         }
-        // The thread's own descriptor says whose it is.
-        Scope::Thread(..) => None,
     }
 }
 
@@ -304,9 +264,8 @@ mod tests {
         let mut tracks = Tracks::new(Box::new(std::io::sink()), "host".into(), 0).expect("nothing can fail");
         let stays = Scope::Cgroup(Some("/stays".into()));
         for n in 0..3_000u32 {
-            tracks.begin_interval();
             let path = format!("/gone-{n}");
-            let there = There {
+            let present = Present {
                 processes: BTreeSet::from([n]),
                 threads: BTreeSet::from([n.into()]),
                 cgroups: BTreeSet::from(["/", "/stays", &*path]),
@@ -317,11 +276,11 @@ mod tests {
                 Scope::Process(n, "p".into()),
                 Scope::Thread(n, n.into(), n, "t".into()),
             ] {
-                tracks.count(&scope, "ran", CounterUnit::TimeNs, n.into(), 5).expect("a sink takes all");
+                tracks.count(&scope, "ran", CounterUnit::TimeNs, 5).expect("a sink takes all");
             }
-            tracks.end_interval(n.into(), &there).expect("a sink takes all");
+            tracks.end_interval(&present).expect("a sink takes all");
             assert_eq!(tracks.shown.len(), 4, "what was set in this interval alone");
-            assert!(tracks.scopes.len() <= GONE_CGROUPS + 8, "{}", tracks.scopes.len());
+            assert!(tracks.scopes.len() <= REMOVED_CGROUPS + 8, "{}", tracks.scopes.len());
         }
         let of = |scope: &Scope| tracks.scopes.get(scope).map(|track| track.counters.len());
         assert_eq!(of(&stays), Some(1));

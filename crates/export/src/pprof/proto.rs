@@ -1,80 +1,44 @@
-//! The messages of `profile.proto` (package `perftools.profiles`), as published with pprof: what we write of them.
+//! What we use of the published messages of pprof's `profile.proto` (package `perftools.profiles`).
 //!
 //! An index of 0 into the table of strings is the empty string, an id of 0 is none.
 #![expect(missing_docs, reason = "the names are the published ones, and so are their meanings")]
 
-use prost::Message;
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Profile {
-    #[prost(message, repeated, tag = "1")]
-    pub sample_type: Vec<ValueType>,
-    #[prost(message, repeated, tag = "2")]
-    pub sample: Vec<Sample>,
-    #[prost(message, repeated, tag = "4")]
-    pub location: Vec<Location>,
-    #[prost(message, repeated, tag = "5")]
-    pub function: Vec<Function>,
-    #[prost(string, repeated, tag = "6")]
-    pub string_table: Vec<String>,
-    #[prost(int64, tag = "9")]
-    pub time_nanos: i64,
-    #[prost(int64, tag = "10")]
-    pub duration_nanos: i64,
-    #[prost(int64, repeated, tag = "13")]
-    pub comment: Vec<i64>,
-    #[prost(int64, tag = "14")]
-    pub default_sample_type: i64,
-}
-
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct ValueType {
-    #[prost(int64, tag = "1")]
-    pub r#type: i64,
-    #[prost(int64, tag = "2")]
-    pub unit: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Sample {
-    #[prost(uint64, repeated, tag = "1")]
-    pub location_id: Vec<u64>,
-    #[prost(int64, repeated, tag = "2")]
-    pub value: Vec<i64>,
-    #[prost(message, repeated, tag = "3")]
-    pub label: Vec<Label>,
-}
-
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct Label {
-    #[prost(int64, tag = "1")]
-    pub key: i64,
-    #[prost(int64, tag = "2")]
-    pub str: i64,
-    #[prost(int64, tag = "3")]
-    pub num: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Location {
-    #[prost(uint64, tag = "1")]
-    pub id: u64,
-    #[prost(message, repeated, tag = "4")]
-    pub line: Vec<Line>,
-}
-
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct Line {
-    #[prost(uint64, tag = "1")]
-    pub function_id: u64,
-}
-
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct Function {
-    #[prost(uint64, tag = "1")]
-    pub id: u64,
-    #[prost(int64, tag = "2")]
-    pub name: i64,
-    #[prost(int64, tag = "3")]
-    pub system_name: i64,
+messages! {
+    Profile {
+        "1" sample_type: Vec<ValueType>, [message, repeated];
+        "2" sample: Vec<Sample>, [message, repeated];
+        "4" location: Vec<Location>, [message, repeated];
+        "5" function: Vec<Function>, [message, repeated];
+        "6" string_table: Vec<String>, [string, repeated];
+        "9" time_nanos: i64, [int64];
+        "10" duration_nanos: i64, [int64];
+        "13" comment: Vec<i64>, [int64, repeated];
+        "14" default_sample_type: i64, [int64];
+    }
+    ValueType {
+        "1" r#type: i64, [int64];
+        "2" unit: i64, [int64];
+    }
+    Sample {
+        "1" location_id: Vec<u64>, [uint64, repeated];
+        "2" value: Vec<i64>, [int64, repeated];
+        "3" label: Vec<Label>, [message, repeated];
+    }
+    Label {
+        "1" key: i64, [int64];
+        "2" str: i64, [int64];
+        "3" num: i64, [int64];
+    }
+    Location {
+        "1" id: u64, [uint64];
+        "4" line: Vec<Line>, [message, repeated];
+    }
+    Line {
+        "1" function_id: u64, [uint64];
+    }
+    Function {
+        "1" id: u64, [uint64];
+        "2" name: i64, [int64];
+        "3" system_name: i64, [int64];
+    }
 }

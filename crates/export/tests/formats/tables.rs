@@ -164,13 +164,13 @@ fn every_column_is_in_the_document_with_its_type() {
         })
         .collect();
     let kind = |kind| match kind {
-        table::Kind::Text => "text",
-        table::Kind::Int32 => "int32",
-        table::Kind::Int64 => "int64",
-        table::Kind::Id64 => "uint64",
-        table::Kind::Moment => "timestamp",
+        table::TableType::Text => "text",
+        table::TableType::Int32 => "int32",
+        table::TableType::Int64 => "int64",
+        table::TableType::Id64 => "uint64",
+        table::TableType::Moment => "timestamp",
     };
     let columns: Vec<(String, String)> =
-        table::columns().into_iter().map(|column| (column.name, kind(column.kind).to_owned())).collect();
+        table::columns().into_iter().map(|column| (column.name, kind(column.holds).to_owned())).collect();
     assert_eq!(documented, columns);
 }

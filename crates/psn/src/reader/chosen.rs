@@ -1,4 +1,4 @@
-//! The threads of selected processes, and of the processes that those start.
+//! Selected processes, the processes that they start, and selected threads.
 
 use std::{
     io,
@@ -13,24 +13,22 @@ use cgscope_collect::{
     shared_parts::{Follow, ProcFiles, process_of, text},
 };
 
-/// How often new processes are looked for: as psn does.
+/// How often new processes are searched, as psn does.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Follows what was chosen.
 pub(super) struct ChosenProcesses {
     pub files: ProcFiles,
     pub follow: Follow,
-    /// The processes to look into.
+    /// Processes with wanted threads.
     pub pids: Vec<u32>,
-    /// Single threads that were chosen.
+    /// Selected threads.
     pub tids: Vec<u32>,
     looked: Option<Instant>,
-    /// No chosen process or thread is left.
+    /// No selected process or thread is left.
     pub is_gone: bool,
 }
 
 impl ChosenProcesses {
-    /// Of the `/proc` that this process sees.
     pub fn new(selection: &Selection) -> io::Result<Self> {
         let mut files = ProcFiles::open(Path::new("/proc"))?;
         let since_ticks = Ticks::of_this_host().at(monotonic_ns());
@@ -39,7 +37,7 @@ impl ChosenProcesses {
         Ok(Self { files, follow, pids: Vec::new(), tids, looked: None, is_gone: false })
     }
 
-    /// Looks for new processes if it is time to; true if it did.
+    /// Searches new processes if it is time; true if it did.
     pub fn update(&mut self) -> io::Result<bool> {
         if self.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return Ok(false);
@@ -48,8 +46,7 @@ impl ChosenProcesses {
         let forks = self.files.of_host("stat").and_then(text::forks);
         self.follow.processes(&mut self.files, forks, &mut self.pids)?;
         let is_there = |pid: &u32| Path::new("/proc").join(pid.to_string()).exists();
-        let is_all = matches!(self.follow, Follow::All);
-        self.is_gone = !is_all
+        self.is_gone = !matches!(self.follow, Follow::All)
             && !self.follow.whole_processes().chain(self.tids.iter().copied()).any(|id| is_there(&id));
         Ok(true)
     }

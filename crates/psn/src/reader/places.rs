@@ -1,4 +1,4 @@
-//! Where threads are in the kernel: each place once, by a number, and named only when somebody wants to read it.
+//! Where threads are in the kernel: each place once, by number. Names are looked up for output only.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -6,24 +6,23 @@ use cgscope_model::printable;
 
 use cgscope_collect::{Failure, KernelSymbols};
 
-/// KernelPlaces by number, from 1 on.
+/// Places by number, from 1 on.
 #[derive(Debug, Default)]
 pub(super) struct KernelPlaces {
     by_addresses: HashMap<Box<[u64]>, u32>,
-    by_names: HashMap<Text, u32>,
+    by_text: HashMap<ProcText, u32>,
     places: Vec<KernelPlace>,
     symbols: KernelSymbols,
 }
 
-/// What `/proc` says: the function, and the stack.
-type Text = (Box<[u8]>, Box<[u8]>);
+/// `/proc/PID/wchan` and `/proc/PID/stack`; empty if not read.
+type ProcText = (Box<[u8]>, Box<[u8]>);
 
 #[derive(Debug)]
 enum KernelPlace {
     /// Return addresses, the innermost first.
     Addresses(Box<[u64]>),
-    /// As `/proc` writes them: the function, and the stack.
-    ThreadNames { wchan: Box<[u8]>, stack: Box<[u8]> },
+    Text(ProcText),
 }
 
 impl KernelPlaces {
@@ -35,27 +34,30 @@ impl KernelPlaces {
         if let Some(number) = self.by_addresses.get(addresses) {
             return *number;
         }
-        self.places.push(KernelPlace::Addresses(addresses.into()));
-        let number = self.places.len() as u32;
+        let number = self.add(KernelPlace::Addresses(addresses.into()));
         self.by_addresses.insert(addresses.into(), number);
         number
     }
 
-    /// The number of what `/proc/PID/wchan` and `/proc/PID/stack` say; empty: not read.
-    pub fn of_names(&mut self, wchan: &[u8], stack: &[u8]) -> u32 {
-        // A thread that is not blocked is in `0`.
+    /// The number of a place in `/proc`; 0 for none.
+    pub fn of_text(&mut self, wchan: &[u8], stack: &[u8]) -> u32 {
+        // A thread that is not blocked has the wchan `0`.
         let wchan = if wchan == b"0" { b"" } else { wchan };
         if wchan.is_empty() && stack.is_empty() {
             return 0;
         }
-        let key: Text = (wchan.into(), stack.into());
-        if let Some(number) = self.by_names.get(&key) {
+        let key: ProcText = (wchan.into(), stack.into());
+        if let Some(number) = self.by_text.get(&key) {
             return *number;
         }
-        self.places.push(KernelPlace::ThreadNames { wchan: wchan.into(), stack: stack.into() });
-        let number = self.places.len() as u32;
-        self.by_names.insert(key, number);
+        let number = self.add(KernelPlace::Text(key.clone()));
+        self.by_text.insert(key, number);
         number
+    }
+
+    fn add(&mut self, place: KernelPlace) -> u32 {
+        self.places.push(place);
+        self.places.len() as u32
     }
 
     fn get(&self, number: u32) -> Option<&KernelPlace> {
@@ -66,12 +68,12 @@ impl KernelPlaces {
     pub fn wchan(&self, number: u32) -> Option<Arc<str>> {
         match self.get(number)? {
             KernelPlace::Addresses(stack) => self.symbols.wchan(stack).map(Into::into),
-            KernelPlace::ThreadNames { wchan, .. } if wchan.is_empty() => None,
-            KernelPlace::ThreadNames { wchan, .. } => Some(printable(&String::from_utf8_lossy(wchan))),
+            KernelPlace::Text((wchan, _)) if wchan.is_empty() => None,
+            KernelPlace::Text((wchan, _)) => Some(printable(&String::from_utf8_lossy(wchan))),
         }
     }
 
-    /// The functions from the outermost to the innermost, as psn prints them. What has no name is `?`.
+    /// The functions from the outermost to the innermost, as psn prints them; `?` without a name.
     pub fn kstack(&self, number: u32) -> Option<Arc<str>> {
         let functions: Vec<String> = match self.get(number)? {
             KernelPlace::Addresses(stack) => {
@@ -81,7 +83,7 @@ impl KernelPlaces {
                 }
                 stack.iter().map(name).collect()
             }
-            KernelPlace::ThreadNames { stack, .. } => functions(stack),
+            KernelPlace::Text((_, stack)) => functions(stack),
         };
         let functions: Vec<String> = functions.iter().rev().map(|name| format!("{name}()")).collect();
         (!functions.is_empty()).then(|| printable(&functions.join("->")))
@@ -114,9 +116,9 @@ mod tests {
         let first = places.of_addresses(&[1, 2]);
         assert_eq!(places.of_addresses(&[1, 3]), first + 1);
         assert_eq!(places.of_addresses(&[1, 2]), first);
-        assert_eq!(places.of_names(b"0", b""), 0, "as of a thread that is not blocked");
-        let named = places.of_names(b"pipe_read", b"");
-        assert_eq!(places.of_names(b"pipe_read", b""), named);
+        assert_eq!(places.of_text(b"0", b""), 0, "as of a thread that is not blocked");
+        let named = places.of_text(b"pipe_read", b"");
+        assert_eq!(places.of_text(b"pipe_read", b""), named);
         assert_eq!(places.wchan(named).as_deref(), Some("pipe_read"));
         assert_eq!(places.kstack(named), None);
     }
@@ -125,7 +127,7 @@ mod tests {
     fn a_stack_is_told_from_its_outermost_function_on() {
         let mut places = KernelPlaces::default();
         let stack = b"[<0>] futex_wait_queue+0x61/0x90\n[<0>] __futex_wait+0x14d/0x1c0 [a]\n[<0>] do_syscall_64+0x5d/0x90\n";
-        let number = places.of_names(b"futex_wait_queue", stack);
+        let number = places.of_text(b"futex_wait_queue", stack);
         assert_eq!(
             places.kstack(number).as_deref(),
             Some("do_syscall_64()->__futex_wait()->futex_wait_queue()")

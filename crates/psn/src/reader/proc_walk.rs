@@ -1,9 +1,8 @@
-//! `/proc` as a source: of each thread `stat`, and of those that are told of what was asked for.
+//! `/proc` as a source: `stat` of each thread, and further files if they are requested.
 
 use std::{
     os::fd::{AsFd, BorrowedFd},
     path::Path,
-    time::Instant,
 };
 
 use cgscope_model::Selection;
@@ -12,16 +11,14 @@ use super::{RoundRead, WantedFields, chosen::ChosenProcesses, places::KernelPlac
 use crate::{GroupBy, ThreadReading, ThreadState};
 use cgscope_collect::{
     Failure,
-    cgroups::CgroupTree,
     facts::CgroupMounts,
     shared_parts::{CgroupIds, Follow, text},
 };
 
 pub(super) struct ProcWalk {
     chosen: ChosenProcesses,
-    cgroups: Option<CgroupIds>,
+    pub cgroups: Option<CgroupIds>,
     wanted: WantedFields,
-    own_pid: u32,
     tids: Vec<u32>,
     /// Kept for its memory.
     wchan: Vec<u8>,
@@ -45,17 +42,9 @@ impl ProcWalk {
             chosen,
             cgroups: CgroupIds::new(Path::new("/"), mounts, &mountinfo),
             wanted,
-            own_pid: std::process::id(),
             tids: Vec::new(),
             wchan: Vec::new(),
         })
-    }
-
-    /// The cgroups that were met.
-    pub fn tell_of_cgroups(&self, tree: &mut CgroupTree) {
-        if let Some(cgroups) = &self.cgroups {
-            cgroups.tell(tree, Instant::now());
-        }
     }
 
     pub fn read(
@@ -67,14 +56,14 @@ impl ProcWalk {
             cgroups.begin();
         }
         let is_all = matches!(self.chosen.follow, Follow::All);
-        // Of everybody the list is read anew with each look: that costs little beside their files.
+        // The list of all processes is read for each round, which costs little beside their files.
         let listed = if is_all {
             self.chosen.files.processes(&mut self.chosen.pids)
         } else {
             self.chosen.update().map(|_| ())
         };
         listed.map_err(|error| Failure::new(format!("/proc could not be read ({error})"), "", ""))?;
-        let (pids, own_pid) = (std::mem::take(&mut self.chosen.pids), self.own_pid);
+        let (pids, own_pid) = (std::mem::take(&mut self.chosen.pids), std::process::id());
         let mut threads = 0;
         for pid in pids.iter().filter(|pid| **pid != own_pid) {
             threads += self.read_process(*pid, places, each);
@@ -97,7 +86,6 @@ impl ProcWalk {
                     continue;
                 }
                 looked_at += 1;
-                // One that is gone by now does nothing.
                 if let Some(reading) = self.read_thread(threads.as_fd(), pid, *tid, places) {
                     each(&reading);
                 }
@@ -107,7 +95,7 @@ impl ProcWalk {
         looked_at
     }
 
-    /// `None` if it is gone, or in a state that is not asked for.
+    /// `None` if it exited, or is in a state that is not requested.
     fn read_thread(
         &mut self,
         threads: BorrowedFd<'_>,
@@ -135,16 +123,12 @@ impl ProcWalk {
         if wanted.has(GroupBy::Syscall) && state.is_blocked() {
             reading.syscall = files.of_thread(threads, tid, "syscall").and_then(syscall);
         }
+        self.wchan.clear();
         if wanted.has(GroupBy::Wchan) && state.is_blocked() {
-            self.wchan.clear();
             self.wchan.extend(files.of_thread(threads, tid, "wchan").unwrap_or_default());
-            reading.place = places.of_names(&self.wchan, b"");
         }
-        if wanted.has(GroupBy::Kstack) {
-            let wchan = if wanted.has(GroupBy::Wchan) && state.is_blocked() { &self.wchan[..] } else { b"" };
-            reading.place =
-                places.of_names(wchan, files.of_thread(threads, tid, "stack").unwrap_or_default());
-        }
+        let stack = wanted.has(GroupBy::Kstack).then(|| files.of_thread(threads, tid, "stack")).flatten();
+        reading.place = places.of_text(&self.wchan, stack.unwrap_or_default());
         if wanted.has(GroupBy::Username) {
             reading.uid = files.of_thread(threads, tid, "status").and_then(uid);
         }
@@ -157,7 +141,7 @@ impl ProcWalk {
     }
 }
 
-/// As the kernel side has it: at most 15 bytes, without the work that `/proc` adds to the name of a kworker (`wq_worker_comm`).
+/// The name as the kernel side has it: at most 15 bytes, without what `/proc` adds to a kworker (`wq_worker_comm`).
 fn comm(name: &[u8]) -> [u8; 16] {
     let is_worker = name.starts_with(b"kworker/") && !name.starts_with(b"kworker/R");
     let end = if is_worker { name.iter().position(|byte| b"-+".contains(byte)) } else { None };
@@ -167,8 +151,8 @@ fn comm(name: &[u8]) -> [u8; 16] {
     comm
 }
 
-/// `/proc/PID/task/TID/syscall`: the number and its arguments; `-1` outside of a system call, `running`. Of a kernel thread all is
-/// zero, and so is the stack pointer at its end, where a program has one.
+/// `/proc/PID/task/TID/syscall`: the number and its arguments; `-1` outside of a system call, or `running`. All are 0 for a kernel
+/// thread, the stack pointer at the end included, which a program has.
 fn syscall(text: &[u8]) -> Option<i32> {
     let text = std::str::from_utf8(text).ok()?;
     let mut words = text.split_ascii_whitespace();
@@ -177,7 +161,7 @@ fn syscall(text: &[u8]) -> Option<i32> {
     (number >= 0 && has_user_space).then_some(number)
 }
 
-/// The real one of the four of `/proc/PID/status`.
+/// The real user id in `/proc/PID/status`.
 fn uid(status: &[u8]) -> Option<u32> {
     let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Uid:"))?;
     std::str::from_utf8(line).ok()?.split_ascii_whitespace().next()?.parse().ok()

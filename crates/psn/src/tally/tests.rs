@@ -86,7 +86,7 @@ fn threads_that_are_equal_in_the_columns_are_one_row() {
     let (pool, main) = (vec!["pool-*".into(), "on_cpu".into()], vec!["main".into(), "sleeping".into()]);
     assert_eq!(told(&table), [(6, pool), (2, main)]);
     assert_eq!((table.rounds, table.threads, table.processes), (2, 4, 2));
-    assert_eq!(table.avg_threads(&table.rows[0]), 3.0);
+    assert_eq!(table.per_round(table.rows[0].samples), 3.0);
 }
 
 #[test]
@@ -142,6 +142,5 @@ fn what_is_not_known_is_not_made_up() {
 fn nothing_counted_is_an_empty_table() {
     let table = Tally::new(&GroupBy::DEFAULT).table(&Said);
     assert_eq!((table.rows.len(), table.rounds), (0, 0));
-    let row = GroupRow { samples: 0, cells: Vec::new() };
-    assert_eq!(table.avg_threads(&row), 0.0);
+    assert_eq!(table.per_round(0), 0.0);
 }

@@ -1,9 +1,12 @@
 //! A profile of waiting in pprof's format: the stacks, and who ran during the waits.
 
 pub mod proto;
-mod tables;
 
-use std::{collections::BTreeMap, io::Write, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    io::Write,
+    sync::Arc,
+};
 
 use cgscope_model::{Blame, Interval, Losses};
 use flate2::{Compression, write::GzEncoder};
@@ -11,21 +14,19 @@ use prost::Message;
 
 use crate::{
     About, Error, Out, Result, Sink,
-    stacks::{Place, Stacks, Task, frames_of_path},
+    stacks::{StackOwner, StackTask, Stacks, frames_of_path},
 };
-use proto::Profile;
-use tables::Tables;
+use proto::{Function, Label, Line, Location, Profile, Sample, ValueType};
 
 /// The values of a sample, in order: name and unit.
 pub const SAMPLE_TYPES: [(&str, &str); 3] =
     [("waits", "count"), ("wait", "nanoseconds"), ("behind", "nanoseconds")];
-/// The one that is shown where nothing else is asked for.
+/// What pprof shows by default.
 const DEFAULT_SAMPLE_TYPE: &str = SAMPLE_TYPES[1].0;
 
-/// What tasks did that had ended before they were read: they are known by cgroup alone.
+/// The frame of tasks that exited before they were read, whose cgroup alone is known.
 pub use cgscope_model::interval::ENDED;
 
-/// Sums, and writes at the end.
 pub(crate) struct Pprof {
     out: Out,
     about: About,
@@ -33,7 +34,7 @@ pub(crate) struct Pprof {
     duration_ns: u64,
     losses: Losses,
     stacks: Stacks,
-    /// How long tasks of a cgroup waited because of whom, ns.
+    /// Time that tasks of a cgroup waited because of a culprit, ns.
     behind: BTreeMap<(Option<Arc<str>>, String), u64>,
 }
 
@@ -63,7 +64,7 @@ impl Pprof {
     }
 
     fn profile(&self) -> Profile {
-        let mut tables = Tables::default();
+        let mut tables = ProfileTables::default();
         let mut profile = Profile {
             time_nanos: self.start_unix_ns.unwrap_or(self.about.start_unix_ns).cast_signed(),
             duration_nanos: self.duration_ns.cast_signed(),
@@ -75,25 +76,24 @@ impl Pprof {
             ],
             ..Profile::default()
         };
-        for (place, frames, waits) in self.stacks.iter() {
+        for (owner, frames, waits) in self.stacks.iter() {
             for (cause, waits, ns) in waits.by_cause() {
-                let values = [waits, ns, 0];
-                let mut sample = tables.sample(frames.iter().map(String::as_str), cause.name(), values);
-                sample.label = self.labels(&mut tables, place);
+                let mut sample = tables.sample(&frames, cause.name(), [waits, ns, 0]);
+                sample.label = self.labels(&mut tables, owner);
                 profile.sample.push(sample);
             }
         }
         for ((victim, culprit), ns) in &self.behind {
             let frames = frames_of_path(victim.as_deref());
-            profile.sample.push(tables.sample(frames.iter().map(String::as_str), culprit, [0, 0, *ns]));
+            profile.sample.push(tables.sample(&frames, culprit, [0, 0, *ns]));
         }
-        tables.give_to(&mut profile);
+        tables.fill(&mut profile);
         profile
     }
 
-    fn labels(&self, tables: &mut Tables, place: &Place) -> Vec<proto::Label> {
+    fn labels(&self, tables: &mut ProfileTables, owner: &StackOwner) -> Vec<Label> {
         let mut labels = vec![tables.text_label("host", &self.about.hostname)];
-        if let Some(Task { tgid, tid, comm, .. }) = &place.task {
+        if let Some(StackTask { tgid, tid, comm, .. }) = &owner.task {
             labels.push(tables.text_label("comm", comm));
             labels.push(tables.number_label("tid", *tid));
             labels.push(tables.number_label("tgid", *tgid));
@@ -117,5 +117,69 @@ impl Sink for Pprof {
         let mut gzip = GzEncoder::new(self.out, Compression::default());
         gzip.write_all(&bytes).map_err(Error::Io)?;
         Ok(gzip.finish()?.flush()?)
+    }
+}
+
+/// The strings and functions of a profile, each once.
+struct ProfileTables {
+    strings: Vec<String>,
+    index: HashMap<String, i64>,
+    functions: HashMap<i64, u64>,
+}
+
+impl Default for ProfileTables {
+    fn default() -> Self {
+        let mut tables = Self { strings: Vec::new(), index: HashMap::new(), functions: HashMap::new() };
+        // The format requires the empty string at 0.
+        tables.string("");
+        tables
+    }
+}
+
+impl ProfileTables {
+    fn string(&mut self, text: &str) -> i64 {
+        if let Some(index) = self.index.get(text) {
+            return *index;
+        }
+        let index = self.strings.len() as i64;
+        self.strings.push(text.to_owned());
+        self.index.insert(text.to_owned(), index);
+        index
+    }
+
+    fn value_type(&mut self, name: &str, unit: &str) -> ValueType {
+        ValueType { r#type: self.string(name), unit: self.string(unit) }
+    }
+
+    fn text_label(&mut self, key: &str, text: &str) -> Label {
+        Label { key: self.string(key), str: self.string(text), num: 0 }
+    }
+
+    fn number_label(&mut self, key: &str, number: u32) -> Label {
+        Label { key: self.string(key), str: 0, num: number.into() }
+    }
+
+    /// A sample of a stack, root first; pprof has the leaf first.
+    fn sample(&mut self, frames: &[String], leaf: &str, values: [u64; 3]) -> Sample {
+        let mut location_id = vec![self.location(leaf)];
+        location_id.extend(frames.iter().rev().map(|frame| self.location(frame)));
+        Sample { location_id, value: values.map(u64::cast_signed).into(), label: Vec::new() }
+    }
+
+    /// The location of a function has its id.
+    fn location(&mut self, frame: &str) -> u64 {
+        let name = self.string(frame);
+        let next = self.functions.len() as u64 + 1;
+        *self.functions.entry(name).or_insert(next)
+    }
+
+    fn fill(self, profile: &mut Profile) {
+        let mut functions: Vec<(i64, u64)> = self.functions.into_iter().collect();
+        functions.sort_by_key(|(_, id)| *id);
+        for (name, id) in functions {
+            profile.function.push(Function { id, name, system_name: name });
+            profile.location.push(Location { id, line: vec![Line { function_id: id }] });
+        }
+        profile.string_table = self.strings;
     }
 }

@@ -1,0 +1,165 @@
+//! Waiting by stack (the cgroups from the root down, the process, the thread) and cause, summed over all Intervals: it grows with
+//! the number of tasks, not with time.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use cgscope_model::{
+    ByCause, CAUSES, Cause, Interval, TaskInterval, Wait, cgroup_name::UNNAMED, interval::ENDED,
+    selection::path_and_ancestors, sum,
+};
+
+#[derive(Default)]
+pub(crate) struct Stacks(BTreeMap<StackOwner, StackWaits>);
+
+/// Who waited. A task that changes its name or its cgroup is another one from then on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct StackOwner {
+    path: Option<Arc<str>>,
+    pub(crate) task: Option<StackTask>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct StackTask {
+    pub(crate) tgid: u32,
+    process: Arc<str>,
+    serial: u64,
+    pub(crate) tid: u32,
+    pub(crate) comm: Arc<str>,
+}
+
+impl Stacks {
+    pub(crate) fn add(&mut self, interval: &Interval) {
+        let processes: BTreeMap<u32, Arc<str>> =
+            interval.naming_tasks().into_iter().map(|(pid, task)| (pid, task.comm.clone())).collect();
+        for task in interval.tasks.iter().filter(|task| task.wait.count != 0 || task.wait.total_ns != 0) {
+            let path = interval.cgroup_path(task.reading.cgroup_id).cloned();
+            let owner = StackOwner { path, task: Some(task_of(task, &processes)) };
+            self.0.entry(owner).or_default().add(&task.wait);
+        }
+        for exited in &interval.exited {
+            let owner = StackOwner { path: interval.cgroup_path(exited.cgroup_id).cloned(), task: None };
+            self.0.entry(owner).or_default().add(&exited.wait);
+        }
+    }
+
+    /// Every owner, with the frames of the stack from the root down and the waits.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&StackOwner, Vec<String>, &StackWaits)> {
+        self.0.iter().map(|(owner, waits)| (owner, frames(owner), waits))
+    }
+}
+
+fn task_of(task: &TaskInterval, processes: &BTreeMap<u32, Arc<str>>) -> StackTask {
+    let reading = &task.reading;
+    StackTask {
+        tgid: reading.tgid,
+        process: processes.get(&reading.tgid).unwrap_or(&reading.comm).clone(),
+        serial: reading.serial,
+        tid: reading.tid,
+        comm: reading.comm.clone(),
+    }
+}
+
+/// The cgroups from the root down, with their whole paths: the last parts alone are often equal.
+pub(crate) fn frames_of_path(path: Option<&str>) -> Vec<String> {
+    let Some(path) = path else { return vec![UNNAMED.to_owned()] };
+    let mut frames: Vec<String> = path_and_ancestors(path).map(str::to_owned).collect();
+    frames.reverse();
+    frames
+}
+
+fn frames(owner: &StackOwner) -> Vec<String> {
+    let mut frames = frames_of_path(owner.path.as_deref());
+    match &owner.task {
+        Some(StackTask { tgid, process, tid, comm, .. }) => {
+            frames.push(format!("{process} [{tgid}]"));
+            frames.push(format!("{comm} [{tgid}/{tid}]"));
+        }
+        None => frames.push(ENDED.to_owned()),
+    }
+    frames
+}
+
+/// Waits of a task, or of the tasks that exited in a cgroup.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StackWaits {
+    count: u64,
+    by_cause: ByCause,
+    /// Waits by cause, each divided in proportion to its parts; empty without a histogram.
+    shares: [f64; CAUSES],
+}
+
+impl StackWaits {
+    pub(crate) fn add(&mut self, wait: &Wait) {
+        sum::add(&mut self.count, wait.count);
+        self.by_cause.add(&wait.by_cause);
+        for octave in wait.hist.octaves() {
+            for (sum, share) in self.shares.iter_mut().zip(octave.by_cause) {
+                *sum += share;
+            }
+        }
+    }
+
+    /// Waits and ns of every cause that has any. The waits sum to their number: each counts for one cause.
+    pub(crate) fn by_cause(&self) -> impl Iterator<Item = (Cause, u64, u64)> + '_ {
+        let has_shares = self.shares.iter().any(|share| *share > 0.0);
+        let shares = if has_shares { self.shares } else { self.by_cause.0.map(|ns| ns as f64) };
+        let counts = divide(self.count, &shares);
+        self.by_cause
+            .iter()
+            .map(move |(cause, ns)| (cause, counts[cause as usize], ns))
+            .filter(|(_, waits, ns)| *waits != 0 || *ns != 0)
+    }
+}
+
+/// Divides `count` in proportion to `shares`; what rounding down leaves goes to the largest remainders. Without shares the last
+/// cause has all of it: the waits are of 0 ns.
+fn divide<const N: usize>(count: u64, shares: &[f64; N]) -> [u64; N] {
+    let total: f64 = shares.iter().sum();
+    let mut counts = [0; N];
+    if total <= 0.0 {
+        counts[N - 1] = count;
+        return counts;
+    }
+    let exact = shares.map(|share| share / total * count as f64);
+    for (part, exact) in counts.iter_mut().zip(exact) {
+        *part = exact as u64;
+    }
+    let mut order: [usize; N] = std::array::from_fn(|i| i);
+    order.sort_by(|a, b| exact[*b].fract().total_cmp(&exact[*a].fract()));
+    let mut left = count.saturating_sub(sum::total(counts));
+    for i in order.into_iter().cycle() {
+        if left == 0 {
+            break;
+        }
+        counts[i] += 1;
+        left -= 1;
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_divided_without_a_rest() {
+        assert_eq!(divide(3, &[1.0, 1.0, 0.0, 0.0, 0.0, 1.0]), [1, 1, 0, 0, 0, 1]);
+        assert_eq!(divide(10, &[2.0, 1.0, 0.0, 0.0, 0.0, 0.0]), [7, 3, 0, 0, 0, 0]);
+        assert_eq!(divide(5, &[0.0; 6]), [0, 0, 0, 0, 0, 5]);
+        assert_eq!(divide(0, &[1.0; CAUSES]), [0; CAUSES]);
+        for count in [1, 2, 3, 7, 1_000_003] {
+            assert_eq!(divide(count, &[0.1, 0.7, 1e-9, 3.0, 0.3, 5.0]).iter().sum::<u64>(), count);
+        }
+    }
+
+    #[test]
+    fn waits_without_a_histogram_go_by_their_time() {
+        let mut waits = StackWaits::default();
+        let mut wait = Wait { count: 4, total_ns: 400, ..Wait::default() };
+        wait.by_cause.add(&ByCause::only(Cause::Throttled, 100));
+        wait.by_cause.add(&ByCause::only(Cause::Unattributed, 300));
+        waits.add(&wait);
+        let by_cause: Vec<_> = waits.by_cause().collect();
+        assert_eq!(by_cause, [(Cause::Throttled, 1, 100), (Cause::Unattributed, 3, 300)]);
+    }
+}
