@@ -162,7 +162,7 @@ impl FileWriter {
     }
 
     /// Closes the recording.
-    pub fn end(mut self, unix_ns: u64, reason: Reason) -> Result<(), FileError<WriteError>> {
+    pub fn end(&mut self, unix_ns: u64, reason: Reason) -> Result<(), FileError<WriteError>> {
         let done = self.writer.finish(unix_ns, reason);
         self.settle(done)?;
         // What is reserved behind it is freed by setting its length once more; a pipe has none.

@@ -1,4 +1,4 @@
-//! The flight recorder: the latest part of the recording is held in a ring, and what triggers freezes the part around it.
+//! The flight recorder: a ring holds the latest part of the recording, and a trigger freezes the part around it.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,50 +7,45 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
+    time::Duration,
 };
 
 use cgscope_model::{
-    Interval, Sample, Selection,
+    Sample, Selection,
     selection::is_at_or_below,
     units::{self, duration},
 };
 use cgscope_record::{Header, Reason};
 
 use crate::{
+    cli::Record,
     exit::{Error, Result},
+    feed::ns,
     record::{
+        Destination, Ended,
         freeze::{Freeze, Frozen},
         names,
-        ring::{self, Ring},
-        sink::{Broken, Ended, Next, Sink},
+        ring::Ring,
+        segments::SegmentLimits,
     },
+    recording::between,
     trigger::{Trigger, Watch},
 };
 
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// Time before a trigger that is frozen, ns.
-    pub keep_ns: u64,
-    /// Time after it, ns.
-    pub after_ns: u64,
-    /// Time after it in which no other trigger is heard, ns.
-    pub cool_down_ns: u64,
-    /// How often at most.
-    pub most: u64,
-    pub ring_bytes: u64,
-    /// What triggers, beside SIGUSR1.
-    pub triggers: Vec<Trigger>,
-    /// A command runs: it is followed to its end, also when no more is frozen.
-    pub to_the_end: bool,
-    /// Only what must be said.
-    pub quiet: bool,
-}
-
 pub struct Flight {
-    plan: Plan,
     output: PathBuf,
     selection: Selection,
     interval_ns: u64,
+    /// Time before and after a trigger that is frozen, and time after that in which no trigger counts, ns.
+    keep_ns: u64,
+    after_ns: u64,
+    cool_down_ns: u64,
+    most_frozen: u64,
+    ring_bytes: u64,
+    triggers: Vec<Trigger>,
+    /// A command is followed to its end, also when no more is frozen.
+    to_the_end: bool,
+    quiet: bool,
     ring: Ring,
     watch: Watch,
     previous: Option<Sample>,
@@ -58,9 +53,8 @@ pub struct Flight {
     triggered: Option<Triggered>,
     copying: Option<Copying>,
     frozen: Vec<PathBuf>,
-    /// Triggers of which nothing is frozen.
     failed: u64,
-    /// The latest one is: the ring is what there is of it.
+    /// The last trigger could not be frozen: the ring holds the only copy.
     latest_failed: bool,
 }
 
@@ -69,29 +63,35 @@ struct Copying {
     stop: Arc<AtomicBool>,
 }
 
-/// A trigger whose time after it is not over.
+/// A trigger during the time after it that is frozen, too.
 struct Triggered {
     words: String,
     /// Where the frozen part begins at the latest, and ends at the earliest, ns of the monotonic clock.
     from_ns: u64,
     until_ns: u64,
-    /// The start of the interval in which it was.
+    /// The start of the interval in which it was, ns of the monotonic clock.
     at_ns: u64,
-    /// Its end.
+    /// The end of that interval.
     unix_ns: u64,
 }
 
 impl Flight {
-    pub fn create(output: &Path, header: &Header, plan: Plan) -> Result<Self> {
-        let limits = ring::Limits { keep_ns: plan.keep_ns, bytes: plan.ring_bytes };
-        let ring = Ring::create(output, header, limits)?;
-        let watch = Watch::new(plan.triggers.len(), plan.most);
-        Ok(Self {
+    pub fn create(output: &Path, header: &Header, options: &Record, keep: Duration) -> Result<Self> {
+        let after = options.after.unwrap_or(keep / 5).max(options.interval);
+        let flight = Self {
             output: output.to_owned(),
             selection: header.selection.clone(),
             interval_ns: header.interval_ns,
-            ring,
-            watch,
+            keep_ns: ns(keep),
+            after_ns: ns(after),
+            cool_down_ns: ns(options.cool_down.unwrap_or(keep)),
+            most_frozen: options.triggers,
+            ring_bytes: options.ring_size,
+            triggers: options.trigger.clone(),
+            to_the_end: !options.select.command.is_empty(),
+            quiet: options.quiet,
+            ring: Ring::create(output, header, SegmentLimits::ring(ns(keep), options.ring_size))?,
+            watch: Watch::new(options.trigger.len(), options.triggers),
             previous: None,
             asked: false,
             triggered: None,
@@ -99,37 +99,41 @@ impl Flight {
             frozen: Vec::new(),
             failed: 0,
             latest_failed: false,
-            plan,
-        })
+        };
+        if !flight.quiet {
+            say!("cgscope: {}", flight.words());
+        }
+        Ok(flight)
     }
 
-    /// What it waits for, and where the ring is, in words.
-    pub fn words(&self) -> String {
-        let mut causes: Vec<String> = self.plan.triggers.iter().map(ToString::to_string).collect();
+    /// The triggers and where the ring is, in words.
+    fn words(&self) -> String {
+        let mut causes: Vec<String> = self.triggers.iter().map(ToString::to_string).collect();
         causes.push(format!("SIGUSR1 (kill -USR1 {})", std::process::id()));
         format!(
             "the last {} are held in {} ({} at most) and frozen with the {} that follow, {}, by {}",
-            duration(self.plan.keep_ns),
+            duration(self.keep_ns),
             self.ring.directory.display(),
-            units::bytes(self.plan.ring_bytes),
-            duration(self.plan.after_ns),
-            if self.plan.most == 1 { "once".into() } else { format!("up to {} times", self.plan.most) },
+            units::bytes(self.ring_bytes),
+            duration(self.after_ns),
+            if self.most_frozen == 1 { "once".into() } else { format!("up to {} times", self.most_frozen) },
             causes.join(" or "),
         )
     }
 
-    /// The first Sample tells what to expect.
+    /// Says what the first Sample lets expect.
     fn say_first(&self, sample: &Sample) {
-        if !self.plan.quiet {
-            let samples = self.plan.keep_ns / self.interval_ns.max(1) + 2;
-            let expected = self.ring.sample_bytes * samples * 10 / 8;
+        if !self.quiet {
+            let samples = self.keep_ns / self.interval_ns.max(1) + 2;
+            let sample_bytes = self.ring.segments.step_bytes;
+            let expected = sample_bytes * samples * 10 / 8;
             say!(
                 "cgscope: the first Sample takes {}: at that size the ring comes to about {}",
-                units::bytes(self.ring.sample_bytes),
-                units::bytes(expected.min(self.plan.ring_bytes))
+                units::bytes(sample_bytes),
+                units::bytes(expected.min(self.ring_bytes))
             );
         }
-        for trigger in &self.plan.triggers {
+        for trigger in &self.triggers {
             let Some(cgroup) = &trigger.cgroup else { continue };
             if !sample.cgroups.iter().any(|(_, path)| is_at_or_below(path, cgroup)) {
                 say!(
@@ -139,15 +143,12 @@ impl Flight {
         }
     }
 
-    /// What triggers in the interval that ends with this Sample, in words.
-    fn triggers(&mut self, sample: &Sample) -> Result<Vec<String>> {
+    /// The triggers in the interval that ends with this Sample, in words.
+    fn fired(&mut self, sample: &Sample) -> Result<Vec<String>> {
         let mut words = Vec::new();
-        if let Some(previous) = self.previous.as_ref().filter(|_| !self.plan.triggers.is_empty()) {
-            let mut interval = Interval::between(previous, sample);
-            let applied = self.selection.apply(&mut interval);
-            applied.map_err(|error| Error::could_not_run(error.to_string()))?;
-            let mut found: Vec<_> =
-                self.plan.triggers.iter().map(|trigger| trigger.exceeded(&interval)).collect();
+        if let Some(previous) = self.previous.as_ref().filter(|_| !self.triggers.is_empty()) {
+            let interval = between(previous, sample, &self.selection)?;
+            let mut found: Vec<_> = self.triggers.iter().map(|trigger| trigger.exceeded(&interval)).collect();
             let exceeded: Vec<_> = found.iter().map(Option::is_some).collect();
             let fires = self.watch.fires(&exceeded, sample.mono_ns);
             words.extend(fires.into_iter().filter_map(|at| found[at].take()));
@@ -158,37 +159,33 @@ impl Flight {
         Ok(words)
     }
 
-    /// From here on what is around `sample` is going to be frozen.
-    fn begin(&mut self, words: &str, sample: &Sample) {
+    fn begin(&mut self, words: String, sample: &Sample) {
         say!(
             "cgscope: {words}; freezing the {} before and the {} after",
-            duration(self.plan.keep_ns),
-            duration(self.plan.after_ns)
+            duration(self.keep_ns),
+            duration(self.after_ns)
         );
         // It was somewhere in the interval.
-        let start_ns = self.previous.as_ref().map_or(sample.mono_ns, |previous| previous.mono_ns);
-        let until_ns = sample.mono_ns + self.plan.after_ns;
-        self.watch.froze(until_ns + self.interval_ns + self.plan.cool_down_ns);
-        self.triggered = Some(Triggered {
-            words: words.to_owned(),
-            from_ns: start_ns.saturating_sub(self.plan.keep_ns),
-            until_ns,
-            at_ns: start_ns,
-            unix_ns: sample.unix_ns,
-        });
+        let at_ns = self.previous.as_ref().map_or(sample.mono_ns, |previous| previous.mono_ns);
+        let until_ns = sample.mono_ns + self.after_ns;
+        self.watch.froze(until_ns + self.interval_ns + self.cool_down_ns);
+        let from_ns = at_ns.saturating_sub(self.keep_ns);
+        self.triggered = Some(Triggered { words, from_ns, until_ns, at_ns, unix_ns: sample.unix_ns });
     }
 
-    /// Copies what the ring holds of it to a file, beside the recording that goes on.
-    fn freeze(&mut self, triggered: Triggered, last: &Sample) -> std::result::Result<(), Broken> {
+    /// Begins to copy the part around the trigger to a file, on a thread of its own: the recording goes on.
+    fn freeze(&mut self, triggered: Triggered, last: &Sample) -> Result<()> {
         self.settle(true);
-        let segments = match self.ring.open(last) {
-            Err(Broken::Other(error)) => {
+        let ring = &mut self.ring.segments;
+        ring.turn(last).map_err(|failure| ring.file.end_after(&failure))?;
+        let segments = match ring.open() {
+            Ok(segments) => segments,
+            Err(error) => {
                 self.not_frozen(&error);
                 return Ok(());
             }
-            opened => opened?,
         };
-        let path = match self.plan.most {
+        let path = match self.most_frozen {
             1 => self.output.clone(),
             _ => names::free_stamped(&self.output, triggered.unix_ns).0,
         };
@@ -199,14 +196,14 @@ impl Flight {
             from_ns: triggered.from_ns,
             at_ns: triggered.at_ns,
             reason: Reason::Triggered(triggered.words),
-            bytes: self.ring.bytes(),
+            bytes: ring.bytes_on_disk(),
             stop: stop.clone(),
         };
         self.copying = Some(Copying { thread: std::thread::spawn(move || freeze.run()), stop });
         Ok(())
     }
 
-    /// Says what became of a copy that is done; waits for it where that is wanted.
+    /// Says what became of a copy that is done, or waits for the copy if `wait` is set.
     fn settle(&mut self, wait: bool) {
         let Some(copy) = self.copying.take_if(|copy| wait || copy.thread.is_finished()) else { return };
         let done = copy.thread.join().unwrap_or_else(|_| {
@@ -222,7 +219,7 @@ impl Flight {
         }
     }
 
-    /// The ring is fine all the same, and so is what comes.
+    /// The ring is whole all the same, and the recording goes on.
     fn not_frozen(&mut self, error: &Error) {
         say!(
             "cgscope: {error}; nothing is frozen, and what was to be is in {} as long as the ring reaches back to it",
@@ -231,16 +228,20 @@ impl Flight {
         (self.failed, self.latest_failed) = (self.failed + 1, true);
     }
 
-    fn take(&mut self, sample: &Sample) -> std::result::Result<(), Broken> {
-        let words = self.triggers(sample)?;
-        if !words.is_empty() && self.triggered.is_none() && self.watch.left() > 0 {
-            self.begin(&words.join("; "), sample);
+    fn take(&mut self, sample: &Sample) -> Result<()> {
+        let fired = self.fired(sample).inspect_err(|_| {
+            // What failed is something else: the ring is whole.
+            let _ = self.ring.segments.file.end(Reason::Failed);
+        })?;
+        if !fired.is_empty() && self.triggered.is_none() && self.watch.left() > 0 {
+            self.begin(fired.join("; "), sample);
         }
         let needed_ns = match &self.triggered {
             Some(triggered) => triggered.from_ns,
-            None => sample.mono_ns.saturating_sub(self.plan.keep_ns),
+            None => sample.mono_ns.saturating_sub(self.keep_ns),
         };
-        self.ring.sample(sample, needed_ns)?;
+        let ring = &mut self.ring.segments;
+        ring.add(sample, needed_ns).map_err(|failure| ring.file.end_after(&failure))?;
         if self.previous.is_none() {
             self.say_first(sample);
         }
@@ -251,30 +252,40 @@ impl Flight {
         Ok(())
     }
 
-    fn finish(&mut self) -> std::result::Result<(), Broken> {
-        if let (Some(triggered), Some(last)) = (self.triggered.take(), self.previous.take()) {
-            self.freeze(triggered, &last)?;
-        }
+    /// After an error the ring is closed, and stays.
+    fn left_after(&mut self, mut error: Error) -> Error {
+        // A copy has its own end.
         self.settle(true);
-        Ok(())
+        error.sentence += &format!("; the ring stays in {}", self.ring.directory.display());
+        error
+    }
+
+    /// Closes the ring for whoever wants to read it. It is readable without an end, too.
+    fn leave(&mut self, reason: Reason) {
+        let _ = self.ring.segments.file.end(reason);
     }
 }
 
-impl Sink for Flight {
-    fn sample(&mut self, sample: Sample) -> std::result::Result<Next, Broken> {
-        self.take(&sample)?;
+impl Destination for Flight {
+    fn sample(&mut self, sample: Sample) -> Result<()> {
+        self.take(&sample).map_err(|error| self.left_after(error))?;
         self.previous = Some(sample);
-        let is_done = self.watch.left() == 0 && self.triggered.is_none() && self.copying.is_none();
-        Ok(if is_done && !self.plan.to_the_end { Next::Enough } else { Next::GoOn })
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        let is_idle = self.triggered.is_none() && self.copying.is_none();
+        self.watch.left() == 0 && is_idle && !self.to_the_end
     }
 
     fn bytes(&self) -> u64 {
-        self.ring.written
+        self.ring.segments.bytes()
     }
 
     fn state(&self) -> String {
+        let ring = &self.ring.segments;
         let mut state =
-            format!("ring {} in {}", duration(self.ring.held_ns()), units::bytes(self.ring.bytes()));
+            format!("ring {} in {}", duration(ring.held_ns()), units::bytes(ring.bytes_on_disk()));
         if let Some(triggered) = &self.triggered {
             let now_ns = self.previous.as_ref().map_or(0, |previous| previous.mono_ns);
             state += &format!(", triggered, {} to go", duration(triggered.until_ns.saturating_sub(now_ns)));
@@ -295,11 +306,12 @@ impl Sink for Flight {
         }
     }
 
-    /// The ring goes, so that it has no reason for its end; unless it is what there is of the latest trigger.
-    fn end(mut self: Box<Self>, reason: Reason) -> Result<Ended> {
-        if let Err(broken) = self.finish() {
-            return Err(self.end_after(broken));
+    /// The ring is removed, unless it holds the only copy of the part around the last trigger.
+    fn end(&mut self, reason: Reason) -> Result<Ended> {
+        if let (Some(triggered), Some(last)) = (self.triggered.take(), self.previous.take()) {
+            self.freeze(triggered, &last).map_err(|error| self.left_after(error))?;
         }
+        self.settle(true);
         let mut words = match (self.frozen.last(), self.failed) {
             (None, 0) => "nothing triggered, so nothing is frozen".into(),
             (None, _) => "nothing is frozen".into(),
@@ -313,26 +325,20 @@ impl Sink for Flight {
         }
         if self.latest_failed {
             words += &format!("; the ring stays in {}", self.ring.directory.display());
-            self.ring.leave(reason);
+            self.leave(reason);
         } else {
             self.ring.remove()?;
         }
         Ok(Ended { words, report: self.frozen.pop(), incomplete: self.failed > 0 })
     }
 
-    fn end_after(mut self: Box<Self>, broken: Broken) -> Error {
-        // What is being copied has its own end.
-        self.settle(true);
-        self.ring.leave_after(broken)
-    }
-
     /// A copy can take long.
-    fn abandon(mut self: Box<Self>, reason: Reason) {
+    fn abandon(&mut self, reason: Reason) {
         if let Some(copy) = &self.copying {
             copy.stop.store(true, Ordering::Relaxed);
         }
         self.settle(true);
         say!("cgscope: the ring stays in {}", self.ring.directory.display());
-        self.ring.leave(reason);
+        self.leave(reason);
     }
 }

@@ -23,15 +23,15 @@ use crate::{
 pub struct Freeze {
     /// Segments in order, each begun with the last Sample of the one before.
     pub segments: Vec<FileReader>,
-    /// The file to write; one that is there is kept under another name.
+    /// The file to write. One that is there is kept under another name.
     pub path: PathBuf,
     /// The part begins with the last Sample that is not after this time, ns of the monotonic clock.
     pub from_ns: u64,
-    /// When the trigger was.
+    /// When the trigger was, ns of the monotonic clock.
     pub at_ns: u64,
-    /// What the file says of its end.
+    /// The reason for the end of the file.
     pub reason: Reason,
-    /// What it takes at most, about.
+    /// About the most bytes that it takes.
     pub bytes: u64,
     /// Set where nobody waits for it any more.
     pub stop: Arc<AtomicBool>,
@@ -44,12 +44,12 @@ pub struct Frozen {
     bytes: u64,
     before_ns: u64,
     after_ns: u64,
-    /// What is missing, as a segment could not be read to its end.
+    /// Why a segment could not be read to its end.
     damage: Option<String>,
 }
 
 impl Freeze {
-    /// Copies it. The file has its name once it is whole; of a copy that fails nothing is left.
+    /// Copies the part. The file gets its name once it is whole. A copy that fails leaves nothing.
     pub fn run(self) -> Result<Frozen> {
         // Whatever fails, something has been recorded.
         self.copy().map_err(|error| Error::incomplete(error.sentence))
@@ -57,37 +57,71 @@ impl Freeze {
 
     fn copy(self) -> Result<Frozen> {
         check_room(&self.path, self.bytes)?;
-        let mut copy =
-            Copy { path: &self.path, from_ns: self.from_ns, first: None, last_ns: None, file: None };
-        let mut damage = None;
+        let header = self.segments.first().map(|segment| segment.header().clone()).unwrap_or_default();
+        let mut part = Part { path: &self.path, header, file: None };
+        let (mut first, mut last_ns, mut damage) = (None, None, None);
         for mut segment in self.segments {
-            let header = segment.header().clone();
             for sample in segment.by_ref() {
                 let sample = sample.map_err(|error| {
                     Error::incomplete(format!(
                         "what is to be frozen cannot be read: a segment of the ring {error}"
                     ))
                 })?;
-                copy.take(&header, sample)?;
                 if self.stop.load(Ordering::Relaxed) {
                     return Err(Error::incomplete("the copy of what was to be frozen was given up"));
+                }
+                if Some(sample.mono_ns) <= last_ns {
+                    // The segment before ends with it.
+                    continue;
+                }
+                last_ns = Some(sample.mono_ns);
+                if sample.mono_ns <= self.from_ns {
+                    first = Some(sample);
+                } else {
+                    first.take().iter().chain([&sample]).try_for_each(|sample| part.write(sample))?;
                 }
             }
             damage = damage.or_else(|| damage_of(segment.ending()));
         }
-        let (file, beside, first_ns) = copy.finish()?;
-        let (last_ns, samples, bytes) = (file.last_ns, file.samples, file.bytes());
-        file.end(self.reason).map_err(|failure| Error::incomplete(failure.to_string()))?;
+        first.iter().try_for_each(|first| part.write(first))?;
+        let (mut file, beside) =
+            part.file.ok_or_else(|| Error::incomplete("there is no Sample to freeze"))?;
+        let bytes = file.bytes();
+        file.end(self.reason)?;
         keep_old(&self.path)?;
         beside.keep().map_err(|error| {
             Error::incomplete(format!("{} could not be written: {error}", self.path.display()))
         })?;
-        let (before_ns, after_ns) = (self.at_ns.saturating_sub(first_ns), last_ns.saturating_sub(self.at_ns));
-        Ok(Frozen { path: self.path, samples, bytes, before_ns, after_ns, damage })
+        Ok(Frozen {
+            samples: file.samples,
+            bytes,
+            before_ns: self.at_ns.saturating_sub(file.first_ns),
+            after_ns: file.last_ns.saturating_sub(self.at_ns),
+            path: self.path,
+            damage,
+        })
     }
 }
 
-/// What fills the disk takes the room of the ring, too.
+/// The file of the part, once it has a Sample.
+struct Part<'a> {
+    path: &'a Path,
+    header: Header,
+    file: Option<(File, Beside)>,
+}
+
+impl Part<'_> {
+    fn write(&mut self, sample: &Sample) -> Result<()> {
+        if self.file.is_none() {
+            self.header.start_unix_ns = sample.unix_ns;
+            self.file = Some(File::create_beside(self.path, &self.header)?);
+        }
+        let Some((file, _)) = &mut self.file else { return Ok(()) };
+        Ok(file.sample(sample)?)
+    }
+}
+
+/// Refuses a copy that would take the room of the ring, too.
 fn check_room(path: &Path, bytes: u64) -> Result<()> {
     // Where it is not known, the copy finds out.
     let Ok(place) = Place::of(path) else { return Ok(()) };
@@ -127,52 +161,6 @@ impl fmt::Display for Frozen {
             Some(damage) => write!(f, "; a part is missing: in the ring {damage}"),
             None => Ok(()),
         }
-    }
-}
-
-struct Copy<'a> {
-    path: &'a Path,
-    from_ns: u64,
-    /// The latest Sample before the part: the part begins with it.
-    first: Option<(Header, Sample)>,
-    last_ns: Option<u64>,
-    file: Option<(File, Beside, u64)>,
-}
-
-impl Copy<'_> {
-    fn take(&mut self, header: &Header, sample: Sample) -> Result<()> {
-        if self.last_ns.is_some_and(|last_ns| sample.mono_ns <= last_ns) {
-            // The one that the segment before ends with.
-            return Ok(());
-        }
-        self.last_ns = Some(sample.mono_ns);
-        if sample.mono_ns <= self.from_ns {
-            self.first = Some((header.clone(), sample));
-            return Ok(());
-        }
-        if let Some((header, first)) = self.first.take() {
-            self.write(&header, &first)?;
-        }
-        self.write(header, &sample)
-    }
-
-    fn write(&mut self, header: &Header, sample: &Sample) -> Result<()> {
-        if self.file.is_none() {
-            let header = Header { start_unix_ns: sample.unix_ns, ..header.clone() };
-            let begun = File::create_beside(self.path, &header);
-            let (file, beside) = begun.map_err(|failure| Error::incomplete(failure.to_string()))?;
-            self.file = Some((file, beside, sample.mono_ns));
-        }
-        let Some((file, ..)) = &mut self.file else { return Ok(()) };
-        file.sample(sample).map_err(|failure| Error::incomplete(failure.to_string()))
-    }
-
-    /// The file, and when it begins.
-    fn finish(mut self) -> Result<(File, Beside, u64)> {
-        if let Some((header, first)) = self.first.take() {
-            self.write(&header, &first)?;
-        }
-        self.file.ok_or_else(|| Error::incomplete("there is no Sample to freeze"))
     }
 }
 
