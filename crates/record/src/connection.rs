@@ -1,4 +1,4 @@
-//! Samples over a connection: the frames of a recording, one by one as they are made, and words of the one who sends them.
+//! Samples over a connection: the frames of a recording, and words of the daemon between them.
 
 use std::io::{self, Read};
 
@@ -7,14 +7,13 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     End, Header, ReadError, Reason, WriteError,
-    codec::SampleDecoder,
-    codec::SampleEncoder,
+    codec::{SampleDecoder, SampleEncoder},
     frame::{self, Found, kind},
-    opening::{self, Opening, first},
-    rules,
+    header::{First, Opening, put_header, put_version},
+    rows::out_of_order,
 };
 
-/// Makes the frames of Samples. Whoever gets all frames from a key frame on can read the Samples.
+/// Makes the frames of Samples. A viewer can read them from any key frame on.
 #[derive(Debug)]
 pub struct Outgoing {
     encoder: SampleEncoder,
@@ -26,17 +25,17 @@ impl Outgoing {
         Ok(Self { encoder: SampleEncoder::new()? })
     }
 
-    /// The bytes that a connection begins with.
+    /// The first bytes of a connection.
     pub fn opening(header: &Header) -> Result<Vec<u8>, WriteError> {
         let mut out = Vec::new();
-        opening::put(&mut out, header)?;
+        put_header(&mut out, header)?;
         Ok(out)
     }
 
-    /// The bytes of a connection that is refused: this word is all that is said.
+    /// All bytes of a connection that is refused with this word.
     pub fn refusal<T: Serialize>(word: &T) -> Result<Vec<u8>, WriteError> {
         let mut out = Vec::new();
-        opening::put_version(&mut out);
+        put_version(&mut out);
         frame::append_json(&mut out, kind::WORD, word)?;
         Ok(out)
     }
@@ -44,29 +43,18 @@ impl Outgoing {
     /// The frame of a Sample, and whether it is a key frame.
     pub fn sample(&mut self, sample: &Sample) -> Result<(Vec<u8>, bool), WriteError> {
         let mut out = Vec::new();
-        let mut is_key = false;
-        let done = match rules::broken(sample) {
-            Some(rule) => Err(WriteError::Invalid(rule)),
-            None => frame::append(&mut out, |out| {
-                let kind = self.encoder.encode(sample, out)?;
-                is_key = kind == kind::KEY;
-                Ok(kind)
-            }),
-        };
-        if done.is_err() {
-            self.encoder.start_anew();
-        }
+        let kind = self.encoder.append_frame(sample, &mut out);
         // There may be many streams of as many rows, and one is written at a time.
         self.encoder.release();
-        done.map(|()| (out, is_key))
+        Ok((out, kind? == kind::KEY))
     }
 
-    /// Bytes of memory that it holds between two Samples: a copy of all rows. About 1 MB of the compressor's comes on top.
+    /// Bytes of memory that are held between two Samples: a copy of all rows. The compressor takes about 1 MB more.
     pub fn memory_bytes(&self) -> usize {
         self.encoder.memory_bytes()
     }
 
-    /// The next frame is a key frame.
+    /// Makes the next frame a key frame.
     pub fn start_anew(&mut self) {
         self.encoder.start_anew();
     }
@@ -86,18 +74,18 @@ impl Outgoing {
     }
 }
 
-/// What comes over a connection.
+/// A message over a connection.
 #[derive(Debug)]
 pub enum Message<W> {
     /// A Sample.
     Sample(Box<Sample>),
-    /// A word.
+    /// A word of the daemon.
     Word(W),
-    /// Nothing more comes.
+    /// The last message.
     End(End),
 }
 
-/// Reads what comes over a connection. `W` is what is said beside Samples.
+/// Reads the messages of a connection.
 #[derive(Debug)]
 pub struct Incoming<R> {
     input: R,
@@ -107,12 +95,12 @@ pub struct Incoming<R> {
 }
 
 impl<R: Read> Incoming<R> {
-    /// Reads how it begins. The inner error is the word of the other side that it refuses.
+    /// Reads the start of a connection. The inner error is the word with which the daemon refuses it.
     pub fn open<W: DeserializeOwned>(mut input: R) -> Result<Result<Self, W>, ReadError> {
         let Opening { found, payload, .. } = Opening::read(&mut input)?;
         match found {
             Found::Frame(kind::HEADER) => {
-                let first = first(&payload)?;
+                let first = First::read(&payload)?;
                 let decoder = SampleDecoder::new(&first.tables)?;
                 Ok(Ok(Self { input, header: first.header.printable(), decoder, payload }))
             }
@@ -125,15 +113,15 @@ impl<R: Read> Incoming<R> {
         }
     }
 
-    /// Who is on the other side.
+    /// The header of the daemon.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The next message; `None`: the other side has gone without a word.
+    /// The next message. `None`: the connection was closed without an end.
     ///
     /// # Errors
-    /// `InvalidData`: it makes no sense; nothing can be read any more.
+    /// `InvalidData`: the message makes no sense, and the connection cannot be read further.
     pub fn receive<W: DeserializeOwned>(&mut self) -> io::Result<Option<Message<W>>> {
         loop {
             let (found, _) = frame::read(&mut self.input, &mut self.payload)?;
@@ -154,7 +142,7 @@ impl<R: Read> Incoming<R> {
     fn sample<W>(&mut self, is_key: bool) -> io::Result<Message<W>> {
         let clocks = self.decoder.apply(is_key, &self.payload);
         let sample = clocks.and_then(|clocks| self.decoder.sample(clocks));
-        match sample.filter(|sample| rules::out_of_order(sample).is_none()) {
+        match sample.filter(|sample| out_of_order(sample).is_none()) {
             Some(sample) => Ok(Message::Sample(Box::new(sample))),
             None => Err(no_sense()),
         }

@@ -1,4 +1,4 @@
-//! How a recording ended, and what is missing of it.
+//! How a recording ended, and what it lacks.
 
 use std::fmt;
 
@@ -12,51 +12,42 @@ use crate::End;
 pub enum Ending {
     /// The writer closed it.
     Clean(End),
-    /// No end frame, but the last frame is whole: the writer was killed between two Samples, or still writes.
+    /// The last frame is whole, but no end frame: the writer was killed between two Samples, or still writes.
     Killed,
     /// The file ends within a frame: the writer was killed as it wrote, or the file was cut.
     Torn {
         /// Bytes of the incomplete frame.
         lost_bytes: u64,
     },
-    /// Damage, and no Sample after it that stands for itself.
-    Corrupt {
-        /// Where the damaged frame begins.
-        at: u64,
-        /// Bytes from there to the end of the file.
-        lost_bytes: u64,
-        /// What is wrong there.
-        damage: Damage,
-        /// Samples that are sure to be lost.
-        samples: u64,
-    },
+    /// Damage without a key frame after it: the gap reaches to the end of the file.
+    Corrupt(Gap),
 }
 
 /// What is wrong with a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// Its length is one that no writer writes.
+    /// A length that no writer writes.
     Length,
-    /// Its checksum does not fit.
+    /// The checksum does not fit.
     Checksum,
-    /// Its payload is not what its kind says.
+    /// The payload does not fit the kind of the frame.
     Payload,
-    /// It holds a Sample that breaks this rule.
+    /// The Sample in it breaks this rule.
     Sample(&'static str),
-    /// It does not belong there: a second header, or something after the end.
+    /// A second header, or something after the end.
     Misplaced,
 }
 
-/// Damage in the middle: the reading goes on with the next Sample that stands for itself.
+/// Damage up to the next key frame, from which on the file is read again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// Where the damaged frame begins.
+    /// Offset of the damaged frame.
     pub at: u64,
-    /// Bytes from there to where it goes on.
+    /// Bytes up to the end of the gap.
     pub lost_bytes: u64,
-    /// What is wrong there.
+    /// What is wrong with the frame.
     pub damage: Damage,
-    /// Samples that are sure to be lost: the damaged one, and those that build on it.
+    /// Samples that are lost for certain: the damaged one, and those that build on it.
     pub samples: u64,
 }
 
@@ -72,22 +63,14 @@ impl fmt::Display for Gap {
 }
 
 impl Ending {
-    /// Bytes at the end of the file that could not be used.
-    pub fn lost_bytes(&self) -> u64 {
-        match self {
-            Self::Clean(_) | Self::Killed => 0,
-            Self::Torn { lost_bytes } | Self::Corrupt { lost_bytes, .. } => *lost_bytes,
-        }
-    }
-
-    /// What is missing, as outputs show it. Of a damaged rest only one Sample is sure to have been there.
+    /// Samples that are lost for certain.
     pub fn losses(&self) -> Losses {
         let mut losses = Losses::default();
         match self {
             Self::Clean(end) => losses = end.losses(),
             Self::Killed => {}
             Self::Torn { .. } => losses.add(Loss::SamplesUnreadable, 1),
-            Self::Corrupt { samples, .. } => losses.add(Loss::SamplesUnreadable, *samples),
+            Self::Corrupt(gap) => losses.add(Loss::SamplesUnreadable, gap.samples),
         }
         losses
     }
@@ -96,14 +79,12 @@ impl Ending {
 impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Clean(End { reason, unwritten: 0, .. }) => {
-                write!(f, "the recording ended because {reason}")
-            }
             Self::Clean(End { reason, unwritten, .. }) => {
-                write!(
-                    f,
-                    "the recording ended because {reason}; samples that could not be written to it: {unwritten}"
-                )
+                write!(f, "the recording ended because {reason}")?;
+                match unwritten {
+                    0 => Ok(()),
+                    _ => write!(f, "; samples that could not be written to it: {unwritten}"),
+                }
             }
             Self::Killed => write!(f, "the recording has no end: cgscope was killed, or still records"),
             Self::Torn { lost_bytes } => write!(
@@ -111,7 +92,7 @@ impl fmt::Display for Ending {
                 "the recording breaks off in its last frame, of which {lost_bytes} bytes are left out: cgscope was \
                  killed as it wrote, or the file was cut"
             ),
-            Self::Corrupt { at, lost_bytes, damage, .. } => write!(
+            Self::Corrupt(Gap { at, lost_bytes, damage, .. }) => write!(
                 f,
                 "the recording is damaged at byte {at} ({damage}); the {lost_bytes} bytes from there on are left out"
             ),

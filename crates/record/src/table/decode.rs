@@ -1,28 +1,27 @@
-//! Bytes to rows. The bytes are not believed: whatever cannot have been written is `None`.
+//! Bytes to rows. Bytes that no writer can have written give `None`.
 
 use std::sync::Arc;
 
 use super::{Bytes, CHANGED, SAME, Table};
 use crate::{
-    cells::{Cell, Columns, Kind, LONGEST, NONE, Row},
+    cells::{Cell, ColumnKind, Columns, LONGEST, NONE, Row},
     rows::Keyed,
 };
 
-/// Where a column of the file belongs.
+/// The number or list of a row to which a column of the file belongs.
 #[derive(Clone, Copy, Debug)]
 enum Home {
     Number(usize),
     List(usize),
-    /// This version does not know it.
+    /// This version does not know the column.
     Nowhere,
 }
 
-/// The columns of a file's table among those that this version knows. A file of another version may have more or less: what
-/// it has not is as in an empty row.
+/// The columns of a table in a file. A file of another version may have more or fewer: those that it lacks are as in an empty row.
 #[derive(Debug)]
 struct Layout {
-    file: Vec<(Kind, Home)>,
-    /// The numbers of a row that is new.
+    file: Vec<(ColumnKind, Home)>,
+    /// The numbers of a new row.
     base: Vec<u64>,
     lists: usize,
 }
@@ -49,20 +48,20 @@ impl Layout {
     }
 }
 
-/// Which rows differ from those of the Sample before.
+/// The places of rows that differ from those of the Sample before.
 #[derive(Debug, Default)]
-struct Places {
+struct RowChanges {
     removed: Vec<usize>,
     inserted: Vec<usize>,
     changed: Vec<usize>,
 }
 
-impl Places {
-    /// Those of a table that had `length` rows; how many it has now.
+impl RowChanges {
+    /// Reads the changes of a table that had `length` rows. Returns how many it has now.
     fn read(&mut self, bytes: &mut Bytes<'_>, length: usize) -> Option<usize> {
         bytes.places(length, &mut self.removed)?;
         let left = length - self.removed.len();
-        // As many new rows as are said, anywhere among those that are left.
+        // The places of inserted rows are below the number of rows that this makes.
         let mut ahead = Bytes(bytes.0);
         let now = left.checked_add(ahead.count(1)?)?;
         bytes.places(now, &mut self.inserted)?;
@@ -74,7 +73,7 @@ impl Places {
         self.inserted.is_empty() && self.changed.is_empty()
     }
 
-    /// The rows that are new or changed, ascending; none can be both.
+    /// The rows that are new or changed, ascending. `None`: a row is both.
     fn touched(&self, into: &mut Vec<usize>) -> Option<()> {
         into.clear();
         into.extend(self.inserted.iter().chain(&self.changed));
@@ -87,22 +86,22 @@ impl Places {
 #[derive(Debug)]
 pub(crate) struct Decoder<T> {
     layout: Layout,
-    entries: Vec<Entry<T>>,
-    places: Places,
+    entries: Vec<RowState<T>>,
+    places: RowChanges,
     touched: Vec<usize>,
-    /// Somebody asks for rows that went or came; and those that did since.
+    /// Rows that disappear and appear are kept in `gone` and `came`: as they were last and first, in order.
     pub(crate) keeps_changes: bool,
-    gone: Vec<T>,
-    came: Vec<T>,
+    pub(crate) gone: Vec<T>,
+    pub(crate) came: Vec<T>,
 }
 
 #[derive(Debug)]
-struct Entry<T> {
-    /// `None` before it was put together for the first time.
+struct RowState<T> {
+    /// The row, unless it was never asked for.
     row: Option<T>,
-    /// The row is not as the cells are.
+    /// The cells have changed since the row was made.
     is_stale: bool,
-    /// A bit for each list that has changed since it was.
+    /// A bit for each list that has changed since then.
     changed: u64,
     numbers: Box<[u64]>,
     lists: Box<[Vec<Cell>]>,
@@ -113,7 +112,7 @@ impl<T: Keyed> Decoder<T> {
         Self {
             layout: Layout::new::<T>(table),
             entries: Vec::new(),
-            places: Places::default(),
+            places: RowChanges::default(),
             touched: Vec::new(),
             keeps_changes: false,
             gone: Vec::new(),
@@ -121,21 +120,20 @@ impl<T: Keyed> Decoder<T> {
         }
     }
 
-    /// Forgets all rows.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.gone.clear();
         self.came.clear();
     }
 
-    /// Begins a Sample that stands for itself: all its rows will be new. The rows of before, if somebody asks which went.
+    /// Begins a key frame: all rows will be new. Returns the rows of before, if changes are kept.
     pub(crate) fn begin(&mut self, texts: &[Arc<str>]) -> Option<Vec<T>> {
         let mut before = std::mem::take(&mut self.entries);
         before.retain(|_| self.keeps_changes);
         before.into_iter().map(|entry| entry.into_row(texts)).collect()
     }
 
-    /// Ends it: those of `before` that are not there any more went, and those that are there and were not in it came.
+    /// Ends a frame, and keeps its changes. `before`: the rows before a key frame.
     pub(crate) fn end(&mut self, before: Option<Vec<T>>, texts: &[Arc<str>]) -> Option<()>
     where
         T: Clone,
@@ -144,7 +142,7 @@ impl<T: Keyed> Decoder<T> {
             return Some(());
         }
         let Some(before) = before else {
-            // A Sample that builds on the one before says itself what is new.
+            // A delta frame names its new rows.
             for at in self.places.inserted.iter().copied() {
                 let entry = &mut self.entries[at];
                 entry.refresh(texts)?;
@@ -166,7 +164,7 @@ impl<T: Keyed> Decoder<T> {
         Some(())
     }
 
-    /// Takes the changes from `bytes`; `new_left` is how many rows may still be new in this frame.
+    /// Reads the changes. `new_left` is how many more rows may be new in this frame.
     pub(crate) fn decode(
         &mut self,
         bytes: &mut Bytes<'_>,
@@ -175,7 +173,7 @@ impl<T: Keyed> Decoder<T> {
     ) -> Option<()> {
         let length = self.places.read(bytes, self.entries.len())?;
         *new_left = new_left.checked_sub(self.places.inserted.len())?;
-        self.come_and_go(length, texts)?;
+        self.insert_and_remove(length, texts)?;
         if self.places.is_empty() {
             return Some(());
         }
@@ -199,7 +197,6 @@ impl<T: Keyed> Decoder<T> {
         self.entries.len()
     }
 
-    /// The rows as they are now.
     pub(crate) fn rows(&mut self, texts: &[Arc<str>]) -> Option<impl Iterator<Item = &T>> {
         for entry in &mut self.entries {
             entry.refresh(texts)?;
@@ -207,18 +204,8 @@ impl<T: Keyed> Decoder<T> {
         Some(self.entries.iter().filter_map(|entry| entry.row.as_ref()))
     }
 
-    /// The rows that went since this was last asked, as they were last.
-    pub(crate) fn take_gone(&mut self) -> Vec<T> {
-        std::mem::take(&mut self.gone)
-    }
-
-    /// The rows that came since this was last asked, as they were first.
-    pub(crate) fn take_came(&mut self) -> Vec<T> {
-        std::mem::take(&mut self.came)
-    }
-
-    fn come_and_go(&mut self, length: usize, texts: &[Arc<str>]) -> Option<()> {
-        let Places { removed, inserted, .. } = &self.places;
+    fn insert_and_remove(&mut self, length: usize, texts: &[Arc<str>]) -> Option<()> {
+        let RowChanges { removed, inserted, .. } = &self.places;
         if removed.is_empty() && inserted.is_empty() {
             return Some(());
         }
@@ -240,7 +227,7 @@ impl<T: Keyed> Decoder<T> {
         let mut old = std::mem::take(&mut self.entries).into_iter();
         self.entries = (0..length)
             .filter_map(|place| match new.next_if(|new| **new == place) {
-                Some(_) => Some(Entry::new(&self.layout)),
+                Some(_) => Some(RowState::new(&self.layout)),
                 None => old.next(),
             })
             .collect();
@@ -275,7 +262,7 @@ impl<T: Keyed> Decoder<T> {
     }
 }
 
-impl<T: Keyed> Entry<T> {
+impl<T: Keyed> RowState<T> {
     fn new(layout: &Layout) -> Self {
         Self {
             row: None,
@@ -291,7 +278,7 @@ impl<T: Keyed> Entry<T> {
         self.row
     }
 
-    /// Makes the row what the cells are.
+    /// Makes the row from the cells, if they have changed.
     fn refresh(&mut self, texts: &[Arc<str>]) -> Option<()> {
         if !self.is_stale {
             return Some(());
@@ -303,7 +290,7 @@ impl<T: Keyed> Entry<T> {
     }
 }
 
-/// Makes the changes in a list; true if there are any.
+/// Changes a list. True if there are changes.
 fn change_list(list: &mut Vec<Cell>, bytes: &mut Bytes<'_>) -> Option<bool> {
     let count = bytes.count(2)?;
     let (mut next, mut at) = (0u64, 0);
@@ -342,18 +329,18 @@ fn skip_list(bytes: &mut Bytes<'_>) -> Option<()> {
     Some(())
 }
 
-/// A table that this version does not know: its bytes are gone over.
+/// Skips the bytes of a table that this version does not know.
 #[derive(Debug)]
 pub(crate) struct Unknown {
-    kinds: Vec<Kind>,
+    kinds: Vec<ColumnKind>,
     rows: usize,
-    places: Places,
+    places: RowChanges,
 }
 
 impl Unknown {
     pub(crate) fn new(table: &Table) -> Self {
         let kinds = table.columns.iter().map(|column| column.kind).collect();
-        Self { kinds, rows: 0, places: Places::default() }
+        Self { kinds, rows: 0, places: RowChanges::default() }
     }
 
     pub(crate) fn clear(&mut self) {

@@ -6,39 +6,39 @@ use integer_encoding::VarInt;
 
 use super::{CHANGED, SAME};
 use crate::{
-    cells::{Cell, Cells, Columns, Kind, NONE, Texts},
+    cells::{Cell, Cells, ColumnKind, Columns, NONE, Texts},
     rows::Keyed,
 };
 
 /// Writes a table as it changes from Sample to Sample.
 #[derive(Debug)]
 pub(crate) struct Encoder<T: Keyed> {
-    kinds: Vec<Kind>,
-    /// Columns of numbers, and of lists.
+    kinds: Vec<ColumnKind>,
+    /// The number of columns of numbers, and of lists.
     numbers: usize,
     lists: usize,
-    before: Rows<T>,
-    now: Rows<T>,
+    before: TableRows<T>,
+    now: TableRows<T>,
     removed: Vec<usize>,
     inserted: Vec<usize>,
     changed: Vec<usize>,
-    /// Rows that are new or changed: the place now, and the one before.
+    /// Rows that are new or changed: their places now and before.
     touched: Vec<(usize, Option<usize>)>,
 }
 
 #[derive(Debug)]
-struct Rows<T: Keyed> {
+struct TableRows<T: Keyed> {
     keys: Vec<T::Key>,
     cells: Cells,
 }
 
-impl<T: Keyed> Default for Rows<T> {
+impl<T: Keyed> Default for TableRows<T> {
     fn default() -> Self {
         Self { keys: Vec::new(), cells: Cells::default() }
     }
 }
 
-impl<T: Keyed> Rows<T> {
+impl<T: Keyed> TableRows<T> {
     fn clear(&mut self) {
         self.keys.clear();
         self.cells.clear();
@@ -53,14 +53,14 @@ impl<T: Keyed> Default for Encoder<T> {
     fn default() -> Self {
         let mut columns = Columns::default();
         T::columns(&mut columns);
-        let kinds: Vec<Kind> = columns.columns.iter().map(|column| column.kind).collect();
+        let kinds: Vec<ColumnKind> = columns.columns.iter().map(|column| column.kind).collect();
         let lists = kinds.iter().filter(|kind| kind.is_list()).count();
         Self {
             numbers: kinds.len() - lists,
             lists,
             kinds,
-            before: Rows::default(),
-            now: Rows::default(),
+            before: TableRows::default(),
+            now: TableRows::default(),
             removed: Vec::new(),
             inserted: Vec::new(),
             changed: Vec::new(),
@@ -70,12 +70,12 @@ impl<T: Keyed> Default for Encoder<T> {
 }
 
 impl<T: Keyed> Encoder<T> {
-    /// Forgets what was written: all rows are new in the next Sample.
+    /// Makes all rows of the next Sample new.
     pub(crate) fn clear(&mut self) {
         self.before.clear();
     }
 
-    /// Appends what changed since the last call to `out`, and tells how many rows are new.
+    /// Appends the changes since the last call to `out`, and returns how many rows are new.
     pub(crate) fn encode(
         &mut self,
         rows: impl Iterator<Item: Borrow<T>>,
@@ -101,26 +101,24 @@ impl<T: Keyed> Encoder<T> {
         self.inserted.len()
     }
 
-    /// Gives back the memory that only encoding needs: what was written last stays.
+    /// Frees the memory that only encoding needs. The rows written last stay.
     pub(crate) fn release(&mut self) {
-        self.now = Rows::default();
+        self.now = TableRows::default();
         for list in [&mut self.removed, &mut self.inserted, &mut self.changed] {
             *list = Vec::new();
         }
         self.touched = Vec::new();
     }
 
-    /// Bytes that stay between two Samples.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.before.memory_bytes() + self.now.memory_bytes()
     }
 
-    /// How many rows were written last.
     pub(crate) fn rows(&self) -> usize {
         self.before.keys.len()
     }
 
-    /// Finds the rows that went, came and changed. Both lists ascend by key.
+    /// Finds the rows that were removed, inserted and changed. Rows ascend by key.
     fn compare(&mut self) {
         for list in [&mut self.removed, &mut self.inserted, &mut self.changed] {
             list.clear();
@@ -199,14 +197,13 @@ impl<T: Keyed> Encoder<T> {
     }
 }
 
-/// A number as the difference to another one: most are small, whether they rise or fall.
-fn put<N: VarInt>(number: N, out: &mut Vec<u8>) {
+pub(crate) fn put<N: VarInt>(number: N, out: &mut Vec<u8>) {
     let mut bytes = [0; 10];
     let length = number.encode_var(&mut bytes);
     out.extend(&bytes[..length]);
 }
 
-/// How many, and from each to the next: what lies between them.
+/// Puts the number of places, and the gap before each.
 fn put_places(places: &[usize], out: &mut Vec<u8>) {
     put(places.len(), out);
     let mut next = 0;
@@ -216,7 +213,7 @@ fn put_places(places: &[usize], out: &mut Vec<u8>) {
     }
 }
 
-/// The cells that differ: how many, and of each what lies between it and the one before, and the difference. True if any does.
+/// Puts the number of cells that differ, and for each the gap before it and the difference. True if there are any.
 fn put_list(before: &[Cell], now: &[Cell], out: &mut Vec<u8>) -> bool {
     let differ = Differing { before, now };
     let count = differ.clone().count();
@@ -255,7 +252,7 @@ impl Iterator for Differing<'_> {
     }
 }
 
-/// Takes the number at this index off a list that has none before.
+/// Takes the number at this index off a list that has no smaller index.
 fn pop(list: &mut &[Cell], index: u32) -> u64 {
     match list.split_first() {
         Some(((at, number), rest)) if *at == index => {
