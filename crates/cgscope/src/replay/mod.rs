@@ -37,11 +37,11 @@ pub async fn run(options: &cli::Replay) -> Result {
     let mut playback = Playback::start(recording, intervals)?;
     let mut screen = Screen::take(&instead, mouse)?;
     let shown = show(&mut screen, &mut app, &mut playback).await;
-    // Only what is printed after this is seen.
+    // Only lines that are printed after this stay visible.
     drop(screen);
     remembered.close(&app.settings);
     shown?;
-    // Where nobody waited for the pass over the file, nothing is known to be missing.
+    // Nothing is known to be missing if the pass was not over.
     Ok(playback.recording().map_or(Exit::Done, Recording::finish))
 }
 

@@ -1,4 +1,4 @@
-//! What feeds the screen of a replay: a thread that reads the intervals the player asks for, and the pass over the file.
+//! The feed of the screen of a replay: a thread that reads the intervals that the player requests, and the pass over the file.
 
 use std::sync::mpsc;
 
@@ -9,7 +9,7 @@ use crate::{
     exit::{Error, Result},
     recording::Recording,
     replay::{
-        pass::{self, Told},
+        pass,
         reader::{self, Read},
         source::Intervals,
     },
@@ -19,37 +19,36 @@ use crate::{
 
 pub struct Playback {
     wanted: mpsc::Sender<usize>,
-    asked: Option<usize>,
+    requested: Option<usize>,
     reads: channel::UnboundedReceiver<Read>,
-    news: channel::UnboundedReceiver<Told>,
+    news: channel::UnboundedReceiver<pass::Message>,
     is_passing: bool,
     recording: Option<Box<Recording>>,
     signals: Signals,
 }
 
 impl Playback {
-    /// Starts the reader of `intervals`, and the pass over `recording`, of which nothing was read yet.
+    /// Starts the reader of `intervals` and the pass over `recording`.
     pub fn start(recording: Recording, intervals: Intervals) -> Result<Self> {
         let signals = Signals::listen()?;
         let (wanted, reads) = reader::start(intervals);
         let news = pass::start(recording);
-        Ok(Self { wanted, asked: None, reads, news, is_passing: true, recording: None, signals })
+        Ok(Self { wanted, requested: None, reads, news, is_passing: true, recording: None, signals })
     }
 
-    /// The recording after the pass over it; `None` before.
+    /// The recording, once the pass over it has ended.
     pub fn recording(&self) -> Option<&Recording> {
         self.recording.as_deref()
     }
 
-    fn ask(&mut self, n: usize) -> Result<()> {
-        if self.asked == Some(n) {
-            return Ok(());
+    fn request(&mut self, n: usize) -> Result<()> {
+        match self.requested.replace(n) {
+            Some(before) if before == n => Ok(()),
+            _ => self.wanted.send(n).map_err(|_| gone()),
         }
-        self.asked = Some(n);
-        self.wanted.send(n).map_err(|_| gone())
     }
 
-    fn on_news(&mut self, app: &mut App, (news, recording): Told) {
+    fn on_news(&mut self, app: &mut App, (news, recording): pass::Message) {
         self.is_passing = matches!(news, News::Marks(..));
         if let Some(replay) = &mut app.replay {
             replay.on_news(news);
@@ -67,7 +66,7 @@ impl Updates for Playback {
             ));
         }
         let due = replay.due_in();
-        self.ask(replay.player.position())?;
+        self.request(replay.player.position())?;
         tokio::select! {
             () = self.signals.any() => return Ok(Flow::End),
             read = self.reads.recv() => match read.ok_or_else(gone)? {

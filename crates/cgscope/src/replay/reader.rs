@@ -1,4 +1,4 @@
-//! Reads intervals of a recording on a thread of its own: what is asked for first, and then what was before it.
+//! Reads intervals of a recording on a thread of its own: the requested one first, and then those before it.
 
 use std::{
     sync::{
@@ -14,28 +14,28 @@ use tokio::sync::mpsc as channel;
 
 use crate::{exit::Result, replay::source::Intervals};
 
-/// Intervals before one that is jumped to that are read for what is shown over time: a minute at the usual pace.
+/// Intervals that are read before the target of a jump, for figures over time: a minute at the usual pace.
 const BEFORE: usize = 60;
 
-/// Intervals that are gone over on the way to a later one, at most: at the highest speed those of a second or two.
+/// Most intervals that are read on the way to a later one: those of a second or two at the highest speed.
 const SKIPPED: usize = 128;
 
 pub enum Read {
-    /// An interval by its number; `None` where damage is in the way.
+    /// An interval by its number. `None`: it is damaged.
     Interval(usize, Result<Option<Arc<Interval>>>),
-    /// Intervals from this one on that were gone over, the latest last.
+    /// Intervals from this one on that were skipped, the latest last.
     Skipped(usize, Vec<Frame>),
     /// The intervals before this one, the latest last.
     Before(usize, Vec<Frame>),
 }
 
-/// Begins to wait for numbers of intervals; it ends when nobody asks or listens any more.
+/// Starts a thread that waits for numbers of intervals. It ends when either channel is closed.
 pub fn start(intervals: Intervals) -> (mpsc::Sender<usize>, channel::UnboundedReceiver<Read>) {
     let (wanted, receive) = mpsc::channel();
     let (send, reads) = channel::unbounded_channel();
     thread::spawn(move || {
         let reader = Reader { intervals, receive, send, last: None, before: None };
-        // Either end is gone: nobody is there to be told.
+        // The error says that a channel is closed.
         let _ = reader.run();
     });
     (wanted, reads)
@@ -49,7 +49,7 @@ struct Reader {
     before: Option<Before>,
 }
 
-/// Intervals that are being read because a later one is shown.
+/// Intervals that are read because a later one is shown.
 struct Before {
     of: usize,
     next: usize,
@@ -67,25 +67,25 @@ impl Reader {
         }
     }
 
-    /// What is asked for; with nothing else to do, waits for it. Whoever holds a key down wants to see where it leads, not each
-    /// interval on the way.
+    /// The last request, as a key that is held down makes many. Waits for one if there is nothing else to do.
     fn wanted(&mut self) -> std::result::Result<Option<usize>, RecvError> {
-        if self.before.is_none() {
-            let first = self.receive.recv()?;
-            return Ok(Some(self.receive.try_iter().last().unwrap_or(first)));
-        }
-        match self.receive.try_recv() {
-            Ok(first) => Ok(Some(self.receive.try_iter().last().unwrap_or(first))),
-            Err(TryRecvError::Empty) => Ok(None),
-            Err(TryRecvError::Disconnected) => Err(RecvError),
-        }
+        let first = if self.before.is_none() {
+            self.receive.recv()?
+        } else {
+            match self.receive.try_recv() {
+                Ok(first) => first,
+                Err(TryRecvError::Empty) => return Ok(None),
+                Err(TryRecvError::Disconnected) => return Err(RecvError),
+            }
+        };
+        Ok(Some(self.receive.try_iter().last().unwrap_or(first)))
     }
 
     fn read(&mut self, n: usize) -> std::result::Result<(), RecvError> {
         let last = self.last.replace(n);
         let near = last.filter(|last| *last < n && n - last <= SKIPPED);
         if let Some(last) = near {
-            // So that what is shown over time has no gap at a high speed.
+            // Figures over time then have no gaps at a high speed.
             let frames: Vec<Frame> = (last + 1..n)
                 .map_while(|k| self.intervals.read(k).ok()?)
                 .map(|one| Frame::new(&one))
@@ -101,7 +101,7 @@ impl Reader {
         self.send.send(Read::Interval(n, interval)).map_err(|_| RecvError)
     }
 
-    /// One more of them. What cannot be read is left out, with all before it.
+    /// Reads one more interval. One that cannot be read is left out, with all before it.
     fn read_before(&mut self, mut before: Before) -> std::result::Result<(), RecvError> {
         match self.intervals.read(before.next) {
             Ok(Some(interval)) => before.frames.push(Frame::new(&interval)),

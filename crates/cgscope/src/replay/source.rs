@@ -1,10 +1,9 @@
-//! Any interval of a recording, in any order.
+//! The intervals of a recording in any order.
 
 use std::path::Path;
 
 use cgscope_model::{Interval, Sample, printable};
 use cgscope_record::{FileReader, Index, open};
-
 use cgscope_view::replay::time::Moment;
 
 use crate::{
@@ -12,19 +11,18 @@ use crate::{
     recording,
 };
 
-/// The intervals between each two Samples of a file: where they follow each other, each needs but one more Sample.
+/// The intervals between each two Samples of a file. If they are read in order, each needs only one more Sample.
 pub struct Intervals {
     reader: FileReader,
     index: Index,
     file: String,
-    /// The Sample that the reader gives next.
+    /// The Sample that the reader reads next.
     next: Option<usize>,
     /// The Sample read last, and its number.
     last: Option<(usize, Sample)>,
 }
 
 impl Intervals {
-    /// Goes over the file without unpacking it.
     pub fn open(path: &Path) -> Result<Self> {
         let mut reader = open(path).map_err(|error| Error::could_not_run(error.to_string()))?;
         let file = printable(&path.display().to_string()).to_string();
@@ -37,7 +35,7 @@ impl Intervals {
         entries.map(|entry| Moment { mono_ns: entry.mono_ns, unix_ns: entry.unix_ns }).collect()
     }
 
-    /// The interval from Sample `n` to the next, without what the selection leaves out; `None` where one of them cannot be read.
+    /// The selected part of the interval from Sample `n` to the next one. `None`: one of the two is damaged.
     pub fn read(&mut self, n: usize) -> Result<Option<Interval>> {
         let earlier = match self.last.take() {
             Some((number, sample)) if number == n => Some(sample),
@@ -50,7 +48,7 @@ impl Intervals {
         Ok(Some(interval))
     }
 
-    /// Sample `n`; `None` where damage is in the way.
+    /// Sample `n`. `None`: it is damaged.
     fn sample(&mut self, n: usize) -> Result<Option<Sample>> {
         let Some(entry) = self.index.entries().get(n) else { return Ok(None) };
         let expected_ns = entry.mono_ns;
@@ -59,7 +57,7 @@ impl Intervals {
             self.reader.seek(&self.index, n).map_err(unreadable)?;
         }
         let sample = self.reader.next().transpose().map_err(unreadable)?;
-        // One that is damaged is left out, and the next one comes in its place.
+        // The reader skips a damaged Sample, and reads the next one in its place.
         let sample = sample.filter(|sample| sample.mono_ns == expected_ns);
         self.next = sample.is_some().then_some(n + 1);
         Ok(sample)
