@@ -1,17 +1,18 @@
 //! Samples to payloads and back. A key frame holds a whole Sample, a delta frame the changes since the Sample before.
 
-use std::{io, sync::Arc};
+use std::{any::Any, io, sync::Arc};
+
+use cgscope_model::{
+    CgroupReading, CpuReading, ExitedReading, NodeReading, PairReading, ProcessMemory, Sample, TaskReading,
+    printable,
+};
 
 use crate::{
     WriteError,
     cells::Texts,
     frame::{self, MAX_PAYLOAD, kind},
-    rows::{Keyed, Named, Whole, broken_rule, tables},
-    table::{Bytes, Decoder, Encoder, Table, Unknown, put},
-};
-use cgscope_model::{
-    CgroupReading, CpuReading, ExitedReading, NodeReading, PairReading, ProcessMemory, Sample, TaskReading,
-    printable,
+    rows::{Keyed, Named, Skipped, Whole, broken_rule, tables},
+    table::{Bytes, Decoder, Encoder, Table, TableDecoder, put},
 };
 
 /// The first bytes of the payload of a key frame, by which one is found after damage.
@@ -83,45 +84,10 @@ macro_rules! tables_of_a_sample {
             }
         }
 
-        #[derive(Debug)]
-        #[allow(non_camel_case_types)]
-        enum AnyDecoder { $($name(Decoder<$row>),)* Unknown(Unknown) }
-
-        impl AnyDecoder {
-            fn new(table: &Table) -> Self {
-                match table.name.as_str() {
-                    $(stringify!($name) => Self::$name(Decoder::new(table)),)*
-                    _ => Self::Unknown(Unknown::new(table)),
-                }
-            }
-
-            fn clear(&mut self) {
-                match self {
-                    $(Self::$name(decoder) => decoder.clear(),)*
-                    Self::Unknown(unknown) => unknown.clear(),
-                }
-            }
-
-            fn decode(&mut self, bytes: &mut Bytes<'_>, texts: &[Arc<str>], new_left: &mut usize) -> Option<()> {
-                match self {
-                    $(Self::$name(decoder) => decoder.decode(bytes, texts, new_left),)*
-                    Self::Unknown(unknown) => unknown.skip(bytes),
-                }
-            }
-
-            fn len(&self) -> usize {
-                match self {
-                    $(Self::$name(decoder) => decoder.len(),)*
-                    Self::Unknown(unknown) => unknown.len(),
-                }
-            }
-
-            fn give(&mut self, texts: &[Arc<str>], sample: &mut Sample) -> Option<()> {
-                match self {
-                    $(Self::$name(decoder) => $row::give(decoder.rows(texts)?, sample),)*
-                    Self::Unknown(_) => {}
-                }
-                Some(())
+        fn table_decoder(table: &Table) -> Box<dyn TableDecoder> {
+            match table.name.as_str() {
+                $(stringify!($name) => Box::new(Decoder::<$row>::new(table)),)*
+                _ => Box::new(Decoder::<Skipped>::new(table)),
             }
         }
     };
@@ -263,7 +229,7 @@ fn put_texts(texts: &mut Texts, out: &mut Vec<u8>) {
 
 /// Reads Samples from payloads.
 pub(crate) struct SampleDecoder {
-    tables: Vec<AnyDecoder>,
+    tables: Vec<Box<dyn TableDecoder>>,
     texts: Vec<Arc<str>>,
     decompressor: zstd::bulk::Decompressor<'static>,
     raw: Vec<u8>,
@@ -274,7 +240,7 @@ pub(crate) struct SampleDecoder {
 impl SampleDecoder {
     pub(crate) fn new(tables: &[Table]) -> io::Result<Self> {
         Ok(Self {
-            tables: tables.iter().map(AnyDecoder::new).collect(),
+            tables: tables.iter().map(table_decoder).collect(),
             texts: Vec::new(),
             decompressor: zstd::bulk::Decompressor::new()?,
             raw: Vec::new(),
@@ -289,7 +255,7 @@ impl SampleDecoder {
 
     pub(crate) fn clear(&mut self) {
         self.has_base = false;
-        self.tables.iter_mut().for_each(AnyDecoder::clear);
+        self.tables.iter_mut().for_each(|table| table.clear());
     }
 
     /// Reads a frame, whose Sample [`Self::sample`] then returns. `None`: no writer can have written it.
@@ -326,19 +292,19 @@ impl SampleDecoder {
     /// Begins a key frame. Returns the tasks of before, if changes are kept.
     fn begin(&mut self) -> Option<Vec<TaskReading>> {
         let before = self.tasks_table().map_or(Some(Vec::new()), |(tasks, texts)| tasks.begin(texts));
-        for table in self.tables.iter_mut().filter(|table| !matches!(table, AnyDecoder::tasks(_))) {
-            table.clear();
-        }
+        self.other_tables().for_each(|table| table.clear());
         self.texts = vec!["".into()];
         before
     }
 
-    fn tasks_table(&mut self) -> Option<(&mut Decoder<TaskReading>, &[Arc<str>])> {
-        let tasks = self.tables.iter_mut().find_map(|table| match table {
-            AnyDecoder::tasks(tasks) => Some(tasks),
-            _ => None,
-        });
+    /// The table of the tasks, and the texts.
+    pub(crate) fn tasks_table(&mut self) -> Option<(&mut Decoder<TaskReading>, &[Arc<str>])> {
+        let tasks = self.tables.iter_mut().find_map(|table| (&mut **table as &mut dyn Any).downcast_mut());
         Some((tasks?, &self.texts))
+    }
+
+    fn other_tables(&mut self) -> impl Iterator<Item = &mut Box<dyn TableDecoder>> {
+        self.tables.iter_mut().filter(|table| !(&***table as &dyn Any).is::<Decoder<TaskReading>>())
     }
 
     /// The Sample of the last frame. `None`: no writer can have written it.
@@ -351,9 +317,10 @@ impl SampleDecoder {
     /// The Sample without its tasks, which are most of the work.
     pub(crate) fn sample_without_tasks(&mut self, clocks: Clocks) -> Option<Sample> {
         let mut sample = Sample { unix_ns: clocks.unix_ns, mono_ns: clocks.mono_ns, ..Sample::default() };
-        for table in self.tables.iter_mut().filter(|table| !matches!(table, AnyDecoder::tasks(_))) {
-            table.give(&self.texts, &mut sample)?;
-        }
+        let texts = std::mem::take(&mut self.texts);
+        let given = self.other_tables().try_for_each(|table| table.give(&texts, &mut sample));
+        self.texts = texts;
+        given?;
         Some(sample)
     }
 
@@ -362,20 +329,6 @@ impl SampleDecoder {
             Some((tasks, texts)) => Some(tasks.rows(texts)?.cloned().collect()),
             None => Some(Vec::new()),
         }
-    }
-
-    pub(crate) fn keep_changes(&mut self) {
-        if let Some((tasks, _)) = self.tasks_table() {
-            tasks.keeps_changes = true;
-        }
-    }
-
-    pub(crate) fn take_new_tasks(&mut self) -> Vec<TaskReading> {
-        self.tasks_table().map(|(tasks, _)| std::mem::take(&mut tasks.came)).unwrap_or_default()
-    }
-
-    pub(crate) fn take_gone_tasks(&mut self) -> Vec<TaskReading> {
-        self.tasks_table().map(|(tasks, _)| std::mem::take(&mut tasks.gone)).unwrap_or_default()
     }
 
     fn unpack(&mut self, length: usize, packed: &[u8], raw: &mut Vec<u8>) -> Option<()> {
@@ -401,7 +354,7 @@ impl SampleDecoder {
         for table in &mut self.tables {
             table.decode(bytes, &self.texts, &mut new_left)?;
         }
-        let rows: usize = self.tables.iter().map(AnyDecoder::len).sum();
+        let rows: usize = self.tables.iter().map(|table| table.len()).sum();
         if rows > length.saturating_mul(ROWS_A_BYTE) {
             return None;
         }

@@ -9,7 +9,7 @@ use crate::{
     End, Header, ReadError, Reason, WriteError,
     codec::{SampleDecoder, SampleEncoder},
     frame::{self, Found, kind},
-    header::{First, Opening, put_header, put_version},
+    header::{Opening, put_header, put_version},
     rows::out_of_order,
 };
 
@@ -61,17 +61,19 @@ impl Outgoing {
 
     /// The frame of a word.
     pub fn word<T: Serialize>(word: &T) -> Result<Vec<u8>, WriteError> {
-        let mut out = Vec::new();
-        frame::append_json(&mut out, kind::WORD, word)?;
-        Ok(out)
+        json_frame(kind::WORD, word)
     }
 
     /// The last frame.
     pub fn end(unix_ns: u64, reason: Reason) -> Result<Vec<u8>, WriteError> {
-        let mut out = Vec::new();
-        frame::append_json(&mut out, kind::END, &End { unix_ns, reason, unwritten: 0 })?;
-        Ok(out)
+        json_frame(kind::END, &End { unix_ns, reason, unwritten: 0 })
     }
+}
+
+fn json_frame<T: Serialize>(kind: u8, value: &T) -> Result<Vec<u8>, WriteError> {
+    let mut out = Vec::new();
+    frame::append_json(&mut out, kind, value)?;
+    Ok(out)
 }
 
 /// A message over a connection.
@@ -97,20 +99,13 @@ pub struct Incoming<R> {
 impl<R: Read> Incoming<R> {
     /// Reads the start of a connection. The inner error is the word with which the daemon refuses it.
     pub fn open<W: DeserializeOwned>(mut input: R) -> Result<Result<Self, W>, ReadError> {
-        let Opening { found, payload, .. } = Opening::read(&mut input)?;
-        match found {
-            Found::Frame(kind::HEADER) => {
-                let first = First::read(&payload)?;
-                let decoder = SampleDecoder::new(&first.tables)?;
-                Ok(Ok(Self { input, header: first.header.printable(), decoder, payload }))
-            }
-            Found::Frame(kind::WORD) => {
-                let word = serde_json::from_slice(&payload).map_err(|_| ReadError::HeaderDamaged)?;
-                Ok(Err(word))
-            }
-            Found::Nothing | Found::Torn => Err(ReadError::HeaderCut),
-            Found::Frame(_) | Found::BadLength | Found::BadChecksum => Err(ReadError::HeaderDamaged),
+        let opening = Opening::read(&mut input)?;
+        if let Found::Frame(kind::WORD) = opening.found {
+            let word = serde_json::from_slice(&opening.payload).map_err(|_| ReadError::HeaderDamaged)?;
+            return Ok(Err(word));
         }
+        let (header, decoder) = opening.header()?;
+        Ok(Ok(Self { input, header, decoder, payload: opening.payload }))
     }
 
     /// The header of the daemon.

@@ -7,7 +7,8 @@ use cgscope_model::{Losses, Selection, doctor::CgroupLayout, printable};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
-    MAGIC, ReadError, VERSION, WriteError, codec,
+    MAGIC, ReadError, VERSION, WriteError,
+    codec::{self, SampleDecoder},
     frame::{self, Found, kind},
     table::Table,
 };
@@ -182,11 +183,17 @@ impl Opening {
         }
         Ok(Self { found, payload, bytes: start.len() as u64 + read })
     }
-}
 
-impl First<Header> {
-    pub(crate) fn read(payload: &[u8]) -> Result<Self, ReadError> {
-        serde_json::from_slice(payload).map_err(|_| ReadError::HeaderDamaged)
+    pub(crate) fn header(&self) -> Result<(Header, SampleDecoder), ReadError> {
+        match self.found {
+            Found::Frame(kind::HEADER) => {
+                let first: First<Header> =
+                    serde_json::from_slice(&self.payload).map_err(|_| ReadError::HeaderDamaged)?;
+                Ok((first.header.printable(), SampleDecoder::new(&first.tables)?))
+            }
+            Found::Nothing | Found::Torn => Err(ReadError::HeaderCut),
+            Found::Frame(_) | Found::BadLength | Found::BadChecksum => Err(ReadError::HeaderDamaged),
+        }
     }
 }
 

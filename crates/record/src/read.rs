@@ -13,7 +13,7 @@ use crate::{
     Damage, End, Ending, FileError, Gap, Header, ReadError,
     codec::{Clocks, SampleDecoder},
     frame::{self, Found, kind},
-    header::{First, Opening},
+    header::Opening,
     rows::out_of_order,
     search::{Index, Search},
 };
@@ -53,16 +53,13 @@ pub fn open(path: impl Into<PathBuf>) -> Result<FileReader, FileError<ReadError>
 impl<R: Read + Seek> Reader<R> {
     /// Reads the header. `input` should be buffered and at its start.
     pub fn new(mut input: R) -> Result<Self, ReadError> {
-        let Opening { found, payload, bytes: start } = Opening::read(&mut input)?;
-        let First { header, tables } = match found {
-            Found::Frame(kind::HEADER) => First::read(&payload)?,
-            Found::Nothing | Found::Torn => return Err(ReadError::HeaderCut),
-            Found::Frame(_) | Found::BadLength | Found::BadChecksum => return Err(ReadError::HeaderDamaged),
-        };
+        let opening = Opening::read(&mut input)?;
+        let (header, decoder) = opening.header()?;
+        let Opening { payload, bytes: start, .. } = opening;
         Ok(Self {
             input,
-            header: header.printable(),
-            decoder: SampleDecoder::new(&tables)?,
+            header,
+            decoder,
             start,
             at: start,
             last: start,
@@ -174,17 +171,19 @@ impl<R: Read + Seek> Reader<R> {
 
     /// Keeps tasks that appear and disappear from here on for [`Self::take_new_tasks`] and [`Self::take_gone_tasks`]. Call both.
     pub fn keep_changes(&mut self) {
-        self.decoder.keep_changes();
+        if let Some((tasks, _)) = self.decoder.tasks_table() {
+            tasks.keeps_changes = true;
+        }
     }
 
     /// The tasks that appeared since the last call, as they were read first, in order.
     pub fn take_new_tasks(&mut self) -> Vec<TaskReading> {
-        self.decoder.take_new_tasks()
+        self.decoder.tasks_table().map(|(tasks, _)| std::mem::take(&mut tasks.came)).unwrap_or_default()
     }
 
     /// The tasks that disappeared since the last call, as they were read last, in order.
     pub fn take_gone_tasks(&mut self) -> Vec<TaskReading> {
-        self.decoder.take_gone_tasks()
+        self.decoder.tasks_table().map(|(tasks, _)| std::mem::take(&mut tasks.gone)).unwrap_or_default()
     }
 
     /// The next Sample; `None` once the ending is known.

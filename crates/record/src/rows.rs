@@ -13,7 +13,7 @@ use cgscope_model::{
 use crate::cells::{Cells, Columns, Field, Row, Texts, single_numbers, value_at};
 
 /// The rows of a table of a Sample, ascending by key.
-pub(crate) trait Keyed: Field {
+pub(crate) trait Keyed: Field + Send + 'static {
     type Key: Ord + std::fmt::Debug;
     fn key(&self) -> Self::Key;
     /// The histogram that need not be rebuilt if it has not changed.
@@ -171,6 +171,27 @@ impl Keyed for Whole {
             (sample.mode, sample.losses, sample.cost) = (whole.mode, whole.losses.clone(), whole.cost);
         }
     }
+}
+
+/// A row of a table that this version does not know.
+#[derive(Clone, Debug)]
+pub(crate) struct Skipped;
+
+impl Field for Skipped {
+    fn columns(_: &mut Columns) {}
+    fn put(&self, _: &mut Cells, _: &mut Texts) {}
+    fn take(_: &mut Row<'_>) -> Option<Self> {
+        Some(Self)
+    }
+}
+
+impl Keyed for Skipped {
+    type Key = ();
+    fn key(&self) {}
+    fn of(_: &Sample) -> impl Iterator<Item: Borrow<Self>> {
+        std::iter::empty::<Self>()
+    }
+    fn give<'a>(_: impl Iterator<Item = &'a Self>, _: &mut Sample) {}
 }
 
 /// A value that may be missing: whether it is known, and then its members. A missing one has the members of an empty one.

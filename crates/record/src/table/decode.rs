@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Bytes, CHANGED, SAME, Table};
+use cgscope_model::Sample;
+
+use super::{Bytes, CHANGED, SAME, Table, TableDecoder};
 use crate::{
     cells::{Cell, ColumnKind, Columns, LONGEST, NONE, Row},
     rows::Keyed,
@@ -120,12 +122,6 @@ impl<T: Keyed> Decoder<T> {
         }
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.entries.clear();
-        self.gone.clear();
-        self.came.clear();
-    }
-
     /// Begins a key frame: all rows will be new. Returns the rows of before, if changes are kept.
     pub(crate) fn begin(&mut self, texts: &[Arc<str>]) -> Option<Vec<T>> {
         let mut before = std::mem::take(&mut self.entries);
@@ -162,39 +158,6 @@ impl<T: Keyed> Decoder<T> {
         self.gone.append(&mut gone);
         self.came.append(&mut came);
         Some(())
-    }
-
-    /// Reads the changes. `new_left` is how many more rows may be new in this frame.
-    pub(crate) fn decode(
-        &mut self,
-        bytes: &mut Bytes<'_>,
-        texts: &[Arc<str>],
-        new_left: &mut usize,
-    ) -> Option<()> {
-        let length = self.places.read(bytes, self.entries.len())?;
-        *new_left = new_left.checked_sub(self.places.inserted.len())?;
-        self.insert_and_remove(length, texts)?;
-        if self.places.is_empty() {
-            return Some(());
-        }
-        self.places.touched(&mut self.touched)?;
-        for at in 0..self.layout.file.len() {
-            let (kind, home) = self.layout.file[at];
-            match bytes.byte()? {
-                SAME => {}
-                CHANGED if kind.is_list() => self.list_column(bytes, home)?,
-                CHANGED => self.number_column(bytes, home)?,
-                _ => return None,
-            }
-        }
-        for at in &self.touched {
-            self.entries[*at].is_stale = true;
-        }
-        Some(())
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
     }
 
     pub(crate) fn rows(&mut self, texts: &[Arc<str>]) -> Option<impl Iterator<Item = &T>> {
@@ -258,6 +221,46 @@ impl<T: Keyed> Decoder<T> {
                 entry.changed |= 1u64.checked_shl(column as u32).unwrap_or(u64::MAX);
             }
         }
+        Some(())
+    }
+}
+
+impl<T: Keyed> TableDecoder for Decoder<T> {
+    fn clear(&mut self) {
+        self.entries.clear();
+        self.gone.clear();
+        self.came.clear();
+    }
+
+    fn decode(&mut self, bytes: &mut Bytes<'_>, texts: &[Arc<str>], new_left: &mut usize) -> Option<()> {
+        let length = self.places.read(bytes, self.entries.len())?;
+        *new_left = new_left.checked_sub(self.places.inserted.len())?;
+        self.insert_and_remove(length, texts)?;
+        if self.places.is_empty() {
+            return Some(());
+        }
+        self.places.touched(&mut self.touched)?;
+        for at in 0..self.layout.file.len() {
+            let (kind, home) = self.layout.file[at];
+            match bytes.byte()? {
+                SAME => {}
+                CHANGED if kind.is_list() => self.list_column(bytes, home)?,
+                CHANGED => self.number_column(bytes, home)?,
+                _ => return None,
+            }
+        }
+        for at in &self.touched {
+            self.entries[*at].is_stale = true;
+        }
+        Some(())
+    }
+
+    fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn give(&mut self, texts: &[Arc<str>], sample: &mut Sample) -> Option<()> {
+        T::give(self.rows(texts)?, sample);
         Some(())
     }
 }
@@ -327,47 +330,4 @@ fn skip_list(bytes: &mut Bytes<'_>) -> Option<()> {
         bytes.change()?;
     }
     Some(())
-}
-
-/// Skips the bytes of a table that this version does not know.
-#[derive(Debug)]
-pub(crate) struct Unknown {
-    kinds: Vec<ColumnKind>,
-    rows: usize,
-    places: RowChanges,
-}
-
-impl Unknown {
-    pub(crate) fn new(table: &Table) -> Self {
-        let kinds = table.columns.iter().map(|column| column.kind).collect();
-        Self { kinds, rows: 0, places: RowChanges::default() }
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.rows = 0;
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.rows
-    }
-
-    pub(crate) fn skip(&mut self, bytes: &mut Bytes<'_>) -> Option<()> {
-        self.rows = self.places.read(bytes, self.rows)?;
-        if self.places.is_empty() {
-            return Some(());
-        }
-        let touched = self.places.inserted.len() + self.places.changed.len();
-        for kind in &self.kinds {
-            match bytes.byte()? {
-                SAME => {}
-                CHANGED => {
-                    for _ in 0..touched {
-                        if kind.is_list() { skip_list(bytes) } else { bytes.number::<i64>().map(|_| ()) }?
-                    }
-                }
-                _ => return None,
-            }
-        }
-        Some(())
-    }
 }

@@ -6,9 +6,12 @@
 mod decode;
 mod encode;
 
-pub(crate) use decode::{Decoder, Unknown};
+pub(crate) use decode::Decoder;
 pub(crate) use encode::{Encoder, put};
 
+use std::{any::Any, sync::Arc};
+
+use cgscope_model::Sample;
 use integer_encoding::VarInt;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +32,16 @@ impl Table {
         T::columns(&mut columns);
         Self { name: name.into(), columns: columns.columns }
     }
+}
+
+/// Reads a table as it changes from Sample to Sample.
+pub(crate) trait TableDecoder: Any + Send {
+    fn clear(&mut self);
+    /// Reads the changes. `new_left` is how many more rows may be new in this frame.
+    fn decode(&mut self, bytes: &mut Bytes<'_>, texts: &[Arc<str>], new_left: &mut usize) -> Option<()>;
+    fn len(&self) -> usize;
+    /// Gives the rows to a Sample.
+    fn give(&mut self, texts: &[Arc<str>], sample: &mut Sample) -> Option<()>;
 }
 
 /// The column has no change.
