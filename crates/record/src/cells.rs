@@ -49,7 +49,7 @@ pub(crate) struct Column {
 }
 
 /// The columns of a row.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Columns {
     prefix: String,
     pub(crate) columns: Vec<Column>,
@@ -77,7 +77,7 @@ impl Columns {
 pub(crate) type Cell = (u32, u64);
 
 /// The rows of a table in cells, one after the other.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Cells {
     /// The numbers that are not in lists.
     pub(crate) numbers: Vec<u64>,
@@ -127,7 +127,7 @@ impl Cells {
 }
 
 /// The numbers of the texts that were written since the last key frame. The empty text is number 0.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Texts {
     numbers: HashMap<Arc<str>, u64>,
     /// Texts that the file lacks.
@@ -155,7 +155,6 @@ impl Texts {
 }
 
 /// The cells of one row as they are read back.
-#[derive(Debug)]
 pub(crate) struct Row<'a> {
     numbers: std::slice::Iter<'a, u64>,
     lists: &'a [Vec<Cell>],

@@ -58,7 +58,7 @@ macro_rules! tables_of_a_sample {
             vec![$(Table::of::<$row>(stringify!($name)),)*]
         }
 
-        #[derive(Debug, Default)]
+        #[derive(Default)]
         struct Encoders { $($name: Encoder<$row>,)* }
 
         impl Encoders {

@@ -6,7 +6,6 @@
 mod cells;
 mod codec;
 mod connection;
-mod ending;
 mod error;
 mod frame;
 mod header;
@@ -18,8 +17,7 @@ mod table;
 mod write;
 
 pub use connection::{Incoming, Message, Outgoing};
-pub use ending::{Damage, Ending, Gap};
-pub use error::{FileError, ReadError, WriteError};
+pub use error::{Damage, Ending, FileError, Gap, ReadError, WriteError};
 pub use frame::{MAGIC, VERSION};
 pub use header::{Cpu, End, Header, Reason};
 pub use place::{Beside, Place, create_here};

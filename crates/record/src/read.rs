@@ -112,14 +112,16 @@ impl<R: Read + Seek> Reader<R> {
                 Found::Frame(kind::END) if serde_json::from_slice::<End>(&payload).is_ok() => break,
                 Found::Frame(kind::HEADER) | Found::Nothing => break,
                 Found::Frame(_) => {}
-                Found::BadChecksum if self.is_frame(self.at + read)? => {}
-                Found::Torn | Found::BadLength | Found::BadChecksum => match self.find_key(self.at + 1)? {
-                    Some(next) => {
-                        self.go_on_at(next)?;
-                        continue;
+                Found::BadChecksum if self.search.is_frame(&mut self.input, self.at + read)? => {}
+                Found::Torn | Found::BadLength | Found::BadChecksum => {
+                    match self.search.key(&mut self.input, self.at + 1)? {
+                        Some(next) => {
+                            self.go_on_at(next)?;
+                            continue;
+                        }
+                        None => break,
                     }
-                    None => break,
-                },
+                }
             }
             self.at += read;
         }
@@ -237,13 +239,15 @@ impl<R: Read + Seek> Reader<R> {
             }
             Found::Frame(_) => self.skipped += 1,
             Found::Nothing => self.finish(Ending::Killed)?,
-            Found::Torn => match self.find_key(at + 1)? {
+            Found::Torn => match self.search.key(&mut self.input, at + 1)? {
                 Some(next) => self.lose_up_to(next, at, Damage::Length)?,
                 None => self.finish(Ending::Torn { lost_bytes: read })?,
             },
             Found::BadLength => self.damage(at, Damage::Length)?,
             // A frame follows where this one ends: its length is right.
-            Found::BadChecksum if self.is_frame(self.at)? => self.lost_from(at, Damage::Checksum),
+            Found::BadChecksum if self.search.is_frame(&mut self.input, self.at)? => {
+                self.lost_from(at, Damage::Checksum)
+            }
             Found::BadChecksum => self.damage(at, Damage::Checksum)?,
         }
         Ok(None)
@@ -271,7 +275,7 @@ impl<R: Read + Seek> Reader<R> {
 
     /// Skips damage after which the start of the next frame is not known.
     fn damage(&mut self, at: u64, damage: Damage) -> Result<(), ReadError> {
-        match self.find_key(at + 1)? {
+        match self.search.key(&mut self.input, at + 1)? {
             Some(next) => self.lose_up_to(next, at, damage),
             None => {
                 let rest = self.rest(at, damage)?;
@@ -305,14 +309,6 @@ impl<R: Read + Seek> Reader<R> {
     /// Bytes up to the end of the file, which the writer may have cut.
     fn bytes_from(&mut self, at: u64) -> io::Result<u64> {
         Ok(self.input.seek(SeekFrom::End(0))?.saturating_sub(at))
-    }
-
-    fn find_key(&mut self, from: u64) -> io::Result<Option<u64>> {
-        self.search.key(&mut self.input, from)
-    }
-
-    fn is_frame(&mut self, at: u64) -> io::Result<bool> {
-        self.search.is_frame(&mut self.input, at)
     }
 }
 

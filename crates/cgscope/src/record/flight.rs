@@ -1,13 +1,14 @@
 //! The flight recorder: a ring holds the latest part of the recording, and a trigger freezes the part around it.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, UNIX_EPOCH},
 };
 
 use cgscope_model::{
@@ -16,6 +17,10 @@ use cgscope_model::{
     units::{self, duration},
 };
 use cgscope_record::{Header, Reason};
+use rustix::{
+    fs::{CWD, FlockOperation, flock},
+    io::Errno,
+};
 
 use crate::{
     cli::Record,
@@ -23,117 +28,97 @@ use crate::{
     feed::ns,
     record::{
         Destination, Ended,
-        freeze::{Freeze, Frozen},
+        file::cannot_write,
+        freeze::{Freeze, Frozen, Triggered},
         names,
-        ring::Ring,
-        segments::SegmentLimits,
+        segments::{SegmentLimits, SegmentNames, Segments},
     },
     recording::between,
-    trigger::{Trigger, Watch},
+    trigger::Watch,
 };
 
-pub struct Flight {
-    output: PathBuf,
+pub struct Flight<'a> {
+    options: &'a Record,
     selection: Selection,
     interval_ns: u64,
-    /// Time before and after a trigger that is frozen, and time after that in which no trigger counts, ns.
+    /// Time before and after a trigger that is frozen, ns.
     keep_ns: u64,
     after_ns: u64,
+    /// Time after the frozen part in which no trigger counts, ns.
     cool_down_ns: u64,
-    most_frozen: u64,
-    ring_bytes: u64,
-    triggers: Vec<Trigger>,
-    /// A command is followed to its end, also when no more is frozen.
-    to_the_end: bool,
-    quiet: bool,
     ring: Ring,
     watch: Watch,
     previous: Option<Sample>,
     asked: bool,
     triggered: Option<Triggered>,
-    copying: Option<Copying>,
+    copying: Option<JoinHandle<Result<Frozen>>>,
+    /// Tells the copy to give up.
+    stop: Arc<AtomicBool>,
     frozen: Vec<PathBuf>,
     failed: u64,
     /// The last trigger could not be frozen: the ring holds the only copy.
     latest_failed: bool,
 }
 
-struct Copying {
-    thread: JoinHandle<Result<Frozen>>,
-    stop: Arc<AtomicBool>,
-}
-
-/// A trigger during the time after it that is frozen, too.
-struct Triggered {
-    words: String,
-    /// Where the frozen part begins at the latest, and ends at the earliest, ns of the monotonic clock.
-    from_ns: u64,
-    until_ns: u64,
-    /// The start of the interval in which it was, ns of the monotonic clock.
-    at_ns: u64,
-    /// The end of that interval.
-    unix_ns: u64,
-}
-
-impl Flight {
-    pub fn create(output: &Path, header: &Header, options: &Record, keep: Duration) -> Result<Self> {
+impl<'a> Flight<'a> {
+    pub fn create(options: &'a Record, header: &Header, keep: Duration) -> Result<Self> {
         let after = options.after.unwrap_or(keep / 5).max(options.interval);
         let flight = Self {
-            output: output.to_owned(),
+            options,
             selection: header.selection.clone(),
             interval_ns: header.interval_ns,
             keep_ns: ns(keep),
             after_ns: ns(after),
             cool_down_ns: ns(options.cool_down.unwrap_or(keep)),
-            most_frozen: options.triggers,
-            ring_bytes: options.ring_size,
-            triggers: options.trigger.clone(),
-            to_the_end: !options.select.command.is_empty(),
-            quiet: options.quiet,
-            ring: Ring::create(output, header, SegmentLimits::ring(ns(keep), options.ring_size))?,
+            ring: Ring::create(&options.output, header, SegmentLimits::ring(ns(keep), options.ring_size))?,
             watch: Watch::new(options.trigger.len(), options.triggers),
             previous: None,
             asked: false,
             triggered: None,
             copying: None,
+            stop: Arc::default(),
             frozen: Vec::new(),
             failed: 0,
             latest_failed: false,
         };
-        if !flight.quiet {
-            say!("cgscope: {}", flight.words());
+        if !options.quiet {
+            flight.say_plan();
         }
         Ok(flight)
     }
 
-    /// The triggers and where the ring is, in words.
-    fn words(&self) -> String {
-        let mut causes: Vec<String> = self.triggers.iter().map(ToString::to_string).collect();
+    /// Says what triggers, and where the ring is.
+    fn say_plan(&self) {
+        let mut causes: Vec<String> = self.options.trigger.iter().map(ToString::to_string).collect();
         causes.push(format!("SIGUSR1 (kill -USR1 {})", std::process::id()));
-        format!(
-            "the last {} are held in {} ({} at most) and frozen with the {} that follow, {}, by {}",
+        say!(
+            "cgscope: the last {} are held in {} ({} at most) and frozen with the {} that follow, {}, by {}",
             duration(self.keep_ns),
             self.ring.directory.display(),
-            units::bytes(self.ring_bytes),
+            units::bytes(self.options.ring_size),
             duration(self.after_ns),
-            if self.most_frozen == 1 { "once".into() } else { format!("up to {} times", self.most_frozen) },
+            if self.options.triggers == 1 {
+                "once".into()
+            } else {
+                format!("up to {} times", self.options.triggers)
+            },
             causes.join(" or "),
-        )
+        );
     }
 
     /// Says what the first Sample lets expect.
     fn say_first(&self, sample: &Sample) {
-        if !self.quiet {
+        if !self.options.quiet {
             let samples = self.keep_ns / self.interval_ns.max(1) + 2;
             let sample_bytes = self.ring.segments.step_bytes;
             let expected = sample_bytes * samples * 10 / 8;
             say!(
                 "cgscope: the first Sample takes {}: at that size the ring comes to about {}",
                 units::bytes(sample_bytes),
-                units::bytes(expected.min(self.ring_bytes))
+                units::bytes(expected.min(self.options.ring_size))
             );
         }
-        for trigger in &self.triggers {
+        for trigger in &self.options.trigger {
             let Some(cgroup) = &trigger.cgroup else { continue };
             if !sample.cgroups.iter().any(|(_, path)| is_at_or_below(path, cgroup)) {
                 say!(
@@ -146,9 +131,10 @@ impl Flight {
     /// The triggers in the interval that ends with this Sample, in words.
     fn fired(&mut self, sample: &Sample) -> Result<Vec<String>> {
         let mut words = Vec::new();
-        if let Some(previous) = self.previous.as_ref().filter(|_| !self.triggers.is_empty()) {
+        if let Some(previous) = self.previous.as_ref().filter(|_| !self.options.trigger.is_empty()) {
             let interval = between(previous, sample, &self.selection)?;
-            let mut found: Vec<_> = self.triggers.iter().map(|trigger| trigger.exceeded(&interval)).collect();
+            let mut found: Vec<_> =
+                self.options.trigger.iter().map(|trigger| trigger.exceeded(&interval)).collect();
             let exceeded: Vec<_> = found.iter().map(Option::is_some).collect();
             let fires = self.watch.fires(&exceeded, sample.mono_ns);
             words.extend(fires.into_iter().filter_map(|at| found[at].take()));
@@ -170,7 +156,7 @@ impl Flight {
         let until_ns = sample.mono_ns + self.after_ns;
         self.watch.froze(until_ns + self.interval_ns + self.cool_down_ns);
         let from_ns = at_ns.saturating_sub(self.keep_ns);
-        self.triggered = Some(Triggered { words, from_ns, until_ns, at_ns, unix_ns: sample.unix_ns });
+        self.triggered = Some(Triggered { words, from_ns, at_ns, until_ns, unix_ns: sample.unix_ns });
     }
 
     /// Begins to copy the part around the trigger to a file, on a thread of its own: the recording goes on.
@@ -185,33 +171,25 @@ impl Flight {
                 return Ok(());
             }
         };
-        let path = match self.most_frozen {
-            1 => self.output.clone(),
-            _ => names::free_stamped(&self.output, triggered.unix_ns).0,
+        let path = match self.options.triggers {
+            1 => self.options.output.clone(),
+            _ => names::free_stamped(&self.options.output, triggered.unix_ns).0,
         };
-        let stop = Arc::new(AtomicBool::new(false));
-        let freeze = Freeze {
-            segments,
-            path,
-            from_ns: triggered.from_ns,
-            at_ns: triggered.at_ns,
-            reason: Reason::Triggered(triggered.words),
-            bytes: ring.bytes_on_disk(),
-            stop: stop.clone(),
-        };
-        self.copying = Some(Copying { thread: std::thread::spawn(move || freeze.run()), stop });
+        let bytes = ring.bytes_on_disk();
+        let freeze = Freeze { segments, path, triggered, bytes, stop: self.stop.clone() };
+        self.copying = Some(std::thread::spawn(move || freeze.run()));
         Ok(())
     }
 
     /// Says what became of a copy that is done, or waits for the copy if `wait` is set.
     fn settle(&mut self, wait: bool) {
-        let Some(copy) = self.copying.take_if(|copy| wait || copy.thread.is_finished()) else { return };
-        let done = copy.thread.join().unwrap_or_else(|_| {
+        let Some(copy) = self.copying.take_if(|copy| wait || copy.is_finished()) else { return };
+        let done = copy.join().unwrap_or_else(|_| {
             Err(Error::incomplete("the copy of what was to be frozen failed; the message is above"))
         });
         match done {
             Ok(frozen) => {
-                say!("cgscope: {frozen}");
+                say!("cgscope: {}", frozen.words);
                 self.frozen.push(frozen.path);
                 self.latest_failed = false;
             }
@@ -259,14 +237,9 @@ impl Flight {
         error.sentence += &format!("; the ring stays in {}", self.ring.directory.display());
         error
     }
-
-    /// Closes the ring for whoever wants to read it. It is readable without an end, too.
-    fn leave(&mut self, reason: Reason) {
-        let _ = self.ring.segments.file.end(reason);
-    }
 }
 
-impl Destination for Flight {
+impl Destination for Flight<'_> {
     fn sample(&mut self, sample: Sample) -> Result<()> {
         self.take(&sample).map_err(|error| self.left_after(error))?;
         self.previous = Some(sample);
@@ -275,7 +248,8 @@ impl Destination for Flight {
 
     fn is_done(&self) -> bool {
         let is_idle = self.triggered.is_none() && self.copying.is_none();
-        self.watch.left() == 0 && is_idle && !self.to_the_end
+        // A command is followed to its end.
+        self.watch.left() == 0 && is_idle && self.options.select.command.is_empty()
     }
 
     fn bytes(&self) -> u64 {
@@ -325,7 +299,8 @@ impl Destination for Flight {
         }
         if self.latest_failed {
             words += &format!("; the ring stays in {}", self.ring.directory.display());
-            self.leave(reason);
+            // It is readable without an end, too.
+            let _ = self.ring.segments.file.end(reason);
         } else {
             self.ring.remove()?;
         }
@@ -334,11 +309,76 @@ impl Destination for Flight {
 
     /// A copy can take long.
     fn abandon(&mut self, reason: Reason) {
-        if let Some(copy) = &self.copying {
-            copy.stop.store(true, Ordering::Relaxed);
-        }
+        self.stop.store(true, Ordering::Relaxed);
         self.settle(true);
         say!("cgscope: the ring stays in {}", self.ring.directory.display());
-        self.leave(reason);
+        let _ = self.ring.segments.file.end(reason);
     }
 }
+
+/// The directory that holds the latest segments of a recording.
+struct Ring {
+    directory: PathBuf,
+    segments: Segments,
+    /// Held while the ring is in use.
+    _lock: fs::File,
+}
+
+impl Ring {
+    /// Begins a ring beside the file `output`. The ring of a run that was killed is kept under another name.
+    fn create(output: &Path, header: &Header, limits: SegmentLimits) -> Result<Self> {
+        let directory = directory(output);
+        keep_aside(&directory)?;
+        fs::create_dir(&directory).map_err(|error| cannot_write(&directory, &error))?;
+        let lock = fs::File::open(&directory).map_err(|error| cannot_write(&directory, &error))?;
+        // Without support for locks, two runs at a time go unnoticed.
+        let _ = flock(&lock, FlockOperation::NonBlockingLockExclusive);
+        let names = SegmentNames::Numbered { directory: directory.clone(), last: 0 };
+        let segments = Segments::create(names, header, limits).inspect_err(|_| {
+            let _ = fs::remove_dir(&directory);
+        })?;
+        Ok(Self { directory, segments, _lock: lock })
+    }
+
+    /// Removes the ring, and no other file in its directory.
+    fn remove(&self) -> Result<()> {
+        self.segments.remove().and_then(|()| fs::remove_dir(&self.directory)).map_err(|error| {
+            Error::incomplete(format!(
+                "the ring in {} cannot be removed ({error}): nothing reads it any more, so remove it",
+                self.directory.display()
+            ))
+        })
+    }
+}
+
+fn directory(output: &Path) -> PathBuf {
+    let mut name = output.as_os_str().to_owned();
+    name.push(".ring");
+    name.into()
+}
+
+/// Keeps the ring of a killed run: it holds the last minutes before something that nobody has looked at yet.
+fn keep_aside(directory: &Path) -> Result<()> {
+    let Ok(metadata) = fs::metadata(directory) else { return Ok(()) };
+    if let Ok(lock) = fs::File::open(directory)
+        && flock(&lock, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
+    {
+        return Err(Error::could_not_run(format!(
+            "{} is the ring of another cgscope that still runs, so nothing is recorded: name another file with -o",
+            directory.display()
+        )));
+    }
+    let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let unix_ns = modified.map_or(0, |time| time.as_nanos() as u64);
+    let asides = names::stamps(directory, unix_ns).map(|(aside, _)| aside);
+    let aside =
+        names::move_to_free(CWD, directory, asides).map_err(|error| cannot_write(directory, &error))?;
+    say!(
+        "cgscope: an earlier run was killed and left its ring; it is kept in {}, and `cgscope report` reads its segments",
+        aside.display()
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,6 @@
 //! A part of the ring, copied into a recording of its own.
 
 use std::{
-    fmt,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -20,32 +19,35 @@ use crate::{
     record::file::{File, keep_old},
 };
 
+/// A trigger, with times of the monotonic clock, ns.
+pub struct Triggered {
+    pub words: String,
+    /// The frozen part begins with the last Sample that is not after this time.
+    pub from_ns: u64,
+    /// The start of the interval in which it triggered.
+    pub at_ns: u64,
+    /// The frozen part ends with the first Sample that is not before this time.
+    pub until_ns: u64,
+    /// Wall clock at the end of the interval in which it triggered, ns since 1970.
+    pub unix_ns: u64,
+}
+
 pub struct Freeze {
     /// Segments in order, each begun with the last Sample of the one before.
     pub segments: Vec<FileReader>,
     /// The file to write. One that is there is kept under another name.
     pub path: PathBuf,
-    /// The part begins with the last Sample that is not after this time, ns of the monotonic clock.
-    pub from_ns: u64,
-    /// When the trigger was, ns of the monotonic clock.
-    pub at_ns: u64,
-    /// The reason for the end of the file.
-    pub reason: Reason,
-    /// About the most bytes that it takes.
+    pub triggered: Triggered,
+    /// About the most bytes that the file takes.
     pub bytes: u64,
-    /// Set where nobody waits for it any more.
+    /// Set when nobody waits for the copy any more.
     pub stop: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
 pub struct Frozen {
     pub path: PathBuf,
-    samples: u64,
-    bytes: u64,
-    before_ns: u64,
-    after_ns: u64,
-    /// Why a segment could not be read to its end.
-    damage: Option<String>,
+    pub words: String,
 }
 
 impl Freeze {
@@ -57,6 +59,7 @@ impl Freeze {
 
     fn copy(self) -> Result<Frozen> {
         check_room(&self.path, self.bytes)?;
+        let at_ns = self.triggered.at_ns;
         let header = self.segments.first().map(|segment| segment.header().clone()).unwrap_or_default();
         let mut part = Part { path: &self.path, header, file: None };
         let (mut first, mut last_ns, mut damage) = (None, None, None);
@@ -75,31 +78,39 @@ impl Freeze {
                     continue;
                 }
                 last_ns = Some(sample.mono_ns);
-                if sample.mono_ns <= self.from_ns {
+                if sample.mono_ns <= self.triggered.from_ns {
                     first = Some(sample);
                 } else {
                     first.take().iter().chain([&sample]).try_for_each(|sample| part.write(sample))?;
                 }
             }
-            damage = damage.or_else(|| damage_of(segment.ending()));
+            damage = damage.or_else(|| match segment.ending() {
+                Some(Ending::Clean(_)) => None,
+                Some(ending) => Some(ending.to_string()),
+                None => Some("its end could not be read".into()),
+            });
         }
         first.iter().try_for_each(|first| part.write(first))?;
         let (mut file, beside) =
             part.file.ok_or_else(|| Error::incomplete("there is no Sample to freeze"))?;
         let bytes = file.bytes();
-        file.end(self.reason)?;
+        file.end(Reason::Triggered(self.triggered.words))?;
         keep_old(&self.path)?;
         beside.keep().map_err(|error| {
             Error::incomplete(format!("{} could not be written: {error}", self.path.display()))
         })?;
-        Ok(Frozen {
-            samples: file.samples,
-            bytes,
-            before_ns: self.at_ns.saturating_sub(file.first_ns),
-            after_ns: file.last_ns.saturating_sub(self.at_ns),
-            path: self.path,
-            damage,
-        })
+        let mut words = format!(
+            "froze {} before the trigger and {} from then on: {}, {}, in {path}; `cgscope report {path}` says what happened",
+            duration(at_ns.saturating_sub(file.first_ns)),
+            duration(file.last_ns.saturating_sub(at_ns)),
+            units::count(file.samples, "Sample"),
+            units::bytes(bytes),
+            path = self.path.display(),
+        );
+        if let Some(damage) = damage {
+            words += &format!("; a part is missing: in the ring {damage}");
+        }
+        Ok(Frozen { path: self.path, words })
     }
 }
 
@@ -136,32 +147,6 @@ fn check_room(path: &Path, bytes: u64) -> Result<()> {
         units::bytes(bytes),
         units::bytes(free)
     )))
-}
-
-fn damage_of(ending: Option<&Ending>) -> Option<String> {
-    match ending {
-        Some(Ending::Clean(_)) => None,
-        Some(ending) => Some(ending.to_string()),
-        None => Some("its end could not be read".into()),
-    }
-}
-
-impl fmt::Display for Frozen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "froze {} before the trigger and {} from then on: {}, {}, in {path}; `cgscope report {path}` says what happened",
-            duration(self.before_ns),
-            duration(self.after_ns),
-            units::count(self.samples, "Sample"),
-            units::bytes(self.bytes),
-            path = self.path.display(),
-        )?;
-        match &self.damage {
-            Some(damage) => write!(f, "; a part is missing: in the ring {damage}"),
-            None => Ok(()),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ mod flight;
 mod freeze;
 mod names;
 mod progress;
-mod ring;
 mod segments;
 mod tee;
 
@@ -95,7 +94,9 @@ pub async fn run(options: &Record) -> Result {
         )));
     }
     // The command is let go last: it never runs unrecorded.
-    let asked = options.keep.is_some().then(listen).transpose()?;
+    let asked = options.keep.is_some().then(|| signal(SignalKind::user_defined1())).transpose();
+    let asked =
+        asked.map_err(|error| Error::could_not_run(format!("SIGUSR1 cannot be received ({error})")))?;
     let destination = create(options, &header(&ready, &target))?;
     if !options.quiet {
         say_start(&ready, &target, options);
@@ -118,10 +119,10 @@ fn rotates(options: &Record) -> bool {
     options.rotate_size.is_some() || options.rotate_age.is_some()
 }
 
-fn create(options: &Record, header: &Header) -> Result<Box<dyn Destination>> {
+fn create<'a>(options: &'a Record, header: &Header) -> Result<Box<dyn Destination + 'a>> {
     let output = &options.output;
     if let Some(keep) = options.keep {
-        return Ok(Box::new(Flight::create(output, header, options, keep)?));
+        return Ok(Box::new(Flight::create(options, header, keep)?));
     }
     let limits = SegmentLimits {
         size: options.rotate_size,
@@ -181,17 +182,12 @@ pub fn header_of_host(interval: Duration) -> Header {
     }
 }
 
-fn listen() -> Result<Signal> {
-    signal(SignalKind::user_defined1())
-        .map_err(|error| Error::could_not_run(format!("SIGUSR1 cannot be received ({error})")))
-}
-
 /// Why a recording ends when the daemon was restarted.
 const RESTARTED: &str = "the daemon was started anew and counts from there: the recording ends before that; record again for what comes";
 
-struct Recorder {
+struct Recorder<'a> {
     session: Session,
-    destination: Box<dyn Destination>,
+    destination: Box<dyn Destination + 'a>,
     asked: Option<Signal>,
     progress: Progress,
     quiet: bool,
@@ -201,7 +197,7 @@ struct Recorder {
     latest: Option<Sample>,
 }
 
-impl Recorder {
+impl Recorder<'_> {
     async fn run(mut self) -> Result {
         loop {
             let asked = &mut self.asked;

@@ -10,19 +10,10 @@ use crate::{
     rows::Keyed,
 };
 
-/// The number or list of a row to which a column of the file belongs.
-#[derive(Clone, Copy, Debug)]
-enum Home {
-    Number(usize),
-    List(usize),
-    /// This version does not know the column.
-    Nowhere,
-}
-
 /// The columns of a table in a file. A file of another version may have more or fewer: those that it lacks are as in an empty row.
-#[derive(Debug)]
 struct Layout {
-    file: Vec<(ColumnKind, Home)>,
+    /// The columns in the order of the file, and their places among the numbers or the lists of a row, if this version knows them.
+    file: Vec<(ColumnKind, Option<usize>)>,
     /// The numbers of a new row.
     base: Vec<u64>,
     lists: usize,
@@ -36,22 +27,21 @@ impl Layout {
         for column in known.columns {
             let home = if column.kind.is_list() {
                 lists += 1;
-                Home::List(lists - 1)
+                lists - 1
             } else {
                 base.push(column.kind.base());
-                Home::Number(base.len() - 1)
+                base.len() - 1
             };
             homes.push((column, home));
         }
-        let home_of =
-            |column| homes.iter().find(|(known, _)| known == column).map_or(Home::Nowhere, |(_, home)| *home);
+        let home_of = |column| homes.iter().find(|(known, _)| known == column).map(|(_, home)| *home);
         let file = table.columns.iter().map(|column| (column.kind, home_of(column))).collect();
         Self { file, base, lists }
     }
 }
 
 /// The places of rows that differ from those of the Sample before.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct RowChanges {
     removed: Vec<usize>,
     inserted: Vec<usize>,
@@ -85,7 +75,6 @@ impl RowChanges {
 }
 
 /// Reads a table as it changes from Sample to Sample.
-#[derive(Debug)]
 pub(crate) struct Decoder<T> {
     layout: Layout,
     entries: Vec<RowState<T>>,
@@ -97,7 +86,6 @@ pub(crate) struct Decoder<T> {
     pub(crate) came: Vec<T>,
 }
 
-#[derive(Debug)]
 struct RowState<T> {
     /// The row, unless it was never asked for.
     row: Option<T>,
@@ -197,9 +185,9 @@ impl<T: Keyed> Decoder<T> {
         Some(())
     }
 
-    fn number_column(&mut self, bytes: &mut Bytes<'_>, home: Home) -> Option<()> {
-        let Home::Number(column) = home else {
-            return skip_numbers(bytes, self.touched.len());
+    fn number_column(&mut self, bytes: &mut Bytes<'_>, home: Option<usize>) -> Option<()> {
+        let Some(column) = home else {
+            return self.touched.iter().try_for_each(|_| bytes.change().map(drop));
         };
         for at in &self.touched {
             let change = bytes.change()?;
@@ -211,9 +199,9 @@ impl<T: Keyed> Decoder<T> {
         Some(())
     }
 
-    fn list_column(&mut self, bytes: &mut Bytes<'_>, home: Home) -> Option<()> {
-        let Home::List(column) = home else {
-            return (0..self.touched.len()).try_for_each(|_| skip_list(bytes));
+    fn list_column(&mut self, bytes: &mut Bytes<'_>, home: Option<usize>) -> Option<()> {
+        let Some(column) = home else {
+            return self.touched.iter().try_for_each(|_| skip_list(bytes));
         };
         for at in &self.touched {
             let entry = &mut self.entries[*at];
@@ -318,10 +306,6 @@ fn change_list(list: &mut Vec<Cell>, bytes: &mut Bytes<'_>) -> Option<bool> {
         }
     }
     Some(count != 0)
-}
-
-fn skip_numbers(bytes: &mut Bytes<'_>, count: usize) -> Option<()> {
-    (0..count).try_for_each(|_| bytes.change().map(|_| ()))
 }
 
 fn skip_list(bytes: &mut Bytes<'_>) -> Option<()> {

@@ -11,7 +11,6 @@ use crate::{
 };
 
 /// Writes a table as it changes from Sample to Sample.
-#[derive(Debug)]
 pub(crate) struct Encoder<T: Keyed> {
     kinds: Vec<ColumnKind>,
     /// The number of columns of numbers, and of lists.
@@ -19,14 +18,12 @@ pub(crate) struct Encoder<T: Keyed> {
     lists: usize,
     before: TableRows<T>,
     now: TableRows<T>,
+    /// Places of rows before.
     removed: Vec<usize>,
-    inserted: Vec<usize>,
-    changed: Vec<usize>,
-    /// Rows that are new or changed: their places now and before.
+    /// Rows that are new or changed: their places now, and before if they are not new.
     touched: Vec<(usize, Option<usize>)>,
 }
 
-#[derive(Debug)]
 struct TableRows<T: Keyed> {
     keys: Vec<T::Key>,
     cells: Cells,
@@ -62,8 +59,6 @@ impl<T: Keyed> Default for Encoder<T> {
             before: TableRows::default(),
             now: TableRows::default(),
             removed: Vec::new(),
-            inserted: Vec::new(),
-            changed: Vec::new(),
             touched: Vec::new(),
         }
     }
@@ -91,23 +86,23 @@ impl<T: Keyed> Encoder<T> {
             row.put(&mut self.now.cells, texts);
         }
         self.compare();
-        for places in [&self.removed, &self.inserted, &self.changed] {
-            put_places(places, out);
-        }
+        let new = self.touched.iter().filter(|(_, old)| old.is_none()).map(|(new, _)| *new);
+        let changed = self.touched.iter().filter(|(_, old)| old.is_some()).map(|(new, _)| *new);
+        put_places(self.removed.iter().copied(), out);
+        put_places(new.clone(), out);
+        put_places(changed, out);
+        let new = new.count();
         if !self.touched.is_empty() {
             self.columns(out);
         }
         std::mem::swap(&mut self.before, &mut self.now);
-        self.inserted.len()
+        new
     }
 
     /// Frees the memory that only encoding needs. The rows written last stay.
     pub(crate) fn release(&mut self) {
         self.now = TableRows::default();
-        for list in [&mut self.removed, &mut self.inserted, &mut self.changed] {
-            *list = Vec::new();
-        }
-        self.touched = Vec::new();
+        (self.removed, self.touched) = (Vec::new(), Vec::new());
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
@@ -120,9 +115,7 @@ impl<T: Keyed> Encoder<T> {
 
     /// Finds the rows that were removed, inserted and changed. Rows ascend by key.
     fn compare(&mut self) {
-        for list in [&mut self.removed, &mut self.inserted, &mut self.changed] {
-            list.clear();
-        }
+        self.removed.clear();
         self.touched.clear();
         let (before, now) = (&self.before.keys, &self.now.keys);
         let (mut old, mut new) = (0, 0);
@@ -134,14 +127,8 @@ impl<T: Keyed> Encoder<T> {
             };
             match order {
                 Ordering::Less => self.removed.push(old),
-                Ordering::Greater => {
-                    self.inserted.push(new);
-                    self.touched.push((new, None));
-                }
-                Ordering::Equal if !self.is_same(old, new) => {
-                    self.changed.push(new);
-                    self.touched.push((new, Some(old)));
-                }
+                Ordering::Greater => self.touched.push((new, None)),
+                Ordering::Equal if !self.is_same(old, new) => self.touched.push((new, Some(old))),
                 Ordering::Equal => {}
             }
             old += usize::from(order.is_le());
@@ -204,8 +191,8 @@ pub(crate) fn put<N: VarInt>(number: N, out: &mut Vec<u8>) {
 }
 
 /// Puts the number of places, and the gap before each.
-fn put_places(places: &[usize], out: &mut Vec<u8>) {
-    put(places.len(), out);
+fn put_places(places: impl Iterator<Item = usize> + Clone, out: &mut Vec<u8>) {
+    put(places.clone().count(), out);
     let mut next = 0;
     for place in places {
         put(place - next, out);

@@ -50,7 +50,6 @@ const SAME: u8 = 0;
 const CHANGED: u8 = 1;
 
 /// The bytes of a payload that are not read yet.
-#[derive(Debug)]
 pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Bytes<'a> {

@@ -61,14 +61,6 @@ pub fn position(replay: &Replay, theme: Theme, width: usize) -> Line<'static> {
     Line::from(spans)
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum TimelineCell {
-    Unknown,
-    Quiet,
-    Mark,
-    Here,
-}
-
 /// The recording as a line: where findings begin, how far it was searched for them, and the position.
 fn timeline(player: &Player, pass: &Pass, theme: Theme, width: usize) -> Vec<Span<'static>> {
     let last = player.intervals().saturating_sub(1);
@@ -77,28 +69,19 @@ fn timeline(player: &Player, pass: &Pass, theme: Theme, width: usize) -> Vec<Spa
         Pass::Over => player.intervals(),
         Pass::Looking(intervals) | Pass::Failed { intervals, .. } => *intervals,
     };
-    let mut cells = vec![TimelineCell::Unknown; width];
+    let mut cells = vec![("·", theme.quiet()); width];
     if let Some(known) = known.checked_sub(1) {
         // A single interval fills the line.
         let end = if known >= last { width } else { cell_of(known) + 1 };
-        cells[..end].fill(TimelineCell::Quiet);
+        cells[..end].fill(("─", theme.quiet()));
     }
     for mark in &player.marks {
-        cells[cell_of(mark.interval)] = TimelineCell::Mark;
+        cells[cell_of(mark.interval)] = ("▲", theme.alarm());
     }
-    cells[cell_of(player.position())] = TimelineCell::Here;
-    cells
-        .chunk_by(|a, b| a == b)
-        .map(|same| {
-            let (sign, style) = match same[0] {
-                TimelineCell::Unknown => ("·", theme.quiet()),
-                TimelineCell::Quiet => ("─", theme.quiet()),
-                TimelineCell::Mark => ("▲", theme.alarm()),
-                TimelineCell::Here => ("█", theme.wait()),
-            };
-            Span::styled(sign.repeat(same.len()), style)
-        })
-        .collect()
+    cells[cell_of(player.position())] = ("█", theme.wait());
+    let spans =
+        cells.chunk_by(|a, b| a == b).map(|same| Span::styled(same[0].0.repeat(same.len()), same[0].1));
+    spans.collect()
 }
 
 /// The prompt or the answer to a key, else the findings that begin here, the result of the pass, and the end.

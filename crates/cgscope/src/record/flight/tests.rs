@@ -1,8 +1,6 @@
-use cgscope_model::Sample;
-use cgscope_record::{Ending, FileReader, Reason, open};
+use cgscope_record::{Ending, FileReader, open};
 
 use super::*;
-use crate::record::Destination;
 
 const SECOND: u64 = 1_000_000_000;
 
