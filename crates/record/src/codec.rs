@@ -11,7 +11,7 @@ use crate::{
     WriteError,
     cells::Texts,
     frame::{self, MAX_PAYLOAD, kind},
-    rows::{Keyed, Named, Skipped, Whole, broken_rule, tables},
+    rows::{Keyed, NamedCgroup, Skipped, Whole, broken_rule, tables},
     table::{Bytes, Decoder, Encoder, Table, TableDecoder, put},
 };
 

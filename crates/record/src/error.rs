@@ -150,13 +150,14 @@ impl fmt::Display for Gap {
 impl Ending {
     /// Samples that are lost for certain.
     pub fn losses(&self) -> Losses {
+        let samples = match self {
+            Self::Clean(end) => end.unwritten,
+            Self::Killed => 0,
+            Self::Torn { .. } => 1,
+            Self::Corrupt(gap) => gap.samples,
+        };
         let mut losses = Losses::default();
-        match self {
-            Self::Clean(end) => losses = end.losses(),
-            Self::Killed => {}
-            Self::Torn { .. } => losses.add(Loss::SamplesUnreadable, 1),
-            Self::Corrupt(gap) => losses.add(Loss::SamplesUnreadable, gap.samples),
-        }
+        losses.add(Loss::SamplesUnreadable, samples);
         losses
     }
 }

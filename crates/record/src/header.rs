@@ -2,8 +2,7 @@
 
 use std::{fmt, io::Read};
 
-use cgscope_layout::Loss;
-use cgscope_model::{Losses, Selection, doctor::CgroupLayout, printable};
+use cgscope_model::{Selection, doctor::CgroupLayout, printable};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
@@ -129,15 +128,6 @@ impl fmt::Display for Reason {
             Self::DiskFull => write!(f, "the disk was full"),
             Self::WriteFailed => write!(f, "its file could not be written any more"),
         }
-    }
-}
-
-impl End {
-    /// Samples that were lost before they were written.
-    pub(crate) fn losses(&self) -> Losses {
-        let mut losses = Losses::default();
-        losses.add(Loss::SamplesUnreadable, self.unwritten);
-        losses
     }
 }
 

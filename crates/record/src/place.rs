@@ -121,12 +121,21 @@ impl Place {
 
     /// Begins to write: beside the place, under a name that nobody else has.
     pub fn create(&self) -> io::Result<(File, Beside)> {
-        if self.kind != PlaceKind::File {
-            let file = self.open_as(OFlags::WRONLY | OFlags::TRUNC)?;
-            return Ok((file, Beside(None)));
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        if self.is_direct() {
+            return Ok((self.open_as(OFlags::WRONLY | OFlags::TRUNC)?, Beside(None)));
         }
-        let (file, beside) = self.create_beside()?;
-        Ok((file, Beside(Some((self.clone(), beside)))))
+        let found = statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        let replaced = found.ok().filter(is_file);
+        loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let mut beside = self.name.clone();
+            beside.push(format!(".{}-{number}.new", std::process::id()));
+            match new_file(&self.directory, &beside, replaced.as_ref()) {
+                Err(Errno::EXIST) => {}
+                created => return Ok((created?, Beside(Some((self.clone(), beside))))),
+            }
+        }
     }
 
     /// Opens the file, if it is still the one that was found.
@@ -141,26 +150,6 @@ impl Place {
             PlaceKind::Open => true,
         };
         if is_same { Ok(file.into()) } else { Err(io::Error::other("it was replaced at this moment")) }
-    }
-
-    fn create_beside(&self) -> io::Result<(File, OsString)> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let replaced = self.replaced();
-        loop {
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let mut beside = self.name.clone();
-            beside.push(format!(".{}-{number}.new", std::process::id()));
-            match new_file(&self.directory, &beside, replaced.as_ref()) {
-                Err(Errno::EXIST) => {}
-                created => return Ok((created?, beside)),
-            }
-        }
-    }
-
-    /// The file that is there, if it is one.
-    fn replaced(&self) -> Option<Stat> {
-        let found = statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW);
-        found.ok().filter(is_file)
     }
 }
 

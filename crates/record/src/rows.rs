@@ -71,7 +71,6 @@ members! {
     ProcessMemory { tgid, by_node, policies }
     Cost { switches, hook_ns_per_run, cpu_ns, rss_bytes }
     Whole { mode, losses, cost }
-    Named { id, path }
 }
 
 macro_rules! totals {
@@ -89,11 +88,21 @@ pub(crate) struct Whole {
     pub(crate) cost: Cost,
 }
 
-/// The path of a cgroup.
-#[derive(Clone, Debug)]
-pub(crate) struct Named {
-    id: u64,
-    path: Arc<str>,
+/// The id and the path of a cgroup.
+pub(crate) type NamedCgroup = (u64, Arc<str>);
+
+impl Field for NamedCgroup {
+    fn columns(columns: &mut Columns) {
+        columns.member("id", u64::columns);
+        columns.member("path", <Arc<str>>::columns);
+    }
+    fn put(&self, cells: &mut Cells, texts: &mut Texts) {
+        self.0.put(cells, texts);
+        self.1.put(cells, texts);
+    }
+    fn take(row: &mut Row<'_>) -> Option<Self> {
+        Some((Field::take(row)?, Field::take(row)?))
+    }
 }
 
 macro_rules! keyed {
@@ -120,8 +129,7 @@ macro_rules! keyed {
             $(if !sample.$member.is_sorted_by(|a, b| Keyed::key(a) < Keyed::key(b)) {
                 return Some($rule);
             })*
-            let is_sorted = sample.cgroups.is_sorted_by(|(a, _), (b, _)| a < b);
-            (!is_sorted).then_some("its cgroups are not in the order of their ids")
+            None
         }
     };
 }
@@ -132,6 +140,7 @@ keyed! {
     PairReading in pairs by (u64, u64, Blame, u32) { pair => PairReading::key(pair) }
         or "its pairs of victim and culprit are not in the order of their ids"
     CgroupReading in limits by u64 { limits => limits.id } or "its limits are not in the order of their cgroups"
+    NamedCgroup in cgroups by u64 { cgroup => cgroup.0 } or "its cgroups are not in the order of their ids"
     CpuReading in cpus by u32 { cpu => cpu.cpu } or "its CPUs are not in the order of their numbers"
     NodeReading in nodes by u32 { node => node.node } or "its nodes are not in the order of their numbers"
     ProcessMemory in memory by u32 { memory => memory.tgid }
@@ -145,19 +154,6 @@ pub(crate) fn broken_rule(sample: &Sample) -> Option<&'static str> {
     let is_odd = !hists.all(|hist| hist.is_valid());
     out_of_order(sample)
         .or_else(|| is_odd.then_some("a histogram in it has buckets that do not exist, or out of order"))
-}
-
-impl Keyed for Named {
-    type Key = u64;
-    fn key(&self) -> u64 {
-        self.id
-    }
-    fn of(sample: &Sample) -> impl Iterator<Item: Borrow<Self>> {
-        sample.cgroups.iter().map(|(id, path)| Self { id: *id, path: path.clone() })
-    }
-    fn give<'a>(rows: impl Iterator<Item = &'a Self>, sample: &mut Sample) {
-        sample.cgroups = rows.map(|named| (named.id, named.path.clone())).collect();
-    }
 }
 
 impl Keyed for Whole {
@@ -305,7 +301,7 @@ macro_rules! tables {
             exited: ExitedReading,
             pairs: PairReading,
             limits: CgroupReading,
-            cgroups: Named,
+            cgroups: NamedCgroup,
             cpus: CpuReading,
             nodes: NodeReading,
             memory: ProcessMemory,

@@ -165,19 +165,15 @@ impl FileWriter {
         self.writer.bytes()
     }
 
+    /// After an error, cuts the file back to its last whole frame. A pipe or a device stays broken, and readers report a torn end.
     fn settle(&mut self, done: Result<(), WriteError>) -> Result<(), FileError<WriteError>> {
         done.map_err(|error| {
-            self.take_back();
+            let Writer { output, good, broken, .. } = &mut self.writer;
+            if *broken && output.set_len(*good).is_ok() && output.seek(SeekFrom::Start(*good)).is_ok() {
+                *broken = false;
+            }
             FileError { path: self.path.clone(), error }
         })
-    }
-
-    /// Cuts the file back to its last whole frame. A pipe or a device stays broken, and readers report a torn end.
-    fn take_back(&mut self) {
-        let Writer { output, good, broken, .. } = &mut self.writer;
-        if *broken && output.set_len(*good).is_ok() && output.seek(SeekFrom::Start(*good)).is_ok() {
-            *broken = false;
-        }
     }
 }
 

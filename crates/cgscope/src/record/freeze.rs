@@ -12,11 +12,11 @@ use cgscope_model::{
     Sample,
     units::{self, duration},
 };
-use cgscope_record::{Beside, Ending, FileReader, Header, Place, Reason};
+use cgscope_record::{Ending, FileReader, Place, Reason};
 
 use crate::{
     exit::{Error, Result},
-    record::file::{File, keep_old},
+    record::file::{Failure, File, keep_old},
 };
 
 /// A trigger, with times of the monotonic clock, ns.
@@ -60,8 +60,18 @@ impl Freeze {
     fn copy(self) -> Result<Frozen> {
         check_room(&self.path, self.bytes)?;
         let at_ns = self.triggered.at_ns;
-        let header = self.segments.first().map(|segment| segment.header().clone()).unwrap_or_default();
-        let mut part = Part { path: &self.path, header, file: None };
+        let mut header = self.segments.first().map(|segment| segment.header().clone()).unwrap_or_default();
+        let mut file = None;
+        let mut write = |sample: &Sample| -> std::result::Result<(), Failure> {
+            let (file, _) = match &mut file {
+                Some(begun) => begun,
+                None => {
+                    header.start_unix_ns = sample.unix_ns;
+                    file.insert(File::create_beside(&self.path, &header)?)
+                }
+            };
+            file.sample(sample)
+        };
         let (mut first, mut last_ns, mut damage) = (None, None, None);
         for mut segment in self.segments {
             for sample in segment.by_ref() {
@@ -81,7 +91,7 @@ impl Freeze {
                 if sample.mono_ns <= self.triggered.from_ns {
                     first = Some(sample);
                 } else {
-                    first.take().iter().chain([&sample]).try_for_each(|sample| part.write(sample))?;
+                    first.take().iter().chain([&sample]).try_for_each(&mut write)?;
                 }
             }
             damage = damage.or_else(|| match segment.ending() {
@@ -90,9 +100,8 @@ impl Freeze {
                 None => Some("its end could not be read".into()),
             });
         }
-        first.iter().try_for_each(|first| part.write(first))?;
-        let (mut file, beside) =
-            part.file.ok_or_else(|| Error::incomplete("there is no Sample to freeze"))?;
+        first.iter().try_for_each(write)?;
+        let (mut file, beside) = file.ok_or_else(|| Error::incomplete("there is no Sample to freeze"))?;
         let bytes = file.bytes();
         file.end(Reason::Triggered(self.triggered.words))?;
         keep_old(&self.path)?;
@@ -111,24 +120,6 @@ impl Freeze {
             words += &format!("; a part is missing: in the ring {damage}");
         }
         Ok(Frozen { path: self.path, words })
-    }
-}
-
-/// The file of the part, once it has a Sample.
-struct Part<'a> {
-    path: &'a Path,
-    header: Header,
-    file: Option<(File, Beside)>,
-}
-
-impl Part<'_> {
-    fn write(&mut self, sample: &Sample) -> Result<()> {
-        if self.file.is_none() {
-            self.header.start_unix_ns = sample.unix_ns;
-            self.file = Some(File::create_beside(self.path, &self.header)?);
-        }
-        let Some((file, _)) = &mut self.file else { return Ok(()) };
-        Ok(file.sample(sample)?)
     }
 }
 

@@ -159,7 +159,8 @@ impl Segments {
 
     /// Completes the segment that is being written. The next one begins with `sample`, its last.
     pub fn turn(&mut self, sample: &Sample) -> std::result::Result<(), Failure> {
-        self.remove_stuck();
+        // What is stuck may have come loose. It takes the place of none that is wanted.
+        self.stuck.retain(|made| made.remove().map(|removed| self.removed += u64::from(removed)).is_err());
         let surplus = self.limits.count.map_or(0, |count| (self.complete.len() + 2).saturating_sub(count));
         self.remove_oldest(surplus, u64::MAX);
         let path = self.names.next(sample.unix_ns);
@@ -177,17 +178,6 @@ impl Segments {
         self.complete.push_back(Segment { made, start_ns, end_ns, bytes });
         self.complete_bytes += bytes;
         ended
-    }
-
-    /// What is stuck may have come loose. It takes the place of none that is wanted.
-    fn remove_stuck(&mut self) {
-        self.stuck.retain(|made| match made.remove() {
-            Ok(removed) => {
-                self.removed += u64::from(removed);
-                false
-            }
-            Err(_) => true,
-        });
     }
 
     fn remove_oldest(&mut self, count: usize, needed_ns: u64) {

@@ -202,7 +202,7 @@ fn put_places(places: impl Iterator<Item = usize> + Clone, out: &mut Vec<u8>) {
 
 /// Puts the number of cells that differ, and for each the gap before it and the difference. True if there are any.
 fn put_list(before: &[Cell], now: &[Cell], out: &mut Vec<u8>) -> bool {
-    let differ = Differing { before, now };
+    let differ = differing(before, now);
     let count = differ.clone().count();
     put(count, out);
     let mut next = 0;
@@ -214,29 +214,20 @@ fn put_list(before: &[Cell], now: &[Cell], out: &mut Vec<u8>) -> bool {
     count != 0
 }
 
-/// The cells in which two lists differ, ascending.
-#[derive(Clone)]
-struct Differing<'a> {
-    before: &'a [Cell],
-    now: &'a [Cell],
-}
-
-impl Iterator for Differing<'_> {
-    type Item = (u32, i64);
-
-    fn next(&mut self) -> Option<Self::Item> {
+/// The cells in which two lists differ, ascending, with the differences.
+fn differing(mut before: &[Cell], mut now: &[Cell]) -> impl Iterator<Item = (u32, i64)> + Clone {
+    std::iter::from_fn(move || {
         loop {
-            let index = match (self.before.first(), self.now.first()) {
+            let index = match (before.first(), now.first()) {
                 (Some(before), Some(now)) => before.0.min(now.0),
-                (Some(one), None) | (None, Some(one)) => one.0,
-                (None, None) => return None,
+                (one, other) => one.or(other)?.0,
             };
-            let (before, now) = (pop(&mut self.before, index), pop(&mut self.now, index));
-            if before != now {
-                return Some((index, now.wrapping_sub(before) as i64));
+            let (old, new) = (pop(&mut before, index), pop(&mut now, index));
+            if old != new {
+                return Some((index, new.wrapping_sub(old) as i64));
             }
         }
-    }
+    })
 }
 
 /// Takes the number at this index off a list that has no smaller index.

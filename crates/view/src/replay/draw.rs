@@ -1,13 +1,10 @@
 //! The lines of a replay below the tasks: position and status. The state in, lines out.
 
-use cgscope_model::units::{duration, time_of_day};
+use cgscope_model::units::{self, duration, time_of_day};
 use ratatui::text::{Line, Span};
 
 use crate::{
-    replay::{
-        player::Player,
-        state::{EndSummary, KEYS, Pass, Replay},
-    },
+    replay::state::{EndSummary, KEYS, Replay},
     theme::Theme,
 };
 
@@ -56,21 +53,19 @@ pub fn position(replay: &Replay, theme: Theme, width: usize) -> Line<'static> {
     spans.extend(incomplete(replay).map(|_| Span::styled("INCOMPLETE  ", theme.alarm())));
     let room = width.saturating_sub(spans.iter().map(Span::width).sum());
     if room >= SHORTEST_BAR {
-        spans.extend(timeline(player, &replay.pass, theme, room));
+        spans.extend(timeline(replay, theme, room));
     }
     Line::from(spans)
 }
 
 /// The recording as a line: where findings begin, how far it was searched for them, and the position.
-fn timeline(player: &Player, pass: &Pass, theme: Theme, width: usize) -> Vec<Span<'static>> {
+fn timeline(replay: &Replay, theme: Theme, width: usize) -> Vec<Span<'static>> {
+    let player = &replay.player;
     let last = player.intervals().saturating_sub(1);
     let cell_of = |interval: usize| interval.min(last) * (width - 1) / last.max(1);
-    let known = match pass {
-        Pass::Over => player.intervals(),
-        Pass::Looking(intervals) | Pass::Failed { intervals, .. } => *intervals,
-    };
+    let searched = if replay.ending.is_some() { player.intervals() } else { replay.searched };
     let mut cells = vec![("·", theme.quiet()); width];
-    if let Some(known) = known.checked_sub(1) {
+    if let Some(known) = searched.checked_sub(1) {
         // A single interval fills the line.
         let end = if known >= last { width } else { cell_of(known) + 1 };
         cells[..end].fill(("─", theme.quiet()));
@@ -155,22 +150,18 @@ fn end(replay: &Replay, theme: Theme) -> Span<'static> {
 }
 
 fn pass(replay: &Replay) -> String {
-    let count = replay.player.marks.len();
-    match &replay.pass {
-        Pass::Looking(_) => {
-            let percent = replay.looked_percent();
-            format!("looking for findings {percent}%: they begin in {} so far", intervals(count))
+    let marks = replay.player.marks.len() as u64;
+    let begin = format!("begin in {}", units::count(marks, "interval"));
+    match (&replay.failed, &replay.ending) {
+        (Some(why), _) => format!("findings {begin}; no more are looked for: {why}"),
+        (None, None) => {
+            let percent = units::percent(replay.searched as u64, replay.player.intervals() as u64);
+            let percent = percent.map_or(0, |percent| percent.min(100.0) as u64);
+            format!("looking for findings {percent}%: they {begin} so far")
         }
-        Pass::Over if count == 0 => "no interval has a finding".into(),
-        Pass::Over => format!("findings begin in {}: n and N go there", intervals(count)),
-        Pass::Failed { why, .. } => {
-            format!("findings begin in {}; no more are looked for: {why}", intervals(count))
-        }
+        (None, Some(_)) if marks == 0 => "no interval has a finding".into(),
+        (None, Some(_)) => format!("findings {begin}: n and N go there"),
     }
-}
-
-fn intervals(count: usize) -> String {
-    cgscope_model::units::count(count as u64, "interval")
 }
 
 /// The keys in the help.

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use cgscope_model::units;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::replay::{
@@ -37,7 +36,11 @@ pub struct Replay {
     pub player: Player,
     /// The interval on the screen. While another one is read, it is not yet that of the player.
     pub(crate) shown: Option<usize>,
-    pub(super) pass: Pass,
+    /// Intervals that were searched for findings.
+    pub(super) searched: usize,
+    /// Why the search ended early.
+    pub(super) failed: Option<String>,
+    /// Set once all intervals were searched.
     pub(super) ending: Option<EndSummary>,
     /// The time that is being typed.
     pub prompt: Option<String>,
@@ -48,20 +51,7 @@ pub struct Replay {
     caught_up: Instant,
 }
 
-/// The progress of the pass over the recording that looks for findings.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Pass {
-    /// The number of intervals that were searched.
-    Looking(usize),
-    Over,
-    /// The file could not be read behind these intervals.
-    Failed {
-        intervals: usize,
-        why: String,
-    },
-}
-
-/// A message of the pass.
+/// A message of the pass over the recording that looks for findings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     /// The number of intervals searched so far, and the new marks.
@@ -92,7 +82,8 @@ impl Replay {
         Self {
             player,
             shown: None,
-            pass: Pass::Looking(0),
+            searched: 0,
+            failed: None,
             ending: None,
             prompt: None,
             notice: None,
@@ -161,10 +152,8 @@ impl Replay {
     }
 
     fn no_mark(&self, side: &str) -> String {
-        let so_far = match &self.pass {
-            Pass::Looking(_) if side == "after" => " yet",
-            _ => "",
-        };
+        let is_searching = self.ending.is_none() && self.failed.is_none();
+        let so_far = if is_searching && side == "after" { " yet" } else { "" };
         format!("no finding begins {side} this interval{so_far}")
     }
 
@@ -190,26 +179,14 @@ impl Replay {
         self.prompt = Some(typed);
     }
 
-    /// The progress of the pass in percent.
-    pub(super) fn looked_percent(&self) -> u64 {
-        let intervals = self.player.intervals() as u64;
-        match self.pass {
-            Pass::Looking(done) | Pass::Failed { intervals: done, .. } => {
-                units::percent(done as u64, intervals).map_or(0, |percent| percent.min(100.0) as u64)
-            }
-            Pass::Over => 100,
-        }
-    }
-
     /// Takes in a message of the pass.
     pub fn on_news(&mut self, news: News) {
         match news {
             News::Marks(intervals, marks) => {
-                self.pass = Pass::Looking(intervals);
+                self.searched = intervals;
                 marks.into_iter().for_each(|mark| self.player.add_mark(mark));
             }
             News::Over { samples, mut ending } => {
-                self.pass = Pass::Over;
                 if samples > self.player.samples().len() {
                     ending.words += "; it has grown since it was opened: open it again to see the rest";
                     ending.is_whole = false;
@@ -217,10 +194,7 @@ impl Replay {
                 self.player.shorten(samples.saturating_sub(1));
                 self.ending = Some(ending);
             }
-            News::Failed(why) => {
-                let intervals = if let Pass::Looking(intervals) = self.pass { intervals } else { 0 };
-                self.pass = Pass::Failed { intervals, why };
-            }
+            News::Failed(why) => self.failed = Some(why),
         }
     }
 }

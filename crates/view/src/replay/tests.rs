@@ -14,7 +14,7 @@ use crate::{
     draw::written,
     replay::{
         player::{Mark, Player},
-        state::{EndSummary, News, Pass, Replay},
+        state::{EndSummary, News, Replay},
         time::Moment,
     },
     settings::Settings,
@@ -68,7 +68,6 @@ fn found(app: &mut App) {
         Mark { interval: 44, begins: vec![(Rule::Throttled, Some(a))] },
     ];
     replay(app).on_news(News::Marks(60, marks));
-    replay(app).pass = Pass::Over;
     let words = "the recording ended because the time asked for was over".into();
     replay(app).ending = Some(EndSummary { words, is_whole: true });
 }

@@ -1,6 +1,6 @@
 use std::fs;
 
-use cgscope_record::open;
+use cgscope_record::{Header, open};
 
 use super::*;
 
