@@ -71,16 +71,16 @@ impl Recording {
     pub fn next_interval(&mut self) -> Result<Option<Interval>> {
         let Some(earlier) = self.first()? else { return Ok(None) };
         // `first` sets the step to 1 in the coarse mode.
-        let interval = if self.step > 1 { self.several(earlier)? } else { self.single(&earlier)? };
+        let interval = if self.step > 1 {
+            self.several(earlier)?
+        } else {
+            self.earlier = self.next_sample()?;
+            self.earlier.as_ref().map(|now| Interval::between(&earlier, now))
+        };
         let Some(mut interval) = interval else { return Ok(None) };
         select(&mut interval, &self.reader.header().selection)?;
         self.worst = self.worst.max(Exit::of_losses(&interval.losses));
         Ok(Some(interval))
-    }
-
-    fn single(&mut self, earlier: &Sample) -> Result<Option<Interval>> {
-        self.earlier = self.next_sample()?;
-        Ok(self.earlier.as_ref().map(|now| Interval::between(earlier, now)))
     }
 
     fn next_sample(&mut self) -> Result<Option<Sample>> {

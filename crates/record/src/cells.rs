@@ -156,24 +156,15 @@ impl Texts {
 
 /// The cells of one row as they are read back.
 pub(crate) struct Row<'a> {
-    numbers: std::slice::Iter<'a, u64>,
-    lists: &'a [Vec<Cell>],
-    next_list: usize,
-    texts: &'a [Arc<str>],
+    pub(crate) numbers: std::slice::Iter<'a, u64>,
+    pub(crate) lists: &'a [Vec<Cell>],
+    pub(crate) next_list: usize,
+    pub(crate) texts: &'a [Arc<str>],
     /// The histogram that the row had before, and a bit for each list that has changed since.
-    before: Option<(&'a Arc<Hist>, u64)>,
+    pub(crate) before: Option<(&'a Arc<Hist>, u64)>,
 }
 
 impl<'a> Row<'a> {
-    pub(crate) fn new(
-        numbers: &'a [u64],
-        lists: &'a [Vec<Cell>],
-        texts: &'a [Arc<str>],
-        before: Option<(&'a Arc<Hist>, u64)>,
-    ) -> Self {
-        Self { numbers: numbers.iter(), lists, next_list: 0, texts, before }
-    }
-
     pub(crate) fn number(&mut self) -> Option<u64> {
         self.numbers.next().copied()
     }

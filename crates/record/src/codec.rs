@@ -11,8 +11,8 @@ use crate::{
     WriteError,
     cells::Texts,
     frame::{self, MAX_PAYLOAD, kind},
-    rows::{Keyed, NamedCgroup, Skipped, Whole, broken_rule, tables},
-    table::{Bytes, Decoder, Encoder, Table, TableDecoder, put},
+    rows::{NamedCgroup, Skipped, Whole, broken_rule, tables},
+    table::{Bytes, Decoder, Encoder, Table, TableDecoder, TableEncoder, put},
 };
 
 /// The first bytes of the payload of a key frame, by which one is found after damage.
@@ -58,30 +58,8 @@ macro_rules! tables_of_a_sample {
             vec![$(Table::of::<$row>(stringify!($name)),)*]
         }
 
-        #[derive(Default)]
-        struct Encoders { $($name: Encoder<$row>,)* }
-
-        impl Encoders {
-            fn clear(&mut self) {
-                $(self.$name.clear();)*
-            }
-
-            fn release(&mut self) {
-                $(self.$name.release();)*
-            }
-
-            fn memory_bytes(&self) -> usize {
-                0 $(+ self.$name.memory_bytes())*
-            }
-
-            fn encode(&mut self, sample: &Sample, texts: &mut Texts, out: &mut Vec<u8>) -> RowCount {
-                let mut rows = RowCount::default();
-                $(
-                    rows.new += self.$name.encode($row::of(sample), texts, out);
-                    rows.all += self.$name.rows();
-                )*
-                rows
-            }
+        fn table_encoders() -> Vec<Box<dyn TableEncoder>> {
+            vec![$(Box::<Encoder<$row>>::default(),)*]
         }
 
         fn table_decoder(table: &Table) -> Box<dyn TableDecoder> {
@@ -97,7 +75,7 @@ tables!(tables_of_a_sample);
 
 /// Writes Samples as payloads.
 pub(crate) struct SampleEncoder {
-    tables: Encoders,
+    tables: Vec<Box<dyn TableEncoder>>,
     texts: Texts,
     compressor: zstd::bulk::Compressor<'static>,
     /// The tables before and after compression. Kept for their memory.
@@ -112,7 +90,7 @@ pub(crate) struct SampleEncoder {
 impl SampleEncoder {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
-            tables: Encoders::default(),
+            tables: table_encoders(),
             texts: Texts::default(),
             compressor: zstd::bulk::Compressor::new(LEVEL)?,
             raw: Vec::new(),
@@ -130,18 +108,14 @@ impl SampleEncoder {
 
     /// Appends the frame of a Sample, and returns its kind. Call [`Self::start_anew`] if the frame is then not written.
     pub(crate) fn append_frame(&mut self, sample: &Sample, out: &mut Vec<u8>) -> Result<u8, WriteError> {
-        let mut kind = 0;
         let done = match broken_rule(sample) {
             Some(rule) => Err(WriteError::Invalid(rule)),
-            None => frame::append(out, |out| {
-                kind = self.encode(sample, out)?;
-                Ok(kind)
-            }),
+            None => frame::append(out, |out| self.encode(sample, out)),
         };
         if done.is_err() {
             self.start_anew();
         }
-        done.map(|()| kind)
+        done
     }
 
     fn encode(&mut self, sample: &Sample, out: &mut Vec<u8>) -> Result<u8, WriteError> {
@@ -149,14 +123,18 @@ impl SampleEncoder {
         let is_key = self.key_bytes.is_none_or(is_due);
         let start = out.len();
         if is_key {
-            self.tables.clear();
+            self.tables.iter_mut().for_each(|table| table.clear());
             self.texts.clear();
             out.extend(SYNC);
         }
         out.extend(sample.unix_ns.to_le_bytes());
         out.extend(sample.mono_ns.to_le_bytes());
         self.encoded.clear();
-        let rows = self.tables.encode(sample, &mut self.texts, &mut self.encoded);
+        let mut rows = RowCount::default();
+        for table in &mut self.tables {
+            rows.new += table.encode(sample, &mut self.texts, &mut self.encoded);
+            rows.all += table.rows();
+        }
         self.raw.clear();
         put_texts(&mut self.texts, &mut self.raw);
         self.raw.append(&mut self.encoded);
@@ -176,13 +154,15 @@ impl SampleEncoder {
 
     /// Frees the memory that only encoding needs, for one of many encoders that are used in turn.
     pub(crate) fn release(&mut self) {
-        self.tables.release();
+        self.tables.iter_mut().for_each(|table| table.release());
         (self.raw, self.encoded) = (Vec::new(), Vec::new());
     }
 
     /// Bytes that are held between two Samples, without those of the compressor.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.tables.memory_bytes() + self.raw.capacity() + self.encoded.capacity()
+        self.tables.iter().map(|table| table.memory_bytes()).sum::<usize>()
+            + self.raw.capacity()
+            + self.encoded.capacity()
     }
 
     fn pack(&mut self, least: usize, out: &mut Vec<u8>) -> io::Result<()> {

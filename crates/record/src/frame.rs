@@ -32,11 +32,11 @@ pub(crate) mod kind {
     pub(crate) const WORD: u8 = 6;
 }
 
-/// Appends a frame to `out`. `payload` appends the payload and returns the kind of the frame.
+/// Appends a frame to `out`, and returns its kind. `payload` appends the payload and returns the kind.
 pub(crate) fn append(
     out: &mut Vec<u8>,
     payload: impl FnOnce(&mut Vec<u8>) -> Result<u8, WriteError>,
-) -> Result<(), WriteError> {
+) -> Result<u8, WriteError> {
     let start = out.len();
     out.extend([0; HEAD]);
     let kind = payload(out)?;
@@ -47,12 +47,13 @@ pub(crate) fn append(
     out[start..start + 4].copy_from_slice(&length);
     out[start + 4..start + 8].copy_from_slice(&crc);
     out[start + 8] = kind;
-    Ok(())
+    Ok(kind)
 }
 
 /// Appends a frame with a payload in JSON.
 pub(crate) fn append_json<T: Serialize>(out: &mut Vec<u8>, kind: u8, value: &T) -> Result<(), WriteError> {
     append(out, |out| serde_json::to_writer(out, value).map(|()| kind).map_err(WriteError::Encoding))
+        .map(drop)
 }
 
 /// The length is part of the checksum: else only the next frame would reveal a damaged length.

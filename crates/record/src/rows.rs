@@ -14,7 +14,7 @@ use crate::cells::{Cells, Columns, Field, Row, Texts, single_numbers, value_at};
 
 /// The rows of a table of a Sample, ascending by key.
 pub(crate) trait Keyed: Field + Send + 'static {
-    type Key: Ord + std::fmt::Debug;
+    type Key: Ord + Send;
     fn key(&self) -> Self::Key;
     /// The histogram that need not be rebuilt if it has not changed.
     fn hist(&self) -> Option<&Arc<Hist>> {
@@ -320,7 +320,15 @@ mod tests {
         let mut columns = Columns::default();
         <Option<TaskState>>::columns(&mut columns);
         assert_eq!(columns.columns.len(), 1);
-        let taken = |code: u64| <Option<TaskState> as Field>::take(&mut Row::new(&[code], &[], &[], None));
+        let taken = |code: u64| {
+            <Option<TaskState> as Field>::take(&mut Row {
+                numbers: [code].iter(),
+                lists: &[],
+                next_list: 0,
+                texts: &[],
+                before: None,
+            })
+        };
         assert_eq!(taken('D'.into()), Some(Some(TaskState::DiskSleep)));
         for code in [NONE, 'Q'.into(), 0, 0xd800, NONE - 1] {
             assert_eq!(taken(code), Some(None), "{code:#x}");

@@ -74,14 +74,11 @@ impl Reader {
 
     /// The last request, as a key that is held down makes many. Waits for one if there is nothing else to do.
     fn wanted(&mut self) -> std::result::Result<Option<usize>, RecvError> {
-        let first = if self.before.is_none() {
-            self.receive.recv()?
-        } else {
-            match self.receive.try_recv() {
-                Ok(first) => first,
-                Err(TryRecvError::Empty) => return Ok(None),
-                Err(TryRecvError::Disconnected) => return Err(RecvError),
-            }
+        let first = match self.receive.try_recv() {
+            Ok(first) => first,
+            Err(TryRecvError::Empty) if self.before.is_some() => return Ok(None),
+            Err(TryRecvError::Empty) => self.receive.recv()?,
+            Err(TryRecvError::Disconnected) => return Err(RecvError),
         };
         Ok(Some(self.receive.try_iter().last().unwrap_or(first)))
     }

@@ -275,7 +275,8 @@ impl<T: Keyed> RowState<T> {
             return Some(());
         }
         let before = self.row.as_ref().and_then(T::hist).map(|hist| (hist, self.changed));
-        self.row = Some(T::take(&mut Row::new(&self.numbers, &self.lists, texts, before))?);
+        let (numbers, lists) = (self.numbers.iter(), &self.lists);
+        self.row = Some(T::take(&mut Row { numbers, lists, next_list: 0, texts, before })?);
         (self.is_stale, self.changed) = (false, 0);
         Some(())
     }

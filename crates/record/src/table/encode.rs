@@ -2,15 +2,15 @@
 
 use std::{borrow::Borrow, cmp::Ordering};
 
+use cgscope_model::Sample;
 use integer_encoding::VarInt;
 
-use super::{CHANGED, SAME};
+use super::{CHANGED, SAME, TableEncoder};
 use crate::{
     cells::{Cell, Cells, ColumnKind, Columns, NONE, Texts},
     rows::Keyed,
 };
 
-/// Writes a table as it changes from Sample to Sample.
 pub(crate) struct Encoder<T: Keyed> {
     kinds: Vec<ColumnKind>,
     /// The number of columns of numbers, and of lists.
@@ -64,23 +64,16 @@ impl<T: Keyed> Default for Encoder<T> {
     }
 }
 
-impl<T: Keyed> Encoder<T> {
-    /// Makes all rows of the next Sample new.
-    pub(crate) fn clear(&mut self) {
+impl<T: Keyed> TableEncoder for Encoder<T> {
+    fn clear(&mut self) {
         self.before.clear();
     }
 
-    /// Appends the changes since the last call to `out`, and returns how many rows are new.
-    pub(crate) fn encode(
-        &mut self,
-        rows: impl Iterator<Item: Borrow<T>>,
-        texts: &mut Texts,
-        out: &mut Vec<u8>,
-    ) -> usize {
+    fn encode(&mut self, sample: &Sample, texts: &mut Texts, out: &mut Vec<u8>) -> usize {
         self.now.clear();
         self.now.keys.reserve(self.before.keys.len());
         self.now.cells.reserve_as(&self.before.cells);
-        for row in rows {
+        for row in T::of(sample) {
             let row = row.borrow();
             self.now.keys.push(row.key());
             row.put(&mut self.now.cells, texts);
@@ -99,20 +92,21 @@ impl<T: Keyed> Encoder<T> {
         new
     }
 
-    /// Frees the memory that only encoding needs. The rows written last stay.
-    pub(crate) fn release(&mut self) {
+    fn release(&mut self) {
         self.now = TableRows::default();
         (self.removed, self.touched) = (Vec::new(), Vec::new());
     }
 
-    pub(crate) fn memory_bytes(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         self.before.memory_bytes() + self.now.memory_bytes()
     }
 
-    pub(crate) fn rows(&self) -> usize {
+    fn rows(&self) -> usize {
         self.before.keys.len()
     }
+}
 
+impl<T: Keyed> Encoder<T> {
     /// Finds the rows that were removed, inserted and changed. Rows ascend by key.
     fn compare(&mut self) {
         self.removed.clear();

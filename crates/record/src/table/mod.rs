@@ -15,7 +15,7 @@ use cgscope_model::Sample;
 use integer_encoding::VarInt;
 use serde::{Deserialize, Serialize};
 
-use crate::cells::{Column, Columns, Field};
+use crate::cells::{Column, Columns, Field, Texts};
 
 /// A table in the header.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +32,18 @@ impl Table {
         T::columns(&mut columns);
         Self { name: name.into(), columns: columns.columns }
     }
+}
+
+/// Writes a table as it changes from Sample to Sample.
+pub(crate) trait TableEncoder: Send {
+    /// Makes all rows of the next Sample new.
+    fn clear(&mut self);
+    /// Appends the changes since the last call to `out`, and returns how many rows are new.
+    fn encode(&mut self, sample: &Sample, texts: &mut Texts, out: &mut Vec<u8>) -> usize;
+    fn rows(&self) -> usize;
+    /// Frees the memory that only encoding needs. The rows written last stay.
+    fn release(&mut self);
+    fn memory_bytes(&self) -> usize;
 }
 
 /// Reads a table as it changes from Sample to Sample.
