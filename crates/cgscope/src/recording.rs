@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Lives of tasks: born at, gone after, not seen for so long; each waits once more a second.
+    /// Lives of tasks: start, length, and time before it is seen, in seconds. Each waits once more a second.
     fn samples(lives: &[(u64, u64, u64)], seconds: u64) -> Vec<Sample> {
         let at = |now: u64| {
             let is_there = |(_, (born, lived, hidden)): &(u64, &(u64, u64, u64))| {
@@ -266,7 +266,7 @@ mod tests {
                     blame: cgscope_model::Blame::Ran,
                     tid: 0,
                     comm: "".into(),
-                    // It is forgotten now and then, and counts anew.
+                    // The pair is evicted now and then, and counts from 0 again.
                     ns: 5 * (now % 7),
                 }],
                 ..Sample::default()
@@ -327,7 +327,7 @@ mod tests {
             prop_assert_eq!(&whole.pairs, &exact.pairs);
             prop_assert_eq!(whole.duration_ns, exact.duration_ns);
             let sums = |interval: &Interval| {
-                // Of one that went and had done nothing only every single interval may know.
+                // Only single intervals may know an exited task that did nothing.
                 let by = interval.by_cgroup().into_iter().filter(|(_, group)| group.totals.waits != 0);
                 let by = by.map(|(path, group)| (path, group.totals, group.wait.hist));
                 let tasks: Vec<_> = interval.tasks.iter().filter(|task| task.totals.waits != 0).collect();

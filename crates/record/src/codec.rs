@@ -238,7 +238,7 @@ impl SampleDecoder {
         self.tables.iter_mut().for_each(|table| table.clear());
     }
 
-    /// Reads a frame, whose Sample [`Self::sample`] then returns. `None`: no writer can have written it.
+    /// Reads a frame. [`Self::sample`] then returns its Sample. `None`: no writer can have written it.
     pub(crate) fn apply(&mut self, is_key: bool, payload: &[u8]) -> Option<Clocks> {
         let taken = self.take(is_key, payload);
         if taken.is_none() {

@@ -15,14 +15,12 @@ use crate::{
 
 /// Makes the frames of Samples. A viewer can read them from any key frame on.
 #[derive(Debug)]
-pub struct Outgoing {
-    encoder: SampleEncoder,
-}
+pub struct Outgoing(SampleEncoder);
 
 impl Outgoing {
     /// The first frame is a key frame.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { encoder: SampleEncoder::new()? })
+        Ok(Self(SampleEncoder::new()?))
     }
 
     /// The first bytes of a connection.
@@ -43,20 +41,20 @@ impl Outgoing {
     /// The frame of a Sample, and whether it is a key frame.
     pub fn sample(&mut self, sample: &Sample) -> Result<(Vec<u8>, bool), WriteError> {
         let mut out = Vec::new();
-        let kind = self.encoder.append_frame(sample, &mut out);
+        let kind = self.0.append_frame(sample, &mut out);
         // There may be many streams of as many rows, and one is written at a time.
-        self.encoder.release();
+        self.0.release();
         Ok((out, kind? == kind::KEY))
     }
 
     /// Bytes of memory that are held between two Samples: a copy of all rows. The compressor takes about 1 MB more.
     pub fn memory_bytes(&self) -> usize {
-        self.encoder.memory_bytes()
+        self.0.memory_bytes()
     }
 
     /// Makes the next frame a key frame.
     pub fn start_anew(&mut self) {
-        self.encoder.start_anew();
+        self.0.start_anew();
     }
 
     /// The frame of a word.
@@ -116,7 +114,7 @@ impl<R: Read> Incoming<R> {
     /// The next message. `None`: the connection was closed without an end.
     ///
     /// # Errors
-    /// `InvalidData`: the message makes no sense, and the connection cannot be read further.
+    /// `InvalidData`: the message is damaged, and the connection cannot be read further.
     pub fn receive<W: DeserializeOwned>(&mut self) -> io::Result<Option<Message<W>>> {
         loop {
             let (found, _) = frame::read(&mut self.input, &mut self.payload)?;

@@ -239,16 +239,13 @@ impl<R: Read + Seek> Reader<R> {
             }
             Found::Frame(_) => self.skipped += 1,
             Found::Nothing => self.finish(Ending::Killed)?,
-            Found::Torn => match self.search.key(&mut self.input, at + 1)? {
-                Some(next) => self.lose_up_to(next, at, Damage::Length)?,
-                None => self.finish(Ending::Torn { lost_bytes: read })?,
-            },
-            Found::BadLength => self.damage(at, Damage::Length)?,
+            Found::Torn => self.damage(at, Damage::Length, Some(Ending::Torn { lost_bytes: read }))?,
+            Found::BadLength => self.damage(at, Damage::Length, None)?,
             // A frame follows where this one ends: its length is right.
             Found::BadChecksum if self.search.is_frame(&mut self.input, self.at)? => {
                 self.lost_from(at, Damage::Checksum)
             }
-            Found::BadChecksum => self.damage(at, Damage::Checksum)?,
+            Found::BadChecksum => self.damage(at, Damage::Checksum, None)?,
         }
         Ok(None)
     }
@@ -273,20 +270,14 @@ impl<R: Read + Seek> Reader<R> {
         self.lost_from(at, damage);
     }
 
-    /// Skips damage after which the start of the next frame is not known.
-    fn damage(&mut self, at: u64, damage: Damage) -> Result<(), ReadError> {
-        match self.search.key(&mut self.input, at + 1)? {
-            Some(next) => self.lose_up_to(next, at, damage),
-            None => {
-                let rest = self.rest(at, damage)?;
-                self.finish(Ending::Corrupt(rest))
-            }
+    /// Skips damage up to the next key frame. Without one, the recording ends like `ending`, or corrupt.
+    fn damage(&mut self, at: u64, damage: Damage, ending: Option<Ending>) -> Result<(), ReadError> {
+        if let Some(next) = self.search.key(&mut self.input, at + 1)? {
+            self.lost_from(at, damage);
+            return Ok(self.go_on_at(next)?);
         }
-    }
-
-    fn lose_up_to(&mut self, next: u64, at: u64, damage: Damage) -> Result<(), ReadError> {
-        self.lost_from(at, damage);
-        Ok(self.go_on_at(next)?)
+        let rest = Ending::Corrupt(self.rest(at, damage)?);
+        self.finish(ending.unwrap_or(rest))
     }
 
     fn lost_from(&mut self, at: u64, damage: Damage) {

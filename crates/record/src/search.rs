@@ -34,7 +34,7 @@ impl Index {
         &self.entries
     }
 
-    /// A frame that makes no sense is left out, as the reader leaves it out.
+    /// Adds a Sample. A damaged frame is left out, as the reader leaves it out.
     pub(crate) fn add(&mut self, at: u64, found: &Found, payload: &[u8]) {
         let is_key = matches!(found, Found::Frame(kind::KEY));
         let clocks = if is_key { payload.strip_prefix(&SYNC) } else { Some(payload) };

@@ -87,8 +87,7 @@ impl<W: Write> Writer<W> {
         self.put()
     }
 
-    /// Writes the buffer, if there is room for it and for an end frame: a disk that refuses the next Sample must still take the reason
-    /// for the end.
+    /// Writes the buffer, if an end frame fits behind it: a disk that refuses the next Sample must still take the reason for the end.
     fn put_before_end(&mut self) -> Result<(), WriteError> {
         (self.reserve)(&self.output, self.good, self.buffer.len() as u64 + END_BYTES)?;
         self.put()
@@ -107,8 +106,10 @@ impl<W: Write> Writer<W> {
     }
 }
 
+type FileResult<T> = Result<T, FileError<WriteError>>;
+
 /// Writes a recording to a file. A part of a frame that a failed write left is cut off again, so that the file stays readable and
-/// takes Samples again once there is room.
+/// takes Samples again once the disk has space.
 #[derive(Debug)]
 pub struct FileWriter {
     path: PathBuf,
@@ -117,7 +118,7 @@ pub struct FileWriter {
 
 impl FileWriter {
     /// Begins a recording in place of a file that is there. A kill leaves no file without a header.
-    pub fn create(path: impl Into<PathBuf>, header: &Header) -> Result<Self, FileError<WriteError>> {
+    pub fn create(path: impl Into<PathBuf>, header: &Header) -> FileResult<Self> {
         let (file, beside) = Self::create_beside(path, header)?;
         match beside.keep() {
             Ok(()) => Ok(file),
@@ -126,10 +127,7 @@ impl FileWriter {
     }
 
     /// Begins a recording that gets its name once it is kept. A kill before that leaves the file of this name as it is.
-    pub fn create_beside(
-        path: impl Into<PathBuf>,
-        header: &Header,
-    ) -> Result<(Self, Beside), FileError<WriteError>> {
+    pub fn create_beside(path: impl Into<PathBuf>, header: &Header) -> FileResult<(Self, Beside)> {
         let path = path.into();
         let created = Place::of(&path).and_then(|place| place.create()).map_err(WriteError::Io);
         let begun =
@@ -141,16 +139,16 @@ impl FileWriter {
     }
 
     /// Adds a Sample. After an error the next one may succeed. The end frame counts the failed ones.
-    pub fn sample(&mut self, sample: &Sample) -> Result<(), FileError<WriteError>> {
+    pub fn sample(&mut self, sample: &Sample) -> FileResult<()> {
         let done = self.writer.sample(sample);
         self.settle(done)
     }
 
     /// Closes the recording. Nothing can be added afterwards.
-    pub fn end(&mut self, unix_ns: u64, reason: Reason) -> Result<(), FileError<WriteError>> {
+    pub fn end(&mut self, unix_ns: u64, reason: Reason) -> FileResult<()> {
         let done = self.writer.finish(unix_ns, reason);
         self.settle(done)?;
-        // Setting the length again frees the reserved room. A pipe has no length.
+        // Setting the length again frees the reserved space. A pipe has no length.
         let _ = self.writer.output.set_len(self.writer.good);
         Ok(())
     }
@@ -166,7 +164,7 @@ impl FileWriter {
     }
 
     /// After an error, cuts the file back to its last whole frame. A pipe or a device stays broken, and readers report a torn end.
-    fn settle(&mut self, done: Result<(), WriteError>) -> Result<(), FileError<WriteError>> {
+    fn settle(&mut self, done: Result<(), WriteError>) -> FileResult<()> {
         done.map_err(|error| {
             let Writer { output, good, broken, .. } = &mut self.writer;
             if *broken && output.set_len(*good).is_ok() && output.seek(SeekFrom::Start(*good)).is_ok() {
@@ -177,7 +175,7 @@ impl FileWriter {
     }
 }
 
-/// Reserves room where the file system can.
+/// Reserves space, if the file system can.
 fn reserve(file: &File, from: u64, bytes: u64) -> io::Result<()> {
     let reserved = rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, from, bytes);
     reserved.map_err(io::Error::from).or_else(|error| match error.kind() {

@@ -73,16 +73,14 @@ impl File {
         if self.samples == 0 {
             return Error::could_not_run(failure.to_string());
         }
-        let end = if ended {
-            ""
-        } else {
-            " (it has no end, as there was no room for one: reports will say that cgscope was killed)"
-        };
+        let no_end =
+            " (it has no end, as there was no room for one: reports will say that cgscope was killed)";
         Error::incomplete(format!(
-            "{failure}; the {} before it {} in {}{end}",
+            "{failure}; the {} before it {} in {}{}",
             units::count(self.samples, "Sample"),
             if self.samples == 1 { "is" } else { "are" },
-            self.path().display()
+            self.path().display(),
+            if ended { "" } else { no_end }
         ))
     }
 
@@ -111,7 +109,7 @@ pub fn reason_of(error: &WriteError) -> Reason {
     }
 }
 
-/// A file that we made, told by its device and inode from any other that gets its name.
+/// A file that we made. Its device and inode tell it from any other file that gets its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
     pub path: PathBuf,
@@ -125,10 +123,8 @@ impl Made {
 
     /// Removes the file. False: the name belongs to no file or another one, and nothing was removed.
     pub fn remove(&self) -> io::Result<bool> {
-        match inode(&self.path) {
-            found if found.is_some() && found == self.inode => fs::remove_file(&self.path).map(|()| true),
-            _ => Ok(false),
-        }
+        let is_ours = self.inode.is_some() && inode(&self.path) == self.inode;
+        if is_ours { fs::remove_file(&self.path).map(|()| true) } else { Ok(false) }
     }
 }
 

@@ -123,7 +123,7 @@ impl Freeze {
     }
 }
 
-/// Refuses a copy that would take the room of the ring, too.
+/// Refuses a copy that would fill the disk, which the ring needs, too.
 fn check_room(path: &Path, bytes: u64) -> Result<()> {
     // Where it is not known, the copy finds out.
     let Ok(place) = Place::of(path) else { return Ok(()) };

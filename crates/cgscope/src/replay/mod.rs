@@ -92,7 +92,7 @@ struct Playback {
     wanted: mpsc::Sender<usize>,
     requested: Option<usize>,
     reads: channel::UnboundedReceiver<Read>,
-    news: channel::UnboundedReceiver<pass::Message>,
+    news: channel::UnboundedReceiver<pass::PassMessage>,
     is_passing: bool,
     /// Set once the pass has ended.
     recording: Option<Box<Recording>>,
@@ -115,7 +115,7 @@ impl Playback {
         }
     }
 
-    fn on_news(&mut self, app: &mut App, (news, recording): pass::Message) {
+    fn on_news(&mut self, app: &mut App, (news, recording): pass::PassMessage) {
         self.is_passing = matches!(news, News::Marks(..));
         if let Some(replay) = &mut app.replay {
             replay.on_news(news);

@@ -24,10 +24,10 @@ use crate::{exit::Result, recording::Recording};
 const NEWS_EVERY: Duration = Duration::from_millis(100);
 
 /// A message for the screen, and with the last one the recording, which knows what is missing.
-pub type Message = (News, Option<Box<Recording>>);
+pub type PassMessage = (News, Option<Box<Recording>>);
 
 /// Starts at the first interval of `recording`. Dropping the receiver ends the pass.
-pub fn start(recording: Recording) -> mpsc::UnboundedReceiver<Message> {
+pub fn start(recording: Recording) -> mpsc::UnboundedReceiver<PassMessage> {
     let (send, news) = mpsc::unbounded_channel();
     thread::spawn(move || {
         let last = match run(recording, &send) {
@@ -42,7 +42,7 @@ pub fn start(recording: Recording) -> mpsc::UnboundedReceiver<Message> {
 }
 
 /// The recording after its end. `None`: the receiver is gone.
-fn run(mut recording: Recording, send: &mpsc::UnboundedSender<Message>) -> Result<Option<Recording>> {
+fn run(mut recording: Recording, send: &mpsc::UnboundedSender<PassMessage>) -> Result<Option<Recording>> {
     let mut beginnings = Beginnings::default();
     let (mut intervals, mut marks) = (0, Vec::new());
     let mut sent = Instant::now();

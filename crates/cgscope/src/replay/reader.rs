@@ -39,14 +39,14 @@ pub fn start(intervals: Intervals) -> (mpsc::Sender<usize>, channel::UnboundedRe
     let (wanted, receive) = mpsc::channel();
     let (send, reads) = channel::unbounded_channel();
     thread::spawn(move || {
-        let reader = Reader { intervals, receive, send, last: None, before: None };
+        let reader = IntervalReader { intervals, receive, send, last: None, before: None };
         // The error says that a channel is closed.
         let _ = reader.run();
     });
     (wanted, reads)
 }
 
-struct Reader {
+struct IntervalReader {
     intervals: Intervals,
     receive: mpsc::Receiver<usize>,
     send: channel::UnboundedSender<Read>,
@@ -61,7 +61,7 @@ struct Before {
     frames: Vec<Frame>,
 }
 
-impl Reader {
+impl IntervalReader {
     fn run(mut self) -> std::result::Result<(), RecvError> {
         loop {
             if let Some(wanted) = self.wanted()? {

@@ -31,7 +31,7 @@ pub struct Player {
     pub(super) is_playing: bool,
     /// The moment that is played, ns after the first Sample.
     played_ns: f64,
-    now: Instant,
+    pub(super) now: Instant,
     /// Ascending.
     pub(super) marks: Vec<Mark>,
 }
@@ -93,7 +93,7 @@ impl Player {
         found.ok().map(|at| &self.marks[at])
     }
 
-    /// Adds a mark, if it lies behind the others.
+    /// Adds a mark, if it is behind the others.
     pub(super) fn add_mark(&mut self, mark: Mark) {
         if mark.interval < self.intervals()
             && self.marks.last().is_none_or(|last| last.interval < mark.interval)

@@ -46,7 +46,6 @@ pub struct Replay {
     pub prompt: Option<String>,
     /// Shown until the next key.
     pub notice: Option<String>,
-    now: Instant,
     /// When the interval on the screen was last that of the player.
     caught_up: Instant,
 }
@@ -87,7 +86,6 @@ impl Replay {
             ending: None,
             prompt: None,
             notice: None,
-            now,
             caught_up: now,
         }
     }
@@ -95,7 +93,6 @@ impl Replay {
     /// Moves with the clock.
     pub(crate) fn tick(&mut self, now: Instant) {
         self.player.tick(now);
-        self.now = now;
         if self.shown == Some(self.player.position()) {
             self.caught_up = now;
         }
@@ -103,14 +100,14 @@ impl Replay {
 
     /// True if reading an interval takes so long that it must be shown.
     pub(super) fn is_reading(&self) -> bool {
-        self.now.saturating_duration_since(self.caught_up) >= SHOWN_AFTER
+        self.player.now.saturating_duration_since(self.caught_up) >= SHOWN_AFTER
     }
 
     /// Time until the screen changes without a key or a reading.
     pub fn due_in(&self) -> Option<Duration> {
         let is_behind = self.shown != Some(self.player.position()) && !self.is_reading();
-        let said_in =
-            is_behind.then(|| SHOWN_AFTER.saturating_sub(self.now.saturating_duration_since(self.caught_up)));
+        let said_in = is_behind
+            .then(|| SHOWN_AFTER.saturating_sub(self.player.now.saturating_duration_since(self.caught_up)));
         self.player.due_in().into_iter().chain(said_in).min()
     }
 
