@@ -1,4 +1,4 @@
-//! A recording as a source: its Samples become Intervals by the functions that the live commands use.
+//! A recording as a source of Intervals, by the functions that the live commands use.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use cgscope_record::{Ending, FileReader, Header, ReadError, open};
 
 use crate::exit::{Error, Exit, Result};
 
-/// What happened between two Samples, without what the selection leaves out.
+/// The selected part of the interval between two Samples.
 pub fn between(earlier: &Sample, now: &Sample, selection: &Selection) -> Result<Interval> {
     let mut interval = Interval::between(earlier, now);
     select(&mut interval, selection)?;
@@ -19,7 +19,7 @@ fn select(interval: &mut Interval, selection: &Selection) -> Result<()> {
     selection.apply(interval).map_err(|error| Error::could_not_run(error.to_string()))
 }
 
-/// What was recorded, in words.
+/// The recorded command or selection, in words.
 pub fn subject(header: &Header) -> String {
     match &header.command {
         Some(command) => format!("command {}", command.join(" ")),
@@ -29,9 +29,8 @@ pub fn subject(header: &Header) -> String {
 
 pub struct Recording {
     reader: FileReader,
-    /// Its file, as it was named.
+    /// The file as it was named.
     pub file: String,
-    /// What findings are judged by.
     pub host: Host,
     earlier: Option<Sample>,
     samples: u64,
@@ -56,9 +55,9 @@ impl Recording {
         self.reader.header()
     }
 
-    /// At most so many intervals, each over as many Samples as it takes: a long recording is read much faster so, and the sums
-    /// are the same. A selection by what changes with time (cgroup, name, CPU, node) needs every Sample, and so does the coarse
-    /// mode, which shares out what quotas took from one to the next.
+    /// Makes intervals longer, so that there are at most this many: a long recording is read much faster, and the sums are the same.
+    /// A selection by a property that changes with time (cgroup, name, CPU, node) needs every Sample. So does the coarse mode, which
+    /// divides throttled time from one Sample to the next.
     pub fn at_most(&mut self, intervals: u64) -> Result<()> {
         if !self.header().selection.is_by_id_alone() {
             return Ok(());
@@ -68,21 +67,20 @@ impl Recording {
         Ok(())
     }
 
-    /// What happened from one Sample to the next ([`Self::at_most`]: over several), without what the selection leaves out;
-    /// `None` after the last.
+    /// The selected part of the next interval: to the next Sample, or over several after [`Self::at_most`]. `None` after the last one.
     pub fn next_interval(&mut self) -> Result<Option<Interval>> {
         let Some(earlier) = self.first()? else { return Ok(None) };
-        // The first Sample may say that it takes every one.
-        let interval = if self.step > 1 { self.several(earlier)? } else { self.single(&earlier)? };
+        // `first` sets the step to 1 in the coarse mode.
+        let interval = if self.step > 1 {
+            self.several(earlier)?
+        } else {
+            self.earlier = self.next_sample()?;
+            self.earlier.as_ref().map(|now| Interval::between(&earlier, now))
+        };
         let Some(mut interval) = interval else { return Ok(None) };
         select(&mut interval, &self.reader.header().selection)?;
         self.worst = self.worst.max(Exit::of_losses(&interval.losses));
         Ok(Some(interval))
-    }
-
-    fn single(&mut self, earlier: &Sample) -> Result<Option<Interval>> {
-        self.earlier = self.next_sample()?;
-        Ok(self.earlier.as_ref().map(|now| Interval::between(earlier, now)))
     }
 
     fn next_sample(&mut self) -> Result<Option<Sample>> {
@@ -99,7 +97,7 @@ impl Recording {
             let next = self.reader.next_without_tasks().map_err(|error| self.error(&error))?;
             let Some(sample) = next else { break };
             self.samples += 1;
-            // Of whoever was there before it was read, only what comes after counts.
+            // A task that is older than its first reading counts from that reading on.
             let new = self.reader.take_new_tasks().into_iter();
             late.extend(new.filter(|task| task.counts_from_ns() < earlier.mono_ns));
             whole.append(Interval::between(&earlier, &sample));
@@ -117,7 +115,7 @@ impl Recording {
         Ok(Some(whole))
     }
 
-    /// The Sample that an interval begins with.
+    /// The first Sample of an interval.
     fn first(&mut self) -> Result<Option<Sample>> {
         if self.earlier.is_some() {
             return Ok(self.earlier.take());
@@ -139,23 +137,23 @@ impl Recording {
         self.samples
     }
 
-    /// How it ended. `None` before its end was read.
+    /// How the recording ended. `None` before the end was read.
     pub fn ending(&self) -> Option<&Ending> {
         self.reader.ending()
     }
 
-    /// What is lost of the file itself: Samples that could not be written or read.
+    /// Samples that could not be written or read.
     pub fn losses(&self) -> Losses {
         self.reader.losses()
     }
 
-    /// How it ended, in words, and what is damaged before.
+    /// The gaps and the end, in words.
     pub fn ending_words(&self) -> String {
         let ending = self.ending().map_or("the end could not be read".into(), ToString::to_string);
         self.gap_words().into_iter().chain([ending]).collect::<Vec<_>>().join("; ")
     }
 
-    /// Frames that were left out because this version does not know their kind.
+    /// Frames of kinds that this version does not know.
     pub fn skipped(&self) -> u64 {
         self.reader.skipped()
     }
@@ -165,7 +163,7 @@ impl Recording {
         format!("{frames} of kinds that this version does not know were left out of {}", self.file)
     }
 
-    /// Damage that was gone over so far, in words: each of the first few, and how many more.
+    /// The first few gaps so far in words, and how many more there are.
     pub fn gap_words(&self) -> Vec<String> {
         const FEW: usize = 3;
         let gaps = self.reader.gaps();
@@ -175,14 +173,14 @@ impl Recording {
         words
     }
 
-    /// It was read to an end that its writer gave it, and nothing is missing of the file.
+    /// True if the file was read to the end frame of its writer, and nothing is missing.
     pub fn is_whole(&self) -> bool {
         matches!(self.ending(), Some(Ending::Clean(_)))
             && self.losses().nonzero().next().is_none()
             && self.skipped() == 0
     }
 
-    /// Says on standard error where something is missing, and what that makes of the exit status.
+    /// Says on standard error what is missing, and returns the exit status.
     pub fn finish(&self) -> Exit {
         let unreadable = self.losses().get(Loss::SamplesUnreadable) != 0;
         let worst = if unreadable { Exit::Incomplete } else { self.worst };
@@ -241,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Lives of tasks: born at, gone after, not seen for so long; each waits once more a second.
+    /// Lives of tasks: start, length, and time before it is seen, in seconds. Each waits once more a second.
     fn samples(lives: &[(u64, u64, u64)], seconds: u64) -> Vec<Sample> {
         let at = |now: u64| {
             let is_there = |(_, (born, lived, hidden)): &(u64, &(u64, u64, u64))| {
@@ -268,7 +266,7 @@ mod tests {
                     blame: cgscope_model::Blame::Ran,
                     tid: 0,
                     comm: "".into(),
-                    // It is forgotten now and then, and counts anew.
+                    // The pair is evicted now and then, and counts from 0 again.
                     ns: 5 * (now % 7),
                 }],
                 ..Sample::default()
@@ -329,7 +327,7 @@ mod tests {
             prop_assert_eq!(&whole.pairs, &exact.pairs);
             prop_assert_eq!(whole.duration_ns, exact.duration_ns);
             let sums = |interval: &Interval| {
-                // Of one that went and had done nothing only every single interval may know.
+                // Only single intervals may know an exited task that did nothing.
                 let by = interval.by_cgroup().into_iter().filter(|(_, group)| group.totals.waits != 0);
                 let by = by.map(|(path, group)| (path, group.totals, group.wait.hist));
                 let tasks: Vec<_> = interval.tasks.iter().filter(|task| task.totals.waits != 0).collect();

@@ -1,5 +1,5 @@
-//! How the values of a row are laid out in cells: numbers, and lists of numbers. A row has the same cells in the same order
-//! whatever its values are, so that its columns can be named once, in the header.
+//! The values of a row as cells: numbers, and lists of numbers. Every row of a table has the same cells in the same order, so that
+//! its columns can be named once, in the header.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -9,8 +9,7 @@ use serde::{Deserialize, Serialize};
 /// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// A number.
+pub(crate) enum ColumnKind {
     Number,
     /// A number, or [`NONE`].
     Optional,
@@ -18,56 +17,51 @@ pub enum Kind {
     Text,
     /// The number of a text, or [`NONE`].
     OptionalText,
-    /// Pairs of an index and a number, ascending by index; [`NONE`] stands for what is not there.
+    /// Pairs of an index and a number, ascending by index. [`NONE`] stands for a pair that is missing.
     List,
-    /// The same with numbers of texts.
+    /// Pairs of an index and the number of a text.
     TextList,
 }
 
-impl Kind {
-    /// A list, not a single number.
+impl ColumnKind {
     pub(crate) fn is_list(self) -> bool {
         matches!(self, Self::List | Self::TextList)
     }
 
-    /// What a new row is compared with.
+    /// The number that a new row is compared with.
     pub(crate) fn base(self) -> u64 {
-        match self {
-            Self::Number | Self::Text => 0,
-            Self::Optional | Self::OptionalText | Self::List | Self::TextList => NONE,
-        }
+        if matches!(self, Self::Number | Self::Text) { 0 } else { NONE }
     }
 }
 
-/// Stands for what is not there. Optional numbers and those in lists are thus at most one less.
+/// Stands for a missing number. Optional numbers and those in lists are thus at most one less.
 pub(crate) const NONE: u64 = u64::MAX;
 
-/// No list is longer, so that a change in one is made at once: buckets, nodes, memory policies.
+/// Most cells of a list (buckets, nodes, memory policies), so that a change in one takes little time.
 pub(crate) const LONGEST: usize = 4096;
 
 /// A column of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Column {
-    /// Its name: the path of members in the model, like `totals.by_cause.kernel`.
-    pub name: String,
-    /// What it holds.
-    pub kind: Kind,
+pub(crate) struct Column {
+    /// The path of members in the model, like `totals.by_cause.kernel`.
+    pub(crate) name: String,
+    pub(crate) kind: ColumnKind,
 }
 
-/// The columns of a row, as they are gathered.
-#[derive(Debug, Default)]
+/// The columns of a row.
+#[derive(Default)]
 pub(crate) struct Columns {
     prefix: String,
     pub(crate) columns: Vec<Column>,
 }
 
 impl Columns {
-    /// A column with the name of the present member.
-    pub(crate) fn one(&mut self, kind: Kind) {
+    /// Adds a column with the name of the present member.
+    pub(crate) fn one(&mut self, kind: ColumnKind) {
         self.columns.push(Column { name: self.prefix.clone(), kind });
     }
 
-    /// The columns of a member.
+    /// Adds the columns of a member.
     pub(crate) fn member(&mut self, name: &str, columns: impl FnOnce(&mut Self)) {
         let length = self.prefix.len();
         if length != 0 {
@@ -83,9 +77,9 @@ impl Columns {
 pub(crate) type Cell = (u32, u64);
 
 /// The rows of a table in cells, one after the other.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Cells {
-    /// The single numbers, row by row.
+    /// The numbers that are not in lists.
     pub(crate) numbers: Vec<u64>,
     cells: Vec<Cell>,
     /// Where each list ends in `cells`.
@@ -99,14 +93,12 @@ impl Cells {
         self.ends.clear();
     }
 
-    /// Makes room for as many as there are in another.
     pub(crate) fn reserve_as(&mut self, other: &Self) {
         self.numbers.reserve(other.numbers.len());
         self.cells.reserve(other.cells.len());
         self.ends.reserve(other.ends.len());
     }
 
-    /// Bytes that it holds.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.numbers.capacity() * size_of::<u64>()
             + self.cells.capacity() * size_of::<Cell>()
@@ -127,18 +119,18 @@ impl Cells {
         self.ends.push(self.cells.len());
     }
 
-    /// List number `n`, counted over all rows.
+    /// List `n`, counted over all rows.
     pub(crate) fn list_at(&self, n: usize) -> &[Cell] {
         let from = n.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.cells[from..self.ends[n]]
     }
 }
 
-/// The texts written since the last key frame, by their numbers. The empty text is number 0.
-#[derive(Debug, Default)]
+/// The numbers of the texts that were written since the last key frame. The empty text is number 0.
+#[derive(Default)]
 pub(crate) struct Texts {
     numbers: HashMap<Arc<str>, u64>,
-    /// Those that the file has not got yet.
+    /// Texts that the file lacks.
     pub(crate) new: Vec<Arc<str>>,
 }
 
@@ -163,27 +155,16 @@ impl Texts {
 }
 
 /// The cells of one row as they are read back.
-#[derive(Debug)]
 pub(crate) struct Row<'a> {
     pub(crate) numbers: std::slice::Iter<'a, u64>,
-    lists: &'a [Vec<Cell>],
-    /// The next list.
-    at: usize,
+    pub(crate) lists: &'a [Vec<Cell>],
+    pub(crate) next_list: usize,
     pub(crate) texts: &'a [Arc<str>],
     /// The histogram that the row had before, and a bit for each list that has changed since.
-    before: Option<(&'a Arc<Hist>, u64)>,
+    pub(crate) before: Option<(&'a Arc<Hist>, u64)>,
 }
 
 impl<'a> Row<'a> {
-    pub(crate) fn new(
-        numbers: &'a [u64],
-        lists: &'a [Vec<Cell>],
-        texts: &'a [Arc<str>],
-        before: Option<(&'a Arc<Hist>, u64)>,
-    ) -> Self {
-        Self { numbers: numbers.iter(), lists, at: 0, texts, before }
-    }
-
     pub(crate) fn number(&mut self) -> Option<u64> {
         self.numbers.next().copied()
     }
@@ -193,8 +174,8 @@ impl<'a> Row<'a> {
     }
 
     pub(crate) fn list(&mut self) -> Option<&'a [Cell]> {
-        self.at += 1;
-        self.lists.get(self.at - 1).map(Vec::as_slice)
+        self.next_list += 1;
+        self.lists.get(self.next_list - 1).map(Vec::as_slice)
     }
 
     pub(crate) fn text(&self, number: u64) -> Option<Arc<str>> {
@@ -202,122 +183,59 @@ impl<'a> Row<'a> {
     }
 }
 
-/// What rows are made of. `None` of `take`: no such value can have been written.
+/// A value that is part of a row. `take` is `None` if no writer can have written the cells.
 pub(crate) trait Field: Sized {
     fn columns(columns: &mut Columns);
     fn put(&self, cells: &mut Cells, texts: &mut Texts);
     fn take(row: &mut Row<'_>) -> Option<Self>;
 }
 
-impl Field for u64 {
-    fn columns(columns: &mut Columns) {
-        columns.one(Kind::Number);
-    }
-    fn put(&self, cells: &mut Cells, _: &mut Texts) {
-        cells.number(*self);
-    }
-    fn take(row: &mut Row<'_>) -> Option<Self> {
-        row.number()
-    }
-}
-
-impl Field for u32 {
-    fn columns(columns: &mut Columns) {
-        columns.one(Kind::Number);
-    }
-    fn put(&self, cells: &mut Cells, _: &mut Texts) {
-        cells.number((*self).into());
-    }
-    fn take(row: &mut Row<'_>) -> Option<Self> {
-        row.number()?.try_into().ok()
-    }
-}
-
-impl Field for bool {
-    fn columns(columns: &mut Columns) {
-        columns.one(Kind::Number);
-    }
-    fn put(&self, cells: &mut Cells, _: &mut Texts) {
-        cells.number((*self).into());
-    }
-    fn take(row: &mut Row<'_>) -> Option<Self> {
-        match row.number()? {
-            0 => Some(false),
-            1 => Some(true),
-            _ => None,
+/// Fields that are a single number: the kind of their column, the number of a value, and the value of a number.
+macro_rules! single_numbers {
+    ($($type:ty: $kind:ident, $number:ident,
+       |$value:pat_param, $texts:pat_param| $put:expr, |$cell:pat_param, $row:pat_param| $take:expr;)*) => {$(
+        impl $crate::cells::Field for $type {
+            fn columns(columns: &mut $crate::cells::Columns) {
+                columns.one($crate::cells::ColumnKind::$kind);
+            }
+            fn put(&self, cells: &mut $crate::cells::Cells, texts: &mut $crate::cells::Texts) {
+                let ($value, $texts) = (self, texts);
+                cells.$number($put);
+            }
+            fn take(row: &mut $crate::cells::Row<'_>) -> Option<Self> {
+                let ($cell, $row) = (row.$number()?, row);
+                $take
+            }
         }
-    }
+    )*};
+}
+pub(crate) use single_numbers;
+
+/// The value with this number. `None`: no writer writes the number.
+pub(crate) fn value_at<T: Copy>(number: u64, values: [T; 2]) -> Option<T> {
+    values.get(usize::try_from(number).ok()?).copied()
 }
 
-impl Field for Option<u64> {
-    fn columns(columns: &mut Columns) {
-        columns.one(Kind::Optional);
-    }
-    fn put(&self, cells: &mut Cells, _: &mut Texts) {
-        cells.optional(*self);
-    }
-    fn take(row: &mut Row<'_>) -> Option<Self> {
-        row.optional()
-    }
-}
-
-impl Field for Option<u32> {
-    fn columns(columns: &mut Columns) {
-        columns.one(Kind::Optional);
-    }
-    fn put(&self, cells: &mut Cells, _: &mut Texts) {
-        cells.optional(self.map(u64::from));
-    }
-    fn take(row: &mut Row<'_>) -> Option<Self> {
-        row.optional()?.map(u32::try_from).transpose().ok()
-    }
-}
-
-/// By its bits. The bits of [`NONE`] are a NaN that no arithmetic gives.
-impl Field for Option<f64> {
-    fn columns(columns: &mut Columns) {
-        columns.one(Kind::Optional);
-    }
-    fn put(&self, cells: &mut Cells, _: &mut Texts) {
-        cells.optional(self.map(f64::to_bits));
-    }
-    fn take(row: &mut Row<'_>) -> Option<Self> {
-        Some(row.optional()?.map(f64::from_bits))
-    }
-}
-
-impl Field for Arc<str> {
-    fn columns(columns: &mut Columns) {
-        columns.one(Kind::Text);
-    }
-    fn put(&self, cells: &mut Cells, texts: &mut Texts) {
-        cells.number(texts.number(self));
-    }
-    fn take(row: &mut Row<'_>) -> Option<Self> {
-        let number = row.number()?;
-        row.text(number)
-    }
-}
-
-impl Field for Option<Arc<str>> {
-    fn columns(columns: &mut Columns) {
-        columns.one(Kind::OptionalText);
-    }
-    fn put(&self, cells: &mut Cells, texts: &mut Texts) {
-        cells.optional(self.as_ref().map(|text| texts.number(text)));
-    }
-    fn take(row: &mut Row<'_>) -> Option<Self> {
-        match row.optional()? {
+single_numbers! {
+    u64: Number, number, |value, _| *value, |number, _| Some(number);
+    u32: Number, number, |value, _| (*value).into(), |number, _| number.try_into().ok();
+    bool: Number, number, |value, _| (*value).into(), |number, _| value_at(number, [false, true]);
+    Option<u64>: Optional, optional, |value, _| *value, |number, _| Some(number);
+    Option<u32>: Optional, optional, |value, _| value.map(u64::from), |number, _| number.map(u32::try_from).transpose().ok();
+    // By its bits. The bits of `NONE` are a NaN that no arithmetic gives.
+    Option<f64>: Optional, optional, |value, _| value.map(f64::to_bits), |number, _| Some(number.map(f64::from_bits));
+    Arc<str>: Text, number, |text, texts| texts.number(text), |number, row| row.text(number);
+    Option<Arc<str>>: OptionalText, optional, |text, texts| text.as_ref().map(|text| texts.number(text)),
+        |number, row| match number {
             None => Some(None),
             Some(number) => row.text(number).map(Some),
-        }
-    }
+        };
 }
 
-/// Amounts by a number that names something and ascends.
+/// Amounts by an ascending number.
 impl Field for Vec<Cell> {
     fn columns(columns: &mut Columns) {
-        columns.one(Kind::List);
+        columns.one(ColumnKind::List);
     }
     fn put(&self, cells: &mut Cells, _: &mut Texts) {
         cells.list(self.iter().copied());
@@ -327,11 +245,11 @@ impl Field for Vec<Cell> {
     }
 }
 
-/// Named amounts in an order of their own: a list of the names and one of the amounts, by place.
+/// Named amounts in any order: a list of the names and a list of the amounts, by position.
 impl Field for Vec<(Arc<str>, u64)> {
     fn columns(columns: &mut Columns) {
-        columns.member("name", |columns| columns.one(Kind::TextList));
-        columns.member("amount", |columns| columns.one(Kind::List));
+        columns.member("name", |columns| columns.one(ColumnKind::TextList));
+        columns.member("amount", |columns| columns.one(ColumnKind::List));
     }
     fn put(&self, cells: &mut Cells, texts: &mut Texts) {
         cells.list((0..).zip(self.iter().map(|(name, _)| texts.number(name))));
@@ -346,11 +264,10 @@ impl Field for Vec<(Arc<str>, u64)> {
     }
 }
 
-/// The buckets, and the shares of causes in them.
 impl Field for Arc<Hist> {
     fn columns(columns: &mut Columns) {
-        columns.member("counts", |columns| columns.one(Kind::List));
-        columns.member("shares", |columns| columns.one(Kind::List));
+        columns.member("counts", |columns| columns.one(ColumnKind::List));
+        columns.member("shares", |columns| columns.one(ColumnKind::List));
     }
     fn put(&self, cells: &mut Cells, _: &mut Texts) {
         // Both are numbered in a byte.
@@ -358,8 +275,8 @@ impl Field for Arc<Hist> {
         cells.list(self.shares().map(|(cell, share)| (cell as u32, share)));
     }
     fn take(row: &mut Row<'_>) -> Option<Self> {
-        // Most of what changes in a task is no wait; and whoever compares two Samples sees at once that nothing was added.
-        let lists = 0b11u64.checked_shl(row.at as u32).unwrap_or(u64::MAX);
+        // Most changes of a task are no wait. A comparison of two Samples then sees at once that the histogram is the same.
+        let lists = 0b11u64.checked_shl(row.next_list as u32).unwrap_or(u64::MAX);
         let same = row.before.filter(|(_, changed)| changed & lists == 0).map(|(hist, _)| hist.clone());
         let (counts, shares) = (row.list()?, row.list()?);
         same.or_else(|| Hist::from_cells(counts.iter().copied(), shares.iter().copied()).map(Self::new))

@@ -1,127 +1,71 @@
-//! Samples to payloads and back. A key frame stands for itself; a delta frame has what changed since the Sample before.
+//! Samples to payloads and back. A key frame holds a whole Sample, a delta frame the changes since the Sample before.
 
-use std::{io, sync::Arc};
+use std::{any::Any, io, sync::Arc};
 
 use cgscope_model::{
     CgroupReading, CpuReading, ExitedReading, NodeReading, PairReading, ProcessMemory, Sample, TaskReading,
     printable,
 };
-use integer_encoding::VarInt;
 
 use crate::{
     WriteError,
     cells::Texts,
-    frame::{MAX_PAYLOAD, kind},
-    rows::{Keyed, Named, Whole, tables},
-    table::{Bytes, Decoder, Encoder, Table, Unknown},
+    frame::{self, MAX_PAYLOAD, kind},
+    rows::{NamedCgroup, Skipped, Whole, broken_rule, tables},
+    table::{Bytes, Decoder, Encoder, Table, TableDecoder, TableEncoder, put},
 };
 
-/// Stands at the beginning of every key frame's payload, so that one is found again after damage.
+/// The first bytes of the payload of a key frame, by which one is found after damage.
 pub(crate) const SYNC: [u8; 8] = *b"\x8BcgsKEY\n";
 
 /// Before the compressed bytes: wall clock and CLOCK_MONOTONIC (u64 each), bytes before compression (u32).
 pub(crate) const CLOCKS: usize = 16;
 const HEAD: usize = CLOCKS + 4;
 
-/// zstd's default: a level more costs the recorder more than it saves the disk.
+/// zstd's default. A higher level costs the recorder more than it saves the disk.
 const LEVEL: i32 = 3;
 
-/// No payload unpacks to more than this many times its length: a reader must not be made to allocate much by a small file.
+/// A payload unpacks to at most this many times its length, so that a small file cannot make a reader allocate much.
 const MOST_TIMES: usize = 16;
-/// For the same reason a frame has at least this many bytes for each row that is new...
+/// For the same reason a frame has at least this many bytes for each new row...
 const BYTES_A_ROW: usize = 8;
-/// ... and one for so many that there are: each costs the reader some work in each frame.
+/// ... and a byte for this many rows, as each row costs the reader some work in each frame.
 const ROWS_A_BYTE: usize = 16;
-
-/// The fewest bytes of tables that unpack to `raw`, with so many new rows of so many in all.
-fn least_bytes(raw: usize, rows: Rows) -> usize {
-    raw.div_ceil(MOST_TIMES).max(rows.new * BYTES_A_ROW).max(rows.all.div_ceil(ROWS_A_BYTE))
-}
 
 /// Rows of all tables in a frame.
 #[derive(Clone, Copy, Debug, Default)]
-struct Rows {
+struct RowCount {
     new: usize,
     all: usize,
 }
 
-/// A key frame comes again once the frames since the last one have this many times its bytes...
+impl RowCount {
+    /// The fewest bytes that tables of `raw` bytes with these rows may be packed into.
+    fn least_bytes(self, raw: usize) -> usize {
+        raw.div_ceil(MOST_TIMES).max(self.new * BYTES_A_ROW).max(self.all.div_ceil(ROWS_A_BYTE))
+    }
+}
+
+/// The next frame is a key frame once the frames since the last key frame have this many times its bytes...
 const KEY_AFTER_TIMES: usize = 8;
-/// ... or are so many: what seeking to a Sample has to go over, and what a damaged one costs.
+/// ... or are this many, which bounds the frames to read for a seek and those lost after damage.
 const KEY_AFTER_FRAMES: usize = 128;
 
 macro_rules! tables_of_a_sample {
     ($($name:ident: $row:ident,)*) => {
-        /// The tables as this version writes them.
+        /// The tables of this version.
         pub(crate) fn tables() -> Vec<Table> {
             vec![$(Table::of::<$row>(stringify!($name)),)*]
         }
 
-        #[derive(Debug, Default)]
-        struct Encoders { $($name: Encoder<$row>,)* }
-
-        impl Encoders {
-            fn clear(&mut self) {
-                $(self.$name.clear();)*
-            }
-
-            fn release(&mut self) {
-                $(self.$name.release();)*
-            }
-
-            fn memory_bytes(&self) -> usize {
-                0 $(+ self.$name.memory_bytes())*
-            }
-
-            fn encode(&mut self, sample: &Sample, texts: &mut Texts, out: &mut Vec<u8>) -> Rows {
-                let mut rows = Rows::default();
-                $(
-                    rows.new += self.$name.encode($row::of(sample), texts, out);
-                    rows.all += self.$name.rows();
-                )*
-                rows
-            }
+        fn table_encoders() -> Vec<Box<dyn TableEncoder>> {
+            vec![$(Box::<Encoder<$row>>::default(),)*]
         }
 
-        #[derive(Debug)]
-        #[allow(non_camel_case_types)]
-        enum AnyDecoder { $($name(Decoder<$row>),)* Unknown(Unknown) }
-
-        impl AnyDecoder {
-            fn new(table: &Table) -> Self {
-                match table.name.as_str() {
-                    $(stringify!($name) => Self::$name(Decoder::new(table)),)*
-                    _ => Self::Unknown(Unknown::new(table)),
-                }
-            }
-
-            fn clear(&mut self) {
-                match self {
-                    $(Self::$name(decoder) => decoder.clear(),)*
-                    Self::Unknown(unknown) => unknown.clear(),
-                }
-            }
-
-            fn decode(&mut self, bytes: &mut Bytes<'_>, texts: &[Arc<str>], new_left: &mut usize) -> Option<()> {
-                match self {
-                    $(Self::$name(decoder) => decoder.decode(bytes, texts, new_left),)*
-                    Self::Unknown(unknown) => unknown.skip(bytes),
-                }
-            }
-
-            fn len(&self) -> usize {
-                match self {
-                    $(Self::$name(decoder) => decoder.len(),)*
-                    Self::Unknown(unknown) => unknown.len(),
-                }
-            }
-
-            fn give(&mut self, texts: &[Arc<str>], sample: &mut Sample) -> Option<()> {
-                match self {
-                    $(Self::$name(decoder) => $row::give(decoder.rows(texts)?, sample),)*
-                    Self::Unknown(_) => {}
-                }
-                Some(())
+        fn table_decoder(table: &Table) -> Box<dyn TableDecoder> {
+            match table.name.as_str() {
+                $(stringify!($name) => Box::new(Decoder::<$row>::new(table)),)*
+                _ => Box::new(Decoder::<Skipped>::new(table)),
             }
         }
     };
@@ -131,13 +75,13 @@ tables!(tables_of_a_sample);
 
 /// Writes Samples as payloads.
 pub(crate) struct SampleEncoder {
-    tables: Encoders,
+    tables: Vec<Box<dyn TableEncoder>>,
     texts: Texts,
     compressor: zstd::bulk::Compressor<'static>,
-    /// The tables before and after compression; kept for their memory.
+    /// The tables before and after compression. Kept for their memory.
     raw: Vec<u8>,
     encoded: Vec<u8>,
-    /// Bytes of the last key frame, and of those after it; `None`: the next one is a key frame.
+    /// Bytes of the last key frame. `None`: the next frame is a key frame.
     key_bytes: Option<usize>,
     bytes_since: usize,
     frames_since: usize,
@@ -146,7 +90,7 @@ pub(crate) struct SampleEncoder {
 impl SampleEncoder {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
-            tables: Encoders::default(),
+            tables: table_encoders(),
             texts: Texts::default(),
             compressor: zstd::bulk::Compressor::new(LEVEL)?,
             raw: Vec::new(),
@@ -157,32 +101,47 @@ impl SampleEncoder {
         })
     }
 
-    /// The next frame is a key frame: the last one did not get into the file.
+    /// Makes the next frame a key frame.
     pub(crate) fn start_anew(&mut self) {
         self.key_bytes = None;
     }
 
-    /// Appends the payload of a Sample and tells its kind of frame.
-    pub(crate) fn encode(&mut self, sample: &Sample, out: &mut Vec<u8>) -> Result<u8, WriteError> {
+    /// Appends the frame of a Sample, and returns its kind. Call [`Self::start_anew`] if the frame is then not written.
+    pub(crate) fn append_frame(&mut self, sample: &Sample, out: &mut Vec<u8>) -> Result<u8, WriteError> {
+        let done = match broken_rule(sample) {
+            Some(rule) => Err(WriteError::Invalid(rule)),
+            None => frame::append(out, |out| self.encode(sample, out)),
+        };
+        if done.is_err() {
+            self.start_anew();
+        }
+        done
+    }
+
+    fn encode(&mut self, sample: &Sample, out: &mut Vec<u8>) -> Result<u8, WriteError> {
         let is_due = |key| self.bytes_since >= KEY_AFTER_TIMES * key || self.frames_since >= KEY_AFTER_FRAMES;
         let is_key = self.key_bytes.is_none_or(is_due);
         let start = out.len();
         if is_key {
-            self.tables.clear();
+            self.tables.iter_mut().for_each(|table| table.clear());
             self.texts.clear();
             out.extend(SYNC);
         }
         out.extend(sample.unix_ns.to_le_bytes());
         out.extend(sample.mono_ns.to_le_bytes());
         self.encoded.clear();
-        let rows = self.tables.encode(sample, &mut self.texts, &mut self.encoded);
+        let mut rows = RowCount::default();
+        for table in &mut self.tables {
+            rows.new += table.encode(sample, &mut self.texts, &mut self.encoded);
+            rows.all += table.rows();
+        }
         self.raw.clear();
         put_texts(&mut self.texts, &mut self.raw);
         self.raw.append(&mut self.encoded);
         if self.raw.len() > MAX_PAYLOAD {
             return Err(WriteError::TooLarge(self.raw.len()));
         }
-        self.pack(least_bytes(self.raw.len(), rows), out)?;
+        self.pack(rows.least_bytes(self.raw.len()), out)?;
         let bytes = out.len() - start;
         if is_key {
             (self.key_bytes, self.bytes_since, self.frames_since) = (Some(bytes), 0, 0);
@@ -193,15 +152,17 @@ impl SampleEncoder {
         Ok(if is_key { kind::KEY } else { kind::DELTA })
     }
 
-    /// Gives back the memory that only encoding needs, for one of many encoders that are used in turn.
+    /// Frees the memory that only encoding needs, for one of many encoders that are used in turn.
     pub(crate) fn release(&mut self) {
-        self.tables.release();
+        self.tables.iter_mut().for_each(|table| table.release());
         (self.raw, self.encoded) = (Vec::new(), Vec::new());
     }
 
-    /// Bytes that stay between two Samples, the compressor's own left out.
+    /// Bytes that are held between two Samples, without those of the compressor.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.tables.memory_bytes() + self.raw.capacity() + self.encoded.capacity()
+        self.tables.iter().map(|table| table.memory_bytes()).sum::<usize>()
+            + self.raw.capacity()
+            + self.encoded.capacity()
     }
 
     fn pack(&mut self, least: usize, out: &mut Vec<u8>) -> io::Result<()> {
@@ -211,7 +172,7 @@ impl SampleEncoder {
         fill(&mut self.encoded, least);
         let is_packed = self.encoded.len() < self.raw.len();
         if !is_packed && self.raw.len() < least {
-            // Zeros at the end mean nothing.
+            // Readers skip zeros at the end.
             self.raw.resize(least, 0);
         }
         out.extend((self.raw.len() as u32).to_le_bytes());
@@ -220,7 +181,7 @@ impl SampleEncoder {
     }
 }
 
-/// Makes it `least` bytes long, by a frame of zstd that is skipped (RFC 8878, 3.1.2): its magic, its length, and that many bytes.
+/// Fills up to `least` bytes with a skippable frame of zstd (RFC 8878, 3.1.2): its magic, its length, and that many bytes.
 fn fill(packed: &mut Vec<u8>, least: usize) {
     const SKIPPED: u32 = 0x184D_2A50;
     const HEAD: usize = 8;
@@ -239,11 +200,6 @@ impl std::fmt::Debug for SampleEncoder {
 }
 
 fn put_texts(texts: &mut Texts, out: &mut Vec<u8>) {
-    let put = |length: usize, out: &mut Vec<u8>| {
-        let mut bytes = [0; 10];
-        let of = length.encode_var(&mut bytes);
-        out.extend(&bytes[..of]);
-    };
     put(texts.new.len(), out);
     for text in texts.new.drain(..) {
         put(text.len(), out);
@@ -253,18 +209,18 @@ fn put_texts(texts: &mut Texts, out: &mut Vec<u8>) {
 
 /// Reads Samples from payloads.
 pub(crate) struct SampleDecoder {
-    tables: Vec<AnyDecoder>,
+    tables: Vec<Box<dyn TableDecoder>>,
     texts: Vec<Arc<str>>,
     decompressor: zstd::bulk::Decompressor<'static>,
     raw: Vec<u8>,
-    /// A key frame has been read, and nothing was damaged since.
+    /// A key frame was read, and no damage since.
     has_base: bool,
 }
 
 impl SampleDecoder {
     pub(crate) fn new(tables: &[Table]) -> io::Result<Self> {
         Ok(Self {
-            tables: tables.iter().map(AnyDecoder::new).collect(),
+            tables: tables.iter().map(table_decoder).collect(),
             texts: Vec::new(),
             decompressor: zstd::bulk::Decompressor::new()?,
             raw: Vec::new(),
@@ -272,22 +228,21 @@ impl SampleDecoder {
         })
     }
 
-    /// What comes next does not follow what was read: it can only be a key frame.
+    /// The next frame does not follow the last one: only a key frame can be read.
     pub(crate) fn break_off(&mut self) {
         self.has_base = false;
     }
 
-    /// Forgets what was read.
     pub(crate) fn clear(&mut self) {
         self.has_base = false;
-        self.tables.iter_mut().for_each(AnyDecoder::clear);
+        self.tables.iter_mut().for_each(|table| table.clear());
     }
 
-    /// Takes a frame; what [`Self::sample`] gives is then the Sample after it. `None`: it cannot have been written so.
+    /// Reads a frame. [`Self::sample`] then returns its Sample. `None`: no writer can have written it.
     pub(crate) fn apply(&mut self, is_key: bool, payload: &[u8]) -> Option<Clocks> {
         let taken = self.take(is_key, payload);
         if taken.is_none() {
-            // Some of it may have been taken.
+            // A part of it may have been read.
             self.clear();
         }
         taken
@@ -314,63 +269,46 @@ impl SampleDecoder {
         Some(clocks)
     }
 
-    /// Begins anew; the tasks of before, if it is asked which went.
+    /// Begins a key frame. Returns the tasks of before, if changes are kept.
     fn begin(&mut self) -> Option<Vec<TaskReading>> {
         let before = self.tasks_table().map_or(Some(Vec::new()), |(tasks, texts)| tasks.begin(texts));
-        for table in self.tables.iter_mut().filter(|table| !matches!(table, AnyDecoder::tasks(_))) {
-            table.clear();
-        }
+        self.other_tables().for_each(|table| table.clear());
         self.texts = vec!["".into()];
         before
     }
 
-    fn tasks_table(&mut self) -> Option<(&mut Decoder<TaskReading>, &[Arc<str>])> {
-        let tasks = self.tables.iter_mut().find_map(|table| match table {
-            AnyDecoder::tasks(tasks) => Some(tasks),
-            _ => None,
-        });
+    /// The table of the tasks, and the texts.
+    pub(crate) fn tasks_table(&mut self) -> Option<(&mut Decoder<TaskReading>, &[Arc<str>])> {
+        let tasks = self.tables.iter_mut().find_map(|table| (&mut **table as &mut dyn Any).downcast_mut());
         Some((tasks?, &self.texts))
     }
 
-    /// The Sample after the last frame; `None`: it cannot have been one.
+    fn other_tables(&mut self) -> impl Iterator<Item = &mut Box<dyn TableDecoder>> {
+        self.tables.iter_mut().filter(|table| !(&***table as &dyn Any).is::<Decoder<TaskReading>>())
+    }
+
+    /// The Sample of the last frame. `None`: no writer can have written it.
     pub(crate) fn sample(&mut self, clocks: Clocks) -> Option<Sample> {
         let mut sample = self.sample_without_tasks(clocks)?;
         sample.tasks = self.tasks()?;
         Some(sample)
     }
 
-    /// The same without its tasks: they are most of the work.
+    /// The Sample without its tasks, which are most of the work.
     pub(crate) fn sample_without_tasks(&mut self, clocks: Clocks) -> Option<Sample> {
         let mut sample = Sample { unix_ns: clocks.unix_ns, mono_ns: clocks.mono_ns, ..Sample::default() };
-        for table in self.tables.iter_mut().filter(|table| !matches!(table, AnyDecoder::tasks(_))) {
-            table.give(&self.texts, &mut sample)?;
-        }
+        let texts = std::mem::take(&mut self.texts);
+        let given = self.other_tables().try_for_each(|table| table.give(&texts, &mut sample));
+        self.texts = texts;
+        given?;
         Some(sample)
     }
 
-    /// Its tasks.
     pub(crate) fn tasks(&mut self) -> Option<Vec<TaskReading>> {
         match self.tasks_table() {
             Some((tasks, texts)) => Some(tasks.rows(texts)?.cloned().collect()),
             None => Some(Vec::new()),
         }
-    }
-
-    /// From here on tasks that come and go are kept.
-    pub(crate) fn keep_changes(&mut self) {
-        if let Some((tasks, _)) = self.tasks_table() {
-            tasks.keeps_changes = true;
-        }
-    }
-
-    /// The tasks that came since this was last asked, as they were read first, in the order in which they came.
-    pub(crate) fn take_new_tasks(&mut self) -> Vec<TaskReading> {
-        self.tasks_table().map(|(tasks, _)| tasks.take_came()).unwrap_or_default()
-    }
-
-    /// The tasks that went since this was last asked, as they were read last, in the order in which they went.
-    pub(crate) fn take_gone_tasks(&mut self) -> Vec<TaskReading> {
-        self.tasks_table().map(|(tasks, _)| tasks.take_gone()).unwrap_or_default()
     }
 
     fn unpack(&mut self, length: usize, packed: &[u8], raw: &mut Vec<u8>) -> Option<()> {
@@ -396,7 +334,7 @@ impl SampleDecoder {
         for table in &mut self.tables {
             table.decode(bytes, &self.texts, &mut new_left)?;
         }
-        let rows: usize = self.tables.iter().map(AnyDecoder::len).sum();
+        let rows: usize = self.tables.iter().map(|table| table.len()).sum();
         if rows > length.saturating_mul(ROWS_A_BYTE) {
             return None;
         }
@@ -418,7 +356,7 @@ pub(crate) struct Clocks {
 }
 
 impl Clocks {
-    /// Those of a payload, behind its [`SYNC`] if it has one.
+    /// Reads the clocks of a payload, behind its [`SYNC`] if it has one.
     pub(crate) fn of(payload: &[u8]) -> Option<Self> {
         let word = |at: usize| Some(u64::from_le_bytes(payload.get(at..at + 8)?.try_into().ok()?));
         Some(Self { unix_ns: word(0)?, mono_ns: word(8)? })

@@ -1,4 +1,4 @@
-//! Samples over a connection: the frames of a recording, one by one as they are made, and words of the one who sends them.
+//! Samples over a connection: the frames of a recording, and words of the daemon between them.
 
 use std::io::{self, Read};
 
@@ -7,36 +7,33 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     End, Header, ReadError, Reason, WriteError,
-    codec::SampleDecoder,
-    codec::SampleEncoder,
+    codec::{SampleDecoder, SampleEncoder},
     frame::{self, Found, kind},
-    opening::{self, Opening, first},
-    rules,
+    header::{Opening, put_header, put_version},
+    rows::out_of_order,
 };
 
-/// Makes the frames of Samples. Whoever gets all frames from a key frame on can read the Samples.
+/// Makes the frames of Samples. A viewer can read them from any key frame on.
 #[derive(Debug)]
-pub struct Outgoing {
-    encoder: SampleEncoder,
-}
+pub struct Outgoing(SampleEncoder);
 
 impl Outgoing {
     /// The first frame is a key frame.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { encoder: SampleEncoder::new()? })
+        Ok(Self(SampleEncoder::new()?))
     }
 
-    /// The bytes that a connection begins with.
+    /// The first bytes of a connection.
     pub fn opening(header: &Header) -> Result<Vec<u8>, WriteError> {
         let mut out = Vec::new();
-        opening::put(&mut out, header)?;
+        put_header(&mut out, header)?;
         Ok(out)
     }
 
-    /// The bytes of a connection that is refused: this word is all that is said.
+    /// All bytes of a connection that is refused with this word.
     pub fn refusal<T: Serialize>(word: &T) -> Result<Vec<u8>, WriteError> {
         let mut out = Vec::new();
-        opening::put_version(&mut out);
+        put_version(&mut out);
         frame::append_json(&mut out, kind::WORD, word)?;
         Ok(out)
     }
@@ -44,60 +41,51 @@ impl Outgoing {
     /// The frame of a Sample, and whether it is a key frame.
     pub fn sample(&mut self, sample: &Sample) -> Result<(Vec<u8>, bool), WriteError> {
         let mut out = Vec::new();
-        let mut is_key = false;
-        let done = match rules::broken(sample) {
-            Some(rule) => Err(WriteError::Invalid(rule)),
-            None => frame::append(&mut out, |out| {
-                let kind = self.encoder.encode(sample, out)?;
-                is_key = kind == kind::KEY;
-                Ok(kind)
-            }),
-        };
-        if done.is_err() {
-            self.encoder.start_anew();
-        }
+        let kind = self.0.append_frame(sample, &mut out);
         // There may be many streams of as many rows, and one is written at a time.
-        self.encoder.release();
-        done.map(|()| (out, is_key))
+        self.0.release();
+        Ok((out, kind? == kind::KEY))
     }
 
-    /// Bytes of memory that it holds between two Samples: a copy of all rows. About 1 MB of the compressor's comes on top.
+    /// Bytes of memory that are held between two Samples: a copy of all rows. The compressor takes about 1 MB more.
     pub fn memory_bytes(&self) -> usize {
-        self.encoder.memory_bytes()
+        self.0.memory_bytes()
     }
 
-    /// The next frame is a key frame.
+    /// Makes the next frame a key frame.
     pub fn start_anew(&mut self) {
-        self.encoder.start_anew();
+        self.0.start_anew();
     }
 
     /// The frame of a word.
     pub fn word<T: Serialize>(word: &T) -> Result<Vec<u8>, WriteError> {
-        let mut out = Vec::new();
-        frame::append_json(&mut out, kind::WORD, word)?;
-        Ok(out)
+        json_frame(kind::WORD, word)
     }
 
     /// The last frame.
     pub fn end(unix_ns: u64, reason: Reason) -> Result<Vec<u8>, WriteError> {
-        let mut out = Vec::new();
-        frame::append_json(&mut out, kind::END, &End { unix_ns, reason, unwritten: 0 })?;
-        Ok(out)
+        json_frame(kind::END, &End { unix_ns, reason, unwritten: 0 })
     }
 }
 
-/// What comes over a connection.
+fn json_frame<T: Serialize>(kind: u8, value: &T) -> Result<Vec<u8>, WriteError> {
+    let mut out = Vec::new();
+    frame::append_json(&mut out, kind, value)?;
+    Ok(out)
+}
+
+/// A message over a connection.
 #[derive(Debug)]
 pub enum Message<W> {
     /// A Sample.
     Sample(Box<Sample>),
-    /// A word.
+    /// A word of the daemon.
     Word(W),
-    /// Nothing more comes.
+    /// The last message.
     End(End),
 }
 
-/// Reads what comes over a connection. `W` is what is said beside Samples.
+/// Reads the messages of a connection.
 #[derive(Debug)]
 pub struct Incoming<R> {
     input: R,
@@ -107,33 +95,26 @@ pub struct Incoming<R> {
 }
 
 impl<R: Read> Incoming<R> {
-    /// Reads how it begins. The inner error is the word of the other side that it refuses.
+    /// Reads the start of a connection. The inner error is the word with which the daemon refuses it.
     pub fn open<W: DeserializeOwned>(mut input: R) -> Result<Result<Self, W>, ReadError> {
-        let Opening { found, payload, .. } = Opening::read(&mut input)?;
-        match found {
-            Found::Frame(kind::HEADER) => {
-                let first = first(&payload)?;
-                let decoder = SampleDecoder::new(&first.tables)?;
-                Ok(Ok(Self { input, header: first.header.printable(), decoder, payload }))
-            }
-            Found::Frame(kind::WORD) => {
-                let word = serde_json::from_slice(&payload).map_err(|_| ReadError::HeaderDamaged)?;
-                Ok(Err(word))
-            }
-            Found::Nothing | Found::Torn => Err(ReadError::HeaderCut),
-            Found::Frame(_) | Found::BadLength | Found::BadChecksum => Err(ReadError::HeaderDamaged),
+        let opening = Opening::read(&mut input)?;
+        if let Found::Frame(kind::WORD) = opening.found {
+            let word = serde_json::from_slice(&opening.payload).map_err(|_| ReadError::HeaderDamaged)?;
+            return Ok(Err(word));
         }
+        let (header, decoder) = opening.header()?;
+        Ok(Ok(Self { input, header, decoder, payload: opening.payload }))
     }
 
-    /// Who is on the other side.
+    /// The header of the daemon.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The next message; `None`: the other side has gone without a word.
+    /// The next message. `None`: the connection was closed without an end.
     ///
     /// # Errors
-    /// `InvalidData`: it makes no sense; nothing can be read any more.
+    /// `InvalidData`: the message is damaged, and the connection cannot be read further.
     pub fn receive<W: DeserializeOwned>(&mut self) -> io::Result<Option<Message<W>>> {
         loop {
             let (found, _) = frame::read(&mut self.input, &mut self.payload)?;
@@ -154,7 +135,7 @@ impl<R: Read> Incoming<R> {
     fn sample<W>(&mut self, is_key: bool) -> io::Result<Message<W>> {
         let clocks = self.decoder.apply(is_key, &self.payload);
         let sample = clocks.and_then(|clocks| self.decoder.sample(clocks));
-        match sample.filter(|sample| rules::out_of_order(sample).is_none()) {
+        match sample.filter(|sample| out_of_order(sample).is_none()) {
             Some(sample) => Ok(Message::Sample(Box::new(sample))),
             None => Err(no_sense()),
         }

@@ -1,155 +1,199 @@
-//! Why a recording cannot be written or read: each in one sentence that says what to do.
+//! Why a recording cannot be written or read, each in one sentence that says what to do, and how a recording ended.
 
-use std::{error::Error, fmt, io, path::PathBuf};
+use std::{fmt, io, path::PathBuf};
 
-use crate::VERSION;
+use cgscope_layout::Loss;
+use cgscope_model::{Losses, units::count};
+use thiserror::Error;
 
-/// Why a recording cannot be read at all. Damage after the header is no error: see [`crate::Ending`].
-#[derive(Debug)]
+use crate::{End, VERSION};
+
+/// Why a recording cannot be read at all. Damage after the header is no error: see [`Ending`].
+#[derive(Debug, Error)]
 pub enum ReadError {
-    /// No byte in it.
+    /// The file is empty.
+    #[error("is empty: nothing was recorded into it; record again")]
     Empty,
-    /// It does not begin as a recording does.
+    /// The file does not begin as a recording does.
+    #[error("is not a cgscope recording; name a file that `cgscope record -o FILE` wrote")]
     Foreign,
-    /// It ends within the header.
+    /// The file ends within the header.
+    #[error(
+        "ends before its header does, so it holds no sample: cgscope was killed or the disk was full as it started; record \
+         again"
+    )]
     HeaderCut,
-    /// The header is there and does not fit its checksum, or makes no sense.
+    /// The header does not fit its checksum, or cannot be parsed.
+    #[error("has a damaged header (its checksum does not fit); take another copy of the file")]
     HeaderDamaged,
-    /// Written in another version of the format.
+    /// The file is in another version of the format.
+    #[error(
+        "is in version {found} of the format, {} than version {} that this cgscope reads{}",
+        age(*found),
+        VERSION,
+        remedy(*found, wrote)
+    )]
     Version {
         /// The version of the format.
         found: u32,
-        /// The cgscope that wrote it, if it can be told.
+        /// The version of the cgscope that wrote it, if known.
         wrote: Option<String>,
     },
     /// The file could not be read.
-    Io(io::Error),
+    #[error("could not be read: {0}")]
+    Io(#[from] io::Error),
 }
 
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => write!(f, "is empty: nothing was recorded into it; record again"),
-            Self::Foreign => {
-                write!(f, "is not a cgscope recording; name a file that `cgscope record -o FILE` wrote")
-            }
-            Self::HeaderCut => write!(
-                f,
-                "ends before its header does, so it holds no sample: cgscope was killed or the disk was full as it \
-                 started; record again"
-            ),
-            Self::HeaderDamaged => {
-                write!(f, "has a damaged header (its checksum does not fit); take another copy of the file")
-            }
-            Self::Version { found, wrote } => {
-                let age = if *found > VERSION { "newer" } else { "older" };
-                write!(
-                    f,
-                    "is in version {found} of the format, {age} than version {VERSION} that this cgscope reads"
-                )?;
-                match wrote {
-                    Some(version) => {
-                        write!(f, ": it was written by cgscope {version}; read it with that version")
-                    }
-                    None => write!(f, "; read it with the {age} cgscope that wrote it"),
-                }
-            }
-            Self::Io(error) => write!(f, "could not be read: {error}"),
-        }
-    }
+fn age(version: u32) -> &'static str {
+    if version > VERSION { "newer" } else { "older" }
 }
 
-impl Error for ReadError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Io(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<io::Error> for ReadError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
+fn remedy(version: u32, wrote: &Option<String>) -> String {
+    match wrote {
+        Some(version) => format!(": it was written by cgscope {version}; read it with that version"),
+        None => format!("; read it with the {} cgscope that wrote it", age(version)),
     }
 }
 
 /// Why something could not be written.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum WriteError {
     /// The file could not be written.
-    Io(io::Error),
-    /// An earlier write ended within a frame; what followed it could never be read.
+    #[error("could not be written: {}", cause(.0))]
+    Io(#[from] io::Error),
+    /// An earlier write ended within a frame; what follows it could never be read.
+    #[error("takes no more samples: an earlier write was cut short; record to a new file")]
     Broken,
     /// The Sample breaks this rule: a fault of cgscope.
+    #[error("did not take a sample, because {0}; this is a fault of cgscope, please report it")]
     Invalid(&'static str),
     /// The payload of this many bytes is longer than a frame may be.
+    #[error("did not take a sample of {0} bytes, longer than a frame may be; select fewer tasks")]
     TooLarge(usize),
-    /// It could not be encoded: a fault of cgscope.
+    /// The Sample could not be encoded: a fault of cgscope.
+    #[error("did not take a sample ({0}); this is a fault of cgscope, please report it")]
     Encoding(serde_json::Error),
 }
 
-impl fmt::Display for WriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(error) if error.kind() == io::ErrorKind::StorageFull => {
-                write!(f, "could not be written: the disk is full; free some space or record to another disk")
-            }
-            Self::Io(error) => write!(f, "could not be written: {error}"),
-            Self::Broken => {
-                write!(f, "takes no more samples: an earlier write was cut short; record to a new file")
-            }
-            Self::Invalid(rule) => {
-                write!(
-                    f,
-                    "did not take a sample, because {rule}; this is a fault of cgscope, please report it"
-                )
-            }
-            Self::TooLarge(bytes) => write!(
-                f,
-                "did not take a sample of {bytes} bytes, longer than a frame may be; select fewer tasks"
-            ),
-            Self::Encoding(error) => {
-                write!(f, "did not take a sample ({error}); this is a fault of cgscope, please report it")
-            }
-        }
-    }
-}
-
-impl Error for WriteError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Io(error) => Some(error),
-            Self::Encoding(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<io::Error> for WriteError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
+fn cause(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::StorageFull => "the disk is full; free some space or record to another disk".into(),
+        _ => error.to_string(),
     }
 }
 
 /// An error with the file it is about: `PATH is empty: ...`.
-#[derive(Debug)]
-pub struct FileError<E> {
+#[derive(Debug, Error)]
+#[error("{} {error}", path.display())]
+pub struct FileError<E: std::error::Error> {
     /// The file as it was named.
     pub path: PathBuf,
-    /// What happened.
+    /// What failed.
     pub error: E,
 }
 
-impl<E: fmt::Display> fmt::Display for FileError<E> {
+/// How a recording ended: known once the iteration is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The writer closed it.
+    Clean(End),
+    /// The last frame is whole, but no end frame: the writer was killed between two Samples, or still writes.
+    Killed,
+    /// The file ends within a frame: the writer was killed as it wrote, or the file was cut.
+    Torn {
+        /// Bytes of the incomplete frame.
+        lost_bytes: u64,
+    },
+    /// Damage without a key frame after it: the gap reaches to the end of the file.
+    Corrupt(Gap),
+}
+
+/// What is wrong with a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// A length that no writer writes.
+    Length,
+    /// The checksum does not fit.
+    Checksum,
+    /// The payload does not fit the kind of the frame.
+    Payload,
+    /// The Sample in it breaks this rule.
+    Sample(&'static str),
+    /// A second header, or something after the end.
+    Misplaced,
+}
+
+/// Damage up to the next key frame, from which on the file is read again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// Offset of the damaged frame.
+    pub at: u64,
+    /// Bytes up to the end of the gap.
+    pub lost_bytes: u64,
+    /// What is wrong with the frame.
+    pub damage: Damage,
+    /// Samples that are lost for certain: the damaged one, and those that build on it.
+    pub samples: u64,
+}
+
+impl fmt::Display for Gap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.path.display(), self.error)
+        let Self { at, lost_bytes, damage, samples } = self;
+        write!(
+            f,
+            "the recording is damaged at byte {at} ({damage}); it goes on {lost_bytes} bytes later, without {} at least",
+            count(*samples, "Sample")
+        )
     }
 }
 
-impl<E: Error + 'static> Error for FileError<E> {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        // Not `error` itself: its words are already in ours.
-        self.error.source()
+impl Ending {
+    /// Samples that are lost for certain.
+    pub fn losses(&self) -> Losses {
+        let samples = match self {
+            Self::Clean(end) => end.unwritten,
+            Self::Killed => 0,
+            Self::Torn { .. } => 1,
+            Self::Corrupt(gap) => gap.samples,
+        };
+        let mut losses = Losses::default();
+        losses.add(Loss::SamplesUnreadable, samples);
+        losses
+    }
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Clean(End { reason, unwritten, .. }) => {
+                write!(f, "the recording ended because {reason}")?;
+                match unwritten {
+                    0 => Ok(()),
+                    _ => write!(f, "; samples that could not be written to it: {unwritten}"),
+                }
+            }
+            Self::Killed => write!(f, "the recording has no end: cgscope was killed, or still records"),
+            Self::Torn { lost_bytes } => write!(
+                f,
+                "the recording breaks off in its last frame, of which {lost_bytes} bytes are left out: cgscope was \
+                 killed as it wrote, or the file was cut"
+            ),
+            Self::Corrupt(Gap { at, lost_bytes, damage, .. }) => write!(
+                f,
+                "the recording is damaged at byte {at} ({damage}); the {lost_bytes} bytes from there on are left out"
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length => write!(f, "a length that cannot be"),
+            Self::Checksum => write!(f, "a checksum does not fit"),
+            Self::Payload => write!(f, "a frame does not hold what it should"),
+            Self::Sample(rule) => write!(f, "a sample was not believed, because {rule}"),
+            Self::Misplaced => write!(f, "a frame where none belongs"),
+        }
     }
 }

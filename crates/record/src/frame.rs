@@ -6,37 +6,37 @@ use serde::Serialize;
 
 use crate::WriteError;
 
-/// The first eight bytes of a recording. The 0x8B is no ASCII and no UTF-8 start, and the line ends reveal a transfer
-/// that rewrote them (as PNG's do).
+/// The first eight bytes of a recording. 0x8B is no ASCII and no UTF-8 start. The line ends reveal a transfer that rewrote them, as
+/// those of PNG do.
 pub const MAGIC: [u8; 8] = *b"\x8Bcgs\r\n\x1A\n";
 
-/// Version of the format: raised by whatever an older reader cannot read. New kinds of frames, tables and columns need no new
-/// version: readers go over what they do not know, and what a file has not got is as in an empty row.
+/// Version of the format, raised by a change that older readers cannot read. New kinds of frames, tables and columns need no new
+/// version: readers skip what they do not know, and a column that a file lacks is as in an empty row.
 pub const VERSION: u32 = 3;
 
-/// The longest payload that is written or read. A host with 100,000 tasks stays well below.
-pub const MAX_PAYLOAD: usize = 256 << 20;
+/// Most bytes of a payload. A host with 100,000 tasks stays well below.
+pub(crate) const MAX_PAYLOAD: usize = 256 << 20;
 
 /// Bytes before the payload.
 pub(crate) const HEAD: usize = 9;
 
-/// Kinds of frames. 0 is none, so that a hole of zero bytes is no frame.
+/// Kinds of frames. 0 is not used, so that a hole of zeros is no frame.
 pub(crate) mod kind {
     pub(crate) const HEADER: u8 = 1;
     pub(crate) const END: u8 = 3;
-    /// A Sample that stands for itself.
+    /// A whole Sample.
     pub(crate) const KEY: u8 = 4;
-    /// What changed since the Sample before.
+    /// The changes since the Sample before.
     pub(crate) const DELTA: u8 = 5;
-    /// What a daemon says to a viewer, JSON: over a connection alone, never in a file.
+    /// A message of the daemon to a viewer, JSON. Never in a file.
     pub(crate) const WORD: u8 = 6;
 }
 
-/// Appends a frame to `out`; `payload` appends its bytes and tells its kind.
+/// Appends a frame to `out`, and returns its kind. `payload` appends the payload and returns the kind.
 pub(crate) fn append(
     out: &mut Vec<u8>,
     payload: impl FnOnce(&mut Vec<u8>) -> Result<u8, WriteError>,
-) -> Result<(), WriteError> {
+) -> Result<u8, WriteError> {
     let start = out.len();
     out.extend([0; HEAD]);
     let kind = payload(out)?;
@@ -47,15 +47,16 @@ pub(crate) fn append(
     out[start..start + 4].copy_from_slice(&length);
     out[start + 4..start + 8].copy_from_slice(&crc);
     out[start + 8] = kind;
-    Ok(())
+    Ok(kind)
 }
 
-/// Appends a frame that says itself what it holds.
+/// Appends a frame with a payload in JSON.
 pub(crate) fn append_json<T: Serialize>(out: &mut Vec<u8>, kind: u8, value: &T) -> Result<(), WriteError> {
     append(out, |out| serde_json::to_writer(out, value).map(|()| kind).map_err(WriteError::Encoding))
+        .map(drop)
 }
 
-/// The length belongs to it: otherwise a damaged length would be found out only by what follows.
+/// The length is part of the checksum: else only the next frame would reveal a damaged length.
 fn checksum(length: [u8; 4], kind: u8, payload: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&length);
@@ -64,9 +65,9 @@ fn checksum(length: [u8; 4], kind: u8, payload: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// What stands at a place where a frame may begin.
+/// What was read where a frame may begin.
 pub(crate) enum Found {
-    /// A whole one of this kind; its payload is in the buffer.
+    /// A whole frame of this kind. Its payload is in the buffer.
     Frame(u8),
     /// The end of the file.
     Nothing,
@@ -78,8 +79,8 @@ pub(crate) enum Found {
     BadChecksum,
 }
 
-/// Reads one frame, and tells how many bytes were read. The payload is read as it comes, not into a buffer of the
-/// length that the file claims: a damaged length must not allocate 256 MiB.
+/// Reads a frame, and returns how many bytes were read. The buffer grows with the bytes that come: a damaged length must not
+/// allocate 256 MiB.
 pub(crate) fn read(input: &mut impl Read, payload: &mut Vec<u8>) -> io::Result<(Found, u64)> {
     payload.clear();
     let mut head = [0u8; HEAD];
@@ -104,7 +105,7 @@ pub(crate) fn read(input: &mut impl Read, payload: &mut Vec<u8>) -> io::Result<(
     Ok((found, HEAD as u64 + got))
 }
 
-/// Like `read_exact`, but tells how much there was.
+/// Reads as `read_exact` does, up to the end of the input. Returns how many bytes were read.
 pub(crate) fn read_up_to(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut got = 0;
     while got < buffer.len() {

@@ -1,41 +1,45 @@
-//! What stands before and after the Samples.
+//! The start and the end of a recording or a connection: magic and version, the header, and the end frame.
 
-use std::fmt;
+use std::{fmt, io::Read};
 
-use cgscope_model::{Losses, Selection, doctor::CgroupLayout, printable};
+use cgscope_model::{Selection, doctor::CgroupLayout, printable};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::table::Table;
+use crate::{
+    MAGIC, ReadError, VERSION, WriteError,
+    codec::{self, SampleDecoder},
+    frame::{self, Found, kind},
+    table::Table,
+};
 
-/// The first frame: what was asked for, and where. What a file of another version has not got is as in an empty one.
+/// The first frame: what was asked for, and where. What the file of another version lacks is empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Header {
-    /// The cgscope that wrote it. Stays in every version of the format, so that an older cgscope can name the newer one that
-    /// it cannot read.
+    /// The cgscope that wrote the file. It stays in every version of the format, so that an older cgscope can name the newer one.
     pub cgscope_version: String,
-    /// Name of the host.
+    /// Host name.
     pub hostname: String,
     /// `uname -r`.
     pub kernel_release: String,
-    /// `uname -m`, in the words of Rust: `x86_64`, `aarch64`.
+    /// `uname -m`, as Rust calls it: `x86_64`, `aarch64`.
     pub architecture: String,
     /// CPUs that were online at the start, ascending.
     pub cpus: Vec<Cpu>,
-    /// Which hierarchies of cgroups the host has: paths are those of the one with the cpu controller.
+    /// The cgroup hierarchies of the host. Paths are those of the hierarchy with the cpu controller.
     pub cgroups: CgroupLayout,
     /// What was asked for.
     pub selection: Selection,
-    /// The command that was started and followed, with its arguments.
+    /// The command that was followed, with its arguments.
     pub command: Option<Vec<String>>,
-    /// From one Sample to the next, ns.
+    /// Time from one Sample to the next, ns.
     pub interval_ns: u64,
     /// Wall clock at the start, ns since 1970.
     pub start_unix_ns: u64,
 }
 
 impl Header {
-    /// Without what would steer a terminal: it may come from anybody.
+    /// Replaces characters that would steer a terminal: the header may come from anybody.
     pub(crate) fn printable(mut self) -> Self {
         self.selection = self.selection.printable();
         let Self { cgscope_version, hostname, kernel_release, architecture, command, .. } = &mut self;
@@ -47,7 +51,7 @@ impl Header {
     }
 }
 
-/// The header's frame: the header, and what the frames after it are made of.
+/// The payload of the first frame: the header, and the tables of the frames after it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct First<H> {
     #[serde(flatten)]
@@ -58,21 +62,21 @@ pub(crate) struct First<H> {
 /// A CPU that was online at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cpu {
-    /// Its number.
+    /// Number of the CPU.
     pub cpu: u32,
-    /// Its NUMA node, where the host tells.
+    /// Its NUMA node, if known.
     pub node: Option<u32>,
 }
 
-/// The last frame. Without it the writer was killed, or still writes.
+/// The last frame. Without it, the writer was killed or still writes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
     /// Wall clock, ns since 1970.
     pub unix_ns: u64,
-    /// Why it ended.
+    /// Why the recording ended.
     #[serde(deserialize_with = "reason_or_other")]
     pub reason: Reason,
-    /// Samples that were taken and could not be written.
+    /// Samples that could not be written.
     pub unwritten: u64,
 }
 
@@ -95,17 +99,17 @@ pub enum Reason {
     CommandKilled(i32),
     /// No selected task was left.
     TargetGone,
-    /// It goes on in another file, which begins with the last Sample of this one.
+    /// It continues in another file, which begins with the last Sample of this one.
     Continued,
-    /// A part of a longer recording that a trigger froze: which one and with which figures, in words.
+    /// It is a part of a longer recording that this trigger froze, with its figures in words.
     Triggered(String),
     /// Measuring failed, or the command could not be executed.
     Failed,
     /// The disk was full.
     DiskFull,
-    /// The file could not be written any more, for another reason.
+    /// The file could not be written, for another reason.
     WriteFailed,
-    /// A later version of cgscope knows.
+    /// A reason of a later version of cgscope.
     Other,
 }
 
@@ -127,11 +131,71 @@ impl fmt::Display for Reason {
     }
 }
 
-impl End {
-    /// What was lost before the file was written.
-    pub fn losses(&self) -> Losses {
-        let mut losses = Losses::default();
-        losses.add(cgscope_layout::Loss::SamplesUnreadable, self.unwritten);
-        losses
+/// Appends magic, version and a header.
+pub(crate) fn put_header(out: &mut Vec<u8>, header: &Header) -> Result<(), WriteError> {
+    put_version(out);
+    frame::append_json(out, kind::HEADER, &First { header, tables: codec::tables() })
+}
+
+/// Appends magic and version, which stand before the first frame.
+pub(crate) fn put_version(out: &mut Vec<u8>) {
+    out.extend(MAGIC);
+    out.extend(VERSION.to_le_bytes());
+}
+
+/// The start of a recording or a connection, in a version that can be read.
+pub(crate) struct Opening {
+    /// The first frame, and its payload.
+    pub(crate) found: Found,
+    pub(crate) payload: Vec<u8>,
+    /// Bytes up to the end of the first frame.
+    pub(crate) bytes: u64,
+}
+
+impl Opening {
+    pub(crate) fn read(input: &mut impl Read) -> Result<Self, ReadError> {
+        let mut start = [0u8; MAGIC.len() + 4];
+        let got = frame::read_up_to(input, &mut start)?;
+        let (magic, version) = start.split_at(MAGIC.len());
+        let same = got.min(MAGIC.len());
+        if got == 0 {
+            return Err(ReadError::Empty);
+        } else if magic[..same] != MAGIC[..same] {
+            return Err(ReadError::Foreign);
+        } else if got < start.len() {
+            return Err(ReadError::HeaderCut);
+        }
+        let version = version.iter().rev().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
+        let mut payload = Vec::new();
+        let (found, read) = frame::read(input, &mut payload)?;
+        if version != VERSION {
+            return Err(ReadError::Version { found: version, wrote: writer_of(&found, &payload) });
+        }
+        Ok(Self { found, payload, bytes: start.len() as u64 + read })
     }
+
+    pub(crate) fn header(&self) -> Result<(Header, SampleDecoder), ReadError> {
+        match self.found {
+            Found::Frame(kind::HEADER) => {
+                let first: First<Header> =
+                    serde_json::from_slice(&self.payload).map_err(|_| ReadError::HeaderDamaged)?;
+                Ok((first.header.printable(), SampleDecoder::new(&first.tables)?))
+            }
+            Found::Nothing | Found::Torn => Err(ReadError::HeaderCut),
+            Found::Frame(_) | Found::BadLength | Found::BadChecksum => Err(ReadError::HeaderDamaged),
+        }
+    }
+}
+
+/// The cgscope that wrote a header of another version.
+fn writer_of(frame: &Found, payload: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Wrote {
+        cgscope_version: String,
+    }
+    let is_header = matches!(frame, Found::Frame(kind::HEADER));
+    is_header
+        .then(|| serde_json::from_slice(payload).ok())
+        .flatten()
+        .map(|wrote: Wrote| wrote.cgscope_version)
 }

@@ -1,9 +1,15 @@
-//! Where a file goes: a file that must be there whole or not at all is written beside its place and renamed.
+//! Where a file goes, who owns it, and who can read it. A file is written beside its place and then renamed, so that it is there
+//! whole or not at all.
 //!
-//! Everything happens in the directory that was opened when the path was resolved. Whoever can rename or replace a directory
-//! on the way cannot redirect a write of root after that.
+//! Everything happens in the directory that was opened when the path was resolved. A user who can rename or replace a directory on the
+//! path cannot redirect a write of root after that.
+//!
+//! Other users must not see what root measures, so files of root are mode 0600, as `perf.data` is. Under `sudo` a file goes to the
+//! user who ran `sudo`, but only where that user could have made it: in another directory, a file that belongs to a user and that
+//! root or a service may trust would be a way to more rights.
 
 use std::{
+    env,
     ffi::{OsStr, OsString},
     fs::{self, File},
     io,
@@ -20,43 +26,41 @@ use std::{
 
 use rustix::{
     fs::{
-        Access, AtFlags, CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat, accessat, fstat,
-        fstatfs, openat, openat2, readlinkat, renameat, statat, unlinkat,
+        Access, AtFlags, CWD, FileType, Gid, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat, Uid,
+        accessat, fchown, fstat, fstatfs, openat, openat2, readlinkat, renameat, statat, unlinkat,
     },
     io::Errno,
-    process::geteuid,
+    process::{geteuid, getuid},
 };
 
-use crate::new_file;
-
-/// What a path leads to.
+/// The file that a path leads to.
 #[derive(Clone, Debug)]
 pub struct Place {
     directory: Arc<OwnedFd>,
     name: OsString,
     path: PathBuf,
-    kind: Kind,
+    kind: PlaceKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// A file, or nothing yet: the new file is written beside it and replaces it.
+enum PlaceKind {
+    /// A file, or nothing yet. The new file is written beside it and replaces it.
     File,
-    /// A pipe or a device, told from others by device and inode: written as it is.
+    /// A pipe or a device, with its device and inode. Written in place.
     Special(u64, u64),
-    /// An entry of `/proc`, such as what a process has open (`/dev/stdout` may be a file): written as it is.
+    /// An entry of `/proc`, such as a file that a process has open (`/dev/stdout`). Written in place.
     Open,
 }
 
-/// The kernel follows as many.
+/// As in the kernel.
 const MOST_LINKS: usize = 40;
 
 impl Place {
-    /// Follows links, also one to a file that is not there yet: a link stays a link.
+    /// Follows links, also to a file that is not there yet. A link stays a link.
     ///
     /// # Errors
-    /// The path is a directory, has too many links, or has a link or a special file that somebody else made in a directory
-    /// in which everybody can (as `fs.protected_symlinks` and `fs.protected_fifos` have it, whatever they are set to).
+    /// The path is a directory, has too many links, or has a link or a special file that somebody else made in a directory for all
+    /// (the rule of `fs.protected_symlinks` and `fs.protected_fifos`, whatever they are set to).
     pub fn of(path: &Path) -> io::Result<Self> {
         let mut path = path.to_owned();
         for _ in 0..MOST_LINKS {
@@ -66,55 +70,46 @@ impl Place {
             let directory = open_directory(&parent)?;
             path = parent.join(&name);
             match look(&directory, &name)? {
-                Found::Link(target) => path = parent.join(target),
-                Found::Place(kind) => return Ok(Self { directory: Arc::new(directory), name, path, kind }),
+                Named::Link(target) => path = parent.join(target),
+                Named::Place(kind) => return Ok(Self { directory: Arc::new(directory), name, path, kind }),
             }
         }
         Err(io::ErrorKind::InvalidInput.into())
     }
 
-    /// The path, with all links followed.
+    /// The path without links.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The directory of the path, as it was when the links were followed.
+    /// The directory, as it was when the links were followed.
     pub fn directory(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
     }
 
-    /// True for a pipe, a device, or what a process has open.
+    /// True for a pipe, a device, or a file that a process has open.
     pub fn is_direct(&self) -> bool {
-        self.kind != Kind::File
+        self.kind != PlaceKind::File
     }
 
-    /// True if a file is there that holds something.
-    ///
-    /// # Errors
-    /// It cannot be looked at.
+    /// True if there is a file that is not empty.
     pub fn holds_something(&self) -> io::Result<bool> {
-        let flags = if self.kind == Kind::Open { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        let flags = if self.kind == PlaceKind::Open { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         match statat(&self.directory, &self.name, flags) {
             Err(Errno::NOENT) => Ok(false),
             found => found.map(|stat| is_file(&stat) && stat.st_size != 0).map_err(Into::into),
         }
     }
 
-    /// Opens the file that is there for reading. It is neither waited for nor is a link followed that was put there since.
-    ///
-    /// # Errors
-    /// It is not there any more, or cannot be read.
+    /// Opens the file for reading, without waiting for a pipe, and without following a link that was put there since.
     pub fn open(&self) -> io::Result<File> {
         self.open_as(OFlags::RDONLY | OFlags::NONBLOCK)
     }
 
-    /// Tries whether it can be written, and changes nothing.
-    ///
-    /// # Errors
-    /// It cannot.
+    /// Tries whether the file can be written, and changes nothing.
     pub fn check_writable(&self) -> io::Result<()> {
         if self.is_direct() {
-            // Whoever reads a pipe would take its end for the end of the recording.
+            // A pipe must not be opened: its reader would take the close for the end of the recording.
             return Ok(accessat(&self.directory, &self.name, Access::WRITE_OK, AtFlags::empty())?);
         }
         self.create()?;
@@ -125,88 +120,70 @@ impl Place {
     }
 
     /// Begins to write: beside the place, under a name that nobody else has.
-    ///
-    /// A new file has no permissions that a file of ours that it replaces did not have. Root's is for its owner alone:
-    /// root, or the user of `sudo` where that user could have made it.
-    ///
-    /// # Errors
-    /// It cannot be made or opened.
     pub fn create(&self) -> io::Result<(File, Beside)> {
-        if self.kind != Kind::File {
-            let file = self.open_as(OFlags::WRONLY | OFlags::TRUNC)?;
-            return Ok((file, Beside { moves: None }));
-        }
-        let (file, beside) = self.create_beside()?;
-        Ok((file, Beside { moves: Some(Move { place: self.clone(), beside }) }))
-    }
-
-    /// Opens what is there, if it is still what was looked at.
-    fn open_as(&self, flags: OFlags) -> io::Result<File> {
-        let follow = if self.kind == Kind::Open { OFlags::empty() } else { OFlags::NOFOLLOW };
-        let flags = flags | follow | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = openat(&self.directory, &self.name, flags, Mode::empty())?;
-        let stat = fstat(&file)?;
-        let is_same = match self.kind {
-            Kind::File => is_file(&stat),
-            Kind::Special(device, inode) => (stat.st_dev, stat.st_ino) == (device, inode),
-            Kind::Open => true,
-        };
-        if is_same { Ok(file.into()) } else { Err(io::Error::other("it was replaced at this moment")) }
-    }
-
-    fn create_beside(&self) -> io::Result<(File, OsString)> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let replaced = self.replaced();
+        if self.is_direct() {
+            return Ok((self.open_as(OFlags::WRONLY | OFlags::TRUNC)?, Beside(None)));
+        }
+        let found = statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        let replaced = found.ok().filter(is_file);
         loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let mut beside = self.name.clone();
             beside.push(format!(".{}-{number}.new", std::process::id()));
-            match new_file::create(&self.directory, &beside, replaced.as_ref()) {
+            match new_file(&self.directory, &beside, replaced.as_ref()) {
                 Err(Errno::EXIST) => {}
-                created => return Ok((created?, beside)),
+                created => return Ok((created?, Beside(Some((self.clone(), beside))))),
             }
         }
     }
 
-    /// The file that is there, if it is one.
-    fn replaced(&self) -> Option<Stat> {
-        let found = statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW);
-        found.ok().filter(is_file)
+    /// Opens the file, if it is still the one that was found.
+    fn open_as(&self, flags: OFlags) -> io::Result<File> {
+        let follow = if self.kind == PlaceKind::Open { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let flags = flags | follow | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = openat(&self.directory, &self.name, flags, Mode::empty())?;
+        let stat = fstat(&file)?;
+        let is_same = match self.kind {
+            PlaceKind::File => is_file(&stat),
+            PlaceKind::Special(device, inode) => (stat.st_dev, stat.st_ino) == (device, inode),
+            PlaceKind::Open => true,
+        };
+        if is_same { Ok(file.into()) } else { Err(io::Error::other("it was replaced at this moment")) }
     }
 }
 
-/// What has a name in a directory.
-enum Found {
-    /// A link to there.
+/// What a name in a directory stands for.
+enum Named {
+    /// A link to this path.
     Link(PathBuf),
-    /// Anything else.
-    Place(Kind),
+    Place(PlaceKind),
 }
 
-/// Looks once: what is judged is what was opened.
-fn look(directory: &OwnedFd, name: &OsStr) -> io::Result<Found> {
-    // What has a name there is in a place of its own, or in none.
+/// Opens the name once: what is judged is what was opened.
+fn look(directory: &OwnedFd, name: &OsStr) -> io::Result<Named> {
+    // Links in /proc lead to open files, which may have no path.
     if fstatfs(directory)?.f_type == PROC_SUPER_MAGIC {
-        return Ok(Found::Place(Kind::Open));
+        return Ok(Named::Place(PlaceKind::Open));
     }
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = match openat(directory, name, flags, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(Found::Place(Kind::File)),
+        Err(Errno::NOENT) => return Ok(Named::Place(PlaceKind::File)),
         opened => opened?,
     };
     let stat = fstat(&opened)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => return Err(io::ErrorKind::IsADirectory.into()),
-        FileType::RegularFile => return Ok(Found::Place(Kind::File)),
+        FileType::RegularFile => return Ok(Named::Place(PlaceKind::File)),
         _ if is_planted(&stat, &fstat(directory)?) => return Err(io::ErrorKind::PermissionDenied.into()),
         FileType::Symlink => {}
-        _ => return Ok(Found::Place(Kind::Special(stat.st_dev, stat.st_ino))),
+        _ => return Ok(Named::Place(PlaceKind::Special(stat.st_dev, stat.st_ino))),
     }
     let target = readlinkat(&opened, "", Vec::new())?.into_bytes();
-    Ok(Found::Link(OsString::from_vec(target).into()))
+    Ok(Named::Link(OsString::from_vec(target).into()))
 }
 
-/// In a directory in which everybody can make files, only what is ours or of the directory's owner is to be trusted.
+/// In a directory for all, only files of ours and of the owner of the directory are trusted.
 fn is_planted(stat: &Stat, directory: &Stat) -> bool {
     const STICKY_AND_FOR_ALL: u32 = 0o1002;
     directory.st_mode & STICKY_AND_FOR_ALL == STICKY_AND_FOR_ALL
@@ -218,44 +195,90 @@ fn is_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-/// Opens a directory by a path that has no links, or had none a moment ago: then it fails.
+/// Opens a directory by a path without links. Fails if a directory was replaced by a link since.
 fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-        // Before Linux 5.6, and where a container's filter does not know it: only the last name is sure to be no link.
+        // Before Linux 5.6, and under the filter of a container: only the last name is checked.
         Err(Errno::NOSYS | Errno::PERM) => Ok(openat(CWD, path, flags | OFlags::NOFOLLOW, Mode::empty())?),
         opened => Ok(opened?),
     }
 }
 
-/// A file that is not in its place yet; it goes with this value unless it is kept.
+/// A file beside its place. It is removed with this value unless it is kept. `None`: it is written in place.
 #[derive(Debug)]
-pub struct Beside {
-    moves: Option<Move>,
-}
-
-#[derive(Debug)]
-struct Move {
-    place: Place,
-    beside: OsString,
-}
+pub struct Beside(Option<(Place, OsString)>);
 
 impl Beside {
-    /// From now on it has its name.
+    /// Gives the file its name.
     pub fn keep(mut self) -> io::Result<()> {
-        if let Some(Move { place, beside }) = &self.moves {
+        if let Some((place, beside)) = &self.0 {
             renameat(&place.directory, beside, &place.directory, &place.name)?;
         }
-        self.moves = None;
+        self.0 = None;
         Ok(())
     }
 }
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        if let Some(Move { place, beside }) = &self.moves {
+        if let Some((place, beside)) = &self.0 {
             let _ = unlinkat(&place.directory, beside, AtFlags::empty());
         }
+    }
+}
+
+/// Makes a new file in the working directory. Fails if the name is taken.
+pub fn create_here(name: impl AsRef<OsStr>) -> io::Result<File> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = openat(CWD, ".", flags, Mode::empty())?;
+    Ok(new_file(&directory, name.as_ref(), None)?)
+}
+
+/// Makes a new file in a directory, in place of `replaced` if there is one.
+fn new_file(directory: &OwnedFd, name: &OsStr, replaced: Option<&Stat>) -> rustix::io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(directory, name, flags, Mode::from_raw_mode(new_mode(geteuid(), replaced)))?;
+    let variable = |name: &str| env::var(name).ok();
+    if let Some(invoker) = Invoker::of(getuid(), geteuid(), variable)
+        && fstat(directory).is_ok_and(|directory| invoker.can_make_files_in(&directory))
+    {
+        // Some network file systems cannot change the owner: then it stays root's.
+        let _ = fchown(file.as_fd(), Some(invoker.uid), Some(invoker.gid));
+    }
+    Ok(file.into())
+}
+
+/// The permissions of a new file, before the umask: never more than those of a file of the same owner that it replaces. Files of
+/// others do not count, as they may have been planted.
+fn new_mode(user: Uid, replaced: Option<&Stat>) -> u32 {
+    let most = if user.is_root() { 0o600 } else { 0o666 };
+    match replaced {
+        Some(replaced) if replaced.st_uid == user.as_raw() => most & replaced.st_mode,
+        _ => most,
+    }
+}
+
+/// The user who ran `sudo`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Invoker {
+    uid: Uid,
+    gid: Gid,
+}
+
+impl Invoker {
+    /// Reads the environment, which is trusted if the real and the effective user are root: only root can have set it then.
+    fn of(real: Uid, effective: Uid, variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        let id = |name| variable(name)?.parse().ok().filter(|id: &u32| *id != 0 && *id != u32::MAX);
+        let (uid, gid) = (id("SUDO_UID")?, id("SUDO_GID")?);
+        let is_root = real.is_root() && effective.is_root();
+        is_root.then(|| Self { uid: Uid::from_raw(uid), gid: Gid::from_raw(gid) })
+    }
+
+    /// The groups of the user are not known here, and do not count.
+    fn can_make_files_in(self, directory: &Stat) -> bool {
+        let owns = directory.st_uid == self.uid.as_raw() && directory.st_mode & 0o200 != 0;
+        owns || directory.st_mode & 0o002 != 0
     }
 }
 

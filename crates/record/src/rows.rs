@@ -1,5 +1,5 @@
-//! What the members of a Sample look like as rows. The names of columns are the names of members: a member that is added to
-//! the model must be added here (else this does not compile), and is then one column more in new files.
+//! The members of a Sample as rows. The names of columns are the names of members. A member that is added to the model must be added
+//! here (else this does not compile), and is then one more column in new files.
 
 use std::{borrow::Borrow, sync::Arc};
 
@@ -10,19 +10,19 @@ use cgscope_model::{
     TaskState, Totals,
 };
 
-use crate::cells::{Cells, Columns, Field, Kind, Row, Texts};
+use crate::cells::{Cells, Columns, Field, Row, Texts, single_numbers, value_at};
 
-/// The rows of a table of a Sample: in ascending order of their keys, each once.
-pub(crate) trait Keyed: Field {
-    type Key: Ord + std::fmt::Debug;
+/// The rows of a table of a Sample, ascending by key.
+pub(crate) trait Keyed: Field + Send + 'static {
+    type Key: Ord + Send;
     fn key(&self) -> Self::Key;
-    /// The histogram that need not be built anew where it has not changed.
+    /// The histogram that need not be rebuilt if it has not changed.
     fn hist(&self) -> Option<&Arc<Hist>> {
         None
     }
-    /// Those of a Sample.
+    /// The rows of a Sample.
     fn of(sample: &Sample) -> impl Iterator<Item: Borrow<Self>>;
-    /// Gives a Sample these.
+    /// Gives the rows to a Sample.
     fn give<'a>(rows: impl Iterator<Item = &'a Self>, sample: &mut Sample)
     where
         Self: 'a;
@@ -32,7 +32,7 @@ macro_rules! members {
     ($($type:ident { $($member:ident),* $(,)? })*) => {$(
         impl Field for $type {
             fn columns(columns: &mut Columns) {
-                // The types of the members are those of the model: they are inferred here, and never run.
+                // Infers the types of the members from the model. The closures never run.
                 fn of<T: Field>(_: fn(&$type) -> &T, columns: &mut Columns) {
                     T::columns(columns);
                 }
@@ -71,7 +71,6 @@ members! {
     ProcessMemory { tgid, by_node, policies }
     Cost { switches, hook_ns_per_run, cpu_ns, rss_bytes }
     Whole { mode, losses, cost }
-    Named { id, path }
 }
 
 macro_rules! totals {
@@ -81,7 +80,7 @@ macro_rules! totals {
 }
 cgscope_layout::totals!(totals);
 
-/// What a Sample has but once.
+/// The members that a Sample has once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Whole {
     pub(crate) mode: Mode,
@@ -89,16 +88,26 @@ pub(crate) struct Whole {
     pub(crate) cost: Cost,
 }
 
-/// The path of a cgroup.
-#[derive(Clone, Debug)]
-pub(crate) struct Named {
-    id: u64,
-    path: Arc<str>,
+/// The id and the path of a cgroup.
+pub(crate) type NamedCgroup = (u64, Arc<str>);
+
+impl Field for NamedCgroup {
+    fn columns(columns: &mut Columns) {
+        columns.member("id", u64::columns);
+        columns.member("path", <Arc<str>>::columns);
+    }
+    fn put(&self, cells: &mut Cells, texts: &mut Texts) {
+        self.0.put(cells, texts);
+        self.1.put(cells, texts);
+    }
+    fn take(row: &mut Row<'_>) -> Option<Self> {
+        Some((Field::take(row)?, Field::take(row)?))
+    }
 }
 
 macro_rules! keyed {
-    ($($type:ident in $member:ident by $key:ty { $row:ident => $value:expr } $(; $hist:ident)?)*) => {$(
-        impl Keyed for $type {
+    ($($type:ident in $member:ident by $key:ty { $row:ident => $value:expr } or $rule:literal $(; $hist:ident)?)*) => {
+        $(impl Keyed for $type {
             type Key = $key;
             fn key(&self) -> $key {
                 let $row = self;
@@ -113,31 +122,38 @@ macro_rules! keyed {
             fn give<'a>(rows: impl Iterator<Item = &'a Self>, sample: &mut Sample) {
                 sample.$member = rows.cloned().collect();
             }
+        })*
+
+        /// The rule about the order of rows that `sample` breaks, in words.
+        pub(crate) fn out_of_order(sample: &Sample) -> Option<&'static str> {
+            $(if !sample.$member.is_sorted_by(|a, b| Keyed::key(a) < Keyed::key(b)) {
+                return Some($rule);
+            })*
+            None
         }
-    )*};
+    };
 }
 
 keyed! {
-    TaskReading in tasks by u64 { task => task.serial }; hist
-    ExitedReading in exited by u64 { exited => exited.cgroup_id }; hist
+    TaskReading in tasks by u64 { task => task.serial } or "its tasks are not in the order of their serials"; hist
+    ExitedReading in exited by u64 { exited => exited.cgroup_id } or "its exited tasks are not in the order of their cgroups"; hist
     PairReading in pairs by (u64, u64, Blame, u32) { pair => PairReading::key(pair) }
-    CgroupReading in limits by u64 { limits => limits.id }
-    CpuReading in cpus by u32 { cpu => cpu.cpu }
-    NodeReading in nodes by u32 { node => node.node }
+        or "its pairs of victim and culprit are not in the order of their ids"
+    CgroupReading in limits by u64 { limits => limits.id } or "its limits are not in the order of their cgroups"
+    NamedCgroup in cgroups by u64 { cgroup => cgroup.0 } or "its cgroups are not in the order of their ids"
+    CpuReading in cpus by u32 { cpu => cpu.cpu } or "its CPUs are not in the order of their numbers"
+    NodeReading in nodes by u32 { node => node.node } or "its nodes are not in the order of their numbers"
     ProcessMemory in memory by u32 { memory => memory.tgid }
+        or "the memory of its processes is not in the order of their ids"
 }
 
-impl Keyed for Named {
-    type Key = u64;
-    fn key(&self) -> u64 {
-        self.id
-    }
-    fn of(sample: &Sample) -> impl Iterator<Item: Borrow<Self>> {
-        sample.cgroups.iter().map(|(id, path)| Self { id: *id, path: path.clone() })
-    }
-    fn give<'a>(rows: impl Iterator<Item = &'a Self>, sample: &mut Sample) {
-        sample.cgroups = rows.map(|named| (named.id, named.path.clone())).collect();
-    }
+/// The rule that `sample` breaks, in words. The model relies on the rules: a Sample that breaks one is neither written nor read.
+pub(crate) fn broken_rule(sample: &Sample) -> Option<&'static str> {
+    let hists = sample.tasks.iter().map(|task| &task.hist).chain(sample.exited.iter().map(|e| &e.hist));
+    let mut hists = hists.chain(sample.cpus.iter().filter_map(|cpu| Some(&cpu.waits.as_ref()?.hist)));
+    let is_odd = !hists.all(|hist| hist.is_valid());
+    out_of_order(sample)
+        .or_else(|| is_odd.then_some("a histogram in it has buckets that do not exist, or out of order"))
 }
 
 impl Keyed for Whole {
@@ -153,7 +169,28 @@ impl Keyed for Whole {
     }
 }
 
-/// One that may be missing: whether it is there, and then its members; those of a missing one are those of an empty one.
+/// A row of a table that this version does not know.
+#[derive(Clone, Debug)]
+pub(crate) struct Skipped;
+
+impl Field for Skipped {
+    fn columns(_: &mut Columns) {}
+    fn put(&self, _: &mut Cells, _: &mut Texts) {}
+    fn take(_: &mut Row<'_>) -> Option<Self> {
+        Some(Self)
+    }
+}
+
+impl Keyed for Skipped {
+    type Key = ();
+    fn key(&self) {}
+    fn of(_: &Sample) -> impl Iterator<Item: Borrow<Self>> {
+        std::iter::empty::<Self>()
+    }
+    fn give<'a>(_: impl Iterator<Item = &'a Self>, _: &mut Sample) {}
+}
+
+/// A value that may be missing: whether it is known, and then its members. A missing one has the members of an empty one.
 macro_rules! optional {
     ($($type:ty),*) => {$(
         impl Field for Option<$type> {
@@ -179,25 +216,19 @@ macro_rules! optional {
 
 optional!(Pending, Scheduling, Arc<Placement>, Arc<Cpuset>, CpuWaits, Vec<(u32, u64)>);
 
-macro_rules! shared {
-    ($($type:ty),*) => {$(
-        impl Field for Arc<$type> {
-            fn columns(columns: &mut Columns) {
-                <$type>::columns(columns);
-            }
-            fn put(&self, cells: &mut Cells, texts: &mut Texts) {
-                <$type>::put(self, cells, texts);
-            }
-            fn take(row: &mut Row<'_>) -> Option<Self> {
-                <$type>::take(row).map(Self::new)
-            }
-        }
-    )*};
+impl<T: Field> Field for Arc<T> {
+    fn columns(columns: &mut Columns) {
+        T::columns(columns);
+    }
+    fn put(&self, cells: &mut Cells, texts: &mut Texts) {
+        T::put(self, cells, texts);
+    }
+    fn take(row: &mut Row<'_>) -> Option<Self> {
+        T::take(row).map(Self::new)
+    }
 }
 
-shared!(Placement, Cpuset);
-
-/// Not recorded: only `cgscope stat` asks for them, and no recording is made of what it reads.
+/// Not recorded: only `cgscope stat` asks for them, and it makes no recordings.
 impl Field for Option<Arc<Accounts>> {
     fn columns(_: &mut Columns) {}
     fn put(&self, _: &mut Cells, _: &mut Texts) {}
@@ -226,56 +257,23 @@ impl Field for ByCause {
     }
 }
 
-impl Field for Mode {
-    fn columns(columns: &mut Columns) {
-        columns.one(Kind::Number);
-    }
-    fn put(&self, cells: &mut Cells, _: &mut Texts) {
-        cells.number(match self {
+single_numbers! {
+    Mode: Number, number, |mode, _| match mode {
             Self::Bpf => 0,
             Self::Coarse => 1,
-        });
-    }
-    fn take(row: &mut Row<'_>) -> Option<Self> {
-        match row.number()? {
-            0 => Some(Self::Bpf),
-            1 => Some(Self::Coarse),
-            _ => None,
-        }
-    }
-}
-
-/// By the code of its letter. One that a later version may have added is not known.
-impl Field for Option<TaskState> {
-    fn columns(columns: &mut Columns) {
-        columns.one(Kind::Optional);
-    }
-    fn put(&self, cells: &mut Cells, _: &mut Texts) {
-        cells.optional(self.map(|state| u64::from(u32::from(state.letter()))));
-    }
-    fn take(row: &mut Row<'_>) -> Option<Self> {
-        let code = row.optional()?.and_then(|code| u32::try_from(code).ok());
-        Some(code.and_then(char::from_u32).and_then(TaskState::from_letter))
-    }
-}
-
-impl Field for Blame {
-    fn columns(columns: &mut Columns) {
-        columns.one(Kind::Number);
-    }
-    fn put(&self, cells: &mut Cells, _: &mut Texts) {
-        cells.number(match self {
+        },
+        |number, _| value_at(number, [Self::Bpf, Self::Coarse]);
+    // By the code of its letter. A state that a later version has added is not known.
+    Option<TaskState>: Optional, optional, |state, _| state.map(|state| u64::from(u32::from(state.letter()))),
+        |code, _| {
+            let letter = code.and_then(|code| u32::try_from(code).ok()).and_then(char::from_u32);
+            Some(letter.and_then(TaskState::from_letter))
+        };
+    Blame: Number, number, |blame, _| match blame {
             Self::Ran => 0,
             Self::Limited => 1,
-        });
-    }
-    fn take(row: &mut Row<'_>) -> Option<Self> {
-        match row.number()? {
-            0 => Some(Self::Ran),
-            1 => Some(Self::Limited),
-            _ => None,
-        }
-    }
+        },
+        |number, _| value_at(number, [Self::Ran, Self::Limited]);
 }
 
 /// By name: the numbers of losses change with the version of cgscope.
@@ -294,7 +292,7 @@ impl Field for Losses {
     }
 }
 
-/// Calls `$with` for every table of a Sample: its name, the type of its rows, and where they are.
+/// Calls `$with` with the name and the type of the rows of every table of a Sample.
 macro_rules! tables {
     ($with:ident) => {
         $with! {
@@ -303,7 +301,7 @@ macro_rules! tables {
             exited: ExitedReading,
             pairs: PairReading,
             limits: CgroupReading,
-            cgroups: Named,
+            cgroups: NamedCgroup,
             cpus: CpuReading,
             nodes: NodeReading,
             memory: ProcessMemory,
@@ -322,7 +320,15 @@ mod tests {
         let mut columns = Columns::default();
         <Option<TaskState>>::columns(&mut columns);
         assert_eq!(columns.columns.len(), 1);
-        let taken = |code: u64| <Option<TaskState> as Field>::take(&mut Row::new(&[code], &[], &[], None));
+        let taken = |code: u64| {
+            <Option<TaskState> as Field>::take(&mut Row {
+                numbers: [code].iter(),
+                lists: &[],
+                next_list: 0,
+                texts: &[],
+                before: None,
+            })
+        };
         assert_eq!(taken('D'.into()), Some(Some(TaskState::DiskSleep)));
         for code in [NONE, 'Q'.into(), 0, 0xd800, NONE - 1] {
             assert_eq!(taken(code), Some(None), "{code:#x}");

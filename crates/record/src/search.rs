@@ -1,4 +1,4 @@
-//! Finding the way again after damage.
+//! The positions of Samples in a file: an index, and the search for the next key frame after damage.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -6,11 +6,52 @@ use memchr::memmem;
 
 use crate::{
     MAGIC,
-    codec::SYNC,
+    codec::{Clocks, SYNC},
     frame::{self, Found, HEAD, kind},
 };
 
-/// Looks for frames in what cannot be read one after the other.
+/// The Samples of a recording in order, and when they were taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Index {
+    entries: Vec<IndexEntry>,
+}
+
+/// A Sample of an [`Index`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// Offset of its frame.
+    at: u64,
+    is_key: bool,
+    /// Wall clock, ns since 1970.
+    pub unix_ns: u64,
+    /// CLOCK_MONOTONIC, ns.
+    pub mono_ns: u64,
+}
+
+impl Index {
+    /// The Samples.
+    pub fn entries(&self) -> &[IndexEntry] {
+        &self.entries
+    }
+
+    /// Adds a Sample. A damaged frame is left out, as the reader leaves it out.
+    pub(crate) fn add(&mut self, at: u64, found: &Found, payload: &[u8]) {
+        let is_key = matches!(found, Found::Frame(kind::KEY));
+        let clocks = if is_key { payload.strip_prefix(&SYNC) } else { Some(payload) };
+        if let Some(Clocks { unix_ns, mono_ns }) = clocks.and_then(Clocks::of) {
+            self.entries.push(IndexEntry { at, is_key, unix_ns, mono_ns });
+        }
+    }
+
+    /// Offset of the key frame to begin with for a Sample, and of its own frame.
+    pub(crate) fn key_and_frame(&self, number: usize) -> Option<(u64, u64)> {
+        let target = self.entries.get(number)?;
+        let key = self.entries[..=number].iter().rfind(|entry| entry.is_key).unwrap_or(target);
+        Some((key.at, target.at))
+    }
+}
+
+/// The search for frames after damage.
 #[derive(Debug, Default)]
 pub(crate) struct Search {
     /// Bytes read so far.
@@ -19,15 +60,14 @@ pub(crate) struct Search {
     payload: Vec<u8>,
 }
 
-/// How often all of the file may be read in search of frames: whoever makes a file of damage alone must not have it read once for
-/// each piece of it.
+/// How often the search may read the whole file. A file of damage alone must not be read once for each piece of it.
 const MOST_TIMES: u64 = 4;
-/// What may be read of the smallest one.
+/// Bytes that the search may read of any file.
 const LEAST: u64 = 1 << 20;
 
 impl Search {
-    /// Where the next whole key frame at or after `from` begins. Where another recording begins it ends: nothing of that one
-    /// belongs to this one.
+    /// Offset of the next whole key frame at or after `from`. The search ends at the start of another recording, as no frame of that
+    /// one belongs to this one.
     pub(crate) fn key(&mut self, input: &mut (impl Read + Seek), from: u64) -> io::Result<Option<u64>> {
         let length = input.seek(SeekFrom::End(0))?;
         let mut from = from.saturating_add(HEAD as u64);
@@ -39,7 +79,7 @@ impl Search {
             input.seek(SeekFrom::Start(frame))?;
             let mut head = [0; 4];
             let got = frame::read_up_to(input, &mut head)?;
-            // What ends behind the end of the file need not be read.
+            // A frame that ends behind the end of the file need not be read.
             let end = frame + HEAD as u64 + u64::from(u32::from_le_bytes(head));
             if got == head.len() && end <= length {
                 input.seek(SeekFrom::Start(frame))?;
@@ -54,7 +94,7 @@ impl Search {
         Ok(None)
     }
 
-    /// A whole frame is at `at`, or the end of the file; the next read of `input` is there, too.
+    /// True if a whole frame or the end of the file is at `at`. `input` is at `at` afterwards.
     pub(crate) fn is_frame(&mut self, input: &mut (impl Read + Seek), at: u64) -> io::Result<bool> {
         input.seek(SeekFrom::Start(at))?;
         let (found, read) = frame::read(input, &mut self.payload)?;
@@ -63,7 +103,7 @@ impl Search {
         Ok(matches!(found, Found::Frame(_) | Found::Nothing))
     }
 
-    /// The next mark of a key frame or of the beginning of a recording, and whether it is the former.
+    /// The next mark of a key frame or of the start of a recording. True: of a key frame.
     fn mark(
         &mut self,
         input: &mut (impl Read + Seek),
@@ -84,7 +124,7 @@ impl Search {
                 }
                 (_, Some(magic)) => return Ok(Some((at + magic as u64, false))),
                 _ if got < PIECE => return Ok(None),
-                // It may lie across the end of the piece.
+                // A mark may lie across the end of the piece.
                 _ => at += (PIECE - SYNC.len() + 1) as u64,
             }
         }

@@ -1,4 +1,4 @@
-//! Writing. One frame is one write, and a frame is in the file whole or not at all.
+//! Writing: one frame is one write, and a frame is in the file whole or not at all.
 
 use std::{
     fs::File,
@@ -13,20 +13,20 @@ use crate::{
     Beside, End, FileError, Header, Place, Reason, WriteError,
     codec::SampleEncoder,
     frame::{self, kind},
-    opening, rules,
+    header::put_header,
 };
 
 /// Writes a recording to anything.
 ///
-/// Nothing is buffered from one frame to the next and there is no fsync: what `write` took is in the page cache, which
-/// outlives the process. `kill -9` thus costs at most the last interval; only a crash of the host costs more, and a
-/// sync each second would disturb the very disk and scheduler that are watched.
+/// No frame stays in a buffer, and there is no fsync: written bytes are in the page cache, which outlives the process. `kill -9` thus
+/// costs at most the last interval. Only a crash of the host costs more, and a sync each second would disturb the very disk and
+/// scheduler that are measured.
 #[derive(Debug)]
 pub struct Writer<W> {
     output: W,
     /// Kept from frame to frame for its memory.
     buffer: Vec<u8>,
-    /// Where the last whole frame ends.
+    /// The end of the last whole frame.
     good: u64,
     /// A write failed, and part of a frame may have been written.
     broken: bool,
@@ -35,10 +35,10 @@ pub struct Writer<W> {
     reserve: Reserve<W>,
 }
 
-/// Makes sure that so many bytes can be written from an offset on.
+/// Reserves this many bytes from this offset on.
 type Reserve<W> = fn(&W, u64, u64) -> io::Result<()>;
 
-/// What is kept free behind a Sample: an end frame is some hundred bytes long, with the words of a trigger up to a thousand.
+/// Bytes that are kept free behind a Sample. An end frame takes about a hundred, with the words of a trigger up to a thousand.
 const END_BYTES: u64 = 2048;
 
 impl<W: Write> Writer<W> {
@@ -51,36 +51,25 @@ impl<W: Write> Writer<W> {
         let encoder = SampleEncoder::new()?;
         let buffer = Vec::new();
         let mut writer = Self { output, buffer, good: 0, broken: false, unwritten: 0, encoder, reserve };
-        writer.begin(header)?;
+        put_header(&mut writer.buffer, header)?;
+        writer.put_before_end()?;
         Ok(writer)
     }
 
-    fn begin(&mut self, header: &Header) -> Result<(), WriteError> {
-        opening::put(&mut self.buffer, header)?;
-        self.put_before_end()
-    }
-
-    /// Adds a Sample. After an I/O error nothing can be added any more ([`FileWriter`] mends that).
+    /// Adds a Sample. After an I/O error no other one can be added ([`FileWriter`] repairs that).
     pub fn sample(&mut self, sample: &Sample) -> Result<(), WriteError> {
-        let done = match rules::broken(sample) {
-            Some(rule) => Err(WriteError::Invalid(rule)),
-            None => self.changes(sample),
-        };
+        self.buffer.clear();
+        let framed = self.encoder.append_frame(sample, &mut self.buffer);
+        let done = framed.and_then(|_| self.put_before_end());
         if done.is_err() {
             self.unwritten += 1;
-            // The next one must not build on what is not in the file.
+            // The next frame must not build on one that is not in the file.
             self.encoder.start_anew();
         }
         done
     }
 
-    fn changes(&mut self, sample: &Sample) -> Result<(), WriteError> {
-        self.buffer.clear();
-        frame::append(&mut self.buffer, |out| self.encoder.encode(sample, out))?;
-        self.put_before_end()
-    }
-
-    /// Closes the recording and gives back what it was written to.
+    /// Closes the recording, and returns its output.
     pub fn end(mut self, unix_ns: u64, reason: Reason) -> Result<W, WriteError> {
         self.finish(unix_ns, reason)?;
         Ok(self.output)
@@ -91,11 +80,6 @@ impl<W: Write> Writer<W> {
         self.good
     }
 
-    /// Samples that could not be written so far.
-    pub fn unwritten(&self) -> u64 {
-        self.unwritten
-    }
-
     fn finish(&mut self, unix_ns: u64, reason: Reason) -> Result<(), WriteError> {
         let end = End { unix_ns, reason, unwritten: self.unwritten };
         self.buffer.clear();
@@ -103,14 +87,12 @@ impl<W: Write> Writer<W> {
         self.put()
     }
 
-    /// Writes the buffer, if there is room for it and for an end behind it: the disk that refuses the next Sample must still take
-    /// the words that this is how the recording ended.
+    /// Writes the buffer, if an end frame fits behind it: a disk that refuses the next Sample must still take the reason for the end.
     fn put_before_end(&mut self) -> Result<(), WriteError> {
         (self.reserve)(&self.output, self.good, self.buffer.len() as u64 + END_BYTES)?;
         self.put()
     }
 
-    /// Writes the buffer.
     fn put(&mut self) -> Result<(), WriteError> {
         if self.broken {
             return Err(WriteError::Broken);
@@ -124,8 +106,10 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Writes a recording to a file. What a failed write left of a frame is taken away again, so the file stays readable,
-/// and takes Samples again once there is room.
+type FileResult<T> = Result<T, FileError<WriteError>>;
+
+/// Writes a recording to a file. A part of a frame that a failed write left is cut off again, so that the file stays readable and
+/// takes Samples again once the disk has space.
 #[derive(Debug)]
 pub struct FileWriter {
     path: PathBuf,
@@ -133,8 +117,8 @@ pub struct FileWriter {
 }
 
 impl FileWriter {
-    /// Begins a recording in place of whatever file is there. Whoever is killed meanwhile leaves no file without a header.
-    pub fn create(path: impl Into<PathBuf>, header: &Header) -> Result<Self, FileError<WriteError>> {
+    /// Begins a recording in place of a file that is there. A kill leaves no file without a header.
+    pub fn create(path: impl Into<PathBuf>, header: &Header) -> FileResult<Self> {
         let (file, beside) = Self::create_beside(path, header)?;
         match beside.keep() {
             Ok(()) => Ok(file),
@@ -142,30 +126,29 @@ impl FileWriter {
         }
     }
 
-    /// Begins a recording that has its name only from the moment that it is kept: whoever is killed before leaves what is under the
-    /// name as it is.
-    pub fn create_beside(
-        path: impl Into<PathBuf>,
-        header: &Header,
-    ) -> Result<(Self, Beside), FileError<WriteError>> {
+    /// Begins a recording that gets its name once it is kept. A kill before that leaves the file of this name as it is.
+    pub fn create_beside(path: impl Into<PathBuf>, header: &Header) -> FileResult<(Self, Beside)> {
         let path = path.into();
-        match begin(&path, header) {
+        let created = Place::of(&path).and_then(|place| place.create()).map_err(WriteError::Io);
+        let begun =
+            created.and_then(|(file, beside)| Ok((Writer::reserving(file, header, reserve)?, beside)));
+        match begun {
             Ok((writer, beside)) => Ok((Self { path, writer }, beside)),
             Err(error) => Err(FileError { path, error }),
         }
     }
 
-    /// Adds a Sample. After an error the next one may succeed; how many did not is in the end frame.
-    pub fn sample(&mut self, sample: &Sample) -> Result<(), FileError<WriteError>> {
+    /// Adds a Sample. After an error the next one may succeed. The end frame counts the failed ones.
+    pub fn sample(&mut self, sample: &Sample) -> FileResult<()> {
         let done = self.writer.sample(sample);
         self.settle(done)
     }
 
-    /// Closes the recording.
-    pub fn end(mut self, unix_ns: u64, reason: Reason) -> Result<(), FileError<WriteError>> {
+    /// Closes the recording. Nothing can be added afterwards.
+    pub fn end(&mut self, unix_ns: u64, reason: Reason) -> FileResult<()> {
         let done = self.writer.finish(unix_ns, reason);
         self.settle(done)?;
-        // What is reserved behind it is freed by setting its length once more; a pipe has none.
+        // Setting the length again frees the reserved space. A pipe has no length.
         let _ = self.writer.output.set_len(self.writer.good);
         Ok(())
     }
@@ -180,34 +163,19 @@ impl FileWriter {
         self.writer.bytes()
     }
 
-    /// Samples that could not be written so far.
-    pub fn unwritten(&self) -> u64 {
-        self.writer.unwritten()
-    }
-
-    fn settle(&mut self, done: Result<(), WriteError>) -> Result<(), FileError<WriteError>> {
+    /// After an error, cuts the file back to its last whole frame. A pipe or a device stays broken, and readers report a torn end.
+    fn settle(&mut self, done: Result<(), WriteError>) -> FileResult<()> {
         done.map_err(|error| {
-            self.take_back();
+            let Writer { output, good, broken, .. } = &mut self.writer;
+            if *broken && output.set_len(*good).is_ok() && output.seek(SeekFrom::Start(*good)).is_ok() {
+                *broken = false;
+            }
             FileError { path: self.path.clone(), error }
         })
     }
-
-    /// Cuts the file back to its last whole frame. Fails on a pipe or a device: the writer then stays broken, and
-    /// readers report a torn end.
-    fn take_back(&mut self) {
-        let Writer { output, good, broken, .. } = &mut self.writer;
-        if *broken && output.set_len(*good).is_ok() && output.seek(SeekFrom::Start(*good)).is_ok() {
-            *broken = false;
-        }
-    }
 }
 
-fn begin(path: &Path, header: &Header) -> Result<(Writer<File>, Beside), WriteError> {
-    let (file, beside) = Place::of(path)?.create()?;
-    Ok((Writer::reserving(file, header, reserve)?, beside))
-}
-
-/// Not every file system can; there the end has the room that there is.
+/// Reserves space, if the file system can.
 fn reserve(file: &File, from: u64, bytes: u64) -> io::Result<()> {
     let reserved = rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, from, bytes);
     reserved.map_err(io::Error::from).or_else(|error| match error.kind() {

@@ -16,45 +16,35 @@ use crate::{
 
 pub type Failure = FileError<WriteError>;
 
+/// Something was recorded before.
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        Self::incomplete(failure.to_string())
+    }
+}
+
 pub struct File {
     writer: FileWriter,
     pub samples: u64,
-    first_ns: u64,
-    /// When its last Sample was taken, ns of the monotonic clock.
+    /// When its first and its last Sample were taken, ns of the monotonic clock.
+    pub first_ns: u64,
     pub last_ns: u64,
     last_unix_ns: u64,
 }
 
 impl File {
-    /// Begins a recording; what was there under the name is overwritten. Nothing is left of one that cannot be begun.
+    /// Begins a recording in place of what has this name. A recording that cannot be begun leaves nothing.
     pub fn create(path: &Path, header: &Header) -> std::result::Result<Self, Failure> {
-        let writer = FileWriter::create(path, header)?;
-        Ok(Self::new(writer, header))
+        Ok(Self::new(FileWriter::create(path, header)?, header))
     }
 
-    /// Begins a recording that goes on where another one ends: with its last Sample.
-    pub fn create_next(
-        path: &Path,
-        header: &Header,
-        last: &Sample,
-    ) -> std::result::Result<(Self, Made), Failure> {
-        let header = Header { start_unix_ns: last.unix_ns, ..header.clone() };
-        let mut next = Self::create(path, &header)?;
-        let made = Made::of(path);
-        next.sample(last).inspect_err(|_| {
-            // Nothing is in it that is not in the one before.
-            let _ = made.remove();
-        })?;
-        Ok((next, made))
-    }
-
-    /// The same for a file that a user named: what was there is kept.
+    /// Begins a recording under a name that a user gave. A file that is there is kept under another name.
     pub fn begin(path: &Path, header: &Header) -> Result<Self> {
         keep_old(path)?;
         Self::create(path, header).map_err(|failure| Error::could_not_run(failure.to_string()))
     }
 
-    /// Begins a recording that has its name only once it is kept.
+    /// Begins a recording that gets its name once it is kept.
     pub fn create_beside(path: &Path, header: &Header) -> std::result::Result<(Self, Beside), Failure> {
         let (writer, beside) = FileWriter::create_beside(path, header)?;
         Ok((Self::new(writer, header), beside))
@@ -73,27 +63,24 @@ impl File {
         Ok(())
     }
 
-    pub fn end(self, reason: Reason) -> std::result::Result<(), Failure> {
+    pub fn end(&mut self, reason: Reason) -> std::result::Result<(), Failure> {
         self.writer.end(self.last_unix_ns, reason)
     }
 
     /// Closes the recording after a failed write, and says what became of it.
-    pub fn end_after(self, failure: &Failure) -> Error {
-        let (samples, path) = (self.samples, self.path().to_owned());
+    pub fn end_after(&mut self, failure: &Failure) -> Error {
         let ended = self.end(reason_of(&failure.error)).is_ok();
-        if samples == 0 {
+        if self.samples == 0 {
             return Error::could_not_run(failure.to_string());
         }
-        let end = if ended {
-            ""
-        } else {
-            " (it has no end, as there was no room for one: reports will say that cgscope was killed)"
-        };
+        let no_end =
+            " (it has no end, as there was no room for one: reports will say that cgscope was killed)";
         Error::incomplete(format!(
-            "{failure}; the {} before it {} in {}{end}",
-            units::count(samples, "Sample"),
-            if samples == 1 { "is" } else { "are" },
-            path.display()
+            "{failure}; the {} before it {} in {}{}",
+            units::count(self.samples, "Sample"),
+            if self.samples == 1 { "is" } else { "are" },
+            self.path().display(),
+            if ended { "" } else { no_end }
         ))
     }
 
@@ -114,7 +101,7 @@ impl File {
     }
 }
 
-/// What a failed write makes of a recording.
+/// The reason for the end of a recording after a failed write.
 pub fn reason_of(error: &WriteError) -> Reason {
     match error {
         WriteError::Io(error) if error.kind() == io::ErrorKind::StorageFull => Reason::DiskFull,
@@ -122,7 +109,7 @@ pub fn reason_of(error: &WriteError) -> Reason {
     }
 }
 
-/// Tells a file from any other that comes to have its name.
+/// A file that we made. Its device and inode tell it from any other file that gets its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
     pub path: PathBuf,
@@ -134,12 +121,10 @@ impl Made {
         Self { path: path.to_owned(), inode: inode(path) }
     }
 
-    /// Removes it, if it is still the file that was made; false: it is not, so nothing was removed.
+    /// Removes the file. False: the name belongs to no file or another one, and nothing was removed.
     pub fn remove(&self) -> io::Result<bool> {
-        match inode(&self.path) {
-            found if found.is_some() && found == self.inode => fs::remove_file(&self.path).map(|()| true),
-            _ => Ok(false),
-        }
+        let is_ours = self.inode.is_some() && inode(&self.path) == self.inode;
+        if is_ours { fs::remove_file(&self.path).map(|()| true) } else { Ok(false) }
     }
 }
 
@@ -147,7 +132,7 @@ fn inode(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
-/// A file with something in it is never overwritten: it may be the recording of yesterday.
+/// Moves a file that holds something to another name: it may be the recording of yesterday.
 pub fn keep_old(path: &Path) -> Result<()> {
     let place = Place::of(path).map_err(|error| cannot_write(path, &error))?;
     if !place.holds_something().unwrap_or(false) {
@@ -170,7 +155,7 @@ pub fn check_writable(path: &Path) -> Result<()> {
     tried.map_err(|error| cannot_write(path, &error))
 }
 
-/// Refuses what is no file where several are written, each beside it.
+/// Refuses a pipe or a device where several files are written, each beside it.
 pub fn check_base(path: &Path) -> Result<()> {
     match Place::of(path) {
         Ok(place) if place.is_direct() => Err(cannot_write(

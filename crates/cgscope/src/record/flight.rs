@@ -1,135 +1,124 @@
-//! The flight recorder: the latest part of the recording is held in a ring, and what triggers freezes the part around it.
+//! The flight recorder: a ring holds the latest part of the recording, and a trigger freezes the part around it.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
+    time::{Duration, UNIX_EPOCH},
 };
 
 use cgscope_model::{
-    Interval, Sample, Selection,
+    Sample, Selection,
     selection::is_at_or_below,
     units::{self, duration},
 };
 use cgscope_record::{Header, Reason};
-
-use crate::{
-    exit::{Error, Result},
-    record::{
-        freeze::{Freeze, Frozen},
-        names,
-        ring::{self, Ring},
-        sink::{Broken, Ended, Next, Sink},
-    },
-    trigger::{Trigger, Watch},
+use rustix::{
+    fs::{CWD, FlockOperation, flock},
+    io::Errno,
 };
 
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// Time before a trigger that is frozen, ns.
-    pub keep_ns: u64,
-    /// Time after it, ns.
-    pub after_ns: u64,
-    /// Time after it in which no other trigger is heard, ns.
-    pub cool_down_ns: u64,
-    /// How often at most.
-    pub most: u64,
-    pub ring_bytes: u64,
-    /// What triggers, beside SIGUSR1.
-    pub triggers: Vec<Trigger>,
-    /// A command runs: it is followed to its end, also when no more is frozen.
-    pub to_the_end: bool,
-    /// Only what must be said.
-    pub quiet: bool,
-}
+use crate::{
+    cli::Record,
+    exit::{Error, Result},
+    feed::ns,
+    record::{
+        Destination, Ended,
+        file::cannot_write,
+        freeze::{Freeze, Frozen, Triggered},
+        names,
+        segments::{SegmentLimits, SegmentNames, Segments},
+    },
+    recording::between,
+    trigger::Watch,
+};
 
-pub struct Flight {
-    plan: Plan,
-    output: PathBuf,
+pub struct Flight<'a> {
+    options: &'a Record,
     selection: Selection,
     interval_ns: u64,
+    /// Time before and after a trigger that is frozen, ns.
+    keep_ns: u64,
+    after_ns: u64,
+    /// Time after the frozen part in which no trigger counts, ns.
+    cool_down_ns: u64,
     ring: Ring,
     watch: Watch,
     previous: Option<Sample>,
     asked: bool,
     triggered: Option<Triggered>,
-    copying: Option<Copying>,
+    copying: Option<JoinHandle<Result<Frozen>>>,
+    /// Tells the copy to give up.
+    stop: Arc<AtomicBool>,
     frozen: Vec<PathBuf>,
-    /// Triggers of which nothing is frozen.
     failed: u64,
-    /// The latest one is: the ring is what there is of it.
+    /// The last trigger could not be frozen: the ring holds the only copy.
     latest_failed: bool,
 }
 
-struct Copying {
-    thread: JoinHandle<Result<Frozen>>,
-    stop: Arc<AtomicBool>,
-}
-
-/// A trigger whose time after it is not over.
-struct Triggered {
-    words: String,
-    /// Where the frozen part begins at the latest, and ends at the earliest, ns of the monotonic clock.
-    from_ns: u64,
-    until_ns: u64,
-    /// The start of the interval in which it was.
-    at_ns: u64,
-    /// Its end.
-    unix_ns: u64,
-}
-
-impl Flight {
-    pub fn create(output: &Path, header: &Header, plan: Plan) -> Result<Self> {
-        let limits = ring::Limits { keep_ns: plan.keep_ns, bytes: plan.ring_bytes };
-        let ring = Ring::create(output, header, limits)?;
-        let watch = Watch::new(plan.triggers.len(), plan.most);
-        Ok(Self {
-            output: output.to_owned(),
+impl<'a> Flight<'a> {
+    pub fn create(options: &'a Record, header: &Header, keep: Duration) -> Result<Self> {
+        let after = options.after.unwrap_or(keep / 5).max(options.interval);
+        let flight = Self {
+            options,
             selection: header.selection.clone(),
             interval_ns: header.interval_ns,
-            ring,
-            watch,
+            keep_ns: ns(keep),
+            after_ns: ns(after),
+            cool_down_ns: ns(options.cool_down.unwrap_or(keep)),
+            ring: Ring::create(&options.output, header, SegmentLimits::ring(ns(keep), options.ring_size))?,
+            watch: Watch::new(options.trigger.len(), options.triggers),
             previous: None,
             asked: false,
             triggered: None,
             copying: None,
+            stop: Arc::default(),
             frozen: Vec::new(),
             failed: 0,
             latest_failed: false,
-            plan,
-        })
+        };
+        if !options.quiet {
+            flight.say_plan();
+        }
+        Ok(flight)
     }
 
-    /// What it waits for, and where the ring is, in words.
-    pub fn words(&self) -> String {
-        let mut causes: Vec<String> = self.plan.triggers.iter().map(ToString::to_string).collect();
+    /// Says what triggers, and where the ring is.
+    fn say_plan(&self) {
+        let mut causes: Vec<String> = self.options.trigger.iter().map(ToString::to_string).collect();
         causes.push(format!("SIGUSR1 (kill -USR1 {})", std::process::id()));
-        format!(
-            "the last {} are held in {} ({} at most) and frozen with the {} that follow, {}, by {}",
-            duration(self.plan.keep_ns),
+        say!(
+            "cgscope: the last {} are held in {} ({} at most) and frozen with the {} that follow, {}, by {}",
+            duration(self.keep_ns),
             self.ring.directory.display(),
-            units::bytes(self.plan.ring_bytes),
-            duration(self.plan.after_ns),
-            if self.plan.most == 1 { "once".into() } else { format!("up to {} times", self.plan.most) },
+            units::bytes(self.options.ring_size),
+            duration(self.after_ns),
+            if self.options.triggers == 1 {
+                "once".into()
+            } else {
+                format!("up to {} times", self.options.triggers)
+            },
             causes.join(" or "),
-        )
+        );
     }
 
-    /// The first Sample tells what to expect.
+    /// Says what the first Sample lets expect.
     fn say_first(&self, sample: &Sample) {
-        if !self.plan.quiet {
-            let samples = self.plan.keep_ns / self.interval_ns.max(1) + 2;
-            let expected = self.ring.sample_bytes * samples * 10 / 8;
+        if !self.options.quiet {
+            let samples = self.keep_ns / self.interval_ns.max(1) + 2;
+            let sample_bytes = self.ring.segments.step_bytes;
+            let expected = sample_bytes * samples * 10 / 8;
             say!(
                 "cgscope: the first Sample takes {}: at that size the ring comes to about {}",
-                units::bytes(self.ring.sample_bytes),
-                units::bytes(expected.min(self.plan.ring_bytes))
+                units::bytes(sample_bytes),
+                units::bytes(expected.min(self.options.ring_size))
             );
         }
-        for trigger in &self.plan.triggers {
+        for trigger in &self.options.trigger {
             let Some(cgroup) = &trigger.cgroup else { continue };
             if !sample.cgroups.iter().any(|(_, path)| is_at_or_below(path, cgroup)) {
                 say!(
@@ -139,15 +128,13 @@ impl Flight {
         }
     }
 
-    /// What triggers in the interval that ends with this Sample, in words.
-    fn triggers(&mut self, sample: &Sample) -> Result<Vec<String>> {
+    /// The triggers in the interval that ends with this Sample, in words.
+    fn fired(&mut self, sample: &Sample) -> Result<Vec<String>> {
         let mut words = Vec::new();
-        if let Some(previous) = self.previous.as_ref().filter(|_| !self.plan.triggers.is_empty()) {
-            let mut interval = Interval::between(previous, sample);
-            let applied = self.selection.apply(&mut interval);
-            applied.map_err(|error| Error::could_not_run(error.to_string()))?;
+        if let Some(previous) = self.previous.as_ref().filter(|_| !self.options.trigger.is_empty()) {
+            let interval = between(previous, sample, &self.selection)?;
             let mut found: Vec<_> =
-                self.plan.triggers.iter().map(|trigger| trigger.exceeded(&interval)).collect();
+                self.options.trigger.iter().map(|trigger| trigger.exceeded(&interval)).collect();
             let exceeded: Vec<_> = found.iter().map(Option::is_some).collect();
             let fires = self.watch.fires(&exceeded, sample.mono_ns);
             words.extend(fires.into_iter().filter_map(|at| found[at].take()));
@@ -158,63 +145,51 @@ impl Flight {
         Ok(words)
     }
 
-    /// From here on what is around `sample` is going to be frozen.
-    fn begin(&mut self, words: &str, sample: &Sample) {
+    fn begin(&mut self, words: String, sample: &Sample) {
         say!(
             "cgscope: {words}; freezing the {} before and the {} after",
-            duration(self.plan.keep_ns),
-            duration(self.plan.after_ns)
+            duration(self.keep_ns),
+            duration(self.after_ns)
         );
         // It was somewhere in the interval.
-        let start_ns = self.previous.as_ref().map_or(sample.mono_ns, |previous| previous.mono_ns);
-        let until_ns = sample.mono_ns + self.plan.after_ns;
-        self.watch.froze(until_ns + self.interval_ns + self.plan.cool_down_ns);
-        self.triggered = Some(Triggered {
-            words: words.to_owned(),
-            from_ns: start_ns.saturating_sub(self.plan.keep_ns),
-            until_ns,
-            at_ns: start_ns,
-            unix_ns: sample.unix_ns,
-        });
+        let at_ns = self.previous.as_ref().map_or(sample.mono_ns, |previous| previous.mono_ns);
+        let until_ns = sample.mono_ns + self.after_ns;
+        self.watch.froze(until_ns + self.interval_ns + self.cool_down_ns);
+        let from_ns = at_ns.saturating_sub(self.keep_ns);
+        self.triggered = Some(Triggered { words, from_ns, at_ns, until_ns, unix_ns: sample.unix_ns });
     }
 
-    /// Copies what the ring holds of it to a file, beside the recording that goes on.
-    fn freeze(&mut self, triggered: Triggered, last: &Sample) -> std::result::Result<(), Broken> {
+    /// Begins to copy the part around the trigger to a file, on a thread of its own: the recording goes on.
+    fn freeze(&mut self, triggered: Triggered, last: &Sample) -> Result<()> {
         self.settle(true);
-        let segments = match self.ring.open(last) {
-            Err(Broken::Other(error)) => {
+        let ring = &mut self.ring.segments;
+        ring.turn(last).map_err(|failure| ring.file.end_after(&failure))?;
+        let segments = match ring.open() {
+            Ok(segments) => segments,
+            Err(error) => {
                 self.not_frozen(&error);
                 return Ok(());
             }
-            opened => opened?,
         };
-        let path = match self.plan.most {
-            1 => self.output.clone(),
-            _ => names::free_stamped(&self.output, triggered.unix_ns).0,
+        let path = match self.options.triggers {
+            1 => self.options.output.clone(),
+            _ => names::free_stamped(&self.options.output, triggered.unix_ns).0,
         };
-        let stop = Arc::new(AtomicBool::new(false));
-        let freeze = Freeze {
-            segments,
-            path,
-            from_ns: triggered.from_ns,
-            at_ns: triggered.at_ns,
-            reason: Reason::Triggered(triggered.words),
-            bytes: self.ring.bytes(),
-            stop: stop.clone(),
-        };
-        self.copying = Some(Copying { thread: std::thread::spawn(move || freeze.run()), stop });
+        let bytes = ring.bytes_on_disk();
+        let freeze = Freeze { segments, path, triggered, bytes, stop: self.stop.clone() };
+        self.copying = Some(std::thread::spawn(move || freeze.run()));
         Ok(())
     }
 
-    /// Says what became of a copy that is done; waits for it where that is wanted.
+    /// Says what became of a copy that is done, or waits for the copy if `wait` is set.
     fn settle(&mut self, wait: bool) {
-        let Some(copy) = self.copying.take_if(|copy| wait || copy.thread.is_finished()) else { return };
-        let done = copy.thread.join().unwrap_or_else(|_| {
+        let Some(copy) = self.copying.take_if(|copy| wait || copy.is_finished()) else { return };
+        let done = copy.join().unwrap_or_else(|_| {
             Err(Error::incomplete("the copy of what was to be frozen failed; the message is above"))
         });
         match done {
             Ok(frozen) => {
-                say!("cgscope: {frozen}");
+                say!("cgscope: {}", frozen.words);
                 self.frozen.push(frozen.path);
                 self.latest_failed = false;
             }
@@ -222,7 +197,7 @@ impl Flight {
         }
     }
 
-    /// The ring is fine all the same, and so is what comes.
+    /// The ring is whole all the same, and the recording goes on.
     fn not_frozen(&mut self, error: &Error) {
         say!(
             "cgscope: {error}; nothing is frozen, and what was to be is in {} as long as the ring reaches back to it",
@@ -231,16 +206,20 @@ impl Flight {
         (self.failed, self.latest_failed) = (self.failed + 1, true);
     }
 
-    fn take(&mut self, sample: &Sample) -> std::result::Result<(), Broken> {
-        let words = self.triggers(sample)?;
-        if !words.is_empty() && self.triggered.is_none() && self.watch.left() > 0 {
-            self.begin(&words.join("; "), sample);
+    fn take(&mut self, sample: &Sample) -> Result<()> {
+        let fired = self.fired(sample).inspect_err(|_| {
+            // What failed is something else: the ring is whole.
+            let _ = self.ring.segments.file.end(Reason::Failed);
+        })?;
+        if !fired.is_empty() && self.triggered.is_none() && self.watch.left() > 0 {
+            self.begin(fired.join("; "), sample);
         }
         let needed_ns = match &self.triggered {
             Some(triggered) => triggered.from_ns,
-            None => sample.mono_ns.saturating_sub(self.plan.keep_ns),
+            None => sample.mono_ns.saturating_sub(self.keep_ns),
         };
-        self.ring.sample(sample, needed_ns)?;
+        let ring = &mut self.ring.segments;
+        ring.add(sample, needed_ns).map_err(|failure| ring.file.end_after(&failure))?;
         if self.previous.is_none() {
             self.say_first(sample);
         }
@@ -251,30 +230,36 @@ impl Flight {
         Ok(())
     }
 
-    fn finish(&mut self) -> std::result::Result<(), Broken> {
-        if let (Some(triggered), Some(last)) = (self.triggered.take(), self.previous.take()) {
-            self.freeze(triggered, &last)?;
-        }
+    /// After an error the ring is closed, and stays.
+    fn left_after(&mut self, mut error: Error) -> Error {
+        // A copy has its own end.
         self.settle(true);
-        Ok(())
+        error.sentence += &format!("; the ring stays in {}", self.ring.directory.display());
+        error
     }
 }
 
-impl Sink for Flight {
-    fn sample(&mut self, sample: Sample) -> std::result::Result<Next, Broken> {
-        self.take(&sample)?;
+impl Destination for Flight<'_> {
+    fn sample(&mut self, sample: Sample) -> Result<()> {
+        self.take(&sample).map_err(|error| self.left_after(error))?;
         self.previous = Some(sample);
-        let is_done = self.watch.left() == 0 && self.triggered.is_none() && self.copying.is_none();
-        Ok(if is_done && !self.plan.to_the_end { Next::Enough } else { Next::GoOn })
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        let is_idle = self.triggered.is_none() && self.copying.is_none();
+        // A command is followed to its end.
+        self.watch.left() == 0 && is_idle && self.options.select.command.is_empty()
     }
 
     fn bytes(&self) -> u64 {
-        self.ring.written
+        self.ring.segments.bytes()
     }
 
     fn state(&self) -> String {
+        let ring = &self.ring.segments;
         let mut state =
-            format!("ring {} in {}", duration(self.ring.held_ns()), units::bytes(self.ring.bytes()));
+            format!("ring {} in {}", duration(ring.held_ns()), units::bytes(ring.bytes_on_disk()));
         if let Some(triggered) = &self.triggered {
             let now_ns = self.previous.as_ref().map_or(0, |previous| previous.mono_ns);
             state += &format!(", triggered, {} to go", duration(triggered.until_ns.saturating_sub(now_ns)));
@@ -295,11 +280,12 @@ impl Sink for Flight {
         }
     }
 
-    /// The ring goes, so that it has no reason for its end; unless it is what there is of the latest trigger.
-    fn end(mut self: Box<Self>, reason: Reason) -> Result<Ended> {
-        if let Err(broken) = self.finish() {
-            return Err(self.end_after(broken));
+    /// The ring is removed, unless it holds the only copy of the part around the last trigger.
+    fn end(&mut self, reason: Reason) -> Result<Ended> {
+        if let (Some(triggered), Some(last)) = (self.triggered.take(), self.previous.take()) {
+            self.freeze(triggered, &last).map_err(|error| self.left_after(error))?;
         }
+        self.settle(true);
         let mut words = match (self.frozen.last(), self.failed) {
             (None, 0) => "nothing triggered, so nothing is frozen".into(),
             (None, _) => "nothing is frozen".into(),
@@ -313,26 +299,86 @@ impl Sink for Flight {
         }
         if self.latest_failed {
             words += &format!("; the ring stays in {}", self.ring.directory.display());
-            self.ring.leave(reason);
+            // It is readable without an end, too.
+            let _ = self.ring.segments.file.end(reason);
         } else {
             self.ring.remove()?;
         }
         Ok(Ended { words, report: self.frozen.pop(), incomplete: self.failed > 0 })
     }
 
-    fn end_after(mut self: Box<Self>, broken: Broken) -> Error {
-        // What is being copied has its own end.
-        self.settle(true);
-        self.ring.leave_after(broken)
-    }
-
     /// A copy can take long.
-    fn abandon(mut self: Box<Self>, reason: Reason) {
-        if let Some(copy) = &self.copying {
-            copy.stop.store(true, Ordering::Relaxed);
-        }
+    fn abandon(&mut self, reason: Reason) {
+        self.stop.store(true, Ordering::Relaxed);
         self.settle(true);
         say!("cgscope: the ring stays in {}", self.ring.directory.display());
-        self.ring.leave(reason);
+        let _ = self.ring.segments.file.end(reason);
     }
 }
+
+/// The directory that holds the latest segments of a recording.
+struct Ring {
+    directory: PathBuf,
+    segments: Segments,
+    /// Held while the ring is in use.
+    _lock: fs::File,
+}
+
+impl Ring {
+    /// Begins a ring beside the file `output`. The ring of a run that was killed is kept under another name.
+    fn create(output: &Path, header: &Header, limits: SegmentLimits) -> Result<Self> {
+        let directory = directory(output);
+        keep_aside(&directory)?;
+        fs::create_dir(&directory).map_err(|error| cannot_write(&directory, &error))?;
+        let lock = fs::File::open(&directory).map_err(|error| cannot_write(&directory, &error))?;
+        // Without support for locks, two runs at a time go unnoticed.
+        let _ = flock(&lock, FlockOperation::NonBlockingLockExclusive);
+        let names = SegmentNames::Numbered { directory: directory.clone(), last: 0 };
+        let segments = Segments::create(names, header, limits).inspect_err(|_| {
+            let _ = fs::remove_dir(&directory);
+        })?;
+        Ok(Self { directory, segments, _lock: lock })
+    }
+
+    /// Removes the ring, and no other file in its directory.
+    fn remove(&self) -> Result<()> {
+        self.segments.remove().and_then(|()| fs::remove_dir(&self.directory)).map_err(|error| {
+            Error::incomplete(format!(
+                "the ring in {} cannot be removed ({error}): nothing reads it any more, so remove it",
+                self.directory.display()
+            ))
+        })
+    }
+}
+
+fn directory(output: &Path) -> PathBuf {
+    let mut name = output.as_os_str().to_owned();
+    name.push(".ring");
+    name.into()
+}
+
+/// Keeps the ring of a killed run: it holds the last minutes before something that nobody has looked at yet.
+fn keep_aside(directory: &Path) -> Result<()> {
+    let Ok(metadata) = fs::metadata(directory) else { return Ok(()) };
+    if let Ok(lock) = fs::File::open(directory)
+        && flock(&lock, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
+    {
+        return Err(Error::could_not_run(format!(
+            "{} is the ring of another cgscope that still runs, so nothing is recorded: name another file with -o",
+            directory.display()
+        )));
+    }
+    let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let unix_ns = modified.map_or(0, |time| time.as_nanos() as u64);
+    let asides = names::stamps(directory, unix_ns).map(|(aside, _)| aside);
+    let aside =
+        names::move_to_free(CWD, directory, asides).map_err(|error| cannot_write(directory, &error))?;
+    say!(
+        "cgscope: an earlier run was killed and left its ring; it is kept in {}, and `cgscope report` reads its segments",
+        aside.display()
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,16 +1,17 @@
-//! `cgscope record`: Samples to a file, to a series of files, or to a ring of which what matters is kept.
+//! `cgscope record`: Samples to a file, to a series of files, or to a ring of which parts are kept.
 
 mod file;
 mod flight;
 mod freeze;
 mod names;
 mod progress;
-mod ring;
-mod rotate;
-mod sink;
+mod segments;
 mod tee;
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use cgscope_collect::{
     clock,
@@ -27,23 +28,59 @@ use crate::{
     exit::{Error, Exit, Result},
     feed::ns,
     record::{
-        file::File,
         flight::Flight,
         progress::{Manner, Progress, words},
-        rotate::Rotating,
-        sink::{Next, Single, Sink},
+        segments::{SegmentLimits, SegmentNames, Segments},
     },
     request::Target,
     session::{self, End, Pace, Ready, Session},
     text,
 };
 
+/// Where Samples go: a series of files, or the flight recorder.
+trait Destination {
+    /// Adds a Sample. An error closes the destination, and says what became of it.
+    fn sample(&mut self, sample: Sample) -> Result<()>;
+
+    /// True once no more Samples are wanted.
+    fn is_done(&self) -> bool {
+        false
+    }
+
+    /// Bytes written so far.
+    fn bytes(&self) -> u64;
+
+    /// The state beside the size, for the progress line. May be empty.
+    fn state(&self) -> String;
+
+    /// SIGUSR1 was received.
+    fn asked_for(&mut self) {}
+
+    /// Closes the destination after its last Sample.
+    fn end(&mut self, reason: Reason) -> Result<Ended>;
+
+    /// Closes the destination in haste: measuring failed, or was interrupted twice.
+    fn abandon(&mut self, reason: Reason) {
+        // The first failure is the one to report.
+        let _ = self.end(reason);
+    }
+}
+
+#[derive(Debug)]
+struct Ended {
+    words: String,
+    /// The file to report on.
+    report: Option<PathBuf>,
+    /// Something that was asked for is missing, as was said.
+    incomplete: bool,
+}
+
 pub async fn run(options: &Record) -> Result {
     let target = Target::new(&options.select)?;
     let pace = Pace { interval: options.interval, duration: options.duration, count: None };
     // The file first: nothing is started for a file that cannot be written.
     file::check_writable(&options.output)?;
-    if options.keep.is_some() || options.rotate_size.is_some() || options.rotate_age.is_some() {
+    if options.keep.is_some() || rotates(options) {
         file::check_base(&options.output)?;
     }
     let ready = Ready::new(&target, pace)?;
@@ -57,52 +94,56 @@ pub async fn run(options: &Record) -> Result {
         )));
     }
     // The command is let go last: it never runs unrecorded.
-    let asked = options.keep.is_some().then(listen).transpose()?;
-    let sink = create(options, &header(&ready, &target))?;
+    let asked = options.keep.is_some().then(|| signal(SignalKind::user_defined1())).transpose();
+    let asked =
+        asked.map_err(|error| Error::could_not_run(format!("SIGUSR1 cannot be received ({error})")))?;
+    let destination = create(options, &header(&ready, &target))?;
     if !options.quiet {
         say_start(&ready, &target, options);
     }
-    Recorder::new(ready.go(), sink, asked, options, &target).run().await
+    let progress = Progress::new(Manner::of(options.quiet, !target.command.is_empty()));
+    let recorder = Recorder {
+        session: ready.go(),
+        destination,
+        asked,
+        progress,
+        quiet: options.quiet,
+        samples: 0,
+        whole: Interval::default(),
+        latest: None,
+    };
+    recorder.run().await
 }
 
-fn create(options: &Record, header: &Header) -> Result<Box<dyn Sink>> {
+fn rotates(options: &Record) -> bool {
+    options.rotate_size.is_some() || options.rotate_age.is_some()
+}
+
+fn create<'a>(options: &'a Record, header: &Header) -> Result<Box<dyn Destination + 'a>> {
     let output = &options.output;
     if let Some(keep) = options.keep {
-        let flight = Flight::create(output, header, plan(options, keep))?;
-        if !options.quiet {
-            say!("cgscope: {}", flight.words());
-        }
-        return Ok(Box::new(flight));
+        return Ok(Box::new(Flight::create(options, header, keep)?));
     }
-    let limits = rotate::Limits {
-        bytes: options.rotate_size,
+    let limits = SegmentLimits {
+        size: options.rotate_size,
         age_ns: options.rotate_age.map(ns),
-        files: options.keep_files.map(|files| files as usize),
+        count: options.keep_files.map(|files| files as usize),
+        ..SegmentLimits::default()
     };
-    if limits.bytes.is_some() || limits.age_ns.is_some() {
-        return Ok(Box::new(Rotating::create(output, header, limits)?));
-    }
-    Ok(Box::new(Single(File::begin(output, header)?)))
-}
-
-fn plan(options: &Record, keep: Duration) -> flight::Plan {
-    let after = options.after.unwrap_or(keep / 5).max(options.interval);
-    flight::Plan {
-        keep_ns: ns(keep),
-        after_ns: ns(after),
-        cool_down_ns: ns(options.cool_down.unwrap_or(keep)),
-        most: options.triggers,
-        ring_bytes: options.ring_size,
-        triggers: options.trigger.clone(),
-        to_the_end: !options.select.command.is_empty(),
-        quiet: options.quiet,
-    }
+    let names = if rotates(options) {
+        segments::say_foreign(output);
+        SegmentNames::Stamped { base: output.clone(), last_unix_ns: 0 }
+    } else {
+        file::keep_old(output)?;
+        SegmentNames::Single(output.clone())
+    };
+    Ok(Box::new(Segments::create(names, header, limits)?))
 }
 
 fn say_start(ready: &Ready, target: &Target, options: &Record) {
     let where_to = match options.keep {
         Some(_) => String::new(),
-        None if options.rotate_size.is_some() || options.rotate_age.is_some() => {
+        None if rotates(options) => {
             format!(" to files named like {}", names::stamped(&options.output, clock::unix_ns()).display())
         }
         None => format!(" to {}", options.output.display()),
@@ -141,66 +182,50 @@ pub fn header_of_host(interval: Duration) -> Header {
     }
 }
 
-fn listen() -> Result<Signal> {
-    signal(SignalKind::user_defined1())
-        .map_err(|error| Error::could_not_run(format!("SIGUSR1 cannot be received ({error})")))
-}
+/// Why a recording ends when the daemon was restarted.
+const RESTARTED: &str = "the daemon was started anew and counts from there: the recording ends before that; record again for what comes";
 
-/// Why a recording ends when the daemon was started anew.
-pub const BEGINS_ANEW: &str = "the daemon was started anew and counts from there: the recording ends before that; record again for what comes";
-
-struct Recorder {
+struct Recorder<'a> {
     session: Session,
-    sink: Box<dyn Sink>,
+    destination: Box<dyn Destination + 'a>,
     asked: Option<Signal>,
     progress: Progress,
     quiet: bool,
     samples: u64,
-    /// What it cost and how long it is; of what happened nothing.
+    /// The length and cost of the recording, without what happened in it.
     whole: Interval,
     latest: Option<Sample>,
 }
 
-impl Recorder {
-    fn new(
-        session: Session,
-        sink: Box<dyn Sink>,
-        asked: Option<Signal>,
-        options: &Record,
-        target: &Target,
-    ) -> Self {
-        let progress = Progress::new(Manner::of(options.quiet, !target.command.is_empty()));
-        let (samples, whole, latest) = (0, Interval::default(), None);
-        Self { session, sink, asked, progress, quiet: options.quiet, samples, whole, latest }
-    }
-
+impl Recorder<'_> {
     async fn run(mut self) -> Result {
         loop {
             let asked = &mut self.asked;
             let next = tokio::select! {
                 next = self.session.next_sample() => next,
                 Some(()) = async { asked.as_mut()?.recv().await } => {
-                    self.sink.asked_for();
+                    self.destination.asked_for();
                     continue;
                 }
             };
             let (sample, end) = match next {
                 Ok((sample, false, end)) => (sample, end),
                 Ok((_, true, _)) => {
-                    self.sink.abandon(Reason::Failed);
-                    return Err(Error::incomplete(BEGINS_ANEW));
+                    self.destination.abandon(Reason::Failed);
+                    return Err(Error::incomplete(RESTARTED));
                 }
                 Err(error) => {
-                    self.sink.abandon(self.session.reason_of_error(&error));
+                    self.destination.abandon(self.session.reason_of_error(&error));
                     return Err(error);
                 }
             };
             self.count(&sample);
-            match (self.sink.sample(*sample), end) {
-                (Err(broken), _) => return Err(self.broken(broken)),
-                (Ok(_), Some(end)) => return self.close(&end),
-                (Ok(Next::Enough), None) => return self.close(&End::Finished),
-                (Ok(Next::GoOn), None) => self.show(),
+            let added = self.destination.sample(*sample);
+            added.map_err(|error| self.not_recorded(error))?;
+            match end {
+                Some(end) => return self.close(&end),
+                None if self.destination.is_done() => return self.close(&End::Finished),
+                None => self.show(),
             }
         }
     }
@@ -223,20 +248,20 @@ impl Recorder {
 
     fn show(&mut self) {
         let Some(latest) = &self.latest else { return };
-        let (sink, whole) = (&self.sink, &self.whole);
-        self.progress.show(|| words(whole.duration_ns, sink.bytes(), &latest.losses, &sink.state()));
+        let (destination, whole) = (&self.destination, &self.whole);
+        let state = || words(whole.duration_ns, destination.bytes(), &latest.losses, &destination.state());
+        self.progress.show(state);
     }
 
-    fn broken(self, broken: sink::Broken) -> Error {
-        let mut error = self.sink.end_after(broken);
+    fn not_recorded(&self, mut error: Error) -> Error {
         if self.session.command_runs() {
             error.sentence += "; the command goes on, and is not recorded any more";
         }
         error
     }
 
-    fn close(self, end: &End) -> Result {
-        let ended = self.sink.end(session::reason(end))?;
+    fn close(mut self, end: &End) -> Result {
+        let ended = self.destination.end(session::reason(end))?;
         let losses = self.latest.map(|latest| latest.losses).unwrap_or_default();
         if !self.quiet {
             let report = ended.report.map_or(String::new(), |file| {

@@ -1,6 +1,7 @@
-//! What files are called where one run may write several: by the time at which they begin, so that they sort by time.
+//! Names of files of which one run may write several: by the time at which they begin, so that they sort by time.
 
 use std::{
+    ffi::OsStr,
     fs, io,
     os::fd::BorrowedFd,
     path::{Path, PathBuf},
@@ -13,7 +14,7 @@ use rustix::{
 
 use cgscope_model::units;
 
-/// `DIR/host-20261121T101500.000Z.rec` for `DIR/host.rec`: UTC, so that it sorts through the change to summer time, too.
+/// `DIR/host-20261121T101500.000Z.rec` for `DIR/host.rec`: UTC, so that names sort through the change to summer time, too.
 pub fn stamped(path: &Path, unix_ns: u64) -> PathBuf {
     let mut name = path.file_stem().unwrap_or_default().to_owned();
     name.push("-");
@@ -25,8 +26,7 @@ pub fn stamped(path: &Path, unix_ns: u64) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Where [`stamped`] and its time are of nothing that is there: of the time or soon after it. A clock that was not set yet says
-/// the same time at every boot.
+/// The first [`stamped`] name that is free, and its time. A clock that is not set yet has the same time at every boot.
 pub fn free_stamped(path: &Path, unix_ns: u64) -> (PathBuf, u64) {
     let mut later = stamps(path, unix_ns).filter(|(name, _)| fs::symlink_metadata(name).is_err());
     later.next().unwrap_or_else(|| (stamped(path, unix_ns), unix_ns))
@@ -37,7 +37,7 @@ pub fn stamps(path: &Path, unix_ns: u64) -> impl Iterator<Item = (PathBuf, u64)>
     (unix_ns..).step_by(1_000_000).map(|unix_ns| (stamped(path, unix_ns), unix_ns))
 }
 
-/// `FILE.old`, `FILE.old.2` and so on, under which a file is kept.
+/// `FILE.old`, `FILE.old.2` and so on.
 pub fn olds(path: &Path) -> impl Iterator<Item = PathBuf> {
     (1_u64..).map(|number| {
         let mut old = path.as_os_str().to_owned();
@@ -49,14 +49,14 @@ pub fn olds(path: &Path) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// Moves a file of `directory` to the first of these names under which there is nothing, and returns that name.
+/// Moves a file of `directory` to the first of these names that is free, and returns that name.
 pub fn move_to_free(
     directory: BorrowedFd,
     from: &Path,
     mut names: impl Iterator<Item = PathBuf>,
 ) -> io::Result<PathBuf> {
-    let not_there = |name: &PathBuf| statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_err();
-    while let Some(name) = names.find(not_there) {
+    let is_free = |name: &PathBuf| statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_err();
+    while let Some(name) = names.find(is_free) {
         // Two runs may find the same name free.
         let moved = match renameat_with(directory, from, directory, &name, RenameFlags::NOREPLACE) {
             Err(Errno::EXIST) => continue,
@@ -72,24 +72,17 @@ pub fn move_to_free(
 /// True if `name` is what [`stamped`] makes of `path` at some time.
 pub fn is_stamped(path: &Path, name: &Path) -> bool {
     let model = stamped(path, 0);
-    let (Some(model), Some(name)) = (text(&model), text(name)) else { return false };
-    let stem = text(Path::new(path.file_stem().unwrap_or_default())).map_or(0, str::len) + 1;
-    let is_like = |(at, (model, found)): (usize, (u8, u8))| {
-        let in_stamp = (stem..stem + STAMP).contains(&at);
-        if in_stamp && model.is_ascii_digit() { found.is_ascii_digit() } else { model == found }
-    };
-    model.len() == name.len() && model.bytes().zip(name.bytes()).enumerate().all(is_like)
+    let [model, name] = [model.as_path(), name].map(|path| path.file_name().and_then(OsStr::to_str));
+    let around = model.and_then(|model| model.rsplit_once(&stamp(0)));
+    let found =
+        name.zip(around).and_then(|(name, (before, after))| name.strip_prefix(before)?.strip_suffix(after));
+    found.is_some_and(|found| {
+        found.replace(|letter: char| letter.is_ascii_digit(), "0") == "00000000T000000.000Z"
+    })
 }
-
-fn text(path: &Path) -> Option<&str> {
-    path.file_name()?.to_str()
-}
-
-/// Characters of a stamp.
-const STAMP: usize = "20261121T101500.000Z".len();
 
 /// `20261121T101500.000Z`.
-pub fn stamp(unix_ns: u64) -> String {
+fn stamp(unix_ns: u64) -> String {
     let ms = unix_ns / 1_000_000;
     let (year, month, day) = units::date(unix_ns);
     let ms = ms % 86_400_000;

@@ -15,14 +15,14 @@ use crate::{terminal, text};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     Silent,
-    /// One line that is rewritten: on a terminal.
+    /// On a terminal: one line that is rewritten.
     Rewritten,
-    /// A line now and then: in a log.
+    /// In a log: a line now and then.
     Logged,
 }
 
 impl Manner {
-    /// For this run: `shares` is true where a command writes to the same terminal.
+    /// `shares` is true where a command writes to the same terminal.
     pub fn of(quiet: bool, shares: bool) -> Self {
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         match io::stderr().is_terminal() {
@@ -36,7 +36,7 @@ impl Manner {
     fn pause(self) -> Duration {
         match self {
             Self::Rewritten => Duration::from_secs(1),
-            // Weeks of it lie in a journal, and a run of an hour wants to be seen alive.
+            // A journal holds weeks of lines, and a run of an hour should be seen alive.
             Self::Silent | Self::Logged => Duration::from_secs(600),
         }
     }
@@ -48,12 +48,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Begins; in a log the first line is due after a while only.
+    /// In a log the first line is due after the first pause.
     pub fn new(manner: Manner) -> Self {
         Self { manner, latest: (manner != Manner::Rewritten).then(Instant::now) }
     }
 
-    /// Shows the state if that is due.
+    /// Shows the state if a line is due.
     pub fn show(&mut self, state: impl FnOnce() -> String) {
         // A tick of a second may come a little early.
         let slack = Duration::from_millis(50);
@@ -77,7 +77,7 @@ fn rewrite(line: &str) {
     let _ = write!(io::stderr(), "{before}{line}");
 }
 
-/// How far it is, in one line. `more`: what else there is to say.
+/// The progress in one line. `more` is the state of the destination.
 pub fn words(elapsed_ns: u64, written: u64, losses: &Losses, more: &str) -> String {
     let rate =
         per_second(written, elapsed_ns).map_or(String::new(), |rate| format!(" ({}/s)", bytes(rate as u64)));

@@ -1,4 +1,4 @@
-//! `top --record`: what is shown is recorded, too.
+//! `top --record`: a recording of what is shown.
 
 use std::path::Path;
 
@@ -16,19 +16,19 @@ use crate::{
     session::{Pace, Ready},
 };
 
-/// The recording of what is shown, if there is one. Where it cannot go on, what is shown does.
+/// The recording of what is shown, if there is one. If the recording fails, the command goes on.
 #[derive(Default)]
 pub struct Tee {
     file: Option<File>,
     broken: Option<Reason>,
     has_screen: bool,
-    /// What became of it, for when the screen is gone.
+    /// What became of the recording: said after the screen is gone.
     unsaid: Option<String>,
 }
 
 impl Tee {
-    /// Sets up a measurement and its recording, if `path` names a file. A file that cannot be written is refused before anything
-    /// starts, and before the command is let go. `has_screen`: words on standard error wait until [`Self::leave_screen`].
+    /// Sets up a measurement, and its recording if `path` names a file. A file that cannot be written is refused before anything
+    /// starts. With `has_screen`, words on standard error wait until [`Self::leave_screen`].
     pub fn set_up(
         path: Option<&Path>,
         has_screen: bool,
@@ -48,37 +48,37 @@ impl Tee {
         }
     }
 
-    /// What is shown now counts from another beginning: that is not for the same file.
+    /// The daemon was restarted: from here on counters do not belong in the same file.
     pub fn begins_anew(&mut self) {
         if self.file.is_some() {
             self.end(Reason::Failed);
             self.broken = Some(Reason::Failed);
-            self.tell(super::BEGINS_ANEW.to_owned());
+            self.say(super::RESTARTED.to_owned());
         }
     }
 
     fn fail(&mut self, failure: &Failure) {
-        let Some(file) = self.file.take() else { return };
+        let Some(mut file) = self.file.take() else { return };
         self.broken = Some(file::reason_of(&failure.error));
         let error = file.end_after(failure);
-        self.tell(format!("{error}; what is shown after that is not recorded"));
+        self.say(format!("{error}; what is shown after that is not recorded"));
     }
 
-    /// Closes the recording, unless that is done.
+    /// Closes the recording, if it is open.
     pub fn end(&mut self, reason: Reason) {
-        let Some(file) = self.file.take() else { return };
+        let Some(mut file) = self.file.take() else { return };
         let (samples, path) = (units::count(file.samples, "Sample"), file.path().display());
         let words = format!("{samples}, {}; `cgscope replay {path}` shows it again", file.words());
         match file.end(reason) {
-            Ok(()) => self.tell(words),
+            Ok(()) => self.say(words),
             Err(failure) => {
                 self.broken = Some(file::reason_of(&failure.error));
-                self.tell(failure.to_string());
+                self.say(failure.to_string());
             }
         }
     }
 
-    fn tell(&mut self, words: String) {
+    fn say(&mut self, words: String) {
         if self.has_screen {
             self.unsaid = Some(words);
         } else {
@@ -86,15 +86,15 @@ impl Tee {
         }
     }
 
-    /// The screen is gone: says what became of the recording.
+    /// Says what became of the recording, now that the screen is gone.
     pub fn leave_screen(&mut self) {
         self.has_screen = false;
         if let Some(words) = self.unsaid.take() {
-            self.tell(words);
+            self.say(words);
         }
     }
 
-    /// How it does; `None`: nothing is recorded, or it is complete.
+    /// The state of the recording. `None`: there is none, or it is complete.
     pub fn state(&self) -> Option<Recorded> {
         let broken = self.broken.as_ref().map(|reason| Recorded::Broken(reason.to_string()));
         broken.or_else(|| self.file.as_ref().map(|file| Recorded::Recording(file.bytes())))

@@ -1,27 +1,34 @@
 //! `cgscope replay`: the screen of `top` over a recording.
 
 mod pass;
-mod playback;
 mod reader;
-mod source;
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::mpsc,
+    time::{Duration, Instant},
+};
 
 use cgscope_model::units;
 use cgscope_view::{
     app::{About, App},
-    replay::{player::Player, state::Replay, time::Moment},
+    replay::{
+        player::Player,
+        state::{News, Replay},
+        time::Moment,
+    },
     settings::Settings,
 };
+use tokio::{sync::mpsc as channel, time::sleep};
 
 use crate::{
     cli,
     exit::{Error, Exit, Result},
     recording::{Recording, subject},
-    replay::{playback::Playback, source::Intervals},
+    replay::reader::{Intervals, Read},
     settings::Store,
+    signals::Signals,
     terminal::Screen,
-    top::screen::{self, show},
+    top::screen::{self, Flow, Updates, show},
 };
 
 pub async fn run(options: &cli::Replay) -> Result {
@@ -37,12 +44,12 @@ pub async fn run(options: &cli::Replay) -> Result {
     let mut playback = Playback::start(recording, intervals)?;
     let mut screen = Screen::take(&instead, mouse)?;
     let shown = show(&mut screen, &mut app, &mut playback).await;
-    // Only what is printed after this is seen.
+    // Only lines that are printed after this stay visible.
     drop(screen);
     remembered.close(&app.settings);
     shown?;
-    // Where nobody waited for the pass over the file, nothing is known to be missing.
-    Ok(playback.recording().map_or(Exit::Done, Recording::finish))
+    // Nothing is known to be missing if the pass was not over.
+    Ok(playback.recording.as_deref().map_or(Exit::Done, Recording::finish))
 }
 
 fn player(options: &cli::Replay, recording: &Recording, moments: Vec<Moment>) -> Result<Player> {
@@ -78,4 +85,71 @@ fn app(recording: &Recording, player: Player, settings: Settings) -> App {
     let mut app = App::new(about, settings, theme, Duration::from_nanos(header.interval_ns));
     app.replay = Some(Replay::new(player, Instant::now()));
     app
+}
+
+/// The feed of the screen: a thread that reads the intervals that the player requests, and the pass over the file.
+struct Playback {
+    wanted: mpsc::Sender<usize>,
+    requested: Option<usize>,
+    reads: channel::UnboundedReceiver<Read>,
+    news: channel::UnboundedReceiver<pass::PassMessage>,
+    is_passing: bool,
+    /// Set once the pass has ended.
+    recording: Option<Box<Recording>>,
+    signals: Signals,
+}
+
+impl Playback {
+    /// Starts the reader of `intervals` and the pass over `recording`.
+    fn start(recording: Recording, intervals: Intervals) -> Result<Self> {
+        let signals = Signals::listen()?;
+        let (wanted, reads) = reader::start(intervals);
+        let news = pass::start(recording);
+        Ok(Self { wanted, requested: None, reads, news, is_passing: true, recording: None, signals })
+    }
+
+    fn request(&mut self, n: usize) -> Result<()> {
+        match self.requested.replace(n) {
+            Some(before) if before == n => Ok(()),
+            _ => self.wanted.send(n).map_err(|_| gone()),
+        }
+    }
+
+    fn on_news(&mut self, app: &mut App, (news, recording): pass::PassMessage) {
+        self.is_passing = matches!(news, News::Marks(..));
+        if let Some(replay) = &mut app.replay {
+            replay.on_news(news);
+        }
+        self.recording = recording.or(self.recording.take());
+    }
+}
+
+impl Updates for Playback {
+    async fn next(&mut self, app: &mut App) -> Result<Flow> {
+        let Some(replay) = &app.replay else { return Ok(Flow::End) };
+        if replay.player.intervals() == 0 {
+            return Err(Error::incomplete(
+                "the recording is damaged before its second Sample: nothing of it can be shown",
+            ));
+        }
+        let due = replay.due_in();
+        self.request(replay.player.position())?;
+        tokio::select! {
+            () = self.signals.any() => return Ok(Flow::End),
+            read = self.reads.recv() => match read.ok_or_else(gone)? {
+                Read::Interval(n, interval) => app.on_read(n, interval?),
+                Read::Skipped(first, frames) => app.on_skipped(first, frames),
+                Read::Before(n, frames) => app.on_read_before(n, frames),
+            },
+            news = self.news.recv(), if self.is_passing => {
+                self.on_news(app, news.ok_or_else(gone)?);
+            }
+            () = sleep(due.unwrap_or_default()), if due.is_some() => {}
+        }
+        Ok(Flow::Draw)
+    }
+}
+
+fn gone() -> Error {
+    Error::incomplete("the thread that reads the recording is gone")
 }

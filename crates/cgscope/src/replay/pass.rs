@@ -1,4 +1,4 @@
-//! The pass over the whole file that looks for findings, on a thread of its own, while the screen is in use.
+//! The pass over the whole file that looks for findings, on a thread of its own.
 
 use std::{
     collections::BTreeSet,
@@ -15,19 +15,19 @@ use tokio::sync::mpsc;
 
 use cgscope_view::replay::{
     player::Mark,
-    state::{Ending, News},
+    state::{EndSummary, News},
 };
 
 use crate::{exit::Result, recording::Recording};
 
-/// Between two pieces of news: the screen is drawn for each.
+/// Time between two messages: the screen is drawn for each.
 const NEWS_EVERY: Duration = Duration::from_millis(100);
 
-/// What the pass tells: for the screen, and at the end the recording, which knows what is missing.
-pub type Told = (News, Option<Box<Recording>>);
+/// A message for the screen, and with the last one the recording, which knows what is missing.
+pub type PassMessage = (News, Option<Box<Recording>>);
 
-/// Begins with the first interval of `recording`. Dropping the receiver ends it.
-pub fn start(recording: Recording) -> mpsc::UnboundedReceiver<Told> {
+/// Starts at the first interval of `recording`. Dropping the receiver ends the pass.
+pub fn start(recording: Recording) -> mpsc::UnboundedReceiver<PassMessage> {
     let (send, news) = mpsc::unbounded_channel();
     thread::spawn(move || {
         let last = match run(recording, &send) {
@@ -35,17 +35,17 @@ pub fn start(recording: Recording) -> mpsc::UnboundedReceiver<Told> {
             Ok(None) => return,
             Err(error) => (News::Failed(error.sentence), None),
         };
-        // Nobody may be left to hear it.
+        // The receiver may be gone.
         let _ = send.send(last);
     });
     news
 }
 
-/// The recording after its end; `None` where nobody listens any more.
-fn run(mut recording: Recording, send: &mpsc::UnboundedSender<Told>) -> Result<Option<Recording>> {
+/// The recording after its end. `None`: the receiver is gone.
+fn run(mut recording: Recording, send: &mpsc::UnboundedSender<PassMessage>) -> Result<Option<Recording>> {
     let mut beginnings = Beginnings::default();
     let (mut intervals, mut marks) = (0, Vec::new());
-    let mut told = Instant::now();
+    let mut sent = Instant::now();
     loop {
         let next = recording.next_interval();
         if let Ok(Some(interval)) = &next {
@@ -56,8 +56,8 @@ fn run(mut recording: Recording, send: &mpsc::UnboundedSender<Told>) -> Result<O
             intervals += 1;
         }
         let is_over = !matches!(next, Ok(Some(_)));
-        if is_over || told.elapsed() >= NEWS_EVERY {
-            told = Instant::now();
+        if is_over || sent.elapsed() >= NEWS_EVERY {
+            sent = Instant::now();
             let news = News::Marks(intervals, std::mem::take(&mut marks));
             if send.send((news, None)).is_err() {
                 return Ok(None);
@@ -75,10 +75,10 @@ fn over(recording: &Recording) -> News {
         words += &format!("; {}", recording.skipped_words());
     }
     let samples = usize::try_from(recording.samples()).unwrap_or(usize::MAX);
-    News::Over { samples, ending: Ending { words, is_whole: recording.is_whole() } }
+    News::Over { samples, ending: EndSummary { words, is_whole: recording.is_whole() } }
 }
 
-/// What a finding is about: its figures change from interval to interval.
+/// A finding without its figures, which change from interval to interval.
 type Subject = (Rule, Option<Arc<str>>);
 
 #[derive(Default)]
@@ -87,7 +87,7 @@ struct Beginnings {
 }
 
 impl Beginnings {
-    /// Those of the next interval that the one before it did not have, in the order of the findings.
+    /// The findings of the next interval that the one before it did not have.
     fn of(&mut self, interval: &Interval, host: &Host) -> Vec<Subject> {
         let subjects: Vec<Subject> =
             findings(interval, host).into_iter().map(|finding| (finding.rule, finding.cgroup)).collect();

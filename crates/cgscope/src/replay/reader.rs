@@ -1,6 +1,7 @@
-//! Reads intervals of a recording on a thread of its own: what is asked for first, and then what was before it.
+//! Reads intervals of a recording on a thread of its own: the requested one first, and then those before it.
 
 use std::{
+    path::Path,
     sync::{
         Arc,
         mpsc::{self, RecvError, TryRecvError},
@@ -8,40 +9,44 @@ use std::{
     thread,
 };
 
-use cgscope_model::Interval;
-use cgscope_view::history::Frame;
+use cgscope_model::{Interval, Sample, printable};
+use cgscope_record::{FileReader, Index, open};
+use cgscope_view::{history::Frame, replay::time::Moment};
 use tokio::sync::mpsc as channel;
 
-use crate::{exit::Result, replay::source::Intervals};
+use crate::{
+    exit::{Error, Result},
+    recording,
+};
 
-/// Intervals before one that is jumped to that are read for what is shown over time: a minute at the usual pace.
+/// Intervals that are read before the target of a jump, for figures over time: a minute at the usual pace.
 const BEFORE: usize = 60;
 
-/// Intervals that are gone over on the way to a later one, at most: at the highest speed those of a second or two.
+/// Most intervals that are read on the way to a later one: those of a second or two at the highest speed.
 const SKIPPED: usize = 128;
 
 pub enum Read {
-    /// An interval by its number; `None` where damage is in the way.
+    /// An interval by its number. `None`: it is damaged.
     Interval(usize, Result<Option<Arc<Interval>>>),
-    /// Intervals from this one on that were gone over, the latest last.
+    /// Intervals from this one on that were skipped, the latest last.
     Skipped(usize, Vec<Frame>),
     /// The intervals before this one, the latest last.
     Before(usize, Vec<Frame>),
 }
 
-/// Begins to wait for numbers of intervals; it ends when nobody asks or listens any more.
+/// Starts a thread that waits for numbers of intervals. It ends when either channel is closed.
 pub fn start(intervals: Intervals) -> (mpsc::Sender<usize>, channel::UnboundedReceiver<Read>) {
     let (wanted, receive) = mpsc::channel();
     let (send, reads) = channel::unbounded_channel();
     thread::spawn(move || {
-        let reader = Reader { intervals, receive, send, last: None, before: None };
-        // Either end is gone: nobody is there to be told.
+        let reader = IntervalReader { intervals, receive, send, last: None, before: None };
+        // The error says that a channel is closed.
         let _ = reader.run();
     });
     (wanted, reads)
 }
 
-struct Reader {
+struct IntervalReader {
     intervals: Intervals,
     receive: mpsc::Receiver<usize>,
     send: channel::UnboundedSender<Read>,
@@ -49,14 +54,14 @@ struct Reader {
     before: Option<Before>,
 }
 
-/// Intervals that are being read because a later one is shown.
+/// Intervals that are read because a later one is shown.
 struct Before {
     of: usize,
     next: usize,
     frames: Vec<Frame>,
 }
 
-impl Reader {
+impl IntervalReader {
     fn run(mut self) -> std::result::Result<(), RecvError> {
         loop {
             if let Some(wanted) = self.wanted()? {
@@ -67,25 +72,22 @@ impl Reader {
         }
     }
 
-    /// What is asked for; with nothing else to do, waits for it. Whoever holds a key down wants to see where it leads, not each
-    /// interval on the way.
+    /// The last request, as a key that is held down makes many. Waits for one if there is nothing else to do.
     fn wanted(&mut self) -> std::result::Result<Option<usize>, RecvError> {
-        if self.before.is_none() {
-            let first = self.receive.recv()?;
-            return Ok(Some(self.receive.try_iter().last().unwrap_or(first)));
-        }
-        match self.receive.try_recv() {
-            Ok(first) => Ok(Some(self.receive.try_iter().last().unwrap_or(first))),
-            Err(TryRecvError::Empty) => Ok(None),
-            Err(TryRecvError::Disconnected) => Err(RecvError),
-        }
+        let first = match self.receive.try_recv() {
+            Ok(first) => first,
+            Err(TryRecvError::Empty) if self.before.is_some() => return Ok(None),
+            Err(TryRecvError::Empty) => self.receive.recv()?,
+            Err(TryRecvError::Disconnected) => return Err(RecvError),
+        };
+        Ok(Some(self.receive.try_iter().last().unwrap_or(first)))
     }
 
     fn read(&mut self, n: usize) -> std::result::Result<(), RecvError> {
         let last = self.last.replace(n);
         let near = last.filter(|last| *last < n && n - last <= SKIPPED);
         if let Some(last) = near {
-            // So that what is shown over time has no gap at a high speed.
+            // Figures over time then have no gaps at a high speed.
             let frames: Vec<Frame> = (last + 1..n)
                 .map_while(|k| self.intervals.read(k).ok()?)
                 .map(|one| Frame::new(&one))
@@ -101,7 +103,7 @@ impl Reader {
         self.send.send(Read::Interval(n, interval)).map_err(|_| RecvError)
     }
 
-    /// One more of them. What cannot be read is left out, with all before it.
+    /// Reads one more interval. One that cannot be read is left out, with all before it.
     fn read_before(&mut self, mut before: Before) -> std::result::Result<(), RecvError> {
         match self.intervals.read(before.next) {
             Ok(Some(interval)) => before.frames.push(Frame::new(&interval)),
@@ -113,5 +115,104 @@ impl Reader {
             return Ok(());
         }
         self.send.send(Read::Before(before.of, before.frames)).map_err(|_| RecvError)
+    }
+}
+
+/// The intervals between each two Samples of a file. If they are read in order, each needs only one more Sample.
+pub struct Intervals {
+    reader: FileReader,
+    index: Index,
+    file: String,
+    /// The Sample that the reader reads next.
+    next: Option<usize>,
+    /// The Sample read last, and its number.
+    last: Option<(usize, Sample)>,
+}
+
+impl Intervals {
+    pub fn open(path: &Path) -> Result<Self> {
+        let mut reader = open(path).map_err(|error| Error::could_not_run(error.to_string()))?;
+        let file = printable(&path.display().to_string()).to_string();
+        let index = reader.index().map_err(|error| Error::could_not_run(format!("{file} {error}")))?;
+        Ok(Self { reader, index, file, next: Some(0), last: None })
+    }
+
+    pub fn moments(&self) -> Vec<Moment> {
+        let entries = self.index.entries().iter();
+        entries.map(|entry| Moment { mono_ns: entry.mono_ns, unix_ns: entry.unix_ns }).collect()
+    }
+
+    /// The selected part of the interval from Sample `n` to the next one. `None`: one of the two is damaged.
+    pub fn read(&mut self, n: usize) -> Result<Option<Interval>> {
+        let earlier = match self.last.take() {
+            Some((number, sample)) if number == n => Some(sample),
+            _ => self.sample(n)?,
+        };
+        let Some(earlier) = earlier else { return Ok(None) };
+        let Some(now) = self.sample(n + 1)? else { return Ok(None) };
+        let interval = recording::between(&earlier, &now, &self.reader.header().selection)?;
+        self.last = Some((n + 1, now));
+        Ok(Some(interval))
+    }
+
+    /// Sample `n`. `None`: it is damaged.
+    fn sample(&mut self, n: usize) -> Result<Option<Sample>> {
+        let Some(entry) = self.index.entries().get(n) else { return Ok(None) };
+        let expected_ns = entry.mono_ns;
+        let unreadable = |error| Error::incomplete(format!("{} {error}", self.file));
+        if self.next.take() != Some(n) {
+            self.reader.seek(&self.index, n).map_err(unreadable)?;
+        }
+        let sample = self.reader.next().transpose().map_err(unreadable)?;
+        // The reader skips a damaged Sample, and reads the next one in its place.
+        let sample = sample.filter(|sample| sample.mono_ns == expected_ns);
+        self.next = sample.is_some().then_some(n + 1);
+        Ok(sample)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use cgscope_model::Selection;
+    use cgscope_record::{FileWriter, Header, Reason};
+
+    use cgscope_made_up::small::{after, task};
+
+    use super::*;
+    use crate::recording::Recording;
+
+    /// What rises in a history: waits, their sum and the time on a CPU.
+    fn sample(n: u64) -> Sample {
+        let tasks = (1..=4).map(|tid| {
+            let mut task = task(tid, &vec![u64::from(tid) * 1_000; n as usize * 3]);
+            task.totals.on_cpu_ns = n * 500_000_000;
+            task
+        });
+        let sample = after(tasks.collect());
+        let (mono_ns, unix_ns) = (1_000_000_000 * (n + 1), 1_700_000_000_000_000_000 + n);
+        Sample { mono_ns, unix_ns, pairs: Vec::new(), ..sample }
+    }
+
+    #[test]
+    fn in_any_order_they_are_those_that_a_report_has() {
+        let path = std::env::temp_dir().join(format!("cgscope-replay-{}.rec", std::process::id()));
+        let selection = Selection { comm: Some("task-[123]".into()), ..Selection::default() };
+        let header = Header { selection, ..Header::default() };
+        let mut writer = FileWriter::create(&path, &header).unwrap();
+        (0..6).for_each(|n| writer.sample(&sample(n)).unwrap());
+        writer.end(0, Reason::Finished).unwrap();
+
+        let mut recording = Recording::open(&path).unwrap();
+        let reported: Vec<Interval> = std::iter::from_fn(|| recording.next_interval().unwrap()).collect();
+        let mut intervals = Intervals::open(&path).unwrap();
+        assert_eq!(intervals.moments().len(), 6);
+        for n in [0, 1, 2, 4, 3, 4, 0, 0] {
+            assert_eq!(intervals.read(n).unwrap().as_ref(), Some(&reported[n]), "{n}");
+            assert_eq!(reported[n].tasks.len(), 3);
+        }
+        assert_eq!(intervals.read(5).unwrap(), None);
+        fs::remove_file(&path).unwrap();
     }
 }

@@ -193,12 +193,6 @@ fn a_link_that_was_put_there_after_the_check_is_not_followed() {
 
 #[test]
 fn what_somebody_else_left_in_a_directory_for_all_is_not_followed() {
-    let stat = |uid, mode| {
-        // SAFETY: zeros are a value of it.
-        let mut stat: Stat = unsafe { std::mem::zeroed() };
-        (stat.st_uid, stat.st_mode) = (uid, mode);
-        stat
-    };
     let us = geteuid().as_raw();
     let (for_all, owners) = (stat(7, 0o041_777), stat(7, 0o040_755));
     assert!(is_planted(&stat(us + 1, 0o120_777), &for_all));
@@ -214,4 +208,49 @@ fn what_somebody_else_left_in_a_directory_for_all_is_not_followed() {
         fs::set_permissions(&dir.0, fs::Permissions::from_mode(0o1777)).unwrap();
         assert_eq!(Place::of(&link).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     }
+}
+
+fn stat(uid: u32, mode: u32) -> Stat {
+    // SAFETY: zeros are a value of it.
+    let mut stat: Stat = unsafe { std::mem::zeroed() };
+    (stat.st_uid, stat.st_mode) = (uid, mode);
+    stat
+}
+
+#[test]
+fn permissions_are_only_ever_removed_and_only_by_a_file_of_the_same_owner() {
+    let (root, user) = (Uid::ROOT, Uid::from_raw(1000));
+    assert_eq!((new_mode(root, None), new_mode(user, None)), (0o600, 0o666));
+    for (owner, theirs) in [(0, 0o4777), (65_534, 0o4777), (65_534, 0), (0, 0o100_644)] {
+        assert_eq!(new_mode(root, Some(&stat(owner, theirs))), 0o600, "{owner} {theirs:o}");
+    }
+    assert_eq!(new_mode(root, Some(&stat(0, 0o400))), 0o400);
+    assert_eq!(new_mode(user, Some(&stat(1000, 0o106_640))), 0o640);
+    assert_eq!(new_mode(user, Some(&stat(0, 0o600))), 0o666);
+}
+
+#[test]
+fn only_root_gives_files_to_the_user_of_sudo() {
+    let (root, user) = (Uid::ROOT, Uid::from_raw(1000));
+    let of = |real, effective, uid: &'static str, gid: &'static str| {
+        Invoker::of(real, effective, |name| {
+            let value = if name == "SUDO_UID" { uid } else { gid };
+            (value != "-").then(|| value.into())
+        })
+    };
+    assert_eq!(of(root, root, "1000", "100"), Some(Invoker { uid: user, gid: Gid::from_raw(100) }));
+    assert_eq!(of(user, root, "1000", "100"), None);
+    assert_eq!(of(user, user, "1000", "100"), None);
+    // The last one would leave the owner as it is.
+    for (uid, gid) in [("-", "100"), ("1000", "-"), ("0", "0"), ("x", "100"), ("4294967295", "100")] {
+        assert_eq!(of(root, root, uid, gid), None, "{uid} {gid}");
+    }
+}
+
+#[test]
+fn a_file_goes_to_the_user_of_sudo_only_where_that_user_could_have_made_it() {
+    let invoker = Invoker { uid: Uid::from_raw(1000), gid: Gid::from_raw(100) };
+    let can = |uid, mode| invoker.can_make_files_in(&stat(uid, mode));
+    assert!(can(1000, 0o700) && can(0, 0o1777));
+    assert!(!can(0, 0o755) && !can(2000, 0o775) && !can(1000, 0o555));
 }

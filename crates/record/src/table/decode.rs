@@ -1,28 +1,20 @@
-//! Bytes to rows. The bytes are not believed: whatever cannot have been written is `None`.
+//! Bytes to rows. Bytes that no writer can have written give `None`.
 
 use std::sync::Arc;
 
-use super::{Bytes, CHANGED, SAME, Table};
+use cgscope_model::Sample;
+
+use super::{Bytes, CHANGED, SAME, Table, TableDecoder};
 use crate::{
-    cells::{Cell, Columns, Kind, LONGEST, NONE, Row},
+    cells::{Cell, ColumnKind, Columns, LONGEST, NONE, Row},
     rows::Keyed,
 };
 
-/// Where a column of the file belongs.
-#[derive(Clone, Copy, Debug)]
-enum Home {
-    Number(usize),
-    List(usize),
-    /// This version does not know it.
-    Nowhere,
-}
-
-/// The columns of a file's table among those that this version knows. A file of another version may have more or less: what
-/// it has not is as in an empty row.
-#[derive(Debug)]
+/// The columns of a table in a file. A file of another version may have more or fewer: those that it lacks are as in an empty row.
 struct Layout {
-    file: Vec<(Kind, Home)>,
-    /// The numbers of a row that is new.
+    /// The columns in the order of the file, and their places among the numbers or the lists of a row, if this version knows them.
+    file: Vec<(ColumnKind, Option<usize>)>,
+    /// The numbers of a new row.
     base: Vec<u64>,
     lists: usize,
 }
@@ -35,34 +27,33 @@ impl Layout {
         for column in known.columns {
             let home = if column.kind.is_list() {
                 lists += 1;
-                Home::List(lists - 1)
+                lists - 1
             } else {
                 base.push(column.kind.base());
-                Home::Number(base.len() - 1)
+                base.len() - 1
             };
             homes.push((column, home));
         }
-        let home_of =
-            |column| homes.iter().find(|(known, _)| known == column).map_or(Home::Nowhere, |(_, home)| *home);
+        let home_of = |column| homes.iter().find(|(known, _)| known == column).map(|(_, home)| *home);
         let file = table.columns.iter().map(|column| (column.kind, home_of(column))).collect();
         Self { file, base, lists }
     }
 }
 
-/// Which rows differ from those of the Sample before.
-#[derive(Debug, Default)]
-struct Places {
+/// The places of rows that differ from those of the Sample before.
+#[derive(Default)]
+struct RowChanges {
     removed: Vec<usize>,
     inserted: Vec<usize>,
     changed: Vec<usize>,
 }
 
-impl Places {
-    /// Those of a table that had `length` rows; how many it has now.
+impl RowChanges {
+    /// Reads the changes of a table that had `length` rows. Returns how many it has now.
     fn read(&mut self, bytes: &mut Bytes<'_>, length: usize) -> Option<usize> {
         bytes.places(length, &mut self.removed)?;
         let left = length - self.removed.len();
-        // As many new rows as are said, anywhere among those that are left.
+        // The places of inserted rows are below the number of rows that this makes.
         let mut ahead = Bytes(bytes.0);
         let now = left.checked_add(ahead.count(1)?)?;
         bytes.places(now, &mut self.inserted)?;
@@ -74,7 +65,7 @@ impl Places {
         self.inserted.is_empty() && self.changed.is_empty()
     }
 
-    /// The rows that are new or changed, ascending; none can be both.
+    /// The rows that are new or changed, ascending. `None`: a row is both.
     fn touched(&self, into: &mut Vec<usize>) -> Option<()> {
         into.clear();
         into.extend(self.inserted.iter().chain(&self.changed));
@@ -84,25 +75,23 @@ impl Places {
 }
 
 /// Reads a table as it changes from Sample to Sample.
-#[derive(Debug)]
 pub(crate) struct Decoder<T> {
     layout: Layout,
-    entries: Vec<Entry<T>>,
-    places: Places,
+    entries: Vec<RowState<T>>,
+    places: RowChanges,
     touched: Vec<usize>,
-    /// Somebody asks for rows that went or came; and those that did since.
+    /// Rows that disappear and appear are kept in `gone` and `came`: as they were last and first, in order.
     pub(crate) keeps_changes: bool,
-    gone: Vec<T>,
-    came: Vec<T>,
+    pub(crate) gone: Vec<T>,
+    pub(crate) came: Vec<T>,
 }
 
-#[derive(Debug)]
-struct Entry<T> {
-    /// `None` before it was put together for the first time.
+struct RowState<T> {
+    /// The row, unless it was never asked for.
     row: Option<T>,
-    /// The row is not as the cells are.
+    /// The cells have changed since the row was made.
     is_stale: bool,
-    /// A bit for each list that has changed since it was.
+    /// A bit for each list that has changed since then.
     changed: u64,
     numbers: Box<[u64]>,
     lists: Box<[Vec<Cell>]>,
@@ -113,7 +102,7 @@ impl<T: Keyed> Decoder<T> {
         Self {
             layout: Layout::new::<T>(table),
             entries: Vec::new(),
-            places: Places::default(),
+            places: RowChanges::default(),
             touched: Vec::new(),
             keeps_changes: false,
             gone: Vec::new(),
@@ -121,21 +110,14 @@ impl<T: Keyed> Decoder<T> {
         }
     }
 
-    /// Forgets all rows.
-    pub(crate) fn clear(&mut self) {
-        self.entries.clear();
-        self.gone.clear();
-        self.came.clear();
-    }
-
-    /// Begins a Sample that stands for itself: all its rows will be new. The rows of before, if somebody asks which went.
+    /// Begins a key frame: all rows will be new. Returns the rows of before, if changes are kept.
     pub(crate) fn begin(&mut self, texts: &[Arc<str>]) -> Option<Vec<T>> {
         let mut before = std::mem::take(&mut self.entries);
         before.retain(|_| self.keeps_changes);
         before.into_iter().map(|entry| entry.into_row(texts)).collect()
     }
 
-    /// Ends it: those of `before` that are not there any more went, and those that are there and were not in it came.
+    /// Ends a frame, and keeps its changes. `before`: the rows before a key frame.
     pub(crate) fn end(&mut self, before: Option<Vec<T>>, texts: &[Arc<str>]) -> Option<()>
     where
         T: Clone,
@@ -144,7 +126,7 @@ impl<T: Keyed> Decoder<T> {
             return Some(());
         }
         let Some(before) = before else {
-            // A Sample that builds on the one before says itself what is new.
+            // A delta frame names its new rows.
             for at in self.places.inserted.iter().copied() {
                 let entry = &mut self.entries[at];
                 entry.refresh(texts)?;
@@ -166,40 +148,6 @@ impl<T: Keyed> Decoder<T> {
         Some(())
     }
 
-    /// Takes the changes from `bytes`; `new_left` is how many rows may still be new in this frame.
-    pub(crate) fn decode(
-        &mut self,
-        bytes: &mut Bytes<'_>,
-        texts: &[Arc<str>],
-        new_left: &mut usize,
-    ) -> Option<()> {
-        let length = self.places.read(bytes, self.entries.len())?;
-        *new_left = new_left.checked_sub(self.places.inserted.len())?;
-        self.come_and_go(length, texts)?;
-        if self.places.is_empty() {
-            return Some(());
-        }
-        self.places.touched(&mut self.touched)?;
-        for at in 0..self.layout.file.len() {
-            let (kind, home) = self.layout.file[at];
-            match bytes.byte()? {
-                SAME => {}
-                CHANGED if kind.is_list() => self.list_column(bytes, home)?,
-                CHANGED => self.number_column(bytes, home)?,
-                _ => return None,
-            }
-        }
-        for at in &self.touched {
-            self.entries[*at].is_stale = true;
-        }
-        Some(())
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// The rows as they are now.
     pub(crate) fn rows(&mut self, texts: &[Arc<str>]) -> Option<impl Iterator<Item = &T>> {
         for entry in &mut self.entries {
             entry.refresh(texts)?;
@@ -207,18 +155,8 @@ impl<T: Keyed> Decoder<T> {
         Some(self.entries.iter().filter_map(|entry| entry.row.as_ref()))
     }
 
-    /// The rows that went since this was last asked, as they were last.
-    pub(crate) fn take_gone(&mut self) -> Vec<T> {
-        std::mem::take(&mut self.gone)
-    }
-
-    /// The rows that came since this was last asked, as they were first.
-    pub(crate) fn take_came(&mut self) -> Vec<T> {
-        std::mem::take(&mut self.came)
-    }
-
-    fn come_and_go(&mut self, length: usize, texts: &[Arc<str>]) -> Option<()> {
-        let Places { removed, inserted, .. } = &self.places;
+    fn insert_and_remove(&mut self, length: usize, texts: &[Arc<str>]) -> Option<()> {
+        let RowChanges { removed, inserted, .. } = &self.places;
         if removed.is_empty() && inserted.is_empty() {
             return Some(());
         }
@@ -240,16 +178,16 @@ impl<T: Keyed> Decoder<T> {
         let mut old = std::mem::take(&mut self.entries).into_iter();
         self.entries = (0..length)
             .filter_map(|place| match new.next_if(|new| **new == place) {
-                Some(_) => Some(Entry::new(&self.layout)),
+                Some(_) => Some(RowState::new(&self.layout)),
                 None => old.next(),
             })
             .collect();
         Some(())
     }
 
-    fn number_column(&mut self, bytes: &mut Bytes<'_>, home: Home) -> Option<()> {
-        let Home::Number(column) = home else {
-            return skip_numbers(bytes, self.touched.len());
+    fn number_column(&mut self, bytes: &mut Bytes<'_>, home: Option<usize>) -> Option<()> {
+        let Some(column) = home else {
+            return self.touched.iter().try_for_each(|_| bytes.change().map(drop));
         };
         for at in &self.touched {
             let change = bytes.change()?;
@@ -261,9 +199,9 @@ impl<T: Keyed> Decoder<T> {
         Some(())
     }
 
-    fn list_column(&mut self, bytes: &mut Bytes<'_>, home: Home) -> Option<()> {
-        let Home::List(column) = home else {
-            return (0..self.touched.len()).try_for_each(|_| skip_list(bytes));
+    fn list_column(&mut self, bytes: &mut Bytes<'_>, home: Option<usize>) -> Option<()> {
+        let Some(column) = home else {
+            return self.touched.iter().try_for_each(|_| skip_list(bytes));
         };
         for at in &self.touched {
             let entry = &mut self.entries[*at];
@@ -275,7 +213,47 @@ impl<T: Keyed> Decoder<T> {
     }
 }
 
-impl<T: Keyed> Entry<T> {
+impl<T: Keyed> TableDecoder for Decoder<T> {
+    fn clear(&mut self) {
+        self.entries.clear();
+        self.gone.clear();
+        self.came.clear();
+    }
+
+    fn decode(&mut self, bytes: &mut Bytes<'_>, texts: &[Arc<str>], new_left: &mut usize) -> Option<()> {
+        let length = self.places.read(bytes, self.entries.len())?;
+        *new_left = new_left.checked_sub(self.places.inserted.len())?;
+        self.insert_and_remove(length, texts)?;
+        if self.places.is_empty() {
+            return Some(());
+        }
+        self.places.touched(&mut self.touched)?;
+        for at in 0..self.layout.file.len() {
+            let (kind, home) = self.layout.file[at];
+            match bytes.byte()? {
+                SAME => {}
+                CHANGED if kind.is_list() => self.list_column(bytes, home)?,
+                CHANGED => self.number_column(bytes, home)?,
+                _ => return None,
+            }
+        }
+        for at in &self.touched {
+            self.entries[*at].is_stale = true;
+        }
+        Some(())
+    }
+
+    fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn give(&mut self, texts: &[Arc<str>], sample: &mut Sample) -> Option<()> {
+        T::give(self.rows(texts)?, sample);
+        Some(())
+    }
+}
+
+impl<T: Keyed> RowState<T> {
     fn new(layout: &Layout) -> Self {
         Self {
             row: None,
@@ -291,19 +269,20 @@ impl<T: Keyed> Entry<T> {
         self.row
     }
 
-    /// Makes the row what the cells are.
+    /// Makes the row from the cells, if they have changed.
     fn refresh(&mut self, texts: &[Arc<str>]) -> Option<()> {
         if !self.is_stale {
             return Some(());
         }
         let before = self.row.as_ref().and_then(T::hist).map(|hist| (hist, self.changed));
-        self.row = Some(T::take(&mut Row::new(&self.numbers, &self.lists, texts, before))?);
+        let (numbers, lists) = (self.numbers.iter(), &self.lists);
+        self.row = Some(T::take(&mut Row { numbers, lists, next_list: 0, texts, before })?);
         (self.is_stale, self.changed) = (false, 0);
         Some(())
     }
 }
 
-/// Makes the changes in a list; true if there are any.
+/// Changes a list. True if there are changes.
 fn change_list(list: &mut Vec<Cell>, bytes: &mut Bytes<'_>) -> Option<bool> {
     let count = bytes.count(2)?;
     let (mut next, mut at) = (0u64, 0);
@@ -330,57 +309,10 @@ fn change_list(list: &mut Vec<Cell>, bytes: &mut Bytes<'_>) -> Option<bool> {
     Some(count != 0)
 }
 
-fn skip_numbers(bytes: &mut Bytes<'_>, count: usize) -> Option<()> {
-    (0..count).try_for_each(|_| bytes.change().map(|_| ()))
-}
-
 fn skip_list(bytes: &mut Bytes<'_>) -> Option<()> {
     for _ in 0..bytes.count(2)? {
         bytes.gap()?;
         bytes.change()?;
     }
     Some(())
-}
-
-/// A table that this version does not know: its bytes are gone over.
-#[derive(Debug)]
-pub(crate) struct Unknown {
-    kinds: Vec<Kind>,
-    rows: usize,
-    places: Places,
-}
-
-impl Unknown {
-    pub(crate) fn new(table: &Table) -> Self {
-        let kinds = table.columns.iter().map(|column| column.kind).collect();
-        Self { kinds, rows: 0, places: Places::default() }
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.rows = 0;
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.rows
-    }
-
-    pub(crate) fn skip(&mut self, bytes: &mut Bytes<'_>) -> Option<()> {
-        self.rows = self.places.read(bytes, self.rows)?;
-        if self.places.is_empty() {
-            return Some(());
-        }
-        let touched = self.places.inserted.len() + self.places.changed.len();
-        for kind in &self.kinds {
-            match bytes.byte()? {
-                SAME => {}
-                CHANGED => {
-                    for _ in 0..touched {
-                        if kind.is_list() { skip_list(bytes) } else { bytes.number::<i64>().map(|_| ()) }?
-                    }
-                }
-                _ => return None,
-            }
-        }
-        Some(())
-    }
 }

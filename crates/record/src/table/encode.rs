@@ -2,43 +2,40 @@
 
 use std::{borrow::Borrow, cmp::Ordering};
 
+use cgscope_model::Sample;
 use integer_encoding::VarInt;
 
-use super::{CHANGED, SAME};
+use super::{CHANGED, SAME, TableEncoder};
 use crate::{
-    cells::{Cell, Cells, Columns, Kind, NONE, Texts},
+    cells::{Cell, Cells, ColumnKind, Columns, NONE, Texts},
     rows::Keyed,
 };
 
-/// Writes a table as it changes from Sample to Sample.
-#[derive(Debug)]
 pub(crate) struct Encoder<T: Keyed> {
-    kinds: Vec<Kind>,
-    /// Columns of numbers, and of lists.
+    kinds: Vec<ColumnKind>,
+    /// The number of columns of numbers, and of lists.
     numbers: usize,
     lists: usize,
-    before: Rows<T>,
-    now: Rows<T>,
+    before: TableRows<T>,
+    now: TableRows<T>,
+    /// Places of rows before.
     removed: Vec<usize>,
-    inserted: Vec<usize>,
-    changed: Vec<usize>,
-    /// Rows that are new or changed: the place now, and the one before.
+    /// Rows that are new or changed: their places now, and before if they are not new.
     touched: Vec<(usize, Option<usize>)>,
 }
 
-#[derive(Debug)]
-struct Rows<T: Keyed> {
+struct TableRows<T: Keyed> {
     keys: Vec<T::Key>,
     cells: Cells,
 }
 
-impl<T: Keyed> Default for Rows<T> {
+impl<T: Keyed> Default for TableRows<T> {
     fn default() -> Self {
         Self { keys: Vec::new(), cells: Cells::default() }
     }
 }
 
-impl<T: Keyed> Rows<T> {
+impl<T: Keyed> TableRows<T> {
     fn clear(&mut self) {
         self.keys.clear();
         self.cells.clear();
@@ -53,78 +50,66 @@ impl<T: Keyed> Default for Encoder<T> {
     fn default() -> Self {
         let mut columns = Columns::default();
         T::columns(&mut columns);
-        let kinds: Vec<Kind> = columns.columns.iter().map(|column| column.kind).collect();
+        let kinds: Vec<ColumnKind> = columns.columns.iter().map(|column| column.kind).collect();
         let lists = kinds.iter().filter(|kind| kind.is_list()).count();
         Self {
             numbers: kinds.len() - lists,
             lists,
             kinds,
-            before: Rows::default(),
-            now: Rows::default(),
+            before: TableRows::default(),
+            now: TableRows::default(),
             removed: Vec::new(),
-            inserted: Vec::new(),
-            changed: Vec::new(),
             touched: Vec::new(),
         }
     }
 }
 
-impl<T: Keyed> Encoder<T> {
-    /// Forgets what was written: all rows are new in the next Sample.
-    pub(crate) fn clear(&mut self) {
+impl<T: Keyed> TableEncoder for Encoder<T> {
+    fn clear(&mut self) {
         self.before.clear();
     }
 
-    /// Appends what changed since the last call to `out`, and tells how many rows are new.
-    pub(crate) fn encode(
-        &mut self,
-        rows: impl Iterator<Item: Borrow<T>>,
-        texts: &mut Texts,
-        out: &mut Vec<u8>,
-    ) -> usize {
+    fn encode(&mut self, sample: &Sample, texts: &mut Texts, out: &mut Vec<u8>) -> usize {
         self.now.clear();
         self.now.keys.reserve(self.before.keys.len());
         self.now.cells.reserve_as(&self.before.cells);
-        for row in rows {
+        for row in T::of(sample) {
             let row = row.borrow();
             self.now.keys.push(row.key());
             row.put(&mut self.now.cells, texts);
         }
         self.compare();
-        for places in [&self.removed, &self.inserted, &self.changed] {
-            put_places(places, out);
-        }
+        let new = self.touched.iter().filter(|(_, old)| old.is_none()).map(|(new, _)| *new);
+        let changed = self.touched.iter().filter(|(_, old)| old.is_some()).map(|(new, _)| *new);
+        put_places(self.removed.iter().copied(), out);
+        put_places(new.clone(), out);
+        put_places(changed, out);
+        let new = new.count();
         if !self.touched.is_empty() {
             self.columns(out);
         }
         std::mem::swap(&mut self.before, &mut self.now);
-        self.inserted.len()
+        new
     }
 
-    /// Gives back the memory that only encoding needs: what was written last stays.
-    pub(crate) fn release(&mut self) {
-        self.now = Rows::default();
-        for list in [&mut self.removed, &mut self.inserted, &mut self.changed] {
-            *list = Vec::new();
-        }
-        self.touched = Vec::new();
+    fn release(&mut self) {
+        self.now = TableRows::default();
+        (self.removed, self.touched) = (Vec::new(), Vec::new());
     }
 
-    /// Bytes that stay between two Samples.
-    pub(crate) fn memory_bytes(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         self.before.memory_bytes() + self.now.memory_bytes()
     }
 
-    /// How many rows were written last.
-    pub(crate) fn rows(&self) -> usize {
+    fn rows(&self) -> usize {
         self.before.keys.len()
     }
+}
 
-    /// Finds the rows that went, came and changed. Both lists ascend by key.
+impl<T: Keyed> Encoder<T> {
+    /// Finds the rows that were removed, inserted and changed. Rows ascend by key.
     fn compare(&mut self) {
-        for list in [&mut self.removed, &mut self.inserted, &mut self.changed] {
-            list.clear();
-        }
+        self.removed.clear();
         self.touched.clear();
         let (before, now) = (&self.before.keys, &self.now.keys);
         let (mut old, mut new) = (0, 0);
@@ -136,14 +121,8 @@ impl<T: Keyed> Encoder<T> {
             };
             match order {
                 Ordering::Less => self.removed.push(old),
-                Ordering::Greater => {
-                    self.inserted.push(new);
-                    self.touched.push((new, None));
-                }
-                Ordering::Equal if !self.is_same(old, new) => {
-                    self.changed.push(new);
-                    self.touched.push((new, Some(old)));
-                }
+                Ordering::Greater => self.touched.push((new, None)),
+                Ordering::Equal if !self.is_same(old, new) => self.touched.push((new, Some(old))),
                 Ordering::Equal => {}
             }
             old += usize::from(order.is_le());
@@ -199,16 +178,15 @@ impl<T: Keyed> Encoder<T> {
     }
 }
 
-/// A number as the difference to another one: most are small, whether they rise or fall.
-fn put<N: VarInt>(number: N, out: &mut Vec<u8>) {
+pub(crate) fn put<N: VarInt>(number: N, out: &mut Vec<u8>) {
     let mut bytes = [0; 10];
     let length = number.encode_var(&mut bytes);
     out.extend(&bytes[..length]);
 }
 
-/// How many, and from each to the next: what lies between them.
-fn put_places(places: &[usize], out: &mut Vec<u8>) {
-    put(places.len(), out);
+/// Puts the number of places, and the gap before each.
+fn put_places(places: impl Iterator<Item = usize> + Clone, out: &mut Vec<u8>) {
+    put(places.clone().count(), out);
     let mut next = 0;
     for place in places {
         put(place - next, out);
@@ -216,9 +194,9 @@ fn put_places(places: &[usize], out: &mut Vec<u8>) {
     }
 }
 
-/// The cells that differ: how many, and of each what lies between it and the one before, and the difference. True if any does.
+/// Puts the number of cells that differ, and for each the gap before it and the difference. True if there are any.
 fn put_list(before: &[Cell], now: &[Cell], out: &mut Vec<u8>) -> bool {
-    let differ = Differing { before, now };
+    let differ = differing(before, now);
     let count = differ.clone().count();
     put(count, out);
     let mut next = 0;
@@ -230,32 +208,23 @@ fn put_list(before: &[Cell], now: &[Cell], out: &mut Vec<u8>) -> bool {
     count != 0
 }
 
-/// The cells in which two lists differ, ascending.
-#[derive(Clone)]
-struct Differing<'a> {
-    before: &'a [Cell],
-    now: &'a [Cell],
-}
-
-impl Iterator for Differing<'_> {
-    type Item = (u32, i64);
-
-    fn next(&mut self) -> Option<Self::Item> {
+/// The cells in which two lists differ, ascending, with the differences.
+fn differing(mut before: &[Cell], mut now: &[Cell]) -> impl Iterator<Item = (u32, i64)> + Clone {
+    std::iter::from_fn(move || {
         loop {
-            let index = match (self.before.first(), self.now.first()) {
+            let index = match (before.first(), now.first()) {
                 (Some(before), Some(now)) => before.0.min(now.0),
-                (Some(one), None) | (None, Some(one)) => one.0,
-                (None, None) => return None,
+                (one, other) => one.or(other)?.0,
             };
-            let (before, now) = (pop(&mut self.before, index), pop(&mut self.now, index));
-            if before != now {
-                return Some((index, now.wrapping_sub(before) as i64));
+            let (old, new) = (pop(&mut before, index), pop(&mut now, index));
+            if old != new {
+                return Some((index, new.wrapping_sub(old) as i64));
             }
         }
-    }
+    })
 }
 
-/// Takes the number at this index off a list that has none before.
+/// Takes the number at this index off a list that has no smaller index.
 fn pop(list: &mut &[Cell], index: u32) -> u64 {
     match list.split_first() {
         Some(((at, number), rest)) if *at == index => {

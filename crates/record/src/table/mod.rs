@@ -1,31 +1,32 @@
-//! A table of a Sample: rows with the same columns, of which only what changed is written.
+//! A table of a Sample: rows with the same columns, of which only the changes are written.
 //!
-//! In ascending order of their place: the rows that went (places of before), those that are new, those that changed (places of
-//! now). Then column by column the change of each row that is new or changed, as far as the column has any.
+//! First the places of the rows that were removed (among those before), inserted and changed (among those now), each ascending. Then,
+//! column by column, the change of each row that is new or changed, if the column has any.
 
-mod bytes;
 mod decode;
 mod encode;
 
-pub(crate) use bytes::Bytes;
-pub(crate) use decode::{Decoder, Unknown};
-pub(crate) use encode::Encoder;
+pub(crate) use decode::Decoder;
+pub(crate) use encode::{Encoder, put};
 
+use std::{any::Any, sync::Arc};
+
+use cgscope_model::Sample;
+use integer_encoding::VarInt;
 use serde::{Deserialize, Serialize};
 
-use crate::cells::{Column, Columns, Field};
+use crate::cells::{Column, Columns, Field, Texts};
 
-/// What the header says of a table.
+/// A table in the header.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Table {
-    /// Its name: the member of a Sample, or `whole` for what a Sample has but once.
-    pub name: String,
-    /// Its columns in the order of the file.
-    pub columns: Vec<Column>,
+pub(crate) struct Table {
+    /// The member of a Sample, or `whole` for the members that a Sample has once.
+    pub(crate) name: String,
+    /// The columns in the order of the file.
+    pub(crate) columns: Vec<Column>,
 }
 
 impl Table {
-    /// The table of these rows as this version writes it.
     pub(crate) fn of<T: Field>(name: &str) -> Self {
         let mut columns = Columns::default();
         T::columns(&mut columns);
@@ -33,7 +34,92 @@ impl Table {
     }
 }
 
+/// Writes a table as it changes from Sample to Sample.
+pub(crate) trait TableEncoder: Send {
+    /// Makes all rows of the next Sample new.
+    fn clear(&mut self);
+    /// Appends the changes since the last call to `out`, and returns how many rows are new.
+    fn encode(&mut self, sample: &Sample, texts: &mut Texts, out: &mut Vec<u8>) -> usize;
+    fn rows(&self) -> usize;
+    /// Frees the memory that only encoding needs. The rows written last stay.
+    fn release(&mut self);
+    fn memory_bytes(&self) -> usize;
+}
+
+/// Reads a table as it changes from Sample to Sample.
+pub(crate) trait TableDecoder: Any + Send {
+    fn clear(&mut self);
+    /// Reads the changes. `new_left` is how many more rows may be new in this frame.
+    fn decode(&mut self, bytes: &mut Bytes<'_>, texts: &[Arc<str>], new_left: &mut usize) -> Option<()>;
+    fn len(&self) -> usize;
+    /// Gives the rows to a Sample.
+    fn give(&mut self, texts: &[Arc<str>], sample: &mut Sample) -> Option<()>;
+}
+
 /// The column has no change.
 const SAME: u8 = 0;
 /// The changes of all rows that are new or changed follow.
 const CHANGED: u8 = 1;
+
+/// The bytes of a payload that are not read yet.
+pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Bytes<'a> {
+    pub(crate) fn number<N: VarInt>(&mut self) -> Option<N> {
+        let (number, length) = N::decode_var(self.0)?;
+        self.0 = &self.0[length..];
+        Some(number)
+    }
+
+    /// A difference. Most take one byte.
+    #[inline]
+    fn change(&mut self) -> Option<u64> {
+        match self.0.split_first() {
+            Some((byte, rest)) if *byte < 0x80 => {
+                self.0 = rest;
+                Some(u64::from(byte >> 1) ^ 0u64.wrapping_sub((byte & 1).into()))
+            }
+            _ => self.number::<i64>().map(|change| change as u64),
+        }
+    }
+
+    #[inline]
+    fn gap(&mut self) -> Option<u64> {
+        match self.0.split_first() {
+            Some((byte, rest)) if *byte < 0x80 => {
+                self.0 = rest;
+                Some((*byte).into())
+            }
+            _ => self.number(),
+        }
+    }
+
+    /// The number of things that follow, each of at least `bytes` bytes.
+    pub(crate) fn count(&mut self, bytes: usize) -> Option<usize> {
+        let count = usize::try_from(self.gap()?).ok()?;
+        (count <= self.0.len() / bytes).then_some(count)
+    }
+
+    pub(crate) fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.take(1).map(|bytes| bytes[0])
+    }
+
+    /// Places below `length`, ascending.
+    fn places(&mut self, length: usize, into: &mut Vec<usize>) -> Option<()> {
+        into.clear();
+        let mut next = 0usize;
+        for _ in 0..self.count(1)? {
+            let gap = usize::try_from(self.gap()?).ok()?;
+            let place = next.checked_add(gap).filter(|place| *place < length)?;
+            into.push(place);
+            next = place + 1;
+        }
+        Some(())
+    }
+}

@@ -8,7 +8,7 @@ use cgscope_model::{
     NodeReading, PairReading, Pending, Placement, ProcessMemory, Sample, Scheduling, Selection, TaskReading,
     TaskState, Totals, doctor::CgroupLayout,
 };
-use cgscope_record::{Cpu, Ending, Header, ReadError, Reader, Reason, Writer};
+use cgscope_record::{Cpu, Ending, Gap, Header, ReadError, Reader, Reason, Writer};
 use proptest::prelude::*;
 
 pub(crate) fn header() -> Header {
@@ -139,6 +139,14 @@ pub(crate) fn read(file: &[u8]) -> Result<(Vec<Sample>, Ending), ReadError> {
     Ok((samples, reader.ending().expect("the iteration is over").clone()))
 }
 
+/// Bytes at the end of a file that could not be used.
+pub(crate) fn lost_bytes(ending: &Ending) -> u64 {
+    match ending {
+        Ending::Clean(_) | Ending::Killed => 0,
+        Ending::Torn { lost_bytes } | Ending::Corrupt(Gap { lost_bytes, .. }) => *lost_bytes,
+    }
+}
+
 pub(crate) fn any_hist() -> impl Strategy<Value = Arc<Hist>> {
     let cells = |n: usize| prop::collection::btree_map(0..n, 0..u64::MAX, 0..20);
     (cells(BUCKETS), cells(CELLS)).prop_map(|(counts, shares)| {
@@ -229,7 +237,7 @@ fn any_exited() -> impl Strategy<Value = ExitedReading> {
     })
 }
 
-/// What a file can hold: see `Kind::Optional`.
+/// What a file can hold: see `ColumnKind::Optional`.
 fn any_optional() -> impl Strategy<Value = Option<u64>> {
     prop::option::of(0..u64::MAX)
 }

@@ -1,31 +1,28 @@
-//! The lines of a replay, below the tasks: where it is, and what there is to say. The state in, lines out.
+//! The lines of a replay below the tasks: position and status. The state in, lines out.
 
-use cgscope_model::units::{duration, time_of_day};
+use cgscope_model::units::{self, duration, time_of_day};
 use ratatui::text::{Line, Span};
 
 use crate::{
-    replay::{
-        player::Player,
-        state::{Ending, KEYS, Pass, Replay},
-    },
+    replay::state::{EndSummary, KEYS, Replay},
     theme::Theme,
 };
 
-/// Lines that it takes where there is room.
+/// Lines of a replay on a tall screen.
 pub const HEIGHT: u16 = 2;
-/// A shorter timeline tells nothing.
+/// A shorter timeline shows nothing useful.
 const SHORTEST_BAR: usize = 8;
-/// More findings that begin at once would hide what else there is to say.
+/// More findings that begin at once would hide the rest of the line.
 const MOST_NAMED: usize = 2;
 
-/// Its keys, for the last line of the screen.
+/// The keys in the last line of the screen.
 pub const FOOTER: &str =
     "q quit  space play/pause  ←→ step  [ ] speed  n N findings  : time  ↑↓ select  ? help";
 
-/// The position, in figures and on the timeline. What changes while it plays has a fixed width: the timeline stands still.
+/// The position in figures and on the timeline. Figures have a fixed width, so that the timeline stands still while it plays.
 pub fn position(replay: &Replay, theme: Theme, width: usize) -> Line<'static> {
     let player = &replay.player;
-    let (state, style) = if player.is_playing() {
+    let (state, style) = if player.is_playing {
         ("PLAYING", theme.heading())
     } else if player.is_at_end() {
         ("END", theme.heading())
@@ -35,7 +32,7 @@ pub fn position(replay: &Replay, theme: Theme, width: usize) -> Line<'static> {
     let length = duration(player.length_ns());
     let words = format!(
         " {}x  {}  +{:<3$} of {length}  ",
-        player.speed(),
+        player.speed,
         time_of_day(player.moment().unix_ns),
         duration(player.offset_ns(player.position())),
         length.len().max("500ms".len()),
@@ -52,60 +49,40 @@ pub fn position(replay: &Replay, theme: Theme, width: usize) -> Line<'static> {
         Span::raw(words),
         Span::styled(format!("{count}  "), theme.quiet()),
     ];
-    // What is missing is said below, as far as there is room: this has a place on any screen.
+    // The line below says what is missing, but may be cut.
     spans.extend(incomplete(replay).map(|_| Span::styled("INCOMPLETE  ", theme.alarm())));
     let room = width.saturating_sub(spans.iter().map(Span::width).sum());
     if room >= SHORTEST_BAR {
-        spans.extend(timeline(player, &replay.pass, theme, room));
+        spans.extend(timeline(replay, theme, room));
     }
     Line::from(spans)
 }
 
-/// A cell of the timeline.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum TimelineCell {
-    Unknown,
-    Quiet,
-    Mark,
-    Here,
-}
-
-/// The recording from its start to its end: where findings begin, how far they have been looked for, and where it is.
-fn timeline(player: &Player, pass: &Pass, theme: Theme, width: usize) -> Vec<Span<'static>> {
+/// The recording as a line: where findings begin, how far it was searched for them, and the position.
+fn timeline(replay: &Replay, theme: Theme, width: usize) -> Vec<Span<'static>> {
+    let player = &replay.player;
     let last = player.intervals().saturating_sub(1);
     let cell_of = |interval: usize| interval.min(last) * (width - 1) / last.max(1);
-    let known = match pass {
-        Pass::Over => player.intervals(),
-        Pass::Looking(intervals) | Pass::Failed { intervals, .. } => *intervals,
-    };
-    let mut cells = vec![TimelineCell::Unknown; width];
-    if let Some(known) = known.checked_sub(1) {
-        // A single interval is all of it.
+    let searched = if replay.ending.is_some() { player.intervals() } else { replay.searched };
+    let mut cells = vec![("·", theme.quiet()); width];
+    if let Some(known) = searched.checked_sub(1) {
+        // A single interval fills the line.
         let end = if known >= last { width } else { cell_of(known) + 1 };
-        cells[..end].fill(TimelineCell::Quiet);
+        cells[..end].fill(("─", theme.quiet()));
     }
-    for mark in player.marks() {
-        cells[cell_of(mark.interval)] = TimelineCell::Mark;
+    for mark in &player.marks {
+        cells[cell_of(mark.interval)] = ("▲", theme.alarm());
     }
-    cells[cell_of(player.position())] = TimelineCell::Here;
-    cells
-        .chunk_by(|a, b| a == b)
-        .map(|same| {
-            let (sign, style) = match same[0] {
-                TimelineCell::Unknown => ("·", theme.quiet()),
-                TimelineCell::Quiet => ("─", theme.quiet()),
-                TimelineCell::Mark => ("▲", theme.alarm()),
-                TimelineCell::Here => ("█", theme.wait()),
-            };
-            Span::styled(sign.repeat(same.len()), style)
-        })
-        .collect()
+    cells[cell_of(player.position())] = ("█", theme.wait());
+    let spans =
+        cells.chunk_by(|a, b| a == b).map(|same| Span::styled(same[0].0.repeat(same.len()), same[0].1));
+    spans.collect()
 }
 
-/// What there is to say: what is asked, what a key led to, what begins here, what the pass has found, how it ended.
+/// The prompt or the answer to a key, else the findings that begin here, the result of the pass, and the end.
 pub fn status(replay: &Replay, theme: Theme) -> Line<'static> {
-    if let Some(said) = said(replay, theme) {
-        return said;
+    if let Some(answer) = answer(replay, theme) {
+        return answer;
     }
     let mut spans = end_and_begins(replay, theme);
     if !replay.player.is_at_end() {
@@ -117,16 +94,16 @@ pub fn status(replay: &Replay, theme: Theme) -> Line<'static> {
     Line::from(spans)
 }
 
-/// The part of it that has a place also on a small screen, instead of the keys.
+/// The part of the status that a small screen shows instead of the keys.
 pub fn urgent(replay: &Replay, theme: Theme) -> Option<Line<'static>> {
-    said(replay, theme).or_else(|| {
+    answer(replay, theme).or_else(|| {
         let spans = end_and_begins(replay, theme);
         (!spans.is_empty()).then(|| Line::from(spans))
     })
 }
 
-/// What answers a key.
-fn said(replay: &Replay, theme: Theme) -> Option<Line<'static>> {
+/// The prompt, or the answer to a key.
+fn answer(replay: &Replay, theme: Theme) -> Option<Line<'static>> {
     if let Some(typed) = &replay.prompt {
         let help = "  14:03:20 (UTC), or so long after the start: 90s, 5m; Enter goes there, Esc back";
         return Some(Line::from(vec![
@@ -137,14 +114,14 @@ fn said(replay: &Replay, theme: Theme) -> Option<Line<'static>> {
     replay.notice.clone().map(|notice| Line::styled(notice, theme.alarm()))
 }
 
-/// The end first: of a last interval it matters most.
+/// At the last interval the end matters most, and comes first.
 fn end_and_begins(replay: &Replay, theme: Theme) -> Vec<Span<'static>> {
     let end = replay.player.is_at_end().then(|| end(replay, theme));
     end.into_iter().chain(begins(replay, theme)).collect()
 }
 
-/// How the recording ended, if something is missing.
-fn incomplete(replay: &Replay) -> Option<&Ending> {
+/// The end of the recording, if something is missing.
+fn incomplete(replay: &Replay) -> Option<&EndSummary> {
     replay.ending.as_ref().filter(|ending| !ending.is_whole)
 }
 
@@ -173,28 +150,21 @@ fn end(replay: &Replay, theme: Theme) -> Span<'static> {
 }
 
 fn pass(replay: &Replay) -> String {
-    let count = replay.player.marks().len();
-    match &replay.pass {
-        Pass::Looking(_) => {
-            format!(
-                "looking for findings {}%: they begin in {} so far",
-                replay.looked_percent(),
-                intervals(count)
-            )
+    let marks = replay.player.marks.len() as u64;
+    let begin = format!("begin in {}", units::count(marks, "interval"));
+    match (&replay.failed, &replay.ending) {
+        (Some(why), _) => format!("findings {begin}; no more are looked for: {why}"),
+        (None, None) => {
+            let percent = units::percent(replay.searched as u64, replay.player.intervals() as u64);
+            let percent = percent.map_or(0, |percent| percent.min(100.0) as u64);
+            format!("looking for findings {percent}%: they {begin} so far")
         }
-        Pass::Over if count == 0 => "no interval has a finding".into(),
-        Pass::Over => format!("findings begin in {}: n and N go there", intervals(count)),
-        Pass::Failed { why, .. } => {
-            format!("findings begin in {}; no more are looked for: {why}", intervals(count))
-        }
+        (None, Some(_)) if marks == 0 => "no interval has a finding".into(),
+        (None, Some(_)) => format!("findings {begin}: n and N go there"),
     }
 }
 
-fn intervals(count: usize) -> String {
-    cgscope_model::units::count(count as u64, "interval")
-}
-
-/// The keys, for the help.
+/// The keys in the help.
 pub fn help(theme: Theme) -> Vec<Line<'static>> {
     let mut lines = vec![Line::styled("Keys of a replay", theme.heading())];
     lines.extend(KEYS.iter().map(|(key, does)| Line::raw(format!("{key:>9}  {does}"))));

@@ -1,6 +1,6 @@
 //! A recording on the screen: where it is, how it moves, and what is drawn of that.
 
-pub mod draw;
+pub(crate) mod draw;
 pub mod player;
 pub mod state;
 #[cfg(test)]

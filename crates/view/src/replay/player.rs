@@ -1,4 +1,4 @@
-//! Where a replay is, and how it moves: by the clock while it plays, and by keys. Nothing here reads or draws.
+//! The position of a replay, and how it moves: with the clock while it plays, and by keys. Nothing here reads or draws.
 
 use std::{
     sync::Arc,
@@ -9,43 +9,41 @@ use cgscope_model::findings::Rule;
 
 use crate::replay::time::Moment;
 
-/// The slowest and the fastest, times as fast as it was recorded.
+/// The slowest and the fastest speed, as a multiple of real time.
 pub const SPEEDS: (f64, f64) = (0.25, 64.0);
 
-/// An interval in which findings begin: such as the one before it did not have.
+/// An interval with findings that the one before it did not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// The interval.
+    /// Number of the interval.
     pub interval: usize,
-    /// What begins: the rule, and the path of the cgroup if it is about one.
+    /// The rules of these findings, and the paths of their cgroups, if any.
     pub begins: Vec<(Rule, Option<Arc<str>>)>,
 }
 
-/// The position in a recording. Interval `n` lies between Samples `n` and `n + 1`, and is shown from its end on until the end of
-/// the next, as it is live.
+/// The position in a recording. Interval `n` lies between Samples `n` and `n + 1`. As on the live screen, it is shown from its end to
+/// the end of the next one.
 #[derive(Clone, Debug)]
 pub struct Player {
     samples: Vec<Moment>,
-    intervals: usize,
     position: usize,
-    speed: f64,
-    playing: bool,
-    /// How far it has played, ns after the first Sample.
+    pub(super) speed: f64,
+    pub(super) is_playing: bool,
+    /// The moment that is played, ns after the first Sample.
     played_ns: f64,
-    now: Instant,
-    marks: Vec<Mark>,
+    pub(super) now: Instant,
+    /// Ascending.
+    pub(super) marks: Vec<Mark>,
 }
 
 impl Player {
-    /// At the first interval, paused. There must be one: two Samples.
+    /// Starts paused at the first interval. There must be at least two Samples.
     pub fn new(samples: Vec<Moment>, now: Instant) -> Self {
-        let intervals = samples.len().saturating_sub(1);
         let mut player = Self {
             samples,
-            intervals,
             position: 0,
             speed: 1.0,
-            playing: false,
+            is_playing: false,
             played_ns: 0.0,
             now,
             marks: Vec::new(),
@@ -54,14 +52,13 @@ impl Player {
         player
     }
 
-    /// When the Samples were taken.
-    pub fn samples(&self) -> &[Moment] {
+    pub(crate) fn samples(&self) -> &[Moment] {
         &self.samples
     }
 
-    /// Intervals that can be shown.
+    /// The number of intervals.
     pub fn intervals(&self) -> usize {
-        self.intervals
+        self.samples.len().saturating_sub(1)
     }
 
     /// The interval to show.
@@ -69,53 +66,36 @@ impl Player {
         self.position
     }
 
-    /// When it ended.
-    pub fn moment(&self) -> Moment {
+    /// The end of the interval to show.
+    pub(super) fn moment(&self) -> Moment {
         self.samples.get(self.position + 1).copied().unwrap_or_default()
     }
 
-    /// From the first Sample to the end of this interval, ns.
-    pub fn offset_ns(&self, interval: usize) -> u64 {
+    /// Time from the first Sample to the end of this interval.
+    pub(super) fn offset_ns(&self, interval: usize) -> u64 {
         match (self.samples.first(), self.samples.get(interval + 1)) {
             (Some(first), Some(end)) => end.mono_ns.saturating_sub(first.mono_ns),
             _ => 0,
         }
     }
 
-    /// From the first Sample to the last, ns.
-    pub fn length_ns(&self) -> u64 {
+    pub(super) fn length_ns(&self) -> u64 {
         self.offset_ns(self.last())
     }
 
-    /// Times as fast as it was recorded.
-    pub fn speed(&self) -> f64 {
-        self.speed
-    }
-
-    /// It moves by itself.
-    pub fn is_playing(&self) -> bool {
-        self.playing
-    }
-
-    /// No interval follows.
+    /// True at the last interval.
     pub fn is_at_end(&self) -> bool {
         self.position == self.last()
     }
 
-    /// Where findings begin, ascending.
-    pub fn marks(&self) -> &[Mark] {
-        &self.marks
-    }
-
-    /// What begins in the interval to show.
-    pub fn mark_here(&self) -> Option<&Mark> {
+    pub(super) fn mark_here(&self) -> Option<&Mark> {
         let found = self.marks.binary_search_by_key(&self.position, |mark| mark.interval);
         found.ok().map(|at| &self.marks[at])
     }
 
-    /// Adds a mark behind the others.
-    pub fn add_mark(&mut self, mark: Mark) {
-        if mark.interval < self.intervals
+    /// Adds a mark, if it is behind the others.
+    pub(super) fn add_mark(&mut self, mark: Mark) {
+        if mark.interval < self.intervals()
             && self.marks.last().is_none_or(|last| last.interval < mark.interval)
         {
             self.marks.push(mark);
@@ -123,89 +103,87 @@ impl Player {
     }
 
     fn last(&self) -> usize {
-        self.intervals.saturating_sub(1)
+        self.intervals().saturating_sub(1)
     }
 
-    /// The clock goes on, and with it whatever is played.
-    pub fn tick(&mut self, now: Instant) {
+    /// Moves with the clock while it plays.
+    pub(super) fn tick(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.now);
         self.now = now;
-        if !self.playing {
+        if !self.is_playing {
             return;
         }
         self.played_ns += passed.as_nanos() as f64 * self.speed;
         while !self.is_at_end() && self.offset_ns(self.position + 1) as f64 <= self.played_ns {
             self.position += 1;
         }
-        self.playing = !self.is_at_end();
+        self.is_playing = !self.is_at_end();
     }
 
-    /// Until the next interval is to be shown; `None` while nothing moves.
-    pub fn due_in(&self) -> Option<Duration> {
+    /// Time until the next interval is shown. `None` while paused.
+    pub(super) fn due_in(&self) -> Option<Duration> {
         let left_ns = (self.offset_ns(self.position + 1) as f64 - self.played_ns).max(0.0);
-        self.playing.then(|| Duration::from_nanos((left_ns / self.speed).ceil() as u64))
+        self.is_playing.then(|| Duration::from_nanos((left_ns / self.speed).ceil() as u64))
     }
 
-    /// Shows this interval, or the last one.
+    /// Goes to this interval, or to the last one.
     pub fn jump(&mut self, interval: usize) {
         self.position = interval.min(self.last());
         self.played_ns = self.offset_ns(self.position) as f64;
-        self.playing &= !self.is_at_end();
+        self.is_playing &= !self.is_at_end();
     }
 
-    /// So many intervals on, or back, as far as there are any.
-    pub fn step(&mut self, intervals: isize) {
+    /// Goes this many intervals forward or back, as far as there are any.
+    pub(super) fn step(&mut self, intervals: isize) {
         self.jump(self.position.saturating_add_signed(intervals));
     }
 
-    /// To the end.
-    pub fn jump_to_end(&mut self) {
+    pub(super) fn jump_to_end(&mut self) {
         self.jump(self.last());
     }
 
-    /// Stays where it is.
-    pub fn pause(&mut self) {
-        self.playing = false;
+    pub(super) fn pause(&mut self) {
+        self.is_playing = false;
         self.played_ns = self.offset_ns(self.position) as f64;
     }
 
-    /// Moves on by itself; from the end, anew from the start.
+    /// Plays from here, or from the start if this is the end.
     pub fn play(&mut self) {
         if self.is_at_end() {
             self.jump(0);
         }
-        self.playing = !self.is_at_end();
+        self.is_playing = !self.is_at_end();
     }
 
-    /// Plays at this speed, within [`SPEEDS`].
+    /// Sets the speed, within [`SPEEDS`].
     pub fn set_speed(&mut self, speed: f64) {
         self.speed = speed.clamp(SPEEDS.0, SPEEDS.1);
     }
 
-    /// To the next interval in which a finding begins; false if none is known.
-    pub fn next_mark(&mut self) -> bool {
+    /// Goes to the next interval in which a finding begins. False if none is known.
+    pub(super) fn next_mark(&mut self) -> bool {
         let next = self.marks.iter().find(|mark| mark.interval > self.position);
-        next.map(|mark| mark.interval).is_some_and(|interval| self.stop_at(interval))
+        self.stop_at(next.map(|mark| mark.interval))
     }
 
-    /// To the one before.
-    pub fn previous_mark(&mut self) -> bool {
+    pub(super) fn previous_mark(&mut self) -> bool {
         let previous = self.marks.iter().rfind(|mark| mark.interval < self.position);
-        previous.map(|mark| mark.interval).is_some_and(|interval| self.stop_at(interval))
+        self.stop_at(previous.map(|mark| mark.interval))
     }
 
-    fn stop_at(&mut self, interval: usize) -> bool {
-        self.jump(interval);
-        self.pause();
-        true
+    fn stop_at(&mut self, interval: Option<usize>) -> bool {
+        if let Some(interval) = interval {
+            self.jump(interval);
+            self.pause();
+        }
+        interval.is_some()
     }
 
-    /// Only so many intervals can be shown: what follows in the file is damaged.
-    pub fn shorten(&mut self, intervals: usize) {
-        if intervals >= self.intervals {
+    /// Drops the intervals from this one on: the file is damaged there.
+    pub(crate) fn shorten(&mut self, intervals: usize) {
+        if intervals >= self.intervals() {
             return;
         }
-        self.intervals = intervals;
         self.samples.truncate(intervals + 1);
         self.marks.retain(|mark| mark.interval < intervals);
         if self.position > self.last() {
@@ -266,7 +244,7 @@ mod tests {
         player.set_speed(0.25);
         assert_eq!(player.due_in(), Some(4 * SECOND));
         player.set_speed(1e9);
-        assert_eq!(player.speed(), 64.0);
+        assert_eq!(player.speed, 64.0);
     }
 
     #[test]
@@ -296,17 +274,17 @@ mod tests {
         let (mut player, start) = player(3);
         player.play();
         player.tick(start + 60 * SECOND);
-        assert_eq!((player.position(), player.is_playing(), player.due_in()), (2, false, None));
+        assert_eq!((player.position(), player.is_playing, player.due_in()), (2, false, None));
         assert!(player.is_at_end());
         player.play();
-        assert_eq!((player.position(), player.is_playing()), (0, true));
+        assert_eq!((player.position(), player.is_playing), (0, true));
     }
 
     #[test]
     fn a_single_interval_is_shown_and_does_not_play() {
         let (mut player, _) = player(1);
         player.play();
-        assert_eq!((player.position(), player.is_playing(), player.due_in()), (0, false, None));
+        assert_eq!((player.position(), player.is_playing, player.due_in()), (0, false, None));
         assert_eq!((player.offset_ns(0), player.length_ns()), (1_000_000_000, 1_000_000_000));
     }
 
@@ -333,7 +311,7 @@ mod tests {
         player.tick(start + 2 * SECOND);
         assert_eq!(player.position(), 51);
         player.jump_to_end();
-        assert_eq!((player.position(), player.is_playing()), (99, false));
+        assert_eq!((player.position(), player.is_playing), (99, false));
     }
 
     #[test]
@@ -342,7 +320,7 @@ mod tests {
         [3, 40, 99].map(mark).into_iter().for_each(|mark| player.add_mark(mark));
         player.play();
         assert!(player.next_mark());
-        assert_eq!((player.position(), player.is_playing()), (3, false));
+        assert_eq!((player.position(), player.is_playing), (3, false));
         assert_eq!(player.mark_here(), Some(&mark(3)));
         assert!(player.next_mark() && player.next_mark());
         assert_eq!(player.position(), 99);
@@ -357,7 +335,7 @@ mod tests {
     fn marks_that_do_not_ascend_or_lie_behind_the_end_are_not_taken() {
         let (mut player, _) = player(10);
         [5, 5, 4, 10, 9].map(mark).into_iter().for_each(|mark| player.add_mark(mark));
-        assert_eq!(player.marks(), [mark(5), mark(9)]);
+        assert_eq!(player.marks, [mark(5), mark(9)]);
     }
 
     #[test]
@@ -366,13 +344,13 @@ mod tests {
         [2, 8].map(mark).into_iter().for_each(|mark| player.add_mark(mark));
         player.jump(9);
         player.shorten(5);
-        assert_eq!((player.position(), player.intervals(), player.marks().len()), (4, 5, 1));
+        assert_eq!((player.position(), player.intervals(), player.marks.len()), (4, 5, 1));
         assert_eq!(player.length_ns(), 5_000_000_000);
         player.shorten(7);
         assert_eq!(player.intervals(), 5);
         player.shorten(0);
-        assert_eq!((player.position(), player.intervals(), player.is_playing()), (0, 0, false));
+        assert_eq!((player.position(), player.intervals(), player.is_playing), (0, 0, false));
         player.play();
-        assert!(!player.is_playing());
+        assert!(!player.is_playing);
     }
 }

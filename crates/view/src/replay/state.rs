@@ -1,8 +1,7 @@
-//! What a replay adds to the state of the screen, and its keys.
+//! The state that a replay adds to the screen, and its keys.
 
 use std::time::{Duration, Instant};
 
-use cgscope_model::units;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::replay::{
@@ -10,14 +9,14 @@ use crate::replay::{
     time::When,
 };
 
-/// Intervals that a big step goes over.
-pub const BIG_STEP: isize = 10;
-/// Reading is not worth a word before: it would flicker.
-const SAID_AFTER: Duration = Duration::from_millis(300);
-/// As long as any time that is typed.
+/// Intervals of a big step.
+const BIG_STEP: isize = 10;
+/// Reading is shown after this time: sooner it would flicker.
+const SHOWN_AFTER: Duration = Duration::from_millis(300);
+/// Most letters of a time that is typed.
 const LONGEST_TIME: usize = 12;
 
-/// The keys, and what they do: those of the screen that are not here do what they do live.
+/// The keys of a replay and their actions. Other keys do the same as on the live screen.
 pub const KEYS: [(&str, &str); 9] = [
     ("space", "plays, pauses; at the end plays anew from the start"),
     ("← →", "one interval back, on; pauses"),
@@ -33,103 +32,87 @@ pub const KEYS: [(&str, &str); 9] = [
 /// The state of a replay.
 #[derive(Debug)]
 pub struct Replay {
-    /// Where it is.
+    /// The position.
     pub player: Player,
-    /// The interval on the screen; another one than the player's while that is read.
-    pub shown: Option<usize>,
-    /// The pass that looks for findings.
-    pub pass: Pass,
-    /// How the recording ended, once that was read.
-    pub ending: Option<Ending>,
+    /// The interval on the screen. While another one is read, it is not yet that of the player.
+    pub(crate) shown: Option<usize>,
+    /// Intervals that were searched for findings.
+    pub(super) searched: usize,
+    /// Why the search ended early.
+    pub(super) failed: Option<String>,
+    /// Set once all intervals were searched.
+    pub(super) ending: Option<EndSummary>,
     /// The time that is being typed.
     pub prompt: Option<String>,
-    /// Said until the next key.
+    /// Shown until the next key.
     pub notice: Option<String>,
-    now: Instant,
-    /// When the interval on the screen was last the player's.
+    /// When the interval on the screen was last that of the player.
     caught_up: Instant,
 }
 
-/// The pass that looks for findings.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pass {
-    /// It has looked at so many intervals.
-    Looking(usize),
-    /// It has looked at all of them.
-    Over,
-    /// The file could not be read any further than this.
-    Failed {
-        /// Intervals it had looked at.
-        intervals: usize,
-        /// Why.
-        why: String,
-    },
-}
-
-/// What the pass has found.
+/// A message of the pass over the recording that looks for findings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// So many intervals have been looked at, and there findings begin that were not told of yet.
+    /// The number of intervals searched so far, and the new marks.
     Marks(usize, Vec<Mark>),
-    /// The end was reached.
+    /// The end of the recording was reached.
     Over {
-        /// Samples that it holds.
+        /// The number of Samples in the recording.
         samples: usize,
-        /// How it ended.
-        ending: Ending,
+        /// How the recording ended.
+        ending: EndSummary,
     },
-    /// The file could not be read on: why.
+    /// The file could not be read further, for this reason.
     Failed(String),
 }
 
 /// How the recording ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ending {
-    /// In words, with what is missing.
+pub struct EndSummary {
+    /// The end and the losses, in words.
     pub words: String,
-    /// Nothing is missing.
+    /// True if nothing is missing.
     pub is_whole: bool,
 }
 
 impl Replay {
-    /// Nothing read yet.
+    /// The state before the first interval is read.
     pub fn new(player: Player, now: Instant) -> Self {
         Self {
             player,
             shown: None,
-            pass: Pass::Looking(0),
+            searched: 0,
+            failed: None,
             ending: None,
             prompt: None,
             notice: None,
-            now,
             caught_up: now,
         }
     }
 
-    /// The clock goes on.
-    pub fn tick(&mut self, now: Instant) {
+    /// Moves with the clock.
+    pub(crate) fn tick(&mut self, now: Instant) {
         self.player.tick(now);
-        self.now = now;
         if self.shown == Some(self.player.position()) {
             self.caught_up = now;
         }
     }
 
-    /// It has been reading for so long that it has to be said.
-    pub fn is_reading(&self) -> bool {
-        self.now.saturating_duration_since(self.caught_up) >= SAID_AFTER
+    /// True if reading an interval takes so long that it must be shown.
+    pub(super) fn is_reading(&self) -> bool {
+        self.player.now.saturating_duration_since(self.caught_up) >= SHOWN_AFTER
     }
 
-    /// Until something changes of itself; `None`: only keys and what is read change anything.
+    /// Time until the screen changes without a key or a reading.
     pub fn due_in(&self) -> Option<Duration> {
         let is_behind = self.shown != Some(self.player.position()) && !self.is_reading();
-        let said_in =
-            is_behind.then(|| SAID_AFTER.saturating_sub(self.now.saturating_duration_since(self.caught_up)));
+        let said_in = is_behind
+            .then(|| SHOWN_AFTER.saturating_sub(self.player.now.saturating_duration_since(self.caught_up)));
         self.player.due_in().into_iter().chain(said_in).min()
     }
 
-    /// A key was pressed; false: it is none of a replay's.
-    pub fn on_key(&mut self, key: KeyEvent) -> bool {
+    /// Handles a key. False: it is not a key of a replay.
+    pub(crate) fn on_key(&mut self, key: KeyEvent) -> bool {
         self.notice = None;
         let is_ctrl = key.modifiers.contains(KeyModifiers::CONTROL);
         if let Some(typed) = self.prompt.take() {
@@ -144,7 +127,7 @@ impl Replay {
         let is_big = key.modifiers.contains(KeyModifiers::SHIFT);
         let step = if is_big { BIG_STEP } else { 1 };
         match key.code {
-            KeyCode::Char(' ') if player.is_playing() => player.pause(),
+            KeyCode::Char(' ') if player.is_playing => player.pause(),
             KeyCode::Char(' ') => player.play(),
             KeyCode::Left | KeyCode::Right => {
                 player.step(if key.code == KeyCode::Left { -step } else { step });
@@ -154,8 +137,8 @@ impl Replay {
             }
             KeyCode::Home => player.jump(0),
             KeyCode::End => player.jump_to_end(),
-            KeyCode::Char('[') => player.set_speed(player.speed() / 2.0),
-            KeyCode::Char(']') => player.set_speed(player.speed() * 2.0),
+            KeyCode::Char('[') => player.set_speed(player.speed / 2.0),
+            KeyCode::Char(']') => player.set_speed(player.speed * 2.0),
             KeyCode::Char('n') if !player.next_mark() => self.notice = Some(self.no_mark("after")),
             KeyCode::Char('N') if !player.previous_mark() => self.notice = Some(self.no_mark("before")),
             KeyCode::Char('n' | 'N') => {}
@@ -166,10 +149,8 @@ impl Replay {
     }
 
     fn no_mark(&self, side: &str) -> String {
-        let so_far = match &self.pass {
-            Pass::Looking(_) if side == "after" => " yet",
-            _ => "",
-        };
+        let is_searching = self.ending.is_none() && self.failed.is_none();
+        let so_far = if is_searching && side == "after" { " yet" } else { "" };
         format!("no finding begins {side} this interval{so_far}")
     }
 
@@ -195,26 +176,14 @@ impl Replay {
         self.prompt = Some(typed);
     }
 
-    /// How far the pass is, percent.
-    pub fn looked_percent(&self) -> u64 {
-        let intervals = self.player.intervals() as u64;
-        match self.pass {
-            Pass::Looking(done) | Pass::Failed { intervals: done, .. } => {
-                units::percent(done as u64, intervals).map_or(0, |percent| percent.min(100.0) as u64)
-            }
-            Pass::Over => 100,
-        }
-    }
-
-    /// The pass tells something.
+    /// Takes in a message of the pass.
     pub fn on_news(&mut self, news: News) {
         match news {
             News::Marks(intervals, marks) => {
-                self.pass = Pass::Looking(intervals);
+                self.searched = intervals;
                 marks.into_iter().for_each(|mark| self.player.add_mark(mark));
             }
             News::Over { samples, mut ending } => {
-                self.pass = Pass::Over;
                 if samples > self.player.samples().len() {
                     ending.words += "; it has grown since it was opened: open it again to see the rest";
                     ending.is_whole = false;
@@ -222,10 +191,7 @@ impl Replay {
                 self.player.shorten(samples.saturating_sub(1));
                 self.ending = Some(ending);
             }
-            News::Failed(why) => {
-                let intervals = if let Pass::Looking(intervals) = self.pass { intervals } else { 0 };
-                self.pass = Pass::Failed { intervals, why };
-            }
+            News::Failed(why) => self.failed = Some(why),
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     draw::written,
     replay::{
         player::{Mark, Player},
-        state::{Ending, News, Pass, Replay},
+        state::{EndSummary, News, Replay},
         time::Moment,
     },
     settings::Settings,
@@ -68,9 +68,8 @@ fn found(app: &mut App) {
         Mark { interval: 44, begins: vec![(Rule::Throttled, Some(a))] },
     ];
     replay(app).on_news(News::Marks(60, marks));
-    replay(app).pass = Pass::Over;
     let words = "the recording ended because the time asked for was over".into();
-    replay(app).ending = Some(Ending { words, is_whole: true });
+    replay(app).ending = Some(EndSummary { words, is_whole: true });
 }
 
 fn screen(app: &mut App, width: u16, height: u16) -> String {
@@ -121,7 +120,7 @@ fn the_end_says_how_the_recording_ended() {
     found(&mut app);
     insta::assert_snapshot!(screen(&mut app, 120, 26));
     let words = "the recording breaks off in its last frame".to_owned();
-    replay(&mut app).ending = Some(Ending { words, is_whole: false });
+    replay(&mut app).ending = Some(EndSummary { words, is_whole: false });
     assert!(screen(&mut app, 60, 12).contains("the end: the recording breaks off in its last frame"));
     press(&mut app, KeyCode::Home);
     let start = screen(&mut app, 120, 26);
@@ -170,15 +169,15 @@ fn keys_go_through_the_recording() {
 fn space_plays_and_pauses_and_a_step_pauses_too() {
     let mut app = app();
     press(&mut app, KeyCode::Char(' '));
-    assert!(replay(&mut app).player.is_playing());
+    assert!(replay(&mut app).player.is_playing);
     press_with(&mut app, KeyCode::Right, KeyModifiers::SHIFT);
-    assert!(replay(&mut app).player.is_playing(), "a big step looks for a place to play from");
+    assert!(replay(&mut app).player.is_playing, "a big step looks for a place to play from");
     press(&mut app, KeyCode::Right);
-    assert!(!replay(&mut app).player.is_playing());
+    assert!(!replay(&mut app).player.is_playing);
     assert!(screen(&mut app, 100, 24).contains("REPLAY PAUSED"));
     press(&mut app, KeyCode::Char(' '));
     press(&mut app, KeyCode::Char(' '));
-    assert!(!replay(&mut app).player.is_playing());
+    assert!(!replay(&mut app).player.is_playing);
 }
 
 #[test]

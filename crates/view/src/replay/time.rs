@@ -1,4 +1,4 @@
-//! Moments of a recording: as they are typed, and where they lie.
+//! Moments of a recording, as typed and as positions.
 
 use std::str::FromStr;
 
@@ -10,18 +10,18 @@ const DAY_S: u64 = 86_400;
 /// When a Sample was taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
-    /// CLOCK_MONOTONIC, ns: what lengths are taken from.
+    /// CLOCK_MONOTONIC, ns. Lengths are differences of this.
     pub mono_ns: u64,
     /// Wall clock, ns since 1970.
     pub unix_ns: u64,
 }
 
-/// A moment as a user names it.
+/// A moment as a user types it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum When {
     /// Seconds after the first Sample.
     After(f64),
-    /// Seconds since midnight, UTC: the first such time of day from the first Sample on.
+    /// Seconds since midnight, UTC: the first time of day after the start.
     TimeOfDay(u64),
 }
 
@@ -52,7 +52,7 @@ fn time(text: &str) -> Option<u64> {
     Some(number(hours, 24)? * 3_600 + number(minutes, 60)? * 60 + number(seconds, 60)?)
 }
 
-/// `90s`, `5m`, and as lengths are printed, `2m05s`.
+/// `90s`, `5m`, and lengths as they are printed, `2m05s`.
 fn after(text: &str) -> Option<When> {
     let mut sum = 0.0;
     // An amount begins where a digit follows a letter.
@@ -70,17 +70,17 @@ fn after(text: &str) -> Option<When> {
 }
 
 impl When {
-    /// The interval that holds this moment, of those between each two of `samples`; in words, why there is none.
+    /// The interval between two of `samples` that holds this moment.
     pub fn find(self, samples: &[Moment]) -> Result<usize, String> {
         let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
             return Err("it holds no Sample".into());
         };
-        // When it ends, on the clock that the moment is told by.
+        // The moment, and the clock that it is on.
         let (target, clock): (f64, fn(&Moment) -> u64) = match self {
             Self::After(seconds) => (first.mono_ns as f64 + seconds * NS, |moment| moment.mono_ns),
             Self::TimeOfDay(s) => {
                 let start = first.unix_ns / 1_000_000_000;
-                // The start itself may be some way into its second.
+                // The recording may start within a second.
                 let ahead = (s + DAY_S - start % DAY_S) % DAY_S;
                 (((start + ahead) as f64 * NS).max(first.unix_ns as f64), |moment| moment.unix_ns)
             }
@@ -99,7 +99,7 @@ impl When {
     }
 }
 
-/// How many times as fast as it was recorded.
+/// Parses a speed, a multiple of real time.
 pub fn speed(text: &str) -> Result<f64, String> {
     let (slowest, fastest) = super::player::SPEEDS;
     let number = text.strip_suffix('x').unwrap_or(text).parse::<f64>().ok();

@@ -1,6 +1,6 @@
 use std::fs;
 
-use cgscope_record::open;
+use cgscope_record::{Header, open};
 
 use super::*;
 
@@ -33,10 +33,10 @@ impl Dir {
     }
 
     fn freeze(&self, segments: Vec<FileReader>, from: u64, at: u64) -> Freeze {
-        let reason = Reason::Triggered("p99>10ms".into());
         let (from_ns, at_ns) = (from * SECOND, at * SECOND);
+        let triggered = Triggered { words: "p99>10ms".into(), from_ns, at_ns, until_ns: at_ns, unix_ns: 0 };
         let (path, stop) = (self.0.join("frozen.rec"), Arc::default());
-        Freeze { segments, path, from_ns, at_ns, reason, bytes: 1 << 10, stop }
+        Freeze { segments, path, triggered, bytes: 1 << 10, stop }
     }
 }
 
@@ -61,7 +61,7 @@ fn a_frozen_part_has_every_sample_once_and_is_a_whole_recording() {
     assert_eq!(reader.by_ref().count(), 6);
     let Some(Ending::Clean(end)) = reader.ending() else { panic!("{:?}", reader.ending()) };
     assert_eq!((end.unix_ns, &end.reason), (1_006 * SECOND, &Reason::Triggered("p99>10ms".into())));
-    let said = frozen.to_string();
+    let said = frozen.words;
     assert!(said.starts_with("froze 3.00s before the trigger and 2.00s from then on: 6 Samples, "), "{said}");
 }
 
@@ -74,7 +74,7 @@ fn a_part_begins_with_the_last_sample_before_it() {
     }
     let dir = Dir::new("between");
     let mut freeze = dir.freeze(dir.segments(&[&[1, 3], &[3, 6]]), 0, 6);
-    freeze.from_ns = 5 * SECOND;
+    freeze.triggered.from_ns = 5 * SECOND;
     assert_eq!(seconds(&freeze.run().unwrap().path), [3, 6], "nothing of the five seconds is missing");
 }
 
@@ -90,8 +90,9 @@ fn what_can_be_read_of_a_damaged_ring_is_frozen_and_the_rest_named() {
     let read = seconds(&frozen.path);
     assert_eq!((read.first(), read.last()), (Some(&1), Some(&4)));
     assert!(
-        frozen.to_string().contains("a part is missing: in the ring the recording breaks off"),
-        "{frozen}"
+        frozen.words.contains("a part is missing: in the ring the recording breaks off"),
+        "{}",
+        frozen.words
     );
 }
 
@@ -113,7 +114,7 @@ fn a_copy_that_fails_or_is_given_up_leaves_everything_as_it_was() {
     for (change, said) in [
         ((|freeze| freeze.stop.store(true, Ordering::Relaxed)) as fn(&mut Freeze), "given up"),
         (|freeze| freeze.bytes = u64::MAX, "the disk is full"),
-        (|freeze| freeze.from_ns = u64::MAX, ""),
+        (|freeze| freeze.triggered.from_ns = u64::MAX, ""),
     ] {
         match freeze(change) {
             Err(error) if !said.is_empty() => {

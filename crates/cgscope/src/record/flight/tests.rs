@@ -1,5 +1,6 @@
+use cgscope_record::{Ending, FileReader, open};
+
 use super::*;
-use cgscope_record::Ending;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -13,7 +14,7 @@ impl Dir {
         Self(path)
     }
 
-    fn ring(&self, limits: Limits) -> Ring {
+    fn ring(&self, limits: SegmentLimits) -> Ring {
         let header = Header { interval_ns: SECOND, ..Header::default() };
         Ring::create(&self.0.join("a.rec"), &header, limits).unwrap()
     }
@@ -29,6 +30,11 @@ fn sample(second: u64) -> Sample {
     Sample { mono_ns: second * SECOND, unix_ns: second * SECOND, ..Sample::default() }
 }
 
+fn open_up_to(ring: &mut Ring, last: u64) -> Vec<FileReader> {
+    ring.segments.turn(&sample(last)).unwrap();
+    ring.segments.open().unwrap()
+}
+
 /// The seconds of its Samples, one list a segment.
 fn contents(ring: &mut Ring, last: u64) -> Vec<Vec<u64>> {
     let read = |mut segment: FileReader| {
@@ -36,16 +42,16 @@ fn contents(ring: &mut Ring, last: u64) -> Vec<Vec<u64>> {
         assert!(matches!(segment.ending(), Some(Ending::Clean(end)) if end.reason == Reason::Continued));
         seconds
     };
-    ring.open(&sample(last)).unwrap().into_iter().map(read).collect()
+    open_up_to(ring, last).into_iter().map(read).collect()
 }
 
 #[test]
 fn a_ring_holds_at_least_the_time_and_not_much_more() {
     let dir = Dir::new("time");
-    let mut ring = dir.ring(Limits { keep_ns: 80 * SECOND, bytes: 1 << 30 });
+    let mut ring = dir.ring(SegmentLimits::ring(80 * SECOND, 1 << 30));
     for second in 0..1_000u64 {
-        ring.sample(&sample(second), (second * SECOND).saturating_sub(80 * SECOND)).unwrap();
-        let held = ring.held_ns() / SECOND;
+        ring.segments.add(&sample(second), (second * SECOND).saturating_sub(80 * SECOND)).unwrap();
+        let held = ring.segments.held_ns() / SECOND;
         assert!((second.min(80)..=80 + 10).contains(&held), "{held} held at {second}");
         let files = fs::read_dir(&ring.directory).unwrap().count();
         assert!(files <= 10, "{files} files");
@@ -63,52 +69,35 @@ fn a_ring_holds_at_least_the_time_and_not_much_more() {
 fn a_ring_is_never_larger_than_it_may_be() {
     let dir = Dir::new("size");
     let bytes = 256 << 10;
-    let mut ring = dir.ring(Limits { keep_ns: 100_000 * SECOND, bytes });
+    let mut ring = dir.ring(SegmentLimits::ring(100_000 * SECOND, bytes));
     for second in 0..12_000u64 {
-        ring.sample(&sample(second), 0).unwrap();
+        ring.segments.add(&sample(second), 0).unwrap();
         let files = fs::read_dir(&ring.directory).unwrap();
         let on_disk: u64 = files.map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
         assert!(
-            on_disk <= bytes && ring.bytes() <= bytes,
+            on_disk <= bytes && ring.segments.bytes_on_disk() <= bytes,
             "{on_disk} bytes, {} by its own count",
-            ring.bytes()
+            ring.segments.bytes_on_disk()
         );
     }
-    assert!(ring.shortened && ring.bytes() > bytes / 2, "{}", ring.bytes());
-    assert!(ring.written > 2 * bytes);
-}
-
-#[test]
-fn what_is_still_needed_after_a_trigger_stays() {
-    let limits = Limits { keep_ns: 80, bytes: 1_000 };
-    let complete = [(10, 100), (20, 100), (30, 100)];
-    assert_eq!(limits.expendable(&complete, 110, 9), 0);
-    assert_eq!(limits.expendable(&complete, 110, 10), 1, "the next one begins at 10");
-    assert_eq!(limits.expendable(&complete, 110, 25), 2);
-    assert_eq!(limits.expendable(&complete, 110, 99), 3);
-    assert_eq!(limits.expendable(&complete, 701, 0), 1, "1001 bytes");
-    assert_eq!(limits.expendable(&complete, 700, 0), 0);
-    assert_eq!(limits.expendable(&complete, 5010, 0), 3);
-}
-
-#[test]
-fn a_segment_is_an_eighth_of_the_time_and_has_an_interval() {
-    let limits = Limits { keep_ns: 80, bytes: 1_600 };
-    assert!(limits.segment_is_full(2, 1, 10) && !limits.segment_is_full(2, 1, 9));
-    assert!(limits.segment_is_full(2, 100, 1) && !limits.segment_is_full(2, 99, 1));
-    assert!(!limits.segment_is_full(1, 5_000, 0));
+    assert!(
+        ring.segments.shortened && ring.segments.bytes_on_disk() > bytes / 2,
+        "{}",
+        ring.segments.bytes_on_disk()
+    );
+    assert!(ring.segments.bytes() > 2 * bytes);
 }
 
 #[test]
 fn what_was_opened_can_be_read_when_it_has_left_the_ring() {
     let dir = Dir::new("opened");
-    let mut ring = dir.ring(Limits { keep_ns: 8 * SECOND, bytes: 1 << 30 });
+    let mut ring = dir.ring(SegmentLimits::ring(8 * SECOND, 1 << 30));
     for second in 0..8 {
-        ring.sample(&sample(second), 0).unwrap();
+        ring.segments.add(&sample(second), 0).unwrap();
     }
-    let opened = ring.open(&sample(7)).unwrap();
+    let opened = open_up_to(&mut ring, 7);
     for second in 8..100 {
-        ring.sample(&sample(second), second * SECOND).unwrap();
+        ring.segments.add(&sample(second), second * SECOND).unwrap();
     }
     let seconds: Vec<u64> =
         opened.into_iter().flatten().map(|sample| sample.unwrap().mono_ns / SECOND).collect();
@@ -118,9 +107,9 @@ fn what_was_opened_can_be_read_when_it_has_left_the_ring() {
 #[test]
 fn the_ring_of_a_killed_run_is_kept_and_that_of_a_living_one_refused() {
     let dir = Dir::new("killed");
-    let limits = Limits { keep_ns: 8 * SECOND, bytes: 1 << 30 };
+    let limits = SegmentLimits::ring(8 * SECOND, 1 << 30);
     let mut ring = dir.ring(limits);
-    ring.sample(&sample(1), 0).unwrap();
+    ring.segments.add(&sample(1), 0).unwrap();
     let header = Header::default();
     let Err(refused) = Ring::create(&dir.0.join("a.rec"), &header, limits) else {
         panic!("two rings in one")
@@ -136,7 +125,7 @@ fn the_ring_of_a_killed_run_is_kept_and_that_of_a_living_one_refused() {
         .collect();
     let [kept] = kept.as_slice() else { panic!("{kept:?}") };
     assert!(names::is_stamped(&directory(&dir.0.join("a.rec")), kept), "{kept:?}");
-    let mut segment = open(segment(kept, 1)).unwrap();
+    let mut segment = open(kept.join("000001.rec")).unwrap();
     assert_eq!(segment.by_ref().count(), 1);
     assert_eq!(segment.ending(), Some(&Ending::Killed));
     ring.remove().unwrap();
@@ -146,7 +135,7 @@ fn the_ring_of_a_killed_run_is_kept_and_that_of_a_living_one_refused() {
 #[test]
 fn what_is_not_of_the_ring_is_not_removed_with_it() {
     let dir = Dir::new("foreign");
-    let ring = dir.ring(Limits { keep_ns: 8 * SECOND, bytes: 1 << 30 });
+    let ring = dir.ring(SegmentLimits::ring(8 * SECOND, 1 << 30));
     let foreign = ring.directory.join("notes.txt");
     fs::write(&foreign, "mine").unwrap();
     let said = ring.remove().unwrap_err().to_string();

@@ -1,0 +1,293 @@
+//! A series of segments: recordings of which each begins with the last Sample of the one before. Rotation and the ring of the flight
+//! recorder are the same series with other names and limits; a single file is a series without limits.
+
+use std::{
+    collections::VecDeque,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use cgscope_model::{Sample, units};
+use cgscope_record::{FileReader, Header, Reason, open};
+
+use crate::{
+    exit::{Error, Result},
+    record::{
+        Destination, Ended,
+        file::{Failure, File, Made},
+        names,
+    },
+};
+
+/// Complete segments that hold the time to keep in a ring. The one that is being written comes on top.
+const RING_SEGMENTS: u64 = 8;
+
+/// When a segment is complete, and which complete ones stay.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SegmentLimits {
+    /// Bytes at which a segment is complete.
+    pub size: Option<u64>,
+    /// Age at which a segment is complete, ns.
+    pub age_ns: Option<u64>,
+    /// Most segments, the one that is being written included.
+    pub count: Option<usize>,
+    /// Most bytes of all segments.
+    pub bytes: Option<u64>,
+    /// Time that a ring should hold, ns.
+    pub keep_ns: u64,
+}
+
+impl SegmentLimits {
+    pub fn ring(keep_ns: u64, bytes: u64) -> Self {
+        let (size, age_ns) = (Some(bytes / (2 * RING_SEGMENTS)), Some(keep_ns / RING_SEGMENTS));
+        Self { size, age_ns, bytes: Some(bytes), keep_ns, count: None }
+    }
+
+    /// True once a segment is complete. It then has at least one interval. The tick at the end of its age may come a little early.
+    fn reached(&self, samples: u64, bytes: u64, length_ns: u64, interval_ns: u64) -> bool {
+        let is_full = self.size.is_some_and(|limit| bytes >= limit);
+        let is_old = self.age_ns.is_some_and(|limit| length_ns + interval_ns / 2 >= limit);
+        samples >= 2 && (is_full || is_old)
+    }
+
+    /// How many of the complete segments can go, the oldest first: `(end_ns, bytes)` each. One goes when the next one reaches back
+    /// to `needed_ns`, or when all segments take more than their limit; `bytes` is what they take.
+    fn expendable(
+        &self,
+        complete: impl Iterator<Item = (u64, u64)>,
+        mut bytes: u64,
+        needed_ns: u64,
+    ) -> usize {
+        let is_expendable = |(end_ns, size): &(u64, u64)| {
+            let goes = *end_ns <= needed_ns || self.bytes.is_some_and(|limit| bytes > limit);
+            bytes -= size;
+            goes
+        };
+        complete.take_while(is_expendable).count()
+    }
+}
+
+/// What the next segment is called.
+pub enum SegmentNames {
+    /// The only one.
+    Single(PathBuf),
+    /// By the time at which it begins.
+    Stamped { base: PathBuf, last_unix_ns: u64 },
+    /// By its number.
+    Numbered { directory: PathBuf, last: u64 },
+}
+
+impl SegmentNames {
+    fn next(&mut self, unix_ns: u64) -> PathBuf {
+        match self {
+            Self::Single(path) => path.clone(),
+            Self::Stamped { base, last_unix_ns } => {
+                // Clocks are set back: names ascend all the same.
+                let free = names::free_stamped(base, unix_ns.max(*last_unix_ns + 1_000_000));
+                *last_unix_ns = free.1;
+                free.0
+            }
+            Self::Numbered { directory, last } => {
+                *last += 1;
+                directory.join(format!("{last:06}.rec"))
+            }
+        }
+    }
+}
+
+struct Segment {
+    made: Made,
+    start_ns: u64,
+    end_ns: u64,
+    bytes: u64,
+}
+
+pub struct Segments {
+    names: SegmentNames,
+    header: Header,
+    limits: SegmentLimits,
+    pub file: File,
+    made: Made,
+    /// The oldest first.
+    complete: VecDeque<Segment>,
+    complete_bytes: u64,
+    /// Could not be removed so far.
+    stuck: Vec<Made>,
+    removed: u64,
+    removed_bytes: u64,
+    /// The most that one Sample has added on disk, with the start of the next segment where it completed one.
+    pub step_bytes: u64,
+    /// A segment that was still needed went because of the size.
+    pub shortened: bool,
+}
+
+impl Segments {
+    pub fn create(mut names: SegmentNames, header: &Header, limits: SegmentLimits) -> Result<Self> {
+        let path = names.next(header.start_unix_ns);
+        let file =
+            File::create(&path, header).map_err(|failure| Error::could_not_run(failure.to_string()))?;
+        Ok(Self {
+            names,
+            header: header.clone(),
+            limits,
+            file,
+            made: Made::of(&path),
+            complete: VecDeque::new(),
+            complete_bytes: 0,
+            stuck: Vec::new(),
+            removed: 0,
+            removed_bytes: 0,
+            step_bytes: 0,
+            shortened: false,
+        })
+    }
+
+    /// Adds a Sample. Segments that end before `needed_ns` go.
+    pub fn add(&mut self, sample: &Sample, needed_ns: u64) -> std::result::Result<(), Failure> {
+        let before = self.bytes_on_disk();
+        self.file.sample(sample)?;
+        let file = &self.file;
+        if self.limits.reached(file.samples, file.bytes(), file.length_ns(), self.header.interval_ns) {
+            self.turn(sample)?;
+        }
+        self.step_bytes = self.step_bytes.max(self.bytes_on_disk().saturating_sub(before));
+        let complete = self.complete.iter().map(|segment| (segment.end_ns, segment.bytes));
+        let bytes = self.bytes_on_disk() + self.step_bytes;
+        self.remove_oldest(self.limits.expendable(complete, bytes, needed_ns), needed_ns);
+        Ok(())
+    }
+
+    /// Completes the segment that is being written. The next one begins with `sample`, its last.
+    pub fn turn(&mut self, sample: &Sample) -> std::result::Result<(), Failure> {
+        // What is stuck may have come loose. It takes the place of none that is wanted.
+        self.stuck.retain(|made| made.remove().map(|removed| self.removed += u64::from(removed)).is_err());
+        let surplus = self.limits.count.map_or(0, |count| (self.complete.len() + 2).saturating_sub(count));
+        self.remove_oldest(surplus, u64::MAX);
+        let path = self.names.next(sample.unix_ns);
+        let header = Header { start_unix_ns: sample.unix_ns, ..self.header.clone() };
+        let mut next = File::create(&path, &header)?;
+        let made = Made::of(&path);
+        next.sample(sample).inspect_err(|_| {
+            // Nothing is in it that is not in the one before.
+            let _ = made.remove();
+        })?;
+        let mut file = std::mem::replace(&mut self.file, next);
+        let ended = file.end(Reason::Continued);
+        let (start_ns, end_ns, bytes) = (file.first_ns, file.last_ns, file.bytes());
+        let made = std::mem::replace(&mut self.made, made);
+        self.complete.push_back(Segment { made, start_ns, end_ns, bytes });
+        self.complete_bytes += bytes;
+        ended
+    }
+
+    fn remove_oldest(&mut self, count: usize, needed_ns: u64) {
+        for segment in self.complete.drain(..count.min(self.complete.len())) {
+            self.complete_bytes -= segment.bytes;
+            self.removed_bytes += segment.bytes;
+            if segment.end_ns > needed_ns && !self.shortened {
+                self.shortened = true;
+                say!(
+                    "cgscope: the ring is as large as it may be, {}, before it holds {}: it holds less; --ring-size allows more",
+                    units::bytes(self.limits.bytes.unwrap_or_default()),
+                    units::duration(self.limits.keep_ns),
+                );
+            }
+            match segment.made.remove() {
+                Ok(removed) => self.removed += u64::from(removed),
+                Err(error) => {
+                    say!(
+                        "cgscope: {} cannot be removed ({error}); that is tried again with each new file",
+                        segment.made.path.display()
+                    );
+                    self.stuck.push(segment.made);
+                }
+            }
+        }
+    }
+
+    /// Opens the complete segments. They can be read also after they were removed.
+    pub fn open(&self) -> Result<Vec<FileReader>> {
+        let opened: std::result::Result<_, _> =
+            self.complete.iter().map(|segment| open(&segment.made.path)).collect();
+        opened.map_err(|error| Error::incomplete(format!("what is to be frozen cannot be read: {error}")))
+    }
+
+    /// How far they reach back from the last Sample, ns.
+    pub fn held_ns(&self) -> u64 {
+        let start_ns = self.complete.front().map_or(self.file.first_ns, |oldest| oldest.start_ns);
+        self.file.last_ns.saturating_sub(start_ns)
+    }
+
+    pub fn bytes_on_disk(&self) -> u64 {
+        self.complete_bytes + self.file.bytes()
+    }
+
+    /// Removes all of them.
+    pub fn remove(&self) -> io::Result<()> {
+        let complete = self.complete.iter().map(|segment| &segment.made);
+        complete.chain(&self.stuck).chain([&self.made]).try_for_each(|made| made.remove().map(drop))
+    }
+
+    /// Closes the series after a failed write, and says what became of it.
+    fn end_after(&mut self, failure: &Failure) -> Error {
+        let mut error = self.file.end_after(failure);
+        if let Some(latest) = self.complete.back() {
+            error.sentence += &format!(
+                ", and what came before them in {} up to {}",
+                units::count(self.complete.len() as u64, "file"),
+                latest.made.path.display()
+            );
+        }
+        error
+    }
+}
+
+impl Destination for Segments {
+    fn sample(&mut self, sample: Sample) -> Result<()> {
+        self.add(&sample, 0).map_err(|failure| self.end_after(&failure))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.removed_bytes + self.bytes_on_disk()
+    }
+
+    fn state(&self) -> String {
+        if matches!(self.names, SegmentNames::Single(_)) {
+            return String::new();
+        }
+        let removed = if self.removed == 0 { "" } else { ", older ones removed" };
+        format!("{}{removed}", units::count(self.complete.len() as u64 + 1, "file"))
+    }
+
+    fn end(&mut self, reason: Reason) -> Result<Ended> {
+        let (path, state) = (self.file.path().to_owned(), self.state());
+        let mut words = self.file.words();
+        if !state.is_empty() {
+            let written = units::bytes(self.bytes());
+            words = format!("{written} written; {state}, the last one is {}", path.display());
+        }
+        self.file.end(reason)?;
+        Ok(Ended { words, report: Some(path), incomplete: false })
+    }
+}
+
+/// Says which files of earlier runs there are. They stay, and do not count.
+pub fn say_foreign(base: &Path) {
+    let directory = base.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let sizes = entries
+        .filter(|entry| names::is_stamped(base, &entry.path()))
+        .filter_map(|entry| Some(entry.metadata().ok()?.len()));
+    let (files, bytes) = sizes.fold((0, 0), |(files, bytes), size| (files + 1, bytes + size));
+    if files > 0 {
+        say!(
+            "cgscope: {} of earlier runs ({}) {} there; what this run removes is its own alone",
+            units::count(files, "file"),
+            units::bytes(bytes),
+            if files == 1 { "is" } else { "are" },
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests;
