@@ -13,18 +13,17 @@ use crate::{
 };
 
 cgscope_layout::named! {
-    /// What a task is blocked on. In the order of every output: first what it needs, then from [`BlockedKind::Accept`] on what it waits for
-    /// work in.
+    /// What a task is blocked on, in the order of every output. From [`BlockedKind::Accept`] on it waits for work.
     BlockedKind {
-        /// Data from or to a socket, and connecting one; also sockets of the same host, and file systems over the network.
+        /// Data of a socket, connecting one, or a file system over the network.
         Network = "network",
-        /// A block device, and what is written to one: reads, writes, the page cache, journals, fsync.
+        /// A block device, and what is written to one: the page cache, journals, fsync.
         Disk = "disk",
         /// A pipe, a fifo or a message queue.
         Pipe = "pipe",
         /// Completions of io_uring.
         IoUring = "io_uring",
-        /// A futex or a System V semaphore: mutexes, condition variables, joins. A pool that waits for work does so in one, too.
+        /// A futex or a System V semaphore: mutexes, condition variables, joins; also of a pool that waits for work.
         Lock = "lock",
         /// A lock on a file: flock, fcntl, leases.
         FileLock = "file lock",
@@ -32,9 +31,9 @@ cgscope_layout::named! {
         KernelLock = "kernel lock",
         /// Memory: reclaim, compaction, limits, pages under migration.
         Memory = "memory",
-        /// What these rules have no name for.
+        /// No rule knows it.
         Other = "other",
-        /// No stack, or none of a known place.
+        /// No stack, or none with a name.
         Unknown = "unknown",
         /// A connection to accept.
         Accept = "accept",
@@ -48,9 +47,9 @@ cgscope_layout::named! {
         Signal = "signal",
         /// Input or output of a terminal.
         Terminal = "terminal",
-        /// It was stopped: by a signal or by who traces it.
+        /// Stopped by a signal or a tracer.
         Stopped = "stopped",
-        /// Its cgroup was frozen, or the host goes to sleep.
+        /// Frozen with its cgroup, or as the host goes to sleep.
         Frozen = "frozen",
         /// A kernel thread waits for work.
         KernelWorker = "kernel worker",
@@ -62,14 +61,14 @@ by_name!(BlockedKind);
 pub const KINDS: usize = BlockedKind::ALL.len();
 
 impl BlockedKind {
-    /// True where a task has nothing to do: it waits for work, for a point in time or to be resumed. A task that waits in poll may
-    /// wait for answers as well as for work; the kernel cannot tell.
+    /// True where a task has nothing to do: it waits for work, for a point in time or to be resumed. In poll it may also wait for
+    /// answers; the kernel does not know.
     pub const fn is_for_work(self) -> bool {
         self as usize >= Self::Accept as usize
     }
 
-    /// The kind of a stack, by the names of its functions, the innermost first; `None` for one without a name. The first function that a
-    /// rule knows decides: what called it is the reason, what it called is how the kernel sleeps.
+    /// The kind of a stack, by the names of its functions, the innermost first. The first function that a rule knows decides: its
+    /// callers are the reason, its callees are how the kernel sleeps.
     pub fn of<'a>(state: BlockedState, innermost_first: impl IntoIterator<Item = Option<&'a str>>) -> Self {
         let mut any = false;
         for name in innermost_first.into_iter().flatten() {
@@ -81,10 +80,10 @@ impl BlockedKind {
         Self::of_state(state).unwrap_or(if any { Self::Other } else { Self::Unknown })
     }
 
-    /// As far as the state alone tells.
+    /// The kind by the state alone.
     pub fn of_state(state: BlockedState) -> Option<Self> {
         match state {
-            // Whoever sets in_iowait waits for a block device; io_uring may do so for what else it waits for.
+            // Code that sets in_iowait waits for a block device; only io_uring may set it for other waits.
             BlockedState::Iowait => Some(Self::Disk),
             BlockedState::Idle => Some(Self::KernelWorker),
             BlockedState::Stopped => Some(Self::Stopped),
@@ -99,7 +98,7 @@ by! {
 }
 
 impl BlockedTime {
-    /// Sum of those that wait for work ([`BlockedKind::is_for_work`]), ns.
+    /// Waiting for work ([`BlockedKind::is_for_work`]), ns.
     pub fn for_work(&self) -> u64 {
         sum::total(self.iter().filter(|(kind, _)| kind.is_for_work()).map(|(_, ns)| ns))
     }

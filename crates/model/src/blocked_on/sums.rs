@@ -1,4 +1,4 @@
-//! The blocked time of an interval by kind: of each thread, and of several together.
+//! The blocked time of an interval by kind, for each thread and in sum.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,18 +7,17 @@ use cgscope_layout::BlockedState;
 use super::{BlockedKind, BlockedTime, rules};
 use crate::{ByState, Interval, StackReading, TaskInterval};
 
-/// What the threads of an interval were blocked on, all of the blocked time of each. What has no stack has the kind that its state
-/// tells, or is unknown.
+/// What the threads of an interval were blocked on. Time without a stack has the kind of its state, or is unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockedOn {
-    /// Threads that are there at the end and have a known blocked time, by serial.
+    /// Threads that exist at the end and have a known blocked time, by serial.
     threads: BTreeMap<u64, ThreadBlocked>,
-    /// What has a stack of threads that exited; `None`: none has one.
+    /// Time with a stack of threads that exited; `None`: none has one.
     exited: Option<BlockedTime>,
 }
 
 impl BlockedOn {
-    /// The blocked time of an interval; `name` gives the function of a return address, `None` if it does not know it.
+    /// The blocked time of an interval; `name` gives the function of a return address.
     pub fn new<'a>(interval: &Interval, name: impl Fn(u64) -> Option<&'a str>) -> Self {
         // Threads of a pool share their stacks: look each up once.
         let mut known: HashMap<(BlockedState, &[u64]), (BlockedKind, bool)> = HashMap::new();
@@ -39,8 +38,8 @@ impl BlockedOn {
                 continue;
             };
             let thread = match of_stacks.get_mut(&serial) {
-                // The stacks of a thread that exited in an appended interval reach to its end, its time to its last reading: the rest
-                // counts as that of exited threads.
+                // The stacks of a thread that exited in an appended interval reach to its end, its time only to its last reading:
+                // the rest counts as that of exited threads.
                 Some(stacks)
                     if task.reading.state.is_none() && stacks.by_state.total() > by_state.total() =>
                 {
@@ -54,23 +53,22 @@ impl BlockedOn {
         Self { threads, exited }
     }
 
-    /// The time of a thread that was there at the end, by its serial; `None` where it is not known.
+    /// The time of a thread that existed at the end, by its serial; `None` where it is not known.
     pub fn thread(&self, serial: u64) -> Option<&BlockedTime> {
         self.threads.get(&serial).map(|thread| &thread.time)
     }
 
-    /// All threads, as far as known; of those that exited what has a stack.
+    /// The sum over all threads, as far as known; for exited ones only time with a stack.
     pub fn total(&self) -> BlockedTime {
         sum(self.threads.values().map(|thread| &thread.time).chain(&self.exited))
     }
 
-    /// What has a stack of threads that exited.
+    /// Time with a stack of threads that exited.
     pub fn exited(&self) -> BlockedTime {
         self.exited.unwrap_or_default()
     }
 
-    /// The sum of some tasks, given as their places in the interval; `None` where it is known of none of them, though there are
-    /// some.
+    /// The sum over some tasks, by their places in the interval; `None` where there are tasks but no known time.
     pub(crate) fn known_of_tasks(&self, interval: &Interval, places: &[usize]) -> Option<BlockedTime> {
         let known = || places.iter().filter_map(|place| self.of_task(&interval.tasks[*place]));
         (places.is_empty() || known().next().is_some()).then(|| sum(known()))
@@ -82,13 +80,13 @@ impl BlockedOn {
         is_known.then(|| self.total())
     }
 
-    /// The part of a thread's time in iowait and uninterruptible in which it waited for work ([`BlockedKind::is_for_work`]), as the
-    /// parent of a vfork does for its child; ns, as far as stacks tell.
+    /// Time in iowait and uninterruptible in which a thread waited for work ([`BlockedKind::is_for_work`]), as the parent of a vfork
+    /// does for its child, ns, by its stacks.
     pub fn stuck_for_work_ns(&self, serial: u64) -> u64 {
         self.threads.get(&serial).map_or(0, |thread| thread.stuck_for_work_ns)
     }
 
-    /// True of a thread of the kernel, as far as stacks tell.
+    /// True if its stacks are those of a kernel thread.
     pub fn is_kernel_thread(&self, serial: u64) -> bool {
         self.threads.get(&serial).is_some_and(|thread| thread.is_kernel)
     }
@@ -105,15 +103,13 @@ fn sum<'a>(times: impl Iterator<Item = &'a BlockedTime>) -> BlockedTime {
     })
 }
 
-/// The blocked time of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ThreadBlocked {
     time: BlockedTime,
     /// The part of it that has stacks.
     by_state: ByState,
-    /// Waited for work in a way that no signal ends, ns.
+    /// Waited for work in a way that no signal ends.
     stuck_for_work_ns: u64,
-    /// Its stacks begin where those of kernel threads do.
     is_kernel: bool,
 }
 
@@ -127,16 +123,14 @@ impl ThreadBlocked {
         }
     }
 
-    /// Takes away `ns` of its time, of each kind in proportion.
+    /// Removes `ns` of its time, from each kind in proportion.
     fn take(&mut self, ns: u64) -> BlockedTime {
         let taken = self.time.at_most(ns);
-        for (left, taken) in self.time.0.iter_mut().zip(taken.0) {
-            *left -= taken;
-        }
+        self.time.0.iter_mut().zip(taken.0).for_each(|(left, taken)| *left -= taken);
         taken
     }
 
-    /// With the time that has no stack, of all that it was blocked.
+    /// Adds the time without a stack; `all`: the time by state.
     fn whole(mut self, all: &ByState) -> Self {
         for (state, ns) in without_stack(all, &self.by_state).iter() {
             self.time.add_ns(BlockedKind::of_state(state).unwrap_or(BlockedKind::Unknown), ns);
@@ -145,8 +139,8 @@ impl ThreadBlocked {
     }
 }
 
-/// The part of a thread's blocked time that has no stack. A stack stands for all since the one before it, so that of one state the
-/// stacks may have more, and of another less, than the thread was blocked in it.
+/// The part of a thread's blocked time that has no stack. A stack stands for the time since the one before it, so stacks may have
+/// more than the thread's time in one state, and less in another.
 pub fn without_stack(blocked: &ByState, stacks: &ByState) -> ByState {
     let mut rest_ns = blocked.total().saturating_sub(stacks.total());
     let mut without = blocked.since(stacks);

@@ -9,11 +9,11 @@ use crate::{
 /// The classes of the targets of an interval.
 #[derive(Clone, Debug)]
 pub struct Classes<'a> {
-    /// Where the targets are.
+    /// The interval of the targets.
     pub interval: &'a Interval,
     /// Its tree.
     pub tree: &'a Tree,
-    /// What its threads were blocked on.
+    /// What threads were blocked on.
     pub blocked: &'a BlockedOn,
     /// Ids of the cgroup `/`.
     pub(super) roots: Vec<u64>,
@@ -37,7 +37,7 @@ impl<'a> Classes<'a> {
         self.threads(&[task])
     }
 
-    /// The class of some threads, as those of a process that were there at the end.
+    /// The class of some threads, such as those of a process.
     pub fn threads(&self, tasks: &[&TaskInterval]) -> Classified {
         let activity = Activity::of(tasks, self, false);
         verdict(&activity, self.quota_of(tasks, &activity).as_ref())
@@ -67,13 +67,12 @@ impl<'a> Classes<'a> {
         let tasks: Vec<_> = self.interval.tasks.iter().collect();
         let is_wide = !self.interval.is_selection || self.interval.selected_cgroup.is_some();
         let mut activity = Activity::of(&tasks, self, is_wide);
-        // Stacks of exited tasks are known of all of them together.
+        // Stacks of exited tasks are known only for all of them together.
         activity.add_exited(&self.interval.exited, &self.blocked.exited(), self);
         let quota = (!self.tree.nodes().is_empty()).then(|| self.quota_at(0, &tasks, &activity)).flatten();
         verdict(&activity, quota.as_ref())
     }
 
-    /// The quota that throttled the tasks of a cgroup longest.
     fn quota_at(&self, node: usize, tasks: &[&TaskInterval], activity: &Activity) -> Option<Quota> {
         let node = &self.tree.nodes()[node];
         let is_recorded = node.throttled_by.iter().any(|(by, _)| by.is_some());
@@ -81,7 +80,7 @@ impl<'a> Classes<'a> {
         of_tasks.or_else(|| Some(self.quota(node.limited_by?, activity)))
     }
 
-    /// The quota that throttled the one of these threads longest that was throttled most.
+    /// The quota that throttled the most throttled of these threads longest.
     fn quota_of(&self, tasks: &[&TaskInterval], activity: &Activity) -> Option<Quota> {
         let most = tasks.iter().max_by_key(|task| task.wait.by_cause.get(Cause::Throttled))?;
         let node = self.tree.find_id(self.interval, most.reading.cgroup_id)?;
