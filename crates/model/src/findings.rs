@@ -117,14 +117,16 @@ pub(crate) struct Context<'a> {
 
 impl<'a> Context<'a> {
     pub fn new(interval: &'a Interval, tree: &'a Tree, host: Host) -> Self {
-        let total = Sums::default();
-        let mut context = Self { interval, tree, host, total, held_ns: held(interval, tree) };
-        context.groups().for_each(|group| context.total.add_sums(&group.into()));
+        let held_ns = held(interval, tree);
+        let mut context = Self { interval, tree, host, total: Sums::default(), held_ns };
+        for group in context.groups() {
+            context.total.add_sums(&group.into());
+        }
         context
     }
 
     /// The groups that together have each task once.
-    pub fn groups(&self) -> impl Iterator<Item = &'a Group> {
+    pub fn groups(&self) -> impl Iterator<Item = &'a Group> + use<'a> {
         self.tree.nodes().first().map(|root| &root.group).into_iter().chain(&self.tree.unknown)
     }
 

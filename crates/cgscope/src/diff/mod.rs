@@ -15,6 +15,7 @@ use crate::{
     cli,
     exit::{Error, Exit, Result},
     recording::{Recording, subject},
+    report::json_line,
 };
 
 /// Runs the command.
@@ -97,12 +98,7 @@ fn print_json(out: &mut impl Write, recordings: [&Recording; 2], diff: &Diff) ->
             ending: recording.ending().map(ToString::to_string),
             losses: recording.losses().nonzero().map(|(loss, count)| (loss.name(), count)).collect(),
         };
-        line(out, &object)?;
+        json_line(out, &object)?;
     }
-    json::objects(diff).try_for_each(|object| line(out, &object))
-}
-
-fn line(out: &mut impl Write, object: &impl Serialize) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, object)?;
-    writeln!(out)
+    json::objects(diff).try_for_each(|object| json_line(out, &object))
 }
