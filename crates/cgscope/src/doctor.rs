@@ -1,4 +1,4 @@
-//! `cgscope doctor`: what this host offers, said in sentences.
+//! `cgscope doctor`: what this host offers.
 
 use std::{
     io::{self, Write},
@@ -12,17 +12,18 @@ use cgscope_model::doctor::{Facts, Level, Trial, judge, mode, worst};
 use crate::{
     cli::Doctor,
     exit::{Error, Exit, Result},
+    report::json_line,
 };
 
-/// Runs the command. Exit 0: all is there, or off but not needed; 1: something is degraded, or measuring coarse; 2: cgscope
-/// cannot measure.
+/// Runs the command. Exit 0: all is fine, or off but not needed; 1: something is degraded, or measuring is coarse; 2: cgscope cannot
+/// measure.
 pub fn run(options: &Doctor) -> Result {
-    let facts = gather();
+    let facts = Facts { trial: Some(trial().map_err(|failure| failure.to_string())), ..known_facts() };
     let verdicts = judge(&facts);
     let mut out = io::stdout().lock();
     for verdict in &verdicts {
         let written = if options.json {
-            serde_json::to_writer(&mut out, verdict).map_err(io::Error::from).and_then(|()| writeln!(out))
+            json_line(&mut out, verdict)
         } else {
             writeln!(out, "{:<8} {}", verdict.level.name(), verdict.sentence())
         };
@@ -36,14 +37,7 @@ pub fn run(options: &Doctor) -> Result {
     })
 }
 
-/// All facts, with a trial of the real thing.
-fn gather() -> Facts {
-    let mut facts = known_facts();
-    facts.trial = Some(trial().map_err(|failure| failure.to_string()));
-    facts
-}
-
-/// All facts, without a trial.
+/// All facts except a trial.
 pub fn known_facts() -> Facts {
     let mut facts = facts::gather(Path::new("/"));
     facts.features_off = offsets::resolve(Path::new(offsets::VMLINUX_BTF)).ok().map(|resolved| resolved.off);

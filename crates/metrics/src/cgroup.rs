@@ -1,4 +1,4 @@
-//! What is known of an exported cgroup since it is exported.
+//! An exported cgroup and its figures.
 
 use std::sync::Arc;
 
@@ -11,25 +11,24 @@ use cgscope_model::{
 use crate::{
     culprits::Culprits,
     family::{self, Family},
-    labels::Labels,
     page::Figure,
-    value::Value,
+    value::{Labels, Value},
     waits::Waits,
 };
 
-/// Of whom the container runtime is asked for names, as the path of a cgroup has it.
+/// A container or a pod of a cgroup's path, whose names the container runtime knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked<'a> {
     /// A container, by its id.
     Container(&'a str),
-    /// A pod, by its uid: for the cgroups around its containers.
+    /// A pod, by its uid, for the cgroups around its containers.
     Pod(&'a str),
 }
 
-/// What the container runtime calls a container, or a pod.
+/// The container runtime's names of a container or a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    /// The container's name; of a pod: none.
+    /// The container's name; `None` for a pod.
     pub container: Option<String>,
     /// The name of its pod.
     pub pod: Option<String>,
@@ -49,12 +48,12 @@ pub(crate) struct Cgroup {
     names: Option<Names>,
     pub waits: Waits,
     pub culprits: Culprits,
-    /// Sums since it is exported. What was never read is `None`.
+    /// Sums since it is exported; `None`: never read.
     counters: [Option<u64>; COUNTERS],
     gauges: Gauges,
 }
 
-/// As at the end of the last interval. What could not be read is `None`.
+/// Values at the end of the last interval; `None`: could not be read.
 #[derive(Debug, Default)]
 struct Gauges {
     waiting: Option<u64>,
@@ -66,7 +65,7 @@ struct Gauges {
     effective_cores: Option<f64>,
 }
 
-/// The families with one series a cgroup, counters left out.
+/// The families with one series for each cgroup, except counters.
 const GAUGES: [Figure<Cgroup>; 7] = [
     (&family::WAITING, |cgroup| cgroup.gauges.waiting.map(Value::Count)),
     (&family::LONGEST_WAIT, |cgroup| cgroup.gauges.longest_wait_ns.map(Value::Ns)),
@@ -85,8 +84,8 @@ impl Cgroup {
         cgroup
     }
 
-    /// Asks for the names of its container, or of the pod where it is around containers. Those once told hold: the runtime may
-    /// be away for a while. The host's runtime knows no rootless container, and its user may give it any id.
+    /// Asks for the names of its container, or of the pod around containers. Known names stay, as the runtime may be away for a while.
+    /// The host's runtime knows no rootless containers, to which their users may give any id.
     pub fn ask(&mut self, names: &dyn Fn(Asked) -> Option<Names>) {
         if self.name.is_rootless {
             return;
@@ -107,7 +106,7 @@ impl Cgroup {
         self.labels = Labels::new(known.filter_map(|(name, value)| Some((name, value?))).collect());
     }
 
-    /// Its figure of a family that has one series a cgroup; `None`: not known.
+    /// Its figure in a family with one series for each cgroup; `None`: not known.
     pub fn value(&self, family: &Family) -> Option<Value> {
         let Some(counter) = family.counter else {
             let (_, gauge) = GAUGES.iter().find(|(gauge, _)| *gauge == family)?;
@@ -123,7 +122,7 @@ impl Cgroup {
         self.gauges.waiting = mode.exact(|| group.pending);
         self.gauges.longest_wait_ns = mode.exact(|| group.pending_max_ns);
         self.gauges.threads = group.threads;
-        // The coarse mode knows sums of waits, but of no wait how long it was: that is no histogram.
+        // The coarse mode knows sums of waits, but no single lengths for a histogram.
         if mode == Mode::Bpf {
             self.waits.add(&group.wait);
         }
@@ -135,7 +134,7 @@ impl Cgroup {
         }
     }
 
-    /// Takes in its limits, with what they did in an interval; the default where they could not be read.
+    /// Adds its limits and their counters in an interval; the default where they could not be read.
     pub fn limit(&mut self, limits: &CgroupReading, effective_cores: Option<f64>) {
         self.count(&Observed::limits(limits));
         let has_quota = limits.quota_us.is_some();

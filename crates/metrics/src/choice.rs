@@ -6,22 +6,22 @@ use regex::Regex;
 
 use crate::forest::{Forest, Node, ROOT};
 
-/// An exported cgroup gives its place away while it lives only to one that has waited more than so many times as long: a page
-/// on which cgroups come and go is of no use.
+/// An exported cgroup that still exists loses its place only to one that has waited this many times as long: series that appear
+/// and vanish all the time are of no use.
 pub(crate) const STICKY: u64 = 2;
 
-/// How much is exported.
+/// The bounds of a page.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// So many cgroups at most, the root among them, which always is: those that waited most.
+    /// Most cgroups, including the root: those that waited most.
     pub cgroups: usize,
-    /// None deeper below the root: `/a/b` is at 2.
+    /// Greatest depth below the root: `/a/b` is at 2.
     pub depth: usize,
-    /// Only those whose path it matches, and the root.
+    /// Export only cgroups with a matching path, and the root.
     pub include: Option<Regex>,
-    /// None whose path it matches, but for the root.
+    /// Export no cgroups with a matching path, except the root.
     pub exclude: Option<Regex>,
-    /// So many culprits of each cgroup are named.
+    /// Most culprits of each cgroup that are named.
     pub culprits: usize,
 }
 
@@ -32,7 +32,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// So many cgroups have a place beside the root.
+    /// Most cgroups besides the root.
     fn places(&self) -> usize {
         self.cgroups.saturating_sub(1)
     }
@@ -59,7 +59,7 @@ pub(crate) enum Standing {
     Excluded,
 }
 
-/// What becomes of the cgroups of a host, in the order of the page.
+/// The number of cgroups in each state, in the order of the page.
 pub(crate) fn states(forest: &Forest) -> [(&'static str, u64); 4] {
     let count = |which: &dyn Fn(&Node) -> bool| forest.nodes.iter().filter(|node| which(node)).count() as u64;
     let cut =
@@ -72,8 +72,8 @@ pub(crate) fn states(forest: &Forest) -> [(&'static str, u64); 4] {
     ]
 }
 
-/// The paths to export beside the root, given those that are: who is gone or may not stay loses the place, free places go to
-/// those that waited most, and one that has waited much longer takes that of whoever waited least.
+/// The paths to export besides the root. Removed and ineligible cgroups lose their places, free places go to those that waited most,
+/// and one that has waited much longer takes the place of the one that waited least.
 pub(crate) fn choose<'a>(
     forest: &Forest,
     exported: impl Iterator<Item = &'a Arc<str>>,
@@ -89,7 +89,7 @@ pub(crate) fn choose<'a>(
     let all = 0..forest.nodes.len();
     let mut others: Vec<usize> =
         all.filter(|at| is_eligible(at) && forest.nodes[*at].now.has_tasks && !held.contains(at)).collect();
-    // No more can get a place: of thousands of others the order does not matter.
+    // No more can get a place: among thousands of others the order does not matter.
     if others.len() > config.places() {
         others.select_nth_unstable_by(config.places(), most_first);
         others.truncate(config.places());
@@ -108,7 +108,7 @@ pub(crate) fn choose<'a>(
     chosen.into_iter().chain(newcomers).map(|at| forest.nodes[at].path.clone()).collect()
 }
 
-/// Who waited longest first; of the same by path.
+/// The longest waiting first, then by path.
 fn by_wait(a: &Node, b: &Node) -> Ordering {
     b.waited_ns.cmp(&a.waited_ns).then_with(|| a.path.cmp(&b.path))
 }

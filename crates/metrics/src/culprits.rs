@@ -1,4 +1,4 @@
-//! Who had an exported cgroup wait: a few named, the others together.
+//! The culprits of each exported cgroup: a few named, the others together.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use crate::{
     forest::{Forest, Places},
 };
 
-/// For each culprit that is named so many others are watched, to be named when they turn out to be worse.
+/// Culprits that are watched for each one that is named, to be named when they turn out to be worse.
 const WATCHED: usize = 4;
 
-/// A culprit in an interval: a place in the [`Forest`], or [`Who::Kernel`].
+/// A culprit in an interval; a cgroup by its place in the [`Forest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Who {
     Kernel,
     Cgroup(usize),
-    /// It was gone before it could be named, or is one of several that were not told apart.
+    /// It exited before it could be named, or is a sum of several.
     Unnamed,
 }
 
@@ -32,65 +32,63 @@ impl Who {
     }
 }
 
-/// How long an exported cgroup waited because of one culprit, ns.
+/// How long an exported cgroup waited for a culprit, ns.
 pub(crate) type Part = (Who, u64);
 
 /// The culprits of an exported cgroup.
 #[derive(Debug, Default)]
 pub(crate) struct Culprits {
     watched: Vec<Watched>,
-    /// Of all that are not named.
-    other: Option<Series>,
+    /// The sum of those that are not named.
+    other: Option<CulpritSeries>,
 }
 
-/// A culprit that is named, or may come to be.
+/// A culprit that is named, or may become so.
 #[derive(Debug)]
 struct Watched {
     /// `None`: kernel threads.
     path: Option<Arc<str>>,
-    /// How long it had the cgroup wait since it is watched, ns.
+    /// How long the cgroup waited for it since it is watched, ns.
     so_far_ns: u64,
     /// The same in the latest interval.
     now_ns: u64,
-    /// Its cgroup is there.
+    /// Its cgroup exists.
     is_there: bool,
-    /// What is exported of it, where it is named.
-    series: Option<Series>,
+    /// Its exported figures, if it is named.
+    series: Option<CulpritSeries>,
 }
 
-/// What is exported of a culprit.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Series {
+pub(crate) struct CulpritSeries {
     pub ns: u64,
     pub created_unix_ns: u64,
 }
 
 impl Watched {
-    /// What it holds its name against.
+    /// Waiting that another culprit must exceed to take its name.
     fn hold_ns(&self) -> u64 {
         if self.is_there { self.so_far_ns.saturating_mul(STICKY) } else { 0 }
     }
 }
 
 impl Culprits {
-    /// Each series by what its label says; those named by harm.
-    pub fn series(&self) -> impl Iterator<Item = (&str, Series)> {
-        let named = self
-            .watched
-            .iter()
-            .filter_map(|one| Some((one.path.as_deref().unwrap_or("kernel"), one.series?)));
+    /// Each series with its label; the worst first.
+    pub fn series(&self) -> impl Iterator<Item = (&str, CulpritSeries)> {
+        let named = self.watched.iter().filter_map(|one| {
+            let label = one.path.as_deref().unwrap_or("kernel");
+            Some((label, one.series?))
+        });
         named.chain(self.other.map(|series| ("other", series)))
     }
 
-    /// Names no more than so many, the worst. What one had that loses its name goes with it.
+    /// Names only the worst `most`. The series of the others are lost.
     pub fn limit(&mut self, most: usize) {
         self.watched.sort_by_key(|one| std::cmp::Reverse(one.so_far_ns));
         let named = self.watched.iter_mut().filter(|one| one.series.is_some());
         named.skip(most).for_each(|one| one.series = None);
     }
 
-    /// Adds the parts of an interval, one for each culprit, ascending: to those that are named, and what is left to the others.
-    /// So each ns is added to exactly one series.
+    /// Adds the parts of an interval, one for each culprit, ascending. Each ns is added to exactly one series.
     pub fn add(&mut self, parts: &[Part], forest: &Forest, most: usize, start_unix_ns: u64) {
         self.watch(parts, forest, most);
         self.limit(most);
@@ -103,18 +101,18 @@ impl Culprits {
             }
         }
         if left_ns != 0 {
-            let new = Series { ns: 0, created_unix_ns: start_unix_ns };
+            let new = CulpritSeries { ns: 0, created_unix_ns: start_unix_ns };
             sum::add(&mut self.other.get_or_insert(new).ns, left_ns);
         }
-        let mut room = most.saturating_mul(WATCHED);
+        let mut free = most.saturating_mul(WATCHED);
         self.watched.retain(|one| {
-            let stays = one.series.is_some() || one.is_there && room != 0;
-            room -= usize::from(stays && one.series.is_none());
+            let stays = one.series.is_some() || one.is_there && free != 0;
+            free -= usize::from(stays && one.series.is_none());
             stays
         });
     }
 
-    /// Notes what those that are watched did, and watches those that did most beside them.
+    /// Updates the watched culprits, and watches the worst of the others.
     fn watch(&mut self, parts: &[Part], forest: &Forest, most: usize) {
         let mut new: Vec<Part> = parts.to_vec();
         for one in &mut self.watched {
@@ -128,11 +126,11 @@ impl Culprits {
             sum::add(&mut one.so_far_ns, one.now_ns);
         }
         new.retain(|(who, ns)| *ns != 0 && *who != Who::Unnamed);
-        let room = most.saturating_mul(WATCHED);
+        let limit = most.saturating_mul(WATCHED);
         let worst = |a: &Part, b: &Part| b.1.cmp(&a.1).then(a.0.cmp(&b.0));
-        if new.len() > room {
-            new.select_nth_unstable_by(room, worst);
-            new.truncate(room);
+        if new.len() > limit {
+            new.select_nth_unstable_by(limit, worst);
+            new.truncate(limit);
         }
         new.sort_unstable_by(worst);
         self.watched.extend(new.into_iter().map(|(who, ns)| Watched {
@@ -147,10 +145,10 @@ impl Culprits {
         }));
     }
 
-    /// Names the worst of those watched, worst first, while there is room, and then in the place of one that is gone or has done much less.
+    /// Names the worst of those watched: while fewer than `most` are named, and then in place of one that is gone or much less bad.
     fn name(&mut self, most: usize, start_unix_ns: u64) {
         let mut named = self.watched.iter().filter(|one| one.series.is_some()).count();
-        // Who is gone will not do more: to name it would take a name from somebody who may.
+        // A culprit that is gone will not get worse.
         let is_next = |one: &Watched| one.series.is_none() && one.is_there && one.so_far_ns != 0;
         while let Some(worst) = self.watched.iter().position(is_next) {
             if named < most {
@@ -160,17 +158,17 @@ impl Culprits {
                 let holders = self.watched.iter_mut().filter(|one| one.series.is_some());
                 match holders.min_by_key(|one| one.hold_ns()) {
                     Some(least) if least.hold_ns() < worst_ns => least.series = None,
-                    // Whom the worst does not replace, nobody does.
+                    // If the worst replaces nobody, no other does.
                     _ => return,
                 }
             }
-            self.watched[worst].series = Some(Series { ns: 0, created_unix_ns: start_unix_ns });
+            self.watched[worst].series = Some(CulpritSeries { ns: 0, created_unix_ns: start_unix_ns });
         }
     }
 }
 
-/// The parts of all exported cgroups, each with those of what is below it: in the order of the exported, in which whoever is
-/// below follows. `above`: the place of the nearest exported above each but the first.
+/// The parts of all exported cgroups, each with those below it; children follow their parents. `above`: the place of the nearest
+/// exported cgroup above each.
 pub(crate) fn parts(
     interval: &Interval,
     forest: &Forest,

@@ -1,4 +1,4 @@
-//! What stands on a page: names, kinds, units, labels and explanations; those of counters are in the model's table. `docs/metrics.md` tells the same with
+//! The families of a page: names, kinds, units, labels and help; those of counters are in the model's table. `docs/metrics.md` adds
 //! sources and bounds; a test holds the two together.
 
 use std::sync::LazyLock;
@@ -8,11 +8,11 @@ use cgscope_model::counters::{Counter, Counts, Info, OF_METRICS, OF_METRICS_FIRS
 /// How the figures of a family behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Only rises while its series lives.
+    /// Only rises while its series exists.
     Counter,
-    /// Holds at the moment of the page.
+    /// The value when the page is written.
     Gauge,
-    /// Counts by length, each of which only rises.
+    /// Counts by length that only rise.
     Histogram,
 }
 
@@ -30,33 +30,32 @@ impl Kind {
 /// Series of one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Family {
-    /// Without the `_total` of counters. It ends in the unit, if it has one.
+    /// The name, without the `_total` of counters. It ends in the unit, if there is one.
     pub name: &'static str,
-    /// How its figures behave.
+    /// Its kind.
     pub kind: Kind,
     /// A base unit (`seconds`, `bytes`); `None`: a plain number.
     pub unit: Option<&'static str>,
     /// Names of its labels; [`CGROUP`] stands for all labels of a cgroup.
     pub labels: &'static [&'static str],
-    /// What it is, in a sentence.
+    /// A sentence about it.
     pub help: &'static str,
-    /// What it counts, where that is one of the model's counters.
+    /// The model's counter that it exports, if any.
     pub(crate) counter: Option<Counter>,
 }
 
 impl Family {
-    /// The name of its samples; of a histogram what stands before `_bucket`, `_sum` and `_count`.
+    /// The name of its samples; for a histogram without `_bucket`, `_sum` and `_count`.
     pub fn sample_name(&self) -> String {
         let suffix = if self.kind == Kind::Counter { "_total" } else { "" };
         format!("{}{suffix}", self.name)
     }
 }
 
-/// In [`Family::labels`]: all of [`CGROUP_LABELS`] that are known.
+/// In [`Family::labels`]: the known ones of [`CGROUP_LABELS`].
 pub const CGROUP: &str = "cg";
 
-/// The labels of a cgroup. The first is its path; the next three are read from the path, the last three from the container
-/// runtime. One that is not known is left out.
+/// The labels of a cgroup: its path, three that the path has, and three of the container runtime. Unknown ones are omitted.
 pub const CGROUP_LABELS: [&str; 7] =
     ["cgroup", "unit", "container_id", "pod_uid", "container", "pod", "namespace"];
 
@@ -149,7 +148,7 @@ families! {
 static FIRST: [Family; OF_METRICS_FIRST.len()] = families(OF_METRICS_FIRST);
 static COUNTERS: [Family; OF_METRICS.len()] = families(OF_METRICS);
 
-/// All of them, in the order of the page; the last are given by the daemon.
+/// All families, in the order of the page; the daemon gives the last ones.
 pub static ALL: LazyLock<Vec<&'static Family>> = LazyLock::new(|| {
     let before = |family: &Family| match family {
         family if *family == QUOTA => &FIRST[..],

@@ -1,4 +1,4 @@
-//! The cgroups of the host, exported or not: what has to be known of each to choose those that are.
+//! All cgroups of the host, with what the choice of the exported ones needs.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -9,7 +9,7 @@ use crate::choice::{Config, Standing};
 /// The place of the root in [`Forest::nodes`].
 pub(crate) const ROOT: usize = 0;
 
-/// A tree of cgroups by path. Parents have lower places than what is in them; places hold until [`Forest::forget_gone`].
+/// A tree of cgroups by path. Parents have lower places than their children; places are valid until [`Forest::drop_removed`].
 #[derive(Debug)]
 pub(crate) struct Forest {
     pub nodes: Vec<Node>,
@@ -21,15 +21,13 @@ pub(crate) struct Forest {
 pub(crate) struct Node {
     /// As under the mount.
     pub path: Arc<str>,
-    /// Of the root: the root.
+    /// The root's parent is the root.
     pub parent: usize,
-    /// How far below the root.
     pub depth: usize,
-    /// Whether the configuration lets it be exported.
     pub standing: Standing,
-    /// How long its tasks, with all below it, have waited since it was first seen, ns.
+    /// How long its tasks, with all below it, have waited since it was first seen.
     pub waited_ns: u64,
-    /// Of the latest interval.
+    /// The latest interval.
     pub now: Now,
 }
 
@@ -37,25 +35,20 @@ pub(crate) struct Node {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Now {
     waited_ns: u64,
-    /// It had a task.
     pub has_tasks: bool,
     /// It had a task, or its files could be read.
     pub is_there: bool,
-    /// Its limits: a place in [`Interval::limits`].
+    /// The place of its limits in [`Interval::limits`].
     pub limits: Option<usize>,
-    /// Where it or the nearest exported cgroup above it is among the exported.
+    /// The place among the exported of it or the nearest exported cgroup above it.
     pub home: usize,
-    /// It is exported itself.
     pub is_exported: bool,
 }
 
-/// Where the parts of an interval are.
+/// The places in the forest of the cgroups, tasks and exited tasks of an interval, in its order.
 pub(crate) struct Places {
-    /// Of [`Interval::cgroups`].
     cgroups: Vec<usize>,
-    /// Of [`Interval::tasks`].
     pub tasks: Vec<usize>,
-    /// Of [`Interval::exited`].
     pub exited: Vec<usize>,
 }
 
@@ -70,18 +63,11 @@ impl Places {
 impl Forest {
     pub fn new() -> Self {
         let path: Arc<str> = "/".into();
-        let root = Node {
-            path: path.clone(),
-            parent: ROOT,
-            depth: 0,
-            standing: Standing::Eligible,
-            waited_ns: 0,
-            now: Now::default(),
-        };
+        let (standing, now) = (Standing::Eligible, Now::default());
+        let root = Node { path: path.clone(), parent: ROOT, depth: 0, standing, waited_ns: 0, now };
         Self { nodes: vec![root], by_path: HashMap::from([(path, ROOT)]) }
     }
 
-    /// The place of a path.
     pub fn find(&self, path: &str) -> Option<usize> {
         self.by_path.get(path).copied()
     }
@@ -92,8 +78,7 @@ impl Forest {
         std::iter::successors(Some(at), above).map(|at| &self.nodes[at])
     }
 
-    /// Takes in which cgroups there were in an interval and how long each waited. What is in cgroups whose path is not known
-    /// is the root's.
+    /// Adds the cgroups of an interval and their waiting. Tasks in cgroups without a known path count for the root.
     pub fn observe(&mut self, interval: &Interval, config: &Config) -> Places {
         self.nodes.iter_mut().for_each(|node| node.now = Now::default());
         let cgroups = interval.cgroups.iter().map(|(_, path)| self.place(path, config)).collect();
@@ -110,7 +95,7 @@ impl Forest {
         for (limits, reading) in interval.limits.iter().enumerate() {
             if let Some(at) = places.find(interval, reading.id) {
                 let now = &mut self.nodes[at].now;
-                // Of a cgroup that was made again the later limits hold.
+                // For a cgroup that was made again the later limits hold.
                 (now.limits, now.is_there) = (Some(limits), true);
             }
         }
@@ -132,7 +117,7 @@ impl Forest {
         }
     }
 
-    /// The place of a path, made with those above it where there is none.
+    /// The place of a path; adds it with those above it if it is new.
     fn place(&mut self, path: &Arc<str>, config: &Config) -> usize {
         if let Some(at) = self.find(path) {
             return at;
@@ -157,14 +142,14 @@ impl Forest {
         at
     }
 
-    /// Judges all anew.
+    /// Applies a new configuration.
     pub fn judge(&mut self, config: &Config) {
         for node in &mut self.nodes[1..] {
             node.standing = config.standing(&node.path, node.depth);
         }
     }
 
-    /// Notes where the exported are; the first is the root.
+    /// Sets the places of the exported cgroups; the first is the root.
     pub fn settle<'a>(&mut self, exported: impl IntoIterator<Item = &'a Arc<str>>) {
         self.nodes.iter_mut().for_each(|node| node.now.is_exported = false);
         for (home, path) in exported.into_iter().enumerate() {
@@ -179,8 +164,8 @@ impl Forest {
         }
     }
 
-    /// Forgets the cgroups that are not there any more, and what is named by others alone.
-    pub fn forget_gone(&mut self) {
+    /// Drops cgroups that no longer exist.
+    pub fn drop_removed(&mut self) {
         let stays = |(at, node): (usize, &Node)| at == ROOT || node.now.is_there;
         if self.nodes.iter().enumerate().all(stays) {
             return;

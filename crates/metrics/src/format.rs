@@ -1,13 +1,13 @@
-//! What a page can be written in, and which of it a client asks for.
+//! The formats of a page, and which one a client asks for.
 
-/// A way to write a page.
+/// A format of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// OpenMetrics 1.0: text with units and the moments at which counters began.
     OpenMetrics,
-    /// Prometheus' own text, version 0.0.4: what a person or an older collector reads.
+    /// Prometheus' own text, version 0.0.4, for people and older collectors.
     Text,
-    /// Messages `io.prometheus.client.MetricFamily`, each after its length: the one with native histograms.
+    /// Messages `io.prometheus.client.MetricFamily`, each after its length, with native histograms.
     Protobuf,
 }
 
@@ -15,17 +15,11 @@ impl Format {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::OpenMetrics, Self::Text, Self::Protobuf];
 
-    /// What the header `Accept` of a request asks for: the format with the highest `q`, of several the first. Text where it asks
-    /// for nothing that there is, so that a scrape does not fail over a header.
+    /// The format that the header `Accept` of a request prefers, the first of equals; text if it accepts none, so that a scrape does
+    /// not fail over a header.
     pub fn for_accept(accept: Option<&str>) -> Self {
         let ranges = accept.unwrap_or_default().split(',').filter_map(range);
-        let mut best = (Self::Text, 0.0);
-        for (format, q) in ranges {
-            if q > best.1 {
-                best = (format, q);
-            }
-        }
-        best.0
+        ranges.fold((Self::Text, 0.0), |best, range| if range.1 > best.1 { range } else { best }).0
     }
 
     /// The header `Content-Type` of the page.
@@ -40,7 +34,7 @@ impl Format {
     }
 }
 
-/// The format that a media range names, and how much it is wanted, 0 to 1; `None`: none that there is.
+/// The format of a media range and its `q`, 0 to 1; `None`: not available.
 fn range(range: &str) -> Option<(Format, f64)> {
     let mut parts = range.split(';').map(str::trim);
     let media = parts.next()?.to_ascii_lowercase();

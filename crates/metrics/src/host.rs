@@ -1,4 +1,4 @@
-//! What is known of the whole host: losses, the hook's cost, NUMA nodes.
+//! Figures of the whole host: losses, the hook's cost, NUMA nodes.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,11 @@ use cgscope_model::{Interval, Losses, nodes::NodeGroup, sum};
 
 use crate::{
     family,
-    labels::Labels,
     page::{Figure, Writer},
-    value::Value,
+    value::{Labels, Value},
 };
 
-/// Sums since the first interval. What was never read is `None`.
+/// Sums since the first interval; `None`: never read.
 #[derive(Debug, Default)]
 pub(crate) struct Host {
     /// Start of the first interval, ns since 1970.
@@ -27,7 +26,7 @@ pub(crate) struct Host {
 struct Node {
     labels: Labels,
     created_unix_ns: u64,
-    /// As in the latest interval, and its counters since it was first there.
+    /// Its figures in the latest interval; its counters since it was first seen.
     group: NodeGroup,
 }
 
@@ -42,7 +41,7 @@ const OF_NODES: [Figure<Node>; 6] = [
 ];
 
 impl Host {
-    /// Adds an interval. Nodes that are not in it are forgotten.
+    /// Adds an interval, and drops nodes that are not in it.
     pub fn add(&mut self, interval: &Interval) {
         self.created_unix_ns.get_or_insert(interval.start_unix_ns);
         self.losses.append(&interval.losses);
@@ -56,7 +55,6 @@ impl Host {
         }
     }
 
-    /// Writes the families of nodes.
     pub fn write_nodes(&self, page: &mut impl Writer) {
         for (family, value) in OF_NODES {
             page.begin(family);
@@ -68,7 +66,7 @@ impl Host {
         }
     }
 
-    /// Writes losses, each by name, and the cost.
+    /// Writes losses and the cost.
     pub fn write_cost(&self, page: &mut impl Writer) {
         let none = Labels::default();
         page.begin(&family::LOSSES);

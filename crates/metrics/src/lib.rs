@@ -1,7 +1,7 @@
-//! Intervals as metrics. Pure: Intervals in one by one, pages of OpenMetrics, Prometheus text or protobuf out.
+//! Pages of OpenMetrics, Prometheus text or protobuf from Intervals, without side effects.
 //!
-//! What stands on a page is listed in [`family`] and told in `docs/metrics.md`. Counters rise from the moment that a cgroup is
-//! exported; how many are is bounded by [`Config`], not by the host.
+//! [`family`] lists what a page holds, and `docs/metrics.md` explains it. Counters rise from the moment that a cgroup is exported;
+//! [`Config`] bounds the number of exported cgroups.
 
 mod cgroup;
 mod choice;
@@ -10,9 +10,7 @@ pub mod family;
 mod forest;
 mod format;
 mod host;
-mod labels;
 mod metrics;
-mod native;
 mod page;
 pub mod proto;
 mod protobuf;

@@ -16,19 +16,19 @@ use crate::{
 pub struct Metrics {
     config: Config,
     pub(crate) forest: Forest,
-    /// By path, the root first: whoever is below another follows it.
+    /// By path, the root first: children follow their parents.
     pub(crate) cgroups: Vec<Cgroup>,
     pub(crate) host: Host,
 }
 
 impl Metrics {
-    /// Of a host of which nothing is known yet.
+    /// Metrics without a figure yet.
     pub fn new(config: Config) -> Self {
         Self { config, forest: Forest::new(), cgroups: Vec::new(), host: Host::default() }
     }
 
-    /// Goes on with another configuration: what is no longer exported goes at once, what is to be comes with the next
-    /// Interval, and the figures of all others stay.
+    /// Changes the configuration: cgroups that are no longer exported are dropped at once, new ones follow with the next Interval, and
+    /// the figures of all others stay.
     pub fn set_config(&mut self, config: Config) {
         self.config = config;
         self.forest.judge(&self.config);
@@ -38,7 +38,7 @@ impl Metrics {
         self.forest.settle(self.cgroups.iter().map(|cgroup| &cgroup.path));
     }
 
-    /// Adds what happened between two Samples. `names` tells what the container runtime calls a container or a pod.
+    /// Adds an Interval. `names` returns the container runtime's names of a container or a pod.
     pub fn add(&mut self, interval: &Interval, names: &dyn Fn(Asked) -> Option<Names>) {
         let places = self.forest.observe(interval, &self.config);
         self.choose(interval.start_unix_ns);
@@ -47,28 +47,25 @@ impl Metrics {
         self.add_limits(interval);
         let parts = culprits::parts(interval, &self.forest, &places, &above);
         for (cgroup, parts) in self.cgroups.iter_mut().zip(parts) {
-            // Who ran is not seen in the coarse mode: there are no such pairs.
+            // The coarse mode has no such pairs.
             cgroup.culprits.add(&parts, &self.forest, self.config.culprits, interval.start_unix_ns);
             cgroup.ask(names);
         }
         self.host.add(interval);
-        self.forest.forget_gone();
+        self.forest.drop_removed();
     }
 
     fn choose(&mut self, start_unix_ns: u64) {
         let mut chosen = choose(&self.forest, self.cgroups.iter().map(|cgroup| &cgroup.path), &self.config);
         chosen.insert("/".into());
-        // What is left is new.
+        // What remains in `chosen` is new.
         self.cgroups.retain(|cgroup| chosen.take(&cgroup.path).is_some());
         self.cgroups.extend(chosen.into_iter().map(|path| Cgroup::new(path, start_unix_ns)));
-        self.cgroups.sort_unstable_by(|a, b| {
-            let key = |cgroup: &Cgroup| *cgroup.path != *"/";
-            key(a).cmp(&key(b)).then_with(|| a.path.cmp(&b.path))
-        });
+        self.cgroups.sort_unstable_by(|a, b| (*a.path != *"/", &a.path).cmp(&(*b.path != *"/", &b.path)));
         self.forest.settle(self.cgroups.iter().map(|cgroup| &cgroup.path));
     }
 
-    /// The nearest exported cgroup above each exported one; of the root itself.
+    /// The nearest exported cgroup above each exported one; for the root itself.
     fn above(&self) -> Vec<usize> {
         let above = |cgroup: &Cgroup| {
             let at = self.forest.find(&cgroup.path).unwrap_or(crate::forest::ROOT);
@@ -87,7 +84,7 @@ impl Metrics {
             sums[home(at)].add_exited(exited);
         }
         for at in (0..sums.len()).rev() {
-            // How many processes there are is not exported.
+            // The number of processes is not exported.
             let group = sums[at].take(0);
             self.cgroups[at].add(&group, interval.mode);
             if at != 0 {

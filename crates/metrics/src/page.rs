@@ -1,22 +1,25 @@
-//! A page: all families in one order, whatever it is written in.
+//! A page: all families, in the same order in each format.
 
 use cgscope_layout::Cause;
 
 use crate::{
-    Family, Format, Kind, Metrics, choice, family, labels::Labels, protobuf::Protobuf, text::Text,
-    value::Value, waits::Series,
+    Family, Format, Kind, Metrics, choice, family,
+    protobuf::Protobuf,
+    text::Text,
+    value::{Labels, Value},
+    waits::WaitSeries,
 };
 
-/// A family whose figures are the caller's.
+/// A family with figures of the caller.
 #[derive(Clone, Debug)]
 pub struct Given {
-    /// One that no Interval tells of: a counter or a gauge. Of another kind it is left out.
+    /// A counter or a gauge that no Interval has; a histogram is omitted.
     pub family: Family,
-    /// Its samples; without any the family is left out.
+    /// Its samples; a family without any is omitted.
     pub samples: Vec<GivenSample>,
 }
 
-/// A figure of the caller's.
+/// A figure of the caller.
 #[derive(Clone, Debug)]
 pub struct GivenSample {
     /// Names and values.
@@ -32,27 +35,25 @@ impl Given {
     }
 }
 
-/// A label beside those that many series share.
+/// The last label of a series, after those that it shares with others.
 pub(crate) type Last<'a> = Option<(&'static str, &'a str)>;
 
-/// A family with one series for each of many things; `None`: not known, so left out.
+/// A family with one series for each `T`; `None`: not known, so omitted.
 pub(crate) type Figure<T> = (&'static Family, fn(&T) -> Option<Value>);
 
-/// What a page is written with. A family without samples leaves nothing on it.
+/// Writes a page. A family without samples leaves nothing on it.
 pub(crate) trait Writer {
     /// Samples of this family follow.
     fn begin(&mut self, family: &Family);
-    /// A figure; of a counter with the moment it began at, ns since 1970.
+    /// Writes a figure, for a counter with the moment it began at, ns since 1970.
     fn sample(&mut self, labels: &Labels, last: Last<'_>, value: Value, created_unix_ns: Option<u64>);
-    /// The waits of a cgroup and cause.
-    fn histogram(&mut self, labels: &Labels, last: Last<'_>, series: &Series, created_unix_ns: u64);
-    /// All of it.
+    /// Writes the waits of a cgroup and cause.
+    fn histogram(&mut self, labels: &Labels, last: Last<'_>, series: &WaitSeries, created_unix_ns: u64);
     fn finish(self) -> Vec<u8>;
 }
 
 impl Metrics {
-    /// Everything that is exported now, and what else the caller has. It is as long as the configuration lets it be, however many
-    /// cgroups the host has.
+    /// The page of all exported figures and of `more`. The configuration bounds its length, however many cgroups the host has.
     pub fn page(&self, format: Format, more: &[Given]) -> Vec<u8> {
         match format {
             Format::OpenMetrics => self.write(Text::new(true), more),

@@ -6,26 +6,24 @@ use cgscope_model::sum;
 
 use crate::{
     Family, Kind,
-    labels::{self, Labels},
-    native::CLASSIC,
     page::{Last, Writer},
-    value::{Value, canonical},
-    waits::Series,
+    protobuf::{CLASSIC, upper_seconds},
+    value::{Labels, Value, canonical, escape, push_label},
+    waits::WaitSeries,
 };
 
-/// The upper edges of the classic buckets but the last, as the values of `le`.
+/// Values of `le` of the classic buckets except the last.
 static LE: LazyLock<Vec<String>> =
-    LazyLock::new(|| (0..CLASSIC).map(|row| canonical(crate::native::upper_seconds(row))).collect());
+    LazyLock::new(|| (0..CLASSIC).map(|row| canonical(upper_seconds(row))).collect());
 
-/// A page in the making.
 pub(crate) struct Text {
     out: String,
     /// OpenMetrics, rather than Prometheus.
     is_open: bool,
     family: Family,
-    /// Something of the family stands on the page.
+    /// The header of the family is written.
     is_begun: bool,
-    /// Its labels with braces: room that is used again.
+    /// The labels of the current series; a buffer that is reused.
     labels: String,
 }
 
@@ -39,11 +37,11 @@ impl Text {
         if std::mem::replace(&mut self.is_begun, true) {
             return;
         }
-        // Prometheus' own text knows the samples by the name of their family; OpenMetrics puts a suffix to it.
+        // In Prometheus' text the family has the name of its samples; OpenMetrics adds a suffix to that of the family.
         let Family { kind, unit, help, .. } = self.family;
         let name = if self.is_open { self.family.name.into() } else { self.family.sample_name() };
         let mut escaped = String::new();
-        labels::escape(&mut escaped, help);
+        escape(&mut escaped, help);
         let _ = writeln!(self.out, "# HELP {name} {escaped}");
         let _ = writeln!(self.out, "# TYPE {name} {}", kind.name());
         if let Some(unit) = unit.filter(|_| self.is_open) {
@@ -51,7 +49,7 @@ impl Text {
         }
     }
 
-    /// A line of the family; `more` stands beside the labels that are set, and needs no escape.
+    /// Writes a line of the family; `more`: a label after those that are set, which needs no escape.
     fn line(&mut self, suffix: &str, more: Last<'_>, value: Value) {
         self.out.push_str(self.family.name);
         self.out.push_str(suffix);
@@ -76,7 +74,7 @@ impl Text {
         self.labels.clear();
         self.labels.push_str(&labels.text);
         if let Some((name, value)) = last {
-            labels::push(&mut self.labels, name, value);
+            push_label(&mut self.labels, name, value);
         }
     }
 }
@@ -96,7 +94,7 @@ impl Writer for Text {
         }
     }
 
-    fn histogram(&mut self, labels: &Labels, last: Last<'_>, series: &Series, created_unix_ns: u64) {
+    fn histogram(&mut self, labels: &Labels, last: Last<'_>, series: &WaitSeries, created_unix_ns: u64) {
         self.header();
         self.set_labels(labels, last);
         let mut sum = 0;

@@ -1,8 +1,8 @@
-//! Figures as they stand on a page.
+//! Figures and labels on a page.
 
 use std::fmt::Write;
 
-/// A figure. Whole numbers stay whole on text pages; protobuf has but floating point.
+/// A figure. Whole numbers stay whole on text pages; protobuf has floating point only.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Value {
     Count(u64),
@@ -14,7 +14,6 @@ pub(crate) enum Value {
 const NS: u64 = 1_000_000_000;
 
 impl Value {
-    /// Of µs.
     pub fn us(us: u64) -> Self {
         Self::Ns(us.saturating_mul(1_000))
     }
@@ -28,7 +27,7 @@ impl Value {
         }
     }
 
-    /// Writes it so that it is read back exactly.
+    /// Writes it so that parsers read it back exactly.
     pub fn write(self, out: &mut String) {
         // Writing to a String does not fail.
         let _ = match self {
@@ -46,8 +45,7 @@ impl Value {
     }
 }
 
-/// A number as Prometheus itself writes those of `le`: Go's `%g` with as many digits as it takes. Two spellings would be two
-/// series.
+/// A number as Prometheus writes values of `le`: Go's `%g` with as many digits as needed. Another spelling would be another series.
 pub(crate) fn canonical(value: f64) -> String {
     if value != 0.0 && value.abs() < 1e-4 {
         let text = format!("{value:e}");
@@ -55,6 +53,54 @@ pub(crate) fn canonical(value: f64) -> String {
         return format!("{digits}e-{exponent:0>2}");
     }
     format!("{value}")
+}
+
+/// Names and values, in the order of the page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Labels {
+    pairs: Vec<(&'static str, String)>,
+    /// As on text pages, without braces. Thousands of lines share it.
+    pub text: String,
+}
+
+impl Labels {
+    pub fn new(pairs: Vec<(&'static str, String)>) -> Self {
+        let mut text = String::new();
+        for (name, value) in &pairs {
+            push_label(&mut text, name, value);
+        }
+        Self { pairs, text }
+    }
+
+    pub fn pairs(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.pairs.iter().map(|(name, value)| (*name, value.as_str()))
+    }
+}
+
+/// Appends `name="value"`, after a comma unless `text` is empty.
+pub(crate) fn push_label(text: &mut String, name: &str, value: &str) {
+    if !text.is_empty() {
+        text.push(',');
+    }
+    text.push_str(name);
+    text.push_str("=\"");
+    escape(text, value);
+    text.push('"');
+}
+
+/// Writes a backslash before what would end a value or a line.
+pub(crate) fn escape(text: &mut String, value: &str) {
+    let mut rest = value;
+    while let Some(at) = rest.find(['\\', '"', '\n']) {
+        text.push_str(&rest[..at]);
+        text.push_str(match rest.as_bytes()[at] {
+            b'\\' => "\\\\",
+            b'"' => "\\\"",
+            _ => "\\n",
+        });
+        rest = &rest[at + 1..];
+    }
+    text.push_str(rest);
 }
 
 #[cfg(test)]
@@ -86,5 +132,11 @@ mod tests {
     fn small_numbers_are_written_as_go_does() {
         let said = [1e-6, 1.6e-5, 6.4e-5, 0.000128, 1.048576, 0.0, 67.108864].map(canonical);
         assert_eq!(said, ["1e-06", "1.6e-05", "6.4e-05", "0.000128", "1.048576", "0", "67.108864"]);
+    }
+
+    #[test]
+    fn what_would_end_a_value_is_escaped_and_nothing_else() {
+        let labels = Labels::new(vec![("cgroup", "/a\\x2d\"b\"\n/é".into()), ("unit", String::new())]);
+        assert_eq!(labels.text, "cgroup=\"/a\\\\x2d\\\"b\\\"\\n/é\",unit=\"\"");
     }
 }

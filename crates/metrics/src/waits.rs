@@ -1,9 +1,8 @@
 //! The waits of a cgroup by length and cause, as whole numbers that only rise.
 //!
-//! A wait may have several causes, and an [`Interval`](cgscope_model::Interval) tells for each doubling of length what part of
-//! its waits is whose, in 64ths. A counter of a part of a wait is none that a histogram may have, so each wait is counted with one
-//! cause, such that of every doubling each cause has as many as its parts sum to, and what is rounded is made up for by the next
-//! waits. Over the causes the counts are those of the waits, exactly.
+//! A wait may have several causes, and an [`Interval`](cgscope_model::Interval) has the part of each cause in 64ths for each doubling
+//! of length. Counters of a histogram are whole numbers, so each wait counts for one cause: in every doubling each cause gets as many
+//! waits as its parts sum to, and the next waits make up for what is rounded. The sum over all causes is exact.
 
 use cgscope_layout::{
     BUCKETS, CAUSES, Cause,
@@ -11,16 +10,16 @@ use cgscope_layout::{
 };
 use cgscope_model::{Wait, sum};
 
-/// The waits counted with one cause.
+/// The waits that count for one cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Series {
+pub(crate) struct WaitSeries {
     /// By bucket of [`cgscope_layout::bucket`].
     pub counts: [u64; BUCKETS],
-    /// The sum of this cause's parts of all waits, ns: exact, so not the sum over the waits that are counted here.
+    /// The exact sum of this cause's parts of all waits, not the sum over the waits that count here.
     pub ns: u64,
 }
 
-impl Series {
+impl WaitSeries {
     pub fn count(&self) -> u64 {
         sum::total(self.counts)
     }
@@ -30,26 +29,23 @@ impl Series {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waits {
     /// In the order of [`Cause::ALL`]; `None`: none yet.
-    by_cause: [Option<Box<Series>>; CAUSES],
-    /// What each row owes to the causes that have shares, in units of 1/[`WHOLE`] wait. The last cause owes or is owed the rest:
-    /// they sum to 0.
+    by_cause: [Option<Box<WaitSeries>>; CAUSES],
+    /// What each row owes to the causes that have shares, in units of 1/[`WHOLE`] wait. The last cause has the rest: all sum to 0.
     owed: Box<Owed>,
 }
 
 type Owed = [[i32; SHARED_CAUSES]; ROWS];
 
-/// Beyond what a row of true counts owes by far. Figures that contradict each other, as a broken reading may have, are not carried
-/// on for ever.
+/// Far beyond what a row of true counts owes: contradictory figures of a broken reading must not be carried on for ever.
 const MOST_OWED: i128 = 1 << 24;
 
 impl Waits {
-    /// Each cause that has had a part in a wait.
-    pub fn series(&self) -> impl Iterator<Item = (Cause, &Series)> {
+    /// The causes that had a part in a wait.
+    pub fn series(&self) -> impl Iterator<Item = (Cause, &WaitSeries)> {
         let all = Cause::ALL.into_iter().zip(&self.by_cause);
         all.filter_map(|(cause, series)| Some((cause, series.as_deref()?)))
     }
 
-    /// Adds the waits of an interval.
     pub fn add(&mut self, wait: &Wait) {
         for (cause, ns) in wait.by_cause.iter().filter(|(_, ns)| *ns != 0) {
             sum::add(&mut self.series_of(cause).ns, ns);
@@ -63,7 +59,7 @@ impl Waits {
         let mut rows = counts.chunk_by(|a, b| row_of(a.0) == row_of(b.0)).peekable();
         for (row, shares) in shares.iter().enumerate() {
             let counts = rows.next_if(|counts| row_of(counts[0].0) == row).unwrap_or_default();
-            // Read while a wait is entered, a share may be there before its count: it waits for it.
+            // A reading while the kernel enters a wait may have its share before its count; the share is kept until then.
             if !counts.is_empty() || *shares != [0; SHARED_CAUSES] {
                 self.add_row(row, counts, shares);
             }
@@ -90,15 +86,16 @@ impl Waits {
         }
     }
 
-    fn series_of(&mut self, cause: Cause) -> &mut Series {
-        self.by_cause[cause as usize].get_or_insert_with(|| Box::new(Series { counts: [0; BUCKETS], ns: 0 }))
+    fn series_of(&mut self, cause: Cause) -> &mut WaitSeries {
+        let empty = || Box::new(WaitSeries { counts: [0; BUCKETS], ns: 0 });
+        self.by_cause[cause as usize].get_or_insert_with(empty)
     }
 }
 
-/// Divides `count` of the `left` waits of a row, of which causes are owed so much: in proportion, by largest remainder.
+/// Divides `count` of the `left` waits of a row in proportion to what causes are owed, by largest remainder.
 fn hand_out(owed: &[i128; CAUSES], count: u64, left: i128) -> [u64; CAUSES] {
     let whole = left.max(1).saturating_mul(WHOLE.into());
-    // Saturating: broken figures are divided somehow, and true ones are nowhere near the end.
+    // Saturating: broken figures are divided somehow, and true ones are far from the limit.
     let parts = owed.map(|owed| owed.saturating_mul(count.into()));
     let mut given = parts.map(|part| (part.max(0) / whole).min(count.into()) as u64);
     let mut rests: [i128; CAUSES] =
@@ -106,7 +103,7 @@ fn hand_out(owed: &[i128; CAUSES], count: u64, left: i128) -> [u64; CAUSES] {
     loop {
         let sum: i128 = given.iter().map(|given| i128::from(*given)).sum();
         let missing = i128::from(count) - sum;
-        // One at a time, but for broken figures.
+        // One at a time, except for broken figures.
         let step = (missing.unsigned_abs() / CAUSES as u128).clamp(1, u64::MAX.into()) as u64;
         let at_rest = |at: &usize| rests[*at];
         let (at, step) = match missing {

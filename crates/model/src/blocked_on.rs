@@ -1,30 +1,29 @@
 //! What tasks are blocked on, in words, by the names of the functions that they sleep in.
 
 mod rules;
-mod sums;
+
+use std::collections::{BTreeMap, HashMap};
 
 use cgscope_layout::BlockedState;
 
-pub use sums::{BlockedOn, without_stack};
-
 use crate::{
+    ByState, Interval, StackReading, TaskInterval,
     named::by_name,
     sum::{self, by},
 };
 
 cgscope_layout::named! {
-    /// What a task is blocked on. In the order of every output: first what it needs, then from [`BlockedKind::Accept`] on what it waits for
-    /// work in.
+    /// What a task is blocked on, in the order of every output. From [`BlockedKind::Accept`] on it waits for work.
     BlockedKind {
-        /// Data from or to a socket, and connecting one; also sockets of the same host, and file systems over the network.
+        /// Data of a socket, connecting one, or a file system over the network.
         Network = "network",
-        /// A block device, and what is written to one: reads, writes, the page cache, journals, fsync.
+        /// A block device, and what is written to one: the page cache, journals, fsync.
         Disk = "disk",
         /// A pipe, a fifo or a message queue.
         Pipe = "pipe",
         /// Completions of io_uring.
         IoUring = "io_uring",
-        /// A futex or a System V semaphore: mutexes, condition variables, joins. A pool that waits for work does so in one, too.
+        /// A futex or a System V semaphore: mutexes, condition variables, joins; also of a pool that waits for work.
         Lock = "lock",
         /// A lock on a file: flock, fcntl, leases.
         FileLock = "file lock",
@@ -32,9 +31,9 @@ cgscope_layout::named! {
         KernelLock = "kernel lock",
         /// Memory: reclaim, compaction, limits, pages under migration.
         Memory = "memory",
-        /// What these rules have no name for.
+        /// No rule knows it.
         Other = "other",
-        /// No stack, or none of a known place.
+        /// No stack, or none with a name.
         Unknown = "unknown",
         /// A connection to accept.
         Accept = "accept",
@@ -48,9 +47,9 @@ cgscope_layout::named! {
         Signal = "signal",
         /// Input or output of a terminal.
         Terminal = "terminal",
-        /// It was stopped: by a signal or by who traces it.
+        /// Stopped by a signal or a tracer.
         Stopped = "stopped",
-        /// Its cgroup was frozen, or the host goes to sleep.
+        /// Frozen with its cgroup, or as the host goes to sleep.
         Frozen = "frozen",
         /// A kernel thread waits for work.
         KernelWorker = "kernel worker",
@@ -62,14 +61,14 @@ by_name!(BlockedKind);
 pub const KINDS: usize = BlockedKind::ALL.len();
 
 impl BlockedKind {
-    /// True where a task has nothing to do: it waits for work, for a point in time or to be resumed. A task that waits in poll may
-    /// wait for answers as well as for work; the kernel cannot tell.
+    /// True where a task has nothing to do: it waits for work, for a point in time or to be resumed. In poll it may also wait for
+    /// answers; the kernel does not know.
     pub const fn is_for_work(self) -> bool {
         self as usize >= Self::Accept as usize
     }
 
-    /// The kind of a stack, by the names of its functions, the innermost first; `None` for one without a name. The first function that a
-    /// rule knows decides: what called it is the reason, what it called is how the kernel sleeps.
+    /// The kind of a stack, by the names of its functions, the innermost first. The first function that a rule knows decides: its
+    /// callers are the reason, its callees are how the kernel sleeps.
     pub fn of<'a>(state: BlockedState, innermost_first: impl IntoIterator<Item = Option<&'a str>>) -> Self {
         let mut any = false;
         for name in innermost_first.into_iter().flatten() {
@@ -81,10 +80,10 @@ impl BlockedKind {
         Self::of_state(state).unwrap_or(if any { Self::Other } else { Self::Unknown })
     }
 
-    /// As far as the state alone tells.
+    /// The kind by the state alone.
     pub fn of_state(state: BlockedState) -> Option<Self> {
         match state {
-            // Whoever sets in_iowait waits for a block device; io_uring may do so for what else it waits for.
+            // Code that sets in_iowait waits for a block device; only io_uring may set it for other waits.
             BlockedState::Iowait => Some(Self::Disk),
             BlockedState::Idle => Some(Self::KernelWorker),
             BlockedState::Stopped => Some(Self::Stopped),
@@ -99,10 +98,154 @@ by! {
 }
 
 impl BlockedTime {
-    /// Sum of those that wait for work ([`BlockedKind::is_for_work`]), ns.
+    /// Waiting for work ([`BlockedKind::is_for_work`]), ns.
     pub fn for_work(&self) -> u64 {
         sum::total(self.iter().filter(|(kind, _)| kind.is_for_work()).map(|(_, ns)| ns))
     }
+}
+
+/// What the threads of an interval were blocked on. Time without a stack has the kind of its state, or is unknown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockedOn {
+    /// Threads that exist at the end and have a known blocked time, by serial.
+    threads: BTreeMap<u64, ThreadBlocked>,
+    /// Time with a stack of threads that exited; `None`: none has one.
+    exited: Option<BlockedTime>,
+}
+
+impl BlockedOn {
+    /// The blocked time of an interval; `name` gives the function of a return address.
+    pub fn new<'a>(interval: &Interval, name: impl Fn(u64) -> Option<&'a str>) -> Self {
+        // Threads of a pool share their stacks: look each up once.
+        let mut known: HashMap<(BlockedState, &[u64]), (BlockedKind, bool)> = HashMap::new();
+        let mut of_stacks: BTreeMap<u64, ThreadBlocked> = BTreeMap::new();
+        for stack in &interval.stacks {
+            let (kind, is_kernel) = *known.entry((stack.state, &*stack.stack)).or_insert_with(|| {
+                let names = || stack.stack.iter().map(|addr| name(*addr));
+                let is_kernel = names().flatten().any(rules::is_of_kernel_threads);
+                (BlockedKind::of(stack.state, names()), is_kernel)
+            });
+            of_stacks.entry(stack.serial).or_default().add(stack, kind, is_kernel);
+        }
+        let mut threads = BTreeMap::new();
+        for task in &interval.tasks {
+            let serial = task.reading.serial;
+            let Some(by_state) = task.accounts.as_deref().and_then(|accounts| accounts.blocked) else {
+                of_stacks.remove(&serial);
+                continue;
+            };
+            let thread = match of_stacks.get_mut(&serial) {
+                // The stacks of a thread that exited in an appended interval reach to its end, its time only to its last reading:
+                // the rest counts as that of exited threads.
+                Some(stacks)
+                    if task.reading.state.is_none() && stacks.by_state.total() > by_state.total() =>
+                {
+                    ThreadBlocked { time: stacks.take(by_state.total()), ..*stacks }
+                }
+                _ => of_stacks.remove(&serial).unwrap_or_default().whole(&by_state),
+            };
+            threads.insert(serial, thread);
+        }
+        let exited = (!of_stacks.is_empty()).then(|| total(of_stacks.values().map(|thread| &thread.time)));
+        Self { threads, exited }
+    }
+
+    /// The time of a thread that existed at the end, by its serial; `None` where it is not known.
+    pub fn thread(&self, serial: u64) -> Option<&BlockedTime> {
+        self.threads.get(&serial).map(|thread| &thread.time)
+    }
+
+    /// The sum over all threads, as far as known; for exited ones only time with a stack.
+    pub fn total(&self) -> BlockedTime {
+        total(self.threads.values().map(|thread| &thread.time).chain(&self.exited))
+    }
+
+    /// Time with a stack of threads that exited.
+    pub fn exited(&self) -> BlockedTime {
+        self.exited.unwrap_or_default()
+    }
+
+    /// The sum over some tasks, by their places in the interval; `None` where there are tasks but no known time.
+    pub(crate) fn known_of_tasks(&self, interval: &Interval, places: &[usize]) -> Option<BlockedTime> {
+        let known = || places.iter().filter_map(|place| self.of_task(&interval.tasks[*place]));
+        (places.is_empty() || known().next().is_some()).then(|| total(known()))
+    }
+
+    /// As [`Self::total`], but `None` where nothing is known.
+    pub(crate) fn known_total(&self, interval: &Interval) -> Option<BlockedTime> {
+        let is_known = !self.threads.is_empty() || self.exited.is_some() || interval.tasks.is_empty();
+        is_known.then(|| self.total())
+    }
+
+    /// Time in iowait and uninterruptible in which a thread waited for work ([`BlockedKind::is_for_work`]), as the parent of a vfork
+    /// does for its child, ns, by its stacks.
+    pub fn stuck_for_work_ns(&self, serial: u64) -> u64 {
+        self.threads.get(&serial).map_or(0, |thread| thread.stuck_for_work_ns)
+    }
+
+    /// True if its stacks are those of a kernel thread.
+    pub fn is_kernel_thread(&self, serial: u64) -> bool {
+        self.threads.get(&serial).is_some_and(|thread| thread.is_kernel)
+    }
+
+    pub(crate) fn of_task(&self, task: &TaskInterval) -> Option<&BlockedTime> {
+        self.thread(task.reading.serial)
+    }
+}
+
+fn total<'a>(times: impl Iterator<Item = &'a BlockedTime>) -> BlockedTime {
+    times.fold(BlockedTime::default(), |mut sum, time| {
+        sum.add(time);
+        sum
+    })
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct ThreadBlocked {
+    time: BlockedTime,
+    /// The part of it that has stacks.
+    by_state: ByState,
+    /// Waited for work in a way that no signal ends.
+    stuck_for_work_ns: u64,
+    is_kernel: bool,
+}
+
+impl ThreadBlocked {
+    fn add(&mut self, stack: &StackReading, kind: BlockedKind, is_kernel: bool) {
+        self.time.add_ns(kind, stack.ns);
+        sum::add(&mut self.by_state.0[stack.state as usize], stack.ns);
+        self.is_kernel |= is_kernel;
+        if kind.is_for_work() && matches!(stack.state, BlockedState::Iowait | BlockedState::Uninterruptible) {
+            sum::add(&mut self.stuck_for_work_ns, stack.ns);
+        }
+    }
+
+    /// Removes `ns` of its time, from each kind in proportion.
+    fn take(&mut self, ns: u64) -> BlockedTime {
+        let taken = self.time.at_most(ns);
+        self.time.0.iter_mut().zip(taken.0).for_each(|(left, taken)| *left -= taken);
+        taken
+    }
+
+    /// Adds the time without a stack; `all`: the time by state.
+    fn whole(mut self, all: &ByState) -> Self {
+        for (state, ns) in without_stack(all, &self.by_state).iter() {
+            self.time.add_ns(BlockedKind::of_state(state).unwrap_or(BlockedKind::Unknown), ns);
+        }
+        self
+    }
+}
+
+/// The part of a thread's blocked time that has no stack. A stack stands for the time since the one before it, so stacks may have
+/// more than the thread's time in one state, and less in another.
+pub fn without_stack(blocked: &ByState, stacks: &ByState) -> ByState {
+    let mut rest_ns = blocked.total().saturating_sub(stacks.total());
+    let mut without = blocked.since(stacks);
+    for ns in &mut without.0 {
+        *ns = (*ns).min(rest_ns);
+        rest_ns -= *ns;
+    }
+    without
 }
 
 #[cfg(test)]

@@ -1,19 +1,17 @@
-//! What changed from one recording to another, and what of it is more than noise. How it is judged is in `docs/diff.md`.
+//! What changed from one recording to another, and which changes are more than noise. `docs/diff.md` explains the judgement.
 //!
-//! [`Side`] takes the Intervals of a recording, one at a time, and keeps sums over blocks of time; [`compare`] sets two of them
-//! side by side: a table of [`Change`]s, from which text and JSON are made.
+//! [`Side`] sums the Intervals of a recording over blocks of time; [`compare`] makes a table of [`Change`]s from two of them, and
+//! text and JSON are made from that.
 
 mod blocks;
 mod compare;
 mod figure;
 pub mod json;
-mod matching;
-mod program;
+mod names;
 mod quantiles;
 mod resample;
 mod series;
 mod side;
-mod subjects;
 #[cfg(test)]
 mod tests;
 
@@ -28,27 +26,26 @@ pub use figure::{Figure, FigureUnit, figures};
 pub use resample::FEWEST_BLOCKS;
 pub use side::Side;
 
-/// A difference is called more than noise if chance alone gives the whole table one like it in less than this share of cases.
+/// A difference is more than noise if chance alone gives the whole table one like it in less than this share of cases.
 pub const ERROR: f64 = 0.01;
-/// The same for differences that are surer still.
+/// The share for differences that are even surer.
 pub const SMALL_ERROR: f64 = 0.001;
 /// Confidence of the interval of a change.
 pub const CONFIDENCE: f64 = 1.0 - ERROR;
 /// What a figure is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DiffSubject {
-    /// All that was recorded: the host, or the selection.
+    /// The host, or the selection that was recorded.
     All,
-    /// A cgroup with all below it, by path; what is another at each start may be left out of it
-    /// ([`without_ids`](crate::cgroup_name::without_ids)).
+    /// A cgroup with all below it, by path, possibly [without ids](crate::cgroup_name::without_ids).
     Cgroup(Arc<str>),
-    /// The threads of a name, numbers left out.
+    /// The threads of a name, without numbers.
     Program(Arc<str>),
-    /// A cgroup's own tasks behind those of another; `None`: behind kernel threads.
+    /// A cgroup's own tasks behind those of another.
     Behind {
         /// The cgroup that waited.
         victim: Arc<str>,
-        /// The cgroup that ran.
+        /// The cgroup that ran; `None`: kernel threads.
         culprit: Option<Arc<str>>,
     },
     /// cgscope itself.
@@ -75,11 +72,11 @@ impl Serialize for DiffSubject {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Presence {
-    /// Both of them.
+    /// Both.
     Both,
-    /// The first one alone.
+    /// The first alone.
     OnlyBefore,
-    /// The second one alone.
+    /// The second alone.
     OnlyAfter,
 }
 
@@ -91,9 +88,9 @@ pub enum Verdict {
     MoreThanNoise,
     /// It may be chance.
     WithinNoise,
-    /// Sure, but below what the table of figures has as the least change.
+    /// Sure, but below the least change that matters.
     Negligible,
-    /// Fewer events, or waits beyond a quantile, than tell anything.
+    /// Too few events, or waits beyond a quantile.
     TooFewEvents,
     /// A recording has fewer than [`FEWEST_BLOCKS`] intervals.
     TooShort,
@@ -110,7 +107,7 @@ pub struct Change {
     pub figure: Figure,
     /// The recordings that have the subject.
     pub presence: Presence,
-    /// The value before; `None`: there is none, as a quantile without waits.
+    /// The value before; `None`: there is none, such as a quantile without waits.
     pub before: Option<f64>,
     /// The value after.
     pub after: Option<f64>,
@@ -118,16 +115,16 @@ pub struct Change {
     pub change: Option<f64>,
     /// The change as a share of `before`; not finite (null in JSON) where that is 0.
     pub relative: Option<f64>,
-    /// Lower end of the interval that the change lies in with [`CONFIDENCE`]; `None`: not known.
+    /// Lower end of the change's interval with [`CONFIDENCE`]; `None`: not known.
     pub low: Option<f64>,
-    /// Its upper end.
+    /// Upper end.
     pub high: Option<f64>,
-    /// How likely chance alone gives any figure of the table a difference as sure as this one; `None`: not tested.
+    /// Probability that chance alone gives any figure of the table a difference as sure as this; `None`: not tested.
     pub p: Option<f64>,
     /// What it means.
     pub verdict: Verdict,
-    /// What the table is ordered by: the change of a share of wall time; of other figures the relative change times the share
-    /// of wall time that the subject waited.
+    /// The order of the table: the change of a share of wall time; for other figures the relative change times the share of wall
+    /// time that the subject waited.
     pub size: f64,
 }
 
@@ -138,7 +135,7 @@ impl Change {
     }
 }
 
-/// What limits the CPU time of a cgroup, as in [`CgroupReading`].
+/// The CPU limits of a cgroup, as in [`CgroupReading`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "as there")]
 pub struct CpuLimits {
@@ -157,16 +154,16 @@ impl From<&CgroupReading> for CpuLimits {
     }
 }
 
-/// The limits of a cgroup, where they are not the same. Facts: there is no noise in them.
+/// The limits of a cgroup that differ. There is no noise in them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LimitChange {
     /// The cgroup.
     pub path: Arc<str>,
-    /// At the end of the first recording; `None`: several cgroups have this name, with different limits.
+    /// At the end of the first recording; `None`: several cgroups of this name have different limits.
     pub before: Option<CpuLimits>,
     /// At the end of the second one.
     pub after: Option<CpuLimits>,
-    /// They were changed while this side was recorded.
+    /// Whether they changed while each side was recorded.
     pub changed_during: [bool; 2],
 }
 
@@ -192,16 +189,16 @@ pub struct Ranked {
     pub on_cpu: f64,
 }
 
-/// How a recording was taken and divided.
+/// The extent of a recording and its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Length {
     /// How it was measured.
     pub mode: Mode,
-    /// Intervals in it.
+    /// Its intervals.
     pub intervals: u64,
-    /// Blocks that they make.
+    /// Its blocks.
     pub blocks: usize,
-    /// All of it, ns.
+    /// Its length, ns.
     pub duration_ns: u64,
 }
 
@@ -212,9 +209,9 @@ pub struct Diff {
     pub lengths: [Length; 2],
     /// Figures that were tested together.
     pub tested: usize,
-    /// Those called first; of these and of the others shares of wall time first, by size.
+    /// Those more than noise first; among these and among the others shares of wall time first, by size.
     pub changes: Vec<Change>,
-    /// Limits that are not the same.
+    /// Limits that differ.
     pub limits: Vec<LimitChange>,
     /// Findings that are new or gone.
     pub findings: Vec<FindingChange>,

@@ -1,7 +1,7 @@
-//! What this host offers: facts, gathered elsewhere, and judged here by a pure function.
+//! What this host offers: facts, and verdicts by a pure function.
 //!
-//! A verdict says what was found; where something is off, also what that prevents and how to mend it. Whether cgscope starts,
-//! what an output leaves out and what `cgscope doctor` prints come from the same facts.
+//! A verdict has what was found; where something is off, also what that prevents and how to fix it. Whether cgscope starts, what an
+//! output omits and what `cgscope doctor` prints come from the same facts.
 
 #[cfg(test)]
 mod tests;
@@ -14,15 +14,15 @@ use serde::{Deserialize, Serialize};
 pub use crate::words::doctor::{explain_failure, judge};
 use crate::{Mode, named::by_name};
 
-/// The oldest kernel that the exact mode can work on: see [`Feature::LoopHelper`].
+/// The oldest kernel that the exact mode supports: see [`Feature::LoopHelper`].
 pub const OLDEST_KERNEL: (u32, u32) = (5, 17);
 
-/// What is known about the host. `None`: could not be read, or was not read.
+/// The facts about a host. `None`: not read, or unreadable.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
     /// `uname -r`.
     pub kernel_release: Option<String>,
-    /// In the words of Rust: `x86_64`, `aarch64`.
+    /// As Rust names it: `x86_64`, `aarch64`.
     pub architecture: Option<String>,
     /// The program, for remedies that name it.
     pub program: Option<String>,
@@ -30,15 +30,15 @@ pub struct Facts {
     pub uid: Option<u32>,
     /// The effective capabilities, as `CAP_BPF`.
     pub capabilities: Option<BTreeSet<String>>,
-    /// In the initial user namespace.
+    /// Whether we are in the initial user namespace.
     pub initial_user_namespace: Option<bool>,
-    /// In the initial PID namespace.
+    /// Whether we are in the initial PID namespace.
     pub initial_pid_namespace: Option<bool>,
-    /// The sign of a container that was found.
+    /// A sign of a container.
     pub container: Option<String>,
-    /// The kernel's own description of its structures.
+    /// The kernel's description of its structures.
     pub btf: Option<Btf>,
-    /// Features that the kernel does not have; known once the collector has looked them up.
+    /// Features that the kernel lacks; known once the collector has looked them up.
     pub features_off: Option<Vec<FeatureOff>>,
     /// The kernel stamps waits (CONFIG_SCHED_INFO, live).
     pub sched_info: Option<bool>,
@@ -90,20 +90,20 @@ pub fn parse_release(release: &str) -> Option<(u32, u32)> {
 /// `/sys/kernel/btf/vmlinux`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Btf {
-    /// Not there.
+    /// Missing.
     Absent,
-    /// There, and not for us: why.
+    /// The error of reading it.
     Unreadable(String),
-    /// There, of this many bytes.
+    /// Its size in bytes.
     Present(u64),
 }
 
-/// A feature that the kernel does not have.
+/// A feature that the kernel lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeatureOff {
-    /// Which one.
+    /// The feature.
     pub feature: Feature,
-    /// What of it is not there, as `task_struct.throttled` or `BPF_FUNC_loop`.
+    /// The missing parts, such as `task_struct.throttled` or `BPF_FUNC_loop`.
     pub missing: Vec<String>,
 }
 
@@ -144,21 +144,21 @@ pub struct CgroupFacts {
     pub cpu_is_v2: bool,
 }
 
-/// What loading, attaching and one reading took.
+/// The result of loading, attaching and one reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trial {
     /// From the start of loading until everything is attached.
     pub attach_ms: u64,
-    /// The first reading of all tasks.
+    /// Time of the first reading of all tasks.
     pub read_us: u64,
     /// Tasks in it.
     pub tasks: u64,
-    /// What the kernel refused of what measuring can do without, in sentences.
+    /// Optional things that the kernel refused, in sentences.
     pub refused: Vec<String>,
 }
 
 cgscope_layout::named! {
-    /// How bad it is.
+    /// The severity of a verdict.
     Level {
         /// As it should be.
         Ok = "ok",
@@ -172,23 +172,23 @@ cgscope_layout::named! {
 }
 by_name!(Level);
 
-/// One judgement; with `--json` one object a line.
+/// A verdict on one topic; with `--json` an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// What it is about, in one word.
+    /// The topic in one word.
     pub topic: &'static str,
-    /// How bad it is.
+    /// Its severity.
     pub level: Level,
     /// What was found.
     pub finding: String,
     /// What that prevents.
     pub effect: Option<String>,
-    /// How to mend it.
+    /// How to fix it.
     pub remedy: Option<String>,
 }
 
 impl Verdict {
-    /// All of it in one sentence: `finding: effect; remedy`.
+    /// The verdict in one sentence: `finding: effect; remedy`.
     pub fn sentence(&self) -> String {
         let effect = self.effect.iter().map(|effect| format!(": {effect}"));
         let remedy = self.remedy.iter().map(|remedy| format!("; {remedy}"));
@@ -196,21 +196,21 @@ impl Verdict {
     }
 }
 
-/// The worst level among them.
+/// The worst level of the verdicts.
 pub fn worst(verdicts: &[Verdict]) -> Level {
     verdicts.iter().map(|verdict| verdict.level).max().unwrap_or(Level::Ok)
 }
 
-/// The mode that is used on such a host where none is asked for; `None`: neither works.
+/// The default mode on such a host; `None`: neither works.
 pub fn mode(facts: &Facts, verdicts: &[Verdict]) -> Option<Mode> {
     match worst(verdicts) {
-        // Without the kernel's own sums there is nothing to read.
+        // The coarse mode reads the kernel's own sums.
         Level::Missing => (facts.sched_info == Some(true)).then_some(Mode::Coarse),
         _ => Some(Mode::Bpf),
     }
 }
 
-/// Why the exact mode could not start: the first thing missing on this host. `None` where nothing is, as far as is known.
+/// Why the exact mode could not start: the first missing thing. `None` if nothing is known to be missing.
 pub fn cause_of_failure(facts: &Facts, error: &str) -> Option<Verdict> {
     // A rule may judge more strictly once it is known that something fails.
     let facts = Facts { trial: Some(Err(error.into())), ..facts.clone() };

@@ -1,8 +1,7 @@
 //! What is wrong in an interval, with its figures, and what to do about it: judged by a pure function.
 //!
-//! A rule has thresholds and a predicate, in the file of its kind below `findings/`, and a name and words, in `words/findings.rs`.
-//! Only completed waits count: they are the ones whose cause and culprits are known to the end. A rule without data has no
-//! findings.
+//! A rule has thresholds and a predicate in the file of its kind below `findings/`, and a name and words in `words/findings.rs`.
+//! Only completed waits count, as the cause and culprits of the others are not yet known. A rule without data has no findings.
 
 mod contention;
 mod host;
@@ -32,43 +31,41 @@ pub(crate) use numa::{FarMemory, Hold, Skew};
 pub use quota::BELOW_LIMIT_PERCENT;
 pub(crate) use quota::Throttled;
 
-/// A thread is busy if it ran or waited for this share of the interval, percent. Any program has idle threads, which do
-/// not compete for the quota.
+/// A thread is busy if it ran or waited for this share of the interval, percent. Idle threads do not compete for a quota.
 pub const BUSY_THREAD_PERCENT: u64 = 1;
-/// At most this many findings are shown; the others cost less.
+/// Most findings of an interval: those that cost most.
 pub const MOST: usize = 12;
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked for.
+    /// Its rule.
     pub rule: Rule,
-    /// Path of the cgroup it is about, as under the mount; `None`: the host, or all that was measured of it.
+    /// Path of its cgroup, as under the mount; `None`: all that was measured.
     pub cgroup: Option<Arc<str>>,
     /// What is wrong, with the figures: one sentence, without a full stop.
     pub says: String,
     /// What to do: one sentence, without a full stop.
     pub advice: String,
-    /// The waiting behind it, ns summed over tasks. Two findings may share it.
+    /// The waiting that it cost, ns summed over tasks. Two findings may share it.
     pub lost_ns: u64,
 }
 
-/// What the rules need of the host besides the interval.
+/// The facts about a host that rules need besides the interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Host {
     /// CPUs online; `None`: not known.
     pub cpus: Option<u32>,
-    /// Every task was measured: nothing was left out by a selection.
+    /// True if no selection left out tasks.
     pub whole: bool,
 }
 
-/// What is wrong in `interval`, at most [`MOST`]: by what it cost, the worst first, and last what only limits the
-/// other figures.
+/// What is wrong in `interval`, at most [`MOST`]: the most costly first, and last what only limits the other figures.
 pub fn findings(interval: &Interval, host: &Host) -> Vec<Finding> {
     findings_in(interval, &Tree::new(interval), host)
 }
 
-/// The same, where the tree of the interval is there already.
+/// The same with the tree of the interval.
 pub fn findings_in(interval: &Interval, tree: &Tree, host: &Host) -> Vec<Finding> {
     if interval.duration_ns == 0 {
         return Vec::new();
@@ -86,18 +83,16 @@ fn order(finding: &Finding) -> (bool, Reverse<u64>, Option<&str>, Rule) {
     (*rule == Rule::Unattributed, Reverse(*lost_ns), cgroup.as_deref(), *rule)
 }
 
-/// True if `part` is at least this share of `whole`, percent; nothing is a share of nothing.
+/// True if `part` is at least this share of `whole`, percent; false if `whole` is 0.
 pub(crate) fn is_share(part: u64, whole: u64, percent: u64) -> bool {
     whole != 0 && u128::from(part) * 100 >= u128::from(whole) * u128::from(percent)
 }
 
-/// Such a share, and not too short.
 fn is_much(ns: u64, least_ns: u64, whole_ns: u64, percent: u64) -> bool {
     ns >= least_ns && is_share(ns, whole_ns, percent)
 }
 
-/// The busy threads among some tasks, without kernel threads that are bound to their CPUs: no program started these, and nobody can
-/// spread them.
+/// The busy threads among some tasks, without kernel threads that are bound to their CPUs: nobody can spread those.
 #[derive(Debug, Default)]
 pub(crate) struct BusyThreads {
     pub threads: u64,
@@ -109,34 +104,32 @@ pub(crate) struct BusyThreads {
     pub own_ns: u64,
 }
 
-/// An interval and what was derived from it. Cgroups are nodes of the tree.
+/// An interval with its derived sums. Cgroups are nodes of the tree.
 pub(crate) struct Context<'a> {
     pub interval: &'a Interval,
     pub tree: &'a Tree,
     pub host: Host,
     /// Every task, also where its cgroup's path is not known.
     pub total: Sums,
-    /// How long tasks were throttled because the quota of this node had run out, ns.
+    /// How long the quota of each node throttled tasks, ns.
     pub held_ns: Vec<u64>,
 }
 
 impl<'a> Context<'a> {
     pub fn new(interval: &'a Interval, tree: &'a Tree, host: Host) -> Self {
-        let total = Sums::default();
-        let mut context = Self { interval, tree, host, total, held_ns: held(interval, tree) };
-        context.total = context.groups().fold(total, |mut total, group| {
-            total.add_sums(&group.into());
-            total
-        });
+        let held_ns = held(interval, tree);
+        let mut context = Self { interval, tree, host, total: Sums::default(), held_ns };
+        for group in context.groups() {
+            context.total.add_sums(&group.into());
+        }
         context
     }
 
-    /// Those that have all tasks in them, each once.
-    pub fn groups(&self) -> impl Iterator<Item = &'a Group> {
+    /// The groups that together have each task once.
+    pub fn groups(&self) -> impl Iterator<Item = &'a Group> + use<'a> {
         self.tree.nodes().first().map(|root| &root.group).into_iter().chain(&self.tree.unknown)
     }
 
-    /// Every cgroup.
     pub fn nodes(&self) -> impl DoubleEndedIterator<Item = (usize, &'a Node)> + ExactSizeIterator {
         self.tree.nodes().iter().enumerate()
     }
@@ -150,12 +143,11 @@ impl<'a> Context<'a> {
         self.tree.limits(self.interval, node)
     }
 
-    /// A cgroup with all below it.
+    /// The sums of a cgroup with all below it.
     pub fn with_below(&self, node: usize) -> Sums {
         Sums::from(&self.tree.nodes()[node].group)
     }
 
-    /// The busy threads among some tasks of the interval.
     pub fn busy(&self, tasks: &[usize]) -> BusyThreads {
         let mut busy = BusyThreads::default();
         let tasks = tasks.iter().map(|task| &self.interval.tasks[*task]);
@@ -169,8 +161,8 @@ impl<'a> Context<'a> {
     }
 }
 
-/// How long tasks were throttled, by the node whose quota had run out. Where that was not recorded, the tightest
-/// quota is taken, as for [`Node::limited_by`].
+/// How long each node's quota throttled tasks. Where that was not recorded, the tightest quota counts, as for
+/// [`Node::limited_by`].
 fn held(interval: &Interval, tree: &Tree) -> Vec<u64> {
     // By id: a cgroup that was removed and made again has two.
     let living = interval.tasks.iter().map(|task| (task.reading.cgroup_id, &task.wait));

@@ -1,4 +1,4 @@
-//! The English of the rules: the sentences of findings, classes and verdicts on a host. The rules themselves have only figures.
+//! The sentences of findings, classes and verdicts on a host. The rules themselves have only figures.
 
 pub(crate) mod class;
 pub(crate) mod doctor;
@@ -9,7 +9,7 @@ use crate::units;
 /// Where a quota is set.
 pub const QUOTA_FILE: &str = "cpu.max, in v1 cpu.cfs_quota_us";
 
-/// `85.7%`, or no figure of nothing.
+/// `85.7%`, or `no share` if `whole` is 0.
 fn percent(part: u64, whole: u64) -> String {
     units::percent(part, whole).map_or_else(|| "no share".into(), |percent| format!("{percent:.1}%"))
 }

@@ -1,4 +1,4 @@
-//! Names, values and verdicts as people read them.
+//! Names, values and verdicts in words.
 
 use cgscope_model::{
     CgroupName,
@@ -6,7 +6,6 @@ use cgscope_model::{
     units::duration,
 };
 
-/// What a figure is about.
 pub fn subject(subject: &DiffSubject) -> String {
     match subject {
         DiffSubject::All => "all that was recorded".into(),
@@ -22,7 +21,6 @@ pub fn subject(subject: &DiffSubject) -> String {
     }
 }
 
-/// A value in its unit.
 pub fn value(unit: FigureUnit, value: Option<f64>) -> String {
     let Some(value) = value else { return "-".into() };
     match unit {
@@ -32,7 +30,7 @@ pub fn value(unit: FigureUnit, value: Option<f64>) -> String {
     }
 }
 
-/// Three digits, more for what is larger.
+/// Three significant digits, or all before the point.
 fn digits(value: f64) -> String {
     match value.abs() {
         v if v >= 99.95 => format!("{value:.0}"),
@@ -53,26 +51,18 @@ pub fn relative(change: &Change) -> String {
     }
 }
 
-/// `-10.4 to -9.1 points`: where the change lies.
+/// The interval of the change: `-10.4 to -9.1 points`.
 pub fn interval(change: &Change) -> String {
     let Some((low, high)) = change.low.zip(change.high) else { return "-".into() };
-    let sign = |value: f64| if value < 0.0 { '-' } else { '+' };
-    let signed = |value: f64| match change.figure.unit {
-        FigureUnit::WallShare | FigureUnit::Share => {
-            format!("{}{}", sign(value), digits(value.abs() * 100.0))
-        }
-        FigureUnit::PerSecond => format!("{}{}", sign(value), digits(value.abs())),
-        FigureUnit::Ns => format!("{}{}", sign(value), duration(value.abs() as u64)),
+    let (words, unit): (fn(f64) -> String, _) = match change.figure.unit {
+        FigureUnit::WallShare | FigureUnit::Share => (|value| digits(value * 100.0), " points"),
+        FigureUnit::PerSecond => (digits, " /s"),
+        FigureUnit::Ns => (|value| duration(value as u64), ""),
     };
-    let unit = match change.figure.unit {
-        FigureUnit::WallShare | FigureUnit::Share => " points",
-        FigureUnit::PerSecond => " /s",
-        FigureUnit::Ns => "",
-    };
+    let signed = |value: f64| format!("{}{}", if value < 0.0 { '-' } else { '+' }, words(value.abs()));
     format!("{} to {}{unit}", signed(low), signed(high))
 }
 
-/// What a change means, and how sure that is.
 pub fn verdict(change: &Change) -> &'static str {
     match change.verdict {
         Verdict::MoreThanNoise if change.p.is_some_and(|p| p <= SMALL_ERROR) => "more than noise (99.9%)",
@@ -84,7 +74,6 @@ pub fn verdict(change: &Change) -> &'static str {
     }
 }
 
-/// Where it was, if not on both sides.
 pub fn presence(presence: Presence) -> &'static str {
     match presence {
         Presence::Both => "",

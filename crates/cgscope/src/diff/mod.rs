@@ -1,29 +1,26 @@
 //! `cgscope diff`: what changed from one recording to another, and what of it is more than noise.
 
 mod figures;
-mod headers;
 mod tables;
 #[cfg(test)]
 mod tests;
 mod words;
 
-use std::{
-    io::{self, Write},
-    path::Path,
-};
+use std::io::{self, Write};
 
-use cgscope_model::diff::{MOST_BLOCKS, Side, compare, json};
+use cgscope_model::diff::{Diff, MOST_BLOCKS, Side, compare, json};
 use serde::Serialize;
 
 use crate::{
-    cli::Diff,
+    cli,
     exit::{Error, Exit, Result},
     recording::{Recording, subject},
+    report::json_line,
 };
 
 /// Runs the command.
-pub fn run(options: &Diff) -> Result {
-    // Both are opened before either is read: whoever mistypes the second name need not wait for the first file.
+pub fn run(options: &cli::Diff) -> Result {
+    // Open both before reading either: a mistyped second name must not cost the time of reading the first file.
     let mut before = Recording::open(&options.before)?;
     let mut after = Recording::open(&options.after)?;
     let (first, second) = std::thread::scope(|scope| {
@@ -43,7 +40,7 @@ pub fn run(options: &Diff) -> Result {
     Ok(finish(recordings, &diff))
 }
 
-/// Two for each block of time that a side has at most: a long recording need not be read more finely.
+/// Most intervals that a recording is read in: two for each block.
 const INTERVALS: u64 = 2 * MOST_BLOCKS as u64;
 
 fn read(recording: &mut Recording) -> Result<Side> {
@@ -57,17 +54,15 @@ fn read(recording: &mut Recording) -> Result<Side> {
     Ok(side)
 }
 
-/// Too few intervals to say anything is an incomplete answer.
-fn finish(recordings: [&Recording; 2], diff: &cgscope_model::diff::Diff) -> Exit {
-    let read = recordings.map(Recording::finish);
-    let enough = if diff.is_enough() { Exit::Done } else { Exit::Incomplete };
-    if !diff.is_enough() {
-        say!("cgscope: {}", words::too_short(diff));
+fn finish(recordings: [&Recording; 2], diff: &Diff) -> Exit {
+    let [before, after] = recordings.map(Recording::finish);
+    if diff.is_enough() {
+        return before.max(after);
     }
-    read.into_iter().fold(enough, Exit::max)
+    say!("cgscope: {}", words::too_short(diff));
+    before.max(after).max(Exit::Incomplete)
 }
 
-/// A recording, as it was taken.
 #[derive(Serialize)]
 struct RecordingObject<'a> {
     schema: &'static str,
@@ -85,11 +80,7 @@ struct RecordingObject<'a> {
     losses: std::collections::BTreeMap<&'static str, u64>,
 }
 
-fn print_json(
-    out: &mut impl Write,
-    recordings: [&Recording; 2],
-    diff: &cgscope_model::diff::Diff,
-) -> io::Result<()> {
+fn print_json(out: &mut impl Write, recordings: [&Recording; 2], diff: &Diff) -> io::Result<()> {
     for (recording, side) in recordings.into_iter().zip(["before", "after"]) {
         let header = recording.header();
         let object = RecordingObject {
@@ -107,22 +98,7 @@ fn print_json(
             ending: recording.ending().map(ToString::to_string),
             losses: recording.losses().nonzero().map(|(loss, count)| (loss.name(), count)).collect(),
         };
-        line(out, &object)?;
+        json_line(out, &object)?;
     }
-    json::objects(diff).try_for_each(|object| line(out, &object))
-}
-
-fn line(out: &mut impl Write, object: &impl Serialize) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, object)?;
-    writeln!(out)
-}
-
-/// A file by its name, where that tells both apart.
-fn short_names(recordings: [&Recording; 2]) -> [String; 2] {
-    let name = |recording: &Recording| {
-        let name = Path::new(&recording.file).file_name();
-        name.map_or_else(|| recording.file.clone(), |name| name.to_string_lossy().into_owned())
-    };
-    let names = recordings.map(name);
-    if names[0] == names[1] { recordings.map(|recording| recording.file.clone()) } else { names }
+    json::objects(diff).try_for_each(|object| json_line(out, &object))
 }

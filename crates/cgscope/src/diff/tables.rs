@@ -6,42 +6,32 @@ use cgscope_model::diff::{Change, Diff, DiffSubject, FigureUnit, Ranked};
 
 use super::figures;
 
-/// Changes that are more than noise in a table.
+/// Most rows of changes that are more than noise, and of others.
 const CALLED: usize = 30;
-/// Others.
 const OTHERS: usize = 15;
-/// Values that differ by less than this share are taken for the same one, seen in several subjects.
+/// Changes whose values differ by at most this share are folded into one row.
 const SAME: f64 = 0.02;
 
 const HEADINGS: &str =
     "    before      after    change                  99% interval  verdict                  what";
 
-/// What is more than noise, then what is not, each by size.
+/// What is more than noise, then what is not, each by size. `all`: without a limit, and not folded.
 pub fn changes(out: &mut String, diff: &Diff, all: bool) -> Result {
-    let most = |most: usize| if all { usize::MAX } else { most };
-    let (called, others): (Vec<&Change>, Vec<&Change>) =
-        diff.changes.iter().partition(|change| change.is_called());
-    if !called.is_empty() {
-        writeln!(out, "\nMore than noise, the largest change first")?;
-        table(out, &called, most(CALLED), all)?;
-    }
-    if !others.is_empty() {
-        writeln!(out, "\nNot more than noise, the largest change first")?;
-        table(out, &others, most(OTHERS), all)?;
-    }
-    Ok(())
-}
-
-fn table(out: &mut String, changes: &[&Change], most: usize, all: bool) -> Result {
-    let rows =
-        if all { changes.iter().map(|change| (*change, Vec::new())).collect() } else { folded(changes) };
-    writeln!(out, "{HEADINGS}")?;
-    for (change, same) in rows.iter().take(most) {
-        row(out, change, same)?;
-    }
-    let more = rows.len().saturating_sub(most);
-    if more != 0 {
-        writeln!(out, "{more:>10} more, smaller: --all shows them")?;
+    let (called, others): (Vec<&Change>, _) = diff.changes.iter().partition(|change| change.is_called());
+    for (title, changes, most) in [("More", called, CALLED), ("Not more", others, OTHERS)] {
+        if changes.is_empty() {
+            continue;
+        }
+        writeln!(out, "\n{title} than noise, the largest change first\n{HEADINGS}")?;
+        if all {
+            changes.iter().try_for_each(|change| row(out, change, &[]))?;
+            continue;
+        }
+        let rows = folded(&changes);
+        rows.iter().take(most).try_for_each(|(change, same)| row(out, change, same))?;
+        if rows.len() > most {
+            writeln!(out, "{:>10} more, smaller: --all shows them", rows.len() - most)?;
+        }
     }
     Ok(())
 }
@@ -66,7 +56,7 @@ fn row(out: &mut String, change: &Change, same: &[&DiffSubject]) -> Result {
     writeln!(out)
 }
 
-/// A change is one line although it is seen in a cgroup, in the program in it and in the whole.
+/// One row for a change that a cgroup, the program in it and the whole recording share.
 fn folded<'a>(changes: &[&'a Change]) -> Vec<(&'a Change, Vec<&'a DiffSubject>)> {
     let mut rows: Vec<(&Change, Vec<&DiffSubject>)> = Vec::new();
     for change in changes {
@@ -82,7 +72,7 @@ fn folded<'a>(changes: &[&'a Change]) -> Vec<(&'a Change, Vec<&'a DiffSubject>)>
     rows
 }
 
-/// A cgroup says most about where a change is, the whole least.
+/// Subjects that locate a change best come first.
 fn rank(subject: &DiffSubject) -> u8 {
     match subject {
         DiffSubject::Cgroup(_) => 0,

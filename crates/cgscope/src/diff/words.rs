@@ -1,24 +1,33 @@
 //! What changed, in words.
 
-use std::fmt::{Result, Write as _};
+use std::{
+    fmt::{Result, Write as _},
+    path::Path,
+};
 
 use cgscope_model::{
+    Mode,
     diff::{
-        Change, CpuLimits, Diff, DiffSubject, FEWEST_BLOCKS, FigureUnit, FindingChange, LimitChange, Presence,
+        Change, CpuLimits, Diff, DiffSubject, FEWEST_BLOCKS, FigureUnit, FindingChange, Length, LimitChange,
+        Presence,
     },
     units::{self, duration},
 };
+use cgscope_record::Header;
 
-use super::{figures, headers, short_names, tables};
-use crate::{recording::Recording, text::capital};
+use super::{figures, tables};
+use crate::{
+    recording::{Recording, subject},
+    text::capital,
+};
 
-/// Names of subjects that only one side has.
+/// Most names of subjects that only one side has.
 const ALONE: usize = 10;
 
-/// All of it. Writing to a String cannot fail.
+/// The whole answer. Writing to a String cannot fail.
 pub fn text(recordings: [&Recording; 2], diff: &Diff, all: bool) -> String {
-    let mut out = headers::lines(recordings, diff);
-    for difference in headers::differences(recordings, diff) {
+    let mut out = recording_lines(recordings, diff);
+    for difference in differences(recordings, diff) {
         out += &format!("       {difference}\n");
     }
     let _ = headline(&mut out, diff);
@@ -29,6 +38,58 @@ pub fn text(recordings: [&Recording; 2], diff: &Diff, all: bool) -> String {
     let _ = alone(&mut out, diff);
     let _ = findings(&mut out, recordings, diff);
     out
+}
+
+/// One line for each recording.
+fn recording_lines(recordings: [&Recording; 2], diff: &Diff) -> String {
+    let line = |side: usize, name: &str| {
+        let (recording, length) = (recordings[side], &diff.lengths[side]);
+        format!(
+            "{name} {}: the {}, {} over {}{}\n",
+            recording.file,
+            subject(recording.header()),
+            units::count(length.intervals, "interval"),
+            duration(length.duration_ns),
+            if length.mode == Mode::Coarse { ", COARSE" } else { "" },
+        )
+    };
+    line(0, "before") + &line(1, "after ")
+}
+
+/// What differs about the recordings themselves, one line for each difference.
+fn differences(recordings: [&Recording; 2], diff: &Diff) -> Vec<String> {
+    let [before, after] = recordings.map(Recording::header);
+    let mut said = Vec::new();
+    let mut differ = |what: &str, before: String, after: String| {
+        if before != after {
+            said.push(format!("{what}: {before} before, {after} after"));
+        }
+    };
+    differ("another host", before.hostname.clone(), after.hostname.clone());
+    let kernel = |header: &Header| format!("Linux {} {}", header.kernel_release, header.architecture);
+    differ("another kernel", kernel(before), kernel(after));
+    let cpus = |header: &Header| units::count(header.cpus.len() as u64, "CPU");
+    differ("another number of CPUs", cpus(before), cpus(after));
+    if before.selection.pids.is_empty() && after.selection.pids.is_empty() {
+        differ("another selection", subject(before), subject(after));
+    }
+    differ("another interval", duration(before.interval_ns), duration(after.interval_ns));
+    differ("another version of cgscope", before.cgscope_version.clone(), after.cgscope_version.clone());
+    said.extend(modes(diff));
+    said
+}
+
+fn modes(diff: &Diff) -> Option<String> {
+    let [before, after] = diff.lengths.map(|Length { mode, .. }| mode);
+    let coarse = match (before, after) {
+        (Mode::Bpf, Mode::Bpf) => return None,
+        (Mode::Coarse, Mode::Coarse) => "both recordings are coarse",
+        (Mode::Coarse, Mode::Bpf) => "the first recording is coarse, the second one exact",
+        (Mode::Bpf, Mode::Coarse) => "the first recording is exact, the second one coarse",
+    };
+    Some(format!(
+        "{coarse}: lengths of waits, causes other than quotas, culprits and moves between CPUs are not compared"
+    ))
 }
 
 /// Why nothing can be said.
@@ -64,7 +125,7 @@ fn headline(out: &mut String, diff: &Diff) -> Result {
     )
 }
 
-/// The largest change; of those that are the same one, the one that says where it is.
+/// The largest change; among equal ones that of a cgroup, which shows where it is.
 fn headline_change(diff: &Diff) -> Option<&Change> {
     let first = diff.called().next()?;
     let same =
@@ -86,7 +147,6 @@ fn sentence(change: &Change) -> String {
     )
 }
 
-/// Limits are facts, not statistics.
 fn limits(out: &mut String, diff: &Diff) -> Result {
     for LimitChange { path, before, after, changed_during } in &diff.limits {
         match (before, after) {
@@ -109,7 +169,7 @@ fn limit(out: &mut String, path: &str, before: &CpuLimits, after: &CpuLimits) ->
     for (what, before, after) in [
         ("quota", quota(before), quota(after)),
         ("burst", micros(before.burst_us), micros(after.burst_us)),
-        ("weight", number(before.weight), number(after.weight)),
+        ("weight", known(before.weight), known(after.weight)),
         ("CPUs", cpus(before), cpus(after)),
     ] {
         if before != after {
@@ -135,13 +195,12 @@ fn micros(us: Option<u64>) -> String {
     us.map_or("none".into(), |us| duration(us.saturating_mul(1_000)))
 }
 
-fn number(number: Option<u64>) -> String {
-    number.map_or("not known".into(), |number| number.to_string())
+fn known(value: Option<impl ToString>) -> String {
+    value.map_or("not known".into(), |value| value.to_string())
 }
 
 fn cpus(limits: &CpuLimits) -> String {
-    let list = limits.cpuset.as_deref().map(ToString::to_string);
-    list.or(limits.cpus.map(|cpus| cpus.to_string())).unwrap_or_else(|| "not known".into())
+    known(limits.cpuset.as_deref().map(ToString::to_string).or(limits.cpus.map(|cpus| cpus.to_string())))
 }
 
 fn alone(out: &mut String, diff: &Diff) -> Result {
@@ -158,6 +217,16 @@ fn alone(out: &mut String, diff: &Diff) -> Result {
         }
     }
     Ok(())
+}
+
+/// The names of the files; their paths where the names are equal.
+fn short_names(recordings: [&Recording; 2]) -> [String; 2] {
+    let name = |recording: &Recording| {
+        let name = Path::new(&recording.file).file_name();
+        name.map_or_else(|| recording.file.clone(), |name| name.to_string_lossy().into_owned())
+    };
+    let names = recordings.map(name);
+    if names[0] == names[1] { recordings.map(|recording| recording.file.clone()) } else { names }
 }
 
 fn findings(out: &mut String, recordings: [&Recording; 2], diff: &Diff) -> Result {

@@ -1,7 +1,6 @@
 //! `cgscope report`: what happened in a recording, in words and tables, or as a page.
 
 mod html;
-mod quotas;
 mod rows;
 mod tables;
 #[cfg(test)]
@@ -21,6 +20,7 @@ use cgscope_model::{
     json::IntervalObject,
     units,
 };
+use serde::Serialize;
 
 use crate::{
     cli::Report,
@@ -30,16 +30,15 @@ use crate::{
 use rows::{Pair, Row};
 use words::About;
 
-/// Into so many intervals a long recording is divided: two to the character of a wide terminal, and enough for a chart.
+/// Most intervals that a recording is read in: two for each character of a wide terminal, and enough for a chart.
 const INTERVALS: u64 = 150;
-/// Slices of time that are kept: none of those is divided.
+/// Slices of the timeline, enough that no interval is divided.
 const SLICES: usize = 2 * INTERVALS as usize;
 
-/// All of a recording.
+/// A whole recording.
 struct Whole {
     /// Its intervals as one.
     interval: Interval,
-    /// The same over time.
     timeline: Timeline,
     findings: Vec<Finding>,
     cgroups: Vec<Row>,
@@ -83,10 +82,7 @@ pub fn run(options: &Report) -> Result {
         None if options.json => objects(&mut recording)?,
         None => {
             let whole = Whole::read(&mut recording)?;
-            let text = words::report(&About::new(&recording, &whole.interval), &whole);
-            let mut out = io::stdout().lock();
-            let done = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-            done.map_err(|error| Error::output(&error))?;
+            print(&words::report(&About::new(&recording, &whole.interval), &whole))?;
         }
     }
     Ok(recording.finish())
@@ -94,25 +90,32 @@ pub fn run(options: &Report) -> Result {
 
 fn page(recording: &mut Recording, path: &Path) -> Result<()> {
     // First, so that nobody waits for what cannot be written.
-    let output = html::output::Output::new(path)?;
+    let place = html::output::place(path)?;
     let whole = Whole::read(recording)?;
     let page = html::page(&About::new(recording, &whole.interval), &whole);
-    output.write(&page)?;
-    if let Some(path) = output.path() {
-        say!("cgscope: a page of {} is in {}", units::bytes(page.len() as u64), path.display());
-    }
+    let Some(place) = place else { return print(&page) };
+    html::output::write(&place, &page)?;
+    say!("cgscope: a page of {} is in {}", units::bytes(page.len() as u64), place.path().display());
     Ok(())
+}
+
+fn print(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    let done = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    done.map_err(|error| Error::output(&error))
 }
 
 fn objects(recording: &mut Recording) -> Result<()> {
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     while let Some(interval) = recording.next_interval()? {
-        json(&mut out, &interval, &recording.host).map_err(|error| Error::output(&error))?;
+        let object = IntervalObject::new(&interval, &recording.host);
+        json_line(&mut out, &object).map_err(|error| Error::output(&error))?;
     }
     out.flush().map_err(|error| Error::output(&error))
 }
 
-fn json(out: &mut impl Write, interval: &Interval, host: &Host) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, &IntervalObject::new(interval, host))?;
+/// Writes an object as a line of JSON.
+pub fn json_line(out: &mut impl Write, object: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, object)?;
     writeln!(out)
 }

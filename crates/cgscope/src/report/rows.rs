@@ -1,4 +1,4 @@
-//! The rows of the report's tables, the same for text and page: by cgroup, process and thread, and who waited behind whom.
+//! The rows of the report's tables, for text and page: by cgroup, process and thread, and who waited behind whom.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
@@ -6,7 +6,7 @@ use cgscope_model::{Blame, CgroupName, Group, Interval, Totals, Wait, interval::
 
 use crate::causes::{self, UNNAMED};
 
-/// A cgroup without a path.
+/// The name of a cgroup without a path.
 pub const REMOVED: &str = "(removed before it was read)";
 
 /// A cgroup, a process or a thread over the recording.
@@ -14,7 +14,7 @@ pub const REMOVED: &str = "(removed before it was read)";
 pub struct Row {
     /// Path of a cgroup, or the name of a process or thread.
     pub name: String,
-    /// Whose the cgroup is, in a few words.
+    /// The owner of a cgroup, in a few words.
     pub whose: Option<String>,
     /// Process id of a process, thread id of a thread.
     pub id: Option<u32>,
@@ -24,7 +24,6 @@ pub struct Row {
     pub cgroup: Option<Arc<str>>,
     /// Completed waits.
     pub wait: Wait,
-    /// Readings.
     pub totals: Totals,
 }
 
@@ -44,7 +43,7 @@ fn sorted(rows: impl Iterator<Item = Row>) -> Vec<Row> {
     rows
 }
 
-/// By cgroup, each with all below it.
+/// Cgroups, each with all below it.
 pub fn cgroups(whole: &Interval) -> Vec<Row> {
     sorted(whole.by_cgroup().into_iter().map(|(path, group)| Row {
         whose: path.as_deref().and_then(|path| CgroupName::of(path).words()),
@@ -52,7 +51,7 @@ pub fn cgroups(whole: &Interval) -> Vec<Row> {
     }))
 }
 
-/// By process, and what ended meanwhile.
+/// Processes, and the sum of exited ones.
 pub fn processes(whole: &Interval) -> Vec<Row> {
     let rows = whole.processes().into_iter().map(|process| {
         let task = &whole.tasks[process.named_by].reading;
@@ -62,7 +61,7 @@ pub fn processes(whole: &Interval) -> Vec<Row> {
     sorted(rows.chain([ended(whole)]))
 }
 
-/// By thread, and what ended meanwhile.
+/// Threads, and the sum of exited ones.
 pub fn threads(whole: &Interval) -> Vec<Row> {
     let rows = whole.tasks.iter().map(|task| Row {
         name: task.reading.comm.to_string(),
@@ -90,11 +89,10 @@ fn ended(whole: &Interval) -> Row {
 pub struct Pair {
     /// Path of the cgroup whose tasks waited.
     pub victim: String,
-    /// Who ran.
     pub culprit: String,
-    /// How long, ns summed over tasks.
+    /// Waiting summed over tasks.
     pub ns: u64,
-    /// How long the victim waited behind anybody, ns.
+    /// The victim's waiting behind all culprits.
     pub of_ns: u64,
 }
 
@@ -108,16 +106,12 @@ pub fn pairs(whole: &Interval) -> Vec<Pair> {
         sum::add(waited.entry(victim.clone()).or_default(), pair.ns);
         sum::add(sums.entry((victim, causes::culprit(&whole.culprit(pair)))).or_default(), pair.ns);
     }
-    let mut pairs: Vec<Pair> = sums
-        .into_iter()
-        .map(|((victim, culprit), ns)| Pair {
-            of_ns: waited.get(&victim).copied().unwrap_or(0),
-            victim,
-            culprit,
-            ns,
-        })
-        .collect();
-    // By name where equal: the order they are in.
+    let pairs = sums.into_iter().map(|((victim, culprit), ns)| {
+        let of_ns = waited.get(&victim).copied().unwrap_or(0);
+        Pair { victim, culprit, ns, of_ns }
+    });
+    let mut pairs: Vec<Pair> = pairs.collect();
+    // Stable: equal ones stay in the order of their names.
     pairs.sort_by_key(|pair| Reverse(pair.ns));
     pairs
 }

@@ -1,9 +1,13 @@
-//! The tables of the report.
+//! The tables and quotas of the report.
 
-use std::fmt::{Result, Write as _};
+use std::{
+    collections::BTreeMap,
+    fmt::{Result, Write as _},
+};
 
 use cgscope_model::{
-    Cause, Mode,
+    Cause, CgroupReading, Interval, Mode,
+    selection::is_at_or_below,
     units::{duration, percent},
 };
 
@@ -12,9 +16,7 @@ use crate::{
     report::rows::{Pair, Row},
 };
 
-/// Rows of each table.
 const ROWS: usize = 15;
-/// Pairs of victim and culprit.
 const PAIRS: usize = 20;
 
 const HEADINGS: &str =
@@ -64,11 +66,11 @@ fn named(row: &Row) -> String {
     format!("{id}{}{of}{cgroup}{whose}", row.name)
 }
 
-fn more(out: &mut String, left_out: usize) -> Result {
-    if left_out == 0 { Ok(()) } else { writeln!(out, "{left_out:>10} more with less waiting") }
+fn more(out: &mut String, omitted: usize) -> Result {
+    if omitted == 0 { Ok(()) } else { writeln!(out, "{omitted:>10} more with less waiting") }
 }
 
-/// Victims and culprits: who waited, behind whom, how long.
+/// Victims and culprits.
 pub fn culprits(out: &mut String, pairs: &[Pair]) -> Result {
     if pairs.is_empty() {
         return Ok(());
@@ -80,4 +82,86 @@ pub fn culprits(out: &mut String, pairs: &[Pair]) -> Result {
         writeln!(out, "{:>10} {share:>5}  {}  <-  {}", duration(pair.ns), pair.victim, pair.culprit)?;
     }
     more(out, pairs.len().saturating_sub(PAIRS))
+}
+
+/// Each quota of a cgroup that had something to run, and the kernel's own counters of it; `rows`: the cgroups'.
+pub fn quotas(out: &mut String, whole: &Interval, rows: &[Row]) -> Result {
+    let rows: BTreeMap<&str, &Row> = rows.iter().map(|row| (row.name.as_str(), row)).collect();
+    for limits in &whole.limits {
+        let Some(path) = whole.cgroup_path(limits.id) else { continue };
+        if limits.quota_cores().is_some() && limits.nr_periods != Some(0) {
+            quota(out, whole, path, limits, rows.get(&**path).copied())?;
+        }
+    }
+    Ok(())
+}
+
+/// `0.40 CPUs (40.0ms of every 100ms, burst none), weight 100`
+pub fn limit_words(limits: &CgroupReading) -> String {
+    let us = |us: Option<u64>| us.map_or("?".into(), |us| duration(us.saturating_mul(1_000)));
+    let burst = limits.burst_us.filter(|us| *us != 0).map_or("none".into(), |burst| us(Some(burst)));
+    format!(
+        "{:.2} CPUs ({} of every {}, burst {burst}){}{}",
+        limits.quota_cores().unwrap_or_default(),
+        us(limits.quota_us),
+        us(limits.period_us),
+        limits.weight.map_or(String::new(), |weight| format!(", weight {weight}")),
+        limits.cpus.map_or(String::new(), |cpus| format!(", may use {cpus} CPUs")),
+    )
+}
+
+fn quota(
+    out: &mut String,
+    whole: &Interval,
+    path: &str,
+    limits: &CgroupReading,
+    row: Option<&Row>,
+) -> Result {
+    let whose = row.and_then(|row| row.whose.as_deref()).map_or(String::new(), |whose| format!(" ({whose})"));
+    writeln!(out, "\nQuota of {path}{whose}: {}", limit_words(limits))?;
+    if let (Some(periods), Some(throttled)) = (limits.nr_periods, limits.nr_throttled) {
+        let share = percent(throttled, periods).map_or("-".into(), |share| format!("{share:.1}%"));
+        let length = limits.period_us.map_or_else(String::new, |us| {
+            let all = us.saturating_mul(1_000).saturating_mul(periods);
+            format!(" of {}, {} in all", duration(us.saturating_mul(1_000)), duration(all))
+        });
+        writeln!(out, "  periods  {periods}{length}; the quota ran out in {throttled}: {share}")?;
+    }
+    usage(out, limits, row)?;
+    if let Some(row) = row {
+        writeln!(
+            out,
+            "  tasks    waited for it {} of {} in which they could have run",
+            duration(row.wait.by_cause.get(Cause::Throttled)),
+            duration(row.wait.total_ns + row.totals.on_cpu_ns)
+        )?;
+    }
+    writeln!(out, "  threads  {} busy at one time or another", busy_threads(whole, path))
+}
+
+fn usage(out: &mut String, limits: &CgroupReading, row: Option<&Row>) -> Result {
+    let used = limits.usage_ns.or(row.map(|row| row.totals.on_cpu_ns)).unwrap_or_default();
+    if let Some(throttled_ns) = limits.throttled_ns {
+        let times = throttled_ns as f64 / used.max(1) as f64;
+        writeln!(
+            out,
+            "  stood    {} out of quota, each CPU counted by itself: {times:.1} times as long as it ran",
+            duration(throttled_ns)
+        )?;
+    }
+    let mode =
+        |what: &str, ns: Option<u64>| ns.map_or(String::new(), |ns| format!(", {what} {}", duration(ns)));
+    writeln!(
+        out,
+        "  ran      {}{}{}",
+        duration(used),
+        mode("user", limits.user_ns),
+        mode("system", limits.system_ns)
+    )
+}
+
+fn busy_threads(whole: &Interval, path: &str) -> usize {
+    let is_inside = |id| whole.cgroup_path(id).is_some_and(|at| is_at_or_below(at, path));
+    let busy = whole.tasks.iter().filter(|task| task.is_busy(whole.duration_ns));
+    busy.filter(|task| is_inside(task.reading.cgroup_id)).count()
 }

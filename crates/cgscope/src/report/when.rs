@@ -5,18 +5,18 @@ use std::fmt::{Result, Write as _};
 use cgscope_model::{
     Cause, Interval, Mode, Timeline, sum,
     timeline::Slice,
-    units::{duration, percent, time_of_day},
+    units::{count, duration, percent, time_of_day},
 };
 
 use crate::causes::{self, UNNAMED};
 
-/// Columns of a sparkline: with its name and its highest value a line fits 80.
+/// Columns of a sparkline: with its name and its highest value a line fits 80 columns.
 const COLUMNS: usize = 40;
 const NAME: usize = 16;
-/// From nearly nothing to the top of the scale. Nothing at all is blank.
+/// From just above 0 to the top of the scale; 0 is blank.
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Sparklines and the worst moment; nothing where there is only one slice, which the totals are all about.
+/// Sparklines and the worst moment; nothing for a single slice, which the totals show.
 pub fn timeline(out: &mut String, timeline: &Timeline, whole: &Interval, cpus: Option<u32>) -> Result {
     let slices = timeline.slices();
     let (Some(first), true) = (slices.first(), slices.len() > 1) else { return Ok(()) };
@@ -25,7 +25,7 @@ pub fn timeline(out: &mut String, timeline: &Timeline, whole: &Interval, cpus: O
     writeln!(
         out,
         "\nWhen, {} of {} each from {} on, tasks at a time on average:",
-        cgscope_model::units::count(columns.len() as u64, "column"),
+        count(columns.len() as u64, "column"),
         duration(length),
         time_of_day(first.start_unix_ns)
     )?;
@@ -37,7 +37,8 @@ pub fn timeline(out: &mut String, timeline: &Timeline, whole: &Interval, cpus: O
             continue;
         }
         let waiting = averages(&columns, |slice| slice.all.by_cause.get(cause));
-        line(out, &format!("  {}", short(cause)), &waiting, top, "")?;
+        let name = causes::words(cause).trim_start_matches("behind ");
+        line(out, &format!("  {name}"), &waiting, top, "")?;
     }
     let running = averages(&columns, |slice| slice.all.on_cpu_ns);
     let of = cpus.map_or(String::new(), |cpus| format!(" of {cpus} CPUs"));
@@ -45,11 +46,6 @@ pub fn timeline(out: &mut String, timeline: &Timeline, whole: &Interval, cpus: O
     let Some(worst) = timeline.worst() else { return Ok(()) };
     let column = worst / slices.len().div_ceil(COLUMNS);
     writeln!(out, "{:>1$} the worst moment", '^', NAME + column + 3)
-}
-
-/// Fits the column of names.
-fn short(cause: Cause) -> &'static str {
-    causes::words(cause).trim_start_matches("behind ")
 }
 
 fn length_ns(column: &[Slice]) -> u64 {
@@ -72,7 +68,7 @@ fn line(out: &mut String, name: &str, values: &[f64], top: f64, of: &str) -> Res
     writeln!(out, "  {name:<NAME$}{bars:<COLUMNS$} up to {most}{of}")
 }
 
-/// What is not nothing is never drawn as nothing.
+/// A value above 0 is never blank.
 fn level(value: f64, top: f64) -> char {
     if value <= 0.0 || top <= 0.0 {
         return ' ';
@@ -81,7 +77,7 @@ fn level(value: f64, top: f64) -> char {
     LEVELS[level.clamp(1, LEVELS.len()) - 1]
 }
 
-/// When most was waited, where, and why, in a sentence; `None` if nothing was, or there is but one moment.
+/// When, where and why tasks waited most; `None` without waits, or with a single slice.
 pub fn worst(timeline: &Timeline, whole: &Interval) -> Option<String> {
     let slices = timeline.slices();
     let slice = slices.get(timeline.worst()?).filter(|_| slices.len() > 1)?;

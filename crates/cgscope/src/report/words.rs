@@ -12,32 +12,28 @@ use cgscope_model::{
 use crate::{
     causes, nodes,
     recording::{Recording, subject},
-    report::{Whole, quotas, tables, when},
-    text::NO_HISTOGRAM,
-    text::{self, Unit, capital, wrapped},
+    report::{Whole, tables, when},
+    text::{self, NO_HISTOGRAM, Unit, capital, wrapped},
 };
 
-/// Where lines of words end.
 const WIDTH: usize = 100;
 
-/// What there is to say of a recording besides its intervals.
+/// A recording in words, without its intervals.
 pub struct About {
-    /// Its file, as it was named.
+    /// As the user named it.
     pub file: String,
     /// What was recorded, and where.
     pub what: String,
     /// `Linux 6.12 x86_64, 2 CPUs`
     pub host_words: String,
-    /// How much there is of it, and from when on.
+    /// Samples, duration and start.
     pub extent: String,
-    /// How it ended.
     pub ending: String,
-    /// What findings are judged by.
     pub host: Host,
 }
 
 impl About {
-    /// To be asked after the last interval was read.
+    /// Needs a recording that was read to its end.
     pub fn new(recording: &Recording, whole: &Interval) -> Self {
         let header = recording.header();
         let cpus = units::count(header.cpus.len() as u64, "CPU");
@@ -58,10 +54,9 @@ impl About {
     }
 }
 
-/// What to say of a recording without an interval.
+/// The sentence for a recording without an interval.
 pub const NOTHING: &str = "Fewer than two Samples: there is nothing to compare, so nothing to report.";
 
-/// The whole report.
 pub fn report(about: &About, whole: &Whole) -> String {
     let title = title(about, &whole.interval);
     match whole.interval.duration_ns {
@@ -70,14 +65,14 @@ pub fn report(about: &About, whole: &Whole) -> String {
     }
 }
 
-/// All below the title. Writing to a String cannot fail.
+/// Everything below the title. Writing to a String cannot fail.
 pub fn body_of(whole: &Whole, host: &Host) -> String {
     let mut out = String::new();
     let _ = body(&mut out, whole, host);
     out
 }
 
-/// First what is wrong, then how much and when, then who; what the figures rest on comes last.
+/// First what is wrong, then how much and when, then who; cost and losses come last.
 fn body(out: &mut String, whole: &Whole, host: &Host) -> Result {
     let Whole { interval, timeline, findings, cgroups, processes, threads, pairs } = whole;
     let mode = interval.mode;
@@ -89,7 +84,7 @@ fn body(out: &mut String, whole: &Whole, host: &Host) -> Result {
         writeln!(out, "{}", wrapped(&sentence, WIDTH, ""))?;
     }
     when::timeline(out, timeline, interval, host.cpus)?;
-    quotas::quotas(out, interval, cgroups)?;
+    tables::quotas(out, interval, cgroups)?;
     tables::table(out, "Cgroups, each with all below it", "cgroup", mode, cgroups)?;
     tables::table(out, "Processes", "process, cgroup", mode, processes)?;
     tables::table(out, "Threads", "thread, cgroup", mode, threads)?;
@@ -105,7 +100,7 @@ fn body(out: &mut String, whole: &Whole, host: &Host) -> Result {
     writeln!(out, "{}", text::loss_line(&interval.losses))
 }
 
-/// What makes the figures less than whole, if anything does.
+/// The warning about losses, if there are any.
 pub fn incomplete(whole: &Interval) -> Option<String> {
     let lost = whole.losses.nonzero().any(|(loss, _)| !Loss::leaves_result_whole(loss));
     lost.then(|| format!("Not everything was counted. {}.", capital(&text::loss_line(&whole.losses))))
@@ -113,7 +108,7 @@ pub fn incomplete(whole: &Interval) -> Option<String> {
 
 fn title(about: &About, whole: &Interval) -> String {
     let mut out = format!("{}: {}, {}\n", about.file, about.what, about.host_words);
-    // Unwrapped: it is searched for.
+    // Unwrapped, as people search for it.
     out += &format!("{}\n{}\n", about.extent, capital(&about.ending));
     if let Some(sentence) = incomplete(whole) {
         out += &wrapped(&sentence, WIDTH, "");
@@ -122,7 +117,7 @@ fn title(about: &About, whole: &Interval) -> String {
     out
 }
 
-/// The answer first: how long was waited beside how long was run, why, behind whom, and when.
+/// Waiting compared with running, why, behind whom, and when; then the details.
 pub fn sentences(whole: &Whole, total: &Group) -> Vec<String> {
     let interval = &whole.interval;
     let (waited, ran) = (total.wait.total_ns, total.totals.on_cpu_ns);
@@ -142,25 +137,24 @@ pub fn sentences(whole: &Whole, total: &Group) -> Vec<String> {
     }
     said.extend(when::worst(&whole.timeline, interval));
     said.push(format!("{}.", capital(&text::wait_line(&total.wait, interval.mode))));
+    let Group { totals, .. } = total;
+    let switches = format!("{} voluntary and {} involuntary switches", totals.voluntary, totals.involuntary);
     if interval.mode == Mode::Coarse {
-        let Group { totals, .. } = total;
-        said.push(format!("{} voluntary and {} involuntary switches.", totals.voluntary, totals.involuntary));
+        said.push(format!("{switches}."));
         return said;
     }
     said.push(agreement(waited, total));
     said.extend(unstamped(total));
     said.extend(text::pending_line(interval).map(|pending| format!("{}.", capital(&pending))));
     said.push(format!(
-        "{} voluntary and {} involuntary switches, {} between CPUs; {} ended.",
-        total.totals.voluntary,
-        total.totals.involuntary,
-        units::count(total.totals.migrations, "move"),
+        "{switches}, {} between CPUs; {} ended.",
+        units::count(totals.migrations, "move"),
         units::count(total.exited, "task")
     ));
     said
 }
 
-/// Our sum beside the kernel's.
+/// Our sum compared with the kernel's.
 fn agreement(waited: u64, total: &Group) -> String {
     let kernel = total.totals.run_delay_ns;
     let same = if kernel == waited {

@@ -1,13 +1,12 @@
-//! The functions that say what a task sleeps for. Names are those of Linux 6.1 to 7.2; what the compiler makes of one
-//! (`.constprop.0`, `.isra.0`, `.part.0`) is the same function.
+//! Kernel functions by what a task sleeps for in them. Names are those of Linux 6.1 to 7.2; a compiler's variant (`.constprop.0`,
+//! `.isra.0`, `.part.0`) is the same function.
 
 use super::BlockedKind::{self, *};
 
-/// The kind that a function stands for. `None` for functions that anything may sleep in, as of the scheduler and of wait queues, and
-/// for those that no rule knows.
+/// The kind of a function; `None` for those that anything may sleep in, such as the scheduler's, and for unknown ones.
 pub(super) fn of_function(name: &str) -> Option<BlockedKind> {
     let name = name.split([' ', '.']).next().unwrap_or(name);
-    // The longest of several: `oom_reaper` is one of those that begin with `oom_`, and another thing.
+    // The longest of several: `oom_reaper` begins with `oom_`, too.
     let rules = RULES.iter().filter(|(rule, _)| match rule.strip_suffix('*') {
         Some(beginning) => name.starts_with(beginning),
         None => name == *rule,

@@ -13,35 +13,34 @@ use crate::{
 /// The time of threads, ns summed over them. The parts sum to the time that they existed, as far as that is known.
 ///
 /// A thread is active if it was blocked in a way that no signal ends (I/O, locks of the kernel) for [`BUSY_THREAD_PERCENT`] of the
-/// interval, or if it ran or waited for a CPU that long and for [`BESIDE_BUSIEST_PERCENT`] of what the busiest thread of the target
-/// did. Where none is, all count. Blocked for work in that way (the parent of a vfork) does not make active; nor does it a thread
-/// of the kernel, where the target is not that thread alone.
+/// interval, or if it ran or waited for a CPU that long and for [`BESIDE_BUSIEST_PERCENT`] of what the busiest thread did. If none
+/// is, all count. Being blocked for work in that way (the parent of a vfork) does not count, nor do threads of the kernel in a target
+/// of several threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Activity {
     /// Length of the interval.
     pub duration_ns: u64,
-    /// Active threads, and tasks that exited. The other threads are counted below only if none is active.
+    /// Active threads, and tasks that exited. The other threads are in the sums below only if none is active.
     pub threads: u64,
-    /// Ran.
     pub on_cpu_ns: u64,
-    /// Waited, by cause.
+    /// Waits.
     pub by_cause: ByCause,
-    /// The part of its wait behind its own cgroup in `/`: on many hosts all that has no other cgroup is there.
+    /// The part of its wait behind its own cgroup in `/`, where many hosts keep all that has no other cgroup.
     pub behind_root_ns: u64,
     /// The part of its wait behind other cgroups that real-time tasks had.
     pub realtime_ns: u64,
-    /// Blocked, by kind; of tasks that exited only what has a known kind.
+    /// Blocked, by kind; for tasks that exited only known kinds.
     pub blocked: BlockedTime,
-    /// Blocked time of tasks that exited, of an unknown kind: not in `blocked`, as most of it may be that of idle threads.
+    /// Blocked time of unknown kind of tasks that exited. Most of it may be that of idle threads.
     pub left_out_ns: u64,
-    /// The blocked time of some threads is not known at all and not in `blocked`; nor is how long each existed.
+    /// The blocked time of some threads is not known and not in `blocked`.
     pub has_unread: bool,
     /// What the busiest thread ran or waited for a CPU; tasks that exited count as one.
     pub busiest_ns: u64,
 }
 
 impl Activity {
-    /// The activity of these threads. `is_wide`: the target is a cgroup or the host; threads of the kernel are not what it is about.
+    /// The activity of these threads. `is_wide`: the target is a cgroup or the host, which threads of the kernel do not make active.
     pub(super) fn of(tasks: &[&TaskInterval], classes: &Classes, is_wide: bool) -> Self {
         let duration_ns = classes.interval.duration_ns;
         let tasks: Vec<_> = tasks.iter().map(|task| (task, Self::of_task(task, classes))).collect();
@@ -60,8 +59,8 @@ impl Activity {
         if active.threads == 0 { all } else { active }
     }
 
-    /// Adds tasks that exited. Only their sums are known: they count as active where these are those of an active thread.
-    /// `stacks` is what they were blocked on as far as they have stacks.
+    /// Adds tasks that exited, of which only sums are known: they are active where one thread with these sums would be.
+    /// `stacks`: what they were blocked on as far as they have stacks.
     pub(super) fn add_exited<'a>(
         &mut self,
         exited: impl IntoIterator<Item = &'a ExitedInterval>,
@@ -92,43 +91,40 @@ impl Activity {
         }
     }
 
-    /// Some of its blocked time is not known and left out.
+    /// True if some of its blocked time is not known and left out.
     pub fn is_partial(&self) -> bool {
         let all_ns = self.time_ns().saturating_add(self.left_out_ns);
         self.has_unread || is_share(self.left_out_ns, all_ns, NAMED_PERCENT)
     }
 
-    /// All parts, ns.
     pub fn time_ns(&self) -> u64 {
         self.wanted_ns().saturating_add(self.blocked.total())
     }
 
-    /// It ran, or would have if it had been let: ns.
+    /// Ran or waited for a CPU.
     pub fn wanted_ns(&self) -> u64 {
         self.on_cpu_ns.saturating_add(self.by_cause.total())
     }
 
-    /// Waited because a quota had run out, ns.
     pub fn throttled_ns(&self) -> u64 {
         self.by_cause.get(Cause::Throttled)
     }
 
-    /// Waited until an idle CPU took it, ns.
     pub fn wakeup_ns(&self) -> u64 {
         self.by_cause.get(Cause::Wakeup)
     }
 
-    /// On a run queue, or waking: ns.
+    /// On a run queue, or waking.
     pub fn in_line_ns(&self) -> u64 {
         self.by_cause.total().saturating_sub(self.throttled_ns())
     }
 
-    /// Waited on a run queue for any other cause, the unknown ones included: ns.
+    /// On a run queue, unknown causes included.
     pub fn queued_ns(&self) -> u64 {
         self.in_line_ns().saturating_sub(self.wakeup_ns())
     }
 
-    /// Blocked on what makes a target of this class, ns.
+    /// Blocked on what makes a target of this class.
     pub fn blocked_ns(&self, class: Class) -> u64 {
         let kinds = self.blocked.iter().filter(|(kind, _)| Class::blocked_on(*kind) == class);
         sum::total(kinds.map(|(_, ns)| ns))
@@ -152,14 +148,13 @@ impl Activity {
         }
     }
 
-    /// What ran and waited in a cgroup.
     fn new(on_cpu_ns: u64, by_cause: ByCause, cgroup_id: u64, classes: &Classes) -> Self {
         let is_root = classes.roots.contains(&cgroup_id);
         let behind_root_ns = if is_root { by_cause.get(Cause::OwnCgroup) } else { 0 };
         Self { on_cpu_ns, by_cause, behind_root_ns, ..Self::default() }
     }
 
-    /// Adds the time of others; the caller counts threads.
+    /// The caller counts threads.
     fn add(&mut self, other: &Self) {
         sum::add(&mut self.on_cpu_ns, other.on_cpu_ns);
         self.by_cause.add(&other.by_cause);
@@ -172,7 +167,7 @@ impl Activity {
     }
 }
 
-/// The blocked time of tasks that exited: what has a known kind by stacks or states, and how much has none.
+/// The blocked time of tasks that exited: of a kind known by stacks or states, and of none.
 fn known(by_state: &ByState, stacks: &BlockedTime) -> (BlockedTime, u64) {
     let mut known = *stacks;
     let nameless_ns = std::mem::take(&mut known.0[BlockedKind::Unknown as usize]);
@@ -186,7 +181,7 @@ fn known(by_state: &ByState, stacks: &BlockedTime) -> (BlockedTime, u64) {
     (known, rest_ns.saturating_add(nameless_ns))
 }
 
-/// It was blocked in a way that no signal ends, and not for work, for long enough to count.
+/// Blocked for long enough in a way that no signal ends, and not for work.
 fn is_stuck(task: &TaskInterval, classes: &Classes) -> bool {
     let serial = task.reading.serial;
     let blocked = task.accounts.as_deref().and_then(|accounts| accounts.blocked).unwrap_or_default();

@@ -1,16 +1,15 @@
-//! What is kept of a recording: for each subject its counters and its histogram, summed over blocks of time.
+//! The counters and the histogram of each subject, summed over blocks of time.
 //!
-//! Intervals that follow each other resemble each other, so they are not counted as observations of their own: blocks of
-//! several are. Their number is bounded, so that an hour takes no more memory than a minute.
+//! Consecutive Intervals resemble each other, so blocks of several count as the observations. Their number is bounded: an hour
+//! takes no more memory than a minute.
 
 use cgscope_layout::{BUCKETS, CAUSES, Cause};
 
 use crate::{Counter, Hist, Observed, Totals, counters::COUNTERS, sum};
 
-/// A recording has at most this many blocks: when it has, each two become one. More would tell little more (the spread of a
-/// mean is known to 15 % from 24), and would take memory.
+/// Most blocks of a recording: when it reaches them, each two become one. The spread of a mean is known to 15 % from 24 already.
 pub const MOST_BLOCKS: usize = 48;
-/// A recording with at least this many intervals keeps at least this many blocks, however long they become.
+/// Fewest blocks of a recording with as many intervals, however long they become.
 const FEW_BLOCKS: usize = 8;
 
 /// A counter of a block. The causes come first, in the order of [`Cause::ALL`]; those of [`Counter`] come after them.
@@ -24,7 +23,6 @@ pub(super) enum Measure {
     OnCpu,
     /// Periods of the quota.
     Periods,
-    /// Those in which it ran out.
     ThrottledPeriods,
     /// `throttled_ns` of the quota.
     Stood,
@@ -32,38 +30,34 @@ pub(super) enum Measure {
     Remote,
     /// Run time of which that is a share.
     RemoteOf,
-    /// Time that the CPUs of the host ran anything, and that they were online.
+    /// Time that the CPUs of the host ran anything.
     Busy,
     Online,
-    /// Time in the hook, and of the collector.
     Hook,
     Collector,
     /// Waited behind one culprit, ns.
     Behind,
-    /// The longest wait. Not summed: of two the longer one counts.
+    /// The longest wait: a maximum, not a sum.
     Longest,
 }
 
 const LONGEST: usize = Measure::Longest as usize;
-/// Number of counters.
 const MEASURES: usize = LONGEST + 1 + COUNTERS;
 /// The counters, and after them the buckets of the histogram.
 const CELLS: usize = MEASURES + BUCKETS;
 
-/// The cell of a cause.
 pub(super) const fn of_cause(cause: Cause) -> usize {
     cause as usize
 }
 
-/// The cell of a counter of tasks.
 pub(super) const fn of_counter(counter: Counter) -> usize {
     LONGEST + 1 + counter as usize
 }
 
-/// The sum of a counter that was not known of some task. BlockSums end at this number, so that whatever is added it stays.
+/// The sum of a counter that is unknown for some task. Sums saturate here, so that it stays whatever is added.
 pub(super) const UNKNOWN: u64 = u64::MAX;
 
-/// BlockSums over a block or several.
+/// The sums of a subject over one or several blocks.
 #[derive(Clone, Debug)]
 pub(super) struct BlockSums {
     cells: [u64; CELLS],
@@ -87,7 +81,7 @@ impl BlockSums {
         *sum = if cell == LONGEST { amount.max(*sum) } else { sum.saturating_add(amount) };
     }
 
-    /// Adds what tasks did. The histogram is that of `totals.waits`. A counter that is not known makes its sum [`UNKNOWN`].
+    /// Adds what tasks did; `hist` holds their waits. A counter that is not known makes its sum [`UNKNOWN`].
     pub fn add_tasks(&mut self, totals: &Totals, max_ns: u64, hist: &Hist, observed: &Observed<'_>) {
         totals.by_cause.iter().for_each(|(cause, ns)| self.add_to(of_cause(cause), ns));
         self.add(Measure::Wait, totals.wait_ns);
@@ -101,7 +95,6 @@ impl BlockSums {
         }
     }
 
-    /// Adds what others did.
     pub fn merge(&mut self, other: &Self) {
         self.is_touched |= other.is_touched;
         let longest = self.cells[LONGEST].max(other.cells[LONGEST]);
@@ -113,7 +106,7 @@ impl BlockSums {
         self.is_touched
     }
 
-    /// As a row of this block; nothing if nothing was added. Empties the sums.
+    /// Moves the sums to a row of this block; `None` if nothing was added.
     pub fn take_row(&mut self, block: usize) -> Option<BlockCells> {
         if !self.is_touched {
             return None;
@@ -133,12 +126,10 @@ impl BlockSums {
         row.iter().for_each(|(cell, amount)| self.add_to(cell, amount));
     }
 
-    /// One counter.
     pub fn get(&self, measure: Measure) -> u64 {
         self.at(measure as usize)
     }
 
-    /// One counter by its cell.
     pub fn at(&self, cell: usize) -> u64 {
         self.cells[cell]
     }
@@ -149,8 +140,7 @@ impl BlockSums {
     }
 }
 
-/// A block of a subject: the cells that are not 0, ascending, and their amounts. The two lists are apart, as pairs would take
-/// nearly twice the memory.
+/// A block of a subject: the cells that are not 0, ascending, and their amounts. Pairs would take nearly twice the memory.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct BlockCells {
     block: u16,
@@ -163,7 +153,6 @@ impl BlockCells {
         self.cells.iter().map(|cell| usize::from(*cell)).zip(self.amounts.iter().copied())
     }
 
-    /// The buckets and their counts.
     fn buckets(&self) -> impl Iterator<Item = (usize, u64)> {
         self.iter().filter_map(|(cell, count)| Some((cell.checked_sub(MEASURES)?, count)))
     }
@@ -178,7 +167,7 @@ impl SubjectBlocks {
         self.0.push(row);
     }
 
-    /// Each `factor` blocks become one; a rest that is too short goes to the last one before it.
+    /// Joins each `factor` blocks, and a rest that is too short with the one before it.
     pub fn merge_blocks(&mut self, factor: usize, blocks: usize) {
         let merged = merged_count(blocks, factor);
         self.regroup(|block| (block / factor).min(merged - 1));
@@ -191,7 +180,7 @@ impl SubjectBlocks {
         self.regroup(|block| block);
     }
 
-    /// Gives blocks other numbers, in the same order; those of the same number become one.
+    /// Renumbers the blocks in the same order, and joins those of the same number.
     pub fn regroup(&mut self, number: impl Fn(usize) -> usize) {
         for row in &mut self.0 {
             row.block = number(usize::from(row.block)) as u16;
@@ -209,7 +198,6 @@ impl SubjectBlocks {
         self.0 = regrouped;
     }
 
-    /// All of it.
     pub fn sum(&self) -> BlockSums {
         let mut sums = BlockSums::default();
         self.0.iter().for_each(|row| sums.add_row(row));
@@ -223,7 +211,6 @@ impl SubjectBlocks {
         series
     }
 
-    /// A counter in each block.
     pub fn series(&self, cell: usize, blocks: usize) -> Vec<f64> {
         self.series_of(blocks, |row| {
             row.cells.binary_search(&(cell as u16)).map_or(0.0, |at| row.amounts[at] as f64)
@@ -238,27 +225,24 @@ impl SubjectBlocks {
         })
     }
 
-    /// Waits in the histogram of each block.
     pub fn waits(&self, blocks: usize) -> Vec<f64> {
         self.series_of(blocks, |row| row.buckets().map(|(_, count)| count as f64).sum())
     }
 
-    /// The buckets of each block.
     pub fn buckets(&self) -> impl Iterator<Item = (usize, impl Iterator<Item = (usize, u64)>)> {
         self.0.iter().map(|row| (usize::from(row.block), row.buckets()))
     }
 }
 
-/// The number of blocks that are left when each `factor` become one. A rest of less than half goes to the one before.
+/// The number of blocks after each `factor` are joined. A rest of less than half goes to the one before.
 fn merged_count(blocks: usize, factor: usize) -> usize {
     let rest = blocks % factor;
     (blocks / factor + usize::from(rest * 2 >= factor && rest != 0)).max(1)
 }
 
-/// The blocks of a recording.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Blocks {
-    /// Length of each that is full, ns.
+    /// Lengths of the full blocks.
     pub lengths_ns: Vec<u64>,
     /// Intervals in a full one.
     pub intervals_each: usize,
@@ -277,7 +261,7 @@ impl Blocks {
         self.filled == self.intervals_each
     }
 
-    /// Adds the last block to the one before it if it is not half as long: true if it was.
+    /// Adds the last block to the one before it if it is less than half as long; true if it did.
     pub fn join_short_end(&mut self) -> bool {
         let [.., before, last] = self.lengths_ns.as_mut_slice() else { return false };
         let is_short = *last < *before / 2;
@@ -295,12 +279,10 @@ impl Blocks {
         self.lengths_ns.len() - 1
     }
 
-    /// True while a block has something in it and is not full.
     pub fn is_filling(&self) -> bool {
         self.filled != 0
     }
 
-    /// Each `factor` become one.
     pub fn merge(&mut self, factor: usize) {
         let count = merged_count(self.lengths_ns.len(), factor);
         let mut merged = vec![0; count];
@@ -311,8 +293,8 @@ impl Blocks {
         self.intervals_each *= factor;
     }
 
-    /// How many blocks to make one in the end. A block is about the cube root of the number of intervals long, which is the
-    /// order that loses least for series with a short memory, and leaves [`FEW_BLOCKS`].
+    /// The number of blocks to join in the end. A block is about the cube root of the number of intervals long, the order that
+    /// loses least for series with a short memory, but short enough to leave [`FEW_BLOCKS`].
     pub fn final_factor(&self) -> usize {
         let wanted = ((self.intervals as f64).cbrt() as usize).min(self.intervals / FEW_BLOCKS);
         (wanted / self.intervals_each.max(1)).max(1)

@@ -1,34 +1,31 @@
 //! Two recordings side by side.
 
-use std::{cmp::Ordering, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeSet};
 
 use super::{
     Change, Diff, DiffSubject, ERROR, Figure, FigureUnit, FindingChange, Length, LimitChange, Presence,
     Ranked, Side, Verdict,
     blocks::Measure,
-    figures, matching,
+    figures, names,
     quantiles::drawn_quantiles,
     resample::{DEALS, RatioSeries, draws, family_wise, interval},
-    series::{Comparison, SubjectPair, bucket_at, is_rare, is_unknown, scale},
+    series::{Comparison, SubjectPair, bucket_at, chosen, is_rare, is_unknown, scale, subjects},
     side::Recorded,
-    subjects::{chosen, subjects},
 };
 use crate::{
     findings::{Finding, Host, findings},
     sum,
 };
 
-/// Subjects with quantiles of waits: those that waited most.
+/// Most subjects with quantiles of waits.
 const WITH_QUANTILES: usize = 30;
-/// Cgroups, and programs, that are ranked on each side.
+/// Most cgroups, and programs, that are ranked on each side.
 const TOP: usize = 10;
 
-/// What changed from `before` to `after`. `hosts`: what findings are judged by, of pair.
-///
-/// The same recordings give the same answer, and swapped ones the mirrored answer.
+/// What changed from `before` to `after`, with findings judged by their `hosts`. Swapped recordings give the mirrored answer.
 pub fn compare(before: Side, after: Side, hosts: &[Host; 2]) -> Diff {
     let (mut before, mut after) = (before.finish(), after.finish());
-    matching::align(&mut before, &mut after);
+    names::align(&mut before, &mut after);
     let comparison = Comparison::new(&before, &after);
     let subjects = subjects(&comparison);
     let chosen = chosen(&comparison, &subjects);
@@ -64,12 +61,12 @@ fn length(side: &Recorded) -> Length {
     }
 }
 
-/// The figures, before they are judged.
+/// The changes before they are judged.
 struct ChangeTable<'f, 'a> {
     comparison: &'f Comparison<'a>,
     draws: Vec<Vec<f32>>,
     series: Vec<RatioSeries>,
-    /// The changes, each with its place in `series`; `None`: not tested.
+    /// Each with its place in `series`; `None`: not tested.
     changes: Vec<(Change, Option<usize>)>,
 }
 
@@ -113,7 +110,7 @@ impl<'f, 'a> ChangeTable<'f, 'a> {
         self.add(pair, figure, values, tested);
     }
 
-    /// The lengths of a subject's waits: true if both sides have some.
+    /// Adds the quantiles of a subject's waits; false if a side has no waits.
     fn add_quantiles(&mut self, pair: &SubjectPair, figures: &[Figure]) -> bool {
         let hists = [0, 1].map(|side: usize| pair.sums[side].hist());
         if hists.iter().any(|hist| hist.count() == 0) {
@@ -132,7 +129,7 @@ impl<'f, 'a> ChangeTable<'f, 'a> {
         true
     }
 
-    /// Adds a change. `tested`: its series, and the changes of drawn blocks.
+    /// `tested`: the series, and the changes of drawn blocks.
     fn add(
         &mut self,
         pair: &SubjectPair,
@@ -141,16 +138,15 @@ impl<'f, 'a> ChangeTable<'f, 'a> {
         tested: Option<(RatioSeries, Vec<f64>)>,
     ) {
         let change = after.zip(before).map(|(after, before)| after - before);
-        let shape = &self.comparison.shape;
-        let (series, drawn) = tested.unzip();
-        let widening = series.as_ref().map(|series| series.widening(shape));
-        let lies_between =
-            drawn.zip(widening).and_then(|(drawn, widening)| interval(drawn, change?, shape, widening));
-        let (low, high) = lies_between.unzip();
-        let waited = f64::max(
-            self.comparison.share(pair, Measure::Wait, 0),
-            self.comparison.share(pair, Measure::Wait, 1),
-        );
+        let (comparison, place) = (self.comparison, self.series.len());
+        let tested = tested.map(|(series, drawn)| {
+            let shape = &comparison.shape;
+            let ends = change.and_then(|change| interval(drawn, change, shape, series.widening(shape)));
+            self.series.push(series);
+            ends
+        });
+        let (low, high) = tested.flatten().unzip();
+        let waited = [0, 1].map(|side| comparison.share(pair, Measure::Wait, side));
         let change = Change {
             subject: pair.subject.clone(),
             figure: *figure,
@@ -167,15 +163,14 @@ impl<'f, 'a> ChangeTable<'f, 'a> {
                 (_, None) => 0.0,
                 (FigureUnit::WallShare, Some((before, after))) => (after - before).abs(),
                 (_, Some((before, after))) => {
-                    (after - before).abs() / before.max(after).max(f64::MIN_POSITIVE) * waited
+                    let larger = before.max(after).max(f64::MIN_POSITIVE);
+                    (after - before).abs() / larger * waited[0].max(waited[1])
                 }
             },
         };
-        self.changes.push((change, series.as_ref().map(|_| self.series.len())));
-        self.series.extend(series);
+        self.changes.push((change, tested.map(|_| place)));
     }
 
-    /// The changes with what they mean, in order.
     fn judged(self) -> Vec<Change> {
         let shape = &self.comparison.shape;
         let p = family_wise(&self.series, shape, DEALS);
@@ -205,7 +200,7 @@ fn verdict(change: &Change, is_enough: bool) -> Verdict {
     }
 }
 
-/// What is more than noise comes first, and shares of wall time before what is behind them.
+/// What is more than noise first; then shares of wall time before the other figures.
 fn order(a: &Change, b: &Change) -> Ordering {
     let is_time = |change: &Change| change.figure.unit == FigureUnit::WallShare;
     b.is_called()
@@ -230,27 +225,24 @@ fn limits(comparison: &Comparison) -> Vec<LimitChange> {
     changes.filter(|change| !is_same(change) || change.changed_during.contains(&true)).collect()
 }
 
-/// Findings that are new or gone, and how many both have.
+/// Findings that are new or gone, and the number that both have.
 fn found(comparison: &Comparison, hosts: &[Host; 2]) -> (Vec<FindingChange>, usize) {
-    let sides = comparison.sides.iter().zip(hosts);
-    let found: Vec<Vec<Finding>> = sides.map(|(side, host)| findings(&side.whole, host)).collect();
+    let found = [0, 1].map(|side| findings(&comparison.sides[side].whole, &hosts[side]));
     let key = |side: usize, finding: &Finding| {
         let names = &comparison.sides[side].names;
         (finding.rule, finding.cgroup.as_ref().map(|path| names.get(path).unwrap_or(path).clone()))
     };
-    let keys = [0, 1].map(|side: usize| {
-        found[side].iter().map(|finding| key(side, finding)).collect::<Vec<(_, Option<Arc<str>>)>>()
-    });
-    let kept = keys[0].iter().filter(|key| keys[1].contains(key)).count();
+    let keys = [0, 1].map(|side| -> BTreeSet<_> { found[side].iter().map(|one| key(side, one)).collect() });
     let mut changes = Vec::new();
     for (side, presence) in [Presence::OnlyBefore, Presence::OnlyAfter].into_iter().enumerate() {
-        let alone = found[side].iter().zip(&keys[side]).filter(|(_, key)| !keys[1 - side].contains(key));
-        changes.extend(alone.map(|(finding, _)| FindingChange { presence, finding: finding.clone() }));
+        let alone = found[side].iter().filter(|finding| !keys[1 - side].contains(&key(side, finding)));
+        changes.extend(alone.map(|finding| FindingChange { presence, finding: finding.clone() }));
     }
+    let kept = found[0].iter().filter(|finding| keys[1].contains(&key(0, finding))).count();
     (changes, kept)
 }
 
-/// The subjects of a kind that waited most, on each side.
+/// The subjects that waited most, on each side.
 fn ranked(
     comparison: &Comparison,
     subjects: &[SubjectPair],

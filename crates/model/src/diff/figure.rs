@@ -6,11 +6,11 @@ use serde::Serialize;
 use super::blocks::{Measure, of_cause, of_counter};
 use crate::{Counter, Mode, causes::shown};
 
-/// What a figure's values are in.
+/// The unit of a figure's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FigureUnit {
-    /// Share of wall time, summed over tasks or CPUs: 0.5 is half of the time of one task, or half a CPU.
+    /// Share of wall time, summed over tasks or CPUs: 0.5 is half the time of one task, or half a CPU.
     WallShare,
     /// Times a second.
     PerSecond,
@@ -20,7 +20,7 @@ pub enum FigureUnit {
     Ns,
 }
 
-/// The recordings in which a figure means the same.
+/// The pairs of recordings in which a figure means the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ComparedIn {
     Any,
@@ -32,30 +32,30 @@ enum ComparedIn {
     Coarse,
 }
 
-/// A row of the table.
+/// A figure that is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figure {
     /// The name in JSON.
     #[serde(rename = "figure")]
     pub name: &'static str,
-    /// What its values are in.
+    /// Its unit.
     pub unit: FigureUnit,
     /// The name in sentences and tables.
     #[serde(skip)]
     pub words: &'static str,
-    /// The least change that matters, however sure it is: in its unit, and as a share of the larger side. Both must be reached.
+    /// The least change that matters: in its unit, and as a share of the larger side. Both must be reached.
     #[serde(skip)]
     pub(super) least: (f64, f64),
-    /// The sum that it is made of, and what that is divided by (`None`: wall time).
+    /// The cells of its numerator and its divisor (`None`: wall time).
     #[serde(skip)]
     pub(super) ratio: (usize, Option<usize>),
-    /// It is this quantile of waits instead of a ratio.
+    /// Instead of a ratio: this quantile of waits.
     #[serde(skip)]
     pub(super) quantile: Option<f64>,
-    /// The counter of its events: with fewer than [`FEW_EVENTS`](super::FEW_EVENTS) on both sides together it is not tested.
+    /// The cell that counts its events: it is not tested where they are few.
     #[serde(skip)]
     pub(super) events: Option<usize>,
-    /// A cgroup has it by itself: it is no sum over what is below the cgroup.
+    /// Of the cgroup itself: no sum over the cgroups below it.
     #[serde(skip)]
     pub(super) is_own: bool,
     #[serde(skip)]
@@ -63,13 +63,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    fn new(
-        name: &'static str,
-        words: &'static str,
-        unit: FigureUnit,
-        sum: usize,
-        divisor: Option<Measure>,
-    ) -> Self {
+    fn new(name: &'static str, words: &'static str, unit: FigureUnit, sum: usize) -> Self {
         let least = match unit {
             FigureUnit::WallShare => (0.005, 0.05),
             FigureUnit::PerSecond => (100.0, 0.1),
@@ -77,24 +71,8 @@ impl Figure {
             // Two buckets of the histogram.
             FigureUnit::Ns => (5_000.0, 0.2),
         };
-        let ratio = (sum, divisor.map(|measure| measure as usize));
         let (quantile, events, is_own, compared_in) = (None, None, false, ComparedIn::Any);
-        Self { name, unit, words, least, ratio, quantile, events, is_own, compared_in }
-    }
-
-    /// A share of wall time.
-    fn wall(name: &'static str, words: &'static str, sum: Measure) -> Self {
-        Self::new(name, words, FigureUnit::WallShare, sum as usize, None)
-    }
-
-    fn share(name: &'static str, words: &'static str, sum: Measure, whole: Measure) -> Self {
-        Self::new(name, words, FigureUnit::Share, sum as usize, Some(whole))
-    }
-
-    /// A length of waits.
-    fn wait_ns(name: &'static str, words: &'static str, compared_in: ComparedIn) -> Self {
-        let mean = Self::new(name, words, FigureUnit::Ns, Measure::Wait as usize, Some(Measure::Waits));
-        Self { compared_in, ..mean.of_waits() }
+        Self { name, unit, words, least, ratio: (sum, None), quantile, events, is_own, compared_in }
     }
 
     fn of_waits(self) -> Self {
@@ -108,8 +86,7 @@ impl Figure {
             Cause::Unattributed => ComparedIn::Alike,
             _ => ComparedIn::Exact,
         };
-        let figure =
-            Self::new(cause.name(), shown(cause).words, FigureUnit::WallShare, of_cause(cause), None);
+        let figure = Self::new(cause.name(), shown(cause).words, FigureUnit::WallShare, of_cause(cause));
         Self { compared_in, ..figure.of_waits() }
     }
 
@@ -121,11 +98,11 @@ impl Figure {
             least: (compared.least, 0.1),
             events: Some(at),
             compared_in: if is_exact { ComparedIn::Exact } else { ComparedIn::Any },
-            ..Self::new(info.name, compared.words, FigureUnit::PerSecond, at, None)
+            ..Self::new(info.name, compared.words, FigureUnit::PerSecond, at)
         })
     }
 
-    /// True if recordings of these modes both have it, and mean the same by it.
+    /// True if recordings of these modes both have it with the same meaning.
     pub(super) fn is_comparable(&self, modes: [Mode; 2]) -> bool {
         let is_exact = modes == [Mode::Bpf; 2];
         match self.compared_in {
@@ -137,41 +114,49 @@ impl Figure {
     }
 }
 
-/// The table.
+/// All figures.
 pub fn figures() -> Vec<Figure> {
-    let waits = Figure::new("waits", "waits", FigureUnit::PerSecond, Measure::Waits as usize, None);
-    let periods = Figure::share(
-        "throttled_periods",
-        "periods out of quota",
-        Measure::ThrottledPeriods,
-        Measure::Periods,
-    );
-    let stood = Figure::wall("stood_throttled", "stood out of quota", Measure::Stood);
-    let remote = Figure::share("remote_share", "memory on other nodes", Measure::Remote, Measure::RemoteOf);
-    let behind = Figure::wall("behind", "waiting", Measure::Behind);
-    let hook = Figure::wall("hook", "time in the hook", Measure::Hook);
-    let collector = Figure::wall("collector", "CPU time of the collector", Measure::Collector);
+    let wall = |name, words, sum: Measure| Figure::new(name, words, FigureUnit::WallShare, sum as usize);
+    let share = |name, words, part: Measure, whole: Measure| Figure {
+        ratio: (part as usize, Some(whole as usize)),
+        ..Figure::new(name, words, FigureUnit::Share, 0)
+    };
+    let wait_ns = |name, words, compared_in| Figure {
+        ratio: (Measure::Wait as usize, Some(Measure::Waits as usize)),
+        compared_in,
+        ..Figure::new(name, words, FigureUnit::Ns, 0).of_waits()
+    };
+    let quantile = |name, words, quantile| Figure {
+        quantile: Some(quantile),
+        ..wait_ns(name, words, ComparedIn::Exact)
+    };
+    let periods =
+        share("throttled_periods", "periods out of quota", Measure::ThrottledPeriods, Measure::Periods);
+    let stood = wall("stood_throttled", "stood out of quota", Measure::Stood);
+    let remote = share("remote_share", "memory on other nodes", Measure::Remote, Measure::RemoteOf);
+    let behind = wall("behind", "waiting", Measure::Behind);
+    let hook = wall("hook", "time in the hook", Measure::Hook);
+    let collector = wall("collector", "CPU time of the collector", Measure::Collector);
     let own_cost = (0.001, 0.1);
-    let mut figures = vec![Figure::wall("wait", "waiting", Measure::Wait).of_waits()];
+    let mut figures = vec![wall("wait", "waiting", Measure::Wait).of_waits()];
     figures.extend(Cause::ALL.map(Figure::cause));
-    figures.push(waits.of_waits());
-    figures.push(Figure::wait_ns("mean_wait", "mean wait", ComparedIn::Coarse));
-    figures.push(Figure::wall("on_cpu", "on CPU", Measure::OnCpu));
+    figures.extend([
+        Figure::new("waits", "waits", FigureUnit::PerSecond, Measure::Waits as usize).of_waits(),
+        wait_ns("mean_wait", "mean wait", ComparedIn::Coarse),
+        wall("on_cpu", "on CPU", Measure::OnCpu),
+    ]);
     figures.extend(Counter::ALL.into_iter().filter_map(Figure::counter));
     figures.extend([
         Figure { is_own: true, events: Some(Measure::Periods as usize), ..periods },
         Figure { is_own: true, ..stood },
         Figure { is_own: true, ..remote },
-        Figure::share("cpu_busy", "CPUs busy", Measure::Busy, Measure::Online),
+        share("cpu_busy", "CPUs busy", Measure::Busy, Measure::Online),
         Figure { compared_in: ComparedIn::Exact, ..behind },
         Figure { compared_in: ComparedIn::Exact, least: own_cost, ..hook },
         Figure { compared_in: ComparedIn::Alike, least: own_cost, ..collector },
+        quantile("p50", "median wait", 0.5),
+        quantile("p90", "p90 of waits", 0.9),
+        quantile("p99", "p99 of waits", 0.99),
     ]);
-    let quantiles =
-        [("p50", "median wait", 0.5), ("p90", "p90 of waits", 0.9), ("p99", "p99 of waits", 0.99)];
-    figures.extend(quantiles.map(|(name, words, quantile)| Figure {
-        quantile: Some(quantile),
-        ..Figure::wait_ns(name, words, ComparedIn::Exact)
-    }));
     figures
 }

@@ -1,4 +1,4 @@
-//! Quantiles of waits in each draw of blocks: where the change of a quantile lies.
+//! Quantiles of waits in each draw of blocks.
 
 use cgscope_layout::high_ns;
 
@@ -7,7 +7,7 @@ use super::{
     series::{Comparison, SubjectPair},
 };
 
-/// For each of `quantiles`, after less before in ns in each draw of blocks.
+/// For each of `quantiles`, after minus before, ns, in each draw of blocks.
 pub(super) fn drawn_quantiles(
     comparison: &Comparison,
     pair: &SubjectPair,
@@ -32,7 +32,7 @@ pub(super) fn drawn_quantiles(
 struct BlockHists {
     lowest: usize,
     width: usize,
-    /// A row a block.
+    /// One row for each block.
     counts: Vec<f32>,
     longest_ns: u64,
 }

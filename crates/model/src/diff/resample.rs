@@ -1,23 +1,23 @@
 //! The statistics: is a difference of two ratios more than blocks of time differ anyway, and where does it lie?
 //!
-//! A figure is a sum over a sum (waiting over wall time, waits beyond a length over waits), each block of time giving a part
-//! of both. Blocks are dealt to the two sides anew for the test (Westfall and Young's max-T), and drawn with replacement within each
-//! side for the interval (bootstrap): whole blocks, the same ones for all figures. Neither knows that neighbouring blocks resemble
+//! A figure is a sum over a sum (waiting over wall time, waits beyond a length over waits). Each block of time adds a part to
+//! both. The test deals the blocks to the two sides again (Westfall and Young's max-T); the interval draws them with replacement
+//! within each side (bootstrap): whole blocks, the same ones for all figures. Neither knows that neighbouring blocks resemble
 //! each other, so both are widened by the blocks' own correlation. `docs/diff.md` explains why.
 
 use oorandom::Rand32;
 
 use super::CONFIDENCE;
 
-/// Fewer blocks than these on a side say nothing: there are too few ways to deal them.
+/// Fewest blocks of a side that are tested: fewer can be dealt in too few ways.
 pub const FEWEST_BLOCKS: usize = 8;
-/// Times that blocks are dealt anew.
+/// Deals of the blocks in a test.
 pub(super) const DEALS: usize = 2_000;
-/// Times that they are drawn with replacement.
+/// Draws of the blocks for an interval.
 const DRAWS: usize = 1_000;
-/// The same recordings give the same answer.
+/// Fixed, so that the same recordings give the same answer.
 const SEED: u64 = 0x6367_7363_6f70_6531;
-/// More correlation than that is taken for that: what is left are then a few observations.
+/// Highest correlation that is assumed: with more, only a few independent observations would be left.
 const MOST_CORRELATION: f64 = 0.97;
 
 /// A figure on both sides, block by block. The order of the sides does not matter to any result but the sign.
@@ -25,23 +25,22 @@ const MOST_CORRELATION: f64 = 0.97;
 pub(super) struct RatioSeries {
     /// Numerators and denominators of the blocks of both sides, one side after the other.
     pub blocks: Vec<(f64, f64)>,
-    /// What a difference of the ratios is small beside: keeps those that never vary from being infinitely sure.
+    /// Added to the standard error, so that a series that never varies is not infinitely sure.
     pub small: f64,
 }
 
-/// How the blocks lie.
+/// Number of blocks and length of both sides.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     /// Blocks of the first side.
     pub first: usize,
     /// Blocks of both.
     pub blocks: usize,
-    /// How long each side was, in any one unit.
+    /// In any one unit.
     pub lengths: [f64; 2],
 }
 
 impl Shape {
-    /// True if there are enough of them.
     pub fn is_enough(&self) -> bool {
         self.first >= FEWEST_BLOCKS && self.blocks - self.first >= FEWEST_BLOCKS
     }
@@ -54,14 +53,14 @@ impl Shape {
         [self.first as f64, self.second() as f64]
     }
 
-    /// How far the mean of a block of each side lies from the whole, beside one of unit length: by the root of its length.
+    /// Factor by which the mean of a block of each side deviates more than that of a block of unit length: 1 / root of its length.
     fn spreads(&self) -> [f64; 2] {
         let [first, second] = self.counts();
         [(first / self.lengths[0]).sqrt(), (second / self.lengths[1]).sqrt()]
     }
 }
 
-/// Moments of a side.
+/// Sums over blocks of numerators `x`, denominators `d`, and their products.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moments {
     x: f64,
@@ -73,29 +72,33 @@ struct Moments {
 
 impl Moments {
     fn of(blocks: &[(f64, f64)]) -> Self {
-        let mut sums = Self::default();
-        blocks.iter().for_each(|(x, d)| sums.add(&Self::of_block(*x, *d), 1.0));
-        sums
+        Self::sum(blocks.iter().map(|(x, d)| Self::of_block(*x, *d)))
     }
 
     fn of_block(x: f64, d: f64) -> Self {
         Self { x, d, xx: x * x, xd: x * d, dd: d * d }
     }
 
-    fn add(&mut self, more: &Self, times: f64) {
-        self.x += times * more.x;
-        self.d += times * more.d;
-        self.xx += times * more.xx;
-        self.xd += times * more.xd;
-        self.dd += times * more.dd;
+    fn sum(all: impl Iterator<Item = Self>) -> Self {
+        all.fold(Self::default(), |sum, more| sum.plus(&more, 1.0))
     }
 
-    /// The same with numerators that are `by` times as large.
+    fn plus(self, more: &Self, times: f64) -> Self {
+        Self {
+            x: self.x + times * more.x,
+            d: self.d + times * more.d,
+            xx: self.xx + times * more.xx,
+            xd: self.xd + times * more.xd,
+            dd: self.dd + times * more.dd,
+        }
+    }
+
+    /// Moments of numerators that are `by` times as large.
     fn spread(self, by: f64) -> Self {
         Self { x: self.x * by, xx: self.xx * by * by, xd: self.xd * by, ..self }
     }
 
-    /// The ratio and its variance; `None` if there is nothing in the blocks.
+    /// The ratio and its variance; `None` if the denominator is 0.
     fn ratio(&self, blocks: f64) -> Option<(f64, f64)> {
         if self.d <= 0.0 {
             return None;
@@ -126,7 +129,7 @@ impl RatioSeries {
         [first, second]
     }
 
-    /// By how much correlation of neighbouring blocks widens the variance of a mean: 1 and more.
+    /// Factor by which correlation of neighbouring blocks widens the variance of a mean, at least 1.
     pub fn widening(&self, shape: &Shape) -> f64 {
         let (mut squares, mut products) = (0.0, 0.0);
         for side in self.sides(shape) {
@@ -139,8 +142,8 @@ impl RatioSeries {
         if squares <= 0.0 || !shape.is_enough() {
             return 1.0;
         }
-        // Taken about their own mean, few values seem less correlated than they are (Kendall's bias, -(1 + 4 r) / n); and what
-        // few values say of it is not sure: one standard error is added.
+        // About their own mean, few values seem less correlated than they are (Kendall's bias, -(1 + 4 r) / n). The estimate
+        // from few values is uncertain, so one standard error is added.
         let few = shape.first.min(shape.second()) as f64;
         let unbiased = (few * products / squares + 1.0) / (few - 4.0);
         let correlation = unbiased + 1.0 / (shape.blocks as f64).sqrt();
@@ -148,7 +151,7 @@ impl RatioSeries {
         (1.0 + correlation) / (1.0 - correlation)
     }
 
-    /// The ratio of both sides together, each weighing as much as it is long; 0 of nothing.
+    /// The ratio of both sides together, weighted by their lengths; 0 where the denominator is 0.
     fn whole(&self, shape: &Shape) -> f64 {
         let [first, second] = self.sides(shape).map(Moments::of);
         let [of_first, of_second] =
@@ -157,7 +160,7 @@ impl RatioSeries {
         if d > 0.0 { (first.x * of_first + second.x * of_second) / d } else { 0.0 }
     }
 
-    /// The second ratio less the first one, in each draw; draws of nothing are left out.
+    /// The second ratio minus the first, in each draw that has a denominator on both sides.
     pub fn drawn_differences(&self, draws: &[Vec<f32>], shape: &Shape) -> Vec<f64> {
         let ratio = |blocks: &[(f64, f64)], draw: &[f32]| {
             let (mut x, mut d) = (0.0, 0.0);
@@ -173,23 +176,20 @@ impl RatioSeries {
         };
         draws.iter().filter_map(difference).collect()
     }
-
-    fn observed(&self, shape: &Shape) -> f64 {
-        distance(self.sides(shape).map(Moments::of), shape, self.widening(shape), self.small)
-    }
 }
 
-/// For each series how likely chance alone gives any of them a difference as sure as its own: small is more than noise.
+/// For each series, the probability that chance alone gives any of them a difference as sure as its own.
 pub(super) fn family_wise(series: &[RatioSeries], shape: &Shape, deals: usize) -> Vec<f64> {
     if !shape.is_enough() || series.is_empty() {
         return vec![1.0; series.len()];
     }
-    let observed: Vec<f64> = series.iter().map(|series| series.observed(shape)).collect();
     let mut largest = largest_differences(series, shape, deals);
     largest.sort_by(f64::total_cmp);
-    let p = observed.iter().map(|distance| {
+    let p = series.iter().map(|series| {
+        let moments = series.sides(shape).map(Moments::of);
+        let observed = distance(moments, shape, series.widening(shape), series.small);
         // The deal that is the recordings themselves must count whatever is rounded.
-        let below = largest.partition_point(|chance| *chance < distance * (1.0 - 1e-9));
+        let below = largest.partition_point(|chance| *chance < observed * (1.0 - 1e-9));
         (1 + largest.len() - below) as f64 / (1 + largest.len()) as f64
     });
     p.collect()
@@ -197,47 +197,41 @@ pub(super) fn family_wise(series: &[RatioSeries], shape: &Shape, deals: usize) -
 
 /// The largest difference of all series in each deal.
 ///
-/// The mean of a long block lies nearer to the whole than that of a short one, so that blocks of both sides are not alike where
-/// the recordings differ in length. What is dealt is therefore how far each lies from both recordings together, brought to unit
-/// length; the side that it comes to brings it to the length of its own blocks.
+/// The mean of a long block lies nearer to the whole than that of a short one, so blocks of recordings that differ in length are
+/// not exchangeable. What is dealt is therefore how far each block lies from both recordings together, brought to unit length;
+/// the side that receives it brings it to the length of its own blocks.
 fn largest_differences(series: &[RatioSeries], shape: &Shape, deals: usize) -> Vec<f64> {
-    let spreads = shape.spreads();
-    let wholes: Vec<f64> = series.iter().map(|series| series.whole(shape)).collect();
-    let block = |block: usize| -> Vec<Moments> {
-        let spread = spreads[usize::from(block >= shape.first)];
-        let terms = series.iter().zip(&wholes).map(|(series, whole)| {
-            let (x, d) = series.blocks[block];
-            Moments::of_block((x - whole * d) / spread, d)
-        });
-        terms.collect()
-    };
-    let blocks: Vec<Vec<Moments>> = (0..shape.blocks).map(block).collect();
-    let add = |all: &mut [Moments], block: &[Moments]| {
-        all.iter_mut().zip(block).for_each(|(sums, term)| sums.add(term, 1.0))
-    };
-    let mut all = vec![Moments::default(); series.len()];
-    blocks.iter().for_each(|block| add(&mut all, block));
     let mut random = Rand32::new(SEED);
-    let mut order: Vec<usize> = (0..shape.blocks).collect();
-    let mut dealt = all.clone();
+    let mut order: Vec<u16> = (0..shape.blocks as u16).collect();
     let deal = |_| {
         for i in 0..shape.first {
             let j = i + random.rand_range(0..(order.len() - i) as u32) as usize;
             order.swap(i, j);
         }
-        dealt.fill(Moments::default());
-        order[..shape.first].iter().for_each(|block| add(&mut dealt, &blocks[*block]));
-        let differences = series.iter().zip(&dealt).zip(&all).map(|((series, dealt), all)| {
-            let mut others = *all;
-            others.add(dealt, -1.0);
-            distance([dealt.spread(spreads[0]), others.spread(spreads[1])], shape, 1.0, series.small)
-        });
-        differences.fold(0.0, f64::max)
+        order[..shape.first].to_vec()
     };
-    (0..deals).map(deal).collect()
+    let dealt: Vec<Vec<u16>> = (0..deals).map(deal).collect();
+    let spreads = shape.spreads();
+    let mut largest = vec![0.0; deals];
+    // One series after the other: its blocks fit in the cache, and the moments of all series would take megabytes.
+    for one in series {
+        let whole = one.whole(shape);
+        let blocks = one.blocks.iter().enumerate().map(|(block, (x, d))| {
+            let spread = spreads[usize::from(block >= shape.first)];
+            Moments::of_block((x - whole * d) / spread, *d)
+        });
+        let blocks: Vec<Moments> = blocks.collect();
+        let all = Moments::sum(blocks.iter().copied());
+        for (largest, dealt) in largest.iter_mut().zip(&dealt) {
+            let first = Moments::sum(dealt.iter().map(|block| blocks[usize::from(*block)]));
+            let sides = [first.spread(spreads[0]), all.plus(&first, -1.0).spread(spreads[1])];
+            *largest = f64::max(*largest, distance(sides, shape, 1.0, one.small));
+        }
+    }
+    largest
 }
 
-/// Draws of blocks with replacement: how often each block was drawn.
+/// Draws with replacement within each side: the number of times that each block was drawn.
 pub(super) fn draws(shape: &Shape) -> Vec<Vec<f32>> {
     let mut random = Rand32::new(SEED ^ 1);
     let mut draw = |_| {
@@ -252,8 +246,8 @@ pub(super) fn draws(shape: &Shape) -> Vec<Vec<f32>> {
     (0..DRAWS).map(&mut draw).collect()
 }
 
-/// The interval about `estimate` that drawn estimates give with [`CONFIDENCE`]: their percentiles, moved out by what few blocks
-/// (a bootstrap of few is too narrow, as a normal distribution is beside Student's) and their correlation make of it.
+/// The interval about `estimate` with [`CONFIDENCE`]: the percentiles of drawn estimates, widened for few blocks (their bootstrap
+/// is too narrow, as a normal distribution is compared with Student's) and for correlation.
 pub(super) fn interval(
     mut drawn: Vec<f64>,
     estimate: f64,
@@ -271,11 +265,10 @@ pub(super) fn interval(
     Some((estimate + (at(tail) - estimate) * factor, estimate + (at(1.0 - tail) - estimate) * factor))
 }
 
-/// 99.5 % of a normal distribution is below it.
+/// 99.5 % of a normal distribution lie below this.
 const NORMAL_QUANTILE: f64 = 2.575_829_303_548_901;
 
-/// The quantile of Student's distribution where the normal one's is [`NORMAL_QUANTILE`], by Cornish and Fisher's expansion: within
-/// 2 % from 5 degrees of freedom on.
+/// The 99.5 % quantile of Student's distribution by Cornish and Fisher's expansion: within 2 % from 5 degrees of freedom on.
 fn student(freedom: f64) -> f64 {
     let z = NORMAL_QUANTILE;
     let z2 = z * z;

@@ -1,21 +1,23 @@
 //! From blocks to series: which figures of which subjects are tested, and what they are made of.
 
+use std::collections::{BTreeSet, HashMap};
+
 use super::{
     DiffSubject, Figure, FigureUnit, Presence,
     blocks::{BlockSums, Measure, SubjectBlocks, UNKNOWN},
     resample::{RatioSeries, Shape},
     side::Recorded,
 };
-use crate::{Hist, sum};
+use crate::{Hist, selection::is_at_or_below, sum};
 
-/// A rate of fewer events than these, on both sides together, says nothing, nor does a quantile with fewer waits beyond it.
+/// Fewest events, on both sides together, of a rate that is tested; also the fewest waits beyond a quantile.
 const FEW_EVENTS: f64 = 10.0;
 
 /// A subject on both sides.
 pub(super) struct SubjectPair<'a> {
     pub subject: DiffSubject,
     pub presence: Presence,
-    /// `None`: it was not there.
+    /// `None`: absent on that side.
     pub rows: [Option<&'a SubjectBlocks>; 2],
     pub sums: [BlockSums; 2],
 }
@@ -23,10 +25,9 @@ pub(super) struct SubjectPair<'a> {
 /// What all series share.
 pub(super) struct Comparison<'a> {
     pub sides: [&'a Recorded; 2],
-    /// The order of the sides in series: the same whichever was named first, so that the answer is mirrored if they are swapped.
+    /// The order of the sides in series. It does not depend on which was named first, so that swapped sides give the mirrored answer.
     pub order: [usize; 2],
     pub shape: Shape,
-    /// Length of the sides, ns.
     pub wall_ns: [f64; 2],
 }
 
@@ -48,8 +49,8 @@ impl<'a> Comparison<'a> {
         Self { sides, order, shape, wall_ns }
     }
 
-    /// The series of both sides, from numerators and denominators of the blocks of one. Those of a side are divided by its mean block,
-    /// so that all blocks weigh alike.
+    /// The series of both sides. `parts` gives the numerators and denominators of one side; they are divided by its mean block, so
+    /// that all blocks weigh alike.
     fn series(&self, parts: impl Fn(usize, usize) -> [Vec<f64>; 2], small: f64) -> RatioSeries {
         let blocks = self.order.into_iter().flat_map(|side| {
             let blocks = self.sides[side].blocks.lengths_ns.len();
@@ -73,7 +74,7 @@ impl<'a> Comparison<'a> {
         self.series(parts, figure.least.0 / scale(figure.unit) / 10.0)
     }
 
-    /// The share of waits above the bucket of this quantile, block by block.
+    /// The share of waits above the bucket of a quantile, block by block.
     pub fn above(&self, pair: &SubjectPair, bucket: usize, quantile: f64) -> RatioSeries {
         let parts = |side: usize, blocks| match pair.rows[side] {
             Some(rows) => [rows.above(bucket, blocks), rows.waits(blocks)],
@@ -82,7 +83,7 @@ impl<'a> Comparison<'a> {
         self.series(parts, quantile.min(1.0 - quantile) / 50.0)
     }
 
-    /// A counted figure over a whole side, in its unit; `None` where it is a share of nothing.
+    /// A counted figure over a whole side, in its unit; `None` where its divisor is 0.
     pub fn value(&self, pair: &SubjectPair, figure: &Figure, side: usize) -> Option<f64> {
         let (sum, divisor) = figure.ratio;
         let sums = &pair.sums[side];
@@ -104,7 +105,7 @@ pub(super) fn scale(unit: FigureUnit) -> f64 {
     }
 }
 
-/// True if a side has no such counter: it was recorded before that was counted.
+/// True if a side lacks the counter: the recording is older.
 pub(super) fn is_unknown(pair: &SubjectPair, figure: &Figure) -> bool {
     pair.sums.iter().any(|sums| sums.at(figure.ratio.0) == UNKNOWN)
 }
@@ -117,7 +118,7 @@ pub(super) fn is_rare(pair: &SubjectPair, figure: &Figure) -> bool {
     })
 }
 
-/// The bucket that the quantile of both sides together lies in; `None` where too few waits are beyond it.
+/// The bucket of the quantile of both sides together; `None` where too few waits are beyond it.
 pub(super) fn bucket_at(hists: &[Hist; 2], quantile: f64) -> Option<usize> {
     let total = sum::total(hists.iter().map(Hist::count));
     if (total as f64) * quantile.min(1.0 - quantile) < FEW_EVENTS {
@@ -131,4 +132,76 @@ pub(super) fn bucket_at(hists: &[Hist; 2], quantile: f64) -> Option<usize> {
         sum::add(&mut seen, count);
         (seen >= rank).then_some(bucket)
     })
+}
+
+/// Subjects that ran and waited for a smaller share of wall time on both sides are omitted.
+const LEAST_ACTIVITY: f64 = 0.001;
+/// Most subjects of each kind that are compared: those that waited and ran most.
+const MOST_SUBJECTS: usize = 60;
+
+/// The subjects of either side.
+pub(super) fn subjects<'a>(comparison: &Comparison<'a>) -> Vec<SubjectPair<'a>> {
+    let all: BTreeSet<&DiffSubject> = comparison.sides.iter().flat_map(|side| side.rows.keys()).collect();
+    let pairs = all.into_iter().map(|subject| {
+        let rows = comparison.sides.map(|side| side.rows.get(subject));
+        let can_be_alone = matches!(subject, DiffSubject::Cgroup(_) | DiffSubject::Program(_));
+        SubjectPair {
+            subject: subject.clone(),
+            presence: match rows {
+                [Some(_), None] if can_be_alone => Presence::OnlyBefore,
+                [None, Some(_)] if can_be_alone => Presence::OnlyAfter,
+                _ => Presence::Both,
+            },
+            rows,
+            sums: rows.map(|rows| rows.map(SubjectBlocks::sum).unwrap_or_default()),
+        }
+    });
+    pairs.collect()
+}
+
+/// Share of wall time that a subject waited and ran, on the side where that is more.
+fn activity(comparison: &Comparison, pair: &SubjectPair) -> f64 {
+    let measures = [Measure::Wait, Measure::OnCpu, Measure::Behind];
+    let [before, after] =
+        [0, 1].map(|side| measures.iter().map(|measure| comparison.share(pair, *measure, side)).sum::<f64>());
+    before.max(after)
+}
+
+/// The most active subjects of each kind. The flag is true for a cgroup that has nothing but another one below it: only figures
+/// that it has by itself are compared.
+pub(super) fn chosen<'s, 'a>(
+    comparison: &Comparison,
+    subjects: &'s [SubjectPair<'a>],
+) -> Vec<(&'s SubjectPair<'a>, bool)> {
+    let key = |pair: &SubjectPair| {
+        [0, 1].map(|side| {
+            [Measure::Wait, Measure::OnCpu, Measure::Waits].map(|measure| pair.sums[side].get(measure))
+        })
+    };
+    let mut alike: HashMap<[[u64; 3]; 2], Vec<&str>> = HashMap::new();
+    for pair in subjects {
+        if let DiffSubject::Cgroup(path) = &pair.subject {
+            alike.entry(key(pair)).or_default().push(path);
+        }
+    }
+    let is_chosen = |(activity, pair): &(f64, &SubjectPair)| match &pair.subject {
+        DiffSubject::All | DiffSubject::Own => true,
+        DiffSubject::Cgroup(path) if &**path == "/" => false,
+        _ => *activity >= LEAST_ACTIVITY,
+    };
+    let mut chosen: Vec<(f64, &SubjectPair)> =
+        subjects.iter().map(|pair| (activity(comparison, pair), pair)).filter(is_chosen).collect();
+    chosen.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let mut counts = HashMap::new();
+    chosen.retain(|(_, pair)| {
+        let count = counts.entry(std::mem::discriminant(&pair.subject)).or_insert(0);
+        *count += 1;
+        *count <= MOST_SUBJECTS
+    });
+    let is_shadow = |pair: &SubjectPair| {
+        let DiffSubject::Cgroup(path) = &pair.subject else { return false };
+        let is_below = |other: &&str| *other != &**path && is_at_or_below(other, path);
+        alike.get(&key(pair)).is_some_and(|paths| paths.iter().any(is_below))
+    };
+    chosen.into_iter().map(|(_, pair)| (pair, is_shadow(pair))).collect()
 }

@@ -1,4 +1,4 @@
-//! A recording, as it is read: Intervals go in one at a time, and what a comparison needs is kept.
+//! The sums of a recording that a comparison needs, added up one Interval at a time.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -8,7 +8,7 @@ use std::{
 use super::{
     CpuLimits, DiffSubject,
     blocks::{BlockSums, Blocks, MOST_BLOCKS, Measure, SubjectBlocks},
-    program,
+    names::program,
 };
 use crate::{
     Blame, Hist, Interval, Mode, Observed, TaskInterval, Totals, Wait,
@@ -18,7 +18,7 @@ use crate::{
     selection::path_and_ancestors,
 };
 
-/// One recording on its way in.
+/// A recording that is being read.
 #[derive(Debug, Default)]
 pub struct Side {
     blocks: Blocks,
@@ -27,7 +27,7 @@ pub struct Side {
     subjects: HashMap<DiffSubject, usize>,
     /// The block that is being filled, and those before.
     tracked: Vec<(BlockSums, SubjectBlocks)>,
-    /// The subject of a thread's name.
+    /// The place of the subject of a thread's name.
     programs: HashMap<Arc<str>, usize>,
     /// The place of each cgroup, by id, in `leaves`.
     leaf_of: HashMap<u64, usize>,
@@ -35,7 +35,7 @@ pub struct Side {
     pairs: HashMap<(u64, u64), usize>,
     first_limits: BTreeMap<Arc<str>, CpuLimits>,
     changed_limits: BTreeSet<Arc<str>>,
-    /// All of it but the histograms.
+    /// The whole recording without histograms.
     whole: Appended,
     hist: HistSum,
     no_hist: Arc<Hist>,
@@ -53,26 +53,25 @@ struct Leaf {
 #[derive(Debug)]
 pub(super) struct Recorded {
     pub blocks: Blocks,
-    /// Subjects that were there, also if they did nothing.
+    /// Subjects that existed, also if they did nothing.
     pub rows: BTreeMap<DiffSubject, SubjectBlocks>,
-    /// All of it as one Interval. Of the histograms only the sum is in it.
+    /// The recording as one Interval, with the sum of the histograms alone.
     pub whole: Interval,
     pub intervals: u64,
-    /// The limits at the end, by path; `None`: several cgroups have one name, and their limits are not the same.
+    /// The limits at the end, by path; `None`: several cgroups of this name have different limits.
     pub limits: BTreeMap<Arc<str>, Option<CpuLimits>>,
-    /// Cgroups whose limits changed on the way.
     pub changed_limits: BTreeSet<Arc<str>>,
-    /// Paths that have another name here, as they differ in ids from those of the other side.
+    /// The names of paths that differ from those of the other side in ids.
     pub names: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 impl Side {
-    /// Takes the Interval that follows the last one.
+    /// Adds the next Interval.
     pub fn add(&mut self, interval: Interval) {
         self.add_long(interval, 1);
     }
 
-    /// Takes one that stands for several `intervals` of the recording.
+    /// Adds an Interval that stands for several `intervals` of the recording.
     pub fn add_long(&mut self, mut interval: Interval, intervals: u64) {
         if interval.duration_ns == 0 {
             return;
@@ -131,7 +130,7 @@ impl Side {
         let program = match self.programs.get(&task.reading.comm) {
             Some(at) => *at,
             None => {
-                let at = self.subject(DiffSubject::Program(program::name(&task.reading.comm).into()));
+                let at = self.subject(DiffSubject::Program(program(&task.reading.comm).into()));
                 self.programs.insert(task.reading.comm.clone(), at);
                 at
             }
@@ -142,7 +141,7 @@ impl Side {
         }
         let hist = std::mem::take(&mut task.wait.hist);
         self.hist.add(&hist);
-        // Whether both modes know a counter is judged where it is compared.
+        // The comparison decides whether both modes know a counter.
         let observed = Observed::task(task, Mode::Bpf);
         for sums in [&mut *self.leaves[leaf].sums, &mut self.tracked[program].0] {
             sums.add_tasks(&task.totals, task.wait.max_ns, &hist, &observed);
@@ -267,7 +266,6 @@ impl Side {
         }
     }
 
-    /// All that was read.
     pub(super) fn finish(mut self) -> Recorded {
         if self.blocks.is_filling() {
             self.close_block();
@@ -285,12 +283,15 @@ impl Side {
         for (_, path) in &whole.cgroups {
             rows.entry(DiffSubject::Cgroup(path.clone())).or_default();
         }
-        let limits = whole.limits.iter();
-        let limits = limits
-            .filter_map(|limits| Some((whole.cgroup_path(limits.id)?.clone(), Some(CpuLimits::from(limits)))))
-            .collect();
+        let limits = whole.limits.iter().filter_map(|limits| {
+            Some((whole.cgroup_path(limits.id)?.clone(), Some(CpuLimits::from(limits))))
+        });
+        let limits = limits.collect();
         if whole.mode == Mode::Bpf {
-            whole.exited.push(only_histogram(self.hist.take()));
+            // Findings read the histogram of all tasks together: an entry of its own holds it.
+            let wait = Wait { hist: self.hist.take(), ..Wait::default() };
+            let (totals, accounts) = (Totals::default(), None);
+            whole.exited.push(ExitedInterval { cgroup_id: u64::MAX, tasks: 0, totals, accounts, wait });
         }
         Recorded {
             blocks: self.blocks,
@@ -302,10 +303,4 @@ impl Side {
             names: BTreeMap::new(),
         }
     }
-}
-
-/// Findings look at the histogram of all tasks together: an entry of its own holds it.
-fn only_histogram(hist: Hist) -> ExitedInterval {
-    let (totals, wait) = (Totals::default(), Wait { hist, ..Wait::default() });
-    ExitedInterval { cgroup_id: u64::MAX, tasks: 0, totals, accounts: None, wait }
 }

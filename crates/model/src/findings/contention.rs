@@ -13,17 +13,15 @@ use crate::{
     words::findings as words,
 };
 
-/// Neighbours are noisy if they made tasks wait for this share of the time those waited or ran, percent, and for this long, ns summed
-/// over tasks.
+/// Neighbours are noisy if tasks waited for them for this share of their waiting and running time, percent, and this long in sum.
 const NEIGHBOUR_PERCENT: u64 = 10;
 const NEIGHBOUR_NS: u64 = 50_000_000;
-/// A cgroup has no finding if findings below it have this share of its waiting, percent.
+/// A cgroup has no finding if findings below it explain this share of its waiting, percent.
 const EXPLAINED_PERCENT: u64 = 80;
-/// Tasks of one cgroup are in each other's way if that took this share of the time they waited or ran, percent, and this long, ns
-/// summed over tasks.
+/// Tasks of one cgroup are in each other's way from this share of their waiting and running time on, percent, and this long in sum.
 const OWN_PERCENT: u64 = 25;
 const OWN_NS: u64 = 10_000_000;
-/// Weights and quotas are no advice for tasks of which real-time tasks have this share of what all of them did, percent.
+/// Weights and quotas do not help where real-time tasks have this share of what the tasks did, percent.
 pub const REALTIME_PERCENT: u64 = 50;
 
 pub(super) fn findings(context: &Context) -> Vec<Finding> {
@@ -32,10 +30,10 @@ pub(super) fn findings(context: &Context) -> Vec<Finding> {
     findings
 }
 
-/// At the lowest cgroups that have the waiting; those that may be shown.
+/// At the lowest cgroups that have the waiting.
 fn noisy_neighbours(context: &Context) -> Vec<Finding> {
     let mut noisy: Vec<(u64, usize)> = Vec::new();
-    // What findings explain of each with all below it, ns.
+    // The part of each cgroup with all below it that findings explain, ns.
     let mut explained_ns = vec![0; context.nodes().len()];
     // Whatever is below comes before.
     for (node, cgroup) in context.nodes().rev() {
@@ -47,7 +45,7 @@ fn noisy_neighbours(context: &Context) -> Vec<Finding> {
             && !host_again
             && !is_share(below_ns, ns, EXPLAINED_PERCENT)
         {
-            // The finding of an ancestor holds what those below it have: count each wait once.
+            // The finding of an ancestor includes those below it: count each wait once.
             explained_ns[node] = below_ns.max(ns);
             noisy.push((ns, node));
         }
@@ -65,7 +63,7 @@ fn worst(context: &Context, mut nodes: Vec<(u64, usize)>) -> impl Iterator<Item 
     nodes.into_iter()
 }
 
-/// The culprits of other cgroups: no kernel threads and, where single tasks are told apart, no tasks of the same cgroup.
+/// The culprits in other cgroups: no kernel threads and no tasks of the same cgroup.
 fn neighbours_of(context: &Context, victim: usize) -> Vec<Culprit> {
     let mut pairs: Vec<usize> = context.tree.pairs_below(victim).collect();
     pairs.sort_unstable();
@@ -74,7 +72,7 @@ fn neighbours_of(context: &Context, victim: usize) -> Vec<Culprit> {
     context.interval.culprits_among(pairs.filter(is_neighbour))
 }
 
-/// The policy and the task that have most of what a neighbour ran, if most of that was real-time tasks.
+/// The policy and the task that ran most of a neighbour's time, if real-time tasks ran most of it.
 pub(crate) fn realtime_neighbour<'a>(context: &Context<'a>, neighbour: &Culprit) -> Option<Realtime<'a>> {
     let interval = context.interval;
     let is_it = |task: &&TaskInterval| match (&neighbour.task, &neighbour.path) {
@@ -85,7 +83,7 @@ pub(crate) fn realtime_neighbour<'a>(context: &Context<'a>, neighbour: &Culprit)
     most_are_realtime(ran)
 }
 
-/// The same of the tasks of a cgroup that waited behind others.
+/// The same for the tasks of a cgroup that waited behind others.
 pub(crate) fn realtime_victim<'a>(context: &Context<'a>, node: usize) -> Option<Realtime<'a>> {
     let waited = context.tree.tasks_below(node).iter().map(|at| &context.interval.tasks[*at]);
     most_are_realtime(waited.map(|task| (task, task.wait.by_cause.get(Cause::OtherCgroup))))
@@ -103,16 +101,14 @@ fn most_are_realtime<'a>(
     is_share(realtime_ns, all_ns, REALTIME_PERCENT).then_some((policy, task))
 }
 
-/// The two cgroups below the last common ancestor: weights count among siblings only. `None` if one is the other's
-/// ancestor.
+/// The two cgroups below the last common ancestor, as weights count among siblings only. `None` if one is an ancestor of the other.
 pub(crate) fn siblings<'p>(a: &'p str, b: &'p str) -> Option<(&'p str, &'p str)> {
     let ours = path_and_ancestors(a).take_while(|path| !is_at_or_below(b, path)).last()?;
     let theirs = path_and_ancestors(b).take_while(|path| !is_at_or_below(a, path)).last()?;
     Some((ours, theirs))
 }
 
-/// By the cgroup that the tasks are directly in: what is their own there is not so in an ancestor. That the root's tasks
-/// wait for each other is no news where there are too many on the whole host.
+/// By the cgroup that the tasks are directly in. An oversubscribed host has a finding of its own instead of one for `/`.
 fn own_contention(context: &Context) -> Vec<Finding> {
     let oversubscribed = host::cpu_oversubscription(context).is_some();
     let crowded = context.nodes().filter_map(|(node, cgroup)| {
@@ -130,7 +126,7 @@ fn own_contention(context: &Context) -> Vec<Finding> {
     worst(context, crowded).filter_map(|(ns, node)| crowd(context, node, ns)).take(MOST).collect()
 }
 
-/// True if most of it was waited on a node that is full while another idles: that has a finding instead.
+/// True if most of it was waited on a node that is full while another idles, which has a finding of its own.
 fn is_on(context: &Context, node: usize, full_node: u32, own_ns: u64) -> bool {
     let tasks = context.tree.tasks_of(node).iter().map(|at| &context.interval.tasks[*at]);
     let there = tasks.filter(|task| task.reading.node == Some(full_node));
@@ -138,11 +134,10 @@ fn is_on(context: &Context, node: usize, full_node: u32, own_ns: u64) -> bool {
     is_share(there_ns, own_ns, EXPLAINED_PERCENT)
 }
 
-/// More busy threads than CPUs, or few that are badly spread. `None` where the waiting is not that of the busy threads (many short
-/// ones may well have been more than the CPUs), or where each was last seen on a CPU of its own.
+/// More busy threads than CPUs, or few that are badly spread. `None` where other threads waited (many short ones may have been more
+/// than the CPUs), or where each busy thread was last seen on a CPU of its own.
 fn crowd(context: &Context, node: usize, ns: u64) -> Option<Finding> {
     let own_cpus = context.limits(node).and_then(|limits| limits.cpus);
-    // Whichever is known, and the fewer of both.
     let cpus = own_cpus.into_iter().chain(context.host.cpus).min()?;
     let busy = context.busy(context.tree.tasks_of(node));
     let are_they = is_share(busy.own_ns, ns, EXPLAINED_PERCENT);

@@ -1,21 +1,20 @@
-//! What concerns all that was measured.
+//! Findings about all that was measured.
 
 use cgscope_layout::Cause;
 
 use super::{Context, Finding, is_much, is_share};
 use crate::{Mode, Wait, words::findings as words};
 
-/// More tasks than CPUs by this factor, percent, on average: some waiting is usual on a host that is just full.
+/// A host is oversubscribed by this many tasks for each CPU, percent, on average: some waiting is usual on a full host.
 const OVERSUBSCRIBED_PERCENT: u64 = 120;
-/// CPUs less busy than this, percent, were not too few: their tasks were badly spread.
+/// CPUs less busy than this, percent, were not too few; their tasks were badly spread.
 const CPUS_BUSY_PERCENT: u64 = 90;
-/// Waking is slow if it is this share of all waiting, percent...
+/// Waking is slow if it is this share of all waiting, percent, and takes this long on average (CPUs leave shallow idle states within
+/// some microseconds) over this many waits (fewer may be one mishap).
 const WAKEUP_PERCENT: u64 = 20;
-/// ... and takes this long on average, ns: shallow idle states are left within some microseconds...
 const WAKEUP_MEAN_NS: u64 = 50_000;
-/// ... over this many waits. Fewer may be one mishap.
 const WAKEUP_WAITS: u64 = 100;
-/// Waiting without a known cause is reported from this share on, percent, and from this long on, ns summed over tasks.
+/// Waiting without a known cause is reported from this share and this sum on, percent and ns.
 const UNATTRIBUTED_PERCENT: u64 = 5;
 const UNATTRIBUTED_NS: u64 = 10_000_000;
 
@@ -24,7 +23,7 @@ pub(super) fn findings(context: &Context) -> Vec<Finding> {
     rules.iter().filter_map(|rule| rule(context)).collect()
 }
 
-/// On a host measured as a whole.
+/// `None` for a selection, too.
 pub(super) fn cpu_oversubscription(context: &Context) -> Option<Finding> {
     let cpus = context.host.cpus.filter(|cpus| *cpus != 0 && context.host.whole)?;
     let (sums, duration_ns) = (context.total, context.interval.duration_ns);
@@ -47,7 +46,7 @@ fn wakeup_latency(context: &Context) -> Option<Finding> {
     }
     let mut all = Wait::default();
     context.groups().for_each(|group| all.add(&group.wait));
-    // Each wait counts by that part of it that is waking.
+    // Each wait counts by the part of it that is waking.
     let waits = all.hist.octaves().iter().map(|octave| octave.by_cause[Cause::Wakeup as usize]).sum::<f64>();
     let waits = waits.round() as u64;
     (waits >= WAKEUP_WAITS && ns / waits >= WAKEUP_MEAN_NS)

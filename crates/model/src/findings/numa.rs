@@ -13,32 +13,30 @@ use crate::{
     words::findings as words,
 };
 
-/// A node is full if its CPUs were busy for this share of the time, percent...
+/// A node is full if its CPUs were busy for this share of the time, percent, and tasks waited for them for this share of that,
+/// percent (any busy CPU has shorter queues), and this long in sum.
 const NODE_BUSY_PERCENT: u64 = 90;
-/// ... and tasks waited for them for this share of that, percent (below it the queues are those of any busy CPU), and for this long, ns
-/// summed over tasks.
 const NODE_WAIT_PERCENT: u64 = 10;
 const NODE_WAIT_NS: u64 = 10_000_000;
-/// A node idles if its CPUs were busy for at most this share of the time, percent: the scheduler spreads what it may spread
-/// within some ticks, so that over an interval nodes differ by less.
+/// A node idles if its CPUs were busy for at most this share of the time, percent: the scheduler spreads tasks within some ticks, so
+/// nodes usually differ by less over an interval.
 const NODE_IDLE_PERCENT: u64 = 30;
-/// A process is named if it has this share of what goes on on a full node, percent; else a cgroup that has it; else the process that
-/// has the most.
+/// A process is named if it has this share of the activity on a full node, percent; else a cgroup that has it; else the process
+/// that has most.
 const NAMED_PERCENT: u64 = 50;
-/// Memory is far from the threads if this share of it is on another node than they are, percent...
+/// Memory is far from the threads if this share of it is on other nodes, percent, and this many percentage points more than with
+/// memory spread evenly over all nodes (which somebody has chosen).
 const REMOTE_PERCENT: u64 = 50;
-/// ... and this much more than memory spread evenly over all nodes would be, percentage points: whoever spreads it has chosen so...
 const REMOTE_ABOVE_EVEN_PERCENT: u64 = 5;
-/// ... of this many bytes: less fits in caches...
+/// Less memory fits in caches.
 const REMOTE_BYTES: u64 = 16 << 20;
-/// ... and they ran for this share of the interval, percent of one CPU.
+/// The threads must have run for this share of the interval, percent of one CPU.
 const REMOTE_RAN_PERCENT: u64 = 10;
-/// Threads bounce between nodes from this many moves a second on, on average over the busy ones: filling the caches anew takes
-/// milliseconds...
+/// Threads bounce between nodes from this many moves a second on, on average over the busy ones (filling the caches again takes
+/// milliseconds), and this many in all (fewer may be the start of a program).
 const NODE_MOVES_PER_SECOND: u64 = 10;
-/// ... and this many in all. Fewer may be the start of a program.
 const NODE_MOVES: u64 = 20;
-/// Each rule has findings about at most this many processes or cgroups, the worst first.
+/// Most findings of each rule, about the worst processes or cgroups.
 const SHOWN: usize = 3;
 
 pub(super) fn findings(context: &Context) -> Vec<Finding> {
@@ -85,19 +83,19 @@ pub(crate) struct Skew<'a> {
     pub context: &'a Context<'a>,
     pub full: &'a NodeGroup,
     pub idle: &'a NodeGroup,
-    /// The process that has most of what goes on on the full node; `None`: the cgroup has.
+    /// The process that has most of the activity on the full node; `None`: the cgroup has.
     pub process: Option<u32>,
     pub cgroup: Option<&'a Arc<str>>,
     /// Its busy threads there, and how long each ran and waited there, ns.
     pub threads: Vec<(&'a TaskInterval, u64)>,
-    /// How long it ran there, of all that ran, ns; and how long it ran or waited, of all that did.
+    /// Its time there and that of all tasks, ns: running, and running or waiting.
     pub ran_of: (u64, u64),
     pub active_of: (u64, u64),
     pub hold: Hold,
 }
 
 impl<'a> Skew<'a> {
-    /// `None` where no task is known that was there.
+    /// `None` where no task is known to have been there.
     fn new(context: &'a Context<'a>, full: &'a NodeGroup, idle: &'a NodeGroup) -> Option<Self> {
         let there = |task: &'a TaskInterval| {
             let (ran_ns, waited_ns) = activity(task, full.node);
@@ -133,7 +131,7 @@ impl<'a> Skew<'a> {
         Some(Self { context, full, idle, process, cgroup, threads, ran_of, active_of, hold })
     }
 
-    /// The affinity masks of its threads, each once, those of most of the activity first.
+    /// The affinity masks of its threads, each once, the most active first.
     pub fn masks(&self) -> Vec<&'a str> {
         let masks = self.threads.iter().filter_map(|(task, active_ns)| {
             let mask = task.reading.placement.as_deref()?.cpus_allowed.as_deref()?;
@@ -145,8 +143,8 @@ impl<'a> Skew<'a> {
     }
 }
 
-/// How long a task ran on a node and waited for it, the throttled left out, ns. Waits of a task are with the nodes that it ran
-/// on, in proportion.
+/// How long a task ran on a node and waited for it, except throttled, ns. Its waits are divided among the nodes it ran on, in
+/// proportion.
 fn activity(task: &TaskInterval, node: u32) -> (u64, u64) {
     let waited_ns = task.wait.total_ns.saturating_sub(task.wait.by_cause.get(Cause::Throttled));
     let ran = task.ran_by_node();
@@ -194,7 +192,6 @@ fn hold_of(task: &TaskInterval, idle_cpus: &[u32]) -> Hold {
 
 /// Memory that is far from the threads that use it.
 pub(crate) struct FarMemory<'a> {
-    /// How much of it.
     pub share: f64,
     /// Where it is, bytes.
     pub memory: &'a [(u32, u64)],
@@ -235,14 +232,13 @@ fn remote_memory(context: &Context) -> Vec<Finding> {
     found.into_iter().take(SHOWN).map(|(_, finding)| finding).collect()
 }
 
-/// The lowest ones that have it; the root is no cgroup that somebody chose.
+/// The lowest cgroups that have it; nobody chose the root.
 fn remote_cgroups<'a>(context: &Context<'a>) -> Vec<(usize, FarMemory<'a>)> {
     let Context { interval, tree, .. } = context;
     let with_memory = interval.limits.iter().filter(|limits| !limits.memory_by_node.is_empty());
     let mut limits: Vec<_> =
         with_memory.filter_map(|limits| Some((tree.find_id(interval, limits.id)?, limits))).collect();
     limits.sort_by_key(|(node, _)| Reverse(context.path(*node).len()));
-    // True for each that has a finding and those above it.
     let mut is_explained = vec![false; tree.nodes().len()];
     let mut found = Vec::new();
     for (node, limits) in limits {

@@ -1,16 +1,16 @@
-//! Quotas that ran out: at the cgroup that has the quota, and nowhere else.
+//! Quotas that ran out, at the cgroups that have them.
 
 use std::{cmp::Reverse, sync::Arc};
 
 use super::{BusyThreads, Context, Finding, MOST, is_much, is_share};
 use crate::{CgroupReading, tree::Sums, words::findings as words};
 
-/// A quota is reported once it ran out in this share of its periods, percent: below it few requests meet it...
+/// A quota is reported if it ran out in this share of its periods, percent (below it few requests meet it), or if it throttled tasks
+/// for this share of their waiting and running time, percent, and this long in sum.
 const PERIODS_PERCENT: u64 = 5;
-/// ... or once it throttled tasks for this share of the time they waited or ran, percent, and for this long, ns summed over tasks.
 const THROTTLED_PERCENT: u64 = 5;
 const THROTTLED_NS: u64 = 10_000_000;
-/// Use below this share of the quota, percent, on average over its periods: the quota would do if it were not for bursts.
+/// With less use of the quota than this on average over its periods, percent, only bursts exceed it.
 pub const BELOW_LIMIT_PERCENT: u64 = 80;
 
 /// A cgroup whose quota ran out.
@@ -19,7 +19,6 @@ pub(crate) struct Throttled<'a> {
     /// From its files; all `None` where they could not be read.
     pub limits: CgroupReading,
     pub sums: Sums,
-    /// How long its quota throttled tasks, ns.
     pub held_ns: u64,
     pub busy: BusyThreads,
 }
@@ -28,7 +27,7 @@ pub(super) fn findings(context: &Context) -> Vec<Finding> {
     let nodes = 0..context.tree.nodes().len();
     let mut past: Vec<usize> = nodes.filter(|node| is_past_threshold(context, *node)).collect();
     past.sort_by_key(|node| (Reverse(context.held_ns[*node]), context.path(*node)));
-    // Each has a finding at least, and all of its findings cost the same.
+    // Each has at least one finding, and all of its findings cost the same.
     past.truncate(MOST);
     let throttled = past.into_iter().map(|node| Throttled {
         path: context.path(node),
@@ -58,7 +57,7 @@ fn is_past_threshold(context: &Context, node: usize) -> bool {
         || is_much(held_ns, THROTTLED_NS, active_ns, THROTTLED_PERCENT)
 }
 
-/// Often enough. `cpu.stat` counts periods of the cgroup's own quota only.
+/// `cpu.stat` counts periods of the cgroup's own quota only.
 fn periods_ran_out(limits: &CgroupReading) -> bool {
     let periods = limits.nr_throttled.zip(limits.nr_periods);
     periods.is_some_and(|(throttled, all)| is_share(throttled, all, PERIODS_PERCENT))

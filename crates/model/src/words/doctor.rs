@@ -1,5 +1,4 @@
-//! What each fact of a host means: a rule for each topic. A fact that could not be read is said to be unknown, and never taken
-//! for fine.
+//! The meaning of each fact about a host: a rule for each topic. A fact that could not be read is reported as unknown, never as fine.
 
 mod features;
 
@@ -13,13 +12,13 @@ use crate::{
 
 type TopicRule = (&'static str, fn(Topic, &Facts) -> Vec<Verdict>);
 
-/// The topic of the rule that only repeats an error.
+/// The topic of the rule that repeats an error.
 const TRIAL: &str = "trial";
 
 const NOTHING: &str = "the exact mode is off";
 const ALL_CAPABILITIES: &str = "cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search,cap_syslog";
 
-/// What a verdict is about.
+/// The topic of verdicts.
 #[derive(Clone, Copy)]
 struct Topic(&'static str);
 
@@ -40,20 +39,19 @@ impl Topic {
         self.verdict(Level::Degraded, finding, Some((effect, remedy)))
     }
 
-    /// `effect` is why the exact mode is off.
+    /// `effect`: why the exact mode is off.
     fn missing(self, finding: impl Into<String>, effect: &str, remedy: &str) -> Vec<Verdict> {
         self.verdict(Level::Missing, finding, Some((&format!("{effect}: {NOTHING}"), remedy)))
     }
 
-    /// `off`: what that prevents, and how to mend it.
+    /// `off`: the effect and the remedy.
     fn verdict(self, level: Level, finding: impl Into<String>, off: Option<(&str, &str)>) -> Vec<Verdict> {
         let (effect, remedy) = off.map(|(effect, remedy)| (effect.into(), remedy.into())).unzip();
         vec![Verdict { topic: self.0, level, finding: finding.into(), effect, remedy }]
     }
 }
 
-/// Judges the host. What decides whether the exact mode runs at all comes first, the most fundamental of it foremost; last
-/// comes which mode that leaves.
+/// Judges the host. Requirements of the exact mode come first, the most fundamental foremost; the mode that remains comes last.
 pub fn judge(facts: &Facts) -> Vec<Verdict> {
     let mut verdicts: Vec<Verdict> =
         RULES.iter().flat_map(|(topic, rule)| rule(Topic(topic), facts)).collect();
@@ -62,8 +60,7 @@ pub fn judge(facts: &Facts) -> Vec<Verdict> {
     verdicts
 }
 
-/// Why the exact mode could not start, in the one sentence that helps most: the first thing missing on this host, or else
-/// the error itself.
+/// Why the exact mode could not start, in one sentence: the first missing thing, or else the error itself.
 pub fn explain_failure(facts: &Facts, error: &str) -> String {
     match cause_of_failure(facts, error) {
         Some(cause) if cause.topic != TRIAL => format!("{} (the error was: {error})", cause.sentence()),
@@ -72,7 +69,7 @@ pub fn explain_failure(facts: &Facts, error: &str) -> String {
     }
 }
 
-/// In the order they are shown: first those without which nothing runs.
+/// In the order of the output, requirements first.
 const RULES: &[TopicRule] = &[
     ("architecture", |topic, facts| match facts.architecture.as_deref() {
         None => topic.unknown("the architecture"),
@@ -242,7 +239,7 @@ fn load_capabilities(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     )
 }
 
-/// How to get `capabilities`. `setcap` replaces what a file had, so the list is always whole.
+/// How to get `capabilities`. `setcap` replaces those of the file, so the list must be complete.
 fn grant(facts: &Facts, capabilities: &str) -> String {
     if facts.uid == Some(0) {
         let options = capabilities.split(',').map(|name| format!(" --cap-add {}", name[4..].to_uppercase()));
@@ -252,7 +249,7 @@ fn grant(facts: &Facts, capabilities: &str) -> String {
     format!("run it with sudo, or once: sudo setcap {capabilities}+ep {program}")
 }
 
-/// A capability that measuring can do without.
+/// The verdict on an optional capability.
 fn optional(topic: Topic, facts: &Facts, capability: &str, without: &str) -> Vec<Verdict> {
     match facts.holds(capability) {
         None => topic.unknown(capability),
@@ -297,7 +294,7 @@ fn sched_info(topic: Topic, facts: &Facts) -> Vec<Verdict> {
 
 fn lockdown(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     let level = match (facts.lockdown, &facts.trial) {
-        // The file is there only if the kernel has lockdown and securityfs is mounted.
+        // The file exists only if the kernel has lockdown and securityfs is mounted.
         (None | Some(Lockdown::None), _) => return topic.ok("no lockdown is on as far as can be seen"),
         (Some(Lockdown::Integrity), _) => return topic.ok("lockdown=integrity, which leaves BPF alone"),
         (_, Some(Ok(_))) => return topic.note("lockdown=confidentiality, which let the trial pass"),
@@ -321,7 +318,7 @@ fn trial(topic: Topic, facts: &Facts) -> Vec<Verdict> {
         }
         Some(Err(error)) => {
             let refused = ["EPERM", "not permitted", "EACCES", "ermission denied", "os error 1)"];
-            // The kernel lets a program as far as its verifier only with the capabilities.
+            // Only with the capabilities does a program reach the verifier.
             let by_verifier = error.contains("Verifier output: 0:");
             let remedy = if !by_verifier && refused.iter().any(|word| error.contains(word)) {
                 "the kernel refused although the capabilities are there: look for a seccomp filter \
@@ -361,7 +358,7 @@ fn cgroups(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     }
 }
 
-/// Which mode measures here, by the facts and all other verdicts.
+/// The mode that measures here, by the facts and all other verdicts.
 fn measuring(facts: &Facts, verdicts: &[Verdict]) -> Vec<Verdict> {
     let topic = Topic("mode");
     match mode(facts, verdicts) {

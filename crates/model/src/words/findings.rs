@@ -20,7 +20,7 @@ use crate::{
 };
 
 cgscope_layout::named! {
-    /// What is looked for. In ascending order where two findings cost the same.
+    /// A rule. Of findings that cost the same, the one of the lower rule comes first.
     Rule {
         /// A quota ran out.
         Throttled = "throttled",
@@ -48,16 +48,14 @@ cgscope_layout::named! {
 }
 by_name!(Rule);
 
-/// At most this many neighbours are named...
+/// Most neighbours that are named and, except for the worst, their least share of the waiting, percent.
 const NEIGHBOURS: usize = 3;
-/// ... and, but for the worst, only with this share of the waiting, percent.
 const NEIGHBOUR_NAMED_PERCENT: u64 = 10;
-/// At most this many different masks are named.
+/// Most affinity masks that are named.
 const MASKS: usize = 4;
 /// Memory is named as a reason if this share of it lies there, percent.
 const MEMORY_PERCENT: u64 = 80;
 
-/// A finding about all that was measured, or about what `says` begins with.
 fn finding(rule: Rule, lost_ns: u64, says: String, advice: impl Into<String>) -> Finding {
     Finding { rule, cgroup: None, says, advice: advice.into(), lost_ns }
 }
@@ -67,7 +65,6 @@ fn about(path: &Arc<str>, finding: Finding) -> Finding {
     Finding { cgroup: Some(path.clone()), says: format!("{path}: {}", finding.says), ..finding }
 }
 
-/// Microseconds as a duration.
 fn micros(us: u64) -> String {
     duration(us.saturating_mul(1_000))
 }
@@ -110,7 +107,7 @@ fn periods(limits: &CgroupReading) -> String {
     }
 }
 
-/// What the kernel counts. People take it for the time that tasks lost, which it is not.
+/// The kernel's own count, which is not the time that tasks lost, though people read it so.
 fn cpu_stat(limits: &CgroupReading, duration_ns: u64) -> Option<String> {
     let throttled_ns = limits.throttled_ns.filter(|ns| *ns != 0)?;
     let used = limits.usage_ns.and_then(|used_ns| as_long(throttled_ns, used_ns));
@@ -124,7 +121,7 @@ fn cpu_stat(limits: &CgroupReading, duration_ns: u64) -> Option<String> {
     Some(format!("cpu.stat says throttled for {}{used}{why}", duration(throttled_ns)))
 }
 
-/// `enough`: the quota's CPUs, rounded up. `None`: the quota is not known.
+/// `enough`: the quota's CPUs, rounded up. `None` without a known quota.
 pub(crate) fn threads_over_quota(throttled: &Throttled, enough: u64, host: Option<u32>) -> Option<Finding> {
     let Throttled { path, limits, busy, held_ns, .. } = throttled;
     let host = host.filter(|host| u64::from(*host) > enough).map_or_else(String::new, |host| {
@@ -140,7 +137,7 @@ pub(crate) fn threads_over_quota(throttled: &Throttled, enough: u64, host: Optio
     Some(about(path, finding(Rule::ThreadsOverQuota, *held_ns, says, advice)))
 }
 
-/// `used`: CPUs of it, on average. `None`: the quota or its periods are not known.
+/// `used`: average CPUs. `None` without a known quota and periods.
 pub(crate) fn throttled_below_limit(throttled: &Throttled, used: f64) -> Option<Finding> {
     let Throttled { path, limits, held_ns, .. } = throttled;
     let says = format!(
@@ -193,7 +190,7 @@ pub(crate) fn noisy_neighbour(context: &Context, node: usize, neighbours: &[Culp
         duration(ns),
         percent(ns, sums.active_ns()),
     );
-    // Nothing can be done about a sum of several.
+    // Advice is about one cgroup, not about a sum of several.
     let worst = neighbours.iter().find(|neighbour| neighbour.path.as_deref() != Some(REST_NAME));
     let advice = neighbour_advice(context, node, worst);
     about(context.path(node), finding(Rule::NoisyNeighbour, ns, says, advice))
@@ -238,7 +235,7 @@ fn neighbour_advice(context: &Context, node: usize, worst: Option<&Culprit>) -> 
     )
 }
 
-/// `busy_of`: how long the CPUs were busy, of how long they could have been.
+/// `busy_of`: the CPUs' busy and available time, ns.
 pub(crate) fn cpu_oversubscription(host: u32, wanted: f64, busy_of: (u64, u64), waited_ns: u64) -> Finding {
     let says = format!(
         "on average {wanted:.1} tasks wanted to run on {}, busy for {} of the time: they waited {}",
@@ -251,7 +248,7 @@ pub(crate) fn cpu_oversubscription(host: u32, wanted: f64, busy_of: (u64, u64), 
     finding(Rule::CpuOversubscription, waited_ns, says, advice)
 }
 
-/// The tasks of a cgroup, which may use `host` CPUs, waited for each other.
+/// The tasks of a cgroup waited for each other; `host`: CPUs that it may use.
 pub(crate) fn own_contention(context: &Context, node: usize, host: u32, busy: &BusyThreads) -> Finding {
     let own = context.tree.nodes()[node].own;
     let ns = own.by_cause.get(Cause::OwnCgroup);
@@ -371,7 +368,6 @@ fn hold(skew: &Skew) -> (String, String) {
     }
 }
 
-/// What memory has to do with it, where it is known.
 fn held_by_memory(skew: &Skew) -> Option<String> {
     let memory = skew.context.interval.memory.iter().find(|memory| Some(memory.tgid) == skew.process)?;
     let (there, all) = (amount(&memory.by_node, skew.full.node), total(&memory.by_node));
@@ -397,7 +393,7 @@ pub(crate) fn remote_process(remote: &FarMemory, memory: &ProcessMemory, interva
 }
 
 fn remote_memory(remote: &FarMemory, move_it: &str) -> Finding {
-    // Neither is empty: both are past a threshold.
+    // Neither is empty, as both are past a threshold.
     let most = |amounts: &[(u32, u64)]| amounts.iter().copied().max_by_key(|(_, amount)| *amount);
     let ((at, there), (node, ran_there_ns)) =
         (most(remote.memory).unwrap_or_default(), most(&remote.ran).unwrap_or_default());

@@ -11,7 +11,7 @@ use cgscope_model::{
 use serde::Serialize;
 
 use super::data::ordered;
-use crate::report::{Whole, quotas::limit_words};
+use crate::report::{Whole, tables::limit_words};
 
 /// Maximum quotas with a chart.
 const QUOTAS: usize = 24;
@@ -22,10 +22,10 @@ fn us(ns: u64) -> u64 {
     (ns + 500) / 1_000
 }
 
-/// All tasks over time, one entry a slice.
+/// All tasks over time, one entry for each slice.
 #[derive(Default, Serialize)]
 pub struct Over {
-    /// Start of the slice, counted from the start of the recording.
+    /// Since the start of the recording.
     at_us: Vec<u64>,
     length_us: Vec<u64>,
     waits: Vec<u64>,
@@ -38,9 +38,9 @@ pub struct Over {
     busy_us: Vec<Option<u64>>,
     pending: Vec<u64>,
     pending_max_ns: Vec<u64>,
-    /// Lower and upper end of each row of the heatmap, ascending, from the lowest row with a wait to the highest.
+    /// Ends of the rows of the heatmap, from the lowest row with a wait to the highest.
     heat_rows_ns: Vec<(u64, u64)>,
-    /// `row, waits, row, waits, ...` of each slice, only rows with a wait.
+    /// `row, waits, row, waits, ...` of each slice, for rows with a wait.
     heat: Vec<Vec<u64>>,
 }
 
@@ -52,10 +52,8 @@ impl Over {
         let mut used = (0..BUCKETS / BUCKETS_TO_ROW).filter(|row| is_used(*row));
         let first = used.next();
         let used = first.map_or(0..0, |first| first..used.next_back().unwrap_or(first) + 1);
-        over.heat_rows_ns = used
-            .clone()
-            .map(|row| (low_ns(row * BUCKETS_TO_ROW), high_ns((row + 1) * BUCKETS_TO_ROW - 1)))
-            .collect();
+        let ends = |row| (low_ns(row * BUCKETS_TO_ROW), high_ns((row + 1) * BUCKETS_TO_ROW - 1));
+        over.heat_rows_ns = used.clone().map(ends).collect();
         for (slice, counts) in timeline.slices().iter().zip(&rows) {
             over.add(slice, whole);
             let counts = counts[used.clone()].iter().enumerate().filter(|(_, count)| **count != 0);
@@ -87,7 +85,7 @@ fn heat(slice: &Slice) -> Vec<u64> {
     slice.counts().chunks(BUCKETS_TO_ROW).map(|buckets| buckets.iter().sum()).collect()
 }
 
-/// A quota over time. `null`: the cgroup had no quota then, or it was not read.
+/// A quota over time; `null` where the cgroup had none, or it was not read.
 #[derive(Serialize)]
 pub struct Quota {
     path: String,

@@ -1,4 +1,4 @@
-//! The data that the script draws from: times over time in whole microseconds, in tables in nanoseconds.
+//! The data of the page: series in whole microseconds, tables in nanoseconds.
 
 use cgscope_model::{CAUSES, Cause, Group, Mode, Totals, Wait};
 use serde::Serialize;
@@ -16,7 +16,6 @@ use crate::{
 /// Maximum rows of each table: tasks beyond it hardly wait.
 const ROWS: usize = 500;
 
-/// All data of a page.
 #[derive(Serialize)]
 pub struct Data<'a> {
     start_unix_ms: u64,
@@ -43,12 +42,11 @@ struct CauseWords {
     words: &'static str,
 }
 
-/// The first rows, and how many are left out.
 #[derive(Serialize)]
 struct RowsData<T> {
     rows: Vec<T>,
     left_out: usize,
-    /// How long the rows left out waited, ns.
+    /// Waiting of the rows left out.
     left_out_ns: u64,
 }
 
@@ -71,7 +69,7 @@ struct RowData<'a> {
     involuntary: u64,
 }
 
-/// Values by cause in the order of [`ORDER`].
+/// Sorts values by cause in the order of [`ORDER`].
 pub fn ordered<T: Copy>(parts: &[T; CAUSES]) -> [T; CAUSES] {
     ORDER.map(|cause: Cause| parts[cause as usize])
 }

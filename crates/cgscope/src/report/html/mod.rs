@@ -1,20 +1,20 @@
-//! The report as one page that needs nothing else: no network, no other file, no framework.
+//! The report as one page without a network, other files or a framework.
 //!
-//! Words are in the markup; the script draws charts and tables from data that the page carries. Any user of the host chooses
-//! the names of tasks and cgroups: they are escaped in the markup, cannot end the element of the data, and are shown as text.
+//! Words are in the markup; the script draws charts and tables from data in the page. Any user of the host chooses the names of
+//! tasks and cgroups: they are escaped in the markup, cannot end the element of the data, and are shown as text.
 
 mod charts;
 mod data;
-mod escape;
 pub mod output;
 #[cfg(test)]
 mod tests;
 
 use cgscope_model::{
-    Finding, Mode,
+    Finding, Interval, Mode,
     causes::{Shown, TABLE},
     units::duration,
 };
+use serde::Serialize;
 
 use super::{
     Whole,
@@ -22,13 +22,12 @@ use super::{
 };
 use crate::text::capital;
 use data::Data;
-use escape::{as_script, text};
 
-/// The first lines of every page, by which we know one.
+/// The first lines of every page, which identify it.
 pub const BEGINNING: &str = "<!doctype html>\n<!-- cgscope report -->\n";
 
 const TEMPLATE: &str = include_str!("page.html");
-/// With a placeholder for the lines of the causes.
+/// Has placeholders for the lines of the causes.
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = concat!(
     "\"use strict\";\n",
@@ -42,7 +41,6 @@ const SCRIPT: &str = concat!(
 const STYLE_HASH: &str = "Ja2/ZzuYPcdwlKPGuAqBy539NAS+vYC8kSIVBRXbO1M=";
 const SCRIPT_HASH: &str = "10RstFbK0HnbCXcF5xT//cf14WBIv3hHZhhUHCgcEn4=";
 
-/// The page.
 pub fn page(about: &About, whole: &Whole) -> String {
     let interval = &whole.interval;
     let total = interval.total();
@@ -83,7 +81,7 @@ fn style() -> String {
     filled(STYLE, &[("cause_colours", colours), ("cause_classes", classes)])
 }
 
-/// The template with each `{{name}}` replaced once; replacements are not searched.
+/// Replaces each `{{name}}` of the template once; replacements are not searched.
 fn filled(template: &str, parts: &[(&str, String)]) -> String {
     let mut pieces = template.split("{{");
     let mut page = pieces.next().unwrap_or_default().to_owned();
@@ -97,7 +95,7 @@ fn filled(template: &str, parts: &[(&str, String)]) -> String {
     page
 }
 
-fn warnings(whole: &cgscope_model::Interval) -> String {
+fn warnings(whole: &Interval) -> String {
     let coarse = (whole.mode == Mode::Coarse).then(|| format!("{}.", capital(crate::text::NO_HISTOGRAM)));
     let warnings = [words::incomplete(whole), coarse].into_iter().flatten();
     warnings.map(|warning| format!("<p class=\"warning\">{}</p>\n", text(&warning))).collect()
@@ -115,10 +113,35 @@ fn finding(finding: &Finding) -> String {
 }
 
 /// The cost of the measurement, and its losses.
-fn notes(whole: &cgscope_model::Interval) -> String {
+fn notes(whole: &Interval) -> String {
     let lines = [
         crate::text::cost_line(&whole.cost, whole.duration_ns, whole.mode),
         crate::text::loss_line(&whole.losses),
     ];
     lines.iter().map(|line| format!("<p>{}.</p>\n", text(&capital(line)))).collect()
+}
+
+/// Escapes text for markup, also within a double-quoted attribute.
+fn text(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // There is no character reference for it, and parsers report an error.
+            '\0' => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// JSON for the inside of a `script` element: only `<` could end the element or open a comment, and it occurs only in strings.
+fn as_script(value: &impl Serialize) -> String {
+    // Plain structs of strings and numbers cannot fail.
+    let json = serde_json::to_string(value).unwrap_or_else(|_| "null".into());
+    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }

@@ -90,15 +90,16 @@ fn what_is_no_page_of_ours_is_left_alone() {
     std::fs::create_dir(&dir).unwrap();
     let file = dir.join("a.html");
     let page = format!("{BEGINNING}<html>");
-    output::Output::new(&file).unwrap().write(&page).unwrap();
-    output::Output::new(&file).unwrap().write(&page).unwrap();
+    for _ in 0..2 {
+        output::write(&output::place(&file).unwrap().unwrap(), &page).unwrap();
+    }
     assert_eq!(std::fs::read_to_string(&file).unwrap(), page);
     std::fs::write(&file, "notes of a year").unwrap();
-    let refused = output::Output::new(&file).unwrap_err();
+    let refused = output::place(&file).unwrap_err();
     assert!(refused.sentence.contains("something else than a page"), "{refused}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "notes of a year");
-    assert!(output::Output::new(&dir).unwrap_err().sentence.contains("a directory"));
+    assert!(output::place(&dir).unwrap_err().sentence.contains("a directory"));
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1, "nothing is left beside it");
-    assert!(matches!(output::Output::new(Path::new("-")).unwrap(), output::Output::Standard));
+    assert!(output::place(Path::new("-")).unwrap().is_none());
     std::fs::remove_dir_all(&dir).unwrap();
 }

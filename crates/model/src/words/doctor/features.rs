@@ -1,10 +1,11 @@
-//! What differs between kernels: a line for each feature.
+//! The features that differ between kernels.
 
 use cgscope_layout::Feature;
 
 use super::{Facts, Level, Topic, Verdict};
+use crate::doctor::FeatureOff;
 
-/// What a feature is, and since when or by which option a kernel has it.
+/// What a feature is, and the version or option that a kernel has it by.
 const fn what(feature: Feature) -> &'static str {
     match feature {
         Feature::RunQueues => "the scheduler's figures of tasks and run queues (CONFIG_FAIR_GROUP_SCHED)",
@@ -34,7 +35,7 @@ const fn what(feature: Feature) -> &'static str {
     }
 }
 
-/// How bad it is to be without a feature, and what that means.
+/// The level and the effect of a missing feature.
 const fn without(feature: Feature) -> (Level, &'static str) {
     match feature {
         Feature::RunQueues => (Level::Missing, "waits cannot be told exactly"),
@@ -86,18 +87,15 @@ fn remedy(feature: Feature) -> String {
 
 pub(super) fn features(facts: &Facts) -> Vec<Verdict> {
     let Some(all_off) = &facts.features_off else { return Vec::new() };
-    let missing =
-        |feature: Feature| all_off.iter().find(|off| off.feature == feature).map(|off| &off.missing);
-    let is_off = |feature: Feature| missing(feature).is_some();
-    let verdict = |feature: &Feature| match missing(*feature) {
-        None => Topic(feature.name()).ok(format!("{}: {}", feature.name(), what(*feature))),
-        Some(missing) => off(*feature, missing, is_off),
-    };
-    Feature::ALL.iter().flat_map(verdict).collect()
+    Feature::ALL.into_iter().flat_map(|feature| verdict(feature, all_off)).collect()
 }
 
-fn off(feature: Feature, missing: &[String], is_off: impl Fn(Feature) -> bool) -> Vec<Verdict> {
+fn verdict(feature: Feature, all_off: &[FeatureOff]) -> Vec<Verdict> {
     let topic = Topic(feature.name());
+    let is_off = |feature| all_off.iter().any(|off| off.feature == feature);
+    let Some(FeatureOff { missing, .. }) = all_off.iter().find(|off| off.feature == feature) else {
+        return topic.ok(format!("{}: {}", feature.name(), what(feature)));
+    };
     let finding = format!("this kernel is without {}: it has no {}", what(feature), missing.join(", "));
     let keeps_clock = matches!(feature, Feature::ThrottleClock | Feature::ThrottleFunctions);
     if is_off(Feature::Quotas) && (keeps_clock || feature == Feature::TaskThrottling) {

@@ -1,4 +1,4 @@
-//! Cgroups are matched by path; ids of containers, pods and sessions are others each time.
+//! Names under which subjects of two recordings are compared: ids of containers and numbers of threads differ in each run.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,8 +8,8 @@ use std::{
 use super::{DiffSubject, blocks::SubjectBlocks, side::Recorded};
 use crate::cgroup_name::without_ids;
 
-/// Gives cgroups that differ in nothing but ids the same name, where both sides have such and neither has that of the other. Several of
-/// one side become one; their limits are kept where they are the same.
+/// Gives cgroups that differ only in ids the same name, where each side has some that the other one lacks. Several of one side
+/// become one; their limits are kept where they are equal.
 pub(super) fn align(before: &mut Recorded, after: &mut Recorded) {
     let (mut names, mut others) = (names(before, after), names(after, before));
     let [forms, other_forms] =
@@ -23,7 +23,7 @@ pub(super) fn align(before: &mut Recorded, after: &mut Recorded) {
     }
 }
 
-/// The form without ids of each path with ids that `other` does not have.
+/// The form without ids of each path that has ids and that `other` lacks.
 fn names(one: &Recorded, other: &Recorded) -> BTreeMap<Arc<str>, Arc<str>> {
     let alone = one.rows.keys().filter(|subject| !other.rows.contains_key(subject));
     let paths =
@@ -55,4 +55,45 @@ fn rename(side: &mut Recorded, names: BTreeMap<Arc<str>, Arc<str>>) {
     side.limits = limits;
     side.changed_limits = std::mem::take(&mut side.changed_limits).into_iter().map(name).collect();
     side.names = names;
+}
+
+/// The name of a program from that of a thread, with `#` for each number after a separator: `worker-12` is `worker-#`, `python3` and
+/// `nginx` stay. All kernel workers are `kworker`.
+pub(super) fn program(comm: &str) -> String {
+    if comm.starts_with("kworker/") {
+        return "kworker".into();
+    }
+    let mut out = String::with_capacity(comm.len());
+    let mut letters = comm.chars().peekable();
+    while let Some(letter) = letters.next() {
+        out.push(letter);
+        let is_separator = !letter.is_alphanumeric();
+        if is_separator && letters.next_if(char::is_ascii_digit).is_some() {
+            while letters.next_if(char::is_ascii_digit).is_some() {}
+            out.push('#');
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_threads_are_left_out_and_versions_stay() {
+        for (comm, expected) in [
+            ("python3", "python3"),
+            ("worker-12", "worker-#"),
+            ("kworker/0:1-events", "kworker"),
+            ("kworker/u8:2", "kworker"),
+            ("ksoftirqd/11", "ksoftirqd/#"),
+            ("http-nio-8080-e", "http-nio-#-e"),
+            ("CPU 3/KVM", "CPU #/KVM"),
+            ("", ""),
+            ("é-1", "é-#"),
+        ] {
+            assert_eq!(program(comm), expected);
+        }
+    }
 }
