@@ -1,6 +1,7 @@
 //! What cgscope itself costs, measured while it runs.
 
 use std::{
+    fs,
     os::fd::OwnedFd,
     thread,
     time::{Duration, Instant},
@@ -8,14 +9,16 @@ use std::{
 
 use cgscope_model::Cost;
 
-use crate::{clock, kernel_side, kernel_side::KernelSide, proc};
+use crate::{
+    clock,
+    kernel_side::{self, KernelSide},
+    source::coarse::text,
+};
 
-/// A figure from fewer runs of the hook than this is left to ripen.
 const ENOUGH_RUNS: u64 = 50;
-/// One reading in so many measures the hook: counting costs about as much as the hook's own bookkeeping.
+/// Readings between two measurements: counting costs about as much as the hook's own bookkeeping.
 const MEASURE_EVERY: u64 = 30;
 
-/// Measures the hook in windows, and reads the rest.
 #[derive(Default)]
 pub(crate) struct OwnCost {
     readings: u64,
@@ -30,21 +33,21 @@ struct Window {
 }
 
 impl OwnCost {
-    /// To be called with every reading. Without a hook there is nothing that switches could cost.
+    /// Call with every reading. Without a hook, switches cost nothing.
     pub(crate) fn read(&mut self, hook: Option<&KernelSide>) -> Cost {
         if let Some(side) = hook {
             self.step(side);
         }
         self.readings += 1;
         Cost {
-            switches: hook.and_then(|_| proc::switches()),
+            switches: hook.and_then(|_| switches()),
             hook_ns_per_run: self.ns_per_run,
             cpu_ns: Some(clock::process_cpu_ns()),
-            rss_bytes: proc::rss_bytes(),
+            rss_bytes: rss_bytes(),
         }
     }
 
-    /// Measures the hook at once, for who will not be allowed to later: over so many runs, or for so long if they do not come.
+    /// Measures the hook now, before the privilege is given up: over `runs`, or for `longest` if they take longer.
     pub(crate) fn measure(&mut self, side: &KernelSide, runs: u64, longest: Duration) {
         const LOOK_EVERY: Duration = Duration::from_millis(20);
         let Some(_counting) = kernel_side::measure() else { return };
@@ -76,4 +79,14 @@ impl OwnCost {
                 kernel_side::measure().map(|counting| Window { _counting: counting, time_ns, runs });
         }
     }
+}
+
+/// Switches of all CPUs since boot, which the kernel counts exactly where it runs the `sched_switch` tracepoint.
+fn switches() -> Option<u64> {
+    text::switches_of_host(&fs::read("/proc/stat").ok()?)
+}
+
+fn rss_bytes() -> Option<u64> {
+    let pages = text::resident_pages(&fs::read("/proc/self/statm").ok()?)?;
+    Some(pages * rustix::param::page_size() as u64)
 }

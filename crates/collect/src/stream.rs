@@ -1,4 +1,4 @@
-//! What iterators of the BPF side write, taken apart into records.
+//! Parses what the iterators of the BPF side write.
 
 use std::io::{self, Read};
 
@@ -12,10 +12,10 @@ use cgscope_layout::{
 
 use crate::plain::Plain;
 
-/// Twice the kernel's own buffer: each read then takes over all that it holds.
+/// Twice the kernel's buffer, so that each read takes all of it.
 const BUFFER: usize = 64 * 1024;
 
-/// Where a stream is read into. In words, so that records, which are whole words long, can be looked at where they are.
+/// The buffer of a stream, in words, so that records can be read in place.
 #[derive(Debug, Default)]
 pub struct Buffer(Vec<u64>);
 
@@ -30,17 +30,16 @@ impl Buffer {
 /// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// All tasks were read.
+    /// Everything was read.
     Complete,
-    /// Something was cut off or was no record.
+    /// It was cut, or held something that is not a record.
     CutShort,
 }
 
-/// A task with what was told of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TaskTold<'a> {
     pub record: &'a TaskRecord,
-    /// What it had done when it moved to its cgroup, if it has just done so.
+    /// Its figures when it moved to its cgroup, if it has just done so.
     pub base: Option<&'a Told>,
     pub placement: Option<&'a Placement>,
     pub accounts: Option<&'a AccountsRecord>,
@@ -57,7 +56,7 @@ pub(crate) fn read_records(
     drain(stream, buffer, |bytes| take_records(bytes, &mut each))
 }
 
-/// Calls `each` with the id of every cgroup that has a place among the exited, and the place where something may have come on top.
+/// Calls `each` with every cgroup id among the exited, and its figures if there may be new ones.
 pub(crate) fn read_exited(
     stream: &mut impl Read,
     buffer: &mut Buffer,
@@ -83,8 +82,8 @@ pub(crate) fn read_exited(
     })
 }
 
-/// Reads what an iterator writes to its end. `take` takes whole records off the front and returns the bytes used, or `None` for
-/// what is no record.
+/// Reads a stream to its end. `take` takes whole records off the front and returns the bytes used, or `None` if there
+/// is no record.
 pub fn drain(
     stream: &mut impl Read,
     buffer: &mut Buffer,
@@ -94,7 +93,7 @@ pub fn drain(
     let mut held = 0;
     loop {
         let read = match stream.read(&mut buffer[held..]) {
-            // The kernel could not show a single task in a whole buffer's worth of others: ask again.
+            // A whole buffer's worth of tasks could not be shown: read again.
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                 continue;
             }
@@ -110,7 +109,6 @@ pub fn drain(
     }
 }
 
-/// Takes whole records off the front; returns the bytes used, or `None` for what is no record.
 fn take_records(bytes: &[u8], each: &mut impl FnMut(&TaskTold<'_>)) -> Option<usize> {
     let mut used = 0;
     while let Some(record) = part::<TaskRecord>(&mut &bytes[used..]) {
@@ -133,7 +131,6 @@ fn take_records(bytes: &[u8], each: &mut impl FnMut(&TaskTold<'_>)) -> Option<us
     Some(used)
 }
 
-/// Bytes of a record with what follows it.
 fn length(flags: u32) -> usize {
     let parts = [
         (HAS_BASE, size_of::<Told>()),
@@ -146,12 +143,12 @@ fn length(flags: u32) -> usize {
     size_of::<TaskRecord>() + parts.map(|(_, size)| size).sum::<usize>()
 }
 
-/// Takes a part of a record off the front; `None` where there is less.
+/// Takes a part off the front; `None` if it is incomplete.
 fn part<'a, T: Plain>(bytes: &mut &'a [u8]) -> Option<&'a T> {
     const { assert!(size_of::<T>().is_multiple_of(size_of::<u64>()) && align_of::<T>() <= align_of::<u64>()) }
     let (part, rest) = bytes.split_at_checked(size_of::<T>())?;
     let part = part.as_ptr().cast::<T>();
-    // What comes after whole words in a buffer of words is aligned: this never fails.
+    // Never fails: the buffer consists of words, and so do all parts.
     if !part.is_aligned() {
         return None;
     }

@@ -1,7 +1,7 @@
-//! Names of the kernel's functions by address, out of `/proc/kallsyms`.
+//! Names of the kernel's functions by address, from `/proc/kallsyms`.
 //!
-//! A reader of our own: of the crates, blazesym (BSD-3-Clause, well kept) allocates a name for every symbol, variables included,
-//! and leaves out both the module and the bounds of the scheduler, which [`KernelSymbols::wchan`] needs; procfs does not read this file.
+//! Our own reader: blazesym allocates a name for every symbol, variables included, and drops the module and the bounds
+//! of the scheduler, which [`KernelSymbols::wchan`] needs; procfs does not read this file.
 
 use std::{
     fs::File,
@@ -10,60 +10,62 @@ use std::{
     sync::OnceLock,
 };
 
-use crate::{Failure, failure::Kind};
+use crate::Failure;
 
 const PATH: &str = "/proc/kallsyms";
 
-/// The kernel's functions. Nothing is read before the first question; all that is read then is kept: of 122,000 functions (Linux
-/// 6.18) 4.6 MB, read in 54 ms and asked in 60 ns. Modules that are loaded after that are not known.
+/// The kernel's functions, read at the first lookup and kept: 122,000 (Linux 6.18) take 4.6 MB and 54 ms, a lookup 60
+/// ns. Modules loaded later are unknown.
 #[derive(Debug, Default)]
 pub struct KernelSymbols {
     table: OnceLock<Result<Table, Failure>>,
 }
 
 impl KernelSymbols {
-    /// Reads nothing yet.
+    /// Symbols that are not read yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Those of a text in the form of the file.
+    /// Symbols from a text in the form of the file.
     ///
     /// # Errors
-    /// Where it names no function, or hides the addresses.
+    ///
+    /// It names no function, or hides the addresses.
     pub fn of_text(text: &str) -> Result<Self, Failure> {
         let table = Table::parse(text.as_bytes()).map_err(|error| unreadable("the text", &error))?;
         Ok(Self { table: OnceLock::from(Ok(table.into_usable("the text")?)) })
     }
 
-    /// Reads the symbols, if that was not done. After an error all questions are answered by `None`.
+    /// Reads the symbols, once. After an error all lookups are `None`.
     ///
     /// # Errors
-    /// Where the kernel has no such file, or hides the addresses from us.
+    ///
+    /// The kernel has no such file, or hides the addresses from us.
     pub fn load(&self) -> Result<(), Failure> {
         self.table.get_or_init(|| read(PATH)).as_ref().map(|_| ()).map_err(Failure::clone)
     }
 
-    /// The function that `addr` lies in: its name, with that of its module (`nf_hook_slow [nf_tables]`).
+    /// The function at `addr`, with its module (`nf_hook_slow [nf_tables]`).
     pub fn name(&self, addr: u64) -> Option<&str> {
         let table = self.table()?;
         Some(table.name(table.at(addr)?))
     }
 
-    /// Bytes from the beginning of the function that `addr` lies in.
+    /// Bytes from the start of the function at `addr`.
     pub fn offset(&self, addr: u64) -> Option<u64> {
         let table = self.table()?;
         Some(addr - table.starts[table.at(addr)?])
     }
 
-    /// The function of a return address, as stacks hold them: that of the call before it. A call that never returns may be the
-    /// last of its function, and the address then belongs to the next.
+    /// The function that made the call before a return address of a stack. A call that never returns may be its
+    /// function's last instruction, and the address then belongs to the next one.
     pub fn caller(&self, return_addr: u64) -> Option<&str> {
         self.name(return_addr.checked_sub(1)?)
     }
 
-    /// Where a task with this stack waits, in the kernel's sense (`/proc/PID/wchan`): the first function, the innermost being first
-    /// in `stack`, that is not of the scheduler. `None` where all are, or where one before it is not known.
+    /// Where a task with this stack (innermost first) waits, as in `/proc/PID/wchan`: the first function outside of the
+    /// scheduler. `None` if there is none, or one before it is unknown.
     pub fn wchan(&self, stack: &[u64]) -> Option<&str> {
         let table = self.table()?;
         let scheduler = table.scheduler()?;
@@ -93,24 +95,23 @@ fn unreadable(path: &str, error: &io::Error) -> Failure {
     Failure::of_host(format!("{path} cannot be read ({error})"), EFFECT, remedy)
 }
 
-/// Functions by address.
 #[derive(Debug, Default)]
 struct Table {
-    /// Ascending. Of functions at the same address the kernel names the first: so do we.
+    /// Ascending. Of several functions at one address the first is kept, as the kernel does.
     starts: Vec<u64>,
-    /// Where in `names` each begins; it goes up to the end of its line. Two of these are smaller than one `Range` or `Box<str>`.
+    /// Start of each name in `names`, up to the end of the line. Two of these are smaller than one `Range` or `Box<str>`.
     names_at: Vec<u32>,
     names: String,
-    /// Lines with the address 0, by which the kernel hides what it is.
+    /// Lines with the address 0, as the kernel hides it.
     hidden: u64,
     scheduler_start: Option<u64>,
     scheduler_end: Option<u64>,
-    /// Where code ends: names that stand for no function.
+    /// Where code ends: no function begins there.
     ends: Vec<u64>,
 }
 
 impl Table {
-    /// Lines that are none of a function are passed over.
+    /// Skips lines that are not of functions.
     fn parse(mut reader: impl BufRead) -> io::Result<Self> {
         let mut table = Self::default();
         let mut order = Vec::new();
@@ -140,7 +141,7 @@ impl Table {
             "_etext" | "_einittext" => self.ends.push(symbol.start),
             _ => {}
         }
-        // They mark a place, where a function may begin that is to be named.
+        // Markers, at which a function may begin.
         if symbol.name.ends_with("_text_start") || symbol.name.ends_with("_text_end") {
             return;
         }
@@ -158,12 +159,11 @@ impl Table {
             return Ok(self);
         }
         if self.hidden != 0 {
-            return Err(Failure {
-                what: format!("the kernel hides the addresses in {path}"),
-                effect: EFFECT.into(),
-                remedy: "run as root with CAP_SYSLOG, and with kernel.kptr_restrict at 1 or 0".into(),
-                kind: Kind::Host,
-            });
+            return Err(Failure::of_host(
+                format!("the kernel hides the addresses in {path}"),
+                EFFECT,
+                "run as root with CAP_SYSLOG, and with kernel.kptr_restrict at 1 or 0",
+            ));
         }
         Err(Failure::of_host(
             format!("{path} names no function"),
@@ -172,7 +172,7 @@ impl Table {
         ))
     }
 
-    /// The place of the function that `addr` lies in.
+    /// The index of the function at `addr`.
     fn at(&self, addr: u64) -> Option<usize> {
         let at = self.starts.partition_point(|start| *start <= addr).checked_sub(1)?;
         (!self.ends.contains(&self.starts[at])).then_some(at)
@@ -183,22 +183,21 @@ impl Table {
         rest.split_once('\n').map_or(rest, |(name, _)| name)
     }
 
-    /// Where the kernel keeps what waits for others (`__sched`): what it leaves out of a wait channel.
+    /// The section `__sched`, which wait channels leave out.
     fn scheduler(&self) -> Option<Range<u64>> {
         Some(self.scheduler_start?..self.scheduler_end?)
     }
 }
 
-/// A line about a function.
 #[derive(Debug, PartialEq, Eq)]
 struct Symbol<'a> {
     start: u64,
     name: &'a str,
-    /// In brackets.
+    /// With its brackets.
     module: Option<&'a str>,
 }
 
-/// `ffffffffc0201000 t name` and, of a module, a tab and `[module]`. Types are nm's: t and w are code, of any visibility.
+/// `ffffffffc0201000 t name`, for modules with a tab and `[module]`. Types are nm's: t and w are code of any visibility.
 fn parse_line(line: &str) -> Option<Symbol<'_>> {
     let mut words = line.split_ascii_whitespace();
     let start = u64::from_str_radix(words.next()?, 16).ok()?;
