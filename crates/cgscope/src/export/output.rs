@@ -1,4 +1,4 @@
-//! The file of an export: written beside its place and moved there when it is whole.
+//! The file of an export, written beside its place and renamed when it is whole.
 
 use std::{
     io::{self, BufWriter, IsTerminal},
@@ -12,26 +12,17 @@ use crate::exit::{Error, Result};
 
 const BUFFER: usize = 1 << 16;
 
-/// `-`, where a file is named elsewhere.
 pub fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Where an export goes. What was written of a file goes with this value, unless it is kept.
+/// Where an export goes. Dropping it deletes an unfinished file.
 pub enum Output {
-    /// Standard output.
     Stdout,
-    /// Anywhere else.
-    Place {
-        /// Where.
-        place: Place,
-        /// Until it is whole.
-        beside: Beside,
-    },
+    Place { place: Place, beside: Beside },
 }
 
 impl Output {
-    /// Checks that nothing is lost by it, and opens it.
     pub fn open(path: &Path, format: Format) -> Result<(Self, Out)> {
         if is_stdout(path) {
             if format.is_binary() && io::stdout().is_terminal() {
@@ -48,7 +39,6 @@ impl Output {
         Ok((Self::Place { place, beside }, Box::new(BufWriter::with_capacity(BUFFER, file))))
     }
 
-    /// It is whole: from now on it has its name.
     pub fn keep(self) -> Result<()> {
         match self {
             Self::Stdout => Ok(()),
@@ -58,7 +48,6 @@ impl Output {
         }
     }
 
-    /// It could not be written.
     pub fn failed(&self, error: &io::Error) -> Error {
         match self {
             Self::Stdout => Error::output(error),

@@ -1,10 +1,10 @@
-//! Whether a target of which nothing is seen is there all the same.
+//! Detects targets that exist but are hidden from us.
 
 use std::fs;
 
 use cgscope_model::Selection;
 
-/// That a chosen process or thread of which nothing is seen is there all the same; `None`: it is not.
+/// A sentence if a chosen process or thread exists although nothing of it is shown.
 pub fn hidden(selection: &Selection) -> Option<String> {
     let process = selection.pids.iter().map(|pid| ("process", pid));
     let mut chosen = process.chain(selection.tids.iter().map(|tid| ("thread", tid)));
