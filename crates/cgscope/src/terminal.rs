@@ -40,11 +40,9 @@ pub fn end_line() -> &'static str {
 
 /// Presses, wheel and drags, with coordinates of any size. Not every move, as crossterm does: unused, and it floods a slow line.
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1002h\x1b[?1006h";
-
 /// True while the terminal is ours. Locked during writes, so that it is given back between sequences and nothing is
 /// drawn afterwards.
 static OURS: Mutex<bool> = Mutex::new(false);
-
 static PANIC: Notify = Notify::const_new();
 
 fn ours() -> MutexGuard<'static, bool> {

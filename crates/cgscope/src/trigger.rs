@@ -42,7 +42,6 @@ const FIGURES: [(&str, Figure); 8] = [
 ];
 
 const EXAMPLES: &str = "examples: 'p99>10ms', 'throttled>20%', 'pending(/system.slice/db.service)>1s'";
-
 /// With fewer waits even the median is noise.
 const FEWEST_WAITS: u64 = 20;
 

@@ -75,11 +75,7 @@ fn descriptor<A>(command: libc::c_long, mut attributes: A) -> io::Result<OwnedFd
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// The system call.
-///
-/// # Safety
-///
-/// Pointers in `attributes` must be as the command expects them.
+/// The system call. Pointers in `attributes` must be as the command expects them.
 unsafe fn bpf<A>(command: libc::c_long, attributes: &mut A) -> io::Result<libc::c_long> {
     // SAFETY: the kernel accesses as many bytes as there are.
     let result = unsafe {

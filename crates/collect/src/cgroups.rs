@@ -23,14 +23,11 @@ use walk::Walk;
 /// Shortest time between walks for unknown ids, a little less than the usual interval: a host may make cgroups faster
 /// than we walk.
 const WALK_EVERY: Duration = Duration::from_millis(900);
-
 /// How long a removed cgroup may still change: its last task may be exiting, and not all its figures may have been read.
 const LINGERS: Duration = Duration::from_secs(1);
-
 /// The tree is walked when it has more than twice as many cgroups as at the last walk, plus this: some removals may
 /// have been missed.
 const MANY: usize = 1000;
-
 /// The id of every root: the first node that `kernfs_create_root` makes (Linux 3.14 to 6.18).
 const ROOT_ID: u64 = 1;
 
@@ -78,15 +75,10 @@ pub struct CgroupTree {
     suspects: HashSet<u64>,
     /// They exist, but not at the path as we keep it, without unprintable characters.
     unreadable: HashSet<u64>,
-    walked: Option<Walked>,
+    /// When the tree was last walked, and how many cgroups it had.
+    walked: Option<(Instant, usize)>,
     is_renamed: bool,
     has_missed: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Walked {
-    at: Instant,
-    cgroups: usize,
 }
 
 impl CgroupTree {
@@ -142,8 +134,8 @@ impl CgroupTree {
         let is_known = |id: &u64| *id == 0 || self.paths.contains_key(id) || self.gone.contains_key(id);
         let unknown: Vec<u64> = ids.into_iter().filter(|id| !is_known(id)).collect();
         self.suspects.retain(|id| !self.gone.contains_key(id));
-        let is_due = self.walked.is_none_or(|walked| now.duration_since(walked.at) >= WALK_EVERY);
-        let has_grown = self.walked.is_some_and(|walked| self.paths.len() > MANY + 2 * walked.cgroups);
+        let is_due = self.walked.is_none_or(|(at, _)| now.duration_since(at) >= WALK_EVERY);
+        let has_grown = self.walked.is_some_and(|(_, cgroups)| self.paths.len() > MANY + 2 * cgroups);
         let is_wanted = !unknown.is_empty() || !self.suspects.is_empty() || self.has_missed || has_grown;
         if self.is_renamed || is_due && is_wanted {
             self.walk(&unknown, now);
@@ -172,7 +164,7 @@ impl CgroupTree {
             (self.is_renamed, self.has_missed) = (false, false);
         }
         let found = walk.found;
-        self.walked = Some(Walked { at: now, cgroups: found.len() + hidden });
+        self.walked = Some((now, found.len() + hidden));
         self.gone.retain(|id, _| !found.contains_key(id));
         self.paths.extend(found.iter().map(|(id, path)| (*id, path.clone())));
         // If two have one path, the existing one counts.

@@ -29,7 +29,6 @@ use crate::{
 /// fifth Sample; with 10,000 a changed quota is seen within 20 Samples. Effects of quotas are read for each Sample, and
 /// the hook sees throttling in any case.
 const SETTINGS_AT_ONCE: u64 = 500;
-
 /// Most cgroups with a quota that are read although no figure names them: a few milliseconds.
 const UNNAMED_QUOTAS: usize = 200;
 

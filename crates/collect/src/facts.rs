@@ -24,7 +24,7 @@ pub fn gather(root: &Path) -> Facts {
     Facts {
         architecture: Some(std::env::consts::ARCH.into()),
         program: host.link("proc/self/exe"),
-        uid: status.and_then(effective_uid),
+        uid: status.and_then(|status| status_value(status, "Uid")?.split_whitespace().nth(1)?.parse().ok()),
         capabilities: status.and_then(effective_capabilities),
         initial_user_namespace: host.is_namespace("proc/self/ns/user", INITIAL_USER_NAMESPACE),
         initial_pid_namespace: host.is_namespace("proc/self/ns/pid", INITIAL_PID_NAMESPACE),
@@ -207,10 +207,6 @@ fn status_value<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
-fn effective_uid(status: &str) -> Option<u32> {
-    status_value(status, "Uid")?.split_whitespace().nth(1)?.parse().ok()
-}
-
 fn effective_capabilities(status: &str) -> Option<BTreeSet<String>> {
     let bits = u64::from_str_radix(status_value(status, "CapEff")?, 16).ok()?;
     let held = CapabilitySet::from_bits_retain(bits);
@@ -233,27 +229,12 @@ fn lockdown(text: &str) -> Option<Lockdown> {
     }
 }
 
-/// `pid:[4026531836]`.
-fn namespace_inode(link: &str) -> Option<u64> {
-    link.split_once('[')?.1.strip_suffix(']')?.parse().ok()
-}
-
-/// `#1 SMP PREEMPT_RT`; RT patches before 5.3 wrote a space.
-fn is_realtime(version: &str) -> bool {
-    version.contains("PREEMPT_RT") || version.contains("PREEMPT RT")
-}
-
 /// Built in, and not switched off by the boot parameter (on by default).
 fn proxy_exec(config: &str, cmdline: &str) -> bool {
     let built_in = config.lines().any(|line| line == "CONFIG_SCHED_PROXY_EXEC=y");
     let last =
         cmdline.split_whitespace().filter_map(|word| word.strip_prefix("sched_proxy_exec=")).next_back();
     built_in && !last.is_some_and(|value| ["0", "n", "N", "off", "false"].contains(&value))
-}
-
-/// The engine in the cgroup path of PID 1, in a container without a cgroup namespace.
-fn engine_of(cgroup: &str) -> Option<&'static str> {
-    ["docker", "kubepods", "containerd", "libpod", "lxc"].into_iter().find(|engine| cgroup.contains(engine))
 }
 
 struct Host<'a>(&'a Path);
@@ -281,7 +262,9 @@ impl Host<'_> {
     }
 
     fn is_namespace(&self, path: &str, inode: u64) -> Option<bool> {
-        Some(namespace_inode(&self.link(path)?)? == inode)
+        // `pid:[4026531836]`.
+        let link = self.link(path)?;
+        Some(link.split_once('[')?.1.strip_suffix(']')?.parse::<u64>().ok()? == inode)
     }
 
     fn btf(&self) -> Btf {
@@ -318,11 +301,11 @@ impl Host<'_> {
 
     /// `/sys/kernel/realtime` comes with the RT patches; not every PREEMPT_RT kernel has it.
     fn realtime(&self) -> Option<bool> {
-        let version = self.text("proc/sys/kernel/version").map(|version| is_realtime(&version));
-        match self.switch("sys/kernel/realtime") {
-            Some(true) => Some(true),
-            other => version.or(other),
-        }
+        let by_file = self.switch("sys/kernel/realtime");
+        // `#1 SMP PREEMPT_RT`; RT patches before 5.3 wrote a space.
+        let says_so = |version: String| version.contains("PREEMPT_RT") || version.contains("PREEMPT RT");
+        let version = || self.text("proc/sys/kernel/version").map(says_so);
+        if by_file == Some(true) { by_file } else { version().or(by_file) }
     }
 
     fn proxy_exec(&self, release: &str) -> Option<bool> {
@@ -335,8 +318,12 @@ impl Host<'_> {
         let file = ["/run/.containerenv", "/.dockerenv", "/run/systemd/container"]
             .into_iter()
             .find(|path| self.0.join(path.trim_start_matches('/')).exists());
-        let by_cgroup =
-            || engine_of(&self.text("proc/1/cgroup")?).map(|engine| format!("cgroup of {engine}"));
+        // The cgroup path of PID 1 names the engine in a container without a cgroup namespace.
+        let by_cgroup = || {
+            let cgroup = self.text("proc/1/cgroup")?;
+            let mut engines = ["docker", "kubepods", "containerd", "libpod", "lxc"].into_iter();
+            engines.find(|engine| cgroup.contains(engine)).map(|engine| format!("cgroup of {engine}"))
+        };
         file.map(String::from).or_else(by_cgroup)
     }
 }

@@ -41,6 +41,10 @@ impl Failure {
     pub fn of_mode(what: impl Into<String>, effect: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { kind: FailureKind::Mode, ..Self::new(what, effect, remedy) }
     }
+
+    pub(crate) fn of_interval(what: &str, error: &std::io::Error) -> Self {
+        Self::new(format!("{what} could not be read ({error})"), "this interval has no figures", "")
+    }
 }
 
 impl fmt::Display for Failure {

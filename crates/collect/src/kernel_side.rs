@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io::Read,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
 use aya::{
@@ -21,6 +21,7 @@ use cgscope_layout::{
         names,
     },
 };
+use cgscope_model::Selection;
 
 use crate::{
     Failure,
@@ -30,7 +31,6 @@ use crate::{
 
 /// The compiled BPF side.
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_BPF_OBJECT"));
-
 /// The hook with an empty body, which `cargo xtask overhead` compares with.
 pub static EMPTY_HOOK_OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_EMPTY_HOOK_OBJECT"));
 /// The task iterator of `cgscope sample`, compiled.
@@ -49,8 +49,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) config: Config,
     pub(crate) cpus: u32,
     pub(crate) nodes: &'a [(u32, u32)],
-    pub(crate) pids: &'a [u32],
-    pub(crate) tids: &'a [u32],
+    pub(crate) selection: &'a Selection,
     pub(crate) room: Option<i64>,
 }
 
@@ -80,7 +79,7 @@ impl KernelSide {
         let cgroup_events = take_ring(&mut bpf).map_err(failed("map a BPF ring buffer"))?;
         let exited = load_reading(&mut bpf, &btf).map_err(failed("load the reading of the exited tasks"))?;
         let mut side = Self { bpf, cgroup_events, exited, refused: Vec::new() };
-        side.prepare(config.root_cgroup_id, plan.pids, plan.tids).map_err(failed("fill the BPF maps"))?;
+        side.prepare(config.root_cgroup_id, plan.selection).map_err(failed("fill the BPF maps"))?;
         side.set_nodes(plan.nodes.iter().copied())?;
         side.set_room(plan.room.unwrap_or(i64::MAX))?;
         side.attach_helpful(config, &btf);
@@ -123,14 +122,14 @@ impl KernelSide {
         Ok(())
     }
 
-    fn prepare(&mut self, root_cgroup_id: u64, pids: &[u32], tids: &[u32]) -> AyaResult<()> {
+    fn prepare(&mut self, root_cgroup_id: u64, selection: &Selection) -> AyaResult<()> {
         // The last resort for exited tasks of cgroups without a place.
         self.exited_table()?.insert(root_cgroup_id, Raw(Exited::NONE), 0)?;
         let mut selected: HashMap<_, u64, u64> = hash_table(&mut self.bpf, names::SELECTED)?;
-        for pid in pids {
+        for pid in &selection.pids {
             selected.insert(SELECT_PROCESS | u64::from(*pid), 1, 0)?;
         }
-        for tid in tids {
+        for tid in &selection.tids {
             selected.insert(SELECT_THREAD | u64::from(*tid), 1, 0)?;
         }
         Ok(())
@@ -216,12 +215,7 @@ impl KernelSide {
     }
 
     pub(crate) fn stacks(&self, each: impl FnMut(&StackKey, &StackCount)) -> Result<(), Failure> {
-        step("read the stacks", || {
-            let Map::HashMap(map) = map(&self.bpf, names::STACKS)? else {
-                return Err(format!("{} is no hash table", names::STACKS).into());
-            };
-            Ok(bpf_calls::entries(map.fd().as_fd(), each)?)
-        })
+        step("read the stacks", || Ok(bpf_calls::entries(table(&self.bpf, names::STACKS)?, each)?))
     }
 
     pub(crate) fn forget_stacks(&mut self, keys: &[StackKey]) -> Result<(), Failure> {
@@ -316,6 +310,13 @@ fn map_mut<'b>(bpf: &'b mut Ebpf, name: &str) -> AyaResult<&'b mut Map> {
     bpf.map_mut(name).ok_or_else(|| format!("the object has no map {name}").into())
 }
 
+fn table<'b>(bpf: &'b Ebpf, name: &str) -> AyaResult<BorrowedFd<'b>> {
+    match map(bpf, name)? {
+        Map::HashMap(table) => Ok(table.fd().as_fd()),
+        _ => Err(format!("{name} is no hash table").into()),
+    }
+}
+
 /// A hash table of a loaded object.
 pub fn hash_table<'b, K: Pod, V: Pod>(
     bpf: &'b mut Ebpf,
@@ -362,10 +363,7 @@ fn load_reading(bpf: &mut Ebpf, btf: &Btf) -> AyaResult<TableReading> {
     let reading: &mut Iter = program(bpf, names::READ_EXITED)?;
     reading.load("bpf_map_elem", btf)?;
     let reading = reading.fd()?.try_clone()?;
-    let Map::HashMap(table) = map(bpf, names::EXITED)? else {
-        return Err(format!("{} is no hash table", names::EXITED).into());
-    };
-    Ok(TableReading::new(reading.as_fd(), table.fd().as_fd())?)
+    Ok(TableReading::new(reading.as_fd(), table(bpf, names::EXITED)?)?)
 }
 
 fn take_ring(bpf: &mut Ebpf) -> AyaResult<RingBuf<MapData>> {

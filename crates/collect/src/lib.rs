@@ -38,7 +38,7 @@ pub use kernel_side::{EMPTY_HOOK_OBJECT, OBJECT, SAMPLE_OBJECT};
 pub use symbols::KernelSymbols;
 pub use time_split::TimeSplit;
 
-/// What `cgscope-psn`, which reads thread states, shares with the [`Collector`].
+/// What `cgscope-psn` and the check for hidden targets share with the [`Collector`].
 pub mod shared_parts {
     pub use crate::{
         collector::{check, process_of},

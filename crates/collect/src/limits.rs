@@ -23,7 +23,6 @@ use crate::{
 
 /// Reads of a cgroup for which its settings are valid, at least.
 const SETTINGS_EVERY: u64 = 5;
-
 /// The longest text here is a list of CPUs: every second one of 8192 takes 21 KB.
 const LONGEST: usize = 32 << 10;
 

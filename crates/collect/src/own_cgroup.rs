@@ -57,11 +57,8 @@ pub struct OwnCgroup {
 }
 
 impl OwnCgroup {
-    /// Makes a cgroup below our own, and removes those left by killed cgscopes. `root` is `/` except in tests.
-    ///
-    /// # Errors
-    ///
-    /// There is no v2 hierarchy, it is not writable, or a cgroup there would change how the command is scheduled.
+    /// Makes a cgroup below our own, and removes those left by killed cgscopes. `root` is `/` except in tests. Fails without a
+    /// writable v2 hierarchy, and where a cgroup there would change how the command is scheduled.
     pub fn make(root: &Path) -> Result<Self, Failure> {
         let (parent, path) = our_own(root)?;
         keeps_scheduling(&parent)?;
@@ -97,11 +94,7 @@ impl OwnCgroup {
         &self.path
     }
 
-    /// Moves a process into it; its later children follow.
-    ///
-    /// # Errors
-    ///
-    /// The kernel refuses, for example without write access to a common ancestor.
+    /// Moves a process into it; its later children follow. Fails for example without write access to a common ancestor.
     pub fn add(&self, pid: u32) -> Result<(), Failure> {
         fs::write(self.directory.join("cgroup.procs"), pid.to_string()).map_err(|error| {
             failure(format!("the command could not be moved to {} ({error})", self.directory.display()), "")
@@ -122,11 +115,7 @@ impl OwnCgroup {
         processes_below(&self.directory)
     }
 
-    /// Moves remaining processes to the parent cgroup and removes it.
-    ///
-    /// # Errors
-    ///
-    /// It has child cgroups, or processes that cannot be moved.
+    /// Moves remaining processes to the parent cgroup and removes it. Fails with child cgroups, or processes that cannot be moved.
     pub fn remove(self) -> Result<(), Failure> {
         let removed = self.take_away();
         let stays = format!("the cgroup {} could not be removed", self.directory.display());

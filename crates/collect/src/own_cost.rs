@@ -22,14 +22,9 @@ const MEASURE_EVERY: u64 = 30;
 #[derive(Default)]
 pub(crate) struct OwnCost {
     readings: u64,
-    window: Option<Window>,
+    /// Keeps the kernel counting, from this time in the hook and this number of runs on.
+    window: Option<(OwnedFd, (u64, u64))>,
     ns_per_run: Option<f64>,
-}
-
-struct Window {
-    _counting: OwnedFd,
-    time_ns: u64,
-    runs: u64,
 }
 
 impl OwnCost {
@@ -51,33 +46,35 @@ impl OwnCost {
     pub(crate) fn measure(&mut self, side: &KernelSide, runs: u64, longest: Duration) {
         const LOOK_EVERY: Duration = Duration::from_millis(20);
         let Some(_counting) = kernel_side::measure() else { return };
-        let (begun, Some((time_ns, before))) = (Instant::now(), side.hook_time()) else { return };
+        let (begun, Some(before)) = (Instant::now(), side.hook_time()) else { return };
         loop {
             thread::sleep(LOOK_EVERY);
-            let Some((now_ns, now)) = side.hook_time() else { return };
-            let ran = now.saturating_sub(before);
-            if ran >= runs || (ran >= ENOUGH_RUNS && begun.elapsed() >= longest) {
-                self.ns_per_run = Some(now_ns.saturating_sub(time_ns) as f64 / ran as f64);
-            }
-            if ran >= runs || begun.elapsed() >= longest {
+            let Some(now) = side.hook_time() else { return };
+            if self.note(before, now) >= runs || begun.elapsed() >= longest {
                 return;
             }
         }
     }
 
     fn step(&mut self, side: &KernelSide) {
-        let Some((time_ns, runs)) = side.hook_time() else { return };
-        if let Some(window) = &self.window {
-            let runs = runs.saturating_sub(window.runs);
-            if runs < ENOUGH_RUNS {
-                return;
+        let Some(now) = side.hook_time() else { return };
+        if let Some((_, before)) = &self.window {
+            let before = *before;
+            if self.note(before, now) >= ENOUGH_RUNS {
+                self.window = None;
             }
-            self.ns_per_run = Some(time_ns.saturating_sub(window.time_ns) as f64 / runs as f64);
-            self.window = None;
         } else if self.readings.is_multiple_of(MEASURE_EVERY) || self.ns_per_run.is_none() {
-            self.window =
-                kernel_side::measure().map(|counting| Window { _counting: counting, time_ns, runs });
+            self.window = kernel_side::measure().map(|counting| (counting, now));
         }
+    }
+
+    /// Updates the figure if the hook ran often enough between two readings of its time and runs. Returns the runs.
+    fn note(&mut self, before: (u64, u64), now: (u64, u64)) -> u64 {
+        let runs = now.1.saturating_sub(before.1);
+        if runs >= ENOUGH_RUNS {
+            self.ns_per_run = Some(now.0.saturating_sub(before.0) as f64 / runs as f64);
+        }
+        runs
     }
 }
 

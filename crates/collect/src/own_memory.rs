@@ -19,10 +19,8 @@ use crate::{
 
 /// Kernel memory beside a task's value: `bpf_local_storage_elem` before it, the charged cgroup after it.
 const BESIDE_STORAGE: usize = 64 + size_of::<usize>();
-
 /// `bpf_local_storage`, one per task.
 const OF_TASK: usize = 256;
-
 /// User-space memory per task in a few Samples, and while comparing and encoding, about.
 const OF_USER_SPACE: usize = 3 << 10;
 

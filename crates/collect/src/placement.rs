@@ -5,7 +5,7 @@
 mod affinity;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fs,
     path::{Path, PathBuf},
     time::Instant,
@@ -54,7 +54,8 @@ impl PlacementFiles {
     }
 
     pub(crate) fn has_several_nodes(&self) -> bool {
-        has_several(&self.cpu_nodes)
+        let mut nodes = self.cpu_nodes.values();
+        nodes.next().is_some_and(|first| nodes.any(|node| node != first))
     }
 
     /// The online CPUs, ascending. `/proc/stat` is the most expensive file here: the kernel sums the interrupts of all
@@ -91,9 +92,16 @@ impl PlacementFiles {
         for task in tasks.iter_mut() {
             task.node = self.cpu_nodes.get(&task.cpu).copied();
         }
-        let has_several = self.has_several_nodes();
+        let has_several_nodes = self.has_several_nodes();
         if let Some(affinities) = &mut self.affinities {
-            let cpusets = CpusetFiles::new(&self.root, &self.online, has_several);
+            let cpusets = CpusetFiles {
+                root: &self.root,
+                online: &self.online,
+                has_several_nodes,
+                mount: None,
+                narrowing: HashMap::new(),
+                masks: HashMap::new(),
+            };
             affinities.look_at(tasks, mono_ns, cpusets);
         }
     }
@@ -128,11 +136,6 @@ pub(crate) fn add_waits(cpus: &mut [CpuReading], counted: Vec<CpuReading>) {
             cpus[i].waits = waits;
         }
     }
-}
-
-fn has_several(nodes: &BTreeMap<u32, u32>) -> bool {
-    let mut nodes = nodes.values();
-    nodes.next().is_some_and(|first| nodes.any(|node| node != first))
 }
 
 /// The node of each online CPU; empty where they could not be read.

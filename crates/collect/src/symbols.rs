@@ -27,21 +27,13 @@ impl KernelSymbols {
         Self::default()
     }
 
-    /// Symbols from a text in the form of the file.
-    ///
-    /// # Errors
-    ///
-    /// It names no function, or hides the addresses.
+    /// Symbols from a text in the form of the file; an error if it names no function, or hides the addresses.
     pub fn of_text(text: &str) -> Result<Self, Failure> {
         let table = Table::parse(text.as_bytes()).map_err(|error| unreadable("the text", &error))?;
         Ok(Self { table: OnceLock::from(Ok(table.into_usable("the text")?)) })
     }
 
-    /// Reads the symbols, once. After an error all lookups are `None`.
-    ///
-    /// # Errors
-    ///
-    /// The kernel has no such file, or hides the addresses from us.
+    /// Reads the symbols, once. Fails if the kernel has no such file, or hides the addresses from us: then all lookups are `None`.
     pub fn load(&self) -> Result<(), Failure> {
         self.table.get_or_init(|| read(PATH)).as_ref().map(|_| ()).map_err(Failure::clone)
     }

@@ -26,11 +26,7 @@ struct Known {
 }
 
 impl TimeSplit {
-    /// For this host.
-    ///
-    /// # Errors
-    ///
-    /// `/proc` cannot be read.
+    /// For this host; an error if `/proc` cannot be read.
     pub fn new() -> io::Result<Self> {
         let files = ProcFiles::open(Path::new("/proc"))?;
         Ok(Self { files, ticks: Ticks::of_this_host(), known: HashMap::new(), number: 0 })

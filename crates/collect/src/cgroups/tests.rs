@@ -191,13 +191,13 @@ fn a_cgroup_that_cannot_be_read_keeps_no_other_from_being_released() {
     let nobody_knows = 1 << 50;
     tree.suspect(inside);
     tree.learn([nobody_knows], start + WALK_EVERY);
-    let walked = tree.walked.map(|walked| walked.at);
+    let walked = tree.walked.map(|(at, _)| at);
     assert!(tree.is_gone(other), "the others are released");
     assert!(!tree.is_gone(theirs) && tree.path(theirs).is_some(), "it is seen from above");
     assert!(!tree.is_gone(inside) && !tree.is_gone(below), "not known to be gone");
     tree.suspect(inside);
     tree.learn([nobody_knows, inside], start + 2 * WALK_EVERY);
-    assert_eq!(tree.walked.map(|walked| walked.at), walked, "nothing more is learnt by a walk");
+    assert_eq!(tree.walked.map(|(at, _)| at), walked, "nothing more is learnt by a walk");
 
     tree.hear(Event::Removed(below), start);
     tree.forget(|_| false, start + LINGERS);

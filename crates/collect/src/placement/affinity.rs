@@ -96,27 +96,16 @@ impl Affinities {
 }
 
 pub(super) struct CpusetFiles<'a> {
-    root: &'a Path,
-    online: &'a [u32],
-    has_several_nodes: bool,
+    pub(super) root: &'a Path,
+    pub(super) online: &'a [u32],
+    pub(super) has_several_nodes: bool,
     /// The mount, and whether it is v2; found for the first bound task.
-    mount: Option<Option<(PathBuf, bool)>>,
-    narrowing: HashMap<String, Option<Arc<Cpuset>>>,
-    masks: HashMap<String, Arc<str>>,
+    pub(super) mount: Option<Option<(PathBuf, bool)>>,
+    pub(super) narrowing: HashMap<String, Option<Arc<Cpuset>>>,
+    pub(super) masks: HashMap<String, Arc<str>>,
 }
 
-impl<'a> CpusetFiles<'a> {
-    pub(super) fn new(root: &'a Path, online: &'a [u32], has_several_nodes: bool) -> Self {
-        Self {
-            root,
-            online,
-            has_several_nodes,
-            mount: None,
-            narrowing: HashMap::new(),
-            masks: HashMap::new(),
-        }
-    }
-
+impl CpusetFiles<'_> {
     fn look(&mut self, tid: u32) -> Look {
         let mask = affinity(tid);
         let is_narrow = mask.as_ref().is_some_and(|mask| self.online.iter().any(|cpu| !mask.contains(cpu)));

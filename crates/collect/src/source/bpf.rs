@@ -33,7 +33,6 @@ use crate::{
 };
 
 const HOST: &str = "/";
-
 /// Longer than a start takes, and shorter than the time until an id is reused.
 const STARTING_NS: u64 = 2_000_000_000;
 
@@ -210,8 +209,7 @@ impl BpfSource {
             config,
             cpus: facts::possible_cpus(Path::new(HOST)),
             nodes: &cpu_places,
-            pids: &options.selection.pids,
-            tids: &options.selection.tids,
+            selection: &options.selection,
             room: memory.room(),
         })?;
         let mut source = Self {
@@ -282,7 +280,7 @@ impl BpfSource {
             }
             tasks.push(reading(record, placement, kept, &self.nodes));
         })
-        .map_err(reading_failed)?;
+        .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;
         if end == End::CutShort {
             self.own_losses.add(Loss::ReadingCutShort, 1);
         }
@@ -339,7 +337,7 @@ impl BpfSource {
                 place.reading = exited_reading(cgroup_id, told, accounts);
             }
         })
-        .map_err(reading_failed)?;
+        .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;
         if end == End::CutShort {
             self.own_losses.add(Loss::ReadingCutShort, 1);
         } else {
@@ -457,14 +455,6 @@ fn motion(place: &ExitedReading) -> u64 {
     ]
     .iter()
     .fold(place.tasks, |sum, figure| sum.wrapping_add(*figure))
-}
-
-fn reading_failed(error: std::io::Error) -> Failure {
-    Failure::new(
-        format!("the kernel's tasks could not be read ({error})"),
-        "this interval has no figures",
-        "",
-    )
 }
 
 #[cfg(test)]

@@ -81,7 +81,9 @@ impl Source for CoarseSource {
         }
         let forks = self.files.of_host("stat").and_then(text::forks);
         let mut pids = std::mem::take(&mut self.pids);
-        self.follow.processes(&mut self.files, forks, &mut pids).map_err(reading_failed)?;
+        self.follow
+            .processes(&mut self.files, forks, &mut pids)
+            .map_err(|error| Failure::of_interval("/proc", &error))?;
         for pid in &pids {
             self.read_process(*pid);
         }
@@ -118,9 +120,8 @@ impl CoarseSource {
         nodes: BTreeMap<u32, u32>,
     ) -> Result<Self, Failure> {
         let root = Path::new("/");
-        let mut files = opened(root)?;
         let facts = facts::gather(root);
-        must_keep_sums(&facts)?;
+        let mut files = opened(root, &facts)?;
         let mountinfo = facts::mountinfo(root);
         let ticks = Ticks::of_this_host();
         let since_ticks = ticks.at(monotonic_ns());
@@ -310,7 +311,15 @@ impl Births {
     }
 }
 
-fn opened(root: &Path) -> Result<ProcFiles, Failure> {
+/// Opens `/proc`; an error where it cannot be read, or the kernel keeps no sums.
+fn opened(root: &Path, facts: &Facts) -> Result<ProcFiles, Failure> {
+    if facts.sched_info == Some(false) {
+        return Err(Failure::of_mode(
+            "the kernel keeps no sums of waits (/proc/self/schedstat is absent or zero)",
+            "they cannot be measured in the coarse mode either",
+            "boot a kernel built with CONFIG_TASK_DELAY_ACCT=y or CONFIG_SCHEDSTATS=y, and without `nodelayacct`",
+        ));
+    }
     ProcFiles::open(&root.join("proc")).map_err(|error| {
         Failure::of_mode(
             format!("/proc cannot be read ({error})"),
@@ -318,19 +327,4 @@ fn opened(root: &Path) -> Result<ProcFiles, Failure> {
             "mount -t proc proc /proc",
         )
     })
-}
-
-fn must_keep_sums(facts: &Facts) -> Result<(), Failure> {
-    if facts.sched_info != Some(false) {
-        return Ok(());
-    }
-    Err(Failure::of_mode(
-        "the kernel keeps no sums of waits (/proc/self/schedstat is absent or zero)",
-        "they cannot be measured in the coarse mode either",
-        "boot a kernel built with CONFIG_TASK_DELAY_ACCT=y or CONFIG_SCHEDSTATS=y, and without `nodelayacct`",
-    ))
-}
-
-fn reading_failed(error: std::io::Error) -> Failure {
-    Failure::new(format!("/proc could not be read ({error})"), "this interval has no figures", "")
 }

@@ -30,7 +30,8 @@ pub struct Stat<'a> {
     pub state: Option<TaskState>,
     /// Its parent; 0: none in this PID namespace.
     pub ppid: u32,
-    pub(crate) flags: u64,
+    /// Its `PF_` flags.
+    pub flags: u64,
     /// User time, guests included, in clock ticks; the kernel scales it to the run time.
     pub user_ticks: u64,
     /// System time, in clock ticks.
