@@ -1,7 +1,6 @@
 //! `cgscope`: why is this task, process, container or service not on a CPU although it could run?
 
-/// Prints to standard error. A closed pipe or lost connection must not end the command, as `eprintln` would. Paths and
-/// names in messages may be hostile and are made printable.
+/// Prints to standard error, made printable. A closed pipe must not end the command, as `eprintln` would.
 macro_rules! say {
     ($($word:tt)*) => {{
         use std::io::Write as _;

@@ -17,8 +17,7 @@ pub struct Target {
     pub command: Vec<String>,
     pub user: Option<String>,
     pub output: Output,
-    /// Run the command as if we were absent: signals are passed on to it instead of ending us, and the exit code says
-    /// if it could not be executed, as in a shell.
+    /// Run the command as if we were absent: signals are passed on to it, and the exit code says if it could not be executed.
     pub stands_aside: bool,
     pub mode: ModeChoice,
     pub connect: Option<PathBuf>,

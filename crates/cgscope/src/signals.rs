@@ -10,7 +10,7 @@ use tokio::{
 use crate::{
     child::{Held, PASS_TO},
     exit::{Error, Result},
-    terminal::{Screen, in_foreground},
+    terminal::{Screen, give_back, in_foreground},
 };
 
 /// A shell continues a stopped job to end it: time for the ending signal to arrive before we stop again.
@@ -37,8 +37,7 @@ impl Signals {
         Self::listen()
     }
 
-    /// Passes them, SIGQUIT, SIGUSR1 and SIGUSR2 on to that command. It must have been forked before, with the signal
-    /// dispositions that we inherited.
+    /// Passes them, SIGQUIT, SIGUSR1 and SIGUSR2 on to that command, which must have been forked before with our dispositions.
     pub fn pass_on(held: &Held) -> Self {
         PASS_TO.store(held.signalled(), Ordering::SeqCst);
         let mut passes = plain(pass_on as *const () as libc::sighandler_t);
@@ -151,7 +150,7 @@ impl JobControl {
         if self.stop.is_none() {
             return Ok(());
         }
-        screen.leave();
+        give_back();
         if whom == Whom::Job {
             // Ignored by us: this thread might run on after `kill` returns, and must not.
             let ours = action(libc::SIGTSTP, Some(plain(libc::SIG_IGN)));
@@ -167,7 +166,7 @@ impl JobControl {
     /// program that needs the terminal, unless we were continued to be ended.
     async fn come_back(&mut self, screen: &mut Screen) -> io::Result<()> {
         while !in_foreground() {
-            screen.leave();
+            give_back();
             self.is_ending |= timeout(GRACE, self.end.any()).await.is_ok();
             if self.is_ending {
                 return Ok(());
@@ -186,8 +185,7 @@ impl Drop for JobControl {
     }
 }
 
-/// Stops this process by the default action of `signal` until it is continued. The kernel does not stop an orphaned
-/// job, which nobody would continue.
+/// Stops this process by the default action of `signal` until it is continued. The kernel does not stop an orphaned job.
 fn stop_by(signal: i32) {
     let ours = action(signal, Some(plain(libc::SIG_DFL)));
     // SAFETY: no memory is involved. Of a thread's own signal it is sure that it has come when the call returns.

@@ -40,8 +40,7 @@ pub fn end_line() -> &'static str {
 
 /// Presses, wheel and drags, with coordinates of any size. Not every move, as crossterm does: unused, and it floods a slow line.
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1002h\x1b[?1006h";
-/// True while the terminal is ours. Locked during writes, so that it is given back between sequences and nothing is
-/// drawn afterwards.
+/// True while the terminal is ours. Locked during writes, so that it is given back between sequences and not drawn on later.
 static OURS: Mutex<bool> = Mutex::new(false);
 static PANIC: Notify = Notify::const_new();
 
@@ -104,20 +103,15 @@ impl Screen {
 
     /// Draws everything at the next drawing, whatever has been written on it.
     pub fn redraw(&mut self) -> io::Result<()> {
-        // Not `clear`: see below.
+        // Not `clear`: it asks the terminal where the cursor is, and the answer would go to whoever reads the keys.
         self.terminal.resize(self.area()?)
-    }
-
-    pub fn leave(&mut self) {
-        give_back();
     }
 
     /// Takes the terminal over again and redraws.
     pub fn retake(&mut self) -> io::Result<()> {
         take_over()?;
         self.set_mouse(self.mouse)?;
-        // Not `clear`: it asks the terminal where the cursor is, and the answer would go to whoever reads the keys.
-        self.terminal.resize(self.area()?)
+        self.redraw()
     }
 }
 
@@ -167,7 +161,7 @@ fn take_over() -> io::Result<()> {
     execute!(stdout(), EnterAlternateScreen, Hide, DisableBracketedPaste)
 }
 
-fn give_back() {
+pub fn give_back() {
     let mut ours = ours();
     if !mem::take(&mut *ours) {
         return;

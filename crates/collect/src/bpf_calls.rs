@@ -14,6 +14,7 @@ const BPF_LINK_CREATE: libc::c_long = 28;
 const BPF_ITER_CREATE: libc::c_long = 33;
 const BPF_TRACE_ITER: u32 = 28;
 
+/// The used parts of `union bpf_attr`, here and below.
 #[repr(C)]
 struct LinkAttributes {
     program: u32,
@@ -25,6 +26,7 @@ struct LinkAttributes {
     unused: u32,
 }
 
+/// `union bpf_iter_link_info`.
 #[repr(C)]
 struct LinkInfo {
     map: u32,

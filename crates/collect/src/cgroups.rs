@@ -20,13 +20,11 @@ use cgscope_model::printable;
 use crate::source::coarse::text;
 use walk::Walk;
 
-/// Shortest time between walks for unknown ids, a little less than the usual interval: a host may make cgroups faster
-/// than we walk.
+/// Shortest time between walks, a little less than the usual interval: a host may make cgroups faster than we walk.
 const WALK_EVERY: Duration = Duration::from_millis(900);
 /// How long a removed cgroup may still change: its last task may be exiting, and not all its figures may have been read.
 const LINGERS: Duration = Duration::from_secs(1);
-/// The tree is walked when it has more than twice as many cgroups as at the last walk, plus this: some removals may
-/// have been missed.
+/// The tree is walked at twice as many cgroups as at the last walk, plus this: removals may have been missed.
 const MANY: usize = 1000;
 /// The id of every root: the first node that `kernfs_create_root` makes (Linux 3.14 to 6.18).
 const ROOT_ID: u64 = 1;
@@ -128,8 +126,7 @@ impl CgroupTree {
         }
     }
 
-    /// Learns the paths of `ids` as far as they exist, and checks the known ones. A path is kept while figures name it,
-    /// even if the cgroup is removed.
+    /// Learns the paths of `ids`, and checks known ones. A path is kept while figures name it, even if the cgroup is removed.
     pub fn learn(&mut self, ids: impl IntoIterator<Item = u64>, now: Instant) {
         let is_known = |id: &u64| *id == 0 || self.paths.contains_key(id) || self.gone.contains_key(id);
         let unknown: Vec<u64> = ids.into_iter().filter(|id| !is_known(id)).collect();

@@ -12,10 +12,9 @@ use cgscope_model::printable;
 /// Longest command line that is read, bytes: more than a screen is wide.
 const MOST: u64 = 4096;
 
-/// The command line of process `pid`: arguments separated by spaces, at most 4 KiB, no control characters. `None` for a
-/// kernel thread, a zombie, and a process that has exited or is hidden.
-///
-/// The kernel reads it from the process's memory and waits for whoever changes its mappings, so this may take long.
+/// The command line of a process: arguments separated by spaces, at most 4 KiB, no control characters. `None` for a kernel
+/// thread, a zombie, and a process that has exited or is hidden. The kernel waits for whoever changes its mappings, so this may
+/// take long.
 pub fn cmdline(pid: u32) -> Option<Arc<str>> {
     let mut bytes = Vec::new();
     File::open(format!("/proc/{pid}/cmdline")).ok()?.take(MOST).read_to_end(&mut bytes).ok()?;
@@ -27,8 +26,8 @@ pub fn command_lines(pids: impl IntoIterator<Item = u32>) -> Vec<(u32, Option<Ar
     pids.into_iter().map(|pid| (pid, cmdline(pid))).collect()
 }
 
-/// The effective user id of process `pid`; `None` if it has exited or is hidden. It is 0 for a process that may not be
-/// dumped, as after a change of user.
+/// The effective user id of process `pid`; 0 for one that may not be dumped, as after a change of user. `None` as for
+/// [`cmdline`].
 pub fn user_id(pid: u32) -> Option<u32> {
     fs::metadata(format!("/proc/{pid}")).ok().map(|metadata| metadata.uid())
 }

@@ -25,9 +25,8 @@ use crate::{
     source::{BpfSource, CoarseSource, Source, coarse::text},
 };
 
-/// Re-read the settings of at most this many cgroups per Sample (about 20 ms). Up to five times as many are read every
-/// fifth Sample; with 10,000 a changed quota is seen within 20 Samples. Effects of quotas are read for each Sample, and
-/// the hook sees throttling in any case.
+/// Settings of at most this many cgroups are read per Sample (about 20 ms). With 10,000 cgroups a changed quota is seen within 20
+/// Samples. Effects of quotas are read for each Sample, and the hook sees throttling in any case.
 const SETTINGS_AT_ONCE: u64 = 500;
 /// Most cgroups with a quota that are read although no figure names them: a few milliseconds.
 const UNNAMED_QUOTAS: usize = 200;
@@ -153,8 +152,8 @@ impl Collector {
         Ok(sample)
     }
 
-    /// Reads the tasks again for a Sample just taken: the rest of it takes a millisecond or more, in which a held task
-    /// would be blocked by us.
+    /// Reads the tasks again for a Sample just taken: a held task would count as blocked by us for the millisecond that the rest
+    /// took.
     pub fn read_tasks_again(&mut self, sample: &mut Sample) -> Result<(), Failure> {
         let (unix_ns, mono_ns) = (unix_ns(), monotonic_ns());
         let mut found = self.source.read()?;
@@ -191,8 +190,8 @@ impl Collector {
         }
     }
 
-    /// Measures the hook over `runs`, or for `longest` if they take longer. Later Samples carry that figure when the
-    /// privilege to measure (`CAP_SYS_ADMIN`) has been dropped.
+    /// Measures the hook over `runs`, at most for `longest`, for Samples after the privilege to measure (`CAP_SYS_ADMIN`) is
+    /// dropped.
     pub fn measure_hook(&mut self, runs: u64, longest: Duration) {
         if let Some(side) = self.source.hook() {
             self.cost.measure(side, runs, longest);

@@ -54,8 +54,7 @@ pub(crate) struct Plan<'a> {
 }
 
 impl KernelSide {
-    /// Loads and attaches. On return every switch on every CPU runs the hook; [`read_tasks`](Self::read_tasks) begins
-    /// to follow tasks.
+    /// Loads and attaches. On return every switch runs the hook; [`read_tasks`](Self::read_tasks) begins to follow tasks.
     pub(crate) fn start(plan: &Plan<'_>) -> Result<Self, Failure> {
         let btf = Btf::from_sys_fs().map_err(failed("read the kernel's type information"))?;
         let Plan { config, cpus, .. } = plan;
@@ -173,8 +172,8 @@ impl KernelSide {
         })
     }
 
-    /// Frees the places of cgroups that exist, and calls `each` with what they held. A task that exits between the two
-    /// system calls for a cgroup, microseconds apart, is lost.
+    /// Frees the places of existing cgroups; `each` gets what they held. Exits between its two system calls, microseconds, are
+    /// lost.
     pub(crate) fn take_back(
         &mut self,
         cgroups: impl IntoIterator<Item = u64>,

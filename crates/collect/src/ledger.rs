@@ -8,8 +8,7 @@ use std::{
 use cgscope_layout::ledger::{Pair, Pairs, kind};
 use cgscope_model::{Blame, PairKey, PairReading, comm, rest_of};
 
-/// Culprits kept for a victim, twice as many as an output names. The others are summed, or memory would grow with the
-/// square of the cgroups.
+/// Culprits kept per victim, twice as many as outputs name: otherwise memory grows with the square of the cgroups.
 const TOLD_APART: usize = 32;
 
 /// Sums over all readings. In the kernel a pair may lose its place to another; its sum stays here.
@@ -76,8 +75,7 @@ impl Ledger {
         std::mem::take(&mut self.merged)
     }
 
-    /// Drops removed victims, and the names of removed culprits. What the tables still hold of them is not new when it
-    /// is read again.
+    /// Drops removed victims, and the names of removed culprits. Figures that stay in the tables are not new when read again.
     pub(crate) fn forget(&mut self, is_gone: impl Fn(u64) -> bool) {
         self.sums.retain(|(victim, ..), _| !is_gone(*victim));
         let gone: Vec<PairKey> =

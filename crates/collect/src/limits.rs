@@ -26,8 +26,7 @@ const SETTINGS_EVERY: u64 = 5;
 /// The longest text here is a list of CPUs: every second one of 8192 takes 21 KB.
 const LONGEST: usize = 32 << 10;
 
-/// Quota and period of `cpu.max`, µs; no quota for `max 100000`. Both `None` for any other form than the kernel's
-/// (`cpu_max_show`, 4.15).
+/// Quota (`None` for `max`) and period of `cpu.max`, µs; both `None` for any other form than the kernel's (`cpu_max_show`, 4.15).
 pub fn cpu_max(text: &str) -> (Option<u64>, Option<u64>) {
     let Some((quota, period)) = text.trim().split_once(' ') else { return (None, None) };
     match (quota, quota.parse().ok(), period.parse().ok()) {
@@ -79,6 +78,7 @@ pub fn cpu_count(text: &str) -> Option<u32> {
     u32::try_from(count).ok().filter(|count| *count > 0)
 }
 
+/// The number in a file that holds nothing else; v1's -1 (no quota) is none.
 pub fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
@@ -92,8 +92,7 @@ fn ns(us: &str) -> Option<u64> {
 pub struct LimitFiles {
     mounts: Mounts,
     reader: Reader,
-    /// With the settings, also read where memory lies. That costs about as much as everything else together, as the
-    /// kernel sums it over all CPUs.
+    /// Also read where memory lies, which costs as much as everything else together: the kernel sums it over all CPUs.
     pub(crate) reads_memory: bool,
     /// Re-read the settings of at most this many cgroups (at least 1) between two calls of
     /// [`LimitFiles::forget_unread`], in turn. Up to five times as many cgroups, that makes every fifth read.
@@ -147,12 +146,11 @@ impl LimitFiles {
 
     /// Reads a cgroup by its id (the inode of its directory) and its path under the cpu controller's mount (`/a/b`).
     ///
-    /// Settings (quota, period, burst, weight, CPUs) are read at once, again with the second to sixth read, in turn,
-    /// and from then on with every fifth; see `settings_at_once`. The rest is read every time, but only for a cgroup
-    /// with a quota, or if `whole`.
+    /// Settings are read at once, again with the second to sixth read, in turn, and from then on with every fifth; see
+    /// `settings_at_once`. The rest is read every time, but only for a cgroup with a quota, or if `whole`.
     ///
-    /// `None` if the cgroup was removed or replaced (seen late if nothing had to be read), and for a path with `..`. A
-    /// cgroup that is removed during the read lacks the rest.
+    /// `None` if the cgroup was removed or replaced (seen late if nothing had to be read), and for a path with `..`. A cgroup
+    /// that is removed during the read lacks the rest.
     pub fn read(&mut self, id: u64, path: &str, whole: bool) -> Option<CgroupReading> {
         let has_effects = |settings: &CgroupReading| whole || settings.quota_us.is_some();
         let kept = self.kept(id);
@@ -186,8 +184,7 @@ impl LimitFiles {
         }
     }
 
-    /// Keeps the counters of a cgroup. True if its quota may have changed: they do not fit the known one, or it ran out
-    /// and may have been lowered.
+    /// Keeps the counters. True if the quota may have changed: they do not fit it, or it ran out and may have been lowered.
     fn has_moved_on(&mut self, id: u64, now: &CgroupReading, at: Instant) -> bool {
         let Some(known) = self.known.get_mut(&id) else { return false };
         let counters =

@@ -15,8 +15,7 @@ use cgscope_model::{
     sum,
 };
 
-/// The lines of v2 `memory.numa_stat` that share no byte (`memory_stats` in `mm/memcontrol.c`); others are parts of
-/// these, or lists of the same pages.
+/// The lines of v2 `memory.numa_stat` that share no byte (`memory_stats` in `mm/memcontrol.c`).
 const DISJOINT: [&str; 6] =
     ["anon", "file", "kernel_stack", "pagetables", "slab_reclaimable", "slab_unreclaimable"];
 
@@ -28,8 +27,7 @@ pub fn numa_stat(text: &str) -> Vec<(u32, u64)> {
     sums
 }
 
-/// `memory.numa_stat` of v1 in bytes. The file counts pages: `hierarchical_total=3 N0=1 N1=2` (3.17), before that only
-/// `total=...`, without what is below.
+/// `memory.numa_stat` of v1 in bytes; the file counts pages. Before 3.17 only `total=...`, without what is below.
 pub fn numa_stat_v1(text: &str, page_bytes: u64) -> Vec<(u32, u64)> {
     let line = |name: &str| text.lines().find(|line| line.starts_with(name));
     let line = line("hierarchical_total=").or_else(|| line("total=")).unwrap_or_default();

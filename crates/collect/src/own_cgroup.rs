@@ -28,15 +28,8 @@ const PREFIX: &str = "cgscope-stat-";
 const WEIGHING: [&str; 2] = ["cpu", "io"];
 /// Another cgscope may remove a cgroup that is not locked yet.
 const ATTEMPTS: u32 = 5;
-/// Pauses between attempts: the kernel needs a moment to release killed or moved processes.
-const REMOVAL: [Duration; 6] = [
-    Duration::ZERO,
-    Duration::from_millis(1),
-    Duration::from_millis(5),
-    Duration::from_millis(20),
-    Duration::from_millis(100),
-    Duration::from_millis(300),
-];
+/// Pauses before attempts to remove it: the kernel needs a moment to release killed or moved processes.
+const REMOVAL_MS: [u64; 6] = [0, 1, 5, 20, 100, 300];
 
 /// A process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +51,7 @@ pub struct OwnCgroup {
 
 impl OwnCgroup {
     /// Makes a cgroup below our own, and removes those left by killed cgscopes. `root` is `/` except in tests. Fails without a
-    /// writable v2 hierarchy, and where a cgroup there would change how the command is scheduled.
+    /// writable v2 hierarchy, and where a cgroup would change how the command is scheduled.
     pub fn make(root: &Path) -> Result<Self, Failure> {
         let (parent, path) = our_own(root)?;
         keeps_scheduling(&parent)?;
@@ -132,8 +125,8 @@ impl OwnCgroup {
     fn take_away(&self) -> io::Result<()> {
         let above = self.directory.parent().unwrap_or(&self.directory).join("cgroup.procs");
         let mut result = Ok(());
-        for pause in REMOVAL {
-            thread::sleep(pause);
+        for pause_ms in REMOVAL_MS {
+            thread::sleep(Duration::from_millis(pause_ms));
             for pid in pids(&self.directory) {
                 let _ = fs::write(&above, pid.to_string());
             }
@@ -218,8 +211,7 @@ fn below(path: &str, shown: &str) -> Option<String> {
     is_inside.then(|| if rest.is_empty() { "/".into() } else { rest.into() })
 }
 
-/// An error if the parent passes on such a controller (only a root with processes can), as its child would get a share
-/// of its own.
+/// An error if the parent passes on such a controller (only a root with processes can): its child would get its own share.
 fn keeps_scheduling(parent: &Path) -> Result<(), Failure> {
     let passed_on = fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap_or_default();
     match passed_on.split_whitespace().find(|one| WEIGHING.contains(one)) {

@@ -28,8 +28,7 @@ const OF_USER_SPACE: usize = 3 << 10;
 const TASK: u64 =
     ((size_of::<TaskStorage>() + BESIDE_STORAGE).next_power_of_two() + OF_TASK + OF_USER_SPACE) as u64;
 
-/// One part in this many of a limit stays free for everything else and later user-space memory: with 180,000 threads
-/// and 1 GiB that was 80 MiB, at peaks another 50 MiB.
+/// This fraction of a limit stays free for other memory: with 180,000 threads and 1 GiB that was 80 MiB, at peaks 50 MiB more.
 const RESERVE: u64 = 4;
 
 #[derive(Debug)]

@@ -58,8 +58,8 @@ impl PlacementFiles {
         nodes.next().is_some_and(|first| nodes.any(|node| node != first))
     }
 
-    /// The online CPUs, ascending. `/proc/stat` is the most expensive file here: the kernel sums the interrupts of all
-    /// CPUs for it, about 1 ms on a host with several hundred.
+    /// The online CPUs, ascending. Reading `/proc/stat` takes about 1 ms on several hundred CPUs: the kernel sums their
+    /// interrupts.
     pub(crate) fn cpus(&mut self) -> Vec<CpuReading> {
         let stat = fs::read_to_string(self.root.join("proc/stat")).unwrap_or_default();
         let mut cpus = cpu_times(&stat, self.tick_ns);
@@ -113,6 +113,7 @@ impl PlacementFiles {
 }
 
 pub(crate) fn check_places(selection: &Selection, nodes: &BTreeMap<u32, u32>) -> Result<(), Failure> {
+    // What could not be read cannot be checked.
     if nodes.is_empty() {
         return Ok(());
     }

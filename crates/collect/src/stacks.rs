@@ -47,8 +47,7 @@ pub(crate) fn under_way(told: &TaskTold<'_>, kept: &KnownTask) -> Option<UnderWa
     Some(UnderWay { stack, counted_ns: blocked_ns.saturating_sub(accounts.uncounted_ns) })
 }
 
-/// All stacks, ascending, each key once. Counts were read after the tasks: they include the stack under way of a task
-/// that has returned since.
+/// All stacks, ascending, each key once. Counts, read after the tasks, include the stacks of tasks that have returned since.
 pub(crate) fn merged(counted: Vec<StackReading>, under_way: Vec<UnderWay>) -> Vec<StackReading> {
     let mut sums: HashMap<u64, u64> = HashMap::new();
     for stack in &counted {

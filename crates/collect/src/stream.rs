@@ -53,7 +53,27 @@ pub(crate) fn read_records(
     buffer: &mut Buffer,
     mut each: impl FnMut(&TaskTold<'_>),
 ) -> io::Result<End> {
-    drain(stream, buffer, |bytes| take_records(bytes, &mut each))
+    drain(stream, buffer, |bytes| {
+        let mut used = 0;
+        while let Some(record) = part::<TaskRecord>(&mut &bytes[used..]) {
+            if record.len as usize != length(record.flags) {
+                return None;
+            }
+            let Some(whole) = bytes.get(used..used + record.len as usize) else { break };
+            let mut rest = &whole[size_of::<TaskRecord>()..];
+            let has = |flag: u32| record.flags & flag != 0;
+            each(&TaskTold {
+                record,
+                base: has(HAS_BASE).then(|| part(&mut rest)).flatten(),
+                placement: has(HAS_PLACEMENT).then(|| part(&mut rest)).flatten(),
+                accounts: has(HAS_ACCOUNTS).then(|| part(&mut rest)).flatten(),
+                stack: has(HAS_STACK).then(|| part(&mut rest)).flatten(),
+                histogram: has(HAS_HISTOGRAM).then(|| part(&mut rest)).flatten(),
+            });
+            used += whole.len();
+        }
+        Some(used)
+    })
 }
 
 /// Calls `each` with every cgroup id among the exited, and its figures if there may be new ones.
@@ -82,8 +102,7 @@ pub(crate) fn read_exited(
     })
 }
 
-/// Reads a stream to its end. `take` takes whole records off the front and returns the bytes used, or `None` if there
-/// is no record.
+/// Reads a stream to its end. `take` takes whole records and returns the bytes used, or `None` if there is no record.
 pub fn drain(
     stream: &mut impl Read,
     buffer: &mut Buffer,
@@ -107,28 +126,6 @@ pub fn drain(
         buffer.copy_within(used..held, 0);
         held -= used;
     }
-}
-
-fn take_records(bytes: &[u8], each: &mut impl FnMut(&TaskTold<'_>)) -> Option<usize> {
-    let mut used = 0;
-    while let Some(record) = part::<TaskRecord>(&mut &bytes[used..]) {
-        if record.len as usize != length(record.flags) {
-            return None;
-        }
-        let Some(whole) = bytes.get(used..used + record.len as usize) else { break };
-        let mut rest = &whole[size_of::<TaskRecord>()..];
-        let has = |flag: u32| record.flags & flag != 0;
-        each(&TaskTold {
-            record,
-            base: has(HAS_BASE).then(|| part(&mut rest)).flatten(),
-            placement: has(HAS_PLACEMENT).then(|| part(&mut rest)).flatten(),
-            accounts: has(HAS_ACCOUNTS).then(|| part(&mut rest)).flatten(),
-            stack: has(HAS_STACK).then(|| part(&mut rest)).flatten(),
-            histogram: has(HAS_HISTOGRAM).then(|| part(&mut rest)).flatten(),
-        });
-        used += whole.len();
-    }
-    Some(used)
 }
 
 fn length(flags: u32) -> usize {

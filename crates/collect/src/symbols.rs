@@ -6,7 +6,6 @@
 use std::{
     fs::File,
     io::{self, BufRead, BufReader},
-    ops::Range,
     sync::OnceLock,
 };
 
@@ -14,8 +13,7 @@ use crate::Failure;
 
 const PATH: &str = "/proc/kallsyms";
 
-/// The kernel's functions, read at the first lookup and kept: 122,000 (Linux 6.18) take 4.6 MB and 54 ms, a lookup 60
-/// ns. Modules loaded later are unknown.
+/// The kernel's functions, read at the first lookup: 122,000 (Linux 6.18) take 4.6 MB and 54 ms. Later modules are unknown.
 #[derive(Debug, Default)]
 pub struct KernelSymbols {
     table: OnceLock<Result<Table, Failure>>,
@@ -50,8 +48,7 @@ impl KernelSymbols {
         Some(addr - table.starts[table.at(addr)?])
     }
 
-    /// The function that made the call before a return address of a stack. A call that never returns may be its
-    /// function's last instruction, and the address then belongs to the next one.
+    /// The function that made the call before a return address, which may belong to the next function if that call never returns.
     pub fn caller(&self, return_addr: u64) -> Option<&str> {
         self.name(return_addr.checked_sub(1)?)
     }
@@ -60,7 +57,8 @@ impl KernelSymbols {
     /// scheduler. `None` if there is none, or one before it is unknown.
     pub fn wchan(&self, stack: &[u64]) -> Option<&str> {
         let table = self.table()?;
-        let scheduler = table.scheduler()?;
+        // The section `__sched`.
+        let scheduler = table.scheduler_start?..table.scheduler_end?;
         let addr = stack.iter().take_while(|addr| **addr != 0).find(|addr| !scheduler.contains(addr))?;
         self.caller(*addr)
     }
@@ -109,8 +107,8 @@ impl Table {
         let mut order = Vec::new();
         let mut line = Vec::new();
         while reader.read_until(b'\n', &mut line)? != 0 {
-            if let Some(symbol) = std::str::from_utf8(&line).ok().and_then(parse_line) {
-                table.note(&symbol, &mut order);
+            if let Some((start, name, module)) = std::str::from_utf8(&line).ok().and_then(parse_line) {
+                table.note(start, name, module, &mut order);
             }
             line.clear();
         }
@@ -121,47 +119,43 @@ impl Table {
         Ok(table)
     }
 
-    fn note(&mut self, symbol: &Symbol<'_>, order: &mut Vec<(u64, u32)>) {
-        if symbol.start == 0 {
+    fn note(&mut self, start: u64, name: &str, module: Option<&str>, order: &mut Vec<(u64, u32)>) {
+        if start == 0 {
             self.hidden += 1;
             return;
         }
         let Ok(name_at) = u32::try_from(self.names.len()) else { return };
-        match symbol.name {
-            "__sched_text_start" => self.scheduler_start = Some(symbol.start),
-            "__sched_text_end" => self.scheduler_end = Some(symbol.start),
-            "_etext" | "_einittext" => self.ends.push(symbol.start),
+        match name {
+            "__sched_text_start" => self.scheduler_start = Some(start),
+            "__sched_text_end" => self.scheduler_end = Some(start),
+            "_etext" | "_einittext" => self.ends.push(start),
             _ => {}
         }
         // Markers, at which a function may begin.
-        if symbol.name.ends_with("_text_start") || symbol.name.ends_with("_text_end") {
+        if name.ends_with("_text_start") || name.ends_with("_text_end") {
             return;
         }
-        self.names.push_str(symbol.name);
-        if let Some(module) = symbol.module {
+        self.names.push_str(name);
+        if let Some(module) = module {
             self.names.push(' ');
             self.names.push_str(module);
         }
         self.names.push('\n');
-        order.push((symbol.start, name_at));
+        order.push((start, name_at));
     }
 
     fn into_usable(self, path: &str) -> Result<Self, Failure> {
         if !self.starts.is_empty() {
             return Ok(self);
         }
-        if self.hidden != 0 {
-            return Err(Failure::of_host(
-                format!("the kernel hides the addresses in {path}"),
-                EFFECT,
-                "run as root with CAP_SYSLOG, and with kernel.kptr_restrict at 1 or 0",
-            ));
-        }
-        Err(Failure::of_host(
-            format!("{path} names no function"),
-            EFFECT,
-            "use a kernel that is built with CONFIG_KALLSYMS, and mount its own /proc",
-        ))
+        let (what, remedy) = if self.hidden != 0 {
+            let remedy = "run as root with CAP_SYSLOG, and with kernel.kptr_restrict at 1 or 0";
+            (format!("the kernel hides the addresses in {path}"), remedy)
+        } else {
+            let remedy = "use a kernel that is built with CONFIG_KALLSYMS, and mount its own /proc";
+            (format!("{path} names no function"), remedy)
+        };
+        Err(Failure::of_host(what, EFFECT, remedy))
     }
 
     /// The index of the function at `addr`.
@@ -174,23 +168,10 @@ impl Table {
         let rest = &self.names[self.names_at[at] as usize..];
         rest.split_once('\n').map_or(rest, |(name, _)| name)
     }
-
-    /// The section `__sched`, which wait channels leave out.
-    fn scheduler(&self) -> Option<Range<u64>> {
-        Some(self.scheduler_start?..self.scheduler_end?)
-    }
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Symbol<'a> {
-    start: u64,
-    name: &'a str,
-    /// With its brackets.
-    module: Option<&'a str>,
 }
 
 /// `ffffffffc0201000 t name`, for modules with a tab and `[module]`. Types are nm's: t and w are code of any visibility.
-fn parse_line(line: &str) -> Option<Symbol<'_>> {
+fn parse_line(line: &str) -> Option<(u64, &str, Option<&str>)> {
     let mut words = line.split_ascii_whitespace();
     let start = u64::from_str_radix(words.next()?, 16).ok()?;
     if !matches!(words.next()?, "t" | "T" | "w" | "W") {
@@ -198,7 +179,7 @@ fn parse_line(line: &str) -> Option<Symbol<'_>> {
     }
     let name = words.next()?;
     let module = words.next().filter(|module| module.starts_with('[') && module.ends_with(']'));
-    Some(Symbol { start, name, module })
+    Some((start, name, module))
 }
 
 #[cfg(test)]

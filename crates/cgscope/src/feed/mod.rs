@@ -86,8 +86,7 @@ impl Events {
         }
     }
 
-    /// The next Sample comes a new `interval` after the last one, or at once if that has passed; others follow at that
-    /// interval. The daemon chooses moments that suit all its viewers.
+    /// The next Sample comes a new `interval` after the last one, or at once if that has passed. The daemon chooses its moments.
     pub fn set_interval(&mut self, interval: Duration) {
         (self.demand)(Demand::Interval(interval));
     }

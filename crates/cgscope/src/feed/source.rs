@@ -24,8 +24,8 @@ pub enum Source {
 }
 
 impl Source {
-    /// Begins to measure in the requested mode. By default it uses the daemon, or the coarse mode, only if the host or
-    /// a limit of the exact mode leaves no other choice.
+    /// Begins to measure in the requested mode. By default the daemon or the coarse mode is used only if exact measuring is
+    /// refused.
     pub fn open(options: &Options, target: &Target, interval: Duration) -> Result<(Self, Option<Coarse>)> {
         let is_whole = target.output != Output::Nowhere;
         let connect = |path: &Path| {

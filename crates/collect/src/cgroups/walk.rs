@@ -16,8 +16,7 @@ use rustix::{
 
 /// Deepest level: each holds a directory open. Deeper cgroups are hidden.
 const DEEPEST: usize = 256;
-/// Longest path that is kept, as the longest that the kernel opens. Longer ones are hidden: whoever a part of the tree
-/// is delegated to could otherwise make us keep a megabyte per cgroup.
+/// Longest path that the kernel opens. Longer ones are hidden: an owner of a subtree could make us keep a megabyte per cgroup.
 const LONGEST_PATH: usize = libc::PATH_MAX as usize;
 
 #[derive(Debug, Default)]

@@ -132,8 +132,7 @@ impl Source for BpfSource {
         Ok(losses)
     }
 
-    /// Frees what is held for removed cgroups once nothing is added any more: an exiting task may switch for the last
-    /// time after its cgroup was removed. `found` still has all of it.
+    /// Frees what is held for removed cgroups once figures stand still: an exiting task may switch after its cgroup was removed.
     fn give_back(&mut self, found: &Sample, tree: &CgroupTree, now: Instant) -> Result<(), Failure> {
         let mut figures: HashMap<u64, u64> = HashMap::new();
         let of_places = found.exited.iter().map(|place| (place.cgroup_id, motion(place)));
@@ -430,8 +429,7 @@ fn keep_last<T>(all: &mut Vec<T>, key: impl Fn(&T) -> u64) {
     });
 }
 
-/// Places to free although their cgroups exist: when most places are taken, those without a task and without recent
-/// exits. Otherwise a user who makes many cgroups could take all places.
+/// Idle places to free when most are taken: otherwise a user who makes many cgroups could take all places.
 fn surplus(places: &HashMap<u64, ExitedPlace>, tasks: &[TaskReading], root_id: u64) -> Vec<u64> {
     if places.len() < EXITED_CGROUPS / 4 * 3 {
         return Vec::new();

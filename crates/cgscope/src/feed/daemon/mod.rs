@@ -160,7 +160,10 @@ impl Feed for Daemon {
             };
             self.then = then;
             if then == Then::Reconnect {
-                self.lose();
+                self.remote.lose();
+                if self.since.elapsed() >= STEADY {
+                    self.backoff = Backoff::new();
+                }
             }
             if event.is_some() {
                 return event;
@@ -176,13 +179,6 @@ impl Daemon {
         }
         let message = receive(&mut self.connection, &mut self.split);
         self.following.on(message, self.remote.wanted())
-    }
-
-    fn lose(&mut self) {
-        self.remote.lose();
-        if self.since.elapsed() >= STEADY {
-            self.backoff = Backoff::new();
-        }
     }
 
     fn reconnect(&mut self) -> Step {

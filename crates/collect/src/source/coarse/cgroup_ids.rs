@@ -55,7 +55,12 @@ impl CgroupIds {
         if let Some(id) = self.met.get(path) {
             return *id;
         }
-        self.meet_ancestors(path);
+        // Ancestors, for their quotas.
+        for end in path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end.max(1)) {
+            if !self.met.contains_key(&path[..end]) {
+                self.meet(&path[..end]);
+            }
+        }
         self.meet(path)
     }
 
@@ -64,15 +69,6 @@ impl CgroupIds {
         let id = fs::metadata(directory).ok().filter(fs::Metadata::is_dir).map(|found| found.ino());
         self.met.insert(path.to_vec(), id);
         id
-    }
-
-    fn meet_ancestors(&mut self, path: &[u8]) {
-        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end.max(1));
-        for ancestor in ends.map(|end| &path[..end]) {
-            if !self.met.contains_key(ancestor) {
-                self.meet(ancestor);
-            }
-        }
     }
 
     /// Adds what was met to the tree, which then need not be walked.

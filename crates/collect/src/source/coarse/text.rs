@@ -78,8 +78,7 @@ pub(crate) fn process(status: &[u8]) -> Option<u32> {
     value(status, b"Tgid:")?.try_into().ok()
 }
 
-/// The number and path of a hierarchy in `/proc/PID/cgroup`: the v1 hierarchy with `controller`
-/// (`4:cpu,cpuacct:/path`), or v2 (`0::/path`).
+/// The number and path of the v1 hierarchy with `controller` (`4:cpu,cpuacct:/path`), or of v2 (`0::/path`).
 pub(crate) fn hierarchy<'t>(text: &'t [u8], controller: Option<&str>) -> Option<(&'t [u8], &'t [u8])> {
     text.split(|byte| *byte == b'\n').find_map(|line| {
         let mut fields = line.splitn(3, |byte| *byte == b':');
@@ -92,8 +91,7 @@ pub(crate) fn hierarchy<'t>(text: &'t [u8], controller: Option<&str>) -> Option<
     })
 }
 
-/// The path in the hierarchy of the cpu controller. `None` also for a removed cgroup (` (deleted)`) and one outside of
-/// the root that this process sees.
+/// The path in the cpu controller's hierarchy; `None` also for a removed cgroup (` (deleted)`) or one outside of our root.
 pub(crate) fn cgroup_path(text: &[u8], is_v2: bool) -> Option<&[u8]> {
     let (_, path) = hierarchy(text, (!is_v2).then_some("cpu"))?;
     let is_outside = path.split(|byte| *byte == b'/').any(|name| name == b"..");
@@ -114,8 +112,7 @@ pub(crate) fn resident_pages(statm: &[u8]) -> Option<u64> {
     words(statm).nth(1).and_then(number)
 }
 
-/// The number on the line that begins with `name`. The wanted lines are near the end; a name of a task cannot fake one, as its
-/// newlines are escaped.
+/// The number on the line that begins with `name`, from the end. Names of tasks cannot fake a line: newlines are escaped.
 pub(crate) fn value(text: &[u8], name: &[u8]) -> Option<u64> {
     number(text.rsplit(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name))?)
 }
