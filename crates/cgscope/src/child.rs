@@ -41,11 +41,11 @@ pub struct Held {
     has_session: bool,
     go: io::PipeWriter,
     outcome: oneshot::Receiver<io::Result<Ended>>,
-    remains: Remains,
+    remains: Unreaped,
 }
 
 /// While this lives, a command that has ended is not reaped and stays readable in `/proc`.
-pub struct Remains {
+pub struct Unreaped {
     _held: mpsc::Sender<()>,
 }
 
@@ -117,7 +117,7 @@ impl Held {
         if self.has_session { -pid } else { pid }
     }
 
-    pub fn release(mut self) -> (Running, Remains) {
+    pub fn release(mut self) -> (Running, Unreaped) {
         let released = Instant::now();
         let _ = self.go.write_all(&[1]);
         (Running { pid: self.pid, released, outcome: self.outcome }, self.remains)
@@ -140,7 +140,7 @@ impl Running {
 }
 
 /// Spawns in a thread, as `spawn` returns only when the released command was executed.
-fn run_in_thread(mut process: Command) -> (oneshot::Receiver<io::Result<Ended>>, Remains) {
+fn run_in_thread(mut process: Command) -> (oneshot::Receiver<io::Result<Ended>>, Unreaped) {
     let (done, outcome) = oneshot::channel();
     let (held, is_held) = mpsc::channel();
     let (started, has_started) = mpsc::channel();
@@ -155,7 +155,7 @@ fn run_in_thread(mut process: Command) -> (oneshot::Receiver<io::Result<Ended>>,
             PASS_TO.store(0, Ordering::SeqCst);
             match is_held.try_recv() {
                 Err(mpsc::TryRecvError::Empty) => {
-                    // Reaps it when `Remains` is dropped, or we end.
+                    // Reaps it when `Unreaped` is dropped, or we end.
                     thread::spawn(move || is_held.recv().is_err().then(|| child.wait()));
                 }
                 _ => drop(child.wait()),
@@ -164,7 +164,7 @@ fn run_in_thread(mut process: Command) -> (oneshot::Receiver<io::Result<Ended>>,
         }));
     });
     let _ = has_started.recv();
-    (outcome, Remains { _held: held })
+    (outcome, Unreaped { _held: held })
 }
 
 fn end_of(child: &Child) -> io::Result<Ended> {

@@ -36,7 +36,6 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// An error, and the exit code that it leads to.
 #[derive(Debug, thiserror::Error)]
 #[error("{sentence}")]
 pub struct Error {

@@ -11,12 +11,12 @@ use crate::{
     recording::Recording,
     text,
 };
-use output::Output;
+use output::ExportFile;
 
 pub fn run(options: &Export) -> Result {
     let mut recording = Recording::open(&options.file)?;
     let format = options.format;
-    let (output, out) = Output::open(&options.output, format)?;
+    let (output, out) = ExportFile::open(&options.output, format)?;
     let failed = |error: ExportError| failed(options, &output, error);
     let mut sink = format.sink(out, about(&recording)).map_err(failed)?;
     let (mut intervals, mut losses) = (0, Losses::default());
@@ -51,7 +51,7 @@ fn about(recording: &Recording) -> About {
     }
 }
 
-fn failed(options: &Export, output: &Output, error: ExportError) -> Error {
+fn failed(options: &Export, output: &ExportFile, error: ExportError) -> Error {
     let file = options.file.display();
     match error {
         ExportError::Io(error) => output.failed(&error),

@@ -17,7 +17,6 @@ pub struct Coarse {
 }
 
 impl Coarse {
-    /// Prints it, unless it was requested.
     pub fn say(&self) {
         self.say_with("sums of waits from /proc, no histogram, and of the causes only quotas");
     }

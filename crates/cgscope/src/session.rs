@@ -14,7 +14,7 @@ use cgscope_record::Reason;
 use cgscope_view::app::About;
 
 use crate::{
-    child::{Ended, Held, Output, Remains, Running},
+    child::{Ended, Held, Output, Running, Unreaped},
     cli,
     exit::{self, Error, Exit, Result},
     feed::{Event, Events, Source},
@@ -32,7 +32,7 @@ pub type AtEnd = Box<dyn FnOnce()>;
 pub struct Session {
     events: Option<Events>,
     child: Option<Running>,
-    _remains: Option<Remains>,
+    _remains: Option<Unreaped>,
     signals: Signals,
     pub pace: Pace,
     samples_left: Option<u64>,

@@ -107,7 +107,6 @@ impl Screen {
         self.terminal.resize(self.area()?)
     }
 
-    /// Takes the terminal over again and redraws.
     pub fn retake(&mut self) -> io::Result<()> {
         take_over()?;
         self.set_mouse(self.mouse)?;

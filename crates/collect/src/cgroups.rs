@@ -30,7 +30,7 @@ const MANY: usize = 1000;
 const ROOT_ID: u64 = 1;
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum TreeEvent {
     /// It is new; without its path if that was too long.
     Made(u64, Option<Arc<str>>),
     Removed(u64),
@@ -38,8 +38,7 @@ pub(crate) enum Event {
     Renamed,
 }
 
-impl Event {
-    /// Parses a record of the ring buffer.
+impl TreeEvent {
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let (head, path) = bytes.split_at_checked(CgroupEvent::HEAD)?;
         let (kind, rest) = head.split_first_chunk()?;
@@ -93,26 +92,26 @@ impl CgroupTree {
     }
 
     /// Adds an event that the BPF side had not yet reported at `since_ns` (CLOCK_MONOTONIC).
-    pub(crate) fn hear_since(&mut self, event: Event, since_ns: u64, now: Instant) {
-        if let Event::Made(id, _) = &event {
+    pub(crate) fn hear_since(&mut self, event: TreeEvent, since_ns: u64, now: Instant) {
+        if let TreeEvent::Made(id, _) = &event {
             self.made.insert(*id, since_ns);
         }
         self.hear(event, now);
     }
 
-    pub(crate) fn hear(&mut self, event: Event, now: Instant) {
+    pub(crate) fn hear(&mut self, event: TreeEvent, now: Instant) {
         match event {
-            Event::Made(id, Some(path)) => {
+            TreeEvent::Made(id, Some(path)) => {
                 self.gone.remove(&id);
                 self.ids.insert(path.clone(), id);
                 self.paths.insert(id, path);
             }
             // A walk finds it when a figure names it.
-            Event::Made(_, None) => {}
-            Event::Removed(id) => {
+            TreeEvent::Made(_, None) => {}
+            TreeEvent::Removed(id) => {
                 self.gone.entry(id).or_insert(now);
             }
-            Event::Renamed => self.is_renamed = true,
+            TreeEvent::Renamed => self.is_renamed = true,
         }
     }
 

@@ -17,7 +17,7 @@ const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
 /// Gathers everything but `features_off` and `trial`, which need the collector. `root` is `/` except in tests.
 pub fn gather(root: &Path) -> Facts {
-    let host = Host(root);
+    let host = Root(root);
     let release = host.line("proc/sys/kernel/osrelease");
     let status = host.text("proc/self/status");
     let status = status.as_deref();
@@ -50,7 +50,7 @@ pub fn gather(root: &Path) -> Facts {
 
 /// The NUMA node of each online CPU; empty without NUMA.
 pub fn cpu_to_node(root: &Path) -> BTreeMap<u32, u32> {
-    let host = Host(root);
+    let host = Root(root);
     let nodes = host.numa_nodes().unwrap_or_default();
     let cpus =
         |node| host.cpu_list(&format!("sys/devices/system/node/node{node}/cpulist")).unwrap_or_default();
@@ -78,7 +78,7 @@ pub(crate) fn has_no_numa(root: &Path) -> bool {
 
 /// The number of possible CPUs: the highest number and one; at least 1.
 pub fn possible_cpus(root: &Path) -> u32 {
-    let possible = Host(root).cpu_list("sys/devices/system/cpu/possible").unwrap_or_default();
+    let possible = Root(root).cpu_list("sys/devices/system/cpu/possible").unwrap_or_default();
     possible.into_iter().max().map_or(1, |last| last + 1)
 }
 
@@ -121,7 +121,7 @@ impl CgroupMounts {
 }
 
 pub(crate) fn mountinfo(root: &Path) -> String {
-    Host(root).text("proc/self/mountinfo").unwrap_or_default()
+    Root(root).text("proc/self/mountinfo").unwrap_or_default()
 }
 
 pub(crate) fn below(root: &Path, path: &Path) -> PathBuf {
@@ -237,9 +237,9 @@ fn proxy_exec(config: &str, cmdline: &str) -> bool {
     built_in && !last.is_some_and(|value| ["0", "n", "N", "off", "false"].contains(&value))
 }
 
-struct Host<'a>(&'a Path);
+struct Root<'a>(&'a Path);
 
-impl Host<'_> {
+impl Root<'_> {
     fn text(&self, path: &str) -> Option<String> {
         let bytes = fs::read(self.0.join(path)).ok()?;
         Some(String::from_utf8_lossy(&bytes).into_owned())

@@ -191,7 +191,6 @@ impl KernelSide {
         })
     }
 
-    /// Makes places for cgroups that have none, while there is room.
     pub(crate) fn make_places(&mut self, cgroups: impl IntoIterator<Item = u64>) -> Result<(), Failure> {
         step("make places for cgroups", || {
             let mut exited = self.exited_table()?;
@@ -250,7 +249,6 @@ impl KernelSide {
         step("tell that the culprits were read", || self.set_first(names::PAIRS_READ, clock_ns))
     }
 
-    /// Sets how many more tasks the BPF side may follow.
     pub(crate) fn set_room(&mut self, tasks: i64) -> Result<(), Failure> {
         step("tell how many tasks may be followed", || self.set_first(names::ROOM, tasks as u64))
     }

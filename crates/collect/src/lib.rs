@@ -45,7 +45,7 @@ pub mod shared_parts {
         kernel_side::{AyaResult, failed, hash_table, program, read_iterator},
         plain::Raw,
         source::coarse::{cgroup_ids::CgroupIds, files::ProcFiles, follow::Follow, text},
-        stream::{Buffer, End as StreamEnd, drain},
+        stream::{Buffer, StreamEnd, drain},
         task_state::from_bits as task_state_from_bits,
     };
 }

@@ -81,7 +81,6 @@ impl Maps {
 const POLICIES: usize = 8;
 /// Processes read: those with the most CPU time so far.
 const PROCESSES: usize = 16;
-/// Shortest pause between two readings.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Shortest pause as a multiple of the last reading's time, which is then at most 1 %.
 const PAUSES_PER_READING: u32 = 100;

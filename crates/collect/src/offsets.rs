@@ -153,7 +153,6 @@ fn bit_offset<'a>(
     None
 }
 
-/// The struct or union type of a member, behind typedefs and qualifiers.
 fn aggregate(btf: &Btf, member: &btf_rs::Member) -> Option<btf_rs::Struct> {
     let mut ty = btf.resolve_chained_type(member).ok()?;
     loop {

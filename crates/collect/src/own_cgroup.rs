@@ -146,7 +146,6 @@ impl Drop for OwnCgroup {
     }
 }
 
-/// The processes of the cgroup at `directory` and below.
 pub(crate) fn processes_below(directory: &Path) -> Vec<Process> {
     let mut found = pids(directory);
     let mut below = vec![directory.to_owned()];

@@ -27,7 +27,6 @@ pub(crate) struct PlacementFiles {
     root: PathBuf,
     tick_ns: u64,
     online: Vec<u32>,
-    /// Read again when CPUs come or go.
     pub(crate) cpu_nodes: NodesOfCpus,
     /// CPUs came or went before the last call of [`cpus`](Self::cpus).
     pub(crate) has_changed: bool,

@@ -16,7 +16,6 @@ pub(crate) fn access(record: &TaskRecord) -> Access {
     }
 }
 
-/// What the next reading changes.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     clear: u64,

@@ -29,7 +29,7 @@ impl Buffer {
 
 /// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum StreamEnd {
     /// Everything was read.
     Complete,
     /// It was cut, or held something that is not a record.
@@ -52,7 +52,7 @@ pub(crate) fn read_records(
     stream: &mut impl Read,
     buffer: &mut Buffer,
     mut each: impl FnMut(&TaskTold<'_>),
-) -> io::Result<End> {
+) -> io::Result<StreamEnd> {
     drain(stream, buffer, |bytes| {
         let mut used = 0;
         while let Some(record) = part::<TaskRecord>(&mut &bytes[used..]) {
@@ -81,7 +81,7 @@ pub(crate) fn read_exited(
     stream: &mut impl Read,
     buffer: &mut Buffer,
     mut each: impl FnMut(u64, Option<&Exited>),
-) -> io::Result<End> {
+) -> io::Result<StreamEnd> {
     drain(stream, buffer, |mut bytes| {
         let whole = bytes.len();
         loop {
@@ -107,7 +107,7 @@ pub fn drain(
     stream: &mut impl Read,
     buffer: &mut Buffer,
     mut take: impl FnMut(&[u8]) -> Option<usize>,
-) -> io::Result<End> {
+) -> io::Result<StreamEnd> {
     let buffer = buffer.bytes();
     let mut held = 0;
     loop {
@@ -119,10 +119,10 @@ pub fn drain(
             other => other?,
         };
         if read == 0 {
-            return Ok(if held == 0 { End::Complete } else { End::CutShort });
+            return Ok(if held == 0 { StreamEnd::Complete } else { StreamEnd::CutShort });
         }
         held += read;
-        let Some(used) = take(&buffer[..held]) else { return Ok(End::CutShort) };
+        let Some(used) = take(&buffer[..held]) else { return Ok(StreamEnd::CutShort) };
         buffer.copy_within(used..held, 0);
         held -= used;
     }
@@ -224,7 +224,7 @@ mod tests {
                 assert_eq!(ends, if_has(HAS_HISTOGRAM).map(|_| (0, Some(WORDS - 1))));
                 seen.push(tid);
             });
-            assert_eq!(end.unwrap(), End::Complete);
+            assert_eq!(end.unwrap(), StreamEnd::Complete);
             assert_eq!(seen, (0..100).collect::<Vec<_>>());
         }
     }
@@ -243,7 +243,7 @@ mod tests {
             });
             let ends: Vec<usize> = whole.collect();
             assert_eq!(tasks, ends.iter().filter(|end| **end <= length).count());
-            assert_eq!(end == End::Complete, ends.contains(&length));
+            assert_eq!(end == StreamEnd::Complete, ends.contains(&length));
         }
     }
 
@@ -274,21 +274,21 @@ mod tests {
             let end = read_exited(&mut Pieces(&bytes, piece), &mut Buffer::default(), |id, place| {
                 seen.push((id, place.map(|place| place.complete)));
             });
-            assert_eq!(end.unwrap(), End::Complete);
+            assert_eq!(end.unwrap(), StreamEnd::Complete);
             let expected = (0..50).map(|id| (id, (id % 3 == 0).then_some(id)));
             assert!(seen.into_iter().eq(expected), "{piece}");
         }
         let cut = &bytes[..bytes.len() - 8];
         let end = read_exited(&mut Pieces(cut, 4096), &mut Buffer::default(), |_, _| {});
-        assert_eq!(end.unwrap(), End::CutShort);
+        assert_eq!(end.unwrap(), StreamEnd::CutShort);
         let end = read_exited(&mut Pieces(&[7; 64], 64), &mut Buffer::default(), |_, _| panic!("no record"));
-        assert_eq!(end.unwrap(), End::CutShort);
+        assert_eq!(end.unwrap(), StreamEnd::CutShort);
     }
 
     #[test]
     fn what_is_no_record_is_not_taken_for_one() {
         let end =
             read_records(&mut Pieces(&[7; 5_000], 4096), &mut Buffer::default(), |_| panic!("no record"));
-        assert_eq!(end.unwrap(), End::CutShort);
+        assert_eq!(end.unwrap(), StreamEnd::CutShort);
     }
 }

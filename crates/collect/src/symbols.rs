@@ -158,7 +158,6 @@ impl Table {
         Err(Failure::of_host(what, EFFECT, remedy))
     }
 
-    /// The index of the function at `addr`.
     fn at(&self, addr: u64) -> Option<usize> {
         let at = self.starts.partition_point(|start| *start <= addr).checked_sub(1)?;
         (!self.ends.contains(&self.starts[at])).then_some(at)

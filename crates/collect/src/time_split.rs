@@ -14,11 +14,11 @@ pub struct TimeSplit {
     files: ProcFiles,
     ticks: Ticks,
     /// By serial.
-    known: HashMap<u64, Known>,
+    known: HashMap<u64, KnownSplit>,
     number: u64,
 }
 
-struct Known {
+struct KnownSplit {
     on_cpu_ns: u64,
     /// `None`: it could not be read at the task's first Sample, and later figures would all fall into one interval.
     accounts: Option<Arc<Accounts>>,
@@ -56,7 +56,7 @@ impl TimeSplit {
             }
             None => self.read(task, &CpuTimes::default()),
         };
-        let known = Known { on_cpu_ns, accounts: accounts.clone(), told_in: self.number };
+        let known = KnownSplit { on_cpu_ns, accounts: accounts.clone(), told_in: self.number };
         self.known.insert(task.serial, known);
         accounts
     }

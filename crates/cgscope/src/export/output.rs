@@ -16,13 +16,10 @@ pub fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Where an export goes. Dropping it deletes an unfinished file.
-pub enum Output {
-    Stdout,
-    Place { place: Place, beside: Beside },
-}
+/// Where an export goes; `None`: to standard output. Dropping it deletes an unfinished file.
+pub struct ExportFile(Option<(Place, Beside)>);
 
-impl Output {
+impl ExportFile {
     pub fn open(path: &Path, format: Format) -> Result<(Self, Out)> {
         if is_stdout(path) {
             if format.is_binary() && io::stdout().is_terminal() {
@@ -32,29 +29,23 @@ impl Output {
                 ));
             }
             let out = BufWriter::with_capacity(BUFFER, io::stdout());
-            return Ok((Self::Stdout, Box::new(out)));
+            return Ok((Self(None), Box::new(out)));
         }
         let place = place(path)?;
         let (file, beside) = place.create().map_err(|error| cannot_write(path, &error))?;
-        Ok((Self::Place { place, beside }, Box::new(BufWriter::with_capacity(BUFFER, file))))
+        Ok((Self(Some((place, beside))), Box::new(BufWriter::with_capacity(BUFFER, file))))
     }
 
     pub fn keep(self) -> Result<()> {
-        match self {
-            Self::Stdout => Ok(()),
-            Self::Place { place, beside } => {
-                beside.keep().map_err(|error| cannot_write(place.path(), &error))
-            }
-        }
+        let Some((place, beside)) = self.0 else { return Ok(()) };
+        beside.keep().map_err(|error| cannot_write(place.path(), &error))
     }
 
     pub fn failed(&self, error: &io::Error) -> Error {
-        match self {
-            Self::Stdout => Error::output(error),
-            Self::Place { place, .. } if place.is_direct() && error.kind() == io::ErrorKind::BrokenPipe => {
-                Error::output(error)
-            }
-            Self::Place { place, .. } => cannot_write(place.path(), error),
+        let is_broken_pipe = error.kind() == io::ErrorKind::BrokenPipe;
+        match &self.0 {
+            Some((place, _)) if !(place.is_direct() && is_broken_pipe) => cannot_write(place.path(), error),
+            _ => Error::output(error),
         }
     }
 }

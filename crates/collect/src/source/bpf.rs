@@ -19,7 +19,7 @@ use super::Source;
 use crate::{
     Failure, Options,
     by_cpu::{CpuCounts, NodePlaces},
-    cgroups::{self, CgroupTree, Event, Remains},
+    cgroups::{self, CgroupTree, Remains, TreeEvent},
     clock::{monotonic_ns, refresh_run_queue},
     facts::{self, CgroupMounts},
     kernel_side::{KernelSide, Plan},
@@ -29,7 +29,7 @@ use crate::{
     readings::{KnownTask, exited_reading, pending, reading, waits_since_ns},
     shared::{Changes, access},
     stacks::{self, UnderWay},
-    stream::{self, Buffer, End, read_records},
+    stream::{self, Buffer, StreamEnd, read_records},
 };
 
 const HOST: &str = "/";
@@ -112,7 +112,7 @@ impl Source for BpfSource {
     fn tell_of_cgroups(&mut self, tree: &mut CgroupTree, now: Instant) {
         let told_ns = std::mem::replace(&mut self.events_told_ns, monotonic_ns());
         self.side.cgroup_events(|bytes| {
-            if let Some(event) = Event::parse(bytes) {
+            if let Some(event) = TreeEvent::parse(bytes) {
                 tree.hear_since(event, told_ns, now);
             }
         });
@@ -280,7 +280,7 @@ impl BpfSource {
             tasks.push(reading(record, placement, kept, &self.nodes));
         })
         .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;
-        if end == End::CutShort {
+        if end == StreamEnd::CutShort {
             self.own_losses.add(Loss::ReadingCutShort, 1);
         }
         if self.known.len() != tasks.len() {
@@ -337,7 +337,7 @@ impl BpfSource {
             }
         })
         .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;
-        if end == End::CutShort {
+        if end == StreamEnd::CutShort {
             self.own_losses.add(Loss::ReadingCutShort, 1);
         } else {
             self.places.retain(|_, place| place.told_in == turn);
@@ -357,7 +357,6 @@ impl BpfSource {
     }
 }
 
-/// The kernel's fields; an error if a required one is missing.
 fn resolved(options: &Options) -> Result<Resolved, Failure> {
     if !options.selection.follows_all() && facts::gather(Path::new(HOST)).initial_pid_namespace == Some(false)
     {

@@ -40,7 +40,7 @@ use text::Schedstat;
 /// An idle task may move to another cgroup: its cgroup is read again every this many readings.
 const CGROUP_EVERY: u64 = 16;
 
-struct Known {
+struct KnownThread {
     schedstat: Schedstat,
     start_ticks: u64,
     is_dead: bool,
@@ -55,7 +55,7 @@ pub(crate) struct CoarseSource {
     follow: Follow,
     nodes: BTreeMap<u32, u32>,
     ticks: Ticks,
-    known: HashMap<u32, Known>,
+    known: HashMap<u32, KnownThread>,
     no_waits: Arc<Hist>,
     accounts: bool,
     number: u64,
@@ -162,7 +162,8 @@ impl CoarseSource {
 
     /// True if it is known and has not run since: nothing but its cgroup can have changed.
     fn has_rested(&mut self, threads: BorrowedFd<'_>, pid: u32, tid: u32, schedstat: Schedstat) -> bool {
-        let is_as_it_was = |known: &&mut Known| known.schedstat == schedstat && known.reading.tgid == pid;
+        let is_as_it_was =
+            |known: &&mut KnownThread| known.schedstat == schedstat && known.reading.tgid == pid;
         let Some(known) = self.known.get_mut(&tid).filter(is_as_it_was) else { return false };
         known.seen = self.number;
         if (self.number + u64::from(tid)).is_multiple_of(CGROUP_EVERY) {
@@ -204,11 +205,11 @@ impl CoarseSource {
         };
         self.births.born += u64::from(before.is_none());
         let (seen, changed) = (self.number, self.number);
-        self.keep(Known { schedstat, start_ticks, is_dead, seen, changed, reading });
+        self.keep(KnownThread { schedstat, start_ticks, is_dead, seen, changed, reading });
         Some(())
     }
 
-    fn keep(&mut self, known: Known) {
+    fn keep(&mut self, known: KnownThread) {
         let start_ticks = known.start_ticks;
         if let Some(old) = self.known.insert(known.reading.tid, known)
             && old.start_ticks != start_ticks
@@ -268,8 +269,7 @@ fn totals(schedstat: Schedstat, (voluntary, involuntary): (u64, u64)) -> Totals 
     }
 }
 
-/// The name, shared with the reading before if unchanged.
-fn comm_of(comm: &[u8], before: Option<&Known>) -> Arc<str> {
+fn comm_of(comm: &[u8], before: Option<&KnownThread>) -> Arc<str> {
     let comm = String::from_utf8_lossy(comm);
     match before {
         Some(known) if *known.reading.comm == *comm => known.reading.comm.clone(),
@@ -286,7 +286,6 @@ fn cgroup_id(
     cgroups?.id(files.of_thread(threads, tid, "cgroup")?)
 }
 
-/// Counts tasks that started and exited between two readings.
 #[derive(Debug, Default)]
 struct Births {
     /// Forks on this host until the last reading.

@@ -85,7 +85,6 @@ impl Following {
         (Some(Ok(Event::Message("the daemon is back: figures begin anew".into()))), Then::Receive)
     }
 
-    /// Drops the held first Sample if it is too close to this one.
     fn on_sample(&mut self, sample: Box<Sample>) -> Option<Event> {
         let shortest_ns = std::mem::take(&mut self.shortest_ns);
         self.held.take_if(|held| sample.mono_ns.saturating_sub(held.mono_ns) < shortest_ns);

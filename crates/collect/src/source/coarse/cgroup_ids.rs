@@ -13,7 +13,7 @@ use super::text;
 use cgscope_model::printable;
 
 use crate::{
-    cgroups::{CgroupTree, Event},
+    cgroups::{CgroupTree, TreeEvent},
     facts::{self, CgroupMounts},
 };
 
@@ -77,7 +77,7 @@ impl CgroupIds {
             let Some(id) = *id else { continue };
             let path: Arc<str> = printable(&String::from_utf8_lossy(path));
             if tree.path(id) != Some(&path) || tree.is_gone(id) {
-                tree.hear(Event::Made(id, Some(path)), now);
+                tree.hear(TreeEvent::Made(id, Some(path)), now);
             }
         }
     }

@@ -69,7 +69,6 @@ pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
     Some(Stat { comm, state, ppid, flags, user_ticks, system_ticks, guest_ticks, start_ticks, cpu })
 }
 
-/// Voluntary and involuntary switches of a `status` file.
 pub(crate) fn switches(status: &[u8]) -> Option<(u64, u64)> {
     Some((value(status, b"voluntary_ctxt_switches:")?, value(status, b"nonvoluntary_ctxt_switches:")?))
 }
