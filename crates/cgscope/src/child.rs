@@ -1,4 +1,4 @@
-//! A command that is started for us: made, held back until it is followed, let go.
+//! A command that we start: forked, held until it is followed, released.
 
 use std::{
     io::{self, Read, Write},
@@ -22,31 +22,30 @@ use crate::exit::{Error, Result};
 
 mod other_user;
 
-/// Where signals are passed on to, as `kill(2)` has it: to a process, or to a group of a session of its own; 0: nowhere.
+/// The target of passed-on signals, as in `kill(2)`: a process, or the group of another session; 0: none.
 pub static PASS_TO: AtomicI32 = AtomicI32::new(0);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Output {
     #[default]
     AsOurs,
-    /// Our standard output carries the result alone.
+    /// Our standard output carries only the result.
     ToStandardError,
-    /// Our terminal is a screen.
+    /// Our screen uses the terminal.
     Nowhere,
 }
 
-/// A command before its `execve`.
 pub struct Held {
     pub pid: u32,
-    /// It leads a session, and so a process group, of its own: keys of our terminal do not reach it.
+    /// It leads its own session and process group: keys of our terminal do not reach it.
     has_session: bool,
     go: io::PipeWriter,
     outcome: oneshot::Receiver<io::Result<Ended>>,
-    remains: Remains,
+    remains: Unreaped,
 }
 
-/// As long as it is there, a command that has ended stays to be read in `/proc`: it is not reaped.
-pub struct Remains {
+/// While this lives, a command that has ended is not reaped and stays readable in `/proc`.
+pub struct Unreaped {
     _held: mpsc::Sender<()>,
 }
 
@@ -59,15 +58,15 @@ pub struct Running {
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
     pub status: ExitStatus,
-    /// What it used, with those of its children that were waited for.
+    /// Includes children that it waited for.
     pub usage: Usage,
     at: Instant,
-    /// From when it was let go.
+    /// Since it was released.
     pub lived: Duration,
 }
 
 impl Held {
-    /// Forks; the new process waits until [`Held::release`] lets it go on to the command.
+    /// Forks; the new process waits for [`Held::release`] before it executes the command.
     pub fn start(command: &[String], user: Option<&str>, output: Output) -> Result<Self> {
         let failed =
             |error: io::Error| Error::could_not_run(format!("cannot start {:?}: {error}", command[0]));
@@ -92,7 +91,7 @@ impl Held {
         // SAFETY: between fork and exec only async-signal-safe calls: close, getpid, write, read.
         unsafe {
             process.pre_exec(move || {
-                // Its copy of our end: with it open, it would wait for itself if we went.
+                // With our end open, it would wait for itself if we died.
                 libc::close(our_end);
                 (&pid_writer).write_all(&std::process::id().to_ne_bytes())?;
                 match (&go_reader).read(&mut [0])? {
@@ -103,7 +102,6 @@ impl Held {
         }
         let (outcome, remains) = run_in_thread(process);
         let mut pid = [0; 4];
-        // If the fork failed there is no pid; the outcome says why.
         match pid_reader.read_exact(&mut pid) {
             Ok(()) => {
                 let pid = u32::from_ne_bytes(pid);
@@ -113,22 +111,20 @@ impl Held {
         }
     }
 
-    /// Whom `kill(2)` must name for it: its process, or its process group where that is its own.
+    /// The target for `kill(2)`: its process, or its own process group.
     pub fn signalled(&self) -> i32 {
         let pid = self.pid as i32;
         if self.has_session { -pid } else { pid }
     }
 
-    pub fn release(mut self) -> (Running, Remains) {
+    pub fn release(mut self) -> (Running, Unreaped) {
         let released = Instant::now();
-        // A process that died meanwhile reads nothing; its outcome says so.
         let _ = self.go.write_all(&[1]);
         (Running { pid: self.pid, released, outcome: self.outcome }, self.remains)
     }
 }
 
 impl Running {
-    /// Its end; an error if the program could not be executed.
     pub async fn wait(&mut self) -> io::Result<Ended> {
         let outcome = (&mut self.outcome).await;
         let ended =
@@ -138,29 +134,28 @@ impl Running {
 
     pub fn terminate(&self) {
         if let Some(pid) = rustix::process::Pid::from_raw(self.pid as i32) {
-            // It may be gone already.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
     }
 }
 
-/// `spawn` returns only when the command was executed, which is after we have let it go; so it has a thread of its own.
-fn run_in_thread(mut process: Command) -> (oneshot::Receiver<io::Result<Ended>>, Remains) {
+/// Spawns in a thread, as `spawn` returns only when the released command was executed.
+fn run_in_thread(mut process: Command) -> (oneshot::Receiver<io::Result<Ended>>, Unreaped) {
     let (done, outcome) = oneshot::channel();
     let (held, is_held) = mpsc::channel();
     let (started, has_started) = mpsc::channel();
     thread::spawn(move || {
         let _ = started.send(());
         let result = process.spawn();
-        // Drops our ends of the pipes, so that a failed fork is seen as an end of file.
+        // Drops our ends of the pipes, so that a failed fork reads as end of file.
         drop(process);
         let _ = done.send(result.and_then(|mut child| {
             let ended = end_of(&child);
-            // Before its number may be given to another process.
+            // Before its pid can be reused.
             PASS_TO.store(0, Ordering::SeqCst);
             match is_held.try_recv() {
                 Err(mpsc::TryRecvError::Empty) => {
-                    // It is reaped when its remains are let go, or we end.
+                    // Reaps it when `Unreaped` is dropped, or we end.
                     thread::spawn(move || is_held.recv().is_err().then(|| child.wait()));
                 }
                 _ => drop(child.wait()),
@@ -169,10 +164,9 @@ fn run_in_thread(mut process: Command) -> (oneshot::Receiver<io::Result<Ended>>,
         }));
     });
     let _ = has_started.recv();
-    (outcome, Remains { _held: held })
+    (outcome, Unreaped { _held: held })
 }
 
-/// Waits for its end and leaves it to be reaped.
 fn end_of(child: &Child) -> io::Result<Ended> {
     loop {
         // SAFETY: zeroes are valid values, and the kernel fills them in. The C library does not pass the last one on.
@@ -211,7 +205,6 @@ fn used(usage: &libc::rusage) -> Usage {
     Usage {
         user_ns: ns(usage.ru_utime),
         system_ns: ns(usage.ru_stime),
-        // In KiB.
         max_rss_bytes: count(usage.ru_maxrss).saturating_mul(1_024),
         minor_faults: count(usage.ru_minflt),
         major_faults: count(usage.ru_majflt),

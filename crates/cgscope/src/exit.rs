@@ -1,22 +1,21 @@
-//! How a command can end, in one place.
+//! How commands end.
 
 use std::{io, process::ExitCode};
 
 use cgscope_model::Losses;
 
-/// What the shell sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
     Done,
-    /// Done but incomplete: something was lost, or the target vanished.
+    /// Done but incomplete: something was lost, or the target exited.
     Incomplete,
     CouldNotRun,
-    /// As a command that was run in our place.
+    /// The code of a command that ran in our place.
     AsCommand(u8),
 }
 
 impl Exit {
-    /// A measurement that lost something of what the host shows is incomplete.
+    /// Incomplete if something that the host shows was lost.
     pub fn of_losses(losses: &Losses) -> Self {
         if losses.nonzero().any(|(loss, _)| !loss.leaves_result_whole()) {
             Self::Incomplete
@@ -37,12 +36,10 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// An error of a command, with how it makes the command end.
 #[derive(Debug, thiserror::Error)]
 #[error("{sentence}")]
 pub struct Error {
     pub sentence: String,
-    /// [`Exit::Incomplete`] where something was done, else [`Exit::CouldNotRun`].
     pub exit: Exit,
 }
 
@@ -53,19 +50,18 @@ impl Error {
         Self { sentence: sentence.into(), exit: Exit::CouldNotRun }
     }
 
-    /// Something was done and stands.
+    /// Something was done and remains valid.
     pub fn incomplete(sentence: impl Into<String>) -> Self {
         Self { sentence: sentence.into(), exit: Exit::Incomplete }
     }
 
-    /// The program of a command could not be executed: as `env`, `nohup` and shells have it, 127 for one that is not there, 126
-    /// for one that is none.
+    /// The program of a command could not be executed: 127 if it does not exist, else 126, as with `env`, `nohup` and shells.
     pub fn not_executed(error: &io::Error) -> Self {
         let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
         Self { exit: Exit::AsCommand(code), ..Self::could_not_run(not_executed(error)) }
     }
 
-    /// A result could not be written to standard output. A pipe that nobody reads any more is success.
+    /// A result could not be written to standard output. A closed pipe is success.
     pub fn output(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self { sentence: String::new(), exit: Exit::Done };
@@ -74,7 +70,6 @@ impl Error {
     }
 }
 
-/// Why a command did not become one.
 pub fn not_executed(error: &io::Error) -> String {
     format!("the command could not be run: {error}")
 }

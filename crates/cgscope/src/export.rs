@@ -2,7 +2,7 @@
 
 mod output;
 
-use cgscope_export::{About, Error as ExportError, Sink};
+use cgscope_export::{About, Error as ExportError};
 use cgscope_model::{Losses, units};
 
 use crate::{
@@ -11,60 +11,32 @@ use crate::{
     recording::Recording,
     text,
 };
-use output::Output;
+use output::ExportFile;
 
-/// Runs the command.
 pub fn run(options: &Export) -> Result {
     let mut recording = Recording::open(&options.file)?;
     let format = options.format;
-    let (output, out) = Output::open(&options.output, format)?;
+    let (output, out) = ExportFile::open(&options.output, format)?;
     let failed = |error: ExportError| failed(options, &output, error);
     let mut sink = format.sink(out, about(&recording)).map_err(failed)?;
-    let read = write_all(&mut recording, &mut *sink, failed);
-    // What was read before a failure of the recording is exported, as every command does with it.
-    let (read, broken) = match read {
-        Ok(read) => (read, None),
-        Err(Stop::Output(error)) => return Err(error),
-        Err(Stop::Recording(error, read)) => (read, Some(error)),
+    let (mut intervals, mut losses) = (0, Losses::default());
+    // What was read before a failure of the recording is exported, as in every command.
+    let broken = loop {
+        match recording.next_interval() {
+            Ok(Some(interval)) => {
+                sink.interval(&interval).map_err(failed)?;
+                intervals += 1;
+                losses.append(&interval.losses);
+            }
+            Ok(None) => break None,
+            Err(error) => break Some(error),
+        }
     };
     sink.finish().map_err(failed)?;
     output.keep()?;
-    say(options, &recording, read);
+    say(options, &recording, intervals, losses);
     let exit = recording.finish();
     broken.map_or(Ok(exit), Err)
-}
-
-/// What was read of a recording.
-#[derive(Default)]
-struct Read {
-    intervals: u64,
-    losses: Losses,
-}
-
-/// What ended it early.
-enum Stop {
-    /// Nothing more can be written.
-    Output(Error),
-    /// Nothing more can be read; so much was.
-    Recording(Error, Read),
-}
-
-fn write_all(
-    recording: &mut Recording,
-    sink: &mut dyn Sink,
-    failed: impl Fn(ExportError) -> Error,
-) -> std::result::Result<Read, Stop> {
-    let mut read = Read::default();
-    loop {
-        let interval = match recording.next_interval() {
-            Ok(Some(interval)) => interval,
-            Ok(None) => return Ok(read),
-            Err(error) => return Err(Stop::Recording(error, read)),
-        };
-        sink.interval(&interval).map_err(|error| Stop::Output(failed(error)))?;
-        read.intervals += 1;
-        read.losses.append(&interval.losses);
-    }
 }
 
 fn about(recording: &Recording) -> About {
@@ -79,7 +51,7 @@ fn about(recording: &Recording) -> About {
     }
 }
 
-fn failed(options: &Export, output: &Output, error: ExportError) -> Error {
+fn failed(options: &Export, output: &ExportFile, error: ExportError) -> Error {
     let file = options.file.display();
     match error {
         ExportError::Io(error) => output.failed(&error),
@@ -93,21 +65,21 @@ fn failed(options: &Export, output: &Output, error: ExportError) -> Error {
     }
 }
 
-fn say(options: &Export, recording: &Recording, mut read: Read) {
+fn say(options: &Export, recording: &Recording, intervals: u64, mut losses: Losses) {
     let file = options.file.display();
-    if read.intervals == 0 {
+    if intervals == 0 {
         say!(
             "cgscope: {file} has {}: there is nothing to compare, so nothing but the frame of the format was written",
             units::count(recording.samples(), "Sample")
         );
         return;
     }
-    read.losses.append(&recording.losses());
+    losses.append(&recording.losses());
     if !output::is_stdout(&options.output) {
-        let intervals = units::count(read.intervals, "interval");
-        let losses = text::loss_line(&read.losses);
+        let intervals = units::count(intervals, "interval");
+        let losses = text::loss_line(&losses);
         say!("cgscope: {intervals} of {file} in {}; {losses}", options.output.display());
-    } else if read.losses != Losses::default() {
-        say!("cgscope: {file}: {}", text::loss_line(&read.losses));
+    } else if losses != Losses::default() {
+        say!("cgscope: {file}: {}", text::loss_line(&losses));
     }
 }

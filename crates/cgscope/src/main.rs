@@ -1,7 +1,6 @@
 //! `cgscope`: why is this task, process, container or service not on a CPU although it could run?
 
-/// Says something on standard error. Nobody may be there to hear it (a lost connection, a pipe that is closed): that must
-/// not end what is being done, as `eprintln` would. Messages have paths and names in them, which may be anybody's.
+/// Prints to standard error, made printable. A closed pipe must not end the command, as `eprintln` would.
 macro_rules! say {
     ($($word:tt)*) => {{
         use std::io::Write as _;
@@ -47,12 +46,12 @@ use crate::{
     exit::{Error, Result},
 };
 
-/// The readings of thousands of tasks are megabytes that come and go with every Sample. By default the C library learns
-/// from the first of them to keep such blocks in its heap, which then stays in pieces: 30 MiB instead of 18 with 5,000 threads.
+/// Readings of thousands of tasks allocate megabytes with every Sample. By default the C library learns to keep such
+/// blocks in its heap, which stays fragmented: 30 MiB instead of 18 with 5,000 threads.
 #[cfg(target_env = "gnu")]
 fn give_memory_back() {
     const LARGE_BYTES: libc::c_int = 1 << 20;
-    /// Smaller blocks come and go as well: what is given back is zeroed when it is taken again.
+    /// Kept for smaller blocks, as returned memory is zeroed when it is allocated again.
     const KEPT_BYTES: libc::c_int = 8 << 20;
     // SAFETY: no preconditions; where it fails, nothing changes.
     unsafe {
@@ -97,7 +96,7 @@ fn dispatch(command: Command) -> Result {
             Command::Serve(options) => serve::run(&options).await,
         }
     });
-    // A thread that waits for a command we leave running must not hold us.
+    // A thread that waits for a running command must not keep us.
     runtime.shutdown_background();
     result
 }

@@ -1,6 +1,6 @@
-//! How it is measured: exactly, or coarsely where that is not available.
+//! The mode: exact, or coarse where exact is not available.
 
-use cgscope_collect::{Failure, Kind};
+use cgscope_collect::{Failure, FailureKind};
 use cgscope_model::doctor::{cause_of_failure, explain_failure};
 
 use crate::{
@@ -9,21 +9,18 @@ use crate::{
     exit::{Error, Result},
 };
 
-/// Why it is measured coarsely.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Coarse {
     pub because: String,
-    /// What is missing, what that prevents, and what to do. `None`: it was asked for.
+    /// What is missing, what that prevents, and what to do. `None`: it was requested.
     pub sentence: Option<String>,
 }
 
 impl Coarse {
-    /// Says it, unless it was asked for.
     pub fn say(&self) {
         self.say_with("sums of waits from /proc, no histogram, and of the causes only quotas");
     }
 
-    /// The same where something else is coarse: `what` there is.
     pub fn say_with(&self, what: &str) {
         if let Some(sentence) = &self.sentence {
             say!("cgscope: {sentence}; going on coarse: {what}");
@@ -31,7 +28,7 @@ impl Coarse {
     }
 }
 
-/// Begins something in the mode asked for: coarse only where the host, or a limit of the exact mode, leaves no other.
+/// Begins something in the requested mode; coarse only if the host, or a limit of the exact mode, leaves no other choice.
 pub fn choose<T>(
     choice: ModeChoice,
     exact: impl FnOnce() -> std::result::Result<T, Failure>,
@@ -41,14 +38,14 @@ pub fn choose<T>(
         ModeChoice::Coarse => Coarse { because: "as asked for".into(), sentence: None },
         ModeChoice::Bpf | ModeChoice::Auto => match exact() {
             Ok(begun) => return Ok((begun, None)),
-            Err(failure) if choice == ModeChoice::Bpf || failure.kind == Kind::Request => {
+            Err(failure) if choice == ModeChoice::Bpf || failure.kind == FailureKind::Request => {
                 return Err(could_not_start(&failure));
             }
             Err(failure) => because(&failure),
         },
     };
     let begun = coarse().map_err(|failure| match &because.sentence {
-        Some(sentence) if failure.kind != Kind::Request => {
+        Some(sentence) if failure.kind != FailureKind::Request => {
             Error::could_not_run(format!("{sentence}; and {failure}"))
         }
         _ => Error::could_not_run(failure.to_string()),
@@ -56,17 +53,17 @@ pub fn choose<T>(
     Ok((begun, Some(because)))
 }
 
-/// Where the host refused, what it lacks says more than how it refused.
+/// If the host refused, what it lacks says more than the refusal.
 fn could_not_start(failure: &Failure) -> Error {
     Error::could_not_run(match failure.kind {
-        Kind::Host => explain_failure(&doctor::known_facts(), &failure.to_string()),
-        Kind::Request | Kind::Mode => failure.to_string(),
+        FailureKind::Host => explain_failure(&doctor::known_facts(), &failure.to_string()),
+        FailureKind::Request | FailureKind::Mode => failure.to_string(),
     })
 }
 
 fn because(failure: &Failure) -> Coarse {
     let cause = || cause_of_failure(&doctor::known_facts(), &failure.to_string());
-    match (failure.kind == Kind::Host).then(cause).flatten() {
+    match (failure.kind == FailureKind::Host).then(cause).flatten() {
         Some(cause) => Coarse { sentence: Some(cause.sentence()), because: cause.finding },
         None => Coarse { because: failure.what.clone(), sentence: Some(failure.to_string()) },
     }

@@ -1,4 +1,4 @@
-//! What was typed, turned into what it means.
+//! The meaning of the arguments.
 
 use std::path::PathBuf;
 
@@ -11,36 +11,24 @@ use crate::{
     exit::{Error, Result},
 };
 
-/// Whose waits, and what to start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
-    /// Whose waits, the command not yet among them.
     pub selection: Selection,
-    /// The command to start, if any.
     pub command: Vec<String>,
-    /// As whom.
     pub user: Option<String>,
-    /// Where its output goes.
     pub output: Output,
-    /// The command is run as if we were not there: signals are passed on to it instead of ending us, and where it cannot be
-    /// executed the exit code says that as a shell does.
+    /// Run the command as if we were absent: signals are passed on to it, and the exit code says if it could not be executed.
     pub stands_aside: bool,
-    /// How to measure.
     pub mode: ModeChoice,
-    /// The socket of the daemon to look through.
     pub connect: Option<PathBuf>,
-    /// Say what is being done.
     pub verbose: bool,
-    /// Count waits by CPU.
     pub by_cpu: bool,
-    /// Read where the memory of the processes lies.
     pub memory: bool,
-    /// Read where time goes beside waits.
     pub accounts: Option<Accounting>,
 }
 
 impl Target {
-    /// Checks everything that can be checked without the host.
+    /// Checks everything that needs no host.
     pub fn new(select: &Select) -> Result<Self> {
         let selection = select.selectors.selection().map_err(Error::could_not_run)?;
         if select.memory && selection.follows_all() && select.command.is_empty() {
@@ -52,18 +40,14 @@ impl Target {
             selection,
             command: select.command.clone(),
             user: select.user.clone(),
-            output: Output::default(),
-            stands_aside: false,
             mode: select.mode,
             connect: select.connect.clone(),
             verbose: select.verbose,
-            by_cpu: false,
             memory: select.memory,
-            accounts: None,
+            ..Self::default()
         })
     }
 
-    /// The selection in words, for titles.
     pub fn words(&self) -> String {
         if !self.command.is_empty() {
             return format!("command {}", self.command.join(" "));

@@ -1,4 +1,4 @@
-//! One measurement of the running host, from its start to whatever ends it first.
+//! One measurement of the running host, until something ends it.
 
 mod hidden;
 
@@ -14,7 +14,7 @@ use cgscope_record::Reason;
 use cgscope_view::app::About;
 
 use crate::{
-    child::{Ended, Held, Output, Remains, Running},
+    child::{Ended, Held, Output, Running, Unreaped},
     cli,
     exit::{self, Error, Exit, Result},
     feed::{Event, Events, Source},
@@ -27,14 +27,12 @@ use crate::{
 pub use crate::feed::End;
 pub use hidden::hidden;
 
-/// What is to be done at once when the command has ended.
 pub type AtEnd = Box<dyn FnOnce()>;
 
 pub struct Session {
-    /// `None` before it has begun.
     events: Option<Events>,
     child: Option<Running>,
-    _remains: Option<Remains>,
+    _remains: Option<Unreaped>,
     signals: Signals,
     pub pace: Pace,
     samples_left: Option<u64>,
@@ -44,45 +42,38 @@ pub struct Session {
     stands_aside: bool,
     at_end: Option<AtEnd>,
     pub ended: Option<Ended>,
-    /// The selection, the started command now among it.
     pub selection: Selection,
     pub title: String,
     pub coarse: Option<Coarse>,
-    /// What findings are judged by.
     pub host: Host,
     verbose: bool,
-    /// What the kernel refused of what measuring can do without, in sentences.
     refused: Vec<String>,
 }
 
-/// How long and how often.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     pub interval: Duration,
     pub duration: Option<Duration>,
-    /// End after so many intervals.
     pub count: Option<u64>,
 }
 
-/// A measurement that is set up: everything asked for is followed, and the command has not been let go yet. Dropped, the
-/// command never runs.
+/// A prepared measurement: everything is followed, and the command still waits. Dropping it ends the command before it runs.
 pub struct Ready {
     source: Source,
     first: Option<Sample>,
     held: Option<Held>,
-    /// The measurement, which has not begun.
     pub session: Session,
 }
 
 impl Ready {
-    /// Makes the process of the command if there is one, and begins to follow what is asked for.
+    /// Forks for the command, if any, and begins to follow the target.
     pub fn new(target: &Target, pace: Pace) -> Result<Self> {
         let mut selection = target.selection.clone();
         let held = match target.command.as_slice() {
             [] => None,
             command => Some(Held::start(command, target.user.as_deref(), target.output)?),
         };
-        // After the fork: a process that is held back must not inherit our way with signals.
+        // After the fork, so that the command does not inherit our signal handlers.
         let signals = match &held {
             Some(held) if target.stands_aside => Signals::pass_on(held),
             held => Signals::listen_beside(held.as_ref())?,
@@ -106,15 +97,13 @@ impl Ready {
             say!("cgscope: {done} after {:.0?}, following {}", started.elapsed(), target.words());
         }
         let mut ready = Self { source, first: None, held, session };
-        // Of /proc, what a command does is seen only between two readings: the first one comes before it, and its end is read
-        // before it is reaped.
+        // From /proc only changes between two readings are seen: the first precedes the command, the last its reaping.
         if ready.session.coarse.is_some() && ready.held.is_some() {
             ready.sample()?;
         }
         Ok(ready)
     }
 
-    /// Takes the first Sample now, before the command does anything.
     pub fn sample(&mut self) -> Result<()> {
         if let Source::Own(collector) = &mut self.source {
             let first = collector.sample();
@@ -123,17 +112,15 @@ impl Ready {
         Ok(())
     }
 
-    /// The process of the command, which waits to be let go.
     pub fn command_pid(&self) -> Option<u32> {
         self.held.as_ref().map(|held| held.pid)
     }
 
-    /// Lets the command run, and begins to take Samples.
     pub fn go(mut self) -> Session {
         if let (Some(first), Source::Own(collector)) = (&mut self.first, &mut self.source)
             && first.mode == Mode::Bpf
         {
-            // Where it fails the next reading does, too, and says so.
+            // If it fails, so does the next reading, which reports it.
             let _ = collector.read_tasks_again(first);
         }
         let mut session = self.session;
@@ -181,7 +168,7 @@ impl Session {
         Ok(Ready::new(target, pace)?.go())
     }
 
-    /// Says how measuring is less than it could be: for a screen that was not to be disturbed, at its end.
+    /// Prints the limits of this measurement; a screen does it at its end.
     pub fn say_limits(&self) {
         if let Some(coarse) = &self.coarse {
             coarse.say();
@@ -199,7 +186,6 @@ impl Session {
                 biased;
                 event = events.next() => return self.on(event?),
                 Some(ended) = async { Some(child.as_mut()?.wait().await) }, if self.ending.is_none() => {
-                    // The thread has its outcome but once.
                     self.child = None;
                     self.command_ended(ended)?;
                 }
@@ -213,7 +199,7 @@ impl Session {
         }
     }
 
-    /// The next Sample, whether it must not be compared with those before it, and why it is the last one; messages are said.
+    /// The next Sample, whether it must not be compared with earlier ones, and why it is the last. Prints messages.
     pub async fn next_sample(&mut self) -> Result<(Box<Sample>, bool, Option<End>)> {
         loop {
             match self.next().await? {
@@ -230,7 +216,6 @@ impl Session {
         Ok(Event::Sample { sample, anew, end })
     }
 
-    /// To be done at once when the command has ended, before anything else is.
     pub fn at_end(&mut self, done: AtEnd) {
         self.at_end = Some(done);
     }
@@ -248,7 +233,6 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for the end of the command where nothing can be measured any more.
     pub async fn outlast(&mut self) -> Result<()> {
         let Some(child) = &mut self.child else { return Ok(()) };
         let ended = child.wait().await;
@@ -256,7 +240,7 @@ impl Session {
         self.command_ended(ended)
     }
 
-    /// For a screen that stays after the last Sample: until then the next event, afterwards `None` at the first signal.
+    /// The next event; after the last Sample, `None` at the first signal. For a screen that stays open.
     pub async fn next_or_signal(&mut self, ended: bool) -> Result<Option<Event>> {
         if ended {
             self.signals.any().await;
@@ -265,7 +249,7 @@ impl Session {
         self.next().await.map(Some)
     }
 
-    /// One that was never there has not exited, if it is still there.
+    /// A target that we never saw but that still exists is hidden from us, not exited.
     fn must_be_shown(&mut self, sample: &Sample) -> Result<()> {
         self.target_seen |= !sample.tasks.is_empty();
         let is_missing =
@@ -276,10 +260,9 @@ impl Session {
         }
     }
 
-    /// Why a Sample is the last one, if it is. `end`: what the feed says.
+    /// Why a Sample is the last one, if it is. `end`: what the feed reports.
     fn last(&mut self, sample: &Sample, end: Option<End>) -> Option<End> {
         if end.is_some() || self.ending.is_some() {
-            // One that was taken before the end may still be on its way.
             return end.map(|end| self.ending.clone().unwrap_or(end));
         }
         if let Some(left) = &mut self.samples_left {
@@ -289,7 +272,7 @@ impl Session {
             }
         }
         if self.watch_target && self.child.is_none() && sample.tasks.is_empty() {
-            // Tasks that are on their way out are not read any more, and not counted before their last switch.
+            // Exiting tasks are not read any more, and not counted before their last switch.
             self.end(End::TargetGone);
         }
         None
@@ -305,8 +288,7 @@ impl Session {
         }
     }
 
-    /// Changes the pace while it runs: the next Sample comes a whole new interval after the last one, or at once if that moment
-    /// has passed. An interval out of the bounds of what can be typed becomes the nearest within them.
+    /// Changes the interval; see [`Events::set_interval`]. It is clamped to what can be typed.
     pub fn set_interval(&mut self, interval: Duration) {
         self.pace.interval = interval;
         if let Some(events) = &mut self.events {
@@ -318,12 +300,11 @@ impl Session {
         self.child.is_some()
     }
 
-    /// What happened between two Samples, without what was not asked for.
     pub fn between(&self, earlier: &Sample, now: &Sample) -> Result<Interval> {
         recording::between(earlier, now, &self.selection)
     }
 
-    /// Asks a command that still runs to end, and says why it ended where that is not what was asked for.
+    /// Terminates a command that still runs, and prints why the measurement ended early.
     pub fn finish(&self, end: &End) -> Exit {
         if let (Some(child), End::Finished) = (&self.child, end) {
             child.terminate();
@@ -339,15 +320,13 @@ impl Session {
         exit(end)
     }
 
-    /// How a recording names it that the measurement was given up: an error with which a command is done is that nobody reads it
-    /// any more.
+    /// How a recording names an error. An error with exit code 0 means that nobody reads the output any more.
     pub fn reason_of_error(&self, error: &Error) -> Reason {
         let is_interrupted = self.ending == Some(End::Interrupted) || error.exit == Exit::Done;
         if is_interrupted { Reason::Interrupted } else { Reason::Failed }
     }
 }
 
-/// The running host, before anything is measured: its name and its kernel.
 pub fn about() -> About {
     let uname = rustix::system::uname();
     About {
@@ -372,7 +351,6 @@ pub fn words(end: &End) -> String {
     }
 }
 
-/// How an end makes the command end.
 pub fn exit(end: &End) -> Exit {
     match end {
         End::TargetGone => Exit::Incomplete,

@@ -1,4 +1,4 @@
-//! The signals that end a command, Ctrl-C, SIGTERM and SIGHUP, and those with which a shell moves a job about.
+//! Signals: SIGINT, SIGTERM and SIGHUP, which end a command, and those of job control.
 
 use std::{io, mem::MaybeUninit, ptr, sync::atomic::Ordering, time::Duration};
 
@@ -10,29 +10,26 @@ use tokio::{
 use crate::{
     child::{Held, PASS_TO},
     exit::{Error, Result},
-    terminal::{Screen, in_foreground},
+    terminal::{Screen, give_back, in_foreground},
 };
 
-/// A shell that ends a stopped job continues it for that: so long is waited for a signal that ends us before we stop again.
+/// A shell continues a stopped job to end it: time for the ending signal to arrive before we stop again.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// They no longer end the process by themselves.
+/// The ending signals, which no longer end the process by themselves.
 pub enum Signals {
-    /// They are listened to.
     Heard([Signal; 3]),
-    /// They are for the command that we have started.
     PassedOn,
 }
 
 impl Signals {
-    /// From now on.
     pub fn listen() -> Result<Self> {
         let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
         let [interrupt, terminate, hangup] = kinds.map(listen);
         Ok(Self::Heard([interrupt?, terminate?, hangup?]))
     }
 
-    /// The same beside a command: one with a session of its own is sent each of them, too, as nobody else does it.
+    /// Listens beside a command. They are also sent to a command in its own session, which nobody else does.
     pub fn listen_beside(held: Option<&Held>) -> Result<Self> {
         if let Some(group) = held.map(Held::signalled).filter(|target| *target < 0) {
             PASS_TO.store(group, Ordering::SeqCst);
@@ -40,8 +37,7 @@ impl Signals {
         Self::listen()
     }
 
-    /// From now on they go to that command, as do SIGQUIT, SIGUSR1 and SIGUSR2. It must have been made before: what is ignored
-    /// or not must be as we were given it.
+    /// Passes them, SIGQUIT, SIGUSR1 and SIGUSR2 on to that command, which must have been forked before with our dispositions.
     pub fn pass_on(held: &Held) -> Self {
         PASS_TO.store(held.signalled(), Ordering::SeqCst);
         let mut passes = plain(pass_on as *const () as libc::sighandler_t);
@@ -52,7 +48,7 @@ impl Signals {
         Self::PassedOn
     }
 
-    /// Waits for the first of them; for ever where they are passed on.
+    /// Waits for the first of them; forever if they are passed on.
     pub async fn any(&mut self) {
         let Self::Heard([interrupt, terminate, hangup]) = self else { return std::future::pending().await };
         let signal = tokio::select! {
@@ -68,12 +64,10 @@ impl Signals {
     }
 }
 
-/// Those that people send to a program to have something done.
 const PASSED_ON: [i32; 6] =
     [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
 
-/// What the kernel sends itself, for a key or a terminal that is gone, goes to the whole job: a command of our session has it
-/// already.
+/// The kernel's own signals (keys, a closed terminal) go to the whole job: a command in our session has received them already.
 extern "C" fn pass_on(signal: i32, info: *const libc::siginfo_t, _: *const libc::c_void) {
     // SAFETY: the kernel hands over a valid one.
     let by_kernel = unsafe { (*info).si_code } == libc::SI_KERNEL;
@@ -93,40 +87,34 @@ fn listen(kind: SignalKind) -> Result<Signal> {
     signal(kind).map_err(|error| Error::could_not_run(format!("signals cannot be received ({error})")))
 }
 
-/// What the shell, or the terminal, has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Stop.
     Stop(Whom),
-    /// It was continued: SIGCONT.
     Continue,
-    /// The terminal has another size: SIGWINCH.
     Resize,
 }
 
-/// Whom a stop is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whom {
-    /// The whole job, as Ctrl-Z has it; the kernel says it to nobody while the terminal is ours.
+    /// The whole job: Ctrl-Z, which the kernel does not see while the terminal is ours.
     Job,
-    /// This process: it got SIGTSTP, and whoever sent it has told the others if they were meant.
+    /// This process: it got SIGTSTP; its sender took care of the others.
     Process,
 }
 
-/// The job control of a process with a screen: it gives the terminal back before it stops, and takes it over again when it is
-/// continued in the foreground. Dropped, SIGTSTP stops it as any other process.
+/// Job control with a screen: gives the terminal back before it stops, and takes it over when continued in the
+/// foreground. Dropping it restores the default action of SIGTSTP.
 pub struct JobControl {
-    /// `None`: whoever started us has no job control, and would never continue us.
+    /// `None`: our parent has no job control and would never continue us.
     stop: Option<Signal>,
     go_on: Signal,
     resize: Signal,
     end: Signals,
-    /// Something has ended us: the rest is not to be stopped.
+    /// An ending signal arrived: stop no more.
     is_ending: bool,
 }
 
 impl JobControl {
-    /// From now on.
     pub fn listen() -> Result<Self> {
         let stops = action(libc::SIGTSTP, None).sa_sigaction == libc::SIG_DFL;
         Ok(Self {
@@ -138,7 +126,6 @@ impl JobControl {
         })
     }
 
-    /// Waits for the next order.
     pub async fn next(&mut self) -> Order {
         let stop = &mut self.stop;
         tokio::select! {
@@ -148,24 +135,24 @@ impl JobControl {
         }
     }
 
-    /// Does as told. Returns when the screen can be drawn anew, or when something ends us: then the terminal is left alone.
+    /// Obeys. Returns when the screen can be drawn again, or an ending signal arrives: then the terminal is left alone.
     pub async fn obey(&mut self, order: Order, screen: &mut Screen) -> io::Result<()> {
         match order {
             Order::Stop(whom) => self.stop(whom, screen).await,
             Order::Continue => self.come_back(screen).await,
-            // Whoever draws asks for the size.
+            // The next drawing reads the size.
             Order::Resize => Ok(()),
         }
     }
 
-    /// Gives the terminal back and stops. Without job control nothing happens.
+    /// Gives the terminal back and stops; does nothing without job control.
     async fn stop(&mut self, whom: Whom, screen: &mut Screen) -> io::Result<()> {
         if self.stop.is_none() {
             return Ok(());
         }
-        screen.leave();
+        give_back();
         if whom == Whom::Job {
-            // All but us: whether this thread had stopped when `kill` returns is not said, and it must not go on before.
+            // Ignored by us: this thread might run on after `kill` returns, and must not.
             let ours = action(libc::SIGTSTP, Some(plain(libc::SIG_IGN)));
             // SAFETY: no memory is involved.
             unsafe { libc::kill(0, libc::SIGTSTP) };
@@ -175,11 +162,11 @@ impl JobControl {
         self.come_back(screen).await
     }
 
-    /// After SIGCONT: takes the terminal over once it is ours to take. Continued in the background we stop again, as whoever needs
-    /// the terminal there does, but not where we were continued to be ended.
+    /// After SIGCONT: takes the terminal over once we are in the foreground. In the background we stop again, as every
+    /// program that needs the terminal, unless we were continued to be ended.
     async fn come_back(&mut self, screen: &mut Screen) -> io::Result<()> {
         while !in_foreground() {
-            screen.leave();
+            give_back();
             self.is_ending |= timeout(GRACE, self.end.any()).await.is_ok();
             if self.is_ending {
                 return Ok(());
@@ -198,8 +185,7 @@ impl Drop for JobControl {
     }
 }
 
-/// Stops this process as `signal` does where nobody listens to it, until it is continued. The kernel does not stop an orphaned
-/// job, which nobody would continue.
+/// Stops this process by the default action of `signal` until it is continued. The kernel does not stop an orphaned job.
 fn stop_by(signal: i32) {
     let ours = action(signal, Some(plain(libc::SIG_DFL)));
     // SAFETY: no memory is involved. Of a thread's own signal it is sure that it has come when the call returns.
@@ -214,7 +200,7 @@ fn plain(handler: libc::sighandler_t) -> libc::sigaction {
     action
 }
 
-/// What a signal does, and from now on if `new` is given.
+/// Returns the action of a signal; sets `new`.
 fn action(signal: i32, new: Option<libc::sigaction>) -> libc::sigaction {
     let mut before = plain(libc::SIG_DFL);
     let new = new.as_ref().map_or(ptr::null(), ptr::from_ref);

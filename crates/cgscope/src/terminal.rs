@@ -1,4 +1,4 @@
-//! The terminal: taken over, and given back on every way out.
+//! The terminal: taken over, and given back on every exit.
 
 use std::{
     io::{self, IsTerminal, Write, stdout},
@@ -24,43 +24,38 @@ use tokio::sync::Notify;
 
 use crate::exit::{Error, Result};
 
-/// A line that is rewritten stands at the end of standard error.
+/// Standard error ends with a line that is rewritten.
 static STANDS: AtomicBool = AtomicBool::new(false);
 
-/// What is to be written before a line that is rewritten: it takes the place of the one before.
+/// The prefix of a line that is rewritten: it replaces the one before.
 pub fn begin_line() -> &'static str {
     STANDS.store(true, Ordering::Relaxed);
     "\r\x1b[K"
 }
 
-/// What is to be written before words that stay: it takes away a line that is rewritten.
+/// The prefix of lasting output: it removes a line that is rewritten.
 pub fn end_line() -> &'static str {
     if STANDS.swap(false, Ordering::Relaxed) { "\r\x1b[K" } else { "" }
 }
 
-/// Presses, the wheel and drags, with coordinates of any size. Not each move of the mouse, as crossterm would have it: nobody
-/// asks for that, and it floods a slow line.
+/// Presses, wheel and drags, with coordinates of any size. Not every move, as crossterm does: unused, and it floods a slow line.
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1002h\x1b[?1006h";
-
-/// The terminal is ours. Held while it is written to: whoever gives it back waits for the end of a sequence, and nothing is drawn
-/// afterwards.
+/// True while the terminal is ours. Locked during writes, so that it is given back between sequences and not drawn on later.
 static OURS: Mutex<bool> = Mutex::new(false);
-
-/// A part of cgscope panicked: the terminal has been given back.
 static PANIC: Notify = Notify::const_new();
 
 fn ours() -> MutexGuard<'static, bool> {
     OURS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A screen of our own; dropping it gives the terminal back as it was.
+/// Our screen; dropping it restores the terminal.
 pub struct Screen {
     terminal: Terminal<CrosstermBackend<Drawn>>,
     mouse: bool,
 }
 
 impl Screen {
-    /// Refuses where there is no terminal; `instead` is the command that prints text.
+    /// An error without a terminal; `instead` is the command that prints text.
     pub fn check(instead: &str) -> Result<()> {
         if stdout().is_terminal() && io::stdin().is_terminal() {
             return Ok(());
@@ -70,8 +65,7 @@ impl Screen {
         )))
     }
 
-    /// Takes the terminal over, and with `mouse` the mouse, with which text is selected otherwise; `instead` as in
-    /// [`Screen::check`].
+    /// Takes over the terminal, with `mouse` also the mouse, which otherwise selects text. `instead` as in [`Screen::check`].
     pub fn take(instead: &str, mouse: bool) -> Result<Self> {
         Self::check(instead)?;
         give_back_before_panics();
@@ -88,19 +82,16 @@ impl Screen {
         })
     }
 
-    /// Takes the mouse, or leaves it to the terminal, where text is selected with it.
     pub fn set_mouse(&mut self, mouse: bool) -> io::Result<()> {
         self.mouse = mouse;
         let backend = self.terminal.backend_mut();
         if mouse { execute!(backend, Print(MOUSE_ON)) } else { execute!(backend, DisableMouseCapture) }
     }
 
-    /// How large it is now, cells.
     pub fn area(&self) -> io::Result<Rect> {
         Ok(Rect::from((ratatui::layout::Position::ORIGIN, self.terminal.size()?)))
     }
 
-    /// Draws, seen all at once. While the terminal is not ours nothing is drawn.
     pub fn draw(&mut self, render: impl FnOnce(&mut Frame)) -> io::Result<()> {
         if !*ours() {
             return Ok(());
@@ -110,23 +101,16 @@ impl Screen {
         execute!(self.terminal.backend_mut(), EndSynchronizedUpdate)
     }
 
-    /// All of it is drawn anew, whatever has been written on it.
+    /// Draws everything at the next drawing, whatever has been written on it.
     pub fn redraw(&mut self) -> io::Result<()> {
-        // Not `clear`: see below.
+        // Not `clear`: it asks the terminal where the cursor is, and the answer would go to whoever reads the keys.
         self.terminal.resize(self.area()?)
     }
 
-    /// Gives the terminal back for a while.
-    pub fn leave(&mut self) {
-        give_back();
-    }
-
-    /// Takes the terminal over again, whatever was done to it meanwhile; all of it is to be drawn anew.
     pub fn retake(&mut self) -> io::Result<()> {
         take_over()?;
         self.set_mouse(self.mouse)?;
-        // Not `clear`: it asks the terminal where the cursor is, and the answer would go to whoever reads the keys.
-        self.terminal.resize(self.area()?)
+        self.redraw()
     }
 }
 
@@ -136,7 +120,7 @@ impl Drop for Screen {
     }
 }
 
-/// What is drawn, sent in one piece, and only while the terminal is ours.
+/// Buffers a drawing and sends it in one piece, only while the terminal is ours.
 #[derive(Default)]
 struct Drawn(Vec<u8>);
 
@@ -155,41 +139,40 @@ impl Write for Drawn {
     }
 }
 
-/// True unless the terminal is another job's at this moment. Where the kernel does not say, there is no job control.
+/// False while the terminal is another job's. Without job control the kernel does not tell.
 pub fn in_foreground() -> bool {
     let group = rustix::termios::tcgetpgrp(rustix::stdio::stdin());
     group.map_or(true, |group| group == rustix::process::getpgrp())
 }
 
-/// Waits until a part of cgscope has panicked: the terminal has been given back, and the message printed.
+/// Waits for a panic in any part of cgscope, after which the terminal has been given back and the message printed.
 pub async fn panicked() {
     PANIC.notified().await;
 }
 
 fn take_over() -> io::Result<()> {
     let mut ours = ours();
-    // First: should we be in the background, the kernel stops us here, and nothing has been written to another's screen. Off
-    // before on: a shell may have changed modes that crossterm takes for its own.
+    // First: in the background the kernel stops us here, before anything is written to another's screen. Off before on:
+    // a shell may have changed modes that crossterm believes to be its own.
     disable_raw_mode()?;
     enable_raw_mode()?;
     *ours = true;
     execute!(stdout(), EnterAlternateScreen, Hide, DisableBracketedPaste)
 }
 
-fn give_back() {
+pub fn give_back() {
     let mut ours = ours();
     if !mem::take(&mut *ours) {
         return;
     }
-    // Nobody is left to tell: the terminal may be gone.
     let _ = execute!(stdout(), EndSynchronizedUpdate, DisableMouseCapture, LeaveAlternateScreen, Show);
-    // In the background the kernel would stop us for it, and the modes are the shell's already.
+    // In the background the kernel would stop us, and the modes are the shell's already.
     if in_foreground() {
         let _ = disable_raw_mode();
     }
 }
 
-/// A message that is printed on the alternate screen is gone with it.
+/// Restores the terminal first: messages on the alternate screen disappear with it.
 fn give_back_before_panics() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

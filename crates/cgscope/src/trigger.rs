@@ -1,4 +1,4 @@
-//! What the flight recorder waits for: a figure of an interval above a limit.
+//! Triggers of the flight recorder: a figure of an interval above a limit.
 
 use std::{collections::HashSet, fmt};
 
@@ -14,23 +14,19 @@ use cgscope_model::{
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trigger {
     figure: Figure,
-    /// The cgroup it is about, with all below it; `None`: everything that is recorded.
+    /// The cgroup, with all below it; `None`: everything that is recorded.
     pub cgroup: Option<String>,
     /// ns, or percent.
     limit: f64,
     text: String,
 }
 
-/// What can be watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Figure {
-    /// The wait that so many of a thousand do not exceed.
     Quantile(u16),
-    /// The longest wait that ended.
     Longest,
-    /// The longest wait that is not over.
     Pending,
-    /// The share of this cause, or of all waits, in the time in which tasks ran or waited.
+    /// The share of this cause (`None`: of all waits) in the time in which tasks ran or waited.
     Share(Option<Cause>),
 }
 
@@ -46,8 +42,7 @@ const FIGURES: [(&str, Figure); 8] = [
 ];
 
 const EXAMPLES: &str = "examples: 'p99>10ms', 'throttled>20%', 'pending(/system.slice/db.service)>1s'";
-
-/// Below this number of waits the median is noise, too.
+/// With fewer waits even the median is noise.
 const FEWEST_WAITS: u64 = 20;
 
 pub fn trigger(text: &str) -> Result<Trigger, String> {
@@ -83,7 +78,7 @@ fn limit(figure: Figure, text: &str) -> Option<f64> {
     let number = match figure {
         Figure::Share(_) => text.strip_suffix('%')?.trim().parse().ok().filter(|share| *share < 100.0),
         _ if text.ends_with(|c: char| c.is_ascii_digit()) => None,
-        // What is longer has no bucket of its own.
+        // Longer waits have no bucket of their own.
         Figure::Quantile(_) => {
             seconds(text).map(|seconds| seconds * 1e9).filter(|ns| *ns < LAST_LOW_NS as f64)
         }
@@ -99,12 +94,11 @@ impl fmt::Display for Trigger {
 }
 
 impl Trigger {
-    /// True if only the hook in the kernel sees the figure.
     pub fn needs_lengths(&self) -> bool {
         !matches!(self.figure, Figure::Share(_))
     }
 
-    /// The figure in words where it is above the limit. `None` also where there is too little to tell.
+    /// The figure in words if it is above the limit; `None` also with too few waits.
     pub fn exceeded(&self, interval: &Interval) -> Option<String> {
         let seen = Seen::new(interval, self.cgroup.as_deref());
         let (value, words) = match self.figure {
@@ -123,7 +117,6 @@ impl Trigger {
     }
 }
 
-/// What an interval holds of a cgroup, or in all.
 #[derive(Default)]
 struct Seen {
     wait: Wait,
@@ -170,7 +163,7 @@ impl Seen {
             duration(low_ns),
             duration(ns)
         );
-        // What triggers was above the limit, wherever in its bucket it was.
+        // The lower end of the bucket: wherever in it the wait was, it exceeds the limit.
         Some((low_ns as f64, words))
     }
 
@@ -189,28 +182,26 @@ impl Seen {
     }
 }
 
-/// So many that at least one of them lies above the quantile.
+/// The fewest waits of which at least one lies above the quantile.
 fn fewest_waits(per_mille: u16) -> u64 {
     (1_000 / u64::from(1_000 - per_mille)).max(FEWEST_WAITS)
 }
 
-/// Which triggers are to be heard.
 #[derive(Debug)]
 pub struct Watch {
-    /// False from the moment that a trigger froze something until its figure is no longer above the limit: what lasts for
-    /// hours is frozen once.
+    /// False after firing until the figure falls below the limit: a long episode is frozen once.
     armed: Vec<bool>,
     quiet_until_ns: u64,
     left: u64,
 }
 
 impl Watch {
-    /// Of so many triggers, to freeze at most `most` times.
+    /// `most`: how often to freeze something.
     pub fn new(triggers: usize, most: u64) -> Self {
         Self { armed: vec![true; triggers], quiet_until_ns: 0, left: most }
     }
 
-    /// Which of those that are exceeded at this time freeze something; empty: nothing is to be frozen.
+    /// The exceeded triggers that fire at this time.
     pub fn fires(&mut self, exceeded: &[bool], now_ns: u64) -> Vec<usize> {
         let heard = now_ns >= self.quiet_until_ns && self.left > 0;
         let fires: Vec<usize> =
@@ -224,12 +215,11 @@ impl Watch {
         fires
     }
 
-    /// Something begins to be frozen: no trigger is heard before this time.
+    /// No trigger fires before this time, as something is being frozen.
     pub fn froze(&mut self, quiet_until_ns: u64) {
         (self.quiet_until_ns, self.left) = (quiet_until_ns, self.left.saturating_sub(1));
     }
 
-    /// How often something may still be frozen.
     pub fn left(&self) -> u64 {
         self.left
     }

@@ -1,4 +1,4 @@
-//! What the hook counts by CPU and by node, brought to the numbers of the host.
+//! What the hook counts by CPU and by node, under the host's numbers.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -8,20 +8,18 @@ use std::{
 use cgscope_layout::wire::{self, CpuCounters, NODES};
 use cgscope_model::{ByCause, CpuWaits, Hist, Placement};
 
-/// The nodes that have CPUs, each at a place: the BPF side counts by place, because node numbers may have gaps. A node
-/// keeps its place.
+/// The nodes that have CPUs, by place. The BPF side counts by place because node numbers may have gaps; a node keeps its place.
 #[derive(Debug, Default)]
 pub(crate) struct NodePlaces(Vec<u32>);
 
 impl NodePlaces {
-    /// Those of a host, CPU to node. More than [`NODES`] cannot be told apart: then none has a place.
+    /// The nodes of a host (CPU to node); none if there are more than [`NODES`], which cannot be told apart.
     pub(crate) fn new(node_of_cpu: &BTreeMap<u32, u32>) -> Self {
         let mut places = Self::default();
         places.learn(node_of_cpu);
         if places.0.len() > NODES { Self::default() } else { places }
     }
 
-    /// Gives places to nodes that had no CPU before, as far as there are any.
     pub(crate) fn learn(&mut self, node_of_cpu: &BTreeMap<u32, u32>) {
         for node in node_of_cpu.values() {
             if !self.0.contains(node) {
@@ -30,12 +28,11 @@ impl NodePlaces {
         }
     }
 
-    /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.0.len().min(NODES)
     }
 
-    /// The place of a node as the BPF side has it: plus one; 0: none.
+    /// A node's place plus one, as in the BPF side; 0: none.
     pub(crate) fn number_of(&self, node: u32) -> u32 {
         let place = self.0.iter().take(NODES).position(|known| *known == node);
         place.map_or(0, |place| place as u32 + 1)
@@ -48,7 +45,6 @@ impl NodePlaces {
         counts
     }
 
-    /// Where a task ran that has been on CPUs for `on_cpu_ns`.
     pub(crate) fn placement(&self, raw: &wire::Placement, on_cpu_ns: u64) -> Placement {
         let mut ran_ns = raw.ran_ns;
         if let Some(sum) = (raw.place as usize).checked_sub(1).and_then(|place| ran_ns.get_mut(place)) {
@@ -63,12 +59,11 @@ impl NodePlaces {
     }
 }
 
-/// What was read of each CPU before: counters of the BPF side wrap at 2^32.
+/// What was last read of each CPU: counters of the BPF side wrap at 2^32.
 #[derive(Debug, Default)]
 pub(crate) struct CpuCounts(HashMap<u32, Arc<Hist>>);
 
 impl CpuCounts {
-    /// Takes over what is counted on `cpu`.
     pub(crate) fn take(&mut self, cpu: u32, counters: &CpuCounters, places: &NodePlaces) -> CpuWaits {
         let hist = self.0.entry(cpu).or_default();
         let now = hist.advanced_to(&counters.histogram.counts, &counters.histogram.shares);

@@ -2,12 +2,12 @@
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// CLOCK_MONOTONIC: what durations and the starts of tasks are taken from.
+/// CLOCK_MONOTONIC.
 pub fn monotonic_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
 }
 
-/// CLOCK_REALTIME, since 1970.
+/// CLOCK_REALTIME.
 pub fn unix_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Realtime))
 }
@@ -21,9 +21,8 @@ fn nanoseconds(time: Timespec) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Brings the clock of this CPU's run queue up to now: otherwise it is as old as the latest tick or switch. Asking for the priority
-/// that the thread has changes nothing, but the kernel takes the time before it finds that out (`__sched_setscheduler`, Linux 4.6
-/// to 7.3).
+/// Updates the clock of this CPU's run queue, which is otherwise as old as the latest tick or switch. Setting the priority that
+/// the thread already has changes nothing, but the kernel takes the time first (`__sched_setscheduler`, Linux 4.6 to 7.3).
 pub(crate) fn refresh_run_queue() {
     // SAFETY: a parameter of ours, which the first call fills in. Where one fails, the clock is a tick old at most.
     unsafe {
@@ -34,37 +33,35 @@ pub(crate) fn refresh_run_queue() {
     }
 }
 
-/// The unit of times in `/proc/PID/stat` (USER_HZ).
 pub(crate) fn tick_ns() -> u64 {
     1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
 }
 
-/// Times in `/proc/PID/stat` are in ticks (USER_HZ), and starts of tasks are since boot; everything else here counts CLOCK_MONOTONIC.
+/// Converts the ticks of `/proc/PID/stat` (USER_HZ; starts count from boot) to CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug)]
 pub struct Ticks {
     pub(crate) length_ns: u64,
-    /// What CLOCK_BOOTTIME is ahead: the time for which the host was suspended.
+    /// How far CLOCK_BOOTTIME is ahead: the time that the host was suspended.
     ahead_ns: u64,
 }
 
 impl Ticks {
-    /// Of that length, where CLOCK_BOOTTIME is ahead by that.
+    /// Ticks of `length_ns`, with CLOCK_BOOTTIME ahead by `ahead_ns`.
     pub fn new(length_ns: u64, ahead_ns: u64) -> Self {
         Self { length_ns, ahead_ns }
     }
 
-    /// Those of this host, now.
+    /// The ticks of this host, now.
     pub fn of_this_host() -> Self {
         let ahead_ns = nanoseconds(clock_gettime(ClockId::Boottime)).saturating_sub(monotonic_ns());
         Self::new(tick_ns(), ahead_ns)
     }
 
-    /// How long that is.
     pub(crate) fn ns(self, ticks: u64) -> u64 {
         ticks.saturating_mul(self.length_ns)
     }
 
-    /// The start of a task that started after the host was last suspended.
+    /// The start of a task that started after the last suspend.
     pub fn monotonic_ns(self, ticks: u64) -> u64 {
         self.ns(ticks).saturating_sub(self.ahead_ns)
     }

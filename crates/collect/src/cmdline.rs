@@ -1,4 +1,4 @@
-//! Command lines of processes, for whoever looks at them: read when they are shown, never with a Sample.
+//! Command lines of processes, read when they are shown and never with a Sample.
 
 use std::{
     fs::{self, File},
@@ -9,13 +9,12 @@ use std::{
 
 use cgscope_model::printable;
 
-/// Most that is read of a command line, bytes: more than a screen is wide.
+/// Longest command line that is read, bytes: more than a screen is wide.
 const MOST: u64 = 4096;
 
-/// The command line of process `pid`: its arguments with spaces between, at most 4 KiB, without control characters. `None` for
-/// a kernel thread, a zombie, and a process that is gone or hidden from us.
-///
-/// The kernel reads it from the memory of the process, and waits for whoever changes its mappings: read it where it may take long.
+/// The command line of a process: arguments separated by spaces, at most 4 KiB, no control characters. `None` for a kernel
+/// thread, a zombie, and a process that has exited or is hidden. The kernel waits for whoever changes its mappings, so this may
+/// take long.
 pub fn cmdline(pid: u32) -> Option<Arc<str>> {
     let mut bytes = Vec::new();
     File::open(format!("/proc/{pid}/cmdline")).ok()?.take(MOST).read_to_end(&mut bytes).ok()?;
@@ -27,13 +26,13 @@ pub fn command_lines(pids: impl IntoIterator<Item = u32>) -> Vec<(u32, Option<Ar
     pids.into_iter().map(|pid| (pid, cmdline(pid))).collect()
 }
 
-/// The id of the user that process `pid` runs as (its effective one); `None` for a process that is gone or hidden from us. That of
-/// one that may not be dumped, as after a change of user, is 0.
+/// The effective user id of process `pid`; 0 for one that may not be dumped, as after a change of user. `None` as for
+/// [`cmdline`].
 pub fn user_id(pid: u32) -> Option<u32> {
     fs::metadata(format!("/proc/{pid}")).ok().map(|metadata| metadata.uid())
 }
 
-/// Each argument ends with a zero; a process that writes its own title leaves any number of them behind it.
+/// Each argument ends with a zero; a process that writes its own title leaves more of them at the end.
 fn parse_cmdline(bytes: &[u8]) -> Option<Arc<str>> {
     let end = bytes.iter().rposition(|byte| *byte != 0)? + 1;
     let whole = match std::str::from_utf8(&bytes[..end]) {

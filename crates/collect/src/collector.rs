@@ -1,4 +1,4 @@
-//! The collector: Samples of the running host.
+//! The collector: takes Samples of the running host.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -7,8 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use cgscope_layout::ledger::KERNEL;
 use cgscope_model::{
-    Blame, CgroupReading, Mode, REST, Sample, Selection,
+    Blame, CgroupReading, Mode, REST, REST_NAME, Sample, Selection,
     access::{Access, Follower},
     selection::cgroup_of_unit,
 };
@@ -21,37 +22,34 @@ use crate::{
     limits::LimitFiles,
     own_cost::OwnCost,
     placement::{self, NodesOfCpus, PlacementFiles, check_places},
-    proc,
-    source::{BpfSource, CoarseSource, Found, Source},
+    source::{BpfSource, CoarseSource, Source, coarse::text},
 };
 
-/// Of so many cgroups the settings are read again for a Sample: some 20 ms. Up to five times as many that makes every fifth Sample;
-/// with 10,000 cgroups a quota that somebody changes is seen within 20 Samples. What a quota does is read for each Sample, and that
-/// it throttles is seen by the hook whatever its files say.
+/// Settings of at most this many cgroups are read per Sample (about 20 ms). With 10,000 cgroups a changed quota is seen within 20
+/// Samples. Effects of quotas are read for each Sample, and the hook sees throttling in any case.
 const SETTINGS_AT_ONCE: u64 = 500;
-
-/// The counters of at most so many cgroups are read that have a quota and that no figure names: a few milliseconds.
+/// Most cgroups with a quota that are read although no figure names them: a few milliseconds.
 const UNNAMED_QUOTAS: usize = 200;
 
 /// What to collect.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Whose waits.
+    /// Which tasks.
     pub selection: Selection,
-    /// Count waits by CPU, also where that is not needed to tell them by node.
+    /// Count waits by CPU even where nodes do not need it.
     pub by_cpu: bool,
-    /// Read where the memory of the selected processes lies: see [`crate::memory`] for what that costs.
+    /// Read where the memory of the selected processes lies; for the cost see [`crate::memory`].
     pub memory: bool,
-    /// Read where the time of tasks goes beside their waits.
+    /// Read where time goes beside waits.
     pub accounts: Option<Accounting>,
-    /// Readings are for viewers of several users: see [`Collector::access`] and [`Collector::follow`].
+    /// Viewers of several users share the readings: see [`Collector::access`] and [`Collector::follow`].
     pub shared: bool,
 }
 
-/// What is read of where time goes beside waits.
+/// What to read of the time beside waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accounting {
-    /// Take the stack of a task whenever it has been blocked for so long since the last time; `None`: never.
+    /// Take the stack of a task each time that it has been blocked for this long; `None`: never.
     pub stack_every: Option<Duration>,
 }
 
@@ -60,34 +58,34 @@ pub struct Collector {
     source: Box<dyn Source>,
     tree: Option<CgroupTree>,
     limits: LimitFiles,
-    /// How long the quota of each cgroup had tasks wait so far, ns.
+    /// Wait time because of each cgroup's quota so far, ns.
     limited: HashMap<u64, u64>,
     placement: PlacementFiles,
-    /// All that the files of a cgroup tell is read where not the whole host is asked for.
+    /// Read all files of each cgroup, where not the whole host is selected.
     whole_limits: bool,
     cost: OwnCost,
 }
 
-/// How much is held from one Sample to the next. It is bounded by what is there on the host.
+/// What is held between Samples; bounded by what exists on the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Cgroups whose path is known.
+    /// Cgroups with a known path.
     pub names: usize,
-    /// Cgroups of which the BPF side has figures of exited tasks.
+    /// Cgroups with figures of exited tasks.
     pub places: usize,
     /// Pairs of a victim and a culprit.
     pub pairs: usize,
 }
 
 impl Collector {
-    /// Checks the selection, loads and attaches the BPF side, and begins to follow the selected tasks.
+    /// Checks the selection, attaches the BPF side and follows the selected tasks.
     pub fn start(options: &Options) -> Result<Self, Failure> {
         Self::with_source(options, |mounts, tree, nodes| {
             Ok(Box::new(BpfSource::start(options, mounts, tree, nodes)?))
         })
     }
 
-    /// The same without BPF, from `/proc` and the files of cgroups: [`Mode::Coarse`]. Needs no privilege.
+    /// The same from `/proc` and cgroup files: [`Mode::Coarse`]. Needs no privilege.
     pub fn start_coarse(options: &Options) -> Result<Self, Failure> {
         Self::with_source(options, |mounts, _, nodes| {
             Ok(Box::new(CoarseSource::start(options, mounts, nodes)?))
@@ -106,8 +104,7 @@ impl Collector {
         let mut limits = LimitFiles::new(host);
         (limits.reads_memory, limits.settings_at_once) = (placement.has_several_nodes(), SETTINGS_AT_ONCE);
         let source = source(&mounts, tree.as_ref(), placement.cpu_nodes.clone())?;
-        // Reading the kernel's types takes 15 MiB for a moment; without this the C library keeps them.
-        // SAFETY: no preconditions.
+        // Reading the kernel's types takes 15 MiB for a moment, which the C library would keep.
         unsafe { libc::malloc_trim(0) };
         Ok(Self {
             source,
@@ -120,7 +117,7 @@ impl Collector {
         })
     }
 
-    /// Where its readings come from.
+    /// The mode of its readings.
     pub fn mode(&self) -> Mode {
         self.source.mode()
     }
@@ -131,87 +128,70 @@ impl Collector {
         if self.placement.has_changed {
             self.source.learn_nodes(&self.placement.cpu_nodes)?;
         }
-        // The moment of what is counted by task.
         let (unix_ns, mono_ns) = (unix_ns(), monotonic_ns());
-        let mut found = self.source.read()?;
-        self.placement.place(&mut found.tasks, mono_ns);
-        placement::add_waits(&mut cpus, std::mem::take(&mut found.cpus));
-        // After all that may name a cgroup: whatever it names was told of before, if at all.
+        let mut sample = Sample { unix_ns, mono_ns, ..self.source.read()? };
+        self.placement.place(&mut sample.tasks, mono_ns);
+        placement::add_waits(&mut cpus, std::mem::take(&mut sample.cpus));
+        sample.cpus = cpus;
+        // After everything that may name a cgroup: its event came earlier, if at all.
         let now = Instant::now();
         if let Some(tree) = &mut self.tree {
             self.source.tell_of_cgroups(tree, now);
         }
-        let losses = self.source.losses()?;
-        let mut cgroups = self.name_cgroups(&found, now);
-        self.note_limited(&found);
-        let limits = self.read_limits(&mut cgroups);
-        // Its id is the highest.
-        cgroups.extend(found.rest_name());
+        sample.losses = self.source.losses()?;
+        sample.cgroups = self.name_cgroups(&sample, now);
+        self.note_limited(&sample);
+        sample.limits = self.read_limits(&mut sample.cgroups);
+        sample.cgroups.extend(rest_name(&sample));
         if let Some(tree) = &self.tree {
-            self.source.give_back(&found, tree, now)?;
+            self.source.give_back(&sample, tree, now)?;
         }
-        let cost = self.cost.read(self.source.hook());
-        let mode = self.source.mode();
-        let Found { tasks, exited, pairs, stacks, .. } = found;
-        let (nodes, memory) = (self.placement.nodes(), self.placement.memory(&tasks));
-        Ok(Sample {
-            stacks,
-            unix_ns,
-            mono_ns,
-            mode,
-            tasks,
-            exited,
-            pairs,
-            limits,
-            cgroups,
-            cpus,
-            nodes,
-            memory,
-            losses,
-            cost,
-        })
+        sample.cost = self.cost.read(self.source.hook());
+        sample.mode = self.source.mode();
+        (sample.nodes, sample.memory) = (self.placement.nodes(), self.placement.memory(&sample.tasks));
+        Ok(sample)
     }
 
-    /// Reads again what is told of tasks, for a Sample that was just taken: the rest of it takes a millisecond or more, in which
-    /// a task that we hold back would be blocked by us.
+    /// Reads the tasks again for a Sample just taken: a held task would count as blocked by us for the millisecond that the rest
+    /// took.
     pub fn read_tasks_again(&mut self, sample: &mut Sample) -> Result<(), Failure> {
         let (unix_ns, mono_ns) = (unix_ns(), monotonic_ns());
         let mut found = self.source.read()?;
         self.placement.place(&mut found.tasks, mono_ns);
         if sample.cgroups.last().is_none_or(|(id, _)| *id != REST) {
-            sample.cgroups.extend(found.rest_name());
+            sample.cgroups.extend(rest_name(&found));
         }
-        let Found { tasks, exited, pairs, stacks, .. } = found;
+        let Sample { tasks, exited, pairs, stacks, .. } = found;
         *sample = Sample { unix_ns, mono_ns, tasks, exited, pairs, stacks, ..std::mem::take(sample) };
         Ok(())
     }
 
-    /// What the kernel refused of what measuring can do without, in sentences.
+    /// Optional parts that the kernel refused, in sentences.
     pub fn refused(&self) -> &[String] {
         self.source.hook().map_or(&[], |hook| &hook.refused)
     }
 
-    /// Of each task of the latest Sample, ascending by serial: whose it is. Empty where readings are not [shared](Options::shared).
+    /// The owner of each task of the latest Sample, ascending by serial; empty unless readings are [shared](Options::shared).
     pub fn access(&self) -> &[Access] {
         self.source.access()
     }
 
-    /// From the next Sample on all threads of these processes are followed for this viewer, and what they start later.
+    /// Follows all threads of these processes, and what they start, for this viewer from the next Sample on.
     pub fn follow(&mut self, follower: Follower, pids: &[u32]) {
         if let Some(changes) = self.source.changes() {
             changes.follow(follower, pids);
         }
     }
 
-    /// From the next Sample on nobody is followed for this viewer.
+    /// Follows nothing for this viewer from the next Sample on.
     pub fn follow_no_longer(&mut self, follower: Follower) {
         if let Some(changes) = self.source.changes() {
             changes.stop(follower);
         }
     }
 
-    /// Measures the hook over so many runs, or for so long if they do not come. Later Samples have that figure where the privilege to
-    /// measure it (`CAP_SYS_ADMIN`) has been given up.
+    /// Measures the hook over `runs`, at most for `longest`, for Samples after the privilege to measure (`CAP_SYS_ADMIN`) is
+    /// dropped.
     pub fn measure_hook(&mut self, runs: u64, longest: Duration) {
         if let Some(side) = self.source.hook() {
             self.cost.measure(side, runs, longest);
@@ -225,10 +205,10 @@ impl Collector {
         Held { names, places, pairs }
     }
 
-    /// A cgroup whose quota kept tasks from running since the last Sample has a quota, whatever was read before.
-    fn note_limited(&mut self, found: &Found) {
+    /// A cgroup that kept tasks from running since the last Sample has a quota, whatever was read before.
+    fn note_limited(&mut self, sample: &Sample) {
         let mut sums: HashMap<u64, u64> = HashMap::new();
-        for pair in found.pairs.iter().filter(|pair| pair.blame == Blame::Limited) {
+        for pair in sample.pairs.iter().filter(|pair| pair.blame == Blame::Limited) {
             let sum = sums.entry(pair.culprit).or_default();
             *sum = sum.saturating_add(pair.ns);
         }
@@ -238,8 +218,8 @@ impl Collector {
         self.limited = sums;
     }
 
-    /// Reads the limits of the cgroups in `named` and of their ancestors, and names these, too. Also those of others that have a
-    /// quota: a task may come into one of them, and what its counters were before that is then known.
+    /// Reads the limits of the cgroups in `named` and of their ancestors, which it adds to `named`. Also of other
+    /// cgroups with a quota: a task may move there, and the counters before that are then known.
     fn read_limits(&mut self, named: &mut Vec<(u64, Arc<str>)>) -> Vec<CgroupReading> {
         let Some(tree) = &mut self.tree else { return Vec::new() };
         let ancestors: Vec<u64> = named.iter().flat_map(|(id, _)| tree.ancestors(*id)).collect();
@@ -270,9 +250,9 @@ impl Collector {
         limits
     }
 
-    fn name_cgroups(&mut self, found: &Found, now: Instant) -> Vec<(u64, Arc<str>)> {
+    fn name_cgroups(&mut self, sample: &Sample, now: Instant) -> Vec<(u64, Arc<str>)> {
         let Some(tree) = &mut self.tree else { return Vec::new() };
-        let ids: HashSet<u64> = found.cgroup_ids().collect();
+        let ids: HashSet<u64> = named_cgroups(sample).collect();
         tree.learn(ids.iter().copied(), now);
         tree.forget(|id| ids.contains(&id), now);
         let mut named: Vec<_> = ids.into_iter().filter_map(|id| Some((id, tree.path(id)?.clone()))).collect();
@@ -281,7 +261,25 @@ impl Collector {
     }
 }
 
-/// Everything that a selection names must exist.
+fn named_cgroups(sample: &Sample) -> impl Iterator<Item = u64> + '_ {
+    let tasks = sample.tasks.iter().map(|task| task.cgroup_id);
+    let exited = sample.exited.iter().map(|place| place.cgroup_id);
+    let pairs = sample.pairs.iter().flat_map(|pair| [pair.victim, pair.culprit]);
+    tasks.chain(exited).chain(pairs).filter(|id| ![KERNEL, REST].contains(id))
+}
+
+/// The name of [`REST`], if it is among the culprits. Its id is the highest.
+fn rest_name(sample: &Sample) -> Option<(u64, Arc<str>)> {
+    let has_rest = sample.pairs.iter().any(|pair| pair.culprit == REST);
+    has_rest.then(|| (REST, REST_NAME.into()))
+}
+
+/// The process of thread `tid`, if it exists.
+pub fn process_of(tid: u32) -> Option<u32> {
+    text::process(&std::fs::read(format!("/proc/{tid}/status")).ok()?)
+}
+
+/// Checks that everything in the selection exists.
 pub fn check(
     selection: &Selection,
     tree: Option<&CgroupTree>,
@@ -289,7 +287,7 @@ pub fn check(
 ) -> Result<(), Failure> {
     check_places(selection, nodes)?;
     for pid in &selection.pids {
-        match proc::process_of(*pid) {
+        match process_of(*pid) {
             Some(tgid) if tgid == *pid => {}
             Some(tgid) => {
                 return Err(Failure::new(
@@ -302,7 +300,7 @@ pub fn check(
         }
     }
     for tid in &selection.tids {
-        if proc::process_of(*tid).is_none() {
+        if process_of(*tid).is_none() {
             return Err(Failure::new(format!("there is no thread {tid}"), "", ""));
         }
     }

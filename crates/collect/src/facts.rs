@@ -1,7 +1,6 @@
-//! Gathers what this host offers. It only reads; [`cgscope_model::doctor::judge`] judges.
+//! Gathers what this host offers; [`cgscope_model::doctor::judge`] judges.
 //!
-//! The parsers are plain functions on text. Reading begins at a directory of the caller's choice, so that hosts of
-//! every shape can be put together in a temporary one.
+//! Parsers are plain functions on text. All paths are below a root, so that tests can build hosts of every shape.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,22 +12,19 @@ use cgscope_model::doctor::{Btf, CgroupFacts, CgroupLayout, Facts, Lockdown};
 pub use cgscope_model::placement::parse_cpu_list;
 use rustix::thread::CapabilitySet;
 
-/// Inode of the initial PID namespace (`PROC_PID_INIT_INO`).
 const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
-/// Inode of the initial user namespace (`PROC_USER_INIT_INO`).
 const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
-/// Gathers everything but what takes a BPF program: `features_off` and `trial` are for the collector to fill in.
-/// `root` is `/` but in tests.
+/// Gathers everything but `features_off` and `trial`, which need the collector. `root` is `/` except in tests.
 pub fn gather(root: &Path) -> Facts {
-    let host = Host(root);
+    let host = Root(root);
     let release = host.line("proc/sys/kernel/osrelease");
     let status = host.text("proc/self/status");
     let status = status.as_deref();
     Facts {
         architecture: Some(std::env::consts::ARCH.into()),
         program: host.link("proc/self/exe"),
-        uid: status.and_then(effective_uid),
+        uid: status.and_then(|status| status_value(status, "Uid")?.split_whitespace().nth(1)?.parse().ok()),
         capabilities: status.and_then(effective_capabilities),
         initial_user_namespace: host.is_namespace("proc/self/ns/user", INITIAL_USER_NAMESPACE),
         initial_pid_namespace: host.is_namespace("proc/self/ns/pid", INITIAL_PID_NAMESPACE),
@@ -52,16 +48,16 @@ pub fn gather(root: &Path) -> Facts {
     }
 }
 
-/// The NUMA node of each online CPU; empty where the kernel tells no nodes.
+/// The NUMA node of each online CPU; empty without NUMA.
 pub fn cpu_to_node(root: &Path) -> BTreeMap<u32, u32> {
-    let host = Host(root);
+    let host = Root(root);
     let nodes = host.numa_nodes().unwrap_or_default();
     let cpus =
         |node| host.cpu_list(&format!("sys/devices/system/node/node{node}/cpulist")).unwrap_or_default();
     nodes.into_iter().flat_map(|node| cpus(node).into_iter().map(move |cpu| (cpu, node))).collect()
 }
 
-/// The NUMA node of each CPU that is there, those that are offline included: what the kernel links to the CPU.
+/// The NUMA node of each present CPU, offline ones included: the kernel's link in the CPU's directory.
 pub fn present_cpu_to_node(root: &Path) -> BTreeMap<u32, u32> {
     let cpus = root.join("sys/devices/system/cpu");
     let number = |name: &std::ffi::OsStr, kind: &str| name.to_str()?.strip_prefix(kind)?.parse::<u32>().ok();
@@ -75,47 +71,45 @@ pub fn present_cpu_to_node(root: &Path) -> BTreeMap<u32, u32> {
         .collect()
 }
 
-/// A kernel without CONFIG_NUMA tells no nodes; inside it all is node 0.
 pub(crate) fn has_no_numa(root: &Path) -> bool {
     let system = root.join("sys/devices/system");
     system.join("cpu").is_dir() && !system.join("node").exists()
 }
 
-/// How many CPUs there can ever be: the highest number and one. At least 1.
+/// The number of possible CPUs: the highest number and one; at least 1.
 pub fn possible_cpus(root: &Path) -> u32 {
-    let possible = Host(root).cpu_list("sys/devices/system/cpu/possible").unwrap_or_default();
+    let possible = Root(root).cpu_list("sys/devices/system/cpu/possible").unwrap_or_default();
     possible.into_iter().max().map_or(1, |last| last + 1)
 }
 
-/// Where the hierarchies of cgroups are mounted.
+/// The mount points of cgroup hierarchies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupMounts {
     /// The v1 hierarchy with the cpu controller.
     pub cpu_v1: Option<PathBuf>,
     /// The v2 hierarchy.
     pub unified: Option<PathBuf>,
-    /// Any v1 hierarchy with a controller. One that only has a name (systemd's) is none.
+    /// Any v1 hierarchy with a controller, not just a name as systemd's.
     pub has_v1: bool,
 }
 
 impl CgroupMounts {
-    /// Those that this process sees.
+    /// Reads those that this process sees.
     pub fn read(root: &Path) -> Self {
-        cgroup_mounts(&Host(root).text("proc/self/mountinfo").unwrap_or_default())
+        cgroup_mounts(&mountinfo(root))
     }
 
-    /// The hierarchy of the cpu controller is v2: a controller is in one hierarchy at a time, and in v2 where no v1
-    /// hierarchy has it.
+    /// True if the cpu controller is in v2: it is in one hierarchy at a time, in v2 unless a v1 hierarchy has it.
     pub fn cpu_is_v2(&self) -> bool {
         self.cpu_v1.is_none() && self.unified.is_some()
     }
 
-    /// The mount point of the hierarchy with the cpu controller.
+    /// The mount of the cpu controller's hierarchy.
     pub fn cpu(&self) -> Option<&Path> {
         self.cpu_v1.as_deref().or(self.unified.as_deref())
     }
 
-    /// Which hierarchies there are.
+    /// Which hierarchies exist.
     pub fn layout(&self) -> CgroupLayout {
         match (self.has_v1, self.unified.is_some()) {
             (true, true) => CgroupLayout::Hybrid,
@@ -126,35 +120,49 @@ impl CgroupMounts {
     }
 }
 
-/// Finds the mounts of cgroups in `/proc/self/mountinfo`. Of several mounts of one hierarchy (bind mounts, container
-/// engines) the first that shows its root counts, else the first.
-pub fn cgroup_mounts(mountinfo: &str) -> CgroupMounts {
-    let mounts: Vec<_> = mountinfo.lines().filter_map(Mount::parse).collect();
-    let first = |wanted: &dyn Fn(&Mount<'_>) -> bool| {
-        let mut found = mounts.iter().filter(|mount| wanted(mount));
-        let first = found.clone().next();
-        found.find(|mount| mount.shows == "/").or(first).map(|mount| unescape(mount.point))
-    };
-    let has_option = |mount: &Mount<'_>, option: &str| mount.options.split(',').any(|one| one == option);
+pub(crate) fn mountinfo(root: &Path) -> String {
+    Root(root).text("proc/self/mountinfo").unwrap_or_default()
+}
+
+pub(crate) fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+pub(crate) fn cgroup_mounts(mountinfo: &str) -> CgroupMounts {
     let is_named = |mount: &Mount<'_>| mount.options.split(',').any(|one| one.starts_with("name="));
     CgroupMounts {
-        cpu_v1: first(&|mount| mount.kind == "cgroup" && has_option(mount, "cpu")),
-        unified: first(&|mount| mount.kind == "cgroup2"),
-        has_v1: mounts.iter().any(|mount| mount.kind == "cgroup" && !is_named(mount)),
+        cpu_v1: mount_v1(mountinfo, "cpu"),
+        unified: mount_point(mountinfo, |mount| mount.kind == "cgroup2"),
+        has_v1: mounts(mountinfo).any(|mount| mount.kind == "cgroup" && !is_named(&mount)),
     }
 }
 
-/// The directory of its file system that the mount at `point` shows: `/`, or in a container perhaps its own cgroup alone.
+pub(crate) fn mount_v1(mountinfo: &str, controller: &str) -> Option<PathBuf> {
+    mount_point(mountinfo, |mount| {
+        mount.kind == "cgroup" && mount.options.split(',').any(|one| one == controller)
+    })
+}
+
+/// Of several mounts of one hierarchy (bind mounts, containers) the first that shows the root, else the first.
+fn mount_point(mountinfo: &str, is_wanted: impl Fn(&Mount<'_>) -> bool) -> Option<PathBuf> {
+    let wanted = || mounts(mountinfo).filter(&is_wanted);
+    wanted().find(|mount| mount.shows == "/").or(wanted().next()).map(|mount| unescape(mount.point))
+}
+
+fn mounts(mountinfo: &str) -> impl Iterator<Item = Mount<'_>> {
+    mountinfo.lines().filter_map(Mount::parse)
+}
+
+/// The directory that the mount at `point` shows: `/`, or in a container perhaps its own cgroup.
 pub(crate) fn shown_at(mountinfo: &str, point: &Path) -> Option<String> {
-    // The last one mounted there is the one that is seen.
-    let mount = mountinfo.lines().filter_map(Mount::parse).rfind(|mount| unescape(mount.point) == point)?;
+    // The last mount covers earlier ones.
+    let mount = mounts(mountinfo).filter(|mount| unescape(mount.point) == point).last()?;
     unescape(mount.shows).into_os_string().into_string().ok()
 }
 
-/// True if this `/proc` may hide other users' processes: `hidepid=` other than 0 in `/proc/self/mountinfo`.
+/// True if this `/proc` may hide other users' processes (`hidepid=` other than 0).
 fn hides_processes(mountinfo: &str) -> bool {
     let of_proc = |line: &&str| line.split(' ').nth(4) == Some("/proc");
-    // The last one mounted is the one that is seen.
     let line = mountinfo.lines().rfind(of_proc).unwrap_or_default();
     let mut options = line.split([' ', ',']).filter_map(|option| option.strip_prefix("hidepid="));
     options.any(|value| !matches!(value, "0" | "off"))
@@ -162,11 +170,9 @@ fn hides_processes(mountinfo: &str) -> bool {
 
 /// A line of mountinfo: `ID PARENT DEV ROOT POINT OPTIONS [TAG...] - KIND SOURCE OPTIONS`.
 struct Mount<'a> {
-    /// The directory of the file system that the mount shows.
     shows: &'a str,
     point: &'a str,
     kind: &'a str,
-    /// Of the file system.
     options: &'a str,
 }
 
@@ -201,22 +207,18 @@ fn status_value<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
-fn effective_uid(status: &str) -> Option<u32> {
-    status_value(status, "Uid")?.split_whitespace().nth(1)?.parse().ok()
-}
-
 fn effective_capabilities(status: &str) -> Option<BTreeSet<String>> {
     let bits = u64::from_str_radix(status_value(status, "CapEff")?, 16).ok()?;
     let held = CapabilitySet::from_bits_retain(bits);
     Some(held.iter_names().map(|(name, _)| format!("CAP_{name}")).collect())
 }
 
-/// `/proc/self/schedstat`: without sched_info it is zero; a running process has been on a CPU at least once.
+/// `/proc/self/schedstat` is zero without sched_info; a running process has run at least once.
 fn counts(schedstat: &str) -> bool {
     schedstat.split_whitespace().nth(2).is_some_and(|slices| slices != "0")
 }
 
-/// `none [integrity] confidentiality`: the one in brackets.
+/// `none [integrity] confidentiality`: the value in brackets.
 fn lockdown(text: &str) -> Option<Lockdown> {
     let (_, rest) = text.split_once('[')?;
     match rest.split_once(']')?.0 {
@@ -227,17 +229,7 @@ fn lockdown(text: &str) -> Option<Lockdown> {
     }
 }
 
-/// `pid:[4026531836]`.
-fn namespace_inode(link: &str) -> Option<u64> {
-    link.split_once('[')?.1.strip_suffix(']')?.parse().ok()
-}
-
-/// Says `#1 SMP PREEMPT_RT`; the RT patches before 5.3 wrote it with a space.
-fn is_realtime(version: &str) -> bool {
-    version.contains("PREEMPT_RT") || version.contains("PREEMPT RT")
-}
-
-/// Built in, and not switched off by the boot parameter, which is on by default.
+/// Built in, and not switched off by the boot parameter (on by default).
 fn proxy_exec(config: &str, cmdline: &str) -> bool {
     let built_in = config.lines().any(|line| line == "CONFIG_SCHED_PROXY_EXEC=y");
     let last =
@@ -245,15 +237,9 @@ fn proxy_exec(config: &str, cmdline: &str) -> bool {
     built_in && !last.is_some_and(|value| ["0", "n", "N", "off", "false"].contains(&value))
 }
 
-/// What the cgroup of PID 1 is called in a container that has no cgroup namespace.
-fn engine_of(cgroup: &str) -> Option<&'static str> {
-    ["docker", "kubepods", "containerd", "libpod", "lxc"].into_iter().find(|engine| cgroup.contains(engine))
-}
+struct Root<'a>(&'a Path);
 
-/// The directory where reading begins.
-struct Host<'a>(&'a Path);
-
-impl Host<'_> {
+impl Root<'_> {
     fn text(&self, path: &str) -> Option<String> {
         let bytes = fs::read(self.0.join(path)).ok()?;
         Some(String::from_utf8_lossy(&bytes).into_owned())
@@ -267,7 +253,6 @@ impl Host<'_> {
         Some(fs::read_link(self.0.join(path)).ok()?.to_string_lossy().into_owned())
     }
 
-    /// A file that holds 0 or not.
     fn switch(&self, path: &str) -> Option<bool> {
         self.line(path)?.parse::<u64>().ok().map(|value| value != 0)
     }
@@ -277,7 +262,9 @@ impl Host<'_> {
     }
 
     fn is_namespace(&self, path: &str, inode: u64) -> Option<bool> {
-        Some(namespace_inode(&self.link(path)?)? == inode)
+        // `pid:[4026531836]`.
+        let link = self.link(path)?;
+        Some(link.split_once('[')?.1.strip_suffix(']')?.parse::<u64>().ok()? == inode)
     }
 
     fn btf(&self) -> Btf {
@@ -291,7 +278,7 @@ impl Host<'_> {
 
     fn cgroups(&self, mountinfo: &str) -> CgroupFacts {
         let mounts = cgroup_mounts(mountinfo);
-        // A v2 hierarchy may be there without the cpu controller: it is off, or not delegated to this container.
+        // v2 may lack the cpu controller: switched off, or not delegated to this container.
         let has_cpu = |mount: &Path| {
             let controllers = format!("{}/cgroup.controllers", mount.display());
             let controllers = self.text(controllers.trim_start_matches('/'));
@@ -312,13 +299,13 @@ impl Host<'_> {
         self.cpu_list("sys/devices/system/node/online")
     }
 
-    /// `/sys/kernel/realtime` comes with the RT patches and is not in every kernel that is PREEMPT_RT.
+    /// `/sys/kernel/realtime` comes with the RT patches; not every PREEMPT_RT kernel has it.
     fn realtime(&self) -> Option<bool> {
-        let version = self.text("proc/sys/kernel/version").map(|version| is_realtime(&version));
-        match self.switch("sys/kernel/realtime") {
-            Some(true) => Some(true),
-            other => version.or(other),
-        }
+        let by_file = self.switch("sys/kernel/realtime");
+        // `#1 SMP PREEMPT_RT`; RT patches before 5.3 wrote a space.
+        let says_so = |version: String| version.contains("PREEMPT_RT") || version.contains("PREEMPT RT");
+        let version = || self.text("proc/sys/kernel/version").map(says_so);
+        if by_file == Some(true) { by_file } else { version().or(by_file) }
     }
 
     fn proxy_exec(&self, release: &str) -> Option<bool> {
@@ -331,8 +318,12 @@ impl Host<'_> {
         let file = ["/run/.containerenv", "/.dockerenv", "/run/systemd/container"]
             .into_iter()
             .find(|path| self.0.join(path.trim_start_matches('/')).exists());
-        let by_cgroup =
-            || engine_of(&self.text("proc/1/cgroup")?).map(|engine| format!("cgroup of {engine}"));
+        // The cgroup path of PID 1 names the engine in a container without a cgroup namespace.
+        let by_cgroup = || {
+            let cgroup = self.text("proc/1/cgroup")?;
+            let mut engines = ["docker", "kubepods", "containerd", "libpod", "lxc"].into_iter();
+            engines.find(|engine| cgroup.contains(engine)).map(|engine| format!("cgroup of {engine}"))
+        };
         file.map(String::from).or_else(by_cgroup)
     }
 }

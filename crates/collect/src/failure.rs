@@ -5,41 +5,45 @@ use std::fmt;
 /// What is missing, what that prevents, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What is missing or went wrong.
+    /// What is missing or failed.
     pub what: String,
-    /// What cannot be done because of it; may be empty where that is plain.
+    /// What cannot be done; empty where that is plain.
     pub effect: String,
-    /// What to do.
+    /// What to do; may be empty.
     pub remedy: String,
-    /// Who is to blame.
-    pub kind: Kind,
+    /// Who refused.
+    pub kind: FailureKind,
 }
 
-/// Who is to blame for a [`Failure`].
+/// Who refused: decides whether another mode is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// What was asked for is not to be had in any mode.
+pub enum FailureKind {
+    /// The request cannot be met in any mode.
     Request,
-    /// The host refused: `cgscope doctor` may know a better sentence.
+    /// The host: `cgscope doctor` may know a better sentence.
     Host,
-    /// This mode cannot do it here, as the sentence says.
+    /// This mode; another one may do it.
     Mode,
 }
 
 impl Failure {
-    /// All three parts; `effect` and `remedy` may be empty.
+    /// A refused request.
     pub fn new(what: impl Into<String>, effect: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { what: what.into(), effect: effect.into(), remedy: remedy.into(), kind: Kind::Request }
+        Self { what: what.into(), effect: effect.into(), remedy: remedy.into(), kind: FailureKind::Request }
     }
 
-    /// The same, where it is the host that refused.
+    /// A refusal by the host.
     pub fn of_host(what: impl Into<String>, effect: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { kind: Kind::Host, ..Self::new(what, effect, remedy) }
+        Self { kind: FailureKind::Host, ..Self::new(what, effect, remedy) }
     }
 
-    /// The same, where another mode may do.
+    /// A refusal by this mode.
     pub fn of_mode(what: impl Into<String>, effect: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { kind: Kind::Mode, ..Self::new(what, effect, remedy) }
+        Self { kind: FailureKind::Mode, ..Self::new(what, effect, remedy) }
+    }
+
+    pub(crate) fn of_interval(what: &str, error: &std::io::Error) -> Self {
+        Self::new(format!("{what} could not be read ({error})"), "this interval has no figures", "")
     }
 }
 

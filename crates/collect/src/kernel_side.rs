@@ -1,10 +1,10 @@
-//! The BPF side: loaded, told what to follow, attached, read.
+//! The BPF side: load, configure, attach, read.
 
 use std::{
     collections::BTreeMap,
     fs::File,
     io::Read,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
 use aya::{
@@ -21,17 +21,17 @@ use cgscope_layout::{
         names,
     },
 };
+use cgscope_model::Selection;
 
 use crate::{
-    Failure, batch,
+    Failure,
+    bpf_calls::{self, TableReading},
     plain::{Plain, Raw},
-    table_reading::TableReading,
 };
 
 /// The compiled BPF side.
 pub static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_BPF_OBJECT"));
-
-/// The hook with an empty body: what `cargo xtask overhead` measures cgscope against.
+/// The hook with an empty body, which `cargo xtask overhead` compares with.
 pub static EMPTY_HOOK_OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_EMPTY_HOOK_OBJECT"));
 /// The task iterator of `cgscope sample`, compiled.
 pub static SAMPLE_OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_SAMPLE_OBJECT"));
@@ -41,32 +41,25 @@ pub(crate) struct KernelSide {
     bpf: Ebpf,
     cgroup_events: RingBuf<MapData>,
     exited: TableReading,
-    /// What the kernel refused of what measuring can do without, in sentences.
     pub(crate) refused: Vec<String>,
 }
 
-/// What to load, and what to tell it.
 pub(crate) struct Plan<'a> {
     pub(crate) offsets: Offsets,
     pub(crate) config: Config,
-    /// CPUs that there can be.
     pub(crate) cpus: u32,
-    /// See [`KernelSide::set_nodes`].
     pub(crate) nodes: &'a [(u32, u32)],
-    pub(crate) pids: &'a [u32],
-    pub(crate) tids: &'a [u32],
-    /// See [`KernelSide::set_room`]; `None`: as many as there are.
+    pub(crate) selection: &'a Selection,
     pub(crate) room: Option<i64>,
 }
 
 impl KernelSide {
-    /// Loads and attaches. On return every switch of every CPU runs the hook; tasks are followed from the first
-    /// [`read_tasks`](Self::read_tasks) on.
+    /// Loads and attaches. On return every switch runs the hook; [`read_tasks`](Self::read_tasks) begins to follow tasks.
     pub(crate) fn start(plan: &Plan<'_>) -> Result<Self, Failure> {
         let btf = Btf::from_sys_fs().map_err(failed("read the kernel's type information"))?;
         let Plan { config, cpus, .. } = plan;
         let globals = (Raw(plan.offsets), Raw(*config));
-        // What is not asked for takes no memory.
+        // Unused tables take no memory.
         let by_cpu_if = |asked: u64| if asked == 0 { 1 } else { *cpus };
         let mut loader = EbpfLoader::new();
         loader
@@ -79,18 +72,17 @@ impl KernelSide {
             .map_max_entries(names::CPUS, by_cpu_if(config.count_by_cpu))
             .map_max_entries(names::STACKS, if config.stack_every_ns == 0 { 1 } else { STACKS as u32 })
             .map_max_entries(names::THROTTLE_CLOCKS, by_cpu_if(config.keep_throttle_clock))
-            // Task storage: the kernel knows it, aya 0.14 has no type for it.
+            // Task storage: aya 0.14 has no type for it.
             .allow_unsupported_maps();
         let mut bpf = loader.load(OBJECT).map_err(failed("create the BPF maps"))?;
         let cgroup_events = take_ring(&mut bpf).map_err(failed("map a BPF ring buffer"))?;
         let exited = load_reading(&mut bpf, &btf).map_err(failed("load the reading of the exited tasks"))?;
         let mut side = Self { bpf, cgroup_events, exited, refused: Vec::new() };
-        side.prepare(config.root_cgroup_id, plan.pids, plan.tids).map_err(failed("fill the BPF maps"))?;
+        side.prepare(config.root_cgroup_id, plan.selection).map_err(failed("fill the BPF maps"))?;
         side.set_nodes(plan.nodes.iter().copied())?;
         side.set_room(plan.room.unwrap_or(i64::MAX))?;
         side.attach_helpful(config, &btf);
         if plan.room.is_some() {
-            // Before a storage is made.
             let freed = [(names::ON_TASK_FREED, "sched_process_free")];
             side.attach_to(&freed, &btf).map_err(failed("load and attach the BPF programs"))?;
         }
@@ -98,7 +90,6 @@ impl KernelSide {
         Ok(side)
     }
 
-    /// Attaches what measuring can do without.
     fn attach_helpful(&mut self, config: &Config, btf: &Btf) {
         if config.cgroup_hierarchy != u64::MAX
             && let Err(error) = self.attach_to(&CGROUP_TRACEPOINTS, btf)
@@ -119,7 +110,7 @@ impl KernelSide {
     }
 
     fn attach_throttle_clock(&mut self, btf: &Btf) -> AyaResult<()> {
-        // The end before the beginning: a clock that is begun and never ended would call every wait throttled.
+        // The end first: a clock that starts and never stops would call every wait throttled.
         let functions =
             [(names::ON_UNTHROTTLE, "tg_unthrottle_up"), (names::ON_THROTTLE, "tg_throttle_down")];
         for (name, function) in functions {
@@ -130,21 +121,21 @@ impl KernelSide {
         Ok(())
     }
 
-    fn prepare(&mut self, root_cgroup_id: u64, pids: &[u32], tids: &[u32]) -> AyaResult<()> {
-        // The last resort for the dead of cgroups without a place.
+    fn prepare(&mut self, root_cgroup_id: u64, selection: &Selection) -> AyaResult<()> {
+        // The last resort for exited tasks of cgroups without a place.
         self.exited_table()?.insert(root_cgroup_id, Raw(Exited::NONE), 0)?;
         let mut selected: HashMap<_, u64, u64> = hash_table(&mut self.bpf, names::SELECTED)?;
-        for pid in pids {
+        for pid in &selection.pids {
             selected.insert(SELECT_PROCESS | u64::from(*pid), 1, 0)?;
         }
-        for tid in tids {
+        for tid in &selection.tids {
             selected.insert(SELECT_THREAD | u64::from(*tid), 1, 0)?;
         }
         Ok(())
     }
 
     fn attach(&mut self, btf: &Btf) -> AyaResult<()> {
-        // Births before switches: a task born in between has its storage when it first switches.
+        // Forks before switches: a task that forks in between has its storage at its first switch.
         self.attach_to(&[(names::ON_NEW_TASK, "task_newtask"), (names::ON_SWITCH, "sched_switch")], btf)?;
         let reading: &mut Iter = program(&mut self.bpf, names::READ_TASKS)?;
         reading.load("task", btf)?;
@@ -160,18 +151,17 @@ impl KernelSide {
         Ok(())
     }
 
-    /// A stream of task records; begins to follow tasks that are not followed yet.
     pub(crate) fn read_tasks(&mut self) -> Result<impl Read + use<>, Failure> {
         read_iterator(&mut self.bpf, names::READ_TASKS).map_err(failed("read the tasks"))
     }
 
-    /// A stream of the cgroups that had a followed task, with what exited there that was not read before.
+    /// A stream of the cgroups that had a followed task, with new figures of exited tasks.
     pub(crate) fn read_exited(&self) -> Result<impl Read + use<>, Failure> {
         self.exited.open().map_err(failed("read the exited tasks"))
     }
 
-    /// Gives back the places of cgroups among those that [`read_exited`](Self::read_exited) tells. Nothing may be entered there any
-    /// more: the kernel may give the memory to another place at once (`bpf_mem_alloc`, Linux 6.1).
+    /// Frees the places of removed cgroups in the table of exited tasks. No task may be counted there any more: the
+    /// kernel may reuse the memory for another place at once (`bpf_mem_alloc`, Linux 6.1).
     pub(crate) fn give_back(&mut self, cgroups: impl IntoIterator<Item = u64>) -> Result<(), Failure> {
         step("forget cgroups that are gone", || {
             let mut exited = self.exited_table()?;
@@ -182,8 +172,8 @@ impl KernelSide {
         })
     }
 
-    /// Gives back the places of cgroups that are there, and calls `each` with what they held. What exits there between the two system
-    /// calls for a cgroup, within microseconds, is lost.
+    /// Frees the places of existing cgroups; `each` gets what they held. Exits between its two system calls, microseconds, are
+    /// lost.
     pub(crate) fn take_back(
         &mut self,
         cgroups: impl IntoIterator<Item = u64>,
@@ -201,41 +191,31 @@ impl KernelSide {
         })
     }
 
-    /// Makes places for cgroups that have none, as far as there is room.
     pub(crate) fn make_places(&mut self, cgroups: impl IntoIterator<Item = u64>) -> Result<(), Failure> {
         step("make places for cgroups", || {
             let mut exited = self.exited_table()?;
             for id in cgroups {
-                // It may have been made meanwhile. Where there is no room, whoever dies there is counted elsewhere, and that is a loss.
+                // The kernel side may have made it. Without room, exited tasks are counted elsewhere, as a loss.
                 let _ = exited.insert(id, Raw(Exited::NONE), BPF_NOEXIST);
             }
             Ok(())
         })
     }
 
-    /// Calls `each` with every event of a cgroup since the last call.
     pub(crate) fn cgroup_events(&mut self, mut each: impl FnMut(&[u8])) {
         while let Some(event) = self.cgroup_events.next() {
             each(&event);
         }
     }
 
-    /// Calls `each` with the table of culprits of every CPU.
     pub(crate) fn pairs(&self, each: impl FnMut(u32, &Pairs)) -> Result<(), Failure> {
         step("read the culprits", || self.each_entry(names::PAIRS, each))
     }
 
-    /// Calls `each` with every stack that was counted.
     pub(crate) fn stacks(&self, each: impl FnMut(&StackKey, &StackCount)) -> Result<(), Failure> {
-        step("read the stacks", || {
-            let Map::HashMap(map) = map(&self.bpf, names::STACKS)? else {
-                return Err(format!("{} is no hash table", names::STACKS).into());
-            };
-            Ok(batch::entries(map.fd().as_fd(), each)?)
-        })
+        step("read the stacks", || Ok(bpf_calls::entries(table(&self.bpf, names::STACKS)?, each)?))
     }
 
-    /// Removes the stacks of exited tasks.
     pub(crate) fn forget_stacks(&mut self, keys: &[StackKey]) -> Result<(), Failure> {
         step("forget the stacks of tasks that are gone", || {
             let mut stacks: HashMap<_, Raw<StackKey>, Raw<StackCount>> =
@@ -247,7 +227,7 @@ impl KernelSide {
         })
     }
 
-    /// Sets the place of each CPU's node, plus one. CPUs beyond those that there can be are left out.
+    /// Sets the place of each CPU's node, plus one. CPUs that are not possible are left out.
     pub(crate) fn set_nodes(&mut self, places: impl IntoIterator<Item = (u32, u32)>) -> Result<(), Failure> {
         step("tell which node a CPU is on", || {
             let mut nodes: Array<_, u32> = Array::try_from(map_mut(&mut self.bpf, names::CPU_NODE)?)?;
@@ -260,23 +240,21 @@ impl KernelSide {
         })
     }
 
-    /// Calls `each` with what is counted on every CPU that there can be.
     pub(crate) fn cpus(&self, each: impl FnMut(u32, &CpuCounters)) -> Result<(), Failure> {
         step("read what is counted by CPU", || self.each_entry(names::CPUS, each))
     }
 
-    /// Lets the BPF side reuse the places of pairs that it charged until `clock_ns`: they have been read.
+    /// Lets the BPF side reuse the places of pairs charged until `clock_ns`, which have been read.
     pub(crate) fn pairs_were_read(&mut self, clock_ns: u64) -> Result<(), Failure> {
         step("tell that the culprits were read", || self.set_first(names::PAIRS_READ, clock_ns))
     }
 
-    /// Sets how many tasks more the BPF side may follow.
     pub(crate) fn set_room(&mut self, tasks: i64) -> Result<(), Failure> {
         step("tell how many tasks may be followed", || self.set_first(names::ROOM, tasks as u64))
     }
 
-    /// At the next reading the bits of `clear` are taken from every task, and those given for processes are set in all their
-    /// threads. To be called with nothing once that has been read: another process may get the id.
+    /// At the next reading, clears the bits of `clear` in every task, and sets `bits` in all threads of these
+    /// processes. Call it with nothing after that reading: another process may get the id.
     pub(crate) fn mark(&mut self, clear: u64, bits: &BTreeMap<u32, u64>) -> Result<(), Failure> {
         step("tell whom to follow", || {
             let mut selected: HashMap<_, u64, u64> = hash_table(&mut self.bpf, names::SELECTED)?;
@@ -289,7 +267,6 @@ impl KernelSide {
         })
     }
 
-    /// Loss counters of the BPF side since the start.
     pub(crate) fn losses(&self) -> Result<Vec<(Loss, u64)>, Failure> {
         step("read the loss counters", || {
             let counters: PerCpuArray<_, u64> = PerCpuArray::try_from(map(&self.bpf, names::LOSSES)?)?;
@@ -298,7 +275,7 @@ impl KernelSide {
         })
     }
 
-    /// Time in the hook (ns) and its runs, counted by the kernel while [`measure`] is on.
+    /// Time in the hook (ns) and its runs, while [`measure`] is on.
     pub(crate) fn hook_time(&self) -> Option<(u64, u64)> {
         let program: &BtfTracePoint = self.bpf.program(names::ON_SWITCH)?.try_into().ok()?;
         let info = program.info().ok()?;
@@ -330,6 +307,13 @@ fn map_mut<'b>(bpf: &'b mut Ebpf, name: &str) -> AyaResult<&'b mut Map> {
     bpf.map_mut(name).ok_or_else(|| format!("the object has no map {name}").into())
 }
 
+fn table<'b>(bpf: &'b Ebpf, name: &str) -> AyaResult<BorrowedFd<'b>> {
+    match map(bpf, name)? {
+        Map::HashMap(table) => Ok(table.fd().as_fd()),
+        _ => Err(format!("{name} is no hash table").into()),
+    }
+}
+
 /// A hash table of a loaded object.
 pub fn hash_table<'b, K: Pod, V: Pod>(
     bpf: &'b mut Ebpf,
@@ -354,7 +338,6 @@ pub fn read_iterator(bpf: &mut Ebpf, name: &str) -> AyaResult<File> {
     Ok(iterator.take_link(id)?.into_file()?)
 }
 
-/// `None` for an entry that is not in the table.
 fn if_there<T>(result: Result<T, MapError>) -> Result<Option<T>, MapError> {
     match result {
         Err(MapError::KeyNotFound) => Ok(None),
@@ -373,15 +356,11 @@ const CGROUP_TRACEPOINTS: [(&str, &str); 4] = [
     (names::ON_CGROUP_ATTACH, "cgroup_attach_task"),
 ];
 
-/// Loads the reading of the table of exited tasks.
 fn load_reading(bpf: &mut Ebpf, btf: &Btf) -> AyaResult<TableReading> {
     let reading: &mut Iter = program(bpf, names::READ_EXITED)?;
     reading.load("bpf_map_elem", btf)?;
     let reading = reading.fd()?.try_clone()?;
-    let Map::HashMap(table) = map(bpf, names::EXITED)? else {
-        return Err(format!("{} is no hash table", names::EXITED).into());
-    };
-    Ok(TableReading::new(reading.as_fd(), table.fd().as_fd())?)
+    Ok(TableReading::new(reading.as_fd(), table(bpf, names::EXITED)?)?)
 }
 
 fn take_ring(bpf: &mut Ebpf) -> AyaResult<RingBuf<MapData>> {
@@ -390,18 +369,17 @@ fn take_ring(bpf: &mut Ebpf) -> AyaResult<RingBuf<MapData>> {
     Ok(RingBuf::try_from(map)?)
 }
 
-/// Only where there is none.
 const BPF_NOEXIST: u64 = 1;
 
-/// Lets the kernel count the run time of BPF programs for as long as the result lives (Linux 5.8).
+/// Makes the kernel count the run time of BPF programs while the result lives (Linux 5.8).
 pub(crate) fn measure() -> Option<OwnedFd> {
     enable_stats(Stats::RunTime).ok()
 }
 
-/// Errors of aya in one type, before they become a [`Failure`].
+/// Errors of aya, before they become a [`Failure`].
 pub type AyaResult<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Makes a [`Failure`] of what a step of the kernel side failed with.
+/// Turns the error of a step of the kernel side into a [`Failure`].
 pub fn failed<E: Into<Box<dyn std::error::Error>>>(doing: &'static str) -> impl FnOnce(E) -> Failure {
     move |error| {
         let reasons = reasons(&*error.into());
@@ -413,7 +391,6 @@ pub fn failed<E: Into<Box<dyn std::error::Error>>>(doing: &'static str) -> impl 
     }
 }
 
-/// An error with all that it came from.
 fn reasons(error: &dyn std::error::Error) -> String {
     let mut reasons = brief(&error.to_string());
     let mut source = error.source();
@@ -427,11 +404,11 @@ fn reasons(error: &dyn std::error::Error) -> String {
     reasons
 }
 
-/// What the verifier says at the end of all that it saw and of why it refused.
+/// Lines of statistics that the verifier writes after its reason.
 const STATISTICS: [&str; 5] =
     ["verification time", "stack depth", "insns processed", "processed ", "max_states_per_insn"];
 
-/// The first line and the last ones: between them the verifier may tell everything that it saw.
+/// The first and the last lines: between them the verifier may list everything that it saw.
 fn brief(text: &str) -> String {
     let is_statistics = |line: &&str| STATISTICS.iter().any(|name| line.starts_with(name));
     let lines: Vec<&str> = text.lines().filter(|line| !is_statistics(line)).collect();

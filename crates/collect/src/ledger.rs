@@ -1,4 +1,4 @@
-//! The tables of culprits: one a CPU, read whole and added up.
+//! The tables of culprits, one per CPU, read whole and added up.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -8,25 +8,22 @@ use std::{
 use cgscope_layout::ledger::{Pair, Pairs, kind};
 use cgscope_model::{Blame, PairKey, PairReading, comm, rest_of};
 
-/// Culprits of a victim that are told apart, twice as many as are named in an output. The others are summed, or what is kept would
-/// grow with the square of the cgroups.
+/// Culprits kept per victim, twice as many as outputs name: otherwise memory grows with the square of the cgroups.
 const TOLD_APART: usize = 32;
 
-/// What has been read of the tables so far. In the kernel a pair may lose its place to another; its sum is kept here.
+/// Sums over all readings. In the kernel a pair may lose its place to another; its sum stays here.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    /// Of each CPU by key, as last read: when it began, and its sum. What the sum has risen by is new. Only what its table still
-    /// has.
+    /// By CPU and key, the start and sum in the last reading of the table. Any increase is new.
     seen: HashMap<u32, HashMap<PairKey, (u64, u64)>>,
     sums: BTreeMap<PairKey, Sum>,
-    /// Pairs that were added to the sum of several.
     merged: u64,
 }
 
 struct Sum {
     comm: Arc<str>,
     ns: u64,
-    /// What came lately, ns: halved with each reading.
+    /// Recent time, ns: halved at each reading.
     lately_ns: u64,
 }
 
@@ -38,14 +35,13 @@ impl Sum {
 }
 
 impl Ledger {
-    /// Takes in the table of one CPU.
     pub(crate) fn take(&mut self, cpu: u32, table: &Pairs) {
         let seen = self.seen.entry(cpu).or_default();
         let before = std::mem::take(seen);
         for pair in &table.pairs {
             let Some(key) = key(pair) else { continue };
             seen.insert(key, (pair.born_ns, pair.ns));
-            // One that began anew has lost its place meanwhile and found another.
+            // A pair with another start lost its place and found a new one.
             let known =
                 before.get(&key).filter(|(born_ns, _)| *born_ns == pair.born_ns).map_or(0, |(_, ns)| *ns);
             let new = pair.ns.checked_sub(known).unwrap_or(pair.ns);
@@ -56,7 +52,7 @@ impl Ledger {
         }
     }
 
-    /// All pairs so far, ascending by key. Over the pairs of a victim the sum is all that it was ever charged with.
+    /// All pairs so far, ascending by key. The pairs of a victim add up to all that it was ever charged.
     pub(crate) fn readings(&mut self) -> Vec<PairReading> {
         self.bound();
         self.sums.values_mut().for_each(|sum| sum.lately_ns /= 2);
@@ -71,18 +67,15 @@ impl Ledger {
         self.sums.iter().map(reading).collect()
     }
 
-    /// How many pairs are known.
     pub(crate) fn len(&self) -> usize {
         self.sums.len()
     }
 
-    /// How many pairs were added to the sum of several since the last call.
     pub(crate) fn take_merged(&mut self) -> u64 {
         std::mem::take(&mut self.merged)
     }
 
-    /// Forgets the victims that are no more, and the names of culprits that are no more. What the tables still have of them is not
-    /// new when it is read again.
+    /// Drops removed victims, and the names of removed culprits. Figures that stay in the tables are not new when read again.
     pub(crate) fn forget(&mut self, is_gone: impl Fn(u64) -> bool) {
         self.sums.retain(|(victim, ..), _| !is_gone(*victim));
         let gone: Vec<PairKey> =
@@ -90,7 +83,7 @@ impl Ledger {
         gone.into_iter().for_each(|key| self.merge(key));
     }
 
-    /// Each victim keeps the culprits that did most lately.
+    /// Keeps the culprits of each victim with the most recent time.
     fn bound(&mut self) {
         let mut surplus: Vec<PairKey> = Vec::new();
         let mut of_one: Vec<(u64, u64, PairKey)> = Vec::new();

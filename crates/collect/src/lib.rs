@@ -1,9 +1,9 @@
 //! Reads the running host: BPF, `/proc` and `/sys`.
 //!
-//! [`Collector::start`] has a source for its readings. The BPF side (`source/bpf.rs`) resolves the kernel's fields ([`offsets`]), loads and attaches the BPF side ([`kernel_side`]);
-//! [`Collector::sample`] reads all tasks ([`stream`]), names cgroups ([`cgroups`]) and adds what cgscope itself costs.
+//! [`Collector::start`] resolves the kernel's fields ([`offsets`]) and attaches the BPF side ([`kernel_side`]), or opens `/proc`
+//! instead. [`Collector::sample`] reads all tasks ([`stream`]), names cgroups ([`cgroups`]) and adds what cgscope itself costs.
 
-mod batch;
+mod bpf_calls;
 mod by_cpu;
 pub mod cgroups;
 pub mod clock;
@@ -13,15 +13,14 @@ pub mod facts;
 mod failure;
 mod kernel_side;
 mod ledger;
-pub mod limits;
-pub mod memory;
+mod limits;
+mod memory;
 pub mod offsets;
 pub mod own_cgroup;
 mod own_cost;
 mod own_memory;
 mod placement;
 mod plain;
-mod proc;
 pub mod quotas;
 mod readings;
 mod shared;
@@ -29,27 +28,24 @@ mod source;
 mod stacks;
 mod stream;
 mod symbols;
-mod table_reading;
 mod task_state;
 mod time_split;
 
 pub use cmdline::{cmdline, command_lines, user_id};
 pub use collector::{Accounting, Collector, Held, Options};
-pub use failure::{Failure, Kind};
+pub use failure::{Failure, FailureKind};
 pub use kernel_side::{EMPTY_HOOK_OBJECT, OBJECT, SAMPLE_OBJECT};
-pub use limits::LimitFiles;
 pub use symbols::KernelSymbols;
 pub use time_split::TimeSplit;
 
-/// What `cgscope-psn`, which reads thread states, shares with the [`Collector`].
+/// What `cgscope-psn` and the check for hidden targets share with the [`Collector`].
 pub mod shared_parts {
     pub use crate::{
-        collector::check,
+        collector::{check, process_of},
         kernel_side::{AyaResult, failed, hash_table, program, read_iterator},
         plain::Raw,
-        proc::process_of,
         source::coarse::{cgroup_ids::CgroupIds, files::ProcFiles, follow::Follow, text},
-        stream::{Buffer, End as StreamEnd, drain},
+        stream::{Buffer, StreamEnd, drain},
         task_state::from_bits as task_state_from_bits,
     };
 }

@@ -1,9 +1,8 @@
-//! The CPU limits of a cgroup and what they did to it, read from its files: v2, v1 and both mounted together.
+//! The CPU limits of a cgroup and their effects, from the files of v2, v1 and both together.
 //!
-//! The parsers are plain functions on text: what is not as the kernel writes it is `None`. [`LimitFiles`] reads below
-//! a directory of the caller's choice, and little: what a cgroup is set to changes seldom and is remembered for a few
-//! reads, of thousands of cgroups for more of them, and what its limits did is read only where there is a limit. With 10,000
-//! cgroups the files are otherwise most of what a Sample costs.
+//! Parsers are plain functions on text; anything that the kernel does not write is `None`. [`LimitFiles`] reads little:
+//! settings change seldom and are kept for several reads, and effects are read only where there is a limit. With 10,000
+//! cgroups these files would otherwise be most of the cost of a Sample.
 
 use std::{
     collections::HashMap,
@@ -18,18 +17,16 @@ use std::{
 use cgscope_model::{CgroupReading, limits::weight_of_shares};
 
 use crate::{
-    facts::{CgroupMounts, cgroup_mounts, parse_cpu_list},
+    facts::{self, cgroup_mounts, mount_v1, parse_cpu_list},
     memory::{numa_stat, numa_stat_v1},
 };
 
-/// How many reads of a cgroup its settings are good for, at the least.
+/// Reads of a cgroup for which its settings are valid, at least.
 const SETTINGS_EVERY: u64 = 5;
-
-/// The longest text of the files read here is a list of CPUs: 8192 of them, every second one, take 21 KB.
+/// The longest text here is a list of CPUs: every second one of 8192 takes 21 KB.
 const LONGEST: usize = 32 << 10;
 
-/// Quota and period of `cpu.max`, µs: `max 100000` is no quota. Both `None` for anything else than the kernel writes
-/// (`cpu_max_show`, 4.15).
+/// Quota (`None` for `max`) and period of `cpu.max`, µs; both `None` for any other form than the kernel's (`cpu_max_show`, 4.15).
 pub fn cpu_max(text: &str) -> (Option<u64>, Option<u64>) {
     let Some((quota, period)) = text.trim().split_once(' ') else { return (None, None) };
     match (quota, quota.parse().ok(), period.parse().ok()) {
@@ -39,8 +36,7 @@ pub fn cpu_max(text: &str) -> (Option<u64>, Option<u64>) {
     }
 }
 
-/// Puts the lines of `cpu.stat` into `into`, those of v2 (`..._usec`) and those of v1 (`..._time`, ns). Lines that are
-/// not known or not as expected change nothing.
+/// Adds the lines of `cpu.stat`: v2 (`..._usec`) and v1 (`..._time`, ns). Unknown lines change nothing.
 pub fn cpu_stat(text: &str, into: &mut CgroupReading) {
     for (name, value) in text.lines().filter_map(|line| line.split_once(' ')) {
         let field = match name {
@@ -59,15 +55,13 @@ pub fn cpu_stat(text: &str, into: &mut CgroupReading) {
     }
 }
 
-/// The time of `cpu.stat.local`, ns. It is called as in `cpu.stat` and means another thing, see
-/// [`CgroupReading::local_throttled_ns`].
 pub fn cpu_stat_local(text: &str) -> Option<u64> {
     let mut local = CgroupReading::default();
     cpu_stat(text, &mut local);
     local.throttled_ns
 }
 
-/// The totals of `cpu.pressure`, ns: `some` and `full`.
+/// `some` and `full` totals of `cpu.pressure`, ns.
 pub fn cpu_pressure(text: &str) -> (Option<u64>, Option<u64>) {
     let total = |kind: &str| {
         let mut lines = text.lines().map(|line| line.split(' '));
@@ -78,13 +72,13 @@ pub fn cpu_pressure(text: &str) -> (Option<u64>, Option<u64>) {
     (total("some"), total("full"))
 }
 
-/// How many CPUs a list like `0-3,8` names. `None` also for the empty one, which is no place to run.
+/// The number of CPUs in a list like `0-3,8`; `None` also for an empty list, on which nothing can run.
 pub fn cpu_count(text: &str) -> Option<u32> {
     let count = parse_cpu_list(text)?.len();
     u32::try_from(count).ok().filter(|count| *count > 0)
 }
 
-/// A file that holds one number. -1 is how v1 writes that there is no quota, and no number here.
+/// The number in a file that holds nothing else; v1's -1 (no quota) is none.
 pub fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
@@ -98,35 +92,27 @@ fn ns(us: &str) -> Option<u64> {
 pub struct LimitFiles {
     mounts: Mounts,
     reader: Reader,
-    /// Also read where memory lies, with the settings: of use where there are several nodes, and about as dear as all else together
-    /// (the kernel sums it up over all CPUs).
+    /// Also read where memory lies, which costs as much as everything else together: the kernel sums it over all CPUs.
     pub(crate) reads_memory: bool,
-    /// Read again the settings of this many cgroups at most (at least 1) between two calls of [`LimitFiles::forget_unread`], by
-    /// turns: those of each cgroup with every fifth read only where there are no more than five times as many.
+    /// Re-read the settings of at most this many cgroups (at least 1) between two calls of
+    /// [`LimitFiles::forget_unread`], in turn. Up to five times as many cgroups, that makes every fifth read.
     pub(crate) settings_at_once: u64,
-    /// By id: a path may be given to another cgroup while the one before is still asked for.
     known: HashMap<u64, KnownCgroup>,
-    /// The turn of the next cgroup that is new.
     turn: u64,
 }
 
-/// What is remembered of a cgroup.
 #[derive(Debug, Default)]
 struct KnownCgroup {
-    /// With the settings only.
     settings: CgroupReading,
     reads: u64,
-    /// So that cgroups first read together are not all read again together.
+    /// Spreads the re-reads of cgroups that were first read together.
     turn: u64,
-    /// Since [`LimitFiles::forget_unread`].
     is_read: bool,
-    /// The settings are read again with the next read.
     is_due: bool,
-    /// As they were last read.
     counters: Option<Counters>,
 }
 
-/// What is looked at to tell that a quota has been changed.
+/// Figures that show a change of the quota.
 #[derive(Clone, Copy, Debug)]
 struct Counters {
     at: Instant,
@@ -136,7 +122,7 @@ struct Counters {
 }
 
 impl Counters {
-    /// True if what came until `later` is not what comes of that quota, or it ran out meanwhile.
+    /// True if the figures until `later` do not fit that quota, or it ran out in between.
     fn contradict(&self, later: &Self, limits: &CgroupReading) -> bool {
         let came = |before: Option<u64>, now: Option<u64>| now?.checked_sub(before?);
         if came(self.throttled, later.throttled).is_some_and(|throttled| throttled != 0) {
@@ -144,7 +130,6 @@ impl Counters {
         }
         let (Some(quota_us), Some(period_us)) = (limits.quota_us, limits.period_us) else { return false };
         let Some(used_ns) = came(self.usage_ns, later.usage_ns) else { return false };
-        // One period may have begun before, and one may go on.
         let elapsed_us = later.at.duration_since(self.at).as_micros() as u64;
         let periods = elapsed_us / period_us.max(1) + 2;
         let most_us = quota_us.saturating_mul(periods).saturating_add(limits.burst_us.unwrap_or(0));
@@ -154,21 +139,18 @@ impl Counters {
 }
 
 impl LimitFiles {
-    /// Of the hierarchies mounted now, told by `proc/self/mountinfo` below `root`. `root` is `/` but in tests.
+    /// For the hierarchies mounted now. `root` is `/` except in tests.
     pub fn new(root: &Path) -> Self {
         Self { mounts: Mounts::read(root), settings_at_once: u64::MAX, ..Self::default() }
     }
 
-    /// Reads one cgroup by its path under the cpu controller's mount (`/` is the root, then `/a/b`) and its id, the
-    /// inode number of that directory.
+    /// Reads a cgroup by its id (the inode of its directory) and its path under the cpu controller's mount (`/a/b`).
     ///
-    /// The settings (quota, period, burst, weight, CPUs) are read at once, again with the second to sixth read of the
-    /// cgroup, by turns, and from then on with every fifth; see `settings_at_once` for many.
-    /// Everything else is read every time, but only for a cgroup with a quota of its own, or of any if `whole`.
+    /// Settings are read at once, again with the second to sixth read, in turn, and from then on with every fifth; see
+    /// `settings_at_once`. The rest is read every time, but only for a cgroup with a quota, or if `whole`.
     ///
-    /// `None` where that cgroup is gone: there is no such directory, or it is another one by now. Of one of which nothing had
-    /// to be read that is seen with a later read. Also for a path with `..` in it. A cgroup that goes while it is read lacks
-    /// what was not read yet.
+    /// `None` if the cgroup was removed or replaced (seen late if nothing had to be read), and for a path with `..`. A cgroup
+    /// that is removed during the read lacks the rest.
     pub fn read(&mut self, id: u64, path: &str, whole: bool) -> Option<CgroupReading> {
         let has_effects = |settings: &CgroupReading| whole || settings.quota_us.is_some();
         let kept = self.kept(id);
@@ -195,15 +177,14 @@ impl LimitFiles {
         Some(reading)
     }
 
-    /// A quota without which a task could have run ran out in that cgroup: where none is known it is read again with the next read.
+    /// Re-reads the settings of a cgroup next time if its quota kept a task from running and none is known.
     pub fn was_out_of_quota(&mut self, id: u64) {
         if let Some(known) = self.known.get_mut(&id) {
             known.is_due |= known.settings.quota_us.is_none();
         }
     }
 
-    /// Notes the counters of a cgroup, and whether its quota may be another by now: they are not what comes of the one that is
-    /// known, or it ran out, and it may have become less.
+    /// Keeps the counters. True if the quota may have changed: they do not fit it, or it ran out and may have been lowered.
     fn has_moved_on(&mut self, id: u64, now: &CgroupReading, at: Instant) -> bool {
         let Some(known) = self.known.get_mut(&id) else { return false };
         let counters =
@@ -212,13 +193,11 @@ impl LimitFiles {
         before.is_some_and(|before| before.contradict(&counters, now))
     }
 
-    /// Forgets the cgroups that were not read since the last call. To be called now and then: a cgroup that nobody
-    /// asks for again would be remembered for ever.
+    /// Drops cgroups that were not read since the last call. Call it regularly.
     pub fn forget_unread(&mut self) {
         self.known.retain(|_, known| std::mem::take(&mut known.is_read));
     }
 
-    /// The settings as they were read; `None`: it is their turn to be read.
     fn kept(&mut self, id: u64) -> Option<CgroupReading> {
         let every = SETTINGS_EVERY.max((self.known.len() as u64).div_ceil(self.settings_at_once));
         let known = self.known.get_mut(&id)?;
@@ -283,7 +262,7 @@ impl LimitFiles {
             return files.text("cpuset.cpus").map(list);
         }
         let mount = self.mounts.unified.as_deref()?;
-        // With cpu in v1, v2 need not have this cgroup, and then its ancestors there say nothing about it.
+        // With cpu in v1, this cgroup may not exist in v2, whose ancestors then say nothing about it.
         if !self.mounts.cpu_is_v2 && !mount.join(path).is_dir() {
             return None;
         }
@@ -324,60 +303,46 @@ impl LimitFiles {
     }
 }
 
-/// The path as to be joined to a mount. It may come from a file that anyone wrote: with `..` it could lead anywhere.
+/// The path to join to a mount. Anyone may have written it to a file: `..` could lead anywhere.
 fn below_the_mount(path: &str) -> Option<&str> {
     let path = path.trim_start_matches('/');
     path.split('/').all(|name| name != "..").then_some(path)
 }
 
-/// Where the files are, below the root.
 #[derive(Debug, Default)]
 struct Mounts {
-    /// The hierarchy of the cpu controller.
     cpu: Option<PathBuf>,
     cpu_is_v2: bool,
     unified: Option<PathBuf>,
     cpuset_v1: Option<PathBuf>,
     memory_v1: Option<PathBuf>,
-    /// The same as `cpu` where they are mounted together.
+    /// The same as `cpu` if mounted together.
     cpuacct_v1: Option<PathBuf>,
 }
 
 impl Mounts {
     fn read(root: &Path) -> Self {
-        let mountinfo = std::fs::read(root.join("proc/self/mountinfo")).unwrap_or_default();
-        let mountinfo = String::from_utf8_lossy(&mountinfo);
+        let mountinfo = facts::mountinfo(root);
         let mounts = cgroup_mounts(&mountinfo);
-        let below = |mount: &Path| root.join(mount.strip_prefix("/").unwrap_or(mount));
+        let below = |mount: PathBuf| facts::below(root, &mount);
+        let v1 = |controller| mount_v1(&mountinfo, controller).map(below);
         Self {
-            cpu: mounts.cpu().map(below),
+            cpu: mounts.cpu().map(|mount| facts::below(root, mount)),
             cpu_is_v2: mounts.cpu_is_v2(),
-            unified: mounts.unified.as_deref().map(below),
-            cpuset_v1: mount_v1(&mountinfo, "cpuset").as_deref().map(below),
-            memory_v1: mount_v1(&mountinfo, "memory").as_deref().map(below),
-            cpuacct_v1: mount_v1(&mountinfo, "cpuacct").as_deref().map(below),
+            cpuset_v1: v1("cpuset"),
+            memory_v1: v1("memory"),
+            cpuacct_v1: v1("cpuacct"),
+            unified: mounts.unified.map(below),
         }
     }
 
-    /// Of the directory of that cgroup.
     fn inode(&self, path: &str) -> Option<u64> {
         let found = self.cpu.as_ref()?.join(path).metadata().ok()?;
         found.is_dir().then(|| found.ino())
     }
 }
 
-/// The v1 hierarchy with that controller, chosen among its mounts as the one with cpu is: the lines that have the
-/// controller are shown to [`cgroup_mounts`] as if they had cpu. Their last field is the options.
-pub(crate) fn mount_v1(mountinfo: &str, controller: &str) -> Option<PathBuf> {
-    let has_it = |line: &&str| {
-        line.rsplit_once(' ').is_some_and(|(_, options)| options.split(',').any(|one| one == controller))
-    };
-    let lines = mountinfo.lines().filter(has_it).map(|line| format!("{line},cpu\n"));
-    let CgroupMounts { cpu_v1, .. } = cgroup_mounts(&lines.collect::<String>());
-    cpu_v1
-}
-
-/// Reads files of one directory after the other, all into one buffer.
+/// Reads files of directory after directory into one buffer.
 #[derive(Debug, Default)]
 struct Reader {
     path: PathBuf,
@@ -392,7 +357,7 @@ impl Reader {
         self
     }
 
-    /// `None` where it is missing, cannot be read, is longer than expected or no text.
+    /// `None` if it is missing, unreadable, too long or not text.
     fn text(&mut self, name: &str) -> Option<&str> {
         self.path.push(name);
         let file = File::open(&self.path);
@@ -407,7 +372,7 @@ impl Reader {
     }
 }
 
-/// Reads to the end. `None` if it failed or the buffer is full: what was cut off cannot be told.
+/// Reads to the end. `None` on errors, and if the buffer is full, as the text may be cut.
 fn fill(file: &mut File, buffer: &mut [u8]) -> Option<usize> {
     let mut length = 0;
     while length < buffer.len() {

@@ -15,12 +15,10 @@ use cgscope_model::{
     sum,
 };
 
-/// The lines of v2 `memory.numa_stat` that count: no byte of one is in another (`memory_stats` in `mm/memcontrol.c`;
-/// the others are parts of these, or the lists that the same pages are on).
+/// The lines of v2 `memory.numa_stat` that share no byte (`memory_stats` in `mm/memcontrol.c`).
 const DISJOINT: [&str; 6] =
     ["anon", "file", "kernel_stack", "pagetables", "slab_reclaimable", "slab_unreclaimable"];
 
-/// `memory.numa_stat` of v2 in bytes: `anon N0=1 N1=2`.
 pub fn numa_stat(text: &str) -> Vec<(u32, u64)> {
     let is_counted = |line: &&str| line.split(' ').next().is_some_and(|name| DISJOINT.contains(&name));
     let words = text.lines().filter(is_counted).flat_map(|line| line.split(' ').skip(1));
@@ -29,8 +27,7 @@ pub fn numa_stat(text: &str) -> Vec<(u32, u64)> {
     sums
 }
 
-/// `memory.numa_stat` of v1, in pages: `hierarchical_total=3 N0=1 N1=2` (3.17), where there is none `total=...`, without
-/// what is below. In bytes.
+/// `memory.numa_stat` of v1 in bytes; the file counts pages. Before 3.17 only `total=...`, without what is below.
 pub fn numa_stat_v1(text: &str, page_bytes: u64) -> Vec<(u32, u64)> {
     let line = |name: &str| text.lines().find(|line| line.starts_with(name));
     let line = line("hierarchical_total=").or_else(|| line("total=")).unwrap_or_default();
@@ -38,13 +35,11 @@ pub fn numa_stat_v1(text: &str, page_bytes: u64) -> Vec<(u32, u64)> {
     pages.into_iter().map(|(node, pages)| (node, pages.saturating_mul(page_bytes))).collect()
 }
 
-/// `N3=17`.
 fn node_amount(word: &str) -> Option<(u32, u64)> {
     let (node, amount) = word.strip_prefix('N')?.split_once('=')?;
     Some((node.parse().ok()?, amount.parse().ok()?))
 }
 
-/// Sums of the lines of a `numa_maps`.
 #[derive(Debug, Default)]
 struct Maps {
     by_node: ByNode,
@@ -52,8 +47,8 @@ struct Maps {
 }
 
 impl Maps {
-    /// `7f12 bind:1 anon=3 dirty=3 N0=1 N1=2 kernelpagesize_kB=4` (`show_numa_map` in `fs/proc/task_mmu.c`). A name of a
-    /// file has its blanks escaped. Two names of policies have a blank in them.
+    /// `7f12 bind:1 anon=3 dirty=3 N0=1 N1=2 kernelpagesize_kB=4` (`show_numa_map` in `fs/proc/task_mmu.c`). Blanks in
+    /// file names are escaped; two policies have one in their name.
     fn add(&mut self, line: &str, page_bytes: u64) {
         let Some((_, rest)) = line.split_once(' ') else { return };
         let begin = ["weighted interleave", "prefer (many)"].iter().find(|name| rest.starts_with(*name));
@@ -83,20 +78,15 @@ impl Maps {
     }
 }
 
-/// So many policies of a process are told; most have one.
 const POLICIES: usize = 8;
-/// So many processes are looked at, those that used the most CPU time so far.
+/// Processes read: those with the most CPU time so far.
 const PROCESSES: usize = 16;
-/// So long is waited between two readings...
 const PAUSE: Duration = Duration::from_secs(1);
-/// ... and so many times as long as the last one took: it is at most 1 % of the time.
+/// Shortest pause as a multiple of the last reading's time, which is then at most 1 %.
 const PAUSES_PER_READING: u32 = 100;
 
-/// Reads where the memory of processes lies, now and then.
-///
-/// For each mapping the kernel goes over its page tables, under the process's mmap lock taken for reading: some
-/// milliseconds for each GiB that is mapped in pages of 4 KiB, in which the process can take page faults but neither map
-/// nor unmap. That is why it is done on demand only.
+/// Reads where the memory of processes lies, on demand only: the kernel walks the page tables of each mapping under the process's
+/// mmap lock (for reading), milliseconds per GiB in 4 KiB pages. Meanwhile the process can fault pages but neither map nor unmap.
 #[derive(Debug)]
 pub(crate) struct MemoryFiles {
     root: PathBuf,
@@ -105,12 +95,11 @@ pub(crate) struct MemoryFiles {
 }
 
 impl MemoryFiles {
-    /// Of `proc` below `root`, which is `/` but in tests.
     pub(crate) fn new(root: &Path) -> Self {
         Self { root: root.into(), due: None, latest: Vec::new() }
     }
 
-    /// Of the processes that these tasks are of, ascending by id; as last read where that is not due.
+    /// The processes of these tasks, ascending by id; as last read if a reading is not due.
     pub(crate) fn read(&mut self, tasks: &[TaskReading], now: Instant) -> Vec<ProcessMemory> {
         let is_due = self.due.is_none_or(|due| now >= due);
         if is_due {
@@ -123,12 +112,11 @@ impl MemoryFiles {
         self.latest.clone()
     }
 
-    /// `None` where it is gone, may not be read, has no memory (a kernel thread), or the kernel has no NUMA.
+    /// `None` if it has exited, may not be read, has no memory (kernel threads), or the kernel has no NUMA.
     fn process(&self, tgid: u32) -> Option<ProcessMemory> {
         let file = File::open(self.root.join(format!("proc/{tgid}/numa_maps"))).ok()?;
         let page_bytes = rustix::param::page_size() as u64;
         let mut maps = Maps::default();
-        // A name of a file need not be UTF-8.
         for line in BufReader::with_capacity(1 << 16, file).split(b'\n') {
             maps.add(&String::from_utf8_lossy(&line.ok()?), page_bytes);
         }
@@ -136,7 +124,6 @@ impl MemoryFiles {
     }
 }
 
-/// Those with the most CPU time, ascending by id.
 fn busiest(tasks: &[TaskReading]) -> BTreeSet<u32> {
     let mut ran: BTreeMap<u32, u64> = BTreeMap::new();
     for task in tasks {

@@ -1,4 +1,4 @@
-//! Where the kernel's fields lie, and which features it has, from the running kernel's BTF.
+//! Offsets of the kernel's fields, and its features, from the running kernel's BTF.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -8,15 +8,15 @@ use cgscope_model::doctor::FeatureOff;
 
 use crate::Failure;
 
-/// Where the kernel publishes its types (CONFIG_DEBUG_INFO_BTF).
+/// The kernel's types (CONFIG_DEBUG_INFO_BTF).
 pub const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
 
-/// What BTF says of the fields that cgscope reads.
+/// Offsets and missing features.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
     /// For the BPF side.
     pub offsets: Offsets,
-    /// What this kernel does not have.
+    /// What this kernel lacks.
     pub off: Vec<FeatureOff>,
 }
 
@@ -26,7 +26,7 @@ impl Resolved {
         self.off.iter().all(|off| off.feature != feature)
     }
 
-    /// What is missing of all that nothing can be measured without.
+    /// What is missing of the fields and features that every measurement needs.
     pub fn missing_required(&self) -> Vec<&str> {
         let needed = self.off.iter().filter(|off| off.feature.is_needed());
         needed.flat_map(|off| &off.missing).map(String::as_str).collect()
@@ -61,7 +61,6 @@ pub fn resolve(path: &Path) -> Result<Resolved, Failure> {
     Ok(Resolved { offsets: Offsets::from_array(offsets), off: off.collect() })
 }
 
-/// What is missing, by its name.
 fn probe(btf: &Btf, probe: Probe) -> Option<String> {
     match probe {
         Probe::Fields => None,
@@ -89,7 +88,7 @@ fn has_enumerator(btf: &Btf, of: &str, name: &str) -> bool {
     })
 }
 
-/// How many arguments a tracepoint passes: those of the function that it calls, as BPF sees them.
+/// The arguments of a tracepoint's function, as BPF sees them.
 fn arguments(btf: &Btf, tracepoint: &str) -> Option<usize> {
     let types = btf.resolve_types_by_name(&format!("btf_trace_{tracepoint}")).ok()?;
     let typedef = types.into_iter().find_map(|ty| match ty {
@@ -104,7 +103,7 @@ fn arguments(btf: &Btf, tracepoint: &str) -> Option<usize> {
 }
 
 fn read(path: &Path) -> Result<Btf, Box<dyn std::error::Error>> {
-    // Mapping reads only what is looked at, where the kernel can map this file; parsing all of it costs 30 MiB and 100 ms.
+    // Mapping, where the kernel supports it, reads only what is needed; parsing all costs 30 MiB and 100 ms.
     match Btf::from_file_with_backend(path, Backend::Mmap) {
         Ok(btf) => Ok(btf),
         Err(_) => Ok(Btf::from_file(path)?),
@@ -127,8 +126,8 @@ fn find(btf: &Btf, field: &Field) -> Option<u32> {
         .map(Offsets::bit)
 }
 
-/// The offset in bits of member `name` and of the members named after it. Members without a name (anonymous structs and
-/// unions) are searched as if theirs were the parent's.
+/// The offset in bits of member `name`, then of the members in `rest`. Members of anonymous structs and unions count as
+/// the parent's.
 fn bit_offset<'a>(
     btf: &Btf,
     structure: &btf_rs::Struct,
@@ -154,7 +153,6 @@ fn bit_offset<'a>(
     None
 }
 
-/// The struct or union that a member is of, behind typedefs and qualifiers.
 fn aggregate(btf: &Btf, member: &btf_rs::Member) -> Option<btf_rs::Struct> {
     let mut ty = btf.resolve_chained_type(member).ok()?;
     loop {

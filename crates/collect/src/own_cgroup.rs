@@ -1,8 +1,7 @@
-//! A cgroup of its own for a command: it tells which processes belong to it, whoever their parents are by now, and what CPU time
-//! all of them have used.
+//! A cgroup for a command: it holds all its processes, whatever their parents, and their CPU time.
 //!
-//! It is in the v2 hierarchy, a child of our own cgroup, and has no controller: a controller's cgroup would be scheduled as one
-//! beside the others, and measuring would change what is measured.
+//! It is in v2, a child of our own cgroup, and has no controller: with one it would be scheduled beside its siblings,
+//! and measuring would change the result.
 
 use std::{
     fs::{self, File},
@@ -19,28 +18,20 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::{
     Failure,
-    facts::{cgroup_mounts, shown_at},
+    facts::{cgroup_mounts, mountinfo, shown_at},
     limits::cpu_stat,
     source::coarse::text,
 };
 
-/// What the name of every such cgroup begins with.
 const PREFIX: &str = "cgscope-stat-";
-/// Controllers by which a cgroup is served as one beside its siblings.
+/// Controllers that share out among siblings.
 const WEIGHING: [&str; 2] = ["cpu", "io"];
-/// Another cgscope may take a cgroup that is not locked yet for one that was left behind.
+/// Another cgscope may remove a cgroup that is not locked yet.
 const ATTEMPTS: u32 = 5;
-/// Processes that were killed or moved need a moment until the kernel lets their cgroup go.
-const REMOVAL: [Duration; 6] = [
-    Duration::ZERO,
-    Duration::from_millis(1),
-    Duration::from_millis(5),
-    Duration::from_millis(20),
-    Duration::from_millis(100),
-    Duration::from_millis(300),
-];
+/// Pauses before attempts to remove it: the kernel needs a moment to release killed or moved processes.
+const REMOVAL_MS: [u64; 6] = [0, 1, 5, 20, 100, 300];
 
-/// A process that is known by more than its number.
+/// A process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     /// Its id.
@@ -49,22 +40,18 @@ pub struct Process {
     pub comm: String,
 }
 
-/// The cgroup of a command. Dropped, it lets its processes go to the cgroup above, and goes.
+/// The cgroup of a command. Dropping it moves its processes to the parent cgroup and removes it.
 #[derive(Debug)]
 pub struct OwnCgroup {
     directory: PathBuf,
-    /// As under the mount.
     path: String,
-    /// Held as long as we live: what is not locked was left behind by a cgscope that was killed.
+    /// Held while we live: an unlocked cgroup was left by a killed cgscope.
     _lock: File,
 }
 
 impl OwnCgroup {
-    /// Makes one below our own cgroup, as the files below `root` (`/` but in tests) tell that, and removes those that were left
-    /// there by cgscopes that were killed.
-    ///
-    /// # Errors
-    /// There is no v2 hierarchy, it may not be written to, or a cgroup there would change how the command is scheduled.
+    /// Makes a cgroup below our own, and removes those left by killed cgscopes. `root` is `/` except in tests. Fails without a
+    /// writable v2 hierarchy, and where a cgroup would change how the command is scheduled.
     pub fn make(root: &Path) -> Result<Self, Failure> {
         let (parent, path) = our_own(root)?;
         keeps_scheduling(&parent)?;
@@ -77,13 +64,13 @@ impl OwnCgroup {
         Err(failure(format!("a new cgroup in {} was removed at once each time", parent.display()), ""))
     }
 
-    /// `None`: it was taken for one that was left behind.
+    /// `None`: another cgscope removed it.
     fn attempt(parent: &Path, path: &str) -> io::Result<Option<Self>> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let directory = parent.join(&name);
         match fs::create_dir(&directory) {
-            // Of a namespace with other numbers.
+            // Made in a PID namespace with other ids.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
             made => made?,
         }
@@ -95,22 +82,19 @@ impl OwnCgroup {
         Ok(is_ours.then_some(Self { directory, path, _lock: lock }))
     }
 
-    /// Its path, as under the mount of v2.
+    /// Its path under the mount of v2.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Moves a process into it; what it starts from now on is in it, too.
-    ///
-    /// # Errors
-    /// The kernel refuses, as where we may write to the new cgroup but not to one that both are in.
+    /// Moves a process into it; its later children follow. Fails for example without write access to a common ancestor.
     pub fn add(&self, pid: u32) -> Result<(), Failure> {
         fs::write(self.directory.join("cgroup.procs"), pid.to_string()).map_err(|error| {
             failure(format!("the command could not be moved to {} ({error})", self.directory.display()), "")
         })
     }
 
-    /// What `cpu.stat` tells now: CPU time of all that is or was in it.
+    /// The CPU time of all that is or was in it, from `cpu.stat`.
     pub fn stat(&self) -> CgroupReading {
         let mut reading = CgroupReading::default();
         if let Ok(text) = fs::read_to_string(self.directory.join("cpu.stat")) {
@@ -119,19 +103,15 @@ impl OwnCgroup {
         reading
     }
 
-    /// The processes in it and in the cgroups that were made below it.
+    /// The processes in it and below it.
     pub fn processes(&self) -> Vec<Process> {
         processes_below(&self.directory)
     }
 
-    /// Moves the processes that are left to the cgroup above, where they would be without us, and removes it.
-    ///
-    /// # Errors
-    /// It is still there: it has cgroups below it, or processes that cannot be moved.
+    /// Moves remaining processes to the parent cgroup and removes it. Fails with child cgroups, or processes that cannot be moved.
     pub fn remove(self) -> Result<(), Failure> {
         let removed = self.take_away();
         let stays = format!("the cgroup {} could not be removed", self.directory.display());
-        // A second try of the destructor would take its time again.
         std::mem::forget(self);
         removed.map_err(|error| {
             Failure::new(
@@ -145,10 +125,9 @@ impl OwnCgroup {
     fn take_away(&self) -> io::Result<()> {
         let above = self.directory.parent().unwrap_or(&self.directory).join("cgroup.procs");
         let mut result = Ok(());
-        for pause in REMOVAL {
-            thread::sleep(pause);
+        for pause_ms in REMOVAL_MS {
+            thread::sleep(Duration::from_millis(pause_ms));
             for pid in pids(&self.directory) {
-                // It may have ended meanwhile.
                 let _ = fs::write(&above, pid.to_string());
             }
             result = fs::remove_dir(&self.directory);
@@ -167,7 +146,6 @@ impl Drop for OwnCgroup {
     }
 }
 
-/// The processes of a cgroup and of all below it, that of `directory`.
 pub(crate) fn processes_below(directory: &Path) -> Vec<Process> {
     let mut found = pids(directory);
     let mut below = vec![directory.to_owned()];
@@ -181,28 +159,26 @@ pub(crate) fn processes_below(directory: &Path) -> Vec<Process> {
     }
     found.sort_unstable();
     found.dedup();
-    // One without a name has gone meanwhile.
     let named = |pid| name_of_living(pid).map(|comm| Process { pid, comm });
     found.into_iter().filter_map(named).collect()
 }
 
-/// The name of a process that has not ended; `None` also of one that waits to be reaped.
+/// The name of a process; `None` once it has ended, even if not reaped.
 pub fn name_of_living(pid: u32) -> Option<String> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = text::stat(&stat).filter(|stat| !stat.is_dead())?;
     Some(printable(&String::from_utf8_lossy(stat.comm)).to_string())
 }
 
-/// In v1 a process of several threads that are not all there is listed, too.
+/// In v1 also processes with only some of their threads in it.
 fn pids(directory: &Path) -> Vec<u32> {
     let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
-    // 0 is a process that our namespace does not show.
+    // 0 is a process outside of our namespace.
     text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid != 0).collect()
 }
 
-/// Our own cgroup of v2: its directory, and its path as under the mount.
 fn our_own(root: &Path) -> Result<(PathBuf, String), Failure> {
-    let mountinfo = fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
+    let mountinfo = mountinfo(root);
     let mount = cgroup_mounts(&mountinfo).unified.ok_or_else(|| {
         failure("no cgroup v2 hierarchy is mounted".into(), "mount -t cgroup2 none /sys/fs/cgroup")
     })?;
@@ -211,7 +187,7 @@ fn our_own(root: &Path) -> Result<(PathBuf, String), Failure> {
     })
 }
 
-/// Our own cgroup in the hierarchy of a v1 controller, or of v2: its directory, and its path as under the mount.
+/// Our own cgroup in v2 or the hierarchy of a v1 controller: its directory, and its path under the mount.
 pub(crate) fn own_directory(
     root: &Path,
     mountinfo: &str,
@@ -222,19 +198,19 @@ pub(crate) fn own_directory(
     let (_, ours) = text::hierarchy(&cgroups, controller)?;
     let shown = shown_at(mountinfo, mount).unwrap_or_else(|| "/".into());
     let path = below(std::str::from_utf8(ours).ok()?, &shown)?;
-    // Without the slash at the end that joining with nothing leaves.
+    // Joining with nothing leaves a slash at the end.
     let directory = root.join(format!("{}{path}", mount.display()).trim_matches('/'));
     Some((directory, path))
 }
 
-/// A path in the hierarchy as under a mount that shows a part of it.
+/// A path of the hierarchy under a mount that shows `shown`.
 fn below(path: &str, shown: &str) -> Option<String> {
     let rest = if shown == "/" { path } else { path.strip_prefix(shown)? };
     let is_inside = (rest.is_empty() || rest.starts_with('/')) && rest.split('/').all(|name| name != "..");
     is_inside.then(|| if rest.is_empty() { "/".into() } else { rest.into() })
 }
 
-/// Where the parent passes such a controller on, as only a root with processes in it can, its child would have a share of its own.
+/// An error if the parent passes on such a controller (only a root with processes can): its child would get its own share.
 fn keeps_scheduling(parent: &Path) -> Result<(), Failure> {
     let passed_on = fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap_or_default();
     match passed_on.split_whitespace().find(|one| WEIGHING.contains(one)) {
@@ -250,7 +226,7 @@ fn keeps_scheduling(parent: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Those that nobody holds. One that still has processes in it stays until they have ended.
+/// Removes unlocked cgroups; one with processes stays until they end.
 fn remove_stale(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));

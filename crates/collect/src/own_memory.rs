@@ -1,7 +1,7 @@
-//! The memory limit of our own cgroup, and how many more tasks can be followed within it.
+//! The memory limit of our own cgroup, and how many more tasks fit in it.
 //!
-//! What the kernel keeps of tasks is charged to the memory cgroup of who made the table (`bpf_map_kzalloc`, Linux 5.11), past its
-//! limit: the kernel would end cgscope instead of refusing, and anybody who may start threads could bring that about.
+//! The kernel charges task storage to the memory cgroup that made the map (`bpf_map_kzalloc`, Linux 5.11), past its
+//! limit: it would kill cgscope instead of refusing, and anyone who may start threads could cause that.
 
 use std::{
     fs,
@@ -11,42 +11,38 @@ use std::{
 use cgscope_layout::wire::TaskStorage;
 
 use crate::{
-    facts::cgroup_mounts,
-    limits::{mount_v1, number},
+    facts::{cgroup_mounts, mount_v1, mountinfo},
+    limits::number,
     own_cgroup::own_directory,
+    source::coarse::text,
 };
 
-/// What the kernel keeps with the value of a task: `bpf_local_storage_elem` before it, the cgroup that is charged after it.
+/// Kernel memory beside a task's value: `bpf_local_storage_elem` before it, the charged cgroup after it.
 const BESIDE_STORAGE: usize = 64 + size_of::<usize>();
-
-/// `bpf_local_storage` itself: one for each task.
+/// `bpf_local_storage`, one per task.
 const OF_TASK: usize = 256;
-
-/// What user space keeps of a task in a few Samples, and while it compares and encodes them, about.
+/// User-space memory per task in a few Samples, and while comparing and encoding, about.
 const OF_USER_SPACE: usize = 3 << 10;
 
-/// In all, bytes. The kernel rounds up to a power of two.
+/// All memory per task, bytes. The kernel rounds up to a power of two.
 const TASK: u64 =
     ((size_of::<TaskStorage>() + BESIDE_STORAGE).next_power_of_two() + OF_TASK + OF_USER_SPACE) as u64;
 
-/// This part of a limit is left free: for what is not of tasks, and for what user space takes once the kernel has taken its own. With
-/// 180,000 threads and 1 GiB that came to 80 MiB, and another 50 MiB at peaks.
+/// This fraction of a limit stays free for other memory: with 180,000 threads and 1 GiB that was 80 MiB, at peaks 50 MiB more.
 const RESERVE: u64 = 4;
 
-/// The cgroups that our memory counts for, as far as they have a limit now and then.
 #[derive(Debug)]
 pub(crate) struct OwnMemory {
-    /// Our own and those above it.
     directories: Vec<PathBuf>,
     files: &'static Files,
 }
 
-/// The names of files, and of the lines in `memory.stat`.
+/// Names of files, and of lines in `memory.stat`.
 #[derive(Debug)]
 struct Files {
     limit: &'static str,
     used: &'static str,
-    /// What can be dropped: pages of files, those that lie in memory alone not among them.
+    /// Pages of files, which can be dropped, except those of `in_memory`.
     cached: &'static str,
     in_memory: &'static str,
 }
@@ -60,9 +56,8 @@ const V1: Files = Files {
 };
 
 impl OwnMemory {
-    /// As the files below `root` (`/` but in tests) tell it.
     pub(crate) fn new(root: &Path) -> Self {
-        let mountinfo = fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
+        let mountinfo = mountinfo(root);
         let v1 = mount_v1(&mountinfo, "memory");
         let (files, controller) = if v1.is_some() { (&V1, Some("memory")) } else { (&V2, None) };
         let mount = v1.or_else(|| cgroup_mounts(&mountinfo).unified);
@@ -74,18 +69,18 @@ impl OwnMemory {
         Self { directories, files }
     }
 
-    /// How many tasks more can be followed, negative where there are too many; `None`: there is no limit.
+    /// How many more tasks can be followed, negative if too many are; `None`: no limit.
     pub(crate) fn room(&self) -> Option<i64> {
         self.directories.iter().filter_map(|directory| self.room_in(directory)).min()
     }
 
     fn room_in(&self, directory: &Path) -> Option<i64> {
-        let text = |name: &str| fs::read_to_string(directory.join(name)).ok();
-        // No limit: `max`, and in v1 more than any host has.
-        let limit = number(&text(self.files.limit)?).filter(|limit| *limit < 1 << 60)?;
-        let used = number(&text(self.files.used)?)?;
-        let stat = text("memory.stat").unwrap_or_default();
-        let of = |name: &str| stat.lines().find_map(|line| number(line.strip_prefix(name)?)).unwrap_or(0);
+        let read = |name: &str| fs::read_to_string(directory.join(name)).ok();
+        // `max`, or in v1 a huge number: no limit.
+        let limit = number(&read(self.files.limit)?).filter(|limit| *limit < 1 << 60)?;
+        let used = number(&read(self.files.used)?)?;
+        let stat = read("memory.stat").unwrap_or_default();
+        let of = |name: &str| text::value(stat.as_bytes(), name.as_bytes()).unwrap_or(0);
         let cached = of(self.files.cached).saturating_sub(of(self.files.in_memory));
         let free = i128::from(limit - limit / RESERVE) - i128::from(used.saturating_sub(cached));
         i64::try_from(free / i128::from(TASK)).ok()

@@ -1,11 +1,11 @@
-//! CPUs and NUMA nodes, what they did, and what holds tasks to some of them.
+//! CPUs and NUMA nodes: what they did, and which tasks are held to them.
 //!
-//! Parsers are plain functions on text. Reading begins at a directory of the caller's choice.
+//! Parsers are plain functions on text. All paths are below a root that tests choose.
 
 mod affinity;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fs,
     path::{Path, PathBuf},
     time::Instant,
@@ -20,27 +20,23 @@ use crate::{
 };
 use affinity::{Affinities, CpusetFiles};
 
-/// The node of each CPU that is online.
 pub(crate) type NodesOfCpus = BTreeMap<u32, u32>;
 
-/// Reads where tasks run and where memory lies.
 #[derive(Debug)]
 pub(crate) struct PlacementFiles {
     root: PathBuf,
     tick_ns: u64,
-    /// Online CPUs at the last reading, ascending.
     online: Vec<u32>,
-    /// The node of each CPU; read again when CPUs come or go.
     pub(crate) cpu_nodes: NodesOfCpus,
-    /// CPUs came or went between the last two calls of [`cpus`](Self::cpus).
+    /// CPUs came or went before the last call of [`cpus`](Self::cpus).
     pub(crate) has_changed: bool,
-    /// `None` where thread ids mean other tasks here than on the kernel side.
+    /// `None` where thread ids differ from the kernel side's.
     affinities: Option<Affinities>,
     memory: Option<MemoryFiles>,
 }
 
 impl PlacementFiles {
-    /// `root` is `/` but in tests. With `memory`, that of processes is read.
+    /// `root` is `/` except in tests. `memory`: read that of processes.
     pub(crate) fn new(root: &Path, memory: bool) -> Self {
         let ids_are_ours = || facts::gather(root).initial_pid_namespace != Some(false);
         let affinities = ids_are_ours().then(Affinities::default);
@@ -56,13 +52,13 @@ impl PlacementFiles {
         }
     }
 
-    /// There is more than one node with CPUs.
     pub(crate) fn has_several_nodes(&self) -> bool {
-        has_several(&self.cpu_nodes)
+        let mut nodes = self.cpu_nodes.values();
+        nodes.next().is_some_and(|first| nodes.any(|node| node != first))
     }
 
-    /// The CPUs that are online, ascending. `/proc/stat` is the dearest file here: the kernel sums up the interrupts of all
-    /// CPUs for it, about 1 ms on a host with some hundred of them.
+    /// The online CPUs, ascending. Reading `/proc/stat` takes about 1 ms on several hundred CPUs: the kernel sums their
+    /// interrupts.
     pub(crate) fn cpus(&mut self) -> Vec<CpuReading> {
         let stat = fs::read_to_string(self.root.join("proc/stat")).unwrap_or_default();
         let mut cpus = cpu_times(&stat, self.tick_ns);
@@ -78,7 +74,7 @@ impl PlacementFiles {
         cpus
     }
 
-    /// The nodes that are online, ascending: memory comes and goes without CPUs.
+    /// The online nodes, ascending. Memory comes and goes without CPUs.
     pub(crate) fn nodes(&self) -> Vec<NodeReading> {
         let system = self.root.join("sys/devices/system");
         let text = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
@@ -90,26 +86,31 @@ impl PlacementFiles {
         online.into_iter().map(|node| node_memory(node, &meminfo(node))).collect()
     }
 
-    /// Adds the nodes of these tasks, how the busy ones are scheduled and, where there are several nodes, what holds them to
-    /// their CPUs.
+    /// Adds to tasks their node, to busy ones their scheduling and, on several nodes, what holds them to their CPUs.
     pub(crate) fn place(&mut self, tasks: &mut [TaskReading], mono_ns: u64) {
         for task in tasks.iter_mut() {
             task.node = self.cpu_nodes.get(&task.cpu).copied();
         }
-        let has_several = self.has_several_nodes();
+        let has_several_nodes = self.has_several_nodes();
         if let Some(affinities) = &mut self.affinities {
-            let cpusets = CpusetFiles::new(&self.root, &self.online, has_several);
+            let cpusets = CpusetFiles {
+                root: &self.root,
+                online: &self.online,
+                has_several_nodes,
+                mount: None,
+                narrowing: HashMap::new(),
+                masks: HashMap::new(),
+            };
             affinities.look_at(tasks, mono_ns, cpusets);
         }
     }
 
-    /// Where the memory of the processes of these tasks lies, ascending by id; empty where that was not asked for.
+    /// The memory of these tasks' processes, ascending by id; empty unless requested.
     pub(crate) fn memory(&mut self, tasks: &[TaskReading]) -> Vec<ProcessMemory> {
         self.memory.as_mut().map_or_else(Vec::new, |memory| memory.read(tasks, Instant::now()))
     }
 }
 
-/// CPUs and nodes that were asked for must be there.
 pub(crate) fn check_places(selection: &Selection, nodes: &BTreeMap<u32, u32>) -> Result<(), Failure> {
     // What could not be read cannot be checked.
     if nodes.is_empty() {
@@ -129,18 +130,12 @@ pub(crate) fn check_places(selection: &Selection, nodes: &BTreeMap<u32, u32>) ->
     Ok(())
 }
 
-/// Adds what the hook counts to CPUs that are online. Both ascend by number.
 pub(crate) fn add_waits(cpus: &mut [CpuReading], counted: Vec<CpuReading>) {
     for CpuReading { cpu: number, waits, .. } in counted {
         if let Ok(i) = cpus.binary_search_by_key(&number, |cpu| cpu.cpu) {
             cpus[i].waits = waits;
         }
     }
-}
-
-fn has_several(nodes: &BTreeMap<u32, u32>) -> bool {
-    let mut nodes = nodes.values();
-    nodes.next().is_some_and(|first| nodes.any(|node| node != first))
 }
 
 /// The node of each online CPU; empty where they could not be read.
@@ -152,8 +147,8 @@ pub(crate) fn cpu_nodes(root: &Path) -> BTreeMap<u32, u32> {
     parse_cpu_list(&online).unwrap_or_default().into_iter().map(|cpu| (cpu, 0)).collect()
 }
 
-/// The lines of `/proc/stat` by CPU, ascending: `cpu3 USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL GUEST GUEST_NICE`.
-/// Only CPUs that are online have one. GUEST is in USER already.
+/// The `cpuN` lines of `/proc/stat`, ascending: USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL GUEST GUEST_NICE. Only
+/// online CPUs have one. USER includes GUEST.
 pub(crate) fn cpu_times(stat: &str, tick_ns: u64) -> Vec<CpuReading> {
     let cpu = |line: &str| {
         let (name, times) = line.strip_prefix("cpu")?.split_once(' ')?;
@@ -165,7 +160,7 @@ pub(crate) fn cpu_times(stat: &str, tick_ns: u64) -> Vec<CpuReading> {
             let sum: u64 = of.iter().filter_map(|i| ticks.get(*i)).sum();
             sum.checked_mul(tick_ns)
         };
-        // 7 is STEAL: another guest ran, which is neither.
+        // 7 is STEAL: neither, as another guest ran.
         let (busy_ns, idle_ns) = (ns([0, 1, 2, 5, 6]), ns([3, 4, usize::MAX, usize::MAX, usize::MAX]));
         Some(CpuReading { cpu, node: None, busy_ns, idle_ns, waits: None })
     };

@@ -1,4 +1,4 @@
-//! What bytes of the kernel may be read as.
+//! Types that the kernel's bytes may be read as.
 
 use aya::Pod;
 use cgscope_layout::{
@@ -11,9 +11,10 @@ use cgscope_layout::{
     },
 };
 
-/// Integers alone.
+/// A type that consists of integers.
 ///
 /// # Safety
+///
 /// Any bits are a value of the type.
 pub unsafe trait Plain: Copy {}
 
@@ -43,7 +44,7 @@ plain!(
     ThreadsConfig
 );
 
-/// A plain type as aya wants it: its trait cannot be implemented for types of another crate.
+/// A plain type for aya, whose trait cannot be implemented for types of another crate.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct Raw<T>(pub T);

@@ -1,5 +1,4 @@
-//! The quotas of all cgroups at one moment, and again at a later one: what a command did to them while it ran, whichever of them
-//! it came to be in.
+//! The quotas of all cgroups at two moments: what a command did to them, whichever of them it ran in.
 
 use std::{collections::HashMap, path::Path, sync::Arc};
 
@@ -12,7 +11,7 @@ use crate::{
     own_cgroup::{Process, processes_below},
 };
 
-/// A cgroup with a quota, and what its files tell.
+/// A cgroup with a quota: its path and its figures.
 pub type QuotaReading = (Arc<str>, CgroupReading);
 
 /// Reads the quotas of cgroups.
@@ -20,13 +19,12 @@ pub type QuotaReading = (Arc<str>, CgroupReading);
 pub struct QuotaFiles {
     mounts: CgroupMounts,
     files: LimitFiles,
-    /// Those that had a quota, by id.
     known: HashMap<u64, Arc<str>>,
 }
 
 impl QuotaFiles {
-    /// Of this host.
-    pub fn new() -> Self {
+    /// For this host.
+    pub fn of_this_host() -> Self {
         let host = Path::new("/");
         Self { mounts: CgroupMounts::read(host), files: LimitFiles::new(host), known: HashMap::new() }
     }
@@ -36,7 +34,7 @@ impl QuotaFiles {
         self.mounts.cpu_is_v2()
     }
 
-    /// Looks for cgroups with a quota that are not known yet, and returns what the files of these tell now.
+    /// Finds cgroups with a quota that are not known yet, and reads them.
     pub fn find(&mut self) -> Vec<QuotaReading> {
         let paths = self.mounts.cpu().map(cgroups::all_paths).unwrap_or_default();
         let new = paths.iter().filter(|(id, _)| !self.known.contains_key(id));
@@ -45,12 +43,12 @@ impl QuotaFiles {
         new
     }
 
-    /// What the files of those that are known tell now. Takes some tens of microseconds for each.
+    /// Reads the known cgroups; takes some tens of microseconds for each.
     pub fn read(&mut self) -> Vec<QuotaReading> {
         self.known.iter().filter_map(|(id, path)| read(&mut self.files, *id, path)).collect()
     }
 
-    /// The processes that are in a cgroup of the cpu controller now, or below it.
+    /// The processes in a cgroup of the cpu controller and below it.
     pub fn processes(&self, path: &str) -> Vec<Process> {
         let directory = self.mounts.cpu().map(|mount| mount.join(path.trim_start_matches('/')));
         directory.map_or_else(Vec::new, |directory| processes_below(&directory))
@@ -60,10 +58,4 @@ impl QuotaFiles {
 fn read(files: &mut LimitFiles, id: u64, path: &Arc<str>) -> Option<QuotaReading> {
     let reading = files.read(id, path, false).filter(|reading| reading.quota_us.is_some())?;
     Some((path.clone(), reading))
-}
-
-impl Default for QuotaFiles {
-    fn default() -> Self {
-        Self::new()
-    }
 }

@@ -1,4 +1,4 @@
-//! From the records of the BPF side to what a Sample holds: plain functions.
+//! From the records of the BPF side to the readings of a Sample: plain functions.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,33 +13,28 @@ use cgscope_model::{
 
 use crate::{stacks::frames, stream::TaskTold, task_state};
 
-/// What is kept of a task from one reading to the next.
 #[derive(Default)]
 pub(crate) struct KnownTask {
     comm_bytes: [u8; 16],
     pub comm: Arc<str>,
     hist: Arc<Hist>,
     accounts: Option<Arc<Accounts>>,
-    /// What it had done when it came to its cgroup, if it was in another before.
+    /// Its figures when it moved to its cgroup from another.
     base: Option<Box<Base>>,
-    /// Where it was blocked when that was last told.
     pub stack: Option<Arc<[u64]>>,
-    /// The number of the reading that it was last told in.
     pub told_in: u64,
 }
 
 impl KnownTask {
-    /// A task that is told for the first time, with nothing of it counted so far.
     pub fn new(record: &TaskRecord) -> Self {
         Self { comm_bytes: record.comm, comm: comm(&record.comm), ..Self::default() }
     }
 
-    /// What it did in its cgroup.
     fn totals(&self, record: &TaskRecord) -> wire::Totals {
         self.base.as_ref().map_or(record.totals, |base| record.totals.since(&base.told.totals))
     }
 
-    /// Where it ran meanwhile, and for how long in all, ns.
+    /// Where it ran, and for how long in all, ns.
     pub fn placement(&self, told: &TaskTold<'_>) -> Option<(wire::Placement, u64)> {
         let ran_ns = self.totals(told.record).on_cpu_ns;
         let raw = told.placement?;
@@ -49,7 +44,7 @@ impl KnownTask {
         ))
     }
 
-    /// Brings it up to date in the reading with this number, at `now_ns` of CLOCK_MONOTONIC. What has not changed stays the same in memory.
+    /// Updates it in reading `turn`, at `now_ns` of CLOCK_MONOTONIC. Unchanged parts stay the same in memory.
     pub fn update(&mut self, told: &TaskTold<'_>, turn: u64, now_ns: u64) {
         let record = told.record;
         self.told_in = turn;
@@ -72,9 +67,8 @@ impl KnownTask {
     }
 }
 
-/// Where a task stood when it came to its cgroup: what it did before is with the cgroup that it was in then.
+/// The figures of a task when it moved to its cgroup; earlier ones belong to the cgroup before.
 struct Base {
-    /// ns of CLOCK_MONOTONIC, when it was first read there.
     found_ns: u64,
     told: wire::Told,
     placement: wire::Placement,
@@ -84,7 +78,7 @@ struct Base {
 impl Base {
     fn new(told: &TaskTold<'_>, base: wire::Told, found_ns: u64) -> Self {
         let placement = told.placement.copied().unwrap_or_default();
-        // Threads that exited since are not told by cgroup.
+        // Threads that have exited are not counted by cgroup.
         let gone = told.accounts.map(|accounts| accounts.gone).unwrap_or_default();
         Self { found_ns, told: base, placement, gone }
     }
@@ -94,7 +88,7 @@ impl Base {
     }
 }
 
-/// Ticks are scaled to `ran_ns`, and nothing goes back behind what was told before.
+/// Scales ticks to `ran_ns`; nothing falls below `before`.
 fn accounts(now: &AccountsRecord, ran_ns: u64, before: Option<&Accounts>) -> Accounts {
     let own = &now.own;
     let before = before.copied().unwrap_or_default();
@@ -110,7 +104,6 @@ fn accounts(now: &AccountsRecord, ran_ns: u64, before: Option<&Accounts>) -> Acc
     }
 }
 
-/// `placement`: where it ran, if that was told.
 pub(crate) fn reading(
     record: &TaskRecord,
     placement: Option<Placement>,
@@ -140,14 +133,14 @@ pub(crate) fn reading(
     }
 }
 
-/// A task on its way to sleep has set its state already while it still runs, or was preempted and waits to go on. That it is
-/// on a run queue alone says nothing: since 6.12 a task may sleep there (DELAY_DEQUEUE).
+/// A task about to sleep sets its state while it still runs, or waits after a preemption. Being on a run queue says
+/// nothing: since 6.12 a task may sleep there (DELAY_DEQUEUE).
 fn state(record: &TaskRecord) -> TaskState {
     let runs_or_waits = record.flags & ON_CPU != 0 || waits_since_ns(record).is_some();
     if runs_or_waits { TaskState::Running } else { task_state::from_bits(record.state) }
 }
 
-/// The stamp of the wait that a task is in at this moment.
+/// The start of the current wait, ns.
 pub(crate) fn waits_since_ns(record: &TaskRecord) -> Option<u64> {
     if record.flags & ON_CPU != 0 || record.flags & ON_RQ == 0 {
         return None;
@@ -159,10 +152,10 @@ pub(crate) fn waits_since_ns(record: &TaskRecord) -> Option<u64> {
     }
 }
 
-/// The wait that a task is in at this moment: since its stamp, and what it waited on other CPUs before.
+/// The current wait: since its start, and what it waited on other CPUs before.
 pub(crate) fn pending(record: &TaskRecord, now_ns: u64) -> Option<Pending> {
     let since_ns = waits_since_ns(record)?;
-    // Read while the task arrives, `run_delay` may lag behind.
+    // `run_delay` may lag while the task is switched in.
     let booked_ns = record.totals.run_delay_ns.saturating_sub(record.waits.expected_run_delay_ns);
     let ns = booked_ns + now_ns.saturating_sub(since_ns);
     let mut by_cause = ByCause(record.pending);
@@ -176,14 +169,14 @@ pub(crate) fn pending(record: &TaskRecord, now_ns: u64) -> Option<Pending> {
     Some(Pending { ns, booked_ns, by_cause })
 }
 
-/// The hook enters a wait in its sum, its bucket and its causes one after the other; whoever reads in between must not see one
-/// without the others. What is entered last counts.
+/// The hook updates the sum, the bucket and the causes of a wait one after the other; a reader in between must not see
+/// one without the others. The last update counts.
 fn make_whole(totals: &mut Totals, hist: &Hist) {
     totals.waits = hist.count();
     totals.wait_ns = totals.by_cause.total();
 }
 
-/// `accounts`: they are kept.
+/// `accounts`: user, system and blocked time is counted.
 pub(crate) fn exited_reading(cgroup_id: u64, place: &Exited, accounts: bool) -> ExitedReading {
     let hist = Hist::from_counts(place.counts, place.shares);
     let mut totals = cgscope_model::Totals::from(place.totals);

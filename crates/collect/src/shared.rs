@@ -1,4 +1,4 @@
-//! Readings that are shared by viewers of several users: whose a task is, and for whom it is followed.
+//! Readings shared by viewers of several users: who owns a task, and for whom it is followed.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,6 @@ use cgscope_model::access::{Access, Follower};
 
 use crate::{Failure, kernel_side::KernelSide};
 
-/// Of a task, as it was told.
 pub(crate) fn access(record: &TaskRecord) -> Access {
     let owner = Some(record.owner).filter(|owner| *owner != NOBODY);
     Access {
@@ -17,24 +16,23 @@ pub(crate) fn access(record: &TaskRecord) -> Access {
     }
 }
 
-/// What the next reading is to change.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     clear: u64,
     bits: BTreeMap<u32, u64>,
-    /// The BPF side has been told, and is to be told that it has been done.
+    /// The marks are set in the BPF side and must be cleared after the reading.
     is_told: bool,
 }
 
 impl Changes {
-    /// All threads of these processes, and what they start from the next reading on, are followed.
+    /// Follows all threads of these processes, and what they start, from the next reading on.
     pub(crate) fn follow(&mut self, follower: Follower, pids: &[u32]) {
         for pid in pids {
             *self.bits.entry(*pid).or_default() |= follower.bit();
         }
     }
 
-    /// Nobody is followed for this viewer any more, from the next reading on.
+    /// Follows nothing for this viewer from the next reading on.
     pub(crate) fn stop(&mut self, follower: Follower) {
         self.clear |= follower.bit();
         for bits in self.bits.values_mut() {
@@ -42,7 +40,7 @@ impl Changes {
         }
     }
 
-    /// To be called before a reading.
+    /// Call before a reading.
     pub(crate) fn tell(&mut self, side: &mut KernelSide) -> Result<(), Failure> {
         if self.clear == 0 && self.bits.is_empty() {
             return Ok(());
@@ -51,7 +49,7 @@ impl Changes {
         side.mark(self.clear, &self.bits)
     }
 
-    /// To be called after it.
+    /// Call after a reading.
     pub(crate) fn were_read(&mut self, side: &mut KernelSide) -> Result<(), Failure> {
         if !self.is_told {
             return Ok(());

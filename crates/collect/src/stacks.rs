@@ -1,4 +1,4 @@
-//! Where tasks were blocked, as the BPF side tells it: stacks that were counted, and those of tasks that are blocked now.
+//! Stacks of blocked tasks: those that the BPF side counted, and those of tasks that are blocked now.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -10,7 +10,6 @@ use cgscope_model::{StackReading, comm};
 
 use crate::{readings::KnownTask, stream::TaskTold};
 
-/// One that was counted.
 pub(crate) fn counted(key: &StackKey, count: &StackCount) -> Option<StackReading> {
     Some(StackReading {
         serial: count.serial,
@@ -24,15 +23,13 @@ pub(crate) fn counted(key: &StackKey, count: &StackCount) -> Option<StackReading
     })
 }
 
-/// The stack of a task that was blocked when it was read.
 #[derive(Clone, Debug)]
 pub(crate) struct UnderWay {
     stack: StackReading,
-    /// What had been counted of its time blocked by then, for whichever stack.
+    /// Blocked time that was counted by then, for whichever stack.
     counted_ns: u64,
 }
 
-/// That of a task that is blocked now; `None` where nothing is to be said of it.
 pub(crate) fn under_way(told: &TaskTold<'_>, kept: &KnownTask) -> Option<UnderWay> {
     let record = told.record;
     let accounts = told.accounts.filter(|accounts| accounts.is_due != 0)?;
@@ -50,8 +47,7 @@ pub(crate) fn under_way(told: &TaskTold<'_>, kept: &KnownTask) -> Option<UnderWa
     Some(UnderWay { stack, counted_ns: blocked_ns.saturating_sub(accounts.uncounted_ns) })
 }
 
-/// All in ascending order, each key once. What was counted was read after the tasks: of a task that came back meanwhile it has
-/// what was under way.
+/// All stacks, ascending, each key once. Counts, read after the tasks, include the stacks of tasks that have returned since.
 pub(crate) fn merged(counted: Vec<StackReading>, under_way: Vec<UnderWay>) -> Vec<StackReading> {
     let mut sums: HashMap<u64, u64> = HashMap::new();
     for stack in &counted {

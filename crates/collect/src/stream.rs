@@ -1,4 +1,4 @@
-//! What iterators of the BPF side write, taken apart into records.
+//! Parses what the iterators of the BPF side write.
 
 use std::io::{self, Read};
 
@@ -12,10 +12,10 @@ use cgscope_layout::{
 
 use crate::plain::Plain;
 
-/// Twice the kernel's own buffer: each read then takes over all that it holds.
+/// Twice the kernel's buffer, so that each read takes all of it.
 const BUFFER: usize = 64 * 1024;
 
-/// Where a stream is read into. In words, so that records, which are whole words long, can be looked at where they are.
+/// The buffer of a stream, in words, so that records can be read in place.
 #[derive(Debug, Default)]
 pub struct Buffer(Vec<u64>);
 
@@ -29,18 +29,17 @@ impl Buffer {
 
 /// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// All tasks were read.
+pub enum StreamEnd {
+    /// Everything was read.
     Complete,
-    /// Something was cut off or was no record.
+    /// It was cut, or held something that is not a record.
     CutShort,
 }
 
-/// A task with what was told of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TaskTold<'a> {
     pub record: &'a TaskRecord,
-    /// What it had done when it moved to its cgroup, if it has just done so.
+    /// Its figures when it moved to its cgroup, if it has just done so.
     pub base: Option<&'a Told>,
     pub placement: Option<&'a Placement>,
     pub accounts: Option<&'a AccountsRecord>,
@@ -53,16 +52,36 @@ pub(crate) fn read_records(
     stream: &mut impl Read,
     buffer: &mut Buffer,
     mut each: impl FnMut(&TaskTold<'_>),
-) -> io::Result<End> {
-    drain(stream, buffer, |bytes| take_records(bytes, &mut each))
+) -> io::Result<StreamEnd> {
+    drain(stream, buffer, |bytes| {
+        let mut used = 0;
+        while let Some(record) = part::<TaskRecord>(&mut &bytes[used..]) {
+            if record.len as usize != length(record.flags) {
+                return None;
+            }
+            let Some(whole) = bytes.get(used..used + record.len as usize) else { break };
+            let mut rest = &whole[size_of::<TaskRecord>()..];
+            let has = |flag: u32| record.flags & flag != 0;
+            each(&TaskTold {
+                record,
+                base: has(HAS_BASE).then(|| part(&mut rest)).flatten(),
+                placement: has(HAS_PLACEMENT).then(|| part(&mut rest)).flatten(),
+                accounts: has(HAS_ACCOUNTS).then(|| part(&mut rest)).flatten(),
+                stack: has(HAS_STACK).then(|| part(&mut rest)).flatten(),
+                histogram: has(HAS_HISTOGRAM).then(|| part(&mut rest)).flatten(),
+            });
+            used += whole.len();
+        }
+        Some(used)
+    })
 }
 
-/// Calls `each` with the id of every cgroup that has a place among the exited, and the place where something may have come on top.
+/// Calls `each` with every cgroup id among the exited, and its figures if there may be new ones.
 pub(crate) fn read_exited(
     stream: &mut impl Read,
     buffer: &mut Buffer,
     mut each: impl FnMut(u64, Option<&Exited>),
-) -> io::Result<End> {
+) -> io::Result<StreamEnd> {
     drain(stream, buffer, |mut bytes| {
         let whole = bytes.len();
         loop {
@@ -83,57 +102,32 @@ pub(crate) fn read_exited(
     })
 }
 
-/// Reads what an iterator writes to its end. `take` takes whole records off the front and returns the bytes used, or `None` for
-/// what is no record.
+/// Reads a stream to its end. `take` takes whole records and returns the bytes used, or `None` if there is no record.
 pub fn drain(
     stream: &mut impl Read,
     buffer: &mut Buffer,
     mut take: impl FnMut(&[u8]) -> Option<usize>,
-) -> io::Result<End> {
+) -> io::Result<StreamEnd> {
     let buffer = buffer.bytes();
     let mut held = 0;
     loop {
         let read = match stream.read(&mut buffer[held..]) {
-            // The kernel could not show a single task in a whole buffer's worth of others: ask again.
+            // A whole buffer's worth of tasks could not be shown: read again.
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                 continue;
             }
             other => other?,
         };
         if read == 0 {
-            return Ok(if held == 0 { End::Complete } else { End::CutShort });
+            return Ok(if held == 0 { StreamEnd::Complete } else { StreamEnd::CutShort });
         }
         held += read;
-        let Some(used) = take(&buffer[..held]) else { return Ok(End::CutShort) };
+        let Some(used) = take(&buffer[..held]) else { return Ok(StreamEnd::CutShort) };
         buffer.copy_within(used..held, 0);
         held -= used;
     }
 }
 
-/// Takes whole records off the front; returns the bytes used, or `None` for what is no record.
-fn take_records(bytes: &[u8], each: &mut impl FnMut(&TaskTold<'_>)) -> Option<usize> {
-    let mut used = 0;
-    while let Some(record) = part::<TaskRecord>(&mut &bytes[used..]) {
-        if record.len as usize != length(record.flags) {
-            return None;
-        }
-        let Some(whole) = bytes.get(used..used + record.len as usize) else { break };
-        let mut rest = &whole[size_of::<TaskRecord>()..];
-        let has = |flag: u32| record.flags & flag != 0;
-        each(&TaskTold {
-            record,
-            base: has(HAS_BASE).then(|| part(&mut rest)).flatten(),
-            placement: has(HAS_PLACEMENT).then(|| part(&mut rest)).flatten(),
-            accounts: has(HAS_ACCOUNTS).then(|| part(&mut rest)).flatten(),
-            stack: has(HAS_STACK).then(|| part(&mut rest)).flatten(),
-            histogram: has(HAS_HISTOGRAM).then(|| part(&mut rest)).flatten(),
-        });
-        used += whole.len();
-    }
-    Some(used)
-}
-
-/// Bytes of a record with what follows it.
 fn length(flags: u32) -> usize {
     let parts = [
         (HAS_BASE, size_of::<Told>()),
@@ -146,12 +140,12 @@ fn length(flags: u32) -> usize {
     size_of::<TaskRecord>() + parts.map(|(_, size)| size).sum::<usize>()
 }
 
-/// Takes a part of a record off the front; `None` where there is less.
+/// Takes a part off the front; `None` if it is incomplete.
 fn part<'a, T: Plain>(bytes: &mut &'a [u8]) -> Option<&'a T> {
     const { assert!(size_of::<T>().is_multiple_of(size_of::<u64>()) && align_of::<T>() <= align_of::<u64>()) }
     let (part, rest) = bytes.split_at_checked(size_of::<T>())?;
     let part = part.as_ptr().cast::<T>();
-    // What comes after whole words in a buffer of words is aligned: this never fails.
+    // Never fails: the buffer consists of words, and so do all parts.
     if !part.is_aligned() {
         return None;
     }
@@ -230,7 +224,7 @@ mod tests {
                 assert_eq!(ends, if_has(HAS_HISTOGRAM).map(|_| (0, Some(WORDS - 1))));
                 seen.push(tid);
             });
-            assert_eq!(end.unwrap(), End::Complete);
+            assert_eq!(end.unwrap(), StreamEnd::Complete);
             assert_eq!(seen, (0..100).collect::<Vec<_>>());
         }
     }
@@ -249,7 +243,7 @@ mod tests {
             });
             let ends: Vec<usize> = whole.collect();
             assert_eq!(tasks, ends.iter().filter(|end| **end <= length).count());
-            assert_eq!(end == End::Complete, ends.contains(&length));
+            assert_eq!(end == StreamEnd::Complete, ends.contains(&length));
         }
     }
 
@@ -280,21 +274,21 @@ mod tests {
             let end = read_exited(&mut Pieces(&bytes, piece), &mut Buffer::default(), |id, place| {
                 seen.push((id, place.map(|place| place.complete)));
             });
-            assert_eq!(end.unwrap(), End::Complete);
+            assert_eq!(end.unwrap(), StreamEnd::Complete);
             let expected = (0..50).map(|id| (id, (id % 3 == 0).then_some(id)));
             assert!(seen.into_iter().eq(expected), "{piece}");
         }
         let cut = &bytes[..bytes.len() - 8];
         let end = read_exited(&mut Pieces(cut, 4096), &mut Buffer::default(), |_, _| {});
-        assert_eq!(end.unwrap(), End::CutShort);
+        assert_eq!(end.unwrap(), StreamEnd::CutShort);
         let end = read_exited(&mut Pieces(&[7; 64], 64), &mut Buffer::default(), |_, _| panic!("no record"));
-        assert_eq!(end.unwrap(), End::CutShort);
+        assert_eq!(end.unwrap(), StreamEnd::CutShort);
     }
 
     #[test]
     fn what_is_no_record_is_not_taken_for_one() {
         let end =
             read_records(&mut Pieces(&[7; 5_000], 4096), &mut Buffer::default(), |_| panic!("no record"));
-        assert_eq!(end.unwrap(), End::CutShort);
+        assert_eq!(end.unwrap(), StreamEnd::CutShort);
     }
 }

@@ -1,72 +1,64 @@
-//! Names of the kernel's functions by address, out of `/proc/kallsyms`.
+//! Names of the kernel's functions by address, from `/proc/kallsyms`.
 //!
-//! A reader of our own: of the crates, blazesym (BSD-3-Clause, well kept) allocates a name for every symbol, variables included,
-//! and leaves out both the module and the bounds of the scheduler, which [`KernelSymbols::wchan`] needs; procfs does not read this file.
+//! Our own reader: blazesym allocates a name for every symbol, variables included, and drops the module and the bounds
+//! of the scheduler, which [`KernelSymbols::wchan`] needs; procfs does not read this file.
 
 use std::{
     fs::File,
     io::{self, BufRead, BufReader},
-    ops::Range,
     sync::OnceLock,
 };
 
-use crate::{Failure, failure::Kind};
+use crate::Failure;
 
 const PATH: &str = "/proc/kallsyms";
 
-/// The kernel's functions. Nothing is read before the first question; all that is read then is kept: of 122,000 functions (Linux
-/// 6.18) 4.6 MB, read in 54 ms and asked in 60 ns. Modules that are loaded after that are not known.
+/// The kernel's functions, read at the first lookup: 122,000 (Linux 6.18) take 4.6 MB and 54 ms. Later modules are unknown.
 #[derive(Debug, Default)]
 pub struct KernelSymbols {
     table: OnceLock<Result<Table, Failure>>,
 }
 
 impl KernelSymbols {
-    /// Reads nothing yet.
+    /// Symbols that are not read yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Those of a text in the form of the file.
-    ///
-    /// # Errors
-    /// Where it names no function, or hides the addresses.
+    /// Symbols from a text in the form of the file; an error if it names no function, or hides the addresses.
     pub fn of_text(text: &str) -> Result<Self, Failure> {
         let table = Table::parse(text.as_bytes()).map_err(|error| unreadable("the text", &error))?;
         Ok(Self { table: OnceLock::from(Ok(table.into_usable("the text")?)) })
     }
 
-    /// Reads the symbols, if that was not done. After an error all questions are answered by `None`.
-    ///
-    /// # Errors
-    /// Where the kernel has no such file, or hides the addresses from us.
+    /// Reads the symbols, once. Fails if the kernel has no such file, or hides the addresses from us: then all lookups are `None`.
     pub fn load(&self) -> Result<(), Failure> {
         self.table.get_or_init(|| read(PATH)).as_ref().map(|_| ()).map_err(Failure::clone)
     }
 
-    /// The function that `addr` lies in: its name, with that of its module (`nf_hook_slow [nf_tables]`).
+    /// The function at `addr`, with its module (`nf_hook_slow [nf_tables]`).
     pub fn name(&self, addr: u64) -> Option<&str> {
         let table = self.table()?;
         Some(table.name(table.at(addr)?))
     }
 
-    /// Bytes from the beginning of the function that `addr` lies in.
+    /// Bytes from the start of the function at `addr`.
     pub fn offset(&self, addr: u64) -> Option<u64> {
         let table = self.table()?;
         Some(addr - table.starts[table.at(addr)?])
     }
 
-    /// The function of a return address, as stacks hold them: that of the call before it. A call that never returns may be the
-    /// last of its function, and the address then belongs to the next.
+    /// The function that made the call before a return address, which may belong to the next function if that call never returns.
     pub fn caller(&self, return_addr: u64) -> Option<&str> {
         self.name(return_addr.checked_sub(1)?)
     }
 
-    /// Where a task with this stack waits, in the kernel's sense (`/proc/PID/wchan`): the first function, the innermost being first
-    /// in `stack`, that is not of the scheduler. `None` where all are, or where one before it is not known.
+    /// Where a task with this stack (innermost first) waits, as in `/proc/PID/wchan`: the first function outside of the
+    /// scheduler. `None` if there is none, or one before it is unknown.
     pub fn wchan(&self, stack: &[u64]) -> Option<&str> {
         let table = self.table()?;
-        let scheduler = table.scheduler()?;
+        // The section `__sched`.
+        let scheduler = table.scheduler_start?..table.scheduler_end?;
         let addr = stack.iter().take_while(|addr| **addr != 0).find(|addr| !scheduler.contains(addr))?;
         self.caller(*addr)
     }
@@ -93,31 +85,30 @@ fn unreadable(path: &str, error: &io::Error) -> Failure {
     Failure::of_host(format!("{path} cannot be read ({error})"), EFFECT, remedy)
 }
 
-/// Functions by address.
 #[derive(Debug, Default)]
 struct Table {
-    /// Ascending. Of functions at the same address the kernel names the first: so do we.
+    /// Ascending. Of several functions at one address the first is kept, as the kernel does.
     starts: Vec<u64>,
-    /// Where in `names` each begins; it goes up to the end of its line. Two of these are smaller than one `Range` or `Box<str>`.
+    /// Start of each name in `names`, up to the end of the line. Two of these are smaller than one `Range` or `Box<str>`.
     names_at: Vec<u32>,
     names: String,
-    /// Lines with the address 0, by which the kernel hides what it is.
+    /// Lines with the address 0, as the kernel hides it.
     hidden: u64,
     scheduler_start: Option<u64>,
     scheduler_end: Option<u64>,
-    /// Where code ends: names that stand for no function.
+    /// Where code ends: no function begins there.
     ends: Vec<u64>,
 }
 
 impl Table {
-    /// Lines that are none of a function are passed over.
+    /// Skips lines that are not of functions.
     fn parse(mut reader: impl BufRead) -> io::Result<Self> {
         let mut table = Self::default();
         let mut order = Vec::new();
         let mut line = Vec::new();
         while reader.read_until(b'\n', &mut line)? != 0 {
-            if let Some(symbol) = std::str::from_utf8(&line).ok().and_then(parse_line) {
-                table.note(&symbol, &mut order);
+            if let Some((start, name, module)) = std::str::from_utf8(&line).ok().and_then(parse_line) {
+                table.note(start, name, module, &mut order);
             }
             line.clear();
         }
@@ -128,51 +119,45 @@ impl Table {
         Ok(table)
     }
 
-    fn note(&mut self, symbol: &Symbol<'_>, order: &mut Vec<(u64, u32)>) {
-        if symbol.start == 0 {
+    fn note(&mut self, start: u64, name: &str, module: Option<&str>, order: &mut Vec<(u64, u32)>) {
+        if start == 0 {
             self.hidden += 1;
             return;
         }
         let Ok(name_at) = u32::try_from(self.names.len()) else { return };
-        match symbol.name {
-            "__sched_text_start" => self.scheduler_start = Some(symbol.start),
-            "__sched_text_end" => self.scheduler_end = Some(symbol.start),
-            "_etext" | "_einittext" => self.ends.push(symbol.start),
+        match name {
+            "__sched_text_start" => self.scheduler_start = Some(start),
+            "__sched_text_end" => self.scheduler_end = Some(start),
+            "_etext" | "_einittext" => self.ends.push(start),
             _ => {}
         }
-        // They mark a place, where a function may begin that is to be named.
-        if symbol.name.ends_with("_text_start") || symbol.name.ends_with("_text_end") {
+        // Markers, at which a function may begin.
+        if name.ends_with("_text_start") || name.ends_with("_text_end") {
             return;
         }
-        self.names.push_str(symbol.name);
-        if let Some(module) = symbol.module {
+        self.names.push_str(name);
+        if let Some(module) = module {
             self.names.push(' ');
             self.names.push_str(module);
         }
         self.names.push('\n');
-        order.push((symbol.start, name_at));
+        order.push((start, name_at));
     }
 
     fn into_usable(self, path: &str) -> Result<Self, Failure> {
         if !self.starts.is_empty() {
             return Ok(self);
         }
-        if self.hidden != 0 {
-            return Err(Failure {
-                what: format!("the kernel hides the addresses in {path}"),
-                effect: EFFECT.into(),
-                remedy: "run as root with CAP_SYSLOG, and with kernel.kptr_restrict at 1 or 0".into(),
-                kind: Kind::Host,
-            });
-        }
-        Err(Failure::of_host(
-            format!("{path} names no function"),
-            EFFECT,
-            "use a kernel that is built with CONFIG_KALLSYMS, and mount its own /proc",
-        ))
+        let (what, remedy) = if self.hidden != 0 {
+            let remedy = "run as root with CAP_SYSLOG, and with kernel.kptr_restrict at 1 or 0";
+            (format!("the kernel hides the addresses in {path}"), remedy)
+        } else {
+            let remedy = "use a kernel that is built with CONFIG_KALLSYMS, and mount its own /proc";
+            (format!("{path} names no function"), remedy)
+        };
+        Err(Failure::of_host(what, EFFECT, remedy))
     }
 
-    /// The place of the function that `addr` lies in.
     fn at(&self, addr: u64) -> Option<usize> {
         let at = self.starts.partition_point(|start| *start <= addr).checked_sub(1)?;
         (!self.ends.contains(&self.starts[at])).then_some(at)
@@ -182,24 +167,10 @@ impl Table {
         let rest = &self.names[self.names_at[at] as usize..];
         rest.split_once('\n').map_or(rest, |(name, _)| name)
     }
-
-    /// Where the kernel keeps what waits for others (`__sched`): what it leaves out of a wait channel.
-    fn scheduler(&self) -> Option<Range<u64>> {
-        Some(self.scheduler_start?..self.scheduler_end?)
-    }
 }
 
-/// A line about a function.
-#[derive(Debug, PartialEq, Eq)]
-struct Symbol<'a> {
-    start: u64,
-    name: &'a str,
-    /// In brackets.
-    module: Option<&'a str>,
-}
-
-/// `ffffffffc0201000 t name` and, of a module, a tab and `[module]`. Types are nm's: t and w are code, of any visibility.
-fn parse_line(line: &str) -> Option<Symbol<'_>> {
+/// `ffffffffc0201000 t name`, for modules with a tab and `[module]`. Types are nm's: t and w are code of any visibility.
+fn parse_line(line: &str) -> Option<(u64, &str, Option<&str>)> {
     let mut words = line.split_ascii_whitespace();
     let start = u64::from_str_radix(words.next()?, 16).ok()?;
     if !matches!(words.next()?, "t" | "T" | "w" | "W") {
@@ -207,7 +178,7 @@ fn parse_line(line: &str) -> Option<Symbol<'_>> {
     }
     let name = words.next()?;
     let module = words.next().filter(|module| module.starts_with('[') && module.ends_with(']'));
-    Some(Symbol { start, name, module })
+    Some((start, name, module))
 }
 
 #[cfg(test)]

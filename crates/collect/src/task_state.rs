@@ -1,38 +1,31 @@
-//! From the kernel's words for what a task does to [`TaskState`]: plain functions.
+//! From the kernel's task states to [`TaskState`].
 
 use cgscope_layout::task_state::{
     DEAD, FROZEN, IDLE, INTERRUPTIBLE, PARKED, RTLOCK_WAIT, STOPPED, TRACED, UNINTERRUPTIBLE,
 };
 use cgscope_model::TaskState;
 
-/// What the bits of `__state` say, by the kernel's own rule for the letters (`__task_state_index`): of several the highest, and
-/// the others (TASK_WAKEKILL, TASK_WAKING, TASK_NEW, TASK_FREEZABLE since 6.1) only say how it may be woken. Two differences:
-/// `exit_state` is not read, and the last bit that a task sets stands for it; and a frozen task is in D as it is since 6.14 and
-/// was until 6.0, where the kernels between say R (f718faf3940e).
+/// The state of `__state`, by the kernel's rule for the letters (`__task_state_index`): the highest bit counts. Others
+/// (TASK_WAKEKILL, TASK_WAKING, TASK_NEW, TASK_FREEZABLE since 6.1) only say how it may be woken. Two differences: the
+/// last bit that a task sets stands for `exit_state`, which is not read; a frozen task is D, as since 6.14 and until
+/// 6.0 (R between: f718faf3940e).
 pub fn from_bits(state: u32) -> TaskState {
-    let has = |bits: u32| state & bits == bits;
-    if has(DEAD) {
-        TaskState::Dead
-    } else if has(RTLOCK_WAIT) || has(FROZEN) {
-        TaskState::DiskSleep
-    } else if has(IDLE) {
-        TaskState::Idle
-    } else if has(PARKED) {
-        TaskState::Parked
-    } else if has(TRACED) {
-        TaskState::Traced
-    } else if has(STOPPED) {
-        TaskState::Stopped
-    } else if has(UNINTERRUPTIBLE) {
-        TaskState::DiskSleep
-    } else if has(INTERRUPTIBLE) {
-        TaskState::Sleeping
-    } else {
-        TaskState::Running
-    }
+    const HIGHEST_FIRST: [(u32, TaskState); 9] = [
+        (DEAD, TaskState::Dead),
+        (RTLOCK_WAIT, TaskState::DiskSleep),
+        (FROZEN, TaskState::DiskSleep),
+        (IDLE, TaskState::Idle),
+        (PARKED, TaskState::Parked),
+        (TRACED, TaskState::Traced),
+        (STOPPED, TaskState::Stopped),
+        (UNINTERRUPTIBLE, TaskState::DiskSleep),
+        (INTERRUPTIBLE, TaskState::Sleeping),
+    ];
+    let found = HIGHEST_FIRST.iter().find(|(bits, _)| state & bits == *bits);
+    found.map_or(TaskState::Running, |(_, state)| *state)
 }
 
-/// Field 3 of `/proc/PID/stat`. Before 3.14 a dead task may be `x` there, too; other letters of old kernels are not known here.
+/// Field 3 of `/proc/PID/stat`; `x` is a dead task before 3.14. Other letters of old kernels are `None`.
 pub(crate) fn from_stat(field: &[u8]) -> Option<TaskState> {
     match field {
         b"x" => Some(TaskState::Dead),

@@ -1,5 +1,4 @@
-//! How the time of tasks on a CPU splits into user space and kernel, for Samples of this host that somebody else took: `/proc` tells
-//! it to everybody.
+//! User and system time from `/proc`, for Samples of this host that the daemon took.
 
 use std::{collections::HashMap, io, path::Path, sync::Arc};
 
@@ -10,36 +9,31 @@ use crate::{
     source::coarse::{cpu_times, files::ProcFiles, text},
 };
 
-/// Adds the split to Samples.
+/// Adds the split of user and system time to Samples.
 pub struct TimeSplit {
     files: ProcFiles,
     ticks: Ticks,
     /// By serial.
-    known: HashMap<u64, Known>,
-    /// Counts the Samples.
+    known: HashMap<u64, KnownSplit>,
     number: u64,
 }
 
-struct Known {
+struct KnownSplit {
     on_cpu_ns: u64,
-    /// `None`: it could not be read when it was first met. What it did since then would be told as done in one interval if it could
-    /// be later, so nothing is.
+    /// `None`: it could not be read at the task's first Sample, and later figures would all fall into one interval.
     accounts: Option<Arc<Accounts>>,
     told_in: u64,
 }
 
 impl TimeSplit {
-    /// Of the host that we are on.
-    ///
-    /// # Errors
-    /// `/proc` cannot be read.
+    /// For this host; an error if `/proc` cannot be read.
     pub fn new() -> io::Result<Self> {
         let files = ProcFiles::open(Path::new("/proc"))?;
         Ok(Self { files, ticks: Ticks::of_this_host(), known: HashMap::new(), number: 0 })
     }
 
-    /// Adds it to every task whose files can be read, and which is there that of the Sample: not where process ids are others, as in a
-    /// container. To be called at once when the Sample comes: the split is that of now, in proportion.
+    /// Adds the split to every task of the Sample that `/proc` shows under the same id and start. Call it as soon as
+    /// the Sample arrives: the split is the present one, scaled to the Sample.
     pub fn add(&mut self, sample: &mut Sample) {
         self.number += 1;
         for task in &mut sample.tasks {
@@ -53,16 +47,16 @@ impl TimeSplit {
         let on_cpu_ns = task.totals.on_cpu_ns;
         let before = self.known.get(&task.serial).map(|known| (known.on_cpu_ns, known.accounts.clone()));
         let accounts = match before {
-            // Whoever has not run since has the split of before.
+            // It has not run since.
             Some((ran_ns, accounts)) if accounts.is_none() || ran_ns == on_cpu_ns => accounts,
             Some((_, before)) => {
                 let cpu = before.as_ref().map_or_else(CpuTimes::default, |before| before.cpu);
-                // Of one that is gone by now it is not known what it did last: not that it did nothing.
+                // Unknown, not zero, for a task that has exited by now.
                 self.read(task, &cpu)
             }
             None => self.read(task, &CpuTimes::default()),
         };
-        let known = Known { on_cpu_ns, accounts: accounts.clone(), told_in: self.number };
+        let known = KnownSplit { on_cpu_ns, accounts: accounts.clone(), told_in: self.number };
         self.known.insert(task.serial, known);
         accounts
     }

@@ -1,4 +1,4 @@
-//! The file of an export: written beside its place and moved there when it is whole.
+//! The file of an export, written beside its place and renamed when it is whole.
 
 use std::{
     io::{self, BufWriter, IsTerminal},
@@ -12,26 +12,14 @@ use crate::exit::{Error, Result};
 
 const BUFFER: usize = 1 << 16;
 
-/// `-`, where a file is named elsewhere.
 pub fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Where an export goes. What was written of a file goes with this value, unless it is kept.
-pub enum Output {
-    /// Standard output.
-    Stdout,
-    /// Anywhere else.
-    Place {
-        /// Where.
-        place: Place,
-        /// Until it is whole.
-        beside: Beside,
-    },
-}
+/// Where an export goes; `None`: to standard output. Dropping it deletes an unfinished file.
+pub struct ExportFile(Option<(Place, Beside)>);
 
-impl Output {
-    /// Checks that nothing is lost by it, and opens it.
+impl ExportFile {
     pub fn open(path: &Path, format: Format) -> Result<(Self, Out)> {
         if is_stdout(path) {
             if format.is_binary() && io::stdout().is_terminal() {
@@ -41,31 +29,23 @@ impl Output {
                 ));
             }
             let out = BufWriter::with_capacity(BUFFER, io::stdout());
-            return Ok((Self::Stdout, Box::new(out)));
+            return Ok((Self(None), Box::new(out)));
         }
         let place = place(path)?;
         let (file, beside) = place.create().map_err(|error| cannot_write(path, &error))?;
-        Ok((Self::Place { place, beside }, Box::new(BufWriter::with_capacity(BUFFER, file))))
+        Ok((Self(Some((place, beside))), Box::new(BufWriter::with_capacity(BUFFER, file))))
     }
 
-    /// It is whole: from now on it has its name.
     pub fn keep(self) -> Result<()> {
-        match self {
-            Self::Stdout => Ok(()),
-            Self::Place { place, beside } => {
-                beside.keep().map_err(|error| cannot_write(place.path(), &error))
-            }
-        }
+        let Some((place, beside)) = self.0 else { return Ok(()) };
+        beside.keep().map_err(|error| cannot_write(place.path(), &error))
     }
 
-    /// It could not be written.
     pub fn failed(&self, error: &io::Error) -> Error {
-        match self {
-            Self::Stdout => Error::output(error),
-            Self::Place { place, .. } if place.is_direct() && error.kind() == io::ErrorKind::BrokenPipe => {
-                Error::output(error)
-            }
-            Self::Place { place, .. } => cannot_write(place.path(), error),
+        let is_broken_pipe = error.kind() == io::ErrorKind::BrokenPipe;
+        match &self.0 {
+            Some((place, _)) if !(place.is_direct() && is_broken_pipe) => cannot_write(place.path(), error),
+            _ => Error::output(error),
         }
     }
 }

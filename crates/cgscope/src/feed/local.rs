@@ -1,26 +1,29 @@
-//! Samples of our own collector, at a steady pace.
+//! Samples of our own collector at a steady pace.
 
-use std::{sync::mpsc, thread, time::Duration};
+use std::{
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::{Duration, Instant},
+};
 
 use cgscope_collect::Collector;
 use cgscope_layout::Loss;
 use cgscope_model::Sample;
 
-use super::{Demand, End, Event, Events, Feed, schedule::Schedule};
+use super::{Demand, End, Event, Events, Feed};
 use crate::exit::{Error, Result};
 
 struct Local {
     collector: Collector,
     first: Option<Sample>,
     schedule: Schedule,
-    /// Intervals to change to. Once the sender is gone, the next Sample is the last one.
+    /// New intervals. Once the sender is dropped, the next Sample is the last.
     intervals: mpsc::Receiver<Duration>,
     late: u64,
     is_over: bool,
 }
 
-/// The first Sample comes at once, unless it was taken already, the others every `interval`, the last one after `duration` if there
-/// is one.
+/// Takes the first Sample at once unless it was taken already, others every `interval`, the last after `duration`.
 pub fn start(
     collector: Collector,
     first: Option<Sample>,
@@ -30,7 +33,6 @@ pub fn start(
     let (send, intervals) = mpsc::channel();
     let mut send = Some(send);
     let demand = move |demand| match (demand, &send) {
-        // A thread that has ended has sent its last Sample.
         (Demand::Interval(interval), Some(send)) => drop(send.send(interval)),
         (Demand::Interval(_), None) => {}
         (Demand::Last | Demand::Stop, _) => send = None,
@@ -70,12 +72,202 @@ impl Local {
     }
 }
 
-/// Waits until tasks that have exited are counted as such: the kernel frees them after an RCU grace period.
+/// Waits until exited tasks are counted: the kernel frees them after an RCU grace period.
 fn settle() {
     for _ in 0..2 {
         // SAFETY: no pointers. MEMBARRIER_CMD_GLOBAL waits for a grace period; where it is refused the pause must do.
         unsafe { libc::syscall(libc::SYS_membarrier, 1, 0, 0) };
-        // The callbacks that free tasks run some time after it.
+        // The callbacks that free tasks run a little later.
         thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// When Samples are due. The end is a due moment, so that the last Sample and the end never race.
+struct Schedule {
+    interval: Duration,
+    due: Instant,
+    before: Option<Instant>,
+    end: Option<Instant>,
+}
+
+impl Schedule {
+    fn new(interval: Duration, duration: Option<Duration>) -> Self {
+        let now = Instant::now();
+        Self { interval, due: now, before: None, end: duration.map(|duration| now + duration) }
+    }
+
+    /// A Sample that the new pace makes due at once is not late: nobody wanted it before.
+    fn set_interval(&mut self, interval: Duration, now: Instant) {
+        self.interval = interval;
+        if let Some(before) = self.before {
+            self.aim(before + interval);
+            self.due = self.due.max(now);
+        }
+    }
+
+    fn catch_up(&mut self, now: Instant) -> bool {
+        let late = now > self.due + self.interval / 2;
+        if late {
+            self.due = now;
+        }
+        late
+    }
+
+    fn is_last(&self) -> bool {
+        self.end.is_some_and(|end| self.due >= end)
+    }
+
+    fn step(&mut self) {
+        self.before = Some(self.due);
+        self.aim(self.due + self.interval);
+    }
+
+    /// Sets the next due moment. A rest too short for an interval is added to the last one.
+    fn aim(&mut self, due: Instant) {
+        self.due = match self.end {
+            Some(end) if due + self.interval / 10 > end => end,
+            _ => due,
+        };
+    }
+
+    /// Waits until a Sample is due; a new interval counts from its arrival. Returns whether the Sample is the last
+    /// (also once the sender is dropped), and how many were late.
+    fn wait(&mut self, intervals: &mpsc::Receiver<Duration>) -> (bool, u64) {
+        let mut late = 0;
+        loop {
+            // First, as a new interval may have waited for a slow reader.
+            for interval in intervals.try_iter() {
+                self.set_interval(interval, Instant::now());
+            }
+            let now = Instant::now();
+            late += u64::from(self.catch_up(now));
+            match intervals.recv_timeout(self.due.saturating_duration_since(now)) {
+                Ok(interval) => self.set_interval(interval, Instant::now()),
+                Err(RecvTimeoutError::Timeout) => return (self.is_last(), late),
+                Err(RecvTimeoutError::Disconnected) => return (true, late),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ticks(interval_ms: u64, duration_ms: u64) -> Vec<u128> {
+        let mut schedule =
+            Schedule::new(Duration::from_millis(interval_ms), Some(Duration::from_millis(duration_ms)));
+        let start = schedule.due;
+        let mut ticks = vec![0];
+        while !schedule.is_last() {
+            schedule.step();
+            ticks.push((schedule.due - start).as_millis());
+        }
+        ticks
+    }
+
+    #[test]
+    fn a_run_ends_with_the_tick_that_is_due_then() {
+        assert_eq!(ticks(1000, 3000), [0, 1000, 2000, 3000]);
+        assert_eq!(ticks(1000, 2500), [0, 1000, 2000, 2500], "half an interval is one of its own");
+        assert_eq!(ticks(1000, 2050), [0, 1000, 2050], "a rest is not");
+        assert_eq!(ticks(5000, 2000), [0, 2000]);
+    }
+
+    #[test]
+    fn a_late_sample_starts_the_steps_anew_and_keeps_the_end() {
+        let mut schedule = Schedule::new(Duration::from_secs(1), Some(Duration::from_secs(3)));
+        let start = schedule.due;
+        assert!(!schedule.catch_up(start + Duration::from_millis(400)));
+        assert!(schedule.catch_up(start + Duration::from_millis(2600)));
+        assert!(!schedule.is_last());
+        schedule.step();
+        assert!(schedule.is_last());
+        assert_eq!(schedule.due, start + Duration::from_secs(3));
+    }
+
+    /// A schedule whose first Sample was taken as it was due, and when that was.
+    fn under_way(interval_ms: u64, duration_ms: Option<u64>) -> (Schedule, Instant) {
+        let duration = duration_ms.map(Duration::from_millis);
+        let mut schedule = Schedule::new(Duration::from_millis(interval_ms), duration);
+        let start = schedule.due;
+        schedule.step();
+        (schedule, start)
+    }
+
+    fn due_ms(schedule: &Schedule, start: Instant) -> u128 {
+        (schedule.due - start).as_millis()
+    }
+
+    #[test]
+    fn a_new_interval_begins_with_the_last_sample() {
+        let (mut schedule, start) = under_way(1_000, None);
+        let at = start + Duration::from_millis(300);
+        schedule.set_interval(Duration::from_secs(5), at);
+        assert_eq!(due_ms(&schedule, start), 5_000);
+        schedule.set_interval(Duration::from_millis(500), at);
+        assert_eq!(due_ms(&schedule, start), 500);
+        schedule.step();
+        assert_eq!(due_ms(&schedule, start), 1_000);
+    }
+
+    #[test]
+    fn a_new_interval_that_has_passed_is_due_at_once_and_not_late() {
+        let (mut schedule, start) = under_way(60_000, None);
+        let at = start + Duration::from_secs(40);
+        schedule.set_interval(Duration::from_millis(100), at);
+        assert_eq!(schedule.due, at);
+        assert!(!schedule.catch_up(at + Duration::from_millis(20)));
+        schedule.step();
+        assert_eq!(due_ms(&schedule, start), 40_100, "the steps go on from there");
+    }
+
+    #[test]
+    fn a_new_interval_keeps_the_end() {
+        let (mut schedule, start) = under_way(1_000, Some(10_000));
+        schedule.set_interval(Duration::from_millis(9_500), start);
+        assert_eq!(due_ms(&schedule, start), 10_000, "the rest is too short to be an interval");
+        assert!(schedule.is_last());
+        schedule.set_interval(Duration::from_secs(4), start);
+        assert!(!schedule.is_last());
+        schedule.step();
+        schedule.step();
+        assert_eq!((due_ms(&schedule, start), schedule.is_last()), (10_000, true));
+    }
+
+    #[test]
+    fn before_the_first_sample_only_the_pace_changes() {
+        let mut schedule = Schedule::new(Duration::from_secs(1), None);
+        let start = schedule.due;
+        schedule.set_interval(Duration::from_secs(3), start);
+        assert_eq!(schedule.due, start);
+        schedule.step();
+        assert_eq!(due_ms(&schedule, start), 3_000);
+    }
+
+    #[test]
+    fn a_wait_under_way_is_cut_short_by_a_new_interval() {
+        let (mut schedule, start) = under_way(3_600_000, None);
+        let (send, controls) = mpsc::channel();
+        let teller = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(30));
+            send.send(Duration::from_millis(60)).unwrap();
+            send
+        });
+        assert_eq!(schedule.wait(&controls), (false, 0));
+        let waited = start.elapsed();
+        assert!((60..10_000).contains(&waited.as_millis()), "{waited:?}");
+        drop(teller.join().unwrap());
+        assert_eq!(schedule.wait(&controls), (true, 0), "nobody holds the other end: one last Sample, now");
+    }
+
+    #[test]
+    fn what_was_asked_for_while_nobody_listened_is_heeded_before_anything_is_called_late() {
+        let (mut schedule, start) = under_way(1, None);
+        let (send, controls) = mpsc::channel();
+        thread::sleep(Duration::from_millis(10));
+        send.send(Duration::from_millis(50)).unwrap();
+        assert_eq!(schedule.wait(&controls), (false, 0));
+        assert!(start.elapsed() >= Duration::from_millis(50));
     }
 }

@@ -1,9 +1,8 @@
-//! Where Samples come from: our own collector or the daemon, each on a thread of its own, so that a key press never waits for a
-//! reading.
+//! Where Samples come from: our own collector or the daemon. Each has its own thread, so that a key press never waits
+//! for a reading.
 
 mod daemon;
 mod local;
-mod schedule;
 mod source;
 
 use std::{
@@ -19,28 +18,23 @@ use crate::exit::{Error, Result};
 
 pub use source::Source;
 
-/// What a feed gives.
 #[derive(Debug)]
 pub enum Event {
     Sample {
         sample: Box<Sample>,
-        /// It must not be compared with those before it: the daemon was restarted.
+        /// It must not be compared with earlier ones: the daemon was restarted.
         anew: bool,
-        /// Why no other follows; `None`: others do.
+        /// Why it is the last; `None`: others follow.
         end: Option<End>,
     },
     Message(String),
 }
 
-/// Why a measurement ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// After the time that was asked for.
     Finished,
-    /// Ctrl-C, SIGTERM or SIGHUP.
     Interrupted,
     CommandEnded(ExitStatus),
-    /// No selected task is left.
     TargetGone,
 }
 
@@ -49,14 +43,10 @@ pub trait Feed: Send + 'static {
     fn next(&mut self) -> Option<Result<Event>>;
 }
 
-/// What is asked of a feed from outside its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// A Sample at this interval from now on.
     Interval(Duration),
-    /// One last Sample, now.
     Last,
-    /// No more events.
     Stop,
 }
 
@@ -64,14 +54,14 @@ pub enum Demand {
 pub struct Events {
     events: mpsc::Receiver<Result<Event>>,
     demand: Box<dyn FnMut(Demand)>,
-    /// When the last Sample is asked for, if the feed itself has no clock.
+    /// When to request the last Sample, if the feed has no clock.
     end: Option<Instant>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Events {
     fn start(mut feed: impl Feed, demand: impl FnMut(Demand) + 'static, end: Option<Instant>) -> Self {
-        // A reader that does not keep up makes the next Sample late, which is counted; it never makes them pile up.
+        // A slow reader makes the next Sample late, which is counted; Samples never pile up.
         let (send, events) = mpsc::channel(1);
         let thread = thread::spawn(move || {
             while let Some(event) = feed.next() {
@@ -96,20 +86,17 @@ impl Events {
         }
     }
 
-    /// The next Sample comes a whole new `interval` after the last one, or at once if that moment has passed; the others follow
-    /// it at that interval. The daemon takes them at moments that suit all its viewers.
+    /// The next Sample comes a new `interval` after the last one, or at once if that has passed. The daemon chooses its moments.
     pub fn set_interval(&mut self, interval: Duration) {
         (self.demand)(Demand::Interval(interval));
     }
 
-    /// Asks for one last Sample, now.
     pub fn finish(&mut self) {
         self.end = None;
         (self.demand)(Demand::Last);
     }
 }
 
-/// As headers and requests have it.
 pub fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -119,7 +106,6 @@ impl Drop for Events {
         (self.demand)(Demand::Stop);
         self.events.close();
         if let Some(thread) = self.thread.take() {
-            // It panicked: the message has been printed.
             let _ = thread.join();
         }
     }

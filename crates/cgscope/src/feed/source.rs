@@ -1,8 +1,8 @@
-//! What Samples are taken from, before the first one is.
+//! Selects where Samples come from.
 
 use std::{path::Path, time::Duration};
 
-use cgscope_collect::{Collector, Kind, Options};
+use cgscope_collect::{Collector, FailureKind, Options};
 use cgscope_model::{Sample, Selection};
 
 use super::{
@@ -18,15 +18,14 @@ use crate::{
     request::Target,
 };
 
-/// Where Samples come from.
 pub enum Source {
     Own(Box<Collector>),
     Daemon(Box<Daemon>),
 }
 
 impl Source {
-    /// Begins to measure in the mode asked for. Without being asked, it is through the daemon, or coarse, only where the host, or a
-    /// limit of the exact mode, leaves no other.
+    /// Begins to measure in the requested mode. By default the daemon or the coarse mode is used only if exact measuring is
+    /// refused.
     pub fn open(options: &Options, target: &Target, interval: Duration) -> Result<(Self, Option<Coarse>)> {
         let is_whole = target.output != Output::Nowhere;
         let connect = |path: &Path| {
@@ -41,8 +40,9 @@ impl Source {
         let mut refused = None;
         let exact = || {
             Collector::start(options).map(own).or_else(|failure| {
-                let may_help =
-                    target.mode == ModeChoice::Auto && failure.kind == Kind::Host && !target.stands_aside;
+                let may_help = target.mode == ModeChoice::Auto
+                    && failure.kind == FailureKind::Host
+                    && !target.stands_aside;
                 let Some(path) = daemon::usual().filter(|_| may_help) else { return Err(failure) };
                 connect(path).map(Self::Daemon).map_err(|error| {
                     refused = Some(error.sentence);
@@ -58,7 +58,6 @@ impl Source {
         Ok((source, coarse))
     }
 
-    /// Begins to take Samples. `first`: one that was taken already.
     pub fn start(self, first: Option<Sample>, interval: Duration, duration: Option<Duration>) -> Events {
         match self {
             Self::Own(collector) => local::start(*collector, first, interval, duration),
@@ -73,17 +72,14 @@ impl Source {
         }
     }
 
-    /// Everything that is asked for is shown.
     pub fn shows_all(&self) -> bool {
         self.daemon().is_none_or(|daemon| daemon.shows_all)
     }
 
-    /// What is shown, in words.
     pub fn title(&self, target: &Target) -> String {
         self.daemon().map_or_else(|| target.words(), |daemon| daemon.title(target))
     }
 
-    /// How measuring is less than it could be, in sentences.
     pub fn limits(&self, selection: &Selection) -> Vec<String> {
         match self {
             Self::Own(collector) => collector.refused().to_vec(),

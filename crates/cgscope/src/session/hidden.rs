@@ -1,30 +1,25 @@
-//! Whether a target of which nothing is seen is there all the same.
+//! Detects targets that exist but are hidden from us.
 
 use std::fs;
 
+use cgscope_collect::shared_parts::text;
 use cgscope_model::Selection;
 
-/// That a chosen process or thread of which nothing is seen is there all the same; `None`: it is not.
+/// A sentence if a chosen process or thread exists although nothing of it is shown.
 pub fn hidden(selection: &Selection) -> Option<String> {
     let process = selection.pids.iter().map(|pid| ("process", pid));
     let mut chosen = process.chain(selection.tids.iter().map(|tid| ("thread", tid)));
-    let (what, id) = chosen.find(|(_, id)| {
-        fs::read(format!("/proc/{id}/stat")).is_ok_and(|stat| lives(&String::from_utf8_lossy(&stat)))
-    })?;
+    let (what, id) =
+        chosen.find(|(_, id)| fs::read(format!("/proc/{id}/stat")).is_ok_and(|stat| lives(&stat)))?;
     Some(format!(
         "{what} {id} is not shown to us: this kernel hides it from BPF; --mode coarse reads it from /proc"
     ))
 }
 
 /// True for the `/proc/PID/stat` of a task that has not begun to exit.
-fn lives(stat: &str) -> bool {
+fn lives(stat: &[u8]) -> bool {
     const PF_EXITING: u64 = 0x4;
-    let Some((_, words)) = stat.rsplit_once(')') else { return false };
-    let mut words = words.split_ascii_whitespace();
-    let is_dead = matches!(words.next(), Some("Z" | "X") | None);
-    // The state, ppid, pgrp, session, tty and tpgid are before the flags.
-    let flags = words.nth(5).and_then(|flags| flags.parse::<u64>().ok());
-    !is_dead && flags.is_some_and(|flags| flags & PF_EXITING == 0)
+    text::stat(stat).is_some_and(|stat| !stat.is_dead() && stat.flags & PF_EXITING == 0)
 }
 
 #[cfg(test)]
@@ -33,10 +28,12 @@ mod tests {
 
     #[test]
     fn a_task_that_is_on_its_way_out_does_not_live() {
-        let stat = |state: &str, flags: u64| format!("7 (a) b) {state} 1 7 7 0 -1 {flags} 0 0");
+        let stat = |state: &str, flags: u64| {
+            format!("7 (a) b) {state} 1 7 7 0 -1 {flags}{}", " 0".repeat(43)).into_bytes()
+        };
         assert!(lives(&stat("S", 4_194_560)) && lives(&stat("R", 0x40)));
         assert!(!lives(&stat("Z", 0)) && !lives(&stat("X", 0)) && !lives(&stat("R", 0x44)));
-        assert!(!lives("") && !lives("7 (a) S"));
+        assert!(!lives(b"") && !lives(b"7 (a) S"));
     }
 
     #[test]

@@ -33,8 +33,8 @@ fn paths_are_those_under_the_mount_and_outlive_their_cgroup() {
     assert_eq!((tree.path(b), tree.len()), (None, 3));
 }
 
-fn made(id: u64, path: &str) -> Event {
-    Event::Made(id, Some(path.into()))
+fn made(id: u64, path: &str) -> TreeEvent {
+    TreeEvent::Made(id, Some(path.into()))
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn what_is_told_needs_no_walk_and_is_forgotten_when_nothing_names_it() {
     let start = Instant::now();
     tree.hear(made(7, "/a"), start);
     tree.hear(made(8, "/a/b"), start);
-    tree.hear(Event::Removed(8), start);
+    tree.hear(TreeEvent::Removed(8), start);
     tree.learn([7, 8], start);
     assert!(tree.walked.is_none());
     assert_eq!(tree.path(8).map(|p| &**p), Some("/a/b"));
@@ -67,7 +67,7 @@ fn a_cgroup_is_known_to_be_made_after_what_was_told_before() {
     let start = Instant::now();
     tree.hear(made(7, "/a"), start);
     tree.hear_since(made(8, "/a/b"), 100, start);
-    tree.hear_since(Event::Removed(8), 200, start);
+    tree.hear_since(TreeEvent::Removed(8), 200, start);
     assert_eq!((tree.made_after_ns(7), tree.made_after_ns(8)), (None, Some(100)));
     assert_eq!(tree.living().map(|(id, _)| id).collect::<Vec<_>>(), [7]);
     tree.forget(|_| false, start + LINGERS);
@@ -85,7 +85,7 @@ fn a_rename_and_lost_events_make_it_walk() {
     fs::rename(mount.join("a"), mount.join("z")).unwrap();
     tree.learn([b], start);
     assert_eq!(tree.path(b).map(|p| &**p), Some("/a/b"), "nothing was told");
-    tree.hear(Event::Renamed, start);
+    tree.hear(TreeEvent::Renamed, start);
     tree.learn([b], start);
     assert_eq!(tree.path(b).map(|p| &**p), Some("/z/b"), "at once");
     assert!(tree.ids.contains_key("/z") && !tree.ids.contains_key("/a"));
@@ -130,14 +130,14 @@ fn an_event_is_read_as_the_kernel_side_writes_it() {
         let head = [kind.to_ne_bytes(), is_cut.to_ne_bytes()].concat();
         [&head, &77u64.to_ne_bytes()[..], path].concat()
     };
-    assert_eq!(Event::parse(&event(1, 0, b"/a/b\0\0\0")), Some(made(77, "/a/b")));
-    assert_eq!(Event::parse(&event(1, 0, b"/\x1b[2J\xff\0")), Some(made(77, "/\u{fffd}[2J\u{fffd}")));
-    assert_eq!(Event::parse(&event(1, 1, b"/a/b\0")), Some(Event::Made(77, None)));
-    assert_eq!(Event::parse(&event(1, 0, b"")), Some(Event::Made(77, None)));
-    assert_eq!(Event::parse(&event(2, 0, b"")), Some(Event::Removed(77)));
-    assert_eq!(Event::parse(&event(3, 0, b"")), Some(Event::Renamed));
-    assert_eq!(Event::parse(&event(4, 0, b"")), None);
-    assert_eq!(Event::parse(&event(1, 0, b"")[..15]), None);
+    assert_eq!(TreeEvent::parse(&event(1, 0, b"/a/b\0\0\0")), Some(made(77, "/a/b")));
+    assert_eq!(TreeEvent::parse(&event(1, 0, b"/\x1b[2J\xff\0")), Some(made(77, "/\u{fffd}[2J\u{fffd}")));
+    assert_eq!(TreeEvent::parse(&event(1, 1, b"/a/b\0")), Some(TreeEvent::Made(77, None)));
+    assert_eq!(TreeEvent::parse(&event(1, 0, b"")), Some(TreeEvent::Made(77, None)));
+    assert_eq!(TreeEvent::parse(&event(2, 0, b"")), Some(TreeEvent::Removed(77)));
+    assert_eq!(TreeEvent::parse(&event(3, 0, b"")), Some(TreeEvent::Renamed));
+    assert_eq!(TreeEvent::parse(&event(4, 0, b"")), None);
+    assert_eq!(TreeEvent::parse(&event(1, 0, b"")[..15]), None);
 }
 
 #[test]
@@ -191,15 +191,15 @@ fn a_cgroup_that_cannot_be_read_keeps_no_other_from_being_released() {
     let nobody_knows = 1 << 50;
     tree.suspect(inside);
     tree.learn([nobody_knows], start + WALK_EVERY);
-    let walked = tree.walked.map(|walked| walked.at);
+    let walked = tree.walked.map(|(at, _)| at);
     assert!(tree.is_gone(other), "the others are released");
     assert!(!tree.is_gone(theirs) && tree.path(theirs).is_some(), "it is seen from above");
     assert!(!tree.is_gone(inside) && !tree.is_gone(below), "not known to be gone");
     tree.suspect(inside);
     tree.learn([nobody_knows, inside], start + 2 * WALK_EVERY);
-    assert_eq!(tree.walked.map(|walked| walked.at), walked, "nothing more is learnt by a walk");
+    assert_eq!(tree.walked.map(|(at, _)| at), walked, "nothing more is learnt by a walk");
 
-    tree.hear(Event::Removed(below), start);
+    tree.hear(TreeEvent::Removed(below), start);
     tree.forget(|_| false, start + LINGERS);
     assert_eq!(tree.path(below), None, "its end was told");
     tree.has_missed_events();

@@ -14,26 +14,21 @@ use rustix::{
     io::Errno,
 };
 
-/// How deep the walk goes: a directory is held open for each level. What is deeper is hidden.
+/// Deepest level: each holds a directory open. Deeper cgroups are hidden.
 const DEEPEST: usize = 256;
-
-/// The longest path that is kept, as the longest that the kernel opens. What has a longer one is hidden: anyone whom a
-/// part of the tree was delegated to could have us keep a megabyte for each cgroup.
+/// Longest path that the kernel opens. Longer ones are hidden: an owner of a subtree could make us keep a megabyte per cgroup.
 const LONGEST_PATH: usize = libc::PATH_MAX as usize;
 
-/// What a walk found.
 #[derive(Debug, Default)]
 pub(super) struct Walk {
-    /// Paths under the mount by id.
     pub(super) found: HashMap<u64, Arc<str>>,
-    /// The paths of directories below which nothing can be seen now or later: they are unreadable, or it is too deep.
+    /// Directories that never show what is below: unreadable, or too deep.
     pub(super) hidden: HashSet<Arc<str>>,
-    /// There may be more than was found, beside what is hidden.
+    /// Something else than the hidden parts may be missing.
     is_cut_short: bool,
 }
 
 impl Walk {
-    /// Over the hierarchy mounted at `mount`. A cgroup removed meanwhile is no error: what is left is walked.
     pub(super) fn over(mount: &Path) -> Self {
         let mut walk = Self::default();
         match openat(CWD, mount, DIRECTORY.difference(OFlags::NOFOLLOW), Mode::empty()) {
@@ -43,12 +38,11 @@ impl Walk {
         walk
     }
 
-    /// Everything was found but what is hidden. Without its root the hierarchy is not mounted any more, and nothing is known of it.
+    /// All but the hidden parts was found. Without its root the hierarchy is not mounted any more.
     pub(super) fn is_whole(&self) -> bool {
         !self.is_cut_short && !self.found.is_empty()
     }
 
-    /// True if that path is below a directory that hides what is in it.
     pub(super) fn hides(&self, path: &str) -> bool {
         !self.hidden.is_empty() && path_and_ancestors(path).skip(1).any(|above| self.hidden.contains(above))
     }
@@ -71,7 +65,6 @@ impl Walk {
             match openat(&directory, &*name, DIRECTORY, Mode::empty()) {
                 Ok(directory) => self.enter(directory, &below, depth + 1),
                 Err(error) => {
-                    // It is there all the same.
                     if is_refused(error) {
                         self.found.insert(id, printable(&below));
                     }
@@ -93,7 +86,7 @@ impl Walk {
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// All at once: a walk that is deep does not hold a buffer of entries for each level.
+/// Collected at once, so that a deep walk does not hold a buffer for each level.
 fn subdirectories(directory: &OwnedFd) -> Result<Vec<(u64, CString)>, Errno> {
     let mut found = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -109,7 +102,7 @@ fn subdirectories(directory: &OwnedFd) -> Result<Vec<(u64, CString)>, Errno> {
     Ok(found)
 }
 
-/// It will be the next time, too.
+/// An error that stays.
 fn is_refused(error: Errno) -> bool {
     matches!(error, Errno::ACCESS | Errno::PERM)
 }

@@ -1,4 +1,4 @@
-//! How tasks are scheduled, and what holds them to some of the CPUs: affinity masks and cpusets.
+//! Policies of tasks, and what holds them to some CPUs: affinity masks and cpusets.
 
 use std::{
     collections::HashMap,
@@ -10,28 +10,24 @@ use std::{
 use cgscope_model::{Cpuset, Scheduling, TaskReading, placement::cpu_list};
 
 use crate::{
-    facts::{CgroupMounts, parse_cpu_list},
-    limits::mount_v1,
+    facts::{self, cgroup_mounts, mount_v1, parse_cpu_list},
     source::coarse::text,
 };
 
-/// A task is looked at if it ran or waited for this share of the time since the last Sample, percent: what idles does not
-/// load a node.
+/// Tasks that ran or waited less since the last Sample are skipped, percent: they do not load a node.
 const BUSY_PERCENT: u64 = 1;
-/// Read at most this many tasks in a Sample, the busiest first: `sched_getaffinity` and `sched_getscheduler` take about 0.3 us
-/// each, and the files of those held back about 20 us, so at most 5 ms, and that only every fifth Sample.
+/// Most tasks read per Sample, the busiest first. `sched_getaffinity` and `sched_getscheduler` take about 0.3 µs each,
+/// files of bound tasks about 20 µs: at most 5 ms, and only every fifth Sample.
 const TASKS: usize = 256;
-/// So many Samples a look is good for.
+/// Samples for which a task's mask is valid.
 const GOOD_FOR: u64 = 5;
-/// Above the largest NR_CPUS of any architecture. The kernel refuses a mask that is too short, and fills as much of a longer
-/// one as it has CPUs.
+/// Above the largest NR_CPUS. The kernel refuses a mask that is too short, and fills only a part of a longer one.
 const MOST_CPUS: usize = 8192;
-/// In what `sched_getscheduler` returns: children do not inherit the policy (2.6.32).
+/// A flag of `sched_getscheduler`: children do not inherit the policy (2.6.32).
 const SCHED_RESET_ON_FORK: u32 = 0x4000_0000;
-/// In the flags of a task, in all versions since 3.10: its affinity cannot be set.
+/// A task flag since 3.10: the affinity cannot be set.
 const PF_NO_SETAFFINITY: u64 = 0x0400_0000;
 
-/// What is known of tasks from one Sample to the next.
 #[derive(Debug, Default)]
 pub(super) struct Affinities {
     sample: u64,
@@ -41,16 +37,15 @@ pub(super) struct Affinities {
 
 #[derive(Debug, Default)]
 struct Task {
-    /// Ran and waited so far, ns.
     active_ns: u64,
     seen: u64,
-    /// In which Sample, and what was seen.
+    /// The Sample of the latest look, and its result.
     look: Option<(u64, Look)>,
 }
 
 #[derive(Clone, Debug)]
 struct Look {
-    /// Where there are several nodes.
+    /// Only on several nodes.
     cpus_allowed: Option<Arc<str>>,
     cpuset: Option<Arc<Cpuset>>,
     scheduling: Option<Scheduling>,
@@ -80,7 +75,7 @@ impl Affinities {
         self.tasks.retain(|_, task| task.seen == sample);
         for task in tasks {
             let Some(Task { look: Some((at, look)), .. }) = self.tasks.get(&task.serial) else { continue };
-            // Good for longer than a mask: hardly any task changes its policy, and what it did before is judged by it.
+            // Valid for longer than a mask: policies hardly ever change, and earlier waits are judged by them.
             task.scheduling = look.scheduling;
             if sample - at < GOOD_FOR && look.cpus_allowed.is_some() {
                 let placement = Arc::make_mut(task.placement.get_or_insert_default());
@@ -90,7 +85,7 @@ impl Affinities {
         }
     }
 
-    /// Ran and waited since the last Sample, ns; a wait that is not over counts as it stands.
+    /// Run and wait time since the last Sample, ns, pending waits included.
     fn active_since(&mut self, task: &TaskReading) -> u64 {
         let known = self.tasks.entry(task.serial).or_default();
         let active_ns = task.totals.on_cpu_ns.saturating_add(task.totals.wait_ns);
@@ -100,32 +95,19 @@ impl Affinities {
     }
 }
 
-/// Looks at tasks and, where there are several nodes, at the cpusets that they are in, each cpuset once.
 pub(super) struct CpusetFiles<'a> {
-    root: &'a Path,
-    online: &'a [u32],
-    has_several_nodes: bool,
-    /// The mount, and whether it is v2; looked up for the first task that is held back.
-    mount: Option<Option<(PathBuf, bool)>>,
-    narrowing: HashMap<String, Option<Arc<Cpuset>>>,
-    masks: HashMap<String, Arc<str>>,
+    pub(super) root: &'a Path,
+    pub(super) online: &'a [u32],
+    pub(super) has_several_nodes: bool,
+    /// The mount, and whether it is v2; found for the first bound task.
+    pub(super) mount: Option<Option<(PathBuf, bool)>>,
+    pub(super) narrowing: HashMap<String, Option<Arc<Cpuset>>>,
+    pub(super) masks: HashMap<String, Arc<str>>,
 }
 
-impl<'a> CpusetFiles<'a> {
-    pub(super) fn new(root: &'a Path, online: &'a [u32], has_several_nodes: bool) -> Self {
-        Self {
-            root,
-            online,
-            has_several_nodes,
-            mount: None,
-            narrowing: HashMap::new(),
-            masks: HashMap::new(),
-        }
-    }
-
+impl CpusetFiles<'_> {
     fn look(&mut self, tid: u32) -> Look {
         let mask = affinity(tid);
-        // A mask of all CPUs is held back by nothing.
         let is_narrow = mask.as_ref().is_some_and(|mask| self.online.iter().any(|cpu| !mask.contains(cpu)));
         let scheduling = policy(tid).map(|policy| Scheduling {
             policy,
@@ -144,8 +126,7 @@ impl<'a> CpusetFiles<'a> {
 
     fn cpuset_of(&mut self, tid: u32) -> Option<Arc<Cpuset>> {
         let root = self.root;
-        let mount = self.mount.get_or_insert_with(|| cpuset_mount(root)).clone();
-        let (mount, is_v2) = mount?;
+        let (mount, is_v2) = self.mount.get_or_insert_with(|| cpuset_mount(root)).clone()?;
         let cgroups = fs::read(self.root.join(format!("proc/{tid}/cgroup"))).ok()?;
         let path = cpuset_path(&String::from_utf8_lossy(&cgroups), is_v2)?;
         let online = self.online;
@@ -153,7 +134,6 @@ impl<'a> CpusetFiles<'a> {
     }
 }
 
-/// The CPUs that a task may run on, ascending; `None` if it is gone.
 fn affinity(tid: u32) -> Option<Vec<u32>> {
     let mut mask = [0u64; MOST_CPUS / 64];
     // SAFETY: the kernel writes at most the length that it is given.
@@ -166,47 +146,37 @@ fn affinity(tid: u32) -> Option<Vec<u32>> {
     })
 }
 
-/// The kernel's number of a task's policy; `None` if it is gone.
 fn policy(tid: u32) -> Option<u32> {
-    // Not the function of the C library: that of musl refuses.
-    // SAFETY: no pointers.
+    // Not through the C library: musl refuses.
     let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, tid) };
     u32::try_from(policy).ok().map(|policy| policy & !SCHED_RESET_ON_FORK)
 }
 
-/// The ninth field of `/proc/PID/task/TID/stat`, which unlike that of a process does not sum over threads.
+/// Read from the thread's `stat`: that of a process sums over threads.
 fn is_bound(root: &Path, tid: u32) -> Option<bool> {
     let stat = fs::read(root.join(format!("proc/{tid}/task/{tid}/stat"))).ok()?;
-    let stat = String::from_utf8_lossy(&stat);
-    let (_, after_name) = stat.rsplit_once(") ")?;
-    let flags: u64 = after_name.split(' ').nth(6)?.parse().ok()?;
-    Some(flags & PF_NO_SETAFFINITY != 0)
+    Some(text::stat(&stat)?.flags & PF_NO_SETAFFINITY != 0)
 }
 
-/// Where cpusets are, and whether that is v2.
 fn cpuset_mount(root: &Path) -> Option<(PathBuf, bool)> {
-    let mountinfo = fs::read(root.join("proc/self/mountinfo")).ok()?;
-    let mountinfo = String::from_utf8_lossy(&mountinfo);
-    let below = |mount: &Path| root.join(mount.strip_prefix("/").unwrap_or(mount));
-    if let Some(mount) = mount_v1(&mountinfo, "cpuset") {
-        return Some((below(&mount), false));
-    }
-    let CgroupMounts { unified, .. } = crate::facts::cgroup_mounts(&mountinfo);
-    unified.map(|mount| (below(&mount), true))
+    let mountinfo = facts::mountinfo(root);
+    let v1 = mount_v1(&mountinfo, "cpuset").map(|mount| (mount, false));
+    let (mount, is_v2) = v1.or_else(|| Some((cgroup_mounts(&mountinfo).unified?, true)))?;
+    Some((facts::below(root, &mount), is_v2))
 }
 
-/// The path of a task's cpuset in `/proc/PID/cgroup`; of v2 that of its cgroup.
+/// The path of a task's cpuset in `/proc/PID/cgroup`; in v2 its cgroup.
 pub(super) fn cpuset_path(cgroups: &str, is_v2: bool) -> Option<String> {
     let (_, path) = text::hierarchy(cgroups.as_bytes(), (!is_v2).then_some("cpuset"))?;
     let path = std::str::from_utf8(path).ok()?;
     (!path.split('/').any(|name| name == "..")).then(|| path.to_owned())
 }
 
-/// The cpuset at `path` if it leaves out CPUs that are online, named after the highest cgroup with the same CPUs.
+/// The cpuset at `path` if it lacks online CPUs, named after the highest cgroup with the same CPUs.
 pub(super) fn narrowing(mount: &Path, is_v2: bool, path: &str, online: &[u32]) -> Option<Arc<Cpuset>> {
     let names: &[&str] =
         if is_v2 { &["cpuset.cpus.effective"] } else { &["cpuset.effective_cpus", "cpuset.cpus"] };
-    // A v2 cgroup without the controller has no such file, and what holds its parent holds it.
+    // A v2 cgroup without the controller has no such file: its parent's cpuset applies.
     let cpus = |at: &Path| {
         let directory = mount.join(at);
         let text = names.iter().find_map(|name| fs::read_to_string(directory.join(name)).ok())?;

@@ -240,7 +240,9 @@ fn the_policy_of_a_busy_thread_is_known_on_hosts_of_one_node_too() {
     // SAFETY: no preconditions.
     let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
     // PF_NO_SETAFFINITY, PF_KTHREAD and others, after a name with a bracket. CPUs beyond any mask make every mask a narrow one.
-    let stat = format!("{tid} (kworker/0:1) x) I 2 0 0 0 -1 69238880 0 0 0 0 1 2 0 0 20 0 1 0 1 0 0\n");
+    let stat = format!(
+        "{tid} (kworker/0:1) x) I 2 0 0 0 -1 69238880 0 0 0 0 1 2 0 0 20 0 1 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+    );
     let host =
         Fake::new("policy").nodes(&[(0, "0-8191")]).file(&format!("proc/{tid}/task/{tid}/stat"), &stat);
     let mut files = host.files();

@@ -1,4 +1,4 @@
-//! The BPF side as a source: every wait by itself, with its cause.
+//! The BPF side as a source: single waits with their causes.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -11,14 +11,15 @@ use cgscope_layout::{
     wire::{Config, EXITED_CGROUPS, Exited, TaskRecord},
 };
 use cgscope_model::{
-    CpuReading, ExitedReading, Losses, Mode, StackReading, TaskReading, access::Access, skipped::ExitedSums,
+    CpuReading, ExitedReading, Losses, Mode, Sample, StackReading, TaskReading, access::Access,
+    skipped::ExitedSums,
 };
 
-use super::{Found, Source};
+use super::Source;
 use crate::{
     Failure, Options,
     by_cpu::{CpuCounts, NodePlaces},
-    cgroups::{self, CgroupTree, Event, Remains},
+    cgroups::{self, CgroupTree, Remains, TreeEvent},
     clock::{monotonic_ns, refresh_run_queue},
     facts::{self, CgroupMounts},
     kernel_side::{KernelSide, Plan},
@@ -28,69 +29,57 @@ use crate::{
     readings::{KnownTask, exited_reading, pending, reading, waits_since_ns},
     shared::{Changes, access},
     stacks::{self, UnderWay},
-    stream::{self, Buffer, End, read_records},
+    stream::{self, Buffer, StreamEnd, read_records},
 };
 
-/// Where the files of the kernel are.
 const HOST: &str = "/";
-
-/// Longer than starting ever takes, and shorter than an id takes to come back.
+/// Longer than a start takes, and shorter than the time until an id is reused.
 const STARTING_NS: u64 = 2_000_000_000;
 
-/// The BPF side and what is kept of it from one reading to the next. Dropping it detaches and unloads.
+/// The BPF side and what is kept between readings. Dropping it detaches and unloads.
 pub(crate) struct BpfSource {
     side: KernelSide,
     memory: OwnMemory,
     nodes: BTreeMap<u32, u32>,
     node_places: NodePlaces,
-    /// What was counted by CPU, where that is done.
+    /// `None` where waits are not counted by CPU.
     cpu_counts: Option<CpuCounts>,
-    /// What is kept of each task from one reading to the next.
     known: HashMap<u64, KnownTask>,
-    /// The number of the latest reading of tasks.
     turn: u64,
     ledger: Ledger,
-    /// The latest clock of any run queue at the latest reading of the tasks, ns.
+    /// The latest run-queue clock in the last reading of tasks, ns.
     clock_ns: u64,
     remains: Remains,
-    /// The places of cgroups, as they were last told.
+    /// The places of cgroups among the exited, as last read.
     places: HashMap<u64, ExitedPlace>,
-    /// NodePlaces of cgroups that are there were given back after the latest reading.
+    /// Places of existing cgroups were freed after the latest reading.
     has_given_back: bool,
-    /// What these held: the kernel counts from 0 where it makes such a place again.
+    /// The figures of freed places: the kernel counts from 0 if it makes such a place again.
     given_back: ExitedSums,
-    root_cgroup_id: u64,
-    /// Losses of the BPF side before the first reading: while tasks were taken in one after the other.
+    config: Config,
+    /// Losses of the BPF side before the first reading, while tasks were added one by one.
     losses_at_start: Losses,
-    /// Events of cgroups that were lost until the last reading.
+    /// Cgroup events lost until the last reading.
     events_lost: u64,
-    /// All events of cgroups until then were told, ns.
+    /// All cgroup events until then have been read, ns.
     events_told_ns: u64,
     own_losses: Losses,
     buffer: Buffer,
-    /// Accounts are kept.
-    accounts: bool,
-    /// Stacks are counted.
-    stacks: bool,
-    /// Tasks that have stacks and were gone at the latest reading, by serial.
+    /// Exited tasks that had stacks at the latest reading, by serial.
     gone: HashSet<u64>,
-    /// Whose the tasks of the latest reading are, ascending by serial; empty where readings are not shared.
+    /// Owners of the tasks of the latest reading, ascending by serial; empty unless readings are shared.
     access: Vec<Access>,
-    is_shared: bool,
     changes: Changes,
 }
 
-/// What is kept of a cgroup's place among the exited from one reading to the next.
 struct ExitedPlace {
     reading: ExitedReading,
-    /// The number of the reading of tasks before the reading that it was last told in.
+    /// The number of the latest task reading when the place was last read.
     told_in: u64,
-    /// Nothing came on top for two readings.
     is_quiet: bool,
 }
 
 impl ExitedPlace {
-    /// Of nobody so far.
     fn new(cgroup_id: u64, accounts: bool) -> Self {
         Self { reading: exited_reading(cgroup_id, &Exited::NONE, accounts), told_in: 0, is_quiet: false }
     }
@@ -101,14 +90,14 @@ impl Source for BpfSource {
         Mode::Bpf
     }
 
-    fn read(&mut self) -> Result<Found, Failure> {
+    fn read(&mut self) -> Result<Sample, Failure> {
         if let Some(room) = self.memory.room() {
             self.side.set_room(room)?;
         }
         self.changes.tell(&mut self.side)?;
         let (tasks, under_way) = self.read_tasks()?;
         self.changes.were_read(&mut self.side)?;
-        let counted = if self.stacks { self.read_stacks()? } else { Vec::new() };
+        let counted = if self.config.stack_every_ns != 0 { self.read_stacks()? } else { Vec::new() };
         let exited = self.read_exited()?;
         let ledger = &mut self.ledger;
         self.side.pairs(|cpu, table| ledger.take(cpu, table))?;
@@ -116,17 +105,18 @@ impl Source for BpfSource {
         let pairs = self.ledger.readings();
         self.own_losses.add(Loss::CulpritMerged, self.ledger.take_merged());
         let cpus = self.read_cpus()?;
-        Ok(Found { tasks, exited, pairs, cpus, stacks: stacks::merged(counted, under_way) })
+        let stacks = stacks::merged(counted, under_way);
+        Ok(Sample { tasks, exited, pairs, cpus, stacks, ..Sample::default() })
     }
 
     fn tell_of_cgroups(&mut self, tree: &mut CgroupTree, now: Instant) {
         let told_ns = std::mem::replace(&mut self.events_told_ns, monotonic_ns());
         self.side.cgroup_events(|bytes| {
-            if let Some(event) = Event::parse(bytes) {
+            if let Some(event) = TreeEvent::parse(bytes) {
                 tree.hear_since(event, told_ns, now);
             }
         });
-        // Where they cannot be read now, they are at the next Sample.
+        // If they cannot be read now, they are at the next Sample.
         let lost = self.kernel_losses().map_or(self.events_lost, |losses| losses.get(Loss::CgroupEventLost));
         if lost != self.events_lost {
             self.events_lost = lost;
@@ -142,9 +132,8 @@ impl Source for BpfSource {
         Ok(losses)
     }
 
-    /// Gives back what is held for cgroups that are gone, once nothing comes on top any more: a task on its way out may do
-    /// its last switch after its cgroup was removed. What was found still has it all.
-    fn give_back(&mut self, found: &Found, tree: &CgroupTree, now: Instant) -> Result<(), Failure> {
+    /// Frees what is held for removed cgroups once figures stand still: an exiting task may switch after its cgroup was removed.
+    fn give_back(&mut self, found: &Sample, tree: &CgroupTree, now: Instant) -> Result<(), Failure> {
         let mut figures: HashMap<u64, u64> = HashMap::new();
         let of_places = found.exited.iter().map(|place| (place.cgroup_id, motion(place)));
         let of_pairs = found.pairs.iter().flat_map(|pair| [(pair.victim, pair.ns), (pair.culprit, pair.ns)]);
@@ -157,7 +146,7 @@ impl Source for BpfSource {
         }
         self.make_missing(found)?;
         let settled = self.remains.settled(figures);
-        let surplus = surplus(&self.places, &found.tasks, self.root_cgroup_id);
+        let surplus = surplus(&self.places, &found.tasks, self.config.root_cgroup_id);
         self.has_given_back = !surplus.is_empty();
         if settled.is_empty() && surplus.is_empty() {
             return Ok(());
@@ -167,7 +156,7 @@ impl Source for BpfSource {
         places.iter().chain(&surplus).for_each(|id| drop(self.places.remove(id)));
         self.ledger.forget(|id| settled.contains(&id));
         self.side.give_back(places)?;
-        let (given_back, accounts) = (&mut self.given_back, self.accounts);
+        let (given_back, accounts) = (&mut self.given_back, self.config.accounts != 0);
         self.side.take_back(surplus, |id, place| given_back.take(exited_reading(id, place, accounts)))
     }
 
@@ -196,7 +185,6 @@ impl Source for BpfSource {
 }
 
 impl BpfSource {
-    /// Loads and attaches, and begins to follow the selected tasks.
     pub fn start(
         options: &Options,
         mounts: &CgroupMounts,
@@ -212,7 +200,7 @@ impl BpfSource {
             ..config(options, mounts, tree, &resolved)
         };
         let memory = OwnMemory::new(Path::new(HOST));
-        // Those that are offline, too: the first task that comes there is moved to a node that is known.
+        // Offline CPUs too: a task may move to one that has just come online.
         let present = facts::present_cpu_to_node(Path::new(HOST)).into_iter().chain(nodes.clone());
         let cpu_places: Vec<_> = present.map(|(cpu, node)| (cpu, node_places.number_of(node))).collect();
         let side = KernelSide::start(&Plan {
@@ -220,8 +208,7 @@ impl BpfSource {
             config,
             cpus: facts::possible_cpus(Path::new(HOST)),
             nodes: &cpu_places,
-            pids: &options.selection.pids,
-            tids: &options.selection.tids,
+            selection: &options.selection,
             room: memory.room(),
         })?;
         let mut source = Self {
@@ -238,27 +225,23 @@ impl BpfSource {
             places: HashMap::new(),
             has_given_back: false,
             given_back: ExitedSums::default(),
-            root_cgroup_id: config.root_cgroup_id,
+            config,
             losses_at_start: Losses::default(),
             events_lost: 0,
             events_told_ns: config.born_after_ns,
             own_losses: Losses::default(),
             buffer: Buffer::default(),
-            accounts: config.accounts != 0,
-            stacks: config.stack_every_ns != 0,
             gone: HashSet::new(),
             access: Vec::new(),
-            is_shared: options.shared,
             changes: Changes::default(),
         };
-        // From here on every selected task is followed. What is told now is not told again: it is kept.
+        // From here on every selected task is followed. What this reading returns is not returned again: it is kept.
         source.read_tasks()?;
         source.losses_at_start = source.kernel_losses()?;
         Ok(source)
     }
 
-    /// A task may have been born in a cgroup whose place was just being given back.
-    fn make_missing(&mut self, found: &Found) -> Result<(), Failure> {
+    fn make_missing(&mut self, found: &Sample) -> Result<(), Failure> {
         if !std::mem::take(&mut self.has_given_back) {
             return Ok(());
         }
@@ -267,19 +250,18 @@ impl BpfSource {
         self.side.make_places(missing)
     }
 
-    /// Ascending by serial, and the stacks of those that are blocked.
+    /// Tasks ascending by serial, and the stacks of blocked ones.
     fn read_tasks(&mut self) -> Result<(Vec<TaskReading>, Vec<UnderWay>), Failure> {
         refresh_run_queue();
         let mut stream = self.side.read_tasks()?;
         let read_ns = monotonic_ns();
         self.turn += 1;
         let mut tasks: Vec<TaskReading> = Vec::with_capacity(self.known.len());
-        // Those that wait, by their place among the tasks.
         let mut waiting: Vec<(usize, TaskRecord)> = Vec::new();
-        // The clock of an idle CPU stands still; the latest clock of any is the best "now" that there is.
+        // The clock of an idle CPU stands still: the latest clock is the best "now".
         let mut now_ns = 0;
         let mut stacks = Vec::new();
-        let (owners, is_shared) = (&mut self.access, self.is_shared);
+        let (owners, is_shared) = (&mut self.access, self.config.shared != 0);
         owners.clear();
         let end = read_records(&mut stream, &mut self.buffer, |told| {
             let record = told.record;
@@ -297,8 +279,8 @@ impl BpfSource {
             }
             tasks.push(reading(record, placement, kept, &self.nodes));
         })
-        .map_err(reading_failed)?;
-        if end == End::CutShort {
+        .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;
+        if end == StreamEnd::CutShort {
             self.own_losses.add(Loss::ReadingCutShort, 1);
         }
         if self.known.len() != tasks.len() {
@@ -308,7 +290,7 @@ impl BpfSource {
         for (at, record) in &waiting {
             tasks[*at].pending = pending(record, now_ns);
         }
-        // A task whose record did not fit is shown twice only if it fitted the second time.
+        // The kernel shows a task again if its record did not fit; the later record is whole.
         keep_last(&mut tasks, |task| task.serial);
         keep_last(&mut self.access, |access| access.serial);
         Ok((tasks, stacks))
@@ -325,7 +307,7 @@ impl BpfSource {
         Ok(cpus)
     }
 
-    /// What was counted, and forgets what is of tasks that were gone at the reading before already: that has been told.
+    /// The counted stacks. Removes those of tasks that had exited at the reading before: they have been reported.
     fn read_stacks(&mut self) -> Result<Vec<StackReading>, Failure> {
         let (mut counted, mut over, mut gone) = (Vec::new(), Vec::new(), HashSet::new());
         let (known, before) = (&self.known, &self.gone);
@@ -346,7 +328,7 @@ impl BpfSource {
 
     fn read_exited(&mut self) -> Result<Vec<ExitedReading>, Failure> {
         let mut stream = self.side.read_exited()?;
-        let (turn, accounts, places) = (self.turn, self.accounts, &mut self.places);
+        let (turn, accounts, places) = (self.turn, self.config.accounts != 0, &mut self.places);
         let end = stream::read_exited(&mut stream, &mut self.buffer, |cgroup_id, told| {
             let place = places.entry(cgroup_id).or_insert_with(|| ExitedPlace::new(cgroup_id, accounts));
             (place.told_in, place.is_quiet) = (turn, told.is_none());
@@ -354,8 +336,8 @@ impl BpfSource {
                 place.reading = exited_reading(cgroup_id, told, accounts);
             }
         })
-        .map_err(reading_failed)?;
-        if end == End::CutShort {
+        .map_err(|error| Failure::of_interval("the kernel's tasks", &error))?;
+        if end == StreamEnd::CutShort {
             self.own_losses.add(Loss::ReadingCutShort, 1);
         } else {
             self.places.retain(|_, place| place.told_in == turn);
@@ -375,7 +357,6 @@ impl BpfSource {
     }
 }
 
-/// Where the kernel has its fields: all that is needed must be there.
 fn resolved(options: &Options) -> Result<Resolved, Failure> {
     if !options.selection.follows_all() && facts::gather(Path::new(HOST)).initial_pid_namespace == Some(false)
     {
@@ -397,7 +378,6 @@ fn resolved(options: &Options) -> Result<Resolved, Failure> {
     ))
 }
 
-/// What the kernel side is asked for, from now on: all but what is counted by CPU and node.
 fn config(
     options: &Options,
     mounts: &CgroupMounts,
@@ -426,7 +406,7 @@ fn config(
     }
 }
 
-/// `u64::MAX` where what the BPF side could tell would be of no use.
+/// The hierarchy to report events of; `u64::MAX`: none, where they would be of no use.
 fn hierarchy_to_hear_of(tree: Option<&CgroupTree>, is_v2: bool) -> u64 {
     if !tree.is_some_and(|tree| tree.shows_all) {
         return u64::MAX;
@@ -435,9 +415,9 @@ fn hierarchy_to_hear_of(tree: Option<&CgroupTree>, is_v2: bool) -> u64 {
     cgroups::hierarchy(&own, is_v2).unwrap_or(u64::MAX)
 }
 
-/// Sorts by key; of those with the same key it keeps what came last.
+/// Sorts by key and keeps the last item of each key.
 fn keep_last<T>(all: &mut Vec<T>, key: impl Fn(&T) -> u64) {
-    // They mostly are in order already, and may be large.
+    // Items are mostly in order already, and may be large.
     all.sort_by_key(&key);
     all.dedup_by(|later, kept| {
         let is_same = key(later) == key(kept);
@@ -448,8 +428,7 @@ fn keep_last<T>(all: &mut Vec<T>, key: impl Fn(&T) -> u64) {
     });
 }
 
-/// NodePlaces that are to be given back although their cgroups are there: where most are taken, those of cgroups in which no task is
-/// and lately none exited. Else whoever makes cgroups enough could take them from everybody.
+/// Idle places to free when most are taken: otherwise a user who makes many cgroups could take all places.
 fn surplus(places: &HashMap<u64, ExitedPlace>, tasks: &[TaskReading], root_id: u64) -> Vec<u64> {
     if places.len() < EXITED_CGROUPS / 4 * 3 {
         return Vec::new();
@@ -460,7 +439,7 @@ fn surplus(places: &HashMap<u64, ExitedPlace>, tasks: &[TaskReading], root_id: u
     idle.take(places.len() - EXITED_CGROUPS / 2).collect()
 }
 
-/// A sum that is another one whenever a task was added.
+/// A checksum that changes whenever a task is added.
 fn motion(place: &ExitedReading) -> u64 {
     let totals = &place.totals;
     [
@@ -473,14 +452,6 @@ fn motion(place: &ExitedReading) -> u64 {
     ]
     .iter()
     .fold(place.tasks, |sum, figure| sum.wrapping_add(*figure))
-}
-
-fn reading_failed(error: std::io::Error) -> Failure {
-    Failure::new(
-        format!("the kernel's tasks could not be read ({error})"),
-        "this interval has no figures",
-        "",
-    )
 }
 
 #[cfg(test)]

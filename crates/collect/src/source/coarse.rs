@@ -1,7 +1,7 @@
-//! `/proc` as a source: sums of waits, where BPF is not to be had.
+//! `/proc` as a source: sums of waits, where BPF is not available.
 //!
-//! Of each thread one small file is read, `schedstat`. Where that has not changed the thread neither ran nor waited, and its
-//! other files say what they said before.
+//! One small file of each thread is always read, `schedstat`. If it has not changed, the thread neither ran nor waited,
+//! and its other files are skipped.
 
 pub(crate) mod cgroup_ids;
 pub(crate) mod files;
@@ -20,55 +20,47 @@ use std::{
 
 use cgscope_layout::{Loss, wire::serial};
 use cgscope_model::{
-    Accounts, ByCause, Cause, CpuTimes, Gone, Hist, Losses, Mode, TaskReading, Totals, doctor::Facts,
+    Accounts, ByCause, Cause, CpuTimes, Gone, Hist, Losses, Mode, Sample, TaskReading, Totals, doctor::Facts,
     printable,
 };
 
-use super::{Found, Source};
+use super::Source;
 use crate::{
     Failure, Options,
     cgroups::CgroupTree,
     clock::{Ticks, monotonic_ns},
+    collector::process_of,
     facts::{self, CgroupMounts},
-    proc,
 };
 use cgroup_ids::CgroupIds;
 use files::ProcFiles;
 use follow::Follow;
 use text::Schedstat;
 
-/// A task that does nothing may be moved to another cgroup; it is looked at again with every so manieth reading.
+/// An idle task may move to another cgroup: its cgroup is read again every this many readings.
 const CGROUP_EVERY: u64 = 16;
 
-/// What is kept of a task from one reading to the next.
-struct Known {
+struct KnownThread {
     schedstat: Schedstat,
     start_ticks: u64,
     is_dead: bool,
-    /// The reading that saw it last.
     seen: u64,
-    /// The reading that saw it change.
     changed: u64,
     reading: TaskReading,
 }
 
-/// Reads `/proc`.
 pub(crate) struct CoarseSource {
     files: ProcFiles,
     cgroups: Option<CgroupIds>,
     follow: Follow,
     nodes: BTreeMap<u32, u32>,
     ticks: Ticks,
-    /// By thread id.
-    known: HashMap<u32, Known>,
+    known: HashMap<u32, KnownThread>,
     no_waits: Arc<Hist>,
-    /// Asked where time goes beside waits.
     accounts: bool,
-    /// Counts the readings.
     number: u64,
-    /// When the last reading began, ns.
     read_ns: Option<u64>,
-    /// Births can be told: every task is shown that [`text::forks`] counts.
+    /// Forks can be counted: `/proc` shows every task that [`text::forks`] counts.
     counts_births: bool,
     births: Births,
     losses: Losses,
@@ -81,7 +73,7 @@ impl Source for CoarseSource {
         Mode::Coarse
     }
 
-    fn read(&mut self) -> Result<Found, Failure> {
+    fn read(&mut self) -> Result<Sample, Failure> {
         let now_ns = monotonic_ns();
         self.number += 1;
         if let Some(cgroups) = &mut self.cgroups {
@@ -89,7 +81,9 @@ impl Source for CoarseSource {
         }
         let forks = self.files.of_host("stat").and_then(text::forks);
         let mut pids = std::mem::take(&mut self.pids);
-        self.follow.processes(&mut self.files, forks, &mut pids).map_err(reading_failed)?;
+        self.follow
+            .processes(&mut self.files, forks, &mut pids)
+            .map_err(|error| Failure::of_interval("/proc", &error))?;
         for pid in &pids {
             self.read_process(*pid);
         }
@@ -101,11 +95,11 @@ impl Source for CoarseSource {
         }
         self.read_ns = Some(now_ns);
         let number = self.number;
-        // One that has ended is shown for the last time with what it did last.
+        // A task that has ended is shown once more with what it did last.
         let shown = self.known.values().filter(|known| !known.is_dead || known.changed == number);
         let mut tasks: Vec<TaskReading> = shown.map(|known| known.reading.clone()).collect();
         tasks.sort_unstable_by_key(|task| task.serial);
-        Ok(Found { tasks, ..Found::default() })
+        Ok(Sample { tasks, ..Sample::default() })
     }
 
     fn tell_of_cgroups(&mut self, tree: &mut CgroupTree, now: Instant) {
@@ -120,20 +114,18 @@ impl Source for CoarseSource {
 }
 
 impl CoarseSource {
-    /// Checks that `/proc` tells what is needed.
     pub fn start(
         options: &Options,
         mounts: &CgroupMounts,
         nodes: BTreeMap<u32, u32>,
     ) -> Result<Self, Failure> {
         let root = Path::new("/");
-        let mut files = opened(root)?;
         let facts = facts::gather(root);
-        must_keep_sums(&facts)?;
-        let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let mut files = opened(root, &facts)?;
+        let mountinfo = facts::mountinfo(root);
         let ticks = Ticks::of_this_host();
         let since_ticks = ticks.at(monotonic_ns());
-        let follow = Follow::new(&options.selection, since_ticks, &mut files, proc::process_of);
+        let follow = Follow::new(&options.selection, since_ticks, &mut files, process_of);
         let counts_births = matches!(follow, Follow::All)
             && facts.initial_pid_namespace == Some(true)
             && facts.hides_processes == Some(false);
@@ -161,7 +153,6 @@ impl CoarseSource {
         if let Some(threads) = self.files.threads(pid, &mut tids) {
             for tid in &tids {
                 if self.follow.wants(pid, *tid) {
-                    // One that is gone by now is found to have ended.
                     let _ = self.read_thread(threads.as_fd(), pid, *tid);
                 }
             }
@@ -169,9 +160,10 @@ impl CoarseSource {
         self.tids = tids;
     }
 
-    /// True if it is known and has not been on a CPU since: all but its cgroup is as it was.
+    /// True if it is known and has not run since: nothing but its cgroup can have changed.
     fn has_rested(&mut self, threads: BorrowedFd<'_>, pid: u32, tid: u32, schedstat: Schedstat) -> bool {
-        let is_as_it_was = |known: &&mut Known| known.schedstat == schedstat && known.reading.tgid == pid;
+        let is_as_it_was =
+            |known: &&mut KnownThread| known.schedstat == schedstat && known.reading.tgid == pid;
         let Some(known) = self.known.get_mut(&tid).filter(is_as_it_was) else { return false };
         known.seen = self.number;
         if (self.number + u64::from(tid)).is_multiple_of(CGROUP_EVERY) {
@@ -181,7 +173,6 @@ impl CoarseSource {
         true
     }
 
-    /// `None` if it is gone.
     fn read_thread(&mut self, threads: BorrowedFd<'_>, pid: u32, tid: u32) -> Option<()> {
         let schedstat = self.files.of_thread(threads, tid, "schedstat").and_then(text::schedstat)?;
         if self.has_rested(threads, pid, tid, schedstat) {
@@ -203,7 +194,7 @@ impl CoarseSource {
             tgid: pid,
             comm,
             start_ns,
-            // The last one of a task whose cgroup was removed while it was on its way out.
+            // The last known cgroup if it was removed while the task exited.
             cgroup_id: cgroup_id.or(before.map(|known| known.reading.cgroup_id)).unwrap_or_default(),
             cpu,
             node: self.nodes.get(&cpu).copied(),
@@ -214,11 +205,11 @@ impl CoarseSource {
         };
         self.births.born += u64::from(before.is_none());
         let (seen, changed) = (self.number, self.number);
-        self.keep(Known { schedstat, start_ticks, is_dead, seen, changed, reading });
+        self.keep(KnownThread { schedstat, start_ticks, is_dead, seen, changed, reading });
         Some(())
     }
 
-    fn keep(&mut self, known: Known) {
+    fn keep(&mut self, known: KnownThread) {
         let start_ticks = known.start_ticks;
         if let Some(old) = self.known.insert(known.reading.tid, known)
             && old.start_ticks != start_ticks
@@ -227,7 +218,7 @@ impl CoarseSource {
         }
     }
 
-    /// Ticks are coarse: whoever was not there at the last reading did not start before it.
+    /// Ticks are coarse: a task that is new in this reading did not start before the last one.
     fn start_ns(&self, ticks: u64) -> u64 {
         let start_ns = self.ticks.monotonic_ns(ticks);
         match self.read_ns {
@@ -246,15 +237,14 @@ impl CoarseSource {
     }
 }
 
-/// What a thread did, in user space and in the kernel, and no less than `before`. `/proc` has it in ticks; together that is its run
-/// time, which the scheduler has to the nanosecond.
+/// Time in user space and in the kernel, no less than `before`. `/proc` has it in ticks, which are scaled to the exact run time.
 pub(crate) fn cpu_times(stat: &text::Stat<'_>, ran_ns: u64, ticks: Ticks, before: &CpuTimes) -> CpuTimes {
     let [user_ns, system_ns, guest_ns] =
         [stat.user_ticks, stat.system_ticks, stat.guest_ticks].map(|count| ticks.ns(count));
     CpuTimes::scaled(user_ns, system_ns, guest_ns, ran_ns, before)
 }
 
-/// What blocked it nobody tells, nor what it did between the last reading and its end: so nothing is known of threads that exited.
+/// `/proc` does not show what blocked a task, nor what it did between the last reading and its end.
 fn accounts(
     stat: &text::Stat<'_>,
     schedstat: Schedstat,
@@ -279,8 +269,7 @@ fn totals(schedstat: Schedstat, (voluntary, involuntary): (u64, u64)) -> Totals 
     }
 }
 
-/// Its name, shared with the reading before where it is the same.
-fn comm_of(comm: &[u8], before: Option<&Known>) -> Arc<str> {
+fn comm_of(comm: &[u8], before: Option<&KnownThread>) -> Arc<str> {
     let comm = String::from_utf8_lossy(comm);
     match before {
         Some(known) if *known.reading.comm == *comm => known.reading.comm.clone(),
@@ -297,19 +286,18 @@ fn cgroup_id(
     cgroups?.id(files.of_thread(threads, tid, "cgroup")?)
 }
 
-/// Tasks that came and went between two readings.
 #[derive(Debug, Default)]
 struct Births {
-    /// Tasks made on this host, at the last reading.
+    /// Forks on this host until the last reading.
     forks: Option<u64>,
-    /// New ones in this reading.
+    /// New tasks in this reading.
     born: u64,
-    /// Seen before they were counted: they were made while the reading went on.
+    /// New tasks that were seen before their fork was counted, as it happened during the reading.
     early: u64,
 }
 
 impl Births {
-    /// How many there were since the last reading; `forks` was read before the tasks of this one.
+    /// Unseen tasks since the last reading; `forks` was read before the tasks of this one.
     fn unseen(&mut self, forks: Option<u64>) -> u64 {
         let seen = std::mem::take(&mut self.born) + self.early;
         let Some(made) = forks.zip(self.forks).map(|(now, before)| now.saturating_sub(before)) else {
@@ -322,7 +310,15 @@ impl Births {
     }
 }
 
-fn opened(root: &Path) -> Result<ProcFiles, Failure> {
+/// Opens `/proc`; an error where it cannot be read, or the kernel keeps no sums.
+fn opened(root: &Path, facts: &Facts) -> Result<ProcFiles, Failure> {
+    if facts.sched_info == Some(false) {
+        return Err(Failure::of_mode(
+            "the kernel keeps no sums of waits (/proc/self/schedstat is absent or zero)",
+            "they cannot be measured in the coarse mode either",
+            "boot a kernel built with CONFIG_TASK_DELAY_ACCT=y or CONFIG_SCHEDSTATS=y, and without `nodelayacct`",
+        ));
+    }
     ProcFiles::open(&root.join("proc")).map_err(|error| {
         Failure::of_mode(
             format!("/proc cannot be read ({error})"),
@@ -330,19 +326,4 @@ fn opened(root: &Path) -> Result<ProcFiles, Failure> {
             "mount -t proc proc /proc",
         )
     })
-}
-
-fn must_keep_sums(facts: &Facts) -> Result<(), Failure> {
-    if facts.sched_info != Some(false) {
-        return Ok(());
-    }
-    Err(Failure::of_mode(
-        "the kernel keeps no sums of waits (/proc/self/schedstat is absent or zero)",
-        "they cannot be measured in the coarse mode either",
-        "boot a kernel built with CONFIG_TASK_DELAY_ACCT=y or CONFIG_SCHEDSTATS=y, and without `nodelayacct`",
-    ))
-}
-
-fn reading_failed(error: std::io::Error) -> Failure {
-    Failure::new(format!("/proc could not be read ({error})"), "this interval has no figures", "")
 }

@@ -1,4 +1,4 @@
-//! What is done about each message of the daemon: one step after the other, without sockets and without waiting.
+//! What each message of the daemon leads to, without sockets and without waiting.
 
 use std::{
     collections::HashSet,
@@ -14,7 +14,7 @@ use crate::{
     feed::{End, Event},
 };
 
-/// A first interval that is shorter than this part of what was asked for is none where whole ones were asked for.
+/// Where whole intervals are wanted, a first interval shorter than this part of one is dropped.
 const WHOLE: f64 = 0.9;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,28 +31,25 @@ pub enum Then {
     Stop,
 }
 
-/// An event to give, if any, and what is done after it.
+/// An event, if any, and what to do after it.
 pub type Step = (Option<Result<Event>>, Then);
 
 pub fn failed(sentence: impl Into<String>) -> Step {
     (Some(Err(Error::incomplete(sentence))), Then::Stop)
 }
 
-/// The Samples of one daemon after the other.
 pub struct Following {
     socket: PathBuf,
     /// Only these threads; empty: all.
     tids: HashSet<u32>,
-    /// The first interval must be this long at least, ns; 0 once it is over.
+    /// Shortest first interval, ns; 0 once it is over.
     shortest_ns: u64,
-    /// Held back until it is known whether it is the last one, or too near to the next.
+    /// Held until it is known whether it is the last, or too close to the next.
     held: Option<Box<Sample>>,
-    /// The next Sample must not be compared with those before it.
     anew: bool,
 }
 
 impl Following {
-    /// After the first Sample. `whole_ns`: the first interval must be about this long, if any.
     pub fn new(socket: &Path, tids: &[u32], first: Box<Sample>, whole_ns: Option<u64>) -> Self {
         Self {
             socket: socket.into(),
@@ -63,13 +60,12 @@ impl Following {
         }
     }
 
-    /// The Sample that is held back for no reason: waiting for the next message would keep it back.
     pub fn release(&mut self, wanted: Wanted) -> Option<Event> {
         let is_kept = wanted == Wanted::Last || self.shortest_ns > 0;
         if is_kept { None } else { self.give(None) }
     }
 
-    /// What a message leads to; `None`: the daemon has gone without a word.
+    /// What a message leads to; `None`: the daemon closed the connection.
     pub fn on(&mut self, message: Option<Message<Word>>, wanted: Wanted) -> Step {
         match message {
             Some(Message::Sample(sample)) => (self.on_sample(sample).map(Ok), Then::Receive),
@@ -83,13 +79,12 @@ impl Following {
         }
     }
 
-    /// Figures of the daemon that is back have nothing to do with those before.
+    /// The figures of a restarted daemon are not comparable.
     pub fn on_reconnection(&mut self) -> Step {
         (self.held, self.shortest_ns, self.anew) = (None, 0, true);
         (Some(Ok(Event::Message("the daemon is back: figures begin anew".into()))), Then::Receive)
     }
 
-    /// A first Sample too near to this one gives way to it.
     fn on_sample(&mut self, sample: Box<Sample>) -> Option<Event> {
         let shortest_ns = std::mem::take(&mut self.shortest_ns);
         self.held.take_if(|held| sample.mono_ns.saturating_sub(held.mono_ns) < shortest_ns);
@@ -106,7 +101,6 @@ impl Following {
         }
     }
 
-    /// Why no more comes for a while, for people.
     fn why_lost(&self, word: Option<Word>) -> String {
         let failure = word.filter(|word| word.refused == Some(Refusal::Failed));
         failure.map_or_else(
@@ -115,8 +109,7 @@ impl Following {
         )
     }
 
-    /// Gives the Sample that is held back. Without the threads that were not chosen; of exited ones, and of who made whom wait,
-    /// nothing is known by thread.
+    /// Emits the held Sample, without other threads than the chosen ones. Exited tasks and culprits are not known by thread.
     fn give(&mut self, end: Option<End>) -> Option<Event> {
         let mut sample = self.held.take()?;
         if !self.tids.is_empty() {
@@ -132,7 +125,7 @@ fn said(word: Word) -> Option<Event> {
     is_for_people.then_some(Event::Message(word.sentence))
 }
 
-/// A daemon that refuses so may serve again.
+/// True for refusals of a daemon that may serve again.
 pub fn passes(refused: Option<Refusal>) -> bool {
     matches!(refused, Some(Refusal::Ending | Refusal::TooSlow | Refusal::Failed))
 }

@@ -1,10 +1,10 @@
-//! The daemon as a feed: what it shows us, as if we measured ourselves.
+//! The daemon as a feed.
 
-mod backoff;
 mod following;
 mod remote;
 
 use std::{
+    hash::{BuildHasher, RandomState},
     io,
     path::{Path, PathBuf},
     thread,
@@ -20,7 +20,6 @@ use cgscope_serve::{
 };
 
 use self::{
-    backoff::{AGAIN, Backoff, spread},
     following::{Following, Step, Then, Wanted, failed, passes},
     remote::Remote,
 };
@@ -30,26 +29,26 @@ use crate::{
     request::Target,
 };
 
-/// After so long with the daemon, waits begin at the first one again.
+/// After this time with the daemon, waits start at the shortest again.
 const STEADY: Duration = Duration::from_secs(60);
-/// A daemon that is back may lock us out so many times.
+/// The first wait before a new attempt, and each one while nobody listens.
+const AGAIN: Duration = Duration::from_millis(500);
+/// The longest wait after refusals or early failures.
+const LONGEST: Duration = Duration::from_secs(30);
+/// How often a restarted daemon may lock us out.
 const REFUSALS: u32 = 10;
 
-/// The socket that is tried of itself; `None`: there is no daemon.
+/// The socket that is tried by default, if it exists.
 pub fn usual() -> Option<&'static Path> {
     Some(Path::new(SOCKET)).filter(|path| path.exists())
 }
 
-/// The daemon, whose first Sample has come.
 pub struct Daemon {
     path: PathBuf,
     connection: Connection,
-    /// How time on a CPU splits, where that is asked for.
     split: Option<TimeSplit>,
     remote: Remote,
-    /// Everything is shown, not only what is this user's.
     pub shows_all: bool,
-    /// What the daemon has said before its first Sample.
     said: Vec<String>,
     following: Following,
     then: Then,
@@ -57,10 +56,8 @@ pub struct Daemon {
     since: Instant,
 }
 
-/// The next message, with what the daemon does not report.
 fn receive(connection: &mut Connection, split: &mut Option<TimeSplit>) -> Option<Message<Word>> {
     let mut message = connection.receive();
-    // As soon as it has come.
     if let (Some(split), Some(Message::Sample(sample))) = (split, &mut message) {
         split.add(sample);
     }
@@ -68,7 +65,7 @@ fn receive(connection: &mut Connection, split: &mut Option<TimeSplit>) -> Option
 }
 
 impl Daemon {
-    /// Connects, and waits for the first Sample. `is_whole`: the first interval must not be a short one.
+    /// Connects and waits for the first Sample. `is_whole`: the first interval must not be a short one.
     pub fn connect(
         path: &Path,
         options: &Options,
@@ -77,7 +74,6 @@ impl Daemon {
     ) -> std::result::Result<Self, ConnectError> {
         let asked = Request { pids: options.selection.pids.clone(), ..Request::every(interval_ns) };
         let (mut connection, sender) = Connection::open(path, &asked)?;
-        // Without /proc there is no split, and it is unknown.
         let mut split = options.accounts.is_some().then(TimeSplit::new).and_then(io::Result::ok);
         let (mut shows_all, mut said) = (false, Vec::new());
         let first = loop {
@@ -114,7 +110,6 @@ impl Daemon {
         Events::start(self, move |demand| remote.demand(demand), end)
     }
 
-    /// How measuring is less than it could be, in sentences.
     pub fn limits(&self, selection: &Selection) -> Vec<String> {
         let is_part = !selection.follows_all() || !self.shows_all;
         let ended = "through the daemon, what tasks did that ended between two Samples is told by cgroup, and only of cgroups \
@@ -122,7 +117,6 @@ impl Daemon {
         is_part.then(|| ended.to_owned()).into_iter().chain(self.said.clone()).collect()
     }
 
-    /// What of it is looked at, in words; `target`: what was asked for.
     pub fn title(&self, target: &Target) -> String {
         let whole = target.selection.is_whole_host() && target.command.is_empty();
         let what = match (self.shows_all, whole) {
@@ -134,7 +128,6 @@ impl Daemon {
     }
 }
 
-/// That what was asked for can be seen through a daemon.
 pub fn check(target: &Target) -> Result<()> {
     let no = |what: &str| {
         Err(Error::could_not_run(format!(
@@ -167,7 +160,10 @@ impl Feed for Daemon {
             };
             self.then = then;
             if then == Then::Reconnect {
-                self.lose();
+                self.remote.lose();
+                if self.since.elapsed() >= STEADY {
+                    self.backoff = Backoff::new();
+                }
             }
             if event.is_some() {
                 return event;
@@ -185,13 +181,6 @@ impl Daemon {
         self.following.on(message, self.remote.wanted())
     }
 
-    fn lose(&mut self) {
-        self.remote.lose();
-        if self.since.elapsed() >= STEADY {
-            self.backoff = Backoff::new();
-        }
-    }
-
     fn reconnect(&mut self) -> Step {
         match reconnect(&self.path, &self.remote, &mut self.backoff) {
             Ok(Some(connection)) => {
@@ -204,12 +193,34 @@ impl Daemon {
     }
 }
 
-/// A daemon that is back may serve if it is tried again. Not so one of another version, or one that was asked for a process that is
-/// gone.
+/// The wait before the next attempt. It doubles after each refusal or failure, so that many viewers do not load a
+/// daemon in trouble.
+#[derive(Debug)]
+struct Backoff(Duration);
+
+impl Backoff {
+    fn new() -> Self {
+        Self(AGAIN)
+    }
+
+    fn grow(&mut self) -> Duration {
+        let wait = self.0;
+        self.0 = (wait * 2).min(LONGEST);
+        spread(wait)
+    }
+}
+
+/// Up to a quarter more or less, so that viewers that lost the daemon together return one by one.
+fn spread(wait: Duration) -> Duration {
+    let random = RandomState::new().hash_one(());
+    wait.mul_f64(0.75 + 0.5 * (random as f64 / u64::MAX as f64))
+}
+
+/// True if a new attempt may succeed: not for another version, or after a request for an exited process.
 fn may_pass(error: &ConnectError, refusals: u32) -> bool {
     match error {
         ConnectError::NobodyThere(..) | ConnectError::Io(..) => true,
-        // Also for the moment between making a socket and giving it to its group.
+        // Between making a socket and giving it to its group.
         ConnectError::NotAllowed(_) => refusals < REFUSALS,
         ConnectError::Refused(word) => {
             passes(word.refused)
@@ -219,7 +230,7 @@ fn may_pass(error: &ConnectError, refusals: u32) -> bool {
     }
 }
 
-/// Waits, unless nobody waits for the daemon any more: false.
+/// Waits; false once nobody wants more Samples.
 fn wait_unless_over(wait: Duration, remote: &Remote) -> bool {
     let end = Instant::now() + wait;
     loop {
@@ -234,7 +245,6 @@ fn wait_unless_over(wait: Duration, remote: &Remote) -> bool {
     }
 }
 
-/// The daemon that is back; `None` where nobody waits for it any more.
 fn reconnect(
     path: &Path,
     remote: &Remote,

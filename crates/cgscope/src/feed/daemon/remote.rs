@@ -1,4 +1,4 @@
-//! What is asked of the daemon from another thread than the one that receives.
+//! Requests to the daemon from another thread than the receiving one.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,12 +7,10 @@ use cgscope_serve::{client::Sender, protocol::Request};
 use super::following::Wanted;
 use crate::feed::{Demand, ns};
 
-/// The request, shared between the two threads.
 #[derive(Clone)]
 pub struct Remote(Arc<Mutex<Asking>>);
 
 struct Asking {
-    /// What is wanted, also of a daemon that comes back.
     request: Request,
     sender: Option<Sender>,
     is_dropped: bool,
@@ -40,7 +38,6 @@ impl Remote {
         self.lock().request.clone()
     }
 
-    /// Passes a demand on to the daemon, if there is one.
     pub fn demand(&self, demand: Demand) {
         let mut asking = self.lock();
         let Asking { request, sender, is_dropped } = &mut *asking;
@@ -51,7 +48,7 @@ impl Remote {
         }
         match sender {
             Some(sender) if *is_dropped => sender.hang_up(),
-            // A daemon that is gone is noticed where Samples come from.
+            // The receiving thread notices a lost daemon.
             Some(sender) => drop(sender.ask(request)),
             None => {}
         }
@@ -61,7 +58,7 @@ impl Remote {
         self.lock().sender = None;
     }
 
-    /// It is back, and was asked for this; what is wanted may be something else by now.
+    /// After a reconnection with the request `asked`, which may have changed since.
     pub fn find(&self, mut sender: Sender, asked: &Request) {
         let mut asking = self.lock();
         if asking.request != *asked {

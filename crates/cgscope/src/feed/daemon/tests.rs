@@ -1,4 +1,4 @@
-use std::{io, io::Write, os::unix::net::UnixListener};
+use std::{collections::HashSet, io, io::Write, os::unix::net::UnixListener};
 
 use cgscope_record::{Outgoing, ReadError};
 
@@ -52,4 +52,15 @@ fn a_daemon_that_refuses_is_tried_again_after_longer_and_longer_waits() {
     let ended = Instant::now();
     assert!(matches!(viewer.join().expect("no panic"), Ok(false)));
     assert!(ended.elapsed() < Duration::from_secs(2), "it waits for nobody");
+}
+
+#[test]
+fn waits_double_up_to_the_longest_and_are_spread() {
+    let mut backoff = Backoff::new();
+    let waits: Vec<Duration> = (0..10).map(|_| backoff.grow()).collect();
+    let middle = (0..10).map(|n| (AGAIN * 2u32.pow(n)).min(LONGEST));
+    for (wait, middle) in waits.iter().zip(middle) {
+        assert!((middle.mul_f64(0.75)..=middle.mul_f64(1.25)).contains(wait), "{wait:?} of {middle:?}");
+    }
+    assert!((0..20).map(|_| spread(AGAIN)).collect::<HashSet<_>>().len() > 10);
 }

@@ -44,7 +44,7 @@ impl Watch {
     pub fn new(own: Option<OwnCgroup>) -> Self {
         Self {
             own: own.into(),
-            quotas: QuotaFiles::new().into(),
+            quotas: QuotaFiles::of_this_host().into(),
             before: RefCell::default(),
             after: RefCell::default(),
         }

@@ -1,4 +1,4 @@
-//! From the path in `/proc/PID/cgroup` to the cgroup's id.
+//! Cgroup ids from the paths in `/proc/PID/cgroup`.
 
 use std::{
     collections::HashMap,
@@ -13,49 +13,54 @@ use super::text;
 use cgscope_model::printable;
 
 use crate::{
-    cgroups::{CgroupTree, Event},
+    cgroups::{CgroupTree, TreeEvent},
     facts::{self, CgroupMounts},
 };
 
-/// The cgroups that a reading meets.
+/// The cgroups met in one reading.
 #[derive(Debug, Default)]
 pub struct CgroupIds {
     mount: PathBuf,
-    /// The part of the hierarchy that the mount shows: `/`, or the cgroup of a container.
+    /// The part of the hierarchy that the mount shows: `/`, or a container's cgroup.
     shows: Vec<u8>,
     is_v2: bool,
-    /// By path below the mount, met in this reading. A path may be another cgroup's by the next one.
+    /// By path below the mount. Kept for one reading: a path may belong to another cgroup in the next.
     met: HashMap<Vec<u8>, Option<u64>>,
 }
 
 impl CgroupIds {
-    /// Of the hierarchy of the cpu controller; below `root`, which is `/` but in tests.
+    /// For the hierarchy of the cpu controller; `root` is `/` except in tests.
     pub fn new(root: &Path, mounts: &CgroupMounts, mountinfo: &str) -> Option<Self> {
         let mount = mounts.cpu()?;
         let shows = facts::shown_at(mountinfo, mount)?.into_bytes();
-        let mount = root.join(mount.strip_prefix("/").unwrap_or(mount));
+        let mount = facts::below(root, mount);
         Some(Self { mount, shows, is_v2: mounts.cpu_is_v2(), met: HashMap::new() })
     }
 
-    /// To be called before each reading.
+    /// Call before each reading.
     pub fn begin(&mut self) {
         self.met.clear();
     }
 
-    /// The id of the cgroup that `/proc/PID/cgroup` tells; `None`: it is gone, or the mount does not show it.
+    /// The id of the cgroup in a `/proc/PID/cgroup`; `None`: removed, or the mount does not show it.
     pub fn id(&mut self, text: &[u8]) -> Option<u64> {
         let path = text::cgroup_path(text, self.is_v2)?;
         let below = if self.shows == b"/" { path } else { path.strip_prefix(&*self.shows)? };
         let path = match below {
             [] => b"/",
             [b'/', ..] => below,
-            // A namesake: `/docker/ab` is not in `/docker/a`.
+            // Not below: `/docker/ab` is not in `/docker/a`.
             _ => return None,
         };
         if let Some(id) = self.met.get(path) {
             return *id;
         }
-        self.meet_ancestors(path);
+        // Ancestors, for their quotas.
+        for end in path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end.max(1)) {
+            if !self.met.contains_key(&path[..end]) {
+                self.meet(&path[..end]);
+            }
+        }
         self.meet(path)
     }
 
@@ -66,23 +71,13 @@ impl CgroupIds {
         id
     }
 
-    /// Their quotas hold for it, too.
-    fn meet_ancestors(&mut self, path: &[u8]) {
-        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end.max(1));
-        for ancestor in ends.map(|end| &path[..end]) {
-            if !self.met.contains_key(ancestor) {
-                self.meet(ancestor);
-            }
-        }
-    }
-
-    /// So that the tree need not be walked.
+    /// Adds what was met to the tree, which then need not be walked.
     pub fn tell(&self, tree: &mut CgroupTree, now: std::time::Instant) {
         for (path, id) in &self.met {
             let Some(id) = *id else { continue };
             let path: Arc<str> = printable(&String::from_utf8_lossy(path));
             if tree.path(id) != Some(&path) || tree.is_gone(id) {
-                tree.hear(Event::Made(id, Some(path)), now);
+                tree.hear(TreeEvent::Made(id, Some(path)), now);
             }
         }
     }

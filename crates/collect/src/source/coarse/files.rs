@@ -1,4 +1,4 @@
-//! Reads the files of `/proc`, all into one buffer.
+//! Reads files of `/proc` into one buffer.
 
 use std::{
     ffi::CStr,
@@ -15,12 +15,12 @@ use rustix::{
     io::Errno,
 };
 
-/// Of directory entries read at a time.
+/// Bytes of directory entries per system call.
 const ENTRIES: usize = 32 << 10;
-/// Longer than any of the files read here but `/proc/stat`, whose lines of interrupts grow with their number.
+/// Longest file. Only `/proc/stat` may come near: its lines of interrupts grow with their number.
 const LONGEST: usize = 1 << 20;
 
-/// A `/proc`, below a directory of the caller's choice.
+/// A mounted `/proc`.
 pub struct ProcFiles {
     proc: OwnedFd,
     entries: Vec<MaybeUninit<u8>>,
@@ -29,7 +29,7 @@ pub struct ProcFiles {
 }
 
 impl ProcFiles {
-    /// The `/proc` that is mounted here.
+    /// Opens the `/proc` mounted at this path.
     pub fn open(proc: &Path) -> io::Result<Self> {
         Ok(Self {
             proc: File::open(proc)?.into(),
@@ -39,7 +39,7 @@ impl ProcFiles {
         })
     }
 
-    /// The processes that are there, ascending.
+    /// All processes, ascending.
     pub fn processes(&mut self, into: &mut Vec<u32>) -> io::Result<()> {
         into.clear();
         let directory = openat(&self.proc, ".", DIRECTORY, Mode::empty())?;
@@ -48,18 +48,17 @@ impl ProcFiles {
         Ok(())
     }
 
-    /// The directory of a process's threads, and their ids; `None` if it is gone, or not to be seen.
+    /// The directory of a process's threads, and their ids; `None` if it has exited or is hidden.
     pub fn threads(&mut self, pid: u32, into: &mut Vec<u32>) -> Option<OwnedFd> {
         into.clear();
         self.path.clear();
-        // Writing to a String cannot fail.
         let _ = write!(self.path, "{pid}/task");
         let directory = openat(&self.proc, self.path.as_str(), DIRECTORY, Mode::empty()).ok()?;
         numbers(directory.as_fd(), &mut self.entries, into).ok()?;
         Some(directory)
     }
 
-    /// A file of a thread, in the directory from [`threads`](Self::threads).
+    /// A file of a thread; `threads` comes from [`threads`](Self::threads).
     pub fn of_thread(&mut self, threads: BorrowedFd<'_>, tid: u32, name: &str) -> Option<&[u8]> {
         self.path.clear();
         let _ = write!(self.path, "{tid}/{name}");
@@ -81,7 +80,6 @@ impl ProcFiles {
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// The entries whose name is a number.
 fn numbers(
     directory: BorrowedFd<'_>,
     entries: &mut [MaybeUninit<u8>],
@@ -98,7 +96,6 @@ fn number(name: &CStr) -> Option<u32> {
     name.to_str().ok().filter(|name| name.starts_with(|c: char| c.is_ascii_digit()))?.parse().ok()
 }
 
-/// The whole file; `None` if it is gone or not for us.
 fn read<'b>(directory: BorrowedFd<'_>, path: &str, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
     let file = openat(directory, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut length = 0;
@@ -108,7 +105,7 @@ fn read<'b>(directory: BorrowedFd<'_>, path: &str, buffer: &'b mut Vec<u8>) -> O
             Err(Errno::INTR) => continue,
             Err(_) => return None,
         }
-        // These files are one record each (`single_open`): what leaves room is the end, and asking again costs a third more.
+        // Each file is one record (`single_open`): a short read is the end, and reading again costs a third more.
         if length < buffer.len() {
             return Some(&buffer[..length]);
         }

@@ -1,4 +1,4 @@
-//! Whose threads are read: everybody's, or those of chosen processes and of what they start.
+//! Which threads are read: all, or those of chosen processes and their children.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,30 +6,28 @@ use cgscope_model::Selection;
 
 use super::{files::ProcFiles, text};
 
-/// Whose threads are read.
+/// Which threads are read.
 #[derive(Debug)]
 pub enum Follow {
-    /// Everybody's.
+    /// All threads.
     All,
-    /// Those of some.
+    /// Some threads.
     Chosen(Chosen),
 }
 
-/// Processes with all their threads and what they start, and single threads.
+/// Processes with all their threads and children, and single threads.
 #[derive(Debug, Default)]
 pub struct Chosen {
-    /// With the start of each, in clock ticks: an id may be given to another process.
+    /// With the start of each, in clock ticks, as ids are reused.
     processes: BTreeMap<u32, u64>,
-    /// Single threads by process.
     threads: BTreeMap<u32, BTreeSet<u32>>,
-    /// Children are followed if they were started from then on, in clock ticks.
+    /// Children are followed from this start on, in clock ticks.
     since_ticks: u64,
-    /// [`text::forks`] when children were last looked for.
     forks: Option<u64>,
 }
 
 impl Follow {
-    /// What the selection asks for, children from `since_ticks` on. `process_of`: the process of a thread.
+    /// The threads of a selection, with children from `since_ticks` on. `process_of`: the process of a thread.
     pub fn new(
         selection: &Selection,
         since_ticks: u64,
@@ -52,7 +50,7 @@ impl Follow {
         Self::Chosen(chosen)
     }
 
-    /// The processes to look into; `forks` as the host tells it now.
+    /// The processes to read; `forks`: the host's count now.
     pub fn processes(
         &mut self,
         files: &mut ProcFiles,
@@ -72,7 +70,7 @@ impl Follow {
         }
     }
 
-    /// The processes of which every thread is asked for by name, as far as they were found; none where all are.
+    /// The processes that were selected whole and found; none if all are.
     pub fn whole_processes(&self) -> impl Iterator<Item = u32> + '_ {
         let chosen = match self {
             Self::All => None,
@@ -81,7 +79,7 @@ impl Follow {
         chosen.into_iter().flat_map(|chosen| chosen.processes.keys().copied())
     }
 
-    /// Whether this thread of that process is asked for.
+    /// True if this thread of that process is wanted.
     pub fn wants(&self, pid: u32, tid: u32) -> bool {
         match self {
             Self::All => true,
@@ -94,7 +92,6 @@ impl Follow {
 }
 
 impl Chosen {
-    /// Where no task was made on the whole host, there are none.
     fn look_for_children(
         &mut self,
         files: &mut ProcFiles,
@@ -125,7 +122,7 @@ impl Chosen {
         Ok(())
     }
 
-    /// Children, and theirs: ids need not rise from parent to child.
+    /// Adds children and theirs: ids need not rise from parent to child.
     fn adopt(&mut self, mut others: Vec<(u32, u32, u64)>) {
         loop {
             let before = others.len();

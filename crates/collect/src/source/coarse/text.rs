@@ -1,18 +1,17 @@
-//! The files of `/proc` as text: plain functions, which never touch a live system. What is not as the kernel writes it is
-//! `None`.
+//! Parsers of `/proc`: plain functions that never touch a live system. Text that the kernel does not write is `None`.
 
 use cgscope_model::TaskState;
 
 use crate::task_state;
 
-/// `/proc/PID/task/TID/schedstat` (`proc_pid_schedstat`). All zero, or absent, where the kernel does not keep it.
+/// `/proc/PID/task/TID/schedstat` (`proc_pid_schedstat`): zero or absent on a kernel that does not keep it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Schedstat {
     /// Time on a CPU, ns: `se.sum_exec_runtime`.
     pub on_cpu_ns: u64,
     /// Completed waits, ns: `sched_info.run_delay`.
     pub run_delay_ns: u64,
-    /// Times that it came on a CPU: `sched_info.pcount`. Since 5.14 those after a stamped wait, as the hook counts waits.
+    /// Switches in: `sched_info.pcount`. Since 5.14 only those after a stamped wait, as the hook counts waits.
     pub waits: u64,
 }
 
@@ -22,63 +21,63 @@ pub(crate) fn schedstat(text: &[u8]) -> Option<Schedstat> {
     Some(Schedstat { on_cpu_ns, run_delay_ns, waits })
 }
 
-/// What `/proc/PID/stat` and `/proc/PID/task/TID/stat` tell that is of use here.
+/// The used fields of `/proc/PID/stat` and `/proc/PID/task/TID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat<'a> {
-    /// Its name, as it was set: anything may be in it, `)` and newlines too.
+    /// Its name; may contain anything, `)` and newlines too.
     pub comm: &'a [u8],
-    /// What it does at this moment.
+    /// Its state; `None` for a letter that is not known.
     pub state: Option<TaskState>,
-    /// The process that started it or adopted it; 0: none in this PID namespace.
+    /// Its parent; 0: none in this PID namespace.
     pub ppid: u32,
-    /// Time on a CPU in user space, guests included, in clock ticks: scaled to the run time by the kernel.
+    /// Its `PF_` flags.
+    pub flags: u64,
+    /// User time, guests included, in clock ticks; the kernel scales it to the run time.
     pub user_ticks: u64,
-    /// The same in the kernel.
+    /// System time, in clock ticks.
     pub system_ticks: u64,
-    /// Of the first of these, that in which it ran a guest.
+    /// The part of the user time that ran a guest.
     pub guest_ticks: u64,
     /// Its start, in clock ticks of CLOCK_BOOTTIME.
     pub start_ticks: u64,
-    /// The CPU it is on or was on last.
+    /// Its current or last CPU.
     pub cpu: u32,
 }
 
 impl Stat<'_> {
-    /// It has ended and is not reaped yet, or just goes.
+    /// True for a zombie and for a task that is just exiting.
     pub fn is_dead(&self) -> bool {
         matches!(self.state, Some(TaskState::Zombie | TaskState::Dead))
     }
 }
 
-/// Parses it.
+/// Parses a `stat` file.
 pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
     let start = text.iter().position(|byte| *byte == b'(')?;
     let end = text.iter().rposition(|byte| *byte == b')').filter(|end| *end > start)?;
-    // Field 3 of proc(5) comes first: 4 is the parent, 14 and 15 the time on a CPU, 22 the start, 39 the CPU, 43 the time of guests.
+    // Fields of proc(5): 3 state, 4 parent, 9 flags, 14 and 15 user and system time, 22 start, 39 CPU, 43 guest time.
     let mut fields = words(&text[end + 1..]);
     let state = task_state::from_stat(fields.next()?);
     let ppid = number(fields.next()?)?.try_into().ok()?;
-    let user_ticks = number(fields.nth(14 - 5)?)?;
+    let flags = number(fields.nth(9 - 5)?)?;
+    let user_ticks = number(fields.nth(14 - 10)?)?;
     let system_ticks = number(fields.next()?)?;
     let start_ticks = number(fields.nth(22 - 16)?)?;
     let cpu = number(fields.nth(39 - 23)?)?.try_into().ok()?;
     let guest_ticks = number(fields.nth(43 - 40)?)?;
     let comm = &text[start + 1..end];
-    Some(Stat { comm, state, ppid, user_ticks, system_ticks, guest_ticks, start_ticks, cpu })
+    Some(Stat { comm, state, ppid, flags, user_ticks, system_ticks, guest_ticks, start_ticks, cpu })
 }
 
-/// Voluntary and involuntary switches of `/proc/PID/task/TID/status`.
 pub(crate) fn switches(status: &[u8]) -> Option<(u64, u64)> {
-    // The last lines; a name with a newline in it is escaped there.
-    let value = |name: &[u8]| {
-        let mut lines = status.rsplit(|byte| *byte == b'\n');
-        number(lines.find_map(|line| line.strip_prefix(name))?)
-    };
-    Some((value(b"voluntary_ctxt_switches:")?, value(b"nonvoluntary_ctxt_switches:")?))
+    Some((value(status, b"voluntary_ctxt_switches:")?, value(status, b"nonvoluntary_ctxt_switches:")?))
 }
 
-/// The number and the path of a hierarchy in `/proc/PID/cgroup`: of the v1 hierarchy with `controller` (`4:cpu,cpuacct:/path`), or
-/// without one of v2 (`0::/path`).
+pub(crate) fn process(status: &[u8]) -> Option<u32> {
+    value(status, b"Tgid:")?.try_into().ok()
+}
+
+/// The number and path of the v1 hierarchy with `controller` (`4:cpu,cpuacct:/path`), or of v2 (`0::/path`).
 pub(crate) fn hierarchy<'t>(text: &'t [u8], controller: Option<&str>) -> Option<(&'t [u8], &'t [u8])> {
     text.split(|byte| *byte == b'\n').find_map(|line| {
         let mut fields = line.splitn(3, |byte| *byte == b':');
@@ -91,18 +90,30 @@ pub(crate) fn hierarchy<'t>(text: &'t [u8], controller: Option<&str>) -> Option<
     })
 }
 
-/// The path in the hierarchy of the cpu controller, of `/proc/PID/cgroup`. `None` also where the cgroup is gone (` (deleted)`), or
-/// not below the root that this process sees.
+/// The path in the cpu controller's hierarchy; `None` also for a removed cgroup (` (deleted)`) or one outside of our root.
 pub(crate) fn cgroup_path(text: &[u8], is_v2: bool) -> Option<&[u8]> {
     let (_, path) = hierarchy(text, (!is_v2).then_some("cpu"))?;
     let is_outside = path.split(|byte| *byte == b'/').any(|name| name == b"..");
     (path.starts_with(b"/") && !is_outside && !path.ends_with(b" (deleted)")).then_some(path)
 }
 
-/// Tasks made since boot, threads included: `processes` of `/proc/stat` (`total_forks`). Of all PID namespaces.
+/// Forks since boot, threads included, in all PID namespaces: `processes` of `/proc/stat` (`total_forks`).
 pub fn forks(stat: &[u8]) -> Option<u64> {
-    let mut lines = stat.split(|byte| *byte == b'\n');
-    number(lines.find_map(|line| line.strip_prefix(b"processes "))?)
+    value(stat, b"processes ")
+}
+
+/// Switches on all CPUs since boot: `ctxt` of `/proc/stat`.
+pub(crate) fn switches_of_host(stat: &[u8]) -> Option<u64> {
+    value(stat, b"ctxt ")
+}
+
+pub(crate) fn resident_pages(statm: &[u8]) -> Option<u64> {
+    words(statm).nth(1).and_then(number)
+}
+
+/// The number on the line that begins with `name`, from the end. Names of tasks cannot fake a line: newlines are escaped.
+pub(crate) fn value(text: &[u8], name: &[u8]) -> Option<u64> {
+    number(text.rsplit(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name))?)
 }
 
 fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -174,5 +185,17 @@ mod tests {
     fn forks_are_the_processes_line() {
         assert_eq!(forks(b"cpu 1 2\nctxt 5\nbtime 7\nprocesses 1234\nprocs_running 2\n"), Some(1234));
         assert_eq!(forks(b"cpu 1 2\n"), None);
+    }
+
+    #[test]
+    fn switches_are_the_ctxt_line() {
+        assert_eq!(switches_of_host(b"cpu 1 2\nintr 5 6\nctxt 1234\nbtime 9\n"), Some(1234));
+        assert_eq!(switches_of_host(b"cpu 1 2\n"), None);
+    }
+
+    #[test]
+    fn resident_pages_are_the_second_figure() {
+        assert_eq!(resident_pages(b"900 321 5 1 0 8 0\n"), Some(321));
+        assert_eq!(resident_pages(b""), None);
     }
 }

@@ -1,0 +1,152 @@
+//! Calls of `bpf(2)` that aya 0.14 does not offer: iterators over all entries of a table (`bpf_iter` of `bpf_map_elem`, Linux 5.9),
+//! and reading a whole table in a few calls (BPF_MAP_LOOKUP_BATCH, Linux 5.6).
+
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+};
+
+use crate::plain::Plain;
+
+const BPF_MAP_LOOKUP_BATCH: libc::c_long = 24;
+const BPF_LINK_CREATE: libc::c_long = 28;
+const BPF_ITER_CREATE: libc::c_long = 33;
+const BPF_TRACE_ITER: u32 = 28;
+
+/// The used parts of `union bpf_attr`, here and below.
+#[repr(C)]
+struct LinkAttributes {
+    program: u32,
+    target: u32,
+    attach_type: u32,
+    flags: u32,
+    info: u64,
+    info_len: u32,
+    unused: u32,
+}
+
+/// `union bpf_iter_link_info`.
+#[repr(C)]
+struct LinkInfo {
+    map: u32,
+    unused: u32,
+}
+
+#[repr(C)]
+struct IteratorAttributes {
+    link: u32,
+    flags: u32,
+}
+
+/// A program attached to a table; it runs only when it is read.
+#[derive(Debug)]
+pub(crate) struct TableReading {
+    link: OwnedFd,
+}
+
+impl TableReading {
+    pub(crate) fn new(program: BorrowedFd<'_>, table: BorrowedFd<'_>) -> io::Result<Self> {
+        let info = LinkInfo { map: table.as_raw_fd() as u32, unused: 0 };
+        let link = descriptor(
+            BPF_LINK_CREATE,
+            LinkAttributes {
+                program: program.as_raw_fd() as u32,
+                target: 0,
+                attach_type: BPF_TRACE_ITER,
+                flags: 0,
+                info: (&raw const info) as u64,
+                info_len: size_of::<LinkInfo>() as u32,
+                unused: 0,
+            },
+        )?;
+        Ok(Self { link })
+    }
+
+    /// A stream of what the program writes. Needs no privilege (Linux 5.19).
+    pub(crate) fn open(&self) -> io::Result<File> {
+        let iterator = IteratorAttributes { link: self.link.as_raw_fd() as u32, flags: 0 };
+        Ok(descriptor(BPF_ITER_CREATE, iterator)?.into())
+    }
+}
+
+fn descriptor<A>(command: libc::c_long, mut attributes: A) -> io::Result<OwnedFd> {
+    // SAFETY: what the attributes point to outlives the call.
+    let fd = unsafe { bpf(command, &mut attributes) }?;
+    // SAFETY: the kernel has just made it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// The system call. Pointers in `attributes` must be as the command expects them.
+unsafe fn bpf<A>(command: libc::c_long, attributes: &mut A) -> io::Result<libc::c_long> {
+    // SAFETY: the kernel accesses as many bytes as there are.
+    let result = unsafe {
+        libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<A>() as libc::c_ulong)
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+const AT_A_TIME: usize = 256;
+
+#[repr(C)]
+struct BatchAttributes {
+    in_batch: u64,
+    out_batch: u64,
+    keys: u64,
+    values: u64,
+    count: u32,
+    map_fd: u32,
+    elem_flags: u64,
+    flags: u64,
+}
+
+/// Calls `each` with every entry of a hash table. Entries added or removed during the call may be missed.
+pub(crate) fn entries<K: Plain, V: Plain>(
+    map: BorrowedFd<'_>,
+    mut each: impl FnMut(&K, &V),
+) -> io::Result<()> {
+    let mut keys: Vec<K> = Vec::with_capacity(AT_A_TIME);
+    let mut values: Vec<V> = Vec::with_capacity(AT_A_TIME);
+    let mut place = 0u32;
+    let mut is_first = true;
+    let mut room = AT_A_TIME;
+    loop {
+        keys.reserve(room);
+        values.reserve(room);
+        let mut next = 0u32;
+        let mut attributes = BatchAttributes {
+            in_batch: if is_first { 0 } else { (&raw const place) as u64 },
+            out_batch: (&raw mut next) as u64,
+            keys: keys.as_mut_ptr() as u64,
+            values: values.as_mut_ptr() as u64,
+            count: room as u32,
+            map_fd: map.as_raw_fd() as u32,
+            elem_flags: 0,
+            flags: 0,
+        };
+        // SAFETY: there is room for `count` keys and values, and for the two places.
+        let result = unsafe { bpf(BPF_MAP_LOOKUP_BATCH, &mut attributes) };
+        let error = result.err().and_then(|error| error.raw_os_error());
+        match error {
+            None | Some(libc::ENOENT) => {}
+            Some(libc::ENOSPC) if room < 1 << 16 => {
+                room *= 2;
+                continue;
+            }
+            Some(libc::EINTR) => continue,
+            Some(code) => return Err(io::Error::from_raw_os_error(code)),
+        }
+        // SAFETY: the kernel has filled in so many, and any bits are valid.
+        unsafe {
+            keys.set_len(attributes.count as usize);
+            values.set_len(attributes.count as usize);
+        }
+        keys.iter().zip(&values).for_each(|(key, value)| each(key, value));
+        keys.clear();
+        values.clear();
+        if error.is_some() {
+            return Ok(());
+        }
+        (place, is_first) = (next, false);
+    }
+}
