@@ -1,18 +1,11 @@
 //! Every test of cgscope, the quickest first.
 use std::thread;
 
-use crate::binary;
-use crate::deploy;
-use crate::dist;
 use crate::failure::Failure;
-use crate::fuzz;
-use crate::lab;
 use crate::lanes::{LONG, Lanes};
-use crate::pictures;
-use crate::readers;
 use crate::root::AsRoot;
-use crate::setup;
 use crate::steps::{self, Steps, cargo};
+use crate::{binary, deploy, dist, fuzz, lab, pictures, readers, setup};
 
 /// Which tests run.
 #[derive(Debug, PartialEq, Eq)]

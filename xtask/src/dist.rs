@@ -9,9 +9,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::binary;
 use crate::failure::Failure;
-use crate::steps;
+use crate::{binary, steps};
 use tree::Tree;
 
 /// Where packages are made. Each run clears it.

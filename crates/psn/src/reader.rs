@@ -1,16 +1,15 @@
 //! Reads what all threads do at one moment. Nothing is hooked between two readings.
 
-mod chosen;
 mod places;
 mod proc_walk;
 mod task_iterator;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fs,
+    fs, io,
     path::Path,
     sync::{Arc, OnceLock},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use cgscope_layout::Loss;
@@ -20,9 +19,10 @@ use crate::{GroupBy, Tally, ThreadFilter, ThreadNames, ThreadReading};
 use cgscope_collect::{
     Failure,
     cgroups::CgroupTree,
+    clock::{Ticks, monotonic_ns},
     cmdline,
     facts::{self, CgroupMounts},
-    shared_parts,
+    shared_parts::{self, Follow, ProcFiles, process_of, text},
 };
 use places::KernelPlaces;
 use proc_walk::ProcWalk;
@@ -76,8 +76,10 @@ enum ThreadSource {
 pub(crate) struct RoundRead {
     /// Threads that were read, with those that are left out.
     pub threads: u64,
-    /// No chosen process or thread is left.
+    /// No selected process or thread is left.
     pub is_target_gone: bool,
+    /// The reading did not end early.
+    pub is_whole: bool,
 }
 
 impl ThreadReader {
@@ -117,11 +119,11 @@ impl ThreadReader {
             }
             each(reading);
         };
-        let (read, is_whole) = match &mut self.source {
+        let read = match &mut self.source {
             ThreadSource::Iterator(iterator) => iterator.read(&mut self.places, &mut met)?,
-            ThreadSource::Walk(walk) => (walk.read(&mut self.places, &mut met)?, true),
+            ThreadSource::Walk(walk) => walk.read(&mut self.places, &mut met)?,
         };
-        self.losses.add(Loss::ReadingCutShort, u64::from(!is_whole));
+        self.losses.add(Loss::ReadingCutShort, u64::from(!read.is_whole));
         Ok(read)
     }
 
@@ -182,6 +184,46 @@ fn system_call(number: i32) -> Option<Arc<str>> {
         Some(call) => call.name().into(),
         None => number.to_string().into(),
     })
+}
+
+/// How often new processes are searched, as psn does.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Selected processes, the processes that they start, and selected threads.
+struct ChosenProcesses {
+    pub files: ProcFiles,
+    pub follow: Follow,
+    /// Processes with wanted threads.
+    pub pids: Vec<u32>,
+    /// Selected threads.
+    pub tids: Vec<u32>,
+    looked: Option<Instant>,
+    /// No selected process or thread is left.
+    pub is_gone: bool,
+}
+
+impl ChosenProcesses {
+    pub fn new(selection: &Selection) -> io::Result<Self> {
+        let mut files = ProcFiles::open(Path::new("/proc"))?;
+        let since_ticks = Ticks::of_this_host().at(monotonic_ns());
+        let follow = Follow::new(selection, since_ticks, &mut files, process_of);
+        let tids = selection.tids.clone();
+        Ok(Self { files, follow, pids: Vec::new(), tids, looked: None, is_gone: false })
+    }
+
+    /// Searches new processes if it is time; true if it did.
+    pub fn update(&mut self) -> io::Result<bool> {
+        if self.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
+            return Ok(false);
+        }
+        self.looked = Some(Instant::now());
+        let forks = self.files.of_host("stat").and_then(text::forks);
+        self.follow.processes(&mut self.files, forks, &mut self.pids)?;
+        let is_there = |pid: &u32| Path::new("/proc").join(pid.to_string()).exists();
+        self.is_gone = !matches!(self.follow, Follow::All)
+            && !self.follow.whole_processes().chain(self.tids.iter().copied()).any(|id| is_there(&id));
+        Ok(true)
+    }
 }
 
 /// Names of users, and the file and the command line of processes: read when a process is first seen, as it may exit before the end.

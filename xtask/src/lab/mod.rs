@@ -7,10 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use crate::binary;
 use crate::failure::Failure;
-use crate::setup;
-use crate::steps;
+use crate::{binary, setup, steps};
 
 mod archive;
 mod image;

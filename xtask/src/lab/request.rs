@@ -33,12 +33,9 @@ impl Request {
                     request.script = Some(file.clone());
                 }
                 "--" => break,
-                kernel => match Series::parse(kernel) {
-                    Some(series) => request.kernels.push(series),
-                    None => {
-                        return Err(Failure::Usage(format!("`lab` knows no `{kernel}`; a kernel is `6.12`")));
-                    }
-                },
+                kernel => request.kernels.push(Series::parse(kernel).ok_or_else(|| {
+                    Failure::Usage(format!("`lab` knows no `{kernel}`; a kernel is `6.12`"))
+                })?),
             }
         }
         request.filters = words.cloned().collect();

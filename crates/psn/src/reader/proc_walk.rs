@@ -7,7 +7,7 @@ use std::{
 
 use cgscope_model::Selection;
 
-use super::{RoundRead, WantedFields, chosen::ChosenProcesses, places::KernelPlaces};
+use super::{ChosenProcesses, RoundRead, WantedFields, places::KernelPlaces};
 use crate::{GroupBy, ThreadReading, ThreadState};
 use cgscope_collect::{
     Failure,
@@ -69,7 +69,7 @@ impl ProcWalk {
             threads += self.read_process(*pid, places, each);
         }
         self.chosen.pids = pids;
-        Ok(RoundRead { threads, is_target_gone: self.chosen.is_gone })
+        Ok(RoundRead { threads, is_target_gone: self.chosen.is_gone, is_whole: true })
     }
 
     fn read_process(

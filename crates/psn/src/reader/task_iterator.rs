@@ -17,7 +17,7 @@ use cgscope_layout::{
 };
 use cgscope_model::{Selection, TaskState};
 
-use super::{RoundRead, WantedFields, chosen::ChosenProcesses, places::KernelPlaces};
+use super::{ChosenProcesses, RoundRead, WantedFields, places::KernelPlaces};
 use crate::{GroupBy, ThreadReading, ThreadState};
 use cgscope_collect::{
     Failure, SAMPLE_OBJECT,
@@ -86,12 +86,11 @@ impl TaskIterator {
         Ok(Self { bpf, chosen, selected, wanted, has_users, refused, buffer })
     }
 
-    /// Calls `each` with every thread; false if the reading ended early.
     pub fn read(
         &mut self,
         places: &mut KernelPlaces,
         each: &mut impl FnMut(&ThreadReading),
-    ) -> Result<(RoundRead, bool), Failure> {
+    ) -> Result<RoundRead, Failure> {
         let is_target_gone = self.update_selected().map_err(failed("choose threads"))?;
         let stream = read_iterator(&mut self.bpf, threads_names::LOOK_AT_THREADS);
         let mut stream = stream.map_err(failed("read the threads"))?;
@@ -100,7 +99,8 @@ impl TaskIterator {
             each(&reading(record, places.of_addresses(stack), wanted, has_users));
         });
         let looked_at = looked_at.map_err(failed("read the threads"))?;
-        Ok((RoundRead { threads: looked_at.unwrap_or_default(), is_target_gone }, looked_at.is_some()))
+        let (threads, is_whole) = (looked_at.unwrap_or_default(), looked_at.is_some());
+        Ok(RoundRead { threads, is_target_gone, is_whole })
     }
 
     /// Updates the map of selected processes and threads; true if none of them is left.
