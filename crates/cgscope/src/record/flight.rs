@@ -107,7 +107,7 @@ impl<'a> Flight<'a> {
         );
     }
 
-    /// Says what the first Sample lets expect.
+    /// Says how large the ring may become, and which cgroups have no task yet.
     fn say_first(&self, sample: &Sample) {
         if !self.options.quiet {
             let samples = self.keep_ns / self.interval_ns.max(1) + 2;
