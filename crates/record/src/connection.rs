@@ -124,20 +124,17 @@ impl<R: Read> Incoming<R> {
                 Found::BadLength | Found::BadChecksum => return Err(no_sense()),
             };
             match kind {
-                kind::KEY | kind::DELTA => return self.sample(kind == kind::KEY).map(Some),
+                kind::KEY | kind::DELTA => {
+                    let clocks = self.decoder.apply(kind == kind::KEY, &self.payload);
+                    let sample = clocks.and_then(|clocks| self.decoder.sample(clocks));
+                    let sample = sample.filter(|sample| out_of_order(sample).is_none());
+                    let sample = Box::new(sample.ok_or_else(no_sense)?);
+                    return Ok(Some(Message::Sample(sample)));
+                }
                 kind::WORD => return Ok(Some(Message::Word(json(&self.payload)?))),
                 kind::END => return Ok(Some(Message::End(json(&self.payload)?))),
                 _ => {}
             }
-        }
-    }
-
-    fn sample<W>(&mut self, is_key: bool) -> io::Result<Message<W>> {
-        let clocks = self.decoder.apply(is_key, &self.payload);
-        let sample = clocks.and_then(|clocks| self.decoder.sample(clocks));
-        match sample.filter(|sample| out_of_order(sample).is_none()) {
-            Some(sample) => Ok(Message::Sample(Box::new(sample))),
-            None => Err(no_sense()),
         }
     }
 }

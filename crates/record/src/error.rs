@@ -109,22 +109,31 @@ pub enum Ending {
 }
 
 /// What is wrong with a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Damage {
     /// A length that no writer writes.
+    #[error("a length that cannot be")]
     Length,
     /// The checksum does not fit.
+    #[error("a checksum does not fit")]
     Checksum,
     /// The payload does not fit the kind of the frame.
+    #[error("a frame does not hold what it should")]
     Payload,
     /// The Sample in it breaks this rule.
+    #[error("a sample was not believed, because {0}")]
     Sample(&'static str),
     /// A second header, or something after the end.
+    #[error("a frame where none belongs")]
     Misplaced,
 }
 
 /// Damage up to the next key frame, from which on the file is read again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "the recording is damaged at byte {at} ({damage}); it goes on {lost_bytes} bytes later, without {} at least",
+    count(*samples, "Sample")
+)]
 pub struct Gap {
     /// Offset of the damaged frame.
     pub at: u64,
@@ -134,17 +143,6 @@ pub struct Gap {
     pub damage: Damage,
     /// Samples that are lost for certain: the damaged one, and those that build on it.
     pub samples: u64,
-}
-
-impl fmt::Display for Gap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { at, lost_bytes, damage, samples } = self;
-        write!(
-            f,
-            "the recording is damaged at byte {at} ({damage}); it goes on {lost_bytes} bytes later, without {} at least",
-            count(*samples, "Sample")
-        )
-    }
 }
 
 impl Ending {
@@ -182,18 +180,6 @@ impl fmt::Display for Ending {
                 f,
                 "the recording is damaged at byte {at} ({damage}); the {lost_bytes} bytes from there on are left out"
             ),
-        }
-    }
-}
-
-impl fmt::Display for Damage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Length => write!(f, "a length that cannot be"),
-            Self::Checksum => write!(f, "a checksum does not fit"),
-            Self::Payload => write!(f, "a frame does not hold what it should"),
-            Self::Sample(rule) => write!(f, "a sample was not believed, because {rule}"),
-            Self::Misplaced => write!(f, "a frame where none belongs"),
         }
     }
 }

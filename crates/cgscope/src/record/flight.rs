@@ -49,7 +49,8 @@ pub struct Flight<'a> {
     ring: Ring,
     watch: Watch,
     previous: Option<Sample>,
-    asked: bool,
+    /// SIGUSR1 was received since the last Sample.
+    is_requested: bool,
     triggered: Option<Triggered>,
     copying: Option<JoinHandle<Result<Frozen>>>,
     /// Tells the copy to give up.
@@ -73,7 +74,7 @@ impl<'a> Flight<'a> {
             ring: Ring::create(&options.output, header, SegmentLimits::ring(ns(keep), options.ring_size))?,
             watch: Watch::new(options.trigger.len(), options.triggers),
             previous: None,
-            asked: false,
+            is_requested: false,
             triggered: None,
             copying: None,
             stop: Arc::default(),
@@ -106,7 +107,7 @@ impl<'a> Flight<'a> {
         );
     }
 
-    /// Says what the first Sample lets expect.
+    /// Says how large the ring may become, and which cgroups have no task yet.
     fn say_first(&self, sample: &Sample) {
         if !self.options.quiet {
             let samples = self.keep_ns / self.interval_ns.max(1) + 2;
@@ -139,7 +140,7 @@ impl<'a> Flight<'a> {
             let fires = self.watch.fires(&exceeded, sample.mono_ns);
             words.extend(fires.into_iter().filter_map(|at| found[at].take()));
         }
-        if std::mem::take(&mut self.asked) {
+        if std::mem::take(&mut self.is_requested) {
             words.push("SIGUSR1".into());
         }
         Ok(words)
@@ -270,13 +271,13 @@ impl Destination for Flight<'_> {
         state
     }
 
-    fn asked_for(&mut self) {
+    fn request(&mut self) {
         if self.triggered.is_some() {
             say!("cgscope: SIGUSR1: what happens now is in what is being frozen already");
         } else if self.watch.left() == 0 {
             say!("cgscope: SIGUSR1: nothing more is frozen, as --triggers says");
         } else {
-            self.asked = true;
+            self.is_requested = true;
         }
     }
 

@@ -54,7 +54,7 @@ trait Destination {
     fn state(&self) -> String;
 
     /// SIGUSR1 was received.
-    fn asked_for(&mut self) {}
+    fn request(&mut self) {}
 
     /// Closes the destination after its last Sample.
     fn end(&mut self, reason: Reason) -> Result<Ended>;
@@ -94,9 +94,9 @@ pub async fn run(options: &Record) -> Result {
         )));
     }
     // The command is let go last: it never runs unrecorded.
-    let asked = options.keep.is_some().then(|| signal(SignalKind::user_defined1())).transpose();
-    let asked =
-        asked.map_err(|error| Error::could_not_run(format!("SIGUSR1 cannot be received ({error})")))?;
+    let requests = options.keep.is_some().then(|| signal(SignalKind::user_defined1())).transpose();
+    let requests =
+        requests.map_err(|error| Error::could_not_run(format!("SIGUSR1 cannot be received ({error})")))?;
     let destination = create(options, &header(&ready, &target))?;
     if !options.quiet {
         say_start(&ready, &target, options);
@@ -105,7 +105,7 @@ pub async fn run(options: &Record) -> Result {
     let recorder = Recorder {
         session: ready.go(),
         destination,
-        asked,
+        requests,
         progress,
         quiet: options.quiet,
         samples: 0,
@@ -188,7 +188,8 @@ const RESTARTED: &str = "the daemon was started anew and counts from there: the 
 struct Recorder<'a> {
     session: Session,
     destination: Box<dyn Destination + 'a>,
-    asked: Option<Signal>,
+    /// SIGUSR1.
+    requests: Option<Signal>,
     progress: Progress,
     quiet: bool,
     samples: u64,
@@ -200,11 +201,11 @@ struct Recorder<'a> {
 impl Recorder<'_> {
     async fn run(mut self) -> Result {
         loop {
-            let asked = &mut self.asked;
+            let requests = &mut self.requests;
             let next = tokio::select! {
                 next = self.session.next_sample() => next,
-                Some(()) = async { asked.as_mut()?.recv().await } => {
-                    self.destination.asked_for();
+                Some(()) = async { requests.as_mut()?.recv().await } => {
+                    self.destination.request();
                     continue;
                 }
             };

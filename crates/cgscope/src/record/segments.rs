@@ -50,8 +50,8 @@ impl SegmentLimits {
         samples >= 2 && (is_full || is_old)
     }
 
-    /// How many of the complete segments can go, the oldest first: `(end_ns, bytes)` each. One goes when the next one reaches back
-    /// to `needed_ns`, or when all segments take more than their limit; `bytes` is what they take.
+    /// How many of the complete segments (`(end_ns, bytes)`, the oldest first) can be removed: those that end before `needed_ns`, and
+    /// more if all segments, which take `bytes`, exceed their limit.
     fn expendable(
         &self,
         complete: impl Iterator<Item = (u64, u64)>,
@@ -111,13 +111,13 @@ pub struct Segments {
     /// The oldest first.
     complete: VecDeque<Segment>,
     complete_bytes: u64,
-    /// Could not be removed so far.
+    /// Segments that could not be removed so far.
     stuck: Vec<Made>,
     removed: u64,
     removed_bytes: u64,
     /// The most that one Sample has added on disk, with the start of the next segment where it completed one.
     pub step_bytes: u64,
-    /// A segment that was still needed went because of the size.
+    /// A segment that was still needed was removed because of the size.
     pub shortened: bool,
 }
 
@@ -142,7 +142,7 @@ impl Segments {
         })
     }
 
-    /// Adds a Sample. Segments that end before `needed_ns` go.
+    /// Adds a Sample. Removes segments that end before `needed_ns`.
     pub fn add(&mut self, sample: &Sample, needed_ns: u64) -> std::result::Result<(), Failure> {
         let before = self.bytes_on_disk();
         self.file.sample(sample)?;
@@ -159,7 +159,7 @@ impl Segments {
 
     /// Completes the segment that is being written. The next one begins with `sample`, its last.
     pub fn turn(&mut self, sample: &Sample) -> std::result::Result<(), Failure> {
-        // What is stuck may have come loose. It takes the place of none that is wanted.
+        // Tries stuck segments again. They do not count, so that each wanted segment keeps its place.
         self.stuck.retain(|made| made.remove().map(|removed| self.removed += u64::from(removed)).is_err());
         let surplus = self.limits.count.map_or(0, |count| (self.complete.len() + 2).saturating_sub(count));
         self.remove_oldest(surplus, u64::MAX);

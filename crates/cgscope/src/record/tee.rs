@@ -9,7 +9,7 @@ use cgscope_view::app::Recorded;
 use crate::{
     exit::{Exit, Result},
     record::{
-        file::{self, Failure, File},
+        file::{self, File},
         header,
     },
     request::Target,
@@ -43,9 +43,11 @@ impl Tee {
 
     pub fn sample(&mut self, sample: &Sample) {
         let Some(file) = &mut self.file else { return };
-        if let Err(failure) = file.sample(sample) {
-            self.fail(&failure);
-        }
+        let Err(failure) = file.sample(sample) else { return };
+        let error = file.end_after(&failure);
+        self.file = None;
+        self.broken = Some(file::reason_of(&failure.error));
+        self.say(format!("{error}; what is shown after that is not recorded"));
     }
 
     /// The daemon was restarted: from here on counters do not belong in the same file.
@@ -55,13 +57,6 @@ impl Tee {
             self.broken = Some(Reason::Failed);
             self.say(super::RESTARTED.to_owned());
         }
-    }
-
-    fn fail(&mut self, failure: &Failure) {
-        let Some(mut file) = self.file.take() else { return };
-        self.broken = Some(file::reason_of(&failure.error));
-        let error = file.end_after(failure);
-        self.say(format!("{error}; what is shown after that is not recorded"));
     }
 
     /// Closes the recording, if it is open.

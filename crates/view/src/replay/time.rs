@@ -21,7 +21,7 @@ pub struct Moment {
 pub enum When {
     /// Seconds after the first Sample.
     After(f64),
-    /// Seconds since midnight, UTC: the first time of day after the start.
+    /// Seconds since midnight, UTC. Stands for the first such time from the first Sample on.
     TimeOfDay(u64),
 }
 
