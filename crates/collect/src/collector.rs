@@ -38,7 +38,7 @@ pub struct Options {
     pub selection: Selection,
     /// Count waits by CPU even where nodes do not need it.
     pub by_cpu: bool,
-    /// Read where the memory of the selected processes lies; for the cost see [`crate::memory`].
+    /// Read where the memory of the selected processes lies; for its cost see `memory.rs`.
     pub memory: bool,
     /// Read where time goes beside waits.
     pub accounts: Option<Accounting>,
