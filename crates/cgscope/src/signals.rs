@@ -188,7 +188,7 @@ impl Drop for JobControl {
 /// Stops this process by the default action of `signal` until it is continued. The kernel does not stop an orphaned job.
 fn stop_by(signal: i32) {
     let ours = action(signal, Some(plain(libc::SIG_DFL)));
-    // SAFETY: no memory is involved. Of a thread's own signal it is sure that it has come when the call returns.
+    // SAFETY: no memory is involved. A thread's own signal has arrived when the call returns.
     unsafe { libc::raise(signal) };
     action(signal, Some(ours));
 }

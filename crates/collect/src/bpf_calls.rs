@@ -136,7 +136,7 @@ pub(crate) fn entries<K: Plain, V: Plain>(
             Some(libc::EINTR) => continue,
             Some(code) => return Err(io::Error::from_raw_os_error(code)),
         }
-        // SAFETY: the kernel has filled in so many, and any bits are valid.
+        // SAFETY: the kernel has filled in `count` entries, and any bits are valid.
         unsafe {
             keys.set_len(attributes.count as usize);
             values.set_len(attributes.count as usize);

@@ -75,7 +75,8 @@ pub struct CgroupTree {
     /// When the tree was last walked, and how many cgroups it had.
     walked: Option<(Instant, usize)>,
     is_renamed: bool,
-    has_missed: bool,
+    /// Events were lost: known cgroups may be removed.
+    pub(crate) has_missed: bool,
 }
 
 impl CgroupTree {
@@ -113,10 +114,6 @@ impl CgroupTree {
             }
             TreeEvent::Renamed => self.is_renamed = true,
         }
-    }
-
-    pub(crate) fn has_missed_events(&mut self) {
-        self.has_missed = true;
     }
 
     pub(crate) fn suspect(&mut self, id: u64) {

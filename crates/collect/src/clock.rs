@@ -66,18 +66,17 @@ impl Ticks {
         self.ns(ticks).saturating_sub(self.ahead_ns)
     }
 
-    /// The tick in which that is now.
+    /// The tick of CLOCK_BOOTTIME at `monotonic_ns`.
     pub fn at(self, monotonic_ns: u64) -> u64 {
         (monotonic_ns + self.ahead_ns) / self.length_ns
     }
 
-    /// Whether a task that started then, by the other clock, started after `monotonic_ns`, by more than the tick that it is told to.
-    /// Where the host was suspended since, it seems to have started earlier than it did.
+    /// True if a task with this start began after `monotonic_ns`, by more than a tick. After a suspend it seems to start earlier.
     pub fn is_later(self, ticks: u64, monotonic_ns: u64) -> bool {
         self.ns(ticks) > monotonic_ns.saturating_add(self.ahead_ns).saturating_add(self.length_ns)
     }
 
-    /// Whether it may have started just then.
+    /// True if `ticks` may be the start at `monotonic_ns`.
     pub(crate) fn is_start(self, ticks: u64, monotonic_ns: u64) -> bool {
         !self.is_later(ticks, monotonic_ns) && self.ns(ticks).saturating_add(self.length_ns) >= monotonic_ns
     }

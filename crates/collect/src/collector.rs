@@ -38,7 +38,7 @@ pub struct Options {
     pub selection: Selection,
     /// Count waits by CPU even where nodes do not need it.
     pub by_cpu: bool,
-    /// Read where the memory of the selected processes lies; for the cost see [`crate::memory`].
+    /// Read where the memory of the selected processes lies; for its cost see `memory.rs`.
     pub memory: bool,
     /// Read where time goes beside waits.
     pub accounts: Option<Accounting>,
@@ -105,6 +105,7 @@ impl Collector {
         (limits.reads_memory, limits.settings_at_once) = (placement.has_several_nodes(), SETTINGS_AT_ONCE);
         let source = source(&mounts, tree.as_ref(), placement.cpu_nodes.clone())?;
         // Reading the kernel's types takes 15 MiB for a moment, which the C library would keep.
+        // SAFETY: no preconditions.
         unsafe { libc::malloc_trim(0) };
         Ok(Self {
             source,

@@ -21,7 +21,7 @@ use cgscope_layout::{
         names,
     },
 };
-use cgscope_model::Selection;
+use cgscope_model::{Losses, Selection};
 
 use crate::{
     Failure,
@@ -267,11 +267,14 @@ impl KernelSide {
         })
     }
 
-    pub(crate) fn losses(&self) -> Result<Vec<(Loss, u64)>, Failure> {
+    pub(crate) fn losses(&self) -> Result<Losses, Failure> {
         step("read the loss counters", || {
             let counters: PerCpuArray<_, u64> = PerCpuArray::try_from(map(&self.bpf, names::LOSSES)?)?;
-            let kernel = Loss::ALL.iter().take(cgscope_layout::KERNEL_LOSSES);
-            kernel.map(|loss| Ok((*loss, counters.get(&(*loss as u32), 0)?.iter().sum()))).collect()
+            let mut losses = Losses::default();
+            for loss in Loss::ALL.iter().take(cgscope_layout::KERNEL_LOSSES) {
+                losses.add(*loss, counters.get(&(*loss as u32), 0)?.iter().sum());
+            }
+            Ok(losses)
         })
     }
 

@@ -211,15 +211,12 @@ impl LimitFiles {
 
     fn settings(&mut self, id: u64, path: &str) -> CgroupReading {
         let settings = self.read_settings(id, path);
-        match self.known.get_mut(&id) {
-            Some(known) => known.settings = settings.clone(),
-            None => {
-                let (settings, turn) = (settings.clone(), self.turn);
-                let known = KnownCgroup { settings, reads: 1, turn, is_read: true, ..Default::default() };
-                self.known.insert(id, known);
-                self.turn += 1;
-            }
-        }
+        let next = &mut self.turn;
+        let known = self.known.entry(id).or_insert_with(|| {
+            let turn = std::mem::replace(next, *next + 1);
+            KnownCgroup { reads: 1, turn, is_read: true, ..KnownCgroup::default() }
+        });
+        known.settings = settings.clone();
         settings
     }
 

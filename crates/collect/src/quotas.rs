@@ -1,4 +1,4 @@
-//! The quotas of all cgroups at two moments: what a command did to them, whichever of them it ran in.
+//! The quotas of all cgroups at two moments: what a command did to them, whichever cgroup it ran in.
 
 use std::{collections::HashMap, path::Path, sync::Arc};
 

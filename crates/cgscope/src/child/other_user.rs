@@ -1,6 +1,6 @@
 //! A command that runs as another user: with that user's environment, and without our terminal.
 //!
-//! The other user may be hostile to ours. A process whose controlling terminal is ours can push characters into it (`TIOCSTI`),
+//! The other user may be hostile to ours. A process with our controlling terminal can push characters into it (`TIOCSTI`),
 //! which our shell then runs, and one that has it open can read what is typed. So the command leads a session of its own, as
 //! under `su -c`, reads nothing from a terminal, and has it open for writing alone.
 
@@ -27,7 +27,7 @@ use crate::{
     users::{self, User},
 };
 
-/// What of our environment goes on to another user: the rest may be secret, or have programs load what it names.
+/// Variables that another user inherits: others may be secret, or make programs load files.
 const KEPT: [&str; 7] = ["PATH", "TERM", "COLORTERM", "NO_COLOR", "LANG", "LANGUAGE", "TZ"];
 const KEPT_PREFIX: &str = "LC_";
 
@@ -53,10 +53,10 @@ pub fn become_user(process: &mut Command, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// What we were given open beside the standard descriptors is not for another user. Only system calls.
+/// Closes inherited descriptors but the standard ones for the other user. Only system calls.
 fn close_at_exec() {
     const FIRST: libc::c_uint = 3;
-    /// Before Linux 5.11: no more than most processes may have open.
+    /// Before Linux 5.11: the usual limit of open files.
     const MOST: libc::c_uint = 1 << 16;
     // SAFETY: flags of descriptors change, and nothing else.
     unsafe {
@@ -82,10 +82,7 @@ fn environment(
     ours.filter(|(name, _)| is_kept(name)).chain(theirs).collect()
 }
 
-/// Begins a session without a terminal, and leaves of the terminal that is open only what can be written to.
-///
-/// # Errors
-/// The terminal cannot be opened again.
+/// Begins a session without a controlling terminal; an open terminal is reopened for writing alone.
 pub fn leave_terminal(process: &mut Command, output: Output) -> io::Result<()> {
     // SAFETY: a system call between fork and exec; the new process leads no process group yet, so it succeeds.
     unsafe {
@@ -108,7 +105,7 @@ pub fn leave_terminal(process: &mut Command, output: Output) -> io::Result<()> {
     Ok(())
 }
 
-/// The terminal that is open here, opened again; `None`: there is none.
+/// Reopens a terminal for writing; `None`: it is not a terminal.
 fn for_writing(open: BorrowedFd) -> io::Result<Option<File>> {
     if !open.is_terminal() {
         return Ok(None);

@@ -148,6 +148,7 @@ fn affinity(tid: u32) -> Option<Vec<u32>> {
 
 fn policy(tid: u32) -> Option<u32> {
     // Not through the C library: musl refuses.
+    // SAFETY: no pointers.
     let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, tid) };
     u32::try_from(policy).ok().map(|policy| policy & !SCHED_RESET_ON_FORK)
 }

@@ -117,18 +117,16 @@ impl Source for BpfSource {
             }
         });
         // If they cannot be read now, they are at the next Sample.
-        let lost = self.kernel_losses().map_or(self.events_lost, |losses| losses.get(Loss::CgroupEventLost));
+        let lost = self.side.losses().map_or(self.events_lost, |losses| losses.get(Loss::CgroupEventLost));
         if lost != self.events_lost {
             self.events_lost = lost;
-            tree.has_missed_events();
+            tree.has_missed = true;
         }
     }
 
     fn losses(&self) -> Result<Losses, Failure> {
-        let mut losses = self.kernel_losses()?.since(&self.losses_at_start);
-        for (loss, count) in self.own_losses.nonzero() {
-            losses.add(loss, count);
-        }
+        let mut losses = self.side.losses()?.since(&self.losses_at_start);
+        losses.append(&self.own_losses);
         Ok(losses)
     }
 
@@ -237,7 +235,7 @@ impl BpfSource {
         };
         // From here on every selected task is followed. What this reading returns is not returned again: it is kept.
         source.read_tasks()?;
-        source.losses_at_start = source.kernel_losses()?;
+        source.losses_at_start = source.side.losses()?;
         Ok(source)
     }
 
@@ -346,14 +344,6 @@ impl BpfSource {
         exited.sort_unstable_by_key(|place| place.cgroup_id);
         self.given_back.add_to(&mut exited);
         Ok(exited)
-    }
-
-    fn kernel_losses(&self) -> Result<Losses, Failure> {
-        let mut losses = Losses::default();
-        for (loss, count) in self.side.losses()? {
-            losses.add(loss, count);
-        }
-        Ok(losses)
     }
 }
 
