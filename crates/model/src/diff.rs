@@ -8,7 +8,6 @@ mod compare;
 mod figure;
 pub mod json;
 mod names;
-mod quantiles;
 mod resample;
 mod series;
 mod side;
@@ -71,12 +70,10 @@ impl Serialize for DiffSubject {
 /// The recordings that have a subject or a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "self-explanatory names")]
 pub enum Presence {
-    /// Both.
     Both,
-    /// The first alone.
     OnlyBefore,
-    /// The second alone.
     OnlyAfter,
 }
 
@@ -180,7 +177,7 @@ pub struct FindingChange {
 /// One of the subjects that waited most.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ranked {
-    /// Which.
+    /// The subject.
     #[serde(flatten)]
     pub subject: DiffSubject,
     /// Waited, share of wall time.
@@ -191,14 +188,11 @@ pub struct Ranked {
 
 /// The extent of a recording and its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "self-explanatory names")]
 pub struct Length {
-    /// How it was measured.
     pub mode: Mode,
-    /// Its intervals.
     pub intervals: u64,
-    /// Its blocks.
     pub blocks: usize,
-    /// Its length, ns.
     pub duration_ns: u64,
 }
 

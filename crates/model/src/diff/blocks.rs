@@ -61,7 +61,7 @@ pub(super) const UNKNOWN: u64 = u64::MAX;
 #[derive(Clone, Debug)]
 pub(super) struct BlockSums {
     cells: [u64; CELLS],
-    is_touched: bool,
+    pub is_touched: bool,
 }
 
 impl Default for BlockSums {
@@ -100,10 +100,6 @@ impl BlockSums {
         let longest = self.cells[LONGEST].max(other.cells[LONGEST]);
         self.cells.iter_mut().zip(other.cells).for_each(|(sum, amount)| sum::add(sum, amount));
         self.cells[LONGEST] = longest;
-    }
-
-    pub fn is_touched(&self) -> bool {
-        self.is_touched
     }
 
     /// Moves the sums to a row of this block; `None` if nothing was added.
@@ -248,7 +244,8 @@ pub(super) struct Blocks {
     pub intervals_each: usize,
     intervals: usize,
     filling_ns: u64,
-    filled: usize,
+    /// Intervals of the block that is being filled.
+    pub filled: usize,
 }
 
 impl Blocks {
@@ -277,10 +274,6 @@ impl Blocks {
         self.lengths_ns.push(std::mem::take(&mut self.filling_ns));
         self.filled = 0;
         self.lengths_ns.len() - 1
-    }
-
-    pub fn is_filling(&self) -> bool {
-        self.filled != 0
     }
 
     pub fn merge(&mut self, factor: usize) {

@@ -158,7 +158,7 @@ impl Side {
 
     fn close_block(&mut self) {
         let all = self.subject(DiffSubject::All);
-        for leaf in self.leaves.iter_mut().filter(|leaf| leaf.sums.is_touched()) {
+        for leaf in self.leaves.iter_mut().filter(|leaf| leaf.sums.is_touched) {
             for at in leaf.above.iter().chain([&all]) {
                 self.tracked[*at].0.merge(&leaf.sums);
             }
@@ -267,7 +267,7 @@ impl Side {
     }
 
     pub(super) fn finish(mut self) -> Recorded {
-        if self.blocks.is_filling() {
+        if self.blocks.filled != 0 {
             self.close_block();
             if self.blocks.join_short_end() {
                 let last = self.blocks.lengths_ns.len() - 1;
