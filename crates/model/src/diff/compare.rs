@@ -32,7 +32,7 @@ pub fn compare(before: Side, after: Side, hosts: &[Host; 2]) -> Diff {
     let tested = table.series.len();
     let (findings, kept_findings) = found(&comparison, hosts);
     let is_below_root =
-        |subject: &DiffSubject| matches!(subject, DiffSubject::Cgroup(path) if &**path != "/");
+        |subject: &DiffSubject| matches!(subject, DiffSubject::Cgroup { path } if &**path != "/");
     Diff {
         lengths: comparison.sides.map(|side| Length {
             mode: side.whole.mode,
@@ -46,7 +46,7 @@ pub fn compare(before: Side, after: Side, hosts: &[Host; 2]) -> Diff {
         findings,
         kept_findings,
         cgroups: ranked(&comparison, &subjects, is_below_root),
-        programs: ranked(&comparison, &subjects, |subject| matches!(subject, DiffSubject::Program(_))),
+        programs: ranked(&comparison, &subjects, |subject| matches!(subject, DiffSubject::Program { .. })),
         alone: chosen
             .iter()
             .filter(|(pair, _)| pair.presence != Presence::Both)

@@ -43,11 +43,8 @@ impl<'a> Comparison<'a> {
         let order = if key(before) <= key(after) { [0, 1] } else { [1, 0] };
         let wall_ns = sides.map(|side| sum::total(side.blocks.lengths_ns.iter().copied()) as f64);
         let blocks = sides.map(|side| side.blocks.lengths_ns.len());
-        let shape = Shape {
-            first: blocks[order[0]],
-            blocks: blocks[0] + blocks[1],
-            lengths: order.map(|side| wall_ns[side]),
-        };
+        let shape =
+            Shape { blocks: order.map(|side| blocks[side]), lengths: order.map(|side| wall_ns[side]) };
         Self { sides, order, shape, wall_ns }
     }
 
@@ -133,7 +130,7 @@ pub(super) fn subjects<'a>(comparison: &Comparison<'a>) -> Vec<SubjectPair<'a>> 
     let all: BTreeSet<&DiffSubject> = comparison.sides.iter().flat_map(|side| side.rows.keys()).collect();
     let pairs = all.into_iter().map(|subject| {
         let rows = comparison.sides.map(|side| side.rows.get(subject));
-        let can_be_alone = matches!(subject, DiffSubject::Cgroup(_) | DiffSubject::Program(_));
+        let can_be_alone = matches!(subject, DiffSubject::Cgroup { .. } | DiffSubject::Program { .. });
         SubjectPair {
             subject: subject.clone(),
             presence: match rows {
@@ -169,13 +166,13 @@ pub(super) fn chosen<'s, 'a>(
     };
     let mut alike: HashMap<[[u64; 3]; 2], Vec<&str>> = HashMap::new();
     for pair in subjects {
-        if let DiffSubject::Cgroup(path) = &pair.subject {
+        if let DiffSubject::Cgroup { path } = &pair.subject {
             alike.entry(key(pair)).or_default().push(path);
         }
     }
     let is_chosen = |(activity, pair): &(f64, &SubjectPair)| match &pair.subject {
         DiffSubject::All | DiffSubject::Own => true,
-        DiffSubject::Cgroup(path) if &**path == "/" => false,
+        DiffSubject::Cgroup { path } if &**path == "/" => false,
         _ => *activity >= LEAST_ACTIVITY,
     };
     let mut chosen: Vec<(f64, &SubjectPair)> =
@@ -188,7 +185,7 @@ pub(super) fn chosen<'s, 'a>(
         *count <= MOST_SUBJECTS
     });
     let is_shadow = |pair: &SubjectPair| {
-        let DiffSubject::Cgroup(path) = &pair.subject else { return false };
+        let DiffSubject::Cgroup { path } = &pair.subject else { return false };
         let is_below = |other: &&str| *other != &**path && is_at_or_below(other, path);
         alike.get(&key(pair)).is_some_and(|paths| paths.iter().any(is_below))
     };
@@ -205,7 +202,7 @@ pub(super) fn drawn_quantiles(
     let hists = [0, 1].map(|side| BlockHists::new(comparison, pair, side));
     let mut out = vec![Vec::new(); quantiles.len()];
     for draw in draws {
-        let (first, second) = draw.split_at(comparison.shape.first);
+        let (first, second) = draw.split_at(comparison.shape.blocks[0]);
         let times = if comparison.order[0] == 0 { [first, second] } else { [second, first] };
         let drawn = |side: usize| hists[side].quantiles(times[side], quantiles);
         let (Some(before), Some(after)) = (drawn(0), drawn(1)) else { continue };

@@ -120,7 +120,7 @@ impl Side {
         {
             let paths = path_and_ancestors(&names[named].1);
             self.leaves[at].above =
-                paths.map(|path| self.subject(DiffSubject::Cgroup(path.into()))).collect();
+                paths.map(|path| self.subject(DiffSubject::Cgroup { path: path.into() })).collect();
         }
         at
     }
@@ -130,7 +130,7 @@ impl Side {
         let program = match self.programs.get(&task.reading.comm) {
             Some(at) => *at,
             None => {
-                let at = self.subject(DiffSubject::Program(program(&task.reading.comm).into()));
+                let at = self.subject(DiffSubject::Program { comm: program(&task.reading.comm).into() });
                 self.programs.insert(task.reading.comm.clone(), at);
                 at
             }
@@ -244,7 +244,7 @@ impl Side {
             for limits in interval.limits.iter().filter(|limits| !limits.memory_by_node.is_empty()) {
                 let Some(path) = interval.cgroup_path(limits.id) else { continue };
                 if let Some(ran) = ran.get(path) {
-                    self.add_share(DiffSubject::Cgroup(path.clone()), &limits.memory_by_node, ran);
+                    self.add_share(DiffSubject::Cgroup { path: path.clone() }, &limits.memory_by_node, ran);
                 }
             }
         }
@@ -281,7 +281,7 @@ impl Side {
             subjects.map(|(subject, at)| (subject, std::mem::take(&mut tracked[at].1))).collect();
         let mut whole = self.whole.into_interval();
         for (_, path) in &whole.cgroups {
-            rows.entry(DiffSubject::Cgroup(path.clone())).or_default();
+            rows.entry(DiffSubject::Cgroup { path: path.clone() }).or_default();
         }
         let limits = whole.limits.iter().filter_map(|limits| {
             Some((whole.cgroup_path(limits.id)?.clone(), Some(CpuLimits::from(limits))))
