@@ -31,6 +31,7 @@ pub const ERROR: f64 = 0.01;
 pub const SMALL_ERROR: f64 = 0.001;
 /// Confidence of the interval of a change.
 pub const CONFIDENCE: f64 = 1.0 - ERROR;
+
 /// What a figure is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(tag = "about", rename_all = "snake_case")]

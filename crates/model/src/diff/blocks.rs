@@ -110,23 +110,10 @@ impl BlockSums {
     fn add_row(&mut self, row: &BlockCells) {
         row.iter().for_each(|(cell, amount)| self.add_to(cell, amount));
     }
-
-    pub fn get(&self, measure: Measure) -> u64 {
-        self.at(measure as usize)
-    }
-
-    pub fn at(&self, cell: usize) -> u64 {
-        self.0[cell]
-    }
-
-    /// The histogram, without causes.
-    pub fn hist(&self) -> Hist {
-        Hist::from_counts(self.0[MEASURES..].iter().copied(), [])
-    }
 }
 
-/// A block of a subject: the cells that are not 0, ascending, and their amounts. Pairs would take nearly twice the memory.
-#[derive(Clone, Debug, PartialEq)]
+/// One or several blocks of a subject: the cells that are not 0, ascending, and their amounts. Pairs would take nearly twice the memory.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct BlockCells {
     block: u16,
     cells: Box<[u16]>,
@@ -134,6 +121,19 @@ pub(super) struct BlockCells {
 }
 
 impl BlockCells {
+    pub fn get(&self, measure: Measure) -> u64 {
+        self.at(measure as usize)
+    }
+
+    pub fn at(&self, cell: usize) -> u64 {
+        self.cells.binary_search(&(cell as u16)).map_or(0, |at| self.amounts[at])
+    }
+
+    /// The histogram, without causes.
+    pub fn hist(&self) -> Hist {
+        Hist::from_counts((MEASURES..CELLS).map(|cell| self.at(cell)), [])
+    }
+
     fn iter(&self) -> impl Iterator<Item = (usize, u64)> {
         self.cells.iter().map(|cell| usize::from(*cell)).zip(self.amounts.iter().copied())
     }
@@ -179,10 +179,11 @@ impl SubjectBlocks {
         self.0 = regrouped;
     }
 
-    pub fn sum(&self) -> BlockSums {
+    /// The sum over all blocks, as block 0.
+    pub fn sum(&self) -> BlockCells {
         let mut sums = BlockSums::default();
         self.0.iter().for_each(|row| sums.add_row(row));
-        sums
+        sums.row(0)
     }
 
     /// A figure of each block. `blocks`: their number.
@@ -193,9 +194,7 @@ impl SubjectBlocks {
     }
 
     pub fn series(&self, cell: usize, blocks: usize) -> Vec<f64> {
-        self.series_of(blocks, |row| {
-            row.cells.binary_search(&(cell as u16)).map_or(0.0, |at| row.amounts[at] as f64)
-        })
+        self.series_of(blocks, |row| row.at(cell) as f64)
     }
 
     /// Waits above the middle of `bucket` in each block: those in it count half.

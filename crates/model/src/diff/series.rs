@@ -6,7 +6,7 @@ use cgscope_layout::high_ns;
 
 use super::{
     DiffSubject, Figure, FigureUnit, Presence,
-    blocks::{BlockSums, Measure, SubjectBlocks},
+    blocks::{BlockCells, Measure, SubjectBlocks},
     resample::{RatioSeries, Shape},
     side::Recorded,
 };
@@ -21,7 +21,8 @@ pub(super) struct SubjectPair<'a> {
     pub presence: Presence,
     /// `None`: absent on that side.
     pub rows: [Option<&'a SubjectBlocks>; 2],
-    pub sums: [BlockSums; 2],
+    /// The sums of all blocks.
+    pub sums: [BlockCells; 2],
 }
 
 /// What all series share.
