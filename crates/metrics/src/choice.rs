@@ -1,6 +1,6 @@
 //! Which cgroups are exported.
 
-use std::{cmp::Ordering, collections::HashSet, sync::Arc};
+use std::{collections::HashSet, sync::Arc};
 
 use regex::Regex;
 
@@ -82,7 +82,10 @@ pub(crate) fn choose<'a>(
     let is_eligible = |at: &usize| *at != ROOT && forest.nodes[*at].standing == Standing::Eligible;
     let stays = |at: &usize| is_eligible(at) && forest.nodes[*at].now.is_there;
     let mut chosen: Vec<usize> = exported.filter_map(|path| forest.find(path)).filter(stays).collect();
-    let most_first = |a: &usize, b: &usize| by_wait(&forest.nodes[*a], &forest.nodes[*b]);
+    let most_first = |a: &usize, b: &usize| {
+        let (a, b) = (&forest.nodes[*a], &forest.nodes[*b]);
+        b.waited_ns.cmp(&a.waited_ns).then_with(|| a.path.cmp(&b.path))
+    };
     chosen.sort_unstable_by(most_first);
     chosen.truncate(config.places());
     let held: HashSet<usize> = chosen.iter().copied().collect();
@@ -106,9 +109,4 @@ pub(crate) fn choose<'a>(
         *holder = other;
     }
     chosen.into_iter().chain(newcomers).map(|at| forest.nodes[at].path.clone()).collect()
-}
-
-/// The longest waiting first, then by path.
-fn by_wait(a: &Node, b: &Node) -> Ordering {
-    b.waited_ns.cmp(&a.waited_ns).then_with(|| a.path.cmp(&b.path))
 }

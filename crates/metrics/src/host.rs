@@ -50,7 +50,11 @@ impl Host {
         let groups = interval.by_node();
         self.nodes.retain(|node, _| groups.iter().any(|group| group.node == *node));
         for group in groups {
-            let new = || Node::new(group.node, interval.start_unix_ns);
+            let new = || Node {
+                labels: Labels::new(vec![("node", group.node.to_string())]),
+                created_unix_ns: interval.start_unix_ns,
+                group: NodeGroup::default(),
+            };
             self.nodes.entry(group.node).or_insert_with(new).add(group);
         }
     }
@@ -58,10 +62,8 @@ impl Host {
     pub fn write_nodes(&self, page: &mut impl Writer) {
         for (family, value) in OF_NODES {
             page.begin(family);
-            for node in self.nodes.values() {
-                if let Some(value) = value(node) {
-                    page.sample(&node.labels, None, value, Some(node.created_unix_ns));
-                }
+            for (node, value) in self.nodes.values().filter_map(|node| Some((node, value(node)?))) {
+                page.sample(&node.labels, None, value, Some(node.created_unix_ns));
             }
         }
     }
@@ -74,25 +76,18 @@ impl Host {
             let count = Value::Count(self.losses.get(loss));
             page.sample(&none, Some(("loss", loss.name())), count, self.created_unix_ns);
         }
-        let figures = [
-            (&family::HOOK_TIME, self.hook_ns.map(Value::Ns)),
-            (&family::HOOK_RUNS, self.hook_runs.map(Value::Count)),
-        ];
-        for (family, value) in figures {
-            page.begin(family);
-            if let Some(value) = value {
-                page.sample(&none, None, value, self.created_unix_ns);
-            }
+        page.begin(&family::HOOK_TIME);
+        if let Some(ns) = self.hook_ns {
+            page.sample(&none, None, Value::Ns(ns), self.created_unix_ns);
+        }
+        page.begin(&family::HOOK_RUNS);
+        if let Some(runs) = self.hook_runs {
+            page.sample(&none, None, Value::Count(runs), self.created_unix_ns);
         }
     }
 }
 
 impl Node {
-    fn new(number: u32, created_unix_ns: u64) -> Self {
-        let labels = Labels::new(vec![("node", number.to_string())]);
-        Self { labels, created_unix_ns, group: NodeGroup::default() }
-    }
-
     fn add(&mut self, now: NodeGroup) {
         let before = std::mem::replace(&mut self.group, now);
         let now = &mut self.group;

@@ -1,7 +1,5 @@
 //! A page: all families, in the same order in each format.
 
-use cgscope_layout::Cause;
-
 use crate::{
     Family, Format, Kind, Metrics, choice, family,
     protobuf::Protobuf,
@@ -63,7 +61,13 @@ impl Metrics {
     }
 
     fn write<W: Writer>(&self, mut page: W, more: &[Given]) -> Vec<u8> {
-        self.write_waits(&mut page);
+        page.begin(&family::WAIT);
+        for cgroup in &self.cgroups {
+            for (cause, series) in cgroup.waits.series() {
+                let last = Some(("cause", cause.name()));
+                page.histogram(&cgroup.labels, last, series, cgroup.created_unix_ns);
+            }
+        }
         for family in family::ALL.iter().filter(|family| family.labels == [family::CGROUP]) {
             page.begin(family);
             for cgroup in &self.cgroups {
@@ -72,7 +76,13 @@ impl Metrics {
                 }
             }
         }
-        self.write_culprits(&mut page);
+        page.begin(&family::CULPRIT_WAIT);
+        for cgroup in &self.cgroups {
+            for (culprit, series) in cgroup.culprits.series() {
+                let (last, created) = (Some(("culprit", culprit)), Some(series.created_unix_ns));
+                page.sample(&cgroup.labels, last, Value::Ns(series.ns), created);
+            }
+        }
         self.host.write_nodes(&mut page);
         page.begin(&family::CGROUPS);
         for (state, count) in choice::states(&self.forest) {
@@ -86,25 +96,5 @@ impl Metrics {
             }
         }
         page.finish()
-    }
-
-    fn write_waits(&self, page: &mut impl Writer) {
-        page.begin(&family::WAIT);
-        for cgroup in &self.cgroups {
-            for (cause, series) in cgroup.waits.series() {
-                let last = Some(("cause", Cause::name(cause)));
-                page.histogram(&cgroup.labels, last, series, cgroup.created_unix_ns);
-            }
-        }
-    }
-
-    fn write_culprits(&self, page: &mut impl Writer) {
-        page.begin(&family::CULPRIT_WAIT);
-        for cgroup in &self.cgroups {
-            for (culprit, series) in cgroup.culprits.series() {
-                let created = Some(series.created_unix_ns);
-                page.sample(&cgroup.labels, Some(("culprit", culprit)), Value::Ns(series.ns), created);
-            }
-        }
     }
 }

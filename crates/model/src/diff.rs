@@ -8,7 +8,6 @@ mod compare;
 mod figure;
 pub mod json;
 mod names;
-mod quantiles;
 mod resample;
 mod series;
 mod side;
@@ -17,7 +16,7 @@ mod tests;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::{CgroupReading, Finding, Mode};
 pub use blocks::MOST_BLOCKS;
@@ -32,18 +31,21 @@ pub const ERROR: f64 = 0.01;
 pub const SMALL_ERROR: f64 = 0.001;
 /// Confidence of the interval of a change.
 pub const CONFIDENCE: f64 = 1.0 - ERROR;
+
 /// What a figure is about.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(tag = "about", rename_all = "snake_case")]
+#[expect(missing_docs, reason = "self-explanatory fields")]
 pub enum DiffSubject {
     /// The host, or the selection that was recorded.
     All,
     /// A cgroup with all below it, by path, possibly [without ids](crate::cgroup_name::without_ids).
-    Cgroup(Arc<str>),
+    Cgroup { path: Arc<str> },
     /// The threads of a name, without numbers.
-    Program(Arc<str>),
+    Program { comm: Arc<str> },
     /// A cgroup's own tasks behind those of another.
     Behind {
-        /// The cgroup that waited.
+        #[serde(rename = "path")]
         victim: Arc<str>,
         /// The cgroup that ran; `None`: kernel threads.
         culprit: Option<Arc<str>>,
@@ -52,31 +54,13 @@ pub enum DiffSubject {
     Own,
 }
 
-impl Serialize for DiffSubject {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::All => serializer.collect_map([("about", "all")]),
-            Self::Cgroup(path) => serializer.collect_map([("about", "cgroup"), ("path", path)]),
-            Self::Program(comm) => serializer.collect_map([("about", "program"), ("comm", comm)]),
-            Self::Behind { victim, culprit } => serializer.collect_map([
-                ("about", Some("behind")),
-                ("path", Some(victim)),
-                ("culprit", culprit.as_deref()),
-            ]),
-            Self::Own => serializer.collect_map([("about", "own")]),
-        }
-    }
-}
-
 /// The recordings that have a subject or a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "self-explanatory names")]
 pub enum Presence {
-    /// Both.
     Both,
-    /// The first alone.
     OnlyBefore,
-    /// The second alone.
     OnlyAfter,
 }
 
@@ -180,7 +164,7 @@ pub struct FindingChange {
 /// One of the subjects that waited most.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ranked {
-    /// Which.
+    /// The subject.
     #[serde(flatten)]
     pub subject: DiffSubject,
     /// Waited, share of wall time.
@@ -191,14 +175,11 @@ pub struct Ranked {
 
 /// The extent of a recording and its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "self-explanatory names")]
 pub struct Length {
-    /// How it was measured.
     pub mode: Mode,
-    /// Its intervals.
     pub intervals: u64,
-    /// Its blocks.
     pub blocks: usize,
-    /// Its length, ns.
     pub duration_ns: u64,
 }
 

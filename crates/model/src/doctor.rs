@@ -19,6 +19,7 @@ pub const OLDEST_KERNEL: (u32, u32) = (5, 17);
 
 /// The facts about a host. `None`: not read, or unreadable.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[expect(missing_docs, reason = "the other names are self-explanatory")]
 pub struct Facts {
     /// `uname -r`.
     pub kernel_release: Option<String>,
@@ -26,13 +27,11 @@ pub struct Facts {
     pub architecture: Option<String>,
     /// The program, for remedies that name it.
     pub program: Option<String>,
-    /// The effective user id.
+    /// The effective one.
     pub uid: Option<u32>,
     /// The effective capabilities, as `CAP_BPF`.
     pub capabilities: Option<BTreeSet<String>>,
-    /// Whether we are in the initial user namespace.
     pub initial_user_namespace: Option<bool>,
-    /// Whether we are in the initial PID namespace.
     pub initial_pid_namespace: Option<bool>,
     /// A sign of a container.
     pub container: Option<String>,
@@ -42,13 +41,9 @@ pub struct Facts {
     pub features_off: Option<Vec<FeatureOff>>,
     /// The kernel stamps waits (CONFIG_SCHED_INFO, live).
     pub sched_info: Option<bool>,
-    /// The lockdown mode.
     pub lockdown: Option<Lockdown>,
-    /// Where cgroups are mounted.
     pub cgroups: Option<CgroupFacts>,
-    /// CPUs online.
     pub cpus_online: Option<Vec<u32>>,
-    /// CPUs that could come online.
     pub cpus_possible: Option<Vec<u32>>,
     /// NUMA nodes; empty: the kernel has no NUMA support.
     pub numa_nodes: Option<Vec<u32>>,

@@ -9,11 +9,11 @@ use cgscope_model::{
 pub fn subject(subject: &DiffSubject) -> String {
     match subject {
         DiffSubject::All => "all that was recorded".into(),
-        DiffSubject::Cgroup(path) => match CgroupName::of(path).words() {
+        DiffSubject::Cgroup { path } => match CgroupName::of(path).words() {
             Some(owner) => format!("{path} ({owner})"),
             None => path.to_string(),
         },
-        DiffSubject::Program(comm) => format!("program {comm}"),
+        DiffSubject::Program { comm } => format!("program {comm}"),
         DiffSubject::Behind { victim, culprit } => {
             format!("{victim} behind {}", culprit.as_deref().unwrap_or("kernel threads"))
         }

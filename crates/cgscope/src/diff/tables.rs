@@ -75,9 +75,9 @@ fn folded<'a>(changes: &[&'a Change]) -> Vec<(&'a Change, Vec<&'a DiffSubject>)>
 /// Subjects that locate a change best come first.
 fn rank(subject: &DiffSubject) -> u8 {
     match subject {
-        DiffSubject::Cgroup(_) => 0,
+        DiffSubject::Cgroup { .. } => 0,
         DiffSubject::Behind { .. } => 1,
-        DiffSubject::Program(_) => 2,
+        DiffSubject::Program { .. } => 2,
         DiffSubject::Own => 3,
         DiffSubject::All => 4,
     }
@@ -105,7 +105,8 @@ pub fn ranked(out: &mut String, title: &str, sides: &[Vec<Ranked>; 2]) -> Result
     let cell = |side: usize, i: usize| {
         sides[side].get(i).map_or_else(String::new, |ranked| {
             let share = |share| figures::value(FigureUnit::WallShare, Some(share));
-            let (DiffSubject::Cgroup(name) | DiffSubject::Program(name)) = &ranked.subject else {
+            let (DiffSubject::Cgroup { path: name } | DiffSubject::Program { comm: name }) = &ranked.subject
+            else {
                 return String::new();
             };
             format!("{:>8} {:>8}  {name}", share(ranked.wait), share(ranked.on_cpu))

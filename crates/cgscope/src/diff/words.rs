@@ -130,7 +130,7 @@ fn headline_change(diff: &Diff) -> Option<&Change> {
     let first = diff.called().next()?;
     let same =
         diff.called().filter(|change| change.figure == first.figure && change.size >= first.size * 0.9);
-    same.min_by_key(|change| !matches!(change.subject, DiffSubject::Cgroup(_)))
+    same.min_by_key(|change| !matches!(change.subject, DiffSubject::Cgroup { .. }))
 }
 
 fn sentence(change: &Change) -> String {

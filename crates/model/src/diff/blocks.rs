@@ -59,14 +59,11 @@ pub(super) const UNKNOWN: u64 = u64::MAX;
 
 /// The sums of a subject over one or several blocks.
 #[derive(Clone, Debug)]
-pub(super) struct BlockSums {
-    cells: [u64; CELLS],
-    is_touched: bool,
-}
+pub(super) struct BlockSums([u64; CELLS]);
 
 impl Default for BlockSums {
     fn default() -> Self {
-        Self { cells: [0; CELLS], is_touched: false }
+        Self([0; CELLS])
     }
 }
 
@@ -76,8 +73,7 @@ impl BlockSums {
     }
 
     fn add_to(&mut self, cell: usize, amount: u64) {
-        self.is_touched = true;
-        let sum = &mut self.cells[cell];
+        let sum = &mut self.0[cell];
         *sum = if cell == LONGEST { amount.max(*sum) } else { sum.saturating_add(amount) };
     }
 
@@ -96,52 +92,28 @@ impl BlockSums {
     }
 
     pub fn merge(&mut self, other: &Self) {
-        self.is_touched |= other.is_touched;
-        let longest = self.cells[LONGEST].max(other.cells[LONGEST]);
-        self.cells.iter_mut().zip(other.cells).for_each(|(sum, amount)| sum::add(sum, amount));
-        self.cells[LONGEST] = longest;
+        let longest = self.0[LONGEST].max(other.0[LONGEST]);
+        self.0.iter_mut().zip(other.0).for_each(|(sum, amount)| sum::add(sum, amount));
+        self.0[LONGEST] = longest;
     }
 
-    pub fn is_touched(&self) -> bool {
-        self.is_touched
-    }
-
-    /// Moves the sums to a row of this block; `None` if nothing was added.
-    pub fn take_row(&mut self, block: usize) -> Option<BlockCells> {
-        if !self.is_touched {
-            return None;
-        }
-        let used = || self.cells.iter().enumerate().filter(|(_, amount)| **amount != 0);
-        let row = BlockCells {
+    /// The sums as a row of this block.
+    pub fn row(&self, block: usize) -> BlockCells {
+        let used = || self.0.iter().enumerate().filter(|(_, amount)| **amount != 0);
+        BlockCells {
             block: block as u16,
             cells: used().map(|(cell, _)| cell as u16).collect(),
             amounts: used().map(|(_, amount)| *amount).collect(),
-        };
-        *self = Self::default();
-        Some(row)
+        }
     }
 
     fn add_row(&mut self, row: &BlockCells) {
-        self.is_touched = true;
         row.iter().for_each(|(cell, amount)| self.add_to(cell, amount));
-    }
-
-    pub fn get(&self, measure: Measure) -> u64 {
-        self.at(measure as usize)
-    }
-
-    pub fn at(&self, cell: usize) -> u64 {
-        self.cells[cell]
-    }
-
-    /// The histogram, without causes.
-    pub fn hist(&self) -> Hist {
-        Hist::from_counts(self.cells[MEASURES..].iter().copied(), [])
     }
 }
 
-/// A block of a subject: the cells that are not 0, ascending, and their amounts. Pairs would take nearly twice the memory.
-#[derive(Clone, Debug, PartialEq)]
+/// One or several blocks of a subject: the cells that are not 0, ascending, and their amounts. Pairs would take nearly twice the memory.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct BlockCells {
     block: u16,
     cells: Box<[u16]>,
@@ -149,6 +121,19 @@ pub(super) struct BlockCells {
 }
 
 impl BlockCells {
+    pub fn get(&self, measure: Measure) -> u64 {
+        self.at(measure as usize)
+    }
+
+    pub fn at(&self, cell: usize) -> u64 {
+        self.cells.binary_search(&(cell as u16)).map_or(0, |at| self.amounts[at])
+    }
+
+    /// The histogram, without causes.
+    pub fn hist(&self) -> Hist {
+        Hist::from_counts((MEASURES..CELLS).map(|cell| self.at(cell)), [])
+    }
+
     fn iter(&self) -> impl Iterator<Item = (usize, u64)> {
         self.cells.iter().map(|cell| usize::from(*cell)).zip(self.amounts.iter().copied())
     }
@@ -160,13 +145,9 @@ impl BlockCells {
 
 /// The blocks of a subject in which it did anything, ascending.
 #[derive(Clone, Debug, Default)]
-pub(super) struct SubjectBlocks(Vec<BlockCells>);
+pub(super) struct SubjectBlocks(pub Vec<BlockCells>);
 
 impl SubjectBlocks {
-    pub fn push(&mut self, row: BlockCells) {
-        self.0.push(row);
-    }
-
     /// Joins each `factor` blocks, and a rest that is too short with the one before it.
     pub fn merge_blocks(&mut self, factor: usize, blocks: usize) {
         let merged = merged_count(blocks, factor);
@@ -185,23 +166,24 @@ impl SubjectBlocks {
         for row in &mut self.0 {
             row.block = number(usize::from(row.block)) as u16;
         }
-        let mut sums = BlockSums::default();
         let mut regrouped = Vec::with_capacity(self.0.len());
         for rows in self.0.chunk_by(|a, b| a.block == b.block) {
             if let [row] = rows {
                 regrouped.push(row.clone());
                 continue;
             }
+            let mut sums = BlockSums::default();
             rows.iter().for_each(|row| sums.add_row(row));
-            regrouped.extend(sums.take_row(rows[0].block.into()));
+            regrouped.push(sums.row(rows[0].block.into()));
         }
         self.0 = regrouped;
     }
 
-    pub fn sum(&self) -> BlockSums {
+    /// The sum over all blocks, as block 0.
+    pub fn sum(&self) -> BlockCells {
         let mut sums = BlockSums::default();
         self.0.iter().for_each(|row| sums.add_row(row));
-        sums
+        sums.row(0)
     }
 
     /// A figure of each block. `blocks`: their number.
@@ -212,9 +194,7 @@ impl SubjectBlocks {
     }
 
     pub fn series(&self, cell: usize, blocks: usize) -> Vec<f64> {
-        self.series_of(blocks, |row| {
-            row.cells.binary_search(&(cell as u16)).map_or(0.0, |at| row.amounts[at] as f64)
-        })
+        self.series_of(blocks, |row| row.at(cell) as f64)
     }
 
     /// Waits above the middle of `bucket` in each block: those in it count half.
@@ -248,7 +228,8 @@ pub(super) struct Blocks {
     pub intervals_each: usize,
     intervals: usize,
     filling_ns: u64,
-    filled: usize,
+    /// Intervals of the block that is being filled.
+    pub filled: usize,
 }
 
 impl Blocks {
@@ -277,10 +258,6 @@ impl Blocks {
         self.lengths_ns.push(std::mem::take(&mut self.filling_ns));
         self.filled = 0;
         self.lengths_ns.len() - 1
-    }
-
-    pub fn is_filling(&self) -> bool {
-        self.filled != 0
     }
 
     pub fn merge(&mut self, factor: usize) {

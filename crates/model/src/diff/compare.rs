@@ -5,12 +5,10 @@ use std::{cmp::Ordering, collections::BTreeSet};
 use super::{
     Change, Diff, DiffSubject, ERROR, Figure, FigureUnit, FindingChange, Length, LimitChange, Presence,
     Ranked, Side, Verdict,
-    blocks::Measure,
+    blocks::{Measure, UNKNOWN},
     figures, names,
-    quantiles::drawn_quantiles,
     resample::{DEALS, RatioSeries, draws, family_wise, interval},
-    series::{Comparison, SubjectPair, bucket_at, chosen, is_rare, is_unknown, scale, subjects},
-    side::Recorded,
+    series::{Comparison, FEW_EVENTS, SubjectPair, bucket_at, chosen, drawn_quantiles, scale, subjects},
 };
 use crate::{
     findings::{Finding, Host, findings},
@@ -34,30 +32,26 @@ pub fn compare(before: Side, after: Side, hosts: &[Host; 2]) -> Diff {
     let tested = table.series.len();
     let (findings, kept_findings) = found(&comparison, hosts);
     let is_below_root =
-        |subject: &DiffSubject| matches!(subject, DiffSubject::Cgroup(path) if &**path != "/");
+        |subject: &DiffSubject| matches!(subject, DiffSubject::Cgroup { path } if &**path != "/");
     Diff {
-        lengths: comparison.sides.map(length),
+        lengths: comparison.sides.map(|side| Length {
+            mode: side.whole.mode,
+            intervals: side.intervals,
+            blocks: side.blocks.lengths_ns.len(),
+            duration_ns: sum::total(side.blocks.lengths_ns.iter().copied()),
+        }),
         tested,
         changes: table.judged(),
         limits: limits(&comparison),
         findings,
         kept_findings,
         cgroups: ranked(&comparison, &subjects, is_below_root),
-        programs: ranked(&comparison, &subjects, |subject| matches!(subject, DiffSubject::Program(_))),
+        programs: ranked(&comparison, &subjects, |subject| matches!(subject, DiffSubject::Program { .. })),
         alone: chosen
             .iter()
             .filter(|(pair, _)| pair.presence != Presence::Both)
             .map(|(pair, _)| (pair.subject.clone(), pair.presence))
             .collect(),
-    }
-}
-
-fn length(side: &Recorded) -> Length {
-    Length {
-        intervals: side.intervals,
-        blocks: side.blocks.lengths_ns.len(),
-        duration_ns: sum::total(side.blocks.lengths_ns.iter().copied()),
-        mode: side.whole.mode,
     }
 }
 
@@ -92,7 +86,8 @@ impl<'f, 'a> ChangeTable<'f, 'a> {
     }
 
     fn add_counted(&mut self, pair: &SubjectPair, figure: &Figure) {
-        if is_unknown(pair, figure) {
+        // Not known on a side: the recording is older.
+        if pair.sums.iter().any(|sums| sums.at(figure.ratio.0) == UNKNOWN) {
             return;
         }
         let values = [0, 1].map(|side| self.comparison.value(pair, figure, side));
@@ -100,7 +95,9 @@ impl<'f, 'a> ChangeTable<'f, 'a> {
         if largest < figure.least.0 / 2.0 {
             return;
         }
-        let tested = (!is_rare(pair, figure)).then(|| {
+        let count = |events| sum::total(pair.sums.iter().map(|sums| sums.at(events))) as f64;
+        let is_rare = figure.events.is_some_and(|events| count(events) < FEW_EVENTS);
+        let tested = (!is_rare).then(|| {
             let series = self.comparison.counted(pair, figure);
             let sign = if self.comparison.order[0] == 0 { 1.0 } else { -1.0 };
             let scale = scale(figure.unit);

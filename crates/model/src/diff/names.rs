@@ -26,8 +26,8 @@ pub(super) fn align(before: &mut Recorded, after: &mut Recorded) {
 /// The form without ids of each path that has ids and that `other` lacks.
 fn names(one: &Recorded, other: &Recorded) -> BTreeMap<Arc<str>, Arc<str>> {
     let alone = one.rows.keys().filter(|subject| !other.rows.contains_key(subject));
-    let paths =
-        alone.filter_map(|subject| if let DiffSubject::Cgroup(path) = subject { Some(path) } else { None });
+    let paths = alone
+        .filter_map(|subject| if let DiffSubject::Cgroup { path } = subject { Some(path) } else { None });
     paths.map(|path| (path.clone(), without_ids(path).into())).filter(|(path, form)| path != form).collect()
 }
 
@@ -36,7 +36,7 @@ fn rename(side: &mut Recorded, names: BTreeMap<Arc<str>, Arc<str>>) {
     let mut renamed: BTreeMap<DiffSubject, SubjectBlocks> = BTreeMap::new();
     for (subject, rows) in std::mem::take(&mut side.rows) {
         let subject = match subject {
-            DiffSubject::Cgroup(path) => DiffSubject::Cgroup(name(path)),
+            DiffSubject::Cgroup { path } => DiffSubject::Cgroup { path: name(path) },
             DiffSubject::Behind { victim, culprit } => {
                 DiffSubject::Behind { victim: name(victim), culprit: culprit.map(name) }
             }

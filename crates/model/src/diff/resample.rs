@@ -32,31 +32,28 @@ pub(super) struct RatioSeries {
 /// Number of blocks and length of both sides.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
-    /// Blocks of the first side.
-    pub first: usize,
-    /// Blocks of both.
-    pub blocks: usize,
+    pub blocks: [usize; 2],
     /// In any one unit.
     pub lengths: [f64; 2],
 }
 
 impl Shape {
     pub fn is_enough(&self) -> bool {
-        self.first >= FEWEST_BLOCKS && self.blocks - self.first >= FEWEST_BLOCKS
-    }
-
-    fn second(&self) -> usize {
-        self.blocks - self.first
+        self.blocks.iter().all(|blocks| *blocks >= FEWEST_BLOCKS)
     }
 
     fn counts(&self) -> [f64; 2] {
-        [self.first as f64, self.second() as f64]
+        self.blocks.map(|blocks| blocks as f64)
+    }
+
+    /// Blocks of the shorter side.
+    fn few(&self) -> f64 {
+        self.blocks[0].min(self.blocks[1]) as f64
     }
 
     /// Factor by which the mean of a block of each side deviates more than that of a block of unit length: 1 / root of its length.
     fn spreads(&self) -> [f64; 2] {
-        let [first, second] = self.counts();
-        [(first / self.lengths[0]).sqrt(), (second / self.lengths[1]).sqrt()]
+        [0, 1].map(|side| (self.counts()[side] / self.lengths[side]).sqrt())
     }
 }
 
@@ -125,8 +122,7 @@ fn distance([first, second]: [Moments; 2], shape: &Shape, widen: f64, small: f64
 
 impl RatioSeries {
     fn sides(&self, shape: &Shape) -> [&[(f64, f64)]; 2] {
-        let (first, second) = self.blocks.split_at(shape.first);
-        [first, second]
+        self.blocks.split_at(shape.blocks[0]).into()
     }
 
     /// Factor by which correlation of neighbouring blocks widens the variance of a mean, at least 1.
@@ -144,9 +140,9 @@ impl RatioSeries {
         }
         // About their own mean, few values seem less correlated than they are (Kendall's bias, -(1 + 4 r) / n). The estimate
         // from few values is uncertain, so one standard error is added.
-        let few = shape.first.min(shape.second()) as f64;
+        let few = shape.few();
         let unbiased = (few * products / squares + 1.0) / (few - 4.0);
-        let correlation = unbiased + 1.0 / (shape.blocks as f64).sqrt();
+        let correlation = unbiased + 1.0 / (self.blocks.len() as f64).sqrt();
         let correlation = correlation.clamp(0.0, MOST_CORRELATION);
         (1.0 + correlation) / (1.0 - correlation)
     }
@@ -154,10 +150,9 @@ impl RatioSeries {
     /// The ratio of both sides together, weighted by their lengths; 0 where the denominator is 0.
     fn whole(&self, shape: &Shape) -> f64 {
         let [first, second] = self.sides(shape).map(Moments::of);
-        let [of_first, of_second] =
-            [shape.lengths[0] / shape.first as f64, shape.lengths[1] / shape.second() as f64];
-        let d = first.d * of_first + second.d * of_second;
-        if d > 0.0 { (first.x * of_first + second.x * of_second) / d } else { 0.0 }
+        let weights = [0, 1].map(|side| shape.lengths[side] / shape.counts()[side]);
+        let d = first.d * weights[0] + second.d * weights[1];
+        if d > 0.0 { (first.x * weights[0] + second.x * weights[1]) / d } else { 0.0 }
     }
 
     /// The second ratio minus the first, in each draw that has a denominator on both sides.
@@ -172,7 +167,8 @@ impl RatioSeries {
         };
         let [first, second] = self.sides(shape);
         let difference = |draw: &Vec<f32>| {
-            Some(ratio(second, &draw[shape.first..])? - ratio(first, &draw[..shape.first])?)
+            let (before, after) = draw.split_at(shape.blocks[0]);
+            Some(ratio(second, after)? - ratio(first, before)?)
         };
         draws.iter().filter_map(difference).collect()
     }
@@ -202,13 +198,14 @@ pub(super) fn family_wise(series: &[RatioSeries], shape: &Shape, deals: usize) -
 /// the side that receives it brings it to the length of its own blocks.
 fn largest_differences(series: &[RatioSeries], shape: &Shape, deals: usize) -> Vec<f64> {
     let mut random = Rand32::new(SEED);
-    let mut order: Vec<u16> = (0..shape.blocks as u16).collect();
+    let [first_blocks, second_blocks] = shape.blocks;
+    let mut order: Vec<u16> = (0..(first_blocks + second_blocks) as u16).collect();
     let deal = |_| {
-        for i in 0..shape.first {
+        for i in 0..first_blocks {
             let j = i + random.rand_range(0..(order.len() - i) as u32) as usize;
             order.swap(i, j);
         }
-        order[..shape.first].to_vec()
+        order[..first_blocks].to_vec()
     };
     let dealt: Vec<Vec<u16>> = (0..deals).map(deal).collect();
     let spreads = shape.spreads();
@@ -217,7 +214,7 @@ fn largest_differences(series: &[RatioSeries], shape: &Shape, deals: usize) -> V
     for one in series {
         let whole = one.whole(shape);
         let blocks = one.blocks.iter().enumerate().map(|(block, (x, d))| {
-            let spread = spreads[usize::from(block >= shape.first)];
+            let spread = spreads[usize::from(block >= first_blocks)];
             Moments::of_block((x - whole * d) / spread, *d)
         });
         let blocks: Vec<Moments> = blocks.collect();
@@ -234,9 +231,10 @@ fn largest_differences(series: &[RatioSeries], shape: &Shape, deals: usize) -> V
 /// Draws with replacement within each side: the number of times that each block was drawn.
 pub(super) fn draws(shape: &Shape) -> Vec<Vec<f32>> {
     let mut random = Rand32::new(SEED ^ 1);
+    let (first, all) = (shape.blocks[0], shape.blocks[0] + shape.blocks[1]);
     let mut draw = |_| {
-        let mut times = vec![0.0; shape.blocks];
-        for (from, to) in [(0, shape.first), (shape.first, shape.blocks)] {
+        let mut times = vec![0.0; all];
+        for (from, to) in [(0, first), (first, all)] {
             for _ in from..to {
                 times[random.rand_range(from as u32..to as u32) as usize] += 1.0;
             }
@@ -260,7 +258,7 @@ pub(super) fn interval(
     drawn.sort_by(f64::total_cmp);
     let tail = (1.0 - CONFIDENCE) / 2.0;
     let at = |share: f64| drawn[((drawn.len() - 1) as f64 * share).round() as usize];
-    let few = shape.first.min(shape.second()) as f64;
+    let few = shape.few();
     let factor = student(few - 1.0) / NORMAL_QUANTILE * (few / (few - 1.0)).sqrt() * widening.sqrt();
     Some((estimate + (at(tail) - estimate) * factor, estimate + (at(1.0 - tail) - estimate) * factor))
 }
@@ -292,7 +290,7 @@ mod tests {
 
     #[test]
     fn correlation_of_blocks_widens_and_none_does_not() {
-        let shape = Shape { first: 400, blocks: 800, lengths: [400.0, 400.0] };
+        let shape = Shape { blocks: [400, 400], lengths: [400.0, 400.0] };
         let mut random = Rand32::new(7);
         let mut noise = || f64::from(random.rand_float()) - 0.5;
         let mut widening = |phi: f64| {

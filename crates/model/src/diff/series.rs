@@ -2,16 +2,18 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use cgscope_layout::high_ns;
+
 use super::{
     DiffSubject, Figure, FigureUnit, Presence,
-    blocks::{BlockSums, Measure, SubjectBlocks, UNKNOWN},
+    blocks::{BlockCells, Measure, SubjectBlocks},
     resample::{RatioSeries, Shape},
     side::Recorded,
 };
 use crate::{Hist, selection::is_at_or_below, sum};
 
 /// Fewest events, on both sides together, of a rate that is tested; also the fewest waits beyond a quantile.
-const FEW_EVENTS: f64 = 10.0;
+pub(super) const FEW_EVENTS: f64 = 10.0;
 
 /// A subject on both sides.
 pub(super) struct SubjectPair<'a> {
@@ -19,7 +21,8 @@ pub(super) struct SubjectPair<'a> {
     pub presence: Presence,
     /// `None`: absent on that side.
     pub rows: [Option<&'a SubjectBlocks>; 2],
-    pub sums: [BlockSums; 2],
+    /// The sums of all blocks.
+    pub sums: [BlockCells; 2],
 }
 
 /// What all series share.
@@ -41,11 +44,8 @@ impl<'a> Comparison<'a> {
         let order = if key(before) <= key(after) { [0, 1] } else { [1, 0] };
         let wall_ns = sides.map(|side| sum::total(side.blocks.lengths_ns.iter().copied()) as f64);
         let blocks = sides.map(|side| side.blocks.lengths_ns.len());
-        let shape = Shape {
-            first: blocks[order[0]],
-            blocks: blocks[0] + blocks[1],
-            lengths: order.map(|side| wall_ns[side]),
-        };
+        let shape =
+            Shape { blocks: order.map(|side| blocks[side]), lengths: order.map(|side| wall_ns[side]) };
         Self { sides, order, shape, wall_ns }
     }
 
@@ -105,19 +105,6 @@ pub(super) fn scale(unit: FigureUnit) -> f64 {
     }
 }
 
-/// True if a side lacks the counter: the recording is older.
-pub(super) fn is_unknown(pair: &SubjectPair, figure: &Figure) -> bool {
-    pair.sums.iter().any(|sums| sums.at(figure.ratio.0) == UNKNOWN)
-}
-
-/// True if there are too few events for a rate.
-pub(super) fn is_rare(pair: &SubjectPair, figure: &Figure) -> bool {
-    figure.events.is_some_and(|events| {
-        let count = sum::total(pair.sums.iter().map(|sums| sums.at(events)));
-        (count as f64) < FEW_EVENTS
-    })
-}
-
 /// The bucket of the quantile of both sides together; `None` where too few waits are beyond it.
 pub(super) fn bucket_at(hists: &[Hist; 2], quantile: f64) -> Option<usize> {
     let total = sum::total(hists.iter().map(Hist::count));
@@ -144,7 +131,7 @@ pub(super) fn subjects<'a>(comparison: &Comparison<'a>) -> Vec<SubjectPair<'a>> 
     let all: BTreeSet<&DiffSubject> = comparison.sides.iter().flat_map(|side| side.rows.keys()).collect();
     let pairs = all.into_iter().map(|subject| {
         let rows = comparison.sides.map(|side| side.rows.get(subject));
-        let can_be_alone = matches!(subject, DiffSubject::Cgroup(_) | DiffSubject::Program(_));
+        let can_be_alone = matches!(subject, DiffSubject::Cgroup { .. } | DiffSubject::Program { .. });
         SubjectPair {
             subject: subject.clone(),
             presence: match rows {
@@ -180,13 +167,13 @@ pub(super) fn chosen<'s, 'a>(
     };
     let mut alike: HashMap<[[u64; 3]; 2], Vec<&str>> = HashMap::new();
     for pair in subjects {
-        if let DiffSubject::Cgroup(path) = &pair.subject {
+        if let DiffSubject::Cgroup { path } = &pair.subject {
             alike.entry(key(pair)).or_default().push(path);
         }
     }
     let is_chosen = |(activity, pair): &(f64, &SubjectPair)| match &pair.subject {
         DiffSubject::All | DiffSubject::Own => true,
-        DiffSubject::Cgroup(path) if &**path == "/" => false,
+        DiffSubject::Cgroup { path } if &**path == "/" => false,
         _ => *activity >= LEAST_ACTIVITY,
     };
     let mut chosen: Vec<(f64, &SubjectPair)> =
@@ -199,9 +186,79 @@ pub(super) fn chosen<'s, 'a>(
         *count <= MOST_SUBJECTS
     });
     let is_shadow = |pair: &SubjectPair| {
-        let DiffSubject::Cgroup(path) = &pair.subject else { return false };
+        let DiffSubject::Cgroup { path } = &pair.subject else { return false };
         let is_below = |other: &&str| *other != &**path && is_at_or_below(other, path);
         alike.get(&key(pair)).is_some_and(|paths| paths.iter().any(is_below))
     };
     chosen.into_iter().map(|(_, pair)| (pair, is_shadow(pair))).collect()
+}
+
+/// For each of `quantiles`, after minus before, ns, in each draw of blocks.
+pub(super) fn drawn_quantiles(
+    comparison: &Comparison,
+    pair: &SubjectPair,
+    draws: &[Vec<f32>],
+    quantiles: &[f64],
+) -> Vec<Vec<f64>> {
+    let hists = [0, 1].map(|side| BlockHists::new(comparison, pair, side));
+    let mut out = vec![Vec::new(); quantiles.len()];
+    for draw in draws {
+        let (first, second) = draw.split_at(comparison.shape.blocks[0]);
+        let times = if comparison.order[0] == 0 { [first, second] } else { [second, first] };
+        let drawn = |side: usize| hists[side].quantiles(times[side], quantiles);
+        let (Some(before), Some(after)) = (drawn(0), drawn(1)) else { continue };
+        for (out, (before, after)) in out.iter_mut().zip(before.iter().zip(&after)) {
+            out.push(after - before);
+        }
+    }
+    out
+}
+
+/// The histograms of the blocks of a side, over the buckets that it uses.
+struct BlockHists {
+    lowest: usize,
+    width: usize,
+    /// One row for each block.
+    counts: Vec<f32>,
+    longest_ns: u64,
+}
+
+impl BlockHists {
+    fn new(comparison: &Comparison, pair: &SubjectPair, side: usize) -> Self {
+        let rows = || pair.rows[side].iter().flat_map(|rows| rows.buckets());
+        let used = || rows().flat_map(|(_, buckets)| buckets.map(|(bucket, _)| bucket));
+        let (lowest, highest) = (used().min().unwrap_or(0), used().max().unwrap_or(0));
+        let width = highest - lowest + 1;
+        let mut counts = vec![0.0; width * comparison.sides[side].blocks.lengths_ns.len()];
+        for (block, buckets) in rows() {
+            for (bucket, count) in buckets {
+                counts[block * width + bucket - lowest] = count as f32;
+            }
+        }
+        Self { lowest, width, counts, longest_ns: pair.sums[side].get(Measure::Longest) }
+    }
+
+    /// `None` if no wait was drawn.
+    fn quantiles(&self, times: &[f32], quantiles: &[f64]) -> Option<Vec<f64>> {
+        let mut sums = vec![0.0f32; self.width];
+        for (block, times) in self.counts.chunks_exact(self.width).zip(times) {
+            if *times != 0.0 {
+                sums.iter_mut().zip(block).for_each(|(sum, count)| *sum += count * times);
+            }
+        }
+        let total: f64 = sums.iter().map(|count| f64::from(*count)).sum();
+        (total > 0.0)
+            .then(|| quantiles.iter().map(|quantile| self.quantile(&sums, quantile * total)).collect())
+    }
+
+    fn quantile(&self, sums: &[f32], rank: f64) -> f64 {
+        let mut seen = 0.0;
+        for (i, count) in sums.iter().enumerate() {
+            seen += f64::from(*count);
+            if seen >= rank && *count > 0.0 {
+                return (high_ns(self.lowest + i) - 1).min(self.longest_ns) as f64;
+            }
+        }
+        self.longest_ns as f64
+    }
 }

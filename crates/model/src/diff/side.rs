@@ -25,8 +25,8 @@ pub struct Side {
     intervals: u64,
     /// The place of each subject in `tracked`.
     subjects: HashMap<DiffSubject, usize>,
-    /// The block that is being filled, and those before.
-    tracked: Vec<(BlockSums, SubjectBlocks)>,
+    /// The block that is being filled (`None`: the subject has done nothing in it), and those before.
+    tracked: Vec<(Option<Box<BlockSums>>, SubjectBlocks)>,
     /// The place of the subject of a thread's name.
     programs: HashMap<Arc<str>, usize>,
     /// The place of each cgroup, by id, in `leaves`.
@@ -44,7 +44,8 @@ pub struct Side {
 /// The tasks directly in a cgroup.
 #[derive(Debug, Default)]
 struct Leaf {
-    sums: Box<BlockSums>,
+    /// The block that is being filled.
+    sums: Option<Box<BlockSums>>,
     /// The subjects of the cgroup and those above it, itself first; empty while its path is not known.
     above: Vec<usize>,
 }
@@ -107,7 +108,7 @@ impl Side {
 
     fn sums(&mut self, subject: DiffSubject) -> &mut BlockSums {
         let at = self.subject(subject);
-        &mut self.tracked[at].0
+        self.tracked[at].0.get_or_insert_default()
     }
 
     fn leaf(&mut self, id: u64, names: &[(u64, Arc<str>)]) -> usize {
@@ -120,7 +121,7 @@ impl Side {
         {
             let paths = path_and_ancestors(&names[named].1);
             self.leaves[at].above =
-                paths.map(|path| self.subject(DiffSubject::Cgroup(path.into()))).collect();
+                paths.map(|path| self.subject(DiffSubject::Cgroup { path: path.into() })).collect();
         }
         at
     }
@@ -130,7 +131,7 @@ impl Side {
         let program = match self.programs.get(&task.reading.comm) {
             Some(at) => *at,
             None => {
-                let at = self.subject(DiffSubject::Program(program(&task.reading.comm).into()));
+                let at = self.subject(DiffSubject::Program { comm: program(&task.reading.comm).into() });
                 self.programs.insert(task.reading.comm.clone(), at);
                 at
             }
@@ -143,8 +144,8 @@ impl Side {
         self.hist.add(&hist);
         // The comparison decides whether both modes know a counter.
         let observed = Observed::task(task, Mode::Bpf);
-        for sums in [&mut *self.leaves[leaf].sums, &mut self.tracked[program].0] {
-            sums.add_tasks(&task.totals, task.wait.max_ns, &hist, &observed);
+        for sums in [&mut self.leaves[leaf].sums, &mut self.tracked[program].0] {
+            sums.get_or_insert_default().add_tasks(&task.totals, task.wait.max_ns, &hist, &observed);
         }
     }
 
@@ -153,22 +154,21 @@ impl Side {
         self.hist.add(&hist);
         let leaf = self.leaf(exited.cgroup_id, names);
         let observed = Observed::exited(exited, Mode::Bpf);
-        self.leaves[leaf].sums.add_tasks(&exited.totals, exited.wait.max_ns, &hist, &observed);
+        let sums = self.leaves[leaf].sums.get_or_insert_default();
+        sums.add_tasks(&exited.totals, exited.wait.max_ns, &hist, &observed);
     }
 
     fn close_block(&mut self) {
         let all = self.subject(DiffSubject::All);
-        for leaf in self.leaves.iter_mut().filter(|leaf| leaf.sums.is_touched()) {
+        for leaf in &mut self.leaves {
+            let Some(sums) = leaf.sums.take() else { continue };
             for at in leaf.above.iter().chain([&all]) {
-                self.tracked[*at].0.merge(&leaf.sums);
+                self.tracked[*at].0.get_or_insert_default().merge(&sums);
             }
-            *leaf.sums = BlockSums::default();
         }
         let block = self.blocks.close();
         for (sums, rows) in &mut self.tracked {
-            if let Some(row) = sums.take_row(block) {
-                rows.push(row);
-            }
+            rows.0.extend(sums.take().map(|sums| sums.row(block)));
         }
         if self.blocks.lengths_ns.len() == MOST_BLOCKS {
             self.merge_blocks(2);
@@ -199,7 +199,7 @@ impl Side {
                 let Some(amount) = amount else { continue };
                 let leaf = self.leaf(reading.id, &interval.cgroups);
                 if let Some(own) = self.leaves[leaf].above.first() {
-                    self.tracked[*own].0.add(measure, amount);
+                    self.tracked[*own].0.get_or_insert_default().add(measure, amount);
                 }
             }
         }
@@ -219,7 +219,8 @@ impl Side {
                 let at = self.subject(DiffSubject::Behind { victim, culprit });
                 self.pairs.insert(key, at);
             }
-            self.tracked[self.pairs[&key]].0.add(Measure::Behind, pair.ns);
+            let sums = self.tracked[self.pairs[&key]].0.get_or_insert_default();
+            sums.add(Measure::Behind, pair.ns);
         }
     }
 
@@ -244,7 +245,7 @@ impl Side {
             for limits in interval.limits.iter().filter(|limits| !limits.memory_by_node.is_empty()) {
                 let Some(path) = interval.cgroup_path(limits.id) else { continue };
                 if let Some(ran) = ran.get(path) {
-                    self.add_share(DiffSubject::Cgroup(path.clone()), &limits.memory_by_node, ran);
+                    self.add_share(DiffSubject::Cgroup { path: path.clone() }, &limits.memory_by_node, ran);
                 }
             }
         }
@@ -258,16 +259,16 @@ impl Side {
     }
 
     fn add_share(&mut self, subject: DiffSubject, memory: &[(u32, u64)], ran: &ByNode) {
-        let ran_ns = total(ran);
-        let sums = self.sums(subject);
+        let (at, ran_ns) = (self.subject(subject), total(ran));
         if let Some(share) = remote_share(memory, ran) {
+            let sums = self.tracked[at].0.get_or_insert_default();
             sums.add(Measure::Remote, (share * ran_ns as f64) as u64);
             sums.add(Measure::RemoteOf, ran_ns);
         }
     }
 
     pub(super) fn finish(mut self) -> Recorded {
-        if self.blocks.is_filling() {
+        if self.blocks.filled != 0 {
             self.close_block();
             if self.blocks.join_short_end() {
                 let last = self.blocks.lengths_ns.len() - 1;
@@ -281,7 +282,7 @@ impl Side {
             subjects.map(|(subject, at)| (subject, std::mem::take(&mut tracked[at].1))).collect();
         let mut whole = self.whole.into_interval();
         for (_, path) in &whole.cgroups {
-            rows.entry(DiffSubject::Cgroup(path.clone())).or_default();
+            rows.entry(DiffSubject::Cgroup { path: path.clone() }).or_default();
         }
         let limits = whole.limits.iter().filter_map(|limits| {
             Some((whole.cgroup_path(limits.id)?.clone(), Some(CpuLimits::from(limits))))

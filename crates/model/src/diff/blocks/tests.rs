@@ -6,7 +6,7 @@ fn rows(amounts: &[u64]) -> SubjectBlocks {
         let mut sums = BlockSums::default();
         sums.add(Measure::OnCpu, *amount);
         sums.add(Measure::Longest, *amount);
-        rows.0.extend(sums.take_row(block));
+        rows.0.push(sums.row(block));
     }
     rows
 }
@@ -44,7 +44,7 @@ fn a_bucket_holds_more_waits_than_32_bits_do() {
         );
         let totals = Totals { waits: 4 * MANY, ..Totals::default() };
         sums.add_tasks(&totals, u64::MAX, &hist, &Observed::default());
-        rows.0.extend(sums.take_row(block));
+        rows.0.push(sums.row(block));
     }
     assert_eq!(rows.above(10, 4), [3.5 * MANY as f64; 4]);
     assert_eq!(rows.waits(4), [4.0 * MANY as f64; 4]);

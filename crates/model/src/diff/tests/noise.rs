@@ -91,7 +91,7 @@ impl Noise {
             series.blocks.extend(blocked(&num).into_iter().zip(blocked(&den)));
         }
         let lengths = counts.map(|count| count as f64);
-        (series, Shape { first: blocks[0], blocks: blocks[0] + blocks[1], lengths })
+        (series, Shape { blocks, lengths })
     }
 }
 
@@ -171,7 +171,7 @@ fn found(kind: Kind, means: [f64; 2], counts: [usize; 2], tries: u64) -> [f64; 3
         let mean = |blocks: &[(f64, f64)]| {
             blocks.iter().map(|(num, _)| num).sum::<f64>() / blocks.iter().map(|(_, den)| den).sum::<f64>()
         };
-        let (before, after) = changed.blocks.split_at(shape.first);
+        let (before, after) = changed.blocks.split_at(shape.blocks[0]);
         let drawn = changed.drawn_differences(&draws(&shape), &shape);
         let (low, high) =
             interval(drawn, mean(after) - mean(before), &shape, changed.widening(&shape)).unwrap();

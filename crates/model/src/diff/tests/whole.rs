@@ -118,7 +118,7 @@ fn diff(before: Vec<Interval>, after: Vec<Interval>) -> Diff {
 }
 
 fn cgroup(path: &str) -> DiffSubject {
-    DiffSubject::Cgroup(path.into())
+    DiffSubject::Cgroup { path: path.into() }
 }
 
 fn of<'a>(diff: &'a Diff, subject: &DiffSubject, figure: &str) -> &'a Change {
@@ -134,10 +134,10 @@ fn a_larger_quota_is_found_with_its_size_and_what_is_beside_it_is_left_alone() {
     assert!((throttled.change.unwrap() + 0.1).abs() < 0.005, "{throttled:?}");
     let (low, high) = throttled.low.zip(throttled.high).unwrap();
     assert!(low < -0.1 && -0.1 < high && high < -0.08, "{low} to {high}");
-    assert!(of(&diff, &DiffSubject::Program("loop-#".into()), "on_cpu").is_called());
+    assert!(of(&diff, &DiffSubject::Program { comm: "loop-#".into() }, "on_cpu").is_called());
     for change in diff.called() {
         assert_ne!(change.subject, cgroup("/free"), "{change:?}");
-        assert_ne!(change.subject, DiffSubject::Program("nginx".into()), "{change:?}");
+        assert_ne!(change.subject, DiffSubject::Program { comm: "nginx".into() }, "{change:?}");
     }
     let [limits] = diff.limits.as_slice() else { panic!("{:?}", diff.limits) };
     let quotas =
@@ -334,8 +334,8 @@ fn who_was_on_one_side_alone_is_said_to_be() {
         [
             (cgroup("/a"), Presence::OnlyBefore),
             (cgroup("/b"), Presence::OnlyAfter),
-            (DiffSubject::Program("other".into()), Presence::OnlyAfter),
-            (DiffSubject::Program("worker".into()), Presence::OnlyBefore),
+            (DiffSubject::Program { comm: "other".into() }, Presence::OnlyAfter),
+            (DiffSubject::Program { comm: "worker".into() }, Presence::OnlyBefore),
         ]
     );
     assert!(of(&diff, &cgroup("/b"), "wait").before == Some(0.0));
@@ -387,9 +387,12 @@ fn a_task_that_moves_counts_where_it_waited() {
         interval
     };
     let diff = diff((0..20).map(moved).collect(), (0..20).map(moved).collect());
-    for subject in
-        [cgroup("/a"), cgroup("/b"), DiffSubject::Program("sh".into()), DiffSubject::Program("make".into())]
-    {
+    for subject in [
+        cgroup("/a"),
+        cgroup("/b"),
+        DiffSubject::Program { comm: "sh".into() },
+        DiffSubject::Program { comm: "make".into() },
+    ] {
         assert_eq!(of(&diff, &subject, "wait").before, Some(0.005), "{subject:?}");
     }
     assert_eq!(of(&diff, &DiffSubject::All, "wait").before, Some(0.01));
