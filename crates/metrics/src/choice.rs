@@ -51,7 +51,6 @@ impl Config {
     }
 }
 
-/// What the configuration says about a cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     Eligible,

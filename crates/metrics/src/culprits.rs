@@ -35,7 +35,6 @@ impl Who {
 /// How long an exported cgroup waited for a culprit, ns.
 pub(crate) type Part = (Who, u64);
 
-/// The culprits of an exported cgroup.
 #[derive(Debug, Default)]
 pub(crate) struct Culprits {
     watched: Vec<Watched>,

@@ -16,7 +16,6 @@ pub(crate) struct Forest {
     by_path: HashMap<Arc<str>, usize>,
 }
 
-/// A cgroup.
 #[derive(Debug)]
 pub(crate) struct Node {
     /// As under the mount.

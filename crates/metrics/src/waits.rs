@@ -25,7 +25,6 @@ impl WaitSeries {
     }
 }
 
-/// The waits of a cgroup.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waits {
     /// In the order of [`Cause::ALL`]; `None`: none yet.

@@ -18,7 +18,6 @@ use crate::{
     report::json_line,
 };
 
-/// Runs the command.
 pub fn run(options: &cli::Diff) -> Result {
     // Open both before reading either: a mistyped second name must not cost the time of reading the first file.
     let mut before = Recording::open(&options.before)?;

@@ -96,7 +96,6 @@ fn is_same(a: &Change, b: &Change) -> bool {
         && near(a.change, b.change)
 }
 
-/// The subjects that waited most on each side.
 pub fn ranked(out: &mut String, title: &str, sides: &[Vec<Ranked>; 2]) -> Result {
     let rows = sides[0].len().max(sides[1].len());
     if rows == 0 {

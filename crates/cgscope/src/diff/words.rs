@@ -40,7 +40,6 @@ pub fn text(recordings: [&Recording; 2], diff: &Diff, all: bool) -> String {
     out
 }
 
-/// One line for each recording.
 fn recording_lines(recordings: [&Recording; 2], diff: &Diff) -> String {
     let line = |side: usize, name: &str| {
         let (recording, length) = (recordings[side], &diff.lengths[side]);
@@ -92,7 +91,6 @@ fn modes(diff: &Diff) -> Option<String> {
     ))
 }
 
-/// Why nothing can be said.
 pub fn too_short(diff: &Diff) -> String {
     let [before, after] = diff.lengths.map(|length| length.intervals);
     format!(

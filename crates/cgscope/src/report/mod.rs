@@ -74,7 +74,6 @@ impl Whole {
     }
 }
 
-/// Runs the command.
 pub fn run(options: &Report) -> Result {
     let mut recording = Recording::open(&options.file)?;
     match &options.html {

@@ -84,7 +84,6 @@ fn ended(whole: &Interval) -> Row {
     row
 }
 
-/// Who waited behind whom.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Pair {
     /// Path of the cgroup whose tasks waited.

@@ -70,7 +70,6 @@ fn more(out: &mut String, omitted: usize) -> Result {
     if omitted == 0 { Ok(()) } else { writeln!(out, "{omitted:>10} more with less waiting") }
 }
 
-/// Victims and culprits.
 pub fn culprits(out: &mut String, pairs: &[Pair]) -> Result {
     if pairs.is_empty() {
         return Ok(());

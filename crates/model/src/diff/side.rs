@@ -50,7 +50,6 @@ struct Leaf {
     above: Vec<usize>,
 }
 
-/// A recording that has been read.
 #[derive(Debug)]
 pub(super) struct Recorded {
     pub blocks: Blocks,

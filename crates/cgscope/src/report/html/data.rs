@@ -50,7 +50,6 @@ struct RowsData<T> {
     left_out_ns: u64,
 }
 
-/// A cgroup, process or thread.
 #[derive(Serialize)]
 struct RowData<'a> {
     name: &'a str,
