@@ -6,6 +6,8 @@ use cgscope_model::units::seconds;
 use regex::Regex;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
+use crate::http::HttpLimits;
+
 /// Where it is unless it is told otherwise.
 pub const FILE: &str = "/etc/cgscope/cgscope.toml";
 
@@ -20,7 +22,7 @@ pub struct Config {
     /// The socket of viewers.
     pub socket: Socket,
     /// The server of metrics.
-    pub http: Http,
+    pub http: HttpConfig,
     /// Which metrics.
     pub metrics: Metrics,
     /// Names of containers.
@@ -60,16 +62,19 @@ pub struct Socket {
 /// `[http]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Http {
+pub struct HttpConfig {
     /// `None`, written as an empty text: no server.
     #[serde(deserialize_with = "address")]
     pub listen: Option<SocketAddr>,
-    /// PEM; together with `tls_key`.
+    /// PEM: the certificate with those that lead to its root; together with `tls_key`.
     pub tls_certificate: Option<PathBuf>,
     /// PEM.
     pub tls_key: Option<PathBuf>,
-    /// Lines `NAME:BCRYPT`.
+    /// Lines `NAME:BCRYPT` as `htpasswd -B` writes them; `None`: everyone may read.
     pub users: Option<PathBuf>,
+    /// What a client may take; not in the file.
+    #[serde(skip)]
+    pub limits: HttpLimits,
 }
 
 /// `[metrics]`
@@ -138,10 +143,10 @@ impl Default for Socket {
     }
 }
 
-impl Default for Http {
+impl Default for HttpConfig {
     fn default() -> Self {
         let listen = Some(SocketAddr::from(([127, 0, 0, 1], 9753)));
-        Self { listen, tls_certificate: None, tls_key: None, users: None }
+        Self { listen, tls_certificate: None, tls_key: None, users: None, limits: HttpLimits::default() }
     }
 }
 

@@ -5,7 +5,6 @@
 //! reading what a user may see, [`streams`] writes it once for all who see the same, with what [`ended`] in Samples that it skips,
 //! [`socket`] sends it, and [`client`] is the other end. [`http`] and [`cri`] know nothing of all that.
 
-pub mod beat;
 pub mod client;
 pub mod collection;
 pub mod config;

@@ -95,7 +95,7 @@ fn limits(config: &Socket) -> (ViewerLimits, Vec<String>) {
 /// Listens for those who scrape, if that is asked for.
 fn http(config: &Config) -> std::result::Result<Option<Http>, String> {
     let Some(listen) = config.http.listen else { return Ok(None) };
-    let http = Http::bind(&reload::http(config, listen)).map_err(|error| error.to_string())?;
+    let http = Http::bind(listen, &config.http).map_err(|error| error.to_string())?;
     if let Some(warning) = http.warning() {
         say!("cgscope: {warning}");
     }
@@ -278,7 +278,7 @@ impl Reload {
             exporter.set_config(exported(&config));
         }
         if let Some(http) = &self.http {
-            let errors = http.reload(&reload::http(&config, http.local_addr()));
+            let errors = http.reload(&config.http);
             warnings.extend(errors.iter().map(ToString::to_string));
             warnings.extend(http.warning());
         }

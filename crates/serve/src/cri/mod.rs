@@ -3,7 +3,6 @@
 //! A path of a cgroup has the container's id and the pod's uid. Only the runtime knows what people call them.
 
 mod call;
-mod failure;
 mod messages;
 mod names;
 
@@ -17,7 +16,7 @@ use tokio::time::{Instant, timeout};
 
 pub use names::ContainerNames;
 
-use failure::Failure;
+use call::Failure;
 use names::RuntimeNames;
 
 /// Where runtimes have their sockets: containerd, CRI-O, Docker with cri-dockerd, and the containerd of k3s and k0s.

@@ -17,7 +17,6 @@ use hyper::{
 
 use super::{
     Http, HttpRefusal, Page, Pages, gzip,
-    limits::PIECE_BYTES,
     login::Login,
     shared::{SharedPages, Wanted},
     watch::Watch,
@@ -27,7 +26,11 @@ const FRONT: &str = "cgscope: why tasks, containers and services wait for a CPU.
                      /metrics     figures for Prometheus\n\
                      /-/healthy   whether this server answers\n";
 
-/// What answers all connections.
+/// A page is handed to the connection in pieces of this many bytes, which are parts of it: a slow reader holds no copy, but the page
+/// until it has taken the last piece. [`super::HttpLimits::pages`] bounds what is held so.
+const PIECE_BYTES: usize = 16 * 1024;
+
+/// Answers all connections.
 pub(super) struct Answers<P: Pages> {
     pub(super) http: Arc<Http>,
     pub(super) login: Login,
@@ -42,7 +45,7 @@ struct Answer {
 }
 
 impl<P: Pages> Answers<P> {
-    /// The answer to this client. Its body is ignored: no request that is answered has one.
+    /// The body of a request is ignored: no request that is answered has one.
     pub(super) async fn answer(
         &self,
         request: hyper::Request<Incoming>,
@@ -66,7 +69,7 @@ impl<P: Pages> Answers<P> {
             );
             return answer.with(header::ALLOW, "GET, HEAD");
         }
-        // For probes that know no password. It tells nothing of the host.
+        // For probes without a password. It reveals nothing about the host.
         if path == "/-/healthy" {
             return Answer::of(Page::text(200, "cgscope serves.\n"));
         }
