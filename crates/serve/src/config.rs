@@ -8,10 +8,10 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 
 use crate::http::HttpLimits;
 
-/// Where it is unless it is told otherwise.
+/// The default file.
 pub const FILE: &str = "/etc/cgscope/cgscope.toml";
 
-/// All of it.
+/// The whole configuration.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -163,10 +163,7 @@ impl Default for Containers {
 }
 
 impl Config {
-    /// Reads the text of a file.
-    ///
-    /// # Errors
-    /// What is wrong with it, with the line and what could stand there.
+    /// Parses the text of a file. An error names the line and what could stand there.
     pub fn parse(text: &str) -> Result<Self, String> {
         let config: Self =
             toml_edit::de::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;

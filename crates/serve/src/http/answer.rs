@@ -16,8 +16,9 @@ use hyper::{
 };
 
 use super::{
-    Http, HttpRefusal, Page, Pages, gzip,
+    Http, HttpRefusal, Page, Pages,
     login::Login,
+    page::takes_gzip,
     shared::{SharedPages, Wanted},
     watch::Watch,
 };
@@ -97,7 +98,7 @@ impl<P: Pages> Answers<P> {
 
     async fn metrics(&self, headers: &HeaderMap) -> Answer {
         let kind = self.pages.source.kind(accept(headers).as_deref());
-        let wanted = Wanted { kind, gzip: gzip::is_taken(headers) };
+        let wanted = Wanted { kind, gzip: takes_gzip(headers) };
         let Some(made) = self.pages.get(wanted).await else {
             let words = "The page could not be made; try again later.\n";
             return Answer::refused(503, HttpRefusal::Unavailable, words).with(header::RETRY_AFTER, "5");

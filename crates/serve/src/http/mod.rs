@@ -7,15 +7,12 @@
 //! | `watch.rs` | how many there are, and how long each may take in each phase |
 //! | `answer.rs` | a request to its answer |
 //! | `login.rs`, `users.rs` | who may read |
-//! | `shared.rs`, `page.rs`, `gzip.rs` | a page, made once for all who ask while it is being made; how many bytes are held |
-//! | `refusal.rs` | what was refused, counted |
+//! | `shared.rs`, `page.rs` | a page, made once for all who ask while it is being made; how many bytes are held |
 
 mod answer;
 mod error;
-mod gzip;
 mod login;
 mod page;
-mod refusal;
 mod serve;
 mod shared;
 mod users;
@@ -24,7 +21,10 @@ mod watch;
 use std::{
     io::{self, ErrorKind},
     net::{SocketAddr, TcpListener},
-    sync::{Arc, Mutex, atomic::Ordering::Relaxed},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -33,10 +33,8 @@ use tokio_rustls::rustls::ServerConfig;
 pub use crate::config::HttpConfig;
 pub use error::Error;
 pub use page::{Page, Pages};
-pub use refusal::HttpRefusal;
 
 use crate::lock;
-use refusal::Counts;
 use users::PasswordFile;
 
 /// Bounds that a test or a slow network may want otherwise.
@@ -227,6 +225,54 @@ fn read_users(
     })))
 }
 
+cgscope_layout::named! {
+    /// Why a client did not get what it asked for.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum HttpRefusal (name,) {
+        /// Its name in answers and metrics.
+        name: &'static str,
+    }
+
+    /// All places are taken by clients that are being answered.
+    Full = "full";
+    /// A newer client took its place while it sent nothing.
+    Displaced = "displaced";
+    /// It took longer than [`HttpLimits`] allow.
+    Slow = "slow";
+    /// The TLS handshake failed.
+    Tls = "tls";
+    /// Its request was no HTTP.
+    Malformed = "malformed";
+    /// Its request was longer than a request may be.
+    Oversized = "oversized";
+    /// A method other than GET and HEAD.
+    Method = "method";
+    /// An unknown path.
+    Path = "path";
+    /// No password, or a wrong one.
+    Unauthorized = "unauthorized";
+    /// Too many wrong passwords before.
+    Guessing = "guessing";
+    /// The page could not be made, or not in time.
+    Unavailable = "unavailable";
+}
+
+#[derive(Default)]
+struct Counts {
+    refused: [AtomicU64; HttpRefusal::ALL.len()],
+    answered: AtomicU64,
+}
+
+impl Counts {
+    fn refuse(&self, refusal: HttpRefusal) {
+        self.refused[refusal as usize].fetch_add(1, Relaxed);
+    }
+
+    fn refused(&self, refusal: HttpRefusal) -> u64 {
+        self.refused[refusal as usize].load(Relaxed)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     fn warning(listen: &str, tls: bool, users: bool) -> Option<String> {
@@ -245,5 +291,24 @@ mod tests {
             assert!(words(true, false).contains("anyone") && !words(true, false).contains("tls_key"));
             assert!(words(false, true).contains("clear text"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests_of_refusals {
+    use super::*;
+
+    #[test]
+    fn every_refusal_has_its_own_count_and_name() {
+        let counts = Counts::default();
+        for (times, refusal) in HttpRefusal::ALL.into_iter().enumerate() {
+            (0..times).for_each(|_| counts.refuse(refusal));
+        }
+        let all = HttpRefusal::ALL.map(|refusal| counts.refused(refusal));
+        assert!(all.iter().enumerate().all(|(times, count)| *count == times as u64), "{all:?}");
+        let mut names = HttpRefusal::ALL.map(HttpRefusal::name).to_vec();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), HttpRefusal::ALL.len());
     }
 }

@@ -11,7 +11,11 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{HttpLimits, Page, Pages, gzip, page::HeldBytes, watch::Seats};
+use super::{
+    HttpLimits, Page, Pages,
+    page::{HeldBytes, gzip},
+    watch::Seats,
+};
 use crate::lock;
 
 /// A page shorter than this is not worth compressing.
@@ -62,7 +66,7 @@ impl Made {
         if body.len() < GZIP_LEAST_BYTES {
             return self;
         }
-        match task::spawn_blocking(move || gzip::compress(&body).ok()).await.ok().flatten() {
+        match task::spawn_blocking(move || gzip(&body).ok()).await.ok().flatten() {
             Some(body) => Self { page: Page { body, ..self.page }, is_compressed: true },
             None => self,
         }
