@@ -51,10 +51,12 @@ pub type Latest = Result<Option<Taken>, String>;
 /// The running collection. Dropping it ends the thread.
 #[derive(Debug)]
 pub struct Collection {
-    pace: Arc<Pace>,
+    /// When Samples are taken.
+    pub pace: Arc<Pace>,
+    /// Receives the latest Sample.
+    pub latest: watch::Receiver<Latest>,
     changes: mpsc::Sender<(Follower, Vec<u32>)>,
     sent: u64,
-    latest: watch::Receiver<Latest>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -71,16 +73,6 @@ impl Collection {
             name.spawn(move || run(collector, &pace, &receive, &send))?
         };
         Ok(Self { pace, changes, sent: 0, latest, thread: Some(thread) })
-    }
-
-    /// When Samples are taken.
-    pub fn pace(&self) -> &Arc<Pace> {
-        &self.pace
-    }
-
-    /// Receives the latest Sample.
-    pub fn latest(&self) -> watch::Receiver<Latest> {
-        self.latest.clone()
     }
 
     /// Follows these processes for a viewer, or nothing any longer, from the first Sample on that has at least the returned number
@@ -227,14 +219,14 @@ mod tests {
     #[tokio::test]
     async fn samples_come_at_the_pace_asked_for_and_at_once() {
         let collection = Collection::start(Made { left: 100, followed: 0 }).expect("a thread");
-        let mut latest = collection.latest();
+        let mut latest = collection.latest.clone();
         let first = next(&mut latest).await.unwrap().expect("a Sample");
         assert_eq!((first.number, first.is_on_grid), (1, false));
-        collection.pace().ask(20_000_000);
+        collection.pace.ask(20_000_000);
         let second = next(&mut latest).await.unwrap().expect("a Sample");
         assert!(second.is_on_grid && second.at_ns.is_multiple_of(20_000_000));
-        collection.pace().ask_no_longer(20_000_000);
-        collection.pace().now();
+        collection.pace.ask_no_longer(20_000_000);
+        collection.pace.now();
         loop {
             let taken = next(&mut latest).await.unwrap().expect("a Sample");
             if !taken.is_on_grid {
@@ -246,11 +238,11 @@ mod tests {
     #[tokio::test]
     async fn a_change_is_made_before_the_sample_that_says_so() {
         let mut collection = Collection::start(Made { left: 100, followed: 0 }).expect("a thread");
-        let mut latest = collection.latest();
+        let mut latest = collection.latest.clone();
         let follower = Follower::all().next().expect("one");
         let number = collection.follow(follower, vec![1, 2]);
         loop {
-            collection.pace().now();
+            collection.pace.now();
             let taken = next(&mut latest).await.unwrap().expect("a Sample");
             assert_eq!(taken.reading.sample.unix_ns, if taken.changes >= number { 2 } else { 0 });
             if taken.changes >= number {
@@ -277,8 +269,8 @@ mod tests {
         // Goes before the collection, which waits for its thread.
         let end = end;
         let begun = Instant::now();
-        while collection.pace().busy_for() < Some(Duration::from_millis(20)) {
-            assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", collection.pace().busy_for());
+        while collection.pace.busy_for() < Some(Duration::from_millis(20)) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", collection.pace.busy_for());
             thread::sleep(Duration::from_millis(5));
         }
         drop(end);
@@ -287,9 +279,9 @@ mod tests {
     #[tokio::test]
     async fn why_there_are_no_more_is_told() {
         let collection = Collection::start(Made { left: 1, followed: 0 }).expect("a thread");
-        let mut latest = collection.latest();
+        let mut latest = collection.latest.clone();
         let _ = next(&mut latest).await;
-        collection.pace().now();
+        collection.pace.now();
         assert_eq!(next(&mut latest).await.unwrap_err(), "the kernel is out of tasks");
     }
 }

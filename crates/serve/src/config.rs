@@ -63,7 +63,7 @@ pub struct Socket {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpConfig {
-    /// `None`, written as an empty text: no server.
+    /// `None`, written as an empty string: no server.
     #[serde(deserialize_with = "address")]
     pub listen: Option<SocketAddr>,
     /// PEM: the certificate with those that lead to its root; together with `tls_key`.

@@ -1,8 +1,8 @@
-//! What a configuration that is read again changes at once, and what it does not.
+//! The keys of the configuration that a reload does not change.
 
 use cgscope_serve::config::Config;
 
-/// The end of a sentence: which keys are no longer as they were at the start, and count from the next one only.
+/// The end of a sentence: changed keys that only a restart applies.
 pub fn what_stays(started: &Config, now: &Config) -> String {
     let changed: Vec<_> = [
         ("`user`", started.user != now.user),

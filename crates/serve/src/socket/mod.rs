@@ -88,8 +88,8 @@ impl Server {
     ) -> Result<Self, WriteError> {
         // If this fails, each client's socket is set up instead, and a client that sends before that is refused.
         let _ = note_senders(&listener);
-        let latest = collection.latest();
-        collection.pace().set_step(limits.shortest_interval_ns);
+        let latest = collection.latest.clone();
+        collection.pace.set_step(limits.shortest_interval_ns);
         let shared = Shared {
             collection,
             streams: Streams::default(),
@@ -116,7 +116,7 @@ impl Server {
         let shared = self.shared.clone();
         move |limits| {
             let mut shared = shared.borrow_mut();
-            shared.collection.pace().set_step(limits.shortest_interval_ns);
+            shared.collection.pace.set_step(limits.shortest_interval_ns);
             shared.limits = limits;
             shared.limits_changed += 1;
             shared.news.send_replace(());
@@ -142,7 +142,7 @@ impl Server {
                 () = until(may_be_taken) => {
                     let mut shared = self.shared.borrow_mut();
                     shared.wants_one = false;
-                    shared.collection.pace().now();
+                    shared.collection.pace.now();
                 }
                 accepted = self.listener.accept() => match accepted {
                     Ok((socket, _)) => self.admit(socket, &mut clients),
@@ -309,7 +309,7 @@ impl Shared {
         let cursor = self.streams.join(kind, since_changes).map_err(|error| {
             Word::refused(Refusal::Failed, format!("the daemon could not begin to send ({error})"))
         })?;
-        self.collection.pace().ask(kind.interval_ns);
+        self.collection.pace.ask(kind.interval_ns);
         if self.streams.is_new(&cursor) {
             self.want_one();
         }
@@ -323,7 +323,7 @@ impl Shared {
 
     fn stop(&mut self, cursor: &Cursor) {
         self.streams.leave(cursor);
-        self.collection.pace().ask_no_longer(cursor.kind.interval_ns);
+        self.collection.pace.ask_no_longer(cursor.kind.interval_ns);
     }
 
     fn give_back(&mut self, view: View) {
