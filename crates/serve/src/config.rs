@@ -18,21 +18,21 @@ pub struct Config {
     /// The user that the daemon becomes once it has loaded BPF, if it was started as root; `None`: it does not change.
     pub user: Option<String>,
     /// How Samples are taken.
-    pub collect: Collect,
+    pub collect: CollectConfig,
     /// The socket of viewers.
-    pub socket: Socket,
+    pub socket: SocketConfig,
     /// The server of metrics.
     pub http: HttpConfig,
     /// Which metrics.
-    pub metrics: Metrics,
+    pub metrics: MetricsConfig,
     /// Names of containers.
-    pub containers: Containers,
+    pub containers: ContainersConfig,
 }
 
 /// `[collect]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Collect {
+pub struct CollectConfig {
     /// From one Sample to the next where nobody asks for more, ns.
     #[serde(deserialize_with = "duration_ns")]
     pub interval: u64,
@@ -41,7 +41,7 @@ pub struct Collect {
 /// `[socket]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Socket {
+pub struct SocketConfig {
     /// Empty: no socket.
     pub path: PathBuf,
     /// Name or number.
@@ -80,7 +80,7 @@ pub struct HttpConfig {
 /// `[metrics]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Metrics {
+pub struct MetricsConfig {
     /// How many cgroups are exported.
     pub cgroups: usize,
     /// How deep below the root.
@@ -98,7 +98,7 @@ pub struct Metrics {
 /// `[containers]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Containers {
+pub struct ContainersConfig {
     /// `auto`, the path of a CRI socket, or empty: none.
     pub runtime: String,
 }
@@ -122,13 +122,13 @@ impl fmt::Display for Account {
     }
 }
 
-impl Default for Collect {
+impl Default for CollectConfig {
     fn default() -> Self {
         Self { interval: 5_000_000_000 }
     }
 }
 
-impl Default for Socket {
+impl Default for SocketConfig {
     fn default() -> Self {
         let name = |name: &str| Account::Name(name.into());
         Self {
@@ -150,13 +150,13 @@ impl Default for HttpConfig {
     }
 }
 
-impl Default for Metrics {
+impl Default for MetricsConfig {
     fn default() -> Self {
         Self { cgroups: 200, depth: 8, include: None, exclude: None, culprits: 5 }
     }
 }
 
-impl Default for Containers {
+impl Default for ContainersConfig {
     fn default() -> Self {
         Self { runtime: "auto".into() }
     }

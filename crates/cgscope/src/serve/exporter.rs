@@ -30,7 +30,6 @@ use super::freshness::Freshness;
 /// What ended in Samples between is added, too.
 const LEAST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What pages are made of.
 pub struct Parts {
     pub pace: Arc<Pace>,
     pub latest: watch::Receiver<Latest>,

@@ -13,7 +13,7 @@ use std::{
 };
 
 use cgscope_serve::{
-    config::{Account, Socket},
+    config::{Account, SocketConfig},
     socket::note_senders,
 };
 
@@ -33,7 +33,7 @@ pub struct Listening {
 
 impl Listening {
     /// Listens as the configuration says; `None`: it names no socket.
-    pub fn open(config: &Socket) -> Result<Option<Self>, String> {
+    pub fn open(config: &SocketConfig) -> Result<Option<Self>, String> {
         if let Some(listener) = handed_over() {
             let listening = Self { listener, place: "the socket of systemd".into(), made: None };
             listening.make_ready()?;
@@ -128,9 +128,9 @@ fn remove_stale(path: &Path) -> Result<(), String> {
 
 /// The group whose members may connect to a new socket. The default group need not exist: on a host that was never set up for
 /// the daemon, it serves root alone.
-fn viewers_group(config: &Socket) -> Result<u32, String> {
+fn viewers_group(config: &SocketConfig) -> Result<u32, String> {
     match group_id(&config.group) {
-        Err(sentence) if config.group == Socket::default().group => {
+        Err(sentence) if config.group == SocketConfig::default().group => {
             say!("cgscope: {sentence}; until then only root can connect");
             Ok(0)
         }

@@ -22,7 +22,7 @@ use cgscope_collect::facts::CgroupMounts;
 use cgscope_record::Header;
 use cgscope_serve::{
     collection::{Collection, Latest},
-    config::{Config, FILE, Metrics, Socket},
+    config::{Config, FILE, MetricsConfig, SocketConfig},
     cri::Runtime,
     http::Http,
     pace::Pace,
@@ -73,12 +73,12 @@ fn read(named: Option<&Path>) -> std::result::Result<(Config, String), String> {
 }
 
 /// The limits of viewers, and warnings about groups that do not exist.
-fn limits(config: &Socket) -> (ViewerLimits, Vec<String>) {
+fn limits(config: &SocketConfig) -> (ViewerLimits, Vec<String>) {
     let (mut admin_gids, mut warnings) = (Vec::new(), Vec::new());
     for group in &config.admin_groups {
         match listen::group_id(group) {
             Ok(gid) => admin_gids.push(gid),
-            Err(_) if *config.admin_groups == Socket::default().admin_groups => {}
+            Err(_) if *config.admin_groups == SocketConfig::default().admin_groups => {}
             Err(sentence) => warnings.push(format!("{sentence}; without it nobody is in it")),
         }
     }
@@ -103,7 +103,7 @@ fn http(config: &Config) -> std::result::Result<Option<Http>, String> {
 }
 
 fn exported(config: &Config) -> cgscope_metrics::Config {
-    let Metrics { cgroups, depth, include, exclude, culprits } = config.metrics.clone();
+    let MetricsConfig { cgroups, depth, include, exclude, culprits } = config.metrics.clone();
     cgscope_metrics::Config { cgroups, depth, include, exclude, culprits }
 }
 
