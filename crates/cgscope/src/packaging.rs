@@ -18,10 +18,9 @@ use crate::{
     exit::{Error, Exit, Result},
 };
 
-/// What the pages belong to, in their heads.
 const MANUAL: &str = "cgscope";
 
-/// What is said at the end of every page besides what it is of.
+/// The section at the end of every page.
 const EXIT_STATUS: [(&str, &str); 3] = [
     ("0", "Done."),
     (
@@ -31,7 +30,7 @@ const EXIT_STATUS: [(&str, &str); 3] = [
     ("2", "Could not run; standard error says what is missing, what it prevents and what to do."),
 ];
 
-/// Fills a directory that is not there yet: `man/` with a page for each command, `completions/` with a file for each shell.
+/// Makes a directory: `man/` has a page for each command, `completions/` a file for each shell.
 pub fn run(options: &Packaging) -> Result {
     write_all(&options.directory).map_err(|error| {
         let directory = options.directory.display();
@@ -68,7 +67,7 @@ fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     std::iter::once(page(all.clone(), MANUAL, &names)).chain(others).collect()
 }
 
-/// A page, and at its end which others there are.
+/// A page with its file name; it ends with the other pages.
 fn page(command: clap::Command, name: &str, others: &[String]) -> io::Result<(String, Vec<u8>)> {
     let has_commands = command.get_subcommands().any(|command| !command.is_hide_set());
     let source = format!("{MANUAL} {}", env!("CARGO_PKG_VERSION"));

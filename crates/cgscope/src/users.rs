@@ -1,6 +1,6 @@
 //! Users and groups by name, from the files of this host. The C library would ask others, too, and cannot in a static program.
 
-use std::{fs, io, path::Path};
+use std::fs;
 
 const USERS: &str = "/etc/passwd";
 const GROUPS: &str = "/etc/group";
@@ -22,19 +22,13 @@ pub const NO_ID: u32 = u32::MAX;
 /// The user and the group whose id is 0 on every Linux.
 const ROOT: &str = "root";
 
-/// The user of a name.
-///
-/// # Errors
-/// There is none, its ids are none, or the files cannot be read: which, in a sentence.
+/// The user of a name. An error: there is none, its ids are invalid, or the files cannot be read.
 pub fn user(name: &str) -> Result<User, String> {
     let user = parse_user(&read(USERS)?, &read(GROUPS)?, name);
     user.ok_or_else(|| format!("there is no user {name:?} with valid ids in {USERS}"))
 }
 
 /// The id of the group of a name.
-///
-/// # Errors
-/// There is none, or the file cannot be read: which, in a sentence.
 pub fn group(name: &str) -> Result<u32, String> {
     if name == ROOT {
         return Ok(0);
@@ -50,16 +44,13 @@ pub fn name_of_group(gid: u32) -> String {
 }
 
 /// The id of a user; root's is 0 also where there are no files of users, as in an image with one program.
-///
-/// # Errors
-/// As [`user`].
 pub fn user_id(name: &str) -> Result<u32, String> {
     if name == ROOT { Ok(0) } else { user(name).map(|user| user.uid) }
 }
 
 fn read(path: &str) -> Result<String, String> {
-    let read = fs::read(Path::new(path)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    read.map_err(|error: io::Error| format!("users and groups cannot be looked up in {path} ({error})"))
+    let read = fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    read.map_err(|error| format!("users and groups cannot be looked up in {path} ({error})"))
 }
 
 fn line_of<'f>(file: &'f str, name: &str) -> Option<Vec<&'f str>> {

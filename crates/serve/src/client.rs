@@ -12,16 +12,16 @@ use cgscope_record::{Header, Incoming, Message, ReadError};
 
 use crate::protocol::{Refusal, Request, Word};
 
-/// Where the daemon is unless it is told otherwise.
+/// The default socket of the daemon.
 pub const SOCKET: &str = "/run/cgscope.sock";
 
-/// How long a daemon may take to answer the first request: it takes a Sample for it.
+/// The longest wait for the first answer, for which the daemon takes a Sample.
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// Why the daemon cannot be looked through.
+/// Why there is no connection to the daemon.
 #[derive(Debug)]
 pub enum ConnectError {
-    /// Nobody is there: no socket, or nobody behind it.
+    /// No socket, or no daemon behind it.
     NobodyThere(PathBuf, io::Error),
     /// The socket does not let this user in.
     NotAllowed(PathBuf),
@@ -61,13 +61,11 @@ impl fmt::Display for ConnectError {
                     env!("CARGO_PKG_VERSION")
                 )
             }
-            Self::NoDaemon(path, _) => {
-                write!(
-                    f,
-                    "what answers at {} is no cgscope: name the daemon's socket with --connect",
-                    path.display()
-                )
-            }
+            Self::NoDaemon(path, _) => write!(
+                f,
+                "what answers at {} is no cgscope: name the daemon's socket with --connect",
+                path.display()
+            ),
             Self::Io(path, error) => write!(f, "the daemon at {} does not answer ({error})", path.display()),
         }
     }
@@ -75,27 +73,24 @@ impl fmt::Display for ConnectError {
 
 impl std::error::Error for ConnectError {}
 
-/// A connection: what the daemon sends, from wherever it is read. It may be a hostile one: a socket can be named that anyone serves.
+/// What the daemon sends. The daemon may be hostile: anyone can serve a socket that the user names.
 #[derive(Debug)]
 pub struct Connection<R = BufReader<UnixStream>> {
     incoming: Incoming<R>,
     skip: u32,
 }
 
-/// What requests are sent by, from any thread.
+/// Sends requests, from any thread.
 #[derive(Debug)]
 pub struct Sender(UnixStream);
 
 impl Sender {
-    /// Asks for something else from now on.
-    ///
-    /// # Errors
-    /// The daemon is gone.
+    /// Sends another request.
     pub fn ask(&mut self, request: &Request) -> io::Result<()> {
         self.0.write_all(&request.line())
     }
 
-    /// Wakes whoever waits for the next message: the daemon is gone for them.
+    /// Ends the connection, and with it the wait for the next message.
     pub fn hang_up(&self) {
         let _ = self.0.shutdown(std::net::Shutdown::Both);
     }
@@ -103,9 +98,6 @@ impl Sender {
 
 impl Connection {
     /// Connects and sends a request.
-    ///
-    /// # Errors
-    /// Why that failed.
     pub fn open(path: &Path, request: &Request) -> Result<(Self, Sender), ConnectError> {
         let io = |error| ConnectError::Io(path.into(), error);
         let socket = UnixStream::connect(path).map_err(|error| match error.kind() {
@@ -117,7 +109,7 @@ impl Connection {
         })?;
         let mut sender = Sender(socket.try_clone().map_err(io)?);
         socket.set_read_timeout(Some(ANSWER)).map_err(io)?;
-        // One that refuses may have gone already: its word is still there to be read.
+        // A daemon that refuses may have hung up already: its word can still be read.
         let asked = sender.ask(request);
         let connection = match Self::read(BufReader::with_capacity(1 << 16, socket)) {
             Ok(Ok(connection)) => connection,
@@ -134,21 +126,18 @@ impl Connection {
 }
 
 impl<R: Read> Connection<R> {
-    /// Reads how it begins. The inner error is the refusal of the daemon.
-    ///
-    /// # Errors
-    /// Why it is no daemon's.
+    /// Reads the opening. The outer error: this is no daemon. The inner error: the daemon's refusal.
     pub fn read(input: R) -> Result<Result<Self, Word>, ReadError> {
         let opened = Incoming::open::<Word>(input)?;
         Ok(opened.map(|incoming| Self { incoming, skip: 0 }).map_err(Word::printable))
     }
 
-    /// What host it is.
+    /// Describes the host.
     pub fn header(&self) -> &Header {
         self.incoming.header()
     }
 
-    /// Waits for the next message; `None`: the daemon has gone without a word. After that, and after a refusal, none comes.
+    /// Waits for the next message; `None`: the daemon hung up without a word. After that, and after a refusal, none comes.
     pub fn receive(&mut self) -> Option<Message<Word>> {
         loop {
             match self.incoming.receive::<Word>() {

@@ -1,72 +1,67 @@
-//! The one thread that takes Samples, for all who look.
+//! The one thread that takes Samples for all viewers, and what ended between them.
 
 use std::{
-    io,
-    sync::{Arc, mpsc},
+    io, iter,
+    sync::{Arc, OnceLock, mpsc},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use cgscope_layout::Loss;
-use cgscope_model::access::Follower;
+use cgscope_model::{Sample, access::Follower, skipped};
 use tokio::sync::watch;
 
 use crate::{
-    ended::Ended,
     pace::{Due, Pace},
     shown::Reading,
 };
 
-/// What takes Samples: the collector, or in tests one that makes them up.
+/// Takes Samples: the collector, or one that makes them up in tests.
 pub trait Collect: Send + 'static {
-    /// Takes one.
-    ///
-    /// # Errors
-    /// No other can be taken: why, in a sentence.
+    /// Takes a Sample. An error: why no other can be taken, in a sentence.
     fn collect(&mut self) -> Result<Reading, String>;
-    /// From the next one on these processes, with what they start, are followed for a viewer. Without any: nothing is any longer.
+    /// From the next Sample on, follows these processes and what they start for a viewer; without any, nothing any longer.
     fn follow(&mut self, follower: Follower, pids: &[u32]);
 }
 
-/// A Sample that was taken.
+/// A Sample with what is known about taking it.
 #[derive(Clone, Debug)]
 pub struct Taken {
     /// What was read.
     pub reading: Arc<Reading>,
-    /// What the Sample before had and this one does not have.
+    /// What this Sample no longer has.
     pub ended: Arc<Ended>,
     /// When it was due, ns after the beginning.
     pub at_ns: u64,
-    /// It was due at a point of the grid; if not, it was asked for at once.
+    /// It was due at a point of the grid; otherwise it was requested at once.
     pub is_on_grid: bool,
-    /// Which one it is, from 1.
+    /// Counts from 1.
     pub number: u64,
-    /// When it was there.
+    /// When it was complete.
     pub at: Instant,
-    /// How long taking all of them took.
+    /// The time that all Samples took so far.
     pub took: Duration,
-    /// Changes of whom to follow that were made before it.
+    /// Calls of [`Collection::follow`] that were in force.
     pub changes: u64,
 }
 
-/// The latest Sample: none yet, one, or why there are no more.
+/// The latest Sample, if there is one; an error: why there are no more.
 pub type Latest = Result<Option<Taken>, String>;
 
 /// The running collection. Dropping it ends the thread.
 #[derive(Debug)]
 pub struct Collection {
-    pace: Arc<Pace>,
+    /// When Samples are taken.
+    pub pace: Arc<Pace>,
+    /// Receives the latest Sample.
+    pub latest: watch::Receiver<Latest>,
     changes: mpsc::Sender<(Follower, Vec<u32>)>,
     sent: u64,
-    latest: watch::Receiver<Latest>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Collection {
-    /// Begins; the first Sample is taken at once.
-    ///
-    /// # Errors
-    /// The thread could not be started.
+    /// Starts the thread; the first Sample is taken at once.
     pub fn start(collector: impl Collect) -> io::Result<Self> {
         let pace = Arc::new(Pace::default());
         pace.now();
@@ -78,16 +73,6 @@ impl Collection {
             name.spawn(move || run(collector, &pace, &receive, &send))?
         };
         Ok(Self { pace, changes, sent: 0, latest, thread: Some(thread) })
-    }
-
-    /// When Samples are taken.
-    pub fn pace(&self) -> &Arc<Pace> {
-        &self.pace
-    }
-
-    /// Where the latest Sample is seen.
-    pub fn latest(&self) -> watch::Receiver<Latest> {
-        self.latest.clone()
     }
 
     /// Follows these processes for a viewer, or nothing any longer, from the first Sample on that has at least the returned number
@@ -120,7 +105,7 @@ fn run(
     let mut took = Duration::ZERO;
     let (mut before, mut ended) = (Arc::<Reading>::default(), Arc::<Ended>::default());
     loop {
-        // Also the first one is waited for: from then on it is known for how long it is being taken.
+        // Also before the first Sample: from then on `Pace::busy_for` knows how long it takes.
         let (at_ns, is_on_grid) = match pace.wait(last_ns) {
             Due::Never => return,
             Due::Now => (pace.since_ns(), false),
@@ -162,6 +147,48 @@ fn run(
     }
 }
 
+/// What a Sample no longer has of the Sample before. Each links to that of the next Sample, for those who skip Samples.
+#[derive(Debug, Default)]
+pub struct Ended {
+    /// [`Taken::number`].
+    pub number: u64,
+    /// Rows of the Sample before, with the access to its tasks.
+    pub reading: Reading,
+    next: OnceLock<Arc<Self>>,
+}
+
+impl Ended {
+    /// Appends what ended from one Sample to the next.
+    pub fn then(&self, number: u64, before: &Reading, now: &Reading) -> Arc<Self> {
+        let cut_short = |reading: &Reading| reading.sample.losses.get(Loss::ReadingCutShort);
+        // Tasks that could not be read have not ended.
+        let sample = match cut_short(now) == cut_short(before) {
+            true => skipped::ended(&before.sample, &now.sample),
+            false => Sample::default(),
+        };
+        let access = sample.tasks.iter().filter_map(|task| before.access_to(task.serial)).collect();
+        let next = Arc::new(Self { number, reading: Reading { sample, access }, next: OnceLock::new() });
+        self.next.get_or_init(|| next).clone()
+    }
+
+    /// All after this one, up to this number.
+    pub fn until(&self, number: u64) -> impl Iterator<Item = &Self> {
+        let first = self.next.get();
+        let all = iter::successors(first, |ended| ended.next.get()).map(Arc::as_ref);
+        all.take_while(move |ended| ended.number <= number)
+    }
+}
+
+/// Drops one after the other: nested, a long list would overflow the stack.
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let mut next = self.next.take();
+        while let Some(mut ended) = next.and_then(Arc::into_inner) {
+            next = ended.next.take();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,14 +219,14 @@ mod tests {
     #[tokio::test]
     async fn samples_come_at_the_pace_asked_for_and_at_once() {
         let collection = Collection::start(Made { left: 100, followed: 0 }).expect("a thread");
-        let mut latest = collection.latest();
+        let mut latest = collection.latest.clone();
         let first = next(&mut latest).await.unwrap().expect("a Sample");
         assert_eq!((first.number, first.is_on_grid), (1, false));
-        collection.pace().ask(20_000_000);
+        collection.pace.ask(20_000_000);
         let second = next(&mut latest).await.unwrap().expect("a Sample");
         assert!(second.is_on_grid && second.at_ns.is_multiple_of(20_000_000));
-        collection.pace().ask_no_longer(20_000_000);
-        collection.pace().now();
+        collection.pace.ask_no_longer(20_000_000);
+        collection.pace.now();
         loop {
             let taken = next(&mut latest).await.unwrap().expect("a Sample");
             if !taken.is_on_grid {
@@ -211,11 +238,11 @@ mod tests {
     #[tokio::test]
     async fn a_change_is_made_before_the_sample_that_says_so() {
         let mut collection = Collection::start(Made { left: 100, followed: 0 }).expect("a thread");
-        let mut latest = collection.latest();
+        let mut latest = collection.latest.clone();
         let follower = Follower::all().next().expect("one");
         let number = collection.follow(follower, vec![1, 2]);
         loop {
-            collection.pace().now();
+            collection.pace.now();
             let taken = next(&mut latest).await.unwrap().expect("a Sample");
             assert_eq!(taken.reading.sample.unix_ns, if taken.changes >= number { 2 } else { 0 });
             if taken.changes >= number {
@@ -242,8 +269,8 @@ mod tests {
         // Goes before the collection, which waits for its thread.
         let end = end;
         let begun = Instant::now();
-        while collection.pace().busy_for() < Some(Duration::from_millis(20)) {
-            assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", collection.pace().busy_for());
+        while collection.pace.busy_for() < Some(Duration::from_millis(20)) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", collection.pace.busy_for());
             thread::sleep(Duration::from_millis(5));
         }
         drop(end);
@@ -252,9 +279,57 @@ mod tests {
     #[tokio::test]
     async fn why_there_are_no_more_is_told() {
         let collection = Collection::start(Made { left: 1, followed: 0 }).expect("a thread");
-        let mut latest = collection.latest();
+        let mut latest = collection.latest.clone();
         let _ = next(&mut latest).await;
-        collection.pace().now();
+        collection.pace.now();
         assert_eq!(next(&mut latest).await.unwrap_err(), "the kernel is out of tasks");
+    }
+}
+
+#[cfg(test)]
+mod tests_of_ended {
+    use super::*;
+    use cgscope_model::{Losses, TaskReading};
+
+    fn reading(serials: &[u64], losses: &Losses) -> Reading {
+        let task = |serial: &u64| TaskReading { serial: *serial, ..TaskReading::default() };
+        let tasks = serials.iter().map(task).collect();
+        Reading { sample: Sample { tasks, losses: losses.clone(), ..Sample::default() }, access: Vec::new() }
+    }
+
+    #[test]
+    fn whoever_was_away_is_given_what_ended_in_each_sample() {
+        let none = Losses::default();
+        let readings = [&[1, 2, 3][..], &[2, 3], &[3, 4], &[4]].map(|serials| reading(serials, &none));
+        let first = Arc::<Ended>::default();
+        let mut last = first.clone();
+        for (number, pair) in (1..).zip(readings.windows(2)) {
+            last = last.then(number, &pair[0], &pair[1]);
+        }
+        let of =
+            |ended: &Ended| ended.reading.sample.tasks.iter().map(|task| task.serial).collect::<Vec<_>>();
+        assert_eq!(first.until(3).map(of).collect::<Vec<_>>(), [[1], [2], [3]]);
+        assert_eq!(first.until(2).count(), 2);
+        assert_eq!(last.until(9).count(), 0);
+    }
+
+    #[test]
+    fn a_task_that_could_not_be_read_has_not_ended() {
+        let mut lossy = Losses::default();
+        lossy.add(Loss::ReadingCutShort, 1);
+        let cut = Ended::default().then(1, &reading(&[1, 2], &Losses::default()), &reading(&[1], &lossy));
+        assert!(cut.reading.sample.tasks.is_empty());
+        let after = cut.then(2, &reading(&[1], &lossy), &reading(&[2], &lossy));
+        assert_eq!(after.reading.sample.tasks[0].serial, 1);
+    }
+
+    #[test]
+    fn a_list_of_a_million_that_nobody_read_can_be_dropped() {
+        let (first, nothing) = (Arc::<Ended>::default(), Reading::default());
+        let mut last = first.clone();
+        for number in 1..1_000_000 {
+            last = last.then(number, &nothing, &nothing);
+        }
+        drop(first);
     }
 }

@@ -6,31 +6,33 @@ use cgscope_model::units::seconds;
 use regex::Regex;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-/// Where it is unless it is told otherwise.
+use crate::http::HttpLimits;
+
+/// The default file.
 pub const FILE: &str = "/etc/cgscope/cgscope.toml";
 
-/// All of it.
+/// The whole configuration.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The user that the daemon becomes once it has loaded BPF, if it was started as root; `None`: it does not change.
     pub user: Option<String>,
     /// How Samples are taken.
-    pub collect: Collect,
+    pub collect: CollectConfig,
     /// The socket of viewers.
-    pub socket: Socket,
+    pub socket: SocketConfig,
     /// The server of metrics.
-    pub http: Http,
+    pub http: HttpConfig,
     /// Which metrics.
-    pub metrics: Metrics,
+    pub metrics: MetricsConfig,
     /// Names of containers.
-    pub containers: Containers,
+    pub containers: ContainersConfig,
 }
 
 /// `[collect]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Collect {
+pub struct CollectConfig {
     /// From one Sample to the next where nobody asks for more, ns.
     #[serde(deserialize_with = "duration_ns")]
     pub interval: u64,
@@ -39,7 +41,7 @@ pub struct Collect {
 /// `[socket]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Socket {
+pub struct SocketConfig {
     /// Empty: no socket.
     pub path: PathBuf,
     /// Name or number.
@@ -60,22 +62,25 @@ pub struct Socket {
 /// `[http]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Http {
-    /// `None`, written as an empty text: no server.
+pub struct HttpConfig {
+    /// `None`, written as an empty string: no server.
     #[serde(deserialize_with = "address")]
     pub listen: Option<SocketAddr>,
-    /// PEM; together with `tls_key`.
+    /// PEM: the certificate with those that lead to its root; together with `tls_key`.
     pub tls_certificate: Option<PathBuf>,
     /// PEM.
     pub tls_key: Option<PathBuf>,
-    /// Lines `NAME:BCRYPT`.
+    /// Lines `NAME:BCRYPT` as `htpasswd -B` writes them; `None`: everyone may read.
     pub users: Option<PathBuf>,
+    /// What a client may take; not in the file.
+    #[serde(skip)]
+    pub limits: HttpLimits,
 }
 
 /// `[metrics]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Metrics {
+pub struct MetricsConfig {
     /// How many cgroups are exported.
     pub cgroups: usize,
     /// How deep below the root.
@@ -93,7 +98,7 @@ pub struct Metrics {
 /// `[containers]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Containers {
+pub struct ContainersConfig {
     /// `auto`, the path of a CRI socket, or empty: none.
     pub runtime: String,
 }
@@ -117,13 +122,13 @@ impl fmt::Display for Account {
     }
 }
 
-impl Default for Collect {
+impl Default for CollectConfig {
     fn default() -> Self {
         Self { interval: 5_000_000_000 }
     }
 }
 
-impl Default for Socket {
+impl Default for SocketConfig {
     fn default() -> Self {
         let name = |name: &str| Account::Name(name.into());
         Self {
@@ -138,30 +143,27 @@ impl Default for Socket {
     }
 }
 
-impl Default for Http {
+impl Default for HttpConfig {
     fn default() -> Self {
         let listen = Some(SocketAddr::from(([127, 0, 0, 1], 9753)));
-        Self { listen, tls_certificate: None, tls_key: None, users: None }
+        Self { listen, tls_certificate: None, tls_key: None, users: None, limits: HttpLimits::default() }
     }
 }
 
-impl Default for Metrics {
+impl Default for MetricsConfig {
     fn default() -> Self {
         Self { cgroups: 200, depth: 8, include: None, exclude: None, culprits: 5 }
     }
 }
 
-impl Default for Containers {
+impl Default for ContainersConfig {
     fn default() -> Self {
         Self { runtime: "auto".into() }
     }
 }
 
 impl Config {
-    /// Reads the text of a file.
-    ///
-    /// # Errors
-    /// What is wrong with it, with the line and what could stand there.
+    /// Parses the text of a file. An error names the line and what could stand there.
     pub fn parse(text: &str) -> Result<Self, String> {
         let config: Self =
             toml_edit::de::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;

@@ -1,6 +1,5 @@
-//! When Samples are taken: on a grid of each interval that somebody asked for, so that those who ask for the same one share them.
-//! All these grids lie on one of the shortest interval that there may be: however many ask, for whatever intervals, Samples on
-//! them are never closer together.
+//! When Samples are taken: on a grid of each requested interval, so that viewers with the same interval share them. All grids lie on
+//! a grid of the shortest interval allowed: whatever intervals are requested, Samples on them are never closer together.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +9,7 @@ use std::{
 
 use crate::lock;
 
-/// What is asked for, by those who look and by those who scrape. Shared with the thread that takes Samples.
+/// The intervals that viewers and scrapers request. Shared with the thread that takes Samples.
 #[derive(Debug)]
 pub struct Pace {
     began: Instant,
@@ -20,18 +19,18 @@ pub struct Pace {
 
 #[derive(Debug, Default)]
 struct Asked {
-    /// Points are multiples of this, ns; 0 is as 1.
+    /// Points are multiples of this, ns; 0 counts as 1.
     step: u64,
-    /// How many ask for each interval, ns.
+    /// Requests by interval, ns.
     intervals: BTreeMap<u64, u32>,
-    /// One Sample beside the grid.
+    /// A Sample beside the grid is requested.
     now: bool,
-    /// Since when one is being taken.
+    /// When the Sample that is being taken was begun.
     busy_since: Option<Instant>,
     over: bool,
 }
 
-/// Why the waiting is over.
+/// Why [`Pace::wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// A point of the grid has come.
@@ -41,7 +40,7 @@ pub enum Due {
         /// Points missed.
         late: u64,
     },
-    /// Somebody asked for a Sample now.
+    /// A Sample was requested at once.
     Now,
     /// No other is wanted.
     Never,
@@ -54,13 +53,13 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// One more asks for this interval.
+    /// Requests Samples at this interval.
     pub fn ask(&self, interval_ns: u64) {
         *lock(&self.asked).intervals.entry(interval_ns.max(1)).or_default() += 1;
         self.changed.notify_one();
     }
 
-    /// One less asks for it.
+    /// Takes back one request.
     pub fn ask_no_longer(&self, interval_ns: u64) {
         let mut asked = lock(&self.asked);
         if let Some(count) = asked.intervals.get_mut(&interval_ns.max(1)) {
@@ -72,25 +71,25 @@ impl Pace {
         self.changed.notify_one();
     }
 
-    /// Points of all grids are multiples of this from now on, ns.
+    /// Sets the step of all grids, ns.
     pub fn set_step(&self, step_ns: u64) {
         lock(&self.asked).step = step_ns;
         self.changed.notify_one();
     }
 
-    /// A Sample is taken at once.
+    /// Requests a Sample at once.
     pub fn now(&self) {
         lock(&self.asked).now = true;
         self.changed.notify_one();
     }
 
-    /// No other Sample is taken.
+    /// Ends the waiting: no other Sample is taken.
     pub fn end(&self) {
         lock(&self.asked).over = true;
         self.changed.notify_one();
     }
 
-    /// Since the beginning, ns.
+    /// Time since the start, ns.
     pub fn since_ns(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
@@ -100,7 +99,7 @@ impl Pace {
         lock(&self.asked).busy_since.map(|since| since.elapsed())
     }
 
-    /// Waits until a Sample is due, which is being taken from then on. `last_ns`: the point of the last one.
+    /// Waits until a Sample is due, which counts as being taken from then on. `last_ns`: the point of the last one.
     pub fn wait(&self, last_ns: u64) -> Due {
         lock(&self.asked).busy_since = None;
         let due = self.wait_for_due(last_ns);
@@ -140,14 +139,14 @@ impl Asked {
         self.intervals.keys().map(|interval| self.next_of(*interval, last_ns)).min()
     }
 
-    /// A point that lies between two of the common grid is at the later of them.
+    /// The first point of one grid, moved to the next point of the common grid.
     fn next_of(&self, interval: u64, last_ns: u64) -> u64 {
         let next = (last_ns / interval + 1).saturating_mul(interval);
         next.div_ceil(self.step()).saturating_mul(self.step())
     }
 
-    /// The last point that has come, and how many of the shortest interval, which suffer first, were missed before it. One that is
-    /// late by less than half of its interval is still taken for itself.
+    /// The last point that has passed, and how many points of the shortest interval were missed before it. A point that is late by
+    /// less than half of its interval is not missed.
     fn latest(&self, next_ns: u64, now_ns: u64) -> (u64, u64) {
         let Some(shortest) = self.intervals.keys().next() else { return (next_ns, 0) };
         let shortest = shortest.div_ceil(self.step()).saturating_mul(self.step());

@@ -1,7 +1,7 @@
-//! What a viewer asks for over the socket, and what it is told beside Samples.
+//! Requests of viewers over the socket, and the daemon's words beside Samples.
 //!
-//! A request is one line of JSON; a later one on the same connection takes the place of the one before. What comes back is what
-//! `crates/record` calls a connection: a header, Samples, words.
+//! A request is one line of JSON; a later one on the same connection replaces it. The answer is what `crates/record` calls a
+//! connection: a header, Samples, words.
 
 use cgscope_model::printable;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ pub const MOST_PIDS: usize = 1_024;
 /// The longest interval, ns: a day.
 pub const LONGEST_INTERVAL_NS: u64 = 86_400 * 1_000_000_000;
 
-/// What a viewer wants to see.
+/// A request of a viewer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
@@ -32,22 +32,19 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request for Samples so far apart.
+    /// A request for Samples at this interval.
     pub fn every(interval_ns: u64) -> Self {
         Self { version: VERSION, interval_ns, pids: Vec::new(), last: false }
     }
 
-    /// Its line.
+    /// The request as a line.
     pub fn line(&self) -> Vec<u8> {
         let mut line = serde_json::to_vec(self).unwrap_or_default();
         line.push(b'\n');
         line
     }
 
-    /// What a line without its end asks for.
-    ///
-    /// # Errors
-    /// Why it cannot be answered.
+    /// Parses a line without its end. An error: why it cannot be answered.
     pub fn parse(line: &[u8]) -> Result<Self, Word> {
         let no_request = |why: &str| Word::refused(Refusal::BadRequest, format!("this is no request: {why}"));
         #[derive(Deserialize)]
@@ -79,18 +76,16 @@ impl Request {
     }
 }
 
-/// The requests of a client, put together from what comes of them.
+/// The requests of a client, assembled from the bytes that arrive.
 #[derive(Debug, Default)]
 pub struct Requests {
-    /// One that has not come whole.
+    /// The request that is not complete yet.
     begun: Vec<u8>,
 }
 
 impl Requests {
-    /// Takes from what came up to the end of a request; `None`: its end has not come, and all is taken.
-    ///
-    /// # Errors
-    /// Why it cannot be answered. One that is too long is not waited for to its end: what comes after that is no request.
+    /// Takes bytes up to the end of a request; `None`: its end has not come, and all bytes are taken. A request that is too long is an
+    /// error before its end: what comes after that is no request.
     pub fn take(&mut self, came: &mut &[u8]) -> Result<Option<Request>, Word> {
         let end = came.iter().position(|byte| *byte == b'\n');
         let (part, rest) = came.split_at(end.unwrap_or(came.len()));
@@ -103,19 +98,19 @@ impl Requests {
     }
 }
 
-/// What the daemon says beside Samples.
+/// A message of the daemon beside Samples.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Word {
-    /// Why nothing more comes; `None`: it is said on the way.
+    /// Why nothing more comes; `None`: more comes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refusal>,
-    /// How many of the next Samples only serve to decode later ones: they are older, or another viewer's.
+    /// The number of next Samples that only serve to decode later ones: they are older, or another viewer's.
     #[serde(default, skip_serializing_if = "is_none")]
     pub skip: u32,
-    /// The request is answered: whether by everything, or by what is the viewer's alone.
+    /// The request is answered: with everything (true), or with the viewer's own processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shows_all: Option<bool>,
-    /// In a sentence, for people; empty: there is nothing to say to them.
+    /// A sentence for people, or empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sentence: String,
 }
@@ -125,28 +120,28 @@ fn is_none(number: &u32) -> bool {
 }
 
 impl Word {
-    /// Nothing more comes.
+    /// The last word: nothing more comes.
     pub fn refused(refused: Refusal, sentence: impl Into<String>) -> Self {
         Self { refused: Some(refused), ..Self::said(sentence) }
     }
 
-    /// Said on the way.
+    /// A sentence, after which more comes.
     pub fn said(sentence: impl Into<String>) -> Self {
         Self { refused: None, skip: 0, shows_all: None, sentence: sentence.into() }
     }
 
-    /// What comes from now on is the answer.
+    /// The answer begins.
     pub fn answered(shows_all: bool) -> Self {
         Self { shows_all: Some(shows_all), ..Self::said("") }
     }
 
-    /// As it may be printed: whoever serves a socket may say anything.
+    /// With a sentence that is safe to print: anyone may serve a socket.
     #[must_use]
     pub fn printable(self) -> Self {
         Self { sentence: printable(&self.sentence).to_string(), ..self }
     }
 
-    /// The next Samples are only to be built on.
+    /// The next Samples only serve to decode later ones.
     pub fn skip(samples: u32) -> Self {
         Self { skip: samples, ..Self::said("") }
     }

@@ -1,10 +1,10 @@
-//! What a viewer is shown of a Sample: a user sees what is theirs.
+//! What a viewer is shown of a Sample: a user sees their own processes.
 //!
-//! A process is a user's if the kernel would let the user look into it: its real, effective and saved user id are theirs. Of
-//! cgroups they see those of their processes and what these are in, with the limits and sums that the kernel publishes of any
-//! cgroup (`cpu.max`, `cpu.stat`, `cpu.pressure` are readable by all). Tasks that have exited are known by their cgroup alone: a
-//! user sees them where the cgroup itself is theirs. Who ran while tasks waited is known by cgroup, too: it is shown of cgroups in
-//! which all tasks are theirs, and cgroups of others have no name in it.
+//! A process is a user's if the kernel would let the user look into it: its real, effective and saved user id are theirs. A user
+//! sees the cgroups of their processes with all ancestors, and the limits and sums that the kernel publishes of any cgroup
+//! (`cpu.max`, `cpu.stat`, `cpu.pressure` are readable by all). Exited tasks are known by cgroup alone: a user sees them if the
+//! cgroup itself is theirs. Culprits are known by cgroup, too: they are shown of cgroups in which all tasks are the user's, and
+//! cgroups of others have no name there.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -19,12 +19,11 @@ use cgscope_model::{
     selection::path_and_ancestors,
 };
 
-/// The id under which cgroups stand that a viewer does not see. No cgroup has it: the kernel counts up from 1.
-pub const OTHERS: u64 = u64::MAX - 1;
-/// What they are called.
-pub const OTHERS_NAME: &str = "(cgroups of other users)";
+/// The id for all cgroups that a viewer does not see. No cgroup has it: the kernel counts up from 1.
+const OTHERS: u64 = u64::MAX - 1;
+const OTHERS_NAME: &str = "(cgroups of other users)";
 
-/// Everything that was read at one moment, and whose it is.
+/// Everything that was read at one moment, and who may see it.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
     /// What was read.
@@ -34,60 +33,55 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// What there is to know of a task.
-    pub fn access_to(&self, serial: u64) -> Option<Access> {
+    pub(crate) fn access_to(&self, serial: u64) -> Option<Access> {
         let at = self.access.binary_search_by_key(&serial, |access| access.serial).ok()?;
         Some(self.access[at])
     }
 }
 
-/// Which part of a Sample a viewer sees.
+/// The part of a Sample that a viewer sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct View {
-    /// The user who looks; `None`: one who may see everything.
+pub(crate) struct View {
+    /// `None`: a user who may see everything.
     pub user: Option<u32>,
     /// Only processes that are followed for this viewer.
     pub follower: Option<Follower>,
 }
 
 impl View {
-    /// Everything.
     pub const ALL: Self = Self { user: None, follower: None };
 
-    /// A task is in it.
     pub fn shows(&self, access: &Access) -> bool {
         self.user.is_none_or(|user| access.owner == Some(user))
             && self.follower.is_none_or(|follower| access.is_followed_for(follower))
     }
 }
 
-/// Tells whether a cgroup's directory is a user's.
-pub type IsOwned<'a> = &'a mut dyn FnMut(&str, u32) -> bool;
+/// Whether a cgroup's directory is a user's.
+pub(crate) type IsOwned<'a> = &'a mut dyn FnMut(&str, u32) -> bool;
 
 /// Makes one view out of reading after reading.
 #[derive(Debug)]
-pub struct Shower {
+pub(crate) struct Shower {
     view: View,
-    /// The cgroups whose waits were told at the last Sample, and their pairs as they were read then.
+    /// The cgroups with culprits in the last Sample, and their pairs as they were read then.
     victims: HashSet<u64>,
     read: Vec<PairReading>,
-    /// What came to each pair since the waits of its cgroup are told, under the culprit's name for this viewer. Sums of their own: who
-    /// stands under one name with others comes and goes, and a sum of the sums read would fall and rise with them.
+    /// The growth of each pair since its cgroup is shown, under the culprit's name for this viewer. These sums are kept here because
+    /// the cgroups that share a name change, and a sum of what was read would fall and rise with them.
     told: BTreeMap<PairKey, PairReading>,
 }
 
 impl Shower {
-    /// For a view that has shown nothing yet.
     pub fn new(view: View) -> Self {
         Self { view, victims: HashSet::new(), read: Vec::new(), told: BTreeMap::new() }
     }
 
-    /// True if the viewer sees everything.
     pub fn shows_all(&self) -> bool {
         self.view == View::ALL
     }
 
-    /// What is shown of a reading; `None`: all of it.
+    /// The part of a reading that is shown; `None`: all of it.
     pub fn show(&mut self, reading: &Reading, is_owned: IsOwned<'_>) -> Option<Sample> {
         if self.shows_all() {
             return None;
@@ -132,7 +126,7 @@ impl Shower {
         })
     }
 
-    /// What the viewer sees of what [ended](cgscope_model::skipped::ended); `None`: all of it.
+    /// The part of what [ended](cgscope_model::skipped::ended) that is shown; `None`: all of it.
     pub fn ended(&self, reading: &Reading, is_owned: IsOwned<'_>) -> Option<Sample> {
         if self.shows_all() {
             return None;
@@ -160,7 +154,7 @@ impl Shower {
         }
     }
 
-    /// Cgroups whose culprits are shown. Culprits are known by cgroup, so only cgroups of which all tasks are shown.
+    /// Cgroups whose culprits are shown: those of which all tasks are shown.
     fn victims_in(&self, own: &HashSet<u64>, sample: &Sample, access: &[Access]) -> HashSet<u64> {
         let mut victims = own.clone();
         for (task, access) in with_access(sample, access) {
@@ -174,7 +168,7 @@ impl Shower {
     fn pairs(&mut self, victims: HashSet<u64>, sample: &Sample, shown: &HashSet<u64>) -> Vec<PairReading> {
         let read: Vec<PairReading> =
             sample.pairs.iter().filter(|pair| victims.contains(&pair.victim)).cloned().collect();
-        // What was before its waits were told is not shown.
+        // Waits before a cgroup's culprits were shown are left out.
         let were_told = read.iter().filter(|pair| self.victims.contains(&pair.victim));
         let came = between(&self.read, were_told);
         let came: HashMap<PairKey, u64> = came.iter().map(|pair| (pair.key(), pair.ns)).collect();
@@ -194,7 +188,7 @@ impl Shower {
             std::mem::take(&mut self.told).into_iter().partition(|(_, pair)| stays(pair));
         self.told = told;
         for pair in gone.into_values() {
-            // As in what was read: there it is part of that sum now.
+            // The reading has it in that sum now, too.
             if let Some(rest) = self.told.get_mut(&rest_of(pair.key())) {
                 rest.ns = rest.ns.saturating_add(pair.ns);
             }
@@ -209,7 +203,7 @@ fn paths(sample: &Sample) -> BTreeMap<u64, &Arc<str>> {
 }
 
 /// The processes in a view.
-pub fn seen(reading: &Reading, view: &View) -> HashSet<u32> {
+pub(crate) fn seen(reading: &Reading, view: &View) -> HashSet<u32> {
     let all = with_access(&reading.sample, &reading.access);
     all.filter(|(_, access)| access.is_some_and(|access| view.shows(access)))
         .map(|(task, _)| task.tgid)
@@ -222,7 +216,7 @@ fn tasks(sample: &Sample, access: &[Access], view: &View) -> Vec<TaskReading> {
     tasks.map(|(task, _)| task.clone()).collect()
 }
 
-/// Tasks, each with what there is to know of it; both are ascending by serial.
+/// Tasks with their access; both are ascending by serial.
 fn with_access<'a>(
     sample: &'a Sample,
     access: &'a [Access],
@@ -234,7 +228,6 @@ fn with_access<'a>(
     })
 }
 
-/// These cgroups and all that they are in.
 fn with_ancestors(ids: impl Iterator<Item = u64>, paths: &BTreeMap<u64, &Arc<str>>) -> HashSet<u64> {
     let mut shown: HashSet<u64> = ids.collect();
     let wanted: HashSet<&str> =

@@ -1,5 +1,5 @@
-//! Samples on their way to viewers. Those who look at the same things at the same pace share a stream: a Sample is filtered and
-//! written once for all of them, and each reads at their own speed.
+//! Streams of Samples to viewers. Viewers with the same view and interval share a stream: a Sample is filtered and written once for
+//! all of them, and each reads at their own speed.
 
 use std::{
     collections::{BTreeMap, VecDeque, btree_map::Entry},
@@ -11,8 +11,7 @@ use cgscope_model::{Hist, Sample, Skipped, Totals};
 use cgscope_record::{Outgoing, WriteError};
 
 use crate::{
-    collection::Taken,
-    ended::Ended,
+    collection::{Ended, Taken},
     protocol::{Refusal, Word},
     shown::{IsOwned, Reading, Shower, View},
 };
@@ -20,25 +19,21 @@ use crate::{
 /// A frame, shared by all who are still to read it.
 pub type Frame = Arc<[u8]>;
 
-/// Which stream: whose view, and how often, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamKind {
-    /// What its viewers see.
     pub view: View,
-    /// From one Sample to the next, ns.
     pub interval_ns: u64,
 }
 
 /// Frames after which a new reader causes a key frame: new readers read everything since the last one.
 const KEY_FOR_NEW_AFTER: usize = 8;
 
-/// Memory of a stream besides its rows and frames, mostly the compressor's, bytes.
+/// Memory of a stream besides its rows and frames, bytes: mostly the compressor's.
 const STREAM_BYTES: usize = 1 << 20;
 
 /// Where a reader is in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
-    /// The stream.
     pub kind: StreamKind,
     next: u64,
 }
@@ -46,11 +41,10 @@ pub struct Cursor {
 /// A Sample as it is sent.
 #[derive(Clone, Debug)]
 pub struct Shown {
-    /// Its frame.
     pub frame: Frame,
-    /// Which Sample: [`Taken::number`].
+    /// [`Taken::number`].
     pub number: u64,
-    /// It was taken between two points of the grid because a reader asked for it: nothing to the others.
+    /// Taken between two points of the grid for one reader; the others skip it.
     pub is_beside: bool,
 }
 
@@ -58,20 +52,16 @@ pub struct Shown {
 #[derive(Debug, Default)]
 pub struct Streams {
     pub(crate) streams: BTreeMap<StreamKind, Stream>,
-    /// Streams that were made so far.
     made: u64,
-    /// Up to where what ended was added to what streams skip.
+    /// Streams have skipped or shown what ended up to here.
     ended: Arc<Ended>,
 }
 
-/// What a stream takes.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamMemory {
-    /// The stream.
     pub kind: StreamKind,
-    /// Bytes of memory.
     pub bytes: usize,
-    /// Which one it is, in the order in which they were made.
+    /// The number of the stream, in the order in which they were made.
     pub made: u64,
 }
 
@@ -84,7 +74,7 @@ enum Sent {
     Part(Reported),
 }
 
-/// What tasks had done, ascending by serial, at a moment of CLOCK_MONOTONIC.
+/// Totals of tasks, ascending by serial, at a moment of CLOCK_MONOTONIC.
 #[derive(Debug)]
 struct Reported {
     mono_ns: u64,
@@ -107,62 +97,58 @@ impl Reported {
 pub(crate) struct Stream {
     outgoing: Outgoing,
     shower: Shower,
-    /// The last key frame and all after it, and the number of the first of them.
+    /// The last key frame and all after it; `first` is the position of that key frame.
     frames: VecDeque<Shown>,
     first: u64,
     readers: usize,
     /// Nothing is shown before a Sample with this many [`Taken::changes`].
     since_changes: u64,
-    /// Somebody wants one more Sample, now.
+    /// A reader wants one more Sample, now.
     wants_one: bool,
-    /// Somebody came who begins at a key frame.
+    /// A reader joined that begins at a key frame.
     has_new: bool,
     /// The point of the stream's own grid that was shown last.
     point: Option<u64>,
-    /// The Sample that was shown last.
+    /// The number of `sent`.
     number: u64,
     sent: Sent,
     /// What ended in Samples that were not shown.
     skipped: Skipped,
     made: u64,
-    /// Why nothing more is shown.
     ended: Option<Word>,
 }
 
 impl Streams {
-    /// How many there are of these users, those of processes that are followed left out.
+    /// The number of streams of these users, without those of followers.
     pub fn of_users(&self, is_one: impl Fn(u32) -> bool) -> usize {
         let views = self.streams.keys().map(|kind| kind.view);
         views.filter(|view| view.user.is_some_and(&is_one) && view.follower.is_none()).count()
     }
 
-    /// What each takes that goes on.
+    /// The memory of each stream that has not ended.
     pub fn held(&self) -> impl Iterator<Item = StreamMemory> {
         let going_on = self.streams.iter().filter(|(_, stream)| stream.ended.is_none());
         going_on.map(|(kind, stream)| StreamMemory { kind: *kind, bytes: stream.bytes(), made: stream.made })
     }
 
-    /// Why a reader gets nothing more.
+    /// Why a reader receives nothing more.
     pub fn ended(&self, cursor: &Cursor) -> Option<&Word> {
         self.streams.get(&cursor.kind)?.ended.as_ref()
     }
 
-    /// Shows nothing more in a stream: its readers are told why.
+    /// Ends a stream: its readers receive the word.
     pub fn end(&mut self, kind: &StreamKind, word: Word) {
         if let Some(stream) = self.streams.get_mut(kind) {
             stream.end(word);
         }
     }
 
-    /// Somebody is shown what is theirs, with the tasks of their cgroups that have exited.
+    /// A viewer is shown exited tasks of its own cgroups.
     pub fn show_users(&self) -> bool {
         self.streams.keys().any(|kind| kind.view.user.is_some() && kind.view.follower.is_none())
     }
 
     /// Adds a reader, from the last key frame on. A new stream shows nothing before a Sample with this many [`Taken::changes`].
-    ///
-    /// # Errors
-    /// No stream could be made.
     pub fn join(&mut self, kind: StreamKind, since_changes: u64) -> io::Result<Cursor> {
         let stream = match self.streams.entry(kind) {
             Entry::Occupied(entry) => entry.into_mut(),
@@ -176,25 +162,23 @@ impl Streams {
         Ok(Cursor { kind, next: stream.first })
     }
 
-    /// How many Samples there are for a reader.
+    /// The number of Samples that a reader has not read.
     pub fn behind(&self, cursor: &Cursor) -> usize {
         let Some(stream) = self.streams.get(&cursor.kind) else { return 0 };
         stream.frames.len().saturating_sub(cursor.next.saturating_sub(stream.first) as usize)
     }
 
-    /// One reader wants one more Sample, now: the next one whose number is greater than the one that is returned.
+    /// Requests one more Sample for a reader: the first with a greater number than the returned one.
     pub fn one_more(&mut self, cursor: &Cursor) -> u64 {
         let Some(stream) = self.streams.get_mut(&cursor.kind) else { return 0 };
         stream.wants_one = true;
         stream.number
     }
 
-    /// The changes of whom to follow before which nothing is shown in a reader's stream.
     pub fn since_changes(&self, cursor: &Cursor) -> u64 {
         self.streams.get(&cursor.kind).map_or(0, |stream| stream.since_changes)
     }
 
-    /// One less reads it.
     pub fn leave(&mut self, cursor: &Cursor) {
         if let Some(stream) = self.streams.get_mut(&cursor.kind) {
             stream.readers -= 1;
@@ -204,12 +188,11 @@ impl Streams {
         }
     }
 
-    /// A stream has nothing to show yet.
     pub fn is_new(&self, cursor: &Cursor) -> bool {
         self.streams.get(&cursor.kind).is_some_and(|stream| stream.frames.is_empty())
     }
 
-    /// The next frame for a reader; `None`: there is none yet. Who has fallen behind the last key frame goes on there.
+    /// The next frame for a reader, if there is one. A reader that has fallen behind the last key frame goes on there.
     pub fn next(&mut self, cursor: &mut Cursor) -> Option<Shown> {
         let stream = self.streams.get_mut(&cursor.kind)?;
         cursor.next = cursor.next.max(stream.first);
@@ -223,7 +206,7 @@ impl Streams {
         Some(shown)
     }
 
-    /// Notes what ended in Samples that streams skip. To be called with each Sample, before it is [shown](Self::show).
+    /// Adds what ended in Samples that streams skip. Must be called with each Sample, before it is [shown](Self::show).
     pub fn skip(&mut self, taken: &Taken, mut is_owned: impl FnMut(&str, u32) -> bool) {
         for ended in self.ended.until(taken.number) {
             for stream in self.streams.values_mut() {
@@ -233,8 +216,7 @@ impl Streams {
         self.ended = taken.ended.clone();
     }
 
-    /// Shows a Sample in all streams in which it is due: whose grid has come to another point, or which have shown nothing yet. A
-    /// stream for which it cannot be written, a fault of cgscope, ends; the others have it.
+    /// Shows a Sample in all streams where it is due. A stream for which it cannot be written, a fault of cgscope, ends.
     pub fn show(&mut self, taken: &Taken, mut is_owned: impl FnMut(&str, u32) -> bool) {
         for (kind, stream) in &mut self.streams {
             if let Some(is_beside) = stream.due(kind.interval_ns, taken)
@@ -276,7 +258,7 @@ impl Stream {
         })
     }
 
-    /// What was not yet read is not sent any more.
+    /// Frames that were not read are dropped.
     fn end(&mut self, word: Word) {
         self.first += self.frames.len() as u64;
         self.frames.clear();
@@ -284,7 +266,6 @@ impl Stream {
         (self.sent, self.skipped) = (Sent::Nothing, Skipped::default());
     }
 
-    /// Bytes of memory that it holds.
     fn bytes(&self) -> usize {
         let frames: usize = self.frames.iter().map(|shown| shown.frame.len()).sum();
         let sent = match &self.sent {
@@ -311,13 +292,13 @@ impl Stream {
         }
     }
 
-    /// Whether a Sample is shown now; if so, whether it lies beside the grid.
+    /// Whether the Sample lies beside the grid; `None`: it is not shown.
     fn due(&mut self, interval_ns: u64, taken: &Taken) -> Option<bool> {
         if self.ended.is_some() || taken.number == self.number || taken.changes < self.since_changes {
             return None;
         }
         let point = taken.at_ns / interval_ns.max(1);
-        // The first one is shown wherever it lies: its readers have nothing yet.
+        // The first Sample is always shown: readers have nothing yet.
         let is_on_grid = self.point.is_none_or(|last| taken.is_on_grid && point > last);
         if is_on_grid {
             self.point = Some(point);

@@ -8,9 +8,9 @@ use cgscope_serve::{collection::Collect, shown::Reading};
 
 use crate::{cli::ModeChoice, exit::Result, mode};
 
-/// Runs that the hook is measured over, which takes a privilege...
+/// Runs of the hook that are measured, which needs a privilege.
 const RUNS: u64 = 2_000;
-/// ... or, on a host where little happens, for this time.
+/// The longest measurement, on a host where little happens.
 const LONGEST: Duration = Duration::from_millis(500);
 
 pub struct Own(Collector);
@@ -26,7 +26,7 @@ impl Own {
         Ok(Self(collector))
     }
 
-    /// What the kernel refused of what measuring can do without, in sentences.
+    /// Optional parts that the kernel refused, in sentences.
     pub fn refused(&self) -> &[String] {
         self.0.refused()
     }

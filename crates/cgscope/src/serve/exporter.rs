@@ -1,4 +1,4 @@
-//! Metrics of what is collected, on a thread of their own: making a page may take a while, and viewers do not wait for it.
+//! Metrics, on a thread of their own: making a page may take a while, and viewers do not wait for it.
 
 use std::{
     future::pending,
@@ -26,8 +26,8 @@ use tokio::{
 
 use super::freshness::Freshness;
 
-/// Intervals are added at least so far apart: viewers may have Samples taken much more often, and each interval costs some work for
-/// every task. What ended in Samples between is added, too.
+/// The shortest interval that is added: viewers may have Samples taken much more often, and each interval costs work for every task.
+/// What ended in Samples between is added, too.
 const LEAST_INTERVAL: Duration = Duration::from_secs(1);
 
 pub struct Parts {
@@ -82,9 +82,8 @@ impl Exporter {
         Ok(Self { config, stop: Some(stop), failed, thread: Some(thread) })
     }
 
-    /// Why no page is served any more. Never, as long as they are.
+    /// Waits until no page is served any more, and returns why.
     pub async fn failed(&mut self) -> String {
-        // It panicked, if it says nothing.
         (&mut self.failed).await.unwrap_or_else(|_| "the thread that serves the metrics is gone".into())
     }
 
@@ -110,7 +109,7 @@ struct State {
     runtime: Runtime,
     /// The Sample up to which everything has been added.
     before: Option<Taken>,
-    /// How long it took from the beginning of that Sample until it was added.
+    /// The time from the beginning of that Sample until it was added.
     readying: Duration,
     counters: Arc<Counters>,
     http: Arc<Http>,
@@ -136,7 +135,7 @@ async fn serve(parts: Parts, config: Arc<Mutex<Option<Config>>>) -> String {
     let ahead = freshness.clone();
     let pages = http.serve(Source { state, latest, freshness });
     let beside = async {
-        // Where no Samples come any more, whoever takes them says why.
+        // If no Samples come any more, the collection reports why.
         tokio::join!(feed, ahead.take_ahead());
         pending().await
     };
@@ -146,7 +145,7 @@ async fn serve(parts: Parts, config: Arc<Mutex<Option<Config>>>) -> String {
     }
 }
 
-/// Where pages are from: one for each format, whatever else clients say they accept.
+/// Makes pages: one for each format.
 struct Source {
     state: Arc<tokio::sync::Mutex<State>>,
     latest: watch::Receiver<Latest>,
@@ -171,7 +170,7 @@ impl Pages for Source {
     }
 }
 
-/// Adds what comes: cgroups that are made and removed between two scrapes have their names, and what ended is not held until a scrape.
+/// Adds Samples between scrapes: short-lived cgroups get their names, and what ended is not held until a scrape.
 async fn feed(state: Arc<tokio::sync::Mutex<State>>, mut latest: watch::Receiver<Latest>) {
     let mut added: Option<Instant> = None;
     while latest.changed().await.is_ok() {
@@ -184,7 +183,6 @@ async fn feed(state: Arc<tokio::sync::Mutex<State>>, mut latest: watch::Receiver
     }
 }
 
-/// The names that the container runtime gave.
 fn names(runtime: &Runtime, asked: Asked) -> Option<Names> {
     let names = match asked {
         Asked::Container(id) => runtime.names(id),
@@ -224,11 +222,11 @@ impl State {
     }
 
     fn page(&self, format: Format) -> Page {
-        // Without the room that was left for more: readers hold it.
+        // Without spare capacity, because readers hold the page.
         Page::ok(format.content_type(), self.metrics.page(format, &self.own()).into_boxed_slice())
     }
 
-    /// What no Interval tells.
+    /// Figures of the daemon itself.
     fn own(&self) -> Vec<Given> {
         let count =
             |atomic: &std::sync::atomic::AtomicU64| atomic.load(std::sync::atomic::Ordering::Relaxed) as f64;

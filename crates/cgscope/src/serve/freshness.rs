@@ -1,33 +1,31 @@
-//! How pages come to be of a fresh Sample. A scraper that comes at a steady beat finds it taken when it comes; for any other it is taken
-//! then.
+//! Fresh Samples for pages. For a scraper with a steady beat the Sample is taken ahead; for any other it is taken when it comes.
 
 use std::{
+    collections::VecDeque,
     future::pending,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
-use cgscope_serve::{beat::Beat, collection::Latest, lock, pace::Pace};
+use cgscope_serve::{collection::Latest, lock, pace::Pace};
 use tokio::{
     sync::watch,
     time::{sleep_until, timeout},
 };
 
-/// A page is of a Sample that is not older, so that whoever scrapes again and again costs no more collections than this lets them.
+/// The oldest Sample for a page: it bounds the collections that frequent scrapes cost.
 const FRESH: Duration = Duration::from_millis(250);
-/// A Sample that does not come in this time is not waited for: the page is of the one before.
+/// The longest wait for a Sample; after it the page shows the one before.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Beside what it took the last time, a Sample is begun so much earlier than it is wanted.
+/// Added to the time that the last Sample took, when the next one is taken ahead.
 const SLACK: Duration = Duration::from_millis(20);
 
-/// Sees to fresh Samples.
 pub(super) struct Freshness {
     pace: Arc<Pace>,
     latest: watch::Receiver<Latest>,
     beat: Mutex<Beat>,
     /// When a Sample was last asked for ahead of a scrape.
     asked: Mutex<Option<Instant>>,
-    /// When the next one is to be.
     ahead: watch::Sender<Option<Instant>>,
 }
 
@@ -56,21 +54,20 @@ impl Freshness {
             Ok(None) => false,
             Err(_) => true,
         };
-        // What is there is shown where nothing comes.
         let _ = timeout(PATIENCE, latest.wait_for(is_new)).await;
     }
 
-    /// A scrape came at that moment. `readying`: how long its Sample took to get ready.
+    /// Records a scrape. `readying`: how long its Sample took to get ready.
     pub fn came(&self, at: Instant, readying: Duration) {
         let mut beat = lock(&self.beat);
         beat.came(at);
-        // Earlier than that it would not be fresh any more where it does not take longer than the last time.
+        // Any earlier, a Sample that takes no longer than the last one would not be fresh any more.
         let early = readying + (readying / 2).min(FRESH / 2) + SLACK;
         let ahead = beat.next().and_then(|next| next.checked_sub(early)).filter(|ahead| *ahead > at);
         self.ahead.send_replace(ahead);
     }
 
-    /// Has Samples taken ahead of the scrapes that are expected. Never ends.
+    /// Takes Samples ahead of expected scrapes. Never ends.
     pub async fn take_ahead(&self) {
         let mut ahead = self.ahead.subscribe();
         loop {
@@ -90,5 +87,84 @@ impl Freshness {
             // Once for each scrape: whoever stops scraping costs one Sample.
             let _ = ahead.changed().await;
         }
+    }
+}
+
+/// Scrapers that are distinguished by their beats: two, as where Prometheus runs in pairs, and one more.
+const SCRAPERS: usize = 3;
+/// Two gaps are alike if they differ by less than this share of a round.
+const LIKE: u32 = 20;
+/// No Sample is taken ahead for a scraper that comes more rarely.
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// When the latest scrapes came.
+#[derive(Debug, Default)]
+struct Beat {
+    came: VecDeque<Instant>,
+}
+
+impl Beat {
+    fn came(&mut self, at: Instant) {
+        if self.came.len() > 2 * SCRAPERS {
+            self.came.pop_front();
+        }
+        self.came.push_back(at);
+    }
+
+    /// When the next scrape will come, if the latest ones had a steady beat: of one scraper, or of a few with beats of the same
+    /// length. Never before the last scrape.
+    fn next(&self) -> Option<Instant> {
+        let gaps: Vec<Duration> =
+            self.came.iter().zip(self.came.iter().skip(1)).map(|(a, b)| *b - *a).collect();
+        let last = *self.came.back()?;
+        (1..=SCRAPERS).find_map(|scrapers| {
+            let (before, latest) = gaps.get(gaps.len().checked_sub(2 * scrapers)?..)?.split_at(scrapers);
+            let round: Duration = latest.iter().sum();
+            // Gaps between scrapers may be short, and shift by as much as their rounds do.
+            let is_like = |a: &Duration, b: &Duration| a.abs_diff(*b) < round / LIKE;
+            let is_steady = before.iter().zip(latest).all(|(before, latest)| is_like(before, latest));
+            (is_steady && round <= LONGEST).then(|| last + latest[0])
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is foretold after scrapes at these moments, ms.
+    fn next(came_ms: &[u64]) -> Option<u64> {
+        let start = Instant::now();
+        let mut beat = Beat::default();
+        came_ms.iter().for_each(|ms| beat.came(start + Duration::from_millis(*ms)));
+        beat.next().map(|next| (next - start).as_millis() as u64)
+    }
+
+    #[test]
+    fn a_steady_scraper_is_foretold_from_its_third_scrape_on() {
+        assert_eq!(next(&[0, 15_000]), None);
+        assert_eq!(next(&[0, 15_000, 30_010]), Some(45_020));
+        assert_eq!(next(&[0, 1_000, 2_000, 3_000, 4_000, 5_000, 6_000, 7_000, 8_000, 9_000]), Some(10_000));
+    }
+
+    #[test]
+    fn so_are_two_and_three_that_come_in_turn() {
+        assert_eq!(next(&[0, 4_000, 15_000, 19_000, 30_000]), Some(34_000));
+        assert_eq!(next(&[0, 4_000, 15_000, 19_000, 30_000, 34_000]), Some(45_000));
+        assert_eq!(next(&[0, 1, 9_000, 15_000, 15_001, 24_000, 30_000]), Some(30_001));
+    }
+
+    #[test]
+    fn who_comes_as_they_like_is_not() {
+        assert_eq!(next(&[]), None);
+        assert_eq!(next(&[0, 15_000, 27_000]), None);
+        assert_eq!(next(&[0, 1_000, 15_000, 18_000, 30_000, 47_000, 49_000]), None);
+        assert_eq!(next(&[0, 400_000, 800_000]), None, "too rarely");
+        assert_eq!(next(&[0, 0, 0]), None, "all at once");
+    }
+
+    #[test]
+    fn one_that_was_steady_and_is_not_any_more_is_not() {
+        assert_eq!(next(&[0, 15_000, 30_000, 45_000, 52_000]), None);
     }
 }

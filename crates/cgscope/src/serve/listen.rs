@@ -13,7 +13,7 @@ use std::{
 };
 
 use cgscope_serve::{
-    config::{Account, Socket},
+    config::{Account, SocketConfig},
     socket::note_senders,
 };
 
@@ -22,22 +22,18 @@ use crate::users;
 /// Read and written by owner and group.
 const MODE: u32 = 0o660;
 
-/// A socket that is listened on. Dropped, a file that was made for it goes.
+/// A listening socket. Dropping it removes the file that was made for it.
 #[derive(Debug)]
 pub struct Listening {
-    /// Where viewers come in.
     pub listener: UnixListener,
-    /// Where it is, in words.
+    /// The path, or words for it.
     pub place: String,
     made: Option<(PathBuf, u64)>,
 }
 
 impl Listening {
-    /// Listens as the configuration says; `None`: on nothing.
-    ///
-    /// # Errors
-    /// Why not, and what to do, in a sentence.
-    pub fn open(config: &Socket) -> Result<Option<Self>, String> {
+    /// Listens as the configuration says; `None`: it names no socket.
+    pub fn open(config: &SocketConfig) -> Result<Option<Self>, String> {
         if let Some(listener) = handed_over() {
             let listening = Self { listener, place: "the socket of systemd".into(), made: None };
             listening.make_ready()?;
@@ -56,7 +52,7 @@ impl Listening {
                 path.display()
             )
         };
-        // For nobody until it is for the right ones.
+        // Nobody may connect before owner and group are set.
         let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o777));
         let bound = UnixListener::bind(path);
         rustix::process::umask(before);
@@ -95,7 +91,7 @@ impl Drop for Listening {
         if let Some((path, id)) = &self.made
             && fs::metadata(path).is_ok_and(|metadata| metadata.ino() == *id)
         {
-            // After giving up privileges it may stay; the next daemon sees that nobody is behind it.
+            // Without privileges this may fail; the next daemon notices that nobody is behind the file.
             let _ = fs::remove_file(path);
         }
     }
@@ -109,7 +105,7 @@ fn handed_over() -> Option<UnixListener> {
     Some(UnixListener::from(unsafe { OwnedFd::from_raw_fd(first) }))
 }
 
-/// What a daemon that was killed has left; somebody else's file is not touched.
+/// Removes the socket of a daemon that was killed, and no other file.
 fn remove_stale(path: &Path) -> Result<(), String> {
     let Ok(metadata) = fs::symlink_metadata(path) else { return Ok(()) };
     if !metadata.file_type().is_socket() {
@@ -132,9 +128,9 @@ fn remove_stale(path: &Path) -> Result<(), String> {
 
 /// The group whose members may connect to a new socket. The default group need not exist: on a host that was never set up for
 /// the daemon, it serves root alone.
-fn viewers_group(config: &Socket) -> Result<u32, String> {
+fn viewers_group(config: &SocketConfig) -> Result<u32, String> {
     match group_id(&config.group) {
-        Err(sentence) if config.group == Socket::default().group => {
+        Err(sentence) if config.group == SocketConfig::default().group => {
             say!("cgscope: {sentence}; until then only root can connect");
             Ok(0)
         }
@@ -142,7 +138,6 @@ fn viewers_group(config: &Socket) -> Result<u32, String> {
     }
 }
 
-/// The id of a user.
 pub fn user_id(account: &Account) -> Result<u32, String> {
     match account {
         Account::Id(users::NO_ID) => Err(no_id("user")),
@@ -151,7 +146,6 @@ pub fn user_id(account: &Account) -> Result<u32, String> {
     }
 }
 
-/// The id of a group.
 pub fn group_id(account: &Account) -> Result<u32, String> {
     match account {
         Account::Id(users::NO_ID) => Err(no_id("group")),

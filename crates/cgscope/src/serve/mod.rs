@@ -22,7 +22,7 @@ use cgscope_collect::facts::CgroupMounts;
 use cgscope_record::Header;
 use cgscope_serve::{
     collection::{Collection, Latest},
-    config::{Config, FILE, Metrics, Socket},
+    config::{Config, FILE, MetricsConfig, SocketConfig},
     cri::Runtime,
     http::Http,
     pace::Pace,
@@ -72,13 +72,13 @@ fn read(named: Option<&Path>) -> std::result::Result<(Config, String), String> {
     Ok((config, file.display().to_string()))
 }
 
-/// What clients may do, and what of it cannot be had, in sentences.
-fn limits(config: &Socket) -> (ViewerLimits, Vec<String>) {
+/// The limits of viewers, and warnings about groups that do not exist.
+fn limits(config: &SocketConfig) -> (ViewerLimits, Vec<String>) {
     let (mut admin_gids, mut warnings) = (Vec::new(), Vec::new());
     for group in &config.admin_groups {
         match listen::group_id(group) {
             Ok(gid) => admin_gids.push(gid),
-            Err(_) if *config.admin_groups == Socket::default().admin_groups => {}
+            Err(_) if *config.admin_groups == SocketConfig::default().admin_groups => {}
             Err(sentence) => warnings.push(format!("{sentence}; without it nobody is in it")),
         }
     }
@@ -92,10 +92,10 @@ fn limits(config: &Socket) -> (ViewerLimits, Vec<String>) {
     (limits, warnings)
 }
 
-/// Listens for those who scrape, if that is asked for.
+/// The HTTP server, if one is configured.
 fn http(config: &Config) -> std::result::Result<Option<Http>, String> {
     let Some(listen) = config.http.listen else { return Ok(None) };
-    let http = Http::bind(&reload::http(config, listen)).map_err(|error| error.to_string())?;
+    let http = Http::bind(listen, &config.http).map_err(|error| error.to_string())?;
     if let Some(warning) = http.warning() {
         say!("cgscope: {warning}");
     }
@@ -103,11 +103,11 @@ fn http(config: &Config) -> std::result::Result<Option<Http>, String> {
 }
 
 fn exported(config: &Config) -> cgscope_metrics::Config {
-    let Metrics { cgroups, depth, include, exclude, culprits } = config.metrics.clone();
+    let MetricsConfig { cgroups, depth, include, exclude, culprits } = config.metrics.clone();
     cgscope_metrics::Config { cgroups, depth, include, exclude, culprits }
 }
 
-/// The daemon with everything loaded and listened on, and no privileges any more.
+/// The daemon, loaded and listening, without privileges.
 struct Daemon {
     config: Config,
     named: Option<PathBuf>,
@@ -146,7 +146,7 @@ impl Daemon {
             }
             _ => None,
         };
-        // What can fail for want of a file comes before what takes time.
+        // Steps that fail if a file is missing come before steps that take time.
         let socket = Listening::open(&config.socket).map_err(Error::could_not_run)?;
         let http = http(&config).map_err(Error::could_not_run)?.map(Arc::new);
         if socket.is_none() && http.is_none() {
@@ -183,7 +183,7 @@ impl Daemon {
         let Self { config, named, is_verbose, socket, http, viewers, mut signals, .. } = self;
         let failed = |error: io::Error| Error::could_not_run(format!("the daemon cannot start ({error})"));
         let collection = Collection::start(self.collector).map_err(failed)?;
-        let (pace, latest) = (collection.pace().clone(), collection.latest());
+        let (pace, latest) = (collection.pace.clone(), collection.latest.clone());
         let interval_ns = config.collect.interval;
         pace.ask(interval_ns);
         let counters = Arc::new(Counters::default());
@@ -245,10 +245,10 @@ async fn failed_of(mut latest: watch::Receiver<Latest>) -> String {
     }
 }
 
-/// What reading the configuration again changes.
+/// What a reload changes.
 struct Reload {
     named: Option<PathBuf>,
-    /// What was read at the start: what it says of all that stays holds.
+    /// The configuration at the start, which holds for all keys that a reload does not change.
     started: Config,
     interval_ns: u64,
     pace: Arc<Pace>,
@@ -259,7 +259,7 @@ struct Reload {
 }
 
 impl Reload {
-    /// Reads it again. What is wrong leaves all as it was.
+    /// Reads the configuration again. An error leaves everything as it was.
     fn reload(&mut self) {
         let (config, source) = match read(self.named.as_deref()) {
             Ok(read) => read,
@@ -278,7 +278,7 @@ impl Reload {
             exporter.set_config(exported(&config));
         }
         if let Some(http) = &self.http {
-            let errors = http.reload(&reload::http(&config, http.local_addr()));
+            let errors = http.reload(&config.http);
             warnings.extend(errors.iter().map(ToString::to_string));
             warnings.extend(http.warning());
         }
@@ -291,7 +291,7 @@ impl Reload {
 /// A Sample that takes this long will never come.
 const STUCK: Duration = Duration::from_secs(30);
 
-/// Tells systemd that we are alive, as often as it wants to hear it, while Samples are taken.
+/// Notifies the watchdog of systemd while Samples are taken.
 async fn keep_alive(pace: &Pace) {
     let mut usec = 0;
     if !sd_notify::watchdog_enabled(false, &mut usec) {
@@ -307,8 +307,7 @@ async fn keep_alive(pace: &Pace) {
     }
 }
 
-/// Until a signal asks for the end, or metrics cannot be served any more: why not, in a sentence. A signal that asks for it reads the
-/// configuration again.
+/// Waits until a signal ends the daemon, or metrics cannot be served: why, in a sentence. SIGHUP reloads the configuration.
 async fn wait_for_end(signals: &mut Signals, mut reload: Reload) -> std::result::Result<(), String> {
     let [terminate, interrupt] = &mut signals.end;
     let pace = reload.pace.clone();
@@ -323,7 +322,7 @@ async fn wait_for_end(signals: &mut Signals, mut reload: Reload) -> std::result:
         tokio::select! {
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
-            // A daemon that serves half of what it is to serve looks well to systemd; one that ends is started anew.
+            // A daemon that serves only half looks healthy to systemd; one that ends is restarted.
             sentence = unserved => return Err(sentence),
             () = &mut alive => {}
             _ = signals.reload.recv() => {
@@ -335,7 +334,7 @@ async fn wait_for_end(signals: &mut Signals, mut reload: Reload) -> std::result:
     }
 }
 
-/// Tells systemd, if it started us.
+/// Notifies systemd, if it started the daemon.
 fn tell(states: &[NotifyState<'_>]) {
     let _ = sd_notify::notify(false, states);
 }

@@ -1,4 +1,4 @@
-//! What the daemon needs no more once it has loaded BPF: it gives it up before anybody can talk to it.
+//! Gives up the privileges that the daemon does not need once it has loaded BPF, before anybody can connect.
 
 use std::io;
 
@@ -9,14 +9,11 @@ use rustix::thread::{
 
 use crate::users::User;
 
-/// Becomes another user, if one is given, and gives up every capability for good. To be called while there is one thread: others
+/// Becomes another user, if one is given, and gives up every capability for good. Must be called while there is one thread: others
 /// would keep theirs.
 ///
 /// The maps and programs that are loaded stay open, and reading them needs no privilege (Linux 5.19: commit c8644cd0efe7; of the
 /// commands of bpf(2) only making maps and loading programs do).
-///
-/// # Errors
-/// The kernel refuses: what, in a sentence.
 pub fn give_up(user: Option<&User>) -> Result<(), String> {
     let failed = |what: &str| {
         let what = what.to_owned();

@@ -1,4 +1,4 @@
-//! Warnings about others that can read the daemon's secrets, or use the runtime's socket: viewers must not.
+//! Warnings if users can read the daemon's secrets, or viewers can use the runtime's socket.
 
 use std::{
     fs::{self, Metadata},
@@ -15,8 +15,8 @@ const READ: u32 = 0o4;
 const WRITE: u32 = 0o2;
 const SEARCH: u32 = 0o1;
 
-/// What the log should say of files that viewers can use: a sentence each, with what to do. `viewers`: the group of those who may
-/// connect, if it is not root's. Access lists are not looked at.
+/// Warnings about files that viewers can use, each with a remedy. `viewers`: the group whose members may connect, if it is not root's.
+/// Access lists are not read.
 pub fn warnings(config: &Config, viewers: Option<u32>) -> Vec<String> {
     let http = &config.http;
     let secrets = [("tls_key", &http.tls_key), ("users", &http.users)];
@@ -54,7 +54,7 @@ fn runtimes(socket: &Path, gid: u32) -> Option<String> {
     })
 }
 
-/// Whether somebody may do that to a file who is in this group and is not its owner; `None`: in no group of it.
+/// Whether a member of this group, not the owner, may access a file; `None`: somebody in no group of it.
 fn may(path: &Path, gid: Option<u32>, what: u32) -> bool {
     // Links count by what they lead to.
     let path: PathBuf = fs::canonicalize(path).unwrap_or_else(|_| path.into());

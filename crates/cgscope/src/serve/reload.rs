@@ -1,17 +1,8 @@
-//! What a configuration that is read again changes at once, and what it does not.
+//! The keys of the configuration that a reload does not change.
 
-use std::net::SocketAddr;
+use cgscope_serve::config::Config;
 
-use cgscope_serve::{config::Config, http::HttpConfig};
-
-/// How pages are served there.
-pub fn http(config: &Config, listen: SocketAddr) -> HttpConfig {
-    let http = &config.http;
-    let tls = http.tls_certificate.clone().zip(http.tls_key.clone());
-    HttpConfig { tls, users: http.users.clone(), ..HttpConfig::new(listen) }
-}
-
-/// The end of a sentence: which keys are no longer as they were at the start, and count from the next one only.
+/// The end of a sentence: changed keys that only a restart applies.
 pub fn what_stays(started: &Config, now: &Config) -> String {
     let changed: Vec<_> = [
         ("`user`", started.user != now.user),
@@ -58,14 +49,5 @@ mod tests {
         }
         let two = what_stays(&started, &parsed("[http]\nlisten = \"\"\n[containers]\nruntime = \"\""));
         assert!(two.contains("`listen` in [http], `runtime` in [containers]"), "{two}");
-    }
-
-    #[test]
-    fn files_of_the_configuration_are_those_of_the_server() {
-        let address = "127.0.0.1:1".parse().expect("an address");
-        let config = parsed("[http]\nusers = \"/u\"\ntls_certificate = \"/c\"\ntls_key = \"/k\"");
-        let http = http(&config, address);
-        assert_eq!((http.listen, http.tls), (address, Some(("/c".into(), "/k".into()))));
-        assert_eq!(http.users, Some("/u".into()));
     }
 }

@@ -1,26 +1,27 @@
-//! Names of containers, from their runtime's CRI socket: the one that the kubelet of this node uses, and never an API server.
+//! Names of containers, from the CRI socket that the kubelet of this node uses, and never from an API server.
 //!
-//! A path of a cgroup has the container's id and the pod's uid. Only the runtime knows what people call them.
+//! The path of a cgroup has the container's id and the pod's uid. Only the runtime knows the names that people use. What is kept of
+//! its answer is printable, and bounded in number and length.
 
 mod call;
-mod failure;
 mod messages;
-mod names;
 
 use std::{
+    collections::HashMap,
     mem::discriminant,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
+use cgscope_model::printable;
+use prost::Message;
 use tokio::time::{Instant, timeout};
 
-pub use names::ContainerNames;
+use call::Failure;
+use messages::{Container, NotAMessage, containers};
 
-use failure::Failure;
-use names::RuntimeNames;
-
-/// Where runtimes have their sockets: containerd, CRI-O, Docker with cri-dockerd, and the containerd of k3s and k0s.
+/// Sockets of runtimes: containerd, CRI-O, Docker with cri-dockerd, and the containerd of k3s and k0s.
 pub const SOCKETS: [&str; 5] = [
     "/run/containerd/containerd.sock",
     "/run/crio/crio.sock",
@@ -29,14 +30,14 @@ pub const SOCKETS: [&str; 5] = [
     "/run/k0s/containerd.sock",
 ];
 
-/// How long a runtime may take, and when it is asked again after it failed.
+/// Time limit of an answer, and the pauses after failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPace {
     /// For one [`Runtime::refresh`].
     pub deadline: Duration,
-    /// After the first failure; twice as long after every further one.
+    /// After the first failure; doubled after every further one.
     pub first_retry: Duration,
-    /// But not longer than this.
+    /// The longest pause.
     pub longest_retry: Duration,
 }
 
@@ -50,16 +51,15 @@ impl Default for RetryPace {
     }
 }
 
-/// A container runtime that may be there, may go, and may come back.
+/// A container runtime, which may stop and restart at any time.
 pub struct Runtime {
-    /// In the order in which they are asked. Empty: none is.
+    /// In the order in which they are tried.
     sockets: Vec<PathBuf>,
     pace: RetryPace,
     names: RuntimeNames,
     trouble: Option<Trouble>,
 }
 
-/// Since it failed.
 struct Trouble {
     failure: Failure,
     retry: Duration,
@@ -68,9 +68,6 @@ struct Trouble {
 
 impl Runtime {
     /// From the configuration's `runtime`: `auto`, the path of a socket (also with `unix://` before it), or nothing.
-    ///
-    /// # Errors
-    /// It names something else: a sentence.
     pub fn new(config: &str) -> Result<Self, String> {
         let sockets = match config {
             "" => Vec::new(),
@@ -94,14 +91,13 @@ impl Runtime {
         Self { sockets, pace, names: RuntimeNames::default(), trouble: None }
     }
 
-    /// Where it may be asked.
+    /// The sockets that are tried.
     pub fn sockets(&self) -> &[PathBuf] {
         &self.sockets
     }
 
-    /// Asks the runtime for its containers. Where it does not answer, the names known stay, and it is asked again later: a call
-    /// before that returns at once. Takes no longer than [`RetryPace::deadline`], and never fails: what is to be said about it, once,
-    /// is returned as a sentence for the log.
+    /// Asks the runtime for its containers, for at most [`RetryPace::deadline`]. After a failure the known names stay, and calls return
+    /// at once until the pause is over. Returns a sentence for the log when the state changes.
     pub async fn refresh(&mut self) -> Option<String> {
         let now = Instant::now();
         if self.sockets.is_empty() || self.trouble.as_ref().is_some_and(|trouble| now < trouble.retry_at) {
@@ -116,22 +112,22 @@ impl Runtime {
         }
     }
 
-    /// What people call this container. Its id as in the path of its cgroup: 64 hexadecimal digits.
+    /// The names of a container by its id, as in the path of its cgroup: 64 hexadecimal digits.
     pub fn names(&self, container_id: &str) -> Option<&ContainerNames> {
         self.names.by_container.get(container_id)
     }
 
-    /// What people call this pod, by its uid, with the dashes that it has: for the cgroup around a pod's containers.
+    /// The names of a pod by its uid, with dashes: for the cgroup around a pod's containers.
     pub fn pod(&self, pod_uid: &str) -> Option<&ContainerNames> {
         self.names.by_pod.get(pod_uid)
     }
 
-    /// How many containers of the last answer are named.
+    /// The number of named containers in the last answer.
     pub fn named(&self) -> usize {
         self.names.by_container.len()
     }
 
-    /// How many containers of the last answer are not named, because there were too many or what was told of them was too long.
+    /// The number of containers of the last answer without names, because there were too many or their fields were too long.
     pub fn left_out(&self) -> u64 {
         self.names.left_out
     }
@@ -142,13 +138,13 @@ impl Runtime {
         let mut first = None;
         for at in existing.iter().copied() {
             let socket = &self.sockets[at];
-            // One that hangs leaves the others their share of the time.
+            // A runtime that hangs leaves the others their share of the time.
             let limit = self.pace.deadline / existing.len() as u32;
             let reply = timeout(limit, call::list_containers(socket, limit)).await;
             let reply = reply.unwrap_or(Err(Failure::Late(limit)));
             match reply.and_then(|reply| RuntimeNames::from_reply(&reply).map_err(|_| Failure::Garbage)) {
                 Ok(names) => {
-                    // The next time, it is the first that is asked.
+                    // Next time this socket is tried first.
                     self.sockets[..=at].rotate_right(1);
                     return Ok(names);
                 }
@@ -176,8 +172,128 @@ impl Runtime {
     }
 }
 
+/// The most containers that are kept: some ten times what a large node has.
+const CONTAINERS: usize = 10_000;
+
+/// The most bytes of one container in an answer. The kubelet writes a few thousand.
+const CONTAINER_BYTES: usize = 1 << 20;
+
+/// The most bytes of a name: as long as Kubernetes lets one be.
+const NAME_BYTES: usize = 253;
+
+/// The most bytes of an id. Those in the paths of cgroups have 64.
+const ID_BYTES: usize = 128;
+
+/// The names of a container or a pod. `None`: the runtime does not name it, as outside of Kubernetes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerNames {
+    /// The container in its pod; `None` for a pod.
+    pub container: Option<Arc<str>>,
+    /// The pod.
+    pub pod: Option<Arc<str>>,
+    /// The pod's namespace.
+    pub namespace: Option<Arc<str>>,
+    /// The pod's uid, as the kubelet has it.
+    pub pod_uid: Option<Arc<str>>,
+}
+
+/// The names in one answer.
+#[derive(Default)]
+struct RuntimeNames {
+    by_container: HashMap<String, ContainerNames>,
+    /// By the pod's uid; without the container.
+    by_pod: HashMap<Arc<str>, ContainerNames>,
+    /// Containers that are not named, because there are too many or they are too long.
+    left_out: u64,
+}
+
+impl RuntimeNames {
+    fn from_reply(reply: &[u8]) -> Result<Self, NotAMessage> {
+        let mut names = Self::default();
+        for encoded in containers(reply) {
+            let encoded = encoded?;
+            if encoded.len() > CONTAINER_BYTES || names.by_container.len() >= CONTAINERS {
+                names.left_out += 1;
+                continue;
+            }
+            names.keep(Container::decode(encoded).map_err(|_| NotAMessage)?);
+        }
+        Ok(names)
+    }
+
+    fn keep(&mut self, container: Container) {
+        if container.id.is_empty() || container.id.len() > ID_BYTES {
+            self.left_out += 1;
+            return;
+        }
+        let label = |key: &str| container.labels.get(key).and_then(|value| name(value));
+        let own = container.metadata.as_ref().and_then(|metadata| name(&metadata.name));
+        let names = ContainerNames {
+            container: label("io.kubernetes.container.name").or(own),
+            pod: label("io.kubernetes.pod.name"),
+            namespace: label("io.kubernetes.pod.namespace"),
+            pod_uid: label("io.kubernetes.pod.uid"),
+        };
+        if let ContainerNames { pod: Some(_), namespace: Some(_), pod_uid: Some(uid), .. } = &names {
+            self.by_pod.insert(uid.clone(), ContainerNames { container: None, ..names.clone() });
+        }
+        self.by_container.insert(container.id, names);
+    }
+}
+
+/// A name as it may be shown. None: it is empty.
+fn name(text: &str) -> Option<Arc<str>> {
+    (!text.is_empty()).then(|| printable(shortened(text, NAME_BYTES)))
+}
+
 /// The text, cut to at most this many bytes.
 fn shortened(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or(0)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A field 1 with this content.
+    fn reply(containers: &[Container]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for container in containers {
+            bytes.push(0x0a);
+            container.encode_length_delimited(&mut bytes).unwrap();
+        }
+        bytes
+    }
+
+    fn container(id: &str, labels: &[(&str, &str)]) -> Container {
+        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Container { id: id.into(), metadata: None, labels }
+    }
+
+    #[test]
+    fn names_are_short_and_printable() {
+        let long = "é".repeat(1000);
+        let labels = [
+            ("io.kubernetes.pod.name", "a\u{1b}[2J\nb"),
+            ("io.kubernetes.pod.namespace", long.as_str()),
+            ("io.kubernetes.container.name", ""),
+        ];
+        let names = RuntimeNames::from_reply(&reply(&[container("x", &labels)])).unwrap();
+        let names = &names.by_container["x"];
+        assert_eq!(names.pod.as_deref(), Some("a\u{fffd}[2J\u{fffd}b"));
+        assert_eq!(names.namespace.as_ref().unwrap().chars().count(), NAME_BYTES / 2);
+        assert_eq!((&names.container, &names.pod_uid), (&None, &None));
+    }
+
+    #[test]
+    fn too_many_and_too_long_ones_are_counted_and_left_out() {
+        let many: Vec<_> = (0..CONTAINERS + 5).map(|n| container(&n.to_string(), &[])).collect();
+        let names = RuntimeNames::from_reply(&reply(&many)).unwrap();
+        assert_eq!((names.by_container.len(), names.left_out), (CONTAINERS, 5));
+        let large = "l".repeat(CONTAINER_BYTES);
+        let odd = [container("a", &[("k", &large)]), container("", &[]), container(&"i".repeat(200), &[])];
+        let names = RuntimeNames::from_reply(&reply(&odd)).unwrap();
+        assert_eq!((names.by_container.len(), names.left_out), (0, 3));
+    }
 }

@@ -16,9 +16,9 @@ use hyper::{
 };
 
 use super::{
-    Http, HttpRefusal, Page, Pages, gzip,
-    limits::PIECE_BYTES,
+    Http, HttpRefusal, Page, Pages,
     login::Login,
+    page::takes_gzip,
     shared::{SharedPages, Wanted},
     watch::Watch,
 };
@@ -27,7 +27,11 @@ const FRONT: &str = "cgscope: why tasks, containers and services wait for a CPU.
                      /metrics     figures for Prometheus\n\
                      /-/healthy   whether this server answers\n";
 
-/// What answers all connections.
+/// A page is handed to the connection in pieces of this many bytes, which are parts of it: a slow reader holds no copy, but the page
+/// until it has taken the last piece. [`super::HttpLimits::pages`] bounds what is held so.
+const PIECE_BYTES: usize = 16 * 1024;
+
+/// Answers all connections.
 pub(super) struct Answers<P: Pages> {
     pub(super) http: Arc<Http>,
     pub(super) login: Login,
@@ -42,7 +46,7 @@ struct Answer {
 }
 
 impl<P: Pages> Answers<P> {
-    /// The answer to this client. Its body is ignored: no request that is answered has one.
+    /// The body of a request is ignored: no request that is answered has one.
     pub(super) async fn answer(
         &self,
         request: hyper::Request<Incoming>,
@@ -66,7 +70,7 @@ impl<P: Pages> Answers<P> {
             );
             return answer.with(header::ALLOW, "GET, HEAD");
         }
-        // For probes that know no password. It tells nothing of the host.
+        // For probes without a password. It reveals nothing about the host.
         if path == "/-/healthy" {
             return Answer::of(Page::text(200, "cgscope serves.\n"));
         }
@@ -94,7 +98,7 @@ impl<P: Pages> Answers<P> {
 
     async fn metrics(&self, headers: &HeaderMap) -> Answer {
         let kind = self.pages.source.kind(accept(headers).as_deref());
-        let wanted = Wanted { kind, gzip: gzip::is_taken(headers) };
+        let wanted = Wanted { kind, gzip: takes_gzip(headers) };
         let Some(made) = self.pages.get(wanted).await else {
             let words = "The page could not be made; try again later.\n";
             return Answer::refused(503, HttpRefusal::Unavailable, words).with(header::RETRY_AFTER, "5");

@@ -1,13 +1,19 @@
-//! Why pages cannot be served: what is wrong, what that prevents, what to do.
+//! Errors of the HTTP server, and its files: what is wrong, what that prevents, what to do.
 
-use std::{borrow::Cow, fmt, fs, path::Path};
+use std::{borrow::Cow, fmt, fs, path::Path, sync::Arc};
 
-/// What is wrong, in a sentence with its consequence and its remedy.
+use tokio_rustls::rustls::{
+    self, ServerConfig,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+};
+
+/// An error with its consequence and its remedy.
 #[derive(Debug)]
 pub struct Error {
     what: String,
     remedy: Cow<'static, str>,
-    /// What was read before stays in use. If not, nothing is served by HTTP.
+    /// What was read before stays in use; otherwise nothing is served by HTTP.
     pub is_kept: bool,
 }
 
@@ -35,4 +41,38 @@ pub(super) fn read_file(key: &str, path: &Path) -> Result<Vec<u8>, Error> {
         let what = format!("{} could not be read ({error})", path.display());
         Error::new(what, format!("name as `{key}` in [http] a file that the daemon's user may read"))
     })
+}
+
+/// TLS 1.2 and 1.3 with this certificate.
+pub(super) fn read_tls(certificate: &Path, key: &Path) -> Result<ServerConfig, Error> {
+    let no_certificate = || {
+        Error::new(
+            format!("{} holds no certificate in PEM form", certificate.display()),
+            "name as `tls_certificate` in [http] a file with lines of BEGIN CERTIFICATE",
+        )
+    };
+    let chain = read_file("tls_certificate", certificate)?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&chain).collect();
+    let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or_else(no_certificate)?;
+    let secret = PrivateKeyDer::from_pem_slice(&read_file("tls_key", key)?).map_err(|_| {
+        Error::new(
+            format!("{} holds no private key in PEM form", key.display()),
+            "name as `tls_key` in [http] a file with lines of BEGIN PRIVATE KEY, and no passphrase on it",
+        )
+    })?;
+    let unusable = |error: rustls::Error| {
+        Error::new(
+            format!("{} and {} cannot be used for TLS ({error})", certificate.display(), key.display()),
+            "name in [http] a certificate and the key that it was made for (RSA, ECDSA or Ed25519)",
+        )
+    };
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(unusable)?
+        .with_no_client_auth()
+        .with_single_cert(chain, secret)
+        .map_err(unusable)?;
+    // For clients that offer HTTP/2 as well.
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
 }

@@ -1,6 +1,8 @@
-//! Checks passwords beside the loop that answers, one at a time, and rests after a wrong one.
+//! Checks passwords in tasks of their own, one at a time, and rests after a wrong one. Wrong passwords are counted by address, so
+//! that guessing ends early and costs others nothing.
 
 use std::{
+    collections::HashMap,
     net::IpAddr,
     sync::{Arc, Mutex},
     time::Duration,
@@ -9,20 +11,28 @@ use std::{
 use base64::{Engine, prelude::BASE64_STANDARD};
 use hyper::header::{AUTHORIZATION, HeaderMap};
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::Semaphore,
     task,
     time::{Instant, sleep},
 };
 
 use super::{
     HttpRefusal,
-    guesses::Guesses,
-    limits::{REST_AFTER_WRONG, WAITING_LOGINS},
     users::{Credentials, PasswordFile},
 };
 use crate::lock;
 
-/// The door.
+/// Passwords that wait to be checked; one is checked at a time.
+const WAITING_LOGINS: usize = 16;
+/// After a wrong password nothing is checked for this many times as long as checking it took: guessing costs at most a fifth of one CPU.
+const REST_AFTER_WRONG: u32 = 4;
+/// Wrong passwords in a row that an address has free.
+const FREE_GUESSES: u32 = 5;
+/// For every further wrong password an address waits this long.
+const GUESS_EVERY: Duration = Duration::from_secs(2);
+/// Addresses whose wrong passwords are recorded.
+const GUESSERS: usize = 1024;
+
 pub(super) struct Login {
     /// Held while a password is checked, and for the rest after a wrong one.
     turn: Arc<Semaphore>,
@@ -39,7 +49,7 @@ impl Login {
         }
     }
 
-    /// Whether the client at this address may read, by what the request says of it.
+    /// Whether the client at this address may read.
     pub(super) async fn check(
         &self,
         users: &Arc<PasswordFile>,
@@ -82,14 +92,12 @@ async fn verify(turn: Arc<Semaphore>, users: Arc<PasswordFile>, credentials: Cre
     };
     let (right, took) = task::spawn_blocking(check).await.unwrap_or_default();
     if !right {
-        task::spawn(rest(turn, took));
+        task::spawn(async move {
+            sleep(took * REST_AFTER_WRONG).await;
+            drop(turn);
+        });
     }
     right
-}
-
-async fn rest(turn: OwnedSemaphorePermit, took: Duration) {
-    sleep(took * REST_AFTER_WRONG).await;
-    drop(turn);
 }
 
 /// From `Authorization: Basic ...` (RFC 7617).
@@ -104,6 +112,55 @@ fn credentials(headers: &HeaderMap) -> Option<Credentials> {
     let password = name.split_off(colon + 1);
     name.pop();
     Some(Credentials { name: String::from_utf8(name).ok()?, password })
+}
+
+/// When each address will have paid for its wrong passwords.
+#[derive(Default)]
+struct Guesses {
+    paid_at: HashMap<IpAddr, Instant>,
+}
+
+impl Guesses {
+    /// Books a password that is to be checked, as if it were wrong. False: too many were wrong, and it is not to be checked.
+    fn book(&mut self, address: IpAddr, now: Instant) -> bool {
+        let address = one_site(address);
+        let paid_at = self.paid_at.get(&address).copied().unwrap_or(now).max(now);
+        if paid_at > now + GUESS_EVERY * (FREE_GUESSES - 1) {
+            return false;
+        }
+        if !self.paid_at.contains_key(&address) {
+            self.make_room(now);
+        }
+        self.paid_at.insert(address, paid_at + GUESS_EVERY);
+        true
+    }
+
+    /// It was right after all.
+    fn give_back(&mut self, address: IpAddr) {
+        if let Some(paid_at) = self.paid_at.get_mut(&one_site(address)) {
+            *paid_at -= GUESS_EVERY;
+        }
+    }
+
+    fn make_room(&mut self, now: Instant) {
+        if self.paid_at.len() < GUESSERS {
+            return;
+        }
+        self.paid_at.retain(|_, paid_at| *paid_at > now);
+        if self.paid_at.len() >= GUESSERS
+            && let Some(least) = self.paid_at.iter().min_by_key(|(_, at)| **at).map(|(address, _)| *address)
+        {
+            self.paid_at.remove(&least);
+        }
+    }
+}
+
+/// An address of IPv6 stands for its /64 network: its owner usually has all of it.
+fn one_site(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() & !u128::from(u64::MAX)).into()),
+        address => address,
+    }
 }
 
 #[cfg(test)]
@@ -145,5 +202,44 @@ mod tests {
                 prop_assert!(!encoded || back.is_none_or(|back| back == said));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests_of_guesses {
+    use super::*;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn an_address_has_a_few_guesses_and_then_one_at_a_time() {
+        let (mut guesses, start) = (Guesses::default(), Instant::now());
+        let (one, other) = (address("192.0.2.1"), address("192.0.2.2"));
+        let in_a_row = (0..100).filter(|_| guesses.book(one, start)).count();
+        assert_eq!(in_a_row, FREE_GUESSES as usize);
+        assert!(guesses.book(other, start), "another address pays for itself");
+        assert!(!guesses.book(one, start + GUESS_EVERY / 2));
+        assert!(guesses.book(one, start + GUESS_EVERY) && !guesses.book(one, start + GUESS_EVERY));
+        guesses.give_back(one);
+        assert!(guesses.book(one, start + GUESS_EVERY), "a right password costs nothing");
+    }
+
+    #[test]
+    fn the_addresses_of_a_network_of_ipv6_are_one() {
+        let (mut guesses, now) = (Guesses::default(), Instant::now());
+        let booked = (0..100).filter(|n| guesses.book(address(&format!("2001:db8::{n:x}")), now)).count();
+        assert_eq!(booked, FREE_GUESSES as usize);
+        assert!(guesses.book(address("2001:db8:0:1::1"), now));
+    }
+
+    #[test]
+    fn many_addresses_are_not_remembered_without_bound() {
+        let (mut guesses, now) = (Guesses::default(), Instant::now());
+        for n in 0..5 * GUESSERS as u32 {
+            assert!(guesses.book(IpAddr::V4(n.into()), now));
+        }
+        assert_eq!(guesses.paid_at.len(), GUESSERS);
     }
 }

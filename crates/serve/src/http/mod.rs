@@ -4,68 +4,81 @@
 //! | file | what |
 //! |---|---|
 //! | `serve.rs` | takes connections, and ends those that are over |
-//! | `seats.rs`, `watch.rs` | how many there are, and how long each may take for what it is at |
+//! | `watch.rs` | how many there are, and how long each may take in each phase |
 //! | `answer.rs` | a request to its answer |
-//! | `login.rs`, `users.rs`, `guesses.rs` | who may read |
-//! | `shared.rs`, `page.rs`, `gzip.rs` | a page, made once for all who ask while it is being made |
-//! | `held.rs` | how many bytes of pages are held by those who take them |
-//! | `refusal.rs` | what was refused, counted |
+//! | `login.rs`, `users.rs` | who may read |
+//! | `shared.rs`, `page.rs` | a page, made once for all who ask while it is being made; how many bytes are held |
 
 mod answer;
 mod error;
-mod guesses;
-mod gzip;
-mod held;
-mod limits;
 mod login;
 mod page;
-mod refusal;
-mod seats;
 mod serve;
 mod shared;
-mod tls;
 mod users;
 mod watch;
 
 use std::{
     io::{self, ErrorKind},
     net::{SocketAddr, TcpListener},
-    path::PathBuf,
-    sync::{Arc, Mutex, atomic::Ordering::Relaxed},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use tokio_rustls::rustls::ServerConfig;
 
+pub use crate::config::HttpConfig;
 pub use error::Error;
-pub use limits::HttpLimits;
 pub use page::{Page, Pages};
-pub use refusal::HttpRefusal;
 
 use crate::lock;
-use refusal::Counts;
 use users::PasswordFile;
 
-/// Where and to whom pages are served.
-#[derive(Clone, Debug)]
-pub struct HttpConfig {
-    /// The address. Port 0: one that is free, see [`Http::local_addr`].
-    pub listen: SocketAddr,
-    /// Files in PEM form: the certificate with those that lead to its root, and its private key. None: plain HTTP.
-    pub tls: Option<(PathBuf, PathBuf)>,
-    /// A file of users as `htpasswd -B` writes it. None: everyone may read.
-    pub users: Option<PathBuf>,
-    /// What a client may take.
-    pub limits: HttpLimits,
+/// Bounds that a test or a slow network may want otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HttpLimits {
+    /// Connections at once. One more takes the place of the one that has waited longest for its client, if there is one.
+    pub connections: usize,
+    /// For the TLS handshake.
+    pub handshake: Duration,
+    /// From the first byte of a request (or from the connection, for the first request) to the end of its headers.
+    pub request: Duration,
+    /// For the caller to make a page.
+    pub page: Duration,
+    /// Bytes of pages that are made and not taken by all who asked. With more than that none is made.
+    pub pages: usize,
+    /// From the request to the answer: with waiting for others' pages and passwords.
+    pub answer: Duration,
+    /// For the client to take the whole answer.
+    pub write: Duration,
+    /// A client that has not taken its answer after this long may lose its place to a new one.
+    pub write_grace: Duration,
+    /// Between an answer and the first byte of the next request: longer than scrapes are apart, so that they keep their connection.
+    pub idle: Duration,
 }
 
-impl HttpConfig {
-    /// Plain HTTP to everyone who reaches the address.
-    pub fn new(listen: SocketAddr) -> Self {
-        Self { listen, tls: None, users: None, limits: HttpLimits::default() }
+impl Default for HttpLimits {
+    fn default() -> Self {
+        Self {
+            connections: 64,
+            handshake: Duration::from_secs(5),
+            request: Duration::from_secs(10),
+            page: Duration::from_secs(20),
+            // Fourteen of 9 MB, as 200 cgroups with all that can be told of them make, and an eighth of the memory that the unit lets
+            // the daemon have, of which it takes a quarter besides.
+            pages: 128 << 20,
+            answer: Duration::from_secs(60),
+            write: Duration::from_secs(30),
+            write_grace: Duration::from_secs(2),
+            idle: Duration::from_secs(150),
+        }
     }
 }
 
-/// The server: bound at once, so that what is wrong is known before anything else begins.
+/// The server.
 pub struct Http {
     limits: HttpLimits,
     listener: TcpListener,
@@ -84,11 +97,12 @@ struct Rules {
 }
 
 impl Http {
-    /// Reads certificate, key and users, and takes the address. Nobody is answered before [`Http::serve`]. Needs no runtime.
-    pub fn bind(config: &HttpConfig) -> Result<Self, Error> {
+    /// Reads certificate, key and users, and takes the address; port 0 is one that is free. Nobody is answered before
+    /// [`Http::serve`]. Needs no runtime.
+    pub fn bind(listen: SocketAddr, config: &HttpConfig) -> Result<Self, Error> {
         let rules = Rules { tls: read_tls(config)?, users: read_users(config, None)? };
-        let taken = |error| not_listening(config.listen, &error);
-        let listener = TcpListener::bind(config.listen).map_err(taken)?;
+        let taken = |error| not_listening(listen, &error);
+        let listener = TcpListener::bind(listen).map_err(taken)?;
         listener.set_nonblocking(true).map_err(taken)?;
         let local = listener.local_addr().map_err(taken)?;
         Ok(Self {
@@ -101,19 +115,19 @@ impl Http {
         })
     }
 
-    /// Where it listens: with the port that the kernel chose, where the configuration names port 0.
+    /// The address, with the port that the kernel chose for port 0.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// What the log should say about the rules in force: that strangers can read, or read along.
+    /// A warning for the log where strangers can read or intercept pages under the rules in force.
     pub fn warning(&self) -> Option<String> {
         let rules = self.rules();
         warning(self.local, rules.tls.is_some(), rules.users.is_some())
     }
 
-    /// Takes certificate, key and users from the files that are named now. What cannot be read keeps what was there before, and
-    /// is told; where it listens and its limits stay.
+    /// Takes certificate, key and users from the files that are named now. What cannot be read stays as before and is returned as
+    /// an error; address and limits stay.
     ///
     /// Connections that are open go on under the certificate they began with, and one that began without ends after its next
     /// answer if there is a certificate now; each of their requests is judged by the new users.
@@ -147,7 +161,6 @@ impl Http {
     }
 }
 
-/// Puts what was read in the place of what was there, or tells why not.
 fn replace<T>(place: &mut Option<T>, read: Result<Option<T>, Error>, may_take_away: bool) -> Option<Error> {
     match read {
         Ok(None) if !may_take_away => {}
@@ -177,7 +190,6 @@ fn not_listening(address: SocketAddr, error: &io::Error) -> Error {
     )
 }
 
-/// One sentence for the log where strangers could read along or log in.
 fn warning(listen: SocketAddr, has_tls: bool, has_users: bool) -> Option<String> {
     if listen.ip().to_canonical().is_loopback() {
         return None;
@@ -197,22 +209,68 @@ fn warning(listen: SocketAddr, has_tls: bool, has_users: bool) -> Option<String>
 }
 
 fn read_tls(config: &HttpConfig) -> Result<Option<Arc<ServerConfig>>, Error> {
-    let read = |(certificate, key): &(PathBuf, PathBuf)| tls::read(certificate, key).map(Arc::new);
-    config.tls.as_ref().map(read).transpose()
+    let files = config.tls_certificate.as_ref().zip(config.tls_key.as_ref());
+    files.map(|(certificate, key)| error::read_tls(certificate, key).map(Arc::new)).transpose()
 }
 
 fn read_users(
     config: &HttpConfig,
     before: Option<&PasswordFile>,
 ) -> Result<Option<Arc<PasswordFile>>, Error> {
-    let read = |path: &PathBuf| {
-        let users = PasswordFile::read(path)?;
-        Ok(Arc::new(match before {
-            Some(before) => users.keeping(before),
-            None => users,
-        }))
-    };
-    config.users.as_ref().map(read).transpose()
+    let Some(path) = &config.users else { return Ok(None) };
+    let users = PasswordFile::read(path)?;
+    Ok(Some(Arc::new(match before {
+        Some(before) => users.keeping(before),
+        None => users,
+    })))
+}
+
+cgscope_layout::named! {
+    /// Why a client did not get what it asked for.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum HttpRefusal (name,) {
+        /// Its name in answers and metrics.
+        name: &'static str,
+    }
+
+    /// All places are taken by clients that are being answered.
+    Full = "full";
+    /// A newer client took its place while it sent nothing.
+    Displaced = "displaced";
+    /// It took longer than [`HttpLimits`] allow.
+    Slow = "slow";
+    /// The TLS handshake failed.
+    Tls = "tls";
+    /// Its request was no HTTP.
+    Malformed = "malformed";
+    /// Its request was longer than a request may be.
+    Oversized = "oversized";
+    /// A method other than GET and HEAD.
+    Method = "method";
+    /// An unknown path.
+    Path = "path";
+    /// No password, or a wrong one.
+    Unauthorized = "unauthorized";
+    /// Too many wrong passwords before.
+    Guessing = "guessing";
+    /// The page could not be made, or not in time.
+    Unavailable = "unavailable";
+}
+
+#[derive(Default)]
+struct Counts {
+    refused: [AtomicU64; HttpRefusal::ALL.len()],
+    answered: AtomicU64,
+}
+
+impl Counts {
+    fn refuse(&self, refusal: HttpRefusal) {
+        self.refused[refusal as usize].fetch_add(1, Relaxed);
+    }
+
+    fn refused(&self, refusal: HttpRefusal) -> u64 {
+        self.refused[refusal as usize].load(Relaxed)
+    }
 }
 
 #[cfg(test)]
@@ -233,5 +291,24 @@ mod tests {
             assert!(words(true, false).contains("anyone") && !words(true, false).contains("tls_key"));
             assert!(words(false, true).contains("clear text"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests_of_refusals {
+    use super::*;
+
+    #[test]
+    fn every_refusal_has_its_own_count_and_name() {
+        let counts = Counts::default();
+        for (times, refusal) in HttpRefusal::ALL.into_iter().enumerate() {
+            (0..times).for_each(|_| counts.refuse(refusal));
+        }
+        let all = HttpRefusal::ALL.map(|refusal| counts.refused(refusal));
+        assert!(all.iter().enumerate().all(|(times, count)| *count == times as u64), "{all:?}");
+        let mut names = HttpRefusal::ALL.map(HttpRefusal::name).to_vec();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), HttpRefusal::ALL.len());
     }
 }

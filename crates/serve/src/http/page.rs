@@ -1,10 +1,19 @@
-//! The pages that clients ask for, made by the caller.
+//! The pages that clients ask for, made by the caller, their compression, and how many bytes of them are held.
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    io::{self, Write},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
 
 use bytes::Bytes;
+use flate2::{Compression, write::GzEncoder};
+use hyper::header::{ACCEPT_ENCODING, HeaderMap};
 
-/// Makes the pages that clients ask for.
+/// Makes pages.
 pub trait Pages: Send + Sync + 'static {
     /// Which page: all requests of a kind get the same one. There are few kinds, however clients ask.
     type Kind: Clone + PartialEq + Send + Sync + 'static;
@@ -12,11 +21,11 @@ pub trait Pages: Send + Sync + 'static {
     /// Which page answers a request with this header `Accept`. Several are joined with commas; `None`: absent, or not ASCII.
     fn kind(&self, accept: Option<&str>) -> Self::Kind;
 
-    /// Makes it.
+    /// Makes a page.
     fn make(&self, kind: Self::Kind) -> impl Future<Output = Page> + Send;
 }
 
-/// What the client gets.
+/// An answer to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// The status of HTTP, from 200 to 599.
@@ -33,8 +42,106 @@ impl Page {
         Self { status: 200, content_type: content_type.into(), body: body.into() }
     }
 
-    /// A line of text.
     pub(super) fn text(status: u16, body: impl Into<Bytes>) -> Self {
         Self { status, content_type: "text/plain; charset=utf-8".into(), body: body.into() }
+    }
+}
+
+/// Bytes of pages that are held: by those who made them, and by clients that have not read all of theirs.
+#[derive(Clone, Default)]
+pub(super) struct HeldBytes(Arc<AtomicUsize>);
+
+/// A body that is counted until its last part is dropped.
+struct Body {
+    bytes: Bytes,
+    held: HeldBytes,
+}
+
+impl HeldBytes {
+    pub(super) fn bytes(&self) -> usize {
+        self.0.load(Relaxed)
+    }
+
+    /// The same body, counted.
+    pub(super) fn count(&self, bytes: Bytes) -> Bytes {
+        self.0.fetch_add(bytes.len(), Relaxed);
+        Bytes::from_owner(Body { bytes, held: self.clone() })
+    }
+}
+
+impl AsRef<[u8]> for Body {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        self.held.0.fetch_sub(self.bytes.len(), Relaxed);
+    }
+}
+
+/// Whether the client takes gzip (RFC 9110, 12.5.3): it is named, or everything is, with a weight that is not 0.
+pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    let mut any = false;
+    for coding in values.flat_map(|value| value.split(',')) {
+        let mut parts = coding.split(';').map(str::trim);
+        let name = parts.next().unwrap_or_default();
+        let refused = parts.any(|part| {
+            let weight = part.strip_prefix("q=").or_else(|| part.strip_prefix("Q="));
+            weight.is_some_and(|weight| weight.trim().parse::<f32>().is_ok_and(|weight| weight <= 0.0))
+        });
+        if name.eq_ignore_ascii_case("gzip") || name.eq_ignore_ascii_case("x-gzip") {
+            return !refused;
+        }
+        any |= name == "*" && !refused;
+    }
+    any
+}
+
+/// The fastest level: a page of metrics repeats itself so much that it comes to a tenth all the same.
+pub(super) fn gzip(body: &[u8]) -> io::Result<Bytes> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 8), Compression::fast());
+    encoder.write_all(body)?;
+    encoder.finish().map(Bytes::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_counted_until_the_last_piece_of_it_is_gone() {
+        let held = HeldBytes::default();
+        let mut body = held.count(Bytes::from(vec![7; 100]));
+        let other = held.count(Bytes::from_static(b"abc"));
+        let (piece, copy) = (body.split_to(1), body.clone());
+        assert_eq!((held.bytes(), &*piece, &*other), (103, &[7][..], &b"abc"[..]));
+        drop((body, copy));
+        assert_eq!(held.bytes(), 103);
+        drop(piece);
+        assert_eq!(held.bytes(), 3);
+    }
+}
+
+#[cfg(test)]
+mod tests_of_gzip {
+    use super::*;
+
+    #[test]
+    fn gzip_is_taken_where_it_is_named_and_not_refused() {
+        let taken =
+            |value: &str| takes_gzip(&HeaderMap::from_iter([(ACCEPT_ENCODING, value.parse().unwrap())]));
+        for value in
+            ["gzip", "deflate, gzip;q=1.0, *;q=0.5", "GZIP", "x-gzip", "br;q=1, *", "gzip;q=0.1", "gzip;q=x"]
+        {
+            assert!(taken(value), "{value}");
+        }
+        for value in ["", "identity", "gzip;q=0", "gzip; q=0.000", "*;q=0", "*, gzip;Q=0", "gzipped", ",;=,"]
+        {
+            assert!(!taken(value), "{value}");
+        }
+        assert!(!takes_gzip(&HeaderMap::new()));
     }
 }

@@ -19,15 +19,19 @@ use tokio_rustls::TlsAcceptor;
 use super::{
     Error, Http, HttpRefusal, Pages,
     answer::Answers,
-    limits::{HEAD_BYTES, HEADERS},
     login::Login,
     not_listening,
-    seats::{Seat, Seats},
     shared::SharedPages,
-    watch::{Phase, Watch, Watched},
+    watch::{Phase, Seat, Seats, Watch, Watched},
 };
 
-/// Before the next connection is taken, where the kernel has no file descriptor or memory for this one.
+/// The longest request line with its headers, in bytes. Prometheus sends about 500.
+const HEAD_BYTES: usize = 16 * 1024;
+
+/// The most header lines of a request.
+const HEADERS: usize = 64;
+
+/// The pause after the kernel had no file descriptor or memory for a connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
 const FULL: &[u8] =
@@ -123,13 +127,13 @@ impl<P: Pages> Answers<P> {
             watch.enter(Phase::Answer);
             let mut response = self.answer(request, peer, watch).await;
             if !is_encrypted && self.http.rules().tls.is_some() {
-                // It began before there was a certificate. What it says next, it is to say encrypted.
+                // It began before there was a certificate: the next request must be encrypted.
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             watch.enter(Phase::Write { handed: false });
             Ok::<_, Infallible>(response)
         });
-        let stream = TokioIo::new(Watched::new(stream, watch.clone()));
+        let stream = TokioIo::new(Watched { stream, watch: watch.clone() });
         let mut protocol = http1::Builder::new();
         protocol.max_buf_size(HEAD_BYTES).max_headers(HEADERS);
         protocol.serve_connection(stream, service).await.map_err(|error| refusal(&error))

@@ -1,5 +1,4 @@
-//! One page at a time, made once for all clients that ask while it is being made: a page may be dear, and clients must not
-//! multiply that.
+//! One page at a time, made once for all clients that ask while it is being made: clients must not multiply the cost of a page.
 
 use std::{
     sync::{Arc, Mutex},
@@ -13,14 +12,19 @@ use tokio::{
 };
 
 use super::{
-    HttpLimits, Page, Pages, gzip,
-    held::HeldBytes,
-    limits::{GZIP_LEAST_BYTES, PATIENCE_FOR_ROOM},
-    seats::Seats,
+    HttpLimits, Page, Pages,
+    page::{HeldBytes, gzip},
+    watch::Seats,
 };
 use crate::lock;
 
-/// How often it is looked whether there is room again.
+/// A page shorter than this is not worth compressing.
+const GZIP_LEAST_BYTES: usize = 1024;
+
+/// How long a page waits for memory: longer than [`HttpLimits::write_grace`], after which slow readers lose their pages, and
+/// shorter than a scrape waits.
+const PATIENCE_FOR_ROOM: Duration = Duration::from_secs(4);
+
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(50);
 
 /// A page that was made, for any number of clients.
@@ -34,19 +38,17 @@ pub(super) struct Made {
 /// Receives a page once it is made.
 type Making = watch::Receiver<Option<Made>>;
 
-/// Pages that are being made.
+/// Makes pages, and shares those that are being made.
 pub(super) struct SharedPages<P: Pages> {
-    /// Makes them.
     pub(super) source: P,
     limits: HttpLimits,
-    /// The clients that may hold pages.
     seats: Arc<Seats>,
     held: HeldBytes,
     turn: Semaphore,
     awaited: Mutex<Vec<(Wanted<P::Kind>, Making)>>,
 }
 
-/// What tells bodies apart.
+/// What distinguishes one body from another.
 #[derive(Clone, PartialEq)]
 pub(super) struct Wanted<K> {
     pub(super) kind: K,
@@ -64,7 +66,7 @@ impl Made {
         if body.len() < GZIP_LEAST_BYTES {
             return self;
         }
-        match task::spawn_blocking(move || gzip::compress(&body).ok()).await.ok().flatten() {
+        match task::spawn_blocking(move || gzip(&body).ok()).await.ok().flatten() {
             Some(body) => Self { page: Page { body, ..self.page }, is_compressed: true },
             None => self,
         }
@@ -77,8 +79,7 @@ impl<P: Pages> SharedPages<P> {
         Arc::new(Self { source, limits, seats, held, turn, awaited })
     }
 
-    /// The page; that of another client that wants the same, if it is being made or about to be. None: too many are awaited, or
-    /// making it failed.
+    /// The page, shared with clients that want the same before it is made. `None`: too many are awaited, or making it failed.
     pub(super) async fn get(self: &Arc<Self>, wanted: Wanted<P::Kind>) -> Option<Made> {
         let mut made = self.join(wanted)?;
         made.wait_for(Option::is_some).await.ok()?.clone()
@@ -89,7 +90,7 @@ impl<P: Pages> SharedPages<P> {
         if let Some(same) = awaited.iter().find(|(other, _)| *other == wanted) {
             return Some(same.1.clone());
         }
-        // Those of clients that went away are made all the same.
+        // Pages whose clients went away are made all the same.
         if awaited.len() >= self.limits.connections {
             return None;
         }

@@ -11,10 +11,9 @@ use ring::{hmac, rand::SystemRandom};
 use super::{Error, error::read_file};
 use crate::lock;
 
-/// The highest cost taken: checking a password takes one or two seconds then, and a scrape waits for ten.
+/// The highest cost accepted: a check takes one or two seconds then, and a scrape waits for ten.
 const HIGHEST_COST: u32 = 15;
 
-/// What to do about a line that is wrong.
 const AS_HTPASSWD: &str = "write lines as `htpasswd -nB NAME` prints them";
 
 /// The users of one reading of the file.
@@ -22,17 +21,17 @@ pub(super) struct PasswordFile {
     by_name: HashMap<String, Arc<User>>,
     /// Random for each process, so that a tag reveals nothing about the password.
     key: hmac::Key,
-    /// A hash as dear as the dearest, for names that are not there: that a name is unknown must not show in the time.
+    /// A hash as costly as the costliest, for unknown names: the time must not show that a name is unknown.
     nobody: String,
 }
 
 struct User {
     hash: String,
-    /// The tag of the password that bcrypt has found right. bcrypt is slow by design, and a scrape comes every few seconds.
+    /// The tag of the password that bcrypt has verified: bcrypt is slow by design, and a scrape comes every few seconds.
     verified: Mutex<Option<hmac::Tag>>,
 }
 
-/// What a client says of itself.
+/// The name and password in a request.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Credentials {
     pub(super) name: String,
@@ -40,12 +39,10 @@ pub(super) struct Credentials {
 }
 
 impl PasswordFile {
-    /// From the file.
     pub(super) fn read(path: &Path) -> Result<Self, Error> {
         Self::parse(path, &String::from_utf8_lossy(&read_file("users", path)?))
     }
 
-    /// Empty lines and those that begin with `#` are left out.
     fn parse(path: &Path, text: &str) -> Result<Self, Error> {
         let mut by_name = HashMap::new();
         let mut dearest = (0, String::new());
@@ -81,8 +78,8 @@ impl PasswordFile {
         Ok(Self { by_name, key, nobody: dearest.1 })
     }
 
-    /// With what those of an earlier reading remember, and what they are about to find, of users whose hash is still the same: nobody
-    /// who was in has to be checked again, which others could keep from happening by guessing.
+    /// Keeps the verified passwords of an earlier reading, and those being verified, for users with the same hash: nobody who was
+    /// logged in must be checked again, which others could prevent by guessing.
     pub(super) fn keeping(mut self, before: &Self) -> Self {
         self.key = before.key.clone();
         for (name, user) in &mut self.by_name {
@@ -93,14 +90,14 @@ impl PasswordFile {
         self
     }
 
-    /// Whether this password was found right before. Takes microseconds, and as long for a wrong one.
+    /// Whether this password was verified before. Takes microseconds, and equally long for a wrong one.
     pub(super) fn remember(&self, credentials: &Credentials) -> bool {
         let Some(user) = self.by_name.get(&credentials.name) else { return false };
         let Some(tag) = *lock(&user.verified) else { return false };
         hmac::verify(&self.key, &credentials.password, tag.as_ref()).is_ok()
     }
 
-    /// Whether this password is right, and remembers it if so. Takes as long as bcrypt does: not for a thread that has other work.
+    /// Whether this password is right, and keeps its tag if so. As slow as bcrypt: not for a thread that has other work.
     pub(super) fn verify(&self, credentials: &Credentials) -> bool {
         let user = self.by_name.get(&credentials.name);
         let hash = user.map_or(&self.nobody, |user| &user.hash);

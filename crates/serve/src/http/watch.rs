@@ -1,14 +1,13 @@
-//! What each connection is at, since when, and how long that may last.
+//! The phase of each connection, its time limit, and the bounded number of connections.
 //!
-//! hyper has a limit for reading headers alone. This one knows the whole conversation, so that a client that takes its answer a byte
-//! at a time ends, too, and one that waits for the next scrape may wait longer than one that is amid a request.
+//! hyper limits only the reading of headers. A [`Watch`] covers the whole conversation: a client that reads its answer a byte at a
+//! time ends, too, and between requests a client has more time than within one.
 
 use std::{
     io::{self, IoSlice},
     pin::{Pin, pin},
     sync::{Arc, Mutex},
     task::{Context, Poll},
-    time::Duration,
 };
 
 use tokio::{
@@ -20,7 +19,7 @@ use tokio::{
 use super::{HttpLimits, HttpRefusal};
 use crate::lock;
 
-/// What a connection is at.
+/// What a connection does now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Agreeing on keys.
@@ -42,6 +41,7 @@ pub(super) enum Phase {
 pub(super) struct Watch {
     limits: HttpLimits,
     at: Mutex<(Phase, Instant)>,
+    /// Ends the conversation at its next turn.
     displaced: Notify,
 }
 
@@ -51,7 +51,6 @@ impl Watch {
         Arc::new(Self { limits, at, displaced: Notify::new() })
     }
 
-    /// What it is at from now on.
     pub(super) fn enter(&self, phase: Phase) {
         *lock(&self.at) = (phase, Instant::now());
     }
@@ -78,11 +77,6 @@ impl Watch {
         matches!(lock(&self.at).0, Phase::Write { .. })
     }
 
-    /// Ends the conversation at its next turn.
-    pub(super) fn displace(&self) {
-        self.displaced.notify_one();
-    }
-
     /// Polls the conversation until it ends by itself, takes too long, or its place goes to another.
     pub(super) async fn over<T>(&self, conversation: impl Future<Output = T>) -> Result<T, HttpRefusal> {
         let mut conversation = pin!(conversation);
@@ -107,21 +101,18 @@ impl Watch {
 
     fn deadline(&self) -> Instant {
         let (phase, since) = *lock(&self.at);
-        since + self.limit(phase)
-    }
-
-    fn limit(&self, phase: Phase) -> Duration {
-        match phase {
-            Phase::Handshake => self.limits.handshake,
-            Phase::Request => self.limits.request,
-            Phase::Answer => self.limits.answer,
-            Phase::Write { .. } => self.limits.write,
-            Phase::Idle => self.limits.idle,
-        }
+        since
+            + match phase {
+                Phase::Handshake => self.limits.handshake,
+                Phase::Request => self.limits.request,
+                Phase::Answer => self.limits.answer,
+                Phase::Write { .. } => self.limits.write,
+                Phase::Idle => self.limits.idle,
+            }
     }
 
     /// Bytes came from the client.
-    fn heard(&self) {
+    fn received(&self) {
         let mut at = lock(&self.at);
         if at.0 == Phase::Idle {
             *at = (Phase::Request, Instant::now());
@@ -137,16 +128,10 @@ impl Watch {
     }
 }
 
-/// A stream that tells its [`Watch`] when a request begins and when an answer is over.
+/// A stream that reports to its [`Watch`] when a request begins and when an answer is over.
 pub(super) struct Watched<S> {
-    stream: S,
-    watch: Arc<Watch>,
-}
-
-impl<S> Watched<S> {
-    pub(super) fn new(stream: S, watch: Arc<Watch>) -> Self {
-        Self { stream, watch }
-    }
+    pub(super) stream: S,
+    pub(super) watch: Arc<Watch>,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
@@ -158,7 +143,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         let before = buffer.filled().len();
         let result = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if buffer.filled().len() > before {
-            self.watch.heard();
+            self.watch.received();
         }
         result
     }
@@ -195,8 +180,57 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 }
 
+/// A bounded number of connections. A new client takes the place of one that keeps us waiting.
+pub(super) struct Seats {
+    limits: HttpLimits,
+    taken: Mutex<Vec<Arc<Watch>>>,
+}
+
+/// A place, taken until it is dropped.
+pub(super) struct Seat {
+    pub(super) watch: Arc<Watch>,
+    seats: Arc<Seats>,
+}
+
+impl Seats {
+    pub(super) fn new(limits: HttpLimits) -> Arc<Self> {
+        Arc::new(Self { limits, taken: Mutex::default() })
+    }
+
+    /// A free place, or that of the client that has kept us waiting longest: whoever only holds connections cannot keep out those
+    /// who ask something. `None`: all clients are being answered.
+    pub(super) fn take(self: &Arc<Self>) -> Option<Seat> {
+        let mut taken = lock(&self.taken);
+        if taken.len() >= self.limits.connections {
+            let waiting = taken.iter().enumerate();
+            let longest = waiting.filter_map(|(at, watch)| Some((watch.waits_since()?, at))).min()?;
+            taken.swap_remove(longest.1).displaced.notify_one();
+        }
+        let watch = Watch::new(self.limits);
+        taken.push(watch.clone());
+        Some(Seat { watch, seats: self.clone() })
+    }
+
+    /// Ends the client that has been reading its answer longest, if its place may be given to another: it holds a page.
+    pub(super) fn relieve(&self) {
+        let taken = lock(&self.taken);
+        let writing = taken.iter().filter(|watch| watch.is_writing() && watch.waits_since().is_some());
+        if let Some(longest) = writing.min_by_key(|watch| watch.waits_since()) {
+            longest.displaced.notify_one();
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        lock(&self.seats.taken).retain(|watch| !Arc::ptr_eq(watch, &self.watch));
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::time::sleep;
 
     use super::*;
@@ -215,10 +249,10 @@ mod tests {
             watch.handed();
             watch.flushed();
             sleep(50 * SECOND).await;
-            watch.heard();
+            watch.received();
             for _ in 0..100 {
                 sleep(SECOND).await;
-                watch.heard();
+                watch.received();
             }
         };
         assert_eq!(watch.over(conversation).await, Err(HttpRefusal::Slow));
@@ -243,7 +277,61 @@ mod tests {
     #[tokio::test]
     async fn a_displaced_conversation_ends() {
         let watch = Watch::new(HttpLimits::default());
-        watch.displace();
+        watch.displaced.notify_one();
         assert_eq!(watch.over(std::future::pending::<()>()).await, Err(HttpRefusal::Displaced));
+    }
+}
+
+#[cfg(test)]
+mod tests_of_seats {
+    use std::time::Duration;
+
+    use tokio::time::sleep;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_client_takes_the_place_of_the_one_that_waited_longest_for_nothing() {
+        let seats = Seats::new(HttpLimits { connections: 3, ..HttpLimits::default() });
+        let mut taken = Vec::new();
+        for _ in 0..3 {
+            taken.push(seats.take().unwrap());
+            sleep(Duration::from_millis(1)).await;
+        }
+        taken[0].watch.enter(Phase::Answer);
+        let fourth = seats.take().unwrap();
+        let now = || std::future::ready(());
+        assert_eq!(taken[1].watch.over(now()).await, Err(HttpRefusal::Displaced));
+        assert_eq!(taken[0].watch.over(now()).await, Ok(()));
+        assert_eq!(taken[2].watch.over(now()).await, Ok(()));
+        for seat in [&taken[2], &fourth] {
+            seat.watch.enter(Phase::Answer);
+        }
+        assert!(seats.take().is_none(), "clients that are being answered keep their places");
+        drop(fourth);
+        assert!(seats.take().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_an_answer_slowly_gives_it_up_and_nobody_else_does() {
+        let limits = HttpLimits::default();
+        let seats = Seats::new(limits);
+        let taken: Vec<_> = (0..4).map(|_| seats.take().unwrap()).collect();
+        let phases =
+            [Phase::Idle, Phase::Answer, Phase::Write { handed: false }, Phase::Write { handed: true }];
+        for (seat, phase) in taken.iter().zip(phases) {
+            seat.watch.enter(phase);
+            sleep(Duration::from_millis(1)).await;
+        }
+        let now = || std::future::ready(());
+        seats.relieve();
+        assert_eq!(taken[2].watch.over(now()).await, Ok(()), "it may have been quick");
+        sleep(limits.write_grace).await;
+        seats.relieve();
+        seats.relieve();
+        assert_eq!(taken[2].watch.over(now()).await, Err(HttpRefusal::Displaced));
+        for other in [0, 1, 3] {
+            assert_eq!(taken[other].watch.over(now()).await, Ok(()), "{other}");
+        }
     }
 }

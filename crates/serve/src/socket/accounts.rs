@@ -15,7 +15,7 @@ use std::{
 /// Ranges of subordinate user ids, and users by name.
 const FILES: [&str; 2] = ["/etc/subuid", "/etc/passwd"];
 
-/// Which version of a file: device, inode, bytes, and the time of its last change.
+/// The version of a file: device, inode, bytes, and the time of its last change.
 type Version = Option<(u64, u64, u64, i64, i64)>;
 
 /// The owners of subordinate user ids.
@@ -35,14 +35,12 @@ struct Range {
 }
 
 impl Default for Accounts {
-    /// Those of this host.
     fn default() -> Self {
         Self::of_files(FILES.map(PathBuf::from))
     }
 }
 
 impl Accounts {
-    /// Those of other files.
     pub(super) fn of_files(files: [PathBuf; 2]) -> Self {
         Self { files, versions: [None; 2], ranges: Vec::new() }
     }
@@ -91,7 +89,6 @@ fn parse(subuid: &str, passwd: &str) -> Vec<Range> {
     ranges.collect()
 }
 
-/// A user's name and id.
 fn user(line: &str) -> Option<(&str, u32)> {
     let mut fields = line.split(':');
     let name = fields.next()?;

@@ -1,4 +1,4 @@
-//! One viewer: what it asks for is read, and what it is to see is written, at its own speed.
+//! One viewer: reads its requests, and writes Samples at the viewer's own speed.
 
 use std::{
     cell::RefCell,
@@ -23,37 +23,35 @@ use crate::{
     streams::{Cursor, Frame, StreamKind},
 };
 
-/// What a client that is sent away still has to read the last word.
+/// The time that a client that is disconnected has to read the last word.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// The maximum of frames and words that a client has not read; beyond it no request is answered.
 const MOST_UNREAD: usize = 32;
 
-/// One client.
 pub(super) struct Connection {
     socket: UnixStream,
     peer: Peer,
     seat: CountedFor,
     shared: Rc<RefCell<Shared>>,
     requests: Requests,
-    /// A request that is answered once there is a Sample with a greater number: until then it is not known who is there.
+    /// A request that is answered once there is a Sample with a greater number: until then its processes are not known.
     asked: Option<(Request, Option<u64>)>,
     cursor: Option<Cursor>,
-    /// The interval that it asked for, whatever it is sent, ns.
+    /// The requested interval, which may differ from the one that is sent, ns.
     asked_ns: u64,
-    /// The limits under which it was looked at: [`Shared::limits_changed`].
+    /// The [`Shared::limits_changed`] that was checked last.
     limits: u64,
     /// Samples up to this number come before the one that was asked for as the last.
     last_after: Option<u64>,
-    /// What is being sent, and how much of it has been.
+    /// Frames to send, and the bytes of the first that were sent.
     out: VecDeque<Frame>,
     sent: usize,
     is_open: bool,
-    /// Nothing more is to come after what is being sent.
+    /// Nothing comes after `out`.
     is_over: bool,
-    /// When it last asked for something.
     asked_at: Instant,
-    /// When it last read something, or there was something to read again.
+    /// When it last read something, or `out` was last empty.
     read_at: Instant,
 }
 
@@ -79,7 +77,7 @@ impl Connection {
         }
     }
 
-    /// Serves it until it goes, is sent away, or the daemon ends.
+    /// Serves the client until it hangs up, is disconnected, or the daemon ends.
     pub(super) async fn run(mut self, mut news: watch::Receiver<()>) {
         if let Err(word) = self.serve(&mut news).await {
             if let Some(refused) = word.refused {
@@ -89,7 +87,7 @@ impl Connection {
         }
     }
 
-    /// Until it goes (`Ok`) or is to be sent away.
+    /// `Ok`: the client hung up. An error: it is disconnected.
     async fn serve(&mut self, news: &mut watch::Receiver<()>) -> Result<(), Word> {
         loop {
             self.look_again()?;
@@ -98,7 +96,7 @@ impl Connection {
             if was_idle {
                 self.read_at = Instant::now();
             }
-            // Mostly it fits at once; waiting for that would be asking twice.
+            // Mostly everything fits at once, without waiting for the socket first.
             if !self.out.is_empty() && self.write() {
                 return Ok(());
             }
@@ -106,7 +104,7 @@ impl Connection {
                 return Ok(());
             }
             let is_writing = !self.out.is_empty();
-            // A client that is being sent something, or has asked for nothing yet, must act in time.
+            // A client that has something to read, or has requested nothing yet, must act in time.
             let is_waited_for = is_writing || (self.cursor.is_none() && self.asked.is_none());
             let since = if is_writing { self.read_at } else { self.asked_at };
             let until = since + self.shared.borrow().limits.patience;
@@ -115,7 +113,7 @@ impl Connection {
                     biased;
                     ready = self.socket.readable(), if !self.is_over => ready.map(|()| true),
                     ready = self.socket.writable(), if is_writing => ready.map(|()| false),
-                    // Also while writing: who does not read is not served beyond the end.
+                    // Also while writing: a client that does not read must not outlive the daemon.
                     _ = news.changed() => Ok(false),
                 }
             };
@@ -131,14 +129,14 @@ impl Connection {
         }
     }
 
-    /// Whether it is served on: not where the daemon or its stream ends, nor where it may see other things under new limits.
+    /// An error where the daemon or the client's stream ends, or new limits change what it may see.
     fn look_again(&mut self) -> Result<(), Word> {
         let mut shared = self.shared.borrow_mut();
-        // A client that is being sent its last Sample gets it whole.
+        // A client that is being sent its last Sample receives all of it.
         if shared.is_ending && !self.is_over {
             return Err(Word::refused(Refusal::Ending, "the daemon ends"));
         }
-        // Also who has not read what was sent before: the memory of the stream is free once all have left.
+        // Also if the client has not read everything: the stream's memory is free once all readers have left.
         if let Some(word) = self.cursor.and_then(|cursor| shared.streams.ended(&cursor).cloned())
             && !self.is_over
         {
@@ -148,7 +146,7 @@ impl Connection {
             return Ok(());
         }
         let Some(cursor) = self.cursor else { return Ok(()) };
-        // Its figures begin anew then; clients come back by themselves where a daemon ends.
+        // Its figures start again then; clients reconnect by themselves after `Ending`.
         if shared.user(&self.peer) != cursor.kind.view.user {
             return Err(Word::refused(
                 Refusal::Ending,
@@ -167,7 +165,7 @@ impl Connection {
         begin(&mut self.out, &shared, cursor, self.asked_ns)
     }
 
-    /// Reads what has come; true: nothing ever will.
+    /// Reads what has arrived; true: the client has hung up.
     fn read(&mut self) -> Result<bool, Word> {
         let mut bytes = [0; 4_096];
         let socket = &self.socket;
@@ -221,7 +219,7 @@ impl Connection {
         self.answer()
     }
 
-    /// Answers a request that waited, if it can be.
+    /// Answers a waiting request once it can be answered.
     fn answer(&mut self) -> Result<(), Word> {
         let Some((_, after)) = &self.asked else { return Ok(()) };
         let mut shared = self.shared.borrow_mut();
@@ -255,7 +253,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes what there is to send, if nothing is being sent.
     fn fill(&mut self) -> Result<(), Word> {
         self.answer()?;
         if !self.out.is_empty() || self.is_over {
@@ -276,7 +273,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes as much as fits; true: nobody reads any more.
+    /// Writes as much as fits; true: the client has hung up.
     fn write(&mut self) -> bool {
         while let Some(frame) = self.out.front() {
             match self.socket.try_write(&frame[self.sent..]) {
@@ -295,10 +292,9 @@ impl Connection {
         false
     }
 
-    /// Finishes what is being sent, and says why nothing more comes.
+    /// Finishes the frame that was begun, and sends the reason why nothing more comes.
     async fn say_last(&mut self, word: &Word) -> io::Result<()> {
         let last = if self.is_open { Outgoing::word(word) } else { Outgoing::refusal(word) };
-        // What had not been begun is not sent any more.
         self.out.truncate(usize::from(self.sent > 0));
         self.out.push_back(last.unwrap_or_default().into());
         while !self.out.is_empty() {
@@ -327,7 +323,7 @@ fn push(out: &mut VecDeque<Frame>, word: &Word) -> Result<(), Word> {
     Ok(())
 }
 
-/// What is said before the Samples of a stream.
+/// Sends the words that come before the Samples of a stream.
 fn begin(out: &mut VecDeque<Frame>, shared: &Shared, cursor: &Cursor, asked_ns: u64) -> Result<(), Word> {
     let interval_ns = cursor.kind.interval_ns;
     if interval_ns != asked_ns {
@@ -339,7 +335,6 @@ fn begin(out: &mut VecDeque<Frame>, shared: &Shared, cursor: &Cursor, asked_ns: 
     }
 }
 
-/// That Samples come less often than was asked for.
 fn other_interval(interval_ns: u64, shortest_ns: u64) -> Word {
     let [interval, shortest] = [interval_ns, shortest_ns].map(|ns| ns as f64 / 1e6);
     Word::said(match interval_ns == shortest_ns {

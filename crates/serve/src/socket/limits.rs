@@ -1,11 +1,14 @@
-//! What clients may do, and what is counted of them.
+//! What clients may do and how much each user may ask for; counters of clients.
 
 use std::{
+    collections::{BTreeMap, HashMap},
     sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use crate::protocol::Refusal;
+use cgscope_model::access::Follower;
+
+use crate::protocol::{Refusal, Word};
 
 /// One in this many seats is kept for those who may see everything.
 const ONE_FOR_ADMINS_IN: usize = 8;
@@ -23,23 +26,23 @@ pub struct ViewerLimits {
     pub clients: usize,
     /// The maximum for one user at a time.
     pub clients_per_user: usize,
-    /// A client that reads nothing for this time, or asks for nothing after it has connected, is disconnected.
+    /// A client that reads nothing, or requests nothing after it has connected, is disconnected after this time.
     pub patience: Duration,
 }
 
 impl ViewerLimits {
-    /// The interval at which somebody is sent Samples who asks for this one: as long, or up to the next that there is.
-    pub fn interval_ns(&self, asked_ns: u64) -> u64 {
+    /// The interval at which a client that asks for this one is sent Samples: the next multiple of the shortest.
+    pub(super) fn interval_ns(&self, asked_ns: u64) -> u64 {
         let shortest_ns = self.shortest_interval_ns.max(1);
         asked_ns.max(1).div_ceil(shortest_ns).saturating_mul(shortest_ns)
     }
 
     /// Clients at a time of those who may not see everything.
-    pub fn clients_of_others(&self) -> usize {
+    fn clients_of_others(&self) -> usize {
         self.clients - self.clients / ONE_FOR_ADMINS_IN
     }
 
-    /// Why a client is refused that connects.
+    /// Why a new client is refused.
     pub(super) fn too_many(&self, refusal: Refusal) -> String {
         match refusal {
             Refusal::TooManyClients => format!(
@@ -67,7 +70,7 @@ impl Default for ViewerLimits {
     }
 }
 
-/// What is counted of clients, for metrics.
+/// Counters of clients, for metrics.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Connected now.
@@ -85,5 +88,239 @@ impl Counters {
 
     pub(super) fn refuse(&self, refusal: Refusal) {
         self.refused[refusal as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Connections and requests that a user may make at once after a rest.
+const BURST: f64 = 100.0;
+/// Connections and requests that a user may make in every second.
+const PER_SECOND: f64 = 50.0;
+/// Above this many users, those without connections are dropped.
+const REMEMBERED: usize = 1_024;
+
+/// The user whose limits a client counts towards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CountedFor {
+    /// The user id, or its owner's: see `accounts.rs`.
+    pub(super) account: u32,
+    /// It may see everything.
+    pub(super) is_admin: bool,
+}
+
+/// Users who are connected, or were a moment ago.
+#[derive(Debug, Default)]
+pub(super) struct UserLimits {
+    users: HashMap<u32, User>,
+    /// Clients that are connected.
+    pub(super) clients: usize,
+    /// Those that may not see everything.
+    others: usize,
+}
+
+#[derive(Debug)]
+struct User {
+    clients: usize,
+    left: f64,
+    at: Instant,
+}
+
+impl User {
+    fn take(&mut self, now: Instant) -> bool {
+        let rested = now.saturating_duration_since(self.at).as_secs_f64();
+        self.left = (self.left + rested * PER_SECOND).min(BURST);
+        self.at = now;
+        let has_one = self.left >= 1.0;
+        self.left -= f64::from(has_one);
+        has_one
+    }
+}
+
+impl UserLimits {
+    /// Adds a client of a user. An error: there are too many, or they connect too fast.
+    pub(super) fn admit(
+        &mut self,
+        seat: CountedFor,
+        limits: &ViewerLimits,
+        now: Instant,
+    ) -> Result<(), Refusal> {
+        if self.users.len() >= REMEMBERED {
+            self.users.retain(|_, user| user.clients > 0);
+        }
+        let is_full =
+            self.clients >= limits.clients || (!seat.is_admin && self.others >= limits.clients_of_others());
+        let user = self.users.entry(seat.account).or_insert(User { clients: 0, left: BURST, at: now });
+        if !user.take(now) {
+            return Err(Refusal::TooManyRequests);
+        }
+        if is_full || user.clients >= limits.clients_per_user {
+            return Err(Refusal::TooManyClients);
+        }
+        user.clients += 1;
+        self.clients += 1;
+        self.others += usize::from(!seat.is_admin);
+        Ok(())
+    }
+
+    pub(super) fn leave(&mut self, seat: CountedFor) {
+        if let Some(user) = self.users.get_mut(&seat.account) {
+            user.clients -= 1;
+            self.clients -= 1;
+            self.others -= usize::from(!seat.is_admin);
+        }
+    }
+
+    /// Counts a request of a connected client; false: requests come too fast.
+    pub(super) fn request(&mut self, account: u32, now: Instant) -> bool {
+        self.users.get_mut(&account).is_some_and(|user| user.take(now))
+    }
+}
+
+/// The most viewers with `--pid` of one user who may not see everything.
+const PER_USER: usize = 8;
+/// Followers that are kept for those who may see everything.
+const FOR_ADMINS: usize = 8;
+
+/// Viewers that follow processes, and for whom each counts. The kernel's marks are limited in number, so a user may have only a few.
+#[derive(Debug, Default)]
+pub(super) struct Followers(BTreeMap<Follower, CountedFor>);
+
+impl Followers {
+    /// Takes a free mark. An error: why there is none for this user, and what to do.
+    pub(super) fn take(&mut self, seat: CountedFor) -> Result<Follower, Word> {
+        let others = self.0.values().filter(|seat| !seat.is_admin);
+        let own = others.clone().filter(|other| other.account == seat.account).count();
+        let free = Follower::all().find(|follower| !self.0.contains_key(follower));
+        let refused = |sentence: String| Err(Word::refused(Refusal::TooManyClients, sentence));
+        if !seat.is_admin && own >= PER_USER {
+            return refused(format!(
+                "you have {PER_USER} viewers that follow processes, as many as a user may: end one, or look at all processes"
+            ));
+        }
+        match free {
+            Some(follower) if seat.is_admin || others.count() + FOR_ADMINS < Follower::all().count() => {
+                self.0.insert(follower, seat);
+                Ok(follower)
+            }
+            _ => refused(format!(
+                "as many viewers follow processes as the daemon can serve ({} in all, {FOR_ADMINS} of them for those who may see \
+                 everything): try again later, or look at all processes",
+                Follower::all().count()
+            )),
+        }
+    }
+
+    pub(super) fn give_back(&mut self, follower: Follower) {
+        self.0.remove(&follower);
+    }
+
+    #[cfg(test)]
+    pub(super) fn has(&self, follower: Follower) -> bool {
+        self.0.contains_key(&follower)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits() -> ViewerLimits {
+        ViewerLimits { clients: 5, clients_per_user: 3, ..ViewerLimits::default() }
+    }
+
+    fn user(account: u32) -> CountedFor {
+        CountedFor { account, is_admin: false }
+    }
+
+    #[test]
+    fn each_user_has_so_many_clients_and_all_together_so_many() {
+        let (mut users, now) = (UserLimits::default(), Instant::now());
+        for _ in 0..3 {
+            assert_eq!(users.admit(user(1), &limits(), now), Ok(()));
+        }
+        assert_eq!(users.admit(user(1), &limits(), now), Err(Refusal::TooManyClients));
+        for _ in 0..2 {
+            assert_eq!(users.admit(user(2), &limits(), now), Ok(()));
+        }
+        assert_eq!(users.admit(user(3), &limits(), now), Err(Refusal::TooManyClients));
+        users.leave(user(1));
+        assert_eq!(users.admit(user(3), &limits(), now), Ok(()));
+        assert_eq!(users.clients, 5);
+    }
+
+    #[test]
+    fn some_connections_are_kept_for_who_may_see_everything_also_after_the_limits_changed() {
+        let (mut users, now) = (UserLimits::default(), Instant::now());
+        let many = ViewerLimits { clients: 32, clients_per_user: 32, ..ViewerLimits::default() };
+        let admitted = (0..100).filter(|n| users.admit(user(n % 7), &many, now).is_ok()).count();
+        assert_eq!(admitted, 28, "an eighth is kept");
+        let admin = CountedFor { account: 0, is_admin: true };
+        let fewer = ViewerLimits { clients: 30, ..many.clone() };
+        assert_eq!(users.admit(admin, &fewer, now), Ok(()));
+        assert_eq!(users.admit(admin, &fewer, now), Ok(()));
+        assert_eq!(users.admit(admin, &fewer, now), Err(Refusal::TooManyClients));
+        users.leave(admin);
+        assert_eq!(users.admit(user(1), &fewer, now), Err(Refusal::TooManyClients), "it is an admin's");
+        (0..2).for_each(|_| users.leave(user(1)));
+        assert_eq!(users.admit(user(1), &fewer, now), Ok(()), "26 of the 27 that users have now");
+        assert_eq!(users.admit(user(1), &fewer, now), Err(Refusal::TooManyClients));
+        assert_eq!(users.admit(user(1), &many, now), Ok(()));
+    }
+
+    #[test]
+    fn who_comes_too_fast_waits_and_nobody_else_does() {
+        let (mut users, now) = (UserLimits::default(), Instant::now());
+        users.admit(user(1), &limits(), now).unwrap();
+        let taken = (0..1_000).filter(|_| users.request(1, now)).count();
+        assert_eq!(taken, BURST as usize - 1);
+        assert_eq!(users.admit(user(1), &limits(), now), Err(Refusal::TooManyRequests));
+        assert_eq!(users.admit(user(2), &limits(), now), Ok(()));
+        let later = now + Duration::from_millis(100);
+        let taken = (0..1_000).filter(|_| users.request(1, later)).count();
+        assert_eq!(taken, (PER_SECOND / 10.0) as usize);
+    }
+
+    #[test]
+    fn those_who_left_are_forgotten() {
+        let (mut users, now) = (UserLimits::default(), Instant::now());
+        for account in 0..5_000 {
+            users.admit(user(account), &limits(), now).unwrap();
+            users.leave(user(account));
+        }
+        assert!(users.users.len() <= REMEMBERED, "{}", users.users.len());
+    }
+}
+
+#[cfg(test)]
+mod tests_of_followers {
+    use super::*;
+
+    fn user(account: u32) -> CountedFor {
+        CountedFor { account, is_admin: false }
+    }
+
+    const ADMIN: CountedFor = CountedFor { account: 0, is_admin: true };
+
+    #[test]
+    fn a_user_follows_so_many_and_others_and_admins_still_can() {
+        let mut followers = Followers::default();
+        let first = followers.take(user(1)).unwrap();
+        (1..PER_USER).for_each(|_| assert!(followers.take(user(1)).is_ok()));
+        let word = followers.take(user(1)).unwrap_err();
+        assert_eq!(word.refused, Some(Refusal::TooManyClients));
+        assert!(word.sentence.contains("you have 8 viewers"), "{}", word.sentence);
+        assert!(followers.take(user(2)).is_ok() && followers.take(ADMIN).is_ok());
+        followers.give_back(first);
+        assert_eq!(followers.take(user(1)), Ok(first));
+    }
+
+    #[test]
+    fn all_users_together_leave_some_to_admins() {
+        let mut followers = Followers::default();
+        let taken = (0..100).filter(|account| followers.take(user(*account)).is_ok()).count();
+        let all = Follower::all().count();
+        assert_eq!(taken, all - FOR_ADMINS);
+        let admins = (0..100).filter(|_| followers.take(ADMIN).is_ok()).count();
+        assert_eq!(admins, FOR_ADMINS);
+        assert!(followers.take(user(0)).unwrap_err().sentence.contains("as many viewers follow processes"));
     }
 }

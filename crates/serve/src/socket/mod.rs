@@ -2,11 +2,9 @@
 
 mod accounts;
 mod connection;
-mod followers;
 mod limits;
 mod owners;
 mod peer;
-mod users;
 
 use std::{
     cell::RefCell,
@@ -31,22 +29,21 @@ use crate::{
     streams::{Cursor, StreamKind, StreamMemory, Streams},
 };
 use accounts::Accounts;
-use followers::Followers;
+use limits::{CountedFor, Followers, UserLimits};
 pub use limits::{Counters, ViewerLimits};
 use owners::{Directory, Owners};
 pub use peer::{Peer, note_senders};
-use users::{CountedFor, UserLimits};
 
-/// Samples beside the grid are at least so far from any other.
+/// The least time between a Sample beside the grid and any other.
 const LEAST_GAP: Duration = Duration::from_millis(100);
-/// Different intervals at which a user who may not see everything looks at a time: each is filtered and written by itself.
+/// The most intervals at a time of a user who may not see everything: each is filtered and written by itself.
 const INTERVALS_PER_USER: usize = 16;
-/// Memory that all streams of a user may take who may not see everything; one stream may always be...
+/// The most memory of all streams of a user who may not see everything; one stream is always allowed.
 const USER_BYTES: usize = 64 << 20;
-/// ... and those of all of these users together.
+/// The most memory of the streams of all these users together.
 const USERS_BYTES: usize = 256 << 20;
 
-/// What clients have in all to read the last word when the daemon ends.
+/// The time that all clients have to read the last word when the daemon ends.
 const END: Duration = Duration::from_millis(1_500);
 
 /// What all connections share.
@@ -64,7 +61,7 @@ struct Shared {
     owners: Owners,
     counters: Arc<Counters>,
     latest: Option<Taken>,
-    /// A Sample beside the grid is wanted as soon as it may be taken, and who is told that.
+    /// A Sample beside the grid is wanted as soon as it may be taken; `wanted` wakes the server then.
     wants_one: bool,
     wanted: Rc<Notify>,
     /// Wakes all connections: streams have another Sample, limits are others, or the daemon ends.
@@ -80,10 +77,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// On a socket that is bound already. `header` says what host this is; `mount`: where the cgroups are whose paths Samples have.
-    ///
-    /// # Errors
-    /// The header could not be written: a fault of cgscope.
+    /// Serves on a socket that is bound already. `header` describes the host; `mount` is where the cgroups of Samples are.
     pub fn new(
         listener: UnixListener,
         collection: Collection,
@@ -92,10 +86,10 @@ impl Server {
         limits: ViewerLimits,
         counters: Arc<Counters>,
     ) -> Result<Self, WriteError> {
-        // Where that cannot be had it is asked for at each client, and who sends before is refused.
+        // If this fails, each client's socket is set up instead, and a client that sends before that is refused.
         let _ = note_senders(&listener);
-        let latest = collection.latest();
-        collection.pace().set_step(limits.shortest_interval_ns);
+        let latest = collection.latest.clone();
+        collection.pace.set_step(limits.shortest_interval_ns);
         let shared = Shared {
             collection,
             streams: Streams::default(),
@@ -117,20 +111,19 @@ impl Server {
         Ok(Self { listener, shared: Rc::new(RefCell::new(shared)), latest })
     }
 
-    /// What changes from now on: for clients that come, and those that are there.
+    /// Sets other limits, for new clients and those that are connected.
     pub fn limits(&self) -> impl Fn(ViewerLimits) + use<> {
         let shared = self.shared.clone();
         move |limits| {
             let mut shared = shared.borrow_mut();
-            shared.collection.pace().set_step(limits.shortest_interval_ns);
+            shared.collection.pace.set_step(limits.shortest_interval_ns);
             shared.limits = limits;
             shared.limits_changed += 1;
             shared.news.send_replace(());
         }
     }
 
-    /// Serves until `stop`, or until no Sample can be taken any more: why not, in a sentence. To be run on a
-    /// [`LocalSet`](tokio::task::LocalSet).
+    /// Serves until `stop`, or until no Sample can be taken: why, in a sentence. Needs a [`LocalSet`](tokio::task::LocalSet).
     pub async fn serve(mut self, stop: impl Future<Output = ()>) -> Result<(), String> {
         let mut stop = std::pin::pin!(stop);
         let mut clients = JoinSet::new();
@@ -146,10 +139,14 @@ impl Server {
                     }
                 }
                 () = wanted.notified() => {}
-                () = until(may_be_taken) => self.shared.borrow_mut().take_one(),
+                () = until(may_be_taken) => {
+                    let mut shared = self.shared.borrow_mut();
+                    shared.wants_one = false;
+                    shared.collection.pace.now();
+                }
                 accepted = self.listener.accept() => match accepted {
                     Ok((socket, _)) => self.admit(socket, &mut clients),
-                    // No file can be opened any more: those who are here are served on.
+                    // No file can be opened: clients that are connected are served on.
                     Err(_) => tokio::time::sleep(LEAST_GAP).await,
                 },
                 Some(_) = clients.join_next(), if !clients.is_empty() => {}
@@ -179,7 +176,7 @@ impl Server {
 
     fn admit(&self, socket: UnixStream, clients: &mut JoinSet<()>) {
         let mut shared = self.shared.borrow_mut();
-        // A client that is gone already.
+        // Otherwise the client is gone already.
         let Ok(peer) = Peer::of(&socket) else { return };
         let limits = shared.limits.clone();
         let seat = shared.seat(&peer);
@@ -224,7 +221,7 @@ impl Shared {
         self.counters.clients.store(self.users.clients as u64, Ordering::Relaxed);
     }
 
-    /// The user whose processes a client is shown; `None`: everything.
+    /// The user whose processes a client is shown; `None`: the client is shown everything.
     fn user(&self, peer: &Peer) -> Option<u32> {
         let is_admin = peer.uid == 0
             || peer.uid == rustix::process::geteuid().as_raw()
@@ -272,24 +269,17 @@ impl Shared {
         }
     }
 
-    /// A Sample is wanted beside the grid.
     fn want_one(&mut self) {
         self.wants_one = true;
         self.wanted.notify_one();
     }
 
-    /// When one that is wanted may be taken.
+    /// When a wanted Sample may be taken.
     fn may_be_taken(&self) -> Option<Instant> {
         let now = Instant::now();
         self.wants_one.then(|| self.latest.as_ref().map_or(now, |latest| now.max(latest.at + LEAST_GAP)))
     }
 
-    fn take_one(&mut self) {
-        self.wants_one = false;
-        self.collection.pace().now();
-    }
-
-    /// One more reads a stream.
     fn join(&mut self, kind: StreamKind, since_changes: u64) -> Result<Cursor, Word> {
         if let (Some(user), None) = (kind.view.user, kind.view.follower)
             && !self.streams.streams.contains_key(&kind)
@@ -319,7 +309,7 @@ impl Shared {
         let cursor = self.streams.join(kind, since_changes).map_err(|error| {
             Word::refused(Refusal::Failed, format!("the daemon could not begin to send ({error})"))
         })?;
-        self.collection.pace().ask(kind.interval_ns);
+        self.collection.pace.ask(kind.interval_ns);
         if self.streams.is_new(&cursor) {
             self.want_one();
         }
@@ -333,10 +323,9 @@ impl Shared {
 
     fn stop(&mut self, cursor: &Cursor) {
         self.streams.leave(cursor);
-        self.collection.pace().ask_no_longer(cursor.kind.interval_ns);
+        self.collection.pace.ask_no_longer(cursor.kind.interval_ns);
     }
 
-    /// Nobody is followed for a view any more.
     fn give_back(&mut self, view: View) {
         if let Some(follower) = view.follower {
             self.collection.follow(follower, Vec::new());
@@ -344,7 +333,7 @@ impl Shared {
         }
     }
 
-    /// Begins to follow processes for a view, if that may see them; the view of them, and from when on it holds.
+    /// Follows processes for a view that sees them. Returns the view of them, and the [`Taken::changes`] from which on it holds.
     fn follow(&mut self, view: View, seat: CountedFor, pids: &[u32]) -> Result<(View, u64), Word> {
         let seen = self.latest.as_ref().map(|latest| seen(&latest.reading, &view)).unwrap_or_default();
         if let Some(pid) = pids.iter().find(|pid| !seen.contains(pid)) {

@@ -16,12 +16,11 @@ use cgscope_model::{Sample, selection::path_and_ancestors};
 /// away. From then on it is looked up only where it is needed, at most once in this time.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// A directory that is there.
+/// An existing directory of a cgroup.
 #[derive(Clone, Copy, Debug)]
 pub struct Directory {
-    /// Its inode: the id of the cgroup.
+    /// The inode: the id of the cgroup.
     id: u64,
-    /// Its owner.
     uid: u32,
 }
 
@@ -33,7 +32,6 @@ impl Directory {
     }
 }
 
-/// The owners of cgroups.
 #[derive(Debug, Default)]
 pub struct Owners {
     known: HashMap<u64, Owner>,
@@ -44,12 +42,12 @@ pub struct Owners {
 
 #[derive(Debug)]
 struct Owner {
-    /// `None`: it was gone before it was looked at, and is in none but root's.
+    /// `None`: the cgroup was removed before it was looked up, and is only in cgroups of root.
     uid: Option<u32>,
-    /// When it was first looked at, and last.
+    /// When it was first and last looked up.
     first: Instant,
     last: Instant,
-    /// When it was last named.
+    /// The last round in which a Sample named it.
     round: u64,
 }
 
@@ -62,9 +60,9 @@ impl Owner {
 }
 
 impl Owners {
-    /// Looks up whose the cgroups of a Sample are, as far as that is not known.
+    /// Looks up the unknown owners of a Sample's cgroups.
     pub fn look(&mut self, sample: &Sample, now: Instant, directory: impl Fn(&str) -> Option<Directory>) {
-        // Those that were there before anybody asked have their owner for good, mostly.
+        // Cgroups that existed before the first Sample have settled owners, mostly.
         let first = if self.known.is_empty() { now.checked_sub(SETTLED).unwrap_or(now) } else { now };
         self.round += 1;
         let exited: HashSet<u64> = sample.exited.iter().map(|exited| exited.cgroup_id).collect();

@@ -11,7 +11,7 @@ use rustix::net::{
     sockopt::{set_socket_passcred, socket_peercred},
 };
 
-/// The one who connected.
+/// The user who connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Effective user id at that moment.
@@ -23,20 +23,14 @@ pub struct Peer {
 /// The most groups that a user can be in (NGROUPS_MAX, since Linux 2.6.4).
 const MOST_GROUPS: usize = 65_536;
 
-/// Has the kernel note who sends something from the first byte on. Connections inherit it; since Linux 6.16 what comes before they are
-/// accepted has no sender where the listening socket does not have it.
-///
-/// # Errors
-/// The kernel does not do it.
+/// Has the kernel report the sender of every byte. Connections inherit it; since Linux 6.16 what is sent before they are accepted has
+/// no sender unless the listening socket has this option.
 pub fn note_senders(listener: impl AsFd) -> io::Result<()> {
     Ok(set_socket_passcred(listener, true)?)
 }
 
 impl Peer {
-    /// Asks the kernel, and has it add to everything that comes from now on who sent it.
-    ///
-    /// # Errors
-    /// The kernel does not tell.
+    /// Asks the kernel, and has it report the sender of everything that comes from now on.
     pub fn of(socket: impl AsFd) -> io::Result<Self> {
         let socket = socket.as_fd();
         set_socket_passcred(socket, true)?;
@@ -70,11 +64,8 @@ fn groups(socket: i32) -> io::Result<Vec<u32>> {
     }
 }
 
-/// Reads what has come; with it the real user id of whoever sent it. Files that were sent along are closed by the kernel: there is
-/// no room for them.
-///
-/// # Errors
-/// `WouldBlock`: nothing has come.
+/// Reads what has come, and the real user id of its sender; `WouldBlock`: nothing has come. The kernel closes files that were sent
+/// along: there is no room for them.
 pub fn receive(socket: impl AsFd, into: &mut [u8]) -> io::Result<(usize, Option<u32>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

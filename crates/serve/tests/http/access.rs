@@ -3,9 +3,9 @@
 use std::{fs, path::Path, time::Instant};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use cgscope_serve::http::{Http, HttpConfig, HttpRefusal};
+use cgscope_serve::http::{HttpConfig, HttpRefusal};
 
-use crate::support::{LONG, Server, anywhere, get, say};
+use crate::support::{LONG, Server, anywhere, at, bind, get, say};
 
 /// bcrypt at this cost takes some 10 ms.
 const COST: u32 = 8;
@@ -173,7 +173,7 @@ async fn users_that_are_named_later_guard_the_page_and_are_taken_out_by_name_alo
     assert_eq!(server.http.reload(&guarded(&dir.path().join("none"))).len(), 1);
     assert_eq!(server.get("/metrics", "").await.status, 401, "a file that is not there guards nothing");
     let none = dir.path().join("none");
-    let tls = HttpConfig { tls: Some((none.clone(), none)), ..anywhere() };
+    let tls = HttpConfig { tls_certificate: Some(none.clone()), tls_key: Some(none), ..anywhere() };
     assert_eq!(server.http.reload(&tls).len(), 1);
     assert_eq!(server.get("/metrics", "").await.status, 401, "the users went, and what was to come did not");
     assert!(server.http.reload(&anywhere()).is_empty());
@@ -185,9 +185,9 @@ fn what_strangers_can_read_is_told_of_the_users_that_are_there_now() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("users");
     write_users(&path, CHEAP, &[("a", "one")]);
-    let open = HttpConfig::new("0.0.0.0:0".parse().unwrap());
+    let open = at("0.0.0.0:0".parse().unwrap());
     let guarded = HttpConfig { users: Some(path), ..open.clone() };
-    let http = Http::bind(&open).unwrap();
+    let http = bind(&open).unwrap();
     assert!(http.warning().unwrap().contains("anyone"));
     assert!(http.reload(&guarded).is_empty());
     assert!(http.warning().unwrap().contains("clear text"));

@@ -2,18 +2,18 @@
 
 use std::fs;
 
-use cgscope_serve::http::{Http, HttpConfig};
+use cgscope_serve::http::HttpConfig;
 
-use crate::support::anywhere;
+use crate::support::{anywhere, at, bind};
 
 fn sentence(config: &HttpConfig) -> String {
-    Http::bind(config).err().expect("an error").to_string()
+    bind(config).err().expect("an error").to_string()
 }
 
 #[test]
 fn an_address_that_cannot_be_had_is_named_with_the_key_to_change() {
-    let taken = Http::bind(&anywhere()).unwrap();
-    let words = sentence(&HttpConfig::new(taken.local_addr()));
+    let taken = bind(&anywhere()).unwrap();
+    let words = sentence(&at(taken.local_addr()));
     assert_eq!(
         words,
         format!(
@@ -22,7 +22,7 @@ fn an_address_that_cannot_be_had_is_named_with_the_key_to_change() {
             taken.local_addr()
         )
     );
-    let elsewhere = sentence(&HttpConfig::new("192.0.2.1:9753".parse().unwrap()));
+    let elsewhere = sentence(&at("192.0.2.1:9753".parse().unwrap()));
     assert!(elsewhere.starts_with("this host has no address 192.0.2.1, so "), "{elsewhere}");
 }
 
@@ -48,7 +48,11 @@ fn files_that_are_missing_or_hold_something_else_are_named_with_their_keys() {
         (&certificate, &certificate, "cert holds no private key in PEM form"),
         (&certificate, &other_key, "other cannot be used for TLS"),
     ] {
-        let config = HttpConfig { tls: Some((certificate.clone(), key.clone())), ..anywhere() };
+        let config = HttpConfig {
+            tls_certificate: Some(certificate.clone()),
+            tls_key: Some(key.clone()),
+            ..anywhere()
+        };
         let sentence = sentence(&config);
         assert!(
             sentence.contains(words) && sentence.contains(", so nothing is served by HTTP; "),
@@ -63,6 +67,6 @@ fn files_that_are_missing_or_hold_something_else_are_named_with_their_keys() {
         let sentence = sentence(&HttpConfig { users: Some(users), ..anywhere() });
         assert!(sentence.contains(words) && sentence.contains("; "), "{sentence}");
     }
-    let config = HttpConfig { tls: Some((certificate, key)), ..anywhere() };
-    assert!(Http::bind(&config).is_ok());
+    let config = HttpConfig { tls_certificate: Some(certificate), tls_key: Some(key), ..anywhere() };
+    assert!(bind(&config).is_ok());
 }

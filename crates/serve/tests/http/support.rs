@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use cgscope_serve::http::{Http, HttpConfig, HttpLimits, HttpRefusal, Page, Pages};
+use cgscope_serve::http::{Error, Http, HttpConfig, HttpLimits, HttpRefusal, Page, Pages};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -35,7 +35,15 @@ pub(crate) struct Answer {
 }
 
 pub(crate) fn anywhere() -> HttpConfig {
-    HttpConfig::new("127.0.0.1:0".parse().unwrap())
+    at("127.0.0.1:0".parse().unwrap())
+}
+
+pub(crate) fn at(listen: SocketAddr) -> HttpConfig {
+    HttpConfig { listen: Some(listen), ..HttpConfig::default() }
+}
+
+pub(crate) fn bind(config: &HttpConfig) -> Result<Http, Error> {
+    Http::bind(config.listen.expect("an address"), config)
 }
 
 pub(crate) fn limited(limits: HttpLimits) -> HttpConfig {
@@ -84,7 +92,7 @@ impl Server {
     }
 
     pub(crate) fn of(config: &HttpConfig, made: Arc<AtomicUsize>, pages: impl Pages) -> Self {
-        let http = Arc::new(Http::bind(config).unwrap());
+        let http = Arc::new(bind(config).unwrap());
         let serving = http.clone();
         let task = tokio::spawn(async move { panic!("serving ended: {}", serving.serve(pages).await) });
         Self { http, made, task }

@@ -39,7 +39,11 @@ impl Files {
     }
 
     fn config(&self) -> HttpConfig {
-        HttpConfig { tls: Some((self.certificate.clone(), self.key.clone())), ..anywhere() }
+        HttpConfig {
+            tls_certificate: Some(self.certificate.clone()),
+            tls_key: Some(self.key.clone()),
+            ..anywhere()
+        }
     }
 }
 
