@@ -22,9 +22,10 @@ pub use sample::Sample;
 pub use selectors::Selectors;
 pub use stat::{Stat, StatBy};
 
-/// Why is this task, process, container or service not on a CPU although it could run?
+/// Shows why a task, process, container or service is not on a CPU although it could run
 ///
-/// Every wait of every task for a CPU, from one hook in the kernel's scheduler, exact to the kernel's own figure.
+/// cgscope records every wait of every task for a CPU, from one hook in the kernel's scheduler. The waits add up to the kernel's own
+/// figure, to the nanosecond.
 #[derive(Debug, Parser)]
 #[command(name = "cgscope", version, max_term_width = 110)]
 pub struct Cli {
@@ -34,43 +35,98 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Live screen: who waits for a CPU, how long, why, and behind whom
+    /// Show live who waits for a CPU, how long, why, and behind whom
+    #[command(after_long_help = "\
+Examples:
+  sudo cgscope top                        everything on this host
+  sudo cgscope top --pid 1234             one process, its threads and its future children
+  sudo cgscope top --view culprits        who makes whom wait
+  sudo cgscope top -b -n 3                three intervals as text")]
     Top(Top),
-    /// Histograms of waits as text, in the manner of runqlat, with the bars split by cause
+    /// Print histograms of waits, like runqlat, with each bar split by cause
     ///
-    /// A bar is divided in proportion to why its waits took as long as they did: T throttled (out of quota), o behind tasks of the own
-    /// cgroup, # behind other cgroups, k behind kernel threads, . wakeup (nobody ran), ? unattributed. Below it: the causes with their
-    /// figures, whose quota ran out, and who ran meanwhile.
+    /// The letters in a bar show what its waits were spent on: T throttled (quota used up), o behind tasks of the same cgroup,
+    /// # behind other cgroups, k behind kernel threads, . wakeup (no task ran), ? unattributed. The lines below a histogram list the
+    /// causes with their figures, the cgroups whose quota was used up, and the tasks that ran during the waits.
+    #[command(after_long_help = "\
+Examples:
+  sudo cgscope hist 1 10 -P               every second, ten times, one histogram per process
+  sudo cgscope hist 5 1 --by cgroup       why the tasks of each cgroup waited, over five seconds
+  sudo cgscope hist -- make -j8           one command and its children")]
     Hist(Hist),
-    /// Counters a line per task or cgroup, in the manner of pidstat, with %wait split; or the summary of a command, like time
+    /// Print a line per process or cgroup, like pidstat, with %wait split by cause
+    ///
+    /// With a command, prints one summary when the command ends, like time.
+    #[command(after_long_help = "\
+Examples:
+  sudo cgscope stat 1                     every second, a line per process
+  sudo cgscope stat 5 1 --by cgroup       a line per cgroup, with its quota, over five seconds
+  sudo cgscope stat -- make -j8           where the time of a command went")]
     #[command(mut_arg("tid", |tid| tid.short(None)))]
     Stat(Stat),
-    /// What all threads do, in the manner of psn: on a CPU, runnable, throttled, blocked; grouped by what is asked for
+    /// Count the states of threads, like psn: on a CPU, runnable, throttled, blocked
     ///
-    /// All threads are looked at again and again, at random moments, and counted. samples: times that a thread of the group was
-    /// seen; avg_threads: how many of them there were on average. Columns: comm (digits as *), tgid, tid, state, syscall, wchan,
-    /// kstack, cgroup, node, cpu, username, exe, cmdline.
+    /// Reads the state of all threads many times, at random moments, and counts. samples: how often a thread of the group was
+    /// seen. avg_threads: their average number. Columns: comm (digits as *), tgid, tid, state, syscall, wchan, kstack, cgroup, node, cpu,
+    /// username, exe, cmdline.
+    #[command(after_long_help = "\
+Examples:
+  sudo cgscope sample                     five seconds, by command name and state
+  sudo cgscope sample -G syscall,wchan    also by system call and kernel function
+  sudo cgscope sample -p 1234 -d 30       one process for 30 seconds")]
     Sample(Sample),
-    /// Write what happens to a file, for `cgscope report`
+    /// Record waits to a file, for report, replay, diff and export
+    #[command(after_long_help = "\
+Examples:
+  sudo cgscope record -o app.rec -d 1m    one minute
+  sudo cgscope record --rotate-age 1h --keep-files 24
+                                          the last 24 hours, one file per hour
+  sudo cgscope record --keep 2m --trigger 'p99>10ms'
+                                          the two minutes around each moment with long waits")]
     Record(Record),
-    /// What happened in a recording, in words and tables
+    /// Print what happened in a recording: findings and tables
+    #[command(after_long_help = "\
+Examples:
+  cgscope report app.rec                  findings and tables as text
+  cgscope report app.rec --html app.html  one page for the browser, with charts")]
     Report(Report),
-    /// The screen of `cgscope top` over a recording: play, step, and jump to findings
+    /// Play a recording on the screen of `cgscope top`
+    #[command(after_long_help = "\
+Examples:
+  cgscope replay app.rec                  from the start; the space bar pauses
+  cgscope replay app.rec --at 14:03       from 14:03 UTC")]
     Replay(Replay),
-    /// What changed from one recording to another, and what of it is more than noise
+    /// Compare two recordings and show which changes are more than noise
     ///
-    /// Two columns and the change for each figure, the largest change first. A difference is called more than noise if the blocks
-    /// of time of both recordings, dealt to the two sides at random, give the whole table one as sure in less than 1% of cases,
-    /// and if it is large enough to matter. How it is judged is in docs/diff.md.
+    /// Prints each figure of both recordings and its change, the largest change first. A change is more than noise if it is large
+    /// enough to matter and chance rarely makes one: the blocks of time of both recordings are dealt to two sides at random many times,
+    /// and in fewer than 1% of these deals does any figure of the table change as clearly. See docs/diff.md.
+    #[command(after_long_help = "\
+Examples:
+  cgscope diff before.rec after.rec       the largest changes
+  cgscope diff before.rec after.rec -a    every figure that was compared")]
     Diff(Diff),
-    /// A recording in the format of another tool
+    /// Convert a recording to the format of another tool
+    #[command(after_long_help = "\
+Examples:
+  cgscope export app.rec -f perfetto -o app.pftrace
+  cgscope export app.rec -f csv -o -")]
     Export(Export),
-    /// The daemon: measures for all users, each of whom sees what is theirs, and serves metrics to Prometheus
+    /// Run the daemon: measure for all users and serve metrics to Prometheus
     ///
-    /// It loads BPF, gives up its privileges, and serves `top`, `hist`, `stat` and `record` of users over a Unix socket, and metrics by
-    /// HTTP. What it does is in its configuration; docs/serve.md explains it. SIGHUP reads that again.
+    /// The daemon loads BPF and then drops its privileges. Over a Unix socket it serves the commands `top`, `hist`, `stat` and `record`
+    /// of other users; each user sees only what belongs to them. It serves metrics over HTTP. SIGHUP reloads its configuration.
+    /// See docs/serve.md.
+    #[command(after_long_help = "\
+Examples:
+  sudo cgscope serve                      with /etc/cgscope/cgscope.toml
+  cgscope serve --check --config new.toml")]
     Serve(Serve),
-    /// What this host offers, what is off because of it, and how to mend it
+    /// Check what this host supports, what is missing, and how to enable it
+    #[command(after_long_help = "\
+Examples:
+  sudo cgscope doctor                     each check, and what to do
+  cgscope doctor --json")]
     Doctor(Doctor),
     /// Write the manual pages and shell completions of this binary, for packages
     #[command(hide = true)]
@@ -82,42 +138,44 @@ pub struct Select {
     #[command(flatten)]
     pub selectors: Selectors,
 
-    /// Also read on which NUMA nodes the memory of the chosen processes lies, at most every second, of the 16 with the most CPU
-    /// time. The kernel goes over their page tables for it: some milliseconds for each GiB in pages of 4 KiB, in which
-    /// the process cannot map memory; so much time is left between two readings that it is at most 1 %
-    #[arg(long, help_heading = selectors::HEADING)]
+    /// Also show on which NUMA nodes the memory of the selected processes lies
+    ///
+    /// Reads the 16 processes with the most CPU time, at most once a second. The kernel walks their page tables, which takes a few
+    /// milliseconds per GiB of 4 KiB pages; the process cannot map memory during the walk. Readings take at most 1 % of the time.
+    #[arg(long, hide_short_help = true, help_heading = selectors::HEADING)]
     pub memory: bool,
 
     /// Start the command as this user
-    #[arg(long, value_name = "NAME", requires = "command", help_heading = selectors::HEADING)]
+    #[arg(long, value_name = "NAME", requires = "command", hide_short_help = true, help_heading = selectors::HEADING)]
     pub user: Option<String>,
 
     /// How to measure
-    #[arg(long, value_name = "MODE", default_value = "auto")]
+    #[arg(long, value_name = "MODE", default_value = "auto", hide_short_help = true)]
     pub mode: ModeChoice,
 
-    /// Look through the daemon (`cgscope serve`) whose socket this is, and show what this user may see. Without it that is done where
-    /// /run/cgscope.sock is there and the privileges to measure are not
-    #[arg(long, value_name = "SOCKET", conflicts_with = "mode")]
+    /// Connect to the daemon (`cgscope serve`) on this socket
+    ///
+    /// Shows what the daemon lets you see. Default: /run/cgscope.sock, if it exists and you lack the privileges to measure.
+    #[arg(long, value_name = "SOCKET", conflicts_with = "mode", hide_short_help = true)]
     pub connect: Option<PathBuf>,
 
-    /// Say on standard error what is being done
-    #[arg(short, long)]
+    /// Report progress on standard error
+    #[arg(short, long, hide_short_help = true)]
     pub verbose: bool,
 
-    /// Start this command, follow it and its children, and end with it
-    #[arg(last = true, value_name = "CMD", conflicts_with_all = ["pid", "tid"])]
+    /// Start this command, measure it and its children, and end with it
+    #[arg(last = true, value_name = "CMD", conflicts_with_all = ["pid", "tid"], hide_short_help = true)]
     pub command: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ModeChoice {
-    /// Exactly where this host lets us, else coarsely, saying why
+    /// Exact if this host supports it, else coarse with the reason
     #[default]
     Auto,
-    /// Exactly, from the hook in the kernel, or not at all
+    /// Exact, from the hook in the kernel; an error if this host does not support it
     Bpf,
-    /// From /proc and the files of cgroups: sums of waits without histogram, and of the causes only quotas; needs no privilege
+    /// From /proc and cgroup files: sums of waits without histograms, and quotas as the only cause; needs no privileges
     Coarse,
 }
 
@@ -126,35 +184,39 @@ pub struct Top {
     #[command(flatten)]
     pub select: Select,
 
-    /// Plain text to standard output instead of a screen
+    /// Print text to standard output instead of a screen
     #[arg(short, long)]
     pub batch: bool,
 
-    /// With -b: one JSON object a line instead of text
-    #[arg(long, requires = "batch", conflicts_with_all = ["view", "sort", "filter"])]
+    /// With -b: print one JSON object per line
+    #[arg(long, hide_short_help = true, requires = "batch", conflicts_with_all = ["view", "sort", "filter"])]
     pub json: bool,
 
-    /// Also record what is shown, for `cgscope replay` and `cgscope report`; a file that is there is kept as FILE.old
+    /// Also record what is shown, for `cgscope replay`
+    ///
+    /// An existing file is kept as FILE.old.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
 
-    /// End after so many intervals
+    /// End after this number of intervals
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub iterations: Option<u64>,
 
-    /// Length of an interval: 500ms, 5s, 2m; a plain number is seconds [default: 1s, or what settings say]
+    /// Length of an interval: 500ms, 5s, 2m
+    ///
+    /// A plain number is in seconds. Default: 1s, or the value in the settings.
     #[arg(short, long, value_name = "SECS", value_parser = interval)]
     pub delay: Option<Duration>,
 
-    /// Begin with this view; with -b, print tasks (overview) or cgroups
+    /// View to start with; with -b: overview or cgroups
     #[arg(long, value_name = "VIEW", value_parser = view)]
     pub view: Option<View>,
 
-    /// Sort by the column of this heading, like p99 or %CPU
+    /// Sort by this column, like p99 or %CPU
     #[arg(long, value_name = "COLUMN")]
     pub sort: Option<String>,
 
-    /// Show only rows with these letters in name, path or id
+    /// Show only rows whose name, path or id contains this
     #[arg(long, value_name = "TEXT")]
     pub filter: Option<String>,
 }
@@ -193,12 +255,13 @@ fn view(text: &str) -> Result<View, String> {
 
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct Rhythm {
-    /// Print after each interval of this length (500ms, 5s, 2m; a plain number is seconds); without: once, over the time since the
-    /// start, at the end
+    /// Print after each interval: 500ms, 5s, 2m
+    ///
+    /// A plain number is in seconds. Without an interval, prints once at the end, for the whole time.
     #[arg(value_parser = interval)]
     pub interval: Option<Duration>,
 
-    /// End after so many intervals
+    /// End after this number of intervals
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
 
@@ -215,68 +278,70 @@ pub struct Hist {
     #[command(flatten)]
     pub select: Select,
 
-    /// A histogram for each process
+    /// One histogram per process
     #[arg(short = 'P', long, group = "per")]
     pub per_process: bool,
 
-    /// A histogram for each thread
+    /// One histogram per thread
     #[arg(short = 'L', long, group = "per")]
     pub per_thread: bool,
 
-    /// A histogram for each CPU
+    /// One histogram per CPU
     #[arg(short = 'C', long, group = "per")]
     pub per_cpu: bool,
 
-    /// A histogram for each of these
+    /// One histogram per cgroup or NUMA node
     #[arg(long, value_name = "WHAT", group = "per")]
     pub by: Option<HistBy>,
 
     /// Rows in milliseconds instead of microseconds
-    #[arg(short, long)]
+    #[arg(short, long, hide_short_help = true)]
     pub milliseconds: bool,
 
     /// Print the time before each interval
-    #[arg(short = 'T', long)]
+    #[arg(short = 'T', long, hide_short_help = true)]
     pub timestamp: bool,
 
-    /// One JSON object an interval (cgscope.interval/1) instead of text
+    /// Print one JSON object (cgscope.interval/1) per interval
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum HistBy {
-    /// Each cgroup, with all below it.
+    /// Each cgroup with its descendants.
     Cgroup,
-    /// Each NUMA node: the waits for its CPUs, how busy they are, who moves in and out, and the memory in use.
+    /// Each NUMA node: waits for its CPUs, their load, tasks that move in and out, and memory in use.
     Node,
 }
 
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// Its configuration, TOML; without: /etc/cgscope/cgscope.toml if that is there, else the defaults
+    /// Configuration file (TOML)
+    ///
+    /// Default: /etc/cgscope/cgscope.toml if it exists, else built-in defaults.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Only check the configuration
+    /// Check the configuration and exit
     #[arg(long)]
     pub check: bool,
 
-    /// Say on standard error what is being done
+    /// Report progress on standard error
     #[arg(short, long)]
     pub verbose: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// One JSON object a finding instead of sentences
+    /// Print one JSON object per check
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct Packaging {
-    /// A directory that is not there yet
+    /// Directory to create
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
 }
@@ -325,6 +390,18 @@ mod tests {
             format!("# {name}\n\n{}", command.render_long_help())
         });
         insta::assert_snapshot!(helps.collect::<Vec<_>>().join("\n\n"));
+    }
+
+    #[test]
+    fn short_help_fits_a_terminal_of_80_by_24() {
+        let mut all = Cli::command().term_width(80);
+        all.build();
+        for command in all.get_subcommands_mut().filter(|command| !command.is_hide_set()) {
+            let help = command.render_help().to_string();
+            let lines: Vec<&str> = help.trim_end().lines().collect();
+            assert!(lines.len() <= 24, "{} has {} lines:\n{help}", command.get_name(), lines.len());
+            assert!(lines.iter().all(|line| line.chars().count() <= 80), "{help}");
+        }
     }
 
     #[test]

@@ -15,11 +15,15 @@ pub struct Record {
     #[command(flatten)]
     pub select: Select,
 
-    /// The file to write; one that is there is kept as FILE.old, or FILE.old.2 and so on
+    /// File to write
+    ///
+    /// An existing file is kept as FILE.old, or FILE.old.2 if that exists, too.
     #[arg(short, long, value_name = "FILE", default_value = "cgscope.rec")]
     pub output: PathBuf,
 
-    /// Length of an interval: what a kill loses at most
+    /// Length of an interval
+    ///
+    /// A kill loses at most one interval.
     #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     pub interval: Duration,
 
@@ -27,24 +31,27 @@ pub struct Record {
     #[arg(short, long, value_name = "TIME", value_parser = long_time)]
     pub duration: Option<Duration>,
 
-    /// Say only what is wrong: no progress, no words at the start and the end
-    #[arg(short, long)]
+    /// Print only warnings and errors
+    #[arg(short, long, hide_short_help = true)]
     pub quiet: bool,
 
-    /// Go on in another file at this size, like 100M
+    /// Start a new file at this size, like 100M
     ///
-    /// Each file is called by its start, FILE-20261121T101500.000Z.rec in UTC, so that names sort by time, and is a recording
-    /// of its own. It begins with the last Sample of the one before: no interval falls between two files.
+    /// A file is named after its start in UTC, FILE-20261121T101500.000Z.rec, so names sort by time. Each file is a complete
+    /// recording. It begins with the last sample of the previous file, so no interval is lost between two files.
     #[arg(long, value_name = "SIZE", value_parser = size, group = "rotation", help_heading = ROTATION)]
     pub rotate_size: Option<u64>,
 
-    /// Go on in another file after this time: 30m, 1h, 7d
+    /// Start a new file after this time: 30m, 1h, 7d
     #[arg(long, value_name = "TIME", value_parser = long_time, group = "rotation", help_heading = ROTATION)]
     pub rotate_age: Option<Duration>,
 
-    /// Keep so many files, the one that is written included; older ones that this run wrote are removed
+    /// Keep this number of files
+    ///
+    /// The number includes the file being written. Removes older files that this run wrote.
     #[arg(
         long,
+        hide_short_help = true,
         value_name = "N",
         requires = "rotation",
         value_parser = clap::value_parser!(u32).range(2..),
@@ -52,31 +59,40 @@ pub struct Record {
     )]
     pub keep_files: Option<u32>,
 
-    /// Hold only the latest part, at least of this length, until a trigger or SIGUSR1 freezes it into FILE
+    /// Keep only the last TIME, until a trigger saves it
     ///
-    /// It is held in FILE.ring, a directory of segments that are recordings themselves. It is removed at the end, and stays after a
-    /// kill. FILE is then called by the time of the trigger, FILE-20261121T101500.000Z.rec in UTC, unless --triggers is 1.
+    /// SIGUSR1 saves it, too. The directory FILE.ring holds the data in segments, each a recording. It is removed at the end, but
+    /// remains after a kill. A saved file is named after the time of its trigger in UTC, FILE-20261121T101500.000Z.rec, unless
+    /// --triggers is 1.
     #[arg(long, value_name = "TIME", value_parser = long_time, conflicts_with = "rotation", help_heading = FLIGHT)]
     pub keep: Option<Duration>,
 
-    /// Freeze when this holds for an interval: FIGURE>LIMIT or FIGURE(CGROUP)>LIMIT. Can be given several times
+    /// Save when this is true, like 'p99>10ms'
     ///
-    /// Figures: p50, p90, p99, p999: a quantile of the waits that ended in the interval, where at least 20 did (p99: 100, p999: 1000);
-    /// it is known to an eighth, and triggers once it is above the limit for certain.
-    /// max: the longest of them. pending: the longest wait that is not over. throttled, waiting: the share in percent of
-    /// the time in which tasks could run (they ran or waited; waits count where they end) that they were throttled, that they waited;
-    /// where that time is at least 1 % of the interval. Examples: 'p99>10ms', 'throttled>20%',
-    /// 'pending(/system.slice/db.service)>1s'. CGROUP is with all below it.
+    /// EXPR is FIGURE>LIMIT or FIGURE(CGROUP)>LIMIT, where CGROUP includes its descendants. Repeat the option for several triggers.
+    ///
+    /// p50, p90, p99, p999: a quantile of the waits that ended in the interval. Needs at least 20 waits (p99: 100, p999: 1000).
+    /// Quantiles are exact to an eighth; the trigger waits until the limit is certainly exceeded.
+    ///
+    /// max: the longest of these waits. pending: the longest wait that has not ended.
+    ///
+    /// throttled, waiting: the percentage of runnable time (running or waiting) in which tasks were throttled or waited. Needs runnable
+    /// time of at least 1 % of the interval. A wait counts in the interval in which it ends.
+    ///
+    /// Examples: 'p99>10ms', 'throttled>20%', 'pending(/system.slice/db.service)>1s'.
     #[arg(long, value_name = "EXPR", value_parser = trigger, requires = "keep", help_heading = FLIGHT)]
     pub trigger: Vec<Trigger>,
 
-    /// Go on for so long after a trigger before freezing [default: a fifth of --keep]
-    #[arg(long, value_name = "TIME", value_parser = long_time, requires = "keep", help_heading = FLIGHT)]
+    /// Record for this time after a trigger before saving
+    ///
+    /// Default: a fifth of --keep.
+    #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = long_time, requires = "keep", help_heading = FLIGHT)]
     pub after: Option<Duration>,
 
-    /// Freeze at most so many times, then end
+    /// End after this number of saved files
     #[arg(
         long,
+        hide_short_help = true,
         value_name = "N",
         default_value_t = 10,
         value_parser = clap::value_parser!(u64).range(1..),
@@ -85,16 +101,19 @@ pub struct Record {
     )]
     pub triggers: u64,
 
-    /// Hear no trigger for so long after one was frozen [default: as --keep]
+    /// Ignore triggers for this time after a file was saved
     ///
-    /// A trigger that has frozen something is heard again only once an interval was not above its limit: what lasts for hours is
-    /// frozen once. SIGUSR1 is heard all the same, unless something is being frozen at the moment.
-    #[arg(long, value_name = "TIME", value_parser = long_time, requires = "keep", help_heading = FLIGHT)]
+    /// Default: the value of --keep. A trigger fires again only after an interval below its limit, so a condition that lasts for hours
+    /// is saved once. SIGUSR1 always works, except while a file is being saved.
+    #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = long_time, requires = "keep", help_heading = FLIGHT)]
     pub cool_down: Option<Duration>,
 
-    /// Let the ring take no more than this between two Samples, also where it then holds less than --keep
+    /// Limit the size of FILE.ring
+    ///
+    /// At the limit the ring holds less than --keep.
     #[arg(
         long,
+        hide_short_help = true,
         value_name = "SIZE",
         default_value = "1G",
         value_parser = size,
@@ -109,64 +128,69 @@ const FLIGHT: &str = "Flight recorder";
 
 #[derive(Debug, Args)]
 pub struct Report {
-    /// A file of `cgscope record`
+    /// Recording to read
     pub file: PathBuf,
 
-    /// One JSON object an interval (cgscope.interval/1) instead of words
+    /// Print one JSON object (cgscope.interval/1) per interval
     #[arg(long)]
     pub json: bool,
 
-    /// Write a page to look at in a browser instead of words; it needs no network and no other file. A former page is replaced,
-    /// anything else that is there is left alone; - is standard output
+    /// Write an HTML page; - is standard output
+    ///
+    /// The page needs no network and no other file. An earlier report of cgscope is replaced; any other existing file is an error.
     #[arg(long, value_name = "OUT", conflicts_with = "json")]
     pub html: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub struct Export {
-    /// A file of `cgscope record`
+    /// Recording to read
     pub file: PathBuf,
 
-    /// What to write
+    /// Format to write
     #[arg(short, long, value_name = "FORMAT")]
     pub format: Format,
 
-    /// The file to write, which must not hold anything yet; `-` is standard output
+    /// File to write; - is standard output
+    ///
+    /// An existing file must be empty.
     #[arg(short, long, value_name = "OUT")]
     pub output: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub struct Replay {
-    /// A file of `cgscope record`
+    /// Recording to play
     pub file: PathBuf,
 
-    /// How many times as fast as it was recorded, 0.25 to 64
+    /// Speed relative to real time, 0.25 to 64
     #[arg(short, long, value_name = "X", default_value = "1", value_parser = speed)]
     pub speed: f64,
 
-    /// Begin there: a time of day in UTC as on the screen (14:03 or 14:03:20), or so long after the start (90s, 5m, 1h)
+    /// Start at this time: 14:03 (UTC) or 5m after the start
+    ///
+    /// Either a time of day in UTC, as on the screen (14:03 or 14:03:20), or a time since the start of the recording (90s, 5m, 1h).
     #[arg(long, value_name = "TIME")]
     pub at: Option<When>,
 
-    /// Begin paused
+    /// Start paused
     #[arg(long)]
     pub paused: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct Diff {
-    /// A file of `cgscope record`: how it was
+    /// Recording before the change
     pub before: PathBuf,
 
-    /// Another one: how it is now
+    /// Recording after the change
     pub after: PathBuf,
 
-    /// Every figure that was compared, not only the largest changes
+    /// Print every figure, not only the largest changes
     #[arg(short, long)]
     pub all: bool,
 
-    /// One JSON object a line (cgscope.diff/1) instead of words
+    /// Print one JSON object (cgscope.diff/1) per line
     #[arg(long)]
     pub json: bool,
 }

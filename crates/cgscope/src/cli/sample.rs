@@ -9,28 +9,32 @@ use super::{Select, interval};
 
 #[derive(Debug, Args)]
 pub struct Sample {
-    /// Look for so long [default: 5s, or to the end of the command]
+    /// How long to sample [default: 5s, or until CMD ends]
     #[arg(short, long, value_name = "SECS", value_parser = interval)]
     pub duration: Option<Duration>,
 
-    /// Times a second that all threads are looked at: before all others on the CPU (SCHED_FIFO), unless a look takes more than 5 ms.
-    /// Samples are left out where looking would take more than 10% of the time
+    /// How often to read all threads, per second
+    ///
+    /// The reader runs with SCHED_FIFO priority, unless one reading takes more than 5 ms. It skips readings that would take more than
+    /// 10% of the time.
     #[arg(long, visible_alias = "sample-hz", value_name = "HZ", default_value = "20", value_parser = hertz)]
     pub hz: f64,
 
-    /// Group by these columns, too, beside comm and state
+    /// Also group by these columns
+    ///
+    /// In addition to comm and state, or to the columns of --group-by.
     #[arg(short = 'G', long, value_name = "COLS", value_delimiter = ',', value_parser = column)]
     pub append_group_by: Vec<GroupBy>,
 
-    /// Group by these columns alone
+    /// Group only by these columns
     #[arg(short, long, value_name = "COLS", value_delimiter = ',', value_parser = column)]
     pub group_by: Vec<GroupBy>,
 
-    /// Threads in all states, also those that sleep, are idle or have ended
+    /// Include threads that sleep, are idle or have exited
     #[arg(short, long)]
     pub all_states: bool,
 
-    /// One JSON object (cgscope.sample/1) instead of text
+    /// Print one JSON object (cgscope.sample/1)
     #[arg(long)]
     pub json: bool,
 

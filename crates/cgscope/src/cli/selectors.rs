@@ -7,7 +7,7 @@ use cgscope_model::{
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 /// The heading of the options in the help.
-pub const HEADING: &str = "Selection (none: the whole host)";
+pub const HEADING: &str = "Selection (default: the whole host)";
 
 /// The texts that were given for selectors.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +29,8 @@ fn argument(selector: &'static Selector) -> Arg {
         .value_name(selector.value)
         .help(selector.help)
         .help_heading(HEADING)
+        // The short help fits 24 lines.
+        .hide_short_help(matches!(selector.name, "cpu" | "node"))
         .action(ArgAction::Set);
     if selector.is_ids {
         let argument = argument.short(selector.name.chars().next());

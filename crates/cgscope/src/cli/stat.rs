@@ -14,43 +14,48 @@ pub struct Stat {
     #[command(flatten)]
     pub select: Select,
 
-    /// A line for each process and below it for each of its threads, as pidstat has it (threads are selected by `--tid`)
+    /// Also print a line per thread, below its process
+    ///
+    /// As pidstat -t does. Select threads by --tid.
     #[arg(short = 't', long, conflicts_with = "by")]
     pub threads: bool,
 
-    /// A line for each of these [default: process]
+    /// What a line stands for [default: process]
     #[arg(long, value_name = "WHAT")]
     pub by: Option<StatBy>,
 
-    /// Also those that did nothing
+    /// Include tasks and cgroups that did nothing
     #[arg(short, long)]
     pub all: bool,
 
-    /// Also the cgroup of each process or thread
-    #[arg(long)]
+    /// Also print the cgroup of each process or thread
+    #[arg(long, hide_short_help = true)]
     pub with_cgroup: bool,
 
-    /// Where time was spent off the CPU, by stack in the kernel: to FILE as a flame graph (.svg) or as folded stacks (any other
-    /// ending); without FILE the largest are printed. Costs a walk of the stack for every 100 µs that a thread is blocked; without it
-    /// there is one for every 10 ms, to tell the class
+    /// Show off-CPU time by kernel stack
+    ///
+    /// Writes a flame graph if FILE ends in .svg, else folded stacks. Without FILE, prints the largest. Cost: one stack walk per 100 µs
+    /// that a thread is blocked. Without this option, one per 10 ms is enough to know the kind of blocking.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub offcpu: Option<Option<PathBuf>>,
 
     /// With a command: write the summary to this file instead of standard error
-    #[arg(short, long, value_name = "FILE", requires = "command")]
+    #[arg(short, long, hide_short_help = true, value_name = "FILE", requires = "command")]
     pub output: Option<PathBuf>,
 
-    /// One JSON object an interval (cgscope.interval/1) instead of text; with a command one object at its end
+    /// Print one JSON object (cgscope.interval/1) per interval
+    ///
+    /// With a command, one object when it ends.
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum StatBy {
-    /// Each thread, with the id of its process.
+    /// Each thread.
     Thread,
-    /// Each process: its threads together.
+    /// Each process, with its threads added up.
     Process,
-    /// Each cgroup, with all below it, and its quota.
+    /// Each cgroup with its descendants, and its quota.
     Cgroup,
 }
