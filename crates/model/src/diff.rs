@@ -25,9 +25,9 @@ pub use figure::{Figure, FigureUnit, figures};
 pub use resample::FEWEST_BLOCKS;
 pub use side::Side;
 
-/// Highest probability, for the whole table, that a difference called more than noise is chance.
+/// A difference is more than noise if chance alone gives any figure of the table one like it with at most this probability.
 pub const ERROR: f64 = 0.01;
-/// The same limit for differences that are marked as even surer.
+/// The same limit for differences that an output marks as surer.
 pub const SMALL_ERROR: f64 = 0.001;
 /// Confidence level of the interval of a change.
 pub const CONFIDENCE: f64 = 1.0 - ERROR;

@@ -274,7 +274,7 @@ impl Blocks {
         self.intervals_each *= factor;
     }
 
-    /// The number of blocks to merge at the end of the recording. A block then has about as many intervals as the cube root of
+    /// The number of blocks to merge into one at the end of the recording. A block then has about as many intervals as the cube root of
     /// their total number. This order of length loses least for series with a short memory. Blocks stay short enough to leave
     /// [`FEW_BLOCKS`].
     pub fn final_factor(&self) -> usize {

@@ -196,7 +196,7 @@ pub(super) fn family_wise(series: &[RatioSeries], shape: &Shape, deals: usize) -
 /// The largest difference of all series, for each permutation.
 ///
 /// The mean of a long block lies nearer to the overall mean than that of a short one. So blocks of different lengths are not
-/// exchangeable. The permutation therefore deals deviations: how far each block lies from both recordings together, scaled to
+/// exchangeable. The test therefore permutes deviations: how far each block lies from both recordings together, scaled to
 /// unit length. The side that receives a deviation scales it to the length of that side's blocks.
 fn largest_differences(series: &[RatioSeries], shape: &Shape, deals: usize) -> Vec<f64> {
     let mut random = Rand32::new(SEED);

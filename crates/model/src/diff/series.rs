@@ -121,7 +121,7 @@ pub(super) fn bucket_at(hists: &[Hist; 2], quantile: f64) -> Option<usize> {
     })
 }
 
-/// Least share of wall time that a subject runs and waits on either side; quieter subjects are omitted.
+/// Minimum share of wall time that a subject must run and wait on at least one side; other subjects are omitted.
 const LEAST_ACTIVITY: f64 = 0.001;
 /// Maximum number of compared subjects of each kind: those that waited and ran most.
 const MOST_SUBJECTS: usize = 60;

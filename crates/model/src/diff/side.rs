@@ -71,7 +71,7 @@ impl Side {
         self.add_long(interval, 1);
     }
 
-    /// Adds an Interval that replaces several `intervals` of the recording.
+    /// Adds an Interval that covers several `intervals` of the recording.
     pub fn add_long(&mut self, mut interval: Interval, intervals: u64) {
         if interval.duration_ns == 0 {
             return;
@@ -141,7 +141,7 @@ impl Side {
         }
         let hist = std::mem::take(&mut task.wait.hist);
         self.hist.add(&hist);
-        // Record counters of both modes alike; the comparison decides whether both modes know a counter.
+        // Counters are recorded as in the exact mode. The comparison decides whether both recordings know a counter.
         let observed = Observed::task(task, Mode::Bpf);
         for sums in [&mut self.leaves[leaf].sums, &mut self.tracked[program].0] {
             sums.get_or_insert_default().add_tasks(&task.totals, task.wait.max_ns, &hist, &observed);
