@@ -274,8 +274,8 @@ impl Blocks {
         self.intervals_each *= factor;
     }
 
-    /// The number of blocks to merge into one at the end of the recording. A block then has about as many intervals as the cube root of
-    /// their total number. This order of length loses least for series with a short memory. Blocks stay short enough to leave
+    /// The number of blocks to merge into one at the end of the recording. The resulting number of intervals in a block is about the
+    /// cube root of all intervals. This length loses least for series with a short memory. Blocks stay short enough to leave
     /// [`FEW_BLOCKS`].
     pub fn final_factor(&self) -> usize {
         let wanted = ((self.intervals as f64).cbrt() as usize).min(self.intervals / FEW_BLOCKS);

@@ -5,8 +5,8 @@ use cgscope_layout::Cause;
 use super::{Context, Finding, is_much, is_share};
 use crate::{Mode, Wait, words::findings as words};
 
-/// A host is oversubscribed if it has more runnable tasks for each CPU than this, percent, on average. Some waiting is usual on a
-/// busy host.
+/// A host is oversubscribed if more tasks than this run or wait for each CPU, percent, on average. Some waiting is usual on a busy
+/// host.
 const OVERSUBSCRIBED_PERCENT: u64 = 120;
 /// If the CPUs are less busy than this, percent, the host has enough CPUs, but its tasks are badly spread.
 const CPUS_BUSY_PERCENT: u64 = 90;
