@@ -78,7 +78,7 @@ pub(super) const RULES: &[(&str, BlockedKind)] = &[
     ("congestion_wait", Memory), ("mem_cgroup_handle_over_high", Memory), ("__mem_cgroup_handle_over_high", Memory), ("try_to_free_mem_cgroup_pages", Memory),
     ("mem_cgroup_oom*", Memory), ("migration_entry_wait*", Memory), ("softleaf_entry_wait*", Memory), ("handle_userfault", Memory),
     ("out_of_memory", Memory), ("oom_*", Memory), ("swap_*", Memory), ("do_swap_page", Memory), ("migrate_pages*", Memory), ("lru_add_drain_all", Memory),
-    // Waits that nothing but time, another task or a signal ends.
+    // Waits for time, children, signals or terminals; stopped and frozen tasks; idle kernel threads.
     ("do_nanosleep", Timer), ("hrtimer_nanosleep*", Timer), ("common_nsleep*", Timer), ("alarm_timer_nsleep", Timer), ("timerfd_read*", Timer),
     ("usleep_range_state", Timer), ("msleep*", Timer),
     ("do_wait", Child), ("__do_wait", Child), ("kernel_wait4", Child), ("kernel_waitid", Child), ("wait_for_vfork_done", Child), ("kernel_clone", Child),

@@ -274,7 +274,7 @@ impl Blocks {
         self.intervals_each *= factor;
     }
 
-    /// The number of blocks to merge into one at the end of the recording. The resulting number of intervals in a block is about the
+    /// The number of blocks to merge into one at the end of the recording. Then the number of intervals in a block is about the
     /// cube root of all intervals. This length loses least for series with a short memory. Blocks stay short enough to leave
     /// [`FEW_BLOCKS`].
     pub fn final_factor(&self) -> usize {

@@ -49,7 +49,7 @@ pub struct Figure {
     /// The cells of the numerator and of the divisor (divisor `None`: wall time).
     #[serde(skip)]
     pub(super) ratio: (usize, Option<usize>),
-    /// The quantile of waits that this figure is, instead of a ratio.
+    /// The quantile of waits that this figure shows; `None`: the figure is a ratio.
     #[serde(skip)]
     pub(super) quantile: Option<f64>,
     /// The cell that counts the figure's events. With few events the figure is not tested.
@@ -114,7 +114,7 @@ impl Figure {
     }
 }
 
-/// All figures, in the order of the table.
+/// All figures that are compared.
 pub fn figures() -> Vec<Figure> {
     let wall = |name, words, sum: Measure| Figure::new(name, words, FigureUnit::WallShare, sum as usize);
     let share = |name, words, part: Measure, whole: Measure| Figure {

@@ -103,8 +103,8 @@ fn most_are_realtime<'a>(
     is_share(realtime_ns, all_ns, REALTIME_PERCENT).then_some((policy, task))
 }
 
-/// The ancestors of `a` and `b` directly below their lowest common ancestor. Weights count only among siblings. `None` if one
-/// cgroup is an ancestor of the other.
+/// The two cgroups directly below the lowest common ancestor, on the paths to `a` and `b`. Weights count only among siblings.
+/// `None` if one cgroup is an ancestor of the other.
 pub(crate) fn siblings<'p>(a: &'p str, b: &'p str) -> Option<(&'p str, &'p str)> {
     let ours = path_and_ancestors(a).take_while(|path| !is_at_or_below(b, path)).last()?;
     let theirs = path_and_ancestors(b).take_while(|path| !is_at_or_below(a, path)).last()?;

@@ -5,8 +5,8 @@ use cgscope_layout::Cause;
 use super::{Context, Finding, is_much, is_share};
 use crate::{Mode, Wait, words::findings as words};
 
-/// A host is oversubscribed if more tasks than this run or wait for each CPU, percent, on average. Some waiting is usual on a busy
-/// host.
+/// A host is oversubscribed if more tasks than this run or wait for each CPU, percent, on average. Some waiting is usual on a
+/// busy host.
 const OVERSUBSCRIBED_PERCENT: u64 = 120;
 /// If the CPUs are less busy than this, percent, the host has enough CPUs, but its tasks are badly spread.
 const CPUS_BUSY_PERCENT: u64 = 90;
@@ -24,7 +24,7 @@ pub(super) fn findings(context: &Context) -> Vec<Finding> {
     rules.iter().filter_map(|rule| rule(context)).collect()
 }
 
-/// Returns `None` for a selection too.
+/// Reports more running and waiting tasks than the CPUs can serve. `None` for a selection.
 pub(super) fn cpu_oversubscription(context: &Context) -> Option<Finding> {
     let cpus = context.host.cpus.filter(|cpus| *cpus != 0 && context.host.whole)?;
     let (sums, duration_ns) = (context.total, context.interval.duration_ns);

@@ -57,7 +57,7 @@ fn is_past_threshold(context: &Context, node: usize) -> bool {
         || is_much(held_ns, THROTTLED_NS, active_ns, THROTTLED_PERCENT)
 }
 
-/// `cpu.stat` counts only the periods of the cgroup's own quota.
+/// True if the cgroup's own quota ran out in enough periods. `cpu.stat` counts only the periods of that quota.
 fn periods_ran_out(limits: &CgroupReading) -> bool {
     let periods = limits.nr_throttled.zip(limits.nr_periods);
     periods.is_some_and(|(throttled, all)| is_share(throttled, all, PERIODS_PERCENT))

@@ -121,7 +121,8 @@ fn cpu_stat(limits: &CgroupReading, duration_ns: u64) -> Option<String> {
     Some(format!("cpu.stat says throttled for {}{used}{why}", duration(throttled_ns)))
 }
 
-/// Returns `None` if the quota is unknown. `enough`: the quota's CPUs, rounded up.
+/// The finding about more busy threads than CPUs of quota; `None` if the quota is unknown. `enough`: the quota's CPUs, rounded
+/// up.
 pub(crate) fn threads_over_quota(throttled: &Throttled, enough: u64, host: Option<u32>) -> Option<Finding> {
     let Throttled { path, limits, busy, held_ns, .. } = throttled;
     let host = host.filter(|host| u64::from(*host) > enough).map_or_else(String::new, |host| {
@@ -137,7 +138,7 @@ pub(crate) fn threads_over_quota(throttled: &Throttled, enough: u64, host: Optio
     Some(about(path, finding(Rule::ThreadsOverQuota, *held_ns, says, advice)))
 }
 
-/// Returns `None` if the quota or the periods are unknown. `used`: average CPUs.
+/// The finding about a quota exceeded only in bursts; `None` if the quota or the periods are unknown. `used`: average CPUs.
 pub(crate) fn throttled_below_limit(throttled: &Throttled, used: f64) -> Option<Finding> {
     let Throttled { path, limits, held_ns, .. } = throttled;
     let says = format!(
@@ -169,7 +170,7 @@ fn burst_advice(limits: &CgroupReading) -> Option<String> {
     })
 }
 
-/// `neighbours` are the culprits of the cgroup, the worst first.
+/// The finding about noisy neighbours. `neighbours`: the culprits of the cgroup, the worst first.
 pub(crate) fn noisy_neighbour(context: &Context, node: usize, neighbours: &[Culprit]) -> Finding {
     let sums = context.with_below(node);
     let ns = sums.by_cause.get(Cause::OtherCgroup);
@@ -235,7 +236,7 @@ fn neighbour_advice(context: &Context, node: usize, worst: Option<&Culprit>) -> 
     )
 }
 
-/// `busy_of`: the CPUs' busy time and available time, ns.
+/// The finding about an oversubscribed host. `busy_of`: the CPUs' busy time and available time, ns.
 pub(crate) fn cpu_oversubscription(host: u32, wanted: f64, busy_of: (u64, u64), waited_ns: u64) -> Finding {
     let says = format!(
         "on average {wanted:.1} tasks wanted to run on {}, busy for {} of the time: they waited {}",
@@ -248,7 +249,7 @@ pub(crate) fn cpu_oversubscription(host: u32, wanted: f64, busy_of: (u64, u64), 
     finding(Rule::CpuOversubscription, waited_ns, says, advice)
 }
 
-/// The tasks of a cgroup waited for each other; `host`: number of CPUs that the cgroup may use.
+/// The finding that tasks of a cgroup wait for each other. `host`: number of CPUs that the cgroup may use.
 pub(crate) fn own_contention(context: &Context, node: usize, host: u32, busy: &BusyThreads) -> Finding {
     let own = context.tree.nodes()[node].own;
     let ns = own.by_cause.get(Cause::OwnCgroup);
@@ -412,7 +413,7 @@ fn remote_memory(remote: &FarMemory, move_it: &str) -> Finding {
     finding(Rule::RemoteMemory, 0, says, advice)
 }
 
-/// The busy threads of a process moved `moves` times, each thread `each` times a second.
+/// The finding that the busy threads of a process moved `moves` times, each thread `each` times a second.
 pub(crate) fn node_bouncing(interval: &Interval, tgid: u32, threads: u64, moves: u64, each: f64) -> Finding {
     let says = format!(
         "process {tgid} ({}): its {} came on another node {}, {each:.1} a second each, and each time left caches and \
