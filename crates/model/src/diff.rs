@@ -76,7 +76,7 @@ pub enum Verdict {
     Negligible,
     /// Too few events, or too few waits beyond a quantile.
     TooFewEvents,
-    /// A recording has fewer than [`FEWEST_BLOCKS`] intervals.
+    /// A recording has fewer than [`FEWEST_BLOCKS`] blocks.
     TooShort,
 }
 
