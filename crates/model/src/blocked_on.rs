@@ -1,4 +1,4 @@
-//! What tasks are blocked on, in words, by the names of the functions that they sleep in.
+//! Kinds of blocked time: what tasks are blocked on. The names of the functions that a task sleeps in decide.
 
 mod rules;
 
@@ -13,27 +13,28 @@ use crate::{
 };
 
 cgscope_layout::named! {
-    /// What a task is blocked on, in the order of every output. From [`BlockedKind::Accept`] on it waits for work.
+    /// What a task is blocked on, in the order of every output. From [`BlockedKind::Accept`] the kinds mean that the task waits
+    /// for work.
     BlockedKind {
-        /// Data of a socket, connecting one, or a file system over the network.
+        /// Data of a socket, connecting a socket, or a network file system.
         Network = "network",
-        /// A block device, and what is written to one: the page cache, journals, fsync.
+        /// A block device, or data on its way to one: the page cache, journals, fsync.
         Disk = "disk",
         /// A pipe, a fifo or a message queue.
         Pipe = "pipe",
         /// Completions of io_uring.
         IoUring = "io_uring",
-        /// A futex or a System V semaphore: mutexes, condition variables, joins; also of a pool that waits for work.
+        /// A futex or a System V semaphore: mutexes, condition variables, joins. A thread pool may also wait for work this way.
         Lock = "lock",
         /// A lock on a file: flock, fcntl, leases.
         FileLock = "file lock",
-        /// A lock or a grace period within the kernel: mutexes, semaphores, RCU.
+        /// A lock or a grace period in the kernel: mutexes, semaphores, RCU.
         KernelLock = "kernel lock",
         /// Memory: reclaim, compaction, limits, pages under migration.
         Memory = "memory",
-        /// No rule knows it.
+        /// A stack whose functions match no rule.
         Other = "other",
-        /// No stack, or none with a name.
+        /// No stack, or a stack without function names.
         Unknown = "unknown",
         /// A connection to accept.
         Accept = "accept",
@@ -41,7 +42,7 @@ cgscope_layout::named! {
         Poll = "poll",
         /// A point in time.
         Timer = "timer",
-        /// The end of a child.
+        /// The exit of a child.
         Child = "child",
         /// A signal.
         Signal = "signal",
@@ -49,9 +50,9 @@ cgscope_layout::named! {
         Terminal = "terminal",
         /// Stopped by a signal or a tracer.
         Stopped = "stopped",
-        /// Frozen with its cgroup, or as the host goes to sleep.
+        /// Frozen with its cgroup, or while the host suspends.
         Frozen = "frozen",
-        /// A kernel thread waits for work.
+        /// A kernel thread that waits for work.
         KernelWorker = "kernel worker",
     }
 }
@@ -61,14 +62,14 @@ by_name!(BlockedKind);
 pub const KINDS: usize = BlockedKind::ALL.len();
 
 impl BlockedKind {
-    /// True where a task has nothing to do: it waits for work, for a point in time or to be resumed. In poll it may also wait for
-    /// answers; the kernel does not know.
+    /// True if the task has nothing to do: it waits for work, for a point in time or to be resumed. A task in poll may instead
+    /// wait for answers; the kernel cannot distinguish the two.
     pub const fn is_for_work(self) -> bool {
         self as usize >= Self::Accept as usize
     }
 
-    /// The kind of a stack, by the names of its functions, the innermost first. The first function that a rule knows decides: its
-    /// callers are the reason, its callees are how the kernel sleeps.
+    /// The kind of a stack, from the names of its functions, innermost first. The first function that matches a rule decides: its
+    /// callers are the reason for the sleep, and its callees are how the kernel sleeps.
     pub fn of<'a>(state: BlockedState, innermost_first: impl IntoIterator<Item = Option<&'a str>>) -> Self {
         let mut any = false;
         for name in innermost_first.into_iter().flatten() {
@@ -80,10 +81,10 @@ impl BlockedKind {
         Self::of_state(state).unwrap_or(if any { Self::Other } else { Self::Unknown })
     }
 
-    /// The kind by the state alone.
+    /// The kind that the state alone implies.
     pub fn of_state(state: BlockedState) -> Option<Self> {
         match state {
-            // Code that sets in_iowait waits for a block device; only io_uring may set it for other waits.
+            // The kernel sets in_iowait for waits on a block device. Only io_uring may set it for other waits.
             BlockedState::Iowait => Some(Self::Disk),
             BlockedState::Idle => Some(Self::KernelWorker),
             BlockedState::Stopped => Some(Self::Stopped),
@@ -93,12 +94,12 @@ impl BlockedKind {
 }
 
 by! {
-    /// ns blocked, by kind.
+    /// Blocked time by kind, ns.
     BlockedTime: BlockedKind, KINDS
 }
 
 impl BlockedTime {
-    /// Waiting for work ([`BlockedKind::is_for_work`]), ns.
+    /// Time in which threads waited for work ([`BlockedKind::is_for_work`]), ns.
     pub fn for_work(&self) -> u64 {
         sum::total(self.iter().filter(|(kind, _)| kind.is_for_work()).map(|(_, ns)| ns))
     }
@@ -107,16 +108,16 @@ impl BlockedTime {
 /// What the threads of an interval were blocked on. Time without a stack has the kind of its state, or is unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockedOn {
-    /// Threads that exist at the end and have a known blocked time, by serial.
+    /// Blocked time of the interval's threads, by serial; only threads with a known time.
     threads: BTreeMap<u64, ThreadBlocked>,
-    /// Time with a stack of threads that exited; `None`: none has one.
+    /// Time with stacks of exited threads; `None`: no exited thread has a stack.
     exited: Option<BlockedTime>,
 }
 
 impl BlockedOn {
-    /// The blocked time of an interval; `name` gives the function of a return address.
+    /// Computes the blocked time of an interval; `name` returns the function at a return address.
     pub fn new<'a>(interval: &Interval, name: impl Fn(u64) -> Option<&'a str>) -> Self {
-        // Threads of a pool share their stacks: look each up once.
+        // Threads of a pool share stacks, so each stack is looked up once.
         let mut known: HashMap<(BlockedState, &[u64]), (BlockedKind, bool)> = HashMap::new();
         let mut of_stacks: BTreeMap<u64, ThreadBlocked> = BTreeMap::new();
         for stack in &interval.stacks {
@@ -135,8 +136,8 @@ impl BlockedOn {
                 continue;
             };
             let thread = match of_stacks.get_mut(&serial) {
-                // The stacks of a thread that exited in an appended interval reach to its end, its time only to its last reading:
-                // the rest counts as that of exited threads.
+                // In an appended interval, the stacks of an exited thread cover its time until it exited. Its blocked time covers
+                // only the time until its last reading. The rest counts for exited threads.
                 Some(stacks)
                     if task.reading.state.is_none() && stacks.by_state.total() > by_state.total() =>
                 {
@@ -150,40 +151,40 @@ impl BlockedOn {
         Self { threads, exited }
     }
 
-    /// The time of a thread that existed at the end, by its serial; `None` where it is not known.
+    /// The blocked time of a thread in the interval, by its serial; `None` if unknown.
     pub fn thread(&self, serial: u64) -> Option<&BlockedTime> {
         self.threads.get(&serial).map(|thread| &thread.time)
     }
 
-    /// The sum over all threads, as far as known; for exited ones only time with a stack.
+    /// The sum over all threads with a known time; for exited threads only time with a stack.
     pub fn total(&self) -> BlockedTime {
         total(self.threads.values().map(|thread| &thread.time).chain(&self.exited))
     }
 
-    /// Time with a stack of threads that exited.
+    /// Time with stacks of exited threads.
     pub fn exited(&self) -> BlockedTime {
         self.exited.unwrap_or_default()
     }
 
-    /// The sum over some tasks, by their places in the interval; `None` where there are tasks but no known time.
+    /// The sum over the tasks at these indices of the interval; `None` if there are tasks but no known time.
     pub(crate) fn known_of_tasks(&self, interval: &Interval, places: &[usize]) -> Option<BlockedTime> {
         let known = || places.iter().filter_map(|place| self.of_task(&interval.tasks[*place]));
         (places.is_empty() || known().next().is_some()).then(|| total(known()))
     }
 
-    /// As [`Self::total`], but `None` where nothing is known.
+    /// As [`Self::total`], but `None` if there are tasks but no known time.
     pub(crate) fn known_total(&self, interval: &Interval) -> Option<BlockedTime> {
         let is_known = !self.threads.is_empty() || self.exited.is_some() || interval.tasks.is_empty();
         is_known.then(|| self.total())
     }
 
-    /// Time in iowait and uninterruptible in which a thread waited for work ([`BlockedKind::is_for_work`]), as the parent of a vfork
-    /// does for its child, ns, by its stacks.
+    /// Time in iowait and uninterruptible sleep in which a thread waited for work ([`BlockedKind::is_for_work`]), ns, from its
+    /// stacks. An example is the parent of a vfork, which waits for its child.
     pub fn stuck_for_work_ns(&self, serial: u64) -> u64 {
         self.threads.get(&serial).map_or(0, |thread| thread.stuck_for_work_ns)
     }
 
-    /// True if its stacks are those of a kernel thread.
+    /// True if the thread's stacks are those of a kernel thread.
     pub fn is_kernel_thread(&self, serial: u64) -> bool {
         self.threads.get(&serial).is_some_and(|thread| thread.is_kernel)
     }
@@ -203,9 +204,9 @@ fn total<'a>(times: impl Iterator<Item = &'a BlockedTime>) -> BlockedTime {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ThreadBlocked {
     time: BlockedTime,
-    /// The part of it that has stacks.
+    /// The part of `time` that has stacks, by state.
     by_state: ByState,
-    /// Waited for work in a way that no signal ends.
+    /// Time in iowait or uninterruptible sleep in which the thread waited for work, ns.
     stuck_for_work_ns: u64,
     is_kernel: bool,
 }
@@ -220,14 +221,14 @@ impl ThreadBlocked {
         }
     }
 
-    /// Removes `ns` of its time, from each kind in proportion.
+    /// Removes and returns `ns` of the time, from each kind in proportion.
     fn take(&mut self, ns: u64) -> BlockedTime {
         let taken = self.time.at_most(ns);
         self.time.0.iter_mut().zip(taken.0).for_each(|(left, taken)| *left -= taken);
         taken
     }
 
-    /// Adds the time without a stack; `all`: the time by state.
+    /// Adds the time without a stack; `all` is the total time by state.
     fn whole(mut self, all: &ByState) -> Self {
         for (state, ns) in without_stack(all, &self.by_state).iter() {
             self.time.add_ns(BlockedKind::of_state(state).unwrap_or(BlockedKind::Unknown), ns);
@@ -236,8 +237,8 @@ impl ThreadBlocked {
     }
 }
 
-/// The part of a thread's blocked time that has no stack. A stack stands for the time since the one before it, so stacks may have
-/// more than the thread's time in one state, and less in another.
+/// The part of a thread's blocked time that has no stack. A stack counts for the time since the stack before it. So in one state
+/// the stacks may have more than the thread's time, and in another less.
 pub fn without_stack(blocked: &ByState, stacks: &ByState) -> ByState {
     let mut rest_ns = blocked.total().saturating_sub(stacks.total());
     let mut without = blocked.since(stacks);

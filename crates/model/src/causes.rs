@@ -1,33 +1,33 @@
-//! Waits split by cause, and the table of the causes, which every output follows. A new cause is a variant of [`Cause`], a row of
-//! [`TABLE`] and the arithmetic of the hook.
+//! Causes of waits, and the table of causes that every output follows. A new cause needs a variant of [`Cause`], a row of
+//! [`TABLE`] and arithmetic in the hook.
 
 use cgscope_layout::{CAUSES, Cause};
 
 use crate::{Mode, sum::by};
 
-/// How a cause is shown. Its name in outputs is [`Cause::name`].
+/// How a cause is shown. Its name in machine-readable output is [`Cause::name`].
 #[derive(Clone, Copy, Debug)]
 pub struct Shown {
-    /// The cause.
+    /// The cause that this row describes.
     pub cause: Cause,
-    /// What stands for it in a bar without colours.
+    /// The letter for the cause in a bar without colours.
     pub letter: char,
-    /// Its name in sentences and legends.
+    /// Name in sentences and legends.
     pub words: &'static str,
-    /// Its name where there is little space.
+    /// Short name, for places with little space.
     pub word: &'static str,
-    /// Its name as a state of threads.
+    /// Name as a state of threads.
     pub state: &'static str,
-    /// True if the coarse mode does not know it.
+    /// True if the coarse mode cannot see this cause.
     pub exact_only: bool,
-    /// The colour among the terminal's 16, and among the 256 of xterm. `None`: the colour of explanations.
+    /// The colour: one of the terminal's 16, and one of xterm's 256. `None`: the colour of explanations.
     pub terminal: Option<(u8, u8)>,
-    /// The colour in a page, on light and on dark paper.
+    /// The colour in an HTML page, on light and on dark background.
     pub page: (&'static str, &'static str),
 }
 
-/// All causes in the order of bars and legends: first the one that is mended most easily, last the one that is not known.
-/// The colours are those of Okabe and Ito: the colour-blind can tell them apart, on light and on dark grounds.
+/// All causes in the order of bars and legends: the cause that is easiest to fix first, the unknown cause last. The colours are
+/// those of Okabe and Ito: colour-blind readers can distinguish them, on light and on dark backgrounds.
 #[rustfmt::skip]
 pub const TABLE: [Shown; CAUSES] = [
     Shown {
@@ -67,7 +67,7 @@ pub const ORDER: [Cause; CAUSES] = {
     order
 };
 
-/// Its row of [`TABLE`].
+/// The row of [`TABLE`] for this cause.
 pub const fn shown(cause: Cause) -> &'static Shown {
     const ROWS: &[Shown; CAUSES] = &TABLE;
     let mut place = 0;
@@ -78,24 +78,24 @@ pub const fn shown(cause: Cause) -> &'static Shown {
 }
 
 by! {
-    /// ns by cause. The parts of a wait sum to the wait.
+    /// Nanoseconds by cause. The parts of a wait sum to the wait.
     ByCause: Cause, CAUSES
 }
 
 impl ByCause {
-    /// All of it for one cause.
+    /// Assigns all of `ns` to one cause.
     pub fn only(cause: Cause, ns: u64) -> Self {
         let mut parts = Self::default();
         parts.0[cause as usize] = ns;
         parts
     }
 
-    /// ns of one cause as a reading of this mode knows it: the coarse mode does not see who ran.
+    /// Nanoseconds of one cause; `None` if `mode` cannot see the cause. The coarse mode does not see which task ran.
     pub fn known(&self, cause: Cause, mode: Mode) -> Option<u64> {
         if shown(cause).exact_only { mode.exact(|| self.get(cause)) } else { Some(self.get(cause)) }
     }
 
-    /// What came since `before`; `None` if a part went backwards.
+    /// The increase since `before`; `None` if a part decreased.
     pub fn since(&self, before: &Self) -> Option<Self> {
         let mut out = Self::default();
         for (out, (now, before)) in out.0.iter_mut().zip(self.0.iter().zip(before.0)) {

@@ -1,7 +1,7 @@
-//! What keeps a target from being faster, in one word and one sentence.
+//! Classes: what keeps a target from being faster, in one word and one sentence.
 //!
-//! Shares are of the time of its active threads, so idle ones do not hide the busy ones (`Activity`). `docs/class.md` explains the
-//! rules; their words are in `words/class.rs`.
+//! Shares are of the time of the target's active threads, so idle threads do not hide busy ones (see `Activity`). `docs/class.md`
+//! explains the rules; `words/class.rs` holds their text.
 
 mod activity;
 #[cfg(test)]
@@ -25,49 +25,51 @@ use crate::{
 
 /// A target is idle if its active threads wait for work for this share of their time, percent.
 pub const IDLE_PERCENT: u64 = 50;
-/// One class alone is named if it takes this share of the time that is not spent waiting for work, percent: without all others
-/// that time would shrink by less than half.
+/// A class is named alone if it takes this share of the needed time, percent. The needed time is all time except waiting for
+/// work. Removing all other classes would shrink it by less than half.
 pub const DOMINANT_PERCENT: u64 = 60;
-/// Otherwise all classes with this share are named, percent: removing a smaller one would save less than a fifth of the time.
+/// Otherwise each class with this share is named, percent. Removing a smaller class would save less than a fifth of the time.
 pub const MIXED_PERCENT: u64 = 20;
-/// A target is quota-bound if throttled for this share of the time that it ran or wanted to, percent: lower than for contention,
-/// as a setting costs less than hardware.
+/// A target is quota-bound if throttled for this share of the time that it ran or wanted to run, percent. This is lower than for
+/// contention, because changing a setting costs less than hardware.
 pub const QUOTA_PERCENT: u64 = 10;
-/// A target is contended if queued or waking for this share of the time that it ran or wanted to, percent: some waiting is usual
-/// where CPUs are well used.
+/// A target is contended if queued or waking up for this share of the time that it ran or wanted to run, percent. Some waiting is
+/// usual where CPUs are well used.
 pub const CONTENDED_PERCENT: u64 = 20;
-/// A shorter time has no class, unless the interval is longer, ns. A quota's period is 100 ms by default, a turn on a CPU some ms.
+/// Shortest time to judge, ns: below it there is no class, unless the interval is longer. A quota's period is 100 ms by default;
+/// a turn on a CPU takes some ms.
 pub const TOO_SHORT_NS: u64 = 50_000_000;
-/// More CPU will not help where throttling and run queues take less than this share of the time, percent.
+/// More CPU does not help if throttling and run queues take less than this share of the time, percent.
 pub const MORE_CPU_PERCENT: u64 = 10;
-/// A thread is idle if it ran or wanted to for less than this share of what the busiest one did, percent: it does not set the pace.
+/// A thread is idle if it ran or wanted to run for less than this share of the busiest thread's time, percent: it does not limit
+/// the target's speed.
 pub const BESIDE_BUSIEST_PERCENT: u64 = 10;
-/// The sentence names parts from this share on, percent.
+/// The sentence names parts of the time from this share, percent.
 pub const NAMED_PERCENT: u64 = 5;
 
 cgscope_layout::named! {
-    /// What keeps a target from being faster.
+    /// The reason why a target is not faster.
     Class {
-        /// It computes and gets the CPU when it wants it.
+        /// The target computes, and gets a CPU when it wants one.
         CpuBound = "CPU-bound",
-        /// A quota keeps it from computing.
+        /// A quota keeps the target from computing.
         QuotaBound = "quota-bound",
-        /// Others are on the CPUs when it wants to compute.
+        /// Other tasks are on the CPUs when the target wants to compute.
         Contended = "contended",
-        /// It waits for devices, sockets or pipes.
+        /// The target waits for devices, sockets or pipes.
         IoBound = "I/O-bound",
-        /// It waits for locks.
+        /// The target waits for locks.
         LockBound = "lock-bound",
-        /// It is blocked on something else, or on something unknown.
+        /// The target is blocked on something else, or on something unknown.
         Blocked = "blocked",
-        /// It waits for work.
+        /// The target waits for work.
         Idle = "idle",
     }
 }
 by_name!(Class);
 
 impl Class {
-    /// The class of a target that is blocked on this.
+    /// The class of a target that is blocked on this kind.
     pub(crate) fn blocked_on(kind: BlockedKind) -> Self {
         match kind {
             BlockedKind::Network | BlockedKind::Disk | BlockedKind::Pipe | BlockedKind::IoUring => {
@@ -83,25 +85,25 @@ impl Class {
 /// The quota that throttles a target.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Quota {
-    /// Path of the cgroup that has it.
+    /// Path of the cgroup that has the quota.
     pub path: Arc<str>,
-    /// The quota in CPUs; `None`: not known.
+    /// The quota in CPUs; `None`: unknown.
     pub cores: Option<f64>,
-    /// Its cgroup used [`BELOW_LIMIT_PERCENT`] of it, so it is the bound, however many threads
+    /// True if the cgroup used at least [`BELOW_LIMIT_PERCENT`] of the quota. Then the quota is the bound, however many threads
     /// sleep.
     pub used_up: bool,
 }
 
-/// The class of a target.
+/// The classes of a target, with a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Classified {
-    /// One, or several of a mixed case, the largest first; none where too little is known.
+    /// One class, or several for a mixed case, the largest first; empty if too little is known.
     pub classes: Vec<Class>,
-    /// The figures and what to do: one sentence, without a full stop.
+    /// The figures and the advice: one sentence without a full stop.
     pub says: String,
 }
 
-/// `quota`: the one that throttles the target, if any.
+/// Judges a target. `quota`: the quota that throttles the target, if any.
 fn verdict(activity: &Activity, quota: Option<&Quota>) -> Classified {
     let needed_ns = activity.time_ns() - activity.blocked.for_work();
     if activity.duration_ns < TOO_SHORT_NS && needed_ns < TOO_SHORT_NS {
@@ -125,12 +127,12 @@ fn classes(activity: &Activity, needed_ns: u64) -> Vec<Class> {
         named.truncate(1);
     }
     let mut classes: Vec<_> = named.into_iter().flat_map(|(_, classes)| classes).collect();
-    // Unknown blocked time does not matter for a thread that is on a CPU for this much of the time.
+    // If a thread is on a CPU for this share of the time, unknown blocked time does not matter.
     if activity.is_partial() && !is_share(activity.busiest_ns, activity.duration_ns, DOMINANT_PERCENT) {
         classes.retain(|class| *class != Class::CpuBound);
     }
     if activity.threads == 0 || is_share(all_ns - needed_ns, all_ns, IDLE_PERCENT) {
-        // An idle target loses time that it waits for a CPU, too.
+        // An idle target also loses the time that it waits for a CPU.
         classes.retain(|class| match class {
             Class::QuotaBound => is_share(activity.throttled_ns(), all_ns, MORE_CPU_PERCENT),
             Class::Contended => is_share(activity.in_line_ns(), all_ns, MORE_CPU_PERCENT),
@@ -145,7 +147,7 @@ fn is_throttled(activity: &Activity) -> bool {
     is_share(activity.throttled_ns(), activity.wanted_ns(), QUOTA_PERCENT)
 }
 
-/// The classes of the time that it ran or wanted to.
+/// The classes for the time that the target ran or wanted to run.
 fn wanting(activity: &Activity) -> Vec<Class> {
     let (throttled_ns, in_line_ns) = (activity.throttled_ns(), activity.in_line_ns());
     match (is_throttled(activity), is_share(in_line_ns, activity.wanted_ns(), CONTENDED_PERCENT)) {
@@ -157,23 +159,23 @@ fn wanting(activity: &Activity) -> Vec<Class> {
     }
 }
 
-/// The classes of the targets of an interval.
+/// Computes the classes of an interval's targets.
 #[derive(Clone, Debug)]
 pub struct Classes<'a> {
-    /// The interval of the targets.
+    /// The interval that contains the targets.
     pub interval: &'a Interval,
-    /// Its tree.
+    /// The tree of `interval`.
     pub tree: &'a Tree,
-    /// What threads were blocked on.
+    /// What the threads were blocked on.
     pub blocked: &'a BlockedOn,
     /// Ids of the cgroup `/`.
     roots: Vec<u64>,
-    /// Tasks that exited, by the node of their cgroup.
+    /// Sums of exited tasks with the node of their cgroup, ascending by node.
     exited: Vec<(usize, &'a ExitedInterval)>,
 }
 
 impl<'a> Classes<'a> {
-    /// `tree` and `blocked` are those of the interval.
+    /// Prepares the classes of `interval`. `tree` and `blocked` must belong to the same interval.
     pub fn new(interval: &'a Interval, tree: &'a Tree, blocked: &'a BlockedOn) -> Self {
         let roots = interval.cgroups.iter().filter(|(_, path)| &**path == "/").map(|(id, _)| *id);
         let node = |exited: &ExitedInterval| tree.find_id(interval, exited.cgroup_id);
@@ -188,13 +190,13 @@ impl<'a> Classes<'a> {
         self.threads(&[task])
     }
 
-    /// The class of some threads, such as those of a process.
+    /// The class of several threads, such as those of a process.
     pub fn threads(&self, tasks: &[&TaskInterval]) -> Classified {
         let activity = Activity::of(tasks, self, false);
         verdict(&activity, self.quota_of(tasks, &activity).as_ref())
     }
 
-    /// The class of a cgroup with all below it, exited tasks included; `node` is its place in the tree.
+    /// The class of a cgroup and all cgroups below it, including exited tasks. `node` is the index of the cgroup in the tree.
     pub fn cgroup(&self, node: usize) -> Classified {
         let tasks: Vec<_> =
             self.tree.tasks_below(node).iter().map(|place| &self.interval.tasks[*place]).collect();
@@ -207,18 +209,18 @@ impl<'a> Classes<'a> {
         verdict(&activity, self.quota_at(node, &tasks, &activity).as_ref())
     }
 
-    /// The class of the tasks in cgroups without a known path, without tasks that exited.
+    /// The class of the tasks in cgroups without a known path, without exited tasks.
     pub fn unknown_cgroup(&self) -> Classified {
         let places = self.tree.tasks_unknown().iter();
         self.threads(&places.map(|place| &self.interval.tasks[*place]).collect::<Vec<_>>())
     }
 
-    /// The class of all that was measured, exited tasks included.
+    /// The class of all that was measured, including exited tasks.
     pub fn total(&self) -> Classified {
         let tasks: Vec<_> = self.interval.tasks.iter().collect();
         let is_wide = !self.interval.is_selection || self.interval.selected_cgroup.is_some();
         let mut activity = Activity::of(&tasks, self, is_wide);
-        // Stacks of exited tasks are known only for all of them together.
+        // Stacks of exited tasks are known only as one total for all of them.
         activity.add_exited(&self.interval.exited, &self.blocked.exited(), self);
         let quota = (!self.tree.nodes().is_empty()).then(|| self.quota_at(0, &tasks, &activity)).flatten();
         verdict(&activity, quota.as_ref())
@@ -231,7 +233,7 @@ impl<'a> Classes<'a> {
         of_tasks.or_else(|| Some(self.quota(node.limited_by?, activity)))
     }
 
-    /// The quota that throttled the most throttled of these threads longest.
+    /// Returns the quota that throttled longest, for the thread among these that was throttled most.
     fn quota_of(&self, tasks: &[&TaskInterval], activity: &Activity) -> Option<Quota> {
         let most = tasks.iter().max_by_key(|task| task.wait.by_cause.get(Cause::Throttled))?;
         let node = self.tree.find_id(self.interval, most.reading.cgroup_id)?;
@@ -241,7 +243,7 @@ impl<'a> Classes<'a> {
     fn quota(&self, node: usize, activity: &Activity) -> Quota {
         let limits = self.tree.limits(self.interval, node);
         let cores = limits.and_then(CgroupReading::quota_cores);
-        // What was measured may be less than what the cgroup used, or begin before its counters.
+        // The measurement may cover less than the cgroup used, or may begin before the cgroup's counters.
         let used_ns = limits.and_then(|limits| limits.usage_ns).unwrap_or(0).max(activity.on_cpu_ns);
         let used_percent = used_ns as f64 * 100.0 / self.interval.duration_ns as f64;
         let used_up = cores.is_some_and(|cores| used_percent >= cores * BELOW_LIMIT_PERCENT as f64);

@@ -1,4 +1,4 @@
-//! Who made whom wait.
+//! Culprits: which cgroup made which other cgroup wait.
 
 use std::{
     cmp::Ordering,
@@ -11,56 +11,59 @@ use cgscope_layout::ledger::KERNEL;
 
 use crate::{Interval, cgroup_name::UNNAMED, sum};
 
-/// What a culprit did.
+/// How a culprit made a victim wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Blame {
-    /// It ran while the victim waited.
+    /// The culprit ran while the victim waited.
     Ran,
-    /// Its quota had run out.
+    /// The culprit's quota had run out.
     Limited,
 }
 
-/// How long tasks of one cgroup have waited because of another cgroup so far.
+/// Total time, up to a reading, that tasks of one cgroup waited because of another cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PairReading {
     /// Id of the cgroup whose tasks waited.
     pub victim: u64,
-    /// Id of the cgroup that ran or whose quota had run out; [`KERNEL`]: a kernel thread; [`REST`]: several.
+    /// Id of the cgroup that ran or whose quota had run out. [`KERNEL`]: a kernel thread; [`REST`]: several cgroups.
     pub culprit: u64,
-    /// What it did.
+    /// How the culprit made the victim wait.
     pub blame: Blame,
-    /// The task that ran, where the target was selected by process or thread; else 0.
+    /// Id of the task that ran, if the target is selected by process or thread; otherwise 0.
     pub tid: u32,
-    /// Its name.
+    /// Name of the task that ran.
     pub comm: Arc<str>,
-    /// Sum, ns.
+    /// Total time waited, ns.
     pub ns: u64,
 }
 
-/// The id under which the culprits of a victim are summed that are not told apart. No cgroup has it: the kernel counts up from 1.
+/// The id for the sum of a victim's remaining culprits, which are not kept separately. No cgroup has this id, because the kernel
+/// counts up from 1.
 pub const REST: u64 = u64::MAX - 2;
-/// The name of [`REST`].
+/// The displayed name of [`REST`].
 pub const REST_NAME: &str = "(other cgroups)";
 
-/// What makes it one pair: victim, culprit, what it did, and the task.
+/// The key of a pair: victim, culprit, blame and task id.
 pub type PairKey = (u64, u64, Blame, u32);
 
 impl PairReading {
-    /// See [`PairKey`].
+    /// Returns the key of this pair.
     pub fn key(&self) -> PairKey {
         (self.victim, self.culprit, self.blame, self.tid)
     }
 }
 
-/// The pair that a pair is added to when a victim has more culprits than are told apart: tasks of its own cgroup, kernel threads
-/// and other cgroups stay apart. A sum has itself.
+/// Returns the key of the sum that absorbs this pair when a victim has too many culprits to keep each one. The victim's own
+/// cgroup, kernel threads and other cgroups have separate sums. The key of a sum is returned unchanged.
 pub fn rest_of((victim, culprit, blame, _): PairKey) -> PairKey {
     let stays = culprit == KERNEL || culprit == victim;
     (victim, if stays { culprit } else { REST }, blame, 0)
 }
 
-/// What came between two readings, both ascending by key; so is the result. A pair that fell or is new counts from 0. What it had
-/// before has been added to the sum that [`rest_of`] names, if there is one, and is not new there.
+/// Subtracts reading `a` from reading `b`. Both are ascending by key, and so is the result.
+///
+/// A new pair, or a pair whose time fell, counts from 0. If a pair vanished or its time fell, its earlier time has been added to
+/// the sum named by [`rest_of`], if that sum exists. That time is not new, so it is subtracted there.
 pub fn between<'a>(
     a: impl IntoIterator<Item = &'a PairReading>,
     b: impl IntoIterator<Item = &'a PairReading>,
@@ -98,10 +101,10 @@ pub fn between<'a>(
     came
 }
 
-/// So many culprits are named in an output; the others have done less.
+/// Maximum number of culprits that an output names, the worst first.
 pub const NAMED: usize = 16;
 
-/// The order of culprits, the worst first; of the same harm by path.
+/// The order of culprits: the worst first; equally bad ones by path.
 pub(crate) fn by_harm(a_ns: u64, b_ns: u64, paths: impl FnOnce() -> Ordering) -> Ordering {
     b_ns.cmp(&a_ns).then_with(paths)
 }
@@ -109,18 +112,19 @@ pub(crate) fn by_harm(a_ns: u64, b_ns: u64, paths: impl FnOnce() -> Ordering) ->
 /// A culprit of a cgroup's waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Culprit {
-    /// Path of its cgroup, as under the mount; `None`: a kernel thread, or a cgroup that was gone before it could be named.
+    /// Path of the culprit's cgroup, relative to the cgroup mount. `None`: a kernel thread, or a cgroup removed before its name
+    /// was read.
     pub path: Option<Arc<str>>,
-    /// A kernel thread, or all of them where single tasks are not told apart.
+    /// True for a kernel thread, or for all kernel threads together if tasks are not distinguished.
     pub kernel: bool,
-    /// Thread id and name, where single tasks are told apart.
+    /// Id and name of the thread, if tasks are distinguished.
     pub task: Option<(u32, Arc<str>)>,
-    /// How long the cgroup's tasks waited behind it, ns summed over tasks.
+    /// How long the cgroup's tasks waited behind the culprit, ns summed over tasks.
     pub ns: u64,
 }
 
 impl fmt::Display for Culprit {
-    /// Its cgroup, and the task where single tasks are told apart.
+    /// Writes the culprit's cgroup, and the task if tasks are distinguished.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = match (&self.path, self.kernel) {
             (Some(path), _) => path,
@@ -136,12 +140,12 @@ impl fmt::Display for Culprit {
 }
 
 impl Interval {
-    /// Who ran while tasks of `victim` (with all below it) waited, the worst first.
+    /// The culprits that ran while tasks of `victim` (with all cgroups below it) waited, the worst first.
     pub fn culprits_of(&self, victim: &str) -> Vec<Culprit> {
         self.culprits_among(self.pairs.iter().filter(|pair| self.is_in(pair.victim, victim)))
     }
 
-    /// Who ran while any followed task waited, the worst first.
+    /// The culprits that ran while any recorded task waited, the worst first.
     pub fn culprits(&self) -> Vec<Culprit> {
         self.culprits_among(self.pairs.iter())
     }
@@ -156,7 +160,7 @@ impl Interval {
         }
     }
 
-    /// The culprits that ran, the worst first; a task goes by the name of its first pair.
+    /// The culprits that ran, the worst first. A task has the name from its first pair.
     pub(crate) fn culprits_among<'a>(&self, pairs: impl Iterator<Item = &'a PairReading>) -> Vec<Culprit> {
         let mut sums: BTreeMap<(u64, u32), Culprit> = BTreeMap::new();
         for pair in pairs.filter(|pair| pair.blame == Blame::Ran) {
@@ -169,7 +173,7 @@ impl Interval {
         culprits
     }
 
-    /// Which cgroups' quotas had run out while tasks of `victim` (with all below it) were throttled, the worst first.
+    /// The cgroups whose quotas had run out while tasks of `victim` (with all cgroups below it) were throttled, the worst first.
     pub fn limits_of(&self, victim: &str) -> Vec<(Option<Arc<str>>, u64)> {
         let limited = self.pairs.iter().filter(|pair| pair.blame == Blame::Limited);
         let limited = limited.filter(|pair| self.is_in(pair.victim, victim));
@@ -201,13 +205,13 @@ mod tests {
     fn what_a_pair_had_before_is_not_new_where_it_is_summed_with_others() {
         let a = [pair(6, 0, 100), pair(7, 0, 10), pair(REST, 0, 40)];
         assert_eq!(came(&a, &[pair(7, 0, 15), pair(REST, 0, 145)]), [(7, 5), (REST, 5)]);
-        // It is told apart again.
+        // Culprit 6 has its own pair again.
         assert_eq!(came(&a, &[pair(6, 0, 3), pair(7, 0, 10), pair(REST, 0, 140)]), [(6, 3)]);
-        // Kernel threads and its own tasks have sums of their own.
+        // Kernel threads and the victim's own cgroup have separate sums.
         let a = [pair(5, 1, 9), pair(6, 1, 8), pair(KERNEL, 1, 7)];
         let b = [pair(5, 0, 10), pair(REST, 0, 8), pair(KERNEL, 0, 7)];
         assert_eq!(came(&a, &b), [(5, 1)]);
-        // Nobody has said where it went.
+        // Vanished pairs without a sum are ignored.
         assert_eq!(came(&a, &[pair(6, 1, 9)]), [(6, 1)]);
     }
 }

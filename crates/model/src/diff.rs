@@ -1,7 +1,7 @@
-//! What changed from one recording to another, and which changes are more than noise. `docs/diff.md` explains the judgement.
+//! Compares two recordings: what changed, and which changes are more than noise. `docs/diff.md` explains the statistics.
 //!
-//! [`Side`] sums the Intervals of a recording over blocks of time; [`compare`] makes a table of [`Change`]s from two of them, and
-//! text and JSON are made from that.
+//! [`Side`] sums the Intervals of one recording over blocks of time. [`compare`] turns two sides into a table of [`Change`]s. The
+//! text and JSON outputs print that table.
 
 mod blocks;
 mod compare;
@@ -25,36 +25,36 @@ pub use figure::{Figure, FigureUnit, figures};
 pub use resample::FEWEST_BLOCKS;
 pub use side::Side;
 
-/// A difference is more than noise if chance alone gives the whole table one like it in less than this share of cases.
+/// A difference is more than noise if chance alone gives any figure of the table one like it with at most this probability.
 pub const ERROR: f64 = 0.01;
-/// The share for differences that are even surer.
+/// The same limit for differences that an output marks as surer.
 pub const SMALL_ERROR: f64 = 0.001;
-/// Confidence of the interval of a change.
+/// Confidence level of the interval of a change.
 pub const CONFIDENCE: f64 = 1.0 - ERROR;
 
-/// What a figure is about.
+/// The thing that a figure describes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(tag = "about", rename_all = "snake_case")]
 #[expect(missing_docs, reason = "self-explanatory fields")]
 pub enum DiffSubject {
-    /// The host, or the selection that was recorded.
+    /// The host, or the recorded selection.
     All,
-    /// A cgroup with all below it, by path, possibly [without ids](crate::cgroup_name::without_ids).
+    /// A cgroup and all cgroups below it, by path, possibly [without ids](crate::cgroup_name::without_ids).
     Cgroup { path: Arc<str> },
-    /// The threads of a name, without numbers.
+    /// All threads of one name; numbers in the name are left out.
     Program { comm: Arc<str> },
-    /// A cgroup's own tasks behind those of another.
+    /// A cgroup's own tasks while they wait behind one culprit.
     Behind {
         #[serde(rename = "path")]
         victim: Arc<str>,
-        /// The cgroup that ran; `None`: kernel threads.
+        /// The cgroup that ran instead; `None`: kernel threads.
         culprit: Option<Arc<str>>,
     },
     /// cgscope itself.
     Own,
 }
 
-/// The recordings that have a subject or a finding.
+/// The recordings that contain a subject or a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "self-explanatory names")]
@@ -64,62 +64,62 @@ pub enum Presence {
     OnlyAfter,
 }
 
-/// What a difference means.
+/// The judgement of a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// More than noise, and large enough to matter.
     MoreThanNoise,
-    /// It may be chance.
+    /// Possibly chance.
     WithinNoise,
-    /// Sure, but below the least change that matters.
+    /// Surely a difference, but below the least change that matters.
     Negligible,
-    /// Too few events, or waits beyond a quantile.
+    /// Too few events, or too few waits beyond a quantile.
     TooFewEvents,
-    /// A recording has fewer than [`FEWEST_BLOCKS`] intervals.
+    /// A recording has fewer than [`FEWEST_BLOCKS`] blocks.
     TooShort,
 }
 
-/// A row of the table: a figure of a subject on both sides.
+/// A row of the table: one figure of one subject on both sides.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// What it is about.
+    /// The subject.
     #[serde(flatten)]
     pub subject: DiffSubject,
-    /// Which figure.
+    /// The figure.
     #[serde(flatten)]
     pub figure: Figure,
-    /// The recordings that have the subject.
+    /// The recordings that contain the subject.
     pub presence: Presence,
-    /// The value before; `None`: there is none, such as a quantile without waits.
+    /// The value before; `None` if there is none, such as a quantile without waits.
     pub before: Option<f64>,
-    /// The value after.
+    /// The value after, like `before`.
     pub after: Option<f64>,
-    /// After less before.
+    /// `after` minus `before`.
     pub change: Option<f64>,
-    /// The change as a share of `before`; not finite (null in JSON) where that is 0.
+    /// The change as a share of `before`; not finite (null in JSON) if `before` is 0.
     pub relative: Option<f64>,
-    /// Lower end of the change's interval with [`CONFIDENCE`]; `None`: not known.
+    /// Lower end of the change's confidence interval, with level [`CONFIDENCE`]; `None`: unknown.
     pub low: Option<f64>,
-    /// Upper end.
+    /// Upper end of the confidence interval.
     pub high: Option<f64>,
-    /// Probability that chance alone gives any figure of the table a difference as sure as this; `None`: not tested.
+    /// Probability that chance alone gives any figure of the table a difference as sure as this one; `None`: not tested.
     pub p: Option<f64>,
-    /// What it means.
+    /// The judgement.
     pub verdict: Verdict,
-    /// The order of the table: the change of a share of wall time; for other figures the relative change times the share of wall
-    /// time that the subject waited.
+    /// Sort key of the table. For a share of wall time: the change. For other figures: the relative change times the share of
+    /// wall time that the subject waited.
     pub size: f64,
 }
 
 impl Change {
-    /// True if it is more than noise.
+    /// True if the change is more than noise.
     pub fn is_called(&self) -> bool {
         self.verdict == Verdict::MoreThanNoise
     }
 }
 
-/// The CPU limits of a cgroup, as in [`CgroupReading`].
+/// The CPU limits of a cgroup; each field is as in [`CgroupReading`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "as there")]
 pub struct CpuLimits {
@@ -138,23 +138,23 @@ impl From<&CgroupReading> for CpuLimits {
     }
 }
 
-/// The limits of a cgroup that differ. There is no noise in them.
+/// Limits of a cgroup that differ. Limits have no noise, so they are not tested.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LimitChange {
-    /// The cgroup.
+    /// Path of the cgroup.
     pub path: Arc<str>,
-    /// At the end of the first recording; `None`: several cgroups of this name have different limits.
+    /// Limits at the end of the first recording; `None`: several cgroups of this name have different limits.
     pub before: Option<CpuLimits>,
-    /// At the end of the second one.
+    /// Limits at the end of the second recording.
     pub after: Option<CpuLimits>,
-    /// Whether they changed while each side was recorded.
+    /// Whether the limits changed during each recording.
     pub changed_during: [bool; 2],
 }
 
 /// A finding that only one recording has.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FindingChange {
-    /// Which recording has it; never both.
+    /// The recording that has the finding; never both.
     pub presence: Presence,
     /// The finding.
     #[serde(flatten)]
@@ -167,13 +167,13 @@ pub struct Ranked {
     /// The subject.
     #[serde(flatten)]
     pub subject: DiffSubject,
-    /// Waited, share of wall time.
+    /// Time waited, as a share of wall time.
     pub wait: f64,
-    /// On a CPU, share of wall time.
+    /// Time on a CPU, as a share of wall time.
     pub on_cpu: f64,
 }
 
-/// The extent of a recording and its blocks.
+/// Length of a recording and number of its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "self-explanatory names")]
 pub struct Length {
@@ -183,36 +183,36 @@ pub struct Length {
     pub duration_ns: u64,
 }
 
-/// Two recordings side by side.
+/// The result of comparing two recordings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diff {
-    /// Before and after.
+    /// Lengths of the recordings: before, after.
     pub lengths: [Length; 2],
-    /// Figures that were tested together.
+    /// Number of figures that were tested together.
     pub tested: usize,
-    /// Those more than noise first; among these and among the others shares of wall time first, by size.
+    /// Changes that are more than noise first, then the others. Within both groups: shares of wall time first, then by size.
     pub changes: Vec<Change>,
     /// Limits that differ.
     pub limits: Vec<LimitChange>,
-    /// Findings that are new or gone.
+    /// Findings that only one recording has.
     pub findings: Vec<FindingChange>,
-    /// Findings that both have.
+    /// Number of findings that both recordings have.
     pub kept_findings: usize,
-    /// The cgroups that waited most, on each side.
+    /// The cgroups that waited most, for each side.
     pub cgroups: [Vec<Ranked>; 2],
-    /// The programs that waited most, on each side.
+    /// The programs that waited most, for each side.
     pub programs: [Vec<Ranked>; 2],
-    /// Compared subjects that only one recording has.
+    /// Compared subjects that exist in only one recording.
     pub alone: BTreeMap<DiffSubject, Presence>,
 }
 
 impl Diff {
-    /// True if changes can be tested: both recordings have enough intervals.
+    /// True if changes can be tested: both recordings have enough blocks.
     pub fn is_enough(&self) -> bool {
         self.lengths.iter().all(|length| length.blocks >= FEWEST_BLOCKS)
     }
 
-    /// What is more than noise, by size.
+    /// The changes that are more than noise, in the order of the table.
     pub fn called(&self) -> impl Iterator<Item = &Change> {
         self.changes.iter().filter(|change| change.is_called())
     }

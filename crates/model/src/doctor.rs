@@ -1,7 +1,7 @@
-//! What this host offers: facts, and verdicts by a pure function.
+//! Facts about this host, and verdicts on them from a pure function.
 //!
-//! A verdict has what was found; where something is off, also what that prevents and how to fix it. Whether cgscope starts, what an
-//! output omits and what `cgscope doctor` prints come from the same facts.
+//! A verdict says what was found. If something is wrong, the verdict also says what that prevents and how to fix it. The same
+//! facts decide whether cgscope starts, what an output omits and what `cgscope doctor` prints.
 
 #[cfg(test)]
 mod tests;
@@ -14,52 +14,52 @@ use serde::{Deserialize, Serialize};
 pub use crate::words::doctor::{explain_failure, judge};
 use crate::{Mode, named::by_name};
 
-/// The oldest kernel that the exact mode supports: see [`Feature::LoopHelper`].
+/// The oldest kernel that the exact mode supports; see [`Feature::LoopHelper`].
 pub const OLDEST_KERNEL: (u32, u32) = (5, 17);
 
 /// The facts about a host. `None`: not read, or unreadable.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[expect(missing_docs, reason = "the other names are self-explanatory")]
 pub struct Facts {
-    /// `uname -r`.
+    /// The output of `uname -r`.
     pub kernel_release: Option<String>,
-    /// As Rust names it: `x86_64`, `aarch64`.
+    /// The architecture, named as in Rust: `x86_64`, `aarch64`.
     pub architecture: Option<String>,
-    /// The program, for remedies that name it.
+    /// Path of the cgscope program, for remedies that name it.
     pub program: Option<String>,
-    /// The effective one.
+    /// The effective user id.
     pub uid: Option<u32>,
-    /// The effective capabilities, as `CAP_BPF`.
+    /// The effective capabilities, named like `CAP_BPF`.
     pub capabilities: Option<BTreeSet<String>>,
     pub initial_user_namespace: Option<bool>,
     pub initial_pid_namespace: Option<bool>,
-    /// A sign of a container.
+    /// A sign that this is a container.
     pub container: Option<String>,
-    /// The kernel's description of its structures.
+    /// The state of the kernel's BTF, its type information.
     pub btf: Option<Btf>,
-    /// Features that the kernel lacks; known once the collector has looked them up.
+    /// Features that the kernel lacks; known only after the collector has checked them.
     pub features_off: Option<Vec<FeatureOff>>,
-    /// The kernel stamps waits (CONFIG_SCHED_INFO, live).
+    /// True if the kernel timestamps waits (CONFIG_SCHED_INFO) and does so now.
     pub sched_info: Option<bool>,
     pub lockdown: Option<Lockdown>,
     pub cgroups: Option<CgroupFacts>,
     pub cpus_online: Option<Vec<u32>>,
     pub cpus_possible: Option<Vec<u32>>,
-    /// NUMA nodes; empty: the kernel has no NUMA support.
+    /// NUMA nodes; empty if the kernel has no NUMA support.
     pub numa_nodes: Option<Vec<u32>>,
-    /// PREEMPT_RT.
+    /// True if the kernel has PREEMPT_RT.
     pub realtime: Option<bool>,
-    /// The state of sched_ext: `disabled`, `enabled`, ...; `None`: the kernel has none.
+    /// State of sched_ext, such as `disabled` or `enabled`; `None`: the kernel has no sched_ext.
     pub sched_ext: Option<String>,
-    /// CONFIG_SCHED_PROXY_EXEC.
+    /// True if the kernel has CONFIG_SCHED_PROXY_EXEC.
     pub proxy_exec: Option<bool>,
-    /// `kernel.sched_autogroup_enabled`.
+    /// The value of `kernel.sched_autogroup_enabled`.
     pub autogroup: Option<bool>,
-    /// `/proc` may hide other users' processes (`hidepid=`).
+    /// True if `/proc` may hide other users' processes (`hidepid=`).
     pub hides_processes: Option<bool>,
-    /// `kernel.bpf_stats_enabled`.
+    /// The value of `kernel.bpf_stats_enabled`.
     pub bpf_stats: Option<bool>,
-    /// Loading, attaching and one reading; `None`: not tried.
+    /// Result of loading, attaching and one reading; `None`: not tried.
     pub trial: Option<Result<Trial, String>>,
 }
 
@@ -69,27 +69,27 @@ impl Facts {
         parse_release(self.kernel_release.as_deref()?)
     }
 
-    /// Whether a capability is held; `None`: not known.
+    /// True if the process holds a capability; `None`: unknown.
     pub fn holds(&self, capability: &str) -> Option<bool> {
         Some(self.capabilities.as_ref()?.contains(capability))
     }
 }
 
-/// `6.12.9-amd64` is 6.12.
+/// Parses major and minor version: `6.12.9-amd64` is 6.12.
 pub fn parse_release(release: &str) -> Option<(u32, u32)> {
     let (major, rest) = release.trim().split_once('.')?;
     let minor = rest.split(|c: char| !c.is_ascii_digit()).next()?;
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// `/sys/kernel/btf/vmlinux`.
+/// The state of `/sys/kernel/btf/vmlinux`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Btf {
-    /// Missing.
+    /// The file does not exist.
     Absent,
-    /// The error of reading it.
+    /// Reading failed with this error.
     Unreadable(String),
-    /// Its size in bytes.
+    /// Size of the file in bytes.
     Present(u64),
 }
 
@@ -98,66 +98,66 @@ pub enum Btf {
 pub struct FeatureOff {
     /// The feature.
     pub feature: Feature,
-    /// The missing parts, such as `task_struct.throttled` or `BPF_FUNC_loop`.
+    /// The missing kernel parts, such as `task_struct.throttled` or `BPF_FUNC_loop`.
     pub missing: Vec<String>,
 }
 
-/// `/sys/kernel/security/lockdown`.
+/// The lockdown level in `/sys/kernel/security/lockdown`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lockdown {
-    /// Off.
+    /// No lockdown.
     None,
-    /// The kernel may not be changed.
+    /// Users cannot change the running kernel.
     Integrity,
-    /// Nor may its memory be read.
+    /// Users also cannot read kernel memory.
     Confidentiality,
 }
 
-/// Which hierarchies of cgroups a host has mounted.
+/// The cgroup hierarchies that a host has mounted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CgroupLayout {
     /// Only v1 hierarchies.
     V1,
-    /// Only the unified one.
+    /// Only the v2 hierarchy.
     V2,
-    /// Both.
+    /// Both v1 and v2 hierarchies.
     Hybrid,
-    /// None at all.
+    /// No hierarchy.
     #[default]
     None,
 }
 
-/// Where cgroups are mounted.
+/// The mounted cgroup hierarchies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupFacts {
-    /// Which hierarchies there are.
+    /// The versions that are mounted.
     pub layout: CgroupLayout,
-    /// The mount point of the hierarchy with the cpu controller.
+    /// Mount point of the hierarchy with the cpu controller.
     pub cpu_mount: Option<String>,
-    /// That hierarchy is v2.
+    /// True if the hierarchy with the cpu controller is v2.
     pub cpu_is_v2: bool,
 }
 
 /// The result of loading, attaching and one reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trial {
-    /// From the start of loading until everything is attached.
+    /// Time from the start of loading until everything is attached, ms.
     pub attach_ms: u64,
-    /// Time of the first reading of all tasks.
+    /// Time of the first reading of all tasks, µs.
     pub read_us: u64,
-    /// Tasks in it.
+    /// Number of tasks in the reading.
     pub tasks: u64,
-    /// Optional things that the kernel refused, in sentences.
+    /// Optional features that the kernel refused, one sentence each.
     pub refused: Vec<String>,
 }
 
 cgscope_layout::named! {
     /// The severity of a verdict.
     Level {
-        /// As it should be.
+        /// All is well.
         Ok = "ok",
-        /// Good to know; nothing is off.
+        /// Worth knowing, but nothing is wrong.
         Note = "note",
         /// A feature is off or a figure can be misread.
         Degraded = "degraded",
@@ -167,18 +167,18 @@ cgscope_layout::named! {
 }
 by_name!(Level);
 
-/// A verdict on one topic; with `--json` an object.
+/// A verdict on one topic; an object in `--json` output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// The topic in one word.
     pub topic: &'static str,
     /// Its severity.
     pub level: Level,
-    /// What was found.
+    /// The observation.
     pub finding: String,
-    /// What that prevents.
+    /// What the observation prevents.
     pub effect: Option<String>,
-    /// How to fix it.
+    /// How to fix the problem.
     pub remedy: Option<String>,
 }
 
@@ -196,18 +196,18 @@ pub fn worst(verdicts: &[Verdict]) -> Level {
     verdicts.iter().map(|verdict| verdict.level).max().unwrap_or(Level::Ok)
 }
 
-/// The default mode on such a host; `None`: neither works.
+/// The default mode on this host; `None`: neither mode works.
 pub fn mode(facts: &Facts, verdicts: &[Verdict]) -> Option<Mode> {
     match worst(verdicts) {
-        // The coarse mode reads the kernel's own sums.
+        // The coarse mode reads the sums that the kernel keeps.
         Level::Missing => (facts.sched_info == Some(true)).then_some(Mode::Coarse),
         _ => Some(Mode::Bpf),
     }
 }
 
-/// Why the exact mode could not start: the first missing thing. `None` if nothing is known to be missing.
+/// The first missing requirement that explains why the exact mode could not start. `None` if nothing is known to be missing.
 pub fn cause_of_failure(facts: &Facts, error: &str) -> Option<Verdict> {
-    // A rule may judge more strictly once it is known that something fails.
+    // Some rules judge more strictly after a failed trial.
     let facts = Facts { trial: Some(Err(error.into())), ..facts.clone() };
     judge(&facts).into_iter().find(|verdict| verdict.level == Level::Missing)
 }

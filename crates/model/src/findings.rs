@@ -1,7 +1,8 @@
-//! What is wrong in an interval, with its figures, and what to do about it: judged by a pure function.
+//! Findings: what is wrong in an interval, with figures and advice. The code is a pure function of the interval.
 //!
-//! A rule has thresholds and a predicate in the file of its kind below `findings/`, and a name and words in `words/findings.rs`.
-//! Only completed waits count, as the cause and culprits of the others are not yet known. A rule without data has no findings.
+//! Each rule has its thresholds and its predicate in the file of its kind below `findings/`, and its name and text in
+//! `words/findings.rs`. Only completed waits count, because the cause and the culprits of waits in progress are not known yet. A
+//! rule whose data is missing reports nothing.
 
 mod contention;
 mod host;
@@ -31,41 +32,43 @@ pub(crate) use numa::{FarMemory, Hold, Skew};
 pub use quota::BELOW_LIMIT_PERCENT;
 pub(crate) use quota::Throttled;
 
-/// A thread is busy if it ran or waited for this share of the interval, percent. Idle threads do not compete for a quota.
+/// A thread is busy if it runs or waits for at least this share of the interval, percent. Idle threads do not compete for a
+/// quota.
 pub const BUSY_THREAD_PERCENT: u64 = 1;
-/// Most findings of an interval: those that cost most.
+/// Maximum number of findings of an interval; the most costly are kept.
 pub const MOST: usize = 12;
 
-/// One thing that is wrong.
+/// One problem found in an interval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Its rule.
+    /// The rule that reports this finding.
     pub rule: Rule,
-    /// Path of its cgroup, as under the mount; `None`: all that was measured.
+    /// Path of the affected cgroup, relative to the cgroup mount; `None`: all measured tasks.
     pub cgroup: Option<Arc<str>>,
-    /// What is wrong, with the figures: one sentence, without a full stop.
+    /// The problem, with figures: one sentence without a full stop.
     pub says: String,
-    /// What to do: one sentence, without a full stop.
+    /// The action to take: one sentence without a full stop.
     pub advice: String,
-    /// The waiting that it cost, ns summed over tasks. Two findings may share it.
+    /// Waiting time that the problem causes, ns summed over tasks. Two findings may count the same waiting.
     pub lost_ns: u64,
 }
 
-/// The facts about a host that rules need besides the interval.
+/// The facts about a host that rules need in addition to the interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Host {
-    /// CPUs online; `None`: not known.
+    /// Number of online CPUs; `None`: unknown.
     pub cpus: Option<u32>,
-    /// True if no selection left out tasks.
+    /// True if all tasks of the host were measured, not only a selection.
     pub whole: bool,
 }
 
-/// What is wrong in `interval`, at most [`MOST`]: the most costly first, and last what only limits the other figures.
+/// Returns at most [`MOST`] findings of `interval`, the most costly first. Unattributed waiting comes last: it only makes the
+/// other figures less certain.
 pub fn findings(interval: &Interval, host: &Host) -> Vec<Finding> {
     findings_in(interval, &Tree::new(interval), host)
 }
 
-/// The same with the tree of the interval.
+/// The same as [`findings`], for a caller that already has the tree of the interval.
 pub fn findings_in(interval: &Interval, tree: &Tree, host: &Host) -> Vec<Finding> {
     if interval.duration_ns == 0 {
         return Vec::new();
@@ -83,7 +86,7 @@ fn order(finding: &Finding) -> (bool, Reverse<u64>, Option<&str>, Rule) {
     (*rule == Rule::Unattributed, Reverse(*lost_ns), cgroup.as_deref(), *rule)
 }
 
-/// True if `part` is at least this share of `whole`, percent; false if `whole` is 0.
+/// True if `part` is at least this percentage of `whole`; false if `whole` is 0.
 pub(crate) fn is_share(part: u64, whole: u64, percent: u64) -> bool {
     whole != 0 && u128::from(part) * 100 >= u128::from(whole) * u128::from(percent)
 }
@@ -92,26 +95,26 @@ fn is_much(ns: u64, least_ns: u64, whole_ns: u64, percent: u64) -> bool {
     ns >= least_ns && is_share(ns, whole_ns, percent)
 }
 
-/// The busy threads among some tasks, without kernel threads that are bound to their CPUs: nobody can spread those.
+/// The busy threads among some tasks, except kernel threads that are bound to a CPU: no user can move those.
 #[derive(Debug, Default)]
 pub(crate) struct BusyThreads {
     pub threads: u64,
-    /// Their processes.
+    /// The processes of the threads.
     pub processes: BTreeSet<u32>,
-    /// The CPUs they are on or were on last.
+    /// The current or last CPU of each thread.
     pub cpus: BTreeSet<u32>,
-    /// What they waited behind their own cgroup, ns.
+    /// Time the threads waited behind their own cgroup, ns.
     pub own_ns: u64,
 }
 
-/// An interval with its derived sums. Cgroups are nodes of the tree.
+/// An interval with sums derived from it. Cgroups are nodes of the tree.
 pub(crate) struct Context<'a> {
     pub interval: &'a Interval,
     pub tree: &'a Tree,
     pub host: Host,
-    /// Every task, also where its cgroup's path is not known.
+    /// Sums over every task, including tasks whose cgroup path is unknown.
     pub total: Sums,
-    /// How long the quota of each node throttled tasks, ns.
+    /// Time that the quota of each node throttled tasks, ns.
     pub held_ns: Vec<u64>,
 }
 
@@ -125,7 +128,7 @@ impl<'a> Context<'a> {
         context
     }
 
-    /// The groups that together have each task once.
+    /// The groups that together contain each task once.
     pub fn groups(&self) -> impl Iterator<Item = &'a Group> + use<'a> {
         self.tree.nodes().first().map(|root| &root.group).into_iter().chain(&self.tree.unknown)
     }
@@ -138,12 +141,12 @@ impl<'a> Context<'a> {
         &self.tree.nodes()[node].path
     }
 
-    /// The limits of a cgroup itself.
+    /// The limits set on the cgroup itself.
     pub fn limits(&self, node: usize) -> Option<&'a CgroupReading> {
         self.tree.limits(self.interval, node)
     }
 
-    /// The sums of a cgroup with all below it.
+    /// The sums of a cgroup and all cgroups below it.
     pub fn with_below(&self, node: usize) -> Sums {
         Sums::from(&self.tree.nodes()[node].group)
     }
@@ -161,10 +164,10 @@ impl<'a> Context<'a> {
     }
 }
 
-/// How long each node's quota throttled tasks. Where that was not recorded, the tightest quota counts, as for
-/// [`Node::limited_by`].
+/// Computes the time that each node's quota throttled tasks. If the recording does not say which quota throttled them, the
+/// tightest quota counts, as in [`Node::limited_by`].
 fn held(interval: &Interval, tree: &Tree) -> Vec<u64> {
-    // By id: a cgroup that was removed and made again has two.
+    // By id, because a cgroup that was removed and created again has two ids.
     let living = interval.tasks.iter().map(|task| (task.reading.cgroup_id, &task.wait));
     let exited = interval.exited.iter().map(|exited| (exited.cgroup_id, &exited.wait));
     let waits = living.chain(exited).map(|(id, wait)| (id, wait.by_cause.get(Cause::Throttled)));
@@ -187,7 +190,7 @@ fn held(interval: &Interval, tree: &Tree) -> Vec<u64> {
         };
         limits.sort_unstable_by(|a, b| b.cmp(a));
         for (ns, limit) in limits {
-            // The pairs are of all tasks of the cgroup; a selection by name may have left only some of these.
+            // The pairs cover all tasks of the cgroup. A selection by name may contain only some of these tasks.
             let ns = (*ns).min(rest_ns);
             rest_ns -= ns;
             hold(tree.find_id(interval, *limit), ns);
@@ -196,7 +199,7 @@ fn held(interval: &Interval, tree: &Tree) -> Vec<u64> {
     held
 }
 
-/// The key with the largest sum.
+/// Returns the key with the largest sum.
 fn most<K: Ord>(parts: impl Iterator<Item = (K, u64)>) -> Option<(K, u64)> {
     sum::tally(parts).into_iter().max_by_key(|(_, ns)| *ns)
 }

@@ -1,12 +1,13 @@
-//! Kernel functions by what a task sleeps for in them. Names are those of Linux 6.1 to 7.2; a compiler's variant (`.constprop.0`,
-//! `.isra.0`, `.part.0`) is the same function.
+//! Maps kernel functions to what a task in them sleeps for. Names are those of Linux 6.1 to 7.2. A compiler's variant
+//! (`.constprop.0`, `.isra.0`, `.part.0`) counts as the same function.
 
 use super::BlockedKind::{self, *};
 
-/// The kind of a function; `None` for those that anything may sleep in, such as the scheduler's, and for unknown ones.
+/// The kind of a function; `None` for unknown functions, and for functions such as the scheduler's that tasks sleep in for any
+/// reason.
 pub(super) fn of_function(name: &str) -> Option<BlockedKind> {
     let name = name.split([' ', '.']).next().unwrap_or(name);
-    // The longest of several: `oom_reaper` begins with `oom_`, too.
+    // The longest matching rule wins: `oom_reaper` also matches `oom_*`.
     let rules = RULES.iter().filter(|(rule, _)| match rule.strip_suffix('*') {
         Some(beginning) => name.starts_with(beginning),
         None => name == *rule,
@@ -14,15 +15,15 @@ pub(super) fn of_function(name: &str) -> Option<BlockedKind> {
     rules.max_by_key(|(rule, _)| rule.len()).map(|(_, kind)| *kind)
 }
 
-/// The functions in which threads of the kernel alone begin; those that io_uring makes in a process do so elsewhere.
+/// True for the functions in which only kernel threads start. Threads that io_uring creates in a process start elsewhere.
 pub(super) fn is_of_kernel_threads(name: &str) -> bool {
     matches!(name.split([' ', '.']).next(), Some("kthread" | "kthreadd"))
 }
 
-/// A function, or with a star all whose names begin so.
+/// Rules: a function name, or with a star all names with this prefix.
 #[rustfmt::skip]
 pub(super) const RULES: &[(&str, BlockedKind)] = &[
-    // Sockets. Waits for data of datagrams are the same function in accept, so that its callers are named here.
+    // Sockets. accept waits in the function that also waits for datagrams, so the callers of that function are named here.
     ("inet_csk_accept", Accept), ("unix_accept", Accept), ("vsock_accept", Accept), ("do_accept", Accept), ("__sys_accept4", Accept),
     ("sctp_accept", Accept), ("smc_accept", Accept),
     ("sk_wait_data", Network), ("sk_stream_wait*", Network), ("sock_alloc_send_pskb", Network), 
@@ -42,7 +43,7 @@ pub(super) const RULES: &[(&str, BlockedKind)] = &[
     ("ep_poll", Poll), ("do_epoll_wait", Poll), ("eventfd_read", Poll), ("eventfd_write", Poll), ("inotify_read", Poll),
     ("fanotify_read", Poll), ("signalfd_*", Poll), ("perf_read", Poll), ("evdev_read", Poll), ("binder_thread_read", Poll),
     ("userfaultfd_read*", Poll), ("kvm_vcpu_block", Poll), ("kvm_vcpu_halt", Poll),
-    // Block devices and what is written to them.
+    // Block devices, and data that is written to them.
     ("io_schedule*", Disk), ("blk_io_schedule", Disk), ("wait_for_completion_io*", Disk), ("bit_wait_io", Disk),
     ("submit_bio_wait", Disk), ("bio_await*", Disk), ("blk_execute_rq", Disk), ("__blkdev_direct_IO*", Disk), ("blkdev_*", Disk),
     ("blk_mq_get_tag", Disk), ("blk_mq_freeze_queue_wait", Disk), ("rq_qos_wait", Disk), ("wbt_wait", Disk), ("blkcg_maybe_throttle_current", Disk),
@@ -53,7 +54,7 @@ pub(super) const RULES: &[(&str, BlockedKind)] = &[
     ("jbd2_*", Disk), ("wait_transaction_locked", Disk), ("add_transaction_credits", Disk), ("start_this_handle", Disk), ("do_get_write_access", Disk),
     ("ext4_*", Disk), ("xlog_*", Disk), ("xfs_*", Disk), ("btrfs_*", Disk), ("f2fs_*", Disk), ("dm_*", Disk), ("md_handle_request", Disk), ("nvme_*", Disk), ("scsi_*", Disk),
     ("__fuse_simple_request", Disk), ("request_wait_answer", Disk),
-    // Between processes.
+    // Communication between processes.
     ("pipe_read", Pipe), ("pipe_write", Pipe), ("anon_pipe_read", Pipe), ("anon_pipe_write", Pipe), ("fifo_pipe_*", Pipe), ("pipe_wait_*", Pipe),
     ("wait_for_partner", Pipe), ("fifo_open", Pipe), ("ipipe_prep*", Pipe), ("opipe_prep*", Pipe), ("wait_for_space", Pipe),
     ("do_msgrcv", Pipe), ("do_msgsnd", Pipe), ("wq_sleep", Pipe), ("do_mq_timed*", Pipe),
@@ -77,7 +78,7 @@ pub(super) const RULES: &[(&str, BlockedKind)] = &[
     ("congestion_wait", Memory), ("mem_cgroup_handle_over_high", Memory), ("__mem_cgroup_handle_over_high", Memory), ("try_to_free_mem_cgroup_pages", Memory),
     ("mem_cgroup_oom*", Memory), ("migration_entry_wait*", Memory), ("softleaf_entry_wait*", Memory), ("handle_userfault", Memory),
     ("out_of_memory", Memory), ("oom_*", Memory), ("swap_*", Memory), ("do_swap_page", Memory), ("migrate_pages*", Memory), ("lru_add_drain_all", Memory),
-    // What waits for nothing that could be had sooner.
+    // Waits for time, children, signals or terminals; stopped and frozen tasks; idle kernel threads.
     ("do_nanosleep", Timer), ("hrtimer_nanosleep*", Timer), ("common_nsleep*", Timer), ("alarm_timer_nsleep", Timer), ("timerfd_read*", Timer),
     ("usleep_range_state", Timer), ("msleep*", Timer),
     ("do_wait", Child), ("__do_wait", Child), ("kernel_wait4", Child), ("kernel_waitid", Child), ("wait_for_vfork_done", Child), ("kernel_clone", Child),

@@ -1,4 +1,4 @@
-//! What the active threads of a target did with their time.
+//! How the active threads of a target spent their time.
 
 use cgscope_layout::{BlockedState, Cause};
 
@@ -10,37 +10,38 @@ use crate::{
     sum,
 };
 
-/// The time of threads, ns summed over them. The parts sum to the time that they existed, as far as that is known.
+/// Times of threads, ns summed over them. The parts sum to the time that the threads existed, as far as that is known.
 ///
-/// A thread is active if it was blocked in a way that no signal ends (I/O, locks of the kernel) for [`BUSY_THREAD_PERCENT`] of the
-/// interval, or if it ran or waited for a CPU that long and for [`BESIDE_BUSIEST_PERCENT`] of what the busiest thread did. If none
-/// is, all count. Being blocked for work in that way (the parent of a vfork) does not count, nor do threads of the kernel in a target
-/// of several threads.
+/// A thread is active if it ran or waited for a CPU for [`BUSY_THREAD_PERCENT`] of the interval and for
+/// [`BESIDE_BUSIEST_PERCENT`] of the busiest thread's time. A thread is also active if it was in uninterruptible sleep (I/O,
+/// kernel locks) for [`BUSY_THREAD_PERCENT`] of the interval. Such sleep does not count if the thread waits for work (the parent
+/// of a vfork), or if it is a kernel thread and the target is a cgroup or the host. If no thread is active, all threads count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Activity {
-    /// Length of the interval.
+    /// Length of the interval, ns.
     pub duration_ns: u64,
-    /// Active threads, and tasks that exited. The other threads are in the sums below only if none is active.
+    /// Number of active threads and exited tasks. The sums below include the other threads only if no thread is active.
     pub threads: u64,
     pub on_cpu_ns: u64,
-    /// Waits.
+    /// Time waited for a CPU, by cause.
     pub by_cause: ByCause,
-    /// The part of its wait behind its own cgroup in `/`, where many hosts keep all that has no other cgroup.
+    /// The part of `own_cgroup` waits that tasks of `/` have. On many hosts `/` holds all tasks without a cgroup of their own.
     pub behind_root_ns: u64,
-    /// The part of its wait behind other cgroups that real-time tasks had.
+    /// The part of `other_cgroup` waits that real-time tasks have.
     pub realtime_ns: u64,
-    /// Blocked, by kind; for tasks that exited only known kinds.
+    /// Blocked time by kind; for exited tasks only the known kinds.
     pub blocked: BlockedTime,
-    /// Blocked time of unknown kind of tasks that exited. Most of it may be that of idle threads.
+    /// Blocked time of exited tasks with an unknown kind. Most of it may belong to idle threads.
     pub left_out_ns: u64,
-    /// The blocked time of some threads is not known and not in `blocked`.
+    /// True if the blocked time of some threads is unknown and so missing in `blocked`.
     pub has_unread: bool,
-    /// What the busiest thread ran or waited for a CPU; tasks that exited count as one.
+    /// Time that the busiest thread ran or waited for a CPU; exited tasks count as one thread.
     pub busiest_ns: u64,
 }
 
 impl Activity {
-    /// The activity of these threads. `is_wide`: the target is a cgroup or the host, which threads of the kernel do not make active.
+    /// Computes the activity of these threads. `is_wide`: the target is a cgroup or the host. Uninterruptible sleep of kernel
+    /// threads does not make them active there.
     pub(super) fn of(tasks: &[&TaskInterval], classes: &Classes, is_wide: bool) -> Self {
         let duration_ns = classes.interval.duration_ns;
         let tasks: Vec<_> = tasks.iter().map(|task| (task, Self::of_task(task, classes))).collect();
@@ -59,8 +60,8 @@ impl Activity {
         if active.threads == 0 { all } else { active }
     }
 
-    /// Adds tasks that exited, of which only sums are known: they are active where one thread with these sums would be.
-    /// `stacks`: what they were blocked on as far as they have stacks.
+    /// Adds exited tasks. Only their sums are known: the tasks are active if one thread with these sums would be. `stacks`: what
+    /// the exited tasks were blocked on, as far as their stacks are known.
     pub(super) fn add_exited<'a>(
         &mut self,
         exited: impl IntoIterator<Item = &'a ExitedInterval>,
@@ -91,7 +92,7 @@ impl Activity {
         }
     }
 
-    /// True if some of its blocked time is not known and left out.
+    /// True if some blocked time is unknown or left out.
     pub fn is_partial(&self) -> bool {
         let all_ns = self.time_ns().saturating_add(self.left_out_ns);
         self.has_unread || is_share(self.left_out_ns, all_ns, NAMED_PERCENT)
@@ -101,7 +102,7 @@ impl Activity {
         self.wanted_ns().saturating_add(self.blocked.total())
     }
 
-    /// Ran or waited for a CPU.
+    /// Time on a CPU or waiting for one.
     pub fn wanted_ns(&self) -> u64 {
         self.on_cpu_ns.saturating_add(self.by_cause.total())
     }
@@ -114,17 +115,17 @@ impl Activity {
         self.by_cause.get(Cause::Wakeup)
     }
 
-    /// On a run queue, or waking.
+    /// Time on a run queue or waking up.
     pub fn in_line_ns(&self) -> u64 {
         self.by_cause.total().saturating_sub(self.throttled_ns())
     }
 
-    /// On a run queue, unknown causes included.
+    /// Time on a run queue, including unknown causes.
     pub fn queued_ns(&self) -> u64 {
         self.in_line_ns().saturating_sub(self.wakeup_ns())
     }
 
-    /// Blocked on what makes a target of this class.
+    /// Time blocked on the kinds that belong to this class.
     pub fn blocked_ns(&self, class: Class) -> u64 {
         let kinds = self.blocked.iter().filter(|(kind, _)| Class::blocked_on(*kind) == class);
         sum::total(kinds.map(|(_, ns)| ns))
@@ -133,11 +134,11 @@ impl Activity {
     fn of_task(task: &TaskInterval, classes: &Classes) -> Self {
         let mut by_cause = task.wait.by_cause;
         if let Some(pending) = &task.reading.pending {
-            // It may have begun long before the interval.
+            // A pending wait may have begun long before the interval.
             by_cause.add(&pending.by_cause.at_most(classes.interval.duration_ns));
         }
         let activity = Self::new(task.totals.on_cpu_ns, by_cause, task.reading.cgroup_id, classes);
-        // What is left of the interval is no measure: the task may have started or exited in it.
+        // The rest of the interval is no measure of blocked time: the task may have started or exited within it.
         let blocked = classes.blocked.of_task(task);
         Self {
             blocked: blocked.copied().unwrap_or_default(),
@@ -154,7 +155,7 @@ impl Activity {
         Self { on_cpu_ns, by_cause, behind_root_ns, ..Self::default() }
     }
 
-    /// The caller counts threads.
+    /// Adds all times but not `threads`, which the caller counts.
     fn add(&mut self, other: &Self) {
         sum::add(&mut self.on_cpu_ns, other.on_cpu_ns);
         self.by_cause.add(&other.by_cause);
@@ -167,7 +168,7 @@ impl Activity {
     }
 }
 
-/// The blocked time of tasks that exited: of a kind known by stacks or states, and of none.
+/// Splits the blocked time of exited tasks: by kind where stacks or states show the kind, and the unknown rest.
 fn known(by_state: &ByState, stacks: &BlockedTime) -> (BlockedTime, u64) {
     let mut known = *stacks;
     let nameless_ns = std::mem::take(&mut known.0[BlockedKind::Unknown as usize]);
@@ -181,7 +182,7 @@ fn known(by_state: &ByState, stacks: &BlockedTime) -> (BlockedTime, u64) {
     (known, rest_ns.saturating_add(nameless_ns))
 }
 
-/// Blocked for long enough in a way that no signal ends, and not for work.
+/// True if the thread was in uninterruptible sleep for long enough, without waiting for work.
 fn is_stuck(task: &TaskInterval, classes: &Classes) -> bool {
     let serial = task.reading.serial;
     let blocked = task.accounts.as_deref().and_then(|accounts| accounts.blocked).unwrap_or_default();

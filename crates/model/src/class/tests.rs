@@ -1,4 +1,4 @@
-//! Each rule speaks at its threshold and not below; the field cases read as they should.
+//! Tests that each rule reports at its threshold and not below it, and that the field cases are judged correctly.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
 
 pub(super) const S: u64 = 1_000_000_000;
 
-/// Four threads that were active so, of 1000.
+/// The activity of four threads. Times are in parts of 1000.
 pub(super) fn activity(on_cpu: u64, waits: &[(Cause, u64)], kinds: &[(BlockedKind, u64)]) -> Activity {
     let mut by_cause = ByCause::default();
     waits.iter().for_each(|(cause, ns)| by_cause.add(&ByCause::only(*cause, *ns)));
@@ -87,7 +87,7 @@ fn contention_is_told_of_from_a_fifth_of_the_wanted_time_on() {
 fn what_takes_three_fifths_of_the_needed_time_is_named_alone() {
     assert_eq!(names(&activity(400, &[], &[(BlockedKind::Network, 600)])), ["I/O-bound"]);
     assert_eq!(names(&activity(401, &[], &[(BlockedKind::Network, 599)])), ["I/O-bound", "CPU-bound"]);
-    // Waiting for work is not of the needed time.
+    // Waiting for work does not count as needed time.
     assert_eq!(
         names(&activity(200, &[], &[(BlockedKind::Network, 300), (BlockedKind::Accept, 499)])),
         ["I/O-bound"]
@@ -183,12 +183,12 @@ pub(super) fn classes_of<T>(interval: &Interval, read: impl FnOnce(Classes<'_>) 
     read(Classes::new(interval, &tree, &blocked))
 }
 
-/// The one process that all threads here are of.
+/// The class of the only process: all threads in these tests belong to it.
 pub(super) fn process(classes: Classes<'_>) -> Classified {
     classes.threads(&classes.interval.tasks.iter().collect::<Vec<_>>())
 }
 
-/// 8 workers of which each computes 20 % and waits 65 % for a remote call; 30 others that nobody needed.
+/// 8 workers each compute 20 % and wait 65 % for a remote call; 30 other threads only wait for work.
 #[test]
 fn field_case_4_workers_that_wait_are_not_helped_by_cpu() {
     let (mut tasks, mut stacks) = (Vec::new(), Vec::new());
@@ -238,7 +238,7 @@ fn a_thread_that_is_stuck_in_a_device_is_active_although_it_does_not_run() {
     assert_eq!(says, "I/O-bound: blocked on disk 100 % of the time, on a CPU 0 %: more CPU will not help");
 }
 
-/// A busy loop in half a CPU.
+/// A busy loop under a quota of half a CPU.
 #[test]
 fn field_case_1_a_loop_under_a_quota_is_quota_bound() {
     let tasks = vec![task(1, S / 2, ByCause::only(Cause::Throttled, S / 2), Some([0; 5]))];
@@ -255,12 +255,13 @@ fn field_case_1_a_loop_under_a_quota_is_quota_bound() {
     }
 }
 
-/// 20 threads on one CPU of quota: per second of the run 0.866 s on a CPU and 1.897 s throttled over all.
+/// 20 threads under a quota of 1 CPU. For each second of the run all of them together have 0.866 s on a CPU and 1.897 s
+/// throttled.
 #[test]
 fn field_case_2_threads_above_a_quota_are_too_many() {
     let throttled = ByCause::only(Cause::Throttled, S * 1_897 / 20_000);
     let thread = |serial| task(serial, S * 866 / 20_000, throttled, Some([S / 2, 0, 0, 0, 0]));
-    // Each sleeps on a futex until its next frame, most of the time.
+    // Each thread sleeps most of the time on a futex until its next frame.
     let mut tasks: Vec<_> = (1..=20).map(thread).collect();
     let stacks = (1..=20).map(|serial| stack(serial, 2, S / 2)).collect();
     let interval = with_quota(interval(tasks.clone(), stacks), 100_000);
@@ -268,7 +269,7 @@ fn field_case_2_threads_above_a_quota_are_too_many() {
         classes_of(&interval, process).says,
         "quota-bound: throttled 15 % of the time by /pool (1 CPU), blocked on a futex 78 % (a lock, or a pool that waits for work), on a CPU 7 %: raise the limit (cpu.max, in v1 cpu.cfs_quota_us) or use fewer threads"
     );
-    // With as much throttling but half of the work the quota is not what bounds it.
+    // With as much throttling but half the work, the quota is not the bound.
     tasks.iter_mut().for_each(|task| task.totals.on_cpu_ns /= 2);
     let interval = with_quota(self::interval(tasks, interval.stacks), 100_000);
     assert_eq!(classes_of(&interval, process).classes, [Class::LockBound]);

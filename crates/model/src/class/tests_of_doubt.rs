@@ -1,4 +1,4 @@
-//! What is not known, is too little or is not the target's own is neither judged nor advised on.
+//! Tests that no class or advice comes from data that is unknown, too small or not the target's own.
 
 use cgscope_layout::BlockedState;
 
@@ -71,7 +71,7 @@ fn without_accounts_nothing_is_said_of_blocked_time() {
         interval.mode = Mode::Coarse;
         classes_of(&interval, |classes| classes.total())
     };
-    // Born in the interval, or gone in it: what is left of it was no sleep.
+    // The task may have started or exited in the interval, so the rest of the interval is not sleep.
     let half = of(S / 2, ByCause::only(Cause::Unattributed, S / 50));
     assert_eq!(half.classes, []);
     assert_eq!(
@@ -106,7 +106,7 @@ fn what_an_idle_target_loses_is_told_from_a_tenth_of_the_time_on() {
 
 #[test]
 fn advice_has_its_figure_in_the_sentence() {
-    // 3 % of the time, but a fifth of what it wanted.
+    // 3 % of the time, but a fifth of the time that it ran or wanted to run.
     let quota = Quota { path: "/pool".into(), cores: Some(1.0), used_up: true };
     let little = activity(120, &[(Cause::Throttled, 30)], &[(BlockedKind::Lock, 850)]);
     let says = verdict(&little, Some(&quota)).says;
@@ -184,7 +184,7 @@ fn in_the_root_cgroup_others_may_be_to_blame() {
     );
 }
 
-/// `true`: a millisecond, in which it runs and reads its pages.
+/// The command `true`: it lives for a millisecond, runs and reads its pages.
 #[test]
 fn what_is_over_at_once_is_too_short_to_judge() {
     let of = |duration_ns, ran_ns| {

@@ -1,41 +1,43 @@
 //! The counters and the histogram of each subject, summed over blocks of time.
 //!
-//! Consecutive Intervals resemble each other, so blocks of several count as the observations. Their number is bounded: an hour
-//! takes no more memory than a minute.
+//! Consecutive Intervals resemble each other, so the statistics use blocks of several Intervals as observations. The number of
+//! blocks is limited: an hour takes no more memory than a minute.
 
 use cgscope_layout::{BUCKETS, CAUSES, Cause};
 
 use crate::{Counter, Hist, Observed, Totals, counters::COUNTERS, sum};
 
-/// Most blocks of a recording: when it reaches them, each two become one. The spread of a mean is known to 15 % from 24 already.
+/// Maximum number of blocks of a recording. At this number each two blocks are merged into one. 24 blocks are enough to know the
+/// spread of a mean to 15 %.
 pub const MOST_BLOCKS: usize = 48;
-/// Fewest blocks of a recording with as many intervals, however long they become.
+/// Fewest blocks of a recording that has at least this many intervals, however long the blocks become.
 const FEW_BLOCKS: usize = 8;
 
-/// A counter of a block. The causes come first, in the order of [`Cause::ALL`]; those of [`Counter`] come after them.
+/// A counter of a block. In the cells the causes come first, in the order of [`Cause::ALL`]; the counters of [`Counter`] come
+/// last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum Measure {
-    /// Completed waits, ns.
+    /// Time of completed waits, ns.
     Wait = CAUSES as u8,
-    /// Completed waits.
+    /// Number of completed waits.
     Waits,
     OnCpu,
-    /// Periods of the quota.
+    /// Quota periods.
     Periods,
     ThrottledPeriods,
     /// `throttled_ns` of the quota.
     Stood,
-    /// Run time, weighted by the share of memory elsewhere.
+    /// Run time, weighted by the share of memory on other nodes.
     Remote,
-    /// Run time of which that is a share.
+    /// The run time that `Remote` is a share of.
     RemoteOf,
-    /// Time that the CPUs of the host ran anything.
+    /// Time that the host's CPUs were busy.
     Busy,
     Online,
     Hook,
     Collector,
-    /// Waited behind one culprit, ns.
+    /// Time waited behind one culprit, ns.
     Behind,
     /// The longest wait: a maximum, not a sum.
     Longest,
@@ -43,7 +45,7 @@ pub(super) enum Measure {
 
 const LONGEST: usize = Measure::Longest as usize;
 const MEASURES: usize = LONGEST + 1 + COUNTERS;
-/// The counters, and after them the buckets of the histogram.
+/// Number of cells: the counters, then the buckets of the histogram.
 const CELLS: usize = MEASURES + BUCKETS;
 
 pub(super) const fn of_cause(cause: Cause) -> usize {
@@ -54,7 +56,7 @@ pub(super) const fn of_counter(counter: Counter) -> usize {
     LONGEST + 1 + counter as usize
 }
 
-/// The sum of a counter that is unknown for some task. Sums saturate here, so that it stays whatever is added.
+/// Marks a sum in which a counter of some task is unknown. Sums saturate here, so further additions keep the mark.
 pub(super) const UNKNOWN: u64 = u64::MAX;
 
 /// The sums of a subject over one or several blocks.
@@ -77,7 +79,8 @@ impl BlockSums {
         *sum = if cell == LONGEST { amount.max(*sum) } else { sum.saturating_add(amount) };
     }
 
-    /// Adds what tasks did; `hist` holds their waits. A counter that is not known makes its sum [`UNKNOWN`].
+    /// Adds the figures of tasks; `hist` holds their waits. An unknown counter makes the sum [`UNKNOWN`], unless the counter is
+    /// partial.
     pub fn add_tasks(&mut self, totals: &Totals, max_ns: u64, hist: &Hist, observed: &Observed<'_>) {
         totals.by_cause.iter().for_each(|(cause, ns)| self.add_to(of_cause(cause), ns));
         self.add(Measure::Wait, totals.wait_ns);
@@ -97,7 +100,7 @@ impl BlockSums {
         self.0[LONGEST] = longest;
     }
 
-    /// The sums as a row of this block.
+    /// Returns the sums as a row with this block number.
     pub fn row(&self, block: usize) -> BlockCells {
         let used = || self.0.iter().enumerate().filter(|(_, amount)| **amount != 0);
         BlockCells {
@@ -112,7 +115,8 @@ impl BlockSums {
     }
 }
 
-/// One or several blocks of a subject: the cells that are not 0, ascending, and their amounts. Pairs would take nearly twice the memory.
+/// The non-zero cells of one or several blocks of a subject, ascending, with their amounts. Storing pairs would take nearly twice
+/// the memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct BlockCells {
     block: u16,
@@ -129,7 +133,7 @@ impl BlockCells {
         self.cells.binary_search(&(cell as u16)).map_or(0, |at| self.amounts[at])
     }
 
-    /// The histogram, without causes.
+    /// The histogram without causes.
     pub fn hist(&self) -> Hist {
         Hist::from_counts((MEASURES..CELLS).map(|cell| self.at(cell)), [])
     }
@@ -143,12 +147,12 @@ impl BlockCells {
     }
 }
 
-/// The blocks of a subject in which it did anything, ascending.
+/// The blocks in which a subject has any activity, ascending.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SubjectBlocks(pub Vec<BlockCells>);
 
 impl SubjectBlocks {
-    /// Joins each `factor` blocks, and a rest that is too short with the one before it.
+    /// Merges groups of `factor` blocks. A remainder of less than half a group joins the group before.
     pub fn merge_blocks(&mut self, factor: usize, blocks: usize) {
         let merged = merged_count(blocks, factor);
         self.regroup(|block| (block / factor).min(merged - 1));
@@ -161,7 +165,7 @@ impl SubjectBlocks {
         self.regroup(|block| block);
     }
 
-    /// Renumbers the blocks in the same order, and joins those of the same number.
+    /// Renumbers the blocks without changing their order, and merges blocks of the same number.
     pub fn regroup(&mut self, number: impl Fn(usize) -> usize) {
         for row in &mut self.0 {
             row.block = number(usize::from(row.block)) as u16;
@@ -179,14 +183,14 @@ impl SubjectBlocks {
         self.0 = regrouped;
     }
 
-    /// The sum over all blocks, as block 0.
+    /// The sum over all blocks, numbered as block 0.
     pub fn sum(&self) -> BlockCells {
         let mut sums = BlockSums::default();
         self.0.iter().for_each(|row| sums.add_row(row));
         sums.row(0)
     }
 
-    /// A figure of each block. `blocks`: their number.
+    /// The values of a figure, one for each of `blocks` blocks.
     fn series_of(&self, blocks: usize, figure: impl Fn(&BlockCells) -> f64) -> Vec<f64> {
         let mut series = vec![0.0; blocks];
         self.0.iter().for_each(|row| series[usize::from(row.block)] = figure(row));
@@ -197,7 +201,7 @@ impl SubjectBlocks {
         self.series_of(blocks, |row| row.at(cell) as f64)
     }
 
-    /// Waits above the middle of `bucket` in each block: those in it count half.
+    /// The number of waits above the middle of `bucket`, for each block. Waits in `bucket` count half.
     pub fn above(&self, bucket: usize, blocks: usize) -> Vec<f64> {
         self.series_of(blocks, |row| {
             let above = row.buckets().filter(|(at, _)| *at >= bucket);
@@ -214,7 +218,7 @@ impl SubjectBlocks {
     }
 }
 
-/// The number of blocks after each `factor` are joined. A rest of less than half goes to the one before.
+/// The number of blocks after merging groups of `factor`. A remainder of less than half a group joins the group before.
 fn merged_count(blocks: usize, factor: usize) -> usize {
     let rest = blocks % factor;
     (blocks / factor + usize::from(rest * 2 >= factor && rest != 0)).max(1)
@@ -224,16 +228,16 @@ fn merged_count(blocks: usize, factor: usize) -> usize {
 pub(super) struct Blocks {
     /// Lengths of the full blocks.
     pub lengths_ns: Vec<u64>,
-    /// Intervals in a full one.
+    /// Number of intervals in a full block.
     pub intervals_each: usize,
     intervals: usize,
     filling_ns: u64,
-    /// Intervals of the block that is being filled.
+    /// Number of intervals in the block that is being filled.
     pub filled: usize,
 }
 
 impl Blocks {
-    /// Counts an interval; true if it fills the block.
+    /// Counts an interval; true if the block is now full.
     pub fn count(&mut self, duration_ns: u64) -> bool {
         self.intervals_each = self.intervals_each.max(1);
         self.intervals += 1;
@@ -242,7 +246,7 @@ impl Blocks {
         self.filled == self.intervals_each
     }
 
-    /// Adds the last block to the one before it if it is less than half as long; true if it did.
+    /// Adds the last block to the one before if it is less than half as long; true if it did so.
     pub fn join_short_end(&mut self) -> bool {
         let [.., before, last] = self.lengths_ns.as_mut_slice() else { return false };
         let is_short = *last < *before / 2;
@@ -270,8 +274,9 @@ impl Blocks {
         self.intervals_each *= factor;
     }
 
-    /// The number of blocks to join in the end. A block is about the cube root of the number of intervals long, the order that
-    /// loses least for series with a short memory, but short enough to leave [`FEW_BLOCKS`].
+    /// The number of blocks to merge into one at the end of the recording. Then the number of intervals in a block is about the
+    /// cube root of all intervals. This length loses least for series with a short memory. Blocks stay short enough to leave
+    /// [`FEW_BLOCKS`].
     pub fn final_factor(&self) -> usize {
         let wanted = ((self.intervals as f64).cbrt() as usize).min(self.intervals / FEW_BLOCKS);
         (wanted / self.intervals_each.max(1)).max(1)

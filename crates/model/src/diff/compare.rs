@@ -1,4 +1,4 @@
-//! Two recordings side by side.
+//! Compares two recordings and builds the table of changes.
 
 use std::{cmp::Ordering, collections::BTreeSet};
 
@@ -15,12 +15,13 @@ use crate::{
     sum,
 };
 
-/// Most subjects with quantiles of waits.
+/// Maximum number of subjects with quantiles of waits.
 const WITH_QUANTILES: usize = 30;
-/// Most cgroups, and programs, that are ranked on each side.
+/// Number of ranked cgroups, and of ranked programs, on each side.
 const TOP: usize = 10;
 
-/// What changed from `before` to `after`, with findings judged by their `hosts`. Swapped recordings give the mirrored answer.
+/// Compares `before` with `after`. `hosts` are the hosts of the two recordings, for findings. Swapping the recordings mirrors the
+/// result.
 pub fn compare(before: Side, after: Side, hosts: &[Host; 2]) -> Diff {
     let (mut before, mut after) = (before.finish(), after.finish());
     names::align(&mut before, &mut after);
@@ -55,12 +56,12 @@ pub fn compare(before: Side, after: Side, hosts: &[Host; 2]) -> Diff {
     }
 }
 
-/// The changes before they are judged.
+/// The table of changes while it is filled and not yet judged.
 struct ChangeTable<'f, 'a> {
     comparison: &'f Comparison<'a>,
     draws: Vec<Vec<f32>>,
     series: Vec<RatioSeries>,
-    /// Each with its place in `series`; `None`: not tested.
+    /// Each change with its index in `series`; `None`: not tested.
     changes: Vec<(Change, Option<usize>)>,
 }
 
@@ -86,7 +87,7 @@ impl<'f, 'a> ChangeTable<'f, 'a> {
     }
 
     fn add_counted(&mut self, pair: &SubjectPair, figure: &Figure) {
-        // Not known on a side: the recording is older.
+        // Unknown on one side, because an older version made that recording.
         if pair.sums.iter().any(|sums| sums.at(figure.ratio.0) == UNKNOWN) {
             return;
         }
@@ -126,7 +127,7 @@ impl<'f, 'a> ChangeTable<'f, 'a> {
         true
     }
 
-    /// `tested`: the series, and the changes of drawn blocks.
+    /// Adds a change. `tested`: its series, and the changes in the bootstrap draws.
     fn add(
         &mut self,
         pair: &SubjectPair,
@@ -197,7 +198,7 @@ fn verdict(change: &Change, is_enough: bool) -> Verdict {
     }
 }
 
-/// What is more than noise first; then shares of wall time before the other figures.
+/// Sorts by: more than noise, then shares of wall time, then size.
 fn order(a: &Change, b: &Change) -> Ordering {
     let is_time = |change: &Change| change.figure.unit == FigureUnit::WallShare;
     b.is_called()
@@ -222,7 +223,7 @@ fn limits(comparison: &Comparison) -> Vec<LimitChange> {
     changes.filter(|change| !is_same(change) || change.changed_during.contains(&true)).collect()
 }
 
-/// Findings that are new or gone, and the number that both have.
+/// Findings that only one recording has, and the number of findings that both have.
 fn found(comparison: &Comparison, hosts: &[Host; 2]) -> (Vec<FindingChange>, usize) {
     let found = [0, 1].map(|side| findings(&comparison.sides[side].whole, &hosts[side]));
     let key = |side: usize, finding: &Finding| {
@@ -239,7 +240,7 @@ fn found(comparison: &Comparison, hosts: &[Host; 2]) -> (Vec<FindingChange>, usi
     (changes, kept)
 }
 
-/// The subjects that waited most, on each side.
+/// The subjects that waited most, for each side.
 fn ranked(
     comparison: &Comparison,
     subjects: &[SubjectPair],

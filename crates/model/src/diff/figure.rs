@@ -1,4 +1,4 @@
-//! The table of figures: what each is made of, its unit and words, and the least change that matters.
+//! The table of figures: how each is computed, its unit and name, and the least change that matters.
 
 use cgscope_layout::Cause;
 use serde::Serialize;
@@ -12,50 +12,50 @@ use crate::{Counter, Mode, causes::shown};
 pub enum FigureUnit {
     /// Share of wall time, summed over tasks or CPUs: 0.5 is half the time of one task, or half a CPU.
     WallShare,
-    /// Times a second.
+    /// Events per second.
     PerSecond,
-    /// Share of a whole, 0 to 1.
+    /// Share of a total, 0 to 1.
     Share,
     /// Nanoseconds.
     Ns,
 }
 
-/// The pairs of recordings in which a figure means the same.
+/// The pairs of recordings in which a figure has the same meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ComparedIn {
     Any,
-    /// Both exact, or both coarse.
+    /// Both recordings are exact, or both are coarse.
     Alike,
-    /// Both exact.
+    /// Both recordings are exact.
     Exact,
-    /// One of them coarse.
+    /// At least one recording is coarse.
     Coarse,
 }
 
 /// A figure that is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// The name in JSON.
+    /// Name in JSON.
     #[serde(rename = "figure")]
     pub name: &'static str,
-    /// Its unit.
+    /// Unit of the values.
     pub unit: FigureUnit,
-    /// The name in sentences and tables.
+    /// Name in sentences and tables.
     #[serde(skip)]
     pub words: &'static str,
-    /// The least change that matters: in its unit, and as a share of the larger side. Both must be reached.
+    /// The least change that matters: in the figure's unit, and as a share of the larger side. A change must reach both.
     #[serde(skip)]
     pub(super) least: (f64, f64),
-    /// The cells of its numerator and its divisor (`None`: wall time).
+    /// The cells of the numerator and of the divisor (divisor `None`: wall time).
     #[serde(skip)]
     pub(super) ratio: (usize, Option<usize>),
-    /// Instead of a ratio: this quantile of waits.
+    /// The quantile of waits that this figure shows; `None`: the figure is a ratio.
     #[serde(skip)]
     pub(super) quantile: Option<f64>,
-    /// The cell that counts its events: it is not tested where they are few.
+    /// The cell that counts the figure's events. With few events the figure is not tested.
     #[serde(skip)]
     pub(super) events: Option<usize>,
-    /// Of the cgroup itself: no sum over the cgroups below it.
+    /// True if the figure covers only the cgroup itself, without the cgroups below it.
     #[serde(skip)]
     pub(super) is_own: bool,
     #[serde(skip)]
@@ -82,7 +82,7 @@ impl Figure {
     fn cause(cause: Cause) -> Self {
         let compared_in = match cause {
             Cause::Throttled => ComparedIn::Any,
-            // In coarse recordings it is whatever no quota explains.
+            // Coarse recordings count every wait that no quota explains as unattributed.
             Cause::Unattributed => ComparedIn::Alike,
             _ => ComparedIn::Exact,
         };
@@ -102,7 +102,7 @@ impl Figure {
         })
     }
 
-    /// True if recordings of these modes both have it with the same meaning.
+    /// True if recordings of these two modes both have the figure, with the same meaning.
     pub(super) fn is_comparable(&self, modes: [Mode; 2]) -> bool {
         let is_exact = modes == [Mode::Bpf; 2];
         match self.compared_in {
@@ -114,7 +114,7 @@ impl Figure {
     }
 }
 
-/// All figures.
+/// All figures that are compared.
 pub fn figures() -> Vec<Figure> {
     let wall = |name, words, sum: Measure| Figure::new(name, words, FigureUnit::WallShare, sum as usize);
     let share = |name, words, part: Measure, whole: Measure| Figure {

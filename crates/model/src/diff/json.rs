@@ -1,4 +1,4 @@
-//! `cgscope.diff/1`: one object a line. What the members mean is in `docs/diff.md`.
+//! Output as `cgscope.diff/1`: one JSON object a line. `docs/diff.md` explains the members.
 
 use serde::Serialize;
 
@@ -6,10 +6,10 @@ use super::{
     CONFIDENCE, Change, Diff, DiffSubject, ERROR, FindingChange, Length, LimitChange, Presence, Ranked,
 };
 
-/// The `schema` of every object.
+/// The `schema` member of every object.
 pub const SCHEMA: &str = "cgscope.diff/1";
 
-/// A line.
+/// One line of the output.
 #[derive(Serialize)]
 pub struct Object<'a> {
     kind: &'static str,
@@ -47,7 +47,7 @@ enum Members<'a> {
     },
 }
 
-/// All lines, in the order in which they are printed.
+/// All lines, in the order of the output.
 pub fn objects(diff: &Diff) -> impl Iterator<Item = Object<'_>> {
     let summary = Members::Summary {
         enough: diff.is_enough(),

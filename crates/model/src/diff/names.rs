@@ -1,4 +1,4 @@
-//! Names under which subjects of two recordings are compared: ids of containers and numbers of threads differ in each run.
+//! Makes names comparable: ids of containers and numbers of threads differ between runs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,8 +8,9 @@ use std::{
 use super::{DiffSubject, blocks::SubjectBlocks, side::Recorded};
 use crate::cgroup_name::without_ids;
 
-/// Gives cgroups that differ only in ids the same name, where each side has some that the other one lacks. Several of one side
-/// become one; their limits are kept where they are equal.
+/// Gives cgroups that differ only in ids the same name. Only cgroups that exist on one side alone are renamed, and only if the
+/// other side has such a cgroup of the same form. Several cgroups of one side with the same form are merged. Their limits are
+/// kept if they are equal.
 pub(super) fn align(before: &mut Recorded, after: &mut Recorded) {
     let (mut names, mut others) = (names(before, after), names(after, before));
     let [forms, other_forms] =
@@ -23,7 +24,7 @@ pub(super) fn align(before: &mut Recorded, after: &mut Recorded) {
     }
 }
 
-/// The form without ids of each path that has ids and that `other` lacks.
+/// Maps each path of `one` that has ids and that `other` lacks to the path without ids.
 fn names(one: &Recorded, other: &Recorded) -> BTreeMap<Arc<str>, Arc<str>> {
     let alone = one.rows.keys().filter(|subject| !other.rows.contains_key(subject));
     let paths = alone
@@ -57,7 +58,7 @@ fn rename(side: &mut Recorded, names: BTreeMap<Arc<str>, Arc<str>>) {
     side.names = names;
 }
 
-/// The name of a program from that of a thread, with `#` for each number after a separator: `worker-12` is `worker-#`, `python3` and
+/// The program name for a thread name: `#` replaces each number after a separator. `worker-12` becomes `worker-#`; `python3` and
 /// `nginx` stay. All kernel workers are `kworker`.
 pub(super) fn program(comm: &str) -> String {
     if comm.starts_with("kworker/") {

@@ -1,31 +1,31 @@
-//! The statistics: is a difference of two ratios more than blocks of time differ anyway, and where does it lie?
+//! The statistics: is a difference of two ratios larger than chance explains, and what is its confidence interval?
 //!
-//! A figure is a sum over a sum (waiting over wall time, waits beyond a length over waits). Each block of time adds a part to
-//! both. The test deals the blocks to the two sides again (Westfall and Young's max-T); the interval draws them with replacement
-//! within each side (bootstrap): whole blocks, the same ones for all figures. Neither knows that neighbouring blocks resemble
-//! each other, so both are widened by the blocks' own correlation. `docs/diff.md` explains why.
+//! A figure is a sum divided by a sum, such as waiting over wall time. Each block of time contributes to both sums. The test is a
+//! permutation test (Westfall and Young's max-T): it deals all blocks to the two sides at random. The interval is a bootstrap: it
+//! draws blocks with replacement within each side. Both move whole blocks, the same blocks for all figures. Both take
+//! neighbouring blocks as independent, so both are widened by the correlation of the blocks. `docs/diff.md` explains why.
 
 use oorandom::Rand32;
 
 use super::CONFIDENCE;
 
-/// Fewest blocks of a side that are tested: fewer can be dealt in too few ways.
+/// Fewest blocks of each side for a test: with fewer, too few different permutations exist.
 pub const FEWEST_BLOCKS: usize = 8;
-/// Deals of the blocks in a test.
+/// Number of random permutations in a test.
 pub(super) const DEALS: usize = 2_000;
-/// Draws of the blocks for an interval.
+/// Number of bootstrap draws for an interval.
 const DRAWS: usize = 1_000;
-/// Fixed, so that the same recordings give the same answer.
+/// Fixed seed, so that the same recordings give the same answer.
 const SEED: u64 = 0x6367_7363_6f70_6531;
-/// Highest correlation that is assumed: with more, only a few independent observations would be left.
+/// Highest correlation that is assumed: a higher one would leave only a few independent observations.
 const MOST_CORRELATION: f64 = 0.97;
 
-/// A figure on both sides, block by block. The order of the sides does not matter to any result but the sign.
+/// A figure on both sides, block by block. Swapping the sides changes only the sign of the results.
 #[derive(Clone, Debug)]
 pub(super) struct RatioSeries {
-    /// Numerators and denominators of the blocks of both sides, one side after the other.
+    /// Numerator and denominator of each block: first those of one side, then those of the other.
     pub blocks: Vec<(f64, f64)>,
-    /// Added to the standard error, so that a series that never varies is not infinitely sure.
+    /// Added to the standard error, so that a series that never varies does not get infinite certainty.
     pub small: f64,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct RatioSeries {
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     pub blocks: [usize; 2],
-    /// In any one unit.
+    /// Lengths of the sides, both in the same unit.
     pub lengths: [f64; 2],
 }
 
@@ -46,18 +46,19 @@ impl Shape {
         self.blocks.map(|blocks| blocks as f64)
     }
 
-    /// Blocks of the shorter side.
+    /// Number of blocks of the side with fewer blocks.
     fn few(&self) -> f64 {
         self.blocks[0].min(self.blocks[1]) as f64
     }
 
-    /// Factor by which the mean of a block of each side deviates more than that of a block of unit length: 1 / root of its length.
+    /// For each side, the standard deviation of a block's mean relative to that of a block of unit length: 1 / sqrt(block
+    /// length).
     fn spreads(&self) -> [f64; 2] {
         [0, 1].map(|side| (self.counts()[side] / self.lengths[side]).sqrt())
     }
 }
 
-/// Sums over blocks of numerators `x`, denominators `d`, and their products.
+/// Sums over blocks: numerators `x`, denominators `d` and their products.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moments {
     x: f64,
@@ -90,7 +91,7 @@ impl Moments {
         }
     }
 
-    /// Moments of numerators that are `by` times as large.
+    /// The moments after multiplying the numerators by `by`.
     fn spread(self, by: f64) -> Self {
         Self { x: self.x * by, xx: self.xx * by * by, xd: self.xd * by, ..self }
     }
@@ -106,8 +107,9 @@ impl Moments {
     }
 }
 
-/// The difference in its standard errors. The variance is the larger of both sides' own (Welch) and of what the spread of both
-/// together gives for their lengths: a short recording without spikes does not show that there are none.
+/// The difference divided by its standard error. The variance is the larger of two. The first is that of each side's own blocks
+/// (Welch). The second comes from the spread of both sides together and their lengths, because a short recording without spikes
+/// does not prove that there are none.
 fn distance([first, second]: [Moments; 2], shape: &Shape, widen: f64, small: f64) -> f64 {
     let (counts, lengths) = (shape.counts(), shape.lengths);
     let (Some((a, var_a)), Some((b, var_b))) = (first.ratio(counts[0]), second.ratio(counts[1])) else {
@@ -125,7 +127,7 @@ impl RatioSeries {
         self.blocks.split_at(shape.blocks[0]).into()
     }
 
-    /// Factor by which correlation of neighbouring blocks widens the variance of a mean, at least 1.
+    /// Factor, at least 1, by which correlation of neighbouring blocks widens the variance of a mean.
     pub fn widening(&self, shape: &Shape) -> f64 {
         let (mut squares, mut products) = (0.0, 0.0);
         for side in self.sides(shape) {
@@ -138,8 +140,8 @@ impl RatioSeries {
         if squares <= 0.0 || !shape.is_enough() {
             return 1.0;
         }
-        // About their own mean, few values seem less correlated than they are (Kendall's bias, -(1 + 4 r) / n). The estimate
-        // from few values is uncertain, so one standard error is added.
+        // Few values, compared with their own mean, seem less correlated than they are (Kendall's bias, -(1 + 4 r) / n). An
+        // estimate from few values is uncertain, so one standard error is added.
         let few = shape.few();
         let unbiased = (few * products / squares + 1.0) / (few - 4.0);
         let correlation = unbiased + 1.0 / (self.blocks.len() as f64).sqrt();
@@ -147,7 +149,7 @@ impl RatioSeries {
         (1.0 + correlation) / (1.0 - correlation)
     }
 
-    /// The ratio of both sides together, weighted by their lengths; 0 where the denominator is 0.
+    /// The ratio of both sides together, weighted by their lengths; 0 if the denominator is 0.
     fn whole(&self, shape: &Shape) -> f64 {
         let [first, second] = self.sides(shape).map(Moments::of);
         let weights = [0, 1].map(|side| shape.lengths[side] / shape.counts()[side]);
@@ -155,7 +157,7 @@ impl RatioSeries {
         if d > 0.0 { (first.x * weights[0] + second.x * weights[1]) / d } else { 0.0 }
     }
 
-    /// The second ratio minus the first, in each draw that has a denominator on both sides.
+    /// The second ratio minus the first, for each draw that has a non-zero denominator on both sides.
     pub fn drawn_differences(&self, draws: &[Vec<f32>], shape: &Shape) -> Vec<f64> {
         let ratio = |blocks: &[(f64, f64)], draw: &[f32]| {
             let (mut x, mut d) = (0.0, 0.0);
@@ -174,7 +176,7 @@ impl RatioSeries {
     }
 }
 
-/// For each series, the probability that chance alone gives any of them a difference as sure as its own.
+/// For each series: the probability that chance alone gives any of the series a difference as sure as this one.
 pub(super) fn family_wise(series: &[RatioSeries], shape: &Shape, deals: usize) -> Vec<f64> {
     if !shape.is_enough() || series.is_empty() {
         return vec![1.0; series.len()];
@@ -184,18 +186,18 @@ pub(super) fn family_wise(series: &[RatioSeries], shape: &Shape, deals: usize) -
     let p = series.iter().map(|series| {
         let moments = series.sides(shape).map(Moments::of);
         let observed = distance(moments, shape, series.widening(shape), series.small);
-        // The deal that is the recordings themselves must count whatever is rounded.
+        // A permutation that equals the recordings must count in spite of rounding.
         let below = largest.partition_point(|chance| *chance < observed * (1.0 - 1e-9));
         (1 + largest.len() - below) as f64 / (1 + largest.len()) as f64
     });
     p.collect()
 }
 
-/// The largest difference of all series in each deal.
+/// The largest difference of all series, for each permutation.
 ///
-/// The mean of a long block lies nearer to the whole than that of a short one, so blocks of recordings that differ in length are
-/// not exchangeable. What is dealt is therefore how far each block lies from both recordings together, brought to unit length;
-/// the side that receives it brings it to the length of its own blocks.
+/// The mean of a long block lies nearer to the overall mean than that of a short one. So blocks of different lengths are not
+/// exchangeable. The test therefore permutes deviations: how far each block lies from both recordings together, scaled to
+/// unit length. The side that receives a deviation scales it to the length of that side's blocks.
 fn largest_differences(series: &[RatioSeries], shape: &Shape, deals: usize) -> Vec<f64> {
     let mut random = Rand32::new(SEED);
     let [first_blocks, second_blocks] = shape.blocks;
@@ -210,7 +212,7 @@ fn largest_differences(series: &[RatioSeries], shape: &Shape, deals: usize) -> V
     let dealt: Vec<Vec<u16>> = (0..deals).map(deal).collect();
     let spreads = shape.spreads();
     let mut largest = vec![0.0; deals];
-    // One series after the other: its blocks fit in the cache, and the moments of all series would take megabytes.
+    // One series after the other: the blocks of one series fit in the cache, but the moments of all series would take megabytes.
     for one in series {
         let whole = one.whole(shape);
         let blocks = one.blocks.iter().enumerate().map(|(block, (x, d))| {
@@ -228,7 +230,7 @@ fn largest_differences(series: &[RatioSeries], shape: &Shape, deals: usize) -> V
     largest
 }
 
-/// Draws with replacement within each side: the number of times that each block was drawn.
+/// Bootstrap draws with replacement within each side. Each draw holds the number of times that each block was drawn.
 pub(super) fn draws(shape: &Shape) -> Vec<Vec<f32>> {
     let mut random = Rand32::new(SEED ^ 1);
     let (first, all) = (shape.blocks[0], shape.blocks[0] + shape.blocks[1]);
@@ -244,8 +246,9 @@ pub(super) fn draws(shape: &Shape) -> Vec<Vec<f32>> {
     (0..DRAWS).map(&mut draw).collect()
 }
 
-/// The interval about `estimate` with [`CONFIDENCE`]: the percentiles of drawn estimates, widened for few blocks (their bootstrap
-/// is too narrow, as a normal distribution is compared with Student's) and for correlation.
+/// The confidence interval around `estimate`, with level [`CONFIDENCE`]; `None` if there are too few draws or blocks. Its ends
+/// are percentiles of the drawn estimates, moved outwards for few blocks and for correlation. With few blocks a bootstrap
+/// interval is too narrow, so Student's quantile replaces the normal one.
 pub(super) fn interval(
     mut drawn: Vec<f64>,
     estimate: f64,
@@ -263,10 +266,10 @@ pub(super) fn interval(
     Some((estimate + (at(tail) - estimate) * factor, estimate + (at(1.0 - tail) - estimate) * factor))
 }
 
-/// 99.5 % of a normal distribution lie below this.
+/// The 99.5 % quantile of the normal distribution.
 const NORMAL_QUANTILE: f64 = 2.575_829_303_548_901;
 
-/// The 99.5 % quantile of Student's distribution by Cornish and Fisher's expansion: within 2 % from 5 degrees of freedom on.
+/// The 99.5 % quantile of Student's distribution, by Cornish and Fisher's expansion: within 2 % from 5 degrees of freedom on.
 fn student(freedom: f64) -> f64 {
     let z = NORMAL_QUANTILE;
     let z2 = z * z;
@@ -303,7 +306,7 @@ mod tests {
             series.widening(&shape)
         };
         assert!((1.0..1.2).contains(&widening(0.0)));
-        // (1 + 0.5) / (1 - 0.5)
+        // Expected: (1 + 0.5) / (1 - 0.5) = 3.
         assert!((2.5..3.6).contains(&widening(0.5)));
     }
 }

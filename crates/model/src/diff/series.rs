@@ -1,4 +1,4 @@
-//! From blocks to series: which figures of which subjects are tested, and what they are made of.
+//! Chooses the subjects and figures to test, and turns their blocks into series.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,23 +12,23 @@ use super::{
 };
 use crate::{Hist, selection::is_at_or_below, sum};
 
-/// Fewest events, on both sides together, of a rate that is tested; also the fewest waits beyond a quantile.
+/// Fewest events, on both sides together, for a rate to be tested. Also the fewest waits beyond a quantile.
 pub(super) const FEW_EVENTS: f64 = 10.0;
 
-/// A subject on both sides.
+/// A subject with its data from both sides.
 pub(super) struct SubjectPair<'a> {
     pub subject: DiffSubject,
     pub presence: Presence,
-    /// `None`: absent on that side.
+    /// `None`: the subject does not exist on that side.
     pub rows: [Option<&'a SubjectBlocks>; 2],
-    /// The sums of all blocks.
+    /// The sum over all blocks of each side.
     pub sums: [BlockCells; 2],
 }
 
-/// What all series share.
+/// Data that all series share.
 pub(super) struct Comparison<'a> {
     pub sides: [&'a Recorded; 2],
-    /// The order of the sides in series. It does not depend on which was named first, so that swapped sides give the mirrored answer.
+    /// The order of the sides in series. It does not depend on the order of the arguments: swapping them mirrors the result.
     pub order: [usize; 2],
     pub shape: Shape,
     pub wall_ns: [f64; 2],
@@ -49,8 +49,8 @@ impl<'a> Comparison<'a> {
         Self { sides, order, shape, wall_ns }
     }
 
-    /// The series of both sides. `parts` gives the numerators and denominators of one side; they are divided by its mean block, so
-    /// that all blocks weigh alike.
+    /// Makes the series of both sides. `parts` returns the numerators and denominators of one side. Both are divided by the
+    /// side's mean block length, so that the blocks of both sides have the same mean weight.
     fn series(&self, parts: impl Fn(usize, usize) -> [Vec<f64>; 2], small: f64) -> RatioSeries {
         let blocks = self.order.into_iter().flat_map(|side| {
             let blocks = self.sides[side].blocks.lengths_ns.len();
@@ -61,7 +61,7 @@ impl<'a> Comparison<'a> {
         RatioSeries { blocks: blocks.collect(), small }
     }
 
-    /// A counted figure, block by block.
+    /// The series of a figure that is a ratio of counters.
     pub fn counted(&self, pair: &SubjectPair, figure: &Figure) -> RatioSeries {
         let (sum, divisor) = figure.ratio;
         let parts = |side: usize, blocks| {
@@ -74,7 +74,7 @@ impl<'a> Comparison<'a> {
         self.series(parts, figure.least.0 / scale(figure.unit) / 10.0)
     }
 
-    /// The share of waits above the bucket of a quantile, block by block.
+    /// The series of the share of waits above a quantile's bucket.
     pub fn above(&self, pair: &SubjectPair, bucket: usize, quantile: f64) -> RatioSeries {
         let parts = |side: usize, blocks| match pair.rows[side] {
             Some(rows) => [rows.above(bucket, blocks), rows.waits(blocks)],
@@ -83,7 +83,7 @@ impl<'a> Comparison<'a> {
         self.series(parts, quantile.min(1.0 - quantile) / 50.0)
     }
 
-    /// A counted figure over a whole side, in its unit; `None` where its divisor is 0.
+    /// The value of a figure that is a ratio of counters, over a whole side, in the figure's unit. `None` if the divisor is 0.
     pub fn value(&self, pair: &SubjectPair, figure: &Figure, side: usize) -> Option<f64> {
         let (sum, divisor) = figure.ratio;
         let sums = &pair.sums[side];
@@ -91,13 +91,13 @@ impl<'a> Comparison<'a> {
         (divisor > 0.0).then(|| sums.at(sum) as f64 / divisor * scale(figure.unit))
     }
 
-    /// Share of wall time.
+    /// A measure as a share of wall time.
     pub fn share(&self, pair: &SubjectPair, measure: Measure, side: usize) -> f64 {
         pair.sums[side].get(measure) as f64 / self.wall_ns[side].max(1.0)
     }
 }
 
-/// From a ratio of counters to the unit.
+/// Factor from a ratio of counters to the unit.
 pub(super) fn scale(unit: FigureUnit) -> f64 {
     match unit {
         FigureUnit::PerSecond => 1e9,
@@ -105,7 +105,7 @@ pub(super) fn scale(unit: FigureUnit) -> f64 {
     }
 }
 
-/// The bucket of the quantile of both sides together; `None` where too few waits are beyond it.
+/// The bucket that holds the quantile of both sides together; `None` if too few waits are beyond the quantile.
 pub(super) fn bucket_at(hists: &[Hist; 2], quantile: f64) -> Option<usize> {
     let total = sum::total(hists.iter().map(Hist::count));
     if (total as f64) * quantile.min(1.0 - quantile) < FEW_EVENTS {
@@ -121,12 +121,12 @@ pub(super) fn bucket_at(hists: &[Hist; 2], quantile: f64) -> Option<usize> {
     })
 }
 
-/// Subjects that ran and waited for a smaller share of wall time on both sides are omitted.
+/// Minimum share of wall time that a subject must run and wait on at least one side; other subjects are omitted.
 const LEAST_ACTIVITY: f64 = 0.001;
-/// Most subjects of each kind that are compared: those that waited and ran most.
+/// Maximum number of compared subjects of each kind: those that waited and ran most.
 const MOST_SUBJECTS: usize = 60;
 
-/// The subjects of either side.
+/// The subjects of both sides; a subject may exist on only one of them.
 pub(super) fn subjects<'a>(comparison: &Comparison<'a>) -> Vec<SubjectPair<'a>> {
     let all: BTreeSet<&DiffSubject> = comparison.sides.iter().flat_map(|side| side.rows.keys()).collect();
     let pairs = all.into_iter().map(|subject| {
@@ -146,7 +146,7 @@ pub(super) fn subjects<'a>(comparison: &Comparison<'a>) -> Vec<SubjectPair<'a>> 
     pairs.collect()
 }
 
-/// Share of wall time that a subject waited and ran, on the side where that is more.
+/// The share of wall time that a subject waited and ran, on the side where this share is larger.
 fn activity(comparison: &Comparison, pair: &SubjectPair) -> f64 {
     let measures = [Measure::Wait, Measure::OnCpu, Measure::Behind];
     let [before, after] =
@@ -154,8 +154,8 @@ fn activity(comparison: &Comparison, pair: &SubjectPair) -> f64 {
     before.max(after)
 }
 
-/// The most active subjects of each kind. The flag is true for a cgroup that has nothing but another one below it: only figures
-/// that it has by itself are compared.
+/// Returns the most active subjects of each kind. The flag is true for a cgroup that has the same activity as a cgroup below it.
+/// For such a cgroup only the figures marked `is_own` are compared.
 pub(super) fn chosen<'s, 'a>(
     comparison: &Comparison,
     subjects: &'s [SubjectPair<'a>],
@@ -193,7 +193,7 @@ pub(super) fn chosen<'s, 'a>(
     chosen.into_iter().map(|(_, pair)| (pair, is_shadow(pair))).collect()
 }
 
-/// For each of `quantiles`, after minus before, ns, in each draw of blocks.
+/// For each of `quantiles`: after minus before in ns, in each draw of blocks.
 pub(super) fn drawn_quantiles(
     comparison: &Comparison,
     pair: &SubjectPair,
@@ -214,11 +214,11 @@ pub(super) fn drawn_quantiles(
     out
 }
 
-/// The histograms of the blocks of a side, over the buckets that it uses.
+/// The histograms of one side's blocks, limited to the buckets in use.
 struct BlockHists {
     lowest: usize,
     width: usize,
-    /// One row for each block.
+    /// One row of `width` counts for each block.
     counts: Vec<f32>,
     longest_ns: u64,
 }
@@ -238,7 +238,7 @@ impl BlockHists {
         Self { lowest, width, counts, longest_ns: pair.sums[side].get(Measure::Longest) }
     }
 
-    /// `None` if no wait was drawn.
+    /// Returns `None` if the draw contains no wait.
     fn quantiles(&self, times: &[f32], quantiles: &[f64]) -> Option<Vec<f64>> {
         let mut sums = vec![0.0f32; self.width];
         for (block, times) in self.counts.chunks_exact(self.width).zip(times) {

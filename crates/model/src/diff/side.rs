@@ -1,4 +1,4 @@
-//! The sums of a recording that a comparison needs, added up one Interval at a time.
+//! Sums one recording for a comparison, one Interval at a time.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -23,19 +23,19 @@ use crate::{
 pub struct Side {
     blocks: Blocks,
     intervals: u64,
-    /// The place of each subject in `tracked`.
+    /// The index of each subject in `tracked`.
     subjects: HashMap<DiffSubject, usize>,
-    /// The block that is being filled (`None`: the subject has done nothing in it), and those before.
+    /// For each subject: the block that is being filled (`None`: no activity in it so far), and the completed blocks.
     tracked: Vec<(Option<Box<BlockSums>>, SubjectBlocks)>,
-    /// The place of the subject of a thread's name.
+    /// The index in `tracked` of the program of each thread name.
     programs: HashMap<Arc<str>, usize>,
-    /// The place of each cgroup, by id, in `leaves`.
+    /// The index in `leaves` of each cgroup, by cgroup id.
     leaf_of: HashMap<u64, usize>,
     leaves: Vec<Leaf>,
     pairs: HashMap<(u64, u64), usize>,
     first_limits: BTreeMap<Arc<str>, CpuLimits>,
     changed_limits: BTreeSet<Arc<str>>,
-    /// The whole recording without histograms.
+    /// The whole recording, without histograms.
     whole: Appended,
     hist: HistSum,
     no_hist: Arc<Hist>,
@@ -46,22 +46,22 @@ pub struct Side {
 struct Leaf {
     /// The block that is being filled.
     sums: Option<Box<BlockSums>>,
-    /// The subjects of the cgroup and those above it, itself first; empty while its path is not known.
+    /// The subjects of the cgroup and its ancestors, the cgroup first. Empty until the path of the cgroup is known.
     above: Vec<usize>,
 }
 
 #[derive(Debug)]
 pub(super) struct Recorded {
     pub blocks: Blocks,
-    /// Subjects that existed, also if they did nothing.
+    /// All subjects that existed, including those without activity.
     pub rows: BTreeMap<DiffSubject, SubjectBlocks>,
-    /// The recording as one Interval, with the sum of the histograms alone.
+    /// The recording as one Interval. It holds only one histogram: the sum of all.
     pub whole: Interval,
     pub intervals: u64,
     /// The limits at the end, by path; `None`: several cgroups of this name have different limits.
     pub limits: BTreeMap<Arc<str>, Option<CpuLimits>>,
     pub changed_limits: BTreeSet<Arc<str>>,
-    /// The names of paths that differ from those of the other side in ids.
+    /// For each renamed path, the name without ids that is compared with the other side.
     pub names: BTreeMap<Arc<str>, Arc<str>>,
 }
 
@@ -71,7 +71,7 @@ impl Side {
         self.add_long(interval, 1);
     }
 
-    /// Adds an Interval that stands for several `intervals` of the recording.
+    /// Adds an Interval that covers several `intervals` of the recording.
     pub fn add_long(&mut self, mut interval: Interval, intervals: u64) {
         if interval.duration_ns == 0 {
             return;
@@ -87,7 +87,7 @@ impl Side {
         for task in &mut interval.tasks {
             self.add_task(task, &interval.cgroups);
         }
-        // Histograms by CPU are in no figure here, and expensive to add.
+        // No figure here needs the histograms by CPU, and they are expensive to add.
         for wait in interval.cpus.iter_mut().filter_map(|cpu| cpu.wait.as_mut()) {
             wait.hist = Hist::default();
         }
@@ -141,7 +141,7 @@ impl Side {
         }
         let hist = std::mem::take(&mut task.wait.hist);
         self.hist.add(&hist);
-        // The comparison decides whether both modes know a counter.
+        // Counters are recorded as in the exact mode. The comparison decides whether both recordings know a counter.
         let observed = Observed::task(task, Mode::Bpf);
         for sums in [&mut self.leaves[leaf].sums, &mut self.tracked[program].0] {
             sums.get_or_insert_default().add_tasks(&task.totals, task.wait.max_ns, &hist, &observed);
@@ -209,7 +209,7 @@ impl Side {
             let key = (pair.victim, pair.culprit);
             if !self.pairs.contains_key(&key) {
                 let culprit = interval.culprit(pair);
-                // A name may come later.
+                // A later Interval may contain the name.
                 let Some(victim) = interval.cgroup_path(pair.victim).cloned() else { continue };
                 if culprit.path.is_none() && !culprit.kernel {
                     continue;
@@ -288,7 +288,7 @@ impl Side {
         });
         let limits = limits.collect();
         if whole.mode == Mode::Bpf {
-            // Findings read the histogram of all tasks together: an entry of its own holds it.
+            // Findings read the histogram of all tasks together. This extra entry holds it.
             let wait = Wait { hist: self.hist.take(), ..Wait::default() };
             let (totals, accounts) = (Totals::default(), None);
             whole.exited.push(ExitedInterval { cgroup_id: u64::MAX, tasks: 0, totals, accounts, wait });

@@ -1,4 +1,4 @@
-//! What is noise is not called, and what is no noise is found with its size: on series and recordings made up for it.
+//! Tests that noise is not reported as a change, and that true changes are found with their size. The data is artificial.
 
 mod noise;
 mod whole;

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A host where all is well.
+/// A host without any problem.
 fn fine() -> Facts {
     let every =
         ["CAP_BPF", "CAP_PERFMON", "CAP_SYS_ADMIN", "CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH", "CAP_SYSLOG"];
@@ -48,7 +48,7 @@ fn without(capability: &str) -> Facts {
     facts
 }
 
-/// As `cgscope doctor` might print it; all that is fine is left out.
+/// All verdicts except `ok`, similar to the output of `cgscope doctor`.
 fn said(facts: &Facts) -> String {
     judge(facts).iter().filter(|verdict| verdict.level != Level::Ok).map(line).collect()
 }
@@ -159,7 +159,7 @@ fn a_kernel_without_what_is_needed() {
     insta::assert_snapshot!(said(&facts));
 }
 
-/// As Debian's 5.10, 6.1 and 6.12 are.
+/// Features that the Debian kernels 5.10, 6.1 and 6.12 lack.
 #[test]
 fn what_older_kernels_are_without_is_said_by_its_name() {
     let interrupts = || off(Feature::InterruptTime, &["rq.prev_irq_time"]);
@@ -180,7 +180,7 @@ fn what_older_kernels_are_without_is_said_by_its_name() {
     insta::assert_snapshot!([v5_10, v6_1, v6_12].map(of).join("--\n"));
 }
 
-/// A clock of throttled time, or the functions to keep one at: one of both will do.
+/// cgscope needs the kernel's clock of throttled time, or the functions at which cgscope can keep such a clock.
 #[test]
 fn throttled_time_is_unknown_only_without_any_way_to_tell_it() {
     let level = |features: Vec<FeatureOff>| worst(&judge(&Facts { features_off: Some(features), ..fine() }));

@@ -1,4 +1,4 @@
-//! Tasks behind other tasks: of other cgroups, or of their own.
+//! Rules about tasks that wait behind other tasks, of other cgroups or of their own.
 
 use std::cmp::Reverse;
 
@@ -13,15 +13,17 @@ use crate::{
     words::findings as words,
 };
 
-/// Neighbours are noisy if tasks waited for them for this share of their waiting and running time, percent, and this long in sum.
+/// Neighbours are noisy if tasks waited for them for this share of their waiting and running time, percent, and for this total
+/// time.
 const NEIGHBOUR_PERCENT: u64 = 10;
 const NEIGHBOUR_NS: u64 = 50_000_000;
-/// A cgroup has no finding if findings below it explain this share of its waiting, percent.
+/// A cgroup gets no finding if findings below it explain this share of its waiting, percent.
 const EXPLAINED_PERCENT: u64 = 80;
-/// Tasks of one cgroup are in each other's way from this share of their waiting and running time on, percent, and this long in sum.
+/// Tasks of one cgroup contend if they waited for each other for this share of their waiting and running time, percent, and for
+/// this total time.
 const OWN_PERCENT: u64 = 25;
 const OWN_NS: u64 = 10_000_000;
-/// Weights and quotas do not help where real-time tasks have this share of what the tasks did, percent.
+/// Weights and quotas do not help if real-time tasks have this share of the tasks' activity, percent.
 pub const REALTIME_PERCENT: u64 = 50;
 
 pub(super) fn findings(context: &Context) -> Vec<Finding> {
@@ -30,12 +32,12 @@ pub(super) fn findings(context: &Context) -> Vec<Finding> {
     findings
 }
 
-/// At the lowest cgroups that have the waiting.
+/// Reports the lowest cgroups that have the waiting.
 fn noisy_neighbours(context: &Context) -> Vec<Finding> {
     let mut noisy: Vec<(u64, usize)> = Vec::new();
-    // The part of each cgroup with all below it that findings explain, ns.
+    // For each cgroup, with all cgroups below it: the waiting that findings explain, ns.
     let mut explained_ns = vec![0; context.nodes().len()];
-    // Whatever is below comes before.
+    // In this order, descendants come before their ancestors.
     for (node, cgroup) in context.nodes().rev() {
         let sums = context.with_below(node);
         let ns = sums.by_cause.get(Cause::OtherCgroup);
@@ -45,7 +47,7 @@ fn noisy_neighbours(context: &Context) -> Vec<Finding> {
             && !host_again
             && !is_share(below_ns, ns, EXPLAINED_PERCENT)
         {
-            // The finding of an ancestor includes those below it: count each wait once.
+            // The finding of an ancestor includes the waits below it, so each wait is counted once.
             explained_ns[node] = below_ns.max(ns);
             noisy.push((ns, node));
         }
@@ -63,7 +65,7 @@ fn worst(context: &Context, mut nodes: Vec<(u64, usize)>) -> impl Iterator<Item 
     nodes.into_iter()
 }
 
-/// The culprits in other cgroups: no kernel threads and no tasks of the same cgroup.
+/// The culprits in other cgroups, without kernel threads and without the victim's own cgroup.
 fn neighbours_of(context: &Context, victim: usize) -> Vec<Culprit> {
     let mut pairs: Vec<usize> = context.tree.pairs_below(victim).collect();
     pairs.sort_unstable();
@@ -72,7 +74,7 @@ fn neighbours_of(context: &Context, victim: usize) -> Vec<Culprit> {
     context.interval.culprits_among(pairs.filter(is_neighbour))
 }
 
-/// The policy and the task that ran most of a neighbour's time, if real-time tasks ran most of it.
+/// If real-time tasks ran most of a neighbour's time: their policy, and the task that ran most.
 pub(crate) fn realtime_neighbour<'a>(context: &Context<'a>, neighbour: &Culprit) -> Option<Realtime<'a>> {
     let interval = context.interval;
     let is_it = |task: &&TaskInterval| match (&neighbour.task, &neighbour.path) {
@@ -83,7 +85,7 @@ pub(crate) fn realtime_neighbour<'a>(context: &Context<'a>, neighbour: &Culprit)
     most_are_realtime(ran)
 }
 
-/// The same for the tasks of a cgroup that waited behind others.
+/// The same as [`realtime_neighbour`] for the tasks of a cgroup that waited behind other cgroups.
 pub(crate) fn realtime_victim<'a>(context: &Context<'a>, node: usize) -> Option<Realtime<'a>> {
     let waited = context.tree.tasks_below(node).iter().map(|at| &context.interval.tasks[*at]);
     most_are_realtime(waited.map(|task| (task, task.wait.by_cause.get(Cause::OtherCgroup))))
@@ -101,14 +103,15 @@ fn most_are_realtime<'a>(
     is_share(realtime_ns, all_ns, REALTIME_PERCENT).then_some((policy, task))
 }
 
-/// The two cgroups below the last common ancestor, as weights count among siblings only. `None` if one is an ancestor of the other.
+/// The two cgroups directly below the lowest common ancestor, on the paths to `a` and `b`. Weights count only among siblings.
+/// `None` if one cgroup is an ancestor of the other.
 pub(crate) fn siblings<'p>(a: &'p str, b: &'p str) -> Option<(&'p str, &'p str)> {
     let ours = path_and_ancestors(a).take_while(|path| !is_at_or_below(b, path)).last()?;
     let theirs = path_and_ancestors(b).take_while(|path| !is_at_or_below(a, path)).last()?;
     Some((ours, theirs))
 }
 
-/// By the cgroup that the tasks are directly in. An oversubscribed host has a finding of its own instead of one for `/`.
+/// Judges each cgroup by the tasks directly in it. On an oversubscribed host another finding replaces the one for `/`.
 fn own_contention(context: &Context) -> Vec<Finding> {
     let oversubscribed = host::cpu_oversubscription(context).is_some();
     let crowded = context.nodes().filter_map(|(node, cgroup)| {
@@ -126,7 +129,7 @@ fn own_contention(context: &Context) -> Vec<Finding> {
     worst(context, crowded).filter_map(|(ns, node)| crowd(context, node, ns)).take(MOST).collect()
 }
 
-/// True if most of it was waited on a node that is full while another idles, which has a finding of its own.
+/// True if most of the waiting was on a full node beside an idle one; that has its own finding.
 fn is_on(context: &Context, node: usize, full_node: u32, own_ns: u64) -> bool {
     let tasks = context.tree.tasks_of(node).iter().map(|at| &context.interval.tasks[*at]);
     let there = tasks.filter(|task| task.reading.node == Some(full_node));
@@ -134,8 +137,8 @@ fn is_on(context: &Context, node: usize, full_node: u32, own_ns: u64) -> bool {
     is_share(there_ns, own_ns, EXPLAINED_PERCENT)
 }
 
-/// More busy threads than CPUs, or few that are badly spread. `None` where other threads waited (many short ones may have been more
-/// than the CPUs), or where each busy thread was last seen on a CPU of its own.
+/// Reports more busy threads than CPUs, or fewer threads that are badly spread. `None` in two cases: mostly other threads waited
+/// (many short ones may have outnumbered the CPUs), or each busy thread was last on its own CPU.
 fn crowd(context: &Context, node: usize, ns: u64) -> Option<Finding> {
     let own_cpus = context.limits(node).and_then(|limits| limits.cpus);
     let cpus = own_cpus.into_iter().chain(context.host.cpus).min()?;

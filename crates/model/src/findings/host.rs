@@ -1,20 +1,21 @@
-//! Findings about all that was measured.
+//! Rules about all measured tasks together.
 
 use cgscope_layout::Cause;
 
 use super::{Context, Finding, is_much, is_share};
 use crate::{Mode, Wait, words::findings as words};
 
-/// A host is oversubscribed by this many tasks for each CPU, percent, on average: some waiting is usual on a full host.
+/// A host is oversubscribed if more tasks than this run or wait for each CPU, percent, on average. Some waiting is usual on a
+/// busy host.
 const OVERSUBSCRIBED_PERCENT: u64 = 120;
-/// CPUs less busy than this, percent, were not too few; their tasks were badly spread.
+/// If the CPUs are less busy than this, percent, the host has enough CPUs, but its tasks are badly spread.
 const CPUS_BUSY_PERCENT: u64 = 90;
-/// Waking is slow if it is this share of all waiting, percent, and takes this long on average (CPUs leave shallow idle states within
-/// some microseconds) over this many waits (fewer may be one mishap).
+/// Wakeups are slow if three conditions hold. They take this share of all waiting, percent. They take this long on average (CPUs
+/// leave shallow idle states within some microseconds). There are this many waits (fewer may be one accident).
 const WAKEUP_PERCENT: u64 = 20;
 const WAKEUP_MEAN_NS: u64 = 50_000;
 const WAKEUP_WAITS: u64 = 100;
-/// Waiting without a known cause is reported from this share and this sum on, percent and ns.
+/// Unattributed waiting is reported from this share, percent, and this total, ns.
 const UNATTRIBUTED_PERCENT: u64 = 5;
 const UNATTRIBUTED_NS: u64 = 10_000_000;
 
@@ -23,18 +24,18 @@ pub(super) fn findings(context: &Context) -> Vec<Finding> {
     rules.iter().filter_map(|rule| rule(context)).collect()
 }
 
-/// `None` for a selection, too.
+/// Reports more running and waiting tasks than the CPUs can serve. `None` for a selection.
 pub(super) fn cpu_oversubscription(context: &Context) -> Option<Finding> {
     let cpus = context.host.cpus.filter(|cpus| *cpus != 0 && context.host.whole)?;
     let (sums, duration_ns) = (context.total, context.interval.duration_ns);
     let capacity_ns = duration_ns.saturating_mul(cpus.into());
-    // A task without quota could not use another CPU.
+    // A throttled task could not use another CPU.
     let waited_ns = sums.waited_ns.saturating_sub(sums.by_cause.get(Cause::Throttled));
     let wanted_ns = sums.ran_ns.saturating_add(waited_ns);
     let too_many = u128::from(wanted_ns) * 100 > u128::from(capacity_ns) * u128::from(OVERSUBSCRIBED_PERCENT);
     (too_many && is_share(sums.ran_ns, capacity_ns, CPUS_BUSY_PERCENT)).then(|| {
         let wanted = wanted_ns as f64 / duration_ns as f64;
-        // Runs that began before the interval may add up to a little more than all CPUs.
+        // A run that began before the interval may raise the sum slightly above the time of all CPUs.
         words::cpu_oversubscription(cpus, wanted, (sums.ran_ns.min(capacity_ns), capacity_ns), waited_ns)
     })
 }
@@ -46,7 +47,7 @@ fn wakeup_latency(context: &Context) -> Option<Finding> {
     }
     let mut all = Wait::default();
     context.groups().for_each(|group| all.add(&group.wait));
-    // Each wait counts by the part of it that is waking.
+    // Each wait counts by the fraction of it that is wakeup.
     let waits = all.hist.octaves().iter().map(|octave| octave.by_cause[Cause::Wakeup as usize]).sum::<f64>();
     let waits = waits.round() as u64;
     (waits >= WAKEUP_WAITS && ns / waits >= WAKEUP_MEAN_NS)

@@ -1,4 +1,4 @@
-//! Tasks, memory and NUMA nodes: a node that is full beside one that idles, memory far from threads, threads that bounce.
+//! Rules about NUMA: a full node beside an idle one, memory far from its threads, threads that move between nodes.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
@@ -13,30 +13,30 @@ use crate::{
     words::findings as words,
 };
 
-/// A node is full if its CPUs were busy for this share of the time, percent, and tasks waited for them for this share of that,
-/// percent (any busy CPU has shorter queues), and this long in sum.
+/// A node is full if its CPUs were busy for this share of the time, percent, and tasks waited for them. The waiting must be this
+/// share of the busy time, percent (every busy CPU has short queues), and this total time.
 const NODE_BUSY_PERCENT: u64 = 90;
 const NODE_WAIT_PERCENT: u64 = 10;
 const NODE_WAIT_NS: u64 = 10_000_000;
-/// A node idles if its CPUs were busy for at most this share of the time, percent: the scheduler spreads tasks within some ticks, so
-/// nodes usually differ by less over an interval.
+/// A node is idle if its CPUs were busy for at most this share of the time, percent. The scheduler spreads tasks within a few
+/// ticks, so over an interval nodes usually differ by less.
 const NODE_IDLE_PERCENT: u64 = 30;
-/// A process is named if it has this share of the activity on a full node, percent; else a cgroup that has it; else the process
-/// that has most.
+/// A finding names a process that has this share of the activity on a full node, percent. Otherwise it names a cgroup that has
+/// this share, or else the most active process.
 const NAMED_PERCENT: u64 = 50;
-/// Memory is far from the threads if this share of it is on other nodes, percent, and this many percentage points more than with
-/// memory spread evenly over all nodes (which somebody has chosen).
+/// Memory is far from its threads if this share of it is on other nodes, percent. The share must also be this many percentage
+/// points above that of memory spread evenly over all nodes, because an even spread is deliberate.
 const REMOTE_PERCENT: u64 = 50;
 const REMOTE_ABOVE_EVEN_PERCENT: u64 = 5;
-/// Less memory fits in caches.
+/// Smaller memory fits in caches.
 const REMOTE_BYTES: u64 = 16 << 20;
 /// The threads must have run for this share of the interval, percent of one CPU.
 const REMOTE_RAN_PERCENT: u64 = 10;
-/// Threads bounce between nodes from this many moves a second on, on average over the busy ones (filling the caches again takes
-/// milliseconds), and this many in all (fewer may be the start of a program).
+/// Threads move too often from this many moves a second, on average over the busy threads (refilling the caches takes
+/// milliseconds). There must also be this many moves in total: fewer may be the start of a program.
 const NODE_MOVES_PER_SECOND: u64 = 10;
 const NODE_MOVES: u64 = 20;
-/// Most findings of each rule, about the worst processes or cgroups.
+/// Maximum number of findings of each rule: the worst processes or cgroups.
 const SHOWN: usize = 3;
 
 pub(super) fn findings(context: &Context) -> Vec<Finding> {
@@ -46,7 +46,7 @@ pub(super) fn findings(context: &Context) -> Vec<Finding> {
     findings
 }
 
-/// The finding, and the node that is full.
+/// Returns the finding and the full node.
 pub(super) fn node_skew(context: &Context) -> Option<(Finding, u32)> {
     let nodes: Vec<NodeGroup> = context.interval.by_node_of(&context.tree.ran(context.interval));
     let with_cpus = || nodes.iter().filter(|node| !node.cpus.is_empty());
@@ -69,7 +69,7 @@ fn is_idle(node: &NodeGroup) -> bool {
     })
 }
 
-/// What holds threads to a node.
+/// The reason why threads stay on a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Hold {
     Mask,
@@ -78,31 +78,32 @@ pub(crate) enum Hold {
     Unknown,
 }
 
-/// A node that is full beside one that idles.
+/// A full node beside an idle node.
 pub(crate) struct Skew<'a> {
     pub context: &'a Context<'a>,
     pub full: &'a NodeGroup,
     pub idle: &'a NodeGroup,
-    /// The process that has most of the activity on the full node; `None`: the cgroup has.
+    /// The process with most of the activity on the full node; `None`: `cgroup` has most of it.
     pub process: Option<u32>,
     pub cgroup: Option<&'a Arc<str>>,
-    /// Its busy threads there, and how long each ran and waited there, ns.
+    /// The busy threads of the process or cgroup on the full node. Each has its time there, running and waiting, ns.
     pub threads: Vec<(&'a TaskInterval, u64)>,
-    /// Its time there and that of all tasks, ns: running, and running or waiting.
+    /// Time on the full node: of the process or cgroup, and of all tasks, ns. `ran_of` is running, `active_of` running or
+    /// waiting.
     pub ran_of: (u64, u64),
     pub active_of: (u64, u64),
     pub hold: Hold,
 }
 
 impl<'a> Skew<'a> {
-    /// `None` where no task is known to have been there.
+    /// Returns `None` if no task is known to have been on the full node.
     fn new(context: &'a Context<'a>, full: &'a NodeGroup, idle: &'a NodeGroup) -> Option<Self> {
         let there = |task: &'a TaskInterval| {
             let (ran_ns, waited_ns) = activity(task, full.node);
             (ran_ns.max(waited_ns) != 0).then_some((task, ran_ns, ran_ns.saturating_add(waited_ns)))
         };
         let tasks: Vec<_> = context.interval.tasks.iter().filter_map(there).collect();
-        // Nobody can move a kernel thread that is bound.
+        // No user can move a kernel thread that is bound to a CPU.
         let movable: Vec<_> = tasks.iter().filter(|(task, ..)| !task.is_bound()).copied().collect();
         let (process, user) = user(context, &movable)?;
         let cgroup_of = |task: &TaskInterval| context.interval.cgroup_path(task.reading.cgroup_id);
@@ -117,7 +118,7 @@ impl<'a> Skew<'a> {
         let (ran_ns, active_ns) = sums(&is_one);
         let (mut all_ran_ns, mut all_active_ns) = sums(&|_| true);
         if context.interval.is_selection {
-            // The others are known only to have kept the CPUs busy.
+            // About tasks outside the selection we know only that they kept the CPUs busy.
             all_ran_ns = all_ran_ns.max(full.busy_ns.unwrap_or(0));
             all_active_ns = all_active_ns.max(all_ran_ns.saturating_add(full.contended_ns()));
         }
@@ -131,7 +132,7 @@ impl<'a> Skew<'a> {
         Some(Self { context, full, idle, process, cgroup, threads, ran_of, active_of, hold })
     }
 
-    /// The affinity masks of its threads, each once, the most active first.
+    /// The distinct affinity masks of the threads, the most active first.
     pub fn masks(&self) -> Vec<&'a str> {
         let masks = self.threads.iter().filter_map(|(task, active_ns)| {
             let mask = task.reading.placement.as_deref()?.cpus_allowed.as_deref()?;
@@ -143,8 +144,8 @@ impl<'a> Skew<'a> {
     }
 }
 
-/// How long a task ran on a node and waited for it, except throttled, ns. Its waits are divided among the nodes it ran on, in
-/// proportion.
+/// The time that a task ran on a node and waited for that node, except throttled time, ns. A task's waits are divided among the
+/// nodes in proportion to its run time on each.
 fn activity(task: &TaskInterval, node: u32) -> (u64, u64) {
     let waited_ns = task.wait.total_ns.saturating_sub(task.wait.by_cause.get(Cause::Throttled));
     let ran = task.ran_by_node();
@@ -156,7 +157,7 @@ fn activity(task: &TaskInterval, node: u32) -> (u64, u64) {
     (ran_ns, (u128::from(waited_ns) * u128::from(ran_ns) / u128::from(all_ns)) as u64)
 }
 
-/// The process, or else the cgroup, that has most of the activity of these tasks.
+/// The process, or otherwise the cgroup, with most of the activity of these tasks.
 fn user<'a>(
     context: &Context<'a>,
     tasks: &[(&TaskInterval, u64, u64)],
@@ -193,14 +194,14 @@ fn hold_of(task: &TaskInterval, idle_cpus: &[u32]) -> Hold {
 /// Memory that is far from the threads that use it.
 pub(crate) struct FarMemory<'a> {
     pub share: f64,
-    /// Where it is, bytes.
+    /// Bytes of memory on each node.
     pub memory: &'a [(u32, u64)],
-    /// Where the threads ran, ns.
+    /// Run time of the threads on each node, ns.
     pub ran: ByNode,
 }
 
 impl<'a> FarMemory<'a> {
-    /// `None` below the threshold.
+    /// Returns `None` below the thresholds.
     fn new(interval: &Interval, memory: &'a [(u32, u64)], ran: &[(u32, u64)]) -> Option<Self> {
         if total(memory) < REMOTE_BYTES || !is_share(total(ran), interval.duration_ns, REMOTE_RAN_PERCENT) {
             return None;
@@ -212,7 +213,7 @@ impl<'a> FarMemory<'a> {
     }
 }
 
-/// Processes where their memory was read, else cgroups.
+/// Reports processes if their memory was read, otherwise cgroups.
 fn remote_memory(context: &Context) -> Vec<Finding> {
     let interval = context.interval;
     let mut found: Vec<(f64, Finding)> = if interval.memory.is_empty() {
@@ -232,7 +233,7 @@ fn remote_memory(context: &Context) -> Vec<Finding> {
     found.into_iter().take(SHOWN).map(|(_, finding)| finding).collect()
 }
 
-/// The lowest cgroups that have it; nobody chose the root.
+/// The lowest cgroups with far memory. The root is left out, because nobody chose its placement.
 fn remote_cgroups<'a>(context: &Context<'a>) -> Vec<(usize, FarMemory<'a>)> {
     let Context { interval, tree, .. } = context;
     let with_memory = interval.limits.iter().filter(|limits| !limits.memory_by_node.is_empty());
@@ -261,7 +262,7 @@ fn node_bouncing(context: &Context) -> Vec<Finding> {
         *threads += 1;
         sum::add(moves, task.placement.node_migrations.unwrap_or(0));
     }
-    // Moves of a thread a second.
+    // Moves a second of each thread, on average.
     let each = |threads: u64, moves: u64| moves as f64 / threads as f64 * 1e9 / interval.duration_ns as f64;
     let mut found: Vec<_> = processes.into_iter().collect();
     found.retain(|(_, (threads, moves))| {

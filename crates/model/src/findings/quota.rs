@@ -1,22 +1,22 @@
-//! Quotas that ran out, at the cgroups that have them.
+//! Rules about quotas that ran out. Findings name the cgroup that has the quota.
 
 use std::{cmp::Reverse, sync::Arc};
 
 use super::{BusyThreads, Context, Finding, MOST, is_much, is_share};
 use crate::{CgroupReading, tree::Sums, words::findings as words};
 
-/// A quota is reported if it ran out in this share of its periods, percent (below it few requests meet it), or if it throttled tasks
-/// for this share of their waiting and running time, percent, and this long in sum.
+/// A quota is reported if it ran out in this share of its periods, percent (below this share few requests are affected). It is
+/// also reported if it throttled tasks for this share of their waiting and running time, percent, and for this total time.
 const PERIODS_PERCENT: u64 = 5;
 const THROTTLED_PERCENT: u64 = 5;
 const THROTTLED_NS: u64 = 10_000_000;
-/// With less use of the quota than this on average over its periods, percent, only bursts exceed it.
+/// If a cgroup uses less than this share of its quota, percent, on average over the periods, only bursts exceed the quota.
 pub const BELOW_LIMIT_PERCENT: u64 = 80;
 
 /// A cgroup whose quota ran out.
 pub(crate) struct Throttled<'a> {
     pub path: &'a Arc<str>,
-    /// From its files; all `None` where they could not be read.
+    /// The limits from the cgroup's files; all `None` if the files could not be read.
     pub limits: CgroupReading,
     pub sums: Sums,
     pub held_ns: u64,
@@ -27,7 +27,7 @@ pub(super) fn findings(context: &Context) -> Vec<Finding> {
     let nodes = 0..context.tree.nodes().len();
     let mut past: Vec<usize> = nodes.filter(|node| is_past_threshold(context, *node)).collect();
     past.sort_by_key(|node| (Reverse(context.held_ns[*node]), context.path(*node)));
-    // Each has at least one finding, and all of its findings cost the same.
+    // Each of these cgroups has at least one finding, and all of its findings cost the same.
     past.truncate(MOST);
     let throttled = past.into_iter().map(|node| Throttled {
         path: context.path(node),
@@ -46,7 +46,7 @@ pub(super) fn findings(context: &Context) -> Vec<Finding> {
     throttled.flat_map(about).flatten().collect()
 }
 
-/// True if there is a finding about the quota of this cgroup or of an ancestor.
+/// True if a finding reports the quota of this cgroup or of an ancestor.
 pub(super) fn is_throttled(context: &Context, node: usize) -> bool {
     is_past_threshold(context, node) || context.tree.ancestors(node).any(|at| is_past_threshold(context, at))
 }
@@ -57,13 +57,13 @@ fn is_past_threshold(context: &Context, node: usize) -> bool {
         || is_much(held_ns, THROTTLED_NS, active_ns, THROTTLED_PERCENT)
 }
 
-/// `cpu.stat` counts periods of the cgroup's own quota only.
+/// True if the cgroup's own quota ran out in enough periods. `cpu.stat` counts only the periods of that quota.
 fn periods_ran_out(limits: &CgroupReading) -> bool {
     let periods = limits.nr_throttled.zip(limits.nr_periods);
     periods.is_some_and(|(throttled, all)| is_share(throttled, all, PERIODS_PERCENT))
 }
 
-/// More busy threads than the quota has CPUs, rounded up.
+/// Reports more busy threads than the quota has CPUs, rounded up.
 fn threads_over_quota(throttled: &Throttled, context: &Context) -> Option<Finding> {
     let enough = throttled.limits.quota_cores()?.ceil().max(1.0) as u64;
     (throttled.busy.threads > enough)
@@ -77,11 +77,11 @@ fn throttled_below_limit(throttled: &Throttled, context: &Context) -> Option<Fin
         return None;
     }
     let cores = limits.quota_cores()?;
-    // Periods begin only while something runs: what it could have used is less than its quota times the time that passed.
+    // The kernel starts periods only while a task runs. So the cgroup could use less than its quota times the elapsed time.
     let granted_ns = limits.quota_us?.saturating_mul(1_000).saturating_mul(limits.nr_periods?);
-    // What was measured of a selection is less than what the cgroup used; a quota that ran out was used by somebody.
+    // A selection measures only part of the cgroup's usage. The quota ran out, so a measured run time of 0 is incomplete.
     let measured_ns = Some(sums.ran_ns).filter(|ns| context.host.whole && *ns != 0);
-    // The counters of a cgroup that was found within the interval begin later than its tasks' own.
+    // The counters of a cgroup found during the interval start later than those of its tasks.
     let used_ns = limits.usage_ns.or(measured_ns)?.max(sums.ran_ns);
     if granted_ns == 0 || is_share(used_ns, granted_ns, BELOW_LIMIT_PERCENT) {
         return None;

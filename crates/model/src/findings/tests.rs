@@ -1,4 +1,4 @@
-//! Each rule speaks at its threshold and not below, and says nothing where its data are missing.
+//! Tests that each rule reports at its threshold, not below it, and never without its data.
 
 mod contention;
 mod host;
@@ -16,14 +16,14 @@ use crate::{
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
-/// An interval in the making. It lasts 1 s; the root has id 1.
+/// An interval under construction. It lasts 1 s; the root cgroup has id 1.
 struct Scene {
     interval: Interval,
     host: Host,
 }
 
 impl Scene {
-    /// With cgroups of the ids 2, 3, ...
+    /// Creates cgroups with the ids 2, 3 and so on.
     fn new(paths: &[&str]) -> Self {
         let paths = ["/"].iter().chain(paths).zip(1..);
         let cgroups = paths.map(|(path, id)| (id, Arc::from(*path))).collect();
@@ -35,7 +35,7 @@ impl Scene {
         self.interval.cgroups.iter().find(|(_, at)| &**at == path).map(|(id, _)| *id).expect("named before")
     }
 
-    /// A task that ran and waited, on CPU 0, a process of its own.
+    /// Adds a task that ran and waited on CPU 0, in its own process.
     fn task(mut self, path: &str, ran_ns: u64, waits: &[(Cause, u64)]) -> Self {
         let serial = self.interval.tasks.len() as u64 + 1;
         let wait = wait(waits);
@@ -109,7 +109,7 @@ impl Scene {
         findings(&self.interval, &self.host)
     }
 
-    /// Where a rule speaks.
+    /// The cgroups for which a rule reports a finding.
     fn at(&self, rule: Rule) -> Vec<String> {
         let all = self.all().into_iter().filter(|finding| finding.rule == rule);
         all.map(|finding| finding.cgroup.as_deref().unwrap_or("host").to_owned()).collect()
@@ -139,7 +139,7 @@ fn cores(cores: f64) -> CgroupReading {
     CgroupReading { quota_us, period_us: Some(100_000), ..Default::default() }
 }
 
-/// The same, with so many of so many periods throttled.
+/// The same as [`cores`], with `nr_throttled` of `nr_periods` throttled.
 fn periods(quota: f64, nr_throttled: u64, nr_periods: u64) -> CgroupReading {
     CgroupReading { nr_throttled: Some(nr_throttled), nr_periods: Some(nr_periods), ..cores(quota) }
 }

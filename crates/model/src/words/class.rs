@@ -10,13 +10,13 @@ use crate::{
     words::{QUOTA_FILE, list},
 };
 
-/// Most parts that are named besides the time on a CPU.
+/// Maximum number of named parts besides the time on a CPU.
 const MOST: usize = 4;
 
 pub(crate) const TOO_SHORT: &str = "too short to judge";
 const MORE_CPUS: &str = "more CPUs help";
 
-/// The classes, their figures and what to do.
+/// The classes, their figures and the advice.
 pub(crate) fn sentence(classes: &[Class], activity: &Activity, quota: Option<&Quota>) -> String {
     let names: Vec<String> = classes.iter().map(|class| class.name().into()).collect();
     if classes == [Class::Idle] && activity.threads == 0 && activity.is_partial() {
@@ -35,7 +35,7 @@ pub(crate) fn sentence(classes: &[Class], activity: &Activity, quota: Option<&Qu
     format!("{name}: {}{advice}", listed(&parts, activity))
 }
 
-/// The parts of the time: first those of the classes, then by size.
+/// The parts of the time: first the parts of `classes`, and within both groups by size.
 fn parts(classes: &[Class], activity: &Activity, quota: Option<&Quota>) -> Vec<Spent> {
     let (queued_ns, wakeup_ns) = (activity.queued_ns(), activity.wakeup_ns());
     let mut parts = blocked_parts(activity);
@@ -72,9 +72,9 @@ fn listed(parts: &[Spent], activity: &Activity) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
-/// A part of the time, with words before and after its figure.
+/// A part of the time, with text before and after its figure.
 struct Spent {
-    /// The class that it counts for.
+    /// The class that this part of the time supports.
     about: Option<Class>,
     ns: u64,
     is: String,
@@ -119,7 +119,7 @@ fn quota_words(quota: Option<&Quota>) -> String {
     })
 }
 
-/// Who ran while it was queued, for how long (ns), and what helps against each.
+/// The groups of tasks that ran while the target was queued, for how long (ns), and what helps against each.
 fn behind(activity: &Activity) -> [(&'static str, u64, &'static str); 4] {
     let [own_ns, others_ns, kernel_ns] =
         [Cause::OwnCgroup, Cause::OtherCgroup, Cause::Kernel].map(|cause| activity.by_cause.get(cause));
@@ -146,7 +146,7 @@ fn behind_words(activity: &Activity) -> String {
     if behind.is_empty() { String::new() } else { format!(" (behind {})", list(&behind)) }
 }
 
-/// What would help; `None` where the parts do not include its figure.
+/// The advice; `None` if the parts do not include the figure that the advice is about.
 fn advice(classes: &[Class], activity: &Activity, quota: Option<&Quota>, parts: &[Spent]) -> Option<String> {
     let is_named = |class| parts.iter().any(|part| part.about == Some(class));
     match classes {
@@ -157,7 +157,7 @@ fn advice(classes: &[Class], activity: &Activity, quota: Option<&Quota>, parts: 
         [Class::Contended, ..] | [Class::Idle, Class::Contended, ..] => {
             let most = behind(activity).into_iter().max_by_key(|(_, ns, _)| *ns);
             let advice = most.filter(|(_, ns, _)| *ns != 0).map_or(MORE_CPUS, |(.., advice)| advice);
-            // More CPUs do not make an idle one wake up faster.
+            // More CPUs do not make an idle CPU wake up faster.
             let is_queued = is_named(Class::Contended) && activity.queued_ns() >= activity.wakeup_ns();
             is_queued.then(|| advice.into())
         }
@@ -177,7 +177,7 @@ fn quota_advice(activity: &Activity, quota: Option<&Quota>) -> String {
     format!("raise the limit ({QUOTA_FILE}){fewer}")
 }
 
-/// `65 %`, or `<1 %` for what rounds to 0.
+/// Formats a share: `65 %`, or `<1 %` if it rounds to 0.
 fn share(ns: u64, all_ns: u64) -> String {
     let percent = units::percent(ns, all_ns).unwrap_or_default();
     if ns != 0 && percent < 0.5 { "<1 %".into() } else { format!("{percent:.0} %") }

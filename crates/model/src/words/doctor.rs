@@ -1,4 +1,5 @@
-//! The meaning of each fact about a host: a rule for each topic. A fact that could not be read is reported as unknown, never as fine.
+//! Judges each fact about a host, with one rule for each topic. A fact that could not be read is reported as unknown, never as
+//! fine.
 
 mod features;
 
@@ -51,7 +52,7 @@ impl Topic {
     }
 }
 
-/// Judges the host. Requirements of the exact mode come first, the most fundamental foremost; the mode that remains comes last.
+/// Judges the host. Requirements of the exact mode come first, the most basic first. The mode that works comes near the end.
 pub fn judge(facts: &Facts) -> Vec<Verdict> {
     let mut verdicts: Vec<Verdict> =
         RULES.iter().flat_map(|(topic, rule)| rule(Topic(topic), facts)).collect();
@@ -60,7 +61,7 @@ pub fn judge(facts: &Facts) -> Vec<Verdict> {
     verdicts
 }
 
-/// Why the exact mode could not start, in one sentence: the first missing thing, or else the error itself.
+/// Explains in one sentence why the exact mode could not start: the first missing requirement, or the error itself.
 pub fn explain_failure(facts: &Facts, error: &str) -> String {
     match cause_of_failure(facts, error) {
         Some(cause) if cause.topic != TRIAL => format!("{} (the error was: {error})", cause.sentence()),
@@ -69,7 +70,7 @@ pub fn explain_failure(facts: &Facts, error: &str) -> String {
     }
 }
 
-/// In the order of the output, requirements first.
+/// The rules in the order of the output, requirements first.
 const RULES: &[TopicRule] = &[
     ("architecture", |topic, facts| match facts.architecture.as_deref() {
         None => topic.unknown("the architecture"),
@@ -133,7 +134,7 @@ const RULES: &[TopicRule] = &[
     }),
     ("cgroups", cgroups),
     ("autogroup", |topic, facts| match facts.autogroup {
-        // The file is absent without CONFIG_SCHED_AUTOGROUP.
+        // Without CONFIG_SCHED_AUTOGROUP the file does not exist.
         None | Some(false) => topic.ok("sched_autogroup is off"),
         Some(true) => topic.note(
             "kernel.sched_autogroup_enabled is 1: sessions in the root cgroup compete as groups of their \
@@ -157,7 +158,7 @@ const RULES: &[TopicRule] = &[
             "PREEMPT_RT is on: most interrupt work runs in kernel threads, so waits for it show as waits \
              for kernel threads; the kernel has no preferred NUMA node for tasks",
         ),
-        // The file is absent on every other kernel.
+        // Kernels without PREEMPT_RT do not have the file.
         Some(false) | None => topic.ok("PREEMPT_RT is off"),
     }),
     ("sched_ext", |topic, facts| match facts.sched_ext.as_deref() {
@@ -176,7 +177,7 @@ const RULES: &[TopicRule] = &[
              run time is then charged to the blocked one",
         ),
         Some(false) => topic.ok("proxy execution is not built in"),
-        // The configuration is mostly unreadable in a kernel that cannot have it.
+        // Kernels before 6.17 cannot have proxy execution; their configuration is often unreadable.
         None if facts.kernel().is_some_and(|version| version < (6, 17)) => {
             topic.ok("this kernel has no proxy execution")
         }
@@ -239,7 +240,7 @@ fn load_capabilities(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     )
 }
 
-/// How to get `capabilities`. `setcap` replaces those of the file, so the list must be complete.
+/// How to get `capabilities`. `setcap` replaces all capabilities of the file, so the list must be complete.
 fn grant(facts: &Facts, capabilities: &str) -> String {
     if facts.uid == Some(0) {
         let options = capabilities.split(',').map(|name| format!(" --cap-add {}", name[4..].to_uppercase()));
@@ -318,7 +319,7 @@ fn trial(topic: Topic, facts: &Facts) -> Vec<Verdict> {
         }
         Some(Err(error)) => {
             let refused = ["EPERM", "not permitted", "EACCES", "ermission denied", "os error 1)"];
-            // Only with the capabilities does a program reach the verifier.
+            // A program reaches the verifier only if the capabilities are held.
             let by_verifier = error.contains("Verifier output: 0:");
             let remedy = if !by_verifier && refused.iter().any(|word| error.contains(word)) {
                 "the kernel refused although the capabilities are there: look for a seccomp filter \
@@ -358,7 +359,7 @@ fn cgroups(topic: Topic, facts: &Facts) -> Vec<Verdict> {
     }
 }
 
-/// The mode that measures here, by the facts and all other verdicts.
+/// The mode that works on this host, from the facts and all other verdicts.
 fn measuring(facts: &Facts, verdicts: &[Verdict]) -> Vec<Verdict> {
     let topic = Topic("mode");
     match mode(facts, verdicts) {

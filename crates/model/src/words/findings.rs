@@ -1,4 +1,4 @@
-//! The name of each rule, its sentence and what to do.
+//! The name, the sentence and the advice of each rule.
 
 use std::sync::Arc;
 
@@ -20,47 +20,47 @@ use crate::{
 };
 
 cgscope_layout::named! {
-    /// A rule. Of findings that cost the same, the one of the lower rule comes first.
+    /// A rule for findings. Findings of equal cost and cgroup are sorted in this order.
     Rule {
         /// A quota ran out.
         Throttled = "throttled",
-        /// More threads than the quota has CPUs.
+        /// There are more busy threads than the quota has CPUs.
         ThreadsOverQuota = "threads_over_quota",
-        /// A quota ran out although it was not used up on average.
+        /// A quota ran out although on average the cgroup used less than the quota.
         ThrottledBelowLimit = "throttled_below_limit",
         /// Tasks of other cgroups had the CPU.
         NoisyNeighbour = "noisy_neighbour",
-        /// The host has fewer CPUs than tasks that could run.
+        /// The host has fewer CPUs than runnable tasks.
         CpuOversubscription = "cpu_oversubscription",
-        /// Tasks of one cgroup are in each other's way.
+        /// Tasks of one cgroup wait for each other.
         OwnContention = "own_contention",
-        /// Idle CPUs take long to wake.
+        /// Idle CPUs take long to wake up.
         WakeupLatency = "wakeup_latency",
-        /// One node is full while another idles.
+        /// One node is full while another is idle.
         NodeSkew = "node_skew",
-        /// Threads are far from their memory.
+        /// Threads run on other nodes than their memory.
         RemoteMemory = "remote_memory",
-        /// Threads move between nodes all the time.
+        /// Threads often move between nodes.
         NodeBouncing = "node_bouncing",
-        /// Waiting without a known cause.
+        /// The cause of waiting is unknown.
         Unattributed = "unattributed",
     }
 }
 by_name!(Rule);
 
-/// Most neighbours that are named and, except for the worst, their least share of the waiting, percent.
+/// Maximum number of named neighbours. All but the worst need at least this share of the waiting, percent.
 const NEIGHBOURS: usize = 3;
 const NEIGHBOUR_NAMED_PERCENT: u64 = 10;
-/// Most affinity masks that are named.
+/// Maximum number of named affinity masks.
 const MASKS: usize = 4;
-/// Memory is named as a reason if this share of it lies there, percent.
+/// Memory is named as a reason if this share of it lies on the full node, percent.
 const MEMORY_PERCENT: u64 = 80;
 
 fn finding(rule: Rule, lost_ns: u64, says: String, advice: impl Into<String>) -> Finding {
     Finding { rule, cgroup: None, says, advice: advice.into(), lost_ns }
 }
 
-/// A finding about a cgroup.
+/// Makes a finding about a cgroup.
 fn about(path: &Arc<str>, finding: Finding) -> Finding {
     Finding { cgroup: Some(path.clone()), says: format!("{path}: {}", finding.says), ..finding }
 }
@@ -107,7 +107,7 @@ fn periods(limits: &CgroupReading) -> String {
     }
 }
 
-/// The kernel's own count, which is not the time that tasks lost, though people read it so.
+/// The kernel's own count of throttled time. It is not the time that tasks lost, although readers often take it as that.
 fn cpu_stat(limits: &CgroupReading, duration_ns: u64) -> Option<String> {
     let throttled_ns = limits.throttled_ns.filter(|ns| *ns != 0)?;
     let used = limits.usage_ns.and_then(|used_ns| as_long(throttled_ns, used_ns));
@@ -121,7 +121,8 @@ fn cpu_stat(limits: &CgroupReading, duration_ns: u64) -> Option<String> {
     Some(format!("cpu.stat says throttled for {}{used}{why}", duration(throttled_ns)))
 }
 
-/// `enough`: the quota's CPUs, rounded up. `None` without a known quota.
+/// The finding about more busy threads than CPUs of quota; `None` if the quota is unknown. `enough`: the quota's CPUs, rounded
+/// up.
 pub(crate) fn threads_over_quota(throttled: &Throttled, enough: u64, host: Option<u32>) -> Option<Finding> {
     let Throttled { path, limits, busy, held_ns, .. } = throttled;
     let host = host.filter(|host| u64::from(*host) > enough).map_or_else(String::new, |host| {
@@ -137,7 +138,7 @@ pub(crate) fn threads_over_quota(throttled: &Throttled, enough: u64, host: Optio
     Some(about(path, finding(Rule::ThreadsOverQuota, *held_ns, says, advice)))
 }
 
-/// `used`: average CPUs. `None` without a known quota and periods.
+/// The finding about a quota exceeded only in bursts; `None` if the quota or the periods are unknown. `used`: average CPUs.
 pub(crate) fn throttled_below_limit(throttled: &Throttled, used: f64) -> Option<Finding> {
     let Throttled { path, limits, held_ns, .. } = throttled;
     let says = format!(
@@ -169,11 +170,11 @@ fn burst_advice(limits: &CgroupReading) -> Option<String> {
     })
 }
 
-/// The neighbours of a cgroup, the worst first.
+/// The finding about noisy neighbours. `neighbours`: the culprits of the cgroup, the worst first.
 pub(crate) fn noisy_neighbour(context: &Context, node: usize, neighbours: &[Culprit]) -> Finding {
     let sums = context.with_below(node);
     let ns = sums.by_cause.get(Cause::OtherCgroup);
-    // The pairs hold more than the tasks that a selection by name has left.
+    // The pairs cover all tasks of the cgroup. A selection by name may contain only some of these tasks.
     let all_ns = sum::total(neighbours.iter().map(|neighbour| neighbour.ns)).max(ns);
     let is_named = |(at, neighbour): &(usize, &Culprit)| {
         *at == 0 || is_share(neighbour.ns, all_ns, NEIGHBOUR_NAMED_PERCENT)
@@ -190,14 +191,14 @@ pub(crate) fn noisy_neighbour(context: &Context, node: usize, neighbours: &[Culp
         duration(ns),
         percent(ns, sums.active_ns()),
     );
-    // Advice is about one cgroup, not about a sum of several.
+    // The advice names one cgroup, not a sum of several.
     let worst = neighbours.iter().find(|neighbour| neighbour.path.as_deref() != Some(REST_NAME));
     let advice = neighbour_advice(context, node, worst);
     about(context.path(node), finding(Rule::NoisyNeighbour, ns, says, advice))
 }
 
 fn neighbour_advice(context: &Context, node: usize, worst: Option<&Culprit>) -> String {
-    // The files of the cpu controller hold for other tasks.
+    // The files of the cpu controller apply only to tasks that are not real-time tasks.
     const NOT: &str = "to which cpu.weight and cpu.max do not apply";
     if let Some((policy, task)) = worst.and_then(|worst| realtime_neighbour(context, worst)) {
         let tid = task.reading.tid;
@@ -235,7 +236,7 @@ fn neighbour_advice(context: &Context, node: usize, worst: Option<&Culprit>) -> 
     )
 }
 
-/// `busy_of`: the CPUs' busy and available time, ns.
+/// The finding about an oversubscribed host. `busy_of`: the CPUs' busy time and available time, ns.
 pub(crate) fn cpu_oversubscription(host: u32, wanted: f64, busy_of: (u64, u64), waited_ns: u64) -> Finding {
     let says = format!(
         "on average {wanted:.1} tasks wanted to run on {}, busy for {} of the time: they waited {}",
@@ -248,7 +249,7 @@ pub(crate) fn cpu_oversubscription(host: u32, wanted: f64, busy_of: (u64, u64), 
     finding(Rule::CpuOversubscription, waited_ns, says, advice)
 }
 
-/// The tasks of a cgroup waited for each other; `host`: CPUs that it may use.
+/// The finding that tasks of a cgroup wait for each other. `host`: number of CPUs that the cgroup may use.
 pub(crate) fn own_contention(context: &Context, node: usize, host: u32, busy: &BusyThreads) -> Finding {
     let own = context.tree.nodes()[node].own;
     let ns = own.by_cause.get(Cause::OwnCgroup);
@@ -324,7 +325,7 @@ pub(crate) fn node_skew(skew: &Skew) -> Finding {
     Finding { cgroup: skew.cgroup.cloned(), ..finding(Rule::NodeSkew, full.contended_ns(), says, advice) }
 }
 
-/// What holds the threads there, and what to do about that.
+/// The reason why the threads stay on the node, and what to do about it.
 fn hold(skew: &Skew) -> (String, String) {
     let Skew { full, idle, .. } = skew;
     let mut both: Vec<u32> = full.cpus.iter().chain(&idle.cpus).copied().collect();
@@ -393,7 +394,7 @@ pub(crate) fn remote_process(remote: &FarMemory, memory: &ProcessMemory, interva
 }
 
 fn remote_memory(remote: &FarMemory, move_it: &str) -> Finding {
-    // Neither is empty, as both are past a threshold.
+    // Neither is empty, because both are above a threshold.
     let most = |amounts: &[(u32, u64)]| amounts.iter().copied().max_by_key(|(_, amount)| *amount);
     let ((at, there), (node, ran_there_ns)) =
         (most(remote.memory).unwrap_or_default(), most(&remote.ran).unwrap_or_default());
@@ -412,7 +413,7 @@ fn remote_memory(remote: &FarMemory, move_it: &str) -> Finding {
     finding(Rule::RemoteMemory, 0, says, advice)
 }
 
-/// The busy threads of a process moved this many times, each of them `each` times a second.
+/// The finding that the busy threads of a process moved `moves` times, each thread `each` times a second.
 pub(crate) fn node_bouncing(interval: &Interval, tgid: u32, threads: u64, moves: u64, each: f64) -> Finding {
     let says = format!(
         "process {tgid} ({}): its {} came on another node {}, {each:.1} a second each, and each time left caches and \

@@ -1,4 +1,4 @@
-//! The statistics alone, over hundreds of tables of figures.
+//! Tests of the statistics alone, over hundreds of tables of figures.
 
 use oorandom::Rand32;
 
@@ -8,29 +8,29 @@ use crate::diff::{
     resample::{RatioSeries, Shape, draws, family_wise, interval},
 };
 
-/// Fewer deals than in earnest: tests are not optimised.
+/// Fewer permutations than in production: test builds are not optimised.
 const DEALS: usize = 300;
 
-/// What a figure does from one interval to the next.
+/// How a figure varies from one interval to the next.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// Independent, nearly normal.
+    /// Independent, nearly normally distributed.
     Plain,
-    /// As much as this of an interval is what the one before was.
+    /// Each interval is correlated with the one before by this factor.
     Correlated(f64),
-    /// Nothing in most intervals, and lengths of very different size.
+    /// Zero in most intervals, otherwise values of very different size.
     Rare,
-    /// Steady, with a spike now and then.
+    /// Steady, with an occasional spike.
     Spikes,
-    /// Always the same.
+    /// Always the same value.
     Constant,
-    /// Intervals of very different length.
+    /// Intervals of very different lengths.
     Uneven,
-    /// A share of a number of events that differs.
+    /// A share of events, where the number of events varies.
     ShareOfCounts,
 }
 
-/// A mixture, as tables are.
+/// A mixture of kinds, as in real tables.
 const MIXED: [Kind; 6] =
     [Kind::Plain, Kind::Correlated(0.5), Kind::Rare, Kind::Spikes, Kind::Constant, Kind::ShareOfCounts];
 
@@ -45,12 +45,12 @@ impl Noise {
         f64::from(self.0.rand_float()).max(1e-9)
     }
 
-    /// A sum of 12 uniform ones: normal enough.
+    /// The sum of 12 uniform values, minus 6: close enough to normal.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
     }
 
-    /// Numerators and denominators of so many intervals, about `mean`.
+    /// Numerators and denominators of `count` intervals, around `mean`.
     fn intervals(&mut self, kind: Kind, mean: f64, count: usize) -> (Vec<f64>, Vec<f64>) {
         let mut last = self.normal();
         let mut one = || match kind {
@@ -76,7 +76,7 @@ impl Noise {
         (0..count).map(|_| one()).unzip()
     }
 
-    /// A figure on both sides, in blocks as those of a recording.
+    /// A figure on both sides, grouped into blocks as in a recording.
     fn series(&mut self, kind: Kind, means: [f64; 2], counts: [usize; 2]) -> (RatioSeries, Shape) {
         let mut series = RatioSeries { blocks: Vec::new(), small: 0.0005 };
         let mut blocks = [0; 2];
@@ -95,7 +95,7 @@ impl Noise {
     }
 }
 
-/// Intervals in a block of a recording of so many.
+/// The number of intervals in a block, for a recording of this many intervals.
 fn block_length(intervals: usize) -> usize {
     let mut blocks = Blocks::default();
     for _ in 0..intervals {
@@ -109,7 +109,7 @@ fn block_length(intervals: usize) -> usize {
     blocks.intervals_each * blocks.final_factor()
 }
 
-/// The share of tables with anything called although both sides are the same.
+/// The share of tables in which a figure is more than noise although both sides have the same distribution.
 fn false_alarms(kinds: &[Kind], counts: [usize; 2], figures: usize, tries: u64) -> f64 {
     let is_alarm = |seed: u64| {
         let mut noise = Noise::new(seed);
@@ -151,13 +151,13 @@ fn neither_memory_nor_rare_events_nor_spikes_look_like_a_change() {
 
 #[test]
 fn blocks_of_a_long_recording_are_not_taken_for_those_of_a_short_one() {
-    // One of 8 intervals has blocks of one, one of 3,000 has blocks of 64.
+    // A recording of 8 intervals has blocks of 1 interval; a recording of 3,000 has blocks of 64.
     let share = false_alarms(&[Kind::Plain], [8, 3_000], 12, 120);
     assert!(share <= 0.03, "{share}");
 }
 
-/// A figure that changed beside others that did not: how often it is called, how often one of the others is, and how often the
-/// interval has the true change.
+/// Tests one figure that changed beside others that did not. Returns how often the changed figure is found, how often one of the
+/// others is reported, and how often the interval contains the true change.
 fn found(kind: Kind, means: [f64; 2], counts: [usize; 2], tries: u64) -> [f64; 3] {
     let mut times = [0.0; 3];
     for seed in 0..tries {

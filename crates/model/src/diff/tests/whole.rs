@@ -1,4 +1,4 @@
-//! From Intervals to an answer.
+//! Tests from Intervals to the complete result.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
-/// What a task does in an interval.
+/// The activity of a task in an interval.
 #[derive(Clone)]
 struct Does {
     serial: u64,
@@ -61,7 +61,7 @@ impl Does {
     }
 }
 
-/// An interval of these tasks.
+/// An interval with these tasks.
 fn interval(at: u64, duration_ns: u64, does: &[Does]) -> Interval {
     let mut paths: Vec<&str> = vec!["/"];
     paths.extend(does.iter().map(|does| does.path));
@@ -83,7 +83,8 @@ fn recorded(intervals: impl IntoIterator<Item = Interval>) -> Side {
     side
 }
 
-/// A task under a quota of so many ms in 100 ms, beside one that is left alone, noisily: intervals of so many periods.
+/// Intervals, with noise, of a task under a quota of `quota_ms` in 100 ms beside a task without quota. `periods`: quota periods
+/// in an interval.
 fn quota(seed: u64, count: u64, periods: u64, quota_ms: u64) -> Vec<Interval> {
     let mut random = Rand32::new(seed);
     let mut jitter = |most: u64| u64::from(random.rand_range(0..(most * 1_000) as u32)) * 1_000;
@@ -220,7 +221,7 @@ fn a_counter_that_one_side_did_not_record_is_not_compared() {
     }
 }
 
-/// Intervals of one task that waits so often, each wait so long.
+/// Intervals of one task. `waits` returns the length of each wait in an interval.
 fn waiting(count: u64, waits: impl Fn(u64) -> Vec<u64>) -> Vec<Interval> {
     let one = |at| {
         let mut does = Does::new(1, "/a", "worker");
@@ -379,7 +380,7 @@ fn a_task_that_moves_counts_where_it_waited() {
         let mut does = Does::new(1, if at < 10 { "/a" } else { "/b" }, if at < 10 { "sh" } else { "make" });
         (does.ran_ns, does.waits) = (10 * MS, vec![(Cause::Wakeup, MS); 10]);
         let mut interval = interval(at, S, &[does]);
-        // Ids do not change their path.
+        // An id always keeps its path, so `/b` gets an id of its own.
         if at >= 10 {
             interval.cgroups = vec![(1, "/".into()), (3, "/b".into())];
             interval.tasks[0].reading.cgroup_id = 3;

@@ -66,7 +66,7 @@ fn a_neighbour_above_has_no_weight_beside_ours() {
     );
 }
 
-/// A task of `/a` that waited behind one of `/b`, each scheduled by this policy.
+/// A task of `/a` that waited behind a task of `/b`, with the scheduling policies `victim` and `culprit`.
 fn policies(victim: u32, culprit: u32) -> Scene {
     let mut scene = Scene::new(&["/a", "/b"])
         .task("/a", 400 * MS, &[(Cause::OtherCgroup, 500 * MS)])
@@ -96,7 +96,7 @@ fn weights_and_quotas_are_no_advice_for_real_time_tasks() {
     );
     let ordinary = policies(3, 5).only(Rule::NoisyNeighbour).advice;
     assert!(ordinary.starts_with("give /a a higher cpu.weight"), "{ordinary}");
-    // Most of what ran there is no real-time task.
+    // Real-time tasks ran less than half of the time there.
     let mixed = policies(0, 1).task("/b", 501 * MS, &[]).only(Rule::NoisyNeighbour).advice;
     assert!(mixed.starts_with("give /a a higher cpu.weight"), "{mixed}");
 }
@@ -131,7 +131,7 @@ fn neighbours_are_told_at_the_lowest_cgroups_that_have_the_waiting() {
         .task("/p/a", 0, &behind(60))
         .task("/p/b", 0, &behind(60))
         .task("/p/c", 0, &behind(30));
-    // Both together have 80%.
+    // `/p/a` and `/p/b` together have 80 % of the waiting.
     assert_eq!(scene.at(Rule::NoisyNeighbour), ["/p/a", "/p/b"]);
     let scene = scene.task("/p/c", 0, &behind(1));
     assert_eq!(scene.at(Rule::NoisyNeighbour), ["/p", "/p/a", "/p/b"]);
@@ -155,7 +155,7 @@ fn the_root_is_told_of_only_by_itself() {
     assert_eq!(scene.at(Rule::NoisyNeighbour), ["/a"]);
 }
 
-/// Threads in `/a` that each ran 750 ms and waited `ns` for each other.
+/// `threads` threads in `/a` that each ran 750 ms and waited `ns` for each other.
 fn own(threads: u64, ns: u64) -> Scene {
     let scene = Scene::new(&["/a"]);
     (0..threads).fold(scene, |scene, _| scene.task("/a", 750 * MS, &[(Cause::OwnCgroup, ns)]))

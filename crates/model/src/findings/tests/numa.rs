@@ -1,7 +1,7 @@
 use super::*;
 use crate::{Cpuset, NodeReading, Placement, ProcessMemory, nodes::CpuInterval};
 
-/// Two nodes of two CPUs each, busy for so many percent.
+/// Two nodes of two CPUs each: the first is busy for `first` percent, the second for `second` percent.
 fn host(paths: &[&str], first: u64, second: u64) -> Scene {
     let mut scene = Scene::new(paths);
     scene.interval.cpus = (0..4)
@@ -22,7 +22,7 @@ fn host(paths: &[&str], first: u64, second: u64) -> Scene {
 }
 
 impl Scene {
-    /// Threads of process 100 on node 0, each running for a quarter of the time and waiting for the rest.
+    /// Adds threads of process 100 on node 0. Each runs for a quarter of the time and waits for the rest.
     fn threads(mut self, path: &str, count: u32, placement: &Placement) -> Self {
         for i in 0..count {
             self = self.task(path, S / 4, &[(Cause::OwnCgroup, S * 3 / 4)]);

@@ -1,7 +1,7 @@
 use super::*;
 use crate::Pending;
 
-/// Field case 2: 20 threads under 1 CPU of quota, for 139.3 s.
+/// Case 2 from the field: 20 threads under a quota of 1 CPU, for 139.3 s.
 fn field_case_2() -> Scene {
     let limits = CgroupReading {
         usage_ns: Some(120_338_230_000),
@@ -13,7 +13,7 @@ fn field_case_2() -> Scene {
     let mut scene = Scene::new(&["/pods", "/pods/a"]).limits("/pods/a", limits);
     scene.interval.duration_ns = 139_300 * MS;
     for _ in 0..20 {
-        // What the kernel counted, as if each of its nanoseconds had been one task's.
+        // The kernel's count, as if each of its nanoseconds were one task's.
         let waits = [(Cause::Throttled, 13_181_209_700), (Cause::OwnCgroup, 60 * S)];
         scene = scene.task("/pods/a", 6_016_911_500, &waits);
         scene.interval.tasks.last_mut().unwrap().reading.tgid = 1;
@@ -94,7 +94,7 @@ fn a_quota_is_told_of_from_5_percent_and_10ms_of_its_tasks_time() {
 fn without_any_reading_of_a_quota_none_is_told_of() {
     let scene = Scene::new(&["/a"]).task("/a", S, &[(Cause::Throttled, S)]);
     assert_eq!(scene.all(), []);
-    // Its quota may have been lifted meanwhile: it did run out.
+    // The quota may be lifted by now, but it did run out.
     let scene = scene.limited("/a", "/a", S);
     let found = scene.only(Rule::Throttled);
     assert_eq!(
@@ -125,7 +125,7 @@ fn two_quotas_that_ran_out_have_each_its_own_waiting() {
         .limits("/pods", cores(4.0))
         .limits("/pods/a", cores(1.0))
         .limited("/pods/a", "/pods", 300 * MS)
-        // Of a selection by name, the pairs hold more than its tasks waited.
+        // With a selection by name, the pairs hold more waiting than the selected tasks have.
         .limited("/pods/a", "/pods/a", 900 * MS);
     let lost: Vec<_> = scene
         .all()
@@ -142,7 +142,7 @@ fn exited_tasks_were_throttled_too() {
     assert_eq!(scene.only(Rule::Throttled).lost_ns, S);
 }
 
-/// Throttled, with threads that ran for `ran_ns`, and 1 CPU and a half.
+/// Threads that each ran for `ran_ns` in a throttled cgroup with a quota of 1.5 CPUs.
 fn threads(n: u64, ran_ns: u64) -> Scene {
     let scene = Scene::new(&["/a"]).limits("/a", periods(1.5, 5, 10));
     (0..n).fold(scene, |scene, _| scene.task("/a", ran_ns, &[]))
@@ -209,7 +209,7 @@ fn a_quota_runs_out_below_80_percent_of_use() {
 
 #[test]
 fn a_steady_load_that_does_not_fill_the_interval_has_no_bursts() {
-    // It ran for 0.6 s of the second, in 6 of the periods that would have been 10, and used 97 % of what these allow.
+    // It ran for 0.6 s of the second, so only 6 of 10 possible periods began. It used 97 % of the quota in these 6.
     assert!(bursts(Some(291 * MS), periods(0.5, 6, 6)).at(Rule::ThrottledBelowLimit).is_empty());
     assert_eq!(bursts(Some(291 * MS), periods(0.5, 1, 10)).at(Rule::ThrottledBelowLimit), ["/a"]);
 }

@@ -1,11 +1,11 @@
-//! The features that differ between kernels.
+//! Verdicts on the features that differ between kernels.
 
 use cgscope_layout::Feature;
 
 use super::{Facts, Level, Topic, Verdict};
 use crate::doctor::FeatureOff;
 
-/// What a feature is, and the version or option that a kernel has it by.
+/// What a feature is, and the kernel version or option that adds it.
 const fn what(feature: Feature) -> &'static str {
     match feature {
         Feature::RunQueues => "the scheduler's figures of tasks and run queues (CONFIG_FAIR_GROUP_SCHED)",
@@ -72,7 +72,7 @@ const fn without(feature: Feature) -> (Level, &'static str) {
     }
 }
 
-/// How a kernel gets a feature.
+/// How to boot a kernel that has the feature.
 fn remedy(feature: Feature) -> String {
     let option = match feature {
         Feature::RunQueues => "CONFIG_FAIR_GROUP_SCHED",
