@@ -1,4 +1,4 @@
-//! Whatever two Samples hold that keep the rules of a file, nothing that is made of them panics.
+//! No two Samples that a file may hold make any computation panic.
 
 mod any;
 
