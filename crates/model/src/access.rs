@@ -18,14 +18,13 @@ impl Follower {
     }
 }
 
-/// Decides who may see a task: its owner and followers.
+/// The owner and the followers of a task, which decide who may see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// The task: [`TaskReading::serial`](crate::TaskReading::serial).
     pub serial: u64,
     /// The user that owns the task: real, effective and saved id are this user's, as the kernel requires to inspect a
-    /// process.
-    /// `None`: no single owner, or unknown.
+    /// process. `None`: no single owner, or unknown.
     pub owner: Option<u32>,
     /// The [bits](Follower::bit) of the viewers that follow the task's process or one of its ancestors.
     pub followers: u64,

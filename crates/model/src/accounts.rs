@@ -46,8 +46,7 @@ macro_rules! times {
 times! {
     /// Time on a CPU as `/proc/PID/stat` splits it, ns.
     ///
-    /// The parts are scaled to the run time that the scheduler counts. `guest_ns` is the part of `user_ns` that ran a
-    /// virtual
+    /// The parts are scaled to the run time that the scheduler counts. `guest_ns` is the part of `user_ns` that ran a virtual
     /// machine.
     CpuTimes {
         /// In user space, guests included.
@@ -60,7 +59,7 @@ times! {
 }
 
 times! {
-    /// What the exited threads of a process had done; reported with the main thread of that process.
+    /// Work of the exited threads of a process, reported with its main thread.
     Gone {
         /// Time on a CPU, ns.
         on_cpu_ns,
@@ -82,8 +81,7 @@ times! {
 pub struct Accounts {
     /// Time on a CPU.
     pub cpu: CpuTimes,
-    /// Time off a CPU without waiting for one, including the current block; `None` where only the hook can measure
-    /// it.
+    /// Time off a CPU without waiting for one, including the current block; `None` where only the hook can measure it.
     pub blocked: Option<ByState>,
     /// The exited threads of the process; all 0 except on a main thread.
     pub gone: Gone,
@@ -122,9 +120,8 @@ pub(crate) fn add_known(sum: &mut Option<Accounts>, other: Option<&Accounts>) {
 impl CpuTimes {
     /// Scales ticks to the run time, as the kernel does for `/proc`.
     ///
-    /// This is `cputime_adjust` (Linux 4.4 to 7.3, without native CPU time accounting). `before` is the previous
-    /// result: neither
-    /// part goes backwards.
+    /// This is `cputime_adjust` (Linux 4.4 to 7.3, without native CPU time accounting). `before` is the previous result:
+    /// neither part goes backwards.
     pub fn scaled(user_ns: u64, system_ns: u64, guest_ns: u64, ran_ns: u64, before: &Self) -> Self {
         if before.user_ns.saturating_add(before.system_ns) >= ran_ns {
             return Self { guest_ns: guest_ns.max(before.guest_ns), ..*before };

@@ -4,11 +4,9 @@ use serde::Serialize;
 
 /// Names found in a path; `None`: not in the path.
 ///
-/// Any owner of a cgroup may create cgroups below it with the name of another owner's pod, container or service. So a
-/// name
-/// counts only where systemd or a container runtime creates it: below the parents of [`is_parent`]. The outermost
-/// name of each
-/// kind counts. Everything inside a container (a kind node, a pod of Docker in Docker) belongs to that container.
+/// Any owner of a cgroup may create cgroups below it with the name of another owner's pod, container or service. So a name
+/// counts only where systemd or a container runtime creates it: below the parents of [`is_parent`]. The outermost name of
+/// each kind counts. Everything inside a container (a kind node, a pod of Docker in Docker) belongs to that container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CgroupName {
     /// The systemd unit (`nginx.service`); not a slice, and not the scope of a container.
@@ -19,8 +17,7 @@ pub struct CgroupName {
     pub container: Option<String>,
     /// The pod's uid, with dashes.
     pub pod_uid: Option<String>,
-    /// True if a user chose the container's id, not a runtime of root: the container's cgroup is below
-    /// `user@UID.service`.
+    /// True if a user chose the container's id, not a runtime of root: the container's cgroup is below `user@UID.service`.
     #[serde(skip)]
     pub is_rootless: bool,
 }
@@ -73,8 +70,7 @@ impl CgroupName {
         name
     }
 
-    /// A short description: `nginx.service`, `container 0123456789ab of pod 7f3a...`; `None` if the path has no
-    /// names.
+    /// A short description: `nginx.service`, `container 0123456789ab of pod 7f3a...`; `None` if the path has no names.
     pub fn words(&self) -> Option<String> {
         let container = self.container.as_ref().map(|id| format!("container {}", &id[..SHORT_ID]));
         let pod = self.pod_uid.as_ref().map(|uid| format!("pod {uid}"));
@@ -92,9 +88,8 @@ impl CgroupName {
 
 /// True if only root, systemd and the runtimes create cgroups directly below this one.
 ///
-/// These are slices (`Delegate=` does not apply to them) and [`PARENTS`]. The parent of an ECS container is its ECS
-/// task, which
-/// is below `ecs`.
+/// These are slices (`Delegate=` does not apply to them) and [`PARENTS`]. The parent of an ECS container is its ECS task,
+/// which is below `ecs`.
 fn is_parent(part: &str, above: &str) -> bool {
     part.ends_with(".slice") || PARENTS.contains(&part) || above == "ecs"
 }
@@ -106,8 +101,7 @@ fn is_user_manager(part: &str) -> bool {
 
 /// Replaces every part of a path that changes with each start by a placeholder.
 ///
-/// These are ids of containers (`<container>`), uids of pods (`<pod>`), numbers of systemd's sessions and transient
-/// units
+/// These are ids of containers (`<container>`), uids of pods (`<pod>`), numbers of systemd's sessions and transient units
 /// (`<n>`). Two paths that become equal are likely the same service.
 pub fn without_ids(path: &str) -> String {
     path.split('/').map(part_without_ids).collect::<Vec<_>>().join("/")
@@ -148,8 +142,7 @@ fn pod_uid(part: &str) -> Option<String> {
     is_uid.then_some(uid)
 }
 
-/// The 64 digits, alone or in `docker-<id>.scope`, `cri-containerd-<id>.scope`, `crio-<id>.scope`,
-/// `libpod-<id>.scope`.
+/// The 64 digits, alone or in `docker-<id>.scope`, `cri-containerd-<id>.scope`, `crio-<id>.scope`, `libpod-<id>.scope`.
 fn container_id(part: &str) -> Option<&str> {
     let inner = part.strip_suffix(".scope").unwrap_or(part);
     let id = inner.rsplit(['-', ':']).next()?;

@@ -1,10 +1,8 @@
 //! Causes without BPF: `cpu.stat` reports how much of the summed waits is due to a quota.
 //!
-//! `throttled_usec` of a cgroup (v1: `throttled_time`) is the time in which its quota kept its queue on a CPU from
-//! running. It
-//! counts once per CPU, however many tasks waited there. So it is a lower bound of the time that the tasks lost to
-//! the quota.
-//! It does not tell which task lost it: each gets a share in proportion to its wait.
+//! `throttled_usec` of a cgroup (v1: `throttled_time`) is the time in which its quota kept its queue on a CPU from running.
+//! It counts once per CPU, however many tasks waited there. So it is a lower bound of the time that the tasks lost to the
+//! quota. It does not tell which task lost it: each gets a share in proportion to its wait.
 
 use std::{
     cmp::Reverse,
@@ -75,8 +73,7 @@ fn throttle(by_cause: &mut ByCause, ns: u64) {
     sum::add(&mut by_cause.0[Cause::Throttled as usize], ns);
 }
 
-/// Divides `ns` in proportion to `open`. No share exceeds its open time; the shares sum to `ns`, or to all open time
-/// if less.
+/// Divides `ns` in proportion to `open`. No share exceeds its open time; the shares sum to `ns`, or to all open time if less.
 fn shares(ns: u64, open: &[u64]) -> Vec<u64> {
     let total: u128 = open.iter().map(|open| u128::from(*open)).sum();
     let given = u128::from(ns).min(total);
@@ -84,8 +81,7 @@ fn shares(ns: u64, open: &[u64]) -> Vec<u64> {
     open.iter()
         .map(|open| {
             sum += u128::from(*open);
-            // Saturating: a file may hold any number. No share exceeds its open time, because at most `total` is
-            // given.
+            // Saturating: a file may hold any number. No share exceeds its open time, because at most `total` is given.
             let share =
                 (given.saturating_mul(sum).checked_div(total).unwrap_or(0) - until).min((*open).into());
             until += share;

@@ -129,9 +129,8 @@ pub struct CommandRun {
 }
 
 impl CommandRun {
-    /// CPU time in user space and in the kernel, ns: of all processes it started if its cgroup has that, else of
-    /// those that were
-    /// waited for.
+    /// CPU time in user space and in the kernel, ns: of all processes it started if its cgroup has that, else of those that
+    /// were waited for.
     pub fn cpu_use(&self) -> CpuUse {
         let Usage { user_ns, system_ns, .. } = self.usage;
         self.cpu.unwrap_or(CpuUse { usage_ns: user_ns.saturating_add(system_ns), user_ns, system_ns })

@@ -1,7 +1,6 @@
 //! The counters of tasks and cgroups, in one table.
 //!
-//! JSON, CSV, Parquet, `top`, `stat`, the metrics and `diff` all take their counters from this table. To add a
-//! counter: add a
+//! JSON, CSV, Parquet, `top`, `stat`, the metrics and `diff` all take their counters from this table. To add a counter: add a
 //! row, add its name to the lists of the outputs that show it, and read it.
 
 use crate::{
@@ -245,9 +244,8 @@ counters! {
         .diff("involuntary switches", 100.0);
     /// Moves between CPUs.
     ///
-    /// A move costs some microseconds, more if the task's cache contents move with it. Below `least`, this is less
-    /// than 0.1 % of a
-    /// CPU. Waits after a move are part of the wait times.
+    /// A move costs some microseconds, more if the task's cache contents move with it. Below `least`, this is less than 0.1 %
+    /// of a CPU. Waits after a move are part of the wait times.
     Migrations = events("migrations", |of| Some(of.totals?.migrations))
         .exact_only()
         .tasks_only()
@@ -292,7 +290,7 @@ counters! {
     Bursts = events("nr_bursts", |of| of.limits?.nr_bursts);
     /// Saved-up time (burst) that the cgroup used.
     BurstNs = ns("burst_ns", |of| of.limits?.burst_ns);
-    /// Like [`Self::ThrottledNs`], without the time in which the quota of an ancestor kept the cgroup from running.
+    /// Time that a quota, its own or an ancestor's, kept the cgroup's own tasks from running, summed over CPUs.
     LocalThrottledNs = ns("local_throttled_ns", |of| of.limits?.local_throttled_ns);
     /// Time on a CPU, from `cpu.stat`.
     CgroupUsage = ns("usage_ns", |of| of.limits?.usage_ns);

@@ -25,9 +25,8 @@ impl Hist {
         Self { counts: Sparse::from_counts(counts), shares: Sparse::from_counts(shares) }
     }
 
-    /// Builds a histogram from its nonzero cells: (bucket, count) and (cell of row and cause, share), each ascending.
-    /// `None` if a
-    /// cell does not exist, is zero or is out of order.
+    /// Builds a histogram from its nonzero cells: (bucket, count) and (cell of row and cause, share), each ascending. `None`
+    /// if a cell does not exist, is zero or is out of order.
     pub fn from_cells(
         counts: impl IntoIterator<Item = (u32, u64)>,
         shares: impl IntoIterator<Item = (u32, u64)>,
@@ -133,9 +132,8 @@ impl Hist {
 
     /// The wait that a share `quantile` (0 to 1) of all waits does not exceed, by nearest rank. `None` without waits.
     ///
-    /// The result is the last nanosecond of the bucket that holds this wait, at most `max_ns`. It is never below the
-    /// true quantile,
-    /// and above it by at most [`cgscope_layout::bucket::RELATIVE_ERROR`].
+    /// The result is the last nanosecond of the bucket that holds this wait, at most `max_ns`. It is never below the true
+    /// quantile, and above it by at most [`cgscope_layout::bucket::RELATIVE_ERROR`].
     pub fn quantile_ns(&self, quantile: f64, max_ns: u64) -> Option<u64> {
         let bucket = self.quantile_bucket(quantile)?;
         let last = if bucket == BUCKETS - 1 { max_ns } else { high_ns(bucket) - 1 };
@@ -165,9 +163,8 @@ impl Hist {
 
     /// The same waits as an HdrHistogram, each at the middle of its bucket.
     ///
-    /// For percentile tables and for merging with histograms of other tools. Three significant digits add no
-    /// noticeable error to
-    /// that of our buckets.
+    /// For percentile tables and for merging with histograms of other tools. Three significant digits add no noticeable error
+    /// to that of our buckets.
     pub fn to_hdr(&self) -> hdrhistogram::Histogram<u64> {
         // The constructor accepts these constant bounds: a failure would be a bug in this line.
         let mut hdr = hdrhistogram::Histogram::new_with_bounds(1, high_ns(BUCKETS - 1), 3)
@@ -178,8 +175,7 @@ impl Hist {
         hdr
     }
 
-    /// Rows as runqlat prints them: powers of two of `unit_ns` (1,000: us, 1,000,000: ms), up to the last row with a
-    /// count.
+    /// Rows as runqlat prints them: powers of two of `unit_ns` (1,000: us, 1,000,000: ms), up to the last row with a count.
     ///
     /// Row `k` holds waits from `2^k` to below `2^(k+1)` units; row 0 begins at 0.
     pub fn rows(&self, unit_ns: u64) -> Vec<Row> {
@@ -195,8 +191,7 @@ impl Hist {
         }
         for octave in self.octaves() {
             let k = of(octave.low_ns(), octave.high_ns());
-            // The middle of an octave may lie in the row after the last row: a row of ms may hold only a part of the
-            // octave.
+            // The middle of an octave may lie in the row after the last row: a row of ms may hold only a part of the octave.
             let k = k.min(rows.len().saturating_sub(1));
             for (sum, count) in rows[k].by_cause.iter_mut().zip(octave.by_cause) {
                 *sum += count;

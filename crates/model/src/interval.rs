@@ -80,8 +80,7 @@ pub struct TaskInterval {
 }
 
 impl TaskInterval {
-    /// True if the task ran or waited for at least [`BUSY_THREAD_PERCENT`] of the interval. Other threads are idle,
-    /// as in any
+    /// True if the task ran or waited for at least [`BUSY_THREAD_PERCENT`] of the interval. Other threads are idle, as in any
     /// program, and do not count.
     pub fn is_busy(&self, duration_ns: u64) -> bool {
         // A wait that is not over may have begun long before the interval.
@@ -163,8 +162,8 @@ impl Wait {
     pub(crate) fn new(totals: &Totals, hist: Hist, max_before_ns: u64, max_now_ns: u64) -> Self {
         let max_ns = match hist.highest_ns() {
             None => 0,
-            // An exited task's longest wait may be from before the interval: it counts only if this histogram reaches
-            // that far.
+            // An exited task's longest wait may be from before the interval: it counts only if this histogram reaches that
+            // far.
             Some(highest) if max_now_ns > max_before_ns && max_now_ns <= highest.max(LAST_LOW_NS) => {
                 max_now_ns
             }
@@ -199,12 +198,11 @@ impl Wait {
 }
 
 impl Interval {
-    /// The changes between `a` and `b`, the very next Sample. For a later `b`, [`Skipped`](crate::Skipped) has the
-    /// missing rows.
+    /// The changes between `a` and `b`, the very next Sample. For a later `b`, [`Skipped`](crate::Skipped) has the missing
+    /// rows.
     ///
-    /// A task that is only in `b` counts from its start if it started after `a`, and from its move if it moved to
-    /// another cgroup
-    /// after `a`. Otherwise it has no reading for this interval and is left out. So is a task whose counters went
+    /// A task that is only in `b` counts from its start if it started after `a`, and from its move if it moved to another
+    /// cgroup after `a`. Otherwise it has no reading for this interval and is left out. So is a task whose counters went
     /// backwards.
     pub fn between(a: &Sample, b: &Sample) -> Self {
         let one_node = nodes::only_node(&b.cpus).filter(|node| nodes::only_node(&a.cpus) == Some(*node));
@@ -244,8 +242,7 @@ impl Interval {
         self.cgroups.binary_search_by_key(&id, |(id, _)| *id).ok().map(|i| &self.cgroups[i].1)
     }
 
-    /// The task that names each process, by process id: the main thread, or any other thread if the main thread has
-    /// exited.
+    /// The task that names each process, by process id: the main thread, or any other thread if the main thread has exited.
     pub fn naming_tasks(&self) -> BTreeMap<u32, &TaskReading> {
         let mut names: BTreeMap<u32, &TaskReading> = BTreeMap::new();
         for task in self.tasks.iter().map(|task| &task.reading) {
@@ -322,8 +319,7 @@ pub(crate) fn exited_between(a: &[ExitedReading], b: &[ExitedReading]) -> Vec<Ex
             let accounts = now.accounts.as_deref().map(|now| {
                 let before = before.and_then(|before| before.accounts.as_deref());
                 let between = now.since(before.unwrap_or(&Accounts::default()));
-                // The sum was scaled over all exited tasks so far: the increase is split again in proportion to its
-                // ticks.
+                // The sum was scaled over all exited tasks so far: the increase is split again in proportion to its ticks.
                 Accounts { cpu: between.cpu.scaled_to(totals.on_cpu_ns), ..between }
             });
             (!nothing).then_some(ExitedInterval { cgroup_id: now.cgroup_id, tasks, totals, accounts, wait })

@@ -169,8 +169,7 @@ impl Serialize for TaskObjects<'_> {
     }
 }
 
-/// Waits that the kernel does not count: tasks preempted when they had already set their state to sleep. Not in
-/// `wait`.
+/// Waits that the kernel does not count: tasks preempted after they had set their state to sleeping. Not in `wait`.
 #[derive(Serialize)]
 pub struct UnstampedObject {
     pub count: u64,

@@ -1,7 +1,6 @@
 //! Samples, Intervals and everything derived from them. Pure: no aya, no tokio, no file system, no clock.
 //!
-//! A [`Sample`] holds cumulative readings; only [`Interval::between`] subtracts them. Live, recorded and replayed
-//! figures all
+//! A [`Sample`] holds cumulative readings; only [`Interval::between`] subtracts them. Live, recorded and replayed figures all
 //! come from that one function. For a reader that skips Samples, [`Skipped`] holds the missing rows.
 
 pub mod access;

@@ -6,8 +6,7 @@ use crate::{Interval, sum};
 
 /// The CPU limits of one cgroup and their effect, from its files, at one moment. Times are cumulative.
 ///
-/// `None`: could not be read; never 0 instead. The versions named are the first kernels with the file or the line. v2
-/// reports
+/// `None`: could not be read; never 0 instead. The versions named are the first kernels with the file or the line. v2 reports
 /// times in microseconds: there the nanoseconds are multiples of 1000.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CgroupReading {
@@ -17,14 +16,12 @@ pub struct CgroupReading {
     pub made_after_ns: Option<u64>,
     /// CPU time allowed per period, µs: v2 `cpu.max` (4.15), v1 `cpu.cfs_quota_us` (3.2).
     ///
-    /// `None`: the cgroup has no limit of its own, or it could not be read. Without a limit, `period_us` is set, and
-    /// an ancestor
-    /// may still have a limit.
+    /// `None`: the cgroup has no limit of its own, or it could not be read. Without a limit, `period_us` is set, and an
+    /// ancestor may still have a limit.
     pub quota_us: Option<u64>,
     /// Length of a period, µs, also without a quota: v2 `cpu.max`, v1 `cpu.cfs_period_us`.
     pub period_us: Option<u64>,
-    /// CPU time that the cgroup may save up and use above the quota, µs: v2 `cpu.max.burst`, v1 `cpu.cfs_burst_us`
-    /// (5.14).
+    /// CPU time that the cgroup may save up and use above the quota, µs: v2 `cpu.max.burst`, v1 `cpu.cfs_burst_us` (5.14).
     pub burst_us: Option<u64>,
     /// The weight among siblings, 1 to 10000, default 100: v2 `cpu.weight` (4.15).
     ///
@@ -33,25 +30,21 @@ pub struct CgroupReading {
     /// Number of CPUs that the cgroup's tasks may run on.
     ///
     /// v2 `cpuset.cpus.effective` (5.0) of the cgroup or of the nearest ancestor that has the file; v1
-    /// `cpuset.effective_cpus`
-    /// (3.17), else `cpuset.cpus`, of the same path in the cpuset hierarchy. `None` also for an empty set: no task
-    /// can run there.
+    /// `cpuset.effective_cpus` (3.17), else `cpuset.cpus`, of the same path in the cpuset hierarchy. `None` also for an empty
+    /// set: no task can run there.
     pub cpus: Option<u32>,
     /// These CPUs as a list like `0-3,8`.
     pub cpuset: Option<Arc<str>>,
     /// Memory charged to the cgroup and those below it, by node: `(node, bytes)`, ascending by node.
     ///
-    /// Empty: not read, as on hosts with one node. v2 `memory.numa_stat` (5.10): `anon`, `file`, `kernel_stack`,
-    /// `pagetables` and
-    /// both `slab_...`, which do not overlap. v1 `hierarchical_total` (3.17) of the same path in the memory
-    /// hierarchy, else
-    /// `total`: memory on the reclaim lists, without the kernel's own.
+    /// Empty: not read, as on hosts with one node. v2 `memory.numa_stat` (5.10): `anon`, `file`, `kernel_stack`, `pagetables`
+    /// and both `slab_...`, which do not overlap. v1 `hierarchical_total` (3.17) of the same path in the memory hierarchy,
+    /// else `total`: memory on the reclaim lists, without the kernel's own.
     pub memory_by_node: Vec<(u32, u64)>,
     /// CPU time used by the cgroup and those below it, ns: v2 `cpu.stat` (4.15), v1 `cpuacct.usage`.
     pub usage_ns: Option<u64>,
-    /// Part of the usage in user mode, ns: v2 `cpu.stat`, v1 `cpuacct.usage_user` (4.7). In v1, both parts do not add
-    /// up to the
-    /// usage.
+    /// Part of the usage in user mode, ns: v2 `cpu.stat`, v1 `cpuacct.usage_user` (4.7). In v1, the two parts need not add up
+    /// to the usage.
     pub user_ns: Option<u64>,
     /// Part of the usage in the kernel, ns: v2 `cpu.stat`, v1 `cpuacct.usage_sys` (4.7).
     pub system_ns: Option<u64>,
@@ -59,16 +52,15 @@ pub struct CgroupReading {
     pub nr_periods: Option<u64>,
     /// Periods in which the quota ran out: `cpu.stat`.
     pub nr_throttled: Option<u64>,
-    /// Time that its own quota kept the cgroup from running, ns: `cpu.stat`. A sum over CPUs, so it may exceed the
-    /// elapsed time.
+    /// Time that its own quota kept the cgroup from running, ns: `cpu.stat`. A sum over CPUs, so it may exceed the elapsed
+    /// time.
     pub throttled_ns: Option<u64>,
     /// Periods in which the cgroup used more than its quota: `cpu.stat` (5.16).
     pub nr_bursts: Option<u64>,
     /// CPU time used above the quota, ns, summed over CPUs: `cpu.stat` (5.16).
     pub burst_ns: Option<u64>,
-    /// Time in which the cgroup's own tasks could have run without a quota, its own or an ancestor's, ns:
+    /// Time that a quota, its own or an ancestor's, kept the cgroup's own tasks from running, ns, summed over CPUs:
     /// `cpu.stat.local` (6.6).
-    /// Summed over CPUs.
     pub local_throttled_ns: Option<u64>,
     /// Time in which some task of the cgroup or below it waited for a CPU, ns: v2 `cpu.pressure` (4.20).
     pub pressure_some_ns: Option<u64>,
@@ -87,16 +79,15 @@ impl CgroupReading {
 macro_rules! counters {
     ($($name:ident),*) => {
         impl CgroupReading {
-            /// The increase since `before`: the limits as they are now, the counters as differences. A counter is
-            /// `None` if either
-            /// reading is missing or it went backwards.
+            /// The increase since `before`: the limits as they are now, the counters as differences. A counter is `None` if
+            /// either reading is missing or it went backwards.
             pub fn since(&self, before: Option<&Self>) -> Self {
                 let since = |now: Option<u64>, before: Option<u64>| now?.checked_sub(before?);
                 Self { $($name: since(self.$name, before.and_then(|before| before.$name)),)* ..self.clone() }
             }
 
-            /// Adds a later interval: takes its limits, and adds its counters. A counter known in only one interval
-            /// keeps that value.
+            /// Adds a later interval: takes its limits, and adds its counters. A counter known in only one interval keeps
+            /// that value.
             pub fn append(&mut self, later: Self) {
                 *self = Self { $($name: sum::known(self.$name, later.$name),)* ..later };
             }
@@ -119,16 +110,14 @@ counters!(
 );
 
 impl Interval {
-    /// The limits of a cgroup by its path, with its counters over this interval. If the cgroup was removed and
-    /// created again, the
-    /// limits are those of the later one.
+    /// The limits of a cgroup by its path, with its counters over this interval. If the cgroup was removed and created again,
+    /// the limits are those of the later one.
     pub fn limits_at(&self, path: &str) -> Option<&CgroupReading> {
         self.limits.iter().rev().find(|limits| self.cgroup_path(limits.id).is_some_and(|at| &**at == path))
     }
 }
 
-/// The increase between two readings, the first at `since_ns`; ascending by id. A cgroup created after that counts
-/// from 0.
+/// The increase between two readings, the first at `since_ns`; ascending by id. A cgroup created after that counts from 0.
 pub(crate) fn between(a: &[CgroupReading], b: &[CgroupReading], since_ns: u64) -> Vec<CgroupReading> {
     let mut earlier = sum::earlier(a, |limits| limits.id);
     let since = |now: &CgroupReading| match earlier(now.id) {
@@ -140,8 +129,7 @@ pub(crate) fn between(a: &[CgroupReading], b: &[CgroupReading], since_ns: u64) -
 
 /// Converts v1 `cpu.shares` to the scale of v2 `cpu.weight`.
 ///
-/// As the kernel converts (`sched_weight_to_cgroup` in `kernel/sched/sched.h`, 6.12): `shares * 100 / 1024`, rounded
-/// to the
+/// As the kernel converts (`sched_weight_to_cgroup` in `kernel/sched/sched.h`, 6.12): `shares * 100 / 1024`, rounded to the
 /// nearest, at least 1 and at most 10000.
 pub fn weight_of_shares(shares: u64) -> u64 {
     (shares.saturating_mul(100).saturating_add(512) / 1024).clamp(1, 10_000)

@@ -18,14 +18,12 @@ pub struct CpuInterval {
     pub cpu: u32,
     /// Its NUMA node.
     pub node: Option<u32>,
-    /// Time in which the CPU was busy with any task of the host, ns. If the CPU was offline for some time, `busy_ns`
-    /// and `idle_ns`
-    /// sum to less than the interval.
+    /// Time in which the CPU was busy with any task of the host, ns. If the CPU was offline for some time, `busy_ns` and
+    /// `idle_ns` sum to less than the interval.
     pub busy_ns: Option<u64>,
     /// Time in which the CPU was idle, ns.
     pub idle_ns: Option<u64>,
-    /// Waits of followed tasks that ended on this CPU; `None` if they are not counted by CPU or a selection left out
-    /// tasks.
+    /// Waits of followed tasks that ended on this CPU; `None` if they are not counted by CPU or a selection left out tasks.
     pub wait: Option<Wait>,
     /// Tasks that moved here from another node, by that node; `None` as for `wait`.
     pub came_from: Option<ByNode>,
@@ -86,8 +84,7 @@ impl TaskPlacement {
 }
 
 impl TaskInterval {
-    /// Time on a CPU by node, ns. If not counted by node, all time goes to the node of the last CPU; empty if that is
-    /// also
+    /// Time on a CPU by node, ns. If not counted by node, all time goes to the node of the last CPU; empty if that is also
     /// unknown.
     pub fn ran_by_node(&self) -> ByNode {
         self.ran_on().collect()
@@ -114,8 +111,7 @@ pub struct NodeGroup {
     pub idle_ns: Option<u64>,
     /// Time that the tasks of this interval ran on the node, ns: see [`TaskInterval::ran_by_node`].
     pub ran_ns: u64,
-    /// Waits that ended on its CPUs. If waits are not counted by CPU: the waits of the tasks that were last on the
-    /// node.
+    /// Waits that ended on its CPUs. If waits are not counted by CPU: the waits of the tasks that were last on the node.
     pub wait: Wait,
     /// Average number of tasks that ran on its CPUs or waited for them, without throttled tasks.
     pub runnable_avg: Option<f64>,
@@ -170,8 +166,8 @@ impl Interval {
         nodes.into_values().collect()
     }
 
-    /// Each CPU with the waits that ended on it. If waits are not counted by CPU: the waits of the tasks that were
-    /// last on it.
+    /// Each CPU with the waits that ended on it. If waits are not counted by CPU: the waits of the tasks that were last on
+    /// it.
     pub fn by_cpu(&self) -> Vec<(&CpuInterval, Wait)> {
         let is_counted = self.counts_by_cpu();
         let of_tasks = |cpu: u32| {
@@ -272,8 +268,7 @@ impl Interval {
         }
     }
 
-    /// Uses the busy time of CPUs for the whole host, which includes exited tasks, and the run time of tasks for a
-    /// selection.
+    /// Uses the busy time of CPUs for the whole host, which includes exited tasks, and the run time of tasks for a selection.
     fn runnable_avg(&self, group: &NodeGroup) -> Option<f64> {
         let running_ns = if self.is_selection { group.ran_ns } else { group.busy_ns? };
         (self.duration_ns != 0)
@@ -283,8 +278,7 @@ impl Interval {
 
 /// The estimated share of memory accesses that go to another node, 0 to 1; `None` without memory or run time.
 ///
-/// Assumes that each thread uses each byte equally: the sum over nodes of the share of memory on the node times the
-/// share of
+/// Assumes that each thread uses each byte equally: the sum over nodes of the share of memory on the node times the share of
 /// run time elsewhere.
 pub fn remote_share(memory: &[(u32, u64)], ran_ns: &[(u32, u64)]) -> Option<f64> {
     let (bytes, ran) = (total(memory), total(ran_ns));

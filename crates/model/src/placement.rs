@@ -13,14 +13,12 @@ pub struct CpuReading {
     pub cpu: u32,
     /// Its NUMA node, if the host reports it.
     pub node: Option<u32>,
-    /// Busy time, interrupts included, ns: `/proc/stat`, in steps of 10 ms. Time taken by a hypervisor (steal) is
-    /// neither here nor
-    /// in `idle_ns`.
+    /// Busy time, interrupts included, ns: `/proc/stat`, in steps of 10 ms. Time taken by a hypervisor (steal) is neither
+    /// here nor in `idle_ns`.
     pub busy_ns: Option<u64>,
     /// Idle time, ns: also from `/proc/stat`, including time spent waiting for I/O.
     pub idle_ns: Option<u64>,
-    /// Waits of followed tasks that ended on this CPU, and moves from other nodes; `None` if they are not counted by
-    /// CPU.
+    /// Waits of followed tasks that ended on this CPU, and moves from other nodes; `None` if they are not counted by CPU.
     pub waits: Option<CpuWaits>,
 }
 
@@ -37,8 +35,7 @@ pub struct CpuWaits {
     pub came_from: Vec<(u32, u64)>,
 }
 
-/// One NUMA node, from `/sys/devices/system/node/nodeN/meminfo`. On a kernel without NUMA: node 0, from
-/// `/proc/meminfo`.
+/// One NUMA node, from `/sys/devices/system/node/nodeN/meminfo`. On a kernel without NUMA: node 0, from `/proc/meminfo`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeReading {
     /// Number of the node.
@@ -56,8 +53,7 @@ pub struct Placement {
     pub node_migrations: Option<u64>,
     /// Time on a CPU so far by node, ns: `(node, ns)`, ascending by node. `None` if not counted.
     pub ran_ns: Option<Vec<(u32, u64)>>,
-    /// The node that the kernel's balancing prefers for the task (`task_struct.numa_preferred_nid`,
-    /// CONFIG_NUMA_BALANCING).
+    /// The node that the kernel's balancing prefers for the task (`task_struct.numa_preferred_nid`, CONFIG_NUMA_BALANCING).
     pub preferred_node: Option<u32>,
     /// CPUs that the task may run on, as a list like `0-3,8` (`sched_getaffinity`); read for some tasks only.
     ///
@@ -70,9 +66,8 @@ pub struct Placement {
 /// A cgroup whose cpuset leaves out CPUs that are online.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cpuset {
-    /// The path in the hierarchy of the cpuset controller, relative to the mount. If ancestors have the same CPUs,
-    /// the highest of
-    /// them: the CPUs were set there.
+    /// The path in the hierarchy of the cpuset controller, relative to the mount. If ancestors have the same CPUs, the
+    /// highest of them: the CPUs were set there.
     pub path: Arc<str>,
     /// The CPUs, as a list like `0-3,8`: v2 `cpuset.cpus.effective`, v1 `cpuset.effective_cpus`.
     pub cpus: Arc<str>,
@@ -85,9 +80,8 @@ pub struct ProcessMemory {
     pub tgid: u32,
     /// Resident bytes by node, ascending by node. Pages shared by several processes count in each.
     pub by_node: Vec<(u32, u64)>,
-    /// The same bytes by the memory policy of their mapping, as the kernel writes it (`default`, `bind:1`,
-    /// `interleave:0-1`), the
-    /// largest first.
+    /// The same bytes by the memory policy of their mapping, as the kernel writes it (`default`, `bind:1`, `interleave:0-1`),
+    /// the largest first.
     pub policies: Vec<(Arc<str>, u64)>,
 }
 

@@ -32,8 +32,8 @@ pub fn printable_lines(text: &str) -> String {
     text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
 }
 
-/// True for control characters (C0, delete, C1), line and paragraph separators, and characters that set the direction
-/// of text.
+/// True for control characters (C0, delete, C1), line and paragraph separators, and characters that set the direction of
+/// text.
 pub fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -74,8 +74,8 @@ pub struct Sample {
     pub pairs: Vec<PairReading>,
     /// Limits of the cgroups named above and of their ancestors, ascending by id.
     pub limits: Vec<CgroupReading>,
-    /// Paths of the cgroups named above, relative to the mount, ascending by id. Missing: removed before the path
-    /// could be read.
+    /// Paths of the cgroups named above, relative to the mount, ascending by id. Missing: removed before the path could be
+    /// read.
     pub cgroups: Vec<(u64, Arc<str>)>,
     /// The CPUs that are online, ascending by number.
     pub cpus: Vec<CpuReading>,
@@ -104,12 +104,10 @@ pub struct TaskReading {
     pub comm: Arc<str>,
     /// Start, ns of CLOCK_MONOTONIC.
     pub start_ns: u64,
-    /// When the task was first read in its cgroup, ns of CLOCK_MONOTONIC. `None`: the task started there, or was
-    /// there before
+    /// When the task was first read in its cgroup, ns of CLOCK_MONOTONIC. `None`: the task started there, or was there before
     /// cgscope.
     ///
-    /// Each move to another cgroup gives the task a new `serial`. Readings from before the move stay with the old
-    /// cgroup.
+    /// Each move to another cgroup gives the task a new `serial`. Readings from before the move stay with the old cgroup.
     pub moved_ns: Option<u64>,
     /// The cgroup's id; 0: unknown.
     pub cgroup_id: u64,
@@ -119,12 +117,10 @@ pub struct TaskReading {
     pub node: Option<u32>,
     /// True if the task is on a CPU at this moment.
     pub on_cpu: bool,
-    /// The state at this moment; running if the task is on a CPU or waits for one, whatever state the kernel has
-    /// stored.
+    /// The state at this moment; running if the task is on a CPU or waits for one, whatever state the kernel has stored.
     ///
-    /// `None`: unknown, as in older recordings. In the coarse mode this is the state when the task last ran or was
-    /// first seen. So a
-    /// task that was woken and has not run since still shows as sleeping.
+    /// `None`: unknown, as in older recordings. In the coarse mode this is the state when the task last ran or was first
+    /// seen. So a task that was woken and has not run since still shows as sleeping.
     pub state: Option<TaskState>,
     /// Set while the task waits for a CPU.
     pub pending: Option<Pending>,

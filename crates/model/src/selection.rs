@@ -1,10 +1,8 @@
 //! The tasks that a user selects. One table of selectors serves the command line and the filter of Intervals.
 //!
-//! To add a selector, add a field to [`Selection`] and a row to [`SELECTORS`]; the compiler then shows what is
-//! missing in this
-//! file. Processes and threads are selected by the source, in the kernel if possible: a task that is left out there
-//! costs
-//! nothing. A [`SelectionFilter`] applies the other selectors.
+//! To add a selector, add a field to [`Selection`] and a row to [`SELECTORS`]; the compiler then shows what is missing in
+//! this file. Processes and threads are selected by the source, in the kernel if possible: a task that is left out there
+//! costs nothing. A [`SelectionFilter`] applies the other selectors.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -246,8 +244,7 @@ impl SelectionFilter {
         !self.is_by_cgroup() || self.selected_cgroup(path).is_some()
     }
 
-    /// True if a task of a selected cgroup is selected. With `--cpu` or `--node`, a task with an unknown CPU or node
-    /// is not.
+    /// True if a task of a selected cgroup is selected. With `--cpu` or `--node`, a task with an unknown CPU or node is not.
     pub fn wants_task(&self, comm: &str, cpu: Option<u32>, node: Option<u32>) -> bool {
         self.comm.as_ref().is_none_or(|regex| regex.is_match(comm))
             && is_chosen(&self.selection.cpus, cpu)
@@ -256,11 +253,9 @@ impl SelectionFilter {
 
     /// Removes everything from the interval that is not selected.
     ///
-    /// Exited tasks are known by cgroup alone: a selection by name, CPU or node leaves them out. Waits by CPU cover
-    /// all followed
-    /// tasks. Once this filter removes some tasks, waits are known only by the CPU that a task was last on. The
-    /// selected CPUs and
-    /// nodes themselves stay.
+    /// Exited tasks are known by cgroup alone: a selection by name, CPU or node leaves them out. Waits by CPU cover all
+    /// followed tasks. Once this filter removes some tasks, waits are known only by the CPU that a task was last on. The
+    /// selected CPUs and nodes themselves stay.
     fn apply(&self, interval: &mut Interval) {
         let wanted = self.is_by_cgroup().then(|| {
             let wanted = interval.cgroups.iter().filter(|(_, path)| self.wants_cgroup(path));
@@ -304,8 +299,7 @@ fn leave_out_gone(interval: &mut Interval) {
     }
 }
 
-/// The cgroup of a systemd unit, if a path is at or below it. A unit inside a container belongs to the container's
-/// systemd.
+/// The cgroup of a systemd unit, if a path is at or below it. A unit inside a container belongs to the container's systemd.
 pub fn cgroup_of_unit<'p>(path: &'p str, unit: &str) -> Option<&'p str> {
     let is_of_unit = |path: &&str| {
         let name = CgroupName::of(path);

@@ -1,10 +1,8 @@
 //! Samples that a reader skips.
 //!
-//! When a task exits, the kernel side adds to the exited tasks of its cgroup only what it had not reported yet. So a
-//! reader
-//! that skips Samples misses what they reported of tasks that exited or moved since, and of cgroups that were
-//! removed.
-//! [`ended`] finds these rows from one Sample to the next; [`Skipped`] sums them up for a reader.
+//! When a task exits, the kernel side adds to the exited tasks of its cgroup only what it had not reported yet. So a reader
+//! that skips Samples misses what the skipped ones reported of tasks that exited or moved since, and of cgroups that were
+//! removed. [`ended`] finds these rows from one Sample to the next; [`Skipped`] sums them up for a reader.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -13,8 +11,8 @@ use std::{
 
 use crate::{ExitedReading, Hist, Interval, Sample, TaskReading, Totals, interval, sum};
 
-/// The rows of `before` that are not in `now`, the very next Sample: tasks, exited tasks by cgroup, and names of
-/// their cgroups.
+/// The rows of `before` that are not in `now`, the very next Sample: tasks, exited tasks by cgroup, and names of their
+/// cgroups.
 pub fn ended(before: &Sample, now: &Sample) -> Sample {
     let tasks = missing(&before.tasks, &now.tasks, |task| task.serial);
     let exited = missing(&before.exited, &now.exited, |exited| exited.cgroup_id);
@@ -65,9 +63,8 @@ impl ExitedSums {
 
     /// Adds the sums to a reading, ascending by cgroup.
     ///
-    /// A sum whose cgroup is not in the reading is reported once more, if it grew, and then dropped. The reader no
-    /// longer has that
-    /// cgroup: if more is added later, both count from 0.
+    /// A sum whose cgroup is not in the reading is reported once more, if it grew, and then dropped. The reader no longer has
+    /// that cgroup: if more is added later, both count from 0.
     pub fn add_to(&mut self, exited: &mut Vec<ExitedReading>) {
         let mut others = Vec::new();
         self.0.retain(|id, sum| {
@@ -92,17 +89,16 @@ impl ExitedSums {
 impl Skipped {
     /// True if a reader whose latest Sample is number `since` may lack a row that [`ended`] in Sample `number`.
     ///
-    /// A reader of the Sample right before has the last readings of tasks; but the exited tasks of a cgroup may later
-    /// count from 0
-    /// again.
+    /// A reader of the Sample right before has the last readings of tasks; but the exited tasks of a cgroup may later count
+    /// from 0 again.
     pub fn concerns(ended: &Sample, number: u64, since: u64) -> bool {
         number > since + 1 || !ended.exited.is_empty()
     }
 
     /// Adds the rows that [`ended`] in a Sample after the reader's latest Sample.
     ///
-    /// The reader's latest Sample was at `since_ns` of CLOCK_MONOTONIC. `before` returns the readings of a task in
-    /// it, by serial.
+    /// The reader's latest Sample was at `since_ns` of CLOCK_MONOTONIC. `before` returns the readings of a task in it, by
+    /// serial.
     pub fn add<'a>(
         &mut self,
         since_ns: u64,

@@ -37,8 +37,8 @@ impl<const N: usize> Sparse<N> {
         Self(cells)
     }
 
-    /// Builds the counts from (cell, count) pairs in ascending order; `None` if a cell does not exist, is zero, or is
-    /// out of order.
+    /// Builds the counts from (cell, count) pairs in ascending order; `None` if a cell does not exist, is zero, or is out of
+    /// order.
     pub fn from_cells(cells: impl IntoIterator<Item = (u32, u64)>) -> Option<Self> {
         let cells = cells.into_iter();
         let mut known = Vec::with_capacity(cells.size_hint().0);

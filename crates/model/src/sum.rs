@@ -91,8 +91,7 @@ pub fn merge<T, K: PartialEq>(
     });
 }
 
-/// Returns a function that finds the element of `before` with a given key. `before` and the keys passed in must
-/// ascend.
+/// Returns a function that finds the element of `before` with a given key. `before` and the keys passed in must ascend.
 pub(crate) fn earlier<'a, T, K: Ord>(
     before: &'a [T],
     key: impl Fn(&'a T) -> K,

@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 
 cgscope_layout::named! {
-    /// The state of a task. The crate that reads the kernel's state bits maps them to these states.
+    /// The state of a task. The crates that read the kernel's state bits map them to these states.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum TaskState (letter, name) {
         /// As `/proc/PID/stat` writes it, and ps and psn print it.

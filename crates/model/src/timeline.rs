@@ -1,7 +1,6 @@
 //! A timeline: Intervals summed over a bounded number of time slices.
 //!
-//! One pass, bounded memory. When the timeline is full, each two adjacent slices merge into one. From then on, a
-//! slice holds
+//! One pass, bounded memory. When the timeline is full, each two adjacent slices merge into one. From then on, a slice holds
 //! twice as many Intervals.
 
 mod slice;
@@ -53,8 +52,7 @@ impl Timeline {
         &self.slices
     }
 
-    /// Index of the slice with the most wait time per unit of time; of equal slices the earliest. `None` if no task
-    /// waited.
+    /// Index of the slice with the most wait time per unit of time; of equal slices the earliest. `None` if no task waited.
     pub fn worst(&self) -> Option<usize> {
         let waited = self.slices.iter().enumerate().filter(|(_, slice)| slice.all.waited_ns() != 0);
         let worst = waited.max_by(|(i, a), (j, b)| {

@@ -1,5 +1,5 @@
-//! The cgroups of an interval as a tree: each node has its own figures and those of all cgroups below it. Built once,
-//! read often.
+//! The cgroups of an interval as a tree: each node has its own figures and those of all cgroups below it. Built once, read
+//! often.
 
 mod blame;
 mod limits;
@@ -20,9 +20,8 @@ pub use sums::Sums;
 /// The cgroups of an interval. References into the interval are indexes into its lists.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tree {
-    /// Each node is followed by all nodes below it, so parents come before their children; siblings by name. The
-    /// first node is
-    /// the root, `/`, if any cgroup is known.
+    /// Each node is followed by all nodes below it, so parents come before their children; siblings by name. The first node
+    /// is the root, `/`, if any cgroup is known.
     nodes: Vec<Node>,
     /// The tasks of each node, in the order of the nodes; then the tasks whose cgroup has no known path.
     tasks: Vec<usize>,
@@ -38,8 +37,7 @@ pub struct Tree {
 pub struct Node {
     /// Path, relative to the mount.
     pub path: Arc<str>,
-    /// The cgroup's id; if the cgroup was removed and created again, the last id. `None`: only cgroups below it are
-    /// known.
+    /// The cgroup's id; if the cgroup was removed and created again, the last id. `None`: only cgroups below it are known.
     pub id: Option<u64>,
     /// Number of levels below the root: 0 for `/`.
     pub depth: usize,
@@ -53,8 +51,7 @@ pub struct Node {
     tasks: Range<usize>,
     /// The sum over this cgroup and all below it, exited tasks included.
     pub group: Group,
-    /// True if this cgroup or one below it has, or had, a task. Other nodes have limits, or other cgroups' pairs name
-    /// them.
+    /// True if this cgroup or one below it has, or had, a task. Other nodes have limits, or other cgroups' pairs name them.
     pub has_tasks: bool,
     /// The tasks directly in this cgroup, including exited ones.
     pub own: Sums,
@@ -65,13 +62,11 @@ pub struct Node {
     pub limits: Option<usize>,
     /// The tightest quota of this cgroup and its ancestors; `None`: none has a quota.
     pub effective: Option<Effective>,
-    /// The node whose quota limited the tasks: the quota that ran out for the longest time in this interval. If no
-    /// quota ran out:
-    /// the tightest quota.
+    /// The node whose quota limited the tasks: the quota that ran out for the longest time in this interval. If no quota ran
+    /// out: the tightest quota.
     pub limited_by: Option<usize>,
     /// The culprits that ran while the tasks here and below waited, the worst first: the first
-    /// [`NAMED`](crate::culprits::NAMED)
-    /// of [`Interval::culprits_of`].
+    /// [`NAMED`](crate::culprits::NAMED) of [`Interval::culprits_of`].
     pub culprits: Vec<Culprit>,
     /// The cgroups whose quota had run out while the tasks here and below were throttled, the worst first.
     ///
@@ -149,8 +144,7 @@ impl Tree {
         &self.tasks[self.nodes[node].tasks.start..last.tasks.end]
     }
 
-    /// The pairs of victim and culprit whose victim is this cgroup or one below it, as indexes into
-    /// [`Interval::pairs`].
+    /// The pairs of victim and culprit whose victim is this cgroup or one below it, as indexes into [`Interval::pairs`].
     pub fn pairs_below(&self, node: usize) -> impl Iterator<Item = usize> {
         let from = self.pairs.partition_point(|(victim, _)| *victim < node);
         let end = self.pairs.partition_point(|(victim, _)| *victim < self.nodes[node].end);

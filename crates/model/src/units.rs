@@ -28,8 +28,8 @@ fn three(value: f64, unit: &str) -> String {
 
 /// Year, month and day in UTC, from ns since 1970.
 pub fn date(unix_ns: u64) -> (u64, u64, u64) {
-    /// Days from the 1st of March of year 0 to 1970. Years begin in March here, so that a leap day is the last day of
-    /// its year.
+    /// Days from the 1st of March of year 0 to 1970. Years begin in March here, so that a leap day is the last day of its
+    /// year.
     const UNTIL_1970: u64 = 719_468;
     const DAYS_OF_400_YEARS: u64 = 146_097;
     let days = unix_ns / 86_400_000_000_000 + UNTIL_1970;

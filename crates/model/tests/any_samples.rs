@@ -1,4 +1,4 @@
-//! No two Samples that a file may hold make any computation panic.
+//! Any two Samples that follow the rules of a file go through every computation without a panic.
 
 mod any;
 

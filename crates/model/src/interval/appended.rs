@@ -10,14 +10,12 @@ use crate::{
 impl Interval {
     /// Adds the tasks to a longer interval that was built by appending intervals without tasks.
     ///
-    /// Only the first and the last reading of each task are needed. `before` and `now` are the tasks of the first and
-    /// the last
-    /// Sample, ascending by serial. `late` are the first readings of tasks that were not read from their start on.
-    /// `gone` are the
-    /// last readings of tasks that were in a Sample in between but are not in the last one.
+    /// Only the first and the last reading of each task are needed. `before` and `now` are the tasks of the first and the
+    /// last Sample, ascending by serial. `late` are the first readings of tasks that were not read from their start on.
+    /// `gone` are the last readings of tasks that were in a Sample in between but are not in the last one.
     ///
-    /// The sums equal those of appended intervals. `max_ns` may be more exact, and a task counts in the cgroup where
-    /// it was last.
+    /// The sums equal those of appended intervals. `max_ns` may be more exact, and a task counts in the cgroup where it was
+    /// last.
     pub fn with_tasks(
         mut self,
         since_ns: u64,
@@ -26,8 +24,7 @@ impl Interval {
         now: &[TaskReading],
         mut gone: Vec<TaskReading>,
     ) -> Self {
-        // A task that disappeared and returned is in `now`; of a task that disappeared twice, the last reading
-        // counts.
+        // A task that disappeared and returned is in `now`; of a task that disappeared twice, the last reading counts.
         gone.reverse();
         gone.sort_by_key(|task| task.serial);
         gone.dedup_by_key(|task| task.serial);
@@ -112,7 +109,8 @@ impl Appended {
         self.sums.iter().map(|(_, sum)| sum.tasks.len()).sum()
     }
 
-    /// Merges exited tasks into the exited tasks of their cgroups, of which only the cgroup is known.
+    /// Moves tasks for which `is_there` is false into the exited tasks of their cgroup. Of exited tasks, only the cgroup is
+    /// known.
     pub fn bury(&mut self, is_there: impl Fn(&TaskReading) -> bool) {
         for (_, sum) in &mut self.sums {
             for task in sum.tasks.extract_if(.., |task| !is_there(&task.reading)) {

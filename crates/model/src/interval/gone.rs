@@ -1,7 +1,6 @@
 //! The work of threads that exited in an interval, as their process reports it.
 //!
-//! When a thread exits, the kernel adds its whole lifetime to the process. But the work up to the previous Sample was
-//! already
+//! When a thread exits, the kernel adds its whole lifetime to the process. But the work up to the previous Sample was already
 //! counted with the thread itself, so it is subtracted here.
 
 use std::{
@@ -14,9 +13,8 @@ use crate::{Accounts, Gone, Sample, TaskReading, sum};
 
 /// Subtracts from the main threads of `tasks` what was already counted with threads that are in `a` but not in `b`.
 ///
-/// A thread that exits while `b` is read may be neither in `b` nor in its process yet. The next interval then sees
-/// the thread's
-/// whole life as new. A figure that exceeds what the CPUs could do is therefore left out.
+/// A thread that exits while `b` is read may be neither in `b` nor in its process yet. The next interval then sees the
+/// thread's whole life as new. A figure that exceeds what the CPUs could do is therefore left out.
 pub(super) fn settle(tasks: &mut [TaskInterval], a: &Sample, b: &Sample) {
     let has_gone =
         |task: &TaskInterval| task.accounts.as_ref().is_some_and(|accounts| accounts.gone != Gone::default());
@@ -51,8 +49,7 @@ pub(super) fn settle(tasks: &mut [TaskInterval], a: &Sample, b: &Sample) {
     }
 }
 
-/// The work up to `a` of threads that no longer exist in `b`, by process, with the serial of the process's main
-/// thread.
+/// The work up to `a` of threads that no longer exist in `b`, by process, with the serial of the process's main thread.
 fn counted(a: &Sample, b: &Sample) -> BTreeMap<u32, (u64, Gone)> {
     let mut counted: BTreeMap<u32, (u64, Gone)> = BTreeMap::new();
     let mut now = sum::earlier(&b.tasks, |task| task.serial);

@@ -9,8 +9,8 @@ use super::{Group, GroupSum, Interval};
 pub struct Process {
     /// Process id. In appended intervals, several processes may have used it one after the other.
     pub pid: u32,
-    /// The thread that names the process, as an index into [`Interval::tasks`]: the main thread, or any other if it
-    /// has exited.
+    /// The thread that names the process, as an index into [`Interval::tasks`]: the main thread, or any other if it has
+    /// exited.
     pub named_by: usize,
     /// The threads, as indexes into [`Interval::tasks`].
     pub threads: Vec<usize>,
@@ -19,9 +19,8 @@ pub struct Process {
 }
 
 impl Interval {
-    /// Living tasks by process, ascending by process id; of processes with the same id, the earlier one first. Exited
-    /// tasks are
-    /// known only by cgroup.
+    /// Living tasks by process, ascending by process id; of processes with the same id, the earlier one first. Exited tasks
+    /// are known only by cgroup.
     pub fn processes(&self) -> Vec<Process> {
         let mut same_id: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         for (at, task) in self.tasks.iter().enumerate() {
@@ -42,9 +41,8 @@ impl Interval {
 
     /// Groups the threads with one process id by process.
     ///
-    /// The kernel reuses an id only after all threads have exited. So a thread that started before a process's main
-    /// thread belongs
-    /// to an earlier process.
+    /// The kernel reuses an id only after all threads have exited. So a thread that started before a process's main thread
+    /// belongs to an earlier process.
     fn lives(&self, pid: u32, threads: Vec<usize>) -> BTreeMap<usize, Vec<usize>> {
         let reading = |at: &usize| &self.tasks[*at].reading;
         let mains = threads.iter().map(reading).filter(|task| task.tid == pid);

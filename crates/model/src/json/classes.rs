@@ -1,4 +1,4 @@
-//! The part of the interval object that tells what keeps each target from being faster. Only on request.
+//! The part of the interval object that shows what keeps each target from being faster. Only on request.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,7 @@ use crate::{
 
 /// The class of a target, and its blocked time: ns by kind, without kinds of 0 ns.
 ///
-/// For a cgroup and the whole, this is the time of threads that exist at the end. The whole also includes exited
-/// threads with
+/// For a cgroup and the whole, this is the time of threads that exist at the end. The whole also includes exited threads with
 /// stacks.
 #[derive(Clone, Debug, Serialize)]
 #[expect(missing_docs, reason = "as above")]
@@ -33,8 +32,7 @@ impl ClassObject {
 
 impl IntervalObject<'_> {
     /// Adds `class` and `blocked_on` to each task, each cgroup and the whole; `blocked_on` is null if blocked time is
-    /// unknown.
-    /// `classes` must belong to the same interval.
+    /// unknown. `classes` must belong to the same interval.
     pub fn with_classes(mut self, classes: &Classes<'_>) -> Self {
         let Classes { interval, tree, blocked, .. } = *classes;
         let of_task = |task| ClassObject::new(classes.thread(task), blocked.of_task(task));

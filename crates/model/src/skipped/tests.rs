@@ -43,7 +43,7 @@ struct Task {
     /// The task moved, and was not read since.
     is_new_here: bool,
     did: Did,
-    /// Its work when it came to its cgroup.
+    /// Its work when it entered its cgroup.
     base: Did,
     reported: Did,
 }
@@ -61,8 +61,7 @@ struct Kernel {
     serial: u64,
     tasks: Vec<Task>,
     places: BTreeMap<u64, Place>,
-    /// Cgroups whose place for exited tasks was freed after the latest reading: no task enters them before the next
-    /// reading.
+    /// Cgroups whose place for exited tasks was freed after the latest reading: no task enters them before the next reading.
     given_back: BTreeSet<u64>,
 }
 
@@ -312,8 +311,7 @@ fn gone(tasks: u64, ran_ns: u64) -> ExitedReading {
 
 /// The tasks that exited and the run time in each interval after the first Sample.
 ///
-/// Each element of `read` is a Sample: the last reading of a place that is freed before it, if any, and the reading
-/// of the
+/// Each element of `read` is a Sample: the last reading of a place that is freed before it, if any, and the reading of the
 /// current place, if any.
 fn ran(read: &[(Option<ExitedReading>, Option<ExitedReading>)]) -> Vec<(u64, u64)> {
     let mut given_back = ExitedSums::default();

@@ -51,8 +51,7 @@ impl Tree {
         }
     }
 
-    /// Calls `set` for each node that has parts: its own and those of all nodes below it, in the order of their
-    /// culprits.
+    /// Calls `set` for each node that has parts: its own and those of all nodes below it, in the order of their culprits.
     fn sum_up(&mut self, interval: &Interval, blame: Blame, mut set: impl FnMut(&mut Self, usize, &[Part])) {
         let deepest = self.nodes.iter().map(|node| node.depth).max().unwrap_or(0);
         // One list per depth: when the loop reaches a node, all nodes below it are done.

@@ -27,8 +27,7 @@ pub(super) fn shape(interval: &Interval) -> (Vec<Node>, Places) {
     for (_, (_, path)) in named.iter().zip(&interval.cgroups).filter(|(is_named, _)| **is_named) {
         found.add(path);
     }
-    // All ids get a node, even without tasks, limits or pairs: the latest id of a cgroup that was created again may
-    // have none.
+    // Every id of a node's path refers to it: the latest id of a cgroup that was created again may not be `named`.
     let places: Vec<_> = interval.cgroups.iter().map(|(id, path)| found.name(*id, path)).collect();
     let order = found.order();
     let mut node_of = vec![0; order.len()];
@@ -38,8 +37,7 @@ pub(super) fn shape(interval: &Interval) -> (Vec<Node>, Places) {
     (found.into_nodes(&order, &node_of), places)
 }
 
-/// Which of [`Interval::cgroups`] have tasks or limits, or are a victim or a quota in a pair. Culprits that only ran
-/// do not
+/// Which of [`Interval::cgroups`] have tasks or limits, or are a victim or a quota in a pair. Culprits that only ran do not
 /// count: they are shown by path.
 fn named(interval: &Interval) -> Vec<bool> {
     let mut named = vec![false; interval.cgroups.len()];

@@ -132,8 +132,7 @@ impl Tree {
         self.unknown = is_any.then_some(group);
     }
 
-    /// Number of processes with a thread in each node or below it. A process with threads in several nodes counts in
-    /// each of
+    /// Number of processes with a thread in each node or below it. A process with threads in several nodes counts in each of
     /// them, but only once in their common ancestors.
     fn processes(&self, interval: &Interval) -> Vec<u64> {
         let mut threads: Vec<(u32, usize)> = Vec::with_capacity(self.tasks.len());
