@@ -80,8 +80,8 @@ pub struct TaskInterval {
 }
 
 impl TaskInterval {
-    /// True if the task ran or waited for at least [`BUSY_THREAD_PERCENT`] of the interval. Other threads are idle, as in any
-    /// program, and do not count.
+    /// True if the task ran or waited for at least [`BUSY_THREAD_PERCENT`] percent of the interval. Other threads are idle,
+    /// as in any program, and do not count.
     pub fn is_busy(&self, duration_ns: u64) -> bool {
         // A wait that is not over may have begun long before the interval.
         let pending_ns = self.reading.pending.map_or(0, |pending| pending.ns.min(duration_ns));

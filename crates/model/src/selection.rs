@@ -225,7 +225,7 @@ impl SelectionFilter {
         self.comm.is_some() || !self.selection.cpus.is_empty() || !self.selection.nodes.is_empty()
     }
 
-    /// The selected cgroup that this path is at or below; `None` without a selector of cgroups.
+    /// The selected cgroup that this path is at or below; `None` if there is none, or no selector of cgroups.
     ///
     /// With several selectors, all of them must match, and the result is the lowest cgroup.
     fn selected_cgroup<'p>(&self, path: &'p str) -> Option<&'p str> {

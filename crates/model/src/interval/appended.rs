@@ -31,7 +31,7 @@ impl Interval {
         for task in &mut gone {
             (task.pending, task.on_cpu, task.state) = (None, false, None);
         }
-        // Of a task that was there at the start, or appeared twice, the first reading counts.
+        // If a task was there at the start, or appeared twice, its first reading counts.
         before.extend(late);
         before.sort_by_key(|task| task.serial);
         before.dedup_by_key(|task| task.serial);
@@ -109,8 +109,8 @@ impl Appended {
         self.sums.iter().map(|(_, sum)| sum.tasks.len()).sum()
     }
 
-    /// Moves tasks for which `is_there` is false into the exited tasks of their cgroup. Of exited tasks, only the cgroup is
-    /// known.
+    /// Moves tasks for which `is_there` is false into the exited tasks of their cgroup. Only their cgroup is known from then
+    /// on.
     pub fn bury(&mut self, is_there: impl Fn(&TaskReading) -> bool) {
         for (_, sum) in &mut self.sums {
             for task in sum.tasks.extract_if(.., |task| !is_there(&task.reading)) {
