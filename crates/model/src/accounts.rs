@@ -1,4 +1,4 @@
-//! Where the time of tasks goes beside their waits: user space, kernel, blocked by state. Read only where that is asked for.
+//! Where the time of tasks goes outside their waits: user space, kernel, blocked by state. Read only on request.
 
 use cgscope_layout::{BLOCKED_STATES, BlockedState, wire};
 use serde::{Serialize, Serializer};
@@ -6,12 +6,12 @@ use serde::{Serialize, Serializer};
 use crate::sum::{self, by};
 
 by! {
-    /// ns blocked, by state; in JSON each with its name.
+    /// Blocked time by state, ns. JSON has a field per state name.
     ByState: BlockedState, BLOCKED_STATES
 }
 
 impl ByState {
-    /// What came since `before`. Clocks of two CPUs may differ by some microseconds: what went backwards by that is 0.
+    /// The increase since `before`. The clocks of two CPUs may differ by some microseconds: a decrease counts as 0.
     pub fn since(&self, before: &Self) -> Self {
         Self(std::array::from_fn(|at| self.0[at].saturating_sub(before.0[at])))
     }
@@ -30,12 +30,12 @@ macro_rules! times {
         pub struct $type { $($(#[$doc])* pub $name: u64,)* }
 
         impl $type {
-            /// What came since `before`; what went backwards is 0.
+            /// The increase since `before`; a decrease counts as 0.
             pub fn since(&self, before: &Self) -> Self {
                 Self { $($name: self.$name.saturating_sub(before.$name),)* }
             }
 
-            /// Adds that of another.
+            /// Adds the times or counts of another value.
             pub fn add(&mut self, other: &Self) {
                 $(sum::add(&mut self.$name, other.$name);)*
             }
@@ -44,8 +44,10 @@ macro_rules! times {
 }
 
 times! {
-    /// Time on a CPU as `/proc/PID/stat` splits it: scaled to the run time that the scheduler counts, ns. In `guest_ns` what of
-    /// `user_ns` ran a virtual machine.
+    /// Time on a CPU as `/proc/PID/stat` splits it, ns.
+    ///
+    /// The parts are scaled to the run time that the scheduler counts. `guest_ns` is the part of `user_ns` that ran a virtual
+    /// machine.
     CpuTimes {
         /// In user space, guests included.
         user_ns,
@@ -57,15 +59,15 @@ times! {
 }
 
 times! {
-    /// What threads of a process had done when they exited, told with its main thread.
+    /// Work of the exited threads of a process, reported with its main thread.
     Gone {
         /// Time on a CPU, ns.
         on_cpu_ns,
-        /// Its part in user space, ns, guests included.
+        /// Part of `on_cpu_ns` in user space, ns, guests included.
         user_ns,
-        /// Its part in the kernel, ns.
+        /// Part of `on_cpu_ns` in the kernel, ns.
         system_ns,
-        /// Its part in which it ran a guest, ns.
+        /// Part of `on_cpu_ns` that ran a guest, ns.
         guest_ns,
         /// Voluntary switches.
         voluntary,
@@ -74,19 +76,19 @@ times! {
     }
 }
 
-/// The accounts of a task: cumulative in a reading, what came on top in an interval.
+/// The accounts of a task: cumulative in a reading, the increase in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accounts {
-    /// Its time on a CPU.
+    /// Time on a CPU.
     pub cpu: CpuTimes,
-    /// Its time off a CPU without waiting for one, that which is not over included; `None` where only the hook could tell.
+    /// Time off a CPU without waiting for one, including the current block; `None` where only the hook can measure it.
     pub blocked: Option<ByState>,
-    /// Of the threads of its process that have exited; all 0 but in a main thread.
+    /// The exited threads of the process; all 0 except on a main thread.
     pub gone: Gone,
 }
 
 impl Accounts {
-    /// What came since `before`.
+    /// The increase since `before`.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             cpu: self.cpu.since(&before.cpu),
@@ -95,7 +97,7 @@ impl Accounts {
         }
     }
 
-    /// Adds those of another task. `blocked` is known where it is of both.
+    /// Adds the accounts of another task. The sum of `blocked` is known only if both are.
     pub fn add(&mut self, other: &Self) {
         self.cpu.add(&other.cpu);
         self.blocked = self.blocked.zip(other.blocked).map(|(mut sum, other)| {
@@ -106,7 +108,7 @@ impl Accounts {
     }
 }
 
-/// Sums of accounts that may not have been read: of those that were.
+/// Adds accounts to a sum; accounts that were not read are skipped.
 pub(crate) fn add_known(sum: &mut Option<Accounts>, other: Option<&Accounts>) {
     match (sum.as_mut(), other) {
         (Some(sum), Some(other)) => sum.add(other),
@@ -116,8 +118,10 @@ pub(crate) fn add_known(sum: &mut Option<Accounts>, other: Option<&Accounts>) {
 }
 
 impl CpuTimes {
-    /// Ticks scaled to the run time as the kernel does it for `/proc` (`cputime_adjust`, Linux 4.4 to 7.3, where the CPU's time is
-    /// not accounted natively): `before` is what was said last, and neither part goes backwards.
+    /// Scales ticks to the run time, as the kernel does for `/proc`.
+    ///
+    /// This is `cputime_adjust` (Linux 4.4 to 7.3, without native CPU time accounting). `before` is the previous result:
+    /// neither part goes backwards.
     pub fn scaled(user_ns: u64, system_ns: u64, guest_ns: u64, ran_ns: u64, before: &Self) -> Self {
         if before.user_ns.saturating_add(before.system_ns) >= ran_ns {
             return Self { guest_ns: guest_ns.max(before.guest_ns), ..*before };
@@ -141,7 +145,7 @@ impl CpuTimes {
 }
 
 impl CpuTimes {
-    /// The same in proportion, so that user space and kernel are `ran_ns` together.
+    /// Scales the times in proportion, so that user space and kernel sum to `ran_ns`.
     pub fn scaled_to(self, ran_ns: u64) -> Self {
         let scaled = Self::scaled(self.user_ns, self.system_ns, 0, ran_ns, &Self::default());
         Self { guest_ns: self.guest_ns.min(scaled.user_ns), ..scaled }
@@ -149,7 +153,7 @@ impl CpuTimes {
 }
 
 impl Gone {
-    /// The same with its time on a CPU split in proportion.
+    /// Splits the time on a CPU in proportion to the ticks.
     pub fn in_proportion(self) -> Self {
         let Self { user_ns, system_ns, guest_ns, on_cpu_ns, .. } = self;
         let CpuTimes { user_ns, system_ns, guest_ns } =

@@ -1,40 +1,43 @@
-//! What a cgroup's path says about whose it is: systemd, container runtimes and Kubernetes write it there.
+//! Finds the owner of a cgroup in its path, where systemd, container runtimes and Kubernetes write it.
 
 use serde::Serialize;
 
-/// Names found in a path; what is not in it is `None`.
+/// Names found in a path; `None`: not in the path.
 ///
-/// Any owner of a cgroup may create cgroups below it and name them after a pod, a container or a service of somebody else. So
-/// a name counts only where systemd or a container runtime creates it: below the parents of [`is_parent`]. The outermost name
-/// of each kind is taken. What runs inside a container (a kind node, a pod of Docker in Docker) belongs to that container.
+/// Any owner of a cgroup may create cgroups below it with the name of another owner's pod, container or service. So a name
+/// counts only where systemd or a container runtime creates it: below the parents of [`is_parent`]. The outermost name of
+/// each kind counts. Everything inside a container (a kind node, a pod of Docker in Docker) belongs to that container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CgroupName {
-    /// The systemd unit (`nginx.service`), not a slice, and not the scope of a container. With a container: the unit that
-    /// runs inside it, or the user manager that it belongs to (see `is_rootless`).
+    /// The systemd unit (`nginx.service`); not a slice, and not the scope of a container.
+    ///
+    /// With a container: the unit that runs inside it, or the user manager that owns it (see `is_rootless`).
     pub unit: Option<String>,
     /// The container's id: 64 hexadecimal digits.
     pub container: Option<String>,
     /// The pod's uid, with dashes.
     pub pod_uid: Option<String>,
-    /// The container's id is what a user says, not a runtime of root's: its cgroup is below `user@UID.service`.
+    /// True if a user chose the container's id, not a runtime of root: the container's cgroup is below `user@UID.service`.
     #[serde(skip)]
     pub is_rootless: bool,
 }
 
-/// A cgroup that was gone before it could be named, or that the kernel did not tell.
+/// Stands for a cgroup that was removed before its name could be read, or that the kernel did not report.
 pub const UNNAMED: &str = "(unnamed cgroup)";
 
-/// Hexadecimal digits of a container's id that are enough to tell it, as the runtimes print it.
+/// Number of hexadecimal digits of a container's id that identify it in practice, as the runtimes print it.
 const SHORT_ID: usize = 12;
-/// Services of runtimes that put containers below their own cgroup: containerd does where its cgroup driver is not the
-/// kubelet's (`/system.slice/containerd.service/kubepods-burstable-podUID.slice:cri-containerd:ID`).
+/// Services of runtimes that put containers below their own cgroup.
+///
+/// containerd does so if its cgroup driver is not the kubelet's
+/// (`/system.slice/containerd.service/kubepods-burstable-podUID.slice:cri-containerd:ID`).
 const RUNTIMES: [&str; 3] = ["containerd.service", "crio.service", "docker.service"];
 /// Parents of containers and pods with the cgroupfs driver: of Docker, the kubelet, Podman, containerd and ECS.
 const PARENTS: [&str; 7] =
     ["docker", "kubepods", "burstable", "besteffort", "libpod_parent", "k8s.io", "ecs"];
 
 impl CgroupName {
-    /// The names in a path as under the mount.
+    /// The names in a path, which is relative to the mount.
     pub fn of(path: &str) -> Self {
         let mut name = Self::default();
         let mut parts = path.split('/').filter(|part| !part.is_empty());
@@ -67,7 +70,7 @@ impl CgroupName {
         name
     }
 
-    /// In a few words: `nginx.service`, `container 0123456789ab of pod 7f3a...`; `None` if the path names nobody.
+    /// A short description: `nginx.service`, `container 0123456789ab of pod 7f3a...`; `None` if the path has no names.
     pub fn words(&self) -> Option<String> {
         let container = self.container.as_ref().map(|id| format!("container {}", &id[..SHORT_ID]));
         let pod = self.pod_uid.as_ref().map(|uid| format!("pod {uid}"));
@@ -83,20 +86,23 @@ impl CgroupName {
     }
 }
 
-/// Only root, systemd and the runtimes create cgroups directly below these: slices (`Delegate=` does not apply to them) and
-/// [`PARENTS`]. The parent of an ECS container is its task, which is below `ecs`.
+/// True if only root, systemd and the runtimes create cgroups directly below this one.
+///
+/// These are slices (`Delegate=` does not apply to them) and [`PARENTS`]. The parent of an ECS container is its ECS task,
+/// which is below `ecs`.
 fn is_parent(part: &str, above: &str) -> bool {
     part.ends_with(".slice") || PARENTS.contains(&part) || above == "ecs"
 }
 
-/// `user@1000.service`: all below it belongs to that user.
+/// True for `user@1000.service`: everything below it belongs to that user.
 fn is_user_manager(part: &str) -> bool {
     part.strip_prefix("user@").is_some_and(|rest| rest.ends_with(".service"))
 }
 
-/// A path with everything in it that is another after each start put as a word: ids of containers (`<container>`), uids of
-/// pods (`<pod>`), numbers of systemd's sessions and transient units (`<n>`). Two paths with the same form are likely the same
-/// service.
+/// Replaces every part of a path that changes with each start by a placeholder.
+///
+/// These are ids of containers (`<container>`), uids of pods (`<pod>`), numbers of systemd's sessions and transient units
+/// (`<n>`). Two paths that become equal are likely the same service.
 pub fn without_ids(path: &str) -> String {
     path.split('/').map(part_without_ids).collect::<Vec<_>>().join("/")
 }
@@ -122,7 +128,7 @@ fn part_without_ids(part: &str) -> String {
     part.into()
 }
 
-/// `pod<uid>` (cgroupfs driver) or `kubepods-burstable-pod<uid with underscores>.slice` (systemd driver).
+/// The uid in `pod<uid>` (cgroupfs driver) or `kubepods-burstable-pod<uid with underscores>.slice` (systemd driver).
 fn pod_uid(part: &str) -> Option<String> {
     let inner = part.strip_suffix(".slice").filter(|inner| inner.starts_with("kubepods")).unwrap_or(part);
     let (before, uid) = inner.rsplit_once("pod")?;
@@ -136,14 +142,14 @@ fn pod_uid(part: &str) -> Option<String> {
     is_uid.then_some(uid)
 }
 
-/// 64 digits, alone or as `docker-<id>.scope`, `cri-containerd-<id>.scope`, `crio-<id>.scope`, `libpod-<id>.scope`.
+/// The 64 digits, alone or in `docker-<id>.scope`, `cri-containerd-<id>.scope`, `crio-<id>.scope`, `libpod-<id>.scope`.
 fn container_id(part: &str) -> Option<&str> {
     let inner = part.strip_suffix(".scope").unwrap_or(part);
     let id = inner.rsplit(['-', ':']).next()?;
     (id.len() == 64 && id.bytes().all(|c| c.is_ascii_hexdigit())).then_some(id)
 }
 
-/// A unit that runs processes. systemd writes special characters as `\x2d`.
+/// The name of a unit that runs processes. systemd writes special characters as `\x2d`.
 fn unit(part: &str) -> Option<String> {
     let is_unit =
         [".service", ".scope", ".socket", ".mount", ".swap"].iter().any(|kind| part.ends_with(kind));
@@ -269,12 +275,12 @@ mod tests {
                 "/user.slice/user-9.slice/user@9.service/app.slice/nginx.service".into(),
                 Some("user@9.service".into()),
             ),
-            // Handed to a user by hand.
+            // Delegated to a user by hand.
             (format!("/jobs/{pod}"), None),
             (format!("/jobs/docker-{other_id}.scope"), None),
             ("/jobs/system.slice/nginx.service".into(), None),
             (format!("/lxc.payload.a/{pod}"), None),
-            // No kubelet's.
+            // Not created by a kubelet.
             (format!("/a.slice/pod{other}"), None),
         ] {
             assert_eq!(words(&path), said, "{path}");

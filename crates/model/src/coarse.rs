@@ -1,8 +1,8 @@
-//! Causes without BPF: of a wait that is only known as part of a sum, `cpu.stat` tells the part that a quota took.
+//! Causes without BPF: `cpu.stat` reports how much of the summed waits is due to a quota.
 //!
-//! `throttled_usec` of a cgroup (v1: `throttled_time`) is the time in which its quota kept its queue on a CPU from running,
-//! counted once for each CPU however many tasks stood there. So it is a lower bound of the time that its tasks lost to the
-//! quota, and which of them lost it is not told: it is shared out in proportion to what each waited.
+//! `throttled_usec` of a cgroup (v1: `throttled_time`) is the time in which its quota kept its queue on a CPU from running.
+//! It counts once per CPU, however many tasks waited there. So it is a lower bound of the time that the tasks lost to the
+//! quota. It does not tell which task lost it: each gets a share in proportion to its wait.
 
 use std::{
     cmp::Reverse,
@@ -13,8 +13,9 @@ use cgscope_layout::Cause;
 
 use crate::{Blame, ByCause, Interval, PairReading, selection::is_at_or_below, sum};
 
-/// Attributes what quotas took of the waits in `interval`, inner cgroups first. What is left stays unattributed. The parts of
-/// a wait still sum to it, and those of a quota to no more than its `cpu.stat` says.
+/// Attributes the time that quotas took to the waits in `interval`, inner cgroups first. The rest stays unattributed.
+///
+/// The parts of a wait still sum to the wait. The parts of a quota sum to no more than its `cpu.stat` reports.
 pub(crate) fn attribute(interval: &mut Interval) {
     let quotas = quotas(interval);
     if quotas.is_empty() {
@@ -56,7 +57,7 @@ pub(crate) fn attribute(interval: &mut Interval) {
     interval.pairs = pairs.into_values().collect();
 }
 
-/// The cgroups whose own quota took time, and how much, ns; the innermost first.
+/// The cgroups whose own quota took time, with that time, ns; the innermost first.
 fn quotas(interval: &Interval) -> Vec<(u64, u64)> {
     let took = interval.limits.iter().filter_map(|limits| {
         let ns = limits.throttled_ns.filter(|ns| *ns != 0)?;
@@ -72,7 +73,7 @@ fn throttle(by_cause: &mut ByCause, ns: u64) {
     sum::add(&mut by_cause.0[Cause::Throttled as usize], ns);
 }
 
-/// `ns` divided in proportion to `open`, none more than it has: together exactly `ns`, or all that is open.
+/// Divides `ns` in proportion to `open`. No share exceeds its open time; the shares sum to `ns`, or to all open time if less.
 fn shares(ns: u64, open: &[u64]) -> Vec<u64> {
     let total: u128 = open.iter().map(|open| u128::from(*open)).sum();
     let given = u128::from(ns).min(total);
@@ -80,7 +81,7 @@ fn shares(ns: u64, open: &[u64]) -> Vec<u64> {
     open.iter()
         .map(|open| {
             sum += u128::from(*open);
-            // Saturating: a file may hold any figure. No more than is open comes to anybody, for no more than `total` is given.
+            // Saturating: a file may hold any number. No share exceeds its open time, because at most `total` is given.
             let share =
                 (given.saturating_mul(sum).checked_div(total).unwrap_or(0) - until).min((*open).into());
             until += share;
@@ -114,7 +115,7 @@ mod tests {
         }
     }
 
-    /// Cgroups 1 `/`, 2 `/a`, 3 `/a/b`, 4 `/c`, with what their quotas took.
+    /// Cgroups 1 `/`, 2 `/a`, 3 `/a/b`, 4 `/c`, each with the time that its quota took.
     fn interval(tasks: Vec<TaskReading>, throttled: [u64; 4]) -> Interval {
         let paths = ["/", "/a", "/a/b", "/c"];
         let limits = |ns: [u64; 4]| {
@@ -150,7 +151,7 @@ mod tests {
     fn the_inner_quota_comes_first_and_nobody_is_throttled_for_longer_than_it_waited() {
         let tasks = vec![task(1, 2, 300), task(2, 3, 100)];
         let interval = interval(tasks, [0, 30, 80, 0]);
-        // Of the inner 80; of the outer 30 in proportion to 300 and 20.
+        // The inner quota takes 80; the outer quota takes 30 in proportion to 300 and 20.
         assert_eq!(throttled(&interval), [28, 82]);
         let more = super::tests::interval(vec![task(2, 3, 100)], [0, 0, 5_000, 0]);
         assert_eq!(throttled(&more), [100], "several CPUs stood, or the wait is not over");
@@ -192,7 +193,7 @@ mod tests {
             }
             prop_assert_eq!(all, throttled(&interval).iter().sum::<u64>());
             prop_assert!(interval.pairs.is_sorted_by(|a, b| a.key() < b.key()));
-            // Nothing is left undivided that could be: the root holds everybody.
+            // The root's quota applies to all tasks, so all of its time that can be divided is divided.
             let waited: u64 = waits.iter().map(|(_, ns)| ns).sum();
             prop_assert!(all >= took[0].min(waited));
         }

@@ -1,4 +1,4 @@
-//! A command that was run from its beginning to its end, and all that is known of it then.
+//! A command that ran from start to end, with all its measurements.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -12,19 +12,19 @@ use crate::{
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// By itself, with this code.
+    /// It exited with this code.
     Exited(u8),
-    /// By a signal of this number; with `dumped` a core was written.
+    /// A signal killed it.
     Killed {
         /// The signal.
         signal: i32,
-        /// A core was written.
+        /// True if a core was written.
         dumped: bool,
     },
 }
 
 impl Ending {
-    /// What a shell makes of it.
+    /// The exit code that a shell reports.
     pub fn code(self) -> u8 {
         match self {
             Self::Exited(code) => code,
@@ -35,15 +35,16 @@ impl Ending {
     }
 }
 
-/// What the kernel tells whoever waits for a process: of it, and of those of its children that were waited for in turn
-/// (`getrusage`).
+/// Resource usage that the kernel reports to the parent that waits for a process (`getrusage`).
+///
+/// It covers the process and those of its children that were themselves waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
     /// CPU time in user space, ns.
     pub user_ns: u64,
     /// CPU time in the kernel, ns.
     pub system_ns: u64,
-    /// The most memory that one of these processes had resident, bytes.
+    /// The largest resident memory of any one of these processes, bytes.
     pub max_rss_bytes: u64,
     /// Page faults that needed no device.
     pub minor_faults: u64,
@@ -59,7 +60,7 @@ pub struct Usage {
     pub blocks_out: u64,
 }
 
-/// CPU time of all that a command started, whoever waited for it.
+/// CPU time of all processes that a command started, whether or not they were waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CpuUse {
     /// In user space and in the kernel, ns.
@@ -70,77 +71,77 @@ pub struct CpuUse {
     pub system_ns: u64,
 }
 
-/// A process that was still there when the command had ended.
+/// A process that was still running when the command had ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Outlived {
-    /// Its id.
+    /// Process id.
     pub pid: u32,
-    /// Its name.
+    /// Name.
     pub comm: String,
 }
 
-/// What a quota that held for the command did meanwhile.
+/// The use of a quota that applied to the command, while the command ran.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HeldBy {
     /// The kernel's counters.
     pub quota: QuotaUse,
-    /// Processes in that cgroup or below it that are none of the command's, at its end; those of cgscope itself included.
+    /// Processes in that cgroup or below it that do not belong to the command, at its end; cgscope itself included.
     pub others: Vec<Outlived>,
 }
 
 /// A command that was run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CommandRun {
-    /// As it was typed.
+    /// The command as typed.
     pub command: Vec<String>,
     /// How it ended.
     pub ending: Ending,
-    /// From when it was let go to its end, ns.
+    /// Time from the start of the command itself to its end, ns.
     pub wall_ns: u64,
-    /// What whoever waits for it is told.
+    /// Resource usage that the kernel reported for the command.
     pub usage: Usage,
-    /// By its own cgroup; `None`: it had none.
+    /// CPU time from its own cgroup; `None`: it had none.
     pub cpu: Option<CpuUse>,
-    /// The path of its own cgroup, as under the mount of v2.
+    /// The path of its own cgroup, relative to the v2 mount.
     pub own_cgroup: Option<String>,
-    /// That cgroup is also the one that waits are told by: "its own" then are its own threads alone.
+    /// True if waits are attributed by this cgroup: then the cause "own cgroup" means only the command's own threads.
     pub own_is_told_apart: bool,
-    /// The quotas that held for it, the one that ran out longest first.
+    /// The quotas that applied to it; the quota that throttled longest first.
     pub quotas: Vec<HeldBy>,
-    /// The most threads that were there at one time.
+    /// The largest number of threads at one time.
     pub peak_threads: u64,
-    /// The most processes that were there at one time.
+    /// The largest number of processes at one time.
     pub peak_processes: u64,
-    /// So often that was looked at, ns.
+    /// Interval between two counts of threads and processes, ns.
     pub every_ns: u64,
     /// Processes that outlived it.
     pub outlived: Vec<Outlived>,
-    /// All of its threads from the beginning to its end.
+    /// All of its threads, from start to end.
     pub interval: Interval,
-    /// What its threads were blocked on; `None`: not known.
+    /// Blocked time of its threads by kind; `None`: unknown.
     pub blocked_on: Option<BlockedTime>,
     /// What kept it from being faster.
     pub class: Option<Classified>,
-    /// What findings are judged by.
+    /// Facts about the host that findings depend on.
     pub host: Host,
-    /// What made the figures less than they could be: sentences without a full stop.
+    /// Remarks on what limited the measurement: sentences without a full stop.
     pub remarks: Vec<String>,
 }
 
 impl CommandRun {
-    /// CPU time in user space and in the kernel, ns: of everything it started where its cgroup tells that, else of what was
-    /// waited for.
+    /// CPU time in user space and in the kernel, ns: of all processes it started if its cgroup has that, else of those that
+    /// were waited for.
     pub fn cpu_use(&self) -> CpuUse {
         let Usage { user_ns, system_ns, .. } = self.usage;
         self.cpu.unwrap_or(CpuUse { usage_ns: user_ns.saturating_add(system_ns), user_ns, system_ns })
     }
 
-    /// How long what is under a quota ran, ns: as the files of that cgroup have it, else the command alone.
+    /// CPU time of all tasks under a quota, ns: from the files of that cgroup, else of the command alone.
     pub fn ran_under(&self, quota: &QuotaUse) -> u64 {
         quota.delta.usage_ns.unwrap_or_else(|| self.cpu_use().usage_ns)
     }
 
-    /// How long its threads were throttled because the quota of that cgroup had run out, ns summed over threads.
+    /// Time that its threads were throttled by the quota of that cgroup, ns summed over threads.
     pub fn held_ns(&self, cgroup: u64) -> u64 {
         let pairs = self.interval.pairs.iter();
         let held = pairs.filter(|pair| pair.blame == Blame::Limited && pair.culprit == cgroup);
@@ -148,14 +149,14 @@ impl CommandRun {
     }
 }
 
-/// The cgroups that tasks of an interval were in, as under the mount.
+/// The cgroups that tasks of an interval were in, as paths relative to the mount.
 pub fn places(interval: &Interval) -> BTreeSet<Arc<str>> {
     let tasks = interval.tasks.iter().map(|task| task.reading.cgroup_id);
     let exited = interval.exited.iter().map(|exited| exited.cgroup_id);
     tasks.chain(exited).filter_map(|id| interval.cgroup_path(id)).cloned().collect()
 }
 
-/// Those quotas that held for one of these cgroups, that which throttled longest first; of the same, the tightest.
+/// The quotas that applied to one of these cgroups; the quota that throttled longest first; if equal, the tightest.
 pub fn quotas_of(places: &BTreeSet<Arc<str>>, quotas: impl IntoIterator<Item = QuotaUse>) -> Vec<QuotaUse> {
     let mut held: Vec<QuotaUse> = quotas
         .into_iter()

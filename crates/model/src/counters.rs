@@ -1,57 +1,58 @@
-//! The counters of tasks and cgroups: one table, from which JSON, CSV and Parquet, `top`, `stat`, the metrics and `diff` take what
-//! they show. A new counter is a row of the table, its name in the lists of the outputs that show it, and the place where it is
-//! read.
+//! The counters of tasks and cgroups, in one table.
+//!
+//! JSON, CSV, Parquet, `top`, `stat`, the metrics and `diff` all take their counters from this table. To add a counter: add a
+//! row, add its name to the lists of the outputs that show it, and read it.
 
 use crate::{
     Accounts, Cause, CgroupReading, Gone, Group, Mode, TaskInterval, Totals, Wait, interval::ExitedInterval,
 };
 
-/// What counters are taken from: a task, or several together, over an interval. What was not read is `None`.
+/// A task, or several tasks together, over an interval: the input of all counters. `None`: not read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Observed<'a> {
-    /// Where readings come from.
+    /// Where the readings come from.
     pub mode: Mode,
-    /// The readings that add up.
+    /// The readings that can be summed.
     pub totals: Option<&'a Totals>,
     /// Completed waits.
     pub wait: Option<&'a Wait>,
-    /// Where time went beside the waits.
+    /// Where time went outside the waits.
     pub accounts: Option<&'a Accounts>,
-    /// The task, where it is one.
+    /// The task, if this is a single task.
     pub task: Option<&'a TaskInterval>,
     /// The limits of the cgroup.
     pub limits: Option<&'a CgroupReading>,
 }
 
 impl<'a> Observed<'a> {
-    /// A task.
+    /// Observes one task.
     pub fn task(task: &'a TaskInterval, mode: Mode) -> Self {
         let (totals, wait) = (Some(&task.totals), Some(&task.wait));
         Self { mode, totals, wait, accounts: task.accounts.as_deref(), task: Some(task), limits: None }
     }
 
-    /// Tasks taken together.
+    /// Observes several tasks together.
     pub fn group(group: &'a Group, mode: Mode) -> Self {
         let (totals, wait) = (Some(&group.totals), Some(&group.wait));
         Self { mode, totals, wait, accounts: group.accounts.as_ref(), ..Self::default() }
     }
 
-    /// The tasks of a cgroup that exited.
+    /// Observes the exited tasks of a cgroup.
     pub fn exited(exited: &'a ExitedInterval, mode: Mode) -> Self {
         let (totals, wait) = (Some(&exited.totals), Some(&exited.wait));
         Self { mode, totals, wait, accounts: exited.accounts.as_ref(), ..Self::default() }
     }
 
-    /// The limits of a cgroup alone.
+    /// Observes only the limits of a cgroup.
     pub fn limits(limits: &'a CgroupReading) -> Self {
         Self { limits: Some(limits), ..Self::default() }
     }
 }
 
-/// What a counter counts.
+/// The unit of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counts {
-    /// Times: shown per second.
+    /// Occurrences: shown per second.
     Events,
     /// Nanoseconds: shown as a share of the interval, in metrics as seconds.
     Ns,
@@ -62,11 +63,11 @@ pub enum Counts {
 pub struct TopColumn {
     /// Heading.
     pub title: &'static str,
-    /// The key that sorts by it; a blank: none.
+    /// The key that sorts by this column; a blank: none.
     pub key: char,
-    /// Cells.
+    /// Width in terminal cells.
     pub width: usize,
-    /// What it means, in a sentence.
+    /// A sentence that explains the column.
     pub meaning: &'static str,
 }
 
@@ -75,27 +76,27 @@ pub struct TopColumn {
 pub struct StatColumn {
     /// Heading: one word.
     pub title: &'static str,
-    /// Cells, the blank before it included.
+    /// Width in terminal cells, including the blank before the column.
     pub width: usize,
-    /// What it means, in a sentence.
+    /// A sentence that explains the column.
     pub meaning: &'static str,
 }
 
-/// A family of metrics, one series a cgroup.
+/// A family of metrics, with one series per cgroup.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
-    /// Without `_total`.
+    /// The name, without `_total`.
     pub name: &'static str,
-    /// What it is, in a sentence.
+    /// A sentence that explains the metric.
     pub help: &'static str,
 }
 
-/// How `diff` compares it.
+/// How `diff` compares a counter.
 #[derive(Clone, Copy, Debug)]
 pub struct Compared {
-    /// Its name in sentences.
+    /// The name in sentences.
     pub words: &'static str,
-    /// The least change worth showing, a second.
+    /// The smallest change that is shown, per second.
     pub least: f64,
 }
 
@@ -104,19 +105,19 @@ pub struct Compared {
 pub struct Info {
     /// The key in JSON, and the column of CSV and Parquet.
     pub name: &'static str,
-    /// What it counts.
+    /// The unit.
     pub counts: Counts,
-    /// True if the coarse mode does not know it.
+    /// True if the coarse mode does not have this counter.
     pub exact_only: bool,
-    /// True if lists of cgroups in `top` leave it out.
+    /// True if lists of cgroups in `top` omit this counter.
     pub tasks_only: bool,
-    /// True if it may be known of some tasks only; `diff` compares it all the same, between exact recordings.
+    /// True if only some tasks may have this counter; `diff` still compares it between exact recordings.
     pub is_partial: bool,
-    /// Its column of `top`.
+    /// Its column in `top`.
     pub top: Option<TopColumn>,
-    /// Its column of `stat`.
+    /// Its column in `stat`.
     pub stat: Option<StatColumn>,
-    /// What exited threads of a process counted, where the kernel adds that up.
+    /// The count of the exited threads of a process, if the kernel sums it up.
     pub gone: Option<fn(&Gone) -> u64>,
     /// Its metric.
     pub metric: Option<Metric>,
@@ -185,7 +186,7 @@ impl Info {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $variant:ident = $info:expr;)*) => {
-        /// A counter: a plain number that adds up over tasks and over time.
+        /// A counter: a plain number that can be summed over tasks and over time.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Counter { $($(#[$doc])* $variant,)* }
@@ -194,7 +195,7 @@ macro_rules! counters {
         pub const COUNTERS: usize = TABLE.len();
 
         impl Counter {
-            /// All of them.
+            /// All counters.
             pub const ALL: [Self; COUNTERS] = [$(Self::$variant,)*];
         }
 
@@ -215,11 +216,11 @@ counters! {
     System = ns("system_ns", |of| Some(of.accounts?.cpu.system_ns));
     /// Time running a guest.
     Guest = ns("guest_ns", |of| Some(of.accounts?.cpu.guest_ns));
-    /// [`Self::User`] in objects in which `user_ns` is the kernel's own sum.
+    /// [`Self::User`], for objects that already use the name `user_ns` for the kernel's own sum.
     CpuUser = ns("cpu_user_ns", |of| Some(of.accounts?.cpu.user_ns));
-    /// [`Self::System`], likewise.
+    /// [`Self::System`], for such objects.
     CpuSystem = ns("cpu_system_ns", |of| Some(of.accounts?.cpu.system_ns));
-    /// [`Self::Guest`], likewise.
+    /// [`Self::Guest`], for such objects.
     CpuGuest = ns("cpu_guest_ns", |of| Some(of.accounts?.cpu.guest_ns));
     /// Voluntary switches.
     Voluntary = events("voluntary", |of| Some(of.totals?.voluntary))
@@ -241,8 +242,10 @@ counters! {
             "Times that a task was taken off a CPU although it could have gone on.",
         )
         .diff("involuntary switches", 100.0);
-    /// Moves between CPUs. Each costs some microseconds, a move of its caches more: below `least` it is less than 0.1 % of a CPU.
-    /// What waits cost besides is in the shares of time.
+    /// Moves between CPUs.
+    ///
+    /// A move costs some microseconds, more if the task's cache contents move with it. Below `least`, this is less than 0.1 %
+    /// of a CPU. Waits after a move are part of the wait times.
     Migrations = events("migrations", |of| Some(of.totals?.migrations))
         .exact_only()
         .tasks_only()
@@ -256,7 +259,7 @@ counters! {
     /// Completed waits in which the task was out of quota for some of the time.
     ThrottledWaits = events("throttled_waits", |of| {
         let totals = of.totals?;
-        // Older recordings have the time alone.
+        // Older recordings have only the time.
         let is_known = totals.throttled_waits != 0 || totals.by_cause.get(Cause::Throttled) == 0;
         is_known.then_some(totals.throttled_waits)
     })
@@ -272,7 +275,7 @@ counters! {
     RunDelay = ns("run_delay_ns", |of| Some(of.totals?.run_delay_ns));
     /// Waits that the kernel does not count.
     Unstamped = events("unstamped", |of| Some(of.totals?.unstamped)).exact_only();
-    /// Their sum.
+    /// Total time of these waits.
     UnstampedNs = ns("unstamped_ns", |of| Some(of.totals?.unstamped_ns)).exact_only();
     /// Periods of the quota.
     Periods = events("nr_periods", |of| of.limits?.nr_periods)
@@ -280,20 +283,20 @@ counters! {
     /// Periods in which the quota ran out.
     ThrottledPeriods = events("nr_throttled", |of| of.limits?.nr_throttled)
         .metric("cgscope_cgroup_throttled_periods", "Periods in which its own quota ran out.");
-    /// Time out of quota, each CPU by itself.
+    /// Time out of quota, summed over CPUs.
     ThrottledNs = ns("throttled_ns", |of| of.limits?.throttled_ns)
         .metric("cgscope_cgroup_throttled_seconds", "Time its own quota kept it from running, summed over CPUs.");
-    /// Periods in which saved time was used.
+    /// Periods in which the cgroup used saved-up time (burst).
     Bursts = events("nr_bursts", |of| of.limits?.nr_bursts);
-    /// The saved time that was used.
+    /// Saved-up time (burst) that the cgroup used.
     BurstNs = ns("burst_ns", |of| of.limits?.burst_ns);
-    /// As [`Self::ThrottledNs`], without the time that a quota above it kept it from running.
+    /// Time that a quota, its own or an ancestor's, kept the cgroup's own tasks from running, summed over CPUs.
     LocalThrottledNs = ns("local_throttled_ns", |of| of.limits?.local_throttled_ns);
-    /// Time on a CPU as `cpu.stat` has it.
+    /// Time on a CPU, from `cpu.stat`.
     CgroupUsage = ns("usage_ns", |of| of.limits?.usage_ns);
-    /// Time in user space as `cpu.stat` has it.
+    /// Time in user space, from `cpu.stat`.
     CgroupUser = ns("user_ns", |of| of.limits?.user_ns);
-    /// Time in the kernel as `cpu.stat` has it.
+    /// Time in the kernel, from `cpu.stat`.
     CgroupSystem = ns("system_ns", |of| of.limits?.system_ns);
     /// Time in which some task waited for a CPU.
     PressureSome = ns("pressure_some_ns", |of| of.limits?.pressure_some_ns);
@@ -313,7 +316,7 @@ pub const OF_TASK_BY_KERNEL: &[Counter] = &[RunDelay];
 pub const OF_CPU_TIMES: &[Counter] = &[CpuUser, CpuSystem, CpuGuest];
 /// In the object of a cgroup: sums over its tasks.
 pub const OF_CGROUP: &[Counter] = &[Voluntary, Involuntary, RunDelay, ThrottledWaits];
-/// In the object of a cgroup: what its files count.
+/// In the object of a cgroup: counters from its files.
 pub const OF_LIMITS: &[Counter] = &[
     Periods,
     ThrottledPeriods,
@@ -326,7 +329,7 @@ pub const OF_LIMITS: &[Counter] = &[
     PressureSome,
     PressureFull,
 ];
-/// In the object of a quota that held for a command.
+/// In the object of a quota that applied to a command.
 pub const OF_QUOTA: &[Counter] =
     &[CgroupUsage, CgroupUser, CgroupSystem, Periods, ThrottledPeriods, ThrottledNs];
 /// In the object of an interval: sums over all tasks.
@@ -347,11 +350,11 @@ pub const OF_EXPORT: &[Counter] = &[
 pub const OF_TOP: &[Counter] = &[Waits, Involuntary, Voluntary, Migrations, ThrottledWaits];
 /// The metrics before those of the quota.
 pub const OF_METRICS_FIRST: &[Counter] = &[OnCpu, ThrottledNs, ThrottledPeriods, Periods];
-/// The metrics after them.
+/// The metrics after those of the quota.
 pub const OF_METRICS: &[Counter] = &[Voluntary, Involuntary, Migrations, ThrottledWaits];
 
 impl Counter {
-    /// Its row of the table.
+    /// The row of the table.
     pub const fn info(self) -> &'static Info {
         &TABLE[self as usize]
     }
@@ -361,18 +364,18 @@ impl Counter {
         self.info().name
     }
 
-    /// What was counted; `None`: not known.
+    /// The value; `None`: unknown.
     pub fn of(self, observed: &Observed<'_>) -> Option<u64> {
         let Info { exact_only, get, .. } = self.info();
         if *exact_only && observed.mode == Mode::Coarse { None } else { get(observed) }
     }
 
-    /// Those that `stat` has.
+    /// The counters that `stat` shows.
     pub fn of_stat() -> impl Iterator<Item = (Self, &'static StatColumn)> {
         Self::ALL.into_iter().filter_map(|counter| Some((counter, counter.info().stat.as_ref()?)))
     }
 
-    /// Those that `diff` compares.
+    /// The counters that `diff` compares.
     pub fn compared() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|counter| counter.info().diff.is_some())
     }

@@ -11,22 +11,22 @@ use crate::{
     sum,
 };
 
-/// Completed waits by length, and by row (a doubling) and cause.
+/// Completed waits by length, and by row (a doubling of the length) and cause.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hist {
     counts: Sparse<BUCKETS>,
-    /// In units of 1/[`WHOLE`] wait; [`Cause::Wakeup`] has what is left of a row's count.
+    /// In units of 1/[`WHOLE`] wait. [`Cause::Wakeup`] is not stored: it is the rest of a row's count.
     shares: Sparse<CELLS>,
 }
 
 impl Hist {
-    /// From a count for each bucket and a share for each cell of row and cause, in order.
+    /// Builds a histogram from a count per bucket and a share per cell (row and cause), in order.
     pub fn from_counts(counts: impl IntoIterator<Item = u64>, shares: impl IntoIterator<Item = u64>) -> Self {
         Self { counts: Sparse::from_counts(counts), shares: Sparse::from_counts(shares) }
     }
 
-    /// From the cells that have one: (bucket, count) and (cell of row and cause, share), each ascending; `None` if one does
-    /// not exist, is empty or out of order.
+    /// Builds a histogram from its nonzero cells: (bucket, count) and (cell of row and cause, share), each ascending. `None`
+    /// if a cell does not exist, is zero or is out of order.
     pub fn from_cells(
         counts: impl IntoIterator<Item = (u32, u64)>,
         shares: impl IntoIterator<Item = (u32, u64)>,
@@ -34,22 +34,22 @@ impl Hist {
         Some(Self { counts: Sparse::from_cells(counts)?, shares: Sparse::from_cells(shares)? })
     }
 
-    /// What [`Self::from_cells`] takes: the buckets.
+    /// The counts by bucket, as [`Self::from_cells`] takes them.
     pub fn counts(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         self.counts.iter()
     }
 
-    /// What [`Self::from_cells`] takes: the shares.
+    /// The shares by cell, as [`Self::from_cells`] takes them.
     pub fn shares(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         self.shares.iter()
     }
 
-    /// The same histogram as the kernel counts on: its counters wrap at 2^32.
+    /// The histogram, advanced to the kernel's counters, which wrap at 2^32.
     pub fn advanced_to(&self, counts: &[u32; BUCKETS], shares: &Shares) -> Self {
         Self { counts: self.counts.advanced_to(counts), shares: self.shares.advanced_to(shares) }
     }
 
-    /// From single waits, all of [`Cause::Wakeup`].
+    /// Builds a histogram from single waits, all of [`Cause::Wakeup`].
     pub fn from_waits_ns(waits: impl IntoIterator<Item = u64>) -> Self {
         let mut counts = [0u64; BUCKETS];
         for ns in waits {
@@ -58,7 +58,7 @@ impl Hist {
         Self::from_counts(counts, [])
     }
 
-    /// From single waits of one cause.
+    /// Builds a histogram from single waits of one cause.
     pub fn of_cause(cause: Cause, waits: impl IntoIterator<Item = u64>) -> Self {
         let mut hist = Self::from_waits_ns(waits);
         let mut shares = [0u64; CELLS];
@@ -71,7 +71,7 @@ impl Hist {
         hist
     }
 
-    /// True if every bucket exists, in order and with a count: what was read from a file may not be.
+    /// True if every bucket exists, is in order and has a count: data from a file may break this.
     pub fn is_valid(&self) -> bool {
         self.counts.is_valid() && self.shares.is_valid()
     }
@@ -81,7 +81,7 @@ impl Hist {
         self.counts.total()
     }
 
-    /// No wait at all.
+    /// True if there is no wait.
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }
@@ -107,7 +107,7 @@ impl Hist {
         for (cell, share) in self.shares.iter() {
             let (row, cause) = row_and_cause(cell);
             let at = octaves.binary_search_by_key(&row, |octave| octave.row);
-            // Read while a wait is entered, a share may be there before its count.
+            // The kernel may add a wait during the reading: then its share can appear before its count.
             if let Ok(at) = at {
                 octaves[at].by_cause[cause] += share as f64 / f64::from(WHOLE);
             }
@@ -119,7 +119,7 @@ impl Hist {
         octaves
     }
 
-    /// What came since `before`; `None` if a count went backwards.
+    /// The increase since `before`; `None` if a count went backwards.
     pub fn since(&self, before: &Self) -> Option<Self> {
         Some(Self { counts: self.counts.since(&before.counts)?, shares: self.shares.since(&before.shares)? })
     }
@@ -130,16 +130,17 @@ impl Hist {
         self.shares.add(&other.shares);
     }
 
-    /// The wait that a share `quantile` (0 to 1) of all waits does not exceed, by nearest rank: the last nanosecond of
-    /// the bucket it lies in, at most `max_ns`. Never below the true one, and above it by at most
-    /// [`cgscope_layout::bucket::RELATIVE_ERROR`]. `None` without waits.
+    /// The wait that a share `quantile` (0 to 1) of all waits does not exceed, by nearest rank. `None` without waits.
+    ///
+    /// The result is the last nanosecond of the bucket that holds this wait, at most `max_ns`. It is never below the true
+    /// quantile, and above it by at most [`cgscope_layout::bucket::RELATIVE_ERROR`].
     pub fn quantile_ns(&self, quantile: f64, max_ns: u64) -> Option<u64> {
         let bucket = self.quantile_bucket(quantile)?;
         let last = if bucket == BUCKETS - 1 { max_ns } else { high_ns(bucket) - 1 };
         Some(last.min(max_ns))
     }
 
-    /// The start of the bucket that this wait lies in: never above the true one.
+    /// The start of the bucket that holds this quantile: never above the true quantile.
     pub fn quantile_low_ns(&self, quantile: f64) -> Option<u64> {
         self.quantile_bucket(quantile).map(low_ns)
     }
@@ -160,10 +161,12 @@ impl Hist {
         self.counts.iter().next_back().map(|(bucket, _)| high_ns(bucket) - 1)
     }
 
-    /// The same waits as an HdrHistogram, each at the middle of its bucket: for percentile ladders and for merging
-    /// with other tools' histograms. Three significant digits, so it adds no error worth naming to ours.
+    /// The same waits as an HdrHistogram, each at the middle of its bucket.
+    ///
+    /// For percentile tables and for merging with histograms of other tools. Three significant digits add no noticeable error
+    /// to that of our buckets.
     pub fn to_hdr(&self) -> hdrhistogram::Histogram<u64> {
-        // The bounds are constants that the constructor accepts: a failure would be a bug of this line.
+        // The constructor accepts these constant bounds: a failure would be a bug in this line.
         let mut hdr = hdrhistogram::Histogram::new_with_bounds(1, high_ns(BUCKETS - 1), 3)
             .expect("the bounds of the buckets are bounds of an HdrHistogram");
         for (low, high, count) in self.buckets() {
@@ -172,11 +175,12 @@ impl Hist {
         hdr
     }
 
-    /// Rows in the manner of runqlat: powers of two of `unit_ns` (1,000: us, 1,000,000: ms), from the first row to the
-    /// last one with a count. Row `k` holds waits from `2^k` to below `2^(k+1)` units; row 0 begins at 0.
+    /// Rows as runqlat prints them: powers of two of `unit_ns` (1,000: us, 1,000,000: ms), up to the last row with a count.
+    ///
+    /// Row `k` holds waits from `2^k` to below `2^(k+1)` units; row 0 begins at 0.
     pub fn rows(&self, unit_ns: u64) -> Vec<Row> {
         let mut rows: Vec<Row> = Vec::new();
-        // By the middle: with a unit of ms no edge of ours falls on theirs.
+        // A bucket goes by its middle: with a unit of ms, our bucket edges do not match the row edges.
         let of = |low: u64, high: u64| ((low + (high - low) / 2) / unit_ns).max(1).ilog2() as usize;
         for (low, high, count) in self.buckets() {
             let k = of(low, high);
@@ -187,7 +191,7 @@ impl Hist {
         }
         for octave in self.octaves() {
             let k = of(octave.low_ns(), octave.high_ns());
-            // A row of ms may hold a part of an octave whose middle lies in the next.
+            // The middle of an octave may lie in the row after the last row: a row of ms may hold only a part of the octave.
             let k = k.min(rows.len().saturating_sub(1));
             for (sum, count) in rows[k].by_cause.iter_mut().zip(octave.by_cause) {
                 *sum += count;
@@ -197,7 +201,7 @@ impl Hist {
     }
 }
 
-/// A sum in the making of many histograms.
+/// Accumulates many histograms.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HistSum {
     counts: Dense<BUCKETS>,
@@ -210,19 +214,19 @@ impl HistSum {
         self.shares.add(&hist.shares);
     }
 
-    /// The sum so far; the next one begins at nothing.
+    /// Returns the sum and resets it to zero.
     pub fn take(&mut self) -> Hist {
         Hist { counts: self.counts.take(), shares: self.shares.take() }
     }
 }
 
-/// The waits of a doubling, split by cause in proportion to their parts.
+/// The waits in one doubling of length; each wait is split among causes in proportion to its parts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Octave {
     row: usize,
-    /// Waits in it.
+    /// Number of waits.
     pub count: u64,
-    /// The same by cause, in the order of [`Cause::ALL`]; they sum to `count`.
+    /// Number of waits by cause, in the order of [`Cause::ALL`]; they sum to `count`.
     pub by_cause: [f64; CAUSES],
 }
 
@@ -238,16 +242,16 @@ impl Octave {
     }
 }
 
-/// A row of [`Hist::rows`], both ends inclusive, in the unit asked for.
+/// A row of [`Hist::rows`]; both ends are inclusive, in the requested unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
     /// Smallest whole number of units.
     pub low: u64,
     /// Largest whole number of units.
     pub high: u64,
-    /// Waits in it.
+    /// Number of waits.
     pub count: u64,
-    /// The same by cause, in the order of [`Cause::ALL`]: a proportion for a bar.
+    /// Number of waits by cause, in the order of [`Cause::ALL`]: proportions for drawing a bar.
     pub by_cause: [f64; CAUSES],
 }
 

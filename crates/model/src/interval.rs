@@ -1,4 +1,4 @@
-//! What happened between two Samples. The only place that subtracts readings.
+//! The changes between two Samples. The only place that subtracts readings.
 
 mod appended;
 mod cost;
@@ -27,60 +27,61 @@ pub use process::Process;
 /// Everything that happened between two Samples.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Interval {
-    /// Wall clock at its start, ns since 1970.
+    /// Wall clock at the start, ns since 1970.
     pub start_unix_ns: u64,
     /// Length, ns.
     pub duration_ns: u64,
-    /// Where its readings come from.
+    /// Where the readings come from.
     pub mode: Mode,
-    /// Tasks that were there at its end, ascending by serial.
+    /// Tasks that existed at the end, ascending by serial.
     pub tasks: Vec<TaskInterval>,
-    /// What tasks that went had not been read for, by cgroup.
+    /// Exited tasks by cgroup: the part that no earlier reading reported.
     pub exited: Vec<ExitedInterval>,
-    /// Who made whom wait in it, ascending by key; ns of the interval. Waits count where they end.
+    /// Wait time by victim and culprit, ns, ascending by key. A wait counts in the interval where it ends.
     pub pairs: Vec<PairReading>,
-    /// The limits of cgroups at its end, ascending by id, with what their counters rose by in it.
+    /// The limits of cgroups at the end, with the increase of their counters; ascending by id.
     pub limits: Vec<CgroupReading>,
     /// Paths of the cgroups, ascending by id.
     pub cgroups: Vec<(u64, Arc<str>)>,
-    /// CPUs that were online at its end, ascending by number.
+    /// CPUs that were online at the end, ascending by number.
     pub cpus: Vec<CpuInterval>,
-    /// NUMA nodes as they were at its end, ascending by number.
+    /// NUMA nodes at the end, ascending by number.
     pub nodes: Vec<NodeReading>,
-    /// The node of all CPUs, where there is but one.
+    /// The node of all CPUs, if there is only one.
     pub one_node: Option<u32>,
-    /// Where memory of processes lay at its end, ascending by process id.
+    /// Where memory of processes lay at the end, ascending by process id.
     pub memory: Vec<ProcessMemory>,
-    /// Where tasks were blocked in it, ascending by key.
+    /// Where tasks were blocked, ascending by key.
     pub stacks: Vec<StackReading>,
-    /// Not the whole host: a selection left out tasks, in the kernel or by [`Selection::apply`](crate::Selection::apply).
+    /// True if this is not the whole host: a selection left out tasks, in the kernel or by
+    /// [`Selection::apply`](crate::Selection::apply).
     pub is_selection: bool,
-    /// The cgroup that was selected, if one was.
+    /// The selected cgroup, if any.
     pub selected_cgroup: Option<Arc<str>>,
-    /// Losses in it.
+    /// Losses in the interval.
     pub losses: Losses,
-    /// What cgscope itself cost in it.
+    /// The cost of cgscope itself in the interval.
     pub cost: CostInterval,
 }
 
 /// One task over an interval.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskInterval {
-    /// As it was at the end.
+    /// The reading at the end.
     pub reading: TaskReading,
-    /// What came on top in the interval.
+    /// The increase in the interval.
     pub totals: Totals,
-    /// Where its time went beside its waits; `None`: not asked for.
+    /// Where the time went outside the waits; `None`: not requested.
     pub accounts: Option<Arc<Accounts>>,
-    /// The waits completed in it.
+    /// The waits completed in the interval.
     pub wait: Wait,
-    /// Where it ran in it.
+    /// Where the task ran in the interval.
     pub placement: TaskPlacement,
 }
 
 impl TaskInterval {
-    /// True if it ran or waited for a share of the interval that makes it count among threads: [`BUSY_THREAD_PERCENT`]. Any
-    /// program has idle threads.
+    /// True if the task ran or waited for at least [`BUSY_THREAD_PERCENT`] percent of the interval. Other threads are idle,
+    /// as in any program, and do not count.
     pub fn is_busy(&self, duration_ns: u64) -> bool {
         // A wait that is not over may have begun long before the interval.
         let pending_ns = self.reading.pending.map_or(0, |pending| pending.ns.min(duration_ns));
@@ -88,12 +89,12 @@ impl TaskInterval {
         u128::from(active_ns) * 100 >= u128::from(duration_ns) * u128::from(BUSY_THREAD_PERCENT)
     }
 
-    /// The name of its policy, if it is a real-time one.
+    /// The name of the policy, if it is a real-time one.
     pub(crate) fn realtime(&self) -> Option<&'static str> {
         self.reading.scheduling.and_then(Scheduling::realtime)
     }
 
-    /// True for a kernel thread that stays where it is, whatever its affinity is set to.
+    /// True for a kernel thread that stays on its CPUs, whatever its affinity is set to.
     pub(crate) fn is_bound(&self) -> bool {
         self.reading.scheduling.is_some_and(|scheduling| scheduling.is_bound)
     }
@@ -107,21 +108,21 @@ impl TaskInterval {
     }
 }
 
-/// What exited tasks are called, of which no more is known than their cgroup.
+/// Stands for the name of exited tasks of which only the cgroup is known.
 pub const ENDED: &str = "(tasks that ended between two Samples)";
 
 /// The exited tasks of a cgroup over an interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExitedInterval {
-    /// The cgroup's id; 0: not known.
+    /// The cgroup's id; 0: unknown.
     pub cgroup_id: u64,
     /// Tasks that exited.
     pub tasks: u64,
-    /// What they had not been read for.
+    /// The readings that were not reported before these tasks exited.
     pub totals: Totals,
-    /// The sums of their accounts; `None`: not asked for.
+    /// The sums of their accounts; `None`: not requested.
     pub accounts: Option<Accounts>,
-    /// The waits among it.
+    /// The waits in these readings.
     pub wait: Wait,
 }
 
@@ -145,11 +146,11 @@ fn append_accounts(sum: &mut Option<Arc<Accounts>>, next: Option<Arc<Accounts>>)
 /// Completed waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wait {
-    /// How many.
+    /// Number of waits.
     pub count: u64,
     /// Their sum, ns.
     pub total_ns: u64,
-    /// The longest, ns: exact where it is the longest of the task's life, else the upper end of its bucket.
+    /// The longest, ns: exact if it is the longest of the task's life, else the upper end of its bucket.
     pub max_ns: u64,
     /// Their sum by cause.
     pub by_cause: ByCause,
@@ -161,7 +162,8 @@ impl Wait {
     pub(crate) fn new(totals: &Totals, hist: Hist, max_before_ns: u64, max_now_ns: u64) -> Self {
         let max_ns = match hist.highest_ns() {
             None => 0,
-            // A dead task's longest wait may be long past: it counts only where this histogram reaches it.
+            // An exited task's longest wait may be from before the interval: it counts only if this histogram reaches that
+            // far.
             Some(highest) if max_now_ns > max_before_ns && max_now_ns <= highest.max(LAST_LOW_NS) => {
                 max_now_ns
             }
@@ -176,7 +178,7 @@ impl Wait {
         self.hist.add(&other.hist);
     }
 
-    /// Adds all but the distribution.
+    /// Adds everything except the distribution.
     fn add_figures(&mut self, other: &Self) {
         sum::add(&mut self.count, other.count);
         sum::add(&mut self.total_ns, other.total_ns);
@@ -196,14 +198,16 @@ impl Wait {
 }
 
 impl Interval {
-    /// What happened between `a` and the later `b`, the very next Sample: else [`Skipped`](crate::Skipped) has the rest.
+    /// The changes between `a` and `b`, the very next Sample. For a later `b`, [`Skipped`](crate::Skipped) has the missing
+    /// rows.
     ///
-    /// A task that is only in `b` counts from its birth if it was born after `a`, and from its move if it moved to another cgroup
-    /// since; otherwise it has no reading for this interval and is left out. So is a task whose counters went backwards.
+    /// A task that is only in `b` counts from its start if it started after `a`, and from its move if it moved to another
+    /// cgroup after `a`. Otherwise it has no reading for this interval and is left out. So is a task whose counters went
+    /// backwards.
     pub fn between(a: &Sample, b: &Sample) -> Self {
         let one_node = nodes::only_node(&b.cpus).filter(|node| nodes::only_node(&a.cpus) == Some(*node));
         let mut earlier = sum::earlier(&a.tasks, |task| task.serial);
-        // As large as can be from the start: growing would take up to twice the memory.
+        // Allocated at full size from the start: growing would take up to twice the memory.
         let mut tasks = Vec::with_capacity(b.tasks.len());
         tasks.extend(
             b.tasks.iter().filter_map(|now| task_between(earlier(now.serial), now, a.mono_ns, one_node)),
@@ -233,12 +237,12 @@ impl Interval {
         interval
     }
 
-    /// The path of a cgroup, as under the mount; `None` if it was gone before it could be read.
+    /// The path of a cgroup, relative to the mount; `None` if the cgroup was removed before the path could be read.
     pub fn cgroup_path(&self, id: u64) -> Option<&Arc<str>> {
         self.cgroups.binary_search_by_key(&id, |(id, _)| *id).ok().map(|i| &self.cgroups[i].1)
     }
 
-    /// The task that names each process, by process id: its main thread, or where that has gone any other.
+    /// The task that names each process, by process id: the main thread, or any other thread if the main thread has exited.
     pub fn naming_tasks(&self) -> BTreeMap<u32, &TaskReading> {
         let mut names: BTreeMap<u32, &TaskReading> = BTreeMap::new();
         for task in self.tasks.iter().map(|task| &task.reading) {
@@ -280,7 +284,7 @@ fn task_between(
     Some(TaskInterval { reading: now.clone(), totals, accounts, wait, placement })
 }
 
-/// What came to a task since the earlier reading, or since `since_ns` where it was not read then.
+/// The increase of a task since the earlier reading, or since `since_ns` if there is no earlier reading.
 pub(crate) fn came(
     before: Option<(&Totals, &Arc<Hist>)>,
     now: &TaskReading,
@@ -310,12 +314,12 @@ pub(crate) fn exited_between(a: &[ExitedReading], b: &[ExitedReading]) -> Vec<Ex
                 None => (now.totals, now.tasks, (*now.hist).clone(), 0),
             };
             let wait = Wait::new(&totals, hist, max_before_ns, now.max_ns);
-            // A death may be read in its parts: what is late has no task with it.
+            // The exit of a task may be read in parts; a late part reports no exited task.
             let nothing = tasks == 0 && totals == Totals::default() && wait.hist.is_empty();
             let accounts = now.accounts.as_deref().map(|now| {
                 let before = before.and_then(|before| before.accounts.as_deref());
                 let between = now.since(before.unwrap_or(&Accounts::default()));
-                // Scaled as a sum, to which others came: the parts of what came with them are those of ticks.
+                // The sum was scaled over all exited tasks so far: the increase is split again in proportion to its ticks.
                 Accounts { cpu: between.cpu.scaled_to(totals.on_cpu_ns), ..between }
             });
             (!nothing).then_some(ExitedInterval { cgroup_id: now.cgroup_id, tasks, totals, accounts, wait })
@@ -323,7 +327,7 @@ pub(crate) fn exited_between(a: &[ExitedReading], b: &[ExitedReading]) -> Vec<Ex
         .collect()
 }
 
-/// A cgroup that was removed in the interval has its name in `a` alone; the later name wins.
+/// Merges the names of two Samples: a cgroup removed in the interval is named only in `a`; the later name wins.
 pub(crate) fn names(a: &[(u64, Arc<str>)], b: &[(u64, Arc<str>)]) -> Vec<(u64, Arc<str>)> {
     let mut names = Vec::with_capacity(b.len());
     let mut earlier = a.iter().peekable();

@@ -1,4 +1,4 @@
-//! The interval object that scripts rely on (`cgscope.interval/1`). What could not be read is null, never 0.
+//! The interval object that scripts rely on (`cgscope.interval/1`). Values that could not be read are null, never 0.
 #![expect(
     missing_docs,
     reason = "the contract's own names; meanings and units are in the README's table of metrics"
@@ -104,7 +104,7 @@ pub struct TaskObject<'a> {
     pub counters: CountersObject,
     pub ran_by_node: Option<&'a [(u32, u64)]>,
     pub preferred_node: Option<u32>,
-    /// Looked at in few tasks: left out of the others.
+    /// Read for few tasks; omitted elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus_allowed: Option<&'a str>,
     #[serde(flatten)]
@@ -114,7 +114,7 @@ pub struct TaskObject<'a> {
     pub class: Option<&'a ClassObject>,
 }
 
-/// Counters, each by its name. Without memory of its own: a host has thousands of tasks.
+/// Counters by name. Allocates no memory: a host has thousands of tasks.
 pub struct CountersObject {
     counters: &'static [Counter],
     values: [Option<u64>; counters::OF_LIMITS.len()],
@@ -134,21 +134,20 @@ impl Serialize for CountersObject {
     }
 }
 
-/// The waits of a task: most tasks have none in an interval, and all of those are told with the same words.
+/// The waits of a task. Most tasks have none in an interval; these all share one pre-serialized object.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub enum TaskWait<'a> {
-    /// It has waited.
+    /// The task has waited.
     Some(Box<WaitObject>),
-    /// It has not: the object, as it is written.
+    /// The task has not waited: the serialized object.
     None(&'a RawValue),
 }
 
-/// The objects of all tasks, each made when it is written: those of thousands together are megabytes that come and go with every
-/// interval.
+/// The objects of all tasks, each created when it is written. All at once would allocate megabytes in every interval.
 pub struct TaskObjects<'a> {
     interval: &'a Interval,
-    /// One a task, or none at all.
+    /// One per task, or empty.
     classes: Vec<ClassObject>,
 }
 
@@ -170,14 +169,14 @@ impl Serialize for TaskObjects<'_> {
     }
 }
 
-/// Waits that the kernel's figure leaves out: preempted with the state already set. Not in `wait`.
+/// Waits that the kernel does not count: tasks preempted after they had set their state to sleeping. Not in `wait`.
 #[derive(Serialize)]
 pub struct UnstampedObject {
     pub count: u64,
     pub total_ns: u64,
 }
 
-/// C: a cgroup with all below it.
+/// C: a cgroup with all cgroups below it.
 #[derive(Serialize)]
 pub struct CgroupObject {
     pub path: Option<String>,
@@ -213,14 +212,14 @@ pub struct CgroupObject {
     pub class: Option<ClassObject>,
 }
 
-/// A cgroup whose quota had run out while tasks waited for it.
+/// A cgroup whose quota had run out while tasks waited because of it.
 #[derive(Serialize)]
 pub struct LimitObject {
     pub path: Option<String>,
     pub ns: u64,
 }
 
-/// Who ran while tasks waited. `tid` and `comm` where the target was selected by process or thread.
+/// A culprit that ran while tasks waited. `tid` and `comm` are set if the target was selected by process or thread.
 #[derive(Serialize)]
 pub struct CulpritObject {
     pub path: Option<String>,
@@ -315,7 +314,7 @@ impl<'a> TaskObject<'a> {
 }
 
 impl CgroupObject {
-    /// In the order of their paths; those whose path is not known come first, as one.
+    /// Ordered by path; all cgroups without a known path come first, as one object.
     fn all(interval: &Interval, tree: &Tree) -> Vec<Self> {
         let known = Self::known(tree)
             .into_iter()
@@ -324,7 +323,7 @@ impl CgroupObject {
         unknown.chain(known).collect()
     }
 
-    /// The nodes of those whose path is known, in that order.
+    /// The nodes that have tasks, ordered by path.
     fn known(tree: &Tree) -> Vec<usize> {
         let nodes = tree.nodes();
         let mut known: Vec<usize> = (0..nodes.len()).filter(|at| nodes[*at].has_tasks).collect();
@@ -374,7 +373,7 @@ impl CgroupObject {
 }
 
 impl<'a> IntervalObject<'a> {
-    /// The object of an interval, with what is found in it on this host.
+    /// The object of an interval, with its findings on this host.
     pub fn new(interval: &'a Interval, host: &Host) -> Self {
         let total = interval.total();
         let observed = Observed::group(&total, interval.mode);

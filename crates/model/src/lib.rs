@@ -1,7 +1,7 @@
-//! Samples, Intervals and what is derived from them. Pure: no aya, no tokio, no file system, no clock.
+//! Samples, Intervals and everything derived from them. Pure: no aya, no tokio, no file system, no clock.
 //!
-//! A [`Sample`] holds cumulative readings; only [`Interval::between`] subtracts. Live, recorded and replayed figures
-//! all come out of that one function. A reader who skips Samples adds what [`Skipped`] has.
+//! A [`Sample`] holds cumulative readings; only [`Interval::between`] subtracts them. Live, recorded and replayed figures all
+//! come from that one function. For a reader that skips Samples, [`Skipped`] holds the missing rows.
 
 pub mod access;
 pub mod accounts;

@@ -1,69 +1,75 @@
-//! The CPU limits of a cgroup and what they did to it, as its files tell.
+//! The CPU limits of a cgroup and their effect, from the cgroup's files.
 
 use std::sync::Arc;
 
 use crate::{Interval, sum};
 
-/// What the files of one cgroup say about its CPU limits, at one moment. Times are cumulative.
+/// The CPU limits of one cgroup and their effect, from its files, at one moment. Times are cumulative.
 ///
-/// What could not be read is `None`, never 0. The versions named are the first kernels with the file or the line.
-/// v2 tells times in microseconds: there the nanoseconds are multiples of 1000.
+/// `None`: could not be read; never 0 instead. The versions named are the first kernels with the file or the line. v2 reports
+/// times in microseconds: there the nanoseconds are multiples of 1000.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CgroupReading {
     /// Inode number of the cgroup's directory, as in [`Sample::cgroups`](crate::Sample).
     pub id: u64,
-    /// It was made at this moment or later, ns of CLOCK_MONOTONIC, with counters at 0; `None`: not known.
+    /// The cgroup was created at this moment or later, ns of CLOCK_MONOTONIC, with counters at 0; `None`: unknown.
     pub made_after_ns: Option<u64>,
-    /// CPU time it may use in a period, µs: v2 `cpu.max` (4.15), v1 `cpu.cfs_quota_us` (3.2). `None`: it has no
-    /// limit of its own (then `period_us` is set, and an ancestor may still have one), or it could not be read.
+    /// CPU time allowed per period, µs: v2 `cpu.max` (4.15), v1 `cpu.cfs_quota_us` (3.2).
+    ///
+    /// `None`: the cgroup has no limit of its own, or it could not be read. Without a limit, `period_us` is set, and an
+    /// ancestor may still have a limit.
     pub quota_us: Option<u64>,
-    /// Length of a period, µs, also where there is no quota: v2 `cpu.max`, v1 `cpu.cfs_period_us`.
+    /// Length of a period, µs, also without a quota: v2 `cpu.max`, v1 `cpu.cfs_period_us`.
     pub period_us: Option<u64>,
-    /// What it may save up and use above the quota, µs: v2 `cpu.max.burst`, v1 `cpu.cfs_burst_us` (5.14).
+    /// CPU time that the cgroup may save up and use above the quota, µs: v2 `cpu.max.burst`, v1 `cpu.cfs_burst_us` (5.14).
     pub burst_us: Option<u64>,
-    /// Its share among its siblings, 1 to 10000, by default 100: v2 `cpu.weight` (4.15), where 0 is a cgroup with
-    /// `cpu.idle` before 6.12. v1 `cpu.shares` is brought to this scale by [`weight_of_shares`].
+    /// The weight among siblings, 1 to 10000, default 100: v2 `cpu.weight` (4.15).
+    ///
+    /// 0 is a cgroup with `cpu.idle` before 6.12. [`weight_of_shares`] converts v1 `cpu.shares` to this scale.
     pub weight: Option<u64>,
-    /// How many CPUs its tasks may run on: v2 `cpuset.cpus.effective` (5.0) of it or of the nearest ancestor that has
-    /// the file; v1 `cpuset.effective_cpus` (3.17), else `cpuset.cpus`, of the same path in the hierarchy of cpuset.
-    /// `None` also for an empty set: no task can run there.
+    /// Number of CPUs that the cgroup's tasks may run on.
+    ///
+    /// v2 `cpuset.cpus.effective` (5.0) of the cgroup or of the nearest ancestor that has the file; v1
+    /// `cpuset.effective_cpus` (3.17), else `cpuset.cpus`, of the same path in the cpuset hierarchy. `None` also for an empty
+    /// set: no task can run there.
     pub cpus: Option<u32>,
-    /// The same CPUs as a list like `0-3,8`.
+    /// These CPUs as a list like `0-3,8`.
     pub cpuset: Option<Arc<str>>,
-    /// Memory charged to it and those below it by node, bytes: `(node, bytes)`, ascending by node; empty: not read, as on
-    /// hosts with one node. v2 `memory.numa_stat` (5.10): `anon`, `file`, `kernel_stack`, `pagetables` and both
-    /// `slab_...`, of which none is part of another. v1 `hierarchical_total` (3.17) of the same path in the hierarchy of
-    /// memory, else `total`: what is on the lists for reclaim, without the kernel's own.
+    /// Memory charged to the cgroup and those below it, by node: `(node, bytes)`, ascending by node.
+    ///
+    /// Empty: not read, as on hosts with one node. v2 `memory.numa_stat` (5.10): `anon`, `file`, `kernel_stack`, `pagetables`
+    /// and both `slab_...`, which do not overlap. v1 `hierarchical_total` (3.17) of the same path in the memory hierarchy,
+    /// else `total`: memory on the reclaim lists, without the kernel's own.
     pub memory_by_node: Vec<(u32, u64)>,
-    /// CPU time used by it and those below it, ns: v2 `cpu.stat` (4.15), v1 `cpuacct.usage`.
+    /// CPU time used by the cgroup and those below it, ns: v2 `cpu.stat` (4.15), v1 `cpuacct.usage`.
     pub usage_ns: Option<u64>,
-    /// Its part in user mode, ns: v2 `cpu.stat`, v1 `cpuacct.usage_user` (4.7). In v1 the kernel does not make the
-    /// two parts add up to the usage.
+    /// Part of the usage in user mode, ns: v2 `cpu.stat`, v1 `cpuacct.usage_user` (4.7). In v1, the two parts need not add up
+    /// to the usage.
     pub user_ns: Option<u64>,
-    /// Its part in the kernel, ns: v2 `cpu.stat`, v1 `cpuacct.usage_sys` (4.7).
+    /// Part of the usage in the kernel, ns: v2 `cpu.stat`, v1 `cpuacct.usage_sys` (4.7).
     pub system_ns: Option<u64>,
-    /// Periods that passed while it had something to run: `cpu.stat`.
+    /// Periods in which the cgroup had something to run: `cpu.stat`.
     pub nr_periods: Option<u64>,
-    /// Those in which its quota ran out: `cpu.stat`.
+    /// Periods in which the quota ran out: `cpu.stat`.
     pub nr_throttled: Option<u64>,
-    /// Time its own quota kept it from running, ns, summed over CPUs, so that it may exceed the time that passed:
-    /// `cpu.stat`.
+    /// Time that its own quota kept the cgroup from running, ns: `cpu.stat`. A sum over CPUs, so it may exceed the elapsed
+    /// time.
     pub throttled_ns: Option<u64>,
-    /// Periods in which it used more than its quota: `cpu.stat` (5.16).
+    /// Periods in which the cgroup used more than its quota: `cpu.stat` (5.16).
     pub nr_bursts: Option<u64>,
-    /// What it used above its quota, ns, summed over CPUs: `cpu.stat` (5.16).
+    /// CPU time used above the quota, ns, summed over CPUs: `cpu.stat` (5.16).
     pub burst_ns: Option<u64>,
-    /// Time in which tasks of its own could have run but for a quota, its own or an ancestor's, ns, summed over CPUs:
+    /// Time that a quota, its own or an ancestor's, kept the cgroup's own tasks from running, ns, summed over CPUs:
     /// `cpu.stat.local` (6.6).
     pub local_throttled_ns: Option<u64>,
-    /// Time in which some task of it or below it waited for a CPU, ns: v2 `cpu.pressure` (4.20).
+    /// Time in which some task of the cgroup or below it waited for a CPU, ns: v2 `cpu.pressure` (4.20).
     pub pressure_some_ns: Option<u64>,
     /// Time in which tasks waited and none ran, ns: v2 `cpu.pressure` (5.13).
     pub pressure_full_ns: Option<u64>,
 }
 
 impl CgroupReading {
-    /// The quota in CPUs; `None` without a quota of its own.
+    /// The cgroup's own quota in CPUs; `None` without one.
     pub fn quota_cores(&self) -> Option<f64> {
         let period = self.period_us.filter(|period| *period > 0)?;
         Some(self.quota_us? as f64 / period as f64)
@@ -73,14 +79,15 @@ impl CgroupReading {
 macro_rules! counters {
     ($($name:ident),*) => {
         impl CgroupReading {
-            /// What came since `before`: the limits as they are now, the counters as differences. A counter is `None`
-            /// where one of both readings is missing or it went backwards.
+            /// The increase since `before`: the limits as they are now, the counters as differences. A counter is `None` if
+            /// either reading is missing or it went backwards.
             pub fn since(&self, before: Option<&Self>) -> Self {
                 let since = |now: Option<u64>, before: Option<u64>| now?.checked_sub(before?);
                 Self { $($name: since(self.$name, before.and_then(|before| before.$name)),)* ..self.clone() }
             }
 
-            /// Adds what came later: its limits hold now, its counters come on top where both are known.
+            /// Adds a later interval: takes its limits, and adds its counters. A counter known in only one interval keeps
+            /// that value.
             pub fn append(&mut self, later: Self) {
                 *self = Self { $($name: sum::known(self.$name, later.$name),)* ..later };
             }
@@ -103,14 +110,14 @@ counters!(
 );
 
 impl Interval {
-    /// The limits of a cgroup by its path, its counters over this interval; of one that was removed and made again, those of
-    /// the later one.
+    /// The limits of a cgroup by its path, with its counters over this interval. If the cgroup was removed and created again,
+    /// the limits are those of the later one.
     pub fn limits_at(&self, path: &str) -> Option<&CgroupReading> {
         self.limits.iter().rev().find(|limits| self.cgroup_path(limits.id).is_some_and(|at| &**at == path))
     }
 }
 
-/// What came between two readings, the first at `since_ns`; ascending by id. A cgroup made after that counts from 0.
+/// The increase between two readings, the first at `since_ns`; ascending by id. A cgroup created after that counts from 0.
 pub(crate) fn between(a: &[CgroupReading], b: &[CgroupReading], since_ns: u64) -> Vec<CgroupReading> {
     let mut earlier = sum::earlier(a, |limits| limits.id);
     let since = |now: &CgroupReading| match earlier(now.id) {
@@ -120,8 +127,10 @@ pub(crate) fn between(a: &[CgroupReading], b: &[CgroupReading], since_ns: u64) -
     b.iter().map(since).collect()
 }
 
-/// v1 `cpu.shares` on the scale of v2 `cpu.weight`, as the kernel converts (`sched_weight_to_cgroup` in
-/// `kernel/sched/sched.h`, 6.12): `shares * 100 / 1024`, to the nearest and no less than 1, no more than 10000.
+/// Converts v1 `cpu.shares` to the scale of v2 `cpu.weight`.
+///
+/// As the kernel converts (`sched_weight_to_cgroup` in `kernel/sched/sched.h`, 6.12): `shares * 100 / 1024`, rounded to the
+/// nearest, at least 1 and at most 10000.
 pub fn weight_of_shares(shares: u64) -> u64 {
     (shares.saturating_mul(100).saturating_add(512) / 1024).clamp(1, 10_000)
 }

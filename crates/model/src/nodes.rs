@@ -1,4 +1,4 @@
-//! What happened on each CPU and each NUMA node in an interval, and how far tasks are from their memory.
+//! Figures of each CPU and each NUMA node over an interval, and the distance of tasks from their memory.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,21 +11,21 @@ use crate::{
 /// Amounts by node: `(node, amount)`, ascending by node.
 pub type ByNode = Vec<(u32, u64)>;
 
-/// One CPU over an interval. What could not be read is `None`.
+/// One CPU over an interval. `None`: could not be read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CpuInterval {
-    /// Its number.
+    /// Number of the CPU.
     pub cpu: u32,
     /// Its NUMA node.
     pub node: Option<u32>,
-    /// Time in which it ran anything, ns, of all tasks of the host. Together with `idle_ns` less than the interval
-    /// where it was offline for a part of it.
+    /// Time in which the CPU was busy with any task of the host, ns. If the CPU was offline for some time, `busy_ns` and
+    /// `idle_ns` sum to less than the interval.
     pub busy_ns: Option<u64>,
-    /// Time in which it ran nothing, ns.
+    /// Time in which the CPU was idle, ns.
     pub idle_ns: Option<u64>,
-    /// Waits of followed tasks that ended on it; `None` where they are not counted by CPU or a selection left out tasks.
+    /// Waits of followed tasks that ended on this CPU; `None` if they are not counted by CPU or a selection left out tasks.
     pub wait: Option<Wait>,
-    /// Tasks that came on it from another node, by that node; `None` as above.
+    /// Tasks that moved here from another node, by that node; `None` as for `wait`.
     pub came_from: Option<ByNode>,
 }
 
@@ -47,23 +47,23 @@ impl CpuInterval {
     }
 }
 
-/// Where a task ran over an interval. What is not known is `None`.
+/// Where a task ran over an interval. `None`: unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskPlacement {
-    /// Times that it came on a CPU of another node than the one it had run on last.
+    /// Number of moves to a CPU on another node.
     pub node_migrations: Option<u64>,
     /// Time on a CPU by node, ns.
     pub ran_ns: Option<ByNode>,
 }
 
 impl TaskPlacement {
-    /// Of a host on which all CPUs are on one node.
+    /// The placement on a host whose CPUs are all on one node.
     pub(crate) fn on(node: u32, ran_ns: u64) -> Self {
         let ran_ns = if ran_ns == 0 { Vec::new() } else { vec![(node, ran_ns)] };
         Self { node_migrations: Some(0), ran_ns: Some(ran_ns) }
     }
 
-    /// What came since `before`, or since its birth.
+    /// The increase since `before`, or since the task started.
     pub(crate) fn between(before: Option<Option<&Placement>>, now: Option<&Placement>) -> Self {
         let Some(now) = now else { return Self::default() };
         let birth = Placement { node_migrations: Some(0), ran_ns: Some(Vec::new()), ..Placement::default() };
@@ -84,8 +84,8 @@ impl TaskPlacement {
 }
 
 impl TaskInterval {
-    /// Time on a CPU by node, ns. Where it was not counted by node, all of it is with the node it was on last; empty where
-    /// that is not known either.
+    /// Time on a CPU by node, ns. If not counted by node, all time goes to the node of the last CPU; empty if that is also
+    /// unknown.
     pub fn ran_by_node(&self) -> ByNode {
         self.ran_on().collect()
     }
@@ -98,57 +98,57 @@ impl TaskInterval {
     }
 }
 
-/// A node over an interval. What could not be read is `None`.
+/// A node over an interval. `None`: could not be read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeGroup {
-    /// Its number.
+    /// Number of the node.
     pub node: u32,
     /// Its CPUs that were online, ascending.
     pub cpus: Vec<u32>,
-    /// Time its CPUs ran anything, ns, summed over them; of all tasks of the host.
+    /// Time in which its CPUs were busy with any task of the host, ns, summed over CPUs.
     pub busy_ns: Option<u64>,
-    /// Time they ran nothing, ns.
+    /// Time in which its CPUs were idle, ns, summed over CPUs.
     pub idle_ns: Option<u64>,
-    /// Time that the tasks of this interval ran on it, ns: see [`TaskInterval::ran_by_node`].
+    /// Time that the tasks of this interval ran on the node, ns: see [`TaskInterval::ran_by_node`].
     pub ran_ns: u64,
-    /// Waits that ended on its CPUs. Where they are not counted by CPU: those of the tasks last seen on it.
+    /// Waits that ended on its CPUs. If waits are not counted by CPU: the waits of the tasks that were last on the node.
     pub wait: Wait,
-    /// Tasks running or waiting for its CPUs on average, the throttled left out.
+    /// Average number of tasks that ran on its CPUs or waited for them, without throttled tasks.
     pub runnable_avg: Option<f64>,
-    /// Times that a task came on one of its CPUs from another node.
+    /// Number of moves of tasks to this node from another one.
     pub migrations_in: Option<u64>,
-    /// Times that a task that had run on it came on a CPU of another node.
+    /// Number of moves of tasks from this node to another one.
     pub migrations_out: Option<u64>,
-    /// Memory that it has, bytes.
+    /// Total memory, bytes.
     pub memory_bytes: Option<u64>,
-    /// Memory of it that nobody uses, bytes.
+    /// Free memory, bytes.
     pub free_bytes: Option<u64>,
-    /// Memory in use on it, bytes: by the host, or by what was selected, where that is known.
+    /// Memory in use on the node, bytes: by the host, or by the selected tasks if that is known.
     pub used_bytes: Option<u64>,
 }
 
 impl NodeGroup {
-    /// Share of the time in which its CPUs ran anything, percent.
+    /// Share of the time in which its CPUs were busy, percent.
     pub fn busy_percent(&self) -> Option<f64> {
         let busy_ns = self.busy_ns?;
         crate::units::percent(busy_ns, busy_ns.saturating_add(self.idle_ns?))
     }
 
-    /// Waits for its CPUs, the throttled left out, ns: whoever is out of quota could not use another node.
+    /// Waits for its CPUs without throttled time, ns: a throttled task could not run on another node either.
     pub fn contended_ns(&self) -> u64 {
         self.wait.total_ns.saturating_sub(self.wait.by_cause.get(Cause::Throttled))
     }
 }
 
 impl Interval {
-    /// Each node, ascending; empty where no CPU and no node could be read.
+    /// Each node, ascending; empty if no CPU and no node could be read.
     ///
-    /// Tasks that exited are with a node only where waits are counted by CPU or there is but one node.
+    /// Exited tasks are included only if waits are counted by CPU or there is only one node.
     pub fn by_node(&self) -> Vec<NodeGroup> {
         self.by_node_of(&self.ran_by_node(|_| true))
     }
 
-    /// The same, where it is known already how long its tasks ran by node, ns.
+    /// Like [`Self::by_node`], with the run time of the tasks by node, ns, already computed.
     pub(crate) fn by_node_of(&self, ran_ns: &[(u32, u64)]) -> Vec<NodeGroup> {
         let mut nodes: BTreeMap<u32, NodeGroup> = BTreeMap::new();
         for node in self.nodes.iter().map(|node| node.node).chain(self.cpus.iter().filter_map(|cpu| cpu.node))
@@ -166,7 +166,8 @@ impl Interval {
         nodes.into_values().collect()
     }
 
-    /// Each CPU with the waits that ended on it; where these are not counted by CPU, those of the tasks last seen on it.
+    /// Each CPU with the waits that ended on it. If waits are not counted by CPU: the waits of the tasks that were last on
+    /// it.
     pub fn by_cpu(&self) -> Vec<(&CpuInterval, Wait)> {
         let is_counted = self.counts_by_cpu();
         let of_tasks = |cpu: u32| {
@@ -190,13 +191,13 @@ impl Interval {
         ran
     }
 
-    /// The same by the path of the cgroup, each with all below it.
+    /// Time on a CPU by node, by the path of the cgroup, each with all cgroups below it.
     pub fn ran_by_cgroup(&self) -> BTreeMap<Arc<str>, ByNode> {
         let nodes = Tree::new(self).into_nodes().into_iter();
         nodes.filter(|node| node.group.threads != 0).map(|node| (node.path, node.ran)).collect()
     }
 
-    /// True where waits are known by the CPU that they ended on.
+    /// True if waits are counted by the CPU where they ended.
     fn counts_by_cpu(&self) -> bool {
         self.cpus.iter().any(|cpu| cpu.wait.is_some())
     }
@@ -214,7 +215,7 @@ impl Interval {
                 sum::add(&mut left, total(came_from.filter(|(from, _)| *from == group.node)));
             }
         }
-        // Of one node nobody comes to another, whether it is counted or not.
+        // With only one node, no task moves to another, so the numbers are known even if they are not counted.
         let is_known = self.one_node.is_some() || self.cpus.iter().any(|cpu| cpu.came_from.is_some());
         (group.migrations_in, group.migrations_out) = is_known.then_some((came, left)).unzip();
     }
@@ -231,7 +232,7 @@ impl Interval {
         };
     }
 
-    /// Where the memory of what was selected lies: of the processes that were looked at, or else of the cgroup.
+    /// Where the memory of the selected tasks lies: that of processes if it was read, else that of the cgroup.
     fn target_memory(&self) -> Option<ByNode> {
         if !self.memory.is_empty() {
             return Some(sum_by_node(self.memory.iter().flat_map(|memory| &memory.by_node)));
@@ -267,7 +268,7 @@ impl Interval {
         }
     }
 
-    /// The host's tasks are known by what its CPUs did, the exited among them; selected ones by themselves alone.
+    /// Uses the busy time of CPUs for the whole host, which includes exited tasks, and the run time of tasks for a selection.
     fn runnable_avg(&self, group: &NodeGroup) -> Option<f64> {
         let running_ns = if self.is_selection { group.ran_ns } else { group.busy_ns? };
         (self.duration_ns != 0)
@@ -275,8 +276,10 @@ impl Interval {
     }
 }
 
-/// The share of memory accesses that go to another node, if each thread uses each byte equally: over the nodes, the share
-/// of memory there times the share of the run time elsewhere. From 0 to 1; `None` without memory or run time.
+/// The estimated share of memory accesses that go to another node, 0 to 1; `None` without memory or run time.
+///
+/// Assumes that each thread uses each byte equally: the sum over nodes of the share of memory on the node times the share of
+/// run time elsewhere.
 pub fn remote_share(memory: &[(u32, u64)], ran_ns: &[(u32, u64)]) -> Option<f64> {
     let (bytes, ran) = (total(memory), total(ran_ns));
     if bytes == 0 || ran == 0 {
@@ -306,12 +309,12 @@ pub fn amount(amounts: &[(u32, u64)], node: u32) -> u64 {
     total(amounts.iter().filter(|(at, _)| *at == node))
 }
 
-/// The amount of all nodes.
+/// The sum over all nodes.
 pub(crate) fn total<'a>(amounts: impl IntoIterator<Item = &'a (u32, u64)>) -> u64 {
     sum::total(amounts.into_iter().map(|(_, amount)| *amount))
 }
 
-/// Nodes without any are left out. `None` if an amount went backwards.
+/// The increase by node, without zeros. `None` if an amount went backwards.
 fn since_by_node(now: &[(u32, u64)], before: &[(u32, u64)]) -> Option<ByNode> {
     if before.iter().any(|(node, _)| !now.iter().any(|(at, _)| at == node)) {
         return None;
@@ -321,8 +324,9 @@ fn since_by_node(now: &[(u32, u64)], before: &[(u32, u64)]) -> Option<ByNode> {
     since.map(|amounts| amounts.into_iter().filter(|(_, amount)| *amount != 0).collect())
 }
 
-/// What came between two readings, ascending by number: of the CPUs that are online at the end. If another CPU came or went
-/// meanwhile, a part of the host is in neither reading: then nothing is known by CPU.
+/// The increase between two readings for the CPUs that are online at the end, ascending by number.
+///
+/// If the set of online CPUs changed, neither reading covers the whole host: then all figures by CPU are unknown.
 pub(crate) fn between(a: &[CpuReading], b: &[CpuReading]) -> Vec<CpuInterval> {
     let numbers = |cpus: &[CpuReading]| cpus.iter().map(|cpu| cpu.cpu).collect::<Vec<_>>();
     if numbers(a) != numbers(b) {
@@ -358,7 +362,7 @@ fn waits_between(before: &CpuWaits, now: &CpuWaits) -> Option<(Wait, ByNode)> {
     Some((Wait::new(&totals, hist, before.max_ns, now.max_ns), came_from))
 }
 
-/// The node of all CPUs, where it is the same.
+/// The node of all CPUs, if they are all on the same one.
 pub(crate) fn only_node(cpus: &[CpuReading]) -> Option<u32> {
     let node = cpus.first()?.node?;
     cpus.iter().all(|cpu| cpu.node == Some(node)).then_some(node)

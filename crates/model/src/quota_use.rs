@@ -1,27 +1,27 @@
-//! What a quota did between two moments, by the kernel's own counters, and what follows from them.
+//! The use of a quota between two moments, from the kernel's own counters, and what follows from it.
 
 use std::sync::Arc;
 
 use crate::{CgroupReading, units};
 
-/// User mode this many times as long as the kernel: it computes.
+/// A program computes if its time in user mode is at least this many times its time in the kernel.
 pub const CPU_BOUND_TIMES: u64 = 5;
 
 /// A cgroup with a quota, before and after.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QuotaUse {
-    /// Its path, as under the mount.
+    /// Its path, relative to the mount.
     pub path: Arc<str>,
-    /// The earlier reading; one that was made later began at 0.
+    /// The earlier reading; all 0 if the cgroup was created later.
     pub before: CgroupReading,
-    /// The later one.
+    /// The later reading.
     pub after: CgroupReading,
-    /// What came between, the limits as they were at the end.
+    /// The increase in between, with the limits at the end.
     pub delta: CgroupReading,
 }
 
 impl QuotaUse {
-    /// Of two readings of one cgroup; without an earlier one it was made in between.
+    /// Creates it from two readings of one cgroup; without an earlier reading, the cgroup was created in between.
     pub fn new(path: Arc<str>, before: Option<&CgroupReading>, after: CgroupReading) -> Self {
         let before = before.cloned().unwrap_or_else(|| CgroupReading {
             id: after.id,
@@ -37,40 +37,40 @@ impl QuotaUse {
         Self { path, before, after, delta }
     }
 
-    /// Share of its periods in which it ran out, percent; `None`: no period passed, or not known.
+    /// Periods in which the quota ran out, percent; `None`: no period passed, or unknown.
     pub fn throttled_percent(&self) -> Option<f64> {
         units::percent(self.delta.nr_throttled?, self.delta.nr_periods?)
     }
 
-    /// The time that its periods took together, ns: beside the clock, what of it had something to run.
+    /// Total length of the counted periods, ns: the time in which the cgroup had something to run.
     pub fn periods_ns(&self) -> Option<u64> {
         let period_ns = self.delta.period_us?.saturating_mul(1_000);
         Some(period_ns.saturating_mul(self.delta.nr_periods?))
     }
 
-    /// How many times as long as it ran, `ran_ns`, it stood throttled, each CPU counted by itself.
+    /// Throttled time, summed over CPUs, as a multiple of the run time `ran_ns`.
     pub fn times_throttled(&self, ran_ns: u64) -> Option<f64> {
         (ran_ns != 0).then_some(self.delta.throttled_ns? as f64 / ran_ns as f64)
     }
 
-    /// It did something with its quota.
+    /// True if at least one period of the quota passed.
     pub fn is_used(&self) -> bool {
         self.delta.nr_periods.is_some_and(|periods| periods != 0)
     }
 }
 
-/// What CPU time went for, by its two modes.
+/// Where CPU time went: user mode or kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// In user mode many times as long as in the kernel: it computes.
+    /// Many times as long in user mode as in the kernel: the program computes.
     CpuBound,
-    /// In the kernel longer than in user mode.
+    /// Longer in the kernel than in user mode.
     InKernel,
     /// Neither.
     Mixed,
 }
 
-/// What CPU time went for; `None` of no CPU time.
+/// Where CPU time went; `None` without CPU time.
 pub fn mode(user_ns: u64, system_ns: u64) -> Option<Mode> {
     match (user_ns, system_ns) {
         (0, 0) => None,

@@ -1,4 +1,4 @@
-//! What was read, once: cumulative readings, names and losses. Nothing here is subtracted or judged.
+//! One reading of everything: cumulative counters, names and losses. Nothing here is subtracted or judged.
 
 use std::{fmt, sync::Arc};
 
@@ -10,8 +10,9 @@ use crate::{
     StackReading, TaskState, Totals, accounts, sum,
 };
 
-/// Anybody can name a thread, a cgroup or a file, and anybody can send a recording: what would steer a terminal or change the
-/// order of what is shown is replaced.
+/// Replaces characters that control a terminal or change the order of displayed text.
+///
+/// Any user can name a thread, a cgroup or a file, and a recording may come from anybody.
 pub fn printable(text: &str) -> Arc<str> {
     if !text.contains(steers) {
         return text.into();
@@ -26,12 +27,13 @@ pub fn comm(bytes: &[u8; 16]) -> Arc<str> {
     printable(&String::from_utf8_lossy(name))
 }
 
-/// [`printable`] lines of a message: their ends stay.
+/// The [`printable`] lines of a message; keeps line ends.
 pub fn printable_lines(text: &str) -> String {
     text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
 }
 
-/// True for control characters (C0, delete, C1), line and paragraph separators, and characters that set the direction of text.
+/// True for control characters (C0, delete, C1), line and paragraph separators, and characters that set the direction of
+/// text.
 pub fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -41,15 +43,15 @@ pub fn steers(c: char) -> bool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// From the hook in the kernel's scheduler: every wait by itself, with its cause.
+    /// From the hook in the kernel's scheduler: every single wait, with its cause.
     #[default]
     Bpf,
-    /// From `/proc` and the files of cgroups: sums of waits, no lengths, and causes only as far as `cpu.stat` tells them.
+    /// From `/proc` and the files of cgroups: sums of waits, no lengths, and only the causes that `cpu.stat` reports.
     Coarse,
 }
 
 impl Mode {
-    /// What only the hook sees: `None` in the coarse mode.
+    /// A value that only the hook can measure: `None` in the coarse mode.
     pub fn exact<T>(self, value: impl FnOnce() -> T) -> Option<T> {
         (self == Self::Bpf).then(value)
     }
@@ -60,38 +62,39 @@ impl Mode {
 pub struct Sample {
     /// Wall clock, ns since 1970.
     pub unix_ns: u64,
-    /// CLOCK_MONOTONIC, ns: what durations are taken from.
+    /// CLOCK_MONOTONIC, ns; used for durations.
     pub mono_ns: u64,
     /// Where the readings come from.
     pub mode: Mode,
-    /// One entry a followed task, ascending by `serial`.
+    /// One entry per followed task, ascending by `serial`.
     pub tasks: Vec<TaskReading>,
-    /// What exited tasks had not been read for, by cgroup, ascending by id.
+    /// Readings of exited tasks that no earlier Sample reported, by cgroup, ascending by id.
     pub exited: Vec<ExitedReading>,
-    /// Who made whom wait so far, ascending by key.
+    /// Wait time by victim and culprit so far, ascending by key.
     pub pairs: Vec<PairReading>,
     /// Limits of the cgroups named above and of their ancestors, ascending by id.
     pub limits: Vec<CgroupReading>,
-    /// Paths of the cgroups named above, as under the mount, ascending by id. Missing: gone before it could be read.
+    /// Paths of the cgroups named above, relative to the mount, ascending by id. Missing: removed before the path could be
+    /// read.
     pub cgroups: Vec<(u64, Arc<str>)>,
     /// The CPUs that are online, ascending by number.
     pub cpus: Vec<CpuReading>,
-    /// The NUMA nodes that are online, ascending by number; empty where they could not be read.
+    /// The NUMA nodes that are online, ascending by number; empty if they could not be read.
     pub nodes: Vec<NodeReading>,
-    /// Where the memory of processes lies, ascending by process id: of those for which that was asked.
+    /// Where the memory of processes lies, ascending by process id. Only processes for which this was requested.
     pub memory: Vec<ProcessMemory>,
-    /// Where tasks were blocked so far, ascending by key: where that is asked for. Not recorded.
+    /// Where tasks were blocked so far, ascending by key. Only on request; not recorded.
     pub stacks: Vec<StackReading>,
     /// Losses so far.
     pub losses: Losses,
-    /// What cgscope itself has cost so far.
+    /// The cost of cgscope itself so far.
     pub cost: Cost,
 }
 
-/// One task, as read.
+/// The reading of one task.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskReading {
-    /// Tells this task from any other, also where a tid is reused.
+    /// Unique id of the task; unlike a tid, it is never reused.
     pub serial: u64,
     /// Thread id.
     pub tid: u32,
@@ -101,48 +104,51 @@ pub struct TaskReading {
     pub comm: Arc<str>,
     /// Start, ns of CLOCK_MONOTONIC.
     pub start_ns: u64,
-    /// When it was first read in its cgroup, ns of CLOCK_MONOTONIC; `None`: it was born there, or was there before us. What it did in
-    /// another cgroup before is not in its readings: it is with that cgroup. Each move gives it another `serial`.
+    /// When the task was first read in its cgroup, ns of CLOCK_MONOTONIC. `None`: the task started there, or was there before
+    /// cgscope.
+    ///
+    /// Each move to another cgroup gives the task a new `serial`. Readings from before the move stay with the old cgroup.
     pub moved_ns: Option<u64>,
-    /// The cgroup's id; 0: not known.
+    /// The cgroup's id; 0: unknown.
     pub cgroup_id: u64,
-    /// The CPU it is on, or was on last.
+    /// The CPU that the task is on, or was on last.
     pub cpu: u32,
-    /// The NUMA node of that CPU, where the host tells.
+    /// The NUMA node of that CPU, if the host reports it.
     pub node: Option<u32>,
-    /// On a CPU at this moment.
+    /// True if the task is on a CPU at this moment.
     pub on_cpu: bool,
-    /// What it does at this moment: running where it is on a CPU or waits for one, whatever else the kernel has noted. `None`:
-    /// not known, as in older recordings. In the coarse mode that of the last time that it ran or was first met: a task that
-    /// was woken and has not come on a CPU since is told as it slept.
+    /// The state at this moment; running if the task is on a CPU or waits for one, whatever state the kernel has stored.
+    ///
+    /// `None`: unknown, as in older recordings. In the coarse mode this is the state when the task last ran or was first
+    /// seen. So a task that was woken and has not run since still shows as sleeping.
     pub state: Option<TaskState>,
-    /// Set while it waits for a CPU.
+    /// Set while the task waits for a CPU.
     pub pending: Option<Pending>,
-    /// Where it ran; `None` where there is only one node to run on, or nobody looked.
+    /// Where the task ran; `None` if there is only one node, or if this was not read.
     pub placement: Option<Arc<Placement>>,
-    /// How the kernel schedules it; `None`: it was never busy, or nobody looked.
+    /// How the kernel schedules the task; `None`: the task was never busy, or this was not read.
     pub scheduling: Option<Scheduling>,
     /// The longest completed wait so far, ns.
     pub max_ns: u64,
     /// Cumulative readings.
     pub totals: Totals,
-    /// Where its time went beside its waits; `None`: not asked for. Not recorded.
+    /// Where the time went outside the waits; `None`: not requested. Not recorded.
     pub accounts: Option<Arc<Accounts>>,
-    /// Completed waits so far. Shared with the previous Sample where nothing was added.
+    /// Completed waits so far. Shared with the previous Sample if no wait was added.
     pub hist: Arc<Hist>,
 }
 
 /// How the kernel schedules a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scheduling {
-    /// Its policy by the kernel's number (`sched_getscheduler`): 1 is SCHED_FIFO.
+    /// The kernel's number of the policy (`sched_getscheduler`): 1 is SCHED_FIFO.
     pub policy: u32,
-    /// A kernel thread that nobody can give another affinity (PF_NO_SETAFFINITY), kept on some of the CPUs.
+    /// True for a kernel thread that is kept on some CPUs and whose affinity cannot be changed (PF_NO_SETAFFINITY).
     pub is_bound: bool,
 }
 
 impl Scheduling {
-    /// The name of its policy if that is a real-time one. `cpu.weight` and `cpu.max` do not apply to these.
+    /// The name of the policy if it is a real-time policy. `cpu.weight` and `cpu.max` do not apply to these.
     pub fn realtime(self) -> Option<&'static str> {
         match self.policy {
             1 => Some("SCHED_FIFO"),
@@ -154,7 +160,7 @@ impl Scheduling {
 }
 
 impl TaskReading {
-    /// Since when its readings count from 0, ns of CLOCK_MONOTONIC.
+    /// The moment from which the readings count from 0, ns of CLOCK_MONOTONIC.
     pub fn counts_from_ns(&self) -> u64 {
         self.moved_ns.unwrap_or(self.start_ns)
     }
@@ -163,33 +169,33 @@ impl TaskReading {
 /// A wait that is not over yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
-    /// So far, ns.
+    /// Length so far, ns.
     pub ns: u64,
-    /// The part of it that the kernel has already added to its own sum: waited on another CPU before a migration.
+    /// The part that the kernel has already added to its own sum: the wait on another CPU before a migration.
     pub booked_ns: u64,
-    /// All of it by cause; the parts sum to `ns`.
+    /// The wait so far by cause; the parts sum to `ns`.
     pub by_cause: ByCause,
 }
 
-/// The exited tasks of a cgroup: what had not been read before they went.
+/// The exited tasks of a cgroup: readings that were not reported before they exited.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ExitedReading {
-    /// The cgroup's id; 0: not known.
+    /// The cgroup's id; 0: unknown.
     pub cgroup_id: u64,
     /// Tasks that exited.
     pub tasks: u64,
-    /// The longest wait in the life of any of them, ns.
+    /// The longest wait in the life of any of these tasks, ns.
     pub max_ns: u64,
-    /// Their sums.
+    /// Sums over these tasks.
     pub totals: Totals,
-    /// The sums of their accounts; `None`: not asked for. Not recorded.
+    /// Sums of their accounts; `None`: not requested. Not recorded.
     pub accounts: Option<Arc<Accounts>>,
-    /// Their waits.
+    /// The waits of these tasks.
     pub hist: Arc<Hist>,
 }
 
 impl ExitedReading {
-    /// Adds that of other tasks of the same cgroup.
+    /// Adds the readings of other tasks of the same cgroup.
     pub fn add(&mut self, other: &Self) {
         sum::add(&mut self.tasks, other.tasks);
         self.max_ns = self.max_ns.max(other.max_ns);
@@ -203,7 +209,7 @@ impl ExitedReading {
     }
 }
 
-/// A counter for each [`Loss`]. In files by name: numbers change with the version.
+/// A counter for each [`Loss`]. Files store them by name, because numbers change with the version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses(Vec<u64>);
 
@@ -219,7 +225,7 @@ impl<N: AsRef<str>> FromIterator<(N, u64)> for Losses {
 }
 
 impl Losses {
-    /// Counts `n` more.
+    /// Counts `n` more losses.
     pub fn add(&mut self, loss: Loss, n: u64) {
         if n == 0 {
             return;
@@ -231,24 +237,24 @@ impl Losses {
         self.0[index] = self.0[index].saturating_add(n);
     }
 
-    /// The count of one.
+    /// The count of one kind of loss.
     pub fn get(&self, loss: Loss) -> u64 {
         self.0.get(loss as usize).copied().unwrap_or(0)
     }
 
-    /// Those with a count.
+    /// The kinds with a count.
     pub fn nonzero(&self) -> impl Iterator<Item = (Loss, u64)> + '_ {
         Loss::ALL.iter().map(|loss| (*loss, self.get(*loss))).filter(|(_, count)| *count != 0)
     }
 
-    /// Adds what was lost later.
+    /// Adds later losses.
     pub fn append(&mut self, later: &Self) {
         for (loss, count) in later.nonzero() {
             self.add(loss, count);
         }
     }
 
-    /// What came since `before`. A counter that went backwards counts anew.
+    /// The increase since `before`. A counter that went backwards counts from 0.
     pub fn since(&self, before: &Self) -> Self {
         let mut out = Self::default();
         for (loss, count) in self.nonzero() {
@@ -259,7 +265,7 @@ impl Losses {
 }
 
 impl fmt::Display for Losses {
-    /// Each by name with its count, or `none`.
+    /// Each kind by name with its count, or `none`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
         for (loss, count) in self.nonzero() {
@@ -270,7 +276,7 @@ impl fmt::Display for Losses {
     }
 }
 
-/// What cgscope itself has cost so far. What could not be measured is `None`.
+/// The cost of cgscope itself so far. `None`: could not be measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     /// Switches of the host since boot: each ran the hook once.

@@ -1,8 +1,8 @@
-//! Which tasks a user selects: one table of selectors, from the command line to what is left out of an Interval.
+//! The tasks that a user selects. One table of selectors serves the command line and the filter of Intervals.
 //!
-//! A new selector is a field of [`Selection`], a row of [`SELECTORS`], and what the compiler then asks for in this file. Processes and
-//! threads are selected by the source, in the kernel if it can, where leaving a task out saves its cost. A [`SelectionFilter`] does
-//! the rest.
+//! To add a selector, add a field to [`Selection`] and a row to [`SELECTORS`]; the compiler then shows what is missing in
+//! this file. Processes and threads are selected by the source, in the kernel if possible: a task that is left out there
+//! costs nothing. A [`SelectionFilter`] applies the other selectors.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -15,7 +15,7 @@ use crate::{
     printable,
 };
 
-/// What a user selects. Empty lists and `None` select everything.
+/// The user's selection. Empty lists and `None` select everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Selection {
@@ -23,16 +23,16 @@ pub struct Selection {
     pub pids: Vec<u32>,
     /// Single threads.
     pub tids: Vec<u32>,
-    /// The cgroup of the *waiting* task, with all below it; normalised by [`normal_path`].
+    /// The cgroup of the *waiting* task, with all cgroups below it; normalised by [`normal_path`].
     pub cgroup: Option<String>,
-    /// The systemd unit of the *waiting* task, with all below its cgroup, as in [`CgroupName::unit`].
+    /// The systemd unit of the *waiting* task, with all cgroups below its own, as in [`CgroupName::unit`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
     /// A regular expression on the thread's name.
     pub comm: Option<String>,
-    /// CPUs a task was last on.
+    /// CPUs that a task was last on.
     pub cpus: Vec<u32>,
-    /// NUMA nodes a task was last on.
+    /// NUMA nodes that a task was last on.
     pub nodes: Vec<u32>,
 }
 
@@ -41,13 +41,14 @@ pub struct Selection {
 pub struct Selector {
     /// The name of the option: `pid` for `--pid`.
     pub name: &'static str,
-    /// What its value is called.
+    /// The placeholder for its value in the help.
     pub value: &'static str,
-    /// What it selects.
+    /// The help text.
     pub help: &'static str,
-    /// Its value is a list of ids of tasks. Only these are selected by the source, and have a short form: `-p` for `--pid`.
+    /// True if the value is a list of task ids. Only these are selected by the source and have a short form: `-p` for
+    /// `--pid`.
     pub is_ids: bool,
-    /// Its parser.
+    /// The parser of the value.
     pub set: Set,
 }
 
@@ -61,7 +62,7 @@ impl Selector {
     }
 }
 
-/// Parses one value into the selection; or says why it cannot.
+/// Parses one value into the selection, or returns why it cannot.
 pub type Set = fn(&mut Selection, &str) -> Result<(), String>;
 
 /// All selectors, in the order of the help.
@@ -115,7 +116,7 @@ fn set_text(text: &mut Option<String>, value: String) -> Result<(), String> {
     Ok(())
 }
 
-/// The name as [`CgroupName`] has it.
+/// The name in the form that [`CgroupName`] uses.
 fn unit(text: &str) -> Result<String, String> {
     let name = |text: &str| CgroupName::of(text).unit;
     let named = name(text).or_else(|| name(&format!("{text}.service")));
@@ -150,7 +151,7 @@ impl Selection {
         *self == Self::default()
     }
 
-    /// True if only processes and threads are selected. What the other selectors take changes with time.
+    /// True if only processes and threads are selected. The tasks that other selectors match can change with time.
     pub fn is_by_id_alone(&self) -> bool {
         *self == Self { pids: self.pids.clone(), tids: self.tids.clone(), ..Self::default() }
     }
@@ -178,7 +179,7 @@ impl Selection {
         if words.is_empty() { "whole host".into() } else { words.join(", ") }
     }
 
-    /// Without characters that steer a terminal: a recording may come from anybody.
+    /// Replaces characters that control a terminal: a recording may come from anybody.
     #[must_use]
     pub fn printable(self) -> Self {
         let printable = |text: Option<String>| text.map(|text| printable(&text).to_string());
@@ -186,10 +187,10 @@ impl Selection {
         Self { cgroup, unit, comm: printable(self.comm), ..self }
     }
 
-    /// Leaves out what is not selected.
+    /// Removes everything from the interval that is not selected.
     ///
     /// # Errors
-    /// Where `comm` is not a regular expression.
+    /// If `comm` is not a regular expression.
     pub fn apply(&self, interval: &mut Interval) -> Result<(), regex::Error> {
         SelectionFilter::new(self)?.apply(interval);
         interval.is_selection = !self.is_whole_host();
@@ -197,7 +198,7 @@ impl Selection {
     }
 }
 
-/// Leaves out what the source did not: all selectors but ids.
+/// Removes what the source did not: applies all selectors except ids.
 #[derive(Clone, Debug)]
 pub struct SelectionFilter {
     selection: Selection,
@@ -205,27 +206,28 @@ pub struct SelectionFilter {
 }
 
 impl SelectionFilter {
-    /// The filter of a selection.
+    /// Creates the filter of a selection.
     ///
     /// # Errors
-    /// Where `comm` is not a regular expression.
+    /// If `comm` is not a regular expression.
     pub fn new(selection: &Selection) -> Result<Self, regex::Error> {
         let comm = selection.comm.as_deref().map(Regex::new).transpose()?;
         Ok(Self { selection: selection.clone(), comm })
     }
 
-    /// True if it looks at cgroups.
+    /// True if the filter checks cgroups.
     pub fn is_by_cgroup(&self) -> bool {
         self.selection.cgroup.is_some() || self.selection.unit.is_some()
     }
 
-    /// True if it looks at names, CPUs or nodes of tasks.
+    /// True if the filter checks names, CPUs or nodes of tasks.
     pub fn is_by_task(&self) -> bool {
         self.comm.is_some() || !self.selection.cpus.is_empty() || !self.selection.nodes.is_empty()
     }
 
-    /// The selected cgroup that this path is at or below: the lowest one of several selectors, which must all have it. Without a
-    /// selector of cgroups `None`.
+    /// The selected cgroup that this path is at or below; `None` if there is none, or no selector of cgroups.
+    ///
+    /// With several selectors, all of them must match, and the result is the lowest cgroup.
     fn selected_cgroup<'p>(&self, path: &'p str) -> Option<&'p str> {
         let by_path = self
             .selection
@@ -237,20 +239,23 @@ impl SelectionFilter {
         roots?.into_iter().max_by_key(|root| root.len())
     }
 
-    /// Whether a cgroup is selected, by its path.
+    /// True if a cgroup is selected, by its path.
     pub fn wants_cgroup(&self, path: &str) -> bool {
         !self.is_by_cgroup() || self.selected_cgroup(path).is_some()
     }
 
-    /// Whether a task of a selected cgroup is selected. A task with an unknown CPU or node is not, where that matters.
+    /// True if a task of a selected cgroup is selected. With `--cpu` or `--node`, a task with an unknown CPU or node is not.
     pub fn wants_task(&self, comm: &str, cpu: Option<u32>, node: Option<u32>) -> bool {
         self.comm.as_ref().is_none_or(|regex| regex.is_match(comm))
             && is_chosen(&self.selection.cpus, cpu)
             && is_chosen(&self.selection.nodes, node)
     }
 
-    /// Exited tasks are known by cgroup alone: a selection by name, CPU or node leaves them out. Waits by CPU are those of all followed
-    /// tasks: once some are left out here, waits are known only by the CPU that a task was last on. Selected CPUs and nodes stay.
+    /// Removes everything from the interval that is not selected.
+    ///
+    /// Exited tasks are known by cgroup alone: a selection by name, CPU or node leaves them out. Waits by CPU cover all
+    /// followed tasks. Once this filter removes some tasks, waits are known only by the CPU that a task was last on. The
+    /// selected CPUs and nodes themselves stay.
     fn apply(&self, interval: &mut Interval) {
         let wanted = self.is_by_cgroup().then(|| {
             let wanted = interval.cgroups.iter().filter(|(_, path)| self.wants_cgroup(path));
@@ -285,7 +290,7 @@ fn is_chosen(chosen: &[u32], number: Option<u32>) -> bool {
     chosen.is_empty() || number.is_some_and(|number| chosen.contains(&number))
 }
 
-/// What threads of a process did that exited is not told by thread.
+/// Removes the work of exited threads: it is known only by process, not by thread.
 fn leave_out_gone(interval: &mut Interval) {
     for accounts in interval.tasks.iter_mut().filter_map(|task| task.accounts.as_mut()) {
         if accounts.gone != Gone::default() {
@@ -294,7 +299,7 @@ fn leave_out_gone(interval: &mut Interval) {
     }
 }
 
-/// The cgroup of a systemd unit, if a path is at or below it. A unit inside a container belongs to the systemd of that container.
+/// The cgroup of a systemd unit, if a path is at or below it. A unit inside a container belongs to the container's systemd.
 pub fn cgroup_of_unit<'p>(path: &'p str, unit: &str) -> Option<&'p str> {
     let is_of_unit = |path: &&str| {
         let name = CgroupName::of(path);
@@ -303,7 +308,7 @@ pub fn cgroup_of_unit<'p>(path: &'p str, unit: &str) -> Option<&'p str> {
     path_and_ancestors(path).filter(is_of_unit).last()
 }
 
-/// `/a/b` for `a/b/`, `/a//b` and `/a/b`; the root is `/`.
+/// Normalises a path: `/a/b` for `a/b/`, `/a//b` and `/a/b`; the root is `/`.
 pub fn normal_path(path: &str) -> String {
     let mut out = String::new();
     for part in path.split('/').filter(|part| !part.is_empty()) {
@@ -313,13 +318,15 @@ pub fn normal_path(path: &str) -> String {
     if out.is_empty() { "/".into() } else { out }
 }
 
-/// True for `root` itself and what lies below it.
+/// True if `path` is `root` or lies below it.
 pub fn is_at_or_below(path: &str, root: &str) -> bool {
     let is_below = || path.strip_prefix(root).is_some_and(|rest| !root.is_empty() && rest.starts_with('/'));
     root == "/" || path == root || is_below()
 }
 
-/// `/a/b`, `/a` and `/`: whatever it [is at or below](is_at_or_below). A file may hold a path that does not begin at the root.
+/// A path and its ancestors: `/a/b`, `/a` and `/`, all that the path [is at or below](is_at_or_below).
+///
+/// A file may hold a path that does not begin at the root.
 pub fn path_and_ancestors(path: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(path), |path| match path.rfind('/') {
         _ if *path == "/" => None,

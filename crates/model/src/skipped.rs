@@ -1,8 +1,8 @@
 //! Samples that a reader skips.
 //!
-//! The kernel adds to the exited tasks of a cgroup only what it had not reported of a task at the last reading. So two Samples that do
-//! not follow each other lack what was reported between them of tasks that exited or moved since, and of cgroups that were removed.
-//! [`ended`] finds these rows from one Sample to the next; [`Skipped`] sums them up for a reader.
+//! When a task exits, the kernel side adds to the exited tasks of its cgroup only what it had not reported yet. So a reader
+//! that skips Samples misses what the skipped ones reported of tasks that exited or moved since, and of cgroups that were
+//! removed. [`ended`] finds these rows from one Sample to the next; [`Skipped`] sums them up for a reader.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -11,7 +11,8 @@ use std::{
 
 use crate::{ExitedReading, Hist, Interval, Sample, TaskReading, Totals, interval, sum};
 
-/// The rows of `before` that `now`, the very next Sample, does not have: tasks, exited tasks by cgroup, and the names of their cgroups.
+/// The rows of `before` that are not in `now`, the very next Sample: tasks, exited tasks by cgroup, and names of their
+/// cgroups.
 pub fn ended(before: &Sample, now: &Sample) -> Sample {
     let tasks = missing(&before.tasks, &now.tasks, |task| task.serial);
     let exited = missing(&before.exited, &now.exited, |exited| exited.cgroup_id);
@@ -21,34 +22,34 @@ pub fn ended(before: &Sample, now: &Sample) -> Sample {
     Sample { tasks, exited, cgroups, ..Sample::default() }
 }
 
-/// Those of `before` that are not in `now`; both are ascending by key.
+/// The elements of `before` that are not in `now`; both ascend by key.
 fn missing<T: Clone>(before: &[T], now: &[T], key: impl Fn(&T) -> u64) -> Vec<T> {
     let mut find = sum::earlier(now, &key);
     before.iter().filter(|row| find(key(row)).is_none()).cloned().collect()
 }
 
-/// What a reader lacks who skips Samples, by cgroup: cumulative, as the exited tasks to which it is added.
+/// The rows that a reader missed by skipping Samples, by cgroup: cumulative, to be added to the exited tasks.
 ///
-/// Accounts are left out: only readers of every Sample ask for them.
+/// Accounts are left out: only readers of every Sample request them.
 #[derive(Debug, Default)]
 pub struct Skipped {
     sums: ExitedSums,
     paths: BTreeMap<u64, Arc<str>>,
 }
 
-/// Sums of exited tasks by cgroup that are added to each later reading.
+/// Sums of exited tasks by cgroup, to be added to each later reading.
 #[derive(Debug, Default)]
 pub struct ExitedSums(BTreeMap<u64, ExitedSum>);
 
 #[derive(Debug)]
 struct ExitedSum {
     reading: ExitedReading,
-    /// Something was added since the latest reading.
+    /// True if something was added since the latest reading.
     is_new: bool,
 }
 
 impl ExitedSums {
-    /// Adds to the sum of its cgroup.
+    /// Adds readings to the sum of their cgroup.
     pub fn take(&mut self, more: ExitedReading) {
         match self.0.entry(more.cgroup_id) {
             Entry::Occupied(mut sum) => {
@@ -60,8 +61,10 @@ impl ExitedSums {
         }
     }
 
-    /// Adds the sums to a reading, ascending by cgroup. A sum whose cgroup is not in it is read once more, with what came to it since,
-    /// and then dropped: whoever reads no longer has that cgroup, and if more comes later, both count from 0.
+    /// Adds the sums to a reading, ascending by cgroup.
+    ///
+    /// A sum whose cgroup is not in the reading is reported once more, if it grew, and then dropped. The reader no longer has
+    /// that cgroup: if more is added later, both count from 0.
     pub fn add_to(&mut self, exited: &mut Vec<ExitedReading>) {
         let mut others = Vec::new();
         self.0.retain(|id, sum| {
@@ -77,21 +80,25 @@ impl ExitedSums {
         exited.sort_unstable_by_key(|exited| exited.cgroup_id);
     }
 
-    /// No sum at all.
+    /// True if there is no sum.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
 impl Skipped {
-    /// True if a reader whose latest Sample is number `since` may lack a row that [`ended`] in Sample `number`. A reader of the Sample
-    /// right before has the last readings of tasks; but the exited tasks of a cgroup may later count from 0 again.
+    /// True if a reader whose latest Sample is number `since` may lack a row that [`ended`] in Sample `number`.
+    ///
+    /// A reader of the Sample right before has the last readings of tasks; but the exited tasks of a cgroup may later count
+    /// from 0 again.
     pub fn concerns(ended: &Sample, number: u64, since: u64) -> bool {
         number > since + 1 || !ended.exited.is_empty()
     }
 
-    /// Adds what [`ended`] in a Sample after the reader's latest, which was at `since_ns` of CLOCK_MONOTONIC. `before` tells what a task
-    /// had done there, by serial.
+    /// Adds the rows that [`ended`] in a Sample after the reader's latest Sample.
+    ///
+    /// The reader's latest Sample was at `since_ns` of CLOCK_MONOTONIC. `before` returns the readings of a task in it, by
+    /// serial.
     pub fn add<'a>(
         &mut self,
         since_ns: u64,
@@ -107,7 +114,7 @@ impl Skipped {
             }
         }
         for exited in &ended.exited {
-            // All of it: the reader compares it with what it has of it.
+            // Added whole: the reader subtracts the part it already has.
             self.take(exited.clone(), ended);
         }
     }
@@ -124,7 +131,7 @@ impl Skipped {
         self.sums.is_empty()
     }
 
-    /// The exited tasks of the reader's next Sample with what was skipped, and the names of cgroups.
+    /// The exited tasks of the reader's next Sample plus the skipped rows, and the names of cgroups.
     pub fn added_to(&mut self, sample: &Sample) -> (Vec<ExitedReading>, Vec<(u64, Arc<str>)>) {
         let mut exited = sample.exited.clone();
         self.sums.add_to(&mut exited);
@@ -136,7 +143,7 @@ impl Skipped {
 }
 
 impl Sample {
-    /// What a task had done, by serial.
+    /// The readings of a task, by serial.
     pub fn did(&self, serial: u64) -> Option<(&Totals, &Arc<Hist>)> {
         let at = self.tasks.binary_search_by_key(&serial, |task| task.serial).ok()?;
         Some((&self.tasks[at].totals, &self.tasks[at].hist))
@@ -144,7 +151,7 @@ impl Sample {
 }
 
 impl Interval {
-    /// What happened between `a` and the later `b`, where `skipped` has what ended in the Samples between them.
+    /// The changes between `a` and the later `b`; `skipped` holds the rows that ended in the Samples between them.
     pub fn over(a: &Sample, b: &Sample, skipped: &mut Skipped) -> Self {
         let mut interval = Self::between(a, b);
         if !skipped.is_empty() {

@@ -1,23 +1,24 @@
-//! Counts in numbered cells of which most are zero.
+//! Counts in numbered cells, most of which are zero.
 
-/// (cell, count), ascending, no zero counts, cells below `N` (at most 256). A task that waited a few times is what most
-/// hosts have thousands of.
+/// (cell, count) pairs, ascending, without zero counts. Cells are below `N` (at most 256).
+///
+/// Sparse, because most hosts have thousands of tasks that waited only a few times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sparse<const N: usize>(Vec<(u8, u64)>);
 
 impl<const N: usize> Sparse<N> {
-    /// From a count for each cell, in order.
+    /// Builds the counts from one count per cell, in order.
     pub fn from_counts(counts: impl IntoIterator<Item = u64>) -> Self {
         let cells = counts.into_iter().enumerate().take(N);
         Self(cells.filter(|(_, count)| *count != 0).map(|(cell, count)| (cell as u8, count)).collect())
     }
 
-    /// The same counts as the kernel counts on: its counters wrap at 2^32.
+    /// The counts, advanced to the kernel's counters, which wrap at 2^32.
     pub fn advanced_to(&self, counters: &[u32; N]) -> Self {
-        /// Cells that are looked at together: of most nothing was ever counted.
+        /// Number of cells tested for zero together: most cells never counted anything.
         const TOGETHER: usize = 16;
         let mut earlier = self.0.iter().peekable();
-        // What has counted is zero again only where it wraps.
+        // A cell that has counted is zero again only after a wrap.
         let mut cells = Vec::with_capacity(counters.iter().filter(|now| **now != 0).count());
         for (n, together) in counters.chunks(TOGETHER).enumerate() {
             let first = n * TOGETHER;
@@ -36,7 +37,8 @@ impl<const N: usize> Sparse<N> {
         Self(cells)
     }
 
-    /// From (cell, count) in ascending order; `None` if a cell does not exist, has no count, or is out of order.
+    /// Builds the counts from (cell, count) pairs in ascending order; `None` if a cell does not exist, is zero, or is out of
+    /// order.
     pub fn from_cells(cells: impl IntoIterator<Item = (u32, u64)>) -> Option<Self> {
         let cells = cells.into_iter();
         let mut known = Vec::with_capacity(cells.size_hint().0);
@@ -46,7 +48,7 @@ impl<const N: usize> Sparse<N> {
         Some(Self(known)).filter(Self::is_valid)
     }
 
-    /// True if every cell exists, in order and with a count: what was read from a file may not be.
+    /// True if every cell exists, is in order and is not zero: data from a file may break this.
     pub fn is_valid(&self) -> bool {
         self.0.windows(2).all(|pair| pair[0].0 < pair[1].0)
             && self.0.iter().all(|(cell, count)| usize::from(*cell) < N && *count != 0)
@@ -57,7 +59,7 @@ impl<const N: usize> Sparse<N> {
         crate::sum::total(self.0.iter().map(|(_, count)| *count))
     }
 
-    /// No count at all.
+    /// True if there is no count.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -67,7 +69,7 @@ impl<const N: usize> Sparse<N> {
         self.0.iter().map(|(cell, count)| (usize::from(*cell), *count))
     }
 
-    /// What came since `before`; `None` if a count went backwards.
+    /// The increase since `before`; `None` if a count went backwards.
     pub fn since(&self, before: &Self) -> Option<Self> {
         let mut rest = before.0.iter().copied().peekable();
         let mut out = Vec::with_capacity(self.0.len());
@@ -88,7 +90,7 @@ impl<const N: usize> Sparse<N> {
         rest.peek().is_none().then_some(Self(out))
     }
 
-    /// Adds the counts of another.
+    /// Adds the counts of another value.
     pub fn add(&mut self, other: &Self) {
         let mut at = 0;
         for (added, (cell, count)) in other.0.iter().enumerate() {
@@ -97,13 +99,13 @@ impl<const N: usize> Sparse<N> {
             }
             match self.0.get_mut(at) {
                 Some((same, sum)) if same == cell => *sum = sum.saturating_add(*count),
-                // Cells of its own are rare: once most have a count, nothing moves any more.
+                // New cells are rare: once most cells have a count, nothing has to move.
                 _ => return self.merge(at, &other.0[added..]),
             }
         }
     }
 
-    /// Adds cells of which none is before place `from`.
+    /// Adds cells, none of which belongs before index `from`.
     fn merge(&mut self, from: usize, other: &[(u8, u64)]) {
         let mut merged = Vec::with_capacity(self.0.len() + other.len());
         merged.extend(&self.0[..from]);
@@ -118,11 +120,11 @@ impl<const N: usize> Sparse<N> {
     }
 }
 
-/// A sum in the making of many [`Sparse`] of the same cells: adding moves nothing.
+/// Accumulates many [`Sparse`] of the same cells; adding moves no memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Dense<const N: usize> {
     counts: [u64; N],
-    /// A bit for each cell that has a count: of most sums that are few.
+    /// One bit per cell that has a count: most sums use few cells.
     used: [u64; 4],
 }
 
@@ -141,7 +143,7 @@ impl<const N: usize> Dense<N> {
         }
     }
 
-    /// The sum so far; the next one begins at nothing.
+    /// Returns the sum and resets it to zero.
     pub fn take(&mut self) -> Sparse<N> {
         let cells: u32 = self.used.iter().map(|bits| bits.count_ones()).sum();
         let mut out = Vec::with_capacity(cells as usize);

@@ -1,4 +1,4 @@
-//! Where tasks were blocked: the stack in the kernel, with the time that it stands for.
+//! Where tasks were blocked: kernel stacks, each with the blocked time.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -9,29 +9,29 @@ use cgscope_layout::BlockedState;
 
 use crate::{interval::ENDED, sum};
 
-/// Time that one thread was blocked at one place: cumulative in a Sample, what came on top in an interval.
+/// Time that one thread was blocked with one stack: cumulative in a Sample, the increase in an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackReading {
-    /// Tells the thread from any other ([`crate::TaskReading::serial`]).
+    /// Unique id of the thread ([`crate::TaskReading::serial`]).
     pub serial: u64,
-    /// How it was blocked.
+    /// The state of the thread while it was blocked.
     pub state: BlockedState,
-    /// Return addresses in the kernel, the innermost first; without any where the stack could not be taken.
+    /// Return addresses in the kernel, the innermost first; empty if the stack could not be read.
     pub stack: Arc<[u64]>,
     /// Thread id.
     pub tid: u32,
     /// Process id.
     pub tgid: u32,
-    /// Name of the thread when this stack was first met.
+    /// Name of the thread when this stack was first seen.
     pub comm: Arc<str>,
-    /// The time, ns, that which is not over included.
+    /// Blocked time, ns, including the current block.
     pub ns: u64,
-    /// Times that the stack was taken.
+    /// Times that the stack was recorded.
     pub count: u64,
 }
 
 impl StackReading {
-    /// By which they ascend.
+    /// The sort key.
     pub fn key(&self) -> (u64, BlockedState, Arc<[u64]>) {
         (self.serial, self.state, self.stack.clone())
     }
@@ -40,14 +40,14 @@ impl StackReading {
         (self.serial, self.state, &self.stack)
     }
 
-    /// Adds what came later or elsewhere.
+    /// Adds a later reading, or that of another thread.
     pub fn append(&mut self, next: Self) {
         sum::add(&mut self.ns, next.ns);
         sum::add(&mut self.count, next.count);
     }
 }
 
-/// Takes those of threads that are not there together, a stack one entry: of no thread any more.
+/// Merges the stacks of exited threads: one entry per stack, which belongs to no thread.
 pub(crate) fn bury(stacks: &mut Vec<StackReading>, is_there: impl Fn(u64) -> bool) {
     let gone: Vec<StackReading> = stacks.extract_if(.., |stack| !is_there(stack.serial)).collect();
     let mut sums: BTreeMap<_, StackReading> = BTreeMap::new();
@@ -64,7 +64,7 @@ pub(crate) fn bury(stacks: &mut Vec<StackReading>, is_there: impl Fn(u64) -> boo
     stacks.splice(..0, sums.into_values());
 }
 
-/// What came between two Samples; ascending by key as both are.
+/// The increase between two Samples. Both are ascending by key, and so is the result.
 pub(crate) fn between(a: &[StackReading], b: &[StackReading]) -> Vec<StackReading> {
     let mut earlier = sum::earlier(a, StackReading::order);
     let since = b.iter().map(|now| {

@@ -1,5 +1,6 @@
-//! Sums of counters, and readings matched with earlier ones. A file may hold any figure: what goes beyond 64 bits stays at the largest
-//! number.
+//! Sums of counters, and matching readings with earlier ones.
+//!
+//! A file may contain any number, so sums saturate at the largest 64-bit number.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +9,12 @@ pub fn add(sum: &mut u64, amount: u64) {
     *sum = sum.saturating_add(amount);
 }
 
-/// The sum of all.
+/// The sum of all amounts.
 pub fn total(amounts: impl IntoIterator<Item = u64>) -> u64 {
     amounts.into_iter().fold(0, u64::saturating_add)
 }
 
-/// The sum of two that may not have been read: of what is known.
+/// The sum of two readings, each of which may be missing; `None` only if both are.
 pub fn known(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.saturating_add(b)),
@@ -28,7 +29,7 @@ pub fn tally<K: Ord>(amounts: impl IntoIterator<Item = (K, u64)>) -> BTreeMap<K,
     sums
 }
 
-/// Declares a type of ns by the variants of an enum.
+/// Declares a type that holds ns for each variant of an enum.
 macro_rules! by {
     ($(#[$about:meta])* $type:ident: $key:ident, $count:expr) => {
         $(#[$about])*
@@ -36,22 +37,22 @@ macro_rules! by {
         pub struct $type(pub [u64; $count]);
 
         impl $type {
-            /// ns of one.
+            /// The ns of one variant.
             pub fn get(&self, key: $key) -> u64 {
                 self.0[key as usize]
             }
 
-            /// Each and its ns.
+            /// Each variant with its ns.
             pub fn iter(&self) -> impl Iterator<Item = ($key, u64)> + '_ {
                 $key::ALL.into_iter().zip(self.0)
             }
 
-            /// The sum of all, ns.
+            /// The sum over all variants, ns.
             pub fn total(&self) -> u64 {
                 $crate::sum::total(self.0)
             }
 
-            /// Adds to one.
+            /// Adds to one variant.
             pub fn add_ns(&mut self, key: $key, ns: u64) {
                 $crate::sum::add(&mut self.0[key as usize], ns);
             }
@@ -61,7 +62,7 @@ macro_rules! by {
                 other.iter().for_each(|(key, ns)| self.add_ns(key, ns));
             }
 
-            /// The parts in proportion, at most `most_ns` in all.
+            /// The parts, scaled down in proportion if they sum to more than `most_ns`.
             pub fn at_most(&self, most_ns: u64) -> Self {
                 let total = u128::from(self.total());
                 if total <= u128::from(most_ns) {
@@ -75,7 +76,7 @@ macro_rules! by {
 
 pub(crate) use by;
 
-/// Makes one of neighbours with the same key, with the sum of their amounts.
+/// Merges adjacent elements with the same key and sums their amounts.
 pub fn merge<T, K: PartialEq>(
     sorted: &mut Vec<T>,
     key: impl Fn(&T) -> K,
@@ -90,7 +91,7 @@ pub fn merge<T, K: PartialEq>(
     });
 }
 
-/// Finds the one of `before` with a key, for keys that ascend as theirs do.
+/// Returns a function that finds the element of `before` with a given key. `before` and the keys passed in must ascend.
 pub(crate) fn earlier<'a, T, K: Ord>(
     before: &'a [T],
     key: impl Fn(&'a T) -> K,

@@ -1,9 +1,9 @@
-//! What a task does at the moment of a reading, in the kernel's own terms and letters: those of `/proc`, ps and psn.
+//! The state of a task at the moment of a reading, with the kernel's names and letters: as in `/proc`, ps and psn.
 
 use serde::{Serialize, Serializer};
 
 cgscope_layout::named! {
-    /// The state of a task. Which bits of the kernel make which of them is known where they are read.
+    /// The state of a task. The crates that read the kernel's state bits map them to these states.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum TaskState (letter, name) {
         /// As `/proc/PID/stat` writes it, and ps and psn print it.
@@ -12,34 +12,34 @@ cgscope_layout::named! {
         name: &'static str,
     }
 
-    /// R: on a CPU, or could run and waits for one.
+    /// R: on a CPU, or runnable and waiting for one.
     Running = 'R', "running";
-    /// S: sleeps until something happens or a signal comes.
+    /// S: sleeps until an event or a signal.
     Sleeping = 'S', "sleeping";
-    /// D: sleeps and takes no signal, mostly for I/O or a lock. It counts for the load average.
+    /// D: sleeps and ignores signals, mostly for I/O or a lock. Counts towards the load average.
     DiskSleep = 'D', "disk sleep";
-    /// I: a kernel thread that sleeps as in D, but has nothing to do and does not count for the load average.
+    /// I: an idle kernel thread. Sleeps as in D, but does not count towards the load average.
     Idle = 'I', "idle";
     /// T: stopped by a signal.
     Stopped = 'T', "stopped";
     /// t: stopped by its tracer.
     Traced = 't', "tracing stop";
-    /// P: a kernel thread that is kept from running, as those of a CPU that is offline.
+    /// P: a kernel thread that must not run, for example that of an offline CPU.
     Parked = 'P', "parked";
-    /// Z: has ended, and its parent has not waited for it.
+    /// Z: has exited, and its parent has not waited for it.
     Zombie = 'Z', "zombie";
-    /// X: has ended, and nobody will wait for it.
+    /// X: has exited, and nobody will wait for it.
     Dead = 'X', "dead";
 }
 
 impl TaskState {
-    /// `None` for a letter that is none of these.
+    /// The state of a letter; `None` if no state has this letter.
     pub fn from_letter(letter: char) -> Option<Self> {
         Self::ALL.iter().copied().find(|state| state.letter() == letter)
     }
 }
 
-/// By its letter.
+/// Serialized as the letter.
 impl Serialize for TaskState {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_char(self.letter())

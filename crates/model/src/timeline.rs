@@ -1,7 +1,7 @@
-//! When it happened: what Intervals hold, summed over slices of time of which there are never more than asked for.
+//! A timeline: Intervals summed over a bounded number of time slices.
 //!
-//! One pass and bounded memory: where the slices are full, each two neighbours become one, and from then on a slice takes twice
-//! as many Intervals.
+//! One pass, bounded memory. When the timeline is full, each two adjacent slices merge into one. From then on, a slice holds
+//! twice as many Intervals.
 
 mod slice;
 #[cfg(test)]
@@ -10,25 +10,25 @@ mod tests;
 use crate::Interval;
 pub use slice::{Part, QuotaPart, Slice};
 
-/// Slices of time in order, without gaps between Intervals that follow each other.
+/// Slices of time in order. Consecutive Intervals leave no gaps between slices.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     slices: Vec<Slice>,
-    /// At most so many slices.
+    /// Maximum number of slices.
     most: usize,
-    /// Intervals to a slice, a power of two.
+    /// Intervals per slice, a power of two.
     per_slice: usize,
     /// Intervals in the last slice.
     in_last: usize,
 }
 
 impl Timeline {
-    /// One of at most `most` slices, and of two at least.
+    /// Creates a timeline with at most `most` slices, but at least two.
     pub fn new(most: usize) -> Self {
         Self { slices: Vec::new(), most: most.max(2), per_slice: 1, in_last: 0 }
     }
 
-    /// Adds the Interval that follows the one before.
+    /// Adds the Interval that follows the previous one.
     pub fn add(&mut self, interval: &Interval) {
         if self.last_is_full() && self.slices.len() == self.most {
             self.merge_pairs();
@@ -52,7 +52,7 @@ impl Timeline {
         &self.slices
     }
 
-    /// The slice in which most was waited for its length, by its place; the earliest of equals. `None` if nothing was.
+    /// Index of the slice with the most wait time per unit of time; of equal slices the earliest. `None` if no task waited.
     pub fn worst(&self) -> Option<usize> {
         let waited = self.slices.iter().enumerate().filter(|(_, slice)| slice.all.waited_ns() != 0);
         let worst = waited.max_by(|(i, a), (j, b)| {
@@ -71,7 +71,7 @@ impl Timeline {
             }
         }
         self.slices = merged;
-        // An odd one at the end is but half full.
+        // An odd slice at the end was not merged, so it is only half full.
         self.in_last = if was_odd { self.per_slice } else { self.per_slice * 2 };
         self.per_slice *= 2;
     }

@@ -1,19 +1,19 @@
-//! The readings that add up: over the tasks of a cgroup, over time, and over those that exited.
+//! Readings that can be summed: over the tasks of a cgroup, over time, and over exited tasks.
 
 use crate::ByCause;
 
 macro_rules! totals {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Cumulative readings of one task (or, once subtracted and added, of many), times in nanoseconds.
+        /// Cumulative readings of one task, or differences and sums of them over many tasks. Times in ns.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Totals {
             $($(#[$doc])* pub $name: u64,)*
-            /// The completed waits by cause; they sum to `wait_ns`.
+            /// Time of completed waits by cause; the parts sum to `wait_ns`.
             pub by_cause: ByCause,
         }
 
         impl Totals {
-            /// What came since `before`; `None` if any counter went backwards: then there is no reading.
+            /// The increase since `before`; `None` if any counter went backwards: then there is no reading.
             pub fn since(&self, before: &Self) -> Option<Self> {
                 Some(Self {
                     $($name: self.$name.checked_sub(before.$name)?,)*

@@ -1,4 +1,5 @@
-//! The cgroups of an interval as a tree, each with what is known of it and of all below it: made once, looked at often.
+//! The cgroups of an interval as a tree: each node has its own figures and those of all cgroups below it. Built once, read
+//! often.
 
 mod blame;
 mod limits;
@@ -16,80 +17,82 @@ use crate::{
 use shape::Places;
 pub use sums::Sums;
 
-/// The cgroups of an interval. What refers to something of the interval does so by its place in that interval.
+/// The cgroups of an interval. References into the interval are indexes into its lists.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tree {
-    /// What is below a node follows it, so parents come before their children; siblings by name. First is the root, `/`,
-    /// wherever a cgroup is known at all.
+    /// Each node is followed by all nodes below it, so parents come before their children; siblings by name. The first node
+    /// is the root, `/`, if any cgroup is known.
     nodes: Vec<Node>,
-    /// The tasks of each node, by node; then those whose cgroup has no known path.
+    /// The tasks of each node, in the order of the nodes; then the tasks whose cgroup has no known path.
     tasks: Vec<usize>,
-    /// The pairs by the node of their victim, and that node, for those whose victim's path is known.
+    /// (Node of the victim, index of the pair), ascending; only pairs whose victim has a known path.
     pairs: Vec<(usize, usize)>,
     places: Places,
-    /// What is in cgroups whose path is not known; `None`: nothing.
+    /// Tasks in cgroups without a known path; `None`: there are none.
     pub unknown: Option<Group>,
 }
 
 /// A cgroup that has tasks, limits, pairs of victim and culprit, or such a cgroup below it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
-    /// As under the mount.
+    /// Path, relative to the mount.
     pub path: Arc<str>,
-    /// Its id; of a cgroup that was removed and made again, the last one. `None`: only cgroups below it are known.
+    /// The cgroup's id; if the cgroup was removed and created again, the last id. `None`: only cgroups below it are known.
     pub id: Option<u64>,
-    /// How far below the root: 0 for `/`.
+    /// Number of levels below the root: 0 for `/`.
     pub depth: usize,
-    /// The node it is in; `None`: it is the root.
+    /// The parent node; `None` for the root.
     pub parent: Option<usize>,
-    /// The nodes directly in it, by name.
+    /// The child nodes, by name.
     pub children: Vec<usize>,
-    /// The first node after those below it.
+    /// The index after the last node below this one.
     end: usize,
-    /// Where its own tasks are in [`Tree::tasks`].
+    /// The range of its own tasks in [`Tree::tasks`].
     tasks: Range<usize>,
-    /// It with all below it, exited tasks included.
+    /// The sum over this cgroup and all below it, exited tasks included.
     pub group: Group,
-    /// It or what is below it has, or had, a task. If not, it has limits or is named by others.
+    /// True if this cgroup or one below it has, or had, a task. Other nodes have limits, or other cgroups' pairs name them.
     pub has_tasks: bool,
-    /// The tasks directly in it, exited ones included.
+    /// The tasks directly in this cgroup, including exited ones.
     pub own: Sums,
-    /// Time on a CPU by NUMA node of the living tasks of it and all below it, ns: see
+    /// Time on a CPU by NUMA node of the living tasks in this cgroup and all below it, ns: see
     /// [`TaskInterval::ran_by_node`](crate::TaskInterval::ran_by_node).
     pub ran: ByNode,
-    /// Its own limits: a place in [`Interval::limits`].
+    /// Its own limits, as an index into [`Interval::limits`].
     pub limits: Option<usize>,
-    /// The tightest quota of it and its ancestors; `None`: none has one.
+    /// The tightest quota of this cgroup and its ancestors; `None`: none has a quota.
     pub effective: Option<Effective>,
-    /// The node whose quota held back its tasks: the one that ran out most in this interval or, where none did, the one with the
-    /// tightest quota.
+    /// The node whose quota limited the tasks: the quota that ran out for the longest time in this interval. If no quota ran
+    /// out: the tightest quota.
     pub limited_by: Option<usize>,
-    /// Who ran while its tasks, with all below it, waited, the worst first: the first [`NAMED`](crate::culprits::NAMED) of
-    /// [`Interval::culprits_of`].
+    /// The culprits that ran while the tasks here and below waited, the worst first: the first
+    /// [`NAMED`](crate::culprits::NAMED) of [`Interval::culprits_of`].
     pub culprits: Vec<Culprit>,
-    /// Whose quotas had run out while its tasks, with all below it, were throttled, the worst first, and how long, ns summed
-    /// over tasks; a node of `None` is a cgroup whose path is not known. See [`Interval::limits_of`].
+    /// The cgroups whose quota had run out while the tasks here and below were throttled, the worst first.
+    ///
+    /// Each with the time, ns summed over tasks. A node of `None` is a cgroup without a known path. See
+    /// [`Interval::limits_of`].
     pub throttled_by: Vec<(Option<usize>, u64)>,
 }
 
-/// The tightest of the quotas that hold for a node.
+/// The tightest of the quotas that apply to a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Effective {
-    /// The node that has it: itself or an ancestor.
+    /// The node with the quota: the node itself or an ancestor.
     pub node: usize,
     /// The quota in CPUs.
     pub cores: f64,
 }
 
 impl Node {
-    /// The last component of its path; `/` for the root.
+    /// The last component of the path; `/` for the root.
     pub fn name(&self) -> &str {
         self.path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(&self.path)
     }
 }
 
 impl Tree {
-    /// Of an interval.
+    /// Builds the tree of an interval.
     pub fn new(interval: &Interval) -> Self {
         let (nodes, places) = shape::shape(interval);
         let mut tree = Self { nodes, places, ..Self::default() };
@@ -120,17 +123,17 @@ impl Tree {
         self.places.node(interval, id)
     }
 
-    /// A node and all below it.
+    /// A node and all nodes below it.
     pub fn below(&self, node: usize) -> Range<usize> {
         node..self.nodes[node].end
     }
 
-    /// The nodes above one, the nearest first.
+    /// The ancestors of a node, the nearest first.
     pub fn ancestors(&self, node: usize) -> impl Iterator<Item = usize> {
         std::iter::successors(self.nodes[node].parent, |at| self.nodes[*at].parent)
     }
 
-    /// The tasks directly in a cgroup: places in [`Interval::tasks`], ascending.
+    /// The tasks directly in a cgroup, as ascending indexes into [`Interval::tasks`].
     pub fn tasks_of(&self, node: usize) -> &[usize] {
         &self.tasks[self.nodes[node].tasks.clone()]
     }
@@ -141,7 +144,7 @@ impl Tree {
         &self.tasks[self.nodes[node].tasks.start..last.tasks.end]
     }
 
-    /// Who had whom wait, where the victim is this cgroup or below it: places in [`Interval::pairs`].
+    /// The pairs of victim and culprit whose victim is this cgroup or one below it, as indexes into [`Interval::pairs`].
     pub fn pairs_below(&self, node: usize) -> impl Iterator<Item = usize> {
         let from = self.pairs.partition_point(|(victim, _)| *victim < node);
         let end = self.pairs.partition_point(|(victim, _)| *victim < self.nodes[node].end);
@@ -167,12 +170,12 @@ impl Tree {
         &self.tasks[self.nodes.last().map_or(0, |last| last.tasks.end)..]
     }
 
-    /// The same as [`Self::nodes`].
+    /// All nodes, as [`Self::nodes`].
     pub fn into_nodes(self) -> Vec<Node> {
         self.nodes
     }
 
-    /// What [`Interval::by_cgroup`] gives.
+    /// The groups that [`Interval::by_cgroup`] returns.
     pub fn into_groups(self) -> BTreeMap<Option<Arc<str>>, Group> {
         let known = self.nodes.into_iter().filter(|node| node.has_tasks);
         let known = known.map(|node| (Some(node.path), node.group));

@@ -1,4 +1,4 @@
-//! Figures as people read them.
+//! Formats numbers, times and sizes for people.
 
 /// A duration with three significant digits: `870ns`, `12.3us`, `4.56ms`, `1.20s`, `2m05s`.
 pub fn duration(ns: u64) -> String {
@@ -26,9 +26,10 @@ fn three(value: f64, unit: &str) -> String {
     format!("{value:.digits$}{unit}")
 }
 
-/// Year, month and day in UTC, of ns since 1970.
+/// Year, month and day in UTC, from ns since 1970.
 pub fn date(unix_ns: u64) -> (u64, u64, u64) {
-    /// From the 1st of March of year 0 to 1970: counted in years that begin in March, the day that is not always there is the last.
+    /// Days from the 1st of March of year 0 to 1970. Years begin in March here, so that a leap day is the last day of its
+    /// year.
     const UNTIL_1970: u64 = 719_468;
     const DAYS_OF_400_YEARS: u64 = 146_097;
     let days = unix_ns / 86_400_000_000_000 + UNTIL_1970;
@@ -41,7 +42,7 @@ pub fn date(unix_ns: u64) -> (u64, u64, u64) {
     (400 * era + year + next_year, month, day)
 }
 
-/// `HH:MM:SS UTC` of ns since 1970: what a log elsewhere can be matched with.
+/// `HH:MM:SS UTC` from ns since 1970, to match with the times of other logs.
 pub fn time_of_day(unix_ns: u64) -> String {
     let s = unix_ns / 1_000_000_000 % 86_400;
     format!("{:02}:{:02}:{:02} UTC", s / 3_600, s / 60 % 60, s % 60)
@@ -59,12 +60,12 @@ pub fn bytes(bytes: u64) -> String {
     format!("{value:.1}TiB")
 }
 
-/// A share of `whole` in percent; `None` where there is no whole.
+/// `part` as a percentage of `whole`; `None` if `whole` is 0.
 pub fn percent(part: u64, whole: u64) -> Option<f64> {
     (whole != 0).then(|| 100.0 * part as f64 / whole as f64)
 }
 
-/// How long one time is beside another: `2.2 times as long`, `55.0% as long`; `None` beside nothing.
+/// A time as a ratio to another time: `2.2 times as long`, `55.0% as long`; `None` if `whole` is 0.
 pub fn as_long(part: u64, whole: u64) -> Option<String> {
     let ratio = percent(part, whole)? / 100.0;
     Some(if ratio < 1.0 {
@@ -74,7 +75,7 @@ pub fn as_long(part: u64, whole: u64) -> Option<String> {
     })
 }
 
-/// Events a second.
+/// Events per second.
 pub fn per_second(count: u64, duration_ns: u64) -> Option<f64> {
     (duration_ns != 0).then(|| count as f64 * 1e9 / duration_ns as f64)
 }
@@ -92,7 +93,7 @@ pub fn cpus(cores: f64) -> String {
     format!("{number} CPU{plural}")
 }
 
-/// A number with a unit of time, or a plain one, in seconds.
+/// Parses a number with a unit of time into seconds; a plain number is in seconds.
 pub fn seconds(text: &str) -> Option<f64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let scale = match &text[digits.len()..] {
@@ -132,7 +133,7 @@ mod tests {
 
     #[test]
     fn dates_are_those_of_the_calendar() {
-        // As `date -u -d @SECONDS` has them.
+        // As `date -u -d @SECONDS` prints them.
         for (seconds, date) in [
             (0, (1970, 1, 1)),
             (951_782_399, (2000, 2, 28)),

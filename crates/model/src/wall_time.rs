@@ -2,29 +2,29 @@
 
 use crate::{ByCause, ByState, Cause, Group, sum};
 
-/// The lives of some threads, summed over them, by what they did. For one thread the parts sum to the time that passed.
+/// The lifetimes of some threads, summed over them, by activity. For one thread the parts sum to the elapsed time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WallTime {
     /// On a CPU, ns.
     pub on_cpu_ns: u64,
-    /// Ready to run and not running, by cause: completed waits and those that are not over.
+    /// Runnable but not running, by cause: completed waits and unfinished ones.
     pub waited: ByCause,
-    /// Off the CPU without waiting for one, by state; `None`: not known.
+    /// Off the CPU without waiting for one, by state; `None`: unknown.
     pub blocked: Option<ByState>,
 }
 
 impl WallTime {
-    /// Of threads taken together over an interval.
+    /// Computes the parts for a group of threads over an interval.
     pub fn new(group: &Group) -> Self {
         let mut waited = group.wait.by_cause;
         waited.add(&group.pending_by_cause);
-        // Preempted on the way to sleep: the kernel does not count these waits, and nobody looked who ran.
+        // Preempted on the way to sleep: the kernel does not count these waits, and their cause was not recorded.
         waited.add(&ByCause::only(Cause::Unattributed, group.totals.unstamped_ns));
         let blocked = group.accounts.and_then(|accounts| accounts.blocked);
         Self { on_cpu_ns: group.totals.on_cpu_ns, waited, blocked }
     }
 
-    /// All of it, as far as it is known, ns.
+    /// The sum of all known parts, ns.
     pub fn total_ns(&self) -> u64 {
         let blocked_ns = self.blocked.map_or(0, |blocked| blocked.total());
         sum::total([self.on_cpu_ns, self.waited.total(), blocked_ns])

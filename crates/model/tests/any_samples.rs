@@ -1,4 +1,4 @@
-//! Whatever two Samples hold that keep the rules of a file, nothing that is made of them panics.
+//! Any two Samples that follow the rules of a file go through every computation without a panic.
 
 mod any;
 

@@ -1,5 +1,6 @@
-//! Properties of `Interval::between` over random histories of a host: tasks are born, wait, are read and exit, and what
-//! was read is what the kernel side would have handed over.
+//! Properties of `Interval::between` over random histories of a host.
+//!
+//! Tasks start, wait, are read and exit. A simulated kernel side hands over unreported waits on exit.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,12 +15,12 @@ enum Event {
     Birth {
         cgroup: u64,
     },
-    /// The task with this number (modulo those alive) waits so long.
+    /// The task with this number (modulo the living tasks) waits for `ns`.
     Wait {
         task: usize,
         ns: u64,
     },
-    /// It moves to another cgroup.
+    /// The task moves to another cgroup.
     Move {
         task: usize,
         cgroup: u64,
@@ -45,7 +46,7 @@ fn event() -> impl Strategy<Value = Event> {
 struct Task {
     reading: Option<TaskReading>,
     waits: Vec<u64>,
-    /// How many of the waits have been read.
+    /// Number of waits that were read.
     told: usize,
 }
 
@@ -56,7 +57,7 @@ struct Host {
     next: u64,
     alive: BTreeMap<u64, Task>,
     exited: BTreeMap<u64, (u64, Vec<u64>)>,
-    /// All waits ever.
+    /// All waits so far.
     all: Vec<u64>,
 }
 
@@ -239,7 +240,7 @@ proptest! {
 
     #[test]
     fn counters_that_went_backwards_are_no_reading(events in prop::collection::vec(event(), 1..60)) {
-        // In the wrong order every task that waited or is new has no reading; none has a negative one.
+        // In the wrong order, every task that waited or is new has no reading; no reading is negative.
         let (samples, _) = samples(&events);
         let interval = Interval::between(&samples[samples.len() - 1], &samples[0]);
         prop_assert!(interval.tasks.iter().all(|task| task.wait.total_ns == 0));
@@ -309,7 +310,7 @@ fn the_buried_have_their_figures_with_their_cgroup() {
     let mut buried = Appended::default();
     for round in 1..4 {
         buried.push(Interval::between(&sample(round), &sample(round + 1)));
-        // Half of them go: those are met again, and buried again.
+        // Half of the tasks are merged; they appear again in the next round and are merged again.
         buried.bury(|task| task.tid % 2 == 0);
     }
     assert!(buried.held() < whole.held());

@@ -1,4 +1,4 @@
-//! The tree of an interval says of each cgroup what the interval says when it is asked for that one.
+//! The tree of an interval must agree with the interval's own figures of each cgroup.
 
 mod any;
 
@@ -13,7 +13,7 @@ use cgscope_model::{
 };
 use proptest::{collection::vec, prelude::*};
 
-/// Few names, so that many are below each other; some of them twice, some that do not begin at the root.
+/// Few names, so that many paths are nested; some appear twice, some do not begin at the root.
 fn paths() -> impl Strategy<Value = Vec<Arc<str>>> {
     vec(prop_oneof![8 => "(/[ab-]){0,4}", 1 => "[a/]{0,3}"].prop_map(Arc::from), 0..7)
 }
@@ -30,7 +30,7 @@ fn intervals() -> impl Strategy<Value = Vec<Interval>> {
     })
 }
 
-/// The group of some tasks and some that exited, added up one by one.
+/// The sum over some tasks and some exited tasks, added one by one.
 fn group(interval: &Interval, is_in: impl Fn(u64) -> bool) -> Option<Group> {
     let tasks: Vec<&TaskInterval> =
         interval.tasks.iter().filter(|task| is_in(task.reading.cgroup_id)).collect();
@@ -70,7 +70,7 @@ fn tightest(interval: &Interval, path: &str) -> Option<(Arc<str>, f64)> {
     quotas.min_by(|a, b| a.1.total_cmp(&b.1).then_with(|| a.0.len().cmp(&b.0.len())))
 }
 
-/// What the tree says of each cgroup is what the interval says of it.
+/// Checks that the tree and the interval agree on each cgroup.
 fn agree(interval: &Interval) -> Result<(), TestCaseError> {
     let tree = Tree::new(interval);
     prop_assert_eq!(&tree.unknown, &group(interval, |id| interval.cgroup_path(id).is_none()));
@@ -97,7 +97,7 @@ fn agree(interval: &Interval) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Each node is where its path says, with its tasks and pairs.
+/// Checks that each node is where its path says, with its tasks and pairs.
 fn is_in_order(interval: &Interval) -> Result<(), TestCaseError> {
     let tree = Tree::new(interval);
     for (at, node) in tree.nodes().iter().enumerate() {

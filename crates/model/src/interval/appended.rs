@@ -1,4 +1,4 @@
-//! Longer intervals from shorter ones.
+//! Builds longer intervals from shorter ones.
 
 use crate::{
     Accounts, CgroupReading, Gone, Interval, PairReading, StackReading, TaskInterval, TaskReading,
@@ -8,11 +8,14 @@ use crate::{
 };
 
 impl Interval {
-    /// What happened over a longer time, of which `self` has all but the tasks: intervals without tasks, appended. Of the tasks
-    /// it takes but the first and the last reading: `before` and `now` are those of its first and last Sample, ascending by
-    /// serial; `late` those that were not read from their birth on, as they were read first; `gone` those that were in a Sample
-    /// between and are not in the last one, as they were read last. The sums are those of appended intervals; `max_ns` may be more
-    /// exact, and a task counts in the cgroup where it was last.
+    /// Adds the tasks to a longer interval that was built by appending intervals without tasks.
+    ///
+    /// Only the first and the last reading of each task are needed. `before` and `now` are the tasks of the first and the
+    /// last Sample, ascending by serial. `late` are the first readings of tasks that were not read from their start on.
+    /// `gone` are the last readings of tasks that were in a Sample in between but are not in the last one.
+    ///
+    /// The sums equal those of appended intervals. `max_ns` may be more exact, and a task counts in the cgroup where it was
+    /// last.
     pub fn with_tasks(
         mut self,
         since_ns: u64,
@@ -21,14 +24,14 @@ impl Interval {
         now: &[TaskReading],
         mut gone: Vec<TaskReading>,
     ) -> Self {
-        // One that went and came again is in `now`; of one that went twice the last reading counts.
+        // A task that disappeared and returned is in `now`; of a task that disappeared twice, the last reading counts.
         gone.reverse();
         gone.sort_by_key(|task| task.serial);
         gone.dedup_by_key(|task| task.serial);
         for task in &mut gone {
             (task.pending, task.on_cpu, task.state) = (None, false, None);
         }
-        // Of one that was there at the beginning, or came twice, the first reading counts.
+        // If a task was there at the start, or appeared twice, its first reading counts.
         before.extend(late);
         before.sort_by_key(|task| task.serial);
         before.dedup_by_key(|task| task.serial);
@@ -53,7 +56,7 @@ impl Interval {
         self
     }
 
-    /// Adds the interval that follows this one. Tasks that went meanwhile stay, with what was read of them.
+    /// Adds the interval that follows this one. Tasks that exited in between stay, with their last readings.
     pub fn append(&mut self, next: Self) {
         if self.duration_ns == 0 {
             *self = next;
@@ -61,7 +64,7 @@ impl Interval {
         }
         sum::add(&mut self.duration_ns, next.duration_ns);
         for task in &mut self.tasks {
-            // Whoever is still there has a later reading; the others wait no more, nor do they anything else.
+            // A task that still exists gets its later reading; an exited task no longer waits or has a state.
             let reading = &mut task.reading;
             (reading.pending, reading.on_cpu, reading.state) = (None, false, None);
         }
@@ -80,11 +83,13 @@ impl Interval {
     }
 }
 
-/// One interval of many, appended one after the other. Of those far back only sums are touched, and seldom: the work for each
-/// grows with the logarithm of their number, not with the number of tasks that have ever been there.
+/// One interval, built from many that are appended one after the other.
+///
+/// Old intervals are kept as sums and rarely touched. The work per interval grows with the logarithm of the number of
+/// intervals, not with the number of all tasks so far.
 #[derive(Debug, Default)]
 pub struct Appended {
-    /// Sums of 2^n intervals, ever fewer.
+    /// Sums of 2^n intervals; n decreases from first to last.
     sums: Vec<(u32, Interval)>,
 }
 
@@ -99,12 +104,13 @@ impl Appended {
         self.sums.push((power, sum));
     }
 
-    /// Tasks that are held. Those that ended stay: whoever goes on without an end has to bury them.
+    /// Number of tasks held. Exited tasks stay: a caller that runs without end must [`Self::bury`] them.
     pub fn held(&self) -> usize {
         self.sums.iter().map(|(_, sum)| sum.tasks.len()).sum()
     }
 
-    /// Takes those that are not there any more with what exited in their cgroups, where no more than that cgroup is known of them.
+    /// Moves tasks for which `is_there` is false into the exited tasks of their cgroup. Only their cgroup is known from then
+    /// on.
     pub fn bury(&mut self, is_there: impl Fn(&TaskReading) -> bool) {
         for (_, sum) in &mut self.sums {
             for task in sum.tasks.extract_if(.., |task| !is_there(&task.reading)) {
@@ -117,14 +123,14 @@ impl Appended {
         }
     }
 
-    /// All of them.
+    /// The sum of all intervals.
     pub fn into_interval(self) -> Interval {
         let sums = self.sums.into_iter().rev().map(|(_, sum)| sum);
         sums.reduce(|later, before| appended(before, later)).unwrap_or_default()
     }
 }
 
-/// Its death is counted already, and so is what threads of its process did that exited.
+/// Merges a task into the exited tasks. Its exit, and the work of its exited threads, are already counted.
 fn bury(exited: &mut Vec<ExitedInterval>, task: TaskInterval) {
     let accounts = task.accounts.map(|accounts| Accounts { gone: Gone::default(), ..*accounts });
     let cgroup_id = task.reading.cgroup_id;
@@ -140,7 +146,7 @@ fn appended(mut before: Interval, next: Interval) -> Interval {
     before
 }
 
-/// Merges two lists in ascending order of `key`; `both` takes the later one into the earlier.
+/// Merges two lists in ascending order of `key`; `both` merges the later element into the earlier one.
 fn merge<T, K: Ord>(into: &mut Vec<T>, from: Vec<T>, key: impl Fn(&T) -> K, both: impl Fn(&mut T, T)) {
     let mut later = from.into_iter().peekable();
     let mut merged = Vec::with_capacity(into.len() + later.len());

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::Cost;
 
-/// What cgscope itself cost over an interval. What could not be measured is `None`.
+/// The cost of cgscope itself over an interval. `None`: could not be measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct CostInterval {
     /// Time in the hook over all CPUs, ns.
@@ -26,7 +26,8 @@ impl CostInterval {
     }
 
     pub(super) fn append(&mut self, next: &Self) {
-        // The time in the hook is known once it has been measured; until then the runs alone are.
+        // Until the first measurement of the hook's time, only its runs are known: they count at the first measured time per
+        // run.
         let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.saturating_add(b));
         self.hook_ns = match (self.hook_ns, self.hook_runs, next.hook_ns, next.hook_runs) {
             (None, Some(before), Some(ns), Some(runs)) if runs != 0 => {

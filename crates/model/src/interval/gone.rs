@@ -1,7 +1,7 @@
-//! What threads that exited did in an interval, as their process tells it.
+//! The work of threads that exited in an interval, as their process reports it.
 //!
-//! The kernel adds to a process, when one of its threads exits, all that this thread ever did. What it had done by the Sample
-//! before was counted with the thread itself.
+//! When a thread exits, the kernel adds its whole lifetime to the process. But the work up to the previous Sample was already
+//! counted with the thread itself, so it is subtracted here.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -11,10 +11,10 @@ use std::{
 use super::TaskInterval;
 use crate::{Accounts, Gone, Sample, TaskReading, sum};
 
-/// Takes from the main threads of `tasks` what was counted before with the threads that were in `a` and are not in `b`.
+/// Subtracts from the main threads of `tasks` what was already counted with threads that are in `a` but not in `b`.
 ///
-/// A thread that exits while `b` is read may be neither in it nor in its process yet: the next interval then has its whole life
-/// as one that nothing is known of before. What is more than the CPUs could do is left out.
+/// A thread that exits while `b` is read may be neither in `b` nor in its process yet. The next interval then sees the
+/// thread's whole life as new. A figure that exceeds what the CPUs could do is therefore left out.
 pub(super) fn settle(tasks: &mut [TaskInterval], a: &Sample, b: &Sample) {
     let has_gone =
         |task: &TaskInterval| task.accounts.as_ref().is_some_and(|accounts| accounts.gone != Gone::default());
@@ -41,7 +41,7 @@ pub(super) fn settle(tasks: &mut [TaskInterval], a: &Sample, b: &Sample) {
         if gone.on_cpu_ns > most_ns {
             gone = Gone::default();
         }
-        // Of each thread by itself and of their sum ticks are scaled differently.
+        // Ticks are scaled differently for each single thread and for their sum.
         gone = gone.in_proportion();
         if gone != accounts.gone {
             Arc::make_mut(accounts).gone = gone;
@@ -49,11 +49,11 @@ pub(super) fn settle(tasks: &mut [TaskInterval], a: &Sample, b: &Sample) {
     }
 }
 
-/// What the threads that are no longer there had done by `a`, by process, with the serial of its main thread.
+/// The work up to `a` of threads that no longer exist in `b`, by process, with the serial of the process's main thread.
 fn counted(a: &Sample, b: &Sample) -> BTreeMap<u32, (u64, Gone)> {
     let mut counted: BTreeMap<u32, (u64, Gone)> = BTreeMap::new();
     let mut now = sum::earlier(&b.tasks, |task| task.serial);
-    // Another serial, and the same thread.
+    // The same thread with another serial.
     let moved = b.tasks.iter().filter(|task| task.moved_ns.is_some());
     let moved: HashSet<(u32, u64)> = moved.map(|task| (task.tid, task.start_ns)).collect();
     let has_gone = |task: &&TaskReading| now(task.serial).is_none();
@@ -72,7 +72,7 @@ fn counted(a: &Sample, b: &Sample) -> BTreeMap<u32, (u64, Gone)> {
     counted
 }
 
-/// All that a thread had done, as its process would tell it.
+/// The whole work of a thread, as its process reports it after the exit.
 fn all_of(task: &TaskReading) -> Option<Gone> {
     let Accounts { cpu, .. } = task.accounts.as_deref()?;
     let totals = &task.totals;
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use crate::{CpuReading, CpuTimes, Interval, Totals};
 
-    /// A thread of process 5 that ran so long, and what threads that exited did.
+    /// A thread of process 5 with its run time, and the work of its exited threads.
     fn thread(tid: u32, ran_ns: u64, gone_ns: u64) -> TaskReading {
         let cpu = CpuTimes { user_ns: ran_ns, ..CpuTimes::default() };
         let gone = Gone { user_ns: gone_ns, on_cpu_ns: gone_ns, voluntary: gone_ns, ..Gone::default() };
@@ -119,13 +119,13 @@ mod tests {
 
     #[test]
     fn what_a_thread_did_before_is_not_counted_again_when_it_exits() {
-        // It had run for 700 and was counted for that; in the interval it ran for 20 more and went.
+        // Its first 700 were already counted; in the interval it ran for 20 more and exited.
         let gone = gone_between(vec![thread(5, 10, 100), thread(6, 700, 0)], vec![thread(5, 15, 820)]);
         assert_eq!((gone.user_ns, gone.on_cpu_ns, gone.voluntary), (20, 20, 20));
-        // One that came and went meanwhile was never counted.
+        // A thread that started and exited in between was never counted.
         let gone = gone_between(vec![thread(5, 10, 100)], vec![thread(5, 15, 130)]);
         assert_eq!(gone.on_cpu_ns, 30);
-        // It is not in its process yet.
+        // The exited thread is not added to its process yet.
         let gone = gone_between(vec![thread(5, 10, 100), thread(6, 700, 0)], vec![thread(5, 15, 100)]);
         assert_eq!(gone, Gone::default());
     }

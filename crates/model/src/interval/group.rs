@@ -1,4 +1,4 @@
-//! Tasks taken together.
+//! Sums over groups of tasks.
 
 use std::collections::BTreeMap;
 
@@ -6,33 +6,33 @@ use super::{ExitedInterval, Interval, TaskInterval, Wait};
 use crate::{Accounts, ByCause, Pending, Totals, accounts, hist::HistSum, sum, tree::Tree};
 use std::sync::Arc;
 
-/// Tasks taken together: a process, a cgroup, the whole host.
+/// Several tasks together: a process, a cgroup, the whole host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Group {
-    /// Readings over the interval, exited tasks included where the grouping can tell.
+    /// Readings over the interval. Exited tasks are included where the grouping knows them.
     pub totals: Totals,
-    /// Where the time went beside the waits; `None`: not asked for.
+    /// Where the time went outside the waits; `None`: not requested.
     pub accounts: Option<Accounts>,
     /// Completed waits.
     pub wait: Wait,
     /// Tasks waiting at the end of the interval.
     pub pending: u64,
-    /// The longest of these waits so far, ns.
+    /// The longest of these unfinished waits so far, ns.
     pub pending_max_ns: u64,
-    /// These waits so far, by cause, summed over tasks.
+    /// These unfinished waits so far, by cause, summed over tasks.
     pub pending_by_cause: ByCause,
-    /// Threads at the end; of appended intervals, also those that were there at the end of an earlier one.
+    /// Threads at the end. Appended intervals also count the threads at the end of each earlier interval.
     pub threads: u64,
-    /// Processes that have one of these threads.
+    /// Processes that own these threads.
     pub processes: u64,
     /// Tasks that exited.
     pub exited: u64,
 }
 
-/// A group in the making: adding moves nothing.
+/// Accumulates a group; adding moves no memory.
 #[derive(Clone, Debug, Default)]
 pub struct GroupSum {
-    /// All but the distribution and the processes.
+    /// The sum, without the distribution and the processes.
     group: Group,
     hist: HistSum,
 }
@@ -56,7 +56,7 @@ impl GroupSum {
         sum::add(&mut self.group.exited, exited.tasks);
     }
 
-    /// Adds all of a group but its processes: one may be in several groups.
+    /// Adds a group, except its processes: a process may be in several groups.
     pub fn add_group(&mut self, other: &Group) {
         self.add(&other.totals, other.accounts.as_ref(), &other.wait);
         let group = &mut self.group;
@@ -75,7 +75,7 @@ impl GroupSum {
         self.hist.add(&wait.hist);
     }
 
-    /// The group so far, of so many processes; the next one begins at nothing.
+    /// Returns the group with this number of processes, and resets the sum to zero.
     pub fn take(&mut self, processes: u64) -> Group {
         let mut group = std::mem::take(&mut self.group);
         (group.processes, group.wait.hist) = (processes, self.hist.take());
@@ -84,7 +84,7 @@ impl GroupSum {
 }
 
 impl Interval {
-    /// All tasks and all that exited.
+    /// All tasks, including exited ones.
     pub fn total(&self) -> Group {
         let mut total = GroupSum::default();
         self.tasks.iter().for_each(|task| total.add_task(task));
@@ -92,20 +92,20 @@ impl Interval {
         total.take(processes(&self.tasks))
     }
 
-    /// All that exited.
+    /// All exited tasks.
     pub fn ended(&self) -> Group {
         let mut ended = GroupSum::default();
         self.exited.iter().for_each(|exited| ended.add_exited(exited));
         ended.take(0)
     }
 
-    /// By cgroup path, each with all below it; `None` holds what is in cgroups whose path is not known.
+    /// Groups by cgroup path, each with all cgroups below it; `None` holds the tasks of cgroups without a known path.
     pub fn by_cgroup(&self) -> BTreeMap<Option<Arc<str>>, Group> {
         Tree::new(self).into_groups()
     }
 }
 
-/// How many processes these are threads of.
+/// Number of processes that own these threads.
 pub(crate) fn processes<'a>(tasks: impl IntoIterator<Item = &'a TaskInterval>) -> u64 {
     let mut processes: Vec<u32> = tasks.into_iter().map(|task| task.reading.tgid).collect();
     processes.sort_unstable();

@@ -1,25 +1,26 @@
-//! Threads taken together as processes.
+//! Groups threads into processes.
 
 use std::collections::BTreeMap;
 
 use super::{Group, GroupSum, Interval};
 
-/// A process: its threads together.
+/// A process, summed over its threads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Process {
-    /// Process id. In appended intervals several may have had it, one after the other.
+    /// Process id. In appended intervals, several processes may have used it one after the other.
     pub pid: u32,
-    /// The thread that names it, by its place in [`Interval::tasks`]: the main thread, or where that has gone any other.
+    /// The thread that names the process, as an index into [`Interval::tasks`]: the main thread, or any other if it has
+    /// exited.
     pub named_by: usize,
-    /// Its threads, by their places there.
+    /// The threads, as indexes into [`Interval::tasks`].
     pub threads: Vec<usize>,
-    /// Its threads together.
+    /// The sum over the threads.
     pub group: Group,
 }
 
 impl Interval {
-    /// Living tasks by process: what exited is known by cgroup. Ascending by process id, of those that had one id the earlier one
-    /// first.
+    /// Living tasks by process, ascending by process id; of processes with the same id, the earlier one first. Exited tasks
+    /// are known only by cgroup.
     pub fn processes(&self) -> Vec<Process> {
         let mut same_id: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         for (at, task) in self.tasks.iter().enumerate() {
@@ -38,8 +39,10 @@ impl Interval {
         lives.map(process).collect()
     }
 
-    /// Threads with one process id, by the process that they were of. An id is free again once all threads are gone: what was started
-    /// before the main thread of a process is of an earlier one.
+    /// Groups the threads with one process id by process.
+    ///
+    /// The kernel reuses an id only after all threads have exited. So a thread that started before a process's main thread
+    /// belongs to an earlier process.
     fn lives(&self, pid: u32, threads: Vec<usize>) -> BTreeMap<usize, Vec<usize>> {
         let reading = |at: &usize| &self.tasks[*at].reading;
         let mains = threads.iter().map(reading).filter(|task| task.tid == pid);
@@ -53,7 +56,7 @@ impl Interval {
         lives
     }
 
-    /// By process id, in the order of [`Self::processes`].
+    /// Groups by process id, in the order of [`Self::processes`].
     pub fn by_process(&self) -> Vec<(u32, Group)> {
         self.processes().into_iter().map(|process| (process.pid, process.group)).collect()
     }
@@ -70,7 +73,7 @@ mod tests {
         TaskInterval { reading, totals: Totals { on_cpu_ns, ..Totals::default() }, ..TaskInterval::default() }
     }
 
-    /// Where its threads are, and how long they ran.
+    /// For each process: its naming thread, its threads, and their run time.
     fn processes(tasks: Vec<TaskInterval>) -> Vec<(usize, Vec<usize>, u64)> {
         let interval = Interval { tasks, ..Interval::default() };
         let processes = interval.processes().into_iter();

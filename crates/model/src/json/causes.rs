@@ -25,7 +25,7 @@ impl Serialize for CauseObject {
     }
 }
 
-/// Waits of a row by cause, each wait divided in proportion to its parts.
+/// The waits of a row by cause; each wait is split in proportion to its parts.
 pub struct CauseCounts(pub(super) [f64; CAUSES]);
 
 impl Serialize for CauseCounts {

@@ -1,4 +1,4 @@
-//! What keeps each target from being faster, in the interval object: where that is asked for.
+//! The part of the interval object that shows what keeps each target from being faster. Only on request.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,10 @@ use crate::{
     class::{Classes, Classified},
 };
 
-/// The class of a target, and what it was blocked on: ns by kind, without kinds of 0 ns. For a cgroup and the whole this is the time of
-/// threads that are there at the end; the whole also has that of exited threads with stacks.
+/// The class of a target, and its blocked time: ns by kind, without kinds of 0 ns.
+///
+/// For a cgroup and the whole, this is the time of threads that exist at the end. The whole also includes exited threads with
+/// stacks.
 #[derive(Clone, Debug, Serialize)]
 #[expect(missing_docs, reason = "as above")]
 pub struct ClassObject {
@@ -29,8 +31,8 @@ impl ClassObject {
 }
 
 impl IntervalObject<'_> {
-    /// The same with `class` and `blocked_on` in each task, each cgroup and the whole; `blocked_on` is null where blocked time is
-    /// not known. `classes` are those of the same interval.
+    /// Adds `class` and `blocked_on` to each task, each cgroup and the whole; `blocked_on` is null if blocked time is
+    /// unknown. `classes` must belong to the same interval.
     pub fn with_classes(mut self, classes: &Classes<'_>) -> Self {
         let Classes { interval, tree, blocked, .. } = *classes;
         let of_task = |task| ClassObject::new(classes.thread(task), blocked.of_task(task));

@@ -26,7 +26,7 @@ pub struct NodeObject {
 }
 
 impl NodeObject {
-    /// Of a node.
+    /// The object of a node.
     pub fn new(node: NodeGroup, mode: Mode) -> Self {
         Self {
             node: node.node,
@@ -44,14 +44,14 @@ impl NodeObject {
         }
     }
 
-    /// Null where neither CPUs nor nodes could be read.
+    /// Null if neither CPUs nor nodes could be read.
     pub(super) fn all(interval: &Interval) -> Option<Vec<Self>> {
         let nodes = interval.by_node();
         (!nodes.is_empty()).then(|| nodes.into_iter().map(|node| Self::new(node, interval.mode)).collect())
     }
 }
 
-/// A CPU. `wait` is null where waits are not counted by CPU: see `hist -C`.
+/// A CPU. `wait` is null if waits are not counted by CPU: see `hist -C`.
 #[derive(Serialize)]
 pub struct CpuObject {
     pub cpu: u32,
@@ -67,7 +67,7 @@ impl CpuObject {
         Self { cpu: cpu.cpu, node: cpu.node, busy_ns: cpu.busy_ns, idle_ns: cpu.idle_ns, wait }
     }
 
-    /// Null where they could not be read.
+    /// Null if the CPUs could not be read.
     pub(super) fn all(interval: &Interval) -> Option<Vec<Self>> {
         (!interval.cpus.is_empty())
             .then(|| interval.cpus.iter().map(|cpu| Self::new(cpu, interval.mode)).collect())
@@ -84,7 +84,7 @@ pub struct MemoryObject<'a> {
 }
 
 impl<'a> MemoryObject<'a> {
-    /// Of a process.
+    /// The object of a process.
     pub fn new(memory: &'a ProcessMemory, interval: &Interval) -> Self {
         let ran_ns = interval.ran_by_node(|task| task.tgid == memory.tgid);
         Self {

@@ -1,4 +1,4 @@
-//! The object of a command that was run (`cgscope.stat/1`). What is not known is null, never 0.
+//! The object of a command that was run (`cgscope.stat/1`). Unknown values are null, never 0.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ pub struct StatObject<'a> {
     pub cost: CostInterval,
 }
 
-/// CPU time. `of` is `own_cgroup` (all that it started) or `waited_for`.
+/// CPU time. `of` is `own_cgroup` (all processes that the command started) or `waited_for`.
 #[derive(Serialize)]
 pub struct CommandCpuObject {
     pub of: &'static str,
@@ -67,7 +67,7 @@ pub struct ThreadsTimeObject {
     pub blocked_on: Option<BTreeMap<&'static str, u64>>,
 }
 
-/// A quota that held for the command: the kernel's counters, and what follows from them.
+/// A quota that applied to the command: the kernel's counters, and figures derived from them.
 #[derive(Serialize)]
 pub struct QuotaObject<'a> {
     pub path: &'a str,
@@ -131,7 +131,7 @@ impl CommandCpuObject {
 }
 
 impl<'a> StatObject<'a> {
-    /// Of a command, with what is found in it on its host.
+    /// The object of a command, with its findings on its host.
     pub fn new(run: &'a CommandRun) -> Self {
         let interval = &run.interval;
         let total = interval.total();

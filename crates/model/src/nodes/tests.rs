@@ -171,7 +171,7 @@ fn a_counter_that_falls_is_no_reading_and_where_cpus_come_or_go_none_is() {
     let interval = Interval::between(&before, &fallen);
     assert_eq!((interval.cpus[0].busy_ns, interval.cpus[0].idle_ns), (None, Some(1)));
     assert_eq!((interval.cpus[1].cpu, interval.cpus[1].busy_ns), (2, Some(2)));
-    // Of CPU 2 nobody knows what it did before it went.
+    // The work of CPU 2 before it went offline is unknown.
     let after = sample(2 * S, vec![cpu(0, 0, 10, 10), cpu(3, 8, 7, 7)], vec![]);
     let interval = Interval::between(&before, &after);
     assert_eq!((interval.cpus[0].busy_ns, interval.cpus[0].idle_ns), (None, None));

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{ByCause, Cause, Group, Hist};
 
-/// What a task did, or the exited tasks of a cgroup.
+/// The work of a task, or of the exited tasks of a cgroup.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Did {
     totals: Totals,
@@ -21,7 +21,7 @@ impl Did {
         Self { totals, hist: self.hist.since(&before.hist).expect("it grows") }
     }
 
-    /// Ran for so long after one wait.
+    /// One wait of `wait_ns`, then a run of `ran_ns`.
     fn once(ran_ns: u64, wait_ns: u64, cause: Cause) -> Self {
         let totals = Totals {
             on_cpu_ns: ran_ns,
@@ -40,10 +40,10 @@ struct Task {
     cgroup_id: u64,
     start_ns: u64,
     moved_ns: Option<u64>,
-    /// It moved, and was not read since.
+    /// The task moved, and was not read since.
     is_new_here: bool,
     did: Did,
-    /// When it came to its cgroup.
+    /// Its work when it entered its cgroup.
     base: Did,
     reported: Did,
 }
@@ -54,14 +54,14 @@ struct Place {
     did: Did,
 }
 
-/// A kernel that reports each task once, and of exited ones what it had not reported.
+/// A simulated kernel side. It reports each task, and adds to exited tasks only what it had not reported.
 #[derive(Debug, Default)]
 struct Kernel {
     now_ns: u64,
     serial: u64,
     tasks: Vec<Task>,
     places: BTreeMap<u64, Place>,
-    /// Cgroups whose place was given back after the latest reading: nobody comes there before the next one.
+    /// Cgroups whose place for exited tasks was freed after the latest reading: no task enters them before the next reading.
     given_back: BTreeSet<u64>,
 }
 
@@ -129,7 +129,7 @@ impl Kernel {
                 let task = &mut self.tasks[at];
                 (task.serial, task.cgroup_id, task.is_new_here) = (serial, to, true);
                 task.base = task.did.clone();
-                // Ascending by serial.
+                // Keeps the tasks ascending by serial.
                 let task = self.tasks.remove(at);
                 self.tasks.push(task);
             }
@@ -188,7 +188,7 @@ impl Kernel {
     }
 }
 
-/// What adds up, of each cgroup.
+/// The figures of each cgroup that can be summed.
 #[derive(Debug, Default, PartialEq)]
 struct Sums(BTreeMap<Option<Arc<str>>, (Did, u64)>);
 
@@ -233,7 +233,7 @@ proptest! {
     ) {
         let samples = run(&steps);
         let (mut each, mut viewer, mut scraper) = (Sums::default(), Sums::default(), Sums::default());
-        // What the viewer was sent last, and which Sample that was.
+        // The index of the Sample that the viewer received last, and that Sample.
         let (mut at, mut sent) = (0usize, samples[0].0.clone());
         let (mut of_viewer, mut of_scraper) = (Skipped::default(), Skipped::default());
         for (now, pair) in (1..).zip(samples.windows(2)) {
@@ -281,7 +281,7 @@ fn what_was_reported_of_an_exited_task_between_two_samples_is_its_cgroups() {
     let interval = Interval::over(&samples[0], &samples[2], &mut skipped);
     let ran = |path: &str| interval.by_cgroup().get(&Some(path.into())).map(|group| group.totals.on_cpu_ns);
     assert_eq!((ran("/7"), ran("/8")), (Some(30), Some(4)));
-    // Nothing is known of a task that was there before its first reading.
+    // A task that existed before its first reading has no known work.
     let late = sample(20, &[task(1, 7, 130), task(9, 8, 500)]);
     let mut skipped = Skipped::default();
     skipped.add(10, |serial| samples[0].did(serial), &ended(&late, &samples[2]));
@@ -302,15 +302,17 @@ fn no_more_is_held_than_of_the_cgroups_of_the_latest_interval() {
     assert!(skipped.is_empty());
 }
 
-// Places of exited tasks that the kernel side gave back although their cgroups are there.
+// Places of exited tasks that the kernel side frees although their cgroups still exist.
 
 fn gone(tasks: u64, ran_ns: u64) -> ExitedReading {
     let totals = Totals { on_cpu_ns: ran_ns, ..Totals::default() };
     ExitedReading { cgroup_id: 7, tasks, max_ns: 0, totals, accounts: None, hist: Default::default() }
 }
 
-/// What ran in each interval, after a first Sample with `read[0]`. Before each of the others the place is given back, if it says
-/// with what.
+/// The tasks that exited and the run time in each interval after the first Sample.
+///
+/// Each element of `read` is a Sample: the last reading of a place that is freed before it, if any, and the reading of the
+/// current place, if any.
 fn ran(read: &[(Option<ExitedReading>, Option<ExitedReading>)]) -> Vec<(u64, u64)> {
     let mut given_back = ExitedSums::default();
     let mut samples = read.iter().map(|(last, place)| {

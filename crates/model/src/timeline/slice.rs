@@ -6,10 +6,10 @@ use cgscope_layout::{BUCKETS, bucket_of};
 
 use crate::{ByCause, CgroupReading, Hist, Interval, Totals, Wait, sum};
 
-/// What tasks did: all of them, or those directly in a cgroup.
+/// Run and wait time of tasks: of all tasks, or of those directly in a cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Part {
-    /// Waits that ended, ns by cause, summed over tasks.
+    /// Completed waits, ns by cause, summed over tasks.
     pub by_cause: ByCause,
     /// Time on a CPU, ns, summed over tasks.
     pub on_cpu_ns: u64,
@@ -20,30 +20,30 @@ impl Part {
         Self { by_cause: wait.by_cause, on_cpu_ns: totals.on_cpu_ns }
     }
 
-    /// Waits that ended, ns, summed over tasks.
+    /// Completed waits, ns, summed over tasks.
     pub fn waited_ns(&self) -> u64 {
         self.by_cause.total()
     }
 
-    /// Adds what other tasks did, or the same ones later.
+    /// Adds other tasks, or a later time.
     pub fn add(&mut self, other: &Self) {
         self.by_cause.add(&other.by_cause);
         self.on_cpu_ns = self.on_cpu_ns.saturating_add(other.on_cpu_ns);
     }
 }
 
-/// What a quota allowed and what was made of it. What could not be read is `None`.
+/// What a quota allowed and how much of it was used. `None`: could not be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaPart {
-    /// What it allowed in this time, ns of CPU time: the quota in CPUs times the length.
+    /// The allowed CPU time, ns: the quota in CPUs times the length of the slice.
     pub allowed_ns: u64,
-    /// What the cgroup and all below it used, ns of CPU time.
+    /// CPU time used by the cgroup and all cgroups below it, ns.
     pub used_ns: Option<u64>,
-    /// Periods that passed while it had something to run.
+    /// Periods in which the cgroup had something to run.
     pub nr_periods: Option<u64>,
-    /// Those in which it ran out.
+    /// Periods in which the quota ran out.
     pub nr_throttled: Option<u64>,
-    /// Time it kept the cgroup from running, ns, each CPU by itself.
+    /// Time that the quota kept the cgroup from running, ns, summed over CPUs.
     pub throttled_ns: Option<u64>,
 }
 
@@ -60,7 +60,7 @@ impl QuotaPart {
 
     fn add(&mut self, later: &Self) {
         self.allowed_ns = self.allowed_ns.saturating_add(later.allowed_ns);
-        // Of a slice in which a figure was read at times, what was read.
+        // If a figure was read only for some intervals, the sum covers those.
         self.used_ns = sum::known(self.used_ns, later.used_ns);
         self.nr_periods = sum::known(self.nr_periods, later.nr_periods);
         self.nr_throttled = sum::known(self.nr_throttled, later.nr_throttled);
@@ -68,28 +68,28 @@ impl QuotaPart {
     }
 }
 
-/// What happened in a slice of time: in one Interval, or in several that follow each other.
+/// What happened in a slice of time: one Interval, or several consecutive ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// Wall clock at its start, ns since 1970.
+    /// Wall clock at the start, ns since 1970.
     pub start_unix_ns: u64,
     /// Length, ns.
     pub duration_ns: u64,
-    /// Waits that ended.
+    /// Completed waits.
     pub waits: u64,
-    /// The longest of them, ns; see [`Wait::max_ns`].
+    /// The longest completed wait, ns; see [`Wait::max_ns`].
     pub max_ns: u64,
-    /// All tasks together, the exited included.
+    /// All tasks, including exited ones.
     pub all: Part,
-    /// By id of the cgroup that tasks are directly in; those without any waiting or running are left out.
+    /// By id of the cgroup that tasks are directly in; cgroups whose tasks neither waited nor ran are left out.
     pub cgroups: BTreeMap<u64, Part>,
-    /// By id of the cgroup, those with a quota of its own.
+    /// By id of the cgroup: cgroups with their own quota.
     pub quotas: BTreeMap<u64, QuotaPart>,
-    /// Time in which the host's CPUs ran anything, ns, summed over them; `None` if it was not read.
+    /// Time in which the host's CPUs were busy, ns, summed over CPUs; `None` if it was not read.
     pub busy_ns: Option<u64>,
-    /// Most tasks that waited at a Sample in it.
+    /// The largest number of waiting tasks at a Sample in the slice.
     pub pending: u64,
-    /// The longest of these waits so far, ns.
+    /// The longest of these unfinished waits so far, ns.
     pub pending_max_ns: u64,
     /// Waits by bucket of [`cgscope_layout::bucket`].
     counts: Box<[u64; BUCKETS]>,
@@ -112,7 +112,7 @@ impl Slice {
         }
     }
 
-    /// Its waits by length. Their causes are not kept by length: see `all`.
+    /// The waits by length. Causes are not kept by length: see `all`.
     pub fn hist(&self) -> Hist {
         Hist::from_counts(self.counts.iter().copied(), [])
     }
@@ -122,12 +122,12 @@ impl Slice {
         &self.counts
     }
 
-    /// So many at a time on average, of a sum of times in it.
+    /// The average number of tasks at a time, from a sum of their times in the slice.
     pub fn average(&self, ns: u64) -> f64 {
         ns as f64 / self.duration_ns.max(1) as f64
     }
 
-    /// The cgroup, by its id, whose own tasks waited longest, and what they did; `None` if nobody waited.
+    /// The id of the cgroup whose own tasks waited longest, with their times; `None` if no task waited.
     pub fn worst_cgroup(&self) -> Option<(u64, &Part)> {
         let waited = self.cgroups.iter().filter(|(_, part)| part.waited_ns() != 0);
         waited

@@ -21,7 +21,7 @@ fn task(tid: u32, cgroup_id: u64, waits_ns: &[u64], cause: Cause) -> TaskInterva
     TaskInterval { accounts: None, reading, totals, wait, placement: TaskPlacement::default() }
 }
 
-/// The second number `n`.
+/// The Interval of second number `n`.
 fn second(n: u64, tasks: Vec<TaskInterval>) -> Interval {
     Interval { start_unix_ns: n * SECOND, duration_ns: SECOND, tasks, ..Interval::default() }
 }
@@ -61,7 +61,7 @@ proptest! {
             end += slice.duration_ns;
         }
         prop_assert_eq!(end, waits.len() as u64 * SECOND);
-        // All but the last are of one length, and at least half of the slices are used.
+        // All slices but the last have the same length, and at least half of the slices are used.
         let lengths: Vec<u64> = slices.iter().map(|slice| slice.duration_ns).collect();
         prop_assert!(lengths.split_last().is_none_or(|(last, others)| others.iter().all(|length| length == &lengths[0] && last <= length)));
         prop_assert!(slices.len() >= waits.len().min(most / 2));

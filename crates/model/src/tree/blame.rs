@@ -1,4 +1,4 @@
-//! Who had the tasks of each node wait.
+//! The culprits and quotas that made the tasks of each node wait.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::{
     sum,
 };
 
-/// How long the tasks of a node waited because of one culprit.
+/// The wait time of a node's tasks that is due to one culprit.
 #[derive(Clone, Copy)]
 struct Part {
-    /// Its cgroup, and its task where these are told apart, else 0.
+    /// The culprit's cgroup, and its task if pairs distinguish tasks, else 0.
     culprit: (u64, u32),
-    /// The first of the pairs of it.
+    /// The first pair of this culprit.
     pair: usize,
     ns: u64,
 }
@@ -51,10 +51,10 @@ impl Tree {
         }
     }
 
-    /// Hands over the parts of each node that has any, with those of all below it, in the order of their culprits.
+    /// Calls `set` for each node that has parts: its own and those of all nodes below it, in the order of their culprits.
     fn sum_up(&mut self, interval: &Interval, blame: Blame, mut set: impl FnMut(&mut Self, usize, &[Part])) {
         let deepest = self.nodes.iter().map(|node| node.depth).max().unwrap_or(0);
-        // For each depth: when a node is looked at, all below it are done.
+        // One list per depth: when the loop reaches a node, all nodes below it are done.
         let mut of_depth: Vec<Vec<Part>> = vec![Vec::new(); deepest + 1];
         let mut rest = self.pairs.len();
         for at in (0..self.nodes.len()).rev() {
@@ -64,7 +64,7 @@ impl Tree {
                 rest -= 1;
                 let reading = &interval.pairs[*pair];
                 if reading.blame == blame {
-                    // A quota runs out for all alike.
+                    // A quota runs out for all tasks alike, so the tasks do not matter.
                     let tid = if blame == Blame::Ran { reading.tid } else { 0 };
                     let culprit = (reading.culprit, tid);
                     parts.push(Part { culprit, pair: *pair, ns: reading.ns });
@@ -79,19 +79,19 @@ impl Tree {
                 of_depth[depth - 1].append(&mut parts);
             }
             parts.clear();
-            // Its room serves the next one.
+            // Keeps the allocation for the next node.
             of_depth[depth] = parts;
         }
     }
 }
 
-/// One for each culprit.
+/// Merges the parts of each culprit.
 fn merge(parts: &mut Vec<Part>) {
     parts.sort_unstable_by_key(|part| (part.culprit, part.pair));
     sum::merge(parts, |part| part.culprit, |part| &mut part.ns);
 }
 
-/// The worst `most` of them, the worst first.
+/// The worst `most` parts, the worst first.
 fn worst(interval: &Interval, parts: &[Part], most: usize) -> impl Iterator<Item = Part> {
     let mut worst = parts.to_vec();
     let order = |a: &Part, b: &Part| {

@@ -1,4 +1,4 @@
-//! The quotas that hold for each node.
+//! The quotas that apply to each node.
 
 use super::{Effective, Tree};
 use crate::Interval;
@@ -7,7 +7,7 @@ impl Tree {
     pub(super) fn add_limits(&mut self, interval: &Interval) {
         for (at, limits) in interval.limits.iter().enumerate() {
             let Some(node) = self.find_id(interval, limits.id) else { continue };
-            // Of a cgroup that was made again the later limits hold, but either quota may have been the tightest.
+            // If the cgroup was created again, the later limits apply; but either quota may have been the tightest.
             self.nodes[node].limits = Some(at);
             let quota = limits.quota_cores().map(|cores| Effective { node, cores });
             self.nodes[node].effective = tightest(self.nodes[node].effective, quota);
@@ -19,7 +19,7 @@ impl Tree {
     }
 }
 
-/// Of the same, the one above.
+/// The tighter of two quotas; if equal, the ancestor's.
 fn tightest(above: Option<Effective>, own: Option<Effective>) -> Option<Effective> {
     above.into_iter().chain(own).min_by(|a, b| a.cores.total_cmp(&b.cores))
 }

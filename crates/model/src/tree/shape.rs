@@ -1,4 +1,4 @@
-//! Which nodes there are, and where.
+//! The nodes of the tree and their order.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -19,7 +19,7 @@ fn place(interval: &Interval, id: u64) -> Option<usize> {
     interval.cgroups.binary_search_by_key(&id, |(id, _)| *id).ok()
 }
 
-/// The nodes, with nothing in them yet.
+/// The nodes, still without figures.
 pub(super) fn shape(interval: &Interval) -> (Vec<Node>, Places) {
     let room = interval.cgroups.len();
     let mut found = Found { by_path: HashMap::with_capacity(room), all: Vec::with_capacity(room) };
@@ -27,7 +27,8 @@ pub(super) fn shape(interval: &Interval) -> (Vec<Node>, Places) {
     for (_, (_, path)) in named.iter().zip(&interval.cgroups).filter(|(is_named, _)| **is_named) {
         found.add(path);
     }
-    // Of a cgroup that was made again the later id may have no part in anything yet.
+    // Every id of a node's path refers to it: the latest id of a cgroup that was created again may have no tasks, limits or
+    // pairs.
     let places: Vec<_> = interval.cgroups.iter().map(|(id, path)| found.name(*id, path)).collect();
     let order = found.order();
     let mut node_of = vec![0; order.len()];
@@ -37,7 +38,8 @@ pub(super) fn shape(interval: &Interval) -> (Vec<Node>, Places) {
     (found.into_nodes(&order, &node_of), places)
 }
 
-/// Which of [`Interval::cgroups`] have tasks, limits, or a part in who had whom wait. Who only ran is named by its path alone.
+/// Which of [`Interval::cgroups`] have tasks or limits, or are a victim or a quota in a pair. Culprits that only ran do not
+/// count: they are shown by path.
 fn named(interval: &Interval) -> Vec<bool> {
     let mut named = vec![false; interval.cgroups.len()];
     let mut name = |id: u64| {
@@ -48,7 +50,7 @@ fn named(interval: &Interval) -> Vec<bool> {
     let mut last = None;
     for task in &interval.tasks {
         let id = task.reading.cgroup_id;
-        // The threads of a process come one after the other.
+        // The threads of a process follow each other.
         if last.replace(id) != Some(id) {
             name(id);
         }
@@ -72,7 +74,7 @@ struct Found<'a> {
 
 struct Place<'a> {
     path: &'a str,
-    /// Where the interval itself has it.
+    /// Id and path, if the interval lists this path.
     named: Option<(u64, &'a Arc<str>)>,
     parent: Option<usize>,
     children: Vec<usize>,
@@ -101,14 +103,14 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// The place of a path, if there is one: this is its id.
+    /// Sets the id of a path, and returns its place if there is one.
     fn name(&mut self, id: u64, path: &'a Arc<str>) -> Option<usize> {
         let at = self.by_path.get(&**path).copied()?;
         self.all[at].named = Some((id, path));
         Some(at)
     }
 
-    /// Parents first, what is below right after them; siblings by name.
+    /// Depth-first order: parents first, their descendants right after them; siblings by name.
     fn order(&mut self) -> Vec<usize> {
         let paths: Vec<&str> = self.all.iter().map(|place| place.path).collect();
         let mut order = Vec::with_capacity(self.all.len());

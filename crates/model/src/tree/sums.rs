@@ -1,4 +1,4 @@
-//! What the tasks of each node did.
+//! Sums over the tasks of each node.
 
 use super::Tree;
 use crate::{
@@ -7,14 +7,14 @@ use crate::{
     nodes::add_by_node,
 };
 
-/// What tasks did, exited ones included.
+/// Run and wait time of tasks, including exited ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
-    /// On a CPU, ns.
+    /// Time on a CPU, ns.
     pub ran_ns: u64,
     /// Completed waits, ns.
     pub waited_ns: u64,
-    /// The same by cause.
+    /// Completed waits by cause, ns.
     pub by_cause: ByCause,
 }
 
@@ -29,7 +29,7 @@ impl Sums {
         self.by_cause.add(&other.by_cause);
     }
 
-    /// Waited or ran, ns.
+    /// Time in which the tasks waited or ran, ns.
     pub fn active_ns(&self) -> u64 {
         self.waited_ns.saturating_add(self.ran_ns)
     }
@@ -52,7 +52,7 @@ impl Tree {
         exited.sort_unstable();
         let processes = self.processes(interval);
         let mut exited = exited.into_iter().rev().peekable();
-        // A sum in the making for each depth: when a node is looked at, all below it are done.
+        // One running sum per depth: when the loop reaches a node, all nodes below it are done.
         let deepest = self.nodes.iter().map(|node| node.depth).max().unwrap_or(0);
         let mut sums = vec![GroupSum::default(); deepest + 1];
         self.add_unknown(
@@ -87,7 +87,7 @@ impl Tree {
         }
     }
 
-    /// Puts tasks in the order of their nodes; the last are those of no node.
+    /// Sorts tasks by node; tasks without a node come last.
     fn order_tasks(&mut self, interval: &Interval) {
         let unknown = self.nodes.len();
         let mut last = (0, self.find_id(interval, 0));
@@ -132,8 +132,8 @@ impl Tree {
         self.unknown = is_any.then_some(group);
     }
 
-    /// How many processes have a thread in each node or below it. One with threads in several nodes counts in each, and
-    /// where two of them come together it counts once.
+    /// Number of processes with a thread in each node or below it. A process with threads in several nodes counts in each of
+    /// them, but only once in their common ancestors.
     fn processes(&self, interval: &Interval) -> Vec<u64> {
         let mut threads: Vec<(u32, usize)> = Vec::with_capacity(self.tasks.len());
         for (at, _) in self.nodes.iter().enumerate() {
@@ -154,7 +154,7 @@ impl Tree {
         counts.into_iter().map(|count| count as u64).collect()
     }
 
-    /// The lowest node that has both in it or is one of them; `a` is the one that comes first.
+    /// The lowest node that contains or is both `a` and `b`; `a` comes before `b`.
     fn common(&self, a: usize, b: usize) -> usize {
         let mut at = a;
         while self.nodes[at].end <= b {

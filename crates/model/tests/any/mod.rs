@@ -1,4 +1,4 @@
-//! Samples that keep the rules of a file and may hold anything else.
+//! Random Samples that follow the rules of a file and may hold any values.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use proptest::{
     prelude::*,
 };
 
-/// Nothing, what is usual, and what is absurd.
+/// Zero, usual and absurd values.
 fn amount() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), 0..100_000_000u64, any::<u64>(), Just(u64::MAX)]
 }
@@ -143,7 +143,7 @@ fn cpu() -> impl Strategy<Value = CpuReading> {
     })
 }
 
-/// Of a host with few of everything, so that most of it is in both Samples.
+/// A Sample of a host with few elements of each kind, so that two Samples share most of them.
 pub fn sample() -> impl Strategy<Value = Sample> {
     let of_time = (amount(), amount(), any::<bool>(), (maybe(), option::of(0.0..1e12), maybe()));
     let of_cgroups = (
@@ -201,7 +201,7 @@ pub fn sample() -> impl Strategy<Value = Sample> {
     )
 }
 
-/// As if nothing had been there before: all figures are in the interval, none went backwards.
+/// An earlier Sample with all counters at 0: the interval then has all figures, and none went backwards.
 pub fn nothing_before(sample: &Sample) -> Sample {
     let cpus = sample.cpus.iter().map(|cpu| CpuReading {
         busy_ns: Some(0),
