@@ -1,19 +1,19 @@
-//! What is being typed or chosen.
+//! Prompts: text or a column that the user is entering.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::{App, Effect};
 use crate::columns::Column;
 
-/// Bytes of a line, at most: a path that is useful is not longer.
+/// Maximum bytes of the text; useful paths are shorter.
 const LONGEST: usize = 128;
 
-/// What is being typed or chosen.
+/// An open prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prompt {
-    /// The filter; with the one that Esc restores.
+    /// Text of the filter is being typed. The string is the previous filter, which Esc restores.
     Filter(String),
-    /// A column to sort by: the columns, and the place of the marked one.
+    /// A sort column is being chosen: the columns, and the index of the marked one.
     Sort(&'static [Column], usize),
 }
 
