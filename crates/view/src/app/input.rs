@@ -227,7 +227,7 @@ impl App {
         self.refreshed()
     }
 
-    /// Closes or opens the branch of the selected row. Closing a closed branch selects its parent row.
+    /// Closes or opens the branch of the selected row. If there is nothing to close, selects the parent row.
     fn fold(&mut self, close: bool) -> Effect {
         let Some(row) = self.rows.get(self.selected) else { return Effect::None };
         let Key::Cgroup(path) = &row.key else { return Effect::None };

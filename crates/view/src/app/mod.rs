@@ -246,7 +246,7 @@ impl App {
         self.scroll();
     }
 
-    /// The command that draws this screen, and the command that prints the same as text.
+    /// The command that draws this screen, and the command that prints text instead.
     pub(crate) fn commands(&self) -> [&'static str; 2] {
         if self.replay.is_some() {
             ["cgscope replay", "cgscope report"]

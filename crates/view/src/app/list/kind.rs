@@ -25,7 +25,7 @@ named! {
         flexible: &'static [Column],
         /// All columns, except the counters that lists of cgroups, processes and threads share.
         beside_counters: &'static [Column],
-        /// Columns to omit when the screen is too narrow, in this order, after all unnamed counters.
+        /// Columns to omit when the screen is too narrow, in this order. Counters that are not listed here go first.
         named_least_needed: &'static [Column],
     }
 
