@@ -1,5 +1,5 @@
-//! Tables as text, in the style of pidstat. Each interval has a heading and rows, each with its time. All other lines begin with
-//! `#`.
+//! Tables as text, in the style of pidstat. Each interval has a heading and rows, each with its time. Other lines have a `#`
+//! after the time.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ use crate::{
 
 /// Width of the time column, in cells.
 const TIME: usize = 12;
-/// Maximum cells of a path or name. Only the last column can be that long.
+/// Maximum cells of a path or name; a longer one is cut.
 const LONGEST: usize = 200;
 
 /// Which rows to print, and in which order.

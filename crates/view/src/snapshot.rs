@@ -8,8 +8,7 @@ use crate::{
 };
 
 /// The dump: the screen, findings with advice, and all rows of cgroups and threads. Also returns the end of the interval, ns
-/// since
-/// 1970. `None` before the first interval.
+/// since 1970. `None` before the first interval.
 pub fn text(app: &App) -> Option<(String, u64)> {
     let data = app.data.as_ref()?;
     let interval = &data.interval;

@@ -150,8 +150,7 @@ impl<'a> Subject<'a> {
     }
 
     /// The culprits that ran while tasks of this subject waited, worst first. Empty for processes and threads, because culprits
-    /// are
-    /// counted by cgroup.
+    /// are counted by cgroup.
     pub fn culprits(&self, interval: &Interval) -> Vec<Culprit> {
         match self {
             Self::All(_) => interval.culprits(),
