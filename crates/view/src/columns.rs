@@ -278,7 +278,7 @@ fn quota_share(subject: &Subject<'_>, data: &Data) -> Option<f64> {
     (allowed_ns > 0.0).then(|| 100.0 * used_ns as f64 / allowed_ns)
 }
 
-/// Name of the cgroup whose quota limited this cgroup.
+/// Name of the cgroup whose quota limits this cgroup.
 fn limited_by(node: &Node, data: &Data) -> Option<String> {
     let limit = &data.tree.nodes()[node.limited_by?];
     Some(if limit.path == node.path {
@@ -291,7 +291,8 @@ fn limited_by(node: &Node, data: &Data) -> Option<String> {
     })
 }
 
-/// Time that tasks of a cgroup waited while others ran, ns, from the pairs of victim and culprit. `None` in coarse mode.
+/// Time that tasks of a cgroup waited while others ran, ns, from the pairs of victim and culprit. `None` in coarse mode and for
+/// other subjects.
 fn behind_ns(subject: &Subject<'_>, data: &Data) -> Option<u64> {
     let interval = &*data.interval;
     let Subject::Cgroup(node) = subject else { return None };
@@ -332,8 +333,8 @@ pub fn parts(subject: &Subject<'_>) -> [f64; CAUSES] {
     causes::parts(&subject.wait().by_cause)
 }
 
-/// Columns that fit a width, each with its own width. Columns of `least_needed` are omitted from its start on. The first column
-/// of `flexible` that fits takes the remaining width.
+/// Columns that fit a width, each with its own width. If not all fit, columns are omitted in the order of `least_needed`. The
+/// first column of `flexible` that fits takes the remaining width.
 pub fn that_fit(
     columns: &[Column],
     least_needed: &[Column],
@@ -354,7 +355,7 @@ pub fn that_fit(
     kept.into_iter().map(|column| (column, widen(column))).collect()
 }
 
-/// The title of a column, aligned as its cells.
+/// The title of a column, aligned like its cells.
 pub fn heading(column: Column, cells: usize) -> String {
     match column.lies() {
         Lies::Right => right(column.title(), cells),

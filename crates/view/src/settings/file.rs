@@ -177,7 +177,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Parses a table, and warns about wrong entries and skips them.
+    /// Parses a table. Wrong entries are reported and skipped.
     fn read<T: DeserializeOwned + Default>(&mut self, within: &str, mut table: Table) -> T {
         loop {
             let error = match toml_edit::de::from_document(DocumentMut::from(table.clone())) {

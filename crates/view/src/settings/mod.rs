@@ -19,7 +19,7 @@ use crate::{
 
 /// The shortest interval. Reading 5,000 tasks takes about 10 ms.
 pub const SHORTEST: Duration = Duration::from_millis(10);
-/// The longest interval: one day.
+/// The longest interval: one day, the range of a clock.
 pub const LONGEST: Duration = Duration::from_secs(86_400);
 
 /// The time span of histograms.
@@ -71,7 +71,7 @@ pub struct Settings {
     pub unit: Unit,
     /// Whether the mouse selects and scrolls; otherwise the terminal uses the mouse.
     pub mouse: bool,
-    /// The colours; `None` uses the environment.
+    /// The colours; `None` detects them from the environment.
     #[serde(skip_serializing, deserialize_with = "colours")]
     pub colours: Option<Colours>,
     /// Time between Samples.
