@@ -57,7 +57,7 @@ impl History {
         frames.into_iter().chain(now).for_each(|frame| self.append(frame));
     }
 
-    /// Appends intervals that have no more data than these frames.
+    /// Appends intervals of which only the frames are known.
     pub fn push_after(&mut self, frames: Vec<Frame>) {
         frames.into_iter().for_each(|frame| self.append(frame));
     }
@@ -145,8 +145,8 @@ impl History {
         known
     }
 
-    /// The waits of a subject since the start, and the length of that time, ns. Each reading of a task is a sum over its lifetime
-    /// in the measurement, so this adds the latest readings and the waits of exited tasks.
+    /// The waits of a subject since the start, and the length of that time, ns. Each reading of a task is a sum since its
+    /// measurement began, so this adds up the latest readings and the waits of exited tasks.
     pub fn since_start(&self, key: &Key, data: &Data) -> (Wait, u64) {
         let mut sum = Sum::default();
         let tasks = &data.interval.tasks;

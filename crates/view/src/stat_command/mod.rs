@@ -18,7 +18,7 @@ use cgscope_model::{
 
 use crate::text::{self, NO_HISTOGRAM, capital, wrapped};
 
-/// The beginning of every summary. It identifies an earlier summary.
+/// The beginning of every summary. It identifies output files of earlier runs.
 pub const BEGINNING: &str = "cgscope stat: ";
 /// Maximum width of lines of text.
 const WIDTH: usize = 100;
