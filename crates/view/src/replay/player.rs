@@ -160,7 +160,7 @@ impl Player {
         self.speed = speed.clamp(SPEEDS.0, SPEEDS.1);
     }
 
-    /// Goes to the next interval in which a finding begins. Returns false if there is none yet.
+    /// Goes to the next interval in which a finding begins. Returns false if none is known.
     pub(super) fn next_mark(&mut self) -> bool {
         let next = self.marks.iter().find(|mark| mark.interval > self.position);
         self.stop_at(next.map(|mark| mark.interval))
