@@ -4,7 +4,7 @@ use cgscope_model::{
     Cause, Counter, CpuTimes, Gone, Group, Mode, Observed, TaskInterval, Wait, counters::COUNTERS,
 };
 
-/// Percent times 100. pidstat prints percentages with two decimal places, too.
+/// Hundredths of a percent, because percentages are printed with two decimal places as in pidstat.
 pub type Hundredths = u64;
 
 /// What a row did in an interval. `None` marks a figure that was not read.
