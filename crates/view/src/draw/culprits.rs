@@ -106,7 +106,7 @@ impl VictimPane<'_> {
         vec![Line::from(path), Line::raw(cut_end(&words, self.cells))]
     }
 
-    /// One culprit: `A 45.0ms  50% ██████ /build: used 1.8 CPUs, weight 100`.
+    /// One culprit: `A 45.0ms  50% ██████ /build  uses 1.8 CPUs, weight 100`.
     fn culprit(&self, id: Id, ns: u64, pair: usize, all_ns: u64) -> Line<'static> {
         let culprit = self.interval.culprit(&self.interval.pairs[pair]);
         let share = percent(ns, all_ns).unwrap_or(0.0);

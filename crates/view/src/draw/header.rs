@@ -168,7 +168,8 @@ fn own(app: &App, interval: &Interval) -> Line<'static> {
         let losses = losses.filter(move |(loss, _)| loss.leaves_result_whole() == is_harmless);
         losses.map(move |(loss, count)| Span::styled(format!("{before}{} {count}  ", loss.name()), style))
     };
-    // Losses that damage the result come first, so that a narrow screen shows them. Other losses are not an alarm.
+    // Losses that damage the result come first, so that a narrow screen shows them. Losses that leave it complete are not an
+    // alarm.
     let mut spans: Spans = losses(false, "LOST ", theme.alarm()).collect();
     spans.push(Span::styled("own  ", theme.quiet()));
     if app.is_exact() {

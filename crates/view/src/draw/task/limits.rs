@@ -29,7 +29,7 @@ impl<'a> TaskView<'a> {
             let throttled = throttled.map_or(String::new(), |ns| format!(", throttled {}", duration(ns)));
             lines.extend(self.fact("quota", &format!("{}: {words}{throttled}", above.path)));
         }
-        // A limit that could not be read may still exist, so "none" needs all of them.
+        // A limit that was not read may still exist, so "none" is shown only if all of them were read.
         let all_read = chain().all(|at| at == 0 || tree.limits(self.interval, at).is_some());
         if lines.is_empty() && all_read && at != 0 {
             lines.extend(self.fact("quota", "none, neither of its cgroup nor above"));
