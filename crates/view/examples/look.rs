@@ -1,7 +1,8 @@
-//! Prints a screen of a recording without a terminal: `cargo run -p cgscope-view --example look -- FILE WIDTHxHEIGHT [KEYS]
-//! [colour]`.
-//! The screen is drawn after all intervals and the keys (named as in the settings file, separated by commas). FILE may be
-//! `made-up:TASKS:CGROUPS`, a made-up host of that size.
+//! Prints a screen of a recording, without a terminal:
+//! `cargo run -p cgscope-view --example look -- FILE WIDTHxHEIGHT [KEYS] [colour]`
+//!
+//! The screen is drawn after all intervals and the keys. KEYS are named as in the settings file and separated by commas. FILE may
+//! be `made-up:TASKS:CGROUPS`, a made-up host of that size.
 
 mod screen;
 

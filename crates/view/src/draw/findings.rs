@@ -5,7 +5,7 @@ use cgscope_model::Finding;
 use super::prelude::*;
 use crate::names;
 
-/// Minimum height of the screen for advice between findings.
+/// Minimum height of the screen for advice below each finding.
 const ROOMY: u16 = 32;
 
 /// Maximum lines of all findings on a screen of this height, and of the words of one finding.

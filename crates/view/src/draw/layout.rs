@@ -9,7 +9,7 @@ use crate::{app::view::View, columns::Column, replay};
 pub const SMALLEST: (u16, u16) = (60, 12);
 /// Minimum width for the pane beside the list.
 const WIDE: u16 = 140;
-/// Minimum height for more lines than the most important ones.
+/// Minimum height of a screen that shows more than the most important lines.
 const TALL: u16 = 20;
 
 /// The regions of a screen. A region that is not shown has height 0.
