@@ -17,7 +17,7 @@ pub enum Prompt {
     Sort(&'static [Column], usize),
 }
 
-/// Changes a line by a key; false: the key does not edit.
+/// Applies an editing key to a line. Returns false if the key does not edit.
 fn edit(line: &mut String, key: KeyEvent) -> bool {
     match (key.code, key.modifiers.contains(KeyModifiers::CONTROL)) {
         (KeyCode::Char('u'), true) => line.clear(),
@@ -25,7 +25,7 @@ fn edit(line: &mut String, key: KeyEvent) -> bool {
             let words = line.trim_end();
             line.truncate(words.rfind(' ').map_or(0, |blank| blank + 1));
         }
-        // The second is the backspace of some terminals.
+        // Some terminals send Ctrl-H for backspace.
         (KeyCode::Backspace, _) | (KeyCode::Char('h'), true) => {
             line.pop();
         }

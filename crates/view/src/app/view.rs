@@ -14,7 +14,7 @@ named! {
         name: &'static str,
         /// The heading.
         title: &'static str,
-        /// The command that shows it.
+        /// The command that shows the view.
         command: Command,
     }
 

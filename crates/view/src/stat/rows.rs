@@ -12,7 +12,7 @@ use crate::{causes::UNNAMED, data::Data};
 /// A row of a table.
 #[derive(Debug)]
 pub struct Row<'a> {
-    /// Its figures.
+    /// The figures of the row.
     pub figures: Figures,
     /// The interval of the figures.
     pub interval: &'a Interval,
