@@ -223,7 +223,7 @@ impl Column {
             Pid => known(reading.map(|task| task.tgid.into())),
             Cpu => known(reading.map(|task| task.cpu.into())),
             Threads => subject.threads() as f64,
-            // A task that waits now is part of the answer, although its wait has not ended.
+            // Include waits that have not ended: a task that waits now matters, too.
             WaitTime | WaitShare => wait.total_ns as f64 + subject.waiting_ns() as f64,
             Throttled => wait.by_cause.get(Cause::Throttled) as f64,
             Why => wait.by_cause.get(Cause::OtherCgroup) as f64,

@@ -84,7 +84,7 @@ pub fn table(out: &mut String, interval: &Interval) -> std::fmt::Result {
     Ok(())
 }
 
-/// Appends a line per process whose memory was read: on which nodes the memory is.
+/// Appends a line per process whose memory placement was read: the memory on each node.
 pub fn memory_lines(out: &mut String, interval: &Interval) -> std::fmt::Result {
     for memory in &interval.memory {
         let name = interval.process_name(memory.tgid);

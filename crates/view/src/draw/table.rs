@@ -38,8 +38,8 @@ pub fn lines(app: &App, area: Rect) -> Lines {
     })
 }
 
-/// A heading and the rows on the screen, or the reason why there are none. `line` draws a row; its second argument tells whether
-/// the row is selected.
+/// A heading and the rows on the screen, or the reason why there are none. `line` draws a row; its second argument is true for
+/// the selected row.
 pub fn list(
     app: &App,
     area: Rect,

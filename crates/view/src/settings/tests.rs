@@ -19,7 +19,7 @@ fn key(text: &str) -> KeyPress {
     text.parse().unwrap()
 }
 
-/// Compares the meaning of settings: a list may name its default sort column or not.
+/// Compares settings by effect: naming the default sort column of a list makes no difference.
 fn assert_same(a: &Settings, b: &Settings) {
     let all = |settings: &Settings| {
         let sort = ListKind::ALL.iter().map(|kind| (*kind, settings.sort_of(*kind))).collect();

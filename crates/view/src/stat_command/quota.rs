@@ -67,7 +67,7 @@ fn table(out: &mut String, quota: &QuotaUse, own: Option<CpuUse>) -> Result {
     row(out, "throttled_usec", &|reading| us(reading.throttled_ns))
 }
 
-/// The derived figures, and whose figures they are.
+/// The derived figures, and which processes contribute to them.
 fn derived(run: &CommandRun, held: &HeldBy) -> Vec<String> {
     let quota = &held.quota;
     [periods(run, quota), throttled(run, quota), mode(run, quota), threads(run, quota), whose(run, held)]
